@@ -1,0 +1,134 @@
+"""Causal attention, vanilla or with shifted keys and values."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformer_lens.hook_points import HookPoint
+
+from ihlab.model.config import ModelConfig
+from ihlab.model.positions import Rotary
+from ihlab.model.shift import TokenShift
+
+
+def is_hooked(*points: HookPoint) -> bool:
+    """Whether anything listens at one of these hook points."""
+    return any(point.fwd_hooks or point.bwd_hooks for point in points)
+
+
+class Attention(nn.Module):
+    """project q, k, v -> shift k and v -> rotary -> scores -> softmax -> values -> output.
+
+    Equations 4 to 6 of arXiv 2411.19574. Shapes, with h = n_heads and g = n_key_value_heads:
+
+    - hook_q [batch, pos, h, d_head]; hook_k_raw, hook_v_raw [batch, pos, g, d_head] before the shift;
+    - hook_alpha, hook_beta [g, window]; hook_k, hook_v [batch, pos, g, d_head] after it;
+    - hook_rot_q, hook_rot_k: after the rotary turn;
+    - hook_attn_scores, hook_pattern [batch, h, query, key]; hook_z [batch, pos, h, d_head], z = pattern @ v;
+    - hook_result [batch, pos, h, d_model]: each head's own output. Their sum is the output.
+
+    The fused kernel is used unless something listens at the scores or the pattern, and hook_result
+    is computed only when something listens there.
+    """
+
+    def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.n_heads, self.n_key_value_heads, self.d_head = cfg.n_heads, cfg.kv_heads, cfg.head_width
+        self.q_proj = nn.Linear(cfg.d_model, self.n_heads * self.d_head, bias=False)
+        self.k_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=False)
+        self.v_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=False)
+        self.o_proj = nn.Linear(self.n_heads * self.d_head, cfg.d_model, bias=False)
+        self.shifted = cfg.attention == "kv_shift"
+        if self.shifted:
+            self.key_shift = TokenShift(self.n_key_value_heads, cfg.shift_window, generator)
+            self.value_shift = TokenShift(self.n_key_value_heads, cfg.shift_window, generator)
+            self.hook_alpha, self.hook_beta = HookPoint(), HookPoint()
+            self.hook_k_raw, self.hook_v_raw = HookPoint(), HookPoint()
+        self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base) if cfg.positional == "rope" else None
+        self.hook_q, self.hook_k, self.hook_v = HookPoint(), HookPoint(), HookPoint()
+        if self.rotary is not None:
+            self.hook_rot_q, self.hook_rot_k = HookPoint(), HookPoint()
+        self.hook_attn_scores, self.hook_pattern = HookPoint(), HookPoint()
+        self.hook_z, self.hook_result = HookPoint(), HookPoint()
+
+    def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
+        """The sum of the heads' outputs for the normalised residual stream x."""
+        q = self.hook_q(self._heads(self.q_proj(x), self.n_heads))
+        k = self._heads(self.k_proj(x), self.n_key_value_heads)
+        v = self._heads(self.v_proj(x), self.n_key_value_heads)
+        if self.shifted:
+            k = self.key_shift(self.hook_k_raw(k), self.hook_alpha(self.alpha))
+            v = self.value_shift(self.hook_v_raw(v), self.hook_beta(self.beta))
+        k, v = self.hook_k(k), self.hook_v(v)
+        if self.rotary is not None:
+            q, k = self.hook_rot_q(self.rotary(q)), self.hook_rot_k(self.rotary(k))
+        attend = _explicit if is_hooked(self.hook_attn_scores, self.hook_pattern) else _fused
+        z = self.hook_z(attend(q, k, v, self.hook_attn_scores, self.hook_pattern))
+        if is_hooked(self.hook_result):
+            return self.hook_result(torch.einsum("bphd,hdm->bphm", z, self.W_O)).sum(dim=2)
+        return self.o_proj(z.flatten(start_dim=2))
+
+    @staticmethod
+    def _heads(x: Tensor, n_heads: int) -> Float[Tensor, "batch pos head d_head"]:
+        return x.unflatten(-1, (n_heads, -1))
+
+    @property
+    def alpha(self) -> nn.Parameter:
+        """The key shift's weights [n_key_value_heads, window]; the paper's alpha1, alpha2 are columns 0, 1."""
+        return self.key_shift.weight
+
+    @property
+    def beta(self) -> nn.Parameter:
+        """The value shift's weights [n_key_value_heads, window]; the paper's beta1, beta2 are columns 0, 1."""
+        return self.value_shift.weight
+
+    @property
+    def W_Q(self) -> Float[Tensor, "head d_model d_head"]:
+        """A view of the query weights in TransformerLens' layout; writing to it writes to the model."""
+        return self.q_proj.weight.unflatten(0, (self.n_heads, -1)).mT
+
+    @property
+    def W_K(self) -> Float[Tensor, "kv_head d_model d_head"]:
+        """The key weights, likewise."""
+        return self.k_proj.weight.unflatten(0, (self.n_key_value_heads, -1)).mT
+
+    @property
+    def W_V(self) -> Float[Tensor, "kv_head d_model d_head"]:
+        """The value weights, likewise."""
+        return self.v_proj.weight.unflatten(0, (self.n_key_value_heads, -1)).mT
+
+    @property
+    def W_O(self) -> Float[Tensor, "head d_head d_model"]:
+        """The output weights, likewise."""
+        return self.o_proj.weight.T.unflatten(0, (self.n_heads, -1))
+
+
+def _fused(
+    q: Float[Tensor, "batch pos head d_head"],
+    k: Float[Tensor, "batch pos kv_head d_head"],
+    v: Float[Tensor, "batch pos kv_head d_head"],
+    *_: HookPoint,
+) -> Float[Tensor, "batch pos head d_head"]:
+    """Attention by PyTorch's fused kernel, which never holds the pattern."""
+    grouped = q.shape[2] != k.shape[2]
+    q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped).transpose(1, 2)
+
+
+def _explicit(
+    q: Float[Tensor, "batch pos head d_head"],
+    k: Float[Tensor, "batch pos kv_head d_head"],
+    v: Float[Tensor, "batch pos kv_head d_head"],
+    hook_scores: HookPoint,
+    hook_pattern: HookPoint,
+) -> Float[Tensor, "batch pos head d_head"]:
+    """The same attention with scores and pattern laid open to hooks."""
+    group = q.shape[2] // k.shape[2]
+    k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[-1])
+    future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+    scores = hook_scores(scores.masked_fill(future, -torch.inf))
+    pattern = hook_pattern(scores.softmax(dim=-1))
+    return torch.einsum("bhqk,bkhd->bqhd", pattern.to(v.dtype), v)

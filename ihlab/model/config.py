@@ -1,0 +1,117 @@
+"""The shape of a model, in TransformerLens' field names. No torch here: configs must load fast."""
+
+from dataclasses import replace
+from typing import Literal
+
+from tasks.config import config, require
+
+
+@config
+class ModelConfig:
+    """A pre-norm Llama block: RMSNorm -> attention -> residual -> RMSNorm -> SwiGLU -> residual.
+
+    - `attention`: "vanilla", or "kv_shift" (arXiv 2411.19574, equation 5: each key and value head
+      mixes in the `shift_window - 1` tokens before, with learned scalars alpha and beta);
+    - `n_key_value_heads`: fewer than `n_heads` for grouped-query attention; None: as many;
+    - `d_head`: None: d_model / n_heads. `d_mlp`: None: 8/3 d_model, rounded up to even;
+    - `positional`: "rope" with base `rotary_base` (the paper's 100,000), or "none";
+    - `norm`: "rms" with `eps`, or "none"; `mlp`: "swiglu" or "none";
+    - `residual`: whether attention and MLP add to the stream or replace it;
+    - `tied_embeddings`: unembed with the embedding matrix;
+    - `init_std`: standard deviation of every weight matrix; None: 1 / sqrt(fan in).
+    """
+
+    n_layers: int
+    d_model: int
+    n_heads: int
+    d_vocab: int
+    n_ctx: int
+    attention: Literal["vanilla", "kv_shift"] = "vanilla"
+    shift_window: int = 2
+    n_key_value_heads: int | None = None
+    d_head: int | None = None
+    d_mlp: int | None = None
+    positional: Literal["rope", "none"] = "rope"
+    rotary_base: float = 100_000.0
+    norm: Literal["rms", "none"] = "rms"
+    eps: float = 1e-6
+    mlp: Literal["swiglu", "none"] = "swiglu"
+    residual: bool = True
+    tied_embeddings: bool = False
+    init_std: float | None = None
+
+    def __post_init__(self) -> None:
+        self._fill_in()
+        for name in ("n_layers", "d_model", "n_heads", "n_key_value_heads", "d_head", "d_mlp", "d_vocab", "n_ctx"):
+            require(getattr(self, name) >= 1, f"ModelConfig.{name} is {getattr(self, name)}, but must be at least 1.")
+        require(
+            self.n_heads % self.kv_heads == 0,
+            f"ModelConfig.n_key_value_heads is {self.kv_heads}, which does not divide n_heads={self.n_heads}.",
+        )
+        require(
+            self.positional != "rope" or self.head_width % 2 == 0,
+            f"ModelConfig.d_head is {self.head_width}, but rotary positions turn pairs: d_head must be even.",
+        )
+        require(self.shift_window >= 2, f"ModelConfig.shift_window is {self.shift_window}, but must be at least 2.")
+        require(self.eps > 0, f"ModelConfig.eps is {self.eps}, but must be positive.")
+        require(self.rotary_base > 0, f"ModelConfig.rotary_base is {self.rotary_base}, but must be positive.")
+        require(
+            self.init_std is None or self.init_std >= 0,
+            f"ModelConfig.init_std is {self.init_std}, but must not be negative.",
+        )
+
+    def _fill_in(self) -> None:
+        """Give the fields left out their values, so that a stored config says all it means."""
+        require(self.n_heads >= 1, f"ModelConfig.n_heads is {self.n_heads}, but must be at least 1.")
+        if self.d_head is None:
+            require(
+                self.d_model % self.n_heads == 0,
+                f"ModelConfig.d_model is {self.d_model}, which n_heads={self.n_heads} does not divide "
+                "(or give d_head).",
+            )
+            object.__setattr__(self, "d_head", self.d_model // self.n_heads)
+        if self.n_key_value_heads is None:
+            object.__setattr__(self, "n_key_value_heads", self.n_heads)
+        if self.d_mlp is None:
+            object.__setattr__(self, "d_mlp", 2 * -(-4 * self.d_model // 3))
+
+    @property
+    def kv_heads(self) -> int:
+        """`n_key_value_heads`, known to be a number."""
+        assert self.n_key_value_heads is not None
+        return self.n_key_value_heads
+
+    @property
+    def head_width(self) -> int:
+        """`d_head`, known to be a number."""
+        assert self.d_head is not None
+        return self.d_head
+
+    @property
+    def mlp_width(self) -> int:
+        """`d_mlp`, known to be a number."""
+        assert self.d_mlp is not None
+        return self.d_mlp
+
+    # What TransformerLens asks of a config:
+
+    @property
+    def attn_only(self) -> bool:
+        """Whether blocks have no MLP."""
+        return self.mlp == "none"
+
+    @property
+    def normalization_type(self) -> str | None:
+        """TransformerLens' name of the norm."""
+        return "RMS" if self.norm == "rms" else None
+
+    @property
+    def default_prepend_bos(self) -> bool:
+        """Synthetic rows have no beginning-of-sequence token."""
+        return False
+
+    def but(self, **changes: object) -> "ModelConfig":
+        """This config with some fields changed; widths that follow from others follow again."""
+        followed = {"d_head", "d_mlp"} if "d_model" in changes or "n_heads" in changes else set()
+        derived = {name: None for name in followed if name not in changes}
+        return replace(self, **{**derived, **changes})  # type: ignore[arg-type]

@@ -1,0 +1,35 @@
+"""The token shift: what turns attention into KV shifting attention."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class TokenShift(nn.Module):
+    """Mix each head's vector with those of the tokens before it (arXiv 2411.19574, equation 5).
+
+        x_hat[t] = w[0] x[t] + w[1] x[t - 1] + ... + w[window - 1] x[t - window + 1],
+
+    with zeros before the first token. `weight` is [head, window]: for keys, column 0 is the paper's
+    alpha1 and column 1 its alpha2; for values beta1 and beta2. A fresh shift draws column 0 from
+    U(0, 1) and shares 1 minus it equally among the others, so that a row sums to 1 (window 2: the
+    paper's alpha2 = 1 - alpha1); all columns are free afterwards.
+    """
+
+    def __init__(self, n_heads: int, window: int, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        own = torch.rand(n_heads, 1, generator=generator)
+        earlier = ((1 - own) / (window - 1)).expand(-1, window - 1)
+        self.weight = nn.Parameter(torch.cat([own, earlier], dim=1))
+
+    def forward(
+        self, x: Float[Tensor, "batch pos head d_head"], weight: Float[Tensor, "head window"] | None = None
+    ) -> Float[Tensor, "batch pos head d_head"]:
+        """Shift with this module's weight, or with the one given (a hooked copy of it)."""
+        w = self.weight if weight is None else weight
+        mixed = x * w[:, 0, None]
+        for back in range(1, w.shape[1]):
+            earlier = F.pad(x, (0, 0, 0, 0, back, 0))[:, : x.shape[1]]
+            mixed = mixed + earlier * w[:, back, None]
+        return mixed

@@ -1,0 +1,144 @@
+"""The transformer, whole.
+
+- Llama-style pre-norm blocks: RMSNorm -> attention -> residual -> RMSNorm -> SwiGLU -> residual
+- final RMSNorm, untied unembedding, no biases, rotary positions with base 100,000
+- grouped-query attention; keys and values shifted by one token where the config says so
+- a TransformerLens `HookedRootModule`: hook names, `run_with_hooks`, `run_with_cache` and
+  `ActivationCache` work as they do there
+- weights start as N(0, 1 / fan in), embeddings as N(0, 1 / d_model)
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformer_lens import ActivationCache, HookedRootModule
+from transformer_lens.hook_points import HookPoint
+
+from ihlab.model.attention import Attention
+from ihlab.model.config import ModelConfig
+from ihlab.model.mlp import SwiGLU
+from ihlab.model.norm import RMSNorm
+from tasks.config import require
+
+
+class Block(nn.Module):
+    """One layer: attention, then the MLP, each on the normalised stream and added to it."""
+
+    hook_out_is_single_residual_stream = True  # what TransformerLens asks before it reads resid_post
+
+    def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.residual = cfg.residual
+        self.ln1 = RMSNorm(cfg.d_model, cfg.eps) if cfg.norm == "rms" else None
+        self.attn = Attention(cfg, generator)
+        self.mlp: SwiGLU | None = None
+        self.ln2: RMSNorm | None = None
+        if cfg.mlp == "swiglu":
+            self.ln2 = RMSNorm(cfg.d_model, cfg.eps) if cfg.norm == "rms" else None
+            self.mlp = SwiGLU(cfg)
+            self.hook_mlp_out, self.hook_resid_mid = HookPoint(), HookPoint()
+        self.hook_resid_pre, self.hook_attn_out, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
+
+    def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
+        """The stream after this layer."""
+        x = self.hook_resid_pre(x)
+        attn_out = self.hook_attn_out(self.attn(x if self.ln1 is None else self.ln1(x)))
+        x = x + attn_out if self.residual else attn_out
+        if self.mlp is not None:
+            x = self.hook_resid_mid(x)
+            mlp_out = self.hook_mlp_out(self.mlp(x if self.ln2 is None else self.ln2(x)))
+            x = x + mlp_out if self.residual else mlp_out
+        return self.hook_resid_post(x)
+
+
+class Transformer(HookedRootModule):
+    """Tokens to next-token logits. `Transformer(cfg, seed)` is a pure function of its arguments."""
+
+    def __init__(self, cfg: ModelConfig, seed: int = 0) -> None:
+        super().__init__()
+        self.cfg = cfg
+        # Shifts draw from a stream of their own: with one seed, vanilla and shifted models start alike.
+        shifts = torch.Generator().manual_seed(seed)
+        self.embed = nn.Embedding(cfg.d_vocab, cfg.d_model)
+        self.hook_embed = HookPoint()
+        self.blocks = nn.ModuleList(Block(cfg, shifts) for _ in range(cfg.n_layers))
+        self.ln_final = RMSNorm(cfg.d_model, cfg.eps) if cfg.norm == "rms" else nn.Identity()
+        self.unembed = nn.Linear(cfg.d_model, cfg.d_vocab, bias=False)
+        if cfg.tied_embeddings:
+            self.unembed.weight = self.embed.weight
+        self._initialise(torch.Generator().manual_seed(seed))
+        self.setup()  # names the hook points
+
+    @torch.no_grad()
+    def _initialise(self, generator: torch.Generator) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                fan_in = module.weight.shape[1]
+                std = fan_in**-0.5 if self.cfg.init_std is None else self.cfg.init_std
+                module.weight.normal_(std=std, generator=generator)
+
+    def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
+        """Logits at every position.
+
+        Raises `ConfigError` for ids outside the vocabulary and rows longer than `n_ctx`.
+        """
+        require(
+            tokens.shape[1] <= self.cfg.n_ctx,
+            f"The tokens have {tokens.shape[1]} positions, but the model's n_ctx is {self.cfg.n_ctx}.",
+        )
+        low, high = int(tokens.min()), int(tokens.max())
+        require(
+            0 <= low and high < self.cfg.d_vocab,
+            f"Token id {low if low < 0 else high} is outside the vocabulary: ids run from 0 to {self.cfg.d_vocab - 1}.",
+        )
+        return self.unembed(self.final_residual(tokens))
+
+    def final_residual(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
+        """The normalised stream that the unembedding reads; training unembeds scored positions only."""
+        x = self.hook_embed(self.embed(tokens))
+        for block in self.blocks:
+            x = block(x)
+        return self.ln_final(x)
+
+    @property
+    def n_params(self) -> int:
+        """Parameters without embedding and unembedding, as the paper counts them."""
+        embeddings = {id(self.embed.weight), id(self.unembed.weight)}
+        return sum(p.numel() for p in self.parameters() if id(p) not in embeddings)
+
+    # What TransformerLens asks of a model:
+
+    def run_with_cache(  # type: ignore[override]
+        self, *args: Any, remove_batch_dim: bool = False, **kwargs: Any
+    ) -> tuple[Tensor, ActivationCache]:
+        """Run, and return the output with a TransformerLens `ActivationCache` of the activations."""
+        output, cache = super().run_with_cache(*args, remove_batch_dim=remove_batch_dim, **kwargs)
+        return output, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)
+
+    @property
+    def W_E(self) -> Float[Tensor, "d_vocab d_model"]:
+        """The embedding."""
+        return self.embed.weight
+
+    @property
+    def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
+        """The unembedding."""
+        return self.unembed.weight.T
+
+    def tokens_to_residual_directions(self, tokens: Int[Tensor, "..."] | int) -> Float[Tensor, "... d_model"]:
+        """The direction of the normalised stream (before the final norm's w) that raises each token's logit.
+
+        The final norm's w is folded in because the cache divides by the norm's scale only.
+        """
+        directions = self.unembed.weight[tokens]
+        return directions * self.ln_final.w if isinstance(self.ln_final, RMSNorm) else directions
+
+    def accumulated_bias(self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True) -> Tensor:
+        """The biases added to the stream up to a layer: none, so zeros [d_model]."""
+        return torch.zeros_like(self.unembed.weight[0])
+
+    def to_tokens(self, tokens: Tensor, *_: Any, **__: Any) -> Tensor:
+        """Tokens are tensors already."""
+        return tokens

@@ -1,0 +1,1 @@
+"""From a `RunConfig` to a finished run folder."""

@@ -1,0 +1,59 @@
+"""Model and optimiser state as safetensors."""
+
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from ihlab.training.files import write_atomically
+from tasks.config import ConfigError
+
+
+def save(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Write tensors atomically."""
+    contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, lambda aside: save_file(contiguous, aside))
+
+
+def load(path: Path, device: str | torch.device = "cpu") -> dict[str, Tensor]:
+    """Read tensors. Raises `ConfigError` for a file that is missing, cut short or not safetensors."""
+    try:
+        return load_file(path, device=str(device))
+    except FileNotFoundError:
+        raise ConfigError(f"There is no checkpoint {path}.") from None
+    except (SafetensorError, OSError) as error:
+        raise ConfigError(f"The checkpoint {path} cannot be read ({error}); delete it to go on from an earlier one.") from None
+
+
+def model_state(model: nn.Module) -> dict[str, Tensor]:
+    """The model's tensors, a tied one once (safetensors stores no shared memory)."""
+    return {name: parameter for name, parameter in model.named_parameters(remove_duplicate=True)}
+
+
+def load_model_state(model: nn.Module, tensors: dict[str, Tensor], source: Path) -> None:
+    """Copy tensors into the model. Raises `ConfigError` when names or shapes do not fit it."""
+    parameters = dict(model.named_parameters(remove_duplicate=True))
+    if {n: tuple(p.shape) for n, p in parameters.items()} != {n: tuple(t.shape) for n, t in tensors.items()}:
+        raise ConfigError(f"The checkpoint {source} holds another model than the run's config describes.")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(tensors[name])
+
+
+def optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """AdamW's moments and step counts, named `<what>/<parameter>`."""
+    return {
+        f"{what}/{name}": tensor
+        for name, parameter in model.named_parameters()
+        for what, tensor in optimizer.state[parameter].items()
+    }
+
+
+def load_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Put moments back. AdamW keeps its step counts where the fused kernel wants them: beside the parameter."""
+    parameters = dict(model.named_parameters())
+    for key, tensor in tensors.items():
+        what, name = key.split("/", 1)
+        optimizer.state[parameters[name]][what] = tensor.to(parameters[name].device)

@@ -1,0 +1,118 @@
+"""Everything that decides the outcome of a run, and its name on disk. No torch here."""
+
+import hashlib
+import json
+from dataclasses import asdict, replace
+from typing import Any, Literal
+
+from ihlab.model.config import ModelConfig
+from tasks import TASKS, Task
+from tasks.config import choose, config, require
+
+
+@config
+class RunConfig:
+    """A task, a model and how to train it.
+
+    - `seed`: of the initial weights and of the training batches; evaluation batches have their own;
+    - `batch_size` rows a step, in `accumulate` pieces (same gradient, less memory);
+    - `lr` after `warmup` linear steps, then "constant", or "cosine" or "linear" to 0 at `steps`;
+    - AdamW with `betas`; `weight_decay` acts on matrices, never on norms, alpha or beta;
+      `clip`: largest gradient norm, None: no clipping;
+    - `precision`: "fp32", or "bf16" autocast. `compile`: train through `torch.compile`;
+    - an evaluation on `eval_rows` held-out rows at step 0, then every `eval_every` steps at first and every
+      `eval_growth` of the steps done later (phase changes happen early), and at the end;
+    - `checkpoints` of those evaluations, evenly spread, are kept with their optimiser state.
+    """
+
+    task: Task
+    model: ModelConfig
+    name: str = "run"
+    seed: int = 0
+    steps: int = 1000
+    batch_size: int = 64
+    accumulate: int = 1
+    lr: float = 1e-3
+    warmup: int = 100
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = 0.1
+    clip: float | None = 1.0
+    precision: Literal["fp32", "bf16"] = "fp32"
+    compile: bool = False
+    eval_every: int = 10
+    eval_growth: float = 0.05
+    eval_rows: int = 512
+    checkpoints: int = 16
+
+    def __post_init__(self) -> None:
+        for name, least in (("steps", 1), ("batch_size", 1), ("accumulate", 1), ("warmup", 0), ("seed", 0)):
+            value = getattr(self, name)
+            require(value >= least, f"RunConfig.{name} is {value}, but must be at least {least}.")
+        for name, least in (("eval_every", 1), ("eval_rows", 1), ("checkpoints", 2)):
+            value = getattr(self, name)
+            require(value >= least, f"RunConfig.{name} is {value}, but must be at least {least}.")
+        for name in ("lr", "clip"):
+            value = getattr(self, name)
+            require(value is None or value > 0, f"RunConfig.{name} is {value}, but must be positive.")
+        for name in ("weight_decay", "eval_growth"):
+            value = getattr(self, name)
+            require(value >= 0, f"RunConfig.{name} is {value}, but must not be negative.")
+        require(
+            all(0 <= beta < 1 for beta in self.betas),
+            f"RunConfig.betas is {self.betas}, but both must be in [0, 1).",
+        )
+        require(
+            self.batch_size % self.accumulate == 0,
+            f"RunConfig.accumulate is {self.accumulate}, which does not divide batch_size={self.batch_size}.",
+        )
+        require(
+            self.name != "" and "/" not in self.name and not self.name.startswith("."),
+            f"RunConfig.name is {self.name!r}, but must be usable as a folder name.",
+        )
+        require(
+            self.task.length <= self.model.n_ctx,
+            f"The task's length is {self.task.length}, but the model's n_ctx is {self.model.n_ctx}: too short.",
+        )
+        require(
+            self.task.vocab_size <= self.model.d_vocab,
+            f"The task's vocab_size is {self.task.vocab_size}, but the model's d_vocab is {self.model.d_vocab}: too few.",
+        )
+
+    def but(self, **changes: Any) -> "RunConfig":
+        """This config with some fields changed."""
+        return replace(self, **changes)
+
+    @property
+    def folder(self) -> str:
+        """The run's folder name: `<name>-<hash>`, the hash over every field but the name."""
+        content = {key: value for key, value in to_dict(self).items() if key != "name"}
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return f"{self.name}-{digest[:10]}"
+
+    def eval_steps(self) -> list[int]:
+        """The steps after which the run is evaluated: dense early, sparse late, always 0 and `steps`."""
+        at = [0]
+        while at[-1] < self.steps:
+            gap = max(self.eval_every, int(at[-1] * self.eval_growth))
+            at.append(min(at[-1] + gap, self.steps))
+        return at
+
+    def checkpoint_steps(self) -> list[int]:
+        """Which of the evaluation steps keep a checkpoint: first, last and evenly between."""
+        evals = self.eval_steps()
+        count = min(self.checkpoints, len(evals))
+        return sorted({evals[round(i * (len(evals) - 1) / (count - 1))] for i in range(count)})
+
+
+def to_dict(run: RunConfig) -> dict[str, Any]:
+    """The config as plain JSON types, the task with its `kind`."""
+    return {**asdict(run), "betas": list(run.betas), "task": {"kind": run.task.kind, **asdict(run.task)}}  # type: ignore[call-overload]
+
+
+def from_dict(stored: dict[str, Any]) -> RunConfig:
+    """The inverse of `to_dict`. Raises `ConfigError` for an unknown field or kind of task."""
+    task = dict(stored["task"])
+    kind = choose("task", task.pop("kind"), TASKS)
+    fields = {**stored, "task": TASKS[kind](**task), "model": ModelConfig(**stored["model"])}
+    return RunConfig(**{**fields, "betas": tuple(stored["betas"])})

@@ -1,0 +1,220 @@
+"""Training: `train(config)` gives a finished run."""
+
+import math
+import platform
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ihlab.model.transformer import Transformer
+from ihlab.training import checkpoint
+from ihlab.training.config import RunConfig
+from ihlab.training.files import write_json
+from ihlab.training.loss import summed_loss
+from ihlab.training.metrics import Evaluator
+from ihlab.training.optim import learning_rate, make_optimizer
+from ihlab.training.run import Run
+from ihlab.training.stream import Scored, Stream
+from tasks.config import ConfigError, require
+
+Report = Callable[[int, dict[str, float]], None]
+"""Called now and then with the steps done and the latest row of metrics."""
+
+REPORT_EVERY = 0.2  # seconds
+
+
+class TrainingDivergedError(RuntimeError):
+    """The loss is not a number any more. Checkpoints from before are kept."""
+
+
+class Interrupted(KeyboardInterrupt):  # noqa: N818  # it is an interruption, not an error
+    """Training was asked to stop, and has saved where it was."""
+
+
+def train(
+    config: RunConfig,
+    root: str | Path = "runs",
+    device: str = "auto",
+    report: Report | None = None,
+) -> Run:
+    """Train the run that `config` describes, in its folder under `root`, and return it.
+
+    A finished run is returned as it is; an interrupted one goes on from its last checkpoint and, on
+    the CPU with the same number of threads, ends bit for bit as it would have uninterrupted.
+
+    `device` is a torch device, or "auto": a GPU if there is one. Raises `TrainingDivergedError` when the
+    loss stops being finite, `Interrupted` after Ctrl-C (at the end of the step, saved), and `ConfigError` for a
+    folder that another process or another config holds.
+    """
+    run = Run.create(config, root)
+    if run.done:
+        return run
+    with run.lock():
+        _Training(run, pick_device(device), report or (lambda step, row: None)).finish()
+    return run
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """A torch device by name; "auto" is a GPU if there is one. Raises `ConfigError` for one that is not here."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"The device '{name}' cannot be used here ({str(error).splitlines()[0]}).") from None
+    return device
+
+
+@dataclass
+class _Tally:
+    """The training loss since the last evaluation. It stays on the device: reading it would stall the GPU."""
+
+    loss: torch.Tensor
+    steps: int = 0
+
+    def mean(self) -> float:
+        return self.loss.item() / self.steps if self.steps else math.nan
+
+
+class _Training:
+    """One run's model, optimiser and position in its stream."""
+
+    def __init__(self, run: Run, device: torch.device, report: Report) -> None:
+        self.run, self.config, self.device, self.report = run, run.config, device, report
+        self.model = Transformer(self.config.model, seed=self.config.seed).to(device)
+        self.optimizer = make_optimizer(self.model, self.config)
+        # Train through a compiled function and hook the plain model: hooks put on a module that was
+        # compiled in place silently never fire.
+        self.loss = torch.compile(summed_loss) if self.config.compile else summed_loss
+        self.evaluate = Evaluator(self.config, device)
+        self.tally = _Tally(torch.zeros((), device=device))
+        self.rows: list[dict[str, float]] = []
+        self.step = self._resume()
+
+    def finish(self) -> None:
+        config, started, start = self.config, time.perf_counter(), self.step
+        evals, kept = set(config.eval_steps()), set(config.checkpoint_steps())
+        pin = self.device.type == "cuda"
+        stream = Stream(config.task, config.seed, config.batch_size, config.accumulate, pin)
+        if self.step == 0 and not self.rows:
+            self._evaluate()
+            self._save()
+        reported = started
+        with _deferred_interrupt() as interrupted:
+            for pieces in stream.steps(self.step, config.steps):
+                self._train_step(pieces)
+                if self.step in evals:
+                    self._evaluate()
+                if self.step in kept:
+                    self._save()
+                if time.perf_counter() - reported > REPORT_EVERY or self.step == config.steps:
+                    self.report(self.step, self.rows[-1])
+                    reported = time.perf_counter()
+                if interrupted.is_set() and self.step < config.steps:
+                    if self.step not in kept:
+                        self._save()
+                    raise Interrupted(f"Stopped at step {self.step} of {config.steps}, saved in {self.run.folder}.")
+        self._conclude(time.perf_counter() - started, start)
+
+    def _train_step(self, pieces: list[Scored]) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.config, self.step)
+        total = sum(piece.count for piece in pieces)
+        for piece in pieces:
+            batch = piece.to(self.device)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
+                loss = self.loss(self.model, batch.tokens, batch.index, batch.targets) / total
+            loss.backward()
+            self.tally.loss += loss.detach()
+        if self.config.clip is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.tally.steps += 1
+        self.step += 1
+
+    def _evaluate(self) -> None:
+        train_loss = self.tally.mean()
+        measured = self.evaluate(self.model)
+        if not math.isfinite(measured["eval_loss"]) or (self.tally.steps and not math.isfinite(train_loss)):
+            last = self.run.checkpoints[-1] if self.run.checkpoints else "none"
+            raise TrainingDivergedError(
+                f"{self.run.folder}: the loss is not finite at step {self.step} (lr={self.config.lr}); "
+                f"the last checkpoint, step {last}, is kept."
+            )
+        tokens = self.step * self.config.batch_size * self.config.task.length
+        self.rows.append({"step": self.step, "tokens": tokens, "train_loss": train_loss, **measured})
+        self.run.write_metrics(self.rows)
+        self.tally.loss.zero_()
+        self.tally.steps = 0
+
+    # The optimiser's file comes first: where there is a model, it can be trained on.
+    def _save(self) -> None:
+        state = checkpoint.optimizer_state(self.model, self.optimizer)
+        state["tally/loss"], state["tally/steps"] = self.tally.loss, torch.tensor(self.tally.steps)
+        checkpoint.save(self.run.optimizer_path(self.step), state)
+        checkpoint.save(self.run.checkpoint_path(self.step), checkpoint.model_state(self.model))
+
+    def _resume(self) -> int:
+        """Load the last checkpoint, if there is one, and return its step."""
+        if not self.run.checkpoints:
+            return 0
+        step = self.run.checkpoints[-1]
+        path = self.run.checkpoint_path(step)
+        checkpoint.load_model_state(self.model, checkpoint.load(path, self.device), path)
+        state = checkpoint.load(self.run.optimizer_path(step), self.device)
+        self.tally = _Tally(state.pop("tally/loss"), int(state.pop("tally/steps")))
+        checkpoint.load_optimizer_state(self.model, self.optimizer, state)
+        metrics = self.run.metrics
+        self.rows = metrics[metrics["step"] <= step].to_dict("records")
+        require(bool(self.rows), f"{self.run.folder} has a checkpoint at step {step} but no metrics up to it.")
+        return step
+
+    def _conclude(self, seconds: float, start: int) -> None:
+        for step in set(self.run.checkpoints) - set(self.config.checkpoint_steps()):  # left by an interruption
+            self.run.checkpoint_path(step).unlink()
+            self.run.optimizer_path(step).unlink()
+        tokens = (self.config.steps - start) * self.config.batch_size * self.config.task.length
+        summary: dict[str, Any] = {
+            "steps": self.config.steps,
+            "n_params": self.model.n_params,
+            "seconds": round(seconds, 3),
+            "resumed_from": start,
+            "tokens_per_second": round(tokens / seconds) if seconds else None,
+            "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else platform.machine(),
+            "threads": torch.get_num_threads(),
+            "versions": {name: version(name) for name in ("ihlab", "torch", "numpy", "transformer-lens")},
+        }
+        write_json(self.run.folder / "done.json", summary)
+
+
+@contextmanager
+def _deferred_interrupt() -> Iterator[threading.Event]:
+    """Turn the first Ctrl-C into a flag that the loop reads between steps; a second one stops at once.
+
+    Stopped inside an optimiser step, a model is half one step's and half the next's.
+    """
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
+        yield asked
+        return
+
+    def handle(signum: int, frame: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)

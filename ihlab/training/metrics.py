@@ -1,0 +1,99 @@
+"""What a run records about its model: loss, accuracy, induction-head scores, alpha and beta."""
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from ihlab.model.transformer import Transformer
+from ihlab.training.config import RunConfig
+from ihlab.training.stream import Graded, draw, graded
+from tasks import IGNORE, Task
+
+EVAL_SEED = 20241129  # one held-out set for every run of a task, whatever the run's own seed
+CHUNK_POSITIONS = 32_768  # tokens per evaluation forward pass
+PROBE_ROWS, PROBE_REPEATS = 16, 4
+
+
+class Evaluator:
+    """Measures a model on a fixed held-out set and on repeated random tokens."""
+
+    def __init__(self, run: RunConfig, device: torch.device) -> None:
+        rows = max(1, CHUNK_POSITIONS // run.task.length)
+        sizes = [rows] * (run.eval_rows // rows) + ([run.eval_rows % rows] if run.eval_rows % rows else [])
+        self.batches = [graded(draw(run.task, EVAL_SEED, "eval", i, size)) for i, size in enumerate(sizes)]
+        self.probe = repeated_tokens(run.task, PROBE_ROWS, PROBE_REPEATS).to(device)
+        self.device = device
+
+    @torch.no_grad()
+    def __call__(self, model: Transformer) -> dict[str, float]:
+        """One row of metrics: eval_loss, accuracy, accuracy_first, prefix_L.H, alpha1_L.G, ..."""
+        return {**held_out(model, self.batches, self.device), **_prefix_scores(model, self.probe), **_shift_weights(model)}
+
+
+def held_out(model: Transformer, batches: list[Graded], device: torch.device) -> dict[str, float]:
+    """Loss over targets, accuracy over all answers and over the first answer of each row."""
+    loss_sum = n_targets = n_right = n_answers = n_first_right = n_first = 0.0
+    for batch in batches:
+        residual = model.final_residual(batch.tokens.to(device)).flatten(0, 1)
+        logits = model.unembed(residual[batch.index.to(device)]).float().cpu()
+        right = logits.argmax(dim=-1) == batch.answers
+        has_answer = batch.answers != IGNORE
+        loss_sum += F.cross_entropy(logits, batch.targets, ignore_index=IGNORE, reduction="sum").item()
+        n_targets += (batch.targets != IGNORE).sum().item()
+        n_right += right[has_answer].sum().item()
+        n_answers += has_answer.sum().item()
+        n_first_right += right[batch.first].sum().item()
+        n_first += batch.first.sum().item()
+    return {
+        "eval_loss": loss_sum / n_targets,
+        "accuracy": n_right / n_answers,
+        "accuracy_first": n_first_right / n_first,
+    }
+
+
+def repeated_tokens(task: Task, rows: int, repeats: int) -> Int[Tensor, "rows pos"]:
+    """Rows of distinct random ids, each row's run of ids repeated to fill the task's length.
+
+    Ids come from the task's own inputs, so that every one of them is a token the model has seen.
+    """
+    drawn = np.unique(draw(task, EVAL_SEED, "probe", 0, 256).inputs)
+    rng = np.random.default_rng(EVAL_SEED)
+    period = min(task.length // repeats, len(drawn))
+    tokens = np.stack([np.tile(rng.permutation(drawn)[:period], repeats) for _ in range(rows)])
+    return torch.from_numpy(tokens)
+
+
+def prefix_matching_score(
+    pattern: Float[Tensor, "batch head query key"], tokens: Int[Tensor, "batch pos"], repeats: int
+) -> Float[Tensor, " head"]:
+    """Mean attention from each token of the last repeat to the tokens right after its earlier occurrences.
+
+    Summed over the occurrences, averaged over queries and rows: 1 for a head that attends nowhere
+    else (Olsson et al. 2022, arXiv 2209.11895, "prefix matching").
+    """
+    period = tokens.shape[1] // repeats
+    query = torch.arange((repeats - 1) * period, repeats * period, device=tokens.device)
+    after = torch.stack([query - back * period + 1 for back in range(1, repeats)])  # [occurrence, query]
+    return pattern[:, :, query, after].sum(dim=2).mean(dim=(0, 2))
+
+
+def _prefix_scores(model: Transformer, probe: Tensor) -> dict[str, float]:
+    scores: dict[str, float] = {}
+    _, cache = model.run_with_cache(probe, names_filter=lambda name: name.endswith("hook_pattern"))
+    for layer in range(model.cfg.n_layers):
+        by_head = prefix_matching_score(cache["pattern", layer], probe, PROBE_REPEATS)
+        scores |= {f"prefix_{layer}.{head}": value for head, value in enumerate(by_head.tolist())}
+    return scores
+
+
+def _shift_weights(model: Transformer) -> dict[str, float]:
+    if model.cfg.attention == "vanilla":
+        return {}
+    weights: dict[str, float] = {}
+    for layer, block in enumerate(model.blocks):
+        for name, parameter in (("alpha", block.attn.alpha), ("beta", block.attn.beta)):
+            for head, row in enumerate(parameter.tolist()):
+                weights |= {f"{name}{column + 1}_{layer}.{head}": value for column, value in enumerate(row)}
+    return weights

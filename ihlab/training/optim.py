@@ -1,0 +1,31 @@
+"""The optimiser and its learning rate."""
+
+import math
+
+import torch
+
+from ihlab.model.shift import TokenShift
+from ihlab.model.transformer import Transformer
+from ihlab.training.config import RunConfig
+
+
+def make_optimizer(model: Transformer, run: RunConfig) -> torch.optim.AdamW:
+    """Fused AdamW. Decay acts on matrices only: not on norms, and never on alpha or beta."""
+    shifts = {id(module.weight) for module in model.modules() if isinstance(module, TokenShift)}
+    decayed = [p for p in model.parameters() if p.ndim >= 2 and id(p) not in shifts]
+    others = [p for p in model.parameters() if p.ndim < 2 or id(p) in shifts]
+    groups = [
+        {"params": decayed, "weight_decay": run.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=run.lr, betas=run.betas, fused=True)
+
+
+def learning_rate(run: RunConfig, step: int) -> float:
+    """The rate of step `step` (0 .. steps - 1): linear warm-up, then constant, cosine or linear to 0."""
+    if step < run.warmup:
+        return run.lr * (step + 1) / run.warmup
+    if run.schedule == "constant":
+        return run.lr
+    done = (step - run.warmup) / max(1, run.steps - run.warmup)
+    return run.lr * (0.5 * (1 + math.cos(math.pi * done)) if run.schedule == "cosine" else 1 - done)

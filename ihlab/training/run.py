@@ -1,0 +1,117 @@
+"""A run folder: `config.json`, `metrics.csv`, `checkpoints/step-N.safetensors`, `done.json`."""
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from ihlab.model.transformer import Transformer
+from ihlab.training import checkpoint
+from ihlab.training.config import RunConfig, from_dict, to_dict
+from ihlab.training.files import write_json, write_text
+from tasks.config import ConfigError, require
+
+
+class Run:
+    """What training leaves behind, and what analysis starts from.
+
+    `Run.open(folder)` reads a stored one; `train` returns one. `run.metrics` is a DataFrame with a row
+    for each evaluation; `run.model(step)` the model at a checkpoint.
+    """
+
+    def __init__(self, folder: Path, config: RunConfig) -> None:
+        self.folder, self.config = folder, config
+
+    @classmethod
+    def open(cls, folder: str | Path) -> "Run":
+        """Open a stored run. Raises `ConfigError` if the folder is none, or its config cannot be read."""
+        folder = Path(folder)
+        try:
+            stored = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ConfigError(f"{folder} is not a run folder: it has no config.json.") from None
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"{folder / 'config.json'} is not JSON ({error}).") from None
+        return cls(folder, from_dict(stored))
+
+    @classmethod
+    def create(cls, config: RunConfig, root: str | Path) -> "Run":
+        """The run folder of a config under `root`, made if new. Raises `ConfigError` if it holds another config."""
+        run = cls(Path(root) / config.folder, config)
+        path = run.folder / "config.json"
+        if path.exists():
+            stored = cls.open(run.folder).config
+            require(stored == config, f"{run.folder} is the folder of another config; nothing was changed in it.")
+        else:
+            write_json(path, to_dict(config))
+        return run
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r}, {'done' if self.done else 'not finished'})"
+
+    # Results
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """A row for each evaluation so far: step, tokens, train_loss, eval_loss, accuracy, ..."""
+        path = self.folder / "metrics.csv"
+        if not path.exists():
+            raise ConfigError(f"{self.folder} has no metrics yet.")
+        return pd.read_csv(path, float_precision="round_trip")
+
+    @property
+    def done(self) -> dict[str, Any] | None:
+        """How the run ended (seconds, tokens a second, versions, device), or None if it has not."""
+        path = self.folder / "done.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    @property
+    def checkpoints(self) -> list[int]:
+        """The steps at which a model can be opened."""
+        names = (self.folder / "checkpoints").glob("step-*.safetensors")
+        return sorted(int(path.stem.removeprefix("step-")) for path in names if "optimizer" not in path.name)
+
+    def model(self, step: int | None = None, device: str | torch.device = "cpu") -> Transformer:
+        """The model at a checkpoint, by default the last. Raises `ConfigError` if there is none at `step`."""
+        steps = self.checkpoints
+        require(bool(steps), f"{self.folder} has no checkpoints yet.")
+        step = steps[-1] if step is None else step
+        require(step in steps, f"{self.folder} has no checkpoint at step {step}; it has {', '.join(map(str, steps))}.")
+        model = Transformer(self.config.model, seed=self.config.seed)
+        path = self.checkpoint_path(step)
+        checkpoint.load_model_state(model, checkpoint.load(path), path)
+        return model.to(device).eval()
+
+    # Writing
+
+    def checkpoint_path(self, step: int) -> Path:
+        """Where the model of a step is stored."""
+        return self.folder / "checkpoints" / f"step-{step}.safetensors"
+
+    def optimizer_path(self, step: int) -> Path:
+        """Where the optimiser state of a step is stored."""
+        return self.folder / "checkpoints" / f"step-{step}.optimizer.safetensors"
+
+    def write_metrics(self, rows: list[dict[str, float]]) -> None:
+        """Replace the metrics, floats in full so that they read back bit for bit."""
+        write_text(self.folder / "metrics.csv", pd.DataFrame(rows).to_csv(index=False))
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder for one writer. Raises `ConfigError` if another process is training this run."""
+        with (self.folder / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(f"Another process is training {self.folder}.") from None
+            yield
+
+
+def stored_runs(root: str | Path) -> list[Run]:
+    """All runs under a folder, by name."""
+    return [Run.open(path.parent) for path in sorted(Path(root).glob("*/config.json"))]

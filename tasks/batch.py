@@ -1,0 +1,52 @@
+"""What every task gives and every training step takes: rows of tokens with their answers."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Int64
+
+IGNORE = -100
+"""The target of a position at which nothing is scored (the ignore index of PyTorch's losses)."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of one task.
+
+    - `inputs`  int64 [batch, pos]: the tokens a model reads;
+    - `targets` int64 [batch, pos]: what the training loss asks for at each position, else `IGNORE`;
+    - `answers` int64 [batch, pos]: what accuracy is measured on, else `IGNORE`. Left out, it is
+      `targets`; it differs where a model trains on other positions than it is graded on;
+    - `groups`  name -> int array [batch]: slices for metrics, such as the number of hops of a row.
+    """
+
+    inputs: Int64[np.ndarray, "batch pos"]
+    targets: Int64[np.ndarray, "batch pos"]
+    answers: Int64[np.ndarray, "batch pos"] = None  # type: ignore[assignment]  # filled below
+    groups: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.answers is None:
+            object.__setattr__(self, "answers", self.targets)
+
+
+@runtime_checkable
+class Task(Protocol):
+    """A source of batches. `length` is the number of positions in a row, ids are below `vocab_size`."""
+
+    kind: ClassVar[str]
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
+
+    def batch(self, size: int, rng: np.random.Generator) -> Batch:
+        """Draw `size` rows. The result is a pure function of the task and the generator's state."""
+        ...
+
+    def show(self, batch: Batch, row: int) -> str:
+        """One row as text for a person, with the scored positions marked."""
+        ...

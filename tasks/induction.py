@@ -1,0 +1,101 @@
+"""The induction task of section 3.2 and Appendix K: a token seen before is followed as it was before.
+
+One row of length 12 (score="all"; R repeats an earlier token, F is forced to follow it):
+
+    input     41   7  88  23  41   7  88  90  23  12  90  61
+    role                       R   F       .   .
+    target                     7
+
+After 41 came 7, so when 41 repeats, 7 is the one right answer. The 7 just forced repeats too, but
+it was not *drawn*: nothing is asked there. Were it drawn later, and had its two occurrences been
+followed by different tokens, it would have no single answer, and would not be asked either.
+"""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from tasks.batch import IGNORE, Batch
+from tasks.config import config, require
+
+
+@config
+class InductionTask:
+    """Random tokens in which a repeated token is followed by what followed it before.
+
+    A row draws a pool of `length` distinct ids from `min_token .. vocab_size - 1`. At each step a
+    pool member is drawn uniformly and appended. If it occurred before, and every earlier occurrence
+    was followed by one same token, that token is appended as well, and the position of the repeat
+    is an answer: at each such t, for any i < t with x_i = x_t, the answer is x_{i+1}. Rows without
+    an answer are redrawn.
+
+    `score` says what the training loss asks for: "all" answers, only the "first" of a row (the
+    positions the paper's listing returns), or the next token at every position ("tokens").
+    `Batch.answers` holds all answers whatever the score.
+
+    Source: arXiv 2411.19574, section 3.2 and Appendix K (ids 11..7999, length 512). The printed
+    listing overwrites a token's follower when it reappears and can emit -1; this rule does neither.
+    """
+
+    kind: ClassVar[str] = "induction"
+
+    vocab_size: int = 8000
+    length: int = 512
+    score: Literal["all", "first", "tokens"] = "all"
+    min_token: int = 11
+
+    def __post_init__(self) -> None:
+        require(self.length >= 2, f"InductionTask.length is {self.length}, but a repeat needs at least 2 positions.")
+        require(self.min_token >= 0, f"InductionTask.min_token is {self.min_token}, but ids start at 0.")
+        drawable = self.vocab_size - self.min_token
+        require(
+            drawable >= self.length,
+            f"InductionTask.vocab_size is {self.vocab_size}, which leaves {max(drawable, 0)} ids from "
+            f"min_token={self.min_token} up; a row of length {self.length} draws {self.length} distinct ones, "
+            f"so vocab_size must be at least {self.length + self.min_token}.",
+        )
+
+    def batch(self, size: int, rng: np.random.Generator) -> Batch:
+        """Draw `size` rows, each a pure function of one 64-bit seed taken from `rng`."""
+        from tasks.induction_kernel import draw_rows  # numba loads only when rows are drawn
+
+        seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
+        tokens, answers = draw_rows(seeds, self.min_token, self.vocab_size, self.length)
+        inputs, following = tokens[:, :-1], tokens[:, 1:]
+        if self.score == "all":
+            targets = answers
+        elif self.score == "first":
+            targets = _only_first(answers)
+        else:
+            targets = following
+        return Batch(inputs=inputs, targets=targets, answers=answers)
+
+    def show(self, batch: Batch, row: int) -> str:
+        """The row in lines of 16 positions: token, its role (R repeat, F forced), the target."""
+        inputs, targets, answers = batch.inputs[row], batch.targets[row], batch.answers[row]
+        repeat = answers != IGNORE
+        forced = np.concatenate([[False], repeat[:-1]])
+        roles = np.where(repeat, "R", np.where(forced, "F", ""))
+        wanted = [str(t) if t != IGNORE else "" for t in targets]
+        width = max(5, len(str(self.vocab_size - 1)) + 1)
+        lines = []
+        for start in range(0, self.length, 16):
+            stop = start + 16
+            for label, cells in (
+                ("position", range(start, min(stop, self.length))),
+                ("token", inputs[start:stop]),
+                ("role", roles[start:stop]),
+                ("target", wanted[start:stop]),
+            ):
+                lines.append(f"{label:<9}" + "".join(f"{cell!s:>{width}}" for cell in cells).rstrip())
+            lines.append("")
+        lines.append("R repeats an earlier token whose follower was always the same; F is that follower, forced.")
+        return "\n".join(lines)
+
+
+def _only_first(answers: np.ndarray) -> np.ndarray:
+    rows = np.arange(len(answers))
+    first = (answers != IGNORE).argmax(axis=1)
+    targets = np.full_like(answers, IGNORE)
+    targets[rows, first] = answers[rows, first]
+    return targets

@@ -1,0 +1,21 @@
+"""A 64-bit random stream for numba kernels: a row is a pure function of its own seed."""
+
+import numba
+import numpy as np
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+@numba.njit(inline="always")
+def mix(state: np.uint64) -> np.uint64:
+    """SplitMix64's output function (Steele, Lea and Flood 2014) of one counter value."""
+    z = state
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@numba.njit(inline="always")
+def below(state: np.uint64, n: int) -> int:
+    """An integer in [0, n), n < 2^31. The bias of multiply-and-shift is below n / 2^32."""
+    return np.int64(((mix(state) >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
