@@ -38,10 +38,14 @@ class Task(Protocol):
     kind: ClassVar[str]
 
     @property
-    def vocab_size(self) -> int: ...
+    def vocab_size(self) -> int:
+        """Token ids are 0 .. vocab_size - 1."""
+        ...
 
     @property
-    def length(self) -> int: ...
+    def length(self) -> int:
+        """Positions in a row."""
+        ...
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
         """Draw `size` rows. The result is a pure function of the task and the generator's state."""

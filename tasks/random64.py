@@ -16,6 +16,6 @@ def mix(state: np.uint64) -> np.uint64:
 
 
 @numba.njit(inline="always")
-def below(state: np.uint64, n: int) -> int:
+def below(state: np.uint64, n: int) -> np.int64:
     """An integer in [0, n), n < 2^31. The bias of multiply-and-shift is below n / 2^32."""
     return np.int64(((mix(state) >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))

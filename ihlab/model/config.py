@@ -18,7 +18,7 @@ class ModelConfig:
     - `norm`: "rms" with `eps`, or "none"; `mlp`: "swiglu" or "none";
     - `residual`: whether attention and MLP add to the stream or replace it;
     - `tied_embeddings`: unembed with the embedding matrix;
-    - `init_std`: standard deviation of every weight matrix; None: 1 / sqrt(fan in).
+    - `init_std`: standard deviation of every weight matrix; None: 1 / sqrt(fan in), an untied embedding 1.
     """
 
     n_layers: int

@@ -45,7 +45,8 @@ def to_llama(model: Transformer) -> Any:
     llama = (cfg.attention, cfg.positional, cfg.norm, cfg.mlp, cfg.residual)
     require(
         llama == ("vanilla", "rope", "rms", "swiglu", True),
-        f"Llama has attention='vanilla', positional='rope', norm='rms', mlp='swiglu' and residual=True; this model has {llama}.",
+        f"The model has (attention, positional, norm, mlp, residual) = {llama}, but Llama is "
+        "('vanilla', 'rope', 'rms', 'swiglu', True).",
     )
     config = LlamaConfig(
         vocab_size=cfg.d_vocab,

@@ -5,7 +5,7 @@
 - grouped-query attention; keys and values shifted by one token where the config says so
 - a TransformerLens `HookedRootModule`: hook names, `run_with_hooks`, `run_with_cache` and
   `ActivationCache` work as they do there
-- weights start as N(0, 1 / fan in), embeddings as N(0, 1 / d_model)
+- weights start as N(0, 1 / fan in); an embedding reads one token, so its fan in is 1
 """
 
 from typing import Any
@@ -75,7 +75,10 @@ class Transformer(HookedRootModule):
     def _initialise(self, generator: torch.Generator) -> None:
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
-                fan_in = module.weight.shape[1]
+                # An embedding reads one token: fan in 1. Smaller ones drown in the first layer's output,
+                # and two-layer models then learn induction several times later or never (docs/LOG.md).
+                alone = isinstance(module, nn.Embedding) and not self.cfg.tied_embeddings
+                fan_in = 1 if alone else module.weight.shape[1]
                 std = fan_in**-0.5 if self.cfg.init_std is None else self.cfg.init_std
                 module.weight.normal_(std=std, generator=generator)
 
@@ -90,7 +93,7 @@ class Transformer(HookedRootModule):
         )
         low, high = int(tokens.min()), int(tokens.max())
         require(
-            0 <= low and high < self.cfg.d_vocab,
+            low >= 0 and high < self.cfg.d_vocab,
             f"Token id {low if low < 0 else high} is outside the vocabulary: ids run from 0 to {self.cfg.d_vocab - 1}.",
         )
         return self.unembed(self.final_residual(tokens))
@@ -103,6 +106,11 @@ class Transformer(HookedRootModule):
         return self.ln_final(x)
 
     @property
+    def layers(self) -> list[Block]:
+        """The blocks, typed."""
+        return [block for block in self.blocks if isinstance(block, Block)]
+
+    @property
     def n_params(self) -> int:
         """Parameters without embedding and unembedding, as the paper counts them."""
         embeddings = {id(self.embed.weight), id(self.unembed.weight)}
@@ -110,7 +118,7 @@ class Transformer(HookedRootModule):
 
     # What TransformerLens asks of a model:
 
-    def run_with_cache(  # type: ignore[override]
+    def run_with_cache(
         self, *args: Any, remove_batch_dim: bool = False, **kwargs: Any
     ) -> tuple[Tensor, ActivationCache]:
         """Run, and return the output with a TransformerLens `ActivationCache` of the activations."""

@@ -7,7 +7,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from ihlab.training.files import write_atomically
+from ihlab.files import write_atomically
 from tasks.config import ConfigError
 
 
@@ -24,12 +24,14 @@ def load(path: Path, device: str | torch.device = "cpu") -> dict[str, Tensor]:
     except FileNotFoundError:
         raise ConfigError(f"There is no checkpoint {path}.") from None
     except (SafetensorError, OSError) as error:
-        raise ConfigError(f"The checkpoint {path} cannot be read ({error}); delete it to go on from an earlier one.") from None
+        raise ConfigError(
+            f"The checkpoint {path} cannot be read ({error}); delete it to go on from an earlier one."
+        ) from None
 
 
 def model_state(model: nn.Module) -> dict[str, Tensor]:
     """The model's tensors, a tied one once (safetensors stores no shared memory)."""
-    return {name: parameter for name, parameter in model.named_parameters(remove_duplicate=True)}
+    return dict(model.named_parameters(remove_duplicate=True))
 
 
 def load_model_state(model: nn.Module, tensors: dict[str, Tensor], source: Path) -> None:

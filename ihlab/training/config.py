@@ -76,7 +76,7 @@ class RunConfig:
         )
         require(
             self.task.vocab_size <= self.model.d_vocab,
-            f"The task's vocab_size is {self.task.vocab_size}, but the model's d_vocab is {self.model.d_vocab}: too few.",
+            f"The task's vocab_size is {self.task.vocab_size}, but the model's d_vocab is only {self.model.d_vocab}.",
         )
 
     def but(self, **changes: Any) -> "RunConfig":

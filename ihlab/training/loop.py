@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
+from ihlab.files import write_json
 from ihlab.model.transformer import Transformer
 from ihlab.training import checkpoint
 from ihlab.training.config import RunConfig
-from ihlab.training.files import write_json
 from ihlab.training.loss import summed_loss
 from ihlab.training.metrics import Evaluator
 from ihlab.training.optim import learning_rate, make_optimizer
@@ -35,7 +35,7 @@ class TrainingDivergedError(RuntimeError):
     """The loss is not a number any more. Checkpoints from before are kept."""
 
 
-class Interrupted(KeyboardInterrupt):  # noqa: N818  # it is an interruption, not an error
+class Interrupted(KeyboardInterrupt):  # it is an interruption, not an error
     """Training was asked to stop, and has saved where it was."""
 
 
@@ -57,8 +57,8 @@ def train(
     run = Run.create(config, root)
     if run.done:
         return run
-    with run.lock():
-        _Training(run, pick_device(device), report or (lambda step, row: None)).finish()
+    with run.lock(), _deferred_interrupt() as interrupted:
+        _Training(run, pick_device(device), report or (lambda step, row: None)).finish(interrupted)
     return run
 
 
@@ -100,7 +100,7 @@ class _Training:
         self.rows: list[dict[str, float]] = []
         self.step = self._resume()
 
-    def finish(self) -> None:
+    def finish(self, interrupted: threading.Event) -> None:
         config, started, start = self.config, time.perf_counter(), self.step
         evals, kept = set(config.eval_steps()), set(config.checkpoint_steps())
         pin = self.device.type == "cuda"
@@ -109,20 +109,19 @@ class _Training:
             self._evaluate()
             self._save()
         reported = started
-        with _deferred_interrupt() as interrupted:
-            for pieces in stream.steps(self.step, config.steps):
-                self._train_step(pieces)
-                if self.step in evals:
-                    self._evaluate()
-                if self.step in kept:
+        for pieces in stream.steps(self.step, config.steps):
+            self._train_step(pieces)
+            if self.step in evals:
+                self._evaluate()
+            if self.step in kept:
+                self._save()
+            if time.perf_counter() - reported > REPORT_EVERY or self.step == config.steps:
+                self.report(self.step, self.rows[-1])
+                reported = time.perf_counter()
+            if interrupted.is_set() and self.step < config.steps:
+                if self.step not in kept:
                     self._save()
-                if time.perf_counter() - reported > REPORT_EVERY or self.step == config.steps:
-                    self.report(self.step, self.rows[-1])
-                    reported = time.perf_counter()
-                if interrupted.is_set() and self.step < config.steps:
-                    if self.step not in kept:
-                        self._save()
-                    raise Interrupted(f"Stopped at step {self.step} of {config.steps}, saved in {self.run.folder}.")
+                raise Interrupted(f"Stopped at step {self.step} of {config.steps}, saved in {self.run.folder}.")
         self._conclude(time.perf_counter() - started, start)
 
     def _train_step(self, pieces: list[Scored]) -> None:
@@ -175,7 +174,7 @@ class _Training:
         self.tally = _Tally(state.pop("tally/loss"), int(state.pop("tally/steps")))
         checkpoint.load_optimizer_state(self.model, self.optimizer, state)
         metrics = self.run.metrics
-        self.rows = metrics[metrics["step"] <= step].to_dict("records")
+        self.rows = metrics[metrics["step"] <= step].to_dict("records")  # type: ignore[assignment]
         require(bool(self.rows), f"{self.run.folder} has a checkpoint at step {step} but no metrics up to it.")
         return step
 

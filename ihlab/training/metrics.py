@@ -29,7 +29,11 @@ class Evaluator:
     @torch.no_grad()
     def __call__(self, model: Transformer) -> dict[str, float]:
         """One row of metrics: eval_loss, accuracy, accuracy_first, prefix_L.H, alpha1_L.G, ..."""
-        return {**held_out(model, self.batches, self.device), **_prefix_scores(model, self.probe), **_shift_weights(model)}
+        return {
+            **held_out(model, self.batches, self.device),
+            **_prefix_scores(model, self.probe),
+            **_shift_weights(model),
+        }
 
 
 def held_out(model: Transformer, batches: list[Graded], device: torch.device) -> dict[str, float]:
@@ -92,7 +96,7 @@ def _shift_weights(model: Transformer) -> dict[str, float]:
     if model.cfg.attention == "vanilla":
         return {}
     weights: dict[str, float] = {}
-    for layer, block in enumerate(model.blocks):
+    for layer, block in enumerate(model.layers):
         for name, parameter in (("alpha", block.attn.alpha), ("beta", block.attn.beta)):
             for head, row in enumerate(parameter.tolist()):
                 weights |= {f"{name}{column + 1}_{layer}.{head}": value for column, value in enumerate(row)}

@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 import torch
 
+from ihlab.files import write_json, write_text
 from ihlab.model.transformer import Transformer
 from ihlab.training import checkpoint
 from ihlab.training.config import RunConfig, from_dict, to_dict
-from ihlab.training.files import write_json, write_text
 from tasks.config import ConfigError, require
 
 
@@ -59,10 +59,13 @@ class Run:
     @property
     def metrics(self) -> pd.DataFrame:
         """A row for each evaluation so far: step, tokens, train_loss, eval_loss, accuracy, ..."""
-        path = self.folder / "metrics.csv"
-        if not path.exists():
-            raise ConfigError(f"{self.folder} has no metrics yet.")
-        return pd.read_csv(path, float_precision="round_trip")
+        require(self.has_metrics, f"{self.folder} has no metrics yet.")
+        return pd.read_csv(self.folder / "metrics.csv", float_precision="round_trip")
+
+    @property
+    def has_metrics(self) -> bool:
+        """Whether the run was evaluated at least once."""
+        return (self.folder / "metrics.csv").exists()
 
     @property
     def done(self) -> dict[str, Any] | None:

@@ -43,7 +43,9 @@ class Scored:
         return Scored(tokens, index, targets, self.count)
 
 
-def scored(tokens: Int64[np.ndarray, "batch pos"], targets: Int64[np.ndarray, "batch pos"], pin: bool = False) -> Scored:
+def scored(
+    tokens: Int64[np.ndarray, "batch pos"], targets: Int64[np.ndarray, "batch pos"], pin: bool = False
+) -> Scored:
     """Keep the positions with a target. With `pin`, in page-locked memory for an asynchronous copy."""
     flat = np.ascontiguousarray(targets).reshape(-1)
     index = np.flatnonzero(flat != IGNORE)

@@ -22,7 +22,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write text atomically."""
-    write_atomically(path, lambda aside: aside.write_text(text, encoding="utf-8"))  # type: ignore[arg-type, return-value]
+    write_atomically(path, lambda aside: aside.write_text(text, encoding="utf-8"))  # type: ignore[arg-type]
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -1,0 +1,36 @@
+# `make reproduce` and `make test` are all a new clone needs: each sets up .venv on first use.
+
+PYTHON ?= python3
+SCALE ?= laptop
+FIGURES ?=
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: reproduce test lint notebooks bench clean
+
+reproduce: $(READY)
+	$(BIN)/ihlab reproduce $(FIGURES) --scale $(SCALE)
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+notebooks: $(READY)
+	$(BIN)/python -m ihlab.notebooks notebooks/*.ipynb
+
+bench: $(READY)
+	$(BIN)/python benchmarks/run.py
+
+# The stamp is older than what decides the environment whenever that changes, and only then.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(READY)
+
+clean:
+	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

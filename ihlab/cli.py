@@ -1,0 +1,175 @@
+"""The command line: `ihlab reproduce`, `train`, `sample`, `runs`.
+
+Nothing here imports torch before a command needs it: `ihlab --help` answers at once.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from ihlab.training.config import RunConfig
+from tasks import TASKS, InductionTask
+from tasks.config import ConfigError, choose, config, require
+
+AnyTask = InductionTask
+"""The tasks that `ihlab train` can be asked for; a union of dataclasses becomes a choice on the command line."""
+
+
+@config
+class TrainOptions(RunConfig):
+    """A `RunConfig` whose task the command line can build."""
+
+    task: AnyTask = dataclasses.field(default_factory=InductionTask)
+
+
+def reproduce(
+    names: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
+    /,
+    scale: str = "laptop",
+    jobs: int | None = None,
+    device: str = "auto",
+    runs: Path = Path("runs"),
+    figures: Path = Path("figures"),
+    from_data: bool = False,
+) -> None:
+    """Train what the paper's figures need, draw them, and print the ledger of claims.
+
+    Args:
+        names: Figures to make, such as figure1a; all if none is named.
+        scale: smoke (seconds), laptop (minutes on 2 cores), gpu (tens of minutes) or paper (its own numbers).
+        jobs: Runs trained at a time; by default 2 on a CPU and 1 on a GPU.
+        device: A torch device, or auto: a GPU if there is one.
+        runs: Where runs are kept. Finished ones are reused, interrupted ones go on.
+        figures: Where pictures, tables and claims go.
+        from_data: Draw and judge again from the stored tables, without training.
+    """
+    from ihlab.experiments.reproduce import reproduce as run_experiments
+
+    if jobs is None:
+        jobs = 2 if from_data or _is_cpu(device) else 1
+    run_experiments(names, scale, jobs, device, runs, figures, from_data)  # type: ignore[arg-type]
+
+
+def _is_cpu(device: str) -> bool:
+    from ihlab.training.loop import pick_device
+
+    return pick_device(device).type == "cpu"
+
+
+def train(
+    options: Annotated[TrainOptions, tyro.conf.arg(name="")], root: Path = Path("runs"), device: str = "auto"
+) -> None:
+    """Train one model; every field of its RunConfig can be set. An interrupted run goes on where it was.
+
+    Args:
+        options: The run.
+        root: Where runs are kept.
+        device: A torch device, or auto: a GPU if there is one.
+    """
+    from ihlab.training.loop import train as train_run
+    from ihlab.training.progress import progress
+
+    fields = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    run_config = RunConfig(**fields)
+    console = Console()
+    with progress(console, run_config) as report:
+        run = train_run(run_config, root, device, report)
+    last = run.metrics.iloc[-1]
+    console.print(
+        f"{run.folder}: step {last['step']:.0f}, loss {last['eval_loss']:.4f}, accuracy {last['accuracy']:.4f} "
+        f"(first repeat {last['accuracy_first']:.4f})"
+    )
+
+
+def sample(kind: Annotated[str, tyro.conf.Positional], /, options: Annotated[str, tyro.conf.Positional] = "") -> None:
+    """Print rows of a task as a person reads them: what repeats, what is forced, what is scored.
+
+    Args:
+        kind: The task, such as induction.
+        options: Its fields, and --rows and --seed; 'ihlab sample induction --help' lists them.
+    """
+    choose("task", kind, TASKS)  # reached only with a kind that does not exist
+
+
+def _sampler(kind: str) -> Callable[..., None]:
+    """The command `ihlab sample <kind>`, with that task's own fields as options."""
+    task_type = TASKS[kind]
+
+    def sample_task(
+        task: Annotated[task_type, tyro.conf.arg(name="")] = task_type(vocab_size=64, length=32),  # type: ignore[valid-type]  # noqa: B008
+        rows: int = 1,
+        seed: int = 0,
+    ) -> None:
+        """Print rows of the task.
+
+        Args:
+            task: The task.
+            rows: How many rows.
+            seed: Of the random generator.
+        """
+        require(rows >= 1, f"rows is {rows}, but must be at least 1.")
+        require(seed >= 0, f"seed is {seed}, but must not be negative.")
+        batch = task.batch(rows, np.random.default_rng(seed))  # type: ignore[attr-defined]
+        for row in range(rows):
+            print(task.show(batch, row))  # type: ignore[attr-defined]
+
+    return sample_task
+
+
+def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /) -> None:
+    """List stored runs: what they are, how far they got, how well they do.
+
+    Args:
+        root: Where runs are kept.
+    """
+    from ihlab.training.run import stored_runs
+
+    table = Table(title=f"Runs in {root}", title_justify="left")
+    for column in ("run", "task", "model", "seed", "steps", "accuracy", "seconds"):
+        table.add_column(column, justify="right" if column in ("seed", "steps", "accuracy", "seconds") else "left")
+    found = stored_runs(root)
+    require(bool(found), f"There are no runs in {root}.")
+    for run in found:
+        model, done = run.config.model, run.done
+        rows = run.metrics if run.has_metrics else None
+        steps = 0 if rows is None else int(rows["step"].iloc[-1])
+        table.add_row(
+            run.folder.name,
+            f"{run.config.task.kind} {run.config.task.vocab_size}x{run.config.task.length}",
+            f"{model.attention} {model.n_layers}L d{model.d_model} h{model.n_heads}",
+            str(run.config.seed),
+            str(steps) if done else f"{steps}/{run.config.steps}",
+            "" if rows is None else f"{rows['accuracy'].iloc[-1]:.3f}",
+            f"{done['seconds']:.0f}" if done else "",
+        )
+    Console().print(table)
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """The `ihlab` command. Exits with 2 for a bad input, 130 after Ctrl-C."""
+    commands: dict[str, Callable[..., None]] = {"reproduce": reproduce, "train": train, "sample": sample, "runs": runs}
+    argv = list(sys.argv[1:] if args is None else args)
+    try:
+        if argv[:1] == ["sample"] and argv[1:2] and argv[1] in TASKS:
+            tyro.cli(_sampler(argv[1]), prog=f"ihlab sample {argv[1]}", args=argv[2:])
+            return
+        tyro.extras.subcommand_cli_from_dict(commands, prog="ihlab", args=argv, description=__doc__.splitlines()[0])
+    except KeyboardInterrupt as stopped:
+        message = str(stopped) or "Stopped."
+        print(f"\nihlab: {message} To go on: ihlab {' '.join(argv)}", file=sys.stderr)
+        raise SystemExit(130) from None
+    except ConfigError as error:
+        print(f"ihlab: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except RuntimeError as error:  # a diverged run, or no memory: say so without a traceback of the loop
+        if type(error).__module__.partition(".")[0] != "ihlab":
+            raise
+        print(f"ihlab: {error}", file=sys.stderr)
+        raise SystemExit(1) from None

@@ -1,0 +1,44 @@
+"""What every experiment declares."""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_args
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ihlab.experiments.claims import Claim
+from ihlab.training.config import RunConfig
+
+Scale = Literal["smoke", "laptop", "gpu", "paper"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run of an experiment and the curve that it belongs to."""
+
+    curve: str
+    config: RunConfig
+
+
+class Experiment(Protocol):
+    """A figure or table: which runs make it, what it must bear out, how it is drawn.
+
+    `claims` and `draw` see nothing but the table that is stored beside the picture, so that both can
+    be made again from it, without training and without torch.
+    """
+
+    name: str
+    title: str
+
+    def runs(self, scale: Scale) -> list[Planned]:
+        """Every run of every curve, all seeds."""
+        ...
+
+    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
+        """The paper's sentences against the measured table."""
+        ...
+
+    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
+        """The picture."""
+        ...

@@ -1,0 +1,74 @@
+"""What Figures 1a and 1b share: the induction task and how a model is trained on it at each scale."""
+
+import numpy as np
+import pandas as pd
+
+from ihlab.experiments.experiment import Planned, Scale
+from ihlab.model.config import ModelConfig
+from ihlab.training.config import RunConfig
+from tasks import IGNORE, InductionTask
+
+
+def base(scale: Scale) -> RunConfig:
+    """One run of a scale: vanilla, one layer. Every curve alters two or three fields of it."""
+    if scale == "paper":
+        # Section 3.2, Appendices K and N: vocabulary 8000, length 512, d_model 1024, 8 x 512 sequences a
+        # step, lr 2e-4, 1000 steps of warm-up. Inferred: 8 heads and d_mlp 5504 (both from Table 16; one
+        # layer then has the paper's "approximately 20M" parameters), the initialisation (Llama's), 5000 steps.
+        task = InductionTask(vocab_size=8000, length=512)
+        model = _model(task, d_model=1024, n_heads=8, d_mlp=5504, init_std=0.02)
+        return RunConfig(
+            task=task, model=model, steps=5000, batch_size=4096, accumulate=16, lr=2e-4, warmup=1000,
+            precision="bf16", compile=True, eval_every=25, eval_rows=1024,
+        )  # fmt: skip
+    if scale == "gpu":
+        task = InductionTask(vocab_size=2048, length=256)
+        model = _model(task, d_model=256, n_heads=8)
+        return RunConfig(
+            task=task, model=model, steps=4000, batch_size=256, lr=1e-3, warmup=200, precision="bf16", compile=True,
+            eval_rows=1024,
+        )  # fmt: skip
+    if scale == "laptop":
+        task = InductionTask(vocab_size=128, length=32)
+        return RunConfig(
+            task=task, model=_model(task, d_model=64, n_heads=4), steps=1000, batch_size=64, lr=4e-3, compile=True,
+            eval_rows=1024,
+        )  # fmt: skip
+    task = InductionTask(vocab_size=64, length=16)
+    return RunConfig(
+        task=task, model=_model(task, d_model=16, n_heads=2), steps=30, batch_size=16, warmup=5, eval_rows=64,
+        checkpoints=3,
+    )  # fmt: skip
+
+
+def _model(task: InductionTask, **shape: object) -> ModelConfig:
+    return ModelConfig(n_layers=1, d_vocab=task.vocab_size, n_ctx=task.length, **shape)  # type: ignore[arg-type]
+
+
+def plan(figure: str, base: RunConfig, curves: dict[str, dict[str, object]], seeds: int) -> list[Planned]:
+    """Every curve, a set of model fields altered from `base`, with seeds 0 .. seeds - 1."""
+    return [
+        Planned(curve, base.but(name=f"{figure}-{_slug(curve)}-{seed}", model=base.model.but(**changes), seed=seed))
+        for curve, changes in curves.items()
+        for seed in range(seeds)
+    ]
+
+
+def _slug(curve: str) -> str:
+    return curve.lower().replace(",", "").replace(" ", "-")
+
+
+def guessing_accuracy(task: InductionTask) -> float:
+    """How often a uniform guess among the row's tokens so far is the answer at its first repeat.
+
+    What a model reaches that knows that the answer stands in the row, and not where. From 4096 rows.
+    """
+    batch = task.batch(4096, np.random.default_rng(0))
+    first = (batch.answers != IGNORE).argmax(axis=1)
+    return float(np.mean([1 / len(np.unique(row[: t + 1])) for row, t in zip(batch.inputs, first, strict=True)]))
+
+
+def final(data: pd.DataFrame, curve: str, column: str = "accuracy_first") -> list[float]:
+    """The last value of every seed of a curve."""
+    of_curve = data[data["curve"] == curve]
+    return of_curve[of_curve["step"] == of_curve["step"].max()][column].tolist()

@@ -1,0 +1,99 @@
+"""Figure 1b: induction under the pressure of a small hidden size."""
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ihlab.experiments import stats
+from ihlab.experiments.claims import Claim
+from ihlab.experiments.experiment import Planned, Scale
+from ihlab.experiments.figure1 import base, final, plan
+from ihlab.plots.curves import Line, learning_curves
+from ihlab.plots.style import BLUE, ORANGE, new_figure
+
+WIDTHS = (8, 16, 32)
+SEEDS = {"smoke": 2, "laptop": 5, "gpu": 5, "paper": 3}
+
+WIDE_MARGIN = 0.3
+"""How much accuracy "a wide margin" is."""
+
+
+def kv(width: int) -> str:
+    """The curve of the one-layer KV shifting model at a hidden size."""
+    return f"KV shifting, 1 layer, hidden size {width}"
+
+
+def vanilla(width: int) -> str:
+    """The curve of the two-layer vanilla model at a hidden size."""
+    return f"vanilla, 2 layers, hidden size {width}"
+
+
+NARROW_LR = {"smoke": 1e-2, "laptop": 1e-2, "gpu": 1e-2, "paper": 1e-2}
+
+
+class Figure1b:
+    """KV shifting with one layer against vanilla with two, twice the parameters, at hidden sizes 8, 16 and 32."""
+
+    name = "figure1b"
+    title = "Figure 1b: induction at various widths"
+
+    def runs(self, scale: Scale) -> list[Planned]:
+        """Two curves a width."""
+        curves: dict[str, dict[str, object]] = {}
+        for width in WIDTHS:
+            shape = {"d_model": width, "n_heads": 1 if width == 8 else 2, "init_std": None}
+            curves[kv(width)] = {**shape, "attention": "kv_shift", "n_layers": 1}
+            curves[vanilla(width)] = {**shape, "n_layers": 2}
+        narrow = base(scale).but(lr=NARROW_LR[scale], weight_decay=0.0)
+        return plan(self.name, narrow, curves, SEEDS[scale])
+
+    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
+        """Section 3.2, "Various width"."""
+        seeds = int(data["seed"].nunique())
+        n_params = data.groupby("curve")["n_params"].first()
+        source = "section 3.2, Figure 1b"
+        return [
+            Claim(
+                source=source,
+                sentence="At hidden size 8 standard attention learns very poorly; KV shifting does not.",
+                measure="final accuracy, KV shifting 1 layer - vanilla 2 layers, at hidden size 8",
+                estimate=stats.difference(final(data, kv(8)), final(data, vanilla(8))),
+                threshold=WIDE_MARGIN,
+                right_side="above",
+                seeds=seeds,
+            ),
+            Claim(
+                source=source,
+                sentence="The vanilla model has two times the parameters of the KV shifting one.",
+                measure="parameters without embeddings, vanilla 2 layers / KV shifting 1 layer, at hidden size 8",
+                estimate=stats.exact(float(n_params[vanilla(8)] / n_params[kv(8)])),
+                threshold=1.9,
+                right_side="above",
+                seeds=seeds,
+            ),
+            Claim(
+                source=source,
+                sentence="The smaller the hidden size, the harder induction is for standard attention to learn.",
+                measure="final accuracy of vanilla 2 layers, hidden size 32 - hidden size 8",
+                estimate=stats.difference(final(data, vanilla(32)), final(data, vanilla(8))),
+                threshold=0.0,
+                right_side="above",
+                seeds=seeds,
+            ),
+        ]
+
+    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
+        """One panel a hidden size."""
+        figure = new_figure(9.5, 3.6)
+        panels = figure.subplots(1, len(WIDTHS), sharey=True)
+        n_params = data.groupby("curve")["n_params"].first()
+        for width, axes in zip(WIDTHS, panels, strict=True):
+            names = {kv(width): f"KV shifting, 1 layer ({n_params[kv(width)]:,})",
+                     vanilla(width): f"vanilla, 2 layers ({n_params[vanilla(width)]:,})"}  # fmt: skip
+            looks = dict(zip(names.values(), (Line(BLUE), Line(ORANGE, "--")), strict=True))
+            learning_curves(axes, data.assign(curve=data["curve"].map(names)), "step", "accuracy_first", looks)
+            axes.set(title=f"hidden size {width}", xlabel="training step", ylim=(-0.02, 1.02))
+            axes.legend(loc="lower right", title="(parameters)", fontsize=8, title_fontsize=8)
+        panels[0].set_ylabel("accuracy at the first repeat")
+        seeds = data["seed"].nunique()
+        figure.suptitle(f"Induction at various widths ({scale} scale; median of {seeds} seeds, band: all seeds)")
+        return figure

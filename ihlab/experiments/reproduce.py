@@ -1,0 +1,126 @@
+"""`reproduce`: from names of figures to trained runs, pictures and a ledger of claims."""
+
+import platform
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from ihlab.experiments.experiment import SCALES, Experiment, Planned, Scale
+from ihlab.experiments.figure1a import Figure1a
+from ihlab.experiments.figure1b import Figure1b
+from ihlab.experiments.ledger import Folder, print_ledger
+from ihlab.experiments.pool import Update, train_all
+from ihlab.training.config import RunConfig
+from tasks.config import choose, require
+
+EXPERIMENTS: dict[str, Experiment] = {e.name: e for e in (Figure1a(), Figure1b())}
+
+
+def reproduce(
+    names: Sequence[str] = (),
+    scale: Scale = "laptop",
+    jobs: int = 2,
+    device: str = "auto",
+    runs: Path = Path("runs"),
+    figures: Path = Path("figures"),
+    from_data: bool = False,
+    console: Console | None = None,
+) -> list[Folder]:
+    """Train what the named experiments (default: all) need, draw them, check their claims, print the ledger.
+
+    Runs that are finished are reused, interrupted ones resumed. With `from_data`, pictures and claims are
+    made again from the stored CSV, without training. Raises `ConfigError` for an unknown name or scale.
+    """
+    console = console or Console()
+    choose("scale", scale, SCALES)
+    require(jobs >= 1, f"jobs is {jobs}, but must be at least 1.")
+    chosen = [EXPERIMENTS[choose("experiment", name, EXPERIMENTS)] for name in names or EXPERIMENTS]
+    folders = [Folder(figures, experiment.name, scale) for experiment in chosen]
+    if from_data:
+        for experiment, folder in zip(chosen, folders, strict=True):
+            folder.publish(experiment, folder.data())
+    else:
+        started = time.perf_counter()
+        plans = [experiment.runs(scale) for experiment in chosen]
+        _train(plans, runs, device, jobs, console)
+        for experiment, folder, planned in zip(chosen, folders, plans, strict=True):
+            folder.publish(experiment, gather(planned, runs), _manifest(planned, runs, scale))
+        console.print(
+            f"{sum(map(len, plans))} runs and {len(chosen)} figures in {time.perf_counter() - started:.0f} s."
+        )
+    print_ledger(console, folders)
+    for folder in folders:
+        console.print(f"{folder.path}/", style="dim")
+    return folders
+
+
+def gather(planned: list[Planned], root: Path) -> pd.DataFrame:
+    """The metrics of finished runs as one tidy table: curve, n_params, seed, step, tokens, loss and accuracy."""
+    from ihlab.training.run import Run
+
+    parts = []
+    for plan in planned:
+        run = Run.create(plan.config, root)
+        assert run.done is not None, f"{run.folder} is not finished"
+        columns = run.metrics[["step", "tokens", "train_loss", "eval_loss", "accuracy", "accuracy_first"]]
+        facts = {"curve": plan.curve, "d_model": plan.config.model.d_model, "n_params": run.done["n_params"]}
+        parts.append(columns.assign(**facts, seed=plan.config.seed))
+    table = pd.concat(parts, ignore_index=True)
+    first = ["curve", "d_model", "n_params", "seed"]
+    return table[first + [column for column in table.columns if column not in first]]
+
+
+def _train(plans: list[list[Planned]], root: Path, device: str, jobs: int, console: Console) -> None:
+    """Train every distinct config of the plans, with a progress bar where a person is watching."""
+    unique: dict[str, RunConfig] = {plan.config.folder: plan.config for planned in plans for plan in planned}
+    configs = list(unique.values())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[latest]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("steps", total=sum(config.steps for config in configs), latest="")
+        done = dict.fromkeys(range(len(configs)), 0)
+
+        def show(update: Update) -> None:
+            index, step, row = update
+            done[index] = step
+            latest = f"{configs[index].name}: loss {row['eval_loss']:.3f}, accuracy {row['accuracy']:.3f}"
+            progress.update(bar, completed=sum(done.values()), latest=latest)
+
+        train_all(configs, root, device, jobs, show)
+
+
+def _manifest(planned: list[Planned], root: Path, scale: Scale) -> dict[str, Any]:
+    """What made a figure: its runs, their seeds, devices and times, and the versions of what they ran on."""
+    from ihlab.training.run import Run
+
+    done = {plan.config.folder: Run.create(plan.config, root).done or {} for plan in planned}
+    packages = ("ihlab", "torch", "numpy", "transformer-lens", "matplotlib")
+    return {
+        "scale": scale,
+        "runs": [
+            {
+                "curve": plan.curve,
+                "run": plan.config.folder,
+                "seed": plan.config.seed,
+                **{key: done[plan.config.folder].get(key) for key in ("n_params", "seconds", "tokens_per_second")},
+            }
+            for plan in planned
+        ],
+        "training_seconds": round(sum(d.get("seconds", 0) for d in done.values()), 1),
+        "devices": sorted({str(d.get("device")) for d in done.values()}),
+        "threads_per_run": sorted({int(d.get("threads", 0)) for d in done.values()}),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in packages},
+    }

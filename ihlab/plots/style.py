@@ -1,0 +1,50 @@
+"""One look for every picture: colour-blind-safe colours, and files that do not change from run to run."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+# Okabe and Ito (2008), readable with any colour vision; the order is ours.
+BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#D55E00",
+    "#000000",
+)
+LINES = ("-", "--", "-.", ":")
+
+PRINT: Any = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "lines.linewidth": 2.0,
+    "figure.dpi": 100,
+    "savefig.dpi": 160,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "ihlab",  # the same drawing gives the same file
+}
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, in inches, that no pyplot state knows of."""
+    with mpl.rc_context(PRINT):
+        return Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: Figure, stem: Path) -> list[Path]:
+    """Write `<stem>.svg` and `<stem>.png`, without dates, so that an unchanged picture is an unchanged file."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    paths = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
+    with mpl.rc_context(PRINT):
+        figure.savefig(paths[0], metadata={"Date": None})
+        figure.savefig(paths[1], metadata={"Software": None})
+    return paths

@@ -1,0 +1,37 @@
+"""The progress of one training run: steps, loss, accuracy, tokens a second and the time left."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ihlab.training.config import RunConfig
+from ihlab.training.loop import Report
+
+
+@contextmanager
+def progress(console: Console, config: RunConfig) -> Iterator[Report]:
+    """A `report` for `train` that draws a progress bar, or does nothing where no person is watching."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[latest]}"),
+        TimeRemainingColumn(),
+    )
+    tokens_a_step = config.batch_size * config.task.length
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(config.name, total=config.steps, latest="")
+        first: tuple[int, float] | None = None
+
+        def report(step: int, row: dict[str, float]) -> None:
+            nonlocal first
+            now = time.perf_counter()
+            first = first or (step, now)
+            speed = tokens_a_step * (step - first[0]) / (now - first[1]) if now > first[1] else 0.0
+            latest = f"loss {row['eval_loss']:.3f}  accuracy {row['accuracy']:.3f}  {speed / 1e3:.0f}k tokens/s"
+            bar.update(task, completed=step, latest=latest)
+
+        yield report

@@ -1,0 +1,299 @@
+"""The induction task against its rule, read row by row in plain Python."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+import tasks.induction
+from tasks import IGNORE, ConfigError, InductionTask
+
+
+def sole_follower(row, t):
+    """The token that followed every earlier occurrence of row[t]; None if there is none, or more than one."""
+    followers = {row[i + 1] for i in range(t) if row[i] == row[t]}
+    return followers.pop() if len(followers) == 1 else None
+
+
+def walk(row):
+    """Read a row as the rule wrote it, returning {position: answer} and the positions that were drawn.
+
+    Every token is drawn, except that after an unambiguous repeat the next one is forced. The row's
+    last token is only ever a next token, so it can be forced or drawn but not asked about.
+    """
+    answers, drawn = {}, []
+    t = 0
+    while t < len(row):
+        drawn.append(t)
+        forced = sole_follower(row, t) if t < len(row) - 1 else None
+        if forced is None:
+            t += 1
+        else:
+            answers[t] = forced
+            t += 2
+    return answers, drawn
+
+
+def whole_rows(task, rows, seed=0):
+    """Tokens [row, length + 1], the last next token included, and answers [row, length], as lists."""
+    batch = replace(task, score="tokens").batch(rows, np.random.default_rng(seed))
+    return np.hstack([batch.inputs, batch.targets[:, -1:]]).tolist(), batch.answers.tolist()
+
+
+@st.composite
+def task_fields(draw):
+    """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis strategy.)"""
+    length, min_token, unused = draw(st.integers(2, 40)), draw(st.integers(0, 12)), draw(st.integers(0, 60))
+    return {"vocab_size": min_token + length + unused, "length": length, "min_token": min_token}
+
+
+seeds = st.integers(0, 2**32)
+
+
+# The oracle itself
+
+
+@pytest.mark.parametrize(
+    ("row", "answers"),
+    [
+        ([4, 7, 8, 4, 7, 5], {3: 7}),
+        ([4, 7, 8, 9], {}),
+        ([5, 5, 5], {1: 5}),
+        ([1, 2, 3, 1, 2, 4, 2, 9], {3: 2}),  # the forced 2 went on differently: later it has no single answer
+        ([1, 2, 1, 2, 1, 2], {2: 2, 4: 2}),
+        ([1, 2, 1], {}),  # the repeat is the row's last token: nothing can be asked
+    ],
+)
+def test_the_walk_reads_rows_made_by_hand(row, answers):
+    assert walk(row)[0] == answers
+
+
+def test_the_worked_row_in_the_docstring_obeys_the_rule():
+    picture = [line for line in tasks.induction.__doc__.splitlines() if line.startswith("    ")]
+    cells = {line.split()[0]: {m.end(): m.group() for m in re.finditer(r"\S+", line)} for line in picture}
+    columns = list(cells["input"])[1:]
+    answers, _ = walk([int(cells["input"][column]) for column in columns])
+    assert [t for t, column in enumerate(columns) if cells["role"].get(column) == "R"] == list(answers)
+    assert {t: int(cells["target"][c]) for t, c in enumerate(columns) if c in cells["target"]} == answers
+
+
+# The rule
+
+
+@given(task_fields(), seeds)
+def test_every_earlier_occurrence_was_followed_by_the_answer(fields, seed):
+    task = InductionTask(**fields)
+    for row, answers in zip(*whole_rows(task, 4, seed), strict=True):
+        for t in range(task.length):
+            if answers[t] != IGNORE:
+                earlier = [i for i in range(t) if row[i] == row[t]]
+                assert earlier
+                assert all(row[i + 1] == answers[t] for i in earlier)
+
+
+@given(task_fields(), seeds)
+def test_the_answer_is_the_token_that_follows(fields, seed):
+    task = InductionTask(**fields)
+    for row, answers in zip(*whole_rows(task, 4, seed), strict=True):
+        assert all(answer in (IGNORE, row[t + 1]) for t, answer in enumerate(answers))
+
+
+@given(task_fields(), seeds)
+def test_a_walk_through_the_row_finds_exactly_the_answers(fields, seed):
+    task = InductionTask(**fields)
+    for row, answers in zip(*whole_rows(task, 4, seed), strict=True):
+        assert walk(row)[0] == {t: answer for t, answer in enumerate(answers) if answer != IGNORE}
+
+
+@given(task_fields(), seeds)
+def test_every_row_has_an_answer(fields, seed):
+    task = InductionTask(**fields)
+    assert (task.batch(8, np.random.default_rng(seed)).answers != IGNORE).any(axis=1).all()
+
+
+@given(task_fields(), seeds)
+def test_ids_are_allowed_ones(fields, seed):
+    task = InductionTask(**fields)
+    rows, _ = whole_rows(task, 4, seed)
+    assert np.min(rows) >= task.min_token
+    assert np.max(rows) < task.vocab_size
+
+
+@given(task_fields(), seeds)
+def test_a_row_has_at_most_length_distinct_ids(fields, seed):
+    task = InductionTask(**fields)
+    rows, _ = whole_rows(task, 4, seed)
+    assert all(len(set(row)) <= task.length for row in rows)
+
+
+def test_rows_with_an_ambiguous_repeat_do_occur():
+    """Else the properties above would never have met one."""
+    rows, answers = whole_rows(InductionTask(vocab_size=40, length=32, min_token=0), 20)
+    left_alone = [
+        t
+        for row, asked in zip(rows, answers, strict=True)
+        for t in walk(row)[1]
+        if t < 32 and row[t] in row[:t] and asked[t] == IGNORE
+    ]
+    assert left_alone
+
+
+# What is scored
+
+
+def test_score_all_targets_every_answer():
+    batch = InductionTask(score="all").batch(4, np.random.default_rng(0))
+    assert np.array_equal(batch.targets, batch.answers)
+
+
+def test_score_first_targets_the_first_answer_only():
+    batch = InductionTask(score="first").batch(4, np.random.default_rng(0))
+    for targets, answers in zip(batch.targets, batch.answers, strict=True):
+        first = np.flatnonzero(answers != IGNORE)[0]
+        assert np.flatnonzero(targets != IGNORE).tolist() == [first]
+        assert targets[first] == answers[first]
+
+
+def test_score_tokens_targets_every_next_token():
+    batch = InductionTask(score="tokens").batch(4, np.random.default_rng(0))
+    assert np.array_equal(batch.targets[:, :-1], batch.inputs[:, 1:])
+    assert (batch.targets[:, -1] >= 11).all()
+
+
+def test_inputs_and_answers_do_not_depend_on_the_score():
+    batches = [InductionTask(score=score).batch(4, np.random.default_rng(7)) for score in ("all", "first", "tokens")]
+    for batch in batches[1:]:
+        assert np.array_equal(batch.inputs, batches[0].inputs)
+        assert np.array_equal(batch.answers, batches[0].answers)
+
+
+# Randomness
+
+
+def test_one_seed_gives_one_batch():
+    first, again = (InductionTask().batch(4, np.random.default_rng(3)) for _ in range(2))
+    assert np.array_equal(first.inputs, again.inputs)
+    assert np.array_equal(first.targets, again.targets)
+
+
+def test_the_generator_moves_on():
+    rng = np.random.default_rng(3)
+    task = InductionTask()
+    assert not np.array_equal(task.batch(4, rng).inputs, task.batch(4, rng).inputs)
+
+
+@given(task_fields(), seeds)
+def test_a_row_does_not_depend_on_the_batch_size(fields, seed):
+    task = InductionTask(**fields)
+    few, many = (task.batch(size, np.random.default_rng(seed)) for size in (3, 8))
+    assert np.array_equal(few.inputs, many.inputs[:3])
+    assert np.array_equal(few.answers, many.answers[:3])
+
+
+def p_uniform(counts):
+    """The chi-squared test's p-value that these counts come from equally likely cells."""
+    return chisquare(counts).pvalue
+
+
+def test_first_tokens_are_uniform():
+    task = InductionTask(vocab_size=25, length=16, min_token=5)
+    first = task.batch(20_000, np.random.default_rng(0)).inputs[:, 0]
+    assert p_uniform(np.bincount(first - 5, minlength=20)) > 1e-3
+
+
+def test_drawn_tokens_are_uniform():
+    """With a pool of all ids, so that the draws of one row are independent."""
+    task = InductionTask(vocab_size=20, length=16, min_token=4)
+    rows, _ = whole_rows(task, 2000)
+    drawn = [row[t] - 4 for row in rows for t in walk(row)[1]]
+    assert p_uniform(np.bincount(drawn, minlength=16)) > 1e-3
+
+
+def test_pairs_of_different_ids_are_uniform():
+    """The pool is a uniform choice of ids, not only each of its members."""
+    rows, _ = whole_rows(InductionTask(vocab_size=9, length=6, min_token=1), 8000)
+    counts = np.zeros((8, 8), int)
+    for row in rows:
+        different = list(dict.fromkeys(row))
+        if len(different) > 1:
+            counts[different[0] - 1, different[1] - 1] += 1
+    assert p_uniform(counts[~np.eye(8, dtype=bool)]) > 1e-3
+
+
+def test_a_draw_repeats_the_one_before_once_in_length():
+    inputs = InductionTask(vocab_size=100, length=32).batch(20_000, np.random.default_rng(0)).inputs
+    rate = (inputs[:, 1] == inputs[:, 0]).mean()
+    assert abs(rate - 1 / 32) < 5 * (1 / 32 / 20_000) ** 0.5
+
+
+# A row for a person
+
+
+def read_shown(text, width=5):
+    """The labelled lines of `show`, as label -> one cell for each position."""
+    cells = {"position": [], "token": [], "role": [], "target": []}
+    for block in text.split("\n\n")[:-1]:
+        lines = {line[:9].strip(): line[9:] for line in block.splitlines()}
+        n_positions = len(lines["position"].split())
+        for label, shown in cells.items():
+            shown += [lines[label][i * width : (i + 1) * width].strip() for i in range(n_positions)]
+    return cells
+
+
+@pytest.fixture(params=["all", "first", "tokens"])
+def shown(request):
+    """A batch, and row 2 of it as shown: length 40, so three lines, the last one short."""
+    task = InductionTask(vocab_size=60, length=40, score=request.param)
+    batch = task.batch(3, np.random.default_rng(0))
+    return batch, read_shown(task.show(batch, 2))
+
+
+def test_show_writes_the_tokens_in_order(shown):
+    batch, cells = shown
+    assert cells["position"] == [str(t) for t in range(40)]
+    assert cells["token"] == [str(token) for token in batch.inputs[2]]
+
+
+def test_show_marks_repeats_and_what_they_force(shown):
+    batch, cells = shown
+    repeats = [t for t in range(40) if batch.answers[2, t] != IGNORE]
+    assert [t for t, role in enumerate(cells["role"]) if role == "R"] == repeats
+    assert [t for t, role in enumerate(cells["role"]) if role == "F"] == [t + 1 for t in repeats if t + 1 < 40]
+
+
+def test_show_writes_the_targets(shown):
+    batch, cells = shown
+    assert cells["target"] == ["" if target == IGNORE else str(target) for target in batch.targets[2]]
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("given_fields", "said"),
+    [
+        ({"length": 1}, ["InductionTask.length is 1,", "at least 2"]),
+        ({"min_token": -1}, ["InductionTask.min_token is -1,", "start at 0"]),
+        ({"vocab_size": 50, "length": 64}, ["InductionTask.vocab_size is 50,", "at least 75"]),
+        ({"vocab_size": 74, "length": 64}, ["InductionTask.vocab_size is 74,", "at least 75"]),
+        ({"vocab_size": 2, "length": 2, "min_token": 9}, ["vocab_size is 2,", "leaves 0 ids", "at least 11"]),
+        ({"score": "some"}, ["InductionTask.score is 'some',", "'all', 'first', 'tokens'"]),
+        ({"vocab_size": "big"}, ["InductionTask.vocab_size is 'big',", "a whole number"]),
+        ({"length": 64.0}, ["InductionTask.length is 64.0,", "a whole number"]),
+        ({"legnth": 64}, ["no InductionTask field 'legnth'", "did you mean 'length'?"]),
+        ({"vocabsize": 64}, ["no InductionTask field 'vocabsize'", "did you mean 'vocab_size'?"]),
+    ],
+)
+def test_bad_settings_are_refused_with_what_would_be_right(given_fields, said):
+    with pytest.raises(ConfigError) as refusal:
+        InductionTask(**given_fields)
+    assert all(part in str(refusal.value) for part in said)
+
+
+def test_the_smallest_vocabulary_is_accepted():
+    task = InductionTask(vocab_size=75, length=64)
+    assert task.batch(1, np.random.default_rng(0)).inputs.shape == (1, 64)
