@@ -54,7 +54,7 @@ def reproduce(
 
     if jobs is None:
         jobs = 2 if from_data or _is_cpu(device) else 1
-    run_experiments(names, scale, jobs, device, runs, figures, from_data)  # type: ignore[arg-type]
+    run_experiments(names, scale, jobs, device, runs, figures, from_data)
 
 
 def _is_cpu(device: str) -> bool:

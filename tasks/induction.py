@@ -1,14 +1,14 @@
 """The induction task of section 3.2 and Appendix K: a token seen before is followed as it was before.
 
-One row of length 12 (score="all"; R repeats an earlier token, F is forced to follow it):
+One row of length 11 (score="all"; R repeats an earlier token, F is forced to follow it):
 
-    input     41   7  88  23  41   7  88  90  23  12  90  61
-    role                       R   F       .   .
-    target                     7
+    input     88  74  40  88  74  66  40  88  33  65  21
+    role                   R   F       R   F
+    target                74          88
 
-After 41 came 7, so when 41 repeats, 7 is the one right answer. The 7 just forced repeats too, but
-it was not *drawn*: nothing is asked there. Were it drawn later, and had its two occurrences been
-followed by different tokens, it would have no single answer, and would not be asked either.
+After the first 88 came 74, so when 88 repeats, 74 is the one right answer, and it is put there. The
+forced 74 repeats as well, but it was not *drawn*: nothing is asked there. It has now been followed by
+40 and by 66; were it drawn again, it would have no single answer, and would not be asked either.
 """
 
 from typing import ClassVar, Literal

@@ -1,7 +1,7 @@
 """For every test: array shapes are checked at run time, torch uses one thread, examples are the same each run."""
 
 from importlib.util import find_spec
-from pathlib import Path
+from pkgutil import iter_modules
 
 import jaxtyping
 import torch
@@ -10,10 +10,8 @@ from hypothesis import settings
 
 def _checked_modules() -> list[str]:
     """Everything but the numba kernels: numba compiles a function's source and cannot see through a wrapper."""
-    home = Path(find_spec("tasks").origin).parent
-    names = [path.stem for path in home.iterdir() if path.suffix == ".py" or path.is_dir()]
-    compiled = {name for name in names if name.endswith("_kernel")} | {"random64"}
-    return ["ihlab", *(f"tasks.{name}" for name in sorted(set(names) - compiled))]
+    names = [module.name for module in iter_modules(find_spec("tasks").submodule_search_locations)]
+    return ["ihlab", *(f"tasks.{name}" for name in names if not name.endswith(("_kernel", "random64")))]
 
 
 # Before any test module imports these packages.

@@ -1,7 +1,7 @@
 """What every experiment declares."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -21,6 +21,7 @@ class Planned:
     config: RunConfig
 
 
+@runtime_checkable
 class Experiment(Protocol):
     """A figure or table: which runs make it, what it must bear out, how it is drawn.
 

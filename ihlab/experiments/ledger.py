@@ -42,7 +42,7 @@ class Folder:
         if not path.exists():
             command = f"ihlab reproduce {self.experiment} --scale {self.scale}"
             raise ConfigError(f"There is no {path} to draw from; '{command}' makes it.")
-        return pd.read_csv(path, float_precision="round_trip")
+        return pd.read_csv(path)
 
     def claims(self) -> list[dict[str, Any]]:
         """The stored claims."""

@@ -5,13 +5,13 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing.queues import Queue
 from pathlib import Path
-from queue import Empty, Queue
-from typing import Any
+from queue import Empty
 
 from ihlab.training.config import RunConfig
 
-Update = tuple[int, int, dict[str, float]]
+Update = tuple[int, int, dict[str, int | float]]
 """(which config, steps done, latest metrics)."""
 
 _updates: "Queue[Update]"  # in a worker: the way back to the parent
@@ -29,19 +29,17 @@ def train_all(
     order = sorted(range(len(configs)), key=lambda i: -_cost(configs[i]))
     threads = max(1, (os.cpu_count() or 1) // jobs)
     context = multiprocessing.get_context("spawn")  # a forked child of a threaded torch can hang
-    with context.Manager() as manager:
-        updates: Queue[Update] = manager.Queue()
-        pool = ProcessPoolExecutor(jobs, context, _start_worker, (updates, threads))
-        try:
-            waiting: set[Future[None]] = {pool.submit(_train_one, i, configs[i], root, device) for i in order}
-            while waiting:
-                finished, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
-                _drain(updates, on_update)
-                for future in finished:
-                    future.result()
+    updates: Queue[Update] = context.Queue()
+    pool = ProcessPoolExecutor(jobs, context, _start_worker, (updates, threads))
+    try:
+        waiting: set[Future[None]] = {pool.submit(_train_one, i, configs[i], root, device) for i in order}
+        while waiting:
+            finished, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
             _drain(updates, on_update)
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            for future in finished:
+                future.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _drain(updates: "Queue[Update]", on_update: Callable[[Update], None]) -> None:
@@ -57,7 +55,7 @@ def _cost(config: RunConfig) -> int:
     return model.n_layers * model.d_model**2 * config.steps * config.batch_size * config.task.length
 
 
-def _start_worker(updates: Any, threads: int) -> None:
+def _start_worker(updates: "Queue[Update]", threads: int) -> None:
     global _updates  # noqa: PLW0603  # a pool's initialiser has no other way to hand something to its tasks
     import torch
 
@@ -69,7 +67,7 @@ def _start_worker(updates: Any, threads: int) -> None:
 def _train_one(index: int, config: RunConfig, root: Path, device: str) -> None:
     from ihlab.training.loop import train
 
-    def report(step: int, row: dict[str, float]) -> None:
+    def report(step: int, row: dict[str, int | float]) -> None:
         _updates.put((index, step, row))
 
     train(config, root, device, report)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 from rich.console import Console
@@ -24,7 +24,7 @@ EXPERIMENTS: dict[str, Experiment] = {e.name: e for e in (Figure1a(), Figure1b()
 
 def reproduce(
     names: Sequence[str] = (),
-    scale: Scale = "laptop",
+    scale: str = "laptop",
     jobs: int = 2,
     device: str = "auto",
     runs: Path = Path("runs"),
@@ -38,19 +38,19 @@ def reproduce(
     made again from the stored CSV, without training. Raises `ConfigError` for an unknown name or scale.
     """
     console = console or Console()
-    choose("scale", scale, SCALES)
+    at = cast(Scale, choose("scale", scale, SCALES))
     require(jobs >= 1, f"jobs is {jobs}, but must be at least 1.")
     chosen = [EXPERIMENTS[choose("experiment", name, EXPERIMENTS)] for name in names or EXPERIMENTS]
-    folders = [Folder(figures, experiment.name, scale) for experiment in chosen]
+    folders = [Folder(figures, experiment.name, at) for experiment in chosen]
     if from_data:
         for experiment, folder in zip(chosen, folders, strict=True):
             folder.publish(experiment, folder.data())
     else:
         started = time.perf_counter()
-        plans = [experiment.runs(scale) for experiment in chosen]
+        plans = [experiment.runs(at) for experiment in chosen]
         _train(plans, runs, device, jobs, console)
         for experiment, folder, planned in zip(chosen, folders, plans, strict=True):
-            folder.publish(experiment, gather(planned, runs), _manifest(planned, runs, scale))
+            folder.publish(experiment, gather(planned, runs), _manifest(planned, runs, at))
         console.print(
             f"{sum(map(len, plans))} runs and {len(chosen)} figures in {time.perf_counter() - started:.0f} s."
         )

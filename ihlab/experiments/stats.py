@@ -50,7 +50,7 @@ def difference(a: Sequence[float], b: Sequence[float]) -> Estimate:
     return Estimate(value, value - half, value + half)
 
 
-def _t_half_width(standard_error: float, freedom: float) -> float:
+def _t_half_width(standard_error: float, freedom: int | float) -> float:
     return float(stats.t.ppf(0.5 + CONFIDENCE / 2, freedom)) * standard_error
 
 

@@ -59,8 +59,9 @@ class Attention(nn.Module):
         k = self._heads(self.k_proj(x), self.n_key_value_heads)
         v = self._heads(self.v_proj(x), self.n_key_value_heads)
         if self.shifted:
-            k = self.key_shift(self.hook_k_raw(k), self.hook_alpha(self.alpha))
-            v = self.value_shift(self.hook_v_raw(v), self.hook_beta(self.beta))
+            # Copies: a hook that writes into what it is given must not write into the parameters.
+            k = self.key_shift(self.hook_k_raw(k), self.hook_alpha(self.alpha.clone()))
+            v = self.value_shift(self.hook_v_raw(v), self.hook_beta(self.beta.clone()))
         k, v = self.hook_k(k), self.hook_v(v)
         if self.rotary is not None:
             q, k = self.hook_rot_q(self.rotary(q)), self.hook_rot_k(self.rotary(k))

@@ -112,6 +112,12 @@ class ModelConfig:
 
     def but(self, **changes: object) -> "ModelConfig":
         """This config with some fields changed; widths that follow from others follow again."""
-        followed = {"d_head", "d_mlp"} if "d_model" in changes or "n_heads" in changes else set()
+        followed = set()
+        if changes.keys() & {"d_model", "n_heads"}:
+            followed.add("d_head")
+        if "d_model" in changes:
+            followed.add("d_mlp")
+        if "n_heads" in changes and self.kv_heads == self.n_heads:
+            followed.add("n_key_value_heads")
         derived = {name: None for name in followed if name not in changes}
         return replace(self, **{**derived, **changes})  # type: ignore[arg-type]

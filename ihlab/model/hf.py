@@ -48,6 +48,10 @@ def to_llama(model: Transformer) -> Any:
         f"The model has (attention, positional, norm, mlp, residual) = {llama}, but Llama is "
         "('vanilla', 'rope', 'rms', 'swiglu', True).",
     )
+    require(
+        cfg.d_model % cfg.n_heads == 0,
+        f"The model's d_model is {cfg.d_model}, but Llama's must be a multiple of n_heads={cfg.n_heads}.",
+    )
     config = LlamaConfig(
         vocab_size=cfg.d_vocab,
         hidden_size=cfg.d_model,
@@ -77,9 +81,11 @@ def from_llama(llama: Any) -> Transformer:
     theirs = llama.config
     rope = theirs.rope_parameters
     require(
-        rope["rope_type"] == "default" and not theirs.attention_bias and not theirs.mlp_bias,
-        f"Only Llama models with default rotary positions and no biases can be read; this one has rope_type="
-        f"{rope['rope_type']!r}, attention_bias={theirs.attention_bias}, mlp_bias={theirs.mlp_bias}.",
+        (rope["rope_type"], theirs.hidden_act, theirs.attention_bias, theirs.mlp_bias)
+        == ("default", "silu", False, False),
+        f"Only Llama models with default rotary positions, silu and no biases can be read; this one has rope_type="
+        f"{rope['rope_type']!r}, hidden_act={theirs.hidden_act!r}, attention_bias={theirs.attention_bias}, "
+        f"mlp_bias={theirs.mlp_bias}.",
     )
     cfg = ModelConfig(
         n_layers=theirs.num_hidden_layers,

@@ -10,11 +10,13 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformer_lens import ActivationCache, HookedRootModule
 from transformer_lens.hook_points import HookPoint
+from transformer_lens.utilities import Slice
 
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
@@ -60,7 +62,8 @@ class Transformer(HookedRootModule):
         super().__init__()
         self.cfg = cfg
         # Shifts draw from a stream of their own: with one seed, vanilla and shifted models start alike.
-        shifts = torch.Generator().manual_seed(seed)
+        # Spawned, because two generators with one seed would tie alpha to the first weights.
+        shifts = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, 1]).generate_state(1)[0]))
         self.embed = nn.Embedding(cfg.d_vocab, cfg.d_model)
         self.hook_embed = HookPoint()
         self.blocks = nn.ModuleList(Block(cfg, shifts) for _ in range(cfg.n_layers))
@@ -119,10 +122,24 @@ class Transformer(HookedRootModule):
     # What TransformerLens asks of a model:
 
     def run_with_cache(
-        self, *args: Any, remove_batch_dim: bool = False, **kwargs: Any
+        self, *args: Any, remove_batch_dim: bool = False, pos_slice: Any = None, **kwargs: Any
     ) -> tuple[Tensor, ActivationCache]:
-        """Run, and return the output with a TransformerLens `ActivationCache` of the activations."""
-        output, cache = super().run_with_cache(*args, remove_batch_dim=remove_batch_dim, **kwargs)
+        """Run, and return the output with a TransformerLens `ActivationCache` of the activations.
+
+        Batch and positions are dropped here and not by TransformerLens, which goes by the names it
+        knows and would cut our raw keys along the heads, and alpha and beta along anything.
+        """
+        require(
+            not remove_batch_dim or len(args[0]) == 1,
+            f"The batch dimension of {len(args[0])} rows cannot be removed; it can with one row.",
+        )
+        output, cache = super().run_with_cache(*args, **kwargs)
+        positions = Slice.unwrap(pos_slice)
+        for name, x in cache.items():
+            if "hook_alpha" in name or "hook_beta" in name:
+                continue
+            x = positions.apply(x, dim=2 if "hook_pattern" in name or "hook_attn_scores" in name else 1)
+            cache[name] = x[0] if remove_batch_dim else x
         return output, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)
 
     @property
@@ -134,6 +151,11 @@ class Transformer(HookedRootModule):
     def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
         """The unembedding."""
         return self.unembed.weight.T
+
+    @property
+    def b_U(self) -> Float[Tensor, " d_vocab"]:
+        """The unembedding's bias: none, so zeros."""
+        return torch.zeros_like(self.unembed.weight[:, 0])
 
     def tokens_to_residual_directions(self, tokens: Int[Tensor, "..."] | int) -> Float[Tensor, "... d_model"]:
         """The direction of the normalised stream (before the final norm's w) that raises each token's logit.

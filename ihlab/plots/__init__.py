@@ -1,1 +1,1 @@
-"""Pictures of tables: matplotlib for print, plotly for reading. Draws DataFrames, computes nothing."""
+"""Pictures of tables: matplotlib, colour-blind-safe. Draws DataFrames, computes nothing."""

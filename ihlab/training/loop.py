@@ -21,11 +21,11 @@ from ihlab.training.config import RunConfig
 from ihlab.training.loss import summed_loss
 from ihlab.training.metrics import Evaluator
 from ihlab.training.optim import learning_rate, make_optimizer
-from ihlab.training.run import Run
+from ihlab.training.run import Row, Run
 from ihlab.training.stream import Scored, Stream
 from tasks.config import ConfigError, require
 
-Report = Callable[[int, dict[str, float]], None]
+Report = Callable[[int, Row], None]
 """Called now and then with the steps done and the latest row of metrics."""
 
 REPORT_EVERY = 0.2  # seconds
@@ -97,7 +97,7 @@ class _Training:
         self.loss = torch.compile(summed_loss) if self.config.compile else summed_loss
         self.evaluate = Evaluator(self.config, device)
         self.tally = _Tally(torch.zeros((), device=device))
-        self.rows: list[dict[str, float]] = []
+        self.rows: list[Row] = []
         self.step = self._resume()
 
     def finish(self, interrupted: threading.Event) -> None:

@@ -9,6 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ihlab.training.config import RunConfig
 from ihlab.training.loop import Report
+from ihlab.training.run import Row
 
 
 @contextmanager
@@ -26,7 +27,7 @@ def progress(console: Console, config: RunConfig) -> Iterator[Report]:
         task = bar.add_task(config.name, total=config.steps, latest="")
         first: tuple[int, float] | None = None
 
-        def report(step: int, row: dict[str, float]) -> None:
+        def report(step: int, row: Row) -> None:
             nonlocal first
             now = time.perf_counter()
             first = first or (step, now)

@@ -17,6 +17,10 @@ from ihlab.training.config import RunConfig, from_dict, to_dict
 from tasks.config import ConfigError, require
 
 
+Row = dict[str, int | float]
+"""One evaluation: its step and what was measured there."""
+
+
 class Run:
     """What training leaves behind, and what analysis starts from.
 
@@ -60,7 +64,7 @@ class Run:
     def metrics(self) -> pd.DataFrame:
         """A row for each evaluation so far: step, tokens, train_loss, eval_loss, accuracy, ..."""
         require(self.has_metrics, f"{self.folder} has no metrics yet.")
-        return pd.read_csv(self.folder / "metrics.csv", float_precision="round_trip")
+        return pd.read_csv(self.folder / "metrics.csv")
 
     @property
     def has_metrics(self) -> bool:
@@ -100,7 +104,7 @@ class Run:
         """Where the optimiser state of a step is stored."""
         return self.folder / "checkpoints" / f"step-{step}.optimizer.safetensors"
 
-    def write_metrics(self, rows: list[dict[str, float]]) -> None:
+    def write_metrics(self, rows: list[Row]) -> None:
         """Replace the metrics, floats in full so that they read back bit for bit."""
         write_text(self.folder / "metrics.csv", pd.DataFrame(rows).to_csv(index=False))
 

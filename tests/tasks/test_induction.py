@@ -11,6 +11,7 @@ from scipy.stats import chisquare
 
 import tasks.induction
 from tasks import IGNORE, ConfigError, InductionTask
+from tasks.induction_kernel import draw_rows
 
 
 def sole_follower(row, t):
@@ -194,6 +195,14 @@ def test_a_row_does_not_depend_on_the_batch_size(fields, seed):
     assert np.array_equal(few.answers, many.answers[:3])
 
 
+def test_a_row_depends_on_its_own_seed_only():
+    """Not on the rows drawn before it."""
+    row_seeds = np.arange(20, dtype=np.uint64)
+    together, _ = draw_rows(row_seeds, 5, 50, 16)
+    alone = [draw_rows(row_seeds[i : i + 1], 5, 50, 16)[0][0] for i in range(20)]
+    assert np.array_equal(together, alone)
+
+
 def p_uniform(counts):
     """The chi-squared test's p-value that these counts come from equally likely cells."""
     return chisquare(counts).pvalue
@@ -225,9 +234,10 @@ def test_pairs_of_different_ids_are_uniform():
 
 
 def test_a_draw_repeats_the_one_before_once_in_length():
-    inputs = InductionTask(vocab_size=100, length=32).batch(20_000, np.random.default_rng(0)).inputs
+    """So the pool has `length` members. (Fewer than one row in 2000 is redrawn, which would make it more often.)"""
+    inputs = InductionTask(vocab_size=50, length=10).batch(40_000, np.random.default_rng(0)).inputs
     rate = (inputs[:, 1] == inputs[:, 0]).mean()
-    assert abs(rate - 1 / 32) < 5 * (1 / 32 / 20_000) ** 0.5
+    assert abs(rate - 1 / 10) < 4 * (1 / 10 * 9 / 10 / 40_000) ** 0.5
 
 
 # A row for a person

@@ -1,0 +1,5 @@
+"""`python -m ihlab` is `ihlab`."""
+
+from ihlab.cli import main
+
+main()

@@ -1,0 +1,100 @@
+"""From names to runs, pictures and a ledger, at smoke scale."""
+
+import json
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from ihlab.experiments.reproduce import reproduce
+from tasks import ConfigError
+
+
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory):
+    root = tmp_path_factory.mktemp("reproduce")
+    console = Console(record=True, width=160)
+    folders = reproduce(["figure1b"], "smoke", jobs=2, runs=root / "runs", figures=root / "figures", console=console)
+    return root, folders, console.export_text()
+
+
+def test_every_file_is_there(reproduced):
+    _, [folder], _ = reproduced
+    names = {path.name for path in folder.path.iterdir()}
+    assert names == {"data.csv", "claims.json", "manifest.json", "figure1b-smoke.svg", "figure1b-smoke.png"}
+
+
+def test_the_table_holds_every_seed_of_every_curve(reproduced):
+    _, [folder], _ = reproduced
+    data = folder.data()
+    assert data.groupby("curve")["seed"].nunique().tolist() == [2] * 6
+    assert set(data.columns) >= {"step", "tokens", "n_params", "accuracy", "accuracy_first", "eval_loss", "train_loss"}
+    half = data.groupby("curve")["n_params"].first()
+    assert half["vanilla, 2 layers, hidden size 8"] > 1.9 * half["KV shifting, 1 layer, hidden size 8"]
+
+
+def test_the_ledger_shows_every_claim_and_verdict(reproduced):
+    _, [folder], printed = reproduced
+    for claim in folder.claims():
+        assert claim["verdict"] in printed
+        assert claim["verdict"] in ("holds", "fails", "undecided")
+        assert claim["seeds"] == 2
+    assert "12 runs and 1 figures" in printed
+
+
+def test_the_manifest_names_every_run(reproduced):
+    root, [folder], _ = reproduced
+    manifest = json.loads((folder.path / "manifest.json").read_text())
+    assert {run["run"] for run in manifest["runs"]} == {path.name for path in (root / "runs").iterdir()}
+    assert manifest["scale"] == "smoke"
+    assert manifest["versions"]["torch"]
+    assert str(root) not in json.dumps(manifest)
+
+
+def test_a_second_time_trains_nothing_and_changes_nothing(reproduced):
+    root, [folder], _ = reproduced
+    before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
+    stamps = {path: path.stat().st_mtime_ns for path in (root / "runs").rglob("done.json")}
+    reproduce(["figure1b"], "smoke", jobs=1, runs=root / "runs", figures=root / "figures", console=Console(quiet=True))
+    assert {path.name: path.read_bytes() for path in folder.path.iterdir()} == before
+    assert {path: path.stat().st_mtime_ns for path in (root / "runs").rglob("done.json")} == stamps
+
+
+def test_redrawing_needs_no_torch_and_gives_the_same_files(reproduced):
+    root, [folder], _ = reproduced
+    before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
+    for name in ("figure1b-smoke.svg", "figure1b-smoke.png", "claims.json"):
+        (folder.path / name).unlink()
+    script = """
+import sys
+from ihlab.cli import main
+main(sys.argv[1:])
+assert "torch" not in sys.modules, "redrawing imported torch"
+"""
+    arguments = ["reproduce", "figure1b", "--scale", "smoke", "--from-data", "--figures", str(root / "figures")]
+    subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True)
+    assert {path.name: path.read_bytes() for path in folder.path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"names": ["figure1c"]}, "There is no experiment 'figure1c'; did you mean 'figure1"),
+        ({"scale": "laptpo"}, "There is no scale 'laptpo'; did you mean 'laptop'"),
+        ({"jobs": 0}, "jobs is 0, but must be at least 1"),
+        ({"names": ["figure1a"], "from_data": True}, "There is no .*data.csv to draw from"),
+    ],
+)
+def test_bad_requests_are_refused_before_anything_is_written(tmp_path, arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        reproduce(**arguments, runs=tmp_path / "runs", figures=tmp_path / "figures", console=Console(quiet=True))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_stored_tables_read_back_bit_for_bit(reproduced, tmp_path):
+    _, [folder], _ = reproduced
+    data = folder.data()
+    data.to_csv(tmp_path / "again.csv", index=False)
+    assert pd.read_csv(tmp_path / "again.csv").equals(data)

@@ -1,0 +1,89 @@
+"""Intervals against closed forms, enumeration and simulation."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from ihlab.experiments import stats
+
+
+def test_mean_interval_by_the_table():
+    """t(0.975, 4) = 2.776445 stands in any statistics book."""
+    estimate = stats.mean([1.0, 2.0, 3.0, 4.0, 5.0])
+    half = 2.776445 * math.sqrt(2.5 / 5)
+    assert (estimate.value, estimate.low, estimate.high) == pytest.approx((3.0, 3.0 - half, 3.0 + half), abs=1e-5)
+
+
+def test_welch_by_hand():
+    a, b = [1.0, 2.0, 3.0], [10.0, 14.0, 18.0]
+    estimate = stats.difference(a, b)
+    va, vb = 1.0 / 3, 16.0 / 3
+    freedom = (va + vb) ** 2 / (va**2 / 2 + vb**2 / 2)
+    assert freedom == pytest.approx(2.249, abs=1e-3)
+    assert estimate.value == -12.0
+    assert estimate.high - estimate.value == pytest.approx(3.8822 * math.sqrt(va + vb), rel=2e-3)  # t(0.975, 2.249)
+
+
+def test_one_seed_says_nothing_about_spread():
+    assert stats.mean([0.5]).high == math.inf
+    assert stats.difference([0.5], [0.1, 0.2]).low == -math.inf
+
+
+def test_equal_seeds_have_no_spread():
+    estimate = stats.difference([1.0, 1.0], [0.0, 0.0])
+    assert (estimate.low, estimate.high) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(("n", "m"), [(2, 2), (3, 3), (3, 5), (4, 4), (5, 5), (4, 6)])
+def test_mann_whitney_depth_by_enumerating_all_orders(n, m):
+    """U of every way to interleave n and m; the depth is the largest skip with a tail of at most 2.5%."""
+    statistics = []
+    for places in itertools.combinations(range(n + m), n):
+        others = [p for p in range(n + m) if p not in places]
+        statistics.append(sum(a > b for a in places for b in others))
+    tail = [np.mean([u <= k for u in statistics]) for k in range(n * m + 1)]
+    skip, confidence = stats.mann_whitney_depth(n, m)
+    allowed = [k for k in range(n * m + 1) if tail[k] <= 0.025]
+    assert skip == (max(allowed) if allowed else 0)
+    assert confidence == pytest.approx(1 - 2 * tail[skip])
+
+
+def test_ratio_of_times_of_clear_winners():
+    fast, slow = [100.0, 110.0, 120.0, 130.0, 140.0], [400.0, 440.0, 480.0, 520.0, 560.0]
+    estimate = stats.ratio_of_times(fast, slow)
+    ratios = sorted(a / b for a in fast for b in slow)
+    assert estimate.value == np.median(ratios)
+    assert (estimate.low, estimate.high) == (ratios[2], ratios[-3])
+    assert estimate.confidence == pytest.approx(1 - 8 / 252)
+
+
+def test_a_run_that_never_gets_there_counts_as_slower_than_any():
+    estimate = stats.ratio_of_times(
+        [100.0, 110.0, 120.0, 130.0, 140.0], [400.0, math.inf, math.inf, math.inf, math.inf]
+    )
+    assert estimate.value == 0.0
+    assert estimate.high == pytest.approx(120 / 400)  # the third largest of the five that are not 0
+
+
+def test_nobody_getting_there_decides_nothing():
+    never = [math.inf] * 5
+    estimate = stats.ratio_of_times(never, never)
+    assert (estimate.low, estimate.high) == (0.0, math.inf)
+
+
+def test_ratio_interval_covers_the_truth_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    truth, hits = 0.5, 0
+    for _ in range(2000):
+        a, b = truth * np.exp(rng.normal(size=5)), np.exp(rng.normal(size=5))
+        estimate = stats.ratio_of_times(a.tolist(), b.tolist())
+        hits += estimate.low <= truth <= estimate.high
+    expected = 1 - 8 / 252
+    assert hits / 2000 == pytest.approx(expected, abs=0.012)  # three standard errors
+
+
+def test_first_reach():
+    assert stats.first_reach([0, 10, 20, 30], [0.1, 0.95, 0.5, 0.99], 0.9) == 10
+    assert stats.first_reach([0, 10], [0.1, 0.2], 0.9) == math.inf

@@ -1,0 +1,160 @@
+"""Attention against equations 4 to 6 of the paper as loops, and its fused path against its explicit one."""
+
+import cmath
+import math
+
+import pytest
+import torch
+
+from ihlab.model.attention import Attention
+
+KINDS = pytest.mark.parametrize(
+    "kind",
+    [{"attention": "vanilla"}, {"attention": "kv_shift"}, {"attention": "kv_shift", "shift_window": 3}],
+    ids=["vanilla", "window2", "window3"],
+)
+HEADS = pytest.mark.parametrize("n_key_value_heads", [1, 2, 4])
+
+
+def turn(vector, t, base):
+    """Rotary positions by complex numbers: coordinate i is a real, i + d/2 an imaginary part."""
+    half = len(vector) // 2
+    turned = [complex(vector[i], vector[i + half]) * cmath.exp(1j * t / base ** (i / half)) for i in range(half)]
+    return torch.tensor([c.real for c in turned] + [c.imag for c in turned], dtype=torch.float64)
+
+
+def mix(vectors, weights):
+    """Equation 5: each vector plus those before it, weighted."""
+    mixed = []
+    for t in range(len(vectors)):
+        mixed.append(sum(w * vectors[t - back] for back, w in enumerate(weights) if t - back >= 0))
+    return mixed
+
+
+def softmax(scores):
+    powers = [math.exp(score) for score in scores]
+    return [power / sum(powers) for power in powers]
+
+
+@torch.no_grad()
+def attention_by_loops(attn, cfg, x):
+    """Equations 4 to 6 for one row x [pos, d_model], in float64, from the raw weight matrices."""
+    d = cfg.d_head
+    out = torch.zeros_like(x)
+    for head in range(cfg.n_heads):
+        group = head // (cfg.n_heads // cfg.n_key_value_heads)
+        queries = [attn.q_proj.weight[head * d : (head + 1) * d] @ token for token in x]
+        keys = [attn.k_proj.weight[group * d : (group + 1) * d] @ token for token in x]
+        values = [attn.v_proj.weight[group * d : (group + 1) * d] @ token for token in x]
+        if cfg.attention == "kv_shift":
+            keys, values = mix(keys, attn.alpha[group].tolist()), mix(values, attn.beta[group].tolist())
+        queries = [turn(q, t, cfg.rotary_base) for t, q in enumerate(queries)]
+        keys = [turn(k, t, cfg.rotary_base) for t, k in enumerate(keys)]
+        for t in range(len(x)):
+            pattern = softmax([float(queries[t] @ keys[s]) / math.sqrt(d) for s in range(t + 1)])
+            z = sum(weight * value for weight, value in zip(pattern, values, strict=False))
+            out[t] += attn.o_proj.weight[:, head * d : (head + 1) * d] @ z
+    return out
+
+
+@KINDS
+@HEADS
+def test_attention_equals_the_equations_as_loops(make_config, kind, n_key_value_heads):
+    cfg = make_config(n_key_value_heads=n_key_value_heads, **kind)
+    torch.manual_seed(0)
+    attn = Attention(cfg).double()
+    x = torch.randn(2, 7, cfg.d_model, dtype=torch.float64)
+    expected = torch.stack([attention_by_loops(attn, cfg, row) for row in x])
+    torch.testing.assert_close(attn(x), expected, rtol=1e-6, atol=1e-6)  # the angles are kept in float32
+
+
+def listen(point):
+    """A hook that changes nothing."""
+    point.add_hook(lambda tensor, hook: None)
+
+
+@KINDS
+@HEADS
+@pytest.mark.parametrize("listener", ["hook_pattern", "hook_attn_scores"])
+def test_the_fused_path_equals_the_explicit_path(make_config, kind, n_key_value_heads, listener):
+    cfg = make_config(n_key_value_heads=n_key_value_heads, **kind)
+    attn = Attention(cfg)
+    x = torch.randn(3, 9, cfg.d_model)
+    fused = attn(x)
+    listen(getattr(attn, listener))
+    torch.testing.assert_close(attn(x), fused)
+
+
+@KINDS
+@HEADS
+def test_gradients_of_the_fused_path_equal_those_of_the_explicit_path(make_config, kind, n_key_value_heads):
+    cfg = make_config(n_key_value_heads=n_key_value_heads, **kind)
+    attn = Attention(cfg)
+    x = torch.randn(3, 9, cfg.d_model, requires_grad=True)
+    wanted = [x, *attn.parameters()]
+    fused = torch.autograd.grad((attn(x) ** 2).sum(), wanted)
+    listen(attn.hook_pattern)
+    explicit = torch.autograd.grad((attn(x) ** 2).sum(), wanted)
+    for ours, theirs in zip(fused, explicit, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_fused_kernel_runs_unless_scores_or_pattern_are_listened_to(make_config, monkeypatch):
+    fused, calls = torch.nn.functional.scaled_dot_product_attention, []
+
+    def counted(*args, **kwargs):
+        calls.append(1)
+        return fused(*args, **kwargs)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", counted)
+    attn = Attention(make_config())
+    x = torch.randn(3, 9, 20)
+    listen(attn.hook_z)
+    attn(x)
+    assert len(calls) == 1
+    listen(attn.hook_pattern)
+    attn(x)
+    assert len(calls) == 1
+
+
+@KINDS
+def test_the_output_is_the_sum_of_the_heads_results(make_config, kind):
+    attn = Attention(make_config(**kind))
+    x, seen = torch.randn(3, 9, 20), {}
+    unhooked = attn(x)
+    attn.hook_result.add_hook(lambda result, hook: seen.update(result=result))
+    torch.testing.assert_close(attn(x), unhooked)
+    torch.testing.assert_close(seen["result"].sum(dim=2), unhooked)
+
+
+def test_weights_are_shown_in_the_layout_of_transformer_lens(make_config):
+    cfg = make_config()
+    attn = Attention(cfg)
+    x, seen = torch.randn(3, 9, 20), {}
+    for name in ("hook_q", "hook_k", "hook_v", "hook_z", "hook_result"):
+        getattr(attn, name).add_hook(lambda tensor, hook, name=name: seen.update({name: tensor}))
+    attn(x)
+    for head in range(4):
+        torch.testing.assert_close(seen["hook_q"][:, :, head], x @ attn.W_Q[head])
+        torch.testing.assert_close(seen["hook_result"][:, :, head], seen["hook_z"][:, :, head] @ attn.W_O[head])
+    for group in range(2):
+        torch.testing.assert_close(seen["hook_k"][:, :, group], x @ attn.W_K[group])
+        torch.testing.assert_close(seen["hook_v"][:, :, group], x @ attn.W_V[group])
+
+
+@pytest.mark.parametrize("name", ["W_Q", "W_K", "W_V", "W_O"])
+def test_writing_to_a_shown_weight_writes_to_the_model(make_config, name):
+    attn = Attention(make_config())
+    x = torch.randn(3, 9, 20)
+    before = attn(x)
+    with torch.no_grad():
+        getattr(attn, name)[0] = 0
+    assert not torch.allclose(attn(x), before)
+    assert not getattr(attn, name)[0].any()
+
+
+def test_alpha_and_beta_are_the_shifts_own_parameters(make_config):
+    attn = Attention(make_config(attention="kv_shift", shift_window=3))
+    assert attn.alpha is attn.key_shift.weight
+    assert attn.beta is attn.value_shift.weight
+    assert attn.alpha.shape == attn.beta.shape == (2, 3)

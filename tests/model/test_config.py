@@ -1,0 +1,161 @@
+"""ModelConfig: derived widths, refusals, and that every valid one makes a model."""
+
+from dataclasses import asdict
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ihlab.model.config import ModelConfig
+from ihlab.model.transformer import Transformer
+from tasks import ConfigError
+
+PLAIN = {"n_layers": 2, "d_model": 24, "n_heads": 4, "d_vocab": 19, "n_ctx": 12}
+
+
+# Widths
+
+
+def test_widths_left_out_follow_from_the_others():
+    cfg = ModelConfig(**PLAIN)
+    assert (cfg.d_head, cfg.n_key_value_heads, cfg.d_mlp) == (6, 4, 64)
+
+
+@pytest.mark.parametrize(("d_model", "d_mlp"), [(8, 22), (24, 64), (64, 172), (128, 342), (1024, 2732)])
+def test_d_mlp_is_eight_thirds_of_d_model_rounded_up_to_even(d_model, d_mlp):
+    assert ModelConfig(**{**PLAIN, "d_model": d_model}).d_mlp == d_mlp
+
+
+def test_widths_given_are_kept():
+    cfg = ModelConfig(**PLAIN, d_head=10, n_key_value_heads=2, d_mlp=7)
+    assert (cfg.d_head, cfg.n_key_value_heads, cfg.d_mlp) == (10, 2, 7)
+
+
+def test_a_stored_config_reads_back_the_same():
+    cfg = ModelConfig(**PLAIN, attention="kv_shift", norm="none")
+    assert ModelConfig(**asdict(cfg)) == cfg
+
+
+# but
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"n_layers": 3},
+        {"attention": "kv_shift"},
+        {"d_model": 48},
+        {"d_model": 48, "d_mlp": 9},
+        {"d_model": 48, "d_head": 2},
+        {"n_heads": 2},
+        {"n_heads": 12},
+    ],
+    ids=str,
+)
+def test_but_equals_the_config_written_that_way(changes):
+    assert ModelConfig(**PLAIN).but(**changes) == ModelConfig(**{**PLAIN, **changes})
+
+
+def test_but_leaves_the_config_itself_alone():
+    cfg = ModelConfig(**PLAIN)
+    cfg.but(d_model=48)
+    assert cfg == ModelConfig(**PLAIN)
+
+
+def test_but_keeps_widths_that_do_not_follow_from_the_change():
+    cfg = ModelConfig(**PLAIN, d_head=10, d_mlp=7, n_key_value_heads=2)
+    assert cfg.but(n_layers=3, d_vocab=5) == ModelConfig(
+        **{**PLAIN, "n_layers": 3, "d_vocab": 5}, d_head=10, d_mlp=7, n_key_value_heads=2
+    )
+
+
+def test_but_keeps_d_mlp_when_the_number_of_heads_changes():
+    """d_mlp follows from d_model, not from n_heads."""
+    assert ModelConfig(**PLAIN, d_mlp=7).but(n_heads=2, n_key_value_heads=2).d_mlp == 7
+
+
+def test_but_keeps_grouped_queries_when_the_number_of_heads_changes():
+    assert ModelConfig(**PLAIN, n_key_value_heads=2).but(n_heads=12).n_key_value_heads == 2
+
+
+def test_but_refuses_typos():
+    with pytest.raises(ConfigError, match="did you mean 'd_model'"):
+        ModelConfig(**PLAIN).but(dmodel=48)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"d_model": 25}, ["ModelConfig.d_model is 25,", "n_heads=4 does not divide", "d_head"]),
+        ({"n_key_value_heads": 3}, ["ModelConfig.n_key_value_heads is 3,", "does not divide n_heads=4"]),
+        ({"n_key_value_heads": 8}, ["ModelConfig.n_key_value_heads is 8,", "does not divide n_heads=4"]),
+        ({"d_head": 5}, ["ModelConfig.d_head is 5,", "must be even"]),
+        ({"d_model": 20}, ["ModelConfig.d_head is 5,", "must be even"]),
+        ({"shift_window": 1}, ["ModelConfig.shift_window is 1,", "at least 2"]),
+        ({"n_layers": 0}, ["ModelConfig.n_layers is 0,", "at least 1"]),
+        ({"d_model": 0}, ["ModelConfig.d_model is 0,", "at least 1"]),
+        ({"n_heads": 0}, ["ModelConfig.n_heads is 0,", "at least 1"]),
+        ({"n_key_value_heads": 0}, ["ModelConfig.n_key_value_heads is 0,", "at least 1"]),
+        ({"d_mlp": -2}, ["ModelConfig.d_mlp is -2,", "at least 1"]),
+        ({"eps": 0.0}, ["ModelConfig.eps is 0.0,", "positive"]),
+        ({"rotary_base": -1.0}, ["ModelConfig.rotary_base is -1.0,", "positive"]),
+        ({"init_std": -0.1}, ["ModelConfig.init_std is -0.1,", "not be negative"]),
+        ({"attention": "kvshift"}, ["ModelConfig.attention is 'kvshift',", "'vanilla', 'kv_shift'"]),
+        ({"residual": 1}, ["ModelConfig.residual is 1,", "a bool"]),
+        ({"d_model": 24.0}, ["ModelConfig.d_model is 24.0,", "a whole number"]),
+        ({"n_head": 4}, ["no ModelConfig field 'n_head'", "did you mean 'n_heads'?"]),
+        ({"n_kv_heads": 4}, ["no ModelConfig field 'n_kv_heads'", "did you mean"]),
+        ({"atention": "vanilla"}, ["no ModelConfig field 'atention'", "did you mean 'attention'?"]),
+    ],
+    ids=str,
+)
+def test_bad_settings_are_refused_with_what_would_be_right(changes, said):
+    with pytest.raises(ConfigError) as refusal:
+        ModelConfig(**{**PLAIN, **changes})
+    assert all(part in str(refusal.value) for part in said)
+
+
+def test_an_odd_d_head_is_fine_without_rotary_positions():
+    assert ModelConfig(**PLAIN, d_head=5, positional="none").d_head == 5
+
+
+# Every valid config
+
+
+@st.composite
+def valid_fields(draw):
+    groups, group_size, head_pairs = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    n_heads, d_head = groups * group_size, 2 * head_pairs
+    given_d_head = draw(st.booleans())
+    return {
+        "n_layers": draw(st.integers(1, 2)),
+        "n_heads": n_heads,
+        "n_key_value_heads": draw(st.sampled_from([None, groups])),
+        "d_head": d_head if given_d_head else None,
+        "d_model": draw(st.integers(1, 12)) if given_d_head else n_heads * d_head,
+        "d_mlp": draw(st.none() | st.integers(1, 9)),
+        "d_vocab": draw(st.integers(1, 9)),
+        "n_ctx": draw(st.integers(1, 6)),
+        "attention": draw(st.sampled_from(["vanilla", "kv_shift"])),
+        "shift_window": draw(st.integers(2, 8)),
+        "positional": draw(st.sampled_from(["rope", "none"])),
+        "norm": draw(st.sampled_from(["rms", "none"])),
+        "mlp": draw(st.sampled_from(["swiglu", "none"])),
+        "residual": draw(st.booleans()),
+        "tied_embeddings": draw(st.booleans()),
+    }
+
+
+@settings(max_examples=40)
+@given(valid_fields())
+def test_every_valid_config_makes_a_model(fields):
+    cfg = ModelConfig(**fields)
+    tokens = (torch.arange(2 * cfg.n_ctx) % cfg.d_vocab).view(2, cfg.n_ctx)
+    logits = Transformer(cfg)(tokens)
+    assert logits.shape == (2, cfg.n_ctx, cfg.d_vocab)
+    assert logits.isfinite().all()
+    logits.sum().backward()

@@ -1,0 +1,66 @@
+"""TokenShift against a loop over tokens."""
+
+import pytest
+import torch
+
+from ihlab.model.shift import TokenShift
+
+WINDOWS = pytest.mark.parametrize("window", [2, 3, 4])
+
+
+def shift_by_loop(x, weight):
+    """Equation 5, one token at a time: x [batch, pos, head, d_head], weight [head, window]."""
+    out = torch.zeros_like(x)
+    for t in range(x.shape[1]):
+        for head in range(x.shape[2]):
+            for back in range(weight.shape[1]):
+                if t - back >= 0:
+                    out[:, t, head] += weight[head, back] * x[:, t - back, head]
+    return out
+
+
+@WINDOWS
+@pytest.mark.parametrize("n_tokens", [1, 2, 7])
+def test_shift_equals_a_loop_over_tokens(window, n_tokens):
+    shift = TokenShift(3, window)
+    x = torch.randn(2, n_tokens, 3, 5)
+    torch.testing.assert_close(shift(x), shift_by_loop(x, shift.weight))
+
+
+@WINDOWS
+def test_a_given_weight_replaces_the_own(window):
+    x, weight = torch.randn(2, 7, 3, 5), torch.randn(3, window)
+    torch.testing.assert_close(TokenShift(3, window)(x, weight), shift_by_loop(x, weight))
+
+
+@WINDOWS
+def test_fresh_rows_sum_to_one(window):
+    torch.testing.assert_close(TokenShift(1000, window).weight.sum(dim=1), torch.ones(1000))
+
+
+@WINDOWS
+def test_fresh_column_0_is_uniform_on_0_1(window):
+    own = TokenShift(1000, window).weight[:, 0]
+    assert own.min() > 0
+    assert own.max() < 1
+    assert abs(own.mean() - 0.5) < 0.05
+    assert abs(own.std() - 12**-0.5) < 0.02
+
+
+@WINDOWS
+def test_fresh_earlier_tokens_share_alike(window):
+    earlier = TokenShift(10, window).weight[:, 1:]
+    assert torch.equal(earlier, earlier[:, :1].expand(-1, window - 1))
+
+
+@WINDOWS
+def test_every_weight_is_free(window):
+    shift = TokenShift(3, window)
+    (shift(torch.randn(2, 7, 3, 5)) ** 2).sum().backward()
+    assert (shift.weight.grad != 0).all()
+
+
+def test_the_generator_decides_the_weights():
+    first, again, other = (TokenShift(3, 2, torch.Generator().manual_seed(seed)).weight for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)

@@ -1,0 +1,275 @@
+"""The whole model: causality, initialisation, size, switches, refusals."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from jaxtyping import TypeCheckError
+
+from ihlab.model.config import ModelConfig
+from ihlab.model.transformer import Transformer
+from tasks import ConfigError
+
+KINDS = pytest.mark.parametrize(
+    "kind",
+    [{"attention": "vanilla"}, {"attention": "kv_shift"}, {"attention": "kv_shift", "shift_window": 3}],
+    ids=["vanilla", "window2", "window3"],
+)
+
+
+# What a token can reach
+
+
+@KINDS
+@pytest.mark.parametrize("t", range(9))
+def test_a_token_moves_its_own_logits_and_none_before(make_model, tokens, kind, t):
+    model = make_model(**kind)
+    changed = tokens.clone()
+    changed[:, t] = (tokens[:, t] + 1) % 19
+    before, after = model(tokens), model(changed)
+    assert torch.equal(before[:, :t], after[:, :t])
+    assert not torch.allclose(before[:, t], after[:, t])
+
+
+@KINDS
+def test_a_row_does_not_depend_on_its_batch(make_model, tokens, kind):
+    model = make_model(**kind)
+    torch.testing.assert_close(model(tokens[1:2]), model(tokens)[1:2])
+
+
+@pytest.mark.parametrize("window", [2, 3])
+def test_a_shift_of_the_token_itself_alone_is_vanilla_exactly(make_model, tokens, window):
+    vanilla, shifted = make_model(), make_model(attention="kv_shift", shift_window=window)
+    with torch.no_grad():
+        for block in shifted.blocks:
+            for weight in (block.attn.alpha, block.attn.beta):
+                weight.zero_()
+                weight[:, 0] = 1
+    shifted.load_state_dict(vanilla.state_dict(), strict=False)
+    assert torch.equal(vanilla(tokens), shifted(tokens))
+
+
+def test_final_residual_is_what_is_unembedded(make_model, tokens):
+    model = make_model()
+    torch.testing.assert_close(model.final_residual(tokens) @ model.W_U, model(tokens))
+
+
+# Parameters
+
+
+def test_n_params_by_hand(make_model):
+    """d_model 20, 4 heads of 6, 2 key and value heads, d_mlp 14, 2 layers."""
+    attention = 20 * 24 + 20 * 12 + 20 * 12 + 24 * 20
+    layer = attention + 3 * 20 * 14 + 2 * 20
+    model = make_model()
+    assert model.n_params == 2 * layer + 20
+    assert sum(p.numel() for p in model.parameters()) == model.n_params + 2 * 19 * 20
+
+
+@pytest.mark.parametrize("n_key_value_heads", [1, 2, 4])
+def test_kv_shift_adds_four_parameters_per_key_value_head_and_layer(make_model, n_key_value_heads):
+    vanilla = make_model(n_key_value_heads=n_key_value_heads)
+    shifted = make_model(n_key_value_heads=n_key_value_heads, attention="kv_shift")
+    assert shifted.n_params - vanilla.n_params == 4 * n_key_value_heads * 2
+
+
+# Initialisation
+
+
+def assert_same_weights(first, second):
+    first, second = first.state_dict(), second.state_dict()
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@KINDS
+def test_one_seed_gives_one_model(make_config, kind):
+    cfg = make_config(**kind)
+    torch.manual_seed(0)
+    first = Transformer(cfg, seed=5)
+    torch.manual_seed(1)  # of no influence
+    assert_same_weights(first, Transformer(cfg, seed=5))
+
+
+def test_other_seeds_give_other_weights(make_config):
+    cfg = make_config(attention="kv_shift")
+    first, second = Transformer(cfg, seed=0).state_dict(), Transformer(cfg, seed=1).state_dict()
+    assert all(not torch.equal(first[name], second[name]) for name in first if not name.endswith(".w"))
+
+
+@pytest.mark.parametrize("window", [2, 3])
+def test_vanilla_and_shifted_models_start_alike(make_config, window):
+    vanilla = Transformer(make_config(), seed=5).state_dict()
+    shifted = Transformer(make_config(attention="kv_shift", shift_window=window), seed=5).state_dict()
+    assert len(shifted) == len(vanilla) + 4  # alpha and beta of two layers
+    assert all(torch.equal(shifted[name], weight) for name, weight in vanilla.items())
+
+
+def test_every_head_of_every_layer_starts_with_its_own_shift(make_config):
+    blocks = Transformer(make_config(attention="kv_shift")).blocks
+    own = torch.cat([weight[:, 0] for block in blocks for weight in (block.attn.alpha, block.attn.beta)])
+    assert len(own.unique()) == 8
+    assert ((own > 0) & (own < 1)).all()
+
+
+@torch.no_grad()
+def test_the_shifts_start_independent_of_the_weights(make_config):
+    """Over 300 seeds no correlation beyond chance (five standard errors) between alpha and any embedding weight."""
+    cfg = make_config(n_layers=1, attention="kv_shift", d_vocab=1)
+    models = [Transformer(cfg, seed=seed) for seed in range(300)]
+    alpha = torch.stack([model.blocks[0].attn.alpha[:, 0] for model in models])
+    embedding = torch.stack([model.embed.weight[0] for model in models])
+    together = torch.corrcoef(torch.cat([alpha, embedding, embedding.abs()], dim=1).T)
+    assert together[:2, 2:].abs().max() < 5 / 300**0.5
+
+
+WIDE = {"n_layers": 1, "d_model": 64, "n_heads": 4, "d_head": 25, "d_mlp": 144, "d_vocab": 300, "n_ctx": 4}
+WIDE_STD = {
+    "embed": 1,
+    "unembed": 1 / 8,
+    "blocks.0.attn.q_proj": 1 / 8,
+    "blocks.0.attn.k_proj": 1 / 8,
+    "blocks.0.attn.v_proj": 1 / 8,
+    "blocks.0.attn.o_proj": 1 / 10,
+    "blocks.0.mlp.gate_proj": 1 / 8,
+    "blocks.0.mlp.in_proj": 1 / 8,
+    "blocks.0.mlp.out_proj": 1 / 12,
+}
+
+
+@pytest.mark.parametrize("name", WIDE_STD)
+def test_weights_start_normal_with_the_documented_width(name):
+    weight = Transformer(ModelConfig(**WIDE, positional="none")).get_submodule(name).weight
+    assert abs(weight.mean().item()) < 0.05 * WIDE_STD[name]
+    assert weight.std().item() == pytest.approx(WIDE_STD[name], rel=0.05)
+
+
+def test_a_tied_embedding_starts_as_an_unembedding():
+    model = Transformer(ModelConfig(**WIDE, positional="none", tied_embeddings=True))
+    assert model.embed.weight.std().item() == pytest.approx(1 / 8, rel=0.05)
+
+
+def test_init_std_is_that_of_every_matrix():
+    model = Transformer(ModelConfig(**WIDE, positional="none", init_std=0.02))
+    for name in WIDE_STD:
+        assert model.get_submodule(name).weight.std().item() == pytest.approx(0.02, rel=0.05)
+
+
+def test_norm_weights_start_at_one(make_config):
+    model = Transformer(make_config())
+    norms = [weight for name, weight in model.named_parameters() if name.endswith(".w")]
+    assert len(norms) == 5
+    assert all((weight == 1).all() for weight in norms)
+
+
+# Switches
+
+
+def attention_of_one_token(model, vector):
+    """A lone token attends to itself, so its value goes straight through the output matrix."""
+    attn = model.blocks[0].attn
+    values = attn.v_proj(vector).unflatten(-1, (2, 6))
+    if model.cfg.attention == "kv_shift":
+        values = values * attn.beta[:, :1]
+    return attn.o_proj(values.repeat_interleave(2, dim=-2).flatten(start_dim=-2))
+
+
+@pytest.fixture(params=["vanilla", "kv_shift"])
+def bare(request, make_model):
+    """One layer of attention and nothing else; its input vectors for all tokens, and their attention."""
+
+    def make(**switches):
+        model = make_model(n_layers=1, norm="none", mlp="none", attention=request.param, **switches)
+        embedded = model.embed.weight
+        return SimpleNamespace(
+            logits=model(torch.arange(19)[:, None])[:, 0],
+            embedded=embedded,
+            attended=attention_of_one_token(model, embedded),
+            unembed=model.unembed,
+        )
+
+    return make
+
+
+def test_without_norm_and_mlp_the_stream_is_embedding_plus_attention(bare):
+    one = bare()
+    torch.testing.assert_close(one.logits, one.unembed(one.embedded + one.attended))
+
+
+def test_without_residual_attention_replaces_the_stream(bare):
+    one = bare(residual=False)
+    torch.testing.assert_close(one.logits, one.unembed(one.attended))
+
+
+def test_tied_embeddings_unembed_with_the_embedding(bare):
+    one = bare(tied_embeddings=True)
+    torch.testing.assert_close(one.logits, (one.embedded + one.attended) @ one.embedded.T)
+
+
+def test_without_residual_the_mlp_replaces_the_stream(make_model, tokens):
+    _, cache = make_model(residual=False).run_with_cache(tokens)
+    for layer in range(2):
+        assert torch.equal(cache["resid_mid", layer], cache["attn_out", layer])
+        assert torch.equal(cache["resid_post", layer], cache["mlp_out", layer])
+
+
+def test_norm_none_has_no_norm_weights(make_model):
+    assert not [name for name, _ in make_model(norm="none").named_parameters() if name.endswith(".w")]
+
+
+def test_mlp_none_has_no_mlp_weights(make_model):
+    names = [name for name, _ in make_model(mlp="none").named_parameters()]
+    assert not [name for name in names if "mlp" in name or "ln2" in name]
+
+
+def test_tied_embeddings_are_one_parameter(make_model):
+    tied, untied = make_model(tied_embeddings=True), make_model()
+    assert tied.unembed.weight is tied.embed.weight
+    assert tied.n_params == untied.n_params
+    assert sum(p.numel() for p in untied.parameters()) - sum(p.numel() for p in tied.parameters()) == 19 * 20
+
+
+def last_logits_of_swapped_rows(model, tokens):
+    """The last position's logits before and after the first two tokens change places."""
+    swapped = tokens[:, [1, 0, *range(2, tokens.shape[1])]]
+    return model(tokens)[:, -1], model(swapped)[:, -1]
+
+
+def test_without_positions_one_layer_does_not_see_the_order(make_model, tokens):
+    before, after = last_logits_of_swapped_rows(make_model(n_layers=1, positional="none"), tokens)
+    torch.testing.assert_close(before, after)
+
+
+@pytest.mark.parametrize("kind", [{"positional": "rope"}, {"positional": "none", "attention": "kv_shift"}], ids=str)
+def test_rope_and_shifts_do_see_the_order(make_model, tokens, kind):
+    before, after = last_logits_of_swapped_rows(make_model(n_layers=1, **kind), tokens)
+    assert not torch.allclose(before, after)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ([0, 19, 3], "Token id 19 is outside the vocabulary: ids run from 0 to 18."),
+        ([0, -1, 3], "Token id -1 is outside the vocabulary: ids run from 0 to 18."),
+        ([0, -100, 40], "Token id -100 is outside the vocabulary: ids run from 0 to 18."),
+        ([1] * 13, "The tokens have 13 positions, but the model's n_ctx is 12."),
+    ],
+    ids=["high", "low", "both", "long"],
+)
+def test_tokens_that_do_not_fit_are_refused(make_model, row, said):
+    with pytest.raises(ConfigError) as refusal:
+        make_model()(torch.tensor([row]))
+    assert str(refusal.value) == said
+
+
+def test_shapes_are_checked_in_tests(make_model):
+    """The import hook of tests/conftest.py is at work."""
+    with pytest.raises(TypeCheckError):
+        make_model()(torch.tensor([1, 2, 3]))
+
+
+def test_a_row_of_n_ctx_tokens_and_every_id_fit(make_model):
+    assert make_model()(torch.arange(19)[:, None].expand(-1, 12)).shape == (19, 12, 19)

@@ -1,0 +1,116 @@
+"""The command line as a user meets it: in a process of its own where start-up or exit codes matter."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ihlab import Run
+from ihlab.cli import main
+
+TINY = (
+    "--steps 12 --batch-size 4 --eval-rows 8 --eval-every 4 --checkpoints 3 --task.vocab-size 40 --task.length 12 "
+    "--model.n-layers 1 --model.d-model 8 --model.n-heads 2 --model.d-vocab 40 --model.n-ctx 12"
+).split()
+
+
+def fails(capsys, *args: str) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as stopped:
+        main(args)
+    printed = capsys.readouterr()
+    return int(stopped.value.code or 0), printed.err + printed.out
+
+
+def test_help_names_every_command_and_loads_no_torch():
+    script = """
+import sys
+from ihlab.cli import main
+try:
+    main(["--help"])
+except SystemExit as stopped:
+    assert stopped.code == 0
+assert not {"torch", "transformer_lens", "numba", "pandas", "matplotlib"} & set(sys.modules), "help loads too much"
+"""
+    shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    assert all(command in shown for command in ("reproduce", "train", "sample", "runs"))
+
+
+def test_train_then_runs(capsys, tmp_path):
+    main(["train", "--root", str(tmp_path), "--name", "tiny", "--model.attention", "kv_shift", *TINY])
+    printed = capsys.readouterr().out
+    assert "step 12, loss" in " ".join(printed.split())
+    [folder] = tmp_path.iterdir()
+    run = Run.open(folder)
+    assert run.done
+    assert run.config.model.attention == "kv_shift"
+    main(["runs", str(tmp_path)])
+    assert "tiny" in capsys.readouterr().out
+
+
+def test_sample_marks_repeats(capsys):
+    main(["sample", "induction", "--length", "16", "--vocab-size", "40", "--seed", "3"])
+    printed = capsys.readouterr().out
+    assert " R" in printed
+    assert "target" in printed
+    again = printed
+    main(["sample", "induction", "--length", "16", "--vocab-size", "40", "--seed", "3"])
+    assert capsys.readouterr().out == again
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (["reproduce", "figure1c"], 2, ["There is no experiment 'figure1c'; did you mean 'figure1"]),
+        (["reproduce", "--scale", "huge"], 2, ["There is no scale 'huge'", "laptop"]),
+        (["reproduce", "--jobs", "0", "--from-data"], 2, ["jobs is 0"]),
+        (["sample", "inducton"], 2, ["There is no task 'inducton'; did you mean 'induction'?"]),
+        (["sample", "induction", "--rows", "0"], 2, ["rows is 0"]),
+        (["sample", "induction", "--vocab-size", "20"], 2, ["vocab_size is 20", "at least 43"]),
+        (["runs", "/nowhere/at/all"], 2, ["no runs in /nowhere/at/all"]),
+        (["train", "--stepz", "5", *TINY], 2, ["--stepz", "--steps"]),
+        (["train", *TINY, "--steps", "-3"], 2, ["RunConfig.steps is -3"]),
+        (["train", *TINY, "--model.n-heads", "3"], 2, ["d_model is 8", "n_heads=3"]),
+        (["train", *TINY, "--task.length", "13"], 2, ["length is 13", "n_ctx is 12"]),
+        (["train", *TINY, "--device", "quantum"], 2, ["device 'quantum' cannot be used here"]),
+        (["tran"], 2, ["train"]),
+    ],
+)
+def test_bad_input_gets_a_sentence_and_a_non_zero_exit(capsys, tmp_path, monkeypatch, args, code, words):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    got, printed = fails(capsys, *args)
+    assert got == code
+    flat = " ".join(printed.replace("│", " ").split())
+    assert all(word in flat for word in words), flat
+    assert not list(tmp_path.rglob("metrics.csv"))
+
+
+def test_a_diverging_run_ends_with_a_sentence_and_exit_code_1(capsys, tmp_path):
+    code, printed = fails(capsys, "train", "--root", str(tmp_path), *TINY, "--lr", "1e30", "--clip", "None")
+    assert code == 1
+    assert "the loss is not finite" in printed
+    assert "Traceback" not in printed
+
+
+def test_ctrl_c_leaves_a_resumable_run_and_says_how_to_go_on(tmp_path):
+    args = ["train", "--root", str(tmp_path), *TINY, "--steps", "200000", "--eval-growth", "1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ihlab", *args], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.rglob("step-0.safetensors")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    os.kill(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Stopped at step" in errors
+    assert f"To go on: ihlab {' '.join(args)}" in errors
+    assert "Traceback" not in errors
+    [folder] = tmp_path.iterdir()
+    assert Run.open(folder).checkpoints[-1] > 0
+    assert json.loads((folder / "config.json").read_text())["steps"] == 200_000

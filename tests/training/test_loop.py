@@ -1,0 +1,167 @@
+"""Training: it learns, resumes bit for bit, reuses what is finished and stops clearly when it diverges."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+import torch
+
+from ihlab import ModelConfig, Run, RunConfig, train
+from ihlab.training.loop import Interrupted, TrainingDivergedError, pick_device
+from tasks import ConfigError, InductionTask
+
+
+def test_a_one_layer_shifted_model_learns_induction(tmp_path):
+    task = InductionTask(vocab_size=48, length=16)
+    model = ModelConfig(n_layers=1, d_model=32, n_heads=2, d_vocab=48, n_ctx=16, attention="kv_shift")
+    run = train(RunConfig(task=task, model=model, steps=250, lr=1e-2, warmup=20, eval_rows=256), tmp_path)
+    assert run.metrics["accuracy_first"].iloc[0] < 0.15
+    assert run.metrics["accuracy_first"].iloc[-1] > 0.9
+    assert run.metrics["eval_loss"].iloc[-1] < 0.5
+
+
+def test_runs_with_one_seed_are_identical_and_with_two_are_not(small, tmp_path):
+    a, b = train(small, tmp_path / "a"), train(small, tmp_path / "b")
+    assert a.metrics.equals(b.metrics)
+    assert not a.metrics.equals(train(small.but(seed=1), tmp_path / "a").metrics)
+
+
+def test_a_finished_run_is_reused(small, tmp_path):
+    first = train(small, tmp_path)
+    before = (first.folder / "done.json").stat().st_mtime_ns
+    again = train(small, tmp_path)
+    assert again.folder == first.folder
+    assert (first.folder / "done.json").stat().st_mtime_ns == before
+
+
+def test_accumulated_pieces_give_the_same_run_to_rounding(small, tmp_path):
+    whole, pieces = train(small, tmp_path), train(small.but(accumulate=4), tmp_path)
+    torch.testing.assert_close(
+        torch.tensor(whole.metrics["eval_loss"].to_numpy()),
+        torch.tensor(pieces.metrics["eval_loss"].to_numpy()),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+@pytest.mark.parametrize("score", ["first", "tokens"])
+def test_the_other_scores_train_too(small, tmp_path, score):
+    run = train(small.but(task=InductionTask(vocab_size=40, length=12, score=score)), tmp_path)
+    assert run.metrics["train_loss"].iloc[-1] < run.metrics["train_loss"].iloc[1]
+
+
+def test_bf16_follows_fp32(small, tmp_path):
+    full, half = train(small, tmp_path), train(small.but(precision="bf16"), tmp_path)
+    assert half.metrics["eval_loss"].iloc[-1] == pytest.approx(full.metrics["eval_loss"].iloc[-1], rel=0.05)
+
+
+KILLED = """
+    import os, signal, sys, torch
+    from ihlab import RunConfig, train
+    from ihlab.training.config import from_dict
+    import json
+    torch.set_num_threads(1)
+    config = from_dict(json.loads(sys.argv[1]))
+    from ihlab.training import loop
+    step = loop._Training._train_step
+    def dying(self, pieces):
+        step(self, pieces)
+        if self.step == int(sys.argv[3]):
+            os.kill(os.getpid(), signal.SIGKILL)
+    loop._Training._train_step = dying
+    train(config, sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("at", [3, 17])
+def test_a_killed_run_resumes_bit_for_bit(small, tmp_path, at):
+    """Killed without warning in the middle of everything, as by a lost machine."""
+    import json
+
+    from ihlab.training.config import to_dict
+
+    arguments = [json.dumps(to_dict(small)), str(tmp_path / "killed"), str(at)]
+    died = subprocess.run([sys.executable, "-c", textwrap.dedent(KILLED), *arguments], check=False)
+    assert died.returncode == -signal.SIGKILL
+    folder = tmp_path / "killed" / small.folder
+    assert Run.open(folder).done is None
+
+    resumed, whole = train(small, tmp_path / "killed"), train(small, tmp_path / "whole")
+    assert resumed.done["resumed_from"] == max(s for s in small.checkpoint_steps() if s <= at)
+    assert resumed.metrics.equals(whole.metrics)
+    for step in whole.checkpoints:
+        ours, theirs = resumed.model(step), whole.model(step)
+        assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+    assert [p.name for p in folder.rglob("*.partial")] == []
+
+
+def test_ctrl_c_saves_where_it_is_and_goes_on_bit_for_bit(small, tmp_path):
+    at = 13  # between two evaluations: the tally of the training loss must survive too
+
+    def interrupt(step, row):
+        if step >= at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
+        with pytest.raises(Interrupted, match=r"Stopped at step 13 of 24, saved in"):
+            train(small, tmp_path / "stopped", report=interrupt)
+    assert Run.open(tmp_path / "stopped" / small.folder).checkpoints[-1] == at
+    resumed, whole = train(small, tmp_path / "stopped"), train(small, tmp_path / "whole")
+    assert resumed.metrics.equals(whole.metrics)
+    assert resumed.checkpoints == whole.checkpoints
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_its_checkpoints(small, tmp_path):
+    wild = small.but(lr=1e30, clip=None)
+    with pytest.raises(TrainingDivergedError, match=r"not finite at step \d+ .*the last checkpoint, step \d+, is kept"):
+        train(wild, tmp_path)
+    run = Run.open(tmp_path / wild.folder)
+    assert run.done is None
+    assert run.checkpoints[0] == 0
+    assert torch.isfinite(run.model().W_E).all()
+    assert run.metrics["eval_loss"].notna().all()
+
+
+def test_a_checkpoint_cut_in_half_is_named_and_left_alone(small, tmp_path):
+    run = train(small, tmp_path)
+    (run.folder / "done.json").unlink()
+    last = run.checkpoint_path(small.steps)
+    last.write_bytes(last.read_bytes()[:100])
+    with pytest.raises(ConfigError, match=f"step-{small.steps}.safetensors cannot be read"):
+        train(small, tmp_path)
+    assert last.stat().st_size == 100
+    last.unlink()
+    assert train(small, tmp_path).done["resumed_from"] == small.checkpoint_steps()[-2]
+
+
+def test_training_works_off_the_main_thread(small, tmp_path):
+    """Signals can only be handled on the main thread; elsewhere there is simply no Ctrl-C to handle."""
+    thread = threading.Thread(target=train, args=(small, tmp_path))
+    thread.start()
+    thread.join(timeout=60)
+    assert Run.open(tmp_path / small.folder).done
+
+
+def test_the_signal_handler_is_put_back(small, tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+    train(small, tmp_path)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_unknown_device_is_named():
+    with pytest.raises(ConfigError, match="device 'quantum' cannot be used here"):
+        pick_device("quantum")
+
+
+def test_reports_arrive(small, tmp_path):
+    seen = []
+    started = time.perf_counter()
+    train(small, tmp_path, report=lambda step, row: seen.append((step, row["accuracy"])))
+    assert seen[-1][0] == small.steps
+    assert len(seen) <= 2 + (time.perf_counter() - started) / 0.2

@@ -1,0 +1,77 @@
+"""Run folders: what is refused, and that nothing is overwritten."""
+
+import json
+
+import pytest
+import torch
+
+from ihlab import Run, train
+from ihlab.training.run import stored_runs
+from tasks import ConfigError
+
+
+def test_a_run_opens_again(small, tmp_path):
+    run = train(small, tmp_path)
+    opened = Run.open(run.folder)
+    assert opened.config == small
+    assert opened.metrics.equals(run.metrics)
+    assert opened.checkpoints == small.checkpoint_steps()
+    assert opened.done["steps"] == small.steps
+    assert [r.folder for r in stored_runs(tmp_path)] == [run.folder]
+
+
+def test_models_at_checkpoints_are_the_ones_that_were_measured(small, tmp_path):
+    from ihlab.training.metrics import Evaluator
+
+    run = train(small, tmp_path)
+    evaluate = Evaluator(small, torch.device("cpu"))
+    by_step = run.metrics.set_index("step")
+    for step in run.checkpoints:
+        assert evaluate(run.model(step))["eval_loss"] == by_step.loc[step, "eval_loss"]
+    assert torch.equal(run.model().W_E, run.model(small.steps).W_E)
+
+
+def test_missing_things_are_named(small, tmp_path):
+    with pytest.raises(ConfigError, match="is not a run folder"):
+        Run.open(tmp_path / "nothing")
+    run = Run.create(small, tmp_path)
+    with pytest.raises(ConfigError, match="no checkpoints yet"):
+        run.model()
+    with pytest.raises(ConfigError, match="no metrics yet"):
+        _ = run.metrics
+    run = train(small, tmp_path)
+    with pytest.raises(ConfigError, match=r"no checkpoint at step 3; it has 0, "):
+        run.model(3)
+
+
+def test_a_folder_of_another_config_is_left_alone(small, tmp_path):
+    folder = Run.create(small, tmp_path).folder
+    stored = json.loads((folder / "config.json").read_text())
+    stored["lr"] = 123.0
+    text = json.dumps(stored)
+    (folder / "config.json").write_text(text)
+    with pytest.raises(ConfigError, match="folder of another config"):
+        train(small, tmp_path)
+    assert (folder / "config.json").read_text() == text
+
+
+def test_an_unreadable_config_is_named(small, tmp_path):
+    folder = Run.create(small, tmp_path).folder
+    (folder / "config.json").write_text("{half")
+    with pytest.raises(ConfigError, match="is not JSON"):
+        Run.open(folder)
+
+
+def test_a_stored_misspelt_field_gets_the_nearest_name(small, tmp_path):
+    folder = Run.create(small, tmp_path).folder
+    stored = json.loads((folder / "config.json").read_text())
+    stored["model"]["n_layer"] = stored["model"].pop("n_layers")
+    (folder / "config.json").write_text(json.dumps(stored))
+    with pytest.raises(ConfigError, match="did you mean 'n_layers'"):
+        Run.open(folder)
+
+
+def test_one_writer_at_a_time(small, tmp_path):
+    run = Run.create(small, tmp_path)
+    with run.lock(), pytest.raises(ConfigError, match="Another process is training"), run.lock():
+        pass
