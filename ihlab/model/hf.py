@@ -80,12 +80,11 @@ def from_llama(llama: Any) -> Transformer:
     """A `Transformer` with the weights of a `transformers.LlamaForCausalLM` (default rotary, no biases)."""
     theirs = llama.config
     rope = theirs.rope_parameters
+    form = (rope["rope_type"], theirs.hidden_act, theirs.attention_bias, theirs.mlp_bias)
     require(
-        (rope["rope_type"], theirs.hidden_act, theirs.attention_bias, theirs.mlp_bias)
-        == ("default", "silu", False, False),
-        f"Only Llama models with default rotary positions, silu and no biases can be read; this one has rope_type="
-        f"{rope['rope_type']!r}, hidden_act={theirs.hidden_act!r}, attention_bias={theirs.attention_bias}, "
-        f"mlp_bias={theirs.mlp_bias}.",
+        form == ("default", "silu", False, False),
+        "Only a Llama with default rotary positions, silu and no biases can be read; this one has rope_type={!r}, "
+        "hidden_act={!r}, attention_bias={}, mlp_bias={}.".format(*form),
     )
     cfg = ModelConfig(
         n_layers=theirs.num_hidden_layers,

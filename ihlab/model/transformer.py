@@ -138,8 +138,8 @@ class Transformer(HookedRootModule):
         for name, x in cache.items():
             if "hook_alpha" in name or "hook_beta" in name:
                 continue
-            x = positions.apply(x, dim=2 if "hook_pattern" in name or "hook_attn_scores" in name else 1)
-            cache[name] = x[0] if remove_batch_dim else x
+            kept = positions.apply(x, dim=2 if "hook_pattern" in name or "hook_attn_scores" in name else 1)
+            cache[name] = kept[0] if remove_batch_dim else kept
         return output, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)
 
     @property

@@ -16,7 +16,6 @@ from ihlab.training import checkpoint
 from ihlab.training.config import RunConfig, from_dict, to_dict
 from tasks.config import ConfigError, require
 
-
 Row = dict[str, int | float]
 """One evaluation: its step and what was measured there."""
 

@@ -50,8 +50,8 @@ def table(curves: dict[str, tuple[float, float]], n_params: dict[str, int], seed
             for step in range(0, 1001, 10):
                 accuracy = final + 0.0005 * rng.standard_normal() if step >= at else 0.1
                 rows.append((curve, 32, n_params[curve], seed, step, step * 64, 1.0, 1.0, accuracy, accuracy))
-    names = ["curve", "d_model", "n_params", "seed", "step", "tokens", "train_loss", "eval_loss", "accuracy", "accuracy_first"]  # fmt: skip
-    return pd.DataFrame(rows, columns=names)
+    names = "curve d_model n_params seed step tokens train_loss eval_loss accuracy accuracy_first"
+    return pd.DataFrame(rows, columns=names.split())
 
 
 def test_figure1a_says_yes_where_the_paper_is_right_and_no_where_it_is_not():

@@ -1,6 +1,7 @@
 """What a run config accepts, and the name it gives its run."""
 
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -37,11 +38,11 @@ def test_evaluations_are_dense_early_and_sparse_late(steps, every, growth, kept)
         task=task, model=model, steps=steps, eval_every=every, eval_growth=growth, checkpoints=kept
     )  # fmt: skip
     at = run.eval_steps()
-    gaps = [b - a for a, b in zip(at, at[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(at)]
     assert at[0] == 0
     assert at[-1] == steps
     assert all(gap > 0 for gap in gaps)
-    assert all(a <= b for a, b in zip(gaps[:-1], gaps[1:-1], strict=False))  # the last gap ends where the run does
+    assert all(a <= b for a, b in pairwise(gaps[:-1]))  # the last gap ends where the run does
     kept_steps = run.checkpoint_steps()
     assert set(kept_steps) <= set(at)
     assert kept_steps[0] == 0

@@ -17,8 +17,8 @@ def test_a_step_does_not_depend_on_the_steps_before_it():
 
 
 def test_splits_seeds_and_steps_differ():
-    drawn = [draw(TASK, 0, "train", 0, 4), draw(TASK, 0, "eval", 0, 4), draw(TASK, 1, "train", 0, 4), draw(TASK, 0, "train", 1, 4)]  # fmt: skip
-    assert len({batch.inputs.tobytes() for batch in drawn}) == 4
+    places = [(0, "train", 0), (0, "eval", 0), (1, "train", 0), (0, "train", 1)]
+    assert len({draw(TASK, seed, split, step, 4).inputs.tobytes() for seed, split, step in places}) == 4
 
 
 def test_pieces_hold_the_same_rows_as_the_whole_batch():
