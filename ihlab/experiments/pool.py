@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from queue import Empty
 
@@ -15,30 +16,37 @@ Update = tuple[int, int, dict[str, int | float]]
 """(which config, steps done, latest metrics)."""
 
 _updates: "Queue[Update]"  # in a worker: the way back to the parent
+_stop: Event  # in a worker: whether the parent wants no more
 
 
 def train_all(
     configs: Sequence[RunConfig], root: Path, device: str, jobs: int, on_update: Callable[[Update], None]
 ) -> None:
-    """Train every config, at most `jobs` at a time, the costliest first.
+    """Train every config that is not finished, at most `jobs` at a time, the costliest first.
 
     Processes rather than threads or one stacked model: on a CPU two runs of one thread each finish
     sooner than one run of two threads after another. Each worker gets its share of the cores.
-    Ctrl-C reaches the workers too; they save and stop, and `KeyboardInterrupt` is raised here.
+    After Ctrl-C or a run's failure the other workers save where they are, stop, and the exception goes on.
     """
-    order = sorted(range(len(configs)), key=lambda i: -_cost(configs[i]))
+    todo = [i for i, config in enumerate(configs) if not (root / config.folder / "done.json").exists()]
+    if not todo:
+        return  # a worker takes seconds to start
     threads = max(1, (os.cpu_count() or 1) // jobs)
     context = multiprocessing.get_context("spawn")  # a forked child of a threaded torch can hang
     updates: Queue[Update] = context.Queue()
-    pool = ProcessPoolExecutor(jobs, context, _start_worker, (updates, threads))
+    stop = context.Event()
+    pool = ProcessPoolExecutor(jobs, context, _start_worker, (updates, stop, threads))
     try:
-        waiting: set[Future[None]] = {pool.submit(_train_one, i, configs[i], root, device) for i in order}
+        waiting: set[Future[None]] = {
+            pool.submit(_train_one, i, configs[i], root, device) for i in sorted(todo, key=lambda i: -_cost(configs[i]))
+        }
         while waiting:
             finished, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
             _drain(updates, on_update)
             for future in finished:
                 future.result()
     finally:
+        stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
 
 
@@ -55,19 +63,23 @@ def _cost(config: RunConfig) -> int:
     return model.n_layers * model.d_model**2 * config.steps * config.batch_size * config.task.length
 
 
-def _start_worker(updates: "Queue[Update]", threads: int) -> None:
-    global _updates  # noqa: PLW0603  # a pool's initialiser has no other way to hand something to its tasks
+def _start_worker(updates: "Queue[Update]", stop: Event, threads: int) -> None:
+    global _updates, _stop  # noqa: PLW0603  # a pool's initialiser has no other way to hand something to its tasks
     import torch
 
-    _updates = updates
+    _updates, _stop = updates, stop
     torch.set_num_threads(threads)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # between runs; while training, the loop saves and stops
 
 
 def _train_one(index: int, config: RunConfig, root: Path, device: str) -> None:
+    if _stop.is_set():  # handed to this worker before the rest was cancelled
+        return
     from ihlab.training.loop import train
 
     def report(step: int, row: dict[str, int | float]) -> None:
         _updates.put((index, step, row))
+        if _stop.is_set():  # a notebook's interrupt reaches the parent alone: pass it on to the loop
+            os.kill(os.getpid(), signal.SIGINT)
 
     train(config, root, device, report)

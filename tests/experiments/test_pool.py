@@ -1,0 +1,56 @@
+"""Many runs at a time: each is the run it would be alone, and all can be stopped and go on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from ihlab import ModelConfig, Run, RunConfig, train
+from ihlab.experiments.pool import train_all
+from tasks import InductionTask
+
+TASK = InductionTask(vocab_size=40, length=12)
+MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12, attention="kv_shift")
+BASE = RunConfig(task=TASK, model=MODEL, steps=10, batch_size=4, eval_rows=8, checkpoints=2)
+
+LONG = """
+from pathlib import Path
+import sys
+from ihlab import ModelConfig, RunConfig
+from ihlab.experiments.pool import train_all
+from tasks import InductionTask
+
+if __name__ == "__main__":
+    task = InductionTask(vocab_size=40, length=12)
+    model = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12)
+    base = RunConfig(task=task, model=model, steps=10**7, batch_size=4, eval_rows=8, eval_growth=1.0, checkpoints=2)
+    train_all([base.but(seed=seed) for seed in range(3)], Path(sys.argv[1]), "cpu", 2, lambda update: None)
+"""
+
+
+def test_runs_trained_together_equal_runs_trained_alone(tmp_path):
+    configs = [BASE.but(seed=seed) for seed in range(3)]
+    updates = []
+    train_all(configs, tmp_path / "together", "cpu", 2, updates.append)
+    for config in configs:
+        together = Run.open(tmp_path / "together" / config.folder)
+        assert together.metrics.equals(train(config, tmp_path / "alone").metrics)
+    assert {index for index, _, _ in updates} <= {0, 1, 2}
+
+
+def test_an_interrupt_of_the_parent_alone_stops_and_saves_the_workers(tmp_path):
+    """As a notebook sends it: the workers' process group is not told."""
+    script = tmp_path / "long.py"
+    script.write_text(LONG)
+    root = tmp_path / "runs"
+    process = subprocess.Popen([sys.executable, str(script), str(root)], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while len(list(root.rglob("step-0.safetensors"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(1)
+    os.kill(process.pid, signal.SIGINT)
+    assert process.wait(timeout=60) != 0
+    started = [Run.open(folder) for folder in root.iterdir()]
+    assert len(started) == 2
+    assert all(run.checkpoints[-1] > 0 and run.done is None for run in started)
