@@ -74,15 +74,12 @@ def train(
         device: A torch device, or auto: a GPU if there is one.
     """
     from ihlab.training.loop import train as train_run
-    from ihlab.training.progress import progress
 
     fields = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     run_config = RunConfig(**fields)
-    console = Console()
-    with progress(console, run_config) as report:
-        run = train_run(run_config, root, device, report)
+    run = train_run(run_config, root, device)
     last = run.metrics.iloc[-1]
-    console.print(
+    print(
         f"{run.folder}: step {last['step']:.0f}, loss {last['eval_loss']:.4f}, accuracy {last['accuracy']:.4f} "
         f"(first repeat {last['accuracy_first']:.4f})"
     )

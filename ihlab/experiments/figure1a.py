@@ -8,7 +8,7 @@ from ihlab.experiments.claims import Claim
 from ihlab.experiments.experiment import Planned, Scale
 from ihlab.experiments.figure1 import base, final, guessing_accuracy, plan
 from ihlab.plots.curves import Line, learning_curves
-from ihlab.plots.style import BLACK, BLUE, ORANGE, RED, new_figure
+from ihlab.plots.style import BLACK, BLUE, ORANGE, RED, new_figure, printed
 
 KV1, V1, V2, V4 = "KV shifting, 1 layer", "vanilla, 1 layer", "vanilla, 2 layers", "vanilla, 4 layers"
 
@@ -83,6 +83,7 @@ class Figure1a:
             ),
         ]
 
+    @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Against steps, as the paper does, and against training compute: depths differ in parameters."""
         figure = new_figure(9.5, 3.8)
@@ -91,8 +92,8 @@ class Figure1a:
         by_steps.set(xlabel="training step", ylabel="accuracy at the first repeat", ylim=(-0.02, 1.02))
         # 6 FLOPs per parameter and token (forward 2, backward 4), embeddings left out as in n_params.
         compute = data.assign(compute=6 * data["n_params"] * data["tokens"])
-        learning_curves(by_compute, compute, "compute", "accuracy_first", LINES)
-        by_compute.set(xlabel="training FLOPs, 6 × parameters × tokens")
+        learning_curves(by_compute, compute[compute["step"] > 0], "compute", "accuracy_first", LINES)
+        by_compute.set(xlabel="training FLOPs, 6 × parameters × tokens", xscale="log")
         by_steps.legend(loc="center right")
         seeds = data["seed"].nunique()
         figure.suptitle(f"Induction at various depths ({scale} scale; median of {seeds} seeds, band: all seeds)")

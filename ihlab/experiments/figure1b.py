@@ -8,7 +8,7 @@ from ihlab.experiments.claims import Claim
 from ihlab.experiments.experiment import Planned, Scale
 from ihlab.experiments.figure1 import base, final, plan
 from ihlab.plots.curves import Line, learning_curves
-from ihlab.plots.style import BLUE, ORANGE, new_figure
+from ihlab.plots.style import BLUE, ORANGE, new_figure, printed
 
 WIDTHS = (8, 16, 32)
 SEEDS = {"smoke": 2, "laptop": 5, "gpu": 5, "paper": 3}
@@ -82,18 +82,20 @@ class Figure1b:
             ),
         ]
 
+    @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """One panel a hidden size."""
-        figure = new_figure(9.5, 3.6)
+        figure = new_figure(9.5, 4.0)
         panels = figure.subplots(1, len(WIDTHS), sharey=True)
         n_params = data.groupby("curve")["n_params"].first()
         for width, axes in zip(WIDTHS, panels, strict=True):
-            names = {kv(width): f"KV shifting, 1 layer ({n_params[kv(width)]:,})",
-                     vanilla(width): f"vanilla, 2 layers ({n_params[vanilla(width)]:,})"}  # fmt: skip
-            looks = dict(zip(names.values(), (Line(BLUE), Line(ORANGE, "--")), strict=True))
-            learning_curves(axes, data.assign(curve=data["curve"].map(names)), "step", "accuracy_first", looks)
-            axes.set(title=f"hidden size {width}", xlabel="training step", ylim=(-0.02, 1.02))
-            axes.legend(loc="lower right", title="(parameters)", fontsize=8, title_fontsize=8)
+            looks = {kv(width): Line(BLUE), vanilla(width): Line(ORANGE, "--")}
+            learning_curves(axes, data, "step", "accuracy_first", looks)
+            sizes = f"{n_params[kv(width)]:,} and {n_params[vanilla(width)]:,} parameters"
+            axes.set_title(f"hidden size {width}\n{sizes}", fontsize=10)
+            axes.set(xlabel="training step", ylim=(-0.02, 1.02))
+        handles = panels[0].get_lines()
+        figure.legend(handles, ["KV shifting, 1 layer", "vanilla, 2 layers"], loc="outside lower center", ncols=2)
         panels[0].set_ylabel("accuracy at the first repeat")
         seeds = data["seed"].nunique()
         figure.suptitle(f"Induction at various widths ({scale} scale; median of {seeds} seeds, band: all seeds)")

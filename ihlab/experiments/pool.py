@@ -64,7 +64,7 @@ def _cost(config: RunConfig) -> int:
 
 
 def _start_worker(updates: "Queue[Update]", stop: Event, threads: int) -> None:
-    global _updates, _stop  # noqa: PLW0603  # a pool's initialiser has no other way to hand something to its tasks
+    global _updates, _stop  # a pool's initialiser has no other way to hand something to its tasks
     import torch
 
     _updates, _stop = updates, stop

@@ -1,10 +1,15 @@
 """One look for every picture: colour-blind-safe colours, and files that do not change from run to run."""
 
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # Okabe and Ito (2008), readable with any colour vision; the order is ours.
 BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK = (
@@ -34,17 +39,28 @@ PRINT: Any = {
 }
 
 
+def printed(draw: Callable[P, T]) -> Callable[P, T]:
+    """Draw in the print style, and leave the user's own style as it was."""
+
+    @wraps(draw)
+    def in_style(*args: P.args, **kwargs: P.kwargs) -> T:
+        with mpl.rc_context(PRINT):
+            return draw(*args, **kwargs)
+
+    return in_style
+
+
+@printed
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure, in inches, that no pyplot state knows of."""
-    with mpl.rc_context(PRINT):
-        return Figure(figsize=(width, height), layout="constrained")
+    return Figure(figsize=(width, height), layout="constrained")
 
 
+@printed
 def save(figure: Figure, stem: Path) -> list[Path]:
     """Write `<stem>.svg` and `<stem>.png`, without dates, so that an unchanged picture is an unchanged file."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
-    with mpl.rc_context(PRINT):
-        figure.savefig(paths[0], metadata={"Date": None})
-        figure.savefig(paths[1], metadata={"Software": None})
+    figure.savefig(paths[0], metadata={"Date": None})
+    figure.savefig(paths[1], metadata={"Software": None})
     return paths

@@ -5,8 +5,8 @@ import platform
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -21,12 +21,10 @@ from ihlab.training.config import RunConfig
 from ihlab.training.loss import summed_loss
 from ihlab.training.metrics import Evaluator
 from ihlab.training.optim import learning_rate, make_optimizer
+from ihlab.training.progress import Report, progress
 from ihlab.training.run import Row, Run
 from ihlab.training.stream import Scored, Stream
 from tasks.config import ConfigError, require
-
-Report = Callable[[int, Row], None]
-"""Called now and then with the steps done and the latest row of metrics."""
 
 REPORT_EVERY = 0.2  # seconds
 
@@ -50,15 +48,17 @@ def train(
     A finished run is returned as it is; an interrupted one goes on from its last checkpoint and, on
     the CPU with the same number of threads, ends bit for bit as it would have uninterrupted.
 
-    `device` is a torch device, or "auto": a GPU if there is one. Raises `TrainingDivergedError` when the
+    `device` is a torch device, or "auto": a GPU if there is one. `report` is told of progress; left out, a
+    progress bar is drawn where the output is a terminal. Raises `TrainingDivergedError` when the
     loss stops being finite, `Interrupted` after Ctrl-C (at the end of the step, saved), and `ConfigError` for a
     folder that another process or another config holds.
     """
     run = Run.create(config, root)
     if run.done:
         return run
-    with run.lock(), _deferred_interrupt() as interrupted:
-        _Training(run, pick_device(device), report or (lambda step, row: None)).finish(interrupted)
+    shown = progress(config) if report is None else nullcontext(report)
+    with run.lock(), _deferred_interrupt() as interrupted, shown as reported:
+        _Training(run, pick_device(device), reported).finish(interrupted)
     return run
 
 
@@ -94,7 +94,10 @@ class _Training:
         self.optimizer = make_optimizer(self.model, self.config)
         # Train through a compiled function and hook the plain model: hooks put on a module that was
         # compiled in place silently never fire.
-        self.loss = torch.compile(summed_loss) if self.config.compile else summed_loss
+        self.loss = summed_loss
+        if self.config.compile:
+            torch.compiler.reset()  # or the ninth model of a process falls back to eager, silently slow
+            self.loss = torch.compile(summed_loss)
         self.evaluate = Evaluator(self.config, device)
         self.tally = _Tally(torch.zeros((), device=device))
         self.rows: list[Row] = []

@@ -1,20 +1,23 @@
 """The progress of one training run: steps, loss, accuracy, tokens a second and the time left."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ihlab.training.config import RunConfig
-from ihlab.training.loop import Report
 from ihlab.training.run import Row
+
+Report = Callable[[int, Row], None]
+"""Called now and then with the steps done and the latest row of metrics."""
 
 
 @contextmanager
-def progress(console: Console, config: RunConfig) -> Iterator[Report]:
-    """A `report` for `train` that draws a progress bar, or does nothing where no person is watching."""
+def progress(config: RunConfig) -> Iterator[Report]:
+    """A `report` for `train` that draws a progress bar, or does nothing where output is no terminal."""
+    console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

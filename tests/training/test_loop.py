@@ -1,5 +1,6 @@
 """Training: it learns, resumes bit for bit, reuses what is finished and stops clearly when it diverges."""
 
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from ihlab import ModelConfig, Run, RunConfig, train
+from ihlab.training.config import to_dict
 from ihlab.training.loop import Interrupted, TrainingDivergedError, pick_device
 from tasks import ConfigError, InductionTask
 
@@ -60,6 +62,25 @@ def test_bf16_follows_fp32(small, tmp_path):
     assert half.metrics["eval_loss"].iloc[-1] == pytest.approx(full.metrics["eval_loss"].iloc[-1], rel=0.05)
 
 
+COMPILED = """
+    import json, sys, torch
+    from ihlab import train
+    from ihlab.training.config import from_dict
+    torch.set_num_threads(1)
+    config = from_dict(json.loads(sys.argv[1]))
+    eager, compiled = train(config, sys.argv[2]), train(config.but(compile=True), sys.argv[2])
+    torch.testing.assert_close(
+        torch.tensor(compiled.metrics["eval_loss"]), torch.tensor(eager.metrics["eval_loss"]), rtol=1e-4, atol=1e-4
+    )
+"""
+
+
+def test_a_compiled_run_follows_the_eager_one(small, tmp_path):
+    """In a process without the shape checks, which torch.compile cannot trace."""
+    arguments = [json.dumps(to_dict(small)), str(tmp_path)]
+    subprocess.run([sys.executable, "-c", textwrap.dedent(COMPILED), *arguments], check=True)
+
+
 KILLED = """
     import os, signal, sys, torch
     from ihlab import RunConfig, train
@@ -81,10 +102,6 @@ KILLED = """
 @pytest.mark.parametrize("at", [3, 17])
 def test_a_killed_run_resumes_bit_for_bit(small, tmp_path, at):
     """Killed without warning in the middle of everything, as by a lost machine."""
-    import json
-
-    from ihlab.training.config import to_dict
-
     arguments = [json.dumps(to_dict(small)), str(tmp_path / "killed"), str(at)]
     died = subprocess.run([sys.executable, "-c", textwrap.dedent(KILLED), *arguments], check=False)
     assert died.returncode == -signal.SIGKILL
