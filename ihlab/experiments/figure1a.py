@@ -1,5 +1,7 @@
 """Figure 1a: who learns induction, and how soon, at various depths."""
 
+from functools import partial
+
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -37,49 +39,40 @@ class Figure1a:
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Section 3.2, "Various depth"."""
-        seeds = int(data["seed"].nunique())
         guess = guessing_accuracy(base(scale).task)  # type: ignore[arg-type]
         to_90 = {curve: _steps_to(data, curve, 0.9) for curve in CURVES}
-        source = "section 3.2, Figure 1a"
+        claim = partial(Claim, source="section 3.2, Figure 1a", seeds=int(data["seed"].nunique()))
         return [
-            Claim(
-                source=source,
+            claim(
                 sentence="It is difficult for a one-layer standard transformer to learn induction.",
                 measure=f"final accuracy of vanilla, 1 layer (guessing a token of the row: {guess:.3f})",
                 estimate=stats.mean(final(data, V1)),
                 threshold=round(guess + NEAR_CHANCE, 4),
                 right_side="below",
-                seeds=seeds,
             ),
             *(
-                Claim(
-                    source=source,
+                claim(
                     sentence=f"{what} can perfectly learn the ability of induction.",
                     measure=f"final accuracy of {curve}",
                     estimate=stats.mean(final(data, curve)),
                     threshold=0.99,
                     right_side="above",
-                    seeds=seeds,
                 )
                 for what, curve in (("1-layer KV shifting attention", KV1), ("The 2-layer transformer", V2))
             ),
-            Claim(
-                source=source,
+            claim(
                 sentence="KV shifting attention converges much faster than two-layer transformers.",
                 measure="steps to 90% accuracy, KV shifting 1 layer / vanilla 2 layers",
                 estimate=stats.ratio_of_times(to_90[KV1], to_90[V2]),
                 threshold=1.0,
                 right_side="below",
-                seeds=seeds,
             ),
-            Claim(
-                source=source,
+            claim(
                 sentence="Increasing vanilla to 4 layers does not make the model learn induction faster.",
                 measure="steps to 90% accuracy, vanilla 4 layers / vanilla 2 layers",
                 estimate=stats.ratio_of_times(to_90[V4], to_90[V2]),
                 threshold=1.0,
                 right_side="above",
-                seeds=seeds,
             ),
         ]
 

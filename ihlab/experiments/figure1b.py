@@ -1,5 +1,7 @@
 """Figure 1b: induction under the pressure of a small hidden size."""
 
+from functools import partial
+
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -49,36 +51,29 @@ class Figure1b:
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Section 3.2, "Various width"."""
-        seeds = int(data["seed"].nunique())
         n_params = data.groupby("curve")["n_params"].first()
-        source = "section 3.2, Figure 1b"
+        claim = partial(Claim, source="section 3.2, Figure 1b", seeds=int(data["seed"].nunique()))
         return [
-            Claim(
-                source=source,
+            claim(
                 sentence="At hidden size 8 standard attention learns very poorly; KV shifting does not.",
                 measure="final accuracy, KV shifting 1 layer - vanilla 2 layers, at hidden size 8",
                 estimate=stats.difference(final(data, kv(8)), final(data, vanilla(8))),
                 threshold=WIDE_MARGIN,
                 right_side="above",
-                seeds=seeds,
             ),
-            Claim(
-                source=source,
+            claim(
                 sentence="The vanilla model has two times the parameters of the KV shifting one.",
                 measure="parameters without embeddings, vanilla 2 layers / KV shifting 1 layer, at hidden size 8",
                 estimate=stats.exact(float(n_params[vanilla(8)] / n_params[kv(8)])),
                 threshold=1.9,
                 right_side="above",
-                seeds=seeds,
             ),
-            Claim(
-                source=source,
+            claim(
                 sentence="The smaller the hidden size, the harder induction is for standard attention to learn.",
                 measure="final accuracy of vanilla 2 layers, hidden size 32 - hidden size 8",
                 estimate=stats.difference(final(data, vanilla(32)), final(data, vanilla(8))),
                 threshold=0.0,
                 right_side="above",
-                seeds=seeds,
             ),
         ]
 
