@@ -30,6 +30,11 @@ class Batch:
         if self.answers is None:
             object.__setattr__(self, "answers", self.targets)
 
+    def rows(self, start: int, stop: int) -> "Batch":
+        """Rows start .. stop - 1 (views, no copies)."""
+        groups = {name: values[start:stop] for name, values in self.groups.items()}
+        return Batch(self.inputs[start:stop], self.targets[start:stop], self.answers[start:stop], groups)
+
 
 @runtime_checkable
 class Task(Protocol):

@@ -20,9 +20,9 @@ class Evaluator:
     """Measures a model on a fixed held-out set and on repeated random tokens."""
 
     def __init__(self, run: RunConfig, device: torch.device) -> None:
+        batch = draw(run.task, EVAL_SEED, "eval", 0, run.eval_rows)
         rows = max(1, CHUNK_POSITIONS // run.task.length)
-        sizes = [rows] * (run.eval_rows // rows) + ([run.eval_rows % rows] if run.eval_rows % rows else [])
-        self.batches = [graded(draw(run.task, EVAL_SEED, "eval", i, size)) for i, size in enumerate(sizes)]
+        self.batches = [graded(batch.rows(i, i + rows)) for i in range(0, run.eval_rows, rows)]
         self.probe = repeated_tokens(run.task, PROBE_ROWS, PROBE_REPEATS).to(device)
         self.device = device
 

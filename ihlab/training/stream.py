@@ -70,8 +70,9 @@ class Stream:
     def step(self, step: int) -> list[Scored]:
         """The batch of one step."""
         batch = draw(self.task, self.seed, "train", step, self.batch_size)
-        rows = np.split(np.arange(self.batch_size), self.pieces)
-        return [scored(batch.inputs[r], batch.targets[r], self.pin) for r in rows]
+        size = self.batch_size // self.pieces
+        pieces = [batch.rows(i, i + size) for i in range(0, self.batch_size, size)]
+        return [scored(piece.inputs, piece.targets, self.pin) for piece in pieces]
 
     def steps(self, start: int, stop: int) -> Iterator[list[Scored]]:
         """The batches of steps start .. stop - 1."""

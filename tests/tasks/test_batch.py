@@ -44,3 +44,13 @@ def test_every_registered_task_gives_int64_rows_of_its_length_and_vocabulary(kin
         assert tokens.shape == (3, task.length)
         assert ((tokens == IGNORE) | (tokens >= 0) & (tokens < task.vocab_size)).all()
     assert (batch.inputs != IGNORE).all()
+
+
+def test_rows_cuts_everything_alike():
+    grid = np.arange(12).reshape(4, 3)
+    batch = Batch(inputs=grid, targets=grid + 1, answers=grid + 2, groups={"hops": np.arange(4)})
+    middle = batch.rows(1, 3)
+    assert middle.inputs.tolist() == grid[1:3].tolist()
+    assert middle.targets.tolist() == (grid + 1)[1:3].tolist()
+    assert middle.answers.tolist() == (grid + 2)[1:3].tolist()
+    assert middle.groups["hops"].tolist() == [1, 2]

@@ -61,3 +61,10 @@ def test_evaluator_names_every_head_and_shift(small):
     assert row["alpha1_0.1"] == pytest.approx(model.blocks[0].attn.alpha[1, 0].item())
     assert row["beta2_0.0"] == pytest.approx(model.blocks[0].attn.beta[0, 1].item())
     assert Evaluator(small, torch.device("cpu"))(model) == row
+
+
+def test_the_held_out_set_does_not_depend_on_how_it_is_cut(small, monkeypatch):
+    model = Transformer(small.model)
+    whole = Evaluator(small, torch.device("cpu"))(model)
+    monkeypatch.setattr("ihlab.training.metrics.CHUNK_POSITIONS", 7 * small.task.length)
+    assert Evaluator(small, torch.device("cpu"))(model) == pytest.approx(whole)
