@@ -28,8 +28,10 @@ class TokenShift(nn.Module):
     ) -> Float[Tensor, "batch pos head d_head"]:
         """Shift with this module's weight, or with the one given (a hooked copy of it)."""
         w = self.weight if weight is None else weight
-        mixed = x * w[:, 0, None]
-        for back in range(1, w.shape[1]):
-            earlier = F.pad(x, (0, 0, 0, 0, back, 0))[:, : x.shape[1]]
-            mixed = mixed + earlier * w[:, back, None]
+        # Spread over d_head first: a CPU multiplies (and sums the gradient) along a broadcast last axis
+        # several times slower than along a plain one.
+        wide = w.T[:, :, None].expand(-1, -1, x.shape[-1]).contiguous()
+        mixed = x * wide[0]
+        for back in range(1, min(len(wide), x.shape[1])):
+            mixed = mixed + F.pad(x, (0, 0, 0, 0, back, -back)) * wide[back]
         return mixed
