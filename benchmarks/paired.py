@@ -1,37 +1,70 @@
-"""Timing that holds on a noisy machine: contenders take turns, and ratios are of turns side by side."""
+"""Timing that holds on a noisy machine: sides take turns, and ratios are of turns next to each other."""
 
-import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+COLUMNS = ("table", "measured", "median", "min", "max", "unit", "bar", "note")
+"""What every benchmark returns: a DataFrame with one figure a row."""
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """The median and range of paired ratios."""
+class Bar:
+    """A limit that a median must keep."""
 
-    median: float
-    low: float
-    high: float
+    limit: float
+    at_least: bool = False
 
     def __str__(self) -> str:
-        return f"{self.median:.2f} ({self.low:.2f} .. {self.high:.2f})"
+        return f"{'>=' if self.at_least else '<='} {self.limit:g}"
+
+    def kept(self, value: float) -> bool:
+        return value >= self.limit if self.at_least else value <= self.limit
 
 
-def take_turns(contenders: dict[str, Callable[[], object]], rounds: int, warmup: int = 2) -> dict[str, list[float]]:
-    """Seconds of each contender in each round: A B C, A B C, ..., after some rounds that do not count."""
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(warmup + rounds):
-        for name, run in contenders.items():
-            started = time.perf_counter()
-            run()
-            if turn >= warmup:
-                seconds[name].append(time.perf_counter() - started)
+def take_turns(sides: dict[str, Callable[[], float]], rounds: int) -> dict[str, np.ndarray]:
+    """What each side returns (its own seconds) in each round: A B, A B, ..., after one round that does not count."""
+    turns = [[side() for side in sides.values()] for _ in range(rounds + 1)][1:]
+    return dict(zip(sides, np.array(turns).T, strict=True))
+
+
+def timed(run: Callable[[], object]) -> Callable[[], float]:
+    """`run` as a side: called, it returns the seconds that `run` took."""
+
+    def seconds() -> float:
+        started = time.perf_counter()
+        run()
+        return time.perf_counter() - started
+
     return seconds
 
 
-def ratio(a: list[float], b: list[float]) -> Ratio:
-    """a / b, round by round; the range leaves out a tenth at each end."""
-    each = sorted(x / y for x, y in zip(a, b, strict=True))
-    skip = len(each) // 10
-    return Ratio(statistics.median(each), each[skip], each[-1 - skip])
+def figure(
+    table: str, measured: str, samples: Sequence[float] | np.ndarray, unit: str, bar: Bar | None = None, note: str = ""
+) -> dict[str, object]:
+    """One row: the median of the samples, their range, and the bar that the median must keep."""
+    return dict(
+        zip(
+            COLUMNS,
+            (table, measured, np.median(samples), np.min(samples), np.max(samples), unit, bar, note),
+            strict=True,
+        )
+    )
+
+
+def ratio(table: str, measured: str, a: np.ndarray, b: np.ndarray, bar: Bar | None = None) -> dict[str, object]:
+    """One row of ratios: turn i of `a` over turn i of `b`. The range is the middle half, as single turns stray far."""
+    low, middle, high = np.quantile(a / b, (0.25, 0.5, 0.75))
+    return dict(zip(COLUMNS, (table, measured, middle, low, high, "ratio", bar, ""), strict=True))
+
+
+def missed(figures: pd.DataFrame) -> list[str]:
+    """A sentence for each bar that was not kept."""
+    return [
+        f"{row.table}: {row.measured} has the median {row.median:.3g}, but must be {row.bar}."
+        for row in figures.itertuples()
+        if row.bar is not None and not row.bar.kept(row.median)
+    ]

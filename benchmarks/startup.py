@@ -1,20 +1,29 @@
-"""How long `ihlab --help` takes, as a process."""
+"""How long a person waits for `ihlab --help`."""
 
-import statistics
 import subprocess
 import sys
-import time
+from pathlib import Path
 
-BAR = 0.7  # seconds
+import pandas as pd
+from paired import Bar, figure, ratio, take_turns, timed
+
+TABLE = "Start-up, as a process"
 
 
-def measure(rounds: int) -> tuple[list[dict[str, str]], list[str]]:
-    """A table, and a sentence if the bar was missed."""
-    seconds = []
-    for _ in range(rounds):
-        started = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "ihlab", "--help"], check=True, stdout=subprocess.DEVNULL)
-        seconds.append(time.perf_counter() - started)
-    median = statistics.median(seconds)
-    table = [{"command": "ihlab --help", "seconds": f"{median:.2f} ({min(seconds):.2f} .. {max(seconds):.2f})"}]
-    return table, [] if median <= BAR else [f"`ihlab --help` takes {median:.2f} s, not {BAR}."]
+def measure(quick: bool = False) -> pd.DataFrame:
+    """Seconds of `ihlab --help`, beside an interpreter that does nothing."""
+    ihlab = str(Path(sys.executable).with_name("ihlab"))
+    seconds = take_turns(
+        {
+            "ihlab": timed(lambda: subprocess.run([ihlab, "--help"], check=True, stdout=subprocess.DEVNULL)),
+            "python": timed(lambda: subprocess.run([sys.executable, "-c", ""], check=True)),
+        },
+        rounds=3 if quick else 7,
+    )
+    return pd.DataFrame(
+        [
+            figure(TABLE, "ihlab --help", seconds["ihlab"], "s", Bar(0.7)),
+            figure(TABLE, "python -c ''", seconds["python"], "s"),
+            ratio(TABLE, "ihlab --help / python -c ''", seconds["ihlab"], seconds["python"]),
+        ]
+    )

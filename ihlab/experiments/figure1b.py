@@ -46,7 +46,9 @@ class Figure1b:
             shape = {"d_model": width, "n_heads": 1 if width == 8 else 2, "init_std": None}
             curves[kv(width)] = {**shape, "attention": "kv_shift", "n_layers": 1}
             curves[vanilla(width)] = {**shape, "n_layers": 2}
-        narrow = base(scale) if scale == "paper" else base(scale).but(lr=NARROW_LR, weight_decay=0.0)
+        narrow = base(scale)
+        if scale != "paper":
+            narrow = narrow.but(lr=NARROW_LR, weight_decay=0.0, steps=narrow.steps * 3 // 2)  # they learn later
         return plan(self.name, narrow, curves, SEEDS[scale])
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
