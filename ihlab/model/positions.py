@@ -24,6 +24,10 @@ class Rotary(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
         """Turn every head's vector by its position's angle."""
-        cos, sin = self.cos[: x.shape[1]].to(x.dtype), self.sin[: x.shape[1]].to(x.dtype)
+        # Tables as wide as x, all heads: a CPU multiplies by a short or broadcast last axis several times slower.
+        n_pos, n_heads = x.shape[1:3]
+        cos = self.cos[:n_pos].to(x.dtype).repeat(1, n_heads, 2)
+        sin = self.sin[:n_pos].to(x.dtype)
+        signed_sin = torch.cat([-sin, sin], dim=-1).repeat(1, n_heads, 1)
         first, second = x.chunk(2, dim=-1)
-        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+        return x * cos + torch.cat([second, first], dim=-1) * signed_sin
