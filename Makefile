@@ -21,7 +21,7 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 notebooks: $(READY)
-	$(BIN)/python -m ihlab.notebooks notebooks/*.ipynb
+	$(BIN)/jupyter execute --inplace notebooks/*.ipynb
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py

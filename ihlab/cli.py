@@ -4,6 +4,7 @@ Nothing here imports torch before a command needs it: `ihlab --help` answers at 
 """
 
 import dataclasses
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -52,15 +53,7 @@ def reproduce(
     """
     from ihlab.experiments.reproduce import reproduce as run_experiments
 
-    if jobs is None:
-        jobs = 2 if from_data or _is_cpu(device) else 1
     run_experiments(names, scale, jobs, device, runs, figures, from_data)
-
-
-def _is_cpu(device: str) -> bool:
-    from ihlab.training.loop import pick_device
-
-    return pick_device(device).type == "cpu"
 
 
 def train(
@@ -160,7 +153,7 @@ def main(args: Sequence[str] | None = None) -> None:
         tyro.extras.subcommand_cli_from_dict(commands, prog="ihlab", args=argv, description=__doc__.splitlines()[0])
     except KeyboardInterrupt as stopped:
         message = str(stopped) or "Stopped."
-        print(f"\nihlab: {message} To go on: ihlab {' '.join(argv)}", file=sys.stderr)
+        print(f"\nihlab: {message} To go on: ihlab {shlex.join(argv)}", file=sys.stderr)
         raise SystemExit(130) from None
     except ConfigError as error:
         print(f"ihlab: {error}", file=sys.stderr)

@@ -43,7 +43,10 @@ def config(cls: T) -> T:
     def __post_init__(self: Any) -> None:
         hints = get_type_hints(type(self))
         for field in fields(self):
-            _check_type(f"{type(self).__name__}.{field.name}", getattr(self, field.name), hints[field.name])
+            value, hint = getattr(self, field.name), hints[field.name]
+            _check_type(f"{type(self).__name__}.{field.name}", value, hint)
+            if isinstance(value, int) and hint in (float, float | None):
+                object.__setattr__(self, field.name, float(value))  # 1 and 1.0 are one setting, with one hash
         if validate is not None:
             validate(self)
 

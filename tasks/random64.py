@@ -1,4 +1,7 @@
-"""A 64-bit random stream for numba kernels: a row is a pure function of its own seed."""
+"""A 64-bit random stream for numba kernels: a row is a pure function of its own seed.
+
+numba's cache looks at a kernel's own file only: after a change here, delete `tasks/__pycache__`.
+"""
 
 import numba
 import numpy as np

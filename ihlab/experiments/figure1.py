@@ -13,7 +13,7 @@ def base(scale: Scale) -> RunConfig:
     """One run of a scale: vanilla, one layer. Every curve alters two or three fields of it."""
     if scale == "paper":
         # Section 3.2, Appendices K and N: vocabulary 8000, length 512, d_model 1024, 8 x 512 sequences a
-        # step, lr 2e-4, 1000 steps of warm-up. Inferred: 8 heads and d_mlp 5504 (both from Table 16; one
+        # step, lr 2e-4, 1000 steps of warm-up. Inferred: 8 heads (of width 128, as in Table 16), d_mlp 5504 (one
         # layer then has the paper's "approximately 20M" parameters), the initialisation (Llama's), 5000 steps.
         task = InductionTask(vocab_size=8000, length=512)
         model = _model(task, d_model=1024, n_heads=8, d_mlp=5504, init_std=0.02)

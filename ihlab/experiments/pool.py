@@ -28,10 +28,10 @@ def train_all(
     sooner than one run of two threads after another. Each worker gets its share of the cores.
     After Ctrl-C or a run's failure the other workers save where they are, stop, and the exception goes on.
     """
-    todo = [i for i, config in enumerate(configs) if not (root / config.folder / "done.json").exists()]
+    todo = [i for i, config in enumerate(configs) if not (config.folder(root) / "done.json").exists()]
     if not todo:
         return  # a worker takes seconds to start
-    threads = max(1, (os.cpu_count() or 1) // jobs)
+    threads = max(1, len(os.sched_getaffinity(0)) // jobs)
     context = multiprocessing.get_context("spawn")  # a forked child of a threaded torch can hang
     updates: Queue[Update] = context.Queue()
     stop = context.Event()
@@ -65,11 +65,11 @@ def _cost(config: RunConfig) -> int:
 
 def _start_worker(updates: "Queue[Update]", stop: Event, threads: int) -> None:
     global _updates, _stop  # a pool's initialiser has no other way to hand something to its tasks
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # between runs; while training, the loop saves and stops
     import torch
 
     _updates, _stop = updates, stop
     torch.set_num_threads(threads)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # between runs; while training, the loop saves and stops
 
 
 def _train_one(index: int, config: RunConfig, root: Path, device: str) -> None:

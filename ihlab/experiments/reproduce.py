@@ -25,7 +25,7 @@ EXPERIMENTS: dict[str, Experiment] = {e.name: e for e in (Figure1a(), Figure1b()
 def reproduce(
     names: Sequence[str] = (),
     scale: str = "laptop",
-    jobs: int = 2,
+    jobs: int | None = None,
     device: str = "auto",
     runs: Path = Path("runs"),
     figures: Path = Path("figures"),
@@ -34,12 +34,13 @@ def reproduce(
 ) -> list[Folder]:
     """Train what the named experiments (default: all) need, draw them, check their claims, print the ledger.
 
-    Runs that are finished are reused, interrupted ones resumed. With `from_data`, pictures and claims are
+    `jobs` runs are trained at a time, by default 2 on a CPU and 1 on a GPU. Runs that are finished are
+    reused, interrupted ones resumed. With `from_data`, pictures and claims are
     made again from the stored CSV, without training. Raises `ConfigError` for an unknown name or scale.
     """
     console = console or Console()
     at = cast(Scale, choose("scale", scale, SCALES))
-    require(jobs >= 1, f"jobs is {jobs}, but must be at least 1.")
+    require(jobs is None or jobs >= 1, f"jobs is {jobs}, but must be at least 1.")
     chosen = [EXPERIMENTS[choose("experiment", name, EXPERIMENTS)] for name in names or EXPERIMENTS]
     folders = [Folder(figures, experiment.name, at) for experiment in chosen]
     if from_data:
@@ -48,7 +49,7 @@ def reproduce(
     else:
         started = time.perf_counter()
         plans = [experiment.runs(at) for experiment in chosen]
-        _train(plans, runs, device, jobs, console)
+        _train(plans, runs, device, jobs or _default_jobs(device), console)
         for experiment, folder, planned in zip(chosen, folders, plans, strict=True):
             folder.publish(experiment, gather(planned, runs), _manifest(planned, runs, at))
         console.print(
@@ -76,9 +77,15 @@ def gather(planned: list[Planned], root: Path) -> pd.DataFrame:
     return table[first + [column for column in table.columns if column not in first]]
 
 
+def _default_jobs(device: str) -> int:
+    from ihlab.training.loop import pick_device
+
+    return 2 if pick_device(device).type == "cpu" else 1
+
+
 def _train(plans: list[list[Planned]], root: Path, device: str, jobs: int, console: Console) -> None:
     """Train every distinct config of the plans, with a progress bar where a person is watching."""
-    unique: dict[str, RunConfig] = {plan.config.folder: plan.config for planned in plans for plan in planned}
+    unique: dict[str, RunConfig] = {plan.config.digest: plan.config for planned in plans for plan in planned}
     configs = list(unique.values())
     columns = (
         TextColumn("{task.description}"),
@@ -105,16 +112,16 @@ def _manifest(planned: list[Planned], root: Path, scale: Scale) -> dict[str, Any
     """What made a figure: its runs, their seeds, devices and times, and the versions of what they ran on."""
     from ihlab.training.run import Run
 
-    done = {plan.config.folder: Run.create(plan.config, root).done or {} for plan in planned}
+    done = {plan.config.digest: Run.create(plan.config, root).done or {} for plan in planned}
     packages = ("ihlab", "torch", "numpy", "transformer-lens", "matplotlib")
     return {
         "scale": scale,
         "runs": [
             {
                 "curve": plan.curve,
-                "run": plan.config.folder,
+                "run": plan.config.folder(root).name,
                 "seed": plan.config.seed,
-                **{key: done[plan.config.folder].get(key) for key in ("n_params", "seconds", "tokens_per_second")},
+                **{key: done[plan.config.digest].get(key) for key in ("n_params", "seconds", "tokens_per_second")},
             }
             for plan in planned
         ],

@@ -54,24 +54,24 @@ def _t_half_width(standard_error: float, freedom: int | float) -> float:
     return float(stats.t.ppf(0.5 + CONFIDENCE / 2, freedom)) * standard_error
 
 
-def ratio_of_times(a: Sequence[float], b: Sequence[float]) -> Estimate:
-    """How many times as long a's waiting times are as b's, never-reached ones included as inf.
+def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Estimate:
+    """How many times as long a's waiting times are as b's, with inf for "not within `horizon`".
 
-    The Hodges-Lehmann estimate on log times: the median of all pairwise ratios a_i / b_j, with the
-    exact interval that inverts the Mann-Whitney test (Lehmann 1963; Bauer 1972). It looks at times by
-    order only, so "never within the run" needs no invented number; a pair in which both never
-    happened says nothing and counts against whichever end is asked for. With few seeds the widest
-    interval there is falls short of 95%; `confidence` says what it reaches (3 against 3: 90%).
+    The Hodges-Lehmann estimate: the median of all pairwise ratios a_i / b_j, with the exact interval
+    that inverts the Mann-Whitney test (Lehmann 1963; Bauer 1972). A time that was never reached is
+    known to be above the horizon, so a ratio with one is known up to a bound: it enters each end of the interval as
+    unfavourably as it can be, and the median as that bound. Two never-reached times say nothing
+    and stand at both extremes. With few seeds the widest interval there is falls short of 95%;
+    `confidence` says what it reaches (3 against 3: 90%).
     """
-    x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
-    both_never = np.isinf(x)[:, None] & np.isinf(y)[None]
-    with np.errstate(invalid="ignore"):
-        ratios = x[:, None] / y[None]
-    for_low = np.sort(np.where(both_never, 0.0, ratios).ravel())
-    for_high = np.sort(np.where(both_never, np.inf, ratios).ravel())
-    skip, confidence = mann_whitney_depth(len(x), len(y))
-    low, high = for_low[skip], for_high[-1 - skip]
-    value = float(np.median(np.where(both_never, 1.0, ratios)))
+    x, y = np.asarray(a, dtype=float)[:, None], np.asarray(b, dtype=float)[None]
+    at_least = np.where(np.isinf(y), 0.0, np.minimum(x, horizon) / y)
+    at_most = np.where(np.isinf(x), np.inf, x / np.minimum(y, horizon))
+    known = np.where(np.isinf(y), at_most, at_least)  # exact, or the bound there is; inf where both are never
+    skip, confidence = mann_whitney_depth(x.size, y.size)
+    low, high = np.sort(at_least.ravel())[skip], np.sort(at_most.ravel())[-1 - skip]
+    informative = known[np.isfinite(known)]
+    value = float(np.median(informative)) if informative.size else math.nan
     return Estimate(value, float(low), float(high), confidence)
 
 

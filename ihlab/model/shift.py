@@ -30,7 +30,7 @@ class TokenShift(nn.Module):
         w = self.weight if weight is None else weight
         # Spread over d_head first: a CPU multiplies (and sums the gradient) along a broadcast last axis
         # several times slower than along a plain one.
-        wide = w.T[:, :, None].expand(-1, -1, x.shape[-1]).contiguous()
+        wide = w.T[:, :, None].expand(-1, -1, x.shape[-1]).to(x.dtype).contiguous()
         mixed = x * wide[0]
         for back in range(1, min(len(wide), x.shape[1])):
             mixed = mixed + F.pad(x, (0, 0, 0, 0, back, -back)) * wide[back]

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ihlab.files import write_atomically
-from tasks.config import ConfigError
+from tasks.config import ConfigError, require
 
 
 def save(path: Path, tensors: dict[str, Tensor]) -> None:
@@ -58,4 +58,5 @@ def load_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, ten
     parameters = dict(model.named_parameters())
     for key, tensor in tensors.items():
         what, name = key.split("/", 1)
+        require(name in parameters, f"The optimiser state holds '{name}', which the run's model does not have.")
         optimizer.state[parameters[name]][what] = tensor.to(parameters[name].device)

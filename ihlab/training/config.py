@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from ihlab.model.config import ModelConfig
@@ -71,6 +72,10 @@ class RunConfig:
             f"RunConfig.name is {self.name!r}, but must be usable as a folder name.",
         )
         require(
+            self.task.length >= 4,
+            f"The task's length is {self.task.length}, but must be at least 4: heads are probed with 4 repeats.",
+        )
+        require(
             self.task.length <= self.model.n_ctx,
             f"The task's length is {self.task.length}, but the model's n_ctx is {self.model.n_ctx}: too short.",
         )
@@ -84,11 +89,15 @@ class RunConfig:
         return replace(self, **changes)
 
     @property
-    def folder(self) -> str:
-        """The run's folder name: `<name>-<hash>`, the hash over every field but the name."""
+    def digest(self) -> str:
+        """A hash over every field but the name."""
         content = {key: value for key, value in to_dict(self).items() if key != "name"}
-        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-        return f"{self.name}-{digest[:10]}"
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
+
+    def folder(self, root: str | Path) -> Path:
+        """The run's folder under `root`: the one with its hash, whatever its name, else `<name>-<hash>`."""
+        stored = sorted(Path(root).glob(f"*-{self.digest}/config.json"))
+        return stored[0].parent if stored else Path(root) / f"{self.name}-{self.digest}"
 
     def eval_steps(self) -> list[int]:
         """The steps after which the run is evaluated: dense early, sparse late, always 0 and `steps`."""
@@ -112,6 +121,8 @@ def to_dict(run: RunConfig) -> dict[str, Any]:
 
 def from_dict(stored: dict[str, Any]) -> RunConfig:
     """The inverse of `to_dict`. Raises `ConfigError` for an unknown field or kind of task."""
+    for name in ("task", "model", "betas"):
+        require(name in stored, f"The stored config has no '{name}'.")
     task = dict(stored["task"])
     kind = choose("task", task.pop("kind"), TASKS)
     fields = {**stored, "task": TASKS[kind](**task), "model": ModelConfig(**stored["model"])}

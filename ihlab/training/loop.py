@@ -104,28 +104,29 @@ class _Training:
         self.step = self._resume()
 
     def finish(self, interrupted: threading.Event) -> None:
-        config, started, start = self.config, time.perf_counter(), self.step
+        config, start = self.config, self.step
         evals, kept = set(config.eval_steps()), set(config.checkpoint_steps())
         pin = self.device.type == "cuda"
         stream = Stream(config.task, config.seed, config.batch_size, config.accumulate, pin)
         if self.step == 0 and not self.rows:
             self._evaluate()
             self._save()
-        reported = started
+        reported = time.perf_counter()
         for pieces in stream.steps(self.step, config.steps):
             self._train_step(pieces)
             if self.step in evals:
                 self._evaluate()
             if self.step in kept:
                 self._save()
+            if interrupted.is_set() and self.step < config.steps:
+                if self.step not in kept:
+                    self._check_finite(self.tally.mean())
+                    self._save()
+                raise Interrupted(f"Stopped at step {self.step} of {config.steps}, saved in {self.run.folder}.")
             if time.perf_counter() - reported > REPORT_EVERY or self.step == config.steps:
                 self.report(self.step, self.rows[-1])
                 reported = time.perf_counter()
-            if interrupted.is_set() and self.step < config.steps:
-                if self.step not in kept:
-                    self._save()
-                raise Interrupted(f"Stopped at step {self.step} of {config.steps}, saved in {self.run.folder}.")
-        self._conclude(time.perf_counter() - started, start)
+        self._conclude(start)
 
     def _train_step(self, pieces: list[Scored]) -> None:
         for group in self.optimizer.param_groups:
@@ -147,33 +148,42 @@ class _Training:
     def _evaluate(self) -> None:
         train_loss = self.tally.mean()
         measured = self.evaluate(self.model)
-        if not math.isfinite(measured["eval_loss"]) or (self.tally.steps and not math.isfinite(train_loss)):
-            last = self.run.checkpoints[-1] if self.run.checkpoints else "none"
-            raise TrainingDivergedError(
-                f"{self.run.folder}: the loss is not finite at step {self.step} (lr={self.config.lr}); "
-                f"the last checkpoint, step {last}, is kept."
-            )
+        self._check_finite(measured["eval_loss"])
+        if self.tally.steps:
+            self._check_finite(train_loss)
         tokens = self.step * self.config.batch_size * self.config.task.length
         self.rows.append({"step": self.step, "tokens": tokens, "train_loss": train_loss, **measured})
         self.run.write_metrics(self.rows)
         self.tally.loss.zero_()
         self.tally.steps = 0
 
+    def _check_finite(self, loss: float) -> None:
+        if not math.isfinite(loss):
+            last = self.run.checkpoints[-1] if self.run.checkpoints else "none"
+            raise TrainingDivergedError(
+                f"{self.run.folder}: the loss is not finite at step {self.step} (lr={self.config.lr}); "
+                f"the last checkpoint, step {last}, is kept."
+            )
+
     # The optimiser's file comes first: where there is a model, it can be trained on.
     def _save(self) -> None:
         state = checkpoint.optimizer_state(self.model, self.optimizer)
         state["tally/loss"], state["tally/steps"] = self.tally.loss, torch.tensor(self.tally.steps)
+        state["tally/seconds"] = torch.tensor(time.perf_counter() - self.started, dtype=torch.float64)
         checkpoint.save(self.run.optimizer_path(self.step), state)
         checkpoint.save(self.run.checkpoint_path(self.step), checkpoint.model_state(self.model))
 
     def _resume(self) -> int:
-        """Load the last checkpoint, if there is one, and return its step."""
-        if not self.run.checkpoints:
+        """Load the last checkpoint that can be trained on, if there is one, and return its step."""
+        self.started = time.perf_counter()
+        resumable = [step for step in self.run.checkpoints if self.run.optimizer_path(step).exists()]
+        if not resumable:
             return 0
-        step = self.run.checkpoints[-1]
+        step = resumable[-1]
         path = self.run.checkpoint_path(step)
         checkpoint.load_model_state(self.model, checkpoint.load(path, self.device), path)
         state = checkpoint.load(self.run.optimizer_path(step), self.device)
+        self.started -= state.pop("tally/seconds").item()  # as if all had been trained in one go
         self.tally = _Tally(state.pop("tally/loss"), int(state.pop("tally/steps")))
         checkpoint.load_optimizer_state(self.model, self.optimizer, state)
         metrics = self.run.metrics
@@ -181,17 +191,18 @@ class _Training:
         require(bool(self.rows), f"{self.run.folder} has a checkpoint at step {step} but no metrics up to it.")
         return step
 
-    def _conclude(self, seconds: float, start: int) -> None:
+    def _conclude(self, start: int) -> None:
+        seconds = time.perf_counter() - self.started
         for step in set(self.run.checkpoints) - set(self.config.checkpoint_steps()):  # left by an interruption
             self.run.checkpoint_path(step).unlink()
             self.run.optimizer_path(step).unlink()
-        tokens = (self.config.steps - start) * self.config.batch_size * self.config.task.length
+        tokens = self.config.steps * self.config.batch_size * self.config.task.length
         summary: dict[str, Any] = {
             "steps": self.config.steps,
             "n_params": self.model.n_params,
             "seconds": round(seconds, 3),
             "resumed_from": start,
-            "tokens_per_second": round(tokens / seconds) if seconds else None,
+            "tokens_per_second": round(tokens / seconds),
             "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else platform.machine(),
             "threads": torch.get_num_threads(),
             "versions": {name: version(name) for name in ("ihlab", "torch", "numpy", "transformer-lens")},

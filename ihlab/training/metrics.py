@@ -22,7 +22,7 @@ class Evaluator:
     def __init__(self, run: RunConfig, device: torch.device) -> None:
         batch = draw(run.task, EVAL_SEED, "eval", 0, run.eval_rows)
         rows = max(1, CHUNK_POSITIONS // run.task.length)
-        self.batches = [graded(batch.rows(i, i + rows)) for i in range(0, run.eval_rows, rows)]
+        self.batches = [graded(batch.rows(i, i + rows), device) for i in range(0, run.eval_rows, rows)]
         self.probe = repeated_tokens(run.task, PROBE_ROWS, PROBE_REPEATS).to(device)
         self.device = device
 
@@ -38,22 +38,19 @@ class Evaluator:
 
 def held_out(model: Transformer, batches: list[Graded], device: torch.device) -> dict[str, float]:
     """Loss over targets, accuracy over all answers and over the first answer of each row."""
-    loss_sum = n_targets = n_right = n_answers = n_first_right = n_first = 0.0
+    loss = torch.zeros((), dtype=torch.float64, device=device)
+    right = torch.zeros(2, dtype=torch.int64, device=device)  # among all answers, among first answers
     for batch in batches:
-        residual = model.final_residual(batch.tokens.to(device)).flatten(0, 1)
-        logits = model.unembed(residual[batch.index.to(device)]).float().cpu()
-        right = logits.argmax(dim=-1) == batch.answers
-        has_answer = batch.answers != IGNORE
-        loss_sum += F.cross_entropy(logits, batch.targets, ignore_index=IGNORE, reduction="sum").item()
-        n_targets += (batch.targets != IGNORE).sum().item()
-        n_right += right[has_answer].sum().item()
-        n_answers += has_answer.sum().item()
-        n_first_right += right[batch.first].sum().item()
-        n_first += batch.first.sum().item()
+        residual = model.final_residual(batch.tokens).flatten(0, 1)
+        logits = model.unembed(residual[batch.index]).float()
+        loss += F.cross_entropy(logits, batch.targets, ignore_index=IGNORE, reduction="sum")
+        hit = logits.argmax(dim=-1) == batch.answers
+        right += torch.stack([hit.sum(), (hit & batch.first).sum()])
+    n_right, n_first_right = right.tolist()  # read once: each reading would stall a GPU
     return {
-        "eval_loss": loss_sum / n_targets,
-        "accuracy": n_right / n_answers,
-        "accuracy_first": n_first_right / n_first,
+        "eval_loss": loss.item() / sum(batch.n_targets for batch in batches),
+        "accuracy": n_right / sum(batch.n_answers for batch in batches),
+        "accuracy_first": n_first_right / sum(batch.n_first for batch in batches),
     }
 
 

@@ -45,11 +45,14 @@ class Run:
     @classmethod
     def create(cls, config: RunConfig, root: str | Path) -> "Run":
         """The run folder of a config under `root`, made if new. Raises `ConfigError` if it holds another config."""
-        run = cls(Path(root) / config.folder, config)
+        run = cls(config.folder(root), config)
         path = run.folder / "config.json"
         if path.exists():
             stored = cls.open(run.folder).config
-            require(stored == config, f"{run.folder} is the folder of another config; nothing was changed in it.")
+            require(
+                stored.but(name=config.name) == config,
+                f"{run.folder} is the folder of another config; nothing was changed in it.",
+            )
         else:
             write_json(path, to_dict(config))
         return run

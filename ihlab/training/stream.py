@@ -28,7 +28,8 @@ class Scored:
     - `tokens`  int64 [batch, pos];
     - `index`   int64 [scored]: positions in the flattened [batch * pos];
     - `targets` int64 [scored]: what the loss asks for there. Index and targets are padded with
-      (0, IGNORE) to a multiple of a sixteenth of all positions, so that a compiled step meets few shapes;
+      (0, IGNORE) to a multiple of a sixteenth of all positions, so that a compiled step meets few shapes.
+      Where that makes them as long as all positions, they are all positions, in order;
     - `count`: how many targets are not padding.
     """
 
@@ -51,11 +52,14 @@ def scored(
     index = np.flatnonzero(flat != IGNORE)
     bucket = max(1, flat.size // 16)
     padding = -len(index) % bucket
+    count = len(index)
     padded_index = np.concatenate([index, np.zeros(padding, np.int64)])
     padded_targets = np.concatenate([flat[index], np.full(padding, IGNORE)])
+    if len(padded_index) >= flat.size:
+        padded_index, padded_targets = np.arange(flat.size), flat
     arrays = (np.ascontiguousarray(tokens), padded_index, padded_targets)
     tensors = [torch.from_numpy(a).pin_memory() if pin else torch.from_numpy(a) for a in arrays]
-    return Scored(tensors[0], tensors[1], tensors[2], len(index))
+    return Scored(tensors[0], tensors[1], tensors[2], count)
 
 
 class Stream:
@@ -89,7 +93,7 @@ class Stream:
 class Graded:
     """One evaluation batch: tokens, and every position that has a target or an answer.
 
-    `first` marks the first answer of each row.
+    `first` marks the first answer of each row. The counts are kept apart, so that no device is asked for them.
     """
 
     tokens: Int64[Tensor, "batch pos"]
@@ -97,13 +101,18 @@ class Graded:
     targets: Int64[Tensor, " graded"]
     answers: Int64[Tensor, " graded"]
     first: Bool[Tensor, " graded"]
+    n_targets: int
+    n_answers: int
+    n_first: int
 
 
-def graded(batch: Batch) -> Graded:
+def graded(batch: Batch, device: torch.device | None = None) -> Graded:
     """Prepare a batch for evaluation."""
-    has_answer = batch.answers != IGNORE
+    has_target, has_answer = batch.targets != IGNORE, batch.answers != IGNORE
     first = has_answer & (has_answer.cumsum(axis=1) == 1)
-    index = np.flatnonzero((batch.targets != IGNORE) | has_answer)
-    flat = (np.ascontiguousarray(x).reshape(-1)[index] for x in (batch.targets, batch.answers, first))
-    arrays = (np.ascontiguousarray(batch.inputs), index, *flat)
-    return Graded(*(torch.from_numpy(a) for a in arrays))
+    index = np.flatnonzero(has_target | has_answer)
+    arrays = [np.ascontiguousarray(batch.inputs), index]
+    arrays += [x.reshape(-1)[index] for x in (batch.targets, batch.answers, first)]
+    tokens, at, targets, answers, is_first = (torch.from_numpy(array).to(device) for array in arrays)
+    counts = (int(mask.sum()) for mask in (has_target, has_answer, first))
+    return Graded(tokens, at, targets, answers, is_first, *counts)

@@ -14,8 +14,8 @@ from tasks import InductionTask
 @pytest.mark.parametrize("experiment", [figure1a.Figure1a(), figure1b.Figure1b()], ids=lambda e: e.name)
 def test_curves_differ_in_the_model_only(experiment, scale):
     planned = experiment.runs(scale)
-    assert len({plan.config.folder for plan in planned}) == len(planned)
-    shared = {plan.config.but(name="x", seed=0, model=planned[0].config.model).folder for plan in planned}
+    assert len({plan.config.digest for plan in planned}) == len(planned)
+    shared = {plan.config.but(name="x", seed=0, model=planned[0].config.model).digest for plan in planned}
     assert len(shared) == 1
     seeds = {plan.curve: set() for plan in planned}
     for plan in planned:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from ihlab import ModelConfig, Run, RunConfig, train
 from ihlab.experiments.pool import train_all
 from tasks import InductionTask
@@ -34,22 +36,25 @@ def test_runs_trained_together_equal_runs_trained_alone(tmp_path):
     updates = []
     train_all(configs, tmp_path / "together", "cpu", 2, updates.append)
     for config in configs:
-        together = Run.open(tmp_path / "together" / config.folder)
+        together = Run.open(config.folder(tmp_path / "together"))
         assert together.metrics.equals(train(config, tmp_path / "alone").metrics)
     assert {index for index, _, _ in updates} <= {0, 1, 2}
 
 
-def test_an_interrupt_of_the_parent_alone_stops_and_saves_the_workers(tmp_path):
-    """As a notebook sends it: the workers' process group is not told."""
+@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["the parent alone", "parent and workers"])
+def test_an_interrupt_stops_and_saves_the_workers(tmp_path, send):
+    """A notebook interrupts the parent alone, a terminal all of its processes."""
     script = tmp_path / "long.py"
     script.write_text(LONG)
     root = tmp_path / "runs"
-    process = subprocess.Popen([sys.executable, str(script), str(root)], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(root)], stderr=subprocess.DEVNULL, start_new_session=True
+    )
     deadline = time.monotonic() + 120
     while len(list(root.rglob("step-0.safetensors"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.1)
     time.sleep(1)
-    os.kill(process.pid, signal.SIGINT)
+    send(process.pid, signal.SIGINT)
     assert process.wait(timeout=60) != 0
     started = [Run.open(folder) for folder in root.iterdir()]
     assert len(started) == 2

@@ -52,24 +52,35 @@ def test_mann_whitney_depth_by_enumerating_all_orders(n, m):
 
 def test_ratio_of_times_of_clear_winners():
     fast, slow = [100.0, 110.0, 120.0, 130.0, 140.0], [400.0, 440.0, 480.0, 520.0, 560.0]
-    estimate = stats.ratio_of_times(fast, slow)
+    estimate = stats.ratio_of_times(fast, slow, 1000.0)
     ratios = sorted(a / b for a in fast for b in slow)
     assert estimate.value == np.median(ratios)
     assert (estimate.low, estimate.high) == (ratios[2], ratios[-3])
     assert estimate.confidence == pytest.approx(1 - 8 / 252)
 
 
-def test_a_run_that_never_gets_there_counts_as_slower_than_any():
-    estimate = stats.ratio_of_times(
-        [100.0, 110.0, 120.0, 130.0, 140.0], [400.0, math.inf, math.inf, math.inf, math.inf]
-    )
-    assert estimate.value == 0.0
-    assert estimate.high == pytest.approx(120 / 400)  # the third largest of the five that are not 0
+def test_a_run_that_never_gets_there_is_known_to_be_slower_than_the_horizon():
+    """One of b at 400, four never within 1000: ratios with those four are at most a / 1000 and at least 0."""
+    never = math.inf
+    a = [100.0, 110.0, 120.0, 130.0, 140.0]
+    estimate = stats.ratio_of_times(a, [400.0, never, never, never, never], 1000.0)
+    assert estimate.low == 0.0
+    assert estimate.high == pytest.approx(120 / 400)  # the third largest of the bounds
+    assert estimate.value == pytest.approx(np.median([x / 1000 for x in a] * 4 + [x / 400 for x in a]))
+    turned = stats.ratio_of_times([400.0, never, never, never, never], a, 1000.0)
+    assert turned.high == math.inf
+    assert turned.low == pytest.approx(400 / 120)
+
+
+def test_late_censoring_is_not_read_as_zero():
+    a = [700.0, 800.0, 900.0, 950.0, 990.0]
+    estimate = stats.ratio_of_times(a, [1000.0] + [math.inf] * 4, 1000.0)
+    assert estimate.high == pytest.approx(0.99)
 
 
 def test_nobody_getting_there_decides_nothing():
     never = [math.inf] * 5
-    estimate = stats.ratio_of_times(never, never)
+    estimate = stats.ratio_of_times(never, never, 1000.0)
     assert (estimate.low, estimate.high) == (0.0, math.inf)
 
 
@@ -78,7 +89,7 @@ def test_ratio_interval_covers_the_truth_as_often_as_it_says():
     truth, hits = 0.5, 0
     for _ in range(2000):
         a, b = truth * np.exp(rng.normal(size=5)), np.exp(rng.normal(size=5))
-        estimate = stats.ratio_of_times(a.tolist(), b.tolist())
+        estimate = stats.ratio_of_times(a.tolist(), b.tolist(), 1e9)
         hits += estimate.low <= truth <= estimate.high
     expected = 1 - 8 / 252
     assert hits / 2000 == pytest.approx(expected, abs=0.012)  # three standard errors

@@ -16,8 +16,8 @@ def test_stored_config_reads_back_equal(small):
     assert from_dict(json.loads(json.dumps(to_dict(small)))) == small
 
 
-def test_folder_depends_on_every_field_but_the_name(small):
-    assert small.but(name="other").folder.removeprefix("other") == small.folder.removeprefix("small")
+def test_hash_depends_on_every_field_but_the_name(small):
+    assert small.but(name="other").digest == small.digest
     changes = [
         {"seed": 1},
         {"lr": 2e-2},
@@ -26,8 +26,8 @@ def test_folder_depends_on_every_field_but_the_name(small):
         {"model": small.model.but(n_layers=2)},
         {"task": InductionTask(vocab_size=40, length=12, score="first")},
     ]
-    folders = {small.folder, *(small.but(**change).folder for change in changes)}
-    assert len(folders) == len(changes) + 1
+    digests = {small.digest, *(small.but(**change).digest for change in changes)}
+    assert len(digests) == len(changes) + 1
 
 
 @given(steps=st.integers(1, 5000), every=st.integers(1, 200), growth=st.floats(0, 0.5), kept=st.integers(2, 40))
@@ -64,6 +64,7 @@ def test_evaluations_are_dense_early_and_sparse_late(steps, every, growth, kept)
         ({"name": "../escape"}, ["RunConfig.name", "folder name"]),
         ({"step": 3}, ["step", "did you mean 'steps'?"]),
         ({"task": InductionTask(vocab_size=80, length=12)}, ["vocab_size is 80", "d_vocab is only 40"]),
+        ({"task": InductionTask(vocab_size=40, length=3)}, ["length is 3", "at least 4"]),
         ({"task": InductionTask(vocab_size=40, length=13)}, ["length is 13", "n_ctx is 12"]),
     ],
 )
@@ -73,3 +74,16 @@ def test_a_bad_field_gets_one_clear_sentence(small, change, words):
         RunConfig(**{**fields, **change})
     assert all(word in str(caught.value) for word in words), str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_whole_numbers_and_floats_are_one_setting(small):
+    assert small.but(lr=1).digest == small.but(lr=1.0).digest
+    assert isinstance(small.but(clip=2).clip, float)
+
+
+@pytest.mark.parametrize("missing", ["task", "model", "betas"])
+def test_a_stored_config_without_a_part_is_refused(small, missing):
+    stored = to_dict(small)
+    del stored[missing]
+    with pytest.raises(ConfigError, match=f"no '{missing}'"):
+        from_dict(stored)

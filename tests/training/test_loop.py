@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from ihlab import ModelConfig, Run, RunConfig, train
+from ihlab.training import checkpoint
 from ihlab.training.config import to_dict
 from ihlab.training.loop import Interrupted, TrainingDivergedError, pick_device
 from tasks import ConfigError, InductionTask
@@ -39,6 +40,13 @@ def test_a_finished_run_is_reused(small, tmp_path):
     again = train(small, tmp_path)
     assert again.folder == first.folder
     assert (first.folder / "done.json").stat().st_mtime_ns == before
+
+
+def test_a_run_is_found_by_its_hash_under_any_name(small, tmp_path):
+    first = train(small, tmp_path)
+    again = train(small.but(name="other"), tmp_path)
+    assert again.folder == first.folder
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_accumulated_pieces_give_the_same_run_to_rounding(small, tmp_path):
@@ -105,7 +113,7 @@ def test_a_killed_run_resumes_bit_for_bit(small, tmp_path, at):
     arguments = [json.dumps(to_dict(small)), str(tmp_path / "killed"), str(at)]
     died = subprocess.run([sys.executable, "-c", textwrap.dedent(KILLED), *arguments], check=False)
     assert died.returncode == -signal.SIGKILL
-    folder = tmp_path / "killed" / small.folder
+    folder = small.folder(tmp_path / "killed")
     assert Run.open(folder).done is None
 
     resumed, whole = train(small, tmp_path / "killed"), train(small, tmp_path / "whole")
@@ -118,7 +126,7 @@ def test_a_killed_run_resumes_bit_for_bit(small, tmp_path, at):
 
 
 def test_ctrl_c_saves_where_it_is_and_goes_on_bit_for_bit(small, tmp_path):
-    at = 13  # between two evaluations: the tally of the training loss must survive too
+    at = 13  # the step after it is between two evaluations: the tally of the training loss must survive too
 
     def interrupt(step, row):
         if step >= at:
@@ -126,9 +134,9 @@ def test_ctrl_c_saves_where_it_is_and_goes_on_bit_for_bit(small, tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
-        with pytest.raises(Interrupted, match=r"Stopped at step 13 of 24, saved in"):
+        with pytest.raises(Interrupted, match=r"Stopped at step 14 of 24, saved in"):
             train(small, tmp_path / "stopped", report=interrupt)
-    assert Run.open(tmp_path / "stopped" / small.folder).checkpoints[-1] == at
+    assert Run.open(small.folder(tmp_path / "stopped")).checkpoints[-1] == at + 1
     resumed, whole = train(small, tmp_path / "stopped"), train(small, tmp_path / "whole")
     assert resumed.metrics.equals(whole.metrics)
     assert resumed.checkpoints == whole.checkpoints
@@ -138,7 +146,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_its_checkpoints(sma
     wild = small.but(lr=1e30, clip=None)
     with pytest.raises(TrainingDivergedError, match=r"not finite at step \d+ .*the last checkpoint, step \d+, is kept"):
         train(wild, tmp_path)
-    run = Run.open(tmp_path / wild.folder)
+    run = Run.open(wild.folder(tmp_path))
     assert run.done is None
     assert run.checkpoints[0] == 0
     assert torch.isfinite(run.model().W_E).all()
@@ -157,12 +165,31 @@ def test_a_checkpoint_cut_in_half_is_named_and_left_alone(small, tmp_path):
     assert train(small, tmp_path).done["resumed_from"] == small.checkpoint_steps()[-2]
 
 
+@pytest.mark.parametrize("spoil", ["cut", "foreign"])
+def test_an_optimiser_file_that_does_not_serve_is_named_and_can_be_deleted(small, tmp_path, spoil):
+    run = train(small, tmp_path)
+    (run.folder / "done.json").unlink()
+    last = run.optimizer_path(small.steps)
+    if spoil == "cut":
+        last.write_bytes(last.read_bytes()[:100])
+        message = "optimizer.safetensors cannot be read"
+    else:
+        checkpoint.save(last, {**checkpoint.load(last), "exp_avg/elsewhere": torch.zeros(1)})
+        message = "'elsewhere', which the run's model does not have"
+    with pytest.raises(ConfigError, match=message):
+        train(small, tmp_path)
+    last.unlink()
+    again = train(small, tmp_path)
+    assert again.done["resumed_from"] == small.checkpoint_steps()[-2]
+    assert again.done["seconds"] > 0
+
+
 def test_training_works_off_the_main_thread(small, tmp_path):
     """Signals can only be handled on the main thread; elsewhere there is simply no Ctrl-C to handle."""
     thread = threading.Thread(target=train, args=(small, tmp_path))
     thread.start()
     thread.join(timeout=60)
-    assert Run.open(tmp_path / small.folder).done
+    assert Run.open(small.folder(tmp_path)).done
 
 
 def test_the_signal_handler_is_put_back(small, tmp_path):

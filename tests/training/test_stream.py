@@ -38,6 +38,17 @@ def test_scored_keeps_exactly_the_targets():
     assert len(kept.index) % (8 * 16 // 16) == 0
 
 
+def test_rows_with_almost_every_position_scored_keep_their_places():
+    """Padding must not make a compacted list look like a full one."""
+    inputs = np.arange(64).reshape(4, 16)
+    targets = inputs + 100
+    targets[1, 3] = IGNORE
+    kept = scored(inputs, targets)
+    assert kept.count == 63
+    assert kept.index.tolist() == list(range(64))
+    assert kept.targets.tolist() == targets.reshape(-1).tolist()
+
+
 def test_graded_marks_the_first_answer_of_each_row():
     inputs = np.array([[1, 2, 1, 2], [3, 3, 3, 3]])
     answers = np.array([[IGNORE, IGNORE, 2, 1], [IGNORE, 3, 3, 3]])
@@ -48,3 +59,4 @@ def test_graded_marks_the_first_answer_of_each_row():
     assert batch.first.tolist() == [False, True, False, True, False, False]
     assert batch.answers.tolist() == [IGNORE, 2, 1, 3, 3, 3]
     assert batch.targets.tolist() == [2] + 5 * [IGNORE]
+    assert (batch.n_targets, batch.n_answers, batch.n_first) == (1, 5, 2)
