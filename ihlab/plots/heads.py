@@ -20,7 +20,7 @@ SHIFT_LINES = {
 @printed
 def attention_pattern(axes: Axes, pattern: Float[np.ndarray, "query key"], tokens: Sequence[int | str]) -> None:
     """One head's pattern on one row: darker is more attention, tokens on both sides."""
-    axes.imshow(pattern, cmap="cividis_r", vmin=0, vmax=1, interpolation="nearest")
+    axes.imshow(pattern, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
     places = range(len(tokens))
     axes.set_xticks(places, [str(token) for token in tokens], rotation=90, fontsize=7)
     axes.set_yticks(places, [str(token) for token in tokens], fontsize=7)
