@@ -30,7 +30,6 @@ class Experiment(Protocol):
     """
 
     name: str
-    title: str
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Every run of every curve, all seeds."""

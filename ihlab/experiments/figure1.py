@@ -68,7 +68,7 @@ def guessing_accuracy(task: InductionTask) -> float:
     return float(np.mean([1 / len(np.unique(row[: t + 1])) for row, t in zip(batch.inputs, first, strict=True)]))
 
 
-def final(data: pd.DataFrame, curve: str, column: str = "accuracy_first") -> list[float]:
-    """The last value of every seed of a curve."""
+def final(data: pd.DataFrame, curve: str) -> list[float]:
+    """The last accuracy at the first repeat of every seed of a curve."""
     of_curve = data[data["curve"] == curve]
-    return of_curve[of_curve["step"] == of_curve["step"].max()][column].tolist()
+    return of_curve[of_curve["step"] == of_curve["step"].max()]["accuracy_first"].tolist()

@@ -31,7 +31,6 @@ class Figure1a:
     """Accuracy on the first repeat of a row against training steps."""
 
     name = "figure1a"
-    title = "Figure 1a: induction at various depths"
 
     def runs(self, scale: Scale) -> list[Planned]:
         """KV shifting with one layer; vanilla with one, two and four."""

@@ -37,7 +37,6 @@ class Figure1b:
     """KV shifting with one layer against vanilla with two, twice the parameters, at hidden sizes 8, 16 and 32."""
 
     name = "figure1b"
-    title = "Figure 1b: induction at various widths"
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Two curves a width."""

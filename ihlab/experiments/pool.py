@@ -11,8 +11,9 @@ from pathlib import Path
 from queue import Empty
 
 from ihlab.training.config import RunConfig
+from ihlab.training.progress import Row
 
-Update = tuple[int, int, dict[str, int | float]]
+Update = tuple[int, int, Row]
 """(which config, steps done, latest metrics)."""
 
 _updates: "Queue[Update]"  # in a worker: the way back to the parent
@@ -77,7 +78,7 @@ def _train_one(index: int, config: RunConfig, root: Path, device: str) -> None:
         return
     from ihlab.training.loop import train
 
-    def report(step: int, row: dict[str, int | float]) -> None:
+    def report(step: int, row: Row) -> None:
         _updates.put((index, step, row))
         if _stop.is_set():  # a notebook's interrupt reaches the parent alone: pass it on to the loop
             os.kill(os.getpid(), signal.SIGINT)

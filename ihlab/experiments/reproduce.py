@@ -5,11 +5,10 @@ import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from ihlab.experiments.experiment import SCALES, Experiment, Planned, Scale
 from ihlab.experiments.figure1a import Figure1a
@@ -17,7 +16,11 @@ from ihlab.experiments.figure1b import Figure1b
 from ihlab.experiments.ledger import Folder, print_ledger
 from ihlab.experiments.pool import Update, train_all
 from ihlab.training.config import RunConfig
+from ihlab.training.progress import progress_bar
 from tasks.config import choose, require
+
+if TYPE_CHECKING:  # drawing from a stored table needs no torch
+    from ihlab.training.run import Run
 
 EXPERIMENTS: dict[str, Experiment] = {e.name: e for e in (Figure1a(), Figure1b())}
 
@@ -51,7 +54,8 @@ def reproduce(
         plans = [experiment.runs(at) for experiment in chosen]
         _train(plans, runs, device, jobs or _default_jobs(device), console)
         for experiment, folder, planned in zip(chosen, folders, plans, strict=True):
-            folder.publish(experiment, gather(planned, runs), _manifest(planned, runs, at))
+            trained = _open(planned, runs)
+            folder.publish(experiment, _gather(trained), _manifest(trained, at))
         console.print(
             f"{sum(map(len, plans))} runs and {len(chosen)} figures in {time.perf_counter() - started:.0f} s."
         )
@@ -61,17 +65,21 @@ def reproduce(
     return folders
 
 
-def gather(planned: list[Planned], root: Path) -> pd.DataFrame:
-    """The metrics of finished runs as one tidy table: curve, n_params, seed, step, tokens, loss and accuracy."""
+def _open(planned: list[Planned], root: Path) -> list[tuple[str, "Run"]]:
+    """Each planned run, finished, with its curve."""
     from ihlab.training.run import Run
 
+    return [(plan.curve, Run.create(plan.config, root)) for plan in planned]
+
+
+def _gather(trained: list[tuple[str, "Run"]]) -> pd.DataFrame:
+    """The metrics of finished runs as one tidy table: curve, n_params, seed, step, tokens, loss and accuracy."""
     parts = []
-    for plan in planned:
-        run = Run.create(plan.config, root)
+    for curve, run in trained:
         assert run.done is not None, f"{run.folder} is not finished"
         columns = run.metrics[["step", "tokens", "train_loss", "eval_loss", "accuracy", "accuracy_first"]]
-        facts = {"curve": plan.curve, "d_model": plan.config.model.d_model, "n_params": run.done["n_params"]}
-        parts.append(columns.assign(**facts, seed=plan.config.seed))
+        facts = {"curve": curve, "d_model": run.config.model.d_model, "n_params": run.done["n_params"]}
+        parts.append(columns.assign(**facts, seed=run.config.seed))
     table = pd.concat(parts, ignore_index=True)
     first = ["curve", "d_model", "n_params", "seed"]
     return table[first + [column for column in table.columns if column not in first]]
@@ -87,15 +95,7 @@ def _train(plans: list[list[Planned]], root: Path, device: str, jobs: int, conso
     """Train every distinct config of the plans, with a progress bar where a person is watching."""
     unique: dict[str, RunConfig] = {plan.config.digest: plan.config for planned in plans for plan in planned}
     configs = list(unique.values())
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[latest]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with progress_bar(console) as progress:
         bar = progress.add_task("steps", total=sum(config.steps for config in configs), latest="")
         done = dict.fromkeys(range(len(configs)), 0)
 
@@ -108,26 +108,24 @@ def _train(plans: list[list[Planned]], root: Path, device: str, jobs: int, conso
         train_all(configs, root, device, jobs, show)
 
 
-def _manifest(planned: list[Planned], root: Path, scale: Scale) -> dict[str, Any]:
+def _manifest(trained: list[tuple[str, "Run"]], scale: Scale) -> dict[str, Any]:
     """What made a figure: its runs, their seeds, devices and times, and the versions of what they ran on."""
-    from ihlab.training.run import Run
-
-    done = {plan.config.digest: Run.create(plan.config, root).done or {} for plan in planned}
+    done = [run.done or {} for _, run in trained]
     packages = ("ihlab", "torch", "numpy", "transformer-lens", "matplotlib")
     return {
         "scale": scale,
         "runs": [
             {
-                "curve": plan.curve,
-                "run": plan.config.folder(root).name,
-                "seed": plan.config.seed,
-                **{key: done[plan.config.digest].get(key) for key in ("n_params", "seconds", "tokens_per_second")},
+                "curve": curve,
+                "run": run.folder.name,
+                "seed": run.config.seed,
+                **{key: facts.get(key) for key in ("n_params", "seconds", "tokens_per_second")},
             }
-            for plan in planned
+            for (curve, run), facts in zip(trained, done, strict=True)
         ],
-        "training_seconds": round(sum(d.get("seconds", 0) for d in done.values()), 1),
-        "devices": sorted({str(d.get("device")) for d in done.values()}),
-        "threads_per_run": sorted({int(d.get("threads", 0)) for d in done.values()}),
+        "training_seconds": round(sum(facts.get("seconds", 0) for facts in done), 1),
+        "devices": sorted({str(facts.get("device")) for facts in done}),
+        "threads_per_run": sorted({int(facts.get("threads", 0)) for facts in done}),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in packages},
     }

@@ -21,8 +21,8 @@ from ihlab.training.config import RunConfig
 from ihlab.training.loss import summed_loss
 from ihlab.training.metrics import Evaluator
 from ihlab.training.optim import learning_rate, make_optimizer
-from ihlab.training.progress import Report, progress
-from ihlab.training.run import Row, Run
+from ihlab.training.progress import Report, Row, progress
+from ihlab.training.run import Run
 from ihlab.training.stream import Scored, Stream
 from tasks.config import ConfigError, require
 
@@ -33,7 +33,7 @@ class TrainingDivergedError(RuntimeError):
     """The loss is not a number any more. Checkpoints from before are kept."""
 
 
-class Interrupted(KeyboardInterrupt):  # it is an interruption, not an error
+class Interrupted(KeyboardInterrupt):
     """Training was asked to stop, and has saved where it was."""
 
 
@@ -46,7 +46,7 @@ def train(
     """Train the run that `config` describes, in its folder under `root`, and return it.
 
     A finished run is returned as it is; an interrupted one goes on from its last checkpoint and, on
-    the CPU with the same number of threads, ends bit for bit as it would have uninterrupted.
+    the CPU with the same number of threads, ends bit for bit as it would have uninterrupted (compiled: to rounding).
 
     `device` is a torch device, or "auto": a GPU if there is one. `report` is told of progress; left out, a
     progress bar is drawn where the output is a terminal. Raises `TrainingDivergedError` when the

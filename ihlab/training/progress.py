@@ -1,4 +1,4 @@
-"""The progress of one training run: steps, loss, accuracy, tokens a second and the time left."""
+"""The progress of training: steps, loss, accuracy, tokens a second and the time left. No torch here."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -8,16 +8,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ihlab.training.config import RunConfig
-from ihlab.training.run import Row
+
+Row = dict[str, int | float]
+"""One evaluation: its step and what was measured there."""
 
 Report = Callable[[int, Row], None]
 """Called now and then with the steps done and the latest row of metrics."""
 
 
-@contextmanager
-def progress(config: RunConfig) -> Iterator[Report]:
-    """A `report` for `train` that draws a progress bar, or does nothing where output is no terminal."""
-    console = Console(stderr=True)
+def progress_bar(console: Console) -> Progress:
+    """A bar whose tasks have a field `latest`; it draws nothing where output is no terminal."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -25,8 +25,14 @@ def progress(config: RunConfig) -> Iterator[Report]:
         TextColumn("{task.fields[latest]}"),
         TimeRemainingColumn(),
     )
+    return Progress(*columns, console=console, disable=not console.is_terminal)
+
+
+@contextmanager
+def progress(config: RunConfig) -> Iterator[Report]:
+    """A `report` for `train` that draws a progress bar, or does nothing where output is no terminal."""
     tokens_a_step = config.batch_size * config.task.length
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+    with progress_bar(Console(stderr=True)) as bar:
         task = bar.add_task(config.name, total=config.steps, latest="")
         first: tuple[int, float] | None = None
 

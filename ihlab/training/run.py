@@ -14,10 +14,8 @@ from ihlab.files import write_json, write_text
 from ihlab.model.transformer import Transformer
 from ihlab.training import checkpoint
 from ihlab.training.config import RunConfig, from_dict, to_dict
+from ihlab.training.progress import Row
 from tasks.config import ConfigError, require
-
-Row = dict[str, int | float]
-"""One evaluation: its step and what was measured there."""
 
 
 class Run:
