@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.config import ModelConfig
-from ihlab.model.positions import Rotary
+from ihlab.model.positions import Alibi, Rotary
 from ihlab.model.shift import TokenShift
 
 
@@ -19,7 +19,7 @@ def is_hooked(*points: HookPoint) -> bool:
 
 
 class Attention(nn.Module):
-    """project q, k, v -> shift k and v -> rotary -> scores -> softmax -> values -> output.
+    """project q, k, v -> shift k and v -> rotary or ALiBi -> scores -> softmax -> values -> output.
 
     Equations 4 to 6 of arXiv 2411.19574. Shapes, with h = n_heads and g = n_key_value_heads:
 
@@ -33,7 +33,7 @@ class Attention(nn.Module):
     is computed only when something listens there.
     """
 
-    def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None) -> None:
+    def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
         super().__init__()
         self.n_heads, self.n_key_value_heads, self.d_head = cfg.n_heads, cfg.kv_heads, cfg.head_width
         self.q_proj = nn.Linear(cfg.d_model, self.n_heads * self.d_head, bias=False)
@@ -47,6 +47,8 @@ class Attention(nn.Module):
             self.hook_alpha, self.hook_beta = HookPoint(), HookPoint()
             self.hook_k_raw, self.hook_v_raw = HookPoint(), HookPoint()
         self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base) if cfg.positional == "rope" else None
+        self.alibi = Alibi(cfg.n_heads, cfg.slopes_in(layer)) if cfg.positional == "alibi" else None
+        self.strict = cfg.mask == "strict"
         self.hook_q, self.hook_k, self.hook_v = HookPoint(), HookPoint(), HookPoint()
         if self.rotary is not None:
             self.hook_rot_q, self.hook_rot_k = HookPoint(), HookPoint()
@@ -65,11 +67,23 @@ class Attention(nn.Module):
         k, v = self.hook_k(k), self.hook_v(v)
         if self.rotary is not None:
             q, k = self.hook_rot_q(self.rotary(q)), self.hook_rot_k(self.rotary(k))
-        attend = _explicit if is_hooked(self.hook_attn_scores, self.hook_pattern) else _fused
-        z = self.hook_z(attend(q, k, v, self.hook_attn_scores, self.hook_pattern))
+        if is_hooked(self.hook_attn_scores, self.hook_pattern):
+            z = _explicit(q, k, v, self._bias(q), self.hook_attn_scores, self.hook_pattern)
+        elif self.strict or self.alibi is not None:
+            z = _fused(q, k, v, self._bias(q))
+        else:
+            z = _fused(q, k, v)
+        z = self.hook_z(z)
         if is_hooked(self.hook_result):
             return self.hook_result(torch.einsum("bphd,hdm->bphm", z, self.W_O)).sum(dim=2)
         return self.o_proj(z.flatten(start_dim=2))
+
+    def _bias(self, q: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "#head pos pos"]:
+        """What is added to the scores: -inf at keys that a query may not see, and ALiBi where there is one."""
+        n_pos = q.shape[1]
+        hidden = torch.ones((n_pos, n_pos), dtype=torch.bool, device=q.device).triu(0 if self.strict else 1)
+        bias = q.new_zeros(1, n_pos, n_pos) if self.alibi is None else self.alibi(n_pos, q.dtype)
+        return bias.masked_fill(hidden, -torch.inf)
 
     @staticmethod
     def _heads(x: Tensor, n_heads: int) -> Float[Tensor, "batch pos head d_head"]:
@@ -110,26 +124,29 @@ def _fused(
     q: Float[Tensor, "batch pos head d_head"],
     k: Float[Tensor, "batch pos kv_head d_head"],
     v: Float[Tensor, "batch pos kv_head d_head"],
-    *_: HookPoint,
+    bias: Float[Tensor, "#head pos pos"] | None = None,
 ) -> Float[Tensor, "batch pos head d_head"]:
-    """Attention by PyTorch's fused kernel, which never holds the pattern."""
+    """Attention by PyTorch's fused kernel, which never holds the pattern; plainly causal without a bias."""
     grouped = q.shape[2] != k.shape[2]
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped).transpose(1, 2)
+    mask = None if bias is None else bias[None]
+    z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=bias is None, enable_gqa=grouped)
+    return z.transpose(1, 2)
 
 
 def _explicit(
     q: Float[Tensor, "batch pos head d_head"],
     k: Float[Tensor, "batch pos kv_head d_head"],
     v: Float[Tensor, "batch pos kv_head d_head"],
+    bias: Float[Tensor, "#head pos pos"],
     hook_scores: HookPoint,
     hook_pattern: HookPoint,
 ) -> Float[Tensor, "batch pos head d_head"]:
     """The same attention with scores and pattern laid open to hooks."""
     group = q.shape[2] // k.shape[2]
     k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)
-    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[-1])
-    future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-    scores = hook_scores(scores.masked_fill(future, -torch.inf))
-    pattern = hook_pattern(scores.softmax(dim=-1))
+    scores = hook_scores(torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[-1]) + bias)
+    # A query left with no key attends to nothing: the first token under the strict mask, or what a hook hides.
+    nothing = torch.isneginf(scores).all(dim=-1, keepdim=True)
+    pattern = hook_pattern(scores.masked_fill(nothing, 0).softmax(dim=-1).masked_fill(nothing, 0))
     return torch.einsum("bhqk,bkhd->bqhd", pattern.to(v.dtype), v)

@@ -1,5 +1,6 @@
 """The shape of a model, in TransformerLens' field names. No torch here: configs must load fast."""
 
+import math
 from dataclasses import replace
 from typing import Literal
 
@@ -14,9 +15,12 @@ class ModelConfig:
       mixes in the `shift_window - 1` tokens before, with learned scalars alpha and beta);
     - `n_key_value_heads`: fewer than `n_heads` for grouped-query attention; None: as many;
     - `d_head`: None: d_model / n_heads. `d_mlp`: None: 8/3 d_model, rounded up to even;
-    - `positional`: "rope" with base `rotary_base` (the paper's 100,000), or "none";
+    - `positional`: "rope" with base `rotary_base` (the paper's 100,000), "alibi" or "none";
+    - `alibi_slopes`: one slope a head, or one a head for each layer in turn; None: those of Press et al.;
+    - `mask`: "causal", or "strict": a token attends to earlier tokens only and the first one to none,
+      the convention in which Theorems 3.2 and 3.3 are written;
     - `norm`: "rms" with `eps`, or "none"; `mlp`: "swiglu" or "none";
-    - `residual`: whether attention and MLP add to the stream or replace it;
+    - `residual`: whether attention and MLP add to the stream or replace it; one value, or one a layer;
     - `tied_embeddings`: unembed with the embedding matrix;
     - `init_std`: standard deviation of every weight matrix; None: 1 / sqrt(fan in), an untied embedding 1.
     """
@@ -31,12 +35,14 @@ class ModelConfig:
     n_key_value_heads: int | None = None
     d_head: int | None = None
     d_mlp: int | None = None
-    positional: Literal["rope", "none"] = "rope"
+    positional: Literal["rope", "alibi", "none"] = "rope"
     rotary_base: float = 100_000.0
+    alibi_slopes: tuple[float, ...] | None = None
+    mask: Literal["causal", "strict"] = "causal"
     norm: Literal["rms", "none"] = "rms"
     eps: float = 1e-6
     mlp: Literal["swiglu", "none"] = "swiglu"
-    residual: bool = True
+    residual: bool | tuple[bool, ...] = True
     tied_embeddings: bool = False
     init_std: float | None = None
 
@@ -59,9 +65,33 @@ class ModelConfig:
             self.init_std is None or self.init_std >= 0,
             f"ModelConfig.init_std is {self.init_std}, but must not be negative.",
         )
+        self._check_layers()
+
+    def _check_layers(self) -> None:
+        """The fields that can hold a value for each layer."""
+        given = self.residual if isinstance(self.residual, tuple) else (self.residual,)
+        require(
+            len(given) in (1, self.n_layers) and all(isinstance(on, bool) for on in given),
+            f"ModelConfig.residual is {self.residual}, but must be a bool, or one for each of {self.n_layers} layers.",
+        )
+        slopes = self.alibi_slopes
+        if slopes is None:
+            return
+        require(
+            self.positional == "alibi",
+            f"ModelConfig.alibi_slopes is {slopes}, but positional is {self.positional!r}: slopes need 'alibi'.",
+        )
+        require(
+            len(slopes) in (self.n_heads, self.n_layers * self.n_heads) and all(math.isfinite(m) for m in slopes),
+            f"ModelConfig.alibi_slopes is {slopes}, but must be {self.n_heads} finite numbers, one a head, "
+            f"or {self.n_layers * self.n_heads}, one a head for each layer.",
+        )
 
     def _fill_in(self) -> None:
         """Give the fields left out their values, so that a stored config says all it means."""
+        for name in ("residual", "alibi_slopes"):  # JSON knows lists only
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
         require(self.n_heads >= 1, f"ModelConfig.n_heads is {self.n_heads}, but must be at least 1.")
         if self.d_head is None:
             require(
@@ -92,6 +122,16 @@ class ModelConfig:
         """`d_mlp`, known to be a number."""
         assert self.d_mlp is not None
         return self.d_mlp
+
+    def residual_in(self, layer: int) -> bool:
+        """Whether the parts of a layer add to the stream."""
+        return self.residual[layer % len(self.residual)] if isinstance(self.residual, tuple) else self.residual
+
+    def slopes_in(self, layer: int) -> tuple[float, ...] | None:
+        """The ALiBi slopes of a layer's heads, if they are given."""
+        if self.alibi_slopes is None or len(self.alibi_slopes) == self.n_heads:
+            return self.alibi_slopes
+        return self.alibi_slopes[layer * self.n_heads : (layer + 1) * self.n_heads]
 
     # What TransformerLens asks of a config:
 

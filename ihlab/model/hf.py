@@ -42,11 +42,11 @@ def to_llama(model: Transformer) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     cfg = model.cfg
-    llama = (cfg.attention, cfg.positional, cfg.norm, cfg.mlp, cfg.residual)
+    llama = (cfg.attention, cfg.positional, cfg.norm, cfg.mlp, cfg.mask, cfg.residual)
     require(
-        llama == ("vanilla", "rope", "rms", "swiglu", True),
-        f"The model has (attention, positional, norm, mlp, residual) = {llama}, but Llama is "
-        "('vanilla', 'rope', 'rms', 'swiglu', True).",
+        llama == ("vanilla", "rope", "rms", "swiglu", "causal", True),
+        f"The model has (attention, positional, norm, mlp, mask, residual) = {llama}, but Llama is "
+        "('vanilla', 'rope', 'rms', 'swiglu', 'causal', True).",
     )
     require(
         cfg.d_model % cfg.n_heads == 0,

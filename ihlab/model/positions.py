@@ -1,4 +1,6 @@
-"""Rotary positions (Su et al. 2021, arXiv 2104.09864), in the half-split convention of Llama checkpoints."""
+"""Positions: rotary (Su et al. 2021, arXiv 2104.09864) in Llama's half-split convention, and ALiBi."""
+
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
@@ -31,3 +33,26 @@ class Rotary(nn.Module):
         signed_sin = torch.cat([-sin, sin], dim=-1).repeat(1, n_heads, 1)
         first, second = x.chunk(2, dim=-1)
         return x * cos + torch.cat([second, first], dim=-1) * signed_sin
+
+
+class Alibi(nn.Module):
+    """Attention with linear biases (Press et al. 2022, arXiv 2108.12409): -slope * (query - key) on the scores.
+
+    Without given slopes a power of two n of heads has 2^(-8 i / n), i = 1 .. n; for another n, the
+    slopes of the power of two below it come first, then every other one of the power of two above.
+    """
+
+    slopes: Tensor
+
+    def __init__(self, n_heads: int, slopes: Sequence[float] | None = None) -> None:
+        super().__init__()
+        below = 2 ** (n_heads.bit_length() - 1)
+        usual = [2 ** (-8 * i / below) for i in range(1, below + 1)]
+        usual += [2 ** (-4 * i / below) for i in range(1, 2 * (n_heads - below), 2)]
+        given = torch.tensor(usual if slopes is None else list(slopes), dtype=torch.float64)
+        self.register_buffer("slopes", given, persistent=False)
+
+    def forward(self, n_pos: int, dtype: torch.dtype) -> Float[Tensor, "head query key"]:
+        """What is added to the scores of n_pos queries and keys; above the diagonal it means nothing."""
+        at = torch.arange(n_pos, device=self.slopes.device, dtype=self.slopes.dtype)
+        return (self.slopes[:, None, None] * (at - at[:, None])).to(dtype)

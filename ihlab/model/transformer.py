@@ -3,6 +3,7 @@
 - Llama-style pre-norm blocks: RMSNorm -> attention -> residual -> RMSNorm -> SwiGLU -> residual
 - final RMSNorm, untied unembedding, no biases, rotary positions with base 100,000
 - grouped-query attention; keys and values shifted by one token where the config says so
+- every part can be switched off, or exchanged for what the paper's theorems use (ALiBi, the strict mask)
 - a TransformerLens `HookedRootModule`: hook names, `run_with_hooks`, `run_with_cache` and
   `ActivationCache` work as they do there
 - weights start as N(0, 1 / fan in); an embedding reads one token, so its fan in is 1
@@ -30,11 +31,11 @@ class Block(nn.Module):
 
     hook_out_is_single_residual_stream = True  # what TransformerLens asks before it reads resid_post
 
-    def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None) -> None:
+    def __init__(self, cfg: ModelConfig, layer: int, generator: torch.Generator | None = None) -> None:
         super().__init__()
-        self.residual = cfg.residual
+        self.residual = cfg.residual_in(layer)
         self.ln1 = RMSNorm(cfg.d_model, cfg.eps) if cfg.norm == "rms" else None
-        self.attn = Attention(cfg, generator)
+        self.attn = Attention(cfg, generator, layer)
         self.mlp: SwiGLU | None = None
         self.ln2: RMSNorm | None = None
         if cfg.mlp == "swiglu":
@@ -66,7 +67,7 @@ class Transformer(HookedRootModule):
         shifts = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, 1]).generate_state(1)[0]))
         self.embed = nn.Embedding(cfg.d_vocab, cfg.d_model)
         self.hook_embed = HookPoint()
-        self.blocks = nn.ModuleList(Block(cfg, shifts) for _ in range(cfg.n_layers))
+        self.blocks = nn.ModuleList(Block(cfg, layer, shifts) for layer in range(cfg.n_layers))
         self.ln_final = RMSNorm(cfg.d_model, cfg.eps) if cfg.norm == "rms" else nn.Identity()
         self.unembed = nn.Linear(cfg.d_model, cfg.d_vocab, bias=False)
         if cfg.tied_embeddings:

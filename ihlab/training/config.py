@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -90,8 +90,12 @@ class RunConfig:
 
     @property
     def digest(self) -> str:
-        """A hash over every field but the name."""
-        content = {key: value for key, value in to_dict(self).items() if key != "name"}
+        """A hash over every field that is not at its default, but the name.
+
+        Defaults are left out so that a field added later, whose default means what was done before,
+        leaves stored runs where they are.
+        """
+        content = {**_altered(self), "name": None, "kind": self.task.kind}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
 
     def folder(self, root: str | Path) -> Path:
@@ -114,6 +118,14 @@ class RunConfig:
         return sorted({evals[round(i * (len(evals) - 1) / (count - 1))] for i in range(count)})
 
 
+def _altered(settings: Any) -> dict[str, Any]:
+    """The fields of a config that differ from their defaults, configs in it likewise."""
+    values = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    defaults = {field.name: field.default for field in fields(settings)}
+    altered = {name: value for name, value in values.items() if value != defaults[name]}
+    return {name: _altered(value) if is_dataclass(value) else value for name, value in altered.items()}
+
+
 def to_dict(run: RunConfig) -> dict[str, Any]:
     """The config as plain JSON types, the task with its `kind`."""
     return {**asdict(run), "betas": list(run.betas), "task": {"kind": run.task.kind, **asdict(run.task)}}  # type: ignore[call-overload]
@@ -125,5 +137,5 @@ def from_dict(stored: dict[str, Any]) -> RunConfig:
         require(name in stored, f"The stored config has no '{name}'.")
     task = dict(stored["task"])
     kind = choose("task", task.pop("kind"), TASKS)
-    fields = {**stored, "task": TASKS[kind](**task), "model": ModelConfig(**stored["model"])}
-    return RunConfig(**{**fields, "betas": tuple(stored["betas"])})
+    given = {**stored, "task": TASKS[kind](**task), "model": ModelConfig(**stored["model"])}
+    return RunConfig(**{**given, "betas": tuple(stored["betas"])})

@@ -1,0 +1,150 @@
+"""Transformers with hand-set weights that do what the theorems say: oracles for tests and for `ihlab.interp`.
+
+All are one head a layer without norm, MLP or bias, in float64, with tied embeddings. The rows of
+`embedding` [vocab, d] are the x of the theorems; one-hot rows (`torch.eye(vocab)`) are orthonormal,
+so that a sharp head's logits name one token.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ihlab.model.config import ModelConfig
+from ihlab.model.transformer import Transformer
+from tasks.config import require
+
+
+@torch.no_grad()
+def shifted_head(
+    embedding: Float[Tensor, "vocab d"],
+    n_ctx: int,
+    alpha: Sequence[float],
+    beta: Sequence[float],
+    sigma: float = 1.0,
+    slope: float = 0.0,
+    mask: Literal["causal", "strict"] = "causal",
+) -> Transformer:
+    """One KV shifting head with W_q = W_k = W_v = W_o = I and nothing else, not even a residual:
+
+        out_t = sum over s <= t (strict: s < t) of softmax_s(x_t . k_s / sigma - slope (t - s)) v_s,
+        k_s = alpha1 x_s + alpha2 x_{s-1},  v_s = beta1 x_s + beta2 x_{s-1},  x_0 = 0.
+
+    The simplified model of Theorem 3.4 has sigma = 1: its proof leaves out the 1/sqrt(D) of equation 6,
+    without which every score would vanish as d grows. Raises `ConfigError` for sigma <= 0.
+    """
+    require(sigma > 0, f"sigma is {sigma}, but must be positive.")
+    vocab, d = embedding.shape
+    cfg = _bare(vocab, d, n_ctx, mask, n_layers=1, attention="kv_shift", residual=False, slopes=(slope,))
+    model = Transformer(cfg).double()
+    attn = model.layers[0].attn
+    model.embed.weight.copy_(embedding)
+    for weight in (attn.k_proj.weight, attn.v_proj.weight, attn.o_proj.weight):
+        weight.copy_(torch.eye(d))
+    attn.q_proj.weight.copy_(torch.eye(d, dtype=torch.float64) * d**0.5 / sigma)  # attention divides scores by sqrt(d_head)
+    attn.alpha.copy_(torch.tensor([list(alpha)], dtype=torch.float64))
+    attn.beta.copy_(torch.tensor([list(beta)], dtype=torch.float64))
+    return model.eval()
+
+
+def kv_shift_induction_head(
+    embedding: Float[Tensor, "vocab d"],
+    n_ctx: int,
+    sigma: float,
+    slope: float,
+    mask: Literal["causal", "strict"] = "causal",
+) -> Transformer:
+    """Theorem 3.3: one layer that equals `IH`, with alpha = (0, 1), beta = (1, 0) and ALiBi's slope.
+
+    Plainly causal it equals `IH(keys="all")`; under the strict mask `IH(keys="earlier")`. The printed
+    s = 2 .. L - 1 needs key 1 hidden too, by -inf at `hook_attn_scores`. The printed proof writes
+    "beta_0 = 1/sigma, beta_2 = 0": 1/sigma belongs to the scores, as here, not to the values.
+    """
+    return shifted_head(embedding, n_ctx, alpha=(0, 1), beta=(1, 0), sigma=sigma, slope=slope, mask=mask)
+
+
+def meta_learner(embedding: Float[Tensor, "vocab d"], n_ctx: int, temperature: float) -> Transformer:
+    """Equation 11, the key shift alone: from the pairs (k_1, v_2) ... (k_{n-1}, v_n), infer v_{n+1} for k_n.
+
+        out_n = sum over s = 1 .. n of softmax_s(k_n . k_{s-1} / temperature) v_s,  k_0 = 0.
+
+    Printed with v_i in place of v_{i+1}, which would give back v_n, and without s = 1.
+    """
+    return shifted_head(embedding, n_ctx, alpha=(0, 1), beta=(1, 0), sigma=temperature)
+
+
+def checker(embedding: Float[Tensor, "vocab d"], n_ctx: int, temperature: float) -> Transformer:
+    """Equation 12, the value shift alone: what stood before earlier copies of the (guessed) last token?
+
+        out_{n+1} = sum over s = 1 .. n of softmax_s(k_{n+1} . k_s / temperature) v_{s-1},  v_0 = 0.
+
+    If the answer is the real v_n, the guess is kept. Printed with s up to n - 1. The mask must be strict:
+    a token that sees itself finds its best match there, reads the real v_n beside it, and approves of anything.
+    """
+    return shifted_head(embedding, n_ctx, alpha=(1, 0), beta=(0, 1), sigma=temperature, mask="strict")
+
+
+@torch.no_grad()
+def two_layer_induction_head(
+    embedding: Float[Tensor, "vocab d"],
+    n_ctx: int,
+    sigma: float,
+    slope: float,
+    first_slope: float,
+    mask: Literal["causal", "strict"] = "strict",
+) -> Transformer:
+    """Theorem 3.2: two vanilla layers of width 2d that approximate `IH(keys="earlier")`.
+
+    The stream holds (x_s, 0). Layer 1, with W_q = W_k = 0 and ALiBi slope p = `first_slope`, writes
+    the average of the past y_s = sum over r < s of softmax_r(-p (s - 1 - r)) x_r, mostly x_{s-1}, into the
+    second half and keeps x_s in the first. Layer 2, without residual, matches x_L with y_s and copies x_s.
+    The error is at most `two_layer_bound`. The proof's layer 1 does not see its own token (its sum ends at
+    s - 1): with mask="causal" y_s tends to x_s, not x_{s-1}, and the error does not fall.
+    """
+    require(sigma > 0, f"sigma is {sigma}, but must be positive.")
+    vocab, d = embedding.shape
+    slopes = (first_slope, slope)
+    cfg = _bare(vocab, 2 * d, n_ctx, mask, n_layers=2, attention="vanilla", residual=(True, False), slopes=slopes)
+    model = Transformer(cfg).double()
+    for weight in model.parameters():
+        weight.zero_()
+    model.embed.weight[:, :d] = embedding
+    one, two = (layer.attn for layer in model.layers)
+    first, second, eye = slice(0, d), slice(d, 2 * d), torch.eye(d, dtype=torch.float64)
+    one.v_proj.weight[second, first] = eye
+    two.q_proj.weight[first, first] = eye * (2 * d) ** 0.5 / sigma
+    two.k_proj.weight[first, second] = eye
+    two.v_proj.weight[first, first] = eye
+    for attn in (one, two):
+        attn.o_proj.weight.copy_(torch.eye(2 * d))
+    return model.eval()
+
+
+def two_layer_bound(d: int, sigma: float, first_slope: float) -> float:
+    """Theorem 3.2's bound on the largest entry of the error, for x in [-1, 1]^d (Appendix A, last line but one):
+
+        4 ||I / sigma||_{1,1} e^{-p} / (1 - e^{-p}),  with ||I / sigma||_{1,1} = d / sigma.
+    """
+    decay = torch.tensor(-first_slope, dtype=torch.float64).exp().item()
+    return 4 * d / sigma * decay / (1 - decay)
+
+
+def _bare(
+    vocab: int,
+    d_model: int,
+    n_ctx: int,
+    mask: Literal["causal", "strict"],
+    n_layers: int,
+    attention: Literal["vanilla", "kv_shift"],
+    residual: bool | tuple[bool, ...],
+    slopes: tuple[float, ...],
+) -> ModelConfig:
+    """One head a layer and nothing but attention."""
+    alibi = any(slopes)
+    return ModelConfig(
+        n_layers=n_layers, d_model=d_model, n_heads=1, d_vocab=vocab, n_ctx=n_ctx, attention=attention, mask=mask,
+        positional="alibi" if alibi else "none", alibi_slopes=slopes if alibi else None,
+        norm="none", mlp="none", residual=residual, tied_embeddings=True,
+    )  # fmt: skip
