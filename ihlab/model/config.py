@@ -89,9 +89,12 @@ class ModelConfig:
 
     def _fill_in(self) -> None:
         """Give the fields left out their values, so that a stored config says all it means."""
-        for name in ("residual", "alibi_slopes"):  # JSON knows lists only
-            if isinstance(getattr(self, name), list):
-                object.__setattr__(self, name, tuple(getattr(self, name)))
+        if isinstance(self.residual, list):  # JSON knows lists only
+            object.__setattr__(self, "residual", tuple(self.residual))
+        if self.alibi_slopes is not None:
+            numbers = all(isinstance(m, int | float) for m in self.alibi_slopes)
+            require(numbers, f"ModelConfig.alibi_slopes is {self.alibi_slopes}, but must be numbers.")
+            object.__setattr__(self, "alibi_slopes", tuple(map(float, self.alibi_slopes)))
         require(self.n_heads >= 1, f"ModelConfig.n_heads is {self.n_heads}, but must be at least 1.")
         if self.d_head is None:
             require(
@@ -144,6 +147,11 @@ class ModelConfig:
     def normalization_type(self) -> str | None:
         """TransformerLens' name of the norm."""
         return "RMS" if self.norm == "rms" else None
+
+    @property
+    def device(self) -> str:
+        """Where TransformerLens gathers what it measures, wherever the model is."""
+        return "cpu"
 
     @property
     def default_prepend_bos(self) -> bool:

@@ -43,7 +43,9 @@ def shifted_head(
     model.embed.weight.copy_(embedding)
     for weight in (attn.k_proj.weight, attn.v_proj.weight, attn.o_proj.weight):
         weight.copy_(torch.eye(d))
-    attn.q_proj.weight.copy_(torch.eye(d, dtype=torch.float64) * d**0.5 / sigma)  # attention divides scores by sqrt(d_head)
+    attn.q_proj.weight.copy_(
+        torch.eye(d, dtype=torch.float64) * d**0.5 / sigma
+    )  # attention divides scores by sqrt(d_head)
     attn.alpha.copy_(torch.tensor([list(alpha)], dtype=torch.float64))
     attn.beta.copy_(torch.tensor([list(beta)], dtype=torch.float64))
     return model.eval()
@@ -62,7 +64,7 @@ def kv_shift_induction_head(
     s = 2 .. L - 1 needs key 1 hidden too, by -inf at `hook_attn_scores`. The printed proof writes
     "beta_0 = 1/sigma, beta_2 = 0": 1/sigma belongs to the scores, as here, not to the values.
     """
-    return shifted_head(embedding, n_ctx, alpha=(0, 1), beta=(1, 0), sigma=sigma, slope=slope, mask=mask)
+    return shifted_head(embedding, n_ctx, alpha=(0.0, 1.0), beta=(1.0, 0.0), sigma=sigma, slope=slope, mask=mask)
 
 
 def meta_learner(embedding: Float[Tensor, "vocab d"], n_ctx: int, temperature: float) -> Transformer:
@@ -72,7 +74,7 @@ def meta_learner(embedding: Float[Tensor, "vocab d"], n_ctx: int, temperature: f
 
     Printed with v_i in place of v_{i+1}, which would give back v_n, and without s = 1.
     """
-    return shifted_head(embedding, n_ctx, alpha=(0, 1), beta=(1, 0), sigma=temperature)
+    return shifted_head(embedding, n_ctx, alpha=(0.0, 1.0), beta=(1.0, 0.0), sigma=temperature)
 
 
 def checker(embedding: Float[Tensor, "vocab d"], n_ctx: int, temperature: float) -> Transformer:
@@ -83,7 +85,7 @@ def checker(embedding: Float[Tensor, "vocab d"], n_ctx: int, temperature: float)
     If the answer is the real v_n, the guess is kept. Printed with s up to n - 1. The mask must be strict:
     a token that sees itself finds its best match there, reads the real v_n beside it, and approves of anything.
     """
-    return shifted_head(embedding, n_ctx, alpha=(1, 0), beta=(0, 1), sigma=temperature, mask="strict")
+    return shifted_head(embedding, n_ctx, alpha=(1.0, 0.0), beta=(0.0, 1.0), sigma=temperature, mask="strict")
 
 
 @torch.no_grad()
@@ -125,7 +127,7 @@ def two_layer_induction_head(
 def two_layer_bound(d: int, sigma: float, first_slope: float) -> float:
     """Theorem 3.2's bound on the largest entry of the error, for x in [-1, 1]^d (Appendix A, last line but one):
 
-        4 ||I / sigma||_{1,1} e^{-p} / (1 - e^{-p}),  with ||I / sigma||_{1,1} = d / sigma.
+    4 ||I / sigma||_{1,1} e^{-p} / (1 - e^{-p}),  with ||I / sigma||_{1,1} = d / sigma.
     """
     decay = torch.tensor(-first_slope, dtype=torch.float64).exp().item()
     return 4 * d / sigma * decay / (1 - decay)

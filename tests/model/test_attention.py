@@ -10,8 +10,15 @@ from ihlab.model.attention import Attention
 
 KINDS = pytest.mark.parametrize(
     "kind",
-    [{"attention": "vanilla"}, {"attention": "kv_shift"}, {"attention": "kv_shift", "shift_window": 3}],
-    ids=["vanilla", "window2", "window3"],
+    [
+        {"attention": "vanilla"},
+        {"attention": "kv_shift"},
+        {"attention": "kv_shift", "shift_window": 3},
+        {"positional": "alibi", "alibi_slopes": (0.5, 0.25, 1.5, 0.0)},
+        {"positional": "none", "mask": "strict"},
+        {"attention": "kv_shift", "positional": "alibi", "mask": "strict"},
+    ],
+    ids=["vanilla", "window2", "window3", "alibi", "strict", "window2-alibi-strict"],
 )
 HEADS = pytest.mark.parametrize("n_key_value_heads", [1, 2, 4])
 
@@ -48,11 +55,16 @@ def attention_by_loops(attn, cfg, x):
         values = [attn.v_proj.weight[group * d : (group + 1) * d] @ token for token in x]
         if cfg.attention == "kv_shift":
             keys, values = mix(keys, attn.alpha[group].tolist()), mix(values, attn.beta[group].tolist())
-        queries = [turn(q, t, cfg.rotary_base) for t, q in enumerate(queries)]
-        keys = [turn(k, t, cfg.rotary_base) for t, k in enumerate(keys)]
+        if cfg.positional == "rope":
+            queries = [turn(q, t, cfg.rotary_base) for t, q in enumerate(queries)]
+            keys = [turn(k, t, cfg.rotary_base) for t, k in enumerate(keys)]
+        slope = 0.0
+        if cfg.positional == "alibi":
+            slope = cfg.alibi_slopes[head] if cfg.alibi_slopes else 2.0 ** (-8 * (head + 1) / cfg.n_heads)
         for t in range(len(x)):
-            pattern = softmax([float(queries[t] @ keys[s]) / math.sqrt(d) for s in range(t + 1)])
-            z = sum(weight * value for weight, value in zip(pattern, values, strict=False))
+            seen = range(t) if cfg.mask == "strict" else range(t + 1)
+            pattern = softmax([float(queries[t] @ keys[s]) / math.sqrt(d) - slope * (t - s) for s in seen])
+            z = sum((pattern[s] * values[s] for s in seen), start=torch.zeros(d, dtype=torch.float64))
             out[t] += attn.o_proj.weight[:, head * d : (head + 1) * d] @ z
     return out
 

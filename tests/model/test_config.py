@@ -1,5 +1,7 @@
 """ModelConfig: derived widths, refusals, and that every valid one makes a model."""
 
+import json
+import math
 from dataclasses import asdict
 
 import pytest
@@ -33,8 +35,24 @@ def test_widths_given_are_kept():
 
 
 def test_a_stored_config_reads_back_the_same():
-    cfg = ModelConfig(**PLAIN, attention="kv_shift", norm="none")
-    assert ModelConfig(**asdict(cfg)) == cfg
+    cfg = ModelConfig(
+        **PLAIN,
+        attention="kv_shift",
+        norm="none",
+        positional="alibi",
+        alibi_slopes=(1, 0.5, 2.0, 3.0),
+        residual=(True, False),
+    )
+    assert ModelConfig(**json.loads(json.dumps(asdict(cfg)))) == cfg
+
+
+def test_residual_and_slopes_are_for_all_layers_or_one_each():
+    cfg = ModelConfig(**PLAIN, residual=(True, False), positional="alibi", alibi_slopes=tuple(range(8)))
+    assert [cfg.residual_in(layer) for layer in (0, 1)] == [True, False]
+    assert [cfg.slopes_in(layer) for layer in (0, 1)] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    shared = cfg.but(residual=False, alibi_slopes=(1.0, 2.0, 3.0, 4.0))
+    assert [shared.residual_in(layer) for layer in (0, 1)] == [False, False]
+    assert shared.slopes_in(0) == shared.slopes_in(1) == (1.0, 2.0, 3.0, 4.0)
 
 
 # but
@@ -106,6 +124,11 @@ def test_but_refuses_typos():
         ({"init_std": -0.1}, ["ModelConfig.init_std is -0.1,", "not be negative"]),
         ({"attention": "kvshift"}, ["ModelConfig.attention is 'kvshift',", "'vanilla', 'kv_shift'"]),
         ({"residual": 1}, ["ModelConfig.residual is 1,", "a bool"]),
+        ({"residual": (True,) * 3}, ["ModelConfig.residual is (True, True, True),", "each of 2 layers"]),
+        ({"mask": "strickt"}, ["ModelConfig.mask is 'strickt',", "'causal', 'strict'"]),
+        ({"alibi_slopes": (0.5,) * 4}, ["ModelConfig.alibi_slopes is", "positional is 'rope'"]),
+        ({"positional": "alibi", "alibi_slopes": (0.5,) * 3}, ["alibi_slopes is", "4 finite numbers", "or 8"]),
+        ({"positional": "alibi", "alibi_slopes": (math.nan,) * 4}, ["alibi_slopes is", "4 finite numbers"]),
         ({"d_model": 24.0}, ["ModelConfig.d_model is 24.0,", "a whole number"]),
         ({"n_head": 4}, ["no ModelConfig field 'n_head'", "did you mean 'n_heads'?"]),
         ({"n_kv_heads": 4}, ["no ModelConfig field 'n_kv_heads'", "did you mean"]),
@@ -142,7 +165,8 @@ def valid_fields(draw):
         "n_ctx": draw(st.integers(1, 6)),
         "attention": draw(st.sampled_from(["vanilla", "kv_shift"])),
         "shift_window": draw(st.integers(2, 8)),
-        "positional": draw(st.sampled_from(["rope", "none"])),
+        "positional": draw(st.sampled_from(["rope", "alibi", "none"])),
+        "mask": draw(st.sampled_from(["causal", "strict"])),
         "norm": draw(st.sampled_from(["rms", "none"])),
         "mlp": draw(st.sampled_from(["swiglu", "none"])),
         "residual": draw(st.booleans()),

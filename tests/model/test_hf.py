@@ -84,7 +84,15 @@ def test_the_llama_is_a_copy(make_model):
 
 @pytest.mark.parametrize(
     "part",
-    [{"attention": "kv_shift"}, {"positional": "none"}, {"norm": "none"}, {"mlp": "none"}, {"residual": False}],
+    [
+        {"attention": "kv_shift"},
+        {"positional": "none"},
+        {"norm": "none"},
+        {"mlp": "none"},
+        {"residual": False},
+        {"residual": (True, False)},
+        {"mask": "strict"},
+    ],
     ids=str,
 )
 def test_a_model_that_llama_cannot_express_is_refused(make_model, part):

@@ -1,9 +1,9 @@
-"""Rotary positions against complex numbers."""
+"""Rotary positions against complex numbers, ALiBi against another implementation."""
 
 import pytest
 import torch
 
-from ihlab.model.positions import Rotary
+from ihlab.model.positions import Alibi, Rotary
 
 BASES = pytest.mark.parametrize("base", [100.0, 100_000.0])
 
@@ -38,3 +38,20 @@ def test_angles_are_no_weights():
     rotary = Rotary(6, 4, 100.0)
     assert not list(rotary.parameters())
     assert not rotary.state_dict()
+
+
+@pytest.mark.parametrize("n_heads", [1, 2, 4, 8, 6, 12, 20])
+def test_alibi_slopes_are_those_of_bloom(n_heads):
+    """Hugging Face's, which follows Press et al. for any number of heads; it writes slope * key, a shift per query."""
+    from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+
+    theirs = build_alibi_tensor(torch.ones(1, 7), n_heads, torch.float32).view(n_heads, 7)
+    ours = Alibi(n_heads)(7, torch.float32)[:, -1]
+    torch.testing.assert_close(ours - ours[:, :1], theirs)
+
+
+def test_alibi_is_minus_slope_times_distance():
+    bias = Alibi(2, [0.5, 3.0])(5, torch.float64)
+    assert bias.shape == (2, 5, 5)
+    assert bias[1, 4, 1] == -9.0
+    assert not bias[:, range(5), range(5)].any()

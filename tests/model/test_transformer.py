@@ -273,3 +273,24 @@ def test_shapes_are_checked_in_tests(make_model):
 
 def test_a_row_of_n_ctx_tokens_and_every_id_fit(make_model):
     assert make_model()(torch.arange(19)[:, None].expand(-1, 12)).shape == (19, 12, 19)
+
+
+def test_each_layer_can_have_its_own_residual(make_model, tokens):
+    _, cache = make_model(residual=(True, False), mlp="none").run_with_cache(tokens)
+    assert torch.equal(cache["resid_post", 0], cache["resid_pre", 0] + cache["attn_out", 0])
+    assert torch.equal(cache["resid_post", 1], cache["attn_out", 1])
+
+
+def test_each_layer_can_have_its_own_slopes(make_model, tokens):
+    """Heads of layer 1 with a steep slope look at themselves, those of layer 0 do not."""
+    slopes = (0.0,) * 4 + (1000.0,) * 4
+    _, cache = make_model(positional="alibi", alibi_slopes=slopes).run_with_cache(tokens)
+    torch.testing.assert_close(cache["pattern", 1], torch.eye(9).expand(3, 4, 9, 9))
+    assert cache["pattern", 0].diagonal(dim1=-2, dim2=-1)[..., 1:].max() < 0.99
+
+
+def test_under_the_strict_mask_a_token_sees_earlier_ones_only(make_model, tokens):
+    _, cache = make_model(mask="strict").run_with_cache(tokens)
+    pattern = cache["pattern", 0]
+    assert not pattern.triu().any()
+    torch.testing.assert_close(pattern[..., 1:, :].sum(dim=-1), torch.ones(3, 4, 8))

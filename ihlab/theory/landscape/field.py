@@ -1,0 +1,47 @@
+"""The loss over the square of Figure 2, where alpha2 = 1 - alpha1 and beta2 = 1 - beta1."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from ihlab.theory.landscape.forms import evaluate
+from tasks.config import require
+
+_ROWS = 16  # at a time: what is computed on the way stays in the processor's cache
+
+
+@dataclass(frozen=True)
+class Field:
+    """A loss and its slope on a grid: rows are beta1, columns alpha1."""
+
+    alpha1: Float[np.ndarray, " columns"]
+    beta1: Float[np.ndarray, " rows"]
+    loss: Float[np.ndarray, "rows columns"]
+    slope_alpha1: Float[np.ndarray, "rows columns"]
+    slope_beta1: Float[np.ndarray, "rows columns"]
+
+
+def field(
+    form: str = "exact",
+    n_tokens: int | None = None,
+    other: int | float | None = None,
+    points: int = 1000,
+    low: int | float = 0.0,
+    high: int | float = 1.0,
+) -> Field:
+    """The loss and its slope for alpha1 and beta1 in [low, high], `points` of each.
+
+    On the square alpha2 moves against alpha1, so the slope by alpha1 is dL/dalpha1 - dL/dalpha2, and by beta1
+    likewise. Raises `ConfigError` as `loss` does, and for fewer than 2 points.
+    """
+    require(points >= 2, f"points is {points}, but must be at least 2.")
+    axis = np.linspace(low, high, points)
+    values = np.empty((3, points, points))
+    for top in range(0, points, _ROWS):
+        beta1 = axis[top : top + _ROWS, None]
+        value, by = evaluate((axis, 1 - axis, beta1, 1 - beta1), n_tokens, form, other)
+        values[0, top : top + _ROWS] = value
+        values[1, top : top + _ROWS] = by.alpha1 - by.alpha2
+        values[2, top : top + _ROWS] = by.beta1 - by.beta2
+    return Field(axis, axis, *values)

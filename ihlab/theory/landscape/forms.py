@@ -1,0 +1,195 @@
+"""Theorem 3.4's loss and its gradient, in three forms: exact, as printed, and as the paper's script draws it.
+
+The setting (section 3.2): x_1 .. x_T all different, then x_{T+1} = x_i with 1 < i < T - 1; one KV shifting
+head with W_q = W_k = W_v = W_o = I, tied orthonormal embeddings and nothing else; the loss is the cross-entropy of
+x_{i+1} at the last position. With
+
+    S = 2 exp(alpha1) + exp(alpha2) + (T - 2),  a1 = exp(alpha1) / S,  a2 = exp(alpha2) / S,  r = 1 / S
+
+the attention on the two copies of x_i, on x_{i+1} and on any other place, the logits are
+
+    x_{i+1}            beta1 a2 + beta2 r
+    x_{i-1} and x_T    beta1 r + beta2 a1
+    x_i                2 beta1 a1 + beta2 a2
+    T - 4 others       beta1 r + beta2 r
+
+That is form "exact". What the paper has instead:
+
+- "printed" (equation 10, Table 3 and equation 14): beta2 a2 for beta2 a1 in the second row, against the
+  derivation in its own Appendix C; the others enter the softmax's denominator as a constant `other` and S as the same
+  constant, where they have a logit like everybody else;
+- "listing" (Appendix L): further, a2 + beta2 for a2 beta2 in the third row, and exp(other) in the
+  denominator. (As listed it cannot run: it calls its function with one argument too many and takes
+  the exponential of a plain number.) Kept to show what it draws.
+
+The paper's setting says 1 < i < T; at i = T - 1 the follower is x_T, and the second row breaks too.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tasks.config import ConfigError, choose, require
+
+Term = tuple[float, str, str]
+"""coefficient, beta1 | beta2 | one, a1 | a2 | r | one."""
+
+_TARGET: list[Term] = [(1, "beta1", "a2"), (1, "beta2", "r")]
+_REPEATED: list[Term] = [(2, "beta1", "a1"), (1, "beta2", "a2")]
+_PRINTED_NEIGHBOURS: list[Term] = [(1, "beta1", "r"), (1, "beta2", "a2")]
+
+LOGITS: dict[str, dict[str, list[Term]]] = {
+    "exact": {
+        "target": _TARGET,
+        "neighbours": [(1, "beta1", "r"), (1, "beta2", "a1")],
+        "repeated": _REPEATED,
+        "others": [(1, "beta1", "r"), (1, "beta2", "r")],
+    },
+    "printed": {"target": _TARGET, "neighbours": _PRINTED_NEIGHBOURS, "repeated": _REPEATED, "others": []},
+    "listing": {
+        "target": _TARGET,
+        "neighbours": _PRINTED_NEIGHBOURS,
+        "repeated": [(2, "beta1", "a1"), (1, "one", "a2"), (1, "beta2", "one")],
+        "others": [],
+    },
+}
+
+Numbers = int | float | np.number | np.ndarray | Sequence[Any] | Tensor
+"""Anything that broadcasts."""
+
+Array = Any
+"""A float64 NumPy array or number, or a float64 tensor: whichever was given."""
+
+
+class Gradient(NamedTuple):
+    """The loss's derivative by each parameter, each of the broadcast shape."""
+
+    alpha1: Array
+    alpha2: Array
+    beta1: Array
+    beta2: Array
+
+
+def loss(
+    alpha1: Numbers,
+    alpha2: Numbers,
+    beta1: Numbers,
+    beta2: Numbers,
+    n_tokens: Numbers | None = None,
+    form: str = "exact",
+    other: Numbers | None = None,
+) -> Array:
+    """The loss in nats, in float64, broadcast over all arguments; differentiable for tensors.
+
+    `n_tokens` is T. "printed" and "listing" take either T or `other`, their O(T); T stands for
+    other = T - 2, which gives the same S. Raises `ConfigError` for T below 5, other below 0,
+    numbers that are not finite and shapes that do not broadcast.
+    """
+    return evaluate((alpha1, alpha2, beta1, beta2), n_tokens, form, other)[0]
+
+
+def gradient(
+    alpha1: Numbers,
+    alpha2: Numbers,
+    beta1: Numbers,
+    beta2: Numbers,
+    n_tokens: Numbers | None = None,
+    form: str = "exact",
+    other: Numbers | None = None,
+) -> Gradient:
+    """The derivative of `loss` by alpha1, alpha2, beta1 and beta2, in closed form. Raises as `loss` does."""
+    return evaluate((alpha1, alpha2, beta1, beta2), n_tokens, form, other)[1]
+
+
+def evaluate(
+    point: Sequence[Numbers] | np.ndarray,
+    n_tokens: Numbers | None = None,
+    form: str = "exact",
+    other: Numbers | None = None,
+) -> tuple[Array, Gradient]:
+    """`loss` and `gradient` at a point (alpha1, alpha2, beta1, beta2), sharing their work."""
+    rows = LOGITS[choose("form", form, LOGITS)]
+    require(form != "exact" or other is None, f"other is {other}, but the exact form has no O(T): give n_tokens.")
+    needed = "the length T" if form == "exact" else "the length T or other, its O(T)"
+    require(n_tokens is not None or other is not None, f"n_tokens is missing: the {form} form needs {needed}.")
+    require(n_tokens is None or other is None, "n_tokens and other are both given, but one follows from the other.")
+    names = ("alpha1", "alpha2", "beta1", "beta2", "n_tokens", "other")
+    xp, values = _arrays(dict(zip(names, (*point, n_tokens, other), strict=True)))
+    _check(xp, values)
+    rest = values["n_tokens"] - 2 if other is None else values["other"]  # the O(T) of S
+    factors, a = _attention(xp, values, rest)
+    factors |= {"beta1": values["beta1"], "beta2": values["beta2"], "one": 1.0}
+    count = {"exact": rest - 2, "printed": rest, "listing": None}[form]  # of others, in the denominator
+    log_counts = {"neighbours": np.log(2), "others": rest if count is None else _log(xp, count)}
+
+    logits = {name: sum(c * factors[p] * factors[b] for c, b, p in terms) for name, terms in rows.items()}
+    relative = {name: logits[name] - logits["target"] + log_counts.get(name, 0.0) for name in rows}
+    top = reduce(xp.maximum, relative.values())
+    powers = {name: xp.exp(x - top) for name, x in relative.items()}
+    total = sum(powers.values())
+    value = xp.log(total) + top
+
+    by: dict[str, Array] = dict.fromkeys(factors, 0.0)
+    for name, terms in rows.items():
+        by_logit = powers[name] / total - (1.0 if name == "target" else 0.0)  # softmax minus one-hot
+        for c, b, p in terms:
+            by[b] = by[b] + by_logit * (c * factors[p])
+            by[p] = by[p] + by_logit * (c * factors[b])
+    # d a1 / d alpha1 = a1 - 2 a1 a1, d a2 / d alpha1 = -2 a1 a2, d r / d alpha1 = -2 a1 r; alpha2 likewise, once.
+    mean = by["a1"] * a[0] + by["a2"] * a[1] + by["r"] * a[2]
+    return value, Gradient(a[0] * (by["a1"] - 2 * mean), a[1] * (by["a2"] - mean), by["beta1"], by["beta2"])
+
+
+def _arrays(given: dict[str, Any]) -> tuple[Any, dict[str, Array]]:
+    """The numbers given as float64 arrays of one library."""
+    given = {name: value for name, value in given.items() if value is not None}
+    tensors = [value for value in given.values() if isinstance(value, Tensor)]
+    if tensors:
+        device = tensors[0].device
+        return torch, {name: torch.as_tensor(x, dtype=torch.float64, device=device) for name, x in given.items()}
+    return np, {name: np.asarray(x, dtype=np.float64) for name, x in given.items()}
+
+
+def _check(xp: Any, values: dict[str, Array]) -> None:
+    shapes = {name: tuple(value.shape) for name, value in values.items()}
+    try:
+        np.broadcast_shapes(*shapes.values())
+    except ValueError:
+        listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items() if shape)
+        raise ConfigError(f"The shapes {listed} do not broadcast.") from None
+    for name, value in values.items():
+        require(bool(xp.isfinite(value).all()), f"{name} holds a number that is not finite.")
+    if "n_tokens" in values:
+        n_tokens = values["n_tokens"]
+        _refuse(
+            n_tokens[(n_tokens < 5) | (n_tokens != xp.floor(n_tokens))],
+            "n_tokens is {}, but must be a whole number of at least 5: x_{{i-1}}, x_i, x_{{i+1}}, x_T and another.",
+        )
+    if "other" in values:
+        other = values["other"]
+        _refuse(other[other < 0], "other is {}, but O(T) stands for a number of tokens and must not be negative.")
+
+
+def _refuse(wrong: Array, message: str) -> None:
+    """Raise `ConfigError` with the first of the wrong numbers, if there are any."""
+    if len(wrong):
+        raise ConfigError(message.format(f"{float(wrong[0]):g}"))
+
+
+def _attention(xp: Any, values: dict[str, Array], rest: Array) -> tuple[dict[str, Array], tuple[Array, Array, Array]]:
+    """a1, a2 and r, from exponents below 0 so that none overflows."""
+    zero = xp.zeros_like(values["alpha1"])
+    top = xp.maximum(xp.maximum(values["alpha1"], values["alpha2"]), zero)
+    one, two, none = xp.exp(values["alpha1"] - top), xp.exp(values["alpha2"] - top), xp.exp(zero - top)
+    s = 2 * one + two + rest * none
+    a = (one / s, two / s, none / s)
+    return dict(zip(("a1", "a2", "r"), a, strict=True)), a
+
+
+def _log(xp: Any, count: Array) -> Array:
+    """log, and -inf for none, without a warning."""
+    return xp.where(count > 0, xp.log(xp.where(count > 0, count, xp.ones_like(count))), -np.inf)

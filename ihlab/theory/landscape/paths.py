@@ -1,0 +1,127 @@
+"""Where gradient descent goes: in steps, on a form or on the simplified model itself, and in continuous time."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.integrate import solve_ivp
+
+from ihlab.theory.landscape.forms import Numbers, evaluate, loss
+from ihlab.theory.landscape.simulation import inner_products, simulated_loss
+from tasks.config import require
+
+
+@dataclass(frozen=True)
+class Path:
+    """alpha1, alpha2, beta1, beta2 and the loss along paths: [time, ...] with one path for each start."""
+
+    time: Float[np.ndarray, " time"]
+    parameters: Float[np.ndarray, "4 time *start"]
+    loss: Float[np.ndarray, "time *start"]
+
+    @property
+    def alpha1(self) -> Float[np.ndarray, "time *start"]:
+        """The key's own weight."""
+        return self.parameters[0]
+
+    @property
+    def alpha2(self) -> Float[np.ndarray, "time *start"]:
+        """The weight of the key before."""
+        return self.parameters[1]
+
+    @property
+    def beta1(self) -> Float[np.ndarray, "time *start"]:
+        """The value's own weight."""
+        return self.parameters[2]
+
+    @property
+    def beta2(self) -> Float[np.ndarray, "time *start"]:
+        """The weight of the value before."""
+        return self.parameters[3]
+
+
+def descend(
+    alpha1: Numbers,
+    alpha2: Numbers,
+    beta1: Numbers,
+    beta2: Numbers,
+    n_tokens: int | None = None,
+    form: str = "exact",
+    other: int | float | None = None,
+    lr: float = 0.1,
+    steps: int = 1000,
+    every: int = 1,
+    square: bool = False,
+    d_model: int | None = None,
+    samples: int = 64,
+    seed: int = 0,
+) -> Path:
+    """Gradient descent from each start: step 0, each `every` steps and so the last if `every` divides `steps`.
+
+    The loss is `form`'s; with `d_model` it is that of the simplified model itself, averaged over
+    `samples` fixed random embeddings (then give n_tokens). With `square`, alpha2 = 1 - alpha1 and beta2 = 1 - beta1 are
+    held, as in Figure 2, and alpha1 and beta1 descend: the paper's alpha2 and beta2 only start there.
+    Raises `ConfigError` as `loss` does, for lr <= 0, steps or every < 1, and for a start off a square to be held.
+    """
+    require(lr > 0, f"lr is {lr}, but must be positive.")
+    require(steps >= 1, f"steps is {steps}, but must be at least 1.")
+    require(every >= 1, f"every is {every}, but must be at least 1.")
+    loss(alpha1, alpha2, beta1, beta2, n_tokens, form, other)  # refuses what is not a start
+    at = np.stack(np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (alpha1, alpha2, beta1, beta2))))
+    sums = at[0] + at[1], at[2] + at[3]
+    require(
+        not square or np.allclose(sums, 1), "square holds alpha1 + alpha2 = beta1 + beta2 = 1, but a start does not."
+    )
+    products = None if d_model is None else inner_products(n_tokens or 0, d_model, samples, seed)
+    times = np.arange(0, steps + 1, every)
+    visited, losses = np.empty((4, len(times), *at.shape[1:])), np.empty((len(times), *at.shape[1:]))
+    for step in range(steps + 1):
+        if products is None:
+            value, by = evaluate(at, n_tokens, form, other)
+            slope = np.array(by)
+        else:
+            value, slope = _simulated(at, products)
+        if step % every == 0:
+            visited[:, step // every], losses[step // every] = at, value
+        if square:
+            along = (slope[0] - slope[1], slope[2] - slope[3])
+            slope = np.stack([along[0], -along[0], along[1], -along[1]])
+        at = at - lr * slope
+    return Path(times * lr, visited, losses)
+
+
+def _simulated(at: Float[np.ndarray, "4 ..."], products: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    points = torch.from_numpy(at.reshape(4, -1)).requires_grad_()
+    value = simulated_loss(points, products, repeat=2).mean(dim=1)
+    (slope,) = torch.autograd.grad(value.sum(), points)
+    return value.detach().numpy().reshape(at.shape[1:]), slope.numpy().reshape(at.shape)
+
+
+def flow(
+    alpha1: float,
+    alpha2: float,
+    beta1: float,
+    beta2: float,
+    times: Float[np.ndarray, " time"],
+    n_tokens: int | None = None,
+    form: str = "exact",
+    other: int | float | None = None,
+) -> Path:
+    """Gradient flow d theta / d t = -dL / d theta of all four parameters from one start, at the given times.
+
+    Integrated in log(1 + t), because the flow slows down as it goes: the times can span many powers of ten.
+    Raises `ConfigError` as `loss` does, and for times that do not rise from 0 or above.
+    """
+    require(len(times) > 0 and times[0] >= 0 and bool((np.diff(times) > 0).all()), "times must rise, from 0 or later.")
+    loss(alpha1, alpha2, beta1, beta2, n_tokens, form, other)
+
+    def slope(log_time: float, at: np.ndarray) -> np.ndarray:
+        by = evaluate(at, n_tokens, form, other)[1]
+        return -np.exp(log_time) * np.array(by)
+
+    logs = np.log1p(times)
+    start = np.array([alpha1, alpha2, beta1, beta2], dtype=np.float64)
+    solved = solve_ivp(slope, (0.0, logs[-1]), start, method="LSODA", t_eval=logs, rtol=1e-9, atol=1e-11)
+    assert solved.success, solved.message
+    return Path(times, solved.y, evaluate(solved.y, n_tokens, form, other)[0])

@@ -1,0 +1,88 @@
+"""The model of Theorem 3.4 at a finite width, with random embeddings: what the limit is the limit of."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ihlab.theory.landscape.forms import Numbers
+from tasks.config import ConfigError, require
+
+_NUMBERS_AT_A_TIME = 2**23  # of float64: 64 MiB
+
+
+class Simulated(NamedTuple):
+    """The mean loss over random embeddings and its standard error, each of the parameters' shape."""
+
+    loss: Float[np.ndarray, "..."]
+    error: Float[np.ndarray, "..."]
+
+
+def simulate(
+    alpha1: Numbers,
+    alpha2: Numbers,
+    beta1: Numbers,
+    beta2: Numbers,
+    n_tokens: int,
+    d_model: int | None,
+    samples: int = 1000,
+    seed: int = 0,
+    repeat: int = 2,
+) -> Simulated:
+    """The simplified model's loss, averaged over `samples` embeddings with i.i.d. N(0, 1 / d_model) entries.
+
+    `d_model` None stands for orthonormal embeddings, the limit: one sample, no error. `repeat` is i, the place
+    that the last token repeats. Raises `ConfigError` for i at an edge (1 < i < T - 1), T below 5, fewer than 2
+    samples, parameters that do not broadcast or are not finite.
+    """
+    require(d_model is None or samples >= 2, f"samples is {samples}, but an error bar needs at least 2.")
+    given = [np.asarray(x, dtype=np.float64) for x in (alpha1, alpha2, beta1, beta2)]
+    try:
+        shape = np.broadcast_shapes(*(x.shape for x in given))
+    except ValueError:
+        raise ConfigError(f"The shapes {', '.join(str(x.shape) for x in given)} do not broadcast.") from None
+    require(all(np.isfinite(x).all() for x in given), "alpha1 .. beta2 hold a number that is not finite.")
+    points = torch.from_numpy(np.stack([np.broadcast_to(x, shape).ravel() for x in given]))  # [4, point]
+    products = inner_products(n_tokens, d_model, samples, seed)
+    with torch.no_grad():
+        size = max(1, _NUMBERS_AT_A_TIME // (len(products) * n_tokens))
+        losses = torch.cat([simulated_loss(part, products, repeat) for part in points.split(size, dim=1)])
+    error = losses.std(dim=1) / len(products) ** 0.5 if len(products) > 1 else torch.zeros(len(losses))
+    return Simulated(losses.mean(dim=1).numpy().reshape(shape), error.double().numpy().reshape(shape))
+
+
+def inner_products(n_tokens: int, d_model: int | None, samples: int, seed: int) -> Float[Tensor, "sample T T"]:
+    """u_i . u_j for random embeddings u: all that the model's output depends on. The identity for d_model None."""
+    require(n_tokens >= 5, f"n_tokens is {n_tokens}, but must be at least 5.")
+    if d_model is None:
+        return torch.eye(n_tokens, dtype=torch.float64)[None]
+    require(d_model >= 1, f"d_model is {d_model}, but must be at least 1.")
+    generator = torch.Generator().manual_seed(seed)
+    products = torch.empty(samples, n_tokens, n_tokens, dtype=torch.float64)
+    for sample in products:  # one at a time: all embeddings together can be larger than the memory
+        u = torch.randn(n_tokens, d_model, generator=generator, dtype=torch.float64)
+        sample.copy_(u @ u.T / d_model)
+    return products
+
+
+def simulated_loss(
+    parameters: Float[Tensor, "4 point"], products: Float[Tensor, "sample T T"], repeat: int
+) -> Float[Tensor, "point sample"]:
+    """The loss of real attention for each point (alpha1, alpha2, beta1, beta2) and each embedding; differentiable."""
+    n_tokens = products.shape[-1]
+    require(
+        1 < repeat < n_tokens - 1,
+        f"repeat is {repeat}, but must lie between 2 and n_tokens - 2 = {n_tokens - 2}: at an edge x_i lacks a "
+        "neighbour of its own, and the loss has another formula.",
+    )
+    alpha1, alpha2, beta1, beta2 = parameters[:, :, None, None]
+    row = [*range(n_tokens), repeat - 1]  # x_1 .. x_T, x_i
+    own = products[:, :, row]  # [sample, vocab, key]
+    before = torch.nn.functional.pad(own[..., :-1], (1, 0))
+    pattern = (alpha1 * own[:, repeat - 1] + alpha2 * before[:, repeat - 1]).softmax(dim=-1)  # [point, sample, key]
+    read_own = torch.einsum("svk,psk->psv", own, pattern)
+    read_before = torch.einsum("svk,psk->psv", before, pattern)
+    logits = beta1 * read_own + beta2 * read_before
+    return logits.logsumexp(dim=-1) - logits[..., repeat]  # x_{i+1} has index i

@@ -1,0 +1,48 @@
+"""The basins of the free flow: the wall between them, and which start lies where."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ihlab.theory import landscape
+from tasks import ConfigError
+
+
+@given(st.floats(-5, 5), st.floats(-5, 5), st.floats(-5, 5), st.integers(5, 60), st.booleans())
+def test_on_the_wall_the_loss_is_at_least_log_of_t_minus_3(x, y, z, n_tokens, through_alpha2):
+    on_wall = (x, 0.0, y, z) if through_alpha2 else (x, y, 0.0, z)
+    assert landscape.loss(*on_wall, n_tokens) >= np.log(n_tokens - 3) - 1e-12
+
+
+def test_each_basin_has_a_loss_as_small_as_one_likes():
+    assert landscape.loss(0.0, 5.0, 60.0, 0.0, 9) < 1e-6
+    assert landscape.loss(0.0, -5.0, -900.0, 0.0, 9) < 1e-6
+
+
+def test_starts_end_where_a_finer_flow_takes_them():
+    table = landscape.basins(5, points=5)
+    assert set(table["basin"]) == {"induction", "negative"}
+    for start in table.itertuples():
+        end = landscape.flow(start.alpha1, 1 - start.alpha1, start.beta1, 1 - start.beta1, np.array([500.0]), 5)
+        signs = (end.alpha2[0] > 0, end.beta1[0] > 0)
+        assert signs == ((True, True) if start.basin == "induction" else (False, False))
+
+
+def test_longer_rows_leave_less_to_the_negative_basin():
+    shares = [np.mean(landscape.basins(n, points=21)["basin"] == "negative") for n in (5, 8, 16)]
+    assert shares[0] > shares[1] > shares[2] > 0
+
+
+def test_too_short_a_time_decides_nothing():
+    table = landscape.basins(12, points=3, time=0.25)
+    assert set(table["basin"]) == {"undecided"}
+    assert np.isinf(table["decided"]).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), [({"n_tokens": 4}, "n_tokens is 4"), ({"points": 1}, "points is 1"), ({"lr": 0.0}, "positive")]
+)
+def test_bad_input_gets_one_sentence(change, said):
+    with pytest.raises(ConfigError, match=said):
+        landscape.basins(**{"n_tokens": 9, **change})

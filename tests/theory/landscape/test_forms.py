@@ -1,0 +1,144 @@
+"""Theorem 3.4's three forms: against a real transformer, against the page they were printed on, against autograd."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from ihlab.theory import landscape
+from ihlab.theory.constructions import shifted_head
+from tasks import ConfigError
+
+PARAMETER = st.floats(-4, 4)
+FOUR = st.tuples(PARAMETER, PARAMETER, PARAMETER, PARAMETER)
+FORMS = pytest.mark.parametrize("form", ["exact", "printed", "listing"])
+
+
+def size(form):
+    return {"n_tokens": 9} if form == "exact" else {"other": 6.5}
+
+
+def loss_of_a_transformer(alpha1, alpha2, beta1, beta2, n_tokens, repeat):
+    """x_1 .. x_T, x_i through a whole model with one-hot embeddings; cross-entropy of x_{i+1}."""
+    model = shifted_head(torch.eye(n_tokens), n_tokens + 1, (alpha1, alpha2), (beta1, beta2))
+    tokens = torch.tensor([[*range(n_tokens), repeat - 1]])
+    return F.cross_entropy(model(tokens)[:, -1], torch.tensor([repeat])).item()
+
+
+@given(FOUR, st.integers(5, 40), st.data())
+def test_the_exact_form_is_the_loss_of_a_transformer(parameters, n_tokens, data):
+    repeat = data.draw(st.integers(2, n_tokens - 2))
+    expected = loss_of_a_transformer(*parameters, n_tokens, repeat)
+    assert landscape.loss(*parameters, n_tokens) == pytest.approx(expected, rel=0, abs=1e-12)
+
+
+@pytest.mark.parametrize("repeat", [1, 8])
+def test_at_the_edges_it_is_not(repeat):
+    """i = 1 has nothing before it, and at i = T - 1 (which the paper allows) the follower is x_T."""
+    parameters = (0.3, 0.7, 0.4, 0.6)
+    assert abs(loss_of_a_transformer(*parameters, 9, repeat) - landscape.loss(*parameters, 9)) > 1e-3
+
+
+def printed_by_hand(alpha1, alpha2, beta1, beta2, other):
+    """Theorem 3.4 as it stands in print."""
+    s = math.exp(alpha2) + 2 * math.exp(alpha1) + other
+    a1, a2 = math.exp(alpha1) / s, math.exp(alpha2) / s
+    top = math.exp(a2 * beta1 + beta2 / s)
+    middle = 2 * math.exp(beta1 / s + beta2 * a2)
+    return -math.log(top / (top + middle + math.exp(2 * a1 * beta1 + a2 * beta2) + other))
+
+
+def listing_by_hand(alpha1, alpha2, beta1, beta2, other):
+    """Appendix L's function body."""
+    s = 2 * math.exp(alpha1) + math.exp(alpha2) + other
+    a1, a2 = math.exp(alpha1) / s, math.exp(alpha2) / s
+    target = a2 * beta1 + (beta2 / s)
+    no1 = (beta1 / s) + beta2 * a2
+    no2 = 2 * a1 * beta1 + a2 + beta2
+    denominator = math.exp(target) + 2 * math.exp(no1) + math.exp(no2) + math.exp(other)
+    return -math.log(math.exp(target) / denominator)
+
+
+@given(FOUR, st.floats(0, 100))
+def test_printed_and_listing_are_what_stands_on_the_page(parameters, other):
+    by_hand = {"printed": printed_by_hand(*parameters, other), "listing": listing_by_hand(*parameters, other)}
+    for form, expected in by_hand.items():
+        assert landscape.loss(*parameters, form=form, other=other) == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+def test_a_length_stands_for_two_others_fewer():
+    for form in ("printed", "listing"):
+        by_length = landscape.loss(0.2, 0.8, 0.3, 0.7, n_tokens=12, form=form)
+        assert by_length == landscape.loss(0.2, 0.8, 0.3, 0.7, other=10, form=form)
+
+
+@FORMS
+@given(FOUR)
+def test_gradients_equal_autograd(form, parameters):
+    given_ones = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in parameters]
+    expected = torch.autograd.grad(landscape.loss(*given_ones, form=form, **size(form)), given_ones)
+    for ours, theirs in zip(landscape.gradient(*parameters, form=form, **size(form)), expected, strict=True):
+        assert ours == pytest.approx(theirs.item(), rel=0, abs=1e-10)
+
+
+@FORMS
+def test_arrays_and_tensors_broadcast_alike(form):
+    alpha1, beta1 = np.linspace(0, 1, 4)[None], np.linspace(0, 1, 3)[:, None]
+    by_numpy = landscape.loss(alpha1, 1 - alpha1, beta1, 1 - beta1, form=form, **size(form))
+    tensors = [torch.from_numpy(x) for x in (alpha1, 1 - alpha1, beta1, 1 - beta1)]
+    by_torch = landscape.loss(*tensors, form=form, **size(form))
+    assert by_numpy.shape == (3, 4)
+    assert by_numpy.dtype == np.float64
+    assert isinstance(by_torch, torch.Tensor)
+    np.testing.assert_allclose(by_torch.numpy(), by_numpy, rtol=1e-14)
+    one = landscape.loss(alpha1[0, 2], 1 - alpha1[0, 2], beta1[1, 0], 1 - beta1[1, 0], form=form, **size(form))
+    assert one == pytest.approx(by_numpy[1, 2], rel=1e-14)
+    for slope in landscape.gradient(alpha1, 1 - alpha1, beta1, 1 - beta1, form=form, **size(form)):
+        assert np.broadcast_shapes(slope.shape, (3, 4)) == (3, 4)
+
+
+def test_lengths_broadcast_too():
+    losses = landscape.loss(0.1, 0.9, 0.8, 0.2, n_tokens=[5, 50])
+    assert losses.tolist() == [landscape.loss(0.1, 0.9, 0.8, 0.2, 5), landscape.loss(0.1, 0.9, 0.8, 0.2, 50)]
+
+
+def test_nothing_overflows_far_out():
+    assert landscape.loss(-900.0, 900.0, 900.0, -900.0, 12) == pytest.approx(0, abs=1e-12)
+    assert landscape.loss(900.0, -900.0, 900.0, 0.0, 12) == pytest.approx(900.0)
+    assert all(np.isfinite(landscape.gradient(800.0, 900.0, 700.0, -700.0, 12)))
+
+
+def test_without_others_the_printed_denominator_has_three_terms():
+    assert landscape.loss(0.0, 1.0, 1.0, 0.0, form="printed", other=0) == pytest.approx(
+        printed_by_hand(0.0, 1.0, 1.0, 0.0, 0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"n_tokens": 4}, "n_tokens is 4, but must be a whole number of at least 5"),
+        ({"n_tokens": 7.5}, "n_tokens is 7.5, but must be a whole number"),
+        ({"n_tokens": None}, "n_tokens is missing: the exact form needs the length T"),
+        ({"n_tokens": None, "form": "printed"}, "needs the length T or other"),
+        ({"other": 3}, "other is 3, but the exact form has no O(T)"),
+        ({"form": "printed", "other": 3}, "n_tokens and other are both given"),
+        ({"form": "printed", "other": -0.5, "n_tokens": None}, "other is -0.5, but"),
+        ({"form": "exakt"}, "There is no form 'exakt'; did you mean 'exact'?"),
+        ({"alpha1": math.nan}, "alpha1 holds a number that is not finite"),
+        ({"beta2": [0.0, math.inf]}, "beta2 holds a number that is not finite"),
+        ({"alpha1": [0.0, 1.0], "beta1": [0.0, 1.0, 2.0]}, "The shapes alpha1 (2,), beta1 (3,) do not broadcast."),
+    ],
+    ids=str,
+)
+def test_bad_input_gets_one_sentence(change, said):
+    arguments = {"alpha1": 0.0, "alpha2": 1.0, "beta1": 1.0, "beta2": 0.0, "n_tokens": 9, **change}
+    for function in (landscape.loss, landscape.gradient):
+        with pytest.raises(ConfigError) as refusal:
+            function(**arguments)
+        assert said in str(refusal.value)
+        assert "\n" not in str(refusal.value)

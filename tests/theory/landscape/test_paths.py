@@ -1,0 +1,100 @@
+"""Gradient descent and gradient flow."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from ihlab.theory import landscape
+from ihlab.theory.constructions import shifted_head
+from tasks import ConfigError
+
+START = (0.4, 0.6, 0.3, 0.7)
+
+
+def test_one_step_is_one_gradient():
+    path = landscape.descend(*START, n_tokens=12, lr=0.5, steps=1)
+    moved = np.array(START) - 0.5 * np.array(landscape.gradient(*START, 12))
+    np.testing.assert_allclose(path.parameters[:, 1], moved, rtol=1e-14)
+    assert path.loss.tolist() == [landscape.loss(*START, 12), landscape.loss(*moved, 12)]
+    assert path.time.tolist() == [0.0, 0.5]
+
+
+def test_the_steps_are_those_of_torchs_sgd_on_a_real_transformer():
+    """The free four parameters of a whole model with one-hot embeddings, W = I held."""
+    model = shifted_head(torch.eye(9), 10, START[:2], START[2:])
+    attn = model.blocks[0].attn
+    optimiser = torch.optim.SGD([attn.alpha, attn.beta], lr=0.3)
+    tokens = torch.tensor([[*range(9), 3]])
+    for _ in range(20):
+        optimiser.zero_grad()
+        F.cross_entropy(model(tokens)[:, -1], torch.tensor([4])).backward()
+        optimiser.step()
+    path = landscape.descend(*START, n_tokens=9, lr=0.3, steps=20)
+    trained = [*attn.alpha[0].tolist(), *attn.beta[0].tolist()]
+    np.testing.assert_allclose(path.parameters[:, -1], trained, atol=1e-10)
+
+
+def test_the_square_is_held_when_asked():
+    path = landscape.descend([0.2, 0.9], [0.8, 0.1], [0.5, 0.1], [0.5, 0.9], n_tokens=12, lr=0.5, steps=50, square=True)
+    np.testing.assert_allclose(path.alpha1 + path.alpha2, 1, atol=1e-12)
+    np.testing.assert_allclose(path.beta1 + path.beta2, 1, atol=1e-12)
+    field = landscape.field(n_tokens=12, points=11)
+    first = path.alpha1[1] - path.alpha1[0]
+    assert first[0] == pytest.approx(-0.5 * field.slope_alpha1[5, 2], rel=1e-12)
+
+
+def test_every_keeps_some_of_the_same_points():
+    whole = landscape.descend(*START, n_tokens=12, lr=0.5, steps=12)
+    some = landscape.descend(*START, n_tokens=12, lr=0.5, steps=12, every=4)
+    np.testing.assert_array_equal(some.parameters, whole.parameters[:, ::4])
+    np.testing.assert_array_equal(some.time, [0, 2, 4, 6])
+
+
+def test_descent_on_the_model_itself_approaches_the_limit():
+    """With orthonormal embeddings replaced by wide random ones the path is near the exact one."""
+    exact = landscape.descend(*START, n_tokens=12, lr=1.0, steps=40)
+    wide = landscape.descend(*START, n_tokens=12, lr=1.0, steps=40, d_model=4096, samples=16)
+    narrow = landscape.descend(*START, n_tokens=12, lr=1.0, steps=40, d_model=16, samples=16)
+    distance = [np.abs(path.parameters - exact.parameters).max() for path in (wide, narrow)]
+    assert distance[0] < 0.1
+    assert distance[0] < distance[1]
+
+
+def test_the_flow_is_descent_with_small_steps():
+    times = np.array([0.0, 1.0, 5.0, 20.0])
+    flow = landscape.flow(*START, times=times, n_tokens=12)
+    steps = landscape.descend(*START, n_tokens=12, lr=0.005, steps=4000, every=200)
+    np.testing.assert_allclose(flow.parameters, steps.parameters[:, [0, 1, 5, 20]], atol=1e-2)
+
+
+def test_far_out_the_loss_falls_as_one_over_t():
+    """beta1 grows as log t: dL/dt = -L^2, so L t tends to 1."""
+    path = landscape.flow(*START, times=np.logspace(4, 12, 5), n_tokens=12)
+    np.testing.assert_allclose(path.loss * path.time, 1, atol=0.02)
+    np.testing.assert_allclose(np.diff(path.beta1), np.log(100), rtol=0.02)
+    assert np.all(path.alpha2 < 9)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"lr": 0.0}, "lr is 0.0, but must be positive"),
+        ({"steps": 0}, "steps is 0, but must be at least 1"),
+        ({"every": 0}, "every is 0, but must be at least 1"),
+        ({"alpha2": 0.5, "square": True}, "a start does not"),
+        ({"n_tokens": 4}, "n_tokens is 4"),
+        ({"beta1": [0.1, 0.2], "alpha1": [0.1, 0.2, 0.3]}, "do not broadcast"),
+    ],
+    ids=str,
+)
+def test_bad_input_gets_one_sentence(change, said):
+    arguments = {"alpha1": 0.4, "alpha2": 0.6, "beta1": 0.3, "beta2": 0.7, "n_tokens": 9, **change}
+    with pytest.raises(ConfigError) as refusal:
+        landscape.descend(**arguments)
+    assert said in str(refusal.value)
+
+
+def test_times_must_rise():
+    with pytest.raises(ConfigError, match="times must rise"):
+        landscape.flow(*START, times=np.array([1.0, 1.0]), n_tokens=9)

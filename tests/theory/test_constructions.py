@@ -1,0 +1,155 @@
+"""The hand-built models against the formulas they stand for."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+
+from ihlab.theory.constructions import (
+    checker,
+    kv_shift_induction_head,
+    meta_learner,
+    shifted_head,
+    two_layer_bound,
+    two_layer_induction_head,
+)
+from ihlab.theory.function import IH
+from tasks import ConfigError
+
+SIGMA, SLOPE = 0.3, 0.1
+
+
+def random_rows(n, d, seed):
+    """Entries in [-1, 1], as Theorem 3.2's bound needs them."""
+    return torch.rand(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 2 - 1
+
+
+@torch.no_grad()
+def outputs(model, n):
+    """What the model writes at every token of the row 0 .. n - 1, so that x is its embedding."""
+    return model.final_residual(torch.arange(n)[None])[0]
+
+
+# Theorem 3.3
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("mask", "keys"), [("causal", "all"), ("strict", "earlier")])
+def test_one_kv_shifting_layer_is_the_induction_heads_machine(seed, mask, keys):
+    x = random_rows(11, 5, seed)
+    out = outputs(kv_shift_induction_head(x, 11, SIGMA, SLOPE, mask), 11)
+    for n in range(2, 12):
+        torch.testing.assert_close(out[n - 1], IH(x[:n], SIGMA, SLOPE, keys), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_with_the_first_key_hidden_it_is_the_printed_one(seed):
+    x = random_rows(11, 5, seed)
+    model = kv_shift_induction_head(x, 11, SIGMA, SLOPE, "strict")
+
+    def hide_first(scores, hook):
+        return torch.cat([torch.full_like(scores[..., :1], -torch.inf), scores[..., 1:]], dim=-1)
+
+    with model.hooks(fwd_hooks=[("blocks.0.attn.hook_attn_scores", hide_first)]):
+        out = outputs(model, 11)
+    for n in range(3, 12):
+        torch.testing.assert_close(out[n - 1], IH(x[:n], SIGMA, SLOPE, "inner"), rtol=0, atol=1e-10)
+
+
+def test_sharp_it_solves_induction():
+    """One-hot tokens: the logits name the token that followed."""
+    model = kv_shift_induction_head(torch.eye(9), 9, sigma=0.01, slope=0.001)
+    row = torch.tensor([[3, 1, 4, 0, 5, 8, 1, 4, 0]])
+    assert model(row)[0, 6:].argmax(dim=-1).tolist() == [4, 0, 5]
+
+
+# Theorem 3.2
+
+
+def error_of_two_layers(p, seed, mask="strict", keys="earlier", d=4, n=9):
+    x = random_rows(n, d, seed)
+    out = outputs(two_layer_induction_head(x, n, SIGMA, SLOPE, float(p), mask), n)
+    return max(float((out[m - 1, :d] - IH(x[:m], SIGMA, SLOPE, keys)).abs().max()) for m in range(2, n + 1))
+
+
+@pytest.mark.parametrize("p", range(1, 13))
+def test_two_layers_err_less_than_the_bound(p):
+    assert max(error_of_two_layers(p, seed) for seed in range(5)) < two_layer_bound(4, SIGMA, float(p))
+
+
+def test_the_error_falls_as_exp_minus_p():
+    errors = [max(error_of_two_layers(p, seed) for seed in range(5)) for p in range(5, 13)]
+    falls = [math.log(a / b) for a, b in pairwise(errors)]
+    assert falls == pytest.approx([1.0] * 7, abs=0.03)
+
+
+def test_a_first_layer_that_sees_its_own_token_does_not_approach_the_machine():
+    """What the proof leaves out of its sum: y_s would tend to x_s."""
+    errors = [error_of_two_layers(p, 0, "causal", "all") for p in (4, 8, 12)]
+    assert min(errors) > 0.5
+    assert errors[2] == pytest.approx(errors[1], rel=0.01)
+
+
+def test_the_bound_is_the_printed_formula():
+    assert two_layer_bound(6, 0.5, 2.0) == pytest.approx(4 * 12 * math.exp(-2) / (1 - math.exp(-2)))
+
+
+def test_the_first_layer_averages_the_past():
+    x = random_rows(6, 3, 0)
+    model = two_layer_induction_head(x, 6, SIGMA, SLOPE, 1.5)
+    _, cache = model.run_with_cache(torch.arange(6)[None])
+    stream = cache["resid_post", 0][0]
+    torch.testing.assert_close(stream[:, :3], x)
+    assert not stream[0, 3:].any()
+    weights = [math.exp(-1.5 * (4 - r)) for r in range(1, 5)]  # the fifth token over the four before it
+    average = sum(w / sum(weights) * x[r] for r, w in enumerate(weights))
+    torch.testing.assert_close(stream[4, 3:], average)
+
+
+# Equations 11 and 12
+
+
+def read_by_loops(x, n, temperature, key, value, places):
+    """Softmax-weighted values over `places`, counted from 1."""
+    powers = [math.exp(float(x[n] @ x.get(key(s), torch.zeros_like(x[n]))) / temperature) for s in places]
+    return sum(w / sum(powers) * x.get(value(s), torch.zeros_like(x[n])) for w, s in zip(powers, places, strict=True))
+
+
+def test_the_meta_learner_is_equation_11_with_the_value_that_follows():
+    rows = random_rows(8, 5, 3)
+    x = dict(enumerate(rows, start=1))
+    out = outputs(meta_learner(rows, 8, 0.4), 8)
+    for n in range(1, 9):
+        expected = read_by_loops(x, n, 0.4, lambda s: s - 1, lambda s: s, range(1, n + 1))
+        torch.testing.assert_close(out[n - 1], expected, rtol=0, atol=1e-10)
+
+
+def test_the_checker_is_equation_12():
+    rows = random_rows(8, 5, 3)
+    x = dict(enumerate(rows, start=1))
+    out = outputs(checker(rows, 8, 0.4), 8)
+    assert not out[0].any()
+    for n in range(2, 9):
+        expected = read_by_loops(x, n, 0.4, lambda s: s, lambda s: s - 1, range(1, n))
+        torch.testing.assert_close(out[n - 1], expected, rtol=0, atol=1e-10)
+
+
+def test_the_meta_learner_names_what_followed_and_the_checker_what_stood_before():
+    row = torch.tensor([[6, 2, 7, 1, 2]])
+    assert meta_learner(torch.eye(8), 5, 0.01)(row)[0, -1].argmax() == 7
+    assert checker(torch.eye(8), 5, 0.01)(row)[0, -1].argmax() == 6  # and 1 stands there now: the guess is refused
+
+
+def test_without_the_strict_mask_the_checker_approves_of_anything():
+    """Its best match is itself, and beside it stands the token before."""
+    seeing_itself = shifted_head(torch.eye(8), 5, alpha=(1.0, 0.0), beta=(0.0, 1.0), sigma=0.01)
+    row = torch.tensor([[6, 2, 7, 1, 3]])
+    assert seeing_itself(row)[0, -1].argmax() == 1
+
+
+@pytest.mark.parametrize("build", [kv_shift_induction_head, two_layer_induction_head])
+def test_a_temperature_of_zero_is_refused(build):
+    more = {"first_slope": 1.0} if build is two_layer_induction_head else {}
+    with pytest.raises(ConfigError, match=r"sigma is 0.0, but must be positive"):
+        build(torch.eye(4), 4, sigma=0.0, slope=0.1, **more)
