@@ -2,11 +2,12 @@
 
 import hashlib
 import json
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import asdict, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ihlab.model.config import ModelConfig
+from ihlab.training.clamp import Clamp
 from tasks import TASKS, Task
 from tasks.config import choose, config, require
 
@@ -103,13 +104,28 @@ class RunConfig:
         stored = sorted(Path(root).glob(f"*-{self.digest}/config.json"))
         return stored[0].parent if stored else Path(root) / f"{self.name}-{self.digest}"
 
+    @property
+    def first_step(self) -> int:
+        """The step at which the run starts."""
+        return 0
+
+    @property
+    def horizon(self) -> int:
+        """The step at which a falling learning rate reaches 0."""
+        return self.steps
+
+    @property
+    def clamps(self) -> tuple[Clamp, ...]:
+        """What is held fixed: nothing."""
+        return ()
+
     def eval_steps(self) -> list[int]:
-        """The steps after which the run is evaluated: dense early, sparse late, always 0 and `steps`."""
+        """The steps after which the run is evaluated: dense early, sparse late, always the first and `steps`."""
         at = [0]
         while at[-1] < self.steps:
             gap = max(self.eval_every, int(at[-1] * self.eval_growth))
             at.append(min(at[-1] + gap, self.steps))
-        return at
+        return [self.first_step, *(step for step in at if step > self.first_step)]
 
     def checkpoint_steps(self) -> list[int]:
         """Which of the evaluation steps keep a checkpoint: first, last and evenly between."""
@@ -118,12 +134,75 @@ class RunConfig:
         return sorted({evals[round(i * (len(evals) - 1) / (count - 1))] for i in range(count)})
 
 
+@config
+class Fork:
+    """Where a fork comes from, and what it holds.
+
+    - `parent`: the digest of the run it was forked from, and `parent_name`, which only people read;
+    - `step`: of the checkpoint it starts at;
+    - `horizon`: the step at which the parent's learning rate, if it falls, reaches 0: the fork's goes on along it;
+    - `clamps`: held from there on.
+    """
+
+    parent: str
+    parent_name: str = field(compare=False)
+    step: int
+    horizon: int
+    clamps: tuple[Clamp, ...] = ()
+
+    def __post_init__(self) -> None:
+        for clamp in self.clamps:
+            require(isinstance(clamp, Clamp), f"Fork.clamps holds {clamp!r}, but each must be a Clamp.")
+
+
+@config
+class ForkConfig(RunConfig):
+    """A `RunConfig` that goes on from a checkpoint of another run (`ihlab.training.fork`). `steps` counts from 0."""
+
+    fork: Fork
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            0 <= self.first_step < self.steps,
+            f"ForkConfig.steps is {self.steps}, but must be more than {self.first_step}, the step of the fork.",
+        )
+        require(
+            self.schedule == "constant" or self.steps <= self.horizon,
+            f"ForkConfig.steps is {self.steps}, but the parent's {self.schedule} learning rate is 0 "
+            f"from step {self.horizon} on: at most {self.horizon}.",
+        )
+        for clamp in self.clamps:
+            clamp.check(self.model)
+
+    @property
+    def first_step(self) -> int:
+        """The step at which the run starts: that of the fork."""
+        return self.fork.step
+
+    @property
+    def horizon(self) -> int:
+        """The step at which a falling learning rate reaches 0: the parent's."""
+        return self.fork.horizon
+
+    @property
+    def clamps(self) -> tuple[Clamp, ...]:
+        """What is held fixed."""
+        return self.fork.clamps
+
+
 def _altered(settings: Any) -> dict[str, Any]:
-    """The fields of a config that differ from their defaults, configs in it likewise."""
-    values = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    defaults = {field.name: field.default for field in fields(settings)}
-    altered = {name: value for name, value in values.items() if value != defaults[name]}
-    return {name: _altered(value) if is_dataclass(value) else value for name, value in altered.items()}
+    """The fields of a config that differ from their defaults, configs in it likewise; not those for people only."""
+    compared = [known for known in fields(settings) if known.compare]
+    values = {known.name: getattr(settings, known.name) for known in compared}
+    defaults = {known.name: known.default for known in compared}
+    return {name: _content(value) for name, value in values.items() if value != defaults[name]}
+
+
+def _content(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_content(item) for item in value]
+    return _altered(value) if is_dataclass(value) else value
 
 
 def to_dict(run: RunConfig) -> dict[str, Any]:
@@ -138,4 +217,8 @@ def from_dict(stored: dict[str, Any]) -> RunConfig:
     task = dict(stored["task"])
     kind = choose("task", task.pop("kind"), TASKS)
     given = {**stored, "task": TASKS[kind](**task), "model": ModelConfig(**stored["model"])}
-    return RunConfig(**{**given, "betas": tuple(stored["betas"])})
+    given["betas"] = tuple(stored["betas"])
+    if "fork" not in stored:
+        return RunConfig(**given)
+    clamps = tuple(Clamp(**clamp) for clamp in stored["fork"]["clamps"])
+    return ForkConfig(**{**given, "fork": Fork(**{**stored["fork"], "clamps": clamps})})

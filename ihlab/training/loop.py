@@ -17,7 +17,8 @@ import torch
 from ihlab.files import write_json
 from ihlab.model.transformer import Transformer
 from ihlab.training import checkpoint
-from ihlab.training.config import RunConfig
+from ihlab.training.config import ForkConfig, RunConfig
+from ihlab.training.hold import install
 from ihlab.training.loss import summed_loss
 from ihlab.training.metrics import Evaluator
 from ihlab.training.optim import learning_rate, make_optimizer
@@ -91,6 +92,7 @@ class _Training:
     def __init__(self, run: Run, device: torch.device, report: Report) -> None:
         self.run, self.config, self.device, self.report = run, run.config, device, report
         self.model = Transformer(self.config.model, seed=self.config.seed).to(device)
+        install(self.model, self.config.clamps)
         self.optimizer = make_optimizer(self.model, self.config)
         # Train through a compiled function and hook the plain model: hooks put on a module that was
         # compiled in place silently never fire.
@@ -108,7 +110,7 @@ class _Training:
         evals, kept = set(config.eval_steps()), set(config.checkpoint_steps())
         pin = self.device.type == "cuda"
         stream = Stream(config.task, config.seed, config.batch_size, config.accumulate, pin)
-        if self.step == 0 and not self.rows:
+        if self.step == config.first_step and not self.rows:
             self._evaluate()
             self._save()
         reported = time.perf_counter()
@@ -178,6 +180,8 @@ class _Training:
         self.started = time.perf_counter()
         resumable = [step for step in self.run.checkpoints if self.run.optimizer_path(step).exists()]
         if not resumable:
+            forked = isinstance(self.config, ForkConfig)
+            require(not forked, f"{self.run.folder} is a fork without the checkpoint it starts from: call fork again.")
             return 0
         step = resumable[-1]
         path = self.run.checkpoint_path(step)
@@ -186,6 +190,8 @@ class _Training:
         self.started -= state.pop("tally/seconds").item()  # as if all had been trained in one go
         self.tally = _Tally(state.pop("tally/loss"), int(state.pop("tally/steps")))
         checkpoint.load_optimizer_state(self.model, self.optimizer, state)
+        if step == self.config.first_step and not self.run.has_metrics:  # a fork begins so
+            return step
         metrics = self.run.metrics
         self.rows = metrics[metrics["step"] <= step].to_dict("records")  # type: ignore[assignment]
         require(bool(self.rows), f"{self.run.folder} has a checkpoint at step {step} but no metrics up to it.")
@@ -196,7 +202,8 @@ class _Training:
         for step in set(self.run.checkpoints) - set(self.config.checkpoint_steps()):  # left by an interruption
             self.run.checkpoint_path(step).unlink()
             self.run.optimizer_path(step).unlink()
-        tokens = self.config.steps * self.config.batch_size * self.config.task.length
+        steps = self.config.steps - self.config.first_step
+        tokens = steps * self.config.batch_size * self.config.task.length
         summary: dict[str, Any] = {
             "steps": self.config.steps,
             "n_params": self.model.n_params,

@@ -27,5 +27,5 @@ def learning_rate(run: RunConfig, step: int) -> float:
         return run.lr * (step + 1) / run.warmup
     if run.schedule == "constant":
         return run.lr
-    done = (step - run.warmup) / max(1, run.steps - run.warmup)
+    done = (step - run.warmup) / max(1, run.horizon - run.warmup)
     return run.lr * (0.5 * (1 + math.cos(math.pi * done)) if run.schedule == "cosine" else 1 - done)

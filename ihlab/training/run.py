@@ -14,6 +14,7 @@ from ihlab.files import write_json, write_text
 from ihlab.model.transformer import Transformer
 from ihlab.training import checkpoint
 from ihlab.training.config import RunConfig, from_dict, to_dict
+from ihlab.training.hold import install
 from ihlab.training.progress import Row
 from tasks.config import ConfigError, require
 
@@ -84,15 +85,24 @@ class Run:
         return sorted(int(path.stem.removeprefix("step-")) for path in names if "optimizer" not in path.name)
 
     def model(self, step: int | None = None, device: str | torch.device = "cpu") -> Transformer:
-        """The model at a checkpoint, by default the last. Raises `ConfigError` if there is none at `step`."""
+        """The model at a checkpoint, by default the last, with a fork's clamps hooked in.
+
+        Raises `ConfigError` if there is none at `step`.
+        """
+        step = self.require_checkpoint(step)
+        model = Transformer(self.config.model, seed=self.config.seed)
+        path = self.checkpoint_path(step)
+        checkpoint.load_model_state(model, checkpoint.load(path), path)
+        install(model.to(device), self.config.clamps)
+        return model.eval()
+
+    def require_checkpoint(self, step: int | None = None) -> int:
+        """The step given, by default the last one. Raises `ConfigError` if it has no checkpoint."""
         steps = self.checkpoints
         require(bool(steps), f"{self.folder} has no checkpoints yet.")
         step = steps[-1] if step is None else step
         require(step in steps, f"{self.folder} has no checkpoint at step {step}; it has {', '.join(map(str, steps))}.")
-        model = Transformer(self.config.model, seed=self.config.seed)
-        path = self.checkpoint_path(step)
-        checkpoint.load_model_state(model, checkpoint.load(path), path)
-        return model.to(device).eval()
+        return step
 
     # Writing
 

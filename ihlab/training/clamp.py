@@ -1,0 +1,65 @@
+"""What a fork holds fixed: alpha, beta, or the pattern of a head. No torch here."""
+
+import math
+
+from ihlab.model.config import ModelConfig
+from tasks.config import choose, config, require
+
+CLAMPED = ("alpha", "beta", "pattern")
+PATTERNS = ("previous", "uniform", "zero")
+
+
+@config
+class Clamp:
+    """One thing that training must not move.
+
+    - `what`: "alpha" or "beta" (arXiv 2411.19574, equation 5), or "pattern";
+    - `layer`; `head`: a key/value head for alpha and beta, a query head for a pattern; None: all of the layer;
+    - `column`, of alpha and beta: 0 for the own token (alpha1, beta1), 1 for the one before (alpha2, beta2); None: all;
+    - `value`, of alpha and beta: a number, or None: what the checkpoint holds. Of a pattern, which depends on the
+      tokens and so has no one value to freeze, a name: "previous" (each token attends to the one before it, a first
+      one as the mask lets it: to itself, or under the strict mask to nothing), "uniform" (alike to all the mask
+      shows) or "zero" (to nothing: the head is off).
+
+    Of two clamps on one entry the later one holds.
+    """
+
+    what: str
+    layer: int
+    head: int | None = None
+    column: int | None = None
+    value: int | float | str | None = None
+
+    def __post_init__(self) -> None:
+        choose("clamp", self.what, CLAMPED)
+        if self.what == "pattern":
+            require(self.column is None, f"Clamp.column is {self.column}, but a pattern has no columns: leave it out.")
+            require(
+                isinstance(self.value, str),
+                f"Clamp.value is {self.value!r}, but a pattern needs a name: {', '.join(PATTERNS)}.",
+            )
+            choose("pattern", str(self.value), PATTERNS)
+        elif self.value is not None:
+            number = not isinstance(self.value, str | bool) and math.isfinite(self.value)
+            require(number, f"Clamp.value is {self.value!r}, but {self.what} needs a finite number, or None.")
+            object.__setattr__(self, "value", float(self.value))  # 0 and 0.0 are one clamp, with one hash
+
+    def check(self, model: ModelConfig) -> None:
+        """Raise `ConfigError` if the model has no such layer, head or column, or no shift to clamp."""
+        _within("layer", self.layer, "n_layers", model.n_layers)
+        if self.what == "pattern":
+            _within("head", self.head, "n_heads", model.n_heads)
+            return
+        require(
+            model.attention == "kv_shift",
+            f"Clamp.what is '{self.what}', but a {model.attention} model has none: its attention must be 'kv_shift'.",
+        )
+        _within("head", self.head, "n_key_value_heads", model.kv_heads)
+        _within("column", self.column, "shift_window", model.shift_window)
+
+
+def _within(field: str, value: int | None, size_name: str, size: int) -> None:
+    require(
+        value is None or 0 <= value < size,
+        f"Clamp.{field} is {value}, but must be in 0 .. {size - 1}: the model's {size_name} is {size}.",
+    )

@@ -1,0 +1,69 @@
+"""Clamps: what they accept, and what fits which model."""
+
+import math
+
+import pytest
+
+from ihlab import ModelConfig
+from ihlab.training.clamp import Clamp
+from tasks import ConfigError
+
+# Grouped: four query heads, two key/value heads.
+SHIFTED = ModelConfig(
+    n_layers=2, d_model=8, n_heads=4, n_key_value_heads=2, d_vocab=5, n_ctx=5, attention="kv_shift", shift_window=3
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"what": "alhpa", "layer": 0}, ["clamp 'alhpa'", "did you mean 'alpha'?"]),
+        ({"what": "alpha", "layer": 0, "colum": 1}, ["'colum'", "did you mean 'column'?"]),
+        ({"what": "alpha", "layer": "0"}, ["Clamp.layer", "'0'", "whole number"]),
+        ({"what": "alpha", "layer": 0, "value": "zero"}, ["Clamp.value", "'zero'", "alpha needs a finite number"]),
+        ({"what": "beta", "layer": 0, "value": math.nan}, ["Clamp.value", "nan", "finite"]),
+        ({"what": "beta", "layer": 0, "value": True}, ["Clamp.value", "True", "finite"]),
+        ({"what": "pattern", "layer": 0}, ["Clamp.value", "None", "previous, uniform, zero"]),
+        ({"what": "pattern", "layer": 0, "value": 0.0}, ["Clamp.value", "0.0", "previous, uniform, zero"]),
+        ({"what": "pattern", "layer": 0, "value": "previus"}, ["'previus'", "did you mean 'previous'?"]),
+        ({"what": "pattern", "layer": 0, "column": 1, "value": "zero"}, ["Clamp.column", "1", "no columns"]),
+    ],
+)
+def test_a_bad_field_gets_one_clear_sentence(fields, words):
+    with pytest.raises(ConfigError) as caught:
+        Clamp(**fields)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"what": "alpha", "layer": 2}, ["Clamp.layer is 2", "0 .. 1", "n_layers is 2"]),
+        ({"what": "alpha", "layer": -1}, ["Clamp.layer is -1", "0 .. 1"]),
+        ({"what": "beta", "layer": 0, "head": 2}, ["Clamp.head is 2", "0 .. 1", "n_key_value_heads is 2"]),
+        ({"what": "alpha", "layer": 0, "column": 3}, ["Clamp.column is 3", "0 .. 2", "shift_window is 3"]),
+        ({"what": "pattern", "layer": 0, "head": 4, "value": "zero"}, ["Clamp.head is 4", "0 .. 3", "n_heads is 4"]),
+    ],
+)
+def test_what_a_model_lacks_is_named(fields, words):
+    with pytest.raises(ConfigError) as caught:
+        Clamp(**fields).check(SHIFTED)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_the_last_layer_head_and_column_are_there():
+    Clamp(what="alpha", layer=1, head=1, column=2).check(SHIFTED)
+    Clamp(what="pattern", layer=1, head=3, value="uniform").check(SHIFTED)
+
+
+def test_a_vanilla_model_has_patterns_to_clamp_but_no_alpha():
+    vanilla = SHIFTED.but(attention="vanilla")
+    Clamp(what="pattern", layer=0, value="zero").check(vanilla)
+    with pytest.raises(ConfigError, match=r"'alpha', but a vanilla model has none: its attention must be 'kv_shift'"):
+        Clamp(what="alpha", layer=0).check(vanilla)
+
+
+def test_whole_numbers_and_floats_are_one_clamp():
+    assert Clamp(what="alpha", layer=0, value=0) == Clamp(what="alpha", layer=0, value=0.0)
+    assert isinstance(Clamp(what="alpha", layer=0, value=0).value, float)
