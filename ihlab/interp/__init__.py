@@ -1,0 +1,26 @@
+"""What a trained model does: effective attention, head scores, ablations, routes, circuits, onset."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ihlab.interp.heads import head_scores
+    from ihlab.interp.locate import locate_induction_heads
+    from ihlab.interp.patterns import effective_pattern
+    from ihlab.interp.shift_report import shift_report
+
+_HOME = {
+    "effective_pattern": "ihlab.interp.patterns",
+    "head_scores": "ihlab.interp.heads",
+    "locate_induction_heads": "ihlab.interp.locate",
+    "shift_report": "ihlab.interp.shift_report",
+}
+
+__all__ = ["effective_pattern", "head_scores", "locate_induction_heads", "shift_report"]
+
+
+# Names load on first use, because torch and transformer_lens take seconds and `ihlab --help` needs neither.
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'ihlab.interp' has no attribute '{name}'")
+    return getattr(import_module(_HOME[name]), name)

@@ -1,0 +1,81 @@
+"""Circuits: a head's weights as the matrices that decide where it looks and what it writes (Elhage et al. 2021).
+
+Matrices act on row vectors, as in TransformerLens: scores are x_q W_QK x_k^T, outputs x W_OV. The learned weights of
+the norms are folded in, their scales are not; rotary turns and ALiBi are left out, so W_QK is what two tokens at
+one place would say to each other.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from transformer_lens import FactoredMatrix
+
+from ihlab.interp.ablation import check_heads
+from ihlab.model.norm import RMSNorm
+from ihlab.model.transformer import Transformer
+from tasks.config import choose, require
+
+SHIFTS = ("alpha", "beta")
+
+
+def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
+    """W_QK = diag(w) W_Q (alpha[route] W_K)^T diag(w) / sqrt(d_head)  [d_model, d_model], w of the layer's norm.
+
+    `route` is the column of alpha: 0 for the key's own token, 1 for the one before it. A vanilla head has route 0
+    only, without a weight. Raises `ConfigError` for a head or route that does not exist.
+    """
+    attn, group = model.layers[layer].attn, _group(model, layer, head)
+    weight = _route(attn.alpha[group] if attn.shifted else None, "alpha", route)
+    norm = _norm_weight(model, layer)
+    scale = weight / math.sqrt(attn.d_head)
+    return FactoredMatrix(norm * attn.W_Q[head] * scale, (norm * attn.W_K[group]).T)
+
+
+def ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
+    """W_OV = diag(w) (beta[route] W_V) W_O  [d_model, d_model]; see `qk_circuit` for `route`."""
+    attn, group = model.layers[layer].attn, _group(model, layer, head)
+    weight = _route(attn.beta[group] if attn.shifted else None, "beta", route)
+    return FactoredMatrix(_norm_weight(model, layer) * attn.W_V[group] * weight, attn.W_O[head])
+
+
+def full_qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
+    """W_E W_QK W_E^T [query token, key token]: whom a token asks for. The stream is taken to hold embeddings only."""
+    qk = qk_circuit(model, layer, head, route)
+    return FactoredMatrix(model.W_E @ qk.A, qk.B @ model.W_E.T)
+
+
+def full_ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
+    """W_E W_OV W_U [token read, token raised], the final norm's weight folded in."""
+    ov = ov_circuit(model, layer, head, route)
+    every = torch.arange(model.cfg.d_vocab, device=model.embed.weight.device)
+    return FactoredMatrix(model.W_E @ ov.A, ov.B @ model.tokens_to_residual_directions(every).T)
+
+
+def strongest_route(model: Transformer, layer: int, head: int, name: str) -> int:
+    """The column of a head's "alpha" or "beta" (`name`) with the largest absolute weight; 0 for a vanilla head."""
+    attn, group = model.layers[layer].attn, _group(model, layer, head)
+    choose("shift", name, SHIFTS)
+    return int(getattr(attn, name)[group].abs().argmax()) if attn.shifted else 0
+
+
+def _norm_weight(model: Transformer, layer: int) -> Float[Tensor, "d_model 1"]:
+    norm = model.layers[layer].ln1
+    return norm.w[:, None] if isinstance(norm, RMSNorm) else torch.ones_like(model.W_E[:1].T)
+
+
+def _group(model: Transformer, layer: int, head: int) -> int:
+    """The key/value head that a query head reads."""
+    check_heads(model, [(layer, head)])
+    return head // (model.cfg.n_heads // model.cfg.kv_heads)
+
+
+def _route(weights: Tensor | None, name: str, route: int) -> Tensor | float:
+    routes = 1 if weights is None else len(weights)
+    require(
+        0 <= route < routes,
+        f"There is no route {route}: "
+        + ("a vanilla head has route 0 only." if weights is None else f"{name} has columns 0 to {routes - 1}."),
+    )
+    return 1.0 if weights is None else weights[route]

@@ -1,0 +1,82 @@
+"""The two-layer induction circuit: a previous-token head whose output a later induction head finds its keys by."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from ihlab.interp.ablation import Head, replace_heads, row_scores, tokens_of, totals
+from ihlab.interp.composition import composition_table
+from ihlab.interp.heads import head_scores
+from ihlab.interp.key_path import without_key_path
+from ihlab.interp.locate import PREFIX_LEAST
+from ihlab.interp.looking import follows, mean_attention
+from ihlab.interp.probes import STRIPE_REPEATS, probe_rows
+from ihlab.model.transformer import Transformer
+from tasks import Batch
+
+PREVIOUS_LEAST = 0.5
+"""As for prefix matching: a previous-token head spends most of its attention so."""
+
+FALL_LEAST = 0.05
+"""A pair is confirmed if the later head loses a twentieth of its stripe with the path. Not more, because several
+previous-token heads often share the work, and what is taken away of one is made up for by the others."""
+
+
+def find_induction_pair(
+    model: Transformer,
+    batch: Batch | None = None,
+    how: str = "mean",
+    rows: int = 16,
+    length: int | None = None,
+    ids: Sequence[int] | None = None,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Every pair of an earlier and a later head, the one whose path carries most of the stripe first.
+
+    Columns: from_layer, from_head, to_layer, to_head; the earlier head's previous_token and the later one's
+    prefix_matching; k_composition and its baseline; the later head's induction_stripe, stripe_without the path
+    (`without_key_path`) and their difference stripe_fall; with a task's `batch` also the loss_rise and accuracy_fall
+    of the task without the path. `pair` is true where previous_token, prefix_matching and stripe_fall reach
+    `PREVIOUS_LEAST`, `PREFIX_LEAST` and `FALL_LEAST` of the stripe. All on effective patterns.
+
+    A model with one layer gives an empty table. `how` is as in `ablate_heads`, the rest as in `head_scores`;
+    raises what they raise.
+    """
+    scores = head_scores(model, None, rows, length, ids, seed)
+    scores = scores[scores["pattern"] == "effective"].set_index(["layer", "head"])
+    pairs = composition_table(model).query("mode == 'k'").rename(columns={"score": "k_composition"})
+    pairs = pairs.drop(columns=["mode", "excess"])
+    senders = list(zip(pairs["from_layer"], pairs["from_head"], strict=True))
+    receivers = list(zip(pairs["to_layer"], pairs["to_head"], strict=True))
+    probe = probe_rows(model, STRIPE_REPEATS, rows, length, ids, seed)
+    without = []
+    for sender, receiver in zip(senders, receivers, strict=True):
+        pattern, _ = without_key_path(model, probe, [sender], receiver, how, seed)
+        without.append(mean_attention(pattern[None, :, None], follows(probe)).item())
+    pairs = pairs.assign(
+        previous_token=scores["previous_token"].reindex(senders).to_numpy(),
+        prefix_matching=scores["prefix_matching"].reindex(receivers).to_numpy(),
+        induction_stripe=scores["induction_stripe"].reindex(receivers).to_numpy(),
+        stripe_without=np.array(without, dtype=float),
+    )
+    pairs["stripe_fall"] = pairs["induction_stripe"] - pairs["stripe_without"]
+    if batch is not None:
+        effects = [_task_effect(model, batch, *path, how, seed) for path in zip(senders, receivers, strict=True)]
+        pairs[["loss_rise", "accuracy_fall"]] = np.array(effects).reshape(-1, 2)
+    alike = (pairs["previous_token"] >= PREVIOUS_LEAST) & (pairs["prefix_matching"] >= PREFIX_LEAST)
+    pairs["pair"] = alike & (pairs["stripe_fall"] >= FALL_LEAST * pairs["induction_stripe"])
+    return pairs.sort_values("stripe_fall", ascending=False, kind="stable", ignore_index=True)
+
+
+def _task_effect(
+    model: Transformer, batch: Batch, sender: Head, receiver: Head, how: str, seed: int
+) -> tuple[float, float]:
+    """The rise of the task's loss and the fall of its accuracy without the path."""
+    layer, head = receiver
+    _, z = without_key_path(model, tokens_of(batch, model), [sender], receiver, how, seed)
+    values = z[:, :, None].expand(-1, -1, model.cfg.n_heads, -1)
+    whole = totals(row_scores(model, batch))
+    with model.hooks(fwd_hooks=[(f"blocks.{layer}.attn.hook_z", replace_heads([head], values))]):
+        without = totals(row_scores(model, batch))
+    return without["loss"] - whole["loss"], whole["accuracy"] - without["accuracy"]

@@ -1,0 +1,248 @@
+"""When a training curve changes phase: where a fast change begins and ends, on top of a slow drift.
+
+The rule. With x the number of an evaluation (0, 1, ...; their steps t are dense early and sparse late, about as
+training itself goes), a curve is fitted by least squares with
+
+    no change:  drift = a cubic in x + a line in t
+    a change:   drift + c ramp(x; start, end),   ramp = 0 up to start, 1 from end on, straight between,
+
+where start < end are evaluations no further apart than half of all. Of all pairs the one that takes most off the
+squared error is kept. `explained` is the share that it takes off, counting 1.5% of the curve's range as error that
+is always there: smooth bends are about as near to a drift as that. Whether the share is more than noise would give is
+a test against the same fit to noise alone, normal and first-order autoregressive. Its correlation is that of the
+residuals about the drift, which a change raises: the test errs towards silence.
+
+The intervals of start and middle are the middle 95% over refits of the fitted curve with its own residuals drawn anew
+in blocks, and reach at least to the evaluations on either side: what happens between two of them is not seen.
+"""
+
+import fnmatch
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from scipy import linalg, signal, stats
+
+from ihlab.training.run import Run
+from tasks.config import require
+
+LEAST_POINTS = 12
+"""The fit has eight numbers."""
+
+DEGREE = 3
+"""Of the polynomial that is a drift."""
+
+FLOOR = 0.015
+"""The least standard deviation about a drift that is taken seriously, as a share of the curve's range."""
+
+LONGEST = 0.5
+"""A change that takes longer than this share of the evaluations is a drift."""
+
+BLOCK = 4
+"""Residuals drawn together, so that the correlation of neighbours stays."""
+
+
+@dataclass(frozen=True)
+class Onset:
+    """A change of phase.
+
+    - `start`, `end`: the steps between which it happens; `middle` is half way;
+    - `start_low`, `start_high`, `middle_low`, `middle_high`: 95% intervals;
+    - `before`, `after`: the fitted values at start and end;
+    - `explained`: the share of the squared error about a drift that the change takes off, as above;
+    - `p`: how often noise alone does as well.
+    """
+
+    start: float
+    start_low: float
+    start_high: float
+    middle: float
+    middle_low: float
+    middle_high: float
+    end: float
+    before: float
+    after: float
+    explained: float
+    p: float
+
+
+def onset(steps: ArrayLike, values: ArrayLike, level: float = 0.01, draws: int = 999, seed: int = 0) -> Onset | None:
+    """The change of phase of a curve, or None if a drift with noise does as well.
+
+    `level`: how often noise alone may raise an alarm; `draws`: simulated noises, and refits for the intervals.
+    Values that are NaN are left out. Raises `ConfigError` for fewer than 12 values, steps that do not increase,
+    steps and values of different lengths, infinite values, and fewer draws than the level needs.
+    """
+    t, v = _points(steps, values)
+    require(0 < level < 1, f"level is {level}, but must be between 0 and 1.")
+    require(draws >= 1 / level, f"draws is {draws}, but level {level} needs at least {int(np.ceil(1 / level))}.")
+    fit = _Fit(t)
+    about = v - fit.drift(v)
+    if np.abs(about).max() <= 1e-9 * np.abs(v).max():  # a drift to rounding
+        return None
+    best = fit.best(v[None])
+    rng = np.random.default_rng(seed)
+    noise = _autoregressive(rng, draws, len(t), fit.correlation(v))
+    explained = float(best.taken[0] / (about @ about + len(v) * (FLOOR * np.ptp(v)) ** 2))
+    by_noise = fit.best(noise).taken / ((noise - fit.drift(noise)) ** 2).sum(axis=1)
+    p = (1 + int((by_noise >= explained).sum())) / (1 + draws)
+    if p > level:
+        return None
+    pair = int(best.pair[0])
+    curve = fit.curve(v, pair)
+    again = fit.best(curve + _blocks(rng, v - curve, draws)).pair
+    start, middle, at = int(fit.starts[pair]), float(fit.middles[pair]), np.arange(len(t))
+    start_low, start_high = np.quantile(t[fit.starts[again]], [0.025, 0.975])
+    middle_low, middle_high = np.quantile(np.interp(fit.middles[again], at, t), [0.025, 0.975])
+    return Onset(
+        start=float(t[start]),
+        start_low=min(float(start_low), float(t[max(start - 1, 0)])),
+        start_high=max(float(start_high), float(t[start + 1])),
+        middle=float(np.interp(middle, at, t)),
+        middle_low=min(float(middle_low), float(t[math.ceil(middle) - 1])),
+        middle_high=max(float(middle_high), float(t[math.floor(middle) + 1])),
+        end=float(t[fit.ends[pair]]),
+        before=float(curve[start]),
+        after=float(curve[fit.ends[pair]]),
+        explained=explained,
+        p=p,
+    )
+
+
+class _Best(NamedTuple):
+    """The best pair for each curve, and what it takes off the squared error."""
+
+    pair: np.ndarray
+    taken: np.ndarray
+
+
+class _Fit:
+    """All ramps over the evaluations at steps t, with what a drift can say taken out of them."""
+
+    def __init__(self, t: np.ndarray) -> None:
+        n = len(t)
+        x = np.arange(n)
+        starts, ends = np.triu_indices(n, k=1)
+        short = ends - starts <= LONGEST * (n - 1)
+        self.starts, self.ends = starts[short], ends[short]
+        self.middles = (self.starts + self.ends) / 2
+        cubic = np.vander(2 * x / (n - 1) - 1, DEGREE + 1)
+        # Where evaluations are evenly spaced, the line in t is one in x and adds no column.
+        self.basis = linalg.orth(np.column_stack([cubic, (t - t[0]) / (t[-1] - t[0])]), rcond=1e-8)
+        start, end = self.starts[:, None], self.ends[:, None]
+        ramps = np.clip((x - start) / (end - start), 0, 1)
+        ramps -= self.drift(ramps)
+        self.ramps = ramps / np.linalg.norm(ramps, axis=1, keepdims=True)
+
+    def drift(self, v: np.ndarray) -> np.ndarray:
+        """The least-squares drift through each row."""
+        return v @ self.basis @ self.basis.T
+
+    def best(self, curves: np.ndarray) -> _Best:
+        """The ramp that takes most off each row's squared error about its drift."""
+        taken = (curves @ self.ramps.T) ** 2  # ramps are orthogonal to every drift
+        pair = taken.argmax(axis=1)
+        return _Best(pair, taken[np.arange(len(curves)), pair])
+
+    def curve(self, v: np.ndarray, pair: int) -> np.ndarray:
+        """The drift with the ramp of a pair, fitted to v."""
+        ramp = self.ramps[pair]
+        return self.drift(v) + (v @ ramp) * ramp
+
+    def correlation(self, v: np.ndarray) -> float:
+        """Of neighbours in the noise about v's drift, not negative and below 1.
+
+        Residuals about k fitted columns correlate less than the noise they come from, to first order by
+        (k + (k + 2) phi) / n (Kendall 1954 for k = 1). That is put back.
+        """
+        n, k = self.basis.shape
+        about = v - self.drift(v)
+        seen = about[1:] @ about[:-1] / (about @ about)
+        return float(np.clip((seen + k / n) / (1 - (k + 2) / n), 0, 0.99))
+
+
+def _points(steps: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Steps and values as floats, without NaN, checked."""
+    t, v = np.asarray(steps, dtype=float), np.asarray(values, dtype=float)
+    require(
+        t.ndim == 1 and t.shape == v.shape,
+        f"steps has shape {list(t.shape)} and values {list(v.shape)}, but both must be one row of the same length.",
+    )
+    known = ~np.isnan(v)
+    t, v = t[known], v[known]
+    require(len(v) >= LEAST_POINTS, f"The curve has {len(v)} values, but a change needs at least {LEAST_POINTS}.")
+    require(bool(np.isfinite(v).all()), "The curve holds an infinite value.")
+    require(bool((np.diff(t) > 0).all()), "The steps must increase from each value to the next.")
+    return t, v
+
+
+def _autoregressive(rng: np.random.Generator, draws: int, n: int, correlation: float) -> np.ndarray:
+    """Normal noise [draws, n] of variance 1 whose neighbours correlate so."""
+    fresh = rng.standard_normal((draws, n))
+    fresh[:, 1:] *= np.sqrt(1 - correlation**2)
+    return signal.lfilter([1.0], [1.0, -correlation], fresh, axis=1)
+
+
+def _blocks(rng: np.random.Generator, residuals: np.ndarray, draws: int) -> np.ndarray:
+    """Residuals [draws, n] drawn with replacement, blocks of neighbours at a time, round the end."""
+    n = len(residuals)
+    begin = rng.integers(0, n, (draws, -(-n // BLOCK)))
+    at = (begin[:, :, None] + np.arange(BLOCK)).reshape(draws, -1)[:, :n] % n
+    return residuals[at]
+
+
+def onsets(runs: Iterable[Run], columns: Iterable[str], level: float = 0.01, seed: int = 0) -> pd.DataFrame:
+    """The change of phase of each run's metrics: a row for each run and column, NaN where there is none.
+
+    `columns` are names of metrics or patterns of them ("prefix_*", "alpha?_0.*"); a run without shift has no
+    alphas, and no rows of them. Columns: name and seed of the run, column, then the fields of `Onset`.
+    Raises `ConfigError` as `onset` does, and for a pattern that no run's metrics match.
+    """
+    rows: list[dict[str, Any]] = []
+    patterns = list(columns)
+    matched: set[str] = set()
+    for run in runs:
+        metrics = run.metrics
+        for pattern in patterns:
+            names = fnmatch.filter(metrics.columns, pattern)
+            if names:
+                matched.add(pattern)
+            for name in names:
+                found = onset(metrics["step"], metrics[name], level=level, seed=seed)
+                fields = {} if found is None else vars(found)
+                rows.append({"name": run.config.name, "seed": run.config.seed, "column": name, **fields})
+    missing = [pattern for pattern in patterns if pattern not in matched]
+    require(not missing, f"No run has a metric that matches {missing[0] if missing else ''!r}.")
+    names = ["name", "seed", "column", *Onset.__dataclass_fields__]
+    return pd.DataFrame(rows).reindex(columns=names)
+
+
+class Median(NamedTuple):
+    """The median over seeds with its interval and the confidence that this reaches."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float
+
+
+def over_seeds(steps: ArrayLike) -> Median:
+    """The median of a step over seeds, by order statistics; NaN is "never" and counts as later than any (inf).
+
+    The interval between the k-th value from below and from above holds the median with probability
+    1 - 2 P(Binomial(n, 1/2) < k); k is the largest that leaves 95%, or 1 where even the full range falls short
+    (five seeds: 93.75%). Raises `ConfigError` for fewer than 2 seeds.
+    """
+    given = np.asarray(steps, dtype=float)
+    require(given.ndim == 1 and given.size >= 2, f"An interval over seeds needs at least 2, not {given.size}.")
+    ordered = np.sort(np.where(np.isnan(given), np.inf, given))
+    n = len(ordered)
+    ranks = np.arange(1, n // 2 + 1)
+    enough = ranks[stats.binom.cdf(ranks - 1, n, 0.5) <= 0.025]
+    k = int(enough[-1]) if len(enough) else 1
+    confidence = 1 - 2 * float(stats.binom.cdf(k - 1, n, 0.5))
+    return Median(float(np.median(ordered)), float(ordered[k - 1]), float(ordered[n - k]), confidence)

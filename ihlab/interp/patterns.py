@@ -1,0 +1,105 @@
+"""Effective attention: which token's value a query read, and by which keys it found it."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+from transformer_lens import ActivationCache
+
+from tasks.config import require
+
+
+def effective_pattern(pattern: Float[Tensor, "..."], beta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """The attention that reads raw values as `pattern` reads the shifted ones:
+
+        A_eff[q, j] = sum over b of beta[b] A[q, j + b],  so that  z = A v_hat = A_eff v_raw  exactly.
+
+    `pattern` is [..., head, query, key], `beta` [kv_head, window]; query heads share a row of beta in
+    order, as in grouped-query attention. Negative where beta is; rows need not sum to 1. Follows from
+    arXiv 2411.19574, equation 5. Raises `ConfigError` for other ranks, or heads that beta's rows do not divide.
+    """
+    require(
+        pattern.ndim >= 3,
+        f"The pattern has the shape {list(pattern.shape)}, but must be [..., head, query, key].",
+    )
+    require(beta.ndim == 2, f"beta has the shape {list(beta.shape)}, but must be [kv_head, window].")
+    n_heads, n_keys = pattern.shape[-3], pattern.shape[-1]
+    require(
+        n_heads % len(beta) == 0,
+        f"The pattern has {n_heads} heads, which beta's {len(beta)} key/value heads do not divide.",
+    )
+    weight = beta.to(pattern.dtype).repeat_interleave(n_heads // len(beta), dim=0)[:, :, None, None]
+    effective = pattern * weight[:, 0]
+    for back in range(1, min(beta.shape[1], n_keys)):
+        effective = effective + F.pad(pattern[..., back:], (0, back)) * weight[:, back]
+    return effective
+
+
+def gauge_fixed(beta: Float[Tensor, "kv_head window"]) -> Float[Tensor, "kv_head window"]:
+    """beta with absolute values that sum to 1 and its largest entry positive.
+
+    (beta, W_V) -> (c beta, W_V / c) leaves a model as it is and multiplies its effective pattern by c. What is
+    said of a head must not hang on c, so scores read the pattern of this beta. All zeros stay zeros.
+    """
+    largest = beta.gather(1, beta.abs().argmax(dim=1, keepdim=True))
+    size = beta.abs().sum(dim=1, keepdim=True)
+    return torch.where(size > 0, beta * largest.sign() / size, beta)
+
+
+def raw_patterns(cache: ActivationCache) -> Float[Tensor, "layer *batch head query key"]:
+    """All layers' patterns: which key was hit. Raises `ConfigError` if the cache lacks one."""
+    return torch.stack([_cached(cache, layer, "pattern") for layer in range(cache.model.cfg.n_layers)])
+
+
+def effective_patterns(cache: ActivationCache, fix_gauge: bool = False) -> Float[Tensor, "layer *batch head query key"]:
+    """All layers' effective patterns: which token's value was read. Those of vanilla layers are the raw ones.
+
+    With `fix_gauge`, by `gauge_fixed(beta)`. Raises `ConfigError` if the cache lacks a pattern or a beta.
+    """
+    patterns = raw_patterns(cache)
+    if not _is_shifted(cache):
+        return patterns
+    betas = [_cached(cache, layer, "beta") for layer in range(len(patterns))]
+    betas = [gauge_fixed(beta) for beta in betas] if fix_gauge else betas
+    return torch.stack([effective_pattern(*layer) for layer in zip(patterns, betas, strict=True)])
+
+
+def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window batch head query key"]:
+    """A layer's attention scores, split by the key's route: what this token's raw key gives, what the one before's:
+
+        S_r[q, s] = rot_q(q_q) . rot_s(alpha[r] k_raw[s - r]) / sqrt(d_head),  sum over r of S_r + bias = scores.
+
+    The rotary turn comes after the shift: a raw key is turned at the place it is shifted to. A vanilla layer has
+    one route. `score_bias` is the other summand. The cache must hold whole rows with their batch axis.
+    Raises `ConfigError` if it does not, or lacks what this reads.
+    """
+    shifted, rotary = _is_shifted(cache), cache.model.blocks[layer].attn.rotary
+    q = _cached(cache, layer, "q" if rotary is None else "rot_q")
+    k = _cached(cache, layer, "k_raw" if shifted else "k")
+    require(q.ndim == 4, f"The cache's queries have the shape {list(q.shape)}, but must be [batch, pos, head, d_head].")
+    alpha = _cached(cache, layer, "alpha") if shifted else k.new_ones(k.shape[2], 1)
+    routes = []
+    for back, weight in enumerate(alpha.T):
+        moved = F.pad(k * weight[:, None], (0, 0, 0, 0, back, 0))[:, : k.shape[1]]
+        turned = moved if rotary is None else rotary(moved)
+        turned = turned.repeat_interleave(q.shape[2] // k.shape[2], dim=2)
+        routes.append(torch.einsum("bqhd,bkhd->bhqk", q, turned) / math.sqrt(q.shape[-1]))
+    return torch.stack(routes)
+
+
+def score_bias(cache: ActivationCache, layer: int) -> Float[Tensor, "#head query key"]:
+    """What a layer adds to the scores of all routes together: -inf at hidden keys, and ALiBi where there is one."""
+    return cache.model.blocks[layer].attn._bias(_cached(cache, layer, "q"))
+
+
+def _is_shifted(cache: ActivationCache) -> bool:
+    # TransformerLens' own configs do not know the field.
+    return getattr(cache.model.cfg, "attention", "vanilla") == "kv_shift"
+
+
+def _cached(cache: ActivationCache, layer: int, kind: str) -> Tensor:
+    name = f"blocks.{layer}.attn.hook_{kind}"
+    require(name in cache.cache_dict, f"The cache lacks {name}; run_with_cache without a names_filter keeps it.")
+    return cache[name]

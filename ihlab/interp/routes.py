@@ -1,0 +1,261 @@
+"""Routes through a shifted head: which token's key is matched, and which token's value is read.
+
+A head with windows of w columns has w x w routes, (key: own | previous | ...) x (value: own | previous | ...).
+With A(alpha) the pattern and Shift_s(V) the values of s tokens before,
+
+    z = sum over s of A(alpha) beta_s Shift_s(V).
+
+Taking a route away:
+
+- key route r: alpha_r = 0. The scores lose alpha_r q . k[t - r], and the softmax is taken anew;
+- value route s: beta_s = 0;
+- both (r, s): value column s is read with the pattern of alpha_r = 0, the other columns as before.
+
+What z loses is the route's contribution. It depends on what enters the layer only, so all heads' contributions
+come from the model itself, run with other numbers at `hook_alpha` and `hook_beta`: whatever the model does with
+keys (rotary, ALiBi, masks, groups) is done to routes too. Each query head has its own, also where heads share
+keys and values.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ihlab.model.transformer import Transformer
+from ihlab.training.metrics import held_out
+from ihlab.training.stream import graded
+from tasks import IGNORE, Batch
+from tasks.config import choose, require
+
+HOW = ("zero", "mean", "resample")
+
+
+class Route(NamedTuple):
+    """A column of alpha and a column of beta; None stands for all of them.
+
+    Column 0 is the token itself, 1 the one before. `Route(1, None)` is the key route of the token before with
+    whatever is read through it, `Route(None, 0)` the value route of the token itself, `Route(1, 0)` both at
+    once (induction), and `Route(None, None)` the whole head.
+    """
+
+    key: int | None
+    value: int | None
+
+
+def column_name(column: int | None) -> str:
+    """A column in words: "own", "previous", "2 before", ..., or "all" for None."""
+    if column is None:
+        return "all"
+    return ("own", "previous")[column] if column < 2 else f"{column} before"
+
+
+def all_routes(window: int) -> list[Route]:
+    """The whole head, each key route, each value route and each pair of them, for windows of `window` columns."""
+    columns = (None, *range(window))
+    return [Route(key, value) for key in columns for value in columns]
+
+
+def route_contributions(
+    model: Transformer, tokens: Int[Tensor, "batch pos"], layer: int, routes: Iterable[Route] | None = None
+) -> dict[Route, Float[Tensor, "batch pos head d_head"]]:
+    """What each head's z loses when a route is taken away, for the routes given or all there are.
+
+    A route with weight 0 contributes exactly 0.0, and the contributions of the value routes sum to z. Those of the
+    key routes do not: a softmax is not a sum. Raises `ConfigError` for a layer without shift and for a
+    column that its window does not have.
+    """
+    window = _window(model, layer)
+    wanted = all_routes(window) if routes is None else list(routes)
+    for route in wanted:
+        for what, column in (("key", route.key), ("value", route.value)):
+            require(
+                column is None or 0 <= column < window,
+                f"The {what} column of {route} is {column}, but the shift has columns 0 to {window - 1}.",
+            )
+    z = _z(model, tokens, layer)
+    return {route: _contribution(model, tokens, layer, route, z) for route in wanted}
+
+
+def _contribution(model: Transformer, tokens: Tensor, layer: int, route: Route, z: Tensor) -> Tensor:
+    key, value = route
+    if key is None:
+        return z if value is None else z - _z(model, tokens, layer, beta=_without(value))
+    if value is None:
+        return z - _z(model, tokens, layer, alpha=_without(key))
+    column = _z(model, tokens, layer, beta=_only(value))
+    return column - _z(model, tokens, layer, alpha=_without(key), beta=_only(value))
+
+
+def ablate_route(
+    model: Transformer,
+    tokens: Int[Tensor, "batch pos"],
+    layer: int,
+    head: int | None,
+    route: Route,
+    how: str = "zero",
+    seed: int = 0,
+) -> Float[Tensor, "batch pos d_vocab"]:
+    """The logits without one route of one query head, or (None) of all the layer's heads at once.
+
+    `how`: the route's contribution is "zero", its "mean" over rows at each position, or "resample": that of another
+    row, no row keeping its own. Raises `ConfigError` as `route_contributions` does, for an unknown head
+    or `how`, and for a resampling of one row.
+    """
+    choose("ablation", how, HOW)
+    contribution = route_contributions(model, tokens, layer, [route])[route]
+    hook = _replace(contribution, _replacement(contribution, how, seed), _known_head(model, head))
+    return model.run_with_hooks(tokens, fwd_hooks=[(_hook_z(layer), hook)])
+
+
+def patch_route(
+    model: Transformer,
+    tokens: Int[Tensor, "batch pos"],
+    source: Int[Tensor, "source_batch source_pos"],
+    layer: int,
+    head: int | None,
+    route: Route,
+) -> Float[Tensor, "batch pos d_vocab"]:
+    """The logits on `tokens` with one route's contribution taken from a run on `source`, rows side by side.
+
+    Of one query head, or (None) of all the layer's heads. Raises `ConfigError` as `ablate_route` does, and
+    for a source of another shape.
+    """
+    require(
+        tokens.shape == source.shape,
+        f"source is {list(source.shape)}, but must have the shape of tokens, {list(tokens.shape)}.",
+    )
+    own, other = (route_contributions(model, rows, layer, [route])[route] for rows in (tokens, source))
+    hook = _replace(own, other, _known_head(model, head))
+    return model.run_with_hooks(tokens, fwd_hooks=[(_hook_z(layer), hook)])
+
+
+@torch.no_grad()
+def route_effects(
+    model: Transformer,
+    batch: Batch,
+    how: str = "zero",
+    layers: Iterable[int] | None = None,
+    routes: Iterable[Route] | None = None,
+    together: bool = False,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """How much worse the model does on a batch without each route of each head: a row for each.
+
+    Columns: layer, head, key, value (the route, see `column_name`; "all", "all" is the whole head), how,
+    loss_rise (nats per target) and accuracy_fall (over all answers), both against the untouched model.
+    `layers` defaults to all, `routes` to all there are. Heads that do the same stand in for each other, so that
+    none is missed alone: `together` takes the route from all heads of a layer at once (head is "all").
+    Raises `ConfigError` as `ablate_route` does, and for a batch without targets or answers.
+    """
+    choose("ablation", how, HOW)
+    for name in ("targets", "answers"):
+        require(bool((getattr(batch, name) != IGNORE).any()), f"The batch has no {name}: nothing can be measured.")
+    device = model.W_E.device
+    rows = graded(batch, device)
+    before = held_out(model, [rows], device)
+    wanted = None if routes is None else list(routes)
+    effects: list[dict[str, Any]] = []
+    for layer in range(model.cfg.n_layers) if layers is None else layers:
+        contributions = route_contributions(model, rows.tokens, layer, wanted)
+        for head in (None,) if together else range(model.cfg.n_heads):
+            for route, contribution in contributions.items():
+                hook = _replace(contribution, _replacement(contribution, how, seed), head)
+                with model.hooks(fwd_hooks=[(_hook_z(layer), hook)]):
+                    after = held_out(model, [rows], device)
+                effects.append(
+                    {
+                        "layer": layer,
+                        "head": "all" if head is None else head,
+                        "key": column_name(route.key),
+                        "value": column_name(route.value),
+                        "how": how,
+                        "loss_rise": after["eval_loss"] - before["eval_loss"],
+                        "accuracy_fall": before["accuracy"] - after["accuracy"],
+                    }
+                )
+    return pd.DataFrame(effects)
+
+
+def _replacement(contribution: Tensor, how: str, seed: int) -> Tensor:
+    """What stands in for a contribution, of its shape."""
+    if how == "zero":
+        return torch.zeros_like(contribution)
+    if how == "mean":
+        return contribution.mean(dim=0, keepdim=True).expand_as(contribution)
+    n_rows = len(contribution)
+    require(n_rows >= 2, f"The batch has {n_rows} row, but resampling takes another row's: it needs at least 2.")
+    # Around a random circle each row has a neighbour that is not itself.
+    circle = torch.from_numpy(np.random.default_rng(seed).permutation(n_rows)).to(contribution.device)
+    other = torch.empty_like(contribution)
+    other[circle] = contribution[circle.roll(1)]
+    return other
+
+
+def _replace(contribution: Tensor, replacement: Tensor, head: int | None) -> Callable[..., Tensor]:
+    """A hook for hook_z that exchanges the contribution of one head or of all."""
+    heads = slice(None) if head is None else slice(head, head + 1)
+
+    def hook(z: Tensor, hook: Any) -> Tensor:
+        z = z.clone()
+        z[:, :, heads] += replacement[:, :, heads] - contribution[:, :, heads]
+        return z
+
+    return hook
+
+
+def _without(column: int) -> Callable[..., Tensor]:
+    """A hook for alpha or beta: one column 0."""
+
+    def hook(weight: Tensor, hook: Any) -> Tensor:
+        weight = weight.clone()
+        weight[:, column] = 0
+        return weight
+
+    return hook
+
+
+def _only(column: int) -> Callable[..., Tensor]:
+    """A hook for alpha or beta: all but one column 0."""
+
+    def hook(weight: Tensor, hook: Any) -> Tensor:
+        kept = torch.zeros_like(weight)
+        kept[:, column] = weight[:, column]
+        return kept
+
+    return hook
+
+
+def _z(model: Transformer, tokens: Tensor, layer: int, **overrides: Callable[..., Tensor]) -> Tensor:
+    """A layer's z [batch, pos, head, d_head], with alpha or beta as hooks make them."""
+    hooks = [(f"blocks.{layer}.attn.hook_{name}", hook) for name, hook in overrides.items()]
+    with model.hooks(fwd_hooks=hooks):
+        _, cache = model.run_with_cache(tokens, names_filter=_hook_z(layer))
+    return cache["z", layer]
+
+
+def _hook_z(layer: int) -> str:
+    return f"blocks.{layer}.attn.hook_z"
+
+
+def _window(model: Transformer, layer: int) -> int:
+    """How many columns a layer's shift has."""
+    require(
+        model.cfg.attention == "kv_shift",
+        f"The model's attention is {model.cfg.attention!r}, which has no routes: they need 'kv_shift'.",
+    )
+    n_layers = model.cfg.n_layers
+    require(0 <= layer < n_layers, f"Layer {layer} does not exist: the model has layers 0 to {n_layers - 1}.")
+    return model.cfg.shift_window
+
+
+def _known_head(model: Transformer, head: int | None) -> int | None:
+    n_heads = model.cfg.n_heads
+    require(
+        head is None or 0 <= head < n_heads, f"Head {head} does not exist: each layer has heads 0 to {n_heads - 1}."
+    )
+    return head

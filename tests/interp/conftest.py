@@ -1,0 +1,80 @@
+"""Models whose heads are known: built by hand, or small and random."""
+
+import numpy as np
+import pytest
+import torch
+
+from ihlab.model.config import ModelConfig
+from ihlab.model.transformer import Transformer
+from ihlab.theory.constructions import kv_shift_induction_head, shifted_head, two_layer_induction_head
+from tasks import InductionTask
+
+VOCAB, N_CTX = 40, 24
+
+# Grouped queries, a window of 3, and heads that together are wider than the stream.
+SIZES = {
+    "n_layers": 2,
+    "d_model": 20,
+    "n_heads": 4,
+    "n_key_value_heads": 2,
+    "d_head": 6,
+    "d_mlp": 14,
+    "d_vocab": VOCAB,
+    "n_ctx": N_CTX,
+    "attention": "kv_shift",
+    "shift_window": 3,
+}
+
+
+@pytest.fixture(scope="session")
+def make_model():
+    """Random Transformers of SIZES with some fields changed; norm weights and shifts are not what they start as."""
+
+    def make(seed=0, **changes):
+        model = Transformer(ModelConfig(**{**SIZES, **changes}), seed=seed).double()
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                if name.endswith(".w"):
+                    weight.uniform_(0.5, 1.5, generator=generator)
+                elif "_shift" in name:
+                    weight.normal_(generator=generator)
+        return model
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tokens():
+    """Tokens [3, 9] of the vocabulary."""
+    return torch.randint(VOCAB, (3, 9), generator=torch.Generator().manual_seed(2))
+
+
+@pytest.fixture(scope="session")
+def task():
+    """The induction task at the size of these models."""
+    return InductionTask(vocab_size=VOCAB, length=N_CTX)
+
+
+@pytest.fixture(scope="session")
+def batch(task):
+    """64 rows of it."""
+    return task.batch(64, np.random.default_rng(3))
+
+
+@pytest.fixture(scope="session")
+def theorem_3_3():
+    """One shifted layer that is an induction head."""
+    return kv_shift_induction_head(torch.eye(VOCAB).double(), N_CTX, sigma=0.05, slope=0.01)
+
+
+@pytest.fixture(scope="session")
+def theorem_3_2():
+    """Two vanilla layers: head 0.0 is a previous-token head, head 1.0 an induction head."""
+    return two_layer_induction_head(torch.eye(VOCAB).double(), N_CTX, sigma=0.05, slope=0.01, first_slope=20.0)
+
+
+@pytest.fixture(scope="session")
+def self_reader():
+    """Attends to itself and reads the value of the token before: alpha = (1, 0), beta = (0, 1)."""
+    return shifted_head(torch.eye(VOCAB).double(), N_CTX, alpha=(1.0, 0.0), beta=(0.0, 1.0), sigma=0.05, slope=30.0)

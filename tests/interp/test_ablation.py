@@ -1,0 +1,151 @@
+"""Ablation against the model's own parts: a head without output, z replaced by hand."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from ihlab.interp.ablation import ablate_heads, ablation_sweep, replacement, row_scores
+from tasks import IGNORE, Batch, ConfigError
+
+
+def by_hand(model, batch, layer, head, values):
+    """Loss and accuracy with one head's z set to `values`, one answer at a time."""
+
+    def put(z, hook):
+        z = z.clone()
+        z[:, :, head] = values
+        return z
+
+    inputs = torch.from_numpy(batch.inputs.copy())
+    with torch.no_grad():
+        logits = model.run_with_hooks(inputs, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", put)])
+    losses, hits = [], []
+    for row, at in zip(*np.nonzero(batch.targets != IGNORE), strict=True):
+        losses.append(-logits[row, at].log_softmax(0)[batch.targets[row, at]].item())
+    for row, at in zip(*np.nonzero(batch.answers != IGNORE), strict=True):
+        hits.append(logits[row, at].argmax().item() == batch.answers[row, at])
+    return {"loss": np.mean(losses), "accuracy": np.mean(hits)}
+
+
+@pytest.fixture(scope="module")
+def model(make_model):
+    return make_model()
+
+
+@pytest.fixture(scope="module")
+def z(model, batch):
+    with torch.no_grad():
+        _, cache = model.run_with_cache(torch.from_numpy(batch.inputs.copy()))
+    return cache["z", 0]
+
+
+def test_zero_is_a_head_without_output_weights(model, make_model, batch):
+    silenced = make_model()
+    with torch.no_grad():
+        silenced.blocks[1].attn.W_O[2] = 0
+    assert ablate_heads(model, batch, [(1, 2)], "zero") == pytest.approx(ablate_heads(silenced, batch, []))
+
+
+def test_mean_is_one_vector_over_rows_and_positions(model, batch, z):
+    expected = by_hand(model, batch, 0, 1, z[:, :, 1].flatten(0, 1).mean(dim=0))
+    assert ablate_heads(model, batch, [(0, 1)], "mean") == pytest.approx(expected)
+
+
+def test_resampling_takes_other_rows_at_the_same_position(z):
+    swapped = replacement(z, "resample", seed=4)
+    sources = []
+    for row in range(len(z)):
+        same = [other for other in range(len(z)) if torch.equal(swapped[row], z[other])]
+        assert len(same) == 1
+        assert same[0] != row
+        sources += same
+    assert sorted(sources) == list(range(len(z)))
+    assert torch.equal(swapped, replacement(z, "resample", seed=4))
+    assert not torch.equal(swapped, replacement(z, "resample", seed=5))
+
+
+def test_resampled_values_are_those_put_in(model, batch, z):
+    expected = by_hand(model, batch, 0, 3, replacement(z, "resample", seed=4)[:, :, 3])
+    assert ablate_heads(model, batch, [(0, 3)], "resample", seed=4) == pytest.approx(expected)
+
+
+def test_no_heads_is_the_model_as_it_is(model, batch, z):
+    expected = by_hand(model, batch, 0, 0, z[:, :, 0])
+    assert ablate_heads(model, batch, []) == pytest.approx(expected)
+
+
+def test_heads_of_two_layers_are_replaced_by_what_they_are_in_the_undisturbed_model(model, batch):
+    """The later head's mean is not that of a model whose earlier head is gone."""
+    with torch.no_grad():
+        inputs = torch.from_numpy(batch.inputs.copy())
+        _, cache = model.run_with_cache(inputs)
+        means = [cache["z", layer][:, :, layer].mean(dim=(0, 1)) for layer in range(2)]
+
+        def put(z, hook):
+            layer = int(hook.name.split(".")[1])
+            z[:, :, layer] = means[layer]
+            return z
+
+        logits = model.run_with_hooks(inputs, fwd_hooks=[(lambda name: name.endswith("hook_z"), put)])
+    targets = torch.from_numpy(batch.targets.copy())
+    expected = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE).item()
+    assert ablate_heads(model, batch, [(0, 0), (1, 1)], "mean")["loss"] == pytest.approx(expected)
+
+
+def test_hooks_are_gone_afterwards(model, batch, tokens):
+    before = model(tokens)
+    ablation_sweep(model, batch, "zero")
+    with pytest.raises(ConfigError):
+        ablate_heads(model, batch, [(0, 0), (7, 0)])
+    assert torch.equal(model(tokens), before)
+    assert not any(point.fwd_hooks for point in model.hook_dict.values())
+
+
+def test_the_sweep_is_each_head_alone(model, batch):
+    whole = ablate_heads(model, batch, [])
+    sweep = ablation_sweep(model, batch, "resample", seed=1)
+    assert sweep[["layer", "head"]].to_numpy().tolist() == [[layer, head] for layer in range(2) for head in range(4)]
+    for line in sweep.itertuples():
+        alone = ablate_heads(model, batch, [(line.layer, line.head)], "resample", seed=1)
+        assert line.loss_rise == pytest.approx(alone["loss"] - whole["loss"])
+        assert line.accuracy_fall == pytest.approx(whole["accuracy"] - alone["accuracy"])
+
+
+def test_the_standard_error_is_the_spread_over_batches(make_model, task):
+    """Over 200 batches the rise scatters as one batch says it does."""
+    model = make_model(n_layers=1, attention="vanilla", n_heads=1, n_key_value_heads=1)
+    drawn = [ablation_sweep(model, task.batch(32, np.random.default_rng(seed)), "zero").iloc[0] for seed in range(200)]
+    spread = np.std([line["loss_rise"] for line in drawn], ddof=1)
+    assert np.mean([line["loss_rise_error"] for line in drawn]) == pytest.approx(spread, rel=0.15)
+
+
+def test_the_induction_head_is_needed_and_a_copy_of_nothing_is_not(theorem_3_3, batch):
+    assert ablate_heads(theorem_3_3, batch, [])["accuracy"] > 0.99
+    assert ablate_heads(theorem_3_3, batch, [(0, 0)], "zero")["accuracy"] == 0
+    assert ablate_heads(theorem_3_3, batch, [(0, 0)], "mean")["accuracy"] < 0.1
+    assert ablate_heads(theorem_3_3, batch, [(0, 0)], "resample")["accuracy"] < 0.1
+
+
+def test_row_scores_count_targets_and_answers_apart(model):
+    inputs = np.arange(12).reshape(2, 6)
+    targets, answers = np.full((2, 6), IGNORE), np.full((2, 6), IGNORE)
+    targets[0, 2:4], answers[0, 1], answers[1, 5] = 3, 4, 5
+    rows = row_scores(model, Batch(inputs, targets, answers))
+    assert rows["targets"].tolist() == [2, 0]
+    assert rows["answers"].tolist() == [1, 1]
+    assert rows["loss"][1] == 0
+
+
+def test_bad_input_is_refused(model, batch):
+    with pytest.raises(ConfigError, match=r"no head 2\.0: the model has layers 0 to 1 with heads 0 to 3"):
+        ablate_heads(model, batch, [(2, 0)])
+    with pytest.raises(ConfigError, match="no ablation 'men'; did you mean 'mean'"):
+        ablate_heads(model, batch, [(0, 0)], "men")
+    with pytest.raises(ConfigError, match="one row"):
+        ablate_heads(model, batch.rows(0, 1), [(0, 0)], "resample")
+    nothing = np.full_like(batch.inputs, IGNORE)
+    with pytest.raises(ConfigError, match="no targets"):
+        ablate_heads(model, Batch(batch.inputs, nothing), [])
+    with pytest.raises(ConfigError, match="no answers"):
+        ablate_heads(model, Batch(batch.inputs, batch.targets, nothing), [])

@@ -1,0 +1,237 @@
+"""Circuits, composition and the induction pair, against what models compute and on the theorems' models."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from ihlab.interp.circuits import full_ov_circuit, full_qk_circuit, ov_circuit, qk_circuit, strongest_route
+from ihlab.interp.composition import composition_table
+from ihlab.interp.induction_pair import find_induction_pair
+from ihlab.interp.key_path import without_key_path
+from ihlab.interp.patterns import score_routes
+from ihlab.model.transformer import Transformer
+from tasks import ConfigError
+
+# W_QK and W_OV
+
+
+def test_w_qk_gives_the_scores_of_each_route(make_model, tokens):
+    """Without positions, from the normalised stream (before the norm's weight) to the scores."""
+    model = make_model(positional="none")
+    _, cache = model.run_with_cache(tokens)
+    for layer in range(2):
+        stream = cache["normalized", layer, "ln1"]
+        routes = score_routes(cache, layer)
+        for head in range(4):
+            for route in range(3):
+                before = torch.zeros_like(stream)
+                before[:, route:] = stream[:, : stream.shape[1] - route]
+                scores = stream @ qk_circuit(model, layer, head, route).AB @ before.mT
+                torch.testing.assert_close(scores, routes[route][:, head])
+
+
+def test_w_ov_gives_what_each_head_writes(make_model, tokens):
+    model = make_model()
+    _, cache = model.run_with_cache(tokens)
+    for layer in range(2):
+        stream = cache["normalized", layer, "ln1"]
+        for head in range(4):
+            written = torch.zeros_like(stream)
+            for route in range(3):
+                before = torch.zeros_like(stream)
+                before[:, route:] = stream[:, : stream.shape[1] - route]
+                written += cache["pattern", layer][:, head] @ before @ ov_circuit(model, layer, head, route).AB
+            torch.testing.assert_close(written, cache["result", layer, "attn"][:, :, head])
+
+
+def test_full_circuits_join_all_tokens(make_model):
+    model = make_model(attention="vanilla", norm="none")
+    attn = model.blocks[1].attn
+    qk, ov = full_qk_circuit(model, 1, 3), full_ov_circuit(model, 1, 3)
+    assert qk.mdim == ov.mdim == 6
+    queries, keys, values = model.W_E @ attn.W_Q[3], model.W_E @ attn.W_K[1], model.W_E @ attn.W_V[1]
+    torch.testing.assert_close(qk.AB, queries @ keys.T / math.sqrt(6))
+    torch.testing.assert_close(ov.AB, values @ attn.W_O[3] @ model.W_U)
+
+
+def test_the_final_norms_weight_is_in_the_full_ov_circuit(make_model):
+    model = make_model()
+    expected = model.W_E @ ov_circuit(model, 0, 2, 1).AB * model.ln_final.w @ model.W_U
+    torch.testing.assert_close(full_ov_circuit(model, 0, 2, 1).AB, expected)
+
+
+def test_the_circuits_of_theorem_3_3(theorem_3_3):
+    """Keys are found by the token before, values read of the token itself: both circuits are the identity."""
+    eye = torch.eye(40).double()
+    torch.testing.assert_close(full_qk_circuit(theorem_3_3, 0, 0, route=1).AB, eye / 0.05)
+    torch.testing.assert_close(full_ov_circuit(theorem_3_3, 0, 0, route=0).AB, eye)
+    assert not full_qk_circuit(theorem_3_3, 0, 0, route=0).AB.any()
+    assert not full_ov_circuit(theorem_3_3, 0, 0, route=1).AB.any()
+    assert strongest_route(theorem_3_3, 0, 0, "alpha") == 1
+    assert strongest_route(theorem_3_3, 0, 0, "beta") == 0
+
+
+def test_circuits_that_do_not_exist_are_refused(make_model):
+    with pytest.raises(ConfigError, match=r"There is no head 0\.4"):
+        qk_circuit(make_model(), 0, 4)
+    with pytest.raises(ConfigError, match="no route 3: alpha has columns 0 to 2"):
+        qk_circuit(make_model(), 0, 0, route=3)
+    with pytest.raises(ConfigError, match="no route 1: a vanilla head has route 0 only"):
+        ov_circuit(make_model(attention="vanilla"), 0, 0, route=1)
+
+
+# Composition
+
+
+@pytest.mark.parametrize("attention", ["vanilla", "kv_shift"])
+def test_composition_is_the_norm_of_the_product(make_model, attention):
+    """alpha and beta have no say: the matrices here are without them."""
+    model = make_model(attention=attention, n_layers=3)
+    table = composition_table(model)
+    assert len(table) == 3 * 3 * 16
+    with torch.no_grad():
+        for line in table.sample(40, random_state=0).itertuples():
+            one, two = model.blocks[line.from_layer], model.blocks[line.to_layer]
+            norms = [torch.diag(block.ln1.w) for block in (one, two)]
+            groups = line.from_head // 2, line.to_head // 2
+            writes = norms[0] @ one.attn.W_V[groups[0]] @ one.attn.W_O[line.from_head]
+            qk = norms[1] @ two.attn.W_Q[line.to_head] @ two.attn.W_K[groups[1]].T @ norms[1]
+            ov = norms[1] @ two.attn.W_V[groups[1]] @ two.attn.W_O[line.to_head]
+            reads = {"q": qk, "k": qk.T, "v": ov}[line.mode]
+            expected = (writes @ reads).norm() / writes.norm() / reads.norm()
+            assert line.score == pytest.approx(expected.item())
+            assert line.excess == pytest.approx(expected.item() - line.baseline)
+
+
+def test_the_baseline_is_what_a_random_turn_gives(make_model):
+    """The root mean square over random orthogonal matrices between the two, on matrices of low rank."""
+    model = make_model(attention="vanilla")
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        writes, reads = ov_circuit(model, 0, 1).AB, qk_circuit(model, 1, 2).AB
+        squares = []
+        for _ in range(2000):
+            turn, _ = torch.linalg.qr(torch.randn(20, 20, generator=generator).double())
+            squares.append(((writes @ turn @ reads).norm() / writes.norm() / reads.norm()).item() ** 2)
+    baseline = composition_table(model)["baseline"].iloc[0]
+    assert np.mean(squares) ** 0.5 == pytest.approx(baseline, rel=0.02)
+
+
+def test_theorem_3_2_composes_through_its_keys_alone(theorem_3_2):
+    scores = composition_table(theorem_3_2).set_index("mode")["score"]
+    assert scores["k"] == pytest.approx(40**-0.5)  # W_OV and W_QK^T are both an identity of rank 40
+    assert scores[["q", "v"]].tolist() == pytest.approx([0, 0])
+
+
+def test_one_layer_composes_with_nothing(theorem_3_3):
+    assert composition_table(theorem_3_3).empty
+
+
+# The key path
+
+
+def test_the_keys_of_theorem_3_2_come_from_its_first_layer(theorem_3_2, batch):
+    tokens = torch.from_numpy(batch.inputs.copy())
+    pattern, z = without_key_path(theorem_3_2, tokens, [(0, 0)], (1, 0), "zero")
+    # All keys are zero then: under the strict mask and a slope, the last token read is a matter of the slope alone.
+    at = torch.arange(24)
+    scores = (-0.01 * (at[:, None] - at)).masked_fill(at[:, None] <= at, -torch.inf)
+    expected = scores[1:].double().softmax(dim=-1).expand(64, -1, -1)
+    torch.testing.assert_close(pattern[:, 1:], expected)
+    values = theorem_3_2.embed(tokens)  # the first half of the stream, which the first head does not write
+    torch.testing.assert_close(z[:, 1:], expected @ values)
+
+
+@pytest.mark.parametrize("attention", ["vanilla", "kv_shift"])
+@pytest.mark.parametrize("how", ["zero", "mean", "resample"])
+def test_only_the_receivers_keys_change(make_model, tokens, attention, how):
+    """Against attention written out from streams with and without the senders, for one of two heads that share keys."""
+    model = make_model(attention=attention, positional="none")
+    senders, receiver = [(0, 1), (0, 3)], (1, 2)
+    with torch.no_grad():
+        _, cache = model.run_with_cache(tokens)
+        sent = cache["result", 0, "attn"][:, :, [1, 3]].sum(dim=2)
+        if how == "zero":
+            instead = torch.zeros_like(sent)
+        elif how == "mean":
+            instead = sent.mean(dim=(0, 1)).expand_as(sent)
+        else:
+            order = np.random.default_rng(7).permutation(3)
+            source = {int(a): int(b) for a, b in zip(order, np.roll(order, 1), strict=True)}
+            instead = torch.stack([sent[source[row]] for row in range(3)])
+        block = model.blocks[1]
+        stream = cache["resid_pre", 1]
+        with_it, without = block.ln1(stream), block.ln1(stream - sent + instead)
+        q = with_it @ block.attn.W_Q[2]
+        k, v = without @ block.attn.W_K[1], with_it @ block.attn.W_V[1]
+        if attention == "kv_shift":
+            k, v = (
+                block.attn.key_shift(k[:, :, None].expand(-1, -1, 2, -1))[:, :, 1],
+                v[:, :, None].expand(-1, -1, 2, -1),
+            )
+            v = block.attn.value_shift(v)[:, :, 1]
+        hidden = torch.ones(9, 9, dtype=torch.bool).triu(1)
+        pattern = (q @ k.mT / math.sqrt(6)).masked_fill(hidden, -torch.inf).softmax(dim=-1)
+        found, z = without_key_path(model, tokens, senders, receiver, how, seed=7)
+    torch.testing.assert_close(z, pattern @ v)
+    if attention == "vanilla":
+        torch.testing.assert_close(found, pattern)
+
+
+def test_a_path_that_a_layer_without_residual_cuts_carries_nothing(make_model, tokens):
+    model = make_model(n_layers=3, residual=(True, False, True), mlp="none")
+    _, cache = model.run_with_cache(tokens)
+    _, z = without_key_path(model, tokens, [(0, 0)], (2, 0), "zero")
+    torch.testing.assert_close(z, cache["z", 2][:, :, 0])
+    _, z = without_key_path(model, tokens, [(1, 0)], (2, 0), "zero")
+    assert not torch.allclose(z, cache["z", 2][:, :, 0])
+
+
+def test_paths_that_do_not_exist_are_refused(make_model, tokens):
+    with pytest.raises(ConfigError, match=r"runs from head 1\.0 to 1\.1, but must run to a later layer"):
+        without_key_path(make_model(), tokens, [(1, 0)], (1, 1))
+    with pytest.raises(ConfigError, match=r"There is no head 2\.0"):
+        without_key_path(make_model(), tokens, [(0, 0)], (2, 0))
+
+
+# The pair
+
+
+def test_the_pair_of_theorem_3_2_is_found_and_confirmed(theorem_3_2, batch):
+    table = find_induction_pair(theorem_3_2, batch, how="zero")
+    assert len(table) == 1
+    pair = table.iloc[0]
+    assert pair["pair"]
+    assert pair["previous_token"] == pytest.approx(1, abs=1e-6)
+    assert pair["induction_stripe"] == pytest.approx(1, abs=1e-6)
+    # Without the path its keys are all alike; what is left is the even share of 1 in q keys, for q from 12 to 23.
+    assert pair["stripe_without"] == pytest.approx(np.mean([1 / q for q in range(12, 24)]), rel=0.05)
+    assert pair["accuracy_fall"] > 0.5  # the row's most frequent token is still right now and then
+    assert pair["loss_rise"] > 0
+
+
+def test_untrained_models_have_no_pair(make_model, batch):
+    for seed in range(3):
+        table = find_induction_pair(make_model(attention="vanilla", seed=seed), batch)
+        assert len(table) == 16
+        assert not table["pair"].any()
+
+
+def test_one_layer_has_no_pair(theorem_3_3, batch):
+    table = find_induction_pair(theorem_3_3, batch)
+    assert table.empty
+    assert "pair" in table
+
+
+def test_a_previous_token_head_that_nobody_listens_to_makes_no_pair(theorem_3_2):
+    """The later head makes no keys at all."""
+    deaf = Transformer(theorem_3_2.cfg).double()
+    deaf.load_state_dict(theorem_3_2.state_dict())
+    with torch.no_grad():
+        deaf.blocks[1].attn.k_proj.weight.zero_()
+    table = find_induction_pair(deaf)
+    assert table["previous_token"].item() == pytest.approx(1, abs=1e-6)
+    assert table["stripe_fall"].item() == pytest.approx(0, abs=1e-9)
+    assert not table["pair"].any()

@@ -1,0 +1,397 @@
+"""Head scores on hand-written patterns, hand-built models, and models that know nothing."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformer_lens import ActivationCache
+from transformers import GPT2Config, GPT2LMHeadModel
+
+import ihlab.interp
+from ihlab import RunConfig
+from ihlab.interp import head_scores, locate_induction_heads
+from ihlab.interp.copying import copying, eigenvalue_copying
+from ihlab.interp.heads import probed
+from ihlab.interp.looking import looks
+from ihlab.interp.patterns import raw_patterns
+from ihlab.interp.probes import repeated_rows, turned
+from ihlab.model.config import ModelConfig
+from ihlab.model.transformer import Transformer
+from ihlab.theory.constructions import shifted_head
+from ihlab.training.metrics import EVAL_SEED, Evaluator
+from ihlab.training.stream import draw
+from tasks import ConfigError, InductionTask
+
+KINDS = ("induction", "previous", "duplicate", "first", "uniform", "self")
+
+
+def places(kind, row, q):
+    """The keys that a hand-written head of this kind looks at, all alike."""
+    earlier = [k for k in range(q) if row[k] == row[q]]
+    return {
+        "induction": [k + 1 for k in earlier] or [0],
+        "previous": [max(q - 1, 0)],
+        "duplicate": earlier or [q],
+        "first": [0],
+        "uniform": list(range(q + 1)),
+        "self": [q],
+    }[kind]
+
+
+def hand_written(tokens, kinds=KINDS):
+    """Patterns [1, batch, kind, query, key]."""
+    size = tokens.shape[1]
+    patterns = torch.zeros(1, len(tokens), len(kinds), size, size)
+    for i, row in enumerate(tokens.tolist()):
+        for head, kind in enumerate(kinds):
+            for q in range(size):
+                keys = places(kind, row, q)
+                patterns[0, i, head, q, keys] = 1 / len(keys)
+    return patterns
+
+
+def line_of(table, layer, head, pattern):
+    return table[(table["layer"] == layer) & (table["head"] == head) & (table["pattern"] == pattern)].iloc[0]
+
+
+# Looking
+
+
+@pytest.mark.parametrize("repeats", [2, 4])
+def test_hand_written_heads_score_one_for_what_they_do(repeats):
+    tokens = repeated_rows(range(50), rows=3, period=6, repeats=repeats)
+    scores = {name: score[0].tolist() for name, score in looks(hand_written(tokens), tokens).items()}
+    names = {"induction": "prefix_matching", "previous": "previous_token", "duplicate": "duplicate_token"}
+    for name, kind in ((names.get(kind, "first_position"), kind) for kind in KINDS[:4]):
+        assert scores[name][KINDS.index(kind)] == pytest.approx(1)
+    for name in names.values():  # and nobody else does: position 0 holds a sixth of the tokens to copy
+        assert all(scores[name][head] < 0.2 for head, kind in enumerate(KINDS) if names.get(kind) != name)
+
+
+def test_scores_are_the_attention_summed_by_hand():
+    tokens = torch.randint(6, (2, 14), generator=torch.Generator().manual_seed(0))
+    patterns = torch.rand(2, 2, 3, 14, 14).tril().double()
+    scores = looks(patterns, tokens)
+    for layer in range(2):
+        for head in range(3):
+            found = {name: [] for name in scores}
+            for i, row in enumerate(tokens.tolist()):
+                for q in range(14):
+                    pattern = patterns[layer, i, head, q].tolist()
+                    earlier = [k for k in range(q) if row[k] == row[q]]
+                    after = [k + 1 for k in earlier]
+                    if earlier:
+                        found["duplicate_token"].append(sum(pattern[k] for k in earlier))
+                    if earlier and not set(after) & {q - 1, q, *earlier}:
+                        found["prefix_matching"].append(sum(pattern[k] for k in after))
+                    if q >= 2:
+                        found["previous_token"].append(pattern[q - 1])
+                        found["first_position"].append(pattern[0])
+            for name, values in found.items():
+                assert scores[name][layer, head].item() == pytest.approx(sum(values) / len(values))
+
+
+def test_places_that_looking_one_back_would_find_too_do_not_count():
+    """Of 1 2 1 2 and 5 5 5 nothing tells induction from looking back; of 7 8 9 7 the last does."""
+    tokens = torch.tensor([[1, 2, 1, 2, 5, 5, 5, 7, 8, 9, 7]])
+    heads = looks(hand_written(tokens), tokens)["prefix_matching"][0].tolist()
+    assert heads == pytest.approx([1, 0, 0, 0, 1 / 11, 0])
+    with pytest.raises(ConfigError, match="No token occurs again"):
+        looks(hand_written(tokens[:, :7]), tokens[:, :7])
+
+
+# Whole models
+
+
+def test_the_head_of_theorem_3_3_has_a_perfect_stripe(theorem_3_3, batch):
+    table = head_scores(theorem_3_3, batch)
+    assert len(table) == 2
+    for pattern in ("raw", "effective"):
+        line = line_of(table, 0, 0, pattern)
+        assert line["induction_stripe"] == pytest.approx(1, abs=1e-6)
+        assert line["prefix_matching"] == pytest.approx(1, abs=1e-6)
+        assert line["copying"] == pytest.approx(1, abs=1e-6)
+        assert line["eigenvalue_copying"] == pytest.approx(1)
+        assert max(line["duplicate_token"], line["fixed_distance"]) < 1e-6
+        assert line["previous_token"] < 0.1  # tokens that are new find nothing, and look everywhere
+        assert line["accuracy_fall_zero"] > 0.99
+        assert line["loss_rise_mean"] > 10 * line["loss_rise_mean_error"]
+
+
+def test_the_two_heads_of_theorem_3_2(theorem_3_2, batch):
+    table = head_scores(theorem_3_2, batch)
+    first, second = line_of(table, 0, 0, "raw"), line_of(table, 1, 0, "raw")
+    assert first["previous_token"] == pytest.approx(1, abs=1e-6)
+    assert second["induction_stripe"] == pytest.approx(1, abs=1e-6)
+    assert second["copying"] == pytest.approx(1, abs=1e-6)
+    assert first["copying"] == 0  # it writes where the unembedding does not look
+    assert first["prefix_matching"] < 1e-6
+    assert second["previous_token"] < 0.1
+    located = locate_induction_heads(theorem_3_2, batch=batch)
+    assert located[["layer", "head", "induction"]].to_numpy().tolist() == [[1, 0, True], [0, 0, False]]
+
+
+def test_a_head_that_looks_at_itself_and_reads_the_token_before(self_reader):
+    table = head_scores(self_reader)
+    raw, effective = line_of(table, 0, 0, "raw"), line_of(table, 0, 0, "effective")
+    assert raw["previous_token"] == pytest.approx(0, abs=1e-6)
+    assert effective["previous_token"] == pytest.approx(1, abs=1e-6)
+    assert raw["copying"] == pytest.approx(0, abs=1e-6)
+    assert effective["copying"] == pytest.approx(1, abs=1e-6)
+    assert not locate_induction_heads(self_reader)["induction"].any()
+
+
+def test_scores_do_not_depend_on_the_gauge(make_model, batch):
+    """(beta, W_V) -> (c beta, W_V / c) and (alpha, W_K) -> (c alpha, W_K / c) leave the model as it is."""
+    model, other = make_model(), make_model()
+    with torch.no_grad():
+        for layer in other.layers:
+            attn = layer.attn
+            for weight, matrix, c in ((attn.beta, attn.W_V, [-3.0, 0.2]), (attn.alpha, attn.W_K, [0.5, -7.0])):
+                scale = torch.tensor(c).double()
+                weight.mul_(scale[:, None])
+                matrix.div_(scale[:, None, None])
+    pd.testing.assert_frame_equal(head_scores(model, batch), head_scores(other, batch))
+
+
+def test_prefix_matching_is_the_score_that_training_records(small_run):
+    """Exactly, with the ids of the task and the seed that training probes with."""
+    model = Transformer(small_run.model)
+    recorded = Evaluator(small_run, torch.device("cpu"))(model)
+    ids = np.unique(draw(small_run.task, EVAL_SEED, "probe", 0, 256).inputs).tolist()
+    table = head_scores(model, ids=ids, seed=EVAL_SEED)
+    scores = table[table["pattern"] == "raw"]["prefix_matching"].tolist()
+    assert scores == [recorded["prefix_0.0"], recorded["prefix_0.1"]]
+
+
+@pytest.fixture(scope="module")
+def small_run():
+    model = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=48, n_ctx=12)
+    return RunConfig(task=InductionTask(vocab_size=48, length=12), model=model, steps=1, eval_rows=8)
+
+
+def test_probes_are_repeats_of_distinct_tokens():
+    rows = repeated_rows([3, 5, 7, 9, 11], rows=2, period=4, repeats=3)
+    assert rows.shape == (2, 12)
+    for row in rows.tolist():
+        assert row == row[:4] * 3
+        assert len(set(row)) == 4
+        assert set(row) <= {3, 5, 7, 9, 11}
+
+
+# Copying
+
+
+@pytest.fixture(scope="module")
+def suppressor():
+    return shifted_head(torch.eye(40).double(), 24, alpha=(0.0, 1.0), beta=(-1.0, 0.0), sigma=0.05, slope=0.01)
+
+
+def test_copying_of_suppressing_and_blind_heads(theorem_3_3, suppressor):
+    rows = repeated_rows(range(40), rows=4, period=6, repeats=4)
+    blind = shifted_head(torch.eye(40).double(), 24, alpha=(0.0, 1.0), beta=(0.0, 0.0), sigma=0.05, slope=0.01)
+    for model, direct, eigen in ((theorem_3_3, 1, 1), (suppressor, 0, -1), (blind, 0, 0)):
+        cache = probed(model, rows)
+        score = copying(model, cache, raw_patterns(cache), rows, last=6)
+        assert score.item() == pytest.approx(direct, abs=1e-6)
+        assert eigenvalue_copying(model).item() == pytest.approx(eigen)
+
+
+def test_copying_is_the_share_written_out(make_model):
+    model = make_model()
+    rows = repeated_rows(range(40), rows=2, period=4, repeats=2)
+    _, cache = model.run_with_cache(rows)
+    patterns = raw_patterns(cache)
+    scores = copying(model, cache, patterns, rows, last=4)
+    for layer in range(2):
+        for head in range(4):
+            shares = []
+            for row in range(2):
+                for q in range(4, 8):
+                    output = cache["result", layer, "attn"][row, q, head] * model.ln_final.w
+                    logits = output @ model.W_U
+                    raised = (logits - logits.mean()).clamp(min=0)
+                    mass = {}
+                    for k in range(8):
+                        token = rows[row, k].item()
+                        mass[token] = mass.get(token, 0) + patterns[layer, row, head, q, k].item()
+                    shares.append((raised[max(mass, key=mass.get)] / raised.sum()).item())
+            assert scores[layer, head].item() == pytest.approx(sum(shares) / len(shares))
+
+
+@pytest.mark.parametrize("attention", ["vanilla", "kv_shift"])
+def test_eigenvalue_copying_is_that_of_the_whole_matrix(make_model, attention):
+    model = make_model(attention=attention)
+    with torch.no_grad():
+        for layer, block in enumerate(model.layers):
+            for head in range(4):
+                norm, final = torch.diag(block.ln1.w), torch.diag(model.ln_final.w)
+                W_OV = block.attn.W_V[head // 2] @ block.attn.W_O[head]
+                whole = model.W_E @ norm @ W_OV @ final @ model.W_U
+                if attention == "kv_shift":
+                    beta = block.attn.beta[head // 2]
+                    whole = whole * max(beta.tolist(), key=abs)
+                eigenvalues = torch.linalg.eigvals(whole)
+                expected = eigenvalues.real.sum() / eigenvalues.abs().sum()
+                assert eigenvalue_copying(model)[layer, head].item() == pytest.approx(expected.item(), abs=1e-6)
+
+
+# Locating
+
+
+@pytest.mark.parametrize("repeats", [2, 4])
+def test_only_the_induction_head_among_hand_written_ones_is_called_one(repeats):
+    tokens = repeated_rows(range(50), rows=3, period=6, repeats=repeats)
+    for patterns, given in ((hand_written(tokens), tokens), (hand_written(tokens)[:, 0], tokens[0])):
+        table = locate_induction_heads(patterns, given)
+        assert table["induction"].tolist() == [True] + [False] * 5
+        assert KINDS[table["head"][0]] == "induction"
+        assert table["prefix_matching"][0] == pytest.approx(1)
+
+
+def test_at_the_shortest_period_a_head_that_looks_everywhere_is_not_called_one():
+    tokens = repeated_rows(range(3), rows=1, period=3, repeats=4)
+    table = locate_induction_heads(hand_written(tokens), tokens)
+    assert table["head"][table["induction"]].tolist() == [0]
+
+
+@pytest.mark.parametrize("attention", ["vanilla", "kv_shift"])
+@pytest.mark.parametrize("d_vocab", [3, 40, 5000])
+def test_no_head_of_an_untrained_model_is_called_one(attention, d_vocab):
+    for seed in range(5):
+        cfg = ModelConfig(n_layers=2, d_model=32, n_heads=4, d_vocab=d_vocab, n_ctx=64, attention=attention)
+        table = locate_induction_heads(Transformer(cfg, seed=seed), seed=seed)
+        assert len(table) == 8
+        assert not table["induction"].any()
+
+
+def test_a_head_that_suppresses_what_it_finds_is_not_what_the_task_needs(suppressor, batch):
+    """It looks like an induction head, whatever the sign of beta; the task is better off without it."""
+    assert locate_induction_heads(suppressor)["induction"].item()
+    assert not locate_induction_heads(suppressor, batch=batch)["induction"].item()
+    tokens = repeated_rows(range(40), rows=4, period=8, repeats=2)
+    _, cache = suppressor.run_with_cache(tokens)
+    assert locate_induction_heads(cache, tokens)["induction"].item()
+
+
+def test_a_head_that_the_task_does_not_need_is_not_called_one(theorem_3_3, batch):
+    """It looks like an induction head, but its output goes nowhere."""
+    assert locate_induction_heads(theorem_3_3, batch=batch)["induction"].item()
+    model = Transformer(theorem_3_3.cfg).double()
+    model.load_state_dict(theorem_3_3.state_dict())
+    with torch.no_grad():
+        model.layers[0].attn.o_proj.weight.zero_()
+    assert locate_induction_heads(model)["induction"].item()
+    assert not locate_induction_heads(model, batch=batch)["induction"].item()
+
+
+@pytest.mark.parametrize("distance", [7, 15, 23])
+def test_a_head_that_goes_by_positions_is_not_called_one(distance):
+    """A hook that stays makes it look as far back as the token after an earlier repeat of the probe is."""
+    model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=40, n_ctx=32))
+    pattern = torch.zeros(32, 32)
+    for q in range(32):
+        pattern[q, max(q - distance, 0)] = 1
+    model.add_hook("blocks.0.attn.hook_pattern", lambda p, hook: pattern.expand_as(p), is_permanent=True)
+    line = locate_induction_heads(model).iloc[0]
+    assert line["prefix_matching"] == line["fixed_distance"] == 1
+    assert not line["induction"]
+
+
+def test_the_turned_rows_keep_their_tokens_and_no_token_its_place():
+    rows = repeated_rows(range(9), rows=5, period=3, repeats=4)
+    for row, other in zip(rows.tolist(), turned(rows, last=3, seed=2).tolist(), strict=True):
+        assert other[:9] == row[:9]
+        assert sorted(other[9:]) == sorted(row[9:])
+        assert all(one != two for one, two in zip(other[9:], row[9:], strict=True))
+
+
+def test_a_transformer_lens_cache_with_its_tokens(theorem_3_2):
+    tokens = repeated_rows(range(40), rows=4, period=8, repeats=2)
+    _, cache = theorem_3_2.run_with_cache(tokens)
+    assert isinstance(cache, ActivationCache)
+    table = locate_induction_heads(cache, tokens)
+    assert table[["layer", "induction"]].to_numpy().tolist() == [[1, True], [0, False]]
+    _, one = theorem_3_2.run_with_cache(tokens[:1], remove_batch_dim=True)
+    assert locate_induction_heads(one, tokens[0])["layer"].tolist() == [1, 0]
+
+
+def test_a_planted_head_is_found_in_gpt2():
+    """A random GPT-2 of Hugging Face has none; with one head's pattern overwritten it has that one."""
+    config = GPT2Config(
+        vocab_size=300, n_positions=64, n_embd=32, n_layer=3, n_head=4, attn_implementation="eager",
+        bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(config).eval()
+    tokens = repeated_rows(range(300), rows=2, period=20, repeats=3)
+    with torch.no_grad():
+        patterns = torch.stack(model(tokens, output_attentions=True).attentions)
+    assert patterns.shape == (3, 2, 4, 60, 60)
+    assert not locate_induction_heads(patterns, tokens)["induction"].any()
+    patterns[2, :, 1] = hand_written(tokens, ["induction"])[0, :, 0]
+    table = locate_induction_heads(patterns, tokens)
+    assert table[table["induction"]][["layer", "head"]].to_numpy().tolist() == [[2, 1]]
+    assert table["prefix_matching"][0] == pytest.approx(1)
+
+
+# Bad input
+
+
+def test_rows_at_n_ctx_fit_and_longer_ones_are_refused(theorem_3_3):
+    assert len(head_scores(theorem_3_3, length=24)) == 2
+    with pytest.raises(ConfigError, match="length is 25, but the model's n_ctx is 24"):
+        head_scores(theorem_3_3, length=25)
+
+
+def test_too_few_tokens_to_repeat_are_refused(theorem_3_3):
+    with pytest.raises(ConfigError, match="2 distinct tokens would be repeated 4 times, but at least 3"):
+        head_scores(theorem_3_3, length=11)
+    with pytest.raises(ConfigError, match="2 distinct tokens"):
+        head_scores(theorem_3_3, ids=[4, 5])
+    with pytest.raises(ConfigError, match="rows is 0"):
+        head_scores(theorem_3_3, rows=0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "tokens", "message"),
+    [
+        ((4, 6, 6), (6,), r"shape \[4, 6, 6\], but must be \[layer, head, query, key\]"),
+        ((2, 4, 5, 6), (6,), "5 queries and 6 keys"),
+        ((2, 4, 6, 6), (5,), r"tokens have the shape \[5\], but patterns of shape \[2, 4, 6, 6\] need \[6\]"),
+        ((2, 3, 4, 6, 6), (6,), r"need \[3, 6\]"),
+    ],
+)
+def test_patterns_and_tokens_that_do_not_fit_are_refused(shape, tokens, message):
+    with pytest.raises(ConfigError, match=message):
+        locate_induction_heads(torch.rand(shape), torch.zeros(tokens, dtype=torch.int64))
+
+
+def test_other_sources_are_refused(theorem_3_3, batch):
+    patterns, tokens = torch.rand(2, 4, 6, 6), torch.arange(3).repeat(2)
+    with pytest.raises(ConfigError, match="The source is a str"):
+        locate_induction_heads("gpt2", tokens)
+    with pytest.raises(ConfigError, match="tokens are not given"):
+        locate_induction_heads(patterns)
+    with pytest.raises(ConfigError, match="whole numbers"):
+        locate_induction_heads(patterns, tokens.float())
+    with pytest.raises(ConfigError, match="only a Transformer can be run"):
+        locate_induction_heads(patterns, tokens, batch=batch)
+    with pytest.raises(ConfigError, match="probed with its own"):
+        locate_induction_heads(theorem_3_3, tokens)
+    _, cache = theorem_3_3.run_with_cache(tokens[None], names_filter="hook_embed")
+    with pytest.raises(ConfigError, match=r"lacks blocks\.0\.attn\.hook_pattern"):
+        locate_induction_heads(cache, tokens[None])
+
+
+def test_the_public_names_load_without_torch_until_they_are_used():
+    code = (
+        "import sys, ihlab.interp; assert 'torch' not in sys.modules; from ihlab.interp import *; print(*sorted(dir()))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert {"effective_pattern", "head_scores", "locate_induction_heads", "shift_report"} <= set(shown.split())
+    with pytest.raises(AttributeError, match="no attribute 'head_score'"):
+        _ = ihlab.interp.head_score

@@ -1,0 +1,279 @@
+"""Onsets planted in noise are found; noise and drifts raise no alarm."""
+
+import numpy as np
+import pytest
+
+from ihlab.interp.onset import Median, Onset, onset, onsets, over_seeds
+from ihlab.model.config import ModelConfig
+from ihlab.training.config import RunConfig
+from ihlab.training.run import Run
+from tasks import InductionTask
+from tasks.config import ConfigError
+
+TASK = InductionTask(vocab_size=32, length=8)
+MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=32, n_ctx=8)
+CONFIG = RunConfig(task=TASK, model=MODEL, steps=1000)
+STEPS = np.array(CONFIG.eval_steps(), dtype=float)  # 55 of them, 10 apart early and 45 late
+N = len(STEPS)
+
+
+def interval_at(step):
+    """The steps between the two evaluations around a step."""
+    at = np.clip(np.searchsorted(STEPS, step, side="right"), 1, N - 1)
+    return STEPS[at] - STEPS[at - 1]
+
+
+def autoregressive(rng, correlation):
+    noise = rng.standard_normal(N)
+    for i in range(1, N):
+        noise[i] = correlation * noise[i - 1] + np.sqrt(1 - correlation**2) * noise[i]
+    return noise
+
+
+def planted(rng, shape, noise):
+    """A curve of height 1, rising or falling, with its true start and middle."""
+    at = rng.uniform(STEPS[5], STEPS[45])
+    width = rng.uniform(2, 6) * interval_at(at)
+    if shape == "step":
+        curve, start, middle = (at < STEPS).astype(float), at, at
+    elif shape == "ramp":
+        curve, start, middle = np.clip((STEPS - at) / width, 0, 1), at, at + width / 2
+    else:
+        curve, start, middle = 1 / (1 + np.exp(-(STEPS - at) / (width / 6))), None, at
+    sign = rng.choice([-1, 1])
+    return sign * curve + noise * rng.standard_normal(N) + rng.normal(), start, middle, sign
+
+
+def drift(curve):
+    """The least-squares cubic in the number of the evaluation, with a line in the step."""
+    columns = np.column_stack([np.linspace(-1, 1, N)[:, None] ** np.arange(4), STEPS])
+    return columns @ np.linalg.lstsq(columns, curve)[0]
+
+
+# Planted
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.02, 0.05])
+@pytest.mark.parametrize("shape", ["step", "ramp"])
+def test_a_planted_start_is_found_within_one_logging_interval(shape, noise):
+    """Steps and ramps of 2 to 6 evaluations anywhere in the run, noise up to a twentieth of their height."""
+    rng = np.random.default_rng(1)
+    near, covered, signs, missed = [], [], set(), 0
+    for _ in range(200):
+        curve, start, _, sign = planted(rng, shape, noise)
+        found = onset(STEPS, curve, draws=199)
+        if found is None:
+            missed += 1
+            continue
+        near.append(abs(found.start - start) <= interval_at(start))
+        covered.append(found.start_low <= start <= found.start_high)
+        assert np.sign(found.after - found.before) == sign
+        signs.add(sign)
+    assert signs == {-1, 1}
+    assert missed <= 2
+    assert np.mean(near) >= 0.98
+    assert np.mean(covered) >= 0.95
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.02, 0.05])
+def test_the_middle_of_a_planted_sigmoid_is_found_within_one_logging_interval(noise):
+    """A sigmoid has no start; it has a middle."""
+    rng = np.random.default_rng(2)
+    near, covered, missed = [], [], 0
+    for _ in range(200):
+        curve, _, middle, _ = planted(rng, "sigmoid", noise)
+        found = onset(STEPS, curve, draws=199)
+        if found is None:
+            missed += 1
+            continue
+        near.append(abs(found.middle - middle) <= interval_at(middle))
+        covered.append(found.middle_low <= middle <= found.middle_high)
+    assert missed <= 4
+    assert np.mean(near) >= 0.99
+    assert np.mean(covered) >= 0.95
+
+
+def test_where_noise_hides_the_change_what_is_found_is_still_near():
+    """A tenth of the height: some are missed, few of those found are far off."""
+    rng = np.random.default_rng(3)
+    errors = []
+    for _ in range(200):
+        curve, _, middle, _ = planted(rng, "ramp", 0.1)
+        found = onset(STEPS, curve, draws=199)
+        if found is not None:
+            errors.append(abs(found.middle - middle) / interval_at(middle))
+    assert len(errors) > 100
+    assert np.quantile(errors, 0.95) <= 1
+
+
+def test_a_change_on_top_of_a_drift_is_found():
+    rng = np.random.default_rng(4)
+    curve = 2 * STEPS / 1000 + (STEPS > 300) + 0.02 * rng.standard_normal(N)
+    found = onset(STEPS, curve)
+    assert found.start == STEPS[STEPS <= 300][-1]
+    assert found.end == STEPS[STEPS > 300][0]
+
+
+def test_the_numbers_of_a_noiseless_ramp():
+    curve = np.interp(np.arange(N), [20, 24], [3.0, 1.0])
+    found = onset(STEPS, curve, draws=199)
+    assert (found.start, found.end, found.middle) == (STEPS[20], STEPS[24], STEPS[22])
+    assert (found.start_low, found.start_high) == (STEPS[19], STEPS[21])  # no better than the logging
+    assert (found.middle_low, found.middle_high) == (STEPS[21], STEPS[23])
+    assert found.before == pytest.approx(3)
+    assert found.after == pytest.approx(1)
+    about = curve - drift(curve)
+    assert found.explained == pytest.approx(1 / (1 + N * (0.015 * 2) ** 2 / (about @ about)))
+    assert found.p == pytest.approx(1 / 200)
+
+
+@pytest.mark.parametrize("n", [12, 30, 200])
+def test_evenly_spaced_evaluations_do_as_well(n):
+    """There the line in the step is one in the number of the evaluation."""
+    rng = np.random.default_rng(11)
+    steps, at = 25.0 * np.arange(n), n // 2
+    found = onset(steps, (np.arange(n) > at) + 0.001 * rng.standard_normal(n))
+    assert (found.start, found.end) == (25 * at, 25 * (at + 1))
+    assert onset(steps, steps + rng.standard_normal(n)) is None
+
+
+def test_units_do_not_matter():
+    rng = np.random.default_rng(5)
+    curve = np.clip((STEPS - 200) / 100, 0, 1) + 0.02 * rng.standard_normal(N)
+    found, scaled = onset(STEPS, curve), onset(10 * STEPS, 7 - 1000 * curve)
+    for name in ("start", "start_low", "start_high", "middle", "middle_low", "middle_high", "end"):
+        assert getattr(scaled, name) == pytest.approx(10 * getattr(found, name))
+    for name in ("before", "after"):
+        assert getattr(scaled, name) == pytest.approx(7 - 1000 * getattr(found, name))
+    assert scaled.p == found.p
+
+
+def test_values_that_are_missing_are_left_out():
+    """train_loss has none at step 0."""
+    rng = np.random.default_rng(6)
+    curve = (STEPS > 150) + 0.02 * rng.standard_normal(N)
+    missing = curve.copy()
+    missing[[0, 30]] = np.nan
+    there = ~np.isnan(missing)
+    assert onset(STEPS, missing) == onset(STEPS[there], curve[there])
+
+
+# No alarms
+
+NOTHING = {
+    "white noise": lambda rng: rng.standard_normal(N),
+    "noise that correlates by 0.5": lambda rng: autoregressive(rng, 0.5),
+    "noise that correlates by 0.8": lambda rng: autoregressive(rng, 0.8),
+    "a straight drift of ten times the noise": lambda rng: 10 * STEPS / 1000 + rng.standard_normal(N),
+    "a straight drift of a thousand times the noise": lambda rng: STEPS + rng.standard_normal(N),
+    "a drift as the logarithm of the step": lambda rng: np.log1p(STEPS / 100) + 0.05 * rng.standard_normal(N),
+    "a drift that levels off": lambda rng: 1 - np.exp(-STEPS / 500) + 0.02 * rng.standard_normal(N),
+    "a parabola": lambda rng: (STEPS / 1000) ** 2 + 0.02 * rng.standard_normal(N),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_noise_and_drifts_raise_no_alarm(name):
+    """At most 1 in 100 by the level; 12 of 500 would be more than chance (p < 0.005) allows."""
+    rng = np.random.default_rng(7)
+    alarms = sum(onset(STEPS, NOTHING[name](rng), draws=199) is not None for _ in range(500))
+    assert alarms < 12
+
+
+def test_few_random_walks_pass_for_a_change():
+    """The noise that looks most like changes: still no more than 3 in 100."""
+    rng = np.random.default_rng(8)
+    alarms = sum(onset(STEPS, rng.standard_normal(N).cumsum(), draws=199) is not None for _ in range(500))
+    assert alarms <= 15
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [np.zeros(N), np.full(N, 0.1), 3 - STEPS / 7, (np.arange(N) / N) ** 3, np.exp(-STEPS / 500)],
+    ids=["zero", "constant", "straight", "cubic", "levels off"],
+)
+def test_curves_without_noise_or_change_have_no_onset(curve):
+    assert onset(STEPS, curve) is None
+
+
+# Runs and seeds
+
+
+def stored(tmp_path, seed, columns):
+    run = Run.create(CONFIG.but(name="planted", seed=seed), tmp_path)
+    rows = [{"step": int(step), **{name: float(v[i]) for name, v in columns.items()}} for i, step in enumerate(STEPS)]
+    run.write_metrics(rows)
+    return run
+
+
+def test_onsets_has_a_row_for_each_run_and_column(tmp_path):
+    rng = np.random.default_rng(9)
+    noise = lambda: 0.02 * rng.standard_normal(N)  # noqa: E731
+    runs = [
+        stored(tmp_path, 0, {"accuracy": (STEPS > 100) + noise(), "alpha1_0.0": noise(), "alpha1_0.1": noise()}),
+        stored(tmp_path, 1, {"accuracy": (STEPS > 400) + noise()}),
+    ]
+    table = onsets(runs, ["accuracy", "alpha1_*"])
+    assert list(table.columns) == ["name", "seed", "column", *Onset.__dataclass_fields__]
+    assert table[["name", "seed", "column"]].to_numpy().tolist() == [
+        ["planted", 0, "accuracy"], ["planted", 0, "alpha1_0.0"], ["planted", 0, "alpha1_0.1"],
+        ["planted", 1, "accuracy"],
+    ]  # fmt: skip
+    np.testing.assert_array_equal(table["start"], [100, np.nan, np.nan, STEPS[STEPS <= 400][-1]])
+
+
+def test_a_pattern_that_matches_nothing_is_named(tmp_path):
+    run = stored(tmp_path, 0, {"accuracy": np.zeros(N)})
+    with pytest.raises(ConfigError, match=r"No run has a metric that matches 'prefix_\*'"):
+        onsets([run], ["accuracy", "prefix_*"])
+
+
+def test_intervals_over_seeds_by_hand():
+    assert over_seeds([5, 1, 4, 2, 3]) == Median(3, 1, 5, 1 - 2 / 32)
+    assert over_seeds([6, 5, 4, 3, 2, 1]) == Median(3.5, 1, 6, 1 - 2 / 64)
+    # Of nine, one at each end can go: 1 - 2 (1 + 9) / 512 = 96%; two cannot: 82%.
+    assert over_seeds(np.arange(9)) == Median(4, 1, 7, pytest.approx(1 - 20 / 512))
+
+
+def test_a_seed_without_a_change_is_later_than_any():
+    assert over_seeds([10, np.nan, 30, 20, 40]) == Median(30, 10, np.inf, 1 - 2 / 32)
+    assert over_seeds([np.nan, np.nan, 30]) == Median(np.inf, 30, np.inf, 0.75)
+
+
+def test_an_interval_over_seeds_holds_the_median_as_often_as_it_says():
+    rng = np.random.default_rng(10)
+    for n in (3, 5, 8, 12):
+        intervals = [over_seeds(rng.normal(size=n)) for _ in range(2000)]
+        held = np.mean([interval.low <= 0 <= interval.high for interval in intervals])
+        assert abs(held - intervals[0].confidence) < 0.02
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("steps", "values", "message"),
+    [
+        (STEPS[:11], np.arange(11), "The curve has 11 values, but a change needs at least 12"),
+        (STEPS[:20], [np.nan] * 9 + [1.0] * 11, "The curve has 11 values"),
+        (STEPS, np.zeros(N - 1), rf"steps has shape \[{N}\] and values \[{N - 1}\]"),
+        (np.r_[STEPS[:-1], STEPS[-2]], np.zeros(N), "The steps must increase"),
+        (STEPS, np.r_[np.zeros(N - 1), np.inf], "infinite"),
+    ],
+    ids=["few", "few left", "lengths", "order", "infinite"],
+)
+def test_curves_that_cannot_be_read_are_refused(steps, values, message):
+    with pytest.raises(ConfigError, match=message):
+        onset(steps, values)
+
+
+def test_levels_that_the_draws_cannot_reach_are_refused():
+    with pytest.raises(ConfigError, match=r"draws is 50, but level 0\.01 needs at least 100"):
+        onset(STEPS, np.zeros(N), draws=50)
+    with pytest.raises(ConfigError, match=r"level is 1\.5, but must be between 0 and 1"):
+        onset(STEPS, np.zeros(N), level=1.5)
+
+
+def test_one_seed_has_no_interval():
+    with pytest.raises(ConfigError, match="needs at least 2, not 1"):
+        over_seeds([3.0])

@@ -1,0 +1,336 @@
+"""Patching by TransformerLens and by us, against patches made by hand in the network's own equations."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+from transformer_lens import patching
+
+from ihlab.interp.patching import path_effects, path_patch
+from ihlab.model.config import ModelConfig
+from ihlab.model.transformer import Transformer
+from ihlab.theory.constructions import two_layer_induction_head
+from tasks.config import ConfigError
+
+HEADS, GROUPS, D_HEAD, POS = 4, 2, 6, 7
+
+
+def random_model(**changes):
+    """Grouped queries, windows of 3, ALiBi (no float32 tables) and norm weights that are not 1."""
+    fields = {"n_layers": 3, "d_model": 20, "n_heads": HEADS, "n_key_value_heads": GROUPS, "d_head": D_HEAD}
+    fields |= {"d_mlp": 14, "d_vocab": 19, "n_ctx": 12, "attention": "kv_shift", "shift_window": 3}
+    model = Transformer(ModelConfig(**{**fields, "positional": "alibi", **changes}), seed=3).double().eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith(".w"):
+                weight.uniform_(0.5, 1.5, generator=generator)
+    return model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return random_model()
+
+
+@pytest.fixture(scope="module")
+def tokens():
+    return torch.randint(19, (3, POS), generator=torch.Generator().manual_seed(2))
+
+
+@pytest.fixture(scope="module")
+def source():
+    return torch.randint(19, (3, POS), generator=torch.Generator().manual_seed(9))
+
+
+def metric(logits):
+    """A different number for every logit that changes."""
+    weights = torch.linspace(-1, 1, logits.numel(), dtype=logits.dtype).reshape(logits.shape)
+    return (weights * logits).sum()
+
+
+# The network written out, so that a patch is an assignment between two of its lines
+
+
+def rms(x, norm):
+    return x / (x.pow(2).mean(-1, keepdim=True) + norm.eps).sqrt() * norm.w
+
+
+def shifted(x, weight):
+    """[batch, pos, group, d] mixed with the tokens before."""
+    mixed = torch.zeros_like(x)
+    for back in range(weight.shape[1]):
+        for t in range(back, x.shape[1]):
+            mixed[:, t] += weight[:, back, None] * x[:, t - back]
+    return mixed
+
+
+def by_hand(model, tokens, patch=lambda place, layer, x: x):
+    """Logits, with `patch(place, layer, x)` free to exchange any activation."""
+    x = model.W_E[tokens]
+    for layer, block in enumerate(model.layers):
+        attn, group = block.attn, HEADS // GROUPS
+        x = patch("resid_pre", layer, x)
+        normal = rms(x, block.ln1)
+        q = patch("q", layer, torch.einsum("bpm,hmd->bphd", normal, attn.W_Q))
+        k = patch("k", layer, shifted(torch.einsum("bpm,hmd->bphd", normal, attn.W_K), attn.alpha))
+        v = patch("v", layer, shifted(torch.einsum("bpm,hmd->bphd", normal, attn.W_V), attn.beta))
+        # Sharing undone: a copy for each query head, which can be exchanged on its own.
+        k = patch("k of each query head", layer, k.repeat_interleave(group, dim=2))
+        v = patch("v of each query head", layer, v.repeat_interleave(group, dim=2))
+        pattern = torch.zeros(len(x), HEADS, POS, POS, dtype=x.dtype)
+        for head in range(HEADS):
+            slope = 2.0 ** (-8 * (head + 1) / HEADS)
+            for t in range(POS):
+                scores = [
+                    (q[:, t, head] * k[:, s, head]).sum(-1) / math.sqrt(D_HEAD) - slope * (t - s) for s in range(t + 1)
+                ]
+                pattern[:, head, t, : t + 1] = torch.stack(scores, dim=1).softmax(-1)
+        pattern = patch("pattern", layer, pattern)
+        z = patch("z", layer, torch.einsum("bhqk,bkhd->bqhd", pattern, v))
+        attn_out = patch("attn_out", layer, torch.einsum("bphd,hdm->bpm", z, attn.W_O))
+        x = patch("resid_mid", layer, x + attn_out)
+        normal, mlp = rms(x, block.ln2), block.mlp
+        x = x + patch("mlp_out", layer, (F.silu(normal @ mlp.W_gate) * (normal @ mlp.W_in)) @ mlp.W_out)
+    return rms(x, model.ln_final) @ model.W_U
+
+
+@torch.no_grad()
+def test_the_network_written_out_is_the_network(model, tokens):
+    torch.testing.assert_close(by_hand(model, tokens), model(tokens))
+
+
+def recorded(model, tokens):
+    """All activations of the network written out."""
+    record = {}
+
+    def keep(place, layer, x):
+        record[place, layer] = x
+        return x
+
+    by_hand(model, tokens, keep)
+    return record
+
+
+# Activation patching: TransformerLens' own
+
+BY_POSITION = ["resid_pre", "resid_mid", "attn_out", "mlp_out"]
+BY_HEAD = {"z": "out", "q": "q", "k": "k", "v": "v", "pattern": "pattern"}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("place", BY_POSITION)
+def test_patching_the_stream_by_position(model, tokens, source, place):
+    _, clean = model.run_with_cache(source)
+    patched = getattr(patching, f"get_act_patch_{place}")(model, tokens, clean, metric)
+    record = recorded(model, source)
+    assert patched.shape == (3, POS)
+    for layer in range(3):
+        for position in range(POS):
+
+            def patch(at, at_layer, x, layer=layer, position=position):
+                if (at, at_layer) == (place, layer):
+                    x = x.clone()
+                    x[:, position] = record[place, layer][:, position]
+                return x
+
+            expected = metric(by_hand(model, tokens, patch)).item()
+            assert patched[layer, position].item() == pytest.approx(expected, rel=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("place", BY_HEAD)
+def test_patching_heads_also_where_they_share_keys_and_values(model, tokens, source, place):
+    _, clean = model.run_with_cache(source)
+    patched = getattr(patching, f"get_act_patch_attn_head_{BY_HEAD[place]}_all_pos")(model, tokens, clean, metric)
+    record = recorded(model, source)
+    n_heads = GROUPS if place in "kv" else HEADS
+    assert patched.shape == (3, n_heads)
+    for layer in range(3):
+        for head in range(n_heads):
+
+            def patch(at, at_layer, x, layer=layer, head=head):
+                if (at, at_layer) == (place, layer):
+                    axis = (slice(None), head) if place == "pattern" else (slice(None), slice(None), head)
+                    x = x.clone()
+                    x[axis] = record[place, layer][axis]
+                return x
+
+            expected = metric(by_hand(model, tokens, patch)).item()
+            assert patched[layer, head].item() == pytest.approx(expected, rel=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("place", ["z", "q", "k", "v"])
+def test_patching_heads_by_position(model, tokens, source, place):
+    _, clean = model.run_with_cache(source)
+    patched = getattr(patching, f"get_act_patch_attn_head_{BY_HEAD[place]}_by_pos")(model, tokens, clean, metric)
+    record = recorded(model, source)
+    layer, position, head = 1, 4, 1
+
+    def patch(at, at_layer, x):
+        if (at, at_layer) == (place, layer):
+            x = x.clone()
+            x[:, position, head] = record[place, layer][:, position, head]
+        return x
+
+    expected = metric(by_hand(model, tokens, patch)).item()
+    assert patched[layer, position, head].item() == pytest.approx(expected, rel=1e-5)
+
+
+@torch.no_grad()
+def test_patching_everything_at_once_pads_the_shared_heads(model, tokens, source):
+    _, clean = model.run_with_cache(source)
+    assert patching.get_act_patch_block_every(model, tokens, clean, metric).shape == (3, 3, POS)
+    heads = patching.get_act_patch_attn_head_all_pos_every(model, tokens, clean, metric)
+    assert heads.shape == (5, 3, HEADS)
+    assert not heads[[2, 3], :, GROUPS:].any()
+
+
+@torch.no_grad()
+def test_patching_can_keep_each_row(model, tokens, source):
+    _, clean = model.run_with_cache(source)
+
+    def by_row(logits):
+        return logits[:, -1, 5]
+
+    result = patching.get_act_patch_resid_pre(model, tokens, clean, by_row, reduce="none", baseline=True)
+    torch.testing.assert_close(result.baseline, by_row(model(tokens)).float())
+    # At the last position of the first layer, only that token's embedding is exchanged.
+    mixed = tokens.clone()
+    mixed[:, -1] = source[:, -1]
+    torch.testing.assert_close(result.values[0, -1], by_row(model(mixed)).float())
+
+
+# Path patching: ours
+
+
+def path_by_hand(model, tokens, source, sender, receiver, into):
+    own, other = recorded(model, tokens), recorded(model, source)
+    W_O = model.layers[sender[0]].attn.W_O[sender[1]]
+    change = (other["z", sender[0]] - own["z", sender[0]])[:, :, sender[1]] @ W_O
+    block, head, group = model.layers[receiver[0]], receiver[1], receiver[1] // (HEADS // GROUPS)
+    heard = rms(own["resid_pre", receiver[0]] + change, block.ln1)
+    place = into if into == "q" else f"{into} of each query head"
+
+    def patch(at, at_layer, x):
+        if (at, at_layer) == (place, receiver[0]):
+            x = x.clone()
+            if into == "q":
+                x[:, :, head] = heard @ block.attn.W_Q[head]
+            elif into == "k":
+                x[:, :, head] = shifted(torch.einsum("bpm,hmd->bphd", heard, block.attn.W_K), block.attn.alpha)[
+                    :, :, group
+                ]
+            else:
+                x[:, :, head] = shifted(torch.einsum("bpm,hmd->bphd", heard, block.attn.W_V), block.attn.beta)[
+                    :, :, group
+                ]
+        return x
+
+    return by_hand(model, tokens, patch)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("into", ["q", "k", "v"])
+@pytest.mark.parametrize(("sender", "receiver"), [((0, 1), (1, 3)), ((0, 2), (2, 0)), ((1, 0), (2, 2))])
+def test_a_path_is_an_exchange_in_one_head_alone(model, tokens, source, sender, receiver, into):
+    expected = path_by_hand(model, tokens, source, sender, receiver, into)
+    torch.testing.assert_close(path_patch(model, tokens, source, sender, receiver, into), expected)
+    assert not torch.allclose(expected, model(tokens))
+
+
+@torch.no_grad()
+def test_effects_lists_every_path(tokens, source):
+    model = random_model(n_layers=2)
+    table = path_effects(model, tokens, source, metric, into=["k", "q"])
+    assert list(table.columns) == [
+        "sender_layer", "sender_head", "receiver_layer", "receiver_head", "into", "value", "effect",
+    ]  # fmt: skip
+    assert len(table) == HEADS * HEADS * 2
+    before = metric(model(tokens)).item()
+    for row in table.itertuples():
+        paths = (row.sender_layer, row.sender_head), (row.receiver_layer, row.receiver_head)
+        expected = metric(path_patch(model, tokens, source, *paths, row.into)).item()
+        assert row.value == pytest.approx(expected)
+        assert row.effect == pytest.approx(expected - before)
+
+
+@torch.no_grad()
+def test_a_path_from_the_same_tokens_changes_nothing(model, tokens):
+    for into in "qkv":
+        torch.testing.assert_close(path_patch(model, tokens, tokens, (0, 0), (1, 1), into), model(tokens))
+
+
+@torch.no_grad()
+def test_in_the_theorem_3_2_model_the_first_layer_speaks_to_the_keys_alone():
+    """Two rows that differ in one early token: [a b ... a] answers b, and the keys alone carry "after a"."""
+    n = 12
+    model = two_layer_induction_head(torch.eye(n).double(), 8, sigma=0.05, slope=0.01, first_slope=20.0)
+    tokens = torch.tensor([[3, 5, 7, 8, 9, 3]])
+    source = torch.tensor([[7, 5, 3, 8, 9, 3]])  # 3 and 7 exchanged: now 8 follows 3
+    assert model(tokens)[0, -1].argmax() == 5
+    assert model(source)[0, -1].argmax() == 8
+    untouched = model(tokens)
+    for into, answer in (("q", 5), ("k", 8), ("v", 5)):
+        logits = path_patch(model, tokens, source, (0, 0), (1, 0), into)
+        assert logits[0, -1].argmax() == answer, into
+        # Queries and values read the half of the stream that the first layer does not write.
+        assert torch.equal(logits, untouched) == (into != "k"), into
+
+
+@torch.no_grad()
+def test_in_the_theorem_3_2_model_the_path_to_the_keys_is_all_the_first_layer_does():
+    """Exchanging the first layer's whole output does no more than exchanging what the keys hear of it."""
+    n = 12
+    model = two_layer_induction_head(torch.eye(n).double(), 8, sigma=0.05, slope=0.01, first_slope=20.0)
+    generator = torch.Generator().manual_seed(0)
+    tokens, source = (torch.randint(n, (20, 8), generator=generator) for _ in range(2))
+    _, cache = model.run_with_cache(source)
+    whole = model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_z", lambda _, hook: cache["z", 0])])
+    torch.testing.assert_close(path_patch(model, tokens, source, (0, 0), (1, 0), "k"), whole, rtol=0, atol=1e-12)
+    assert not torch.allclose(whole, model(tokens))
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sender": (0, 4)}, r"The sender \(0, 4\) does not exist: layers are 0 to 2, heads 0 to 3"),
+        ({"receiver": (3, 0)}, r"The receiver \(3, 0\) does not exist"),
+        ({"receiver": (0, 1)}, r"The receiver \(0, 1\) is not in a later layer than the sender \(0, 0\)"),
+        ({"into": "z"}, "There is no input of a head 'z'; known: k, q, v"),
+    ],
+    ids=["sender", "receiver", "order", "into"],
+)
+def test_paths_that_do_not_exist_are_named(model, tokens, source, change, message):
+    given = {"sender": (0, 0), "receiver": (1, 0), "into": "q", **change}
+    with pytest.raises(ConfigError, match=message):
+        path_patch(model, tokens, source, **given)
+
+
+def test_a_source_of_another_shape_is_refused(model, tokens, source):
+    with pytest.raises(ConfigError, match=r"source is \[3, 6\], but must have the shape of tokens, \[3, 7\]"):
+        path_patch(model, tokens, source[:, :6], (0, 0), (1, 0), "q")
+
+
+@pytest.mark.parametrize(
+    ("residual", "mlp", "ends"),
+    [((True, False, True), "none", 1), ((False, True, True), "swiglu", 0), ((False, True, True), "none", None)],
+)
+def test_a_layer_without_residual_ends_the_path(tokens, source, residual, mlp, ends):
+    """But an attention that replaces the stream writes to it all the same, if no MLP replaces it after."""
+    model = random_model(residual=residual, mlp=mlp)
+    if ends is None:
+        assert not torch.allclose(path_patch(model, tokens, source, (0, 0), (2, 0), "q"), model(tokens))
+        return
+    with pytest.raises(ConfigError, match=f"Layer {ends} has no residual"):
+        path_patch(model, tokens, source, (0, 0), (2, 0), "q")
+
+
+def test_one_layer_has_no_paths(tokens, source):
+    with pytest.raises(ConfigError, match="has 1 layer, but a path between heads needs at least 2"):
+        path_effects(random_model(n_layers=1), tokens, source, metric)

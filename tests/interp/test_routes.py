@@ -1,0 +1,331 @@
+"""Routes against loops over equations 4 to 6 with a weight removed, and on the Theorem 3.3 head."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from ihlab.interp.routes import Route, ablate_route, all_routes, column_name, patch_route, route_contributions
+from ihlab.interp.routes import route_effects as effects_of
+from ihlab.model.config import ModelConfig
+from ihlab.model.transformer import Transformer
+from ihlab.theory.constructions import kv_shift_induction_head
+from tasks import IGNORE, Batch, InductionTask
+from tasks.config import ConfigError
+
+WINDOW, HEADS, GROUPS, D_HEAD, POS = 3, 4, 2, 6, 7
+
+
+def random_model(positional="rope", **changes):
+    fields = {"n_layers": 2, "d_model": 20, "n_heads": HEADS, "n_key_value_heads": GROUPS, "d_head": D_HEAD}
+    fields |= {"d_mlp": 14, "d_vocab": 19, "n_ctx": 12, "attention": "kv_shift", "shift_window": WINDOW}
+    model = Transformer(ModelConfig(**{**fields, "positional": positional, **changes}), seed=3).double()
+    with torch.no_grad():
+        for layer in model.layers:
+            if layer.attn.shifted:
+                layer.attn.alpha.normal_(generator=torch.Generator().manual_seed(4))
+                layer.attn.beta.normal_(generator=torch.Generator().manual_seed(5))
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def tokens():
+    return torch.randint(19, (3, POS), generator=torch.Generator().manual_seed(2))
+
+
+@pytest.fixture(scope="module")
+def induction():
+    """The Theorem 3.3 head and rows of the task it solves."""
+    head = kv_shift_induction_head(torch.eye(60).double(), 24, sigma=0.05, slope=0.01)
+    return head, InductionTask(vocab_size=60, length=24).batch(256, np.random.default_rng(0))
+
+
+def turned(x, position, base):
+    """One head's vector, turned by its position's angles, pair by pair."""
+    half = len(x) // 2
+    y = x.clone()
+    for i in range(half):
+        angle = position / base ** (2 * i / len(x))
+        y[i] = x[i] * math.cos(angle) - x[i + half] * math.sin(angle)
+        y[i + half] = x[i + half] * math.cos(angle) + x[i] * math.sin(angle)
+    return y
+
+
+def loop_z(model, cache, layer, head, alpha, beta_of_alpha):
+    """Equations 4 to 6 for one head, a token at a time: sum of z over (alpha, beta) pairs.
+
+    `beta_of_alpha` is a list of (alpha, beta): each pair's pattern reads its own weighted columns.
+    """
+    group = head // (HEADS // GROUPS)
+    q = cache["q", layer][:, :, head]
+    k = cache["k_raw", layer, "attn"][:, :, group]
+    v = cache["v_raw", layer, "attn"][:, :, group]
+    z = torch.zeros_like(q)
+    slope = 2.0 ** (-8 * (head + 1) / HEADS)
+    for row in range(len(q)):
+        for alpha_used, beta_used in beta_of_alpha:
+            for t in range(POS):
+                scores, values = [], []
+                for s in range(t + 1):
+                    key = sum(alpha_used[b] * k[row, s - b] for b in range(WINDOW) if s - b >= 0)
+                    value = sum(beta_used[b] * v[row, s - b] for b in range(WINDOW) if s - b >= 0)
+                    query = q[row, t]
+                    if model.cfg.positional == "rope":
+                        query, key = turned(query, t, model.cfg.rotary_base), turned(key, s, model.cfg.rotary_base)
+                    bias = -slope * (t - s) if model.cfg.positional == "alibi" else 0.0
+                    scores.append((query @ key) / math.sqrt(D_HEAD) + bias)
+                    values.append(value)
+                weights = torch.stack(scores).softmax(dim=0)
+                z[row, t] += sum(w * value for w, value in zip(weights, values, strict=True))
+    return z
+
+
+def split(route, alpha, beta):
+    """The (alpha, beta) pairs whose sum a head without the route is."""
+    alpha_less = alpha.clone()
+    if route.key is not None:
+        alpha_less[route.key] = 0
+    if route.value is None:
+        return [(alpha_less, beta)] if route.key is not None else []
+    column, others = torch.zeros_like(beta), beta.clone()
+    column[route.value] = beta[route.value]
+    others[route.value] = 0
+    return [(alpha, others)] + ([(alpha_less, column)] if route.key is not None else [])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("positional", ["rope", "alibi"])
+@pytest.mark.parametrize("layer", [0, 1])
+def test_every_route_of_every_head_is_what_loops_give(tokens, positional, layer):
+    model = random_model(positional)
+    _, cache = model.run_with_cache(tokens)
+    contributions = route_contributions(model, tokens, layer)
+    assert set(contributions) == {Route(key, value) for key, value in itertools.product((None, 0, 1, 2), repeat=2)}
+    for head in range(HEADS):
+        attn = model.layers[layer].attn
+        alpha, beta = attn.alpha[head // 2], attn.beta[head // 2]
+        for route, contribution in contributions.items():
+            without = loop_z(model, cache, layer, head, alpha, split(route, alpha, beta))
+            torch.testing.assert_close(
+                (cache["z", layer] - contribution)[:, :, head], without, rtol=1e-5, atol=1e-6
+            )  # rotary tables are float32
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("route", [Route(1, None), Route(None, 2), Route(1, 0)], ids=["key", "value", "both"])
+def test_ablation_changes_one_heads_z_and_nothing_else_before_it(tokens, route):
+    """The logits are those of the untouched model with the loops' z of that one head put in."""
+    model, layer, head = random_model(), 0, 3
+    _, cache = model.run_with_cache(tokens)
+    attn = model.layers[layer].attn
+    alpha, beta = attn.alpha[1], attn.beta[1]
+    z = cache["z", layer].clone()
+    z[:, :, head] = loop_z(model, cache, layer, head, alpha, split(route, alpha, beta))
+    expected = model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_z", lambda _, hook: z)])
+    torch.testing.assert_close(
+        ablate_route(model, tokens, layer, head, route), expected, rtol=1e-5, atol=1e-6
+    )  # rotary tables are float32
+
+
+@torch.no_grad()
+def test_value_routes_sum_to_the_head_and_the_whole_head_is_its_z(tokens):
+    model = random_model()
+    contributions = route_contributions(model, tokens, 1)
+    parts = sum(contributions[Route(None, column)] for column in range(WINDOW))
+    torch.testing.assert_close(parts, contributions[Route(None, None)])
+    _, cache = model.run_with_cache(tokens)
+    torch.testing.assert_close(contributions[Route(None, None)], cache["z", 1], rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_routes_of_weight_zero_change_no_bit(tokens):
+    model = random_model()
+    for weight in (model.layers[0].attn.alpha, model.layers[0].attn.beta):
+        weight[:, 2] = 0
+    logits = model(tokens)
+    for route in all_routes(WINDOW):
+        if 2 in route:
+            assert torch.equal(ablate_route(model, tokens, 0, 1, route), logits), route
+
+
+@torch.no_grad()
+def test_mean_and_resample_put_in_what_they_say():
+    model = random_model()
+    tokens = torch.randint(19, (5, POS), generator=torch.Generator().manual_seed(8))
+    route, layer, head = Route(1, 0), 0, 2
+    contribution = route_contributions(model, tokens, layer, [route])[route][:, :, head]
+    seen = {}
+
+    def put_in(how):
+        model.add_hook("hook_embed", lambda x, hook: x)  # hooks of one's own stay and are no obstacle
+        model.add_hook(f"blocks.{layer}.hook_attn_out", lambda x, hook: seen.update({how: x}))
+        ablate_route(model, tokens, layer, head, route, how)
+        model.reset_hooks()
+        return seen[how]
+
+    zero, mean, resample = (put_in(how) for how in ("zero", "mean", "resample"))
+    W_O = model.layers[layer].attn.W_O[head]
+    torch.testing.assert_close(mean - zero, (contribution.mean(dim=0) @ W_O).expand_as(mean))
+    taken = []
+    for row in range(5):
+        write = (resample - zero)[row]
+        same = [torch.allclose(write, contribution[other] @ W_O) for other in range(5)]
+        assert sum(same) == 1
+        taken.append(same.index(True))
+    assert sorted(taken) == list(range(5))
+    assert all(row != other for row, other in enumerate(taken))
+
+
+@torch.no_grad()
+def test_patching_every_value_route_is_patching_the_head(tokens):
+    model = random_model()
+    source = tokens.flip(0)
+    _, cache = model.run_with_cache(source)
+
+    def other_z(z, hook):
+        z[:, :, 1] = cache["z", 0][:, :, 1]
+        return z
+
+    expected = model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_z", other_z)])
+    torch.testing.assert_close(patch_route(model, tokens, source, 0, 1, Route(None, None)), expected)
+    torch.testing.assert_close(patch_route(model, tokens, tokens, 0, 1, Route(1, 0)), model(tokens))
+
+
+@torch.no_grad()
+def test_patching_a_route_takes_it_from_the_source(tokens):
+    """Without the route both ways agree: what is put in is the source's contribution."""
+    model, route = random_model(), Route(0, 1)
+    source = tokens.flip(0)
+    _, cache = model.run_with_cache(tokens)
+    own, other = (route_contributions(model, rows, 0, [route])[route][:, :, 2] for rows in (tokens, source))
+    z = cache["z", 0].clone()
+    z[:, :, 2] += other - own
+    expected = model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_z", lambda _, hook: z)])
+    torch.testing.assert_close(patch_route(model, tokens, source, 0, 2, route), expected)
+    assert not torch.allclose(expected, model(tokens))
+
+
+# The Theorem 3.3 head: key of the token before, value of its own
+
+
+def test_on_the_theorem_the_used_routes_are_everything_and_the_others_exactly_nothing(induction):
+    model, batch = induction
+    table = effects_of(model, batch).set_index(["key", "value"])
+    assert len(table) == 9
+    used = [("previous", "all"), ("all", "own"), ("previous", "own"), ("all", "all")]
+    for route, row in table.iterrows():
+        if route in used:
+            assert row["accuracy_fall"] > 0.85, route
+            assert row["loss_rise"] > 0.1, route
+        else:
+            assert row["loss_rise"] == 0.0, route
+            assert row["accuracy_fall"] == 0.0, route
+
+
+def test_without_the_previous_key_the_theorem_head_is_at_chance(induction):
+    """What remains is an even average (ALiBi aside) of the tokens so far: a guess among those that came before."""
+    model, batch = induction
+    tokens = torch.from_numpy(batch.inputs.copy())
+    guess = ablate_route(model, tokens, 0, 0, Route(1, None)).argmax(dim=-1).numpy()
+    asked = batch.answers != IGNORE
+    whole = model(tokens).argmax(dim=-1).numpy()
+    assert (whole == batch.answers)[asked].mean() == 1.0
+    hit = (guess == batch.answers)[asked].mean()
+    chance = np.mean([1 / len(set(batch.inputs[row, : t + 1])) for row, t in zip(*np.nonzero(asked), strict=True)])
+    assert abs(hit - chance) < 4 * math.sqrt(chance / asked.sum())
+
+
+def test_effects_are_the_rise_of_the_loss_and_the_fall_of_accuracy():
+    model = random_model().float()
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(0, 19, (6, POS))
+    targets = np.where(rng.random((6, POS)) < 0.5, rng.integers(0, 19, (6, POS)), IGNORE)
+    answers = np.where(rng.random((6, POS)) < 0.5, rng.integers(0, 19, (6, POS)), IGNORE)
+    batch = Batch(inputs=tokens, targets=targets, answers=answers)
+    table = effects_of(model, batch, how="mean", layers=[1], routes=[Route(2, None), Route(0, 1)])
+    assert list(table.columns) == ["layer", "head", "key", "value", "how", "loss_rise", "accuracy_fall"]
+    expected_rows = [(1, head, *names) for head in range(HEADS) for names in (("2 before", "all"), ("own", "previous"))]
+    assert list(table[["layer", "head", "key", "value"]].itertuples(index=False, name=None)) == expected_rows
+
+    def graded_by_hand(logits):
+        loss = F.cross_entropy(logits.flatten(0, 1), torch.from_numpy(targets).flatten(), ignore_index=IGNORE)
+        right = (logits.argmax(-1).numpy() == answers)[answers != IGNORE]
+        return loss.item(), right.mean()
+
+    loss, accuracy = graded_by_hand(model(torch.from_numpy(tokens)))
+    routes = [Route(2, None), Route(0, 1)] * HEADS
+    for row, route in zip(table.itertuples(), routes, strict=True):
+        after = graded_by_hand(ablate_route(model, torch.from_numpy(tokens), 1, row.head, route, "mean"))
+        assert row.loss_rise == pytest.approx(after[0] - loss, abs=1e-5)
+        assert row.accuracy_fall == pytest.approx(accuracy - after[1], abs=1e-12)
+
+
+@torch.no_grad()
+def test_together_takes_a_route_from_all_heads_of_a_layer():
+    """For a key route: the model whose alpha has that column 0."""
+    model = random_model()
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(0, 19, (6, POS))
+    batch = Batch(inputs=tokens, targets=rng.integers(0, 19, (6, POS)))
+    table = effects_of(model, batch, routes=[Route(1, None)], together=True)
+    assert table[["layer", "head", "key", "value"]].to_numpy().tolist() == [
+        [0, "all", "previous", "all"],
+        [1, "all", "previous", "all"],
+    ]
+    before = F.cross_entropy(model(torch.from_numpy(tokens)).flatten(0, 1), torch.from_numpy(batch.targets).flatten())
+    for layer in range(2):
+        changed = random_model()
+        changed.layers[layer].attn.alpha[:, 1] = 0
+        logits = changed(torch.from_numpy(tokens))
+        torch.testing.assert_close(ablate_route(model, torch.from_numpy(tokens), layer, None, Route(1, None)), logits)
+        after = F.cross_entropy(logits.flatten(0, 1), torch.from_numpy(batch.targets).flatten())
+        assert table["loss_rise"][layer] == pytest.approx((after - before).item(), abs=1e-5)
+
+
+def test_columns_have_names():
+    assert [column_name(column) for column in (None, 0, 1, 2, 3)] == ["all", "own", "previous", "2 before", "3 before"]
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"route": Route(3, None)}, r"key column of .* is 3, but the shift has columns 0 to 2"),
+        ({"route": Route(0, -1)}, r"value column of .* is -1, but the shift has columns 0 to 2"),
+        ({"layer": 2}, "Layer 2 does not exist: the model has layers 0 to 1"),
+        ({"head": 4}, "Head 4 does not exist: each layer has heads 0 to 3"),
+        ({"how": "zeros"}, "There is no ablation 'zeros'; did you mean 'zero'"),
+    ],
+    ids=["key", "value", "layer", "head", "how"],
+)
+def test_what_does_not_exist_is_named(tokens, change, message):
+    given = {"layer": 0, "head": 0, "route": Route(1, None), "how": "zero", **change}
+    with pytest.raises(ConfigError, match=message):
+        ablate_route(random_model(), tokens, **given)
+
+
+def test_a_model_without_shift_has_no_routes(tokens):
+    with pytest.raises(ConfigError, match="attention is 'vanilla', which has no routes"):
+        route_contributions(random_model(attention="vanilla"), tokens, 0)
+
+
+def test_one_row_cannot_be_resampled(tokens):
+    with pytest.raises(ConfigError, match="has 1 row, but resampling"):
+        ablate_route(random_model(), tokens[:1], 0, 0, Route(1, None), "resample")
+
+
+def test_a_source_of_another_shape_is_refused(tokens):
+    with pytest.raises(ConfigError, match=r"source is \[2, 7\], but must have the shape of tokens, \[3, 7\]"):
+        patch_route(random_model(), tokens, tokens[:2], 0, 0, Route(1, None))
+
+
+def test_a_batch_without_targets_measures_nothing():
+    nothing = np.full((2, POS), IGNORE)
+    batch = Batch(inputs=np.zeros((2, POS), dtype=np.int64), targets=nothing)
+    with pytest.raises(ConfigError, match="has no targets"):
+        effects_of(random_model(), batch)

@@ -1,0 +1,187 @@
+"""The report by hand on hand-set shifts, and its indifference to the gauge."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ihlab.interp.shift_report import angle, direction, quadrant_table, shift_report
+from ihlab.model.config import ModelConfig
+from ihlab.model.transformer import Transformer
+from tasks.config import ConfigError
+
+FREE = ["unit", "angle", "ratio", "share", "larger"]
+"""Ends of the columns that must not depend on the gauge."""
+
+
+def small(window=2, attention="kv_shift", seed=0, groups=2):
+    config = ModelConfig(
+        n_layers=2, d_model=20, n_heads=4, n_key_value_heads=groups, d_head=6, d_mlp=14, d_vocab=19, n_ctx=12,
+        attention=attention, shift_window=window,
+    )  # fmt: skip
+    return Transformer(config, seed=seed).double().eval()
+
+
+@torch.no_grad()
+def with_shifts(alpha, beta):
+    """One layer, a head for each pair."""
+    config = ModelConfig(
+        n_layers=1, d_model=8, n_heads=len(alpha), d_head=2, d_vocab=9, n_ctx=5, attention="kv_shift"
+    )  # fmt: skip
+    model = Transformer(config).double()
+    model.layers[0].attn.alpha.copy_(torch.tensor(alpha))
+    model.layers[0].attn.beta.copy_(torch.tensor(beta))
+    return model
+
+
+@torch.no_grad()
+def regauged(model, generator):
+    """(alpha, W_K) -> (c alpha, W_K / c) and (beta, W_V) -> (c beta, W_V / c), a c of either sign for each head."""
+    changed = Transformer(model.cfg).double().eval()
+    changed.load_state_dict(model.state_dict())
+    for layer in changed.layers:
+        attn = layer.attn
+        for weight, projection in ((attn.alpha, attn.k_proj.weight), (attn.beta, attn.v_proj.weight)):
+            c = torch.empty(len(weight), dtype=torch.float64).uniform_(0.1, 5, generator=generator)
+            c *= torch.randint(2, c.shape, generator=generator) * 2 - 1
+            weight.mul_(c[:, None])
+            projection.unflatten(0, (len(weight), -1)).div_(c[:, None, None])
+    return changed
+
+
+# By hand
+
+
+def test_angles_ratios_and_shares_by_hand():
+    diagonal = math.sqrt(0.5)
+    alpha = [[2.0, 0.0], [0.0, -3.0], [1.0, 1.0], [-1.0, 1.0], [-4.0, 3.0], [0.0, 0.0]]
+    report = shift_report(with_shifts(alpha, alpha))
+    for name in ("alpha", "beta"):
+        expected = [0, math.pi / 2, math.pi / 4, 3 * math.pi / 4, math.pi - math.atan(3 / 4), math.nan]
+        np.testing.assert_allclose(report[f"{name}_angle"], expected)
+        np.testing.assert_allclose(report[f"{name}_ratio"], [0, math.inf, 1, -1, -3 / 4, math.nan])
+        np.testing.assert_allclose(report[f"{name}_share"], [0, 1, 0.5, 0.5, 3 / 7, math.nan])
+        np.testing.assert_allclose(report[f"{name}1_unit"], [1, 0, diagonal, diagonal, 0.8, math.nan], atol=1e-15)
+        np.testing.assert_allclose(report[f"{name}2_unit"], [0, 1, diagonal, -diagonal, -0.6, math.nan], atol=1e-15)
+        np.testing.assert_array_equal(report[[f"{name}1", f"{name}2"]].to_numpy(), np.array(alpha))
+        larger = ["own", "previous", "previous", "previous", "own", "previous"]
+        raw = ["own", "own", "previous", "previous", "previous", "previous"]
+        assert report[f"{name}_larger"].tolist() == larger
+        assert report[f"{name}_raw"].tolist() == raw
+        assert report[f"{name}_flips"].tolist() == [True, True, False, True, True, False]
+
+
+def test_rows_are_the_key_value_heads_of_each_layer():
+    model = small()
+    report = shift_report(model)
+    assert report[["layer", "head"]].to_numpy().tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    for row in report.itertuples():
+        attn = model.layers[row.layer].attn
+        assert [row.alpha1, row.alpha2] == attn.alpha[row.head].tolist()
+        assert [row.beta1, row.beta2] == attn.beta[row.head].tolist()
+
+
+def test_wider_windows_have_a_direction_only():
+    report = shift_report(small(window=4))
+    names = [f"{name}{column}" for name in ("alpha", "beta") for column in (1, 2, 3, 4)]
+    assert set(report.columns) == {"layer", "head", *names, *(f"{name}_unit" for name in names)}
+    alpha = report[[f"alpha{column}_unit" for column in (1, 2, 3, 4)]].to_numpy()
+    np.testing.assert_allclose((alpha**2).sum(axis=1), 1)
+
+
+def test_directions_by_hand():
+    rows = np.array([[3.0, 0.0, -4.0], [-2.0, 0.0, 0.0], [1.0, -2.0, 0.0], [0.0, 0.0, 0.0]])
+    expected = [[-0.6, 0, 0.8], [1, 0, 0], [-1 / math.sqrt(5), 2 / math.sqrt(5), 0], [math.nan] * 3]
+    np.testing.assert_allclose(direction(rows), expected, atol=1e-15)
+
+
+# The gauge
+
+
+@given(
+    st.lists(st.floats(-1e3, 1e3).map(lambda x: x if abs(x) > 1e-3 else 0.0), min_size=2, max_size=4).filter(any),
+    st.floats(1e-3, 1e3),
+    st.booleans(),
+)
+def test_a_direction_is_the_same_for_every_multiple(weight, size, negative):
+    w = np.array(weight)
+    c = -size if negative else size
+    np.testing.assert_allclose(direction(c * w), direction(w), atol=1e-12)
+    if len(w) == 2:
+        turned, before = angle(c * w), angle(w)
+        assert 0 <= turned < np.pi
+        assert abs((turned - before + np.pi / 2) % np.pi - np.pi / 2) < 1e-9
+
+
+@pytest.mark.parametrize("window", [2, 3])
+@pytest.mark.parametrize("seed", range(10))
+def test_the_report_does_not_change_with_the_gauge_nor_does_the_model(window, seed):
+    generator = torch.Generator().manual_seed(seed)
+    model = small(window, seed=seed)
+    for layer in model.layers:
+        for weight in (layer.attn.alpha, layer.attn.beta):
+            torch.nn.init.normal_(weight, generator=generator)
+    other = regauged(model, generator)
+    tokens = torch.randint(19, (3, 9), generator=generator)
+    torch.testing.assert_close(other(tokens), model(tokens))
+    before, after = shift_report(model), shift_report(other)
+    free = [name for name in before.columns if name.rsplit("_")[-1] in FREE]
+    assert len(free) == (12 if window == 2 else 6)
+    pd.testing.assert_frame_equal(after[free], before[free], rtol=1e-9)
+    assert not np.allclose(after["alpha1"], before["alpha1"])
+
+
+def test_the_papers_count_changes_with_the_gauge_and_the_other_does_not():
+    generator = torch.Generator().manual_seed(3)
+    models = [small(seed=seed, groups=4) for seed in range(5)]
+    before = quadrant_table(models)
+    after = quadrant_table([regauged(model, generator) for model in models])
+    assert before["gauge_free"].tolist() == after["gauge_free"].tolist()
+    assert before["raw"].tolist() != after["raw"].tolist()
+
+
+def test_at_the_start_the_two_counts_agree():
+    """alpha1 + alpha2 = 1 > 0."""
+    table = quadrant_table([small(seed=seed, groups=4) for seed in range(5)])
+    assert table["raw"].tolist() == table["gauge_free"].tolist()
+
+
+# Table 5
+
+
+def test_quadrants_by_hand():
+    #         own, own      own, previous   previous, own   as stored the other way round   a tie
+    alpha = [[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [-0.9, -0.1], [0.5, 0.5]]
+    beta = [[0.7, 0.3], [0.0, 1.0], [1.0, 0.0], [0.7, 0.3], [0.7, 0.3]]
+    table = quadrant_table([with_shifts(alpha, beta), with_shifts(alpha[:1], beta[:1])])
+    assert table[["key", "value"]].to_numpy().tolist() == [
+        ["own", "own"], ["own", "previous"], ["previous", "own"], ["previous", "previous"],
+    ]  # fmt: skip
+    assert table["raw"].tolist() == [2, 1, 3, 0]
+    assert table["gauge_free"].tolist() == [3, 1, 2, 0]
+    # Signs changed: (own, own) x 2 -> (previous, previous), (own, previous) -> (previous, own) and so on.
+    assert table["flipped"].tolist() == [0, 2, 1, 3]
+
+
+# Bad input
+
+
+def test_a_model_without_shift_has_no_report():
+    with pytest.raises(ConfigError, match="attention is 'vanilla', which has no alpha and beta"):
+        shift_report(small(attention="vanilla"))
+    with pytest.raises(ConfigError, match="attention is 'vanilla'"):
+        quadrant_table([small(attention="vanilla")])
+
+
+def test_table_5_needs_windows_of_two():
+    with pytest.raises(ConfigError, match="shift_window is 3, but Table 5 compares two columns"):
+        quadrant_table([small(window=3)])
+
+
+def test_table_5_needs_a_model():
+    with pytest.raises(ConfigError, match="no model"):
+        quadrant_table([])

@@ -1,0 +1,82 @@
+"""docs/hooks.md against real models: every hook point is on the page, with its shape, and nothing else is."""
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+PAGE = (Path(__file__).parents[2] / "docs" / "hooks.md").read_text(encoding="utf-8")
+ROW = re.compile(
+    r"^\| `(?P<name>[^`]+)` \| (?P<shape>[^|]+) \| (?P<when>[^|]+) \| (?P<meaning>[^|]+) \|$", re.MULTILINE
+)
+BATCH, POS = 3, 9
+
+SWITCHES = {
+    "attention": ["vanilla", "kv_shift"],
+    "positional": ["rope", "alibi", "none"],
+    "norm": ["rms", "none"],
+    "mlp": ["swiglu", "none"],
+}
+MODELS = [dict(zip(SWITCHES, values, strict=True)) for values in itertools.product(*SWITCHES.values())]
+
+
+def rows():
+    return [match.groupdict() for match in ROW.finditer(PAGE)]
+
+
+def is_there(when, cfg):
+    """Whether a config meets 'always', or conditions such as norm="rms"."""
+    conditions = re.findall(r'(\w+)="(\w+)"', when)
+    assert when == "always" or ", ".join(f'{name}="{value}"' for name, value in conditions) == when
+    return all(getattr(cfg, name) == value for name, value in conditions)
+
+
+def numbers(shape, cfg):
+    known = {"batch": BATCH, "pos": POS, "query": POS, "key": POS, "1": 1}
+    return tuple(known[axis] if axis in known else getattr(cfg, axis) for axis in shape.split(", "))
+
+
+@pytest.mark.parametrize("switches", MODELS, ids=lambda switches: "-".join(switches.values()))
+def test_the_page_lists_exactly_the_hook_points_of_a_model_with_their_shapes(make_model, tokens, switches):
+    """Sizes are all different in these models, but for batch (3), so that no axis passes for another."""
+    model = make_model(**switches, shift_window=5)
+    _, cache = model.run_with_cache(tokens)
+    expected = {}
+    for row in rows():
+        if is_there(row["when"], model.cfg):
+            layers = range(model.cfg.n_layers) if "blocks.L." in row["name"] else [None]
+            names = [row["name"].replace("blocks.L.", f"blocks.{layer}.") for layer in layers]
+            expected |= dict.fromkeys(names, numbers(row["shape"], model.cfg))
+    assert {name: tuple(x.shape) for name, x in cache.items()} == expected
+    assert set(model.hook_dict) == set(expected)
+
+
+def test_every_line_of_a_table_is_read():
+    """A row with a slip in it would otherwise be skipped in silence."""
+    lines = [line for line in PAGE.splitlines() if line.startswith("| `")]
+    assert len(lines) == len(rows()) == len({row["name"] for row in rows()})
+
+
+@torch.no_grad()
+def test_what_the_page_says_of_the_numbers(make_model, tokens):
+    """The equations in the column of meanings."""
+    model = make_model(attention="kv_shift", shift_window=3)
+    logits, cache = model.run_with_cache(tokens)
+    for layer in range(model.cfg.n_layers):
+        x = cache["resid_pre", layer]
+        scale = (x.pow(2).mean(-1, keepdim=True) + model.cfg.eps).sqrt()
+        torch.testing.assert_close(cache["scale", layer, "ln1"], scale)
+        torch.testing.assert_close(cache["normalized", layer, "ln1"], x / scale)
+        torch.testing.assert_close(cache["result", layer, "attn"].sum(dim=2), cache["attn_out", layer])
+        torch.testing.assert_close(cache["attn_scores", layer].softmax(dim=-1), cache["pattern", layer])
+        pre, linear = cache["pre", layer], cache["pre_linear", layer]
+        torch.testing.assert_close(cache["post", layer], pre * pre.sigmoid() * linear)
+        q, k = cache["rot_q", layer][:, :, 3], cache["rot_k", layer][:, :, 3 // 2]
+        scores = cache["attn_scores", layer][:, 3]
+        seen = ~scores.isneginf()
+        assert torch.equal(seen[0], torch.ones(POS, POS, dtype=torch.bool).tril())
+        torch.testing.assert_close(scores[seen], (q @ k.mT / model.cfg.d_head**0.5)[seen])
+    final = cache["ln_final.hook_normalized"] * model.ln_final.w
+    torch.testing.assert_close(final @ model.W_U, logits)
