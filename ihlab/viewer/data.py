@@ -1,0 +1,167 @@
+"""From a run to what its page shows: every head's pattern on one row, at every checkpoint."""
+
+import base64
+import gzip
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+
+from ihlab.interp.looking import follows
+from ihlab.interp.patterns import raw_patterns, score_routes
+from ihlab.theory import landscape
+from ihlab.training.metrics import EVAL_SEED
+from ihlab.training.run import Run
+from ihlab.training.stream import draw
+from tasks.config import require
+
+MOST_STEPS = 20
+SCORES_FIT = 2_800_000  # characters: with more, the page would pass 3 MB, and the key routes are left out
+FIELD_POINTS = 61
+METRICS = {"loss": "eval_loss", "accuracy": "accuracy", "first": "accuracy_first"}
+
+
+def view_data(
+    run: Run, row: Sequence[int] | None = None, tokens: Sequence[str] | None = None, checkpoints: int = MOST_STEPS
+) -> dict[str, Any]:
+    """What the page of a run shows, as JSON types, with n positions, s steps, l layers, h heads, g key/value heads:
+
+    - `run`, `model`: name and description; `n_layers`, `n_heads`, `group`: l, h and h / g;
+    - `tokens` [n]: the text at each position; `stripe`: the pairs of `induction_stripe`;
+    - `steps` [s] and `metrics`, each [s]: loss, accuracy, accuracy at first repeats; null where not measured;
+    - `panels`: `pattern`, and for shifted models `key1` .. `keyW` (`score_routes`), each as `quantised`, [s, l, h];
+    - `alpha`, `beta` [s, l, g, window], null for a vanilla model: the page multiplies them in itself;
+    - `path`: alpha1 and beta1 [l, g, evaluation] over the whole training, null for a vanilla model;
+    - `field`: the loss of Theorem 3.4 on the square around these paths, null for a vanilla model.
+
+    `row` holds the ids to read, by default those of the task's first held-out row; `tokens` their text, by
+    default the ids. Of more than `checkpoints` checkpoints an even choice is shown, first and last among them.
+    Raises `ConfigError` for a run without checkpoints or metrics, a row that is empty, too long or outside the
+    vocabulary, `tokens` of another length than the row, and fewer than two `checkpoints`.
+    """
+    require(bool(run.checkpoints), f"{run.folder} has no checkpoints: there is nothing to view.")
+    require(checkpoints >= 2, f"checkpoints is {checkpoints}, but must be at least 2: the first and the last.")
+    ids = np.array(draw(run.config.task, EVAL_SEED, "eval", 0, 1).inputs[0] if row is None else row, dtype=np.int64)
+    cfg = run.config.model
+    require(
+        0 < len(ids) <= cfg.n_ctx, f"The row has {len(ids)} positions, but must have 1 to n_ctx={cfg.n_ctx} of them."
+    )
+    names = [str(i) for i in ids.tolist()] if tokens is None else list(tokens)
+    require(len(names) == len(ids), f"tokens has {len(names)} names, but the row has {len(ids)} positions.")
+
+    steps = even_choice(run.checkpoints, checkpoints)
+    opened = [_open(run, step, ids) for step in steps]
+    path = _path(run) if cfg.attention == "kv_shift" else None
+    return {
+        "run": run.folder.name,
+        "model": _described(run),
+        "tokens": names,
+        "steps": steps,
+        "metrics": _metrics(run.metrics, steps),
+        "n_layers": cfg.n_layers,
+        "n_heads": cfg.n_heads,
+        "group": cfg.n_heads // cfg.kv_heads,
+        "stripe": induction_stripe(ids, strict=cfg.mask == "strict"),
+        "panels": _panels(opened),
+        "alpha": [at["alpha"] for at in opened] if path else None,
+        "beta": [at["beta"] for at in opened] if path else None,
+        "path": path,
+        "field": _field(path, run.config.task.length - 1) if path else None,
+    }
+
+
+def even_choice(steps: Sequence[int], most: int) -> list[int]:
+    """At most `most` (two or more) of the sorted steps: first, last and evenly between, by rank."""
+    count = min(most, len(steps))
+    return sorted({steps[round(i * (len(steps) - 1) / max(count - 1, 1))] for i in range(count)})
+
+
+def induction_stripe(ids: Int[np.ndarray, " pos"], strict: bool = False) -> list[list[int]]:
+    """The pairs [query, key] at which a perfect induction head looks: the key follows a copy of the query's token.
+
+    { (q, j + 1) : j < q, x_j = x_q },  without (q, q) where the mask is strict and a token does not see itself.
+    """
+    seen = follows(torch.from_numpy(ids)[None])[0]
+    return (seen.tril(-1) if strict else seen).nonzero().tolist()
+
+
+def quantised(panels: Float[np.ndarray, "*panel query key"]) -> dict[str, str]:
+    """Lower triangles in one byte an entry, each row of a panel on a scale of its own.
+
+        x[q, k] = low[q] + (high[q] - low[q]) level[q, k] / 255,  k <= q, rows one after another.
+
+    A value read back is off by at most (high[q] - low[q]) / 510, and float32's rounding; the least and the
+    greatest value of a row are exact. `levels` (uint8 [*panel, n (n + 1) / 2]), `low` and `high` (float32
+    [*panel, n]) are little-endian, gzipped, in base64.
+    """
+    n = panels.shape[-1]
+    query, key = np.tril_indices(n)
+    entries = panels[..., query, key].astype(np.float32)
+    starts = np.arange(n) * np.arange(1, n + 1) // 2
+    low = np.minimum.reduceat(entries, starts, axis=-1)
+    high = np.maximum.reduceat(entries, starts, axis=-1)
+    span = np.where(high > low, high - low, 1)[..., query]
+    levels = np.rint((entries - low[..., query]) / span * 255).astype(np.uint8)
+    return {"levels": _packed(levels), "low": _packed(low.astype("<f4")), "high": _packed(high.astype("<f4"))}
+
+
+@torch.no_grad()
+def _open(run: Run, step: int, ids: Int[np.ndarray, " pos"]) -> dict[str, Any]:
+    """One checkpoint's patterns and key routes, [layer, head, query, key] each, and its alpha and beta."""
+    model = run.model(step)
+    _, cache = model.run_with_cache(torch.from_numpy(ids)[None])
+    opened: dict[str, Any] = {"pattern": raw_patterns(cache)[:, 0].numpy()}
+    if model.cfg.attention == "vanilla":
+        return opened
+    last_key = -1 if model.cfg.mask == "strict" else 0
+    routes = torch.stack([score_routes(cache, layer)[:, 0] for layer in range(model.cfg.n_layers)], dim=1)
+    for back, scores in enumerate(routes.tril(last_key).numpy()):
+        opened[f"key{back + 1}"] = scores
+    attns = [block.attn for block in model.layers]
+    return opened | {name: [getattr(attn, name).tolist() for attn in attns] for name in ("alpha", "beta")}
+
+
+def _panels(opened: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
+    """Every kind of panel, quantised; without the key routes if they would make the page too large."""
+    kinds = [kind for kind in opened[0] if kind == "pattern" or kind.startswith("key")]
+    panels = {kind: quantised(np.stack([at[kind] for at in opened])) for kind in kinds}
+    characters = sum(len(text) for panel in panels.values() for text in panel.values())
+    return panels if characters <= SCORES_FIT else {"pattern": panels["pattern"]}
+
+
+def _packed(array: np.ndarray) -> str:
+    return base64.b64encode(gzip.compress(array.tobytes(), mtime=0)).decode()  # without the time: same run, same page
+
+
+def _metrics(metrics: pd.DataFrame, steps: list[int]) -> dict[str, list[float | None]]:
+    at = metrics.set_index("step").reindex(steps)
+    return {name: [None if math.isnan(x) else x for x in at[column]] for name, column in METRICS.items()}
+
+
+def _path(run: Run) -> dict[str, list[list[list[float]]]]:
+    cfg, metrics = run.config.model, run.metrics
+    return {
+        name: [[metrics[f"{name}_{layer}.{g}"].tolist() for g in range(cfg.kv_heads)] for layer in range(cfg.n_layers)]
+        for name in ("alpha1", "beta1")
+    }
+
+
+def _field(path: dict[str, list[list[list[float]]]], n_tokens: int) -> dict[str, Any]:
+    """The exact loss for T = n_tokens (at least 5, which the theorem needs), wherever a path goes."""
+    ends = [0.0, 1.0, *np.ravel(path["alpha1"]), *np.ravel(path["beta1"])]
+    margin = 0.05 * (max(ends) - min(ends))
+    n_tokens = max(n_tokens, 5)
+    low, high = float(min(ends)) - margin, float(max(ends)) + margin
+    loss = landscape.field(form="exact", n_tokens=n_tokens, points=FIELD_POINTS, low=low, high=high).loss
+    return {"n_tokens": n_tokens, "low": low, "high": high, "loss": loss.round(4).tolist()}
+
+
+def _described(run: Run) -> str:
+    cfg, task = run.config.model, run.config.task
+    kind = "KV shifting attention" if cfg.attention == "kv_shift" else "vanilla attention"
+    size = f"{cfg.n_layers} x {cfg.n_heads} heads, width {cfg.d_model}"
+    return f"{kind}, {size}; {task.kind} task, vocabulary {task.vocab_size}"

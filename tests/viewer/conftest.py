@@ -1,0 +1,97 @@
+"""Run folders that no training made, with a model of its own at every step; and a browser to open their pages in."""
+
+import os
+import shutil
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from ihlab import ModelConfig, RunConfig
+from ihlab.model.transformer import Transformer
+from ihlab.training import checkpoint
+from ihlab.training.run import Run
+from ihlab.viewer import write_view
+from tasks import InductionTask
+
+# The sandbox needs rights a container does not give; the rest keeps Chromium itself from calling home.
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+
+
+def stored_run(root, steps=(0, 10, 20), vocab=40, length=12, **model):
+    sizes = {"n_layers": 2, "d_model": 16, "n_heads": 4, "n_key_value_heads": 2, "attention": "kv_shift", **model}
+    config = RunConfig(
+        task=InductionTask(vocab_size=vocab, length=length),
+        model=ModelConfig(d_vocab=vocab, n_ctx=length, **sizes),
+        name="made",
+        steps=max(*steps, 1),
+    )
+    run = Run.create(config, root)
+    rows = []
+    for step in steps:
+        made = Transformer(config.model, seed=step)
+        if config.model.attention == "kv_shift":
+            made.layers[0].attn.beta.data[0, 1] *= -1  # a head that subtracts what it reads
+        checkpoint.save(run.checkpoint_path(step), checkpoint.model_state(made))
+        row = {"step": step, "eval_loss": 3 - step / 100, "accuracy": step / 100, "accuracy_first": step / 200}
+        if config.model.attention == "kv_shift":
+            for layer, block in enumerate(made.layers):
+                for g in range(config.model.kv_heads):
+                    row[f"alpha1_{layer}.{g}"] = block.attn.alpha[g, 0].item()
+                    row[f"beta1_{layer}.{g}"] = block.attn.beta[g, 0].item()
+        rows.append(row)
+    run.write_metrics(rows)
+    return run
+
+
+@pytest.fixture(scope="session")
+def make_run(tmp_path_factory):
+    """Runs of `stored_run`, each in a folder of its own."""
+
+    def make(**changes):
+        return stored_run(tmp_path_factory.mktemp("runs"), **changes)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def run(make_run):
+    """Two layers of four heads on two key/value heads, 12 tokens, three checkpoints."""
+    return make_run()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    with sync_playwright() as playwright:
+        named = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+        found = next(filter(None, named), playwright.chromium.executable_path)
+        if not os.path.exists(found):
+            pytest.skip("no Chromium: `apt-get install chromium` or `playwright install chromium` brings one")
+        browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def show(browser, tmp_path):
+    """Opens the page of a run; at the end it must have logged no error and asked for nothing but itself."""
+    opened, complaints, requests = [], [], []
+
+    def open_page(run, tokens=None, row=(3, 4, 5, 3, 4, 4, 7, 3, 5, 3, 4, 5), **context):
+        path = write_view(run, tmp_path / "view.html", row, tokens)
+        page = browser.new_page(**{"viewport": {"width": 1280, "height": 1000}, **context})
+        page.set_default_timeout(10_000)
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(path.as_uri())
+        page.wait_for_selector("body[data-ready]")
+        opened.append(page)
+        return page
+
+    yield open_page
+    for page in opened:
+        page.close()
+    assert complaints == []
+    assert len(requests) == len(opened)
+    assert all(url.startswith("file:") for url in requests)

@@ -1,0 +1,243 @@
+"""The page in a real browser, held against the model: what is drawn, and the numbers on it."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from ihlab import Run
+from ihlab.model.transformer import Transformer
+from ihlab.theory.constructions import kv_shift_induction_head
+from ihlab.training import checkpoint
+
+ROW = [3, 4, 5, 3, 4, 4, 7, 3, 5, 3, 4, 5]
+
+
+def cached(run, step):
+    _, cache = run.model(step).run_with_cache(torch.tensor([ROW]))
+    return cache
+
+
+def shown_by_loops(run, step, layer, head, view):
+    """What a view shows [query, key], one entry at a time from the model's raw pattern and beta, or q and raw k."""
+    model, cache = run.model(step), cached(run, step)
+    attn, n, g = model.layers[layer].attn, len(ROW), head // 2
+    pattern, beta, alpha = cache["pattern", layer][0, head], attn.beta[g].detach(), attn.alpha[g].detach()
+    shown = np.zeros((n, n))
+    for q in range(n):
+        for k in range(q + 1):
+            own = pattern[q, k] * (1 if view == "raw" else beta[0])
+            previous = pattern[q, k + 1] * beta[1] if k < q else 0
+            if view in ("key1", "key2"):
+                back = int(view[-1]) - 1
+                if k < back:
+                    continue
+                moved = torch.zeros(1, n, 2, attn.d_head)
+                moved[0, k] = cache["k_raw", layer, "attn"][0, k - back] * alpha[back]
+                shown[q, k] = cache["rot_q", layer][0, q, head] @ attn.rotary(moved)[0, k, g] / attn.d_head**0.5
+            else:
+                shown[q, k] = {"raw": own, "value1": own, "value2": previous, "effective": own + previous}[view]
+    return shown
+
+
+def number(text):
+    """A number as the page writes it, and half of its last digit."""
+    digits = text.replace("−", "-")
+    return float(digits), 0.5 * 10.0 ** -len(digits.partition(".")[2])
+
+
+def chosen_head(page):
+    name = page.locator(".head[aria-pressed=true] b").inner_text()
+    return tuple(int(part) for part in name.split("."))
+
+
+def hover(page, query, key):
+    box = page.locator("#pattern").bounding_box()
+    cell = box["width"] / len(ROW)
+    page.mouse.move(box["x"] + (key + 0.5) * cell, box["y"] + (query + 0.5) * cell)
+    return page.locator("#tip")
+
+
+def pixels(page, selector="#pattern"):
+    """Red, green, blue and opacity [y, x, 4] of a canvas."""
+    script = """canvas => {
+        const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+        copy.drawImage(canvas, 0, 0);
+        return [canvas.width, ...copy.getImageData(0, 0, canvas.width, canvas.height).data];
+    }"""
+    width, *data = page.locator(selector).first.evaluate(script)
+    return np.array(data).reshape(-1, width, 4)
+
+
+@pytest.mark.parametrize("view", ["raw", "effective", "value1", "value2", "key1", "key2"])
+def test_hover_shows_the_token_and_the_models_number(show, run, view):
+    names = [f"t{i}" for i in range(len(ROW))]
+    page = show(run, names)
+    page.locator(f"input[value={view}]").check()
+    page.locator(".head").nth(5).click()
+    assert chosen_head(page) == (1, 1)
+    true = shown_by_loops(run, 20, 1, 1, view)
+    for query, key in ((0, 0), (4, 1), (7, 7), (11, 3), (11, 10)):
+        tip = hover(page, query, key)
+        value, half_digit = number(tip.locator("b").inner_text())
+        stored = true if view.startswith("key") else shown_by_loops(run, 20, 1, 1, "raw")
+        times = (
+            run.model(20).layers[1].attn.beta[0].abs().sum().item() if view in ("effective", "value1", "value2") else 1
+        )
+        error = times * np.ptp(stored[query, : query + 1]) / 510
+        assert value == pytest.approx(true[query, key], abs=error + half_digit + 1e-6)
+        assert tip.locator("span").inner_text() == f"query {query} ‘t{query}’ → key {key} ‘t{key}’"
+    assert hover(page, 2, 5).locator("b").inner_text() == "not seen, it comes later"
+
+
+def test_numbers_carry_no_more_digits_than_are_true(show, run):
+    page = show(run)
+    layer, head = chosen_head(page)
+    true = cached(run, 20)["pattern", layer][0, head]
+    for query in range(len(ROW)):
+        error = float(true[query, : query + 1].max() - true[query, : query + 1].min()) / 510
+        for key in range(query + 1):
+            value, half_digit = number(hover(page, query, key).locator("b").inner_text())
+            assert abs(value - true[query, key]) <= error + half_digit + 1e-6
+            assert 2 * half_digit >= min(error, 1e-4)
+
+
+def test_the_slider_moves_picture_and_numbers(show, run):
+    page = show(run)
+    assert page.locator("#at-step").inner_text() == "20"
+    last, weights = pixels(page), page.locator("#weights").inner_text()
+    page.locator("#step").focus()
+    page.keyboard.press("Home")
+    assert page.locator("#at-step").inner_text() == "0"
+    assert page.locator("#at-loss").inner_text() == "3.000"
+    assert page.locator("#at-accuracy").inner_text() == "0.000"
+    assert page.locator("#step").get_attribute("aria-valuetext") == "step 0"
+    assert not np.array_equal(pixels(page), last)
+    assert page.locator("#weights").inner_text() != weights
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#at-step").inner_text() == "10"
+    page.keyboard.press("End")
+    assert np.array_equal(pixels(page), last)
+
+
+def test_views_change_the_picture_and_negative_weights_are_orange(show, run):
+    page = show(run)
+    page.locator(".head").first.click()  # its beta2 is negative
+    raw = pixels(page)
+    page.get_by_label("Effective").check()
+    assert not np.array_equal(pixels(page), raw)
+    page.get_by_label("Value: previous").check()
+    true, picture = shown_by_loops(run, 20, 0, 0, "value2"), pixels(page)
+    clear = true < -0.02
+    assert clear.any()
+    assert (picture[clear][:, 0] > picture[clear][:, 2]).all()
+    page.get_by_label("Value: own").check()
+    clear, picture = shown_by_loops(run, 20, 0, 0, "value1") > 0.02, pixels(page)
+    assert (picture[clear][:, 2] > picture[clear][:, 0]).all()
+    assert (picture[np.triu_indices(len(ROW), 1)][:, 3] == 0).all()  # the future is not drawn at all
+
+
+def test_legend_ends_at_the_largest_weight_of_all_steps_and_heads(show, run):
+    page = show(run)
+    for shown in ("raw", "effective"):
+        page.locator(f"input[value={shown}]").check()
+        every = [
+            shown_by_loops(run, step, layer, head, shown)
+            for step in run.checkpoints
+            for layer in range(2)
+            for head in range(4)
+        ]
+        size, signed = np.abs(every).max(), np.min(every) < 0
+        ticks = [number(text)[0] for text in page.locator("#legend-ticks span").all_inner_texts()]
+        expected = [-size, -size / 4, 0, size / 4, size] if signed else [0, size / 4, size]
+        assert ticks == pytest.approx(expected, abs=0.01)
+    assert signed  # or the second half of the test shows nothing
+
+
+def test_the_stripe_is_outlined_where_a_token_was_seen_before(show, run):
+    page = show(run)
+    script = "rects => rects.map(r => [r.getAttribute('y'), r.getAttribute('x')].map(Number))"
+    expected = [[q, k + 1] for q in range(len(ROW)) for k in range(q) if ROW[k] == ROW[q]]
+    assert sorted(page.locator("rect.stripe").evaluate_all(script)) == sorted(expected)
+    page.get_by_label("Induction stripe").uncheck()
+    assert page.locator("rect.stripe").count() == 0
+
+
+def test_hovering_a_token_lists_where_it_looks(show, run):
+    page = show(run)
+    layer, head = chosen_head(page)
+    page.locator(".token").nth(8).hover()
+    pattern = cached(run, 20)["pattern", layer][0, head, 8, :9].numpy()
+    assert page.locator("#looks-title").inner_text() == "Where 8 ‘5’ looks"
+    places = [int(text) for text in page.locator("#looks .place").all_inner_texts()]
+    numbers = [number(text)[0] for text in page.locator("#looks .number").all_inner_texts()]
+    assert numbers == sorted(numbers, reverse=True)
+    assert numbers[0] == pytest.approx(pattern.max(), abs=0.005)
+    assert numbers == pytest.approx(pattern[places].tolist(), abs=0.005)
+
+
+def test_token_text_stays_text(show, run):
+    evil = "<script>window.hacked = 1</script>", "</script><img src=x onerror='window.hacked=1'>", "<b>bold</b>"
+    tokens = [*evil, *(str(i) for i in ROW[3:])]
+    page = show(run, tokens)
+    assert page.locator(".token").all_text_contents() == tokens
+    page.locator(".token").nth(1).hover()
+    assert hover(page, 1, 0).locator("span").inner_text() == f"query 1 ‘{evil[1]}’ → key 0 ‘{evil[0]}’"
+    assert page.locator("body img, body b b, body svg script").count() == 0
+    assert page.evaluate("window.hacked") is None
+
+
+def test_dark_and_light(show, run):
+    def brightness():
+        return page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
+
+    page = show(run, color_scheme="dark")
+    assert brightness() < 60
+    dark = pixels(page)
+    page.get_by_role("button", name="Switch to light colours").click()
+    assert brightness() > 200
+    assert not np.array_equal(pixels(page), dark)
+    page.get_by_role("button", name="Switch to dark colours").click()
+    assert np.array_equal(pixels(page), dark)
+    page = show(run, color_scheme="light")
+    assert brightness() > 200
+    page.emulate_media(color_scheme="dark")
+    assert brightness() < 60
+    assert np.array_equal(pixels(page), dark)
+
+
+def test_the_plane_marks_alpha1_and_beta1_of_the_step_on_the_field(show, run):
+    page = show(run)
+    page.locator(".head").nth(3).click()  # the second head of key/value head 1
+    alpha, beta = (getattr(run.model(20).layers[0].attn, name)[1].tolist() for name in ("alpha", "beta"))
+    written = page.locator("#weights").inner_text().replace("−", "-")
+    assert [float(x) for x in re.findall(r"-?\d+\.\d+", written)] == pytest.approx([*alpha, *beta], abs=0.0051)
+    frame, now = page.locator("#path .axis"), page.locator("#path .now")
+    left, top, width = (float(frame.get_attribute(name)) for name in ("x", "y", "width"))
+    field = page.evaluate("JSON.parse(document.getElementById('data').textContent).field")
+    share = [(weight - field["low"]) / (field["high"] - field["low"]) for weight in (alpha[0], beta[0])]
+    assert float(now.get_attribute("cx")) == pytest.approx(left + share[0] * width)
+    assert float(now.get_attribute("cy")) == pytest.approx(top + (1 - share[1]) * width)
+    # In the light the field is darker where its loss is lower.
+    shades, loss = pixels(page, "#field")[:, :, 0], np.array(field["loss"])[::-1]
+    at = np.linspace(0, len(shades) - 1, len(loss)).round().astype(int)
+    assert np.corrcoef(shades[np.ix_(at, at)].ravel(), loss.ravel())[0, 1] > 0.99
+
+
+def test_the_hand_built_induction_head_scores_one(show, make_run, tmp_path):
+    oracle = kv_shift_induction_head(torch.eye(20).double(), n_ctx=12, sigma=0.05, slope=0.01)
+    drawn = make_run().config
+    run = Run.create(drawn.but(model=oracle.cfg, task=drawn.task.__class__(vocab_size=20, length=8)), tmp_path / "runs")
+    model = Transformer(oracle.cfg)
+    model.load_state_dict(oracle.float().state_dict())
+    for step in (0, 1):
+        checkpoint.save(run.checkpoint_path(step), checkpoint.model_state(model))
+    weights = {"alpha1_0.0": 0.0, "beta1_0.0": 1.0}
+    run.write_metrics(
+        [{"step": step, "eval_loss": 0.0, "accuracy": 1.0, "accuracy_first": 1.0, **weights} for step in (0, 1)]
+    )
+    page = show(run, row=[3, 4, 5, 6, 3, 4, 5, 6])
+    for shown in ("raw", "effective"):
+        page.locator(f"input[value={shown}]").check()
+        assert page.locator(".head .score").inner_text() == "1.00"

@@ -1,0 +1,80 @@
+"""The HTML: nothing in it loads, only its own script runs, token text stays data."""
+
+import base64
+import hashlib
+import html
+import json
+import re
+
+import pytest
+
+from ihlab.viewer import view, write_view
+
+EVIL = ["<script>alert(1)</script>", "</script>", "<!--<script>", "&lt;", '"', "\u2028"]
+ROW = [3, 4, 5, 3, 4, 5]
+
+
+@pytest.fixture(scope="module")
+def page(run):
+    return view(run, ROW, EVIL).html
+
+
+def element(page, name, attributes=""):
+    return re.search(rf"<{name}{attributes}>(.*?)</{name}>", page, re.DOTALL)[1]
+
+
+def test_nothing_loads(page):
+    without_namespace = page.replace('"http://www.w3.org/2000/svg"', "")  # a name, not an address
+    for way in (
+        "://",
+        "http:",
+        "src=",
+        "href=",
+        "url(",
+        "@import",
+        "fetch(",
+        "XMLHttp",
+        "import(",
+        "WebSocket",
+        "<link",
+    ):
+        assert way not in without_namespace, way
+
+
+def test_policy_allows_its_own_style_and_script_by_hash_and_nothing_else(page):
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]
+    allowed = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    hashed = {
+        name: f"'sha256-{base64.b64encode(hashlib.sha256(element(page, tag).encode()).digest()).decode()}'"
+        for name, tag in (("script-src", "script"), ("style-src", "style"))
+    }
+    assert allowed == {"default-src": "'none'", "base-uri": "'none'", **hashed}
+
+
+def test_token_text_cannot_leave_the_data(page):
+    assert page.count("<script") == page.count("</script") == 2  # the data and the page's own
+    data = json.loads(element(page, "script", ' type="application/json" id="data"'))
+    assert data["tokens"] == EVIL
+
+
+def test_the_title_is_escaped(run, monkeypatch):
+    from ihlab.viewer import page as module
+
+    data = {**module.view_data(run, ROW), "run": "<b>&"}
+    assert "<title>&lt;b&gt;&amp;</title>" in module.assemble(data)
+
+
+def test_the_file_is_the_page_and_the_same_each_time(run, tmp_path):
+    first = write_view(run, tmp_path / "a" / "view.html", ROW)
+    second = write_view(run, str(tmp_path / "b.html"), ROW)
+    assert first == tmp_path / "a" / "view.html"
+    assert first.read_text(encoding="utf-8") == view(run, ROW).html
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_notebooks_get_the_page_in_a_sandboxed_frame(run):
+    shown = view(run, ROW, EVIL)
+    frame = shown._repr_html_()
+    assert html.unescape(re.search(r'srcdoc="([^"]*)"', frame)[1]) == shown.html
+    assert 'sandbox="allow-scripts"' in frame
+    assert frame.count("<") == 2  # <iframe and </iframe

@@ -1,0 +1,98 @@
+"""The page in a real browser: the keyboard, playing and holding, narrow windows, notebooks, the policy."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from ihlab.viewer import view, write_view
+
+ROW = [3, 4, 5, 3, 4, 4, 7, 3, 5, 3, 4, 5]
+
+
+def test_play_walks_through_training(show, run):
+    page = show(run)
+    page.get_by_role("button", name="Play").click()
+    assert page.locator("#at-step").inner_text() == "0"
+    expect(page.locator("#at-step")).to_have_text("20")
+    page.get_by_role("button", name="Play").wait_for()  # it stops by itself
+
+
+def test_a_clicked_token_is_held_until_escape(show, run):
+    page = show(run)
+    page.locator(".token").nth(8).click()
+    page.locator(".token").nth(2).hover()
+    assert page.locator("#looks-title").inner_text() == "Where 8 ‘5’ looks"
+    page.keyboard.press("Escape")
+    page.locator(".token").nth(3).hover()
+    assert page.locator("#looks-title").inner_text() == "Where 3 ‘3’ looks"
+
+
+def test_everything_works_from_the_keyboard(show, run):
+    page = show(run)
+    reached = []
+    for _ in range(8):
+        page.keyboard.press("Tab")
+        focused = "document.activeElement.id || document.activeElement.className || document.activeElement.name"
+        reached.append(page.evaluate(focused))
+        both = "[document.activeElement, document.activeElement.closest('label')]"  # a hidden radio's label has it
+        outlines = page.evaluate(f"{both}.map(element => element && getComputedStyle(element).outlineStyle)")
+        assert set(outlines) & {"solid", "double"}, reached
+    assert reached == ["theme", "play", "step", "view", "stripe", "head", "picture", reached[-1]]
+    assert "token" in reached[-1]
+
+    page.locator(".head").first.click()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    assert page.locator(".head[aria-pressed=true] b").inner_text() == "1.1"
+
+    page.locator("#picture").focus()
+    before = page.locator("#readout").inner_text()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowLeft")
+    query, key = (int(at) for at in re.findall(r"(\d+) ‘", before))
+    after = page.locator("#readout").inner_text()
+    assert [int(at) for at in re.findall(r"(\d+) ‘", after)] == [query - 1, max(key - 1, 0)]
+
+    page.locator(".token").nth(4).focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#looks-title").inner_text() == "Where 5 ‘4’ looks"
+    page.keyboard.press("Enter")
+    page.locator(".token").nth(1).hover()
+    assert page.locator("#looks-title").inner_text() == "Where 5 ‘4’ looks"
+
+    page.locator("input[value=raw]").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator("input:checked[type=radio]").get_attribute("value") == "effective"
+
+
+@pytest.mark.parametrize("width", [1280, 800, 400])
+def test_nothing_is_wider_than_the_window(show, make_run, width):
+    page = show(make_run(n_heads=8, n_key_value_heads=8), viewport={"width": width, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_vanilla_pages_have_one_view_and_no_plane(show, make_run):
+    page = show(make_run(attention="vanilla"))
+    assert page.locator("#views").is_hidden()
+    assert page.locator("#plane-panel").is_hidden()
+    assert page.locator(".head").count() == 8
+
+
+def test_the_notebook_frame_shows_the_page(browser, run):
+    page = browser.new_page()
+    page.set_content(f"<!doctype html><body>{view(run, ROW)._repr_html_()}</body>")
+    frame = page.frame_locator("iframe")
+    frame.locator("body[data-ready]").wait_for()
+    assert frame.locator(".token").count() == len(ROW)
+    page.close()
+
+
+def test_the_policy_stops_foreign_scripts_and_loads(browser, run, tmp_path):
+    page = browser.new_page()
+    page.goto(write_view(run, tmp_path / "view.html", ROW).as_uri())
+    page.wait_for_selector("body[data-ready]")
+    inject = "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))"
+    assert page.evaluate(f"{inject}; window.ran") is None
+    assert page.evaluate("fetch('data:text/plain,x').then(() => 'loaded', () => 'blocked')") == "blocked"
+    page.close()
