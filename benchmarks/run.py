@@ -10,6 +10,7 @@ from pathlib import Path
 import generators
 import pandas as pd
 import startup
+import theory
 import train_step
 import tyro
 from paired import missed
@@ -36,7 +37,7 @@ def main(quick: bool = False) -> None:
     Args:
         quick: Few turns and one shape, to try the code: nothing is written, and the numbers are not to be quoted.
     """
-    parts = [benchmark.measure(quick) for benchmark in (generators, startup, train_step)]
+    parts = [benchmark.measure(quick) for benchmark in (generators, startup, theory, train_step)]
     figures = pd.concat([part.astype({"bar": object}) for part in parts], ignore_index=True)
     figures["bar"] = figures["bar"].where(figures["bar"].notna(), None)
     sentences = missed(figures)

@@ -23,7 +23,7 @@ class Claim:
     estimate: Estimate
     threshold: float
     right_side: Literal["above", "below"]
-    seeds: int
+    seeds: int  # 0 for what needs no training
 
     @property
     def verdict(self) -> Verdict:

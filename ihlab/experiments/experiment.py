@@ -1,13 +1,17 @@
 """What every experiment declares."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, get_args, runtime_checkable
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.experiments.claims import Claim
 from ihlab.training.config import RunConfig
+
+if TYPE_CHECKING:  # claims and pictures of a stored table need no torch
+    from ihlab.training.run import Run
 
 Scale = Literal["smoke", "laptop", "gpu", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
@@ -33,6 +37,10 @@ class Experiment(Protocol):
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Every run of every curve, all seeds."""
+        ...
+
+    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+        """The table, from each finished run with its curve."""
         ...
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:

@@ -1,5 +1,8 @@
 """What Figures 1a and 1b share: the induction task and how a model is trained on it at each scale."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pandas as pd
 
@@ -7,6 +10,9 @@ from ihlab.experiments.experiment import Planned, Scale
 from ihlab.model.config import ModelConfig
 from ihlab.training.config import RunConfig
 from tasks import IGNORE, InductionTask
+
+if TYPE_CHECKING:
+    from ihlab.training.run import Run
 
 
 def base(scale: Scale) -> RunConfig:
@@ -56,6 +62,19 @@ def plan(figure: str, base: RunConfig, curves: dict[str, dict[str, object]], see
 
 def _slug(curve: str) -> str:
     return curve.lower().replace(",", "").replace(" ", "-")
+
+
+def learning_curve_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
+    """The metrics of finished runs as one tidy table: curve, n_params, seed, step, tokens, loss and accuracy."""
+    parts = []
+    for curve, run in trained:
+        assert run.done is not None, f"{run.folder} is not finished"
+        columns = run.metrics[["step", "tokens", "train_loss", "eval_loss", "accuracy", "accuracy_first"]]
+        facts = {"curve": curve, "d_model": run.config.model.d_model, "n_params": run.done["n_params"]}
+        parts.append(columns.assign(**facts, seed=run.config.seed))
+    table = pd.concat(parts, ignore_index=True)
+    first = ["curve", "d_model", "n_params", "seed"]
+    return table[first + [column for column in table.columns if column not in first]]
 
 
 def guessing_accuracy(task: InductionTask) -> float:

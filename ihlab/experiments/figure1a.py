@@ -1,6 +1,8 @@
 """Figure 1a: who learns induction, and how soon, at various depths."""
 
+from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -8,9 +10,12 @@ from matplotlib.figure import Figure
 from ihlab.experiments import stats
 from ihlab.experiments.claims import Claim
 from ihlab.experiments.experiment import Planned, Scale
-from ihlab.experiments.figure1 import base, final, guessing_accuracy, plan
+from ihlab.experiments.figure1 import base, final, guessing_accuracy, learning_curve_table, plan
 from ihlab.plots.curves import Line, learning_curves
 from ihlab.plots.style import BLACK, BLUE, ORANGE, RED, new_figure, printed
+
+if TYPE_CHECKING:
+    from ihlab.training.run import Run
 
 KV1, V1, V2, V4 = "KV shifting, 1 layer", "vanilla, 1 layer", "vanilla, 2 layers", "vanilla, 4 layers"
 
@@ -35,6 +40,10 @@ class Figure1a:
     def runs(self, scale: Scale) -> list[Planned]:
         """KV shifting with one layer; vanilla with one, two and four."""
         return plan(self.name, base(scale), CURVES, SEEDS[scale])
+
+    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+        """Every evaluation of every run."""
+        return learning_curve_table(trained)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Section 3.2, "Various depth"."""

@@ -1,6 +1,8 @@
 """Figure 1b: induction under the pressure of a small hidden size."""
 
+from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -8,9 +10,12 @@ from matplotlib.figure import Figure
 from ihlab.experiments import stats
 from ihlab.experiments.claims import Claim
 from ihlab.experiments.experiment import Planned, Scale
-from ihlab.experiments.figure1 import base, final, plan
+from ihlab.experiments.figure1 import base, final, learning_curve_table, plan
 from ihlab.plots.curves import Line, learning_curves
 from ihlab.plots.style import BLUE, ORANGE, new_figure, printed
+
+if TYPE_CHECKING:
+    from ihlab.training.run import Run
 
 WIDTHS = (8, 16, 32)
 SEEDS = {"smoke": 2, "laptop": 5, "gpu": 5, "paper": 3}
@@ -49,6 +54,10 @@ class Figure1b:
         if scale != "paper":
             narrow = narrow.but(lr=NARROW_LR, weight_decay=0.0, steps=narrow.steps * 3 // 2)  # they learn later
         return plan(self.name, narrow, curves, SEEDS[scale])
+
+    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+        """Every evaluation of every run."""
+        return learning_curve_table(trained)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Section 3.2, "Various width"."""

@@ -61,11 +61,13 @@ def print_ledger(console: Console, folders: list[Folder]) -> None:
         for claim in folder.claims():
             low, high = (_number(x) for x in claim["interval"])
             interval = "counted" if claim["confidence"] == 1 else f"[{low}, {high}] {claim['confidence']:.0%}"
+            value = "nothing" if claim["value"] is None else _number(claim["value"])
+            seeds = f", {claim['seeds']} seeds" if claim["seeds"] else ""
             sign = ">" if claim["right_side"] == "above" else "<"
             table.add_row(
                 f"{folder.experiment}\n{folder.scale}",
                 claim["sentence"],
-                f"{claim['measure']}: {_number(claim['value'])} {interval}, {claim['seeds']} seeds",
+                f"{claim['measure']}: {value} {interval}{seeds}",
                 f"{sign} {_number(claim['threshold'])}",
                 f"[{_STYLES[claim['verdict']]}]{claim['verdict']}[/]",
             )

@@ -7,12 +7,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import pandas as pd
 from rich.console import Console
 
 from ihlab.experiments.experiment import SCALES, Experiment, Planned, Scale
 from ihlab.experiments.figure1a import Figure1a
 from ihlab.experiments.figure1b import Figure1b
+from ihlab.experiments.figure2 import Figure2
 from ihlab.experiments.ledger import Folder, print_ledger
 from ihlab.experiments.pool import Update, train_all
 from ihlab.training.config import RunConfig
@@ -22,7 +22,7 @@ from tasks.config import choose, require
 if TYPE_CHECKING:  # drawing from a stored table needs no torch
     from ihlab.training.run import Run
 
-EXPERIMENTS: dict[str, Experiment] = {e.name: e for e in (Figure1a(), Figure1b())}
+EXPERIMENTS: dict[str, Experiment] = {e.name: e for e in (Figure1a(), Figure1b(), Figure2())}
 
 
 def reproduce(
@@ -55,7 +55,7 @@ def reproduce(
         _train(plans, runs, device, jobs or _default_jobs(device), console)
         for experiment, folder, planned in zip(chosen, folders, plans, strict=True):
             trained = _open(planned, runs)
-            folder.publish(experiment, _gather(trained), _manifest(trained, at))
+            folder.publish(experiment, experiment.gather(trained, at), _manifest(trained, at))
         console.print(
             f"{sum(map(len, plans))} runs and {len(chosen)} figures in {time.perf_counter() - started:.0f} s."
         )
@@ -70,19 +70,6 @@ def _open(planned: list[Planned], root: Path) -> list[tuple[str, "Run"]]:
     from ihlab.training.run import Run
 
     return [(plan.curve, Run.create(plan.config, root)) for plan in planned]
-
-
-def _gather(trained: list[tuple[str, "Run"]]) -> pd.DataFrame:
-    """The metrics of finished runs as one tidy table: curve, n_params, seed, step, tokens, loss and accuracy."""
-    parts = []
-    for curve, run in trained:
-        assert run.done is not None, f"{run.folder} is not finished"
-        columns = run.metrics[["step", "tokens", "train_loss", "eval_loss", "accuracy", "accuracy_first"]]
-        facts = {"curve": curve, "d_model": run.config.model.d_model, "n_params": run.done["n_params"]}
-        parts.append(columns.assign(**facts, seed=run.config.seed))
-    table = pd.concat(parts, ignore_index=True)
-    first = ["curve", "d_model", "n_params", "seed"]
-    return table[first + [column for column in table.columns if column not in first]]
 
 
 def _default_jobs(device: str) -> int:

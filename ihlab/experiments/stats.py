@@ -37,8 +37,10 @@ def mean(values: Sequence[float]) -> Estimate:
 
 
 def difference(a: Sequence[float], b: Sequence[float]) -> Estimate:
-    """Welch's t interval for mean(a) - mean(b), variances not assumed equal."""
+    """Welch's t interval for mean(a) - mean(b), variances not assumed equal; of no numbers, nothing is known."""
     x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    if min(len(x), len(y)) == 0:
+        return Estimate(math.nan, -math.inf, math.inf)
     value = float(x.mean() - y.mean())
     if min(len(x), len(y)) < 2:
         return Estimate(value, -math.inf, math.inf)

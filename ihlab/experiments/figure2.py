@@ -1,0 +1,267 @@
+"""Figure 2: the loss of Theorem 3.4 over its square, as printed, exact, and as the paper's script draws it."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ihlab.experiments import figure1a, stats
+from ihlab.experiments.claims import Claim
+from ihlab.experiments.experiment import Planned, Scale
+from ihlab.experiments.figure1 import base, plan
+from ihlab.plots.landscape import loss_field, paths
+from ihlab.plots.style import BLACK, GREEN, ORANGE, new_figure, printed
+
+if TYPE_CHECKING:
+    from ihlab.theory.landscape import Field
+    from ihlab.training.run import Run
+
+OTHERS = (0, 10, 100)
+"""The paper's O(T)."""
+
+FORMS = {"printed": "Theorem 3.4 as printed", "exact": "exact", "listing": "Appendix L's script"}
+GRID = {"smoke": 9, "laptop": 31, "gpu": 31, "paper": 31}
+"""Points a side that are stored and drawn."""
+FINE = {"smoke": 50, "laptop": 1000, "gpu": 1000, "paper": 1000}
+"""Points a side of which the shares are taken."""
+
+SIMPLIFIED, BECAME, OTHER_HEADS = "simplified model", "became an induction head", "did not"
+IS_INDUCTION = 0.5
+"""A trained head counts as an induction head from this prefix-matching score on."""
+
+FEW = 0.01
+"""A share of the square from which something happens "for some starts"."""
+
+
+class Figure2:
+    """Contours and descent over (alpha1, beta1), and real paths over the exact field."""
+
+    name = "figure2"
+
+    def runs(self, scale: Scale) -> list[Planned]:
+        """The one-layer KV shifting runs of Figure 1a, whose alpha and beta are drawn."""
+        return plan(
+            figure1a.Figure1a.name,
+            base(scale),
+            {figure1a.KV1: figure1a.CURVES[figure1a.KV1]},
+            figure1a.SEEDS[scale],
+        )
+
+    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+        """One table of three kinds of row: points of a field, numbers about a fine field, points of a path.
+
+        The exact form has no O(T): its panels are at the length that gives the same S, T = O(T) + 2, but not
+        below 5, the shortest there is.
+        """
+        from ihlab.theory.landscape import field
+
+        parts = []
+        for form in FORMS:
+            for other in OTHERS:
+                n_tokens = _length(other)
+                size = {"n_tokens": n_tokens} if form == "exact" else {"other": other}
+                drawn = _points(field(form, points=GRID[scale], **size)).assign(kind="field")
+                judged = _numbers(field(form, points=FINE[scale], **size), form, size).assign(kind="number")
+                parts.append(pd.concat([drawn, judged]).assign(form=form, other=other, n_tokens=n_tokens))
+        task, model = base(scale).task, base(scale).model
+        parts.append(_points(field("exact", task.length, points=GRID[scale])).assign(kind="background"))
+        parts.append(_simplified(task.length, model.d_model, 16 if scale == "smoke" else 1200))
+        parts += [_heads(run) for _, run in trained]
+        table = pd.concat(parts, ignore_index=True)
+        first = ["kind", "form", "other", "n_tokens", "path", "seed", "step", "alpha1", "beta1"]
+        return table[first + [column for column in table.columns if column not in first]]
+
+    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
+        """Section 3.2's reading of the figure, for the printed and for the exact form; then the heads."""
+        numbers = dict(list(data[data["kind"] == "number"].groupby("form")))
+        stories = [claim for form in ("printed", "exact") for claim in _story(numbers[form], form)]
+        return [*stories, _heads_claim(data)]
+
+    @printed
+    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
+        """Three rows of panels, and beside them the paths."""
+        figure = new_figure(13.0, 8.0)
+        grid = figure.add_gridspec(3, 5, width_ratios=(1, 1, 1, 0.08, 2.0))
+        for row, (form, title) in enumerate(FORMS.items()):
+            for column, other in enumerate(OTHERS):
+                axes = figure.add_subplot(grid[row, column])
+                panel = data[(data["kind"] == "field") & (data["form"] == form) & (data["other"] == other)]
+                loss_field(axes, panel)
+                size = f"T = {_length(other)}" if form == "exact" else f"O(T) = {other}"
+                axes.set_title(f"{size}, loss {panel['loss'].min():.2f} .. {panel['loss'].max():.2f}", fontsize=9)
+                if column == 0:
+                    axes.set_ylabel(f"{title}\n" + r"$\beta_1$")
+                if row == len(FORMS) - 1:
+                    axes.set_xlabel(r"$\alpha_1$")
+        self._draw_paths(figure.add_subplot(grid[:, 4]), data, scale)
+        figure.suptitle(
+            rf"The loss of Theorem 3.4 where $\alpha_2 = 1 - \alpha_1$ and $\beta_2 = 1 - \beta_1$ "
+            f"({scale} scale; contours every 0.05 nats, arrows descend, the star is the induction corner)"
+        )
+        return figure
+
+    def _draw_paths(self, axes: Axes, data: pd.DataFrame, scale: Scale) -> None:
+        task, model = base(scale).task, base(scale).model
+        loss_field(axes, data[data["kind"] == "background"], faint=True)
+        walked = data[data["kind"] == "path"]
+        simplified, heads = walked[walked["series"] == SIMPLIFIED], walked[walked["series"] != SIMPLIFIED]
+        paths(axes, simplified, GREEN, f"descent on the simplified model, d = {model.d_model}", width=1.3)
+        paths(axes, heads[heads["series"] == BECAME], ORANGE, f"trained head that {BECAME}", width=1.3)
+        paths(axes, heads[heads["series"] == OTHER_HEADS], BLACK, f"trained head that {OTHER_HEADS}", ":")
+        axes.set(
+            title=f"real paths over the exact field at T = {task.length}",
+            xlabel=r"$|\alpha_1| / (|\alpha_1| + |\alpha_2|)$",
+            ylabel=r"$|\beta_1| / (|\beta_1| + |\beta_2|)$",
+        )
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1))
+
+
+def _length(other: int) -> int:
+    return max(5, other + 2)
+
+
+def _points(field: "Field") -> pd.DataFrame:
+    beta1, alpha1 = (axis.ravel() for axis in np.meshgrid(field.beta1, field.alpha1, indexing="ij"))
+    values = {"loss": field.loss, "slope_alpha1": field.slope_alpha1, "slope_beta1": field.slope_beta1}
+    table = pd.DataFrame({"alpha1": alpha1, "beta1": beta1, **{name: x.ravel() for name, x in values.items()}})
+    return table.round(5)
+
+
+def _numbers(field: "Field", form: str, size: dict[str, int]) -> pd.DataFrame:
+    """What the claims rest on."""
+    alpha1, beta1 = field.alpha1[None], field.beta1[:, None]
+    corner = field.loss[-1, 0]
+    towards_corner = field.slope_alpha1 * alpha1 - field.slope_beta1 * (1 - beta1)  # minus slope times (0, 1) - start
+    numbers = {
+        "loss at (0, 1)": corner,
+        "share that descends to (0, 1)": _share_that_descends_to_the_corner(form, size),
+        "share with a lower loss than (0, 1)": np.mean(field.loss < corner),
+        "share that first moves away from (0, 1)": np.mean(towards_corner < 0),
+        "share whose alpha1 first rises": np.mean(field.slope_alpha1 < 0),
+        "share whose beta1 first falls": np.mean(field.slope_beta1 > 0),
+        "mean slope": np.hypot(field.slope_alpha1, field.slope_beta1).mean(),
+        "contour lines": np.ptp(field.loss) / 0.05,
+    }
+    return pd.DataFrame({"name": numbers.keys(), "value": np.round(list(numbers.values()), 6)})
+
+
+def _share_that_descends_to_the_corner(form: str, size: dict[str, int]) -> float:
+    """Of 50 x 50 starts, those whose streamline, held inside the square, ends within 0.03 of (0, 1)."""
+    from ihlab.theory.landscape import gradient
+
+    stride, centres = 0.01, (np.arange(50) + 0.5) / 50
+    alpha1, beta1 = np.meshgrid(centres, centres)
+    for _ in range(round(4 / stride)):  # twice the square's longest way round
+        by = gradient(alpha1, 1 - alpha1, beta1, 1 - beta1, form=form, **size)
+        slopes = by.alpha1 - by.alpha2, by.beta1 - by.beta2
+        length = np.hypot(*slopes)
+        alpha1 = np.clip(alpha1 - stride * slopes[0] / length, 0, 1)
+        beta1 = np.clip(beta1 - stride * slopes[1] / length, 0, 1)
+    return float(np.mean(np.hypot(alpha1, 1 - beta1) < 3 * stride))
+
+
+def _simplified(n_tokens: int, d_model: int, steps: int) -> pd.DataFrame:
+    """Descent of all four parameters on the simplified model, from a 4 x 4 grid of starts on the square."""
+    from ihlab.theory.landscape import descend
+
+    centres = (np.arange(4) + 0.5) / 4
+    alpha1, beta1 = (axis.ravel() for axis in np.meshgrid(centres, centres))
+    walked = descend(
+        alpha1, 1 - alpha1, beta1, 1 - beta1, n_tokens, lr=0.25, steps=steps, every=8, d_model=d_model, samples=16
+    )
+    parts = [
+        pd.DataFrame(
+            {
+                "path": f"simplified {start}",
+                "step": 8 * np.arange(len(walked.time)),
+                "alpha1": _share(walked.alpha1[:, start], walked.alpha2[:, start]),
+                "beta1": _share(walked.beta1[:, start], walked.beta2[:, start]),
+            }
+        )
+        for start in range(len(alpha1))
+    ]
+    return pd.concat(parts).assign(kind="path", series=SIMPLIFIED)
+
+
+def _heads(run: "Run") -> pd.DataFrame:
+    """The path of every head of a run, by what it became."""
+    metrics, seed, parts = run.metrics, run.config.seed, []
+    for head in range(run.config.model.kv_heads):
+        became = metrics[f"prefix_0.{head}"].iloc[-1] >= IS_INDUCTION
+        parts.append(
+            pd.DataFrame(
+                {
+                    "path": f"seed {seed} head {head}",
+                    "seed": seed,
+                    "step": metrics["step"],
+                    "alpha1": _share(metrics[f"alpha1_0.{head}"], metrics[f"alpha2_0.{head}"]),
+                    "beta1": _share(metrics[f"beta1_0.{head}"], metrics[f"beta2_0.{head}"]),
+                    "series": BECAME if became else OTHER_HEADS,
+                }
+            )
+        )
+    return pd.concat(parts).assign(kind="path")
+
+
+def _share(own: np.ndarray | pd.Series, before: np.ndarray | pd.Series) -> np.ndarray:
+    """|own| / (|own| + |before|): the square's coordinate, unmoved by a rescaled W_K or W_V."""
+    mine = np.abs(np.asarray(own))
+    return np.round(mine / (mine + np.abs(np.asarray(before))), 6)
+
+
+def _story(table: pd.DataFrame, form: str) -> list[Claim]:
+    numbers = table.pivot_table(index="other", columns="name", values="value")
+    claim = partial(Claim, source="section 3.2, Figure 2", seeds=0)
+    sizes = [f"T = {_length(other)}" if form == "exact" else f"O(T) = {other}" for other in OTHERS]
+    slopes = numbers["mean slope"].to_numpy()
+    away = numbers["share that first moves away from (0, 1)"]
+    return [
+        claim(
+            sentence="Induction heads means (0, 1): gradient descent leads there.",
+            measure=f"{form} form: share of the square that descends to (0, 1), least of {', '.join(sizes)}",
+            estimate=stats.exact(float(numbers["share that descends to (0, 1)"].min())),
+            threshold=0.99,
+            right_side="above",
+        ),
+        claim(
+            sentence="As O(T) increases, the contour lines become sparse: convergence slows down.",
+            measure=f"{form} form: mean slope, larger of the ratios from one of {', '.join(sizes)} to the next",
+            estimate=stats.exact(float((slopes[1:] / slopes[:-1]).max())),
+            threshold=1.0,
+            right_side="below",
+        ),
+        claim(
+            sentence="When O(T) is relatively small, the direction of GD may undergo a small non-monotonic process.",
+            measure=f"{form} form: share of starts that first move away from (0, 1), {sizes[0]}",
+            estimate=stats.exact(float(away.loc[OTHERS[0]])),
+            threshold=FEW,
+            right_side="above",
+        ),
+        claim(
+            sentence="When O(T) is relatively large, the direction of GD is relatively consistent.",
+            measure=f"{form} form: share of starts that first move away from (0, 1), {sizes[-1]}",
+            estimate=stats.exact(float(away.loc[OTHERS[-1]])),
+            threshold=FEW,
+            right_side="below",
+        ),
+    ]
+
+
+def _heads_claim(data: pd.DataFrame) -> Claim:
+    """Heads of one model share its loss, so they are not independent draws: the interval is somewhat too narrow."""
+    starts = data[(data["kind"] == "path") & (data["series"] != SIMPLIFIED)].groupby("path", sort=False).first()
+    distance = np.hypot(starts["alpha1"], 1 - starts["beta1"])
+    became = starts["series"] == BECAME
+    return Claim(
+        source="section 3.2",
+        sentence="Heads that start closer to (0, 1) learn induction heads more easily.",
+        measure="initial distance to (0, 1), trained heads that did not become induction heads minus those that did",
+        estimate=stats.difference(distance[~became].tolist(), distance[became].tolist()),
+        threshold=0.0,
+        right_side="above",
+        seeds=int(starts["seed"].nunique()),
+    )

@@ -1,0 +1,52 @@
+"""The loss of Theorem 3.4 as a surface to turn, with a slider for O(T) that works without a kernel."""
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from tasks.config import require
+
+
+def loss_surface(table: pd.DataFrame, by: str, title: str) -> go.Figure:
+    """A surface over alpha1 and beta1, one slider step for each value of the column `by`.
+
+    `table` has alpha1, beta1, loss and `by`, a full grid for each value. All steps share one vertical
+    range *width*, so that a flat surface looks flat; its place follows the loss. Raises `ConfigError` for
+    an empty table.
+    """
+    require(len(table) > 0, "There is no surface in an empty table.")
+    grids = {
+        value: part.pivot_table(index="beta1", columns="alpha1", values="loss") for value, part in table.groupby(by)
+    }
+    height = max(float(grid.to_numpy().max() - grid.to_numpy().min()) for grid in grids.values())
+    surfaces = [
+        go.Surface(
+            x=grid.columns, y=grid.index, z=grid.to_numpy(), colorscale="Cividis", visible=number == 0,
+            colorbar={"title": "loss, nats"}, contours={"z": {"show": True, "size": 0.05, "color": "black"}},
+            hovertemplate="α₁ %{x:.2f}<br>β₁ %{y:.2f}<br>loss %{z:.3f}<extra></extra>",
+        )
+        for number, grid in enumerate(grids.values())
+    ]  # fmt: skip
+    ranges = [[float(grid.to_numpy().max()) - height, float(grid.to_numpy().max())] for grid in grids.values()]
+    steps = [
+        {
+            "method": "update",
+            "label": str(value),
+            "args": [{"visible": [other == value for other in grids]}, {"scene.zaxis.range": extent}],
+        }
+        for value, extent in zip(grids, ranges, strict=True)
+    ]
+    figure = go.Figure(surfaces)
+    figure.update_layout(
+        title=title,
+        sliders=[{"currentvalue": {"prefix": f"{by} = "}, "steps": steps}],
+        scene={
+            "xaxis_title": "α₁",
+            "yaxis_title": "β₁",
+            "zaxis": {"title": "loss", "range": ranges[0]},
+            "camera": {"eye": {"x": 1.5, "y": -1.6, "z": 0.8}},
+        },
+        width=760,
+        height=620,
+        margin={"l": 0, "r": 0, "t": 50, "b": 0},
+    )
+    return figure
