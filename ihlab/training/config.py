@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -129,9 +130,13 @@ class RunConfig:
 
     def checkpoint_steps(self) -> list[int]:
         """Which of the evaluation steps keep a checkpoint: first, last and evenly between."""
-        evals = self.eval_steps()
-        count = min(self.checkpoints, len(evals))
-        return sorted({evals[round(i * (len(evals) - 1) / (count - 1))] for i in range(count)})
+        return even_choice(self.eval_steps(), self.checkpoints)
+
+
+def even_choice(steps: Sequence[int], most: int) -> list[int]:
+    """At most `most` (two or more) of the sorted steps: first, last and evenly between, by rank."""
+    count = min(most, len(steps))
+    return sorted({steps[round(i * (len(steps) - 1) / max(count - 1, 1))] for i in range(count)})
 
 
 @config

@@ -13,7 +13,7 @@ import torch
 from ihlab.files import write_json, write_text
 from ihlab.model.transformer import Transformer
 from ihlab.training import checkpoint
-from ihlab.training.config import RunConfig, from_dict, to_dict
+from ihlab.training.config import RunConfig, even_choice, from_dict, to_dict
 from ihlab.training.hold import install
 from ihlab.training.progress import Row
 from tasks.config import ConfigError, require
@@ -103,6 +103,24 @@ class Run:
         step = steps[-1] if step is None else step
         require(step in steps, f"{self.folder} has no checkpoint at step {step}; it has {', '.join(map(str, steps))}.")
         return step
+
+    def export(self, folder: str | Path, checkpoints: int = 8) -> "Run":
+        """Copy what analysis needs to another folder: config, metrics and an even choice of the models.
+
+        The copy opens as a run does, but without optimiser states it can be neither resumed nor forked. Raises
+        `ConfigError` for a run without checkpoints, fewer than 2 `checkpoints`, or a folder that already has a config.
+        """
+        self.require_checkpoint()
+        require(checkpoints >= 2, f"checkpoints is {checkpoints}, but must be at least 2: the first and the last.")
+        copy = Run(Path(folder), self.config)
+        require(not (copy.folder / "config.json").exists(), f"{folder} holds a run already; nothing was changed in it.")
+        for step in even_choice(self.checkpoints, checkpoints):
+            checkpoint.save(copy.checkpoint_path(step), checkpoint.load(self.checkpoint_path(step)))
+        for name in ("metrics.csv", "done.json"):
+            if (self.folder / name).exists():
+                write_text(copy.folder / name, (self.folder / name).read_text(encoding="utf-8"))
+        write_json(copy.folder / "config.json", to_dict(self.config))
+        return copy
 
     # Writing
 

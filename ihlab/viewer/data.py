@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from ihlab.interp.looking import follows
 from ihlab.interp.patterns import raw_patterns, score_routes
 from ihlab.theory import landscape
+from ihlab.training.config import even_choice
 from ihlab.training.metrics import EVAL_SEED
 from ihlab.training.run import Run
 from ihlab.training.stream import draw
@@ -72,12 +73,6 @@ def view_data(
         "path": path,
         "field": _field(path, run.config.task.length - 1) if path else None,
     }
-
-
-def even_choice(steps: Sequence[int], most: int) -> list[int]:
-    """At most `most` (two or more) of the sorted steps: first, last and evenly between, by rank."""
-    count = min(most, len(steps))
-    return sorted({steps[round(i * (len(steps) - 1) / max(count - 1, 1))] for i in range(count)})
 
 
 def induction_stripe(ids: Int[np.ndarray, " pos"], strict: bool = False) -> list[list[int]]:

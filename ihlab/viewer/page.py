@@ -5,7 +5,7 @@ import hashlib
 import html
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -23,7 +23,7 @@ FRAME_HEIGHT = 980  # pixels in a notebook: header, picture and row of tokens wi
 class View:
     """A run's page. A notebook shows it in a frame of its own; `write` keeps it as a file."""
 
-    html: str
+    html: str = field(repr=False)
 
     def _repr_html_(self) -> str:
         """The page in a frame that may run its script and nothing else."""

@@ -3,12 +3,13 @@
 import json
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ihlab import ModelConfig, RunConfig
-from ihlab.training.config import from_dict, to_dict
+from ihlab.training.config import even_choice, from_dict, to_dict
 from tasks import ConfigError, InductionTask
 
 
@@ -95,3 +96,13 @@ def test_a_stored_config_without_a_part_is_refused(small, missing):
     del stored[missing]
     with pytest.raises(ConfigError, match=f"no '{missing}'"):
         from_dict(stored)
+
+
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=60, unique=True).map(sorted), st.integers(2, 25))
+def test_even_choice_of_checkpoints(steps, most):
+    chosen = even_choice(steps, most)
+    assert len(chosen) == min(most, len(steps))
+    assert chosen[0] == steps[0]
+    assert chosen[-1] == steps[-1]
+    gaps = np.diff([steps.index(step) for step in chosen])
+    assert len(gaps) == 0 or gaps.max() - gaps.min() <= 1

@@ -75,3 +75,22 @@ def test_one_writer_at_a_time(small, tmp_path):
     run = Run.create(small, tmp_path)
     with run.lock(), pytest.raises(ConfigError, match="Another process is training"), run.lock():
         pass
+
+
+def test_an_exported_run_opens_with_the_same_models_and_is_never_written_over(small, tmp_path):
+    run = train(small, tmp_path / "runs")
+    copy = run.export(tmp_path / "kept", checkpoints=3)
+    opened = Run.open(tmp_path / "kept")
+    assert opened.config == run.config
+    assert opened.metrics.equals(run.metrics)
+    assert opened.done == run.done
+    assert (opened.checkpoints[0], opened.checkpoints[-1], len(opened.checkpoints)) == (0, small.steps, 3)
+    tokens = torch.arange(12)[None]
+    for step in opened.checkpoints:
+        assert torch.equal(opened.model(step)(tokens), run.model(step)(tokens))
+    assert not list(copy.folder.rglob("*optimizer*"))
+    with pytest.raises(ConfigError, match="holds a run already"):
+        run.export(tmp_path / "kept")
+    with pytest.raises(ConfigError, match="checkpoints is 1, but must be at least 2"):
+        run.export(tmp_path / "other", checkpoints=1)
+    assert not (tmp_path / "other").exists()

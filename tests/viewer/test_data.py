@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ihlab import Run
 from ihlab.theory import landscape
 from ihlab.viewer import view
-from ihlab.viewer.data import even_choice, induction_stripe, quantised, view_data
+from ihlab.viewer.data import induction_stripe, quantised, view_data
 from tasks import ConfigError
 
 ROW = [3, 4, 5, 3, 4, 4, 7, 3, 5, 3, 4, 5]
@@ -92,16 +92,6 @@ def test_stripe_is_every_place_after_an_earlier_copy(row, strict):
 
 def test_the_stripe_of_a_row_written_out():
     assert induction_stripe(np.array([8, 9, 8, 9, 9])) == [[2, 1], [3, 2], [4, 2], [4, 4]]
-
-
-@given(st.lists(st.integers(0, 500), min_size=1, max_size=60, unique=True).map(sorted), st.integers(2, 25))
-def test_even_choice_of_checkpoints(steps, most):
-    chosen = even_choice(steps, most)
-    assert len(chosen) == min(most, len(steps))
-    assert chosen[0] == steps[0]
-    assert chosen[-1] == steps[-1]
-    gaps = np.diff([steps.index(step) for step in chosen])
-    assert len(gaps) == 0 or gaps.max() - gaps.min() <= 1
 
 
 def test_weights_metrics_and_path_are_the_runs(run):
