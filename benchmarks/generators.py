@@ -1,48 +1,63 @@
-"""Rows of the induction task: the compiled generator against the same rule in plain Python."""
+"""Rows of every task: the compiled generators against the same rules in plain Python."""
 
 import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pandas as pd
 from paired import Bar, figure, ratio, take_turns, timed
 
-from tasks import IGNORE, Batch, InductionTask
+from tasks import IGNORE, Batch, InductionTask, MQARTask, MultiHopTask, NGramTask, Task
 
-TASK = InductionTask(vocab_size=8000, length=512)  # the paper's scale
-TABLE = "Induction rows, vocabulary 8000, length 512, one core"
-ROWS, PYTHON_ROWS = 512, 16
+
+@dataclass(frozen=True)
+class Side:
+    """A task at its paper's scale, its rule in plain Python (one row), and what a row of either must obey."""
+
+    title: str
+    task: Task
+    rows: int
+    python_row: Callable[..., tuple[list[int], list[int]]]
+    check: Callable[..., None]
+    bar: Bar | None = None
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
-    """Tokens a second of both, and their ratio."""
+    """Tokens a second of both, and their ratio, for each task."""
+    return pd.DataFrame([row for side in SIDES for row in _figures(side, quick)])
+
+
+def _figures(side: Side, quick: bool) -> list[dict[str, object]]:
+    table, name = f"{side.title}, one core", f"{type(side.task).__name__}.batch"
     rng, python_rng = np.random.default_rng(0), random.Random(0)
-    _check_same_task()
+    python_rows = max(1, 8192 // side.task.length)
+    _check_same_task(side)
     seconds = take_turns(
         {
-            "ours": timed(lambda: TASK.batch(ROWS, rng)),
-            "python": timed(lambda: python_batch(TASK, PYTHON_ROWS, python_rng)),
+            "ours": timed(lambda: side.task.batch(side.rows, rng)),
+            "python": timed(lambda: python_batch(side, python_rows, python_rng)),
         },
         rounds=5 if quick else 41,
     )
-    ours = ROWS * TASK.length / seconds["ours"] / 1e6
-    python = PYTHON_ROWS * TASK.length / seconds["python"] / 1e6
-    return pd.DataFrame(
-        [
-            figure(TABLE, "InductionTask.batch", ours, "M tokens/s", Bar(15, at_least=True)),
-            figure(TABLE, "plain Python", python, "M tokens/s"),
-            ratio(TABLE, "InductionTask.batch / plain Python", ours, python),
-        ]
-    )
+    ours = side.rows * side.task.length / seconds["ours"] / 1e6
+    python = python_rows * side.task.length / seconds["python"] / 1e6
+    return [
+        figure(table, name, ours, "M tokens/s", side.bar),
+        figure(table, "plain Python", python, "M tokens/s"),
+        ratio(table, f"{name} / plain Python", ours, python),
+    ]
 
 
-def python_batch(task: InductionTask, rows: int, rng: random.Random) -> Batch:
-    """The rule of `InductionTask` as one would first write it."""
-    drawn = [python_row(task, rng) for _ in range(rows)]
-    tokens, answers = (np.array(part, np.int64) for part in zip(*drawn, strict=True))
-    return Batch(inputs=tokens[:, :-1], targets=answers)
+def python_batch(side: Side, rows: int, rng: random.Random) -> Batch:
+    """The rule of a task as one would first write it."""
+    drawn = [side.python_row(side.task, rng) for _ in range(rows)]
+    tokens, targets = (np.array(part, np.int64) for part in zip(*drawn, strict=True))
+    return Batch(inputs=tokens[:, : side.task.length], targets=targets)
 
 
-def python_row(task: InductionTask, rng: random.Random) -> tuple[list[int], list[int]]:
+def induction_row(task: InductionTask, rng: random.Random) -> tuple[list[int], list[int]]:
     """Tokens (one more than positions: the last is only ever a target) and the answer at each position."""
     while True:
         pool = rng.sample(range(task.min_token, task.vocab_size), task.length)
@@ -71,19 +86,141 @@ def _append(token: int, tokens: list[int], follower: dict[int, int], ambiguous: 
     seen.add(token)
 
 
-def _check_same_task() -> None:
+def multihop_row(task: MultiHopTask, rng: random.Random) -> tuple[list[int], list[int]]:
+    """The hop token and letters; at each letter, find_1 taken that many times."""
+    hops = int(rng.random() * (task.max_hops + 1))
+    tokens = [hops]
+    find_1: list[int | None] = [None]
+    latest: dict[int, int] = {}
+    for t in range(1, task.length):
+        letter = task.first_letter + int(rng.random() * task.alphabet)
+        while letter == tokens[-1]:
+            letter = task.first_letter + int(rng.random() * task.alphabet)
+        find_1.append(latest[letter] + 1 if letter in latest else None)
+        latest[letter] = t
+        tokens.append(letter)
+
+    targets = [task.blank]
+    for t in range(1, task.length):
+        found: int | None = t
+        for _ in range(hops):
+            found = find_1[found]
+            if found is None:
+                break
+        targets.append(task.none if found is None else tokens[found])
+    return tokens, targets
+
+
+def ngram_row(task: NGramTask, rng: random.Random) -> tuple[list[int], list[int]]:
+    """N-grams of the table, one after another, and the last token of each where it is next."""
+    table = _entries(task)
+    tokens: list[int] = []
+    targets: list[int] = []
+    while len(tokens) < task.length:
+        entry = table[int(rng.random() * len(table))]
+        tokens += entry
+        targets += [IGNORE] * (task.order - 2) + [entry[-1], IGNORE]
+    return tokens[: task.length], targets[: task.length]
+
+
+@cache
+def _entries(task: NGramTask) -> list[list[int]]:
+    return task.table.tolist()
+
+
+def mqar_row(task: MQARTask, rng: random.Random) -> tuple[list[int], list[int]]:
+    """Pairs, then random tokens among which each key comes once more."""
+    half = task.vocab_size // 2
+    keys = rng.sample(range(1, half), task.pairs)
+    values = rng.sample(range(half, task.vocab_size), task.pairs)
+    tokens = [token for pair in zip(keys, values, strict=True) for token in pair]
+    tokens += [int(rng.random() * task.vocab_size) for _ in range(task.length - len(tokens))]
+    targets = [IGNORE] * task.length
+    slots = list(range(2 * task.pairs, task.length - 1, 2))
+    weights = [(g + 1) ** (task.power_a - 1) for g in range(len(slots))]
+    for key, value in zip(keys, values, strict=True):
+        (slot,) = rng.choices(range(len(slots)), weights)
+        tokens[slots[slot]], targets[slots[slot]] = key, value
+        del slots[slot], weights[slot]
+    return tokens, targets
+
+
+def _check_same_task(side: Side) -> None:
     """Both obey the rule and ask for about as many answers: a ratio between different tasks is worth nothing."""
     batches = {
-        "ours": TASK.batch(64, np.random.default_rng(1)),
-        "python": python_batch(TASK, 64, random.Random(1)),
+        "ours": side.task.batch(64, np.random.default_rng(1)),
+        "python": python_batch(side, 64, random.Random(1)),
     }
     for batch in batches.values():
-        assert batch.inputs.shape == batch.targets.shape == (64, TASK.length)
+        assert batch.inputs.shape == batch.targets.shape == (64, side.task.length)
         assert batch.inputs.dtype == batch.targets.dtype == np.int64
         for row, targets in zip(batch.inputs, batch.targets, strict=True):
-            for t in np.flatnonzero(targets != IGNORE):
-                earlier = np.flatnonzero(row[:t] == row[t])
-                assert len(earlier), "an answer at a token not seen before"
-                assert (row[earlier + 1] == targets[t]).all(), "an answer that an earlier occurrence contradicts"
+            side.check(side.task, row, targets)
     ours, python = ((batch.targets != IGNORE).mean() for batch in batches.values())
     assert abs(ours / python - 1) < 0.1, f"ours scores {ours:.4f} of all positions, plain Python {python:.4f}"
+
+
+def check_induction(task: InductionTask, row: np.ndarray, targets: np.ndarray) -> None:
+    for t in np.flatnonzero(targets != IGNORE):
+        earlier = np.flatnonzero(row[:t] == row[t])
+        assert len(earlier), "an answer at a token not seen before"
+        assert (row[earlier + 1] == targets[t]).all(), "an answer that an earlier occurrence contradicts"
+
+
+def check_multihop(task: MultiHopTask, row: np.ndarray, targets: np.ndarray) -> None:
+    for t in range(1, task.length):
+        found = t
+        for _ in range(row[0]):
+            earlier = np.flatnonzero(row[:found] == row[found])
+            found = earlier[-1] + 1 if len(earlier) else 0
+            if not found:
+                break
+        assert targets[t] == (row[found] if found else task.none), "a target that is not k hops back"
+
+
+def check_ngram(task: NGramTask, row: np.ndarray, targets: np.ndarray) -> None:
+    table = {tuple(entry[:-1]): entry[-1] for entry in task.table}
+    for t in np.flatnonzero(targets != IGNORE):
+        assert targets[t] == table[tuple(row[t - task.order + 2 : t + 1])], "a target that is not the table's"
+
+
+def check_mqar(task: MQARTask, row: np.ndarray, targets: np.ndarray) -> None:
+    known = dict(zip(row[: 2 * task.pairs : 2], row[1 : 2 * task.pairs : 2], strict=True))
+    asked = np.flatnonzero(targets != IGNORE)
+    assert sorted(row[asked]) == sorted(known), "a key that is not asked for once"
+    assert all(targets[t] == known[row[t]] for t in asked), "a target that is not the key's value"
+
+
+SIDES = (
+    Side(
+        title="Induction rows, vocabulary 8000, length 512",
+        task=InductionTask(vocab_size=8000, length=512),  # the paper's scale
+        rows=512,
+        python_row=induction_row,
+        check=check_induction,
+        bar=Bar(15, at_least=True),
+    ),
+    Side(
+        title="Multi-hop rows, up to 16 hops, length 99",
+        task=MultiHopTask(),
+        rows=2048,
+        python_row=multihop_row,
+        check=check_multihop,
+        bar=Bar(15, at_least=True),
+    ),
+    Side(
+        title="3-gram rows, 200 pairs, length 63",
+        task=NGramTask(),
+        rows=4096,
+        python_row=ngram_row,
+        check=check_ngram,
+        bar=Bar(15, at_least=True),
+    ),
+    Side(
+        title="MQAR rows, vocabulary 8192, length 512, 64 pairs",
+        task=MQARTask(length=512, pairs=64),  # Zoology's largest
+        rows=512,
+        python_row=mqar_row,
+        check=check_mqar,
+    ),
+)

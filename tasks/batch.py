@@ -1,5 +1,6 @@
 """What every task gives and every training step takes: rows of tokens with their answers."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -18,7 +19,8 @@ class Batch:
     - `targets` int64 [batch, pos]: what the training loss asks for at each position, else `IGNORE`;
     - `answers` int64 [batch, pos]: what accuracy is measured on, else `IGNORE`. Left out, it is
       `targets`; it differs where a model trains on other positions than it is graded on;
-    - `groups`  name -> int array [batch]: slices for metrics, such as the number of hops of a row.
+    - `groups`  name -> int array: slices for metrics. [batch] where a row is of one slice, such as its number
+      of hops; [batch, pos] where its answers are of several, such as their gaps (any value where there is no answer).
     """
 
     inputs: Int64[np.ndarray, "batch pos"]
@@ -59,3 +61,18 @@ class Task(Protocol):
     def show(self, batch: Batch, row: int) -> str:
         """One row as text for a person, with the scored positions marked."""
         ...
+
+
+def in_lines(cells: Mapping[str, Sequence[object]], width: int, per_line: int = 16) -> list[str]:
+    """What stands at each position, as labelled lines of `per_line` positions and a blank line after each block.
+
+    `cells` maps a label to one cell for each position; a cell is set to the right in `width` characters.
+    """
+    n_positions = max(len(row) for row in cells.values())
+    lines = []
+    for start in range(0, n_positions, per_line):
+        for label, row in {"position": range(n_positions), **cells}.items():
+            shown = "".join(f"{cell!s:>{width}}" for cell in row[start : start + per_line])
+            lines.append(f"{label:<9}{shown}".rstrip())
+        lines.append("")
+    return lines

@@ -1,15 +1,18 @@
 """What a run records about its model: loss, accuracy, induction-head scores, alpha and beta."""
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
 from ihlab.model.transformer import Transformer
 from ihlab.training.config import RunConfig
 from ihlab.training.stream import Graded, draw, graded
-from tasks import IGNORE, Task
+from tasks import IGNORE, Batch, Task
 
 EVAL_SEED = 20241129  # one held-out set for every run of a task, whatever the run's own seed
 CHUNK_POSITIONS = 8192  # tokens per evaluation forward pass: more leave the CPU's cache and take 1.4 times as long
@@ -22,36 +25,85 @@ class Evaluator:
     def __init__(self, run: RunConfig, device: torch.device) -> None:
         batch = draw(run.task, EVAL_SEED, "eval", 0, run.eval_rows)
         rows = max(1, CHUNK_POSITIONS // run.task.length)
-        self.batches = [graded(batch.rows(i, i + rows), device) for i in range(0, run.eval_rows, rows)]
+        pieces = [batch.rows(i, i + rows) for i in range(0, run.eval_rows, rows)]
+        self.batches = [graded(piece, device) for piece in pieces]
+        self.slices = slices(batch)
+        self.members = [membership(piece, self.slices).to(device) for piece in pieces]
         self.probe = repeated_tokens(run.task, PROBE_ROWS, PROBE_REPEATS).to(device)
         self.device = device
 
     @torch.no_grad()
     def __call__(self, model: Transformer) -> dict[str, float]:
-        """One row of metrics: eval_loss, accuracy, accuracy_first, prefix_L.H, alpha1_L.G, ..."""
+        """One row of metrics: eval_loss, accuracy, accuracy_first, accuracy_hops_3, prefix_L.H, alpha1_L.G, ..."""
         return {
-            **held_out(model, self.batches, self.device),
+            **held_out(model, self.batches, self.device, self.slices, self.members),
             **_prefix_scores(model, self.probe),
             **_shift_weights(model),
         }
 
 
-def held_out(model: Transformer, batches: list[Graded], device: torch.device) -> dict[str, float]:
-    """Loss over targets, accuracy over all answers and over the first answer of each row."""
+def held_out(
+    model: Transformer,
+    batches: list[Graded],
+    device: torch.device,
+    slices: Sequence[tuple[str, int]] = (),
+    members: Sequence[Bool[Tensor, "slice _"]] = (),
+) -> dict[str, float]:
+    """Loss over targets, accuracy over all answers, over the first answer of each row, and over each slice.
+
+    A slice's column is `accuracy_<group>_<value>`, such as accuracy_hops_3; `members` holds one `membership`
+    a batch. An accuracy is NaN where nothing is asked.
+    """
     loss = torch.zeros((), dtype=torch.float64, device=device)
-    right = torch.zeros(2, dtype=torch.int64, device=device)  # among all answers, among first answers
-    for batch in batches:
+    right = torch.zeros(2 + len(slices), dtype=torch.int64, device=device)  # all answers, first ones, each slice's
+    asked = torch.zeros(len(slices), dtype=torch.int64, device=device)
+    for i, batch in enumerate(batches):
         residual = model.final_residual(batch.tokens).flatten(0, 1)
         logits = model.unembed(residual[batch.index]).float()
         loss += F.cross_entropy(logits, batch.targets, ignore_index=IGNORE, reduction="sum")
         hit = logits.argmax(dim=-1) == batch.answers
-        right += torch.stack([hit.sum(), (hit & batch.first).sum()])
-    n_right, n_first_right = right.tolist()  # read once: each reading would stall a GPU
+        right[:2] += torch.stack([hit.sum(), (hit & batch.first).sum()])
+        if slices:
+            right[2:] += (members[i] & hit).sum(dim=1)
+            asked += members[i].sum(dim=1)
+    n_right, n_first_right, *in_slices = torch.cat([right, asked]).tolist()  # read once: each reading stalls a GPU
     return {
         "eval_loss": loss.item() / sum(batch.n_targets for batch in batches),
-        "accuracy": n_right / sum(batch.n_answers for batch in batches),
-        "accuracy_first": n_first_right / sum(batch.n_first for batch in batches),
+        "accuracy": _share(n_right, sum(batch.n_answers for batch in batches)),
+        "accuracy_first": _share(n_first_right, sum(batch.n_first for batch in batches)),
+        **{
+            f"accuracy_{group}_{value}": _share(n, of)
+            for (group, value), n, of in zip(slices, in_slices[: len(slices)], in_slices[len(slices) :], strict=True)
+        },
     }
+
+
+def _share(n: int, of: int) -> float:
+    return n / of if of else math.nan
+
+
+def slices(batch: Batch) -> list[tuple[str, int]]:
+    """Every (group, value) that some answer of the batch belongs to, values in order."""
+    asked = batch.answers != IGNORE
+    return [
+        (group, int(value))
+        for group, values in batch.groups.items()
+        for value in np.unique(_by_position(values, batch)[asked])
+    ]
+
+
+def membership(batch: Batch, slices: Sequence[tuple[str, int]]) -> Bool[Tensor, "slice graded"]:
+    """Which of a batch's graded positions, in the order of `Graded.index`, are answers that belong to each slice."""
+    asked = batch.answers != IGNORE
+    kept = asked | (batch.targets != IGNORE)
+    of_group = {group: _by_position(values, batch)[kept] for group, values in batch.groups.items()}
+    members = [asked[kept] & (of_group[group] == value) for group, value in slices]
+    return torch.from_numpy(np.array(members, dtype=bool).reshape(len(slices), kept.sum()))
+
+
+def _by_position(values: np.ndarray, batch: Batch) -> Int[np.ndarray, "batch pos"]:
+    per_row = values.ndim == 1
+    return np.broadcast_to(values[:, None] if per_row else values, batch.inputs.shape)
 
 
 def repeated_tokens(task: Task, rows: int, repeats: int) -> Int[Tensor, "rows pos"]:

@@ -1,12 +1,23 @@
 """The recorded numbers against hand-made models and patterns."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
 from ihlab import ModelConfig, Transformer
-from ihlab.training.metrics import Evaluator, held_out, prefix_matching_score, repeated_tokens
+from ihlab.training.metrics import (
+    EVAL_SEED,
+    Evaluator,
+    held_out,
+    membership,
+    prefix_matching_score,
+    repeated_tokens,
+    slices,
+)
 from ihlab.training.stream import draw, graded
-from tasks import IGNORE, InductionTask
+from tasks import IGNORE, Batch, InductionTask, MultiHopTask
 
 
 def test_prefix_matching_is_one_for_a_head_that_looks_right_after_earlier_occurrences():
@@ -68,3 +79,79 @@ def test_the_held_out_set_does_not_depend_on_how_it_is_cut(small, monkeypatch):
     whole = Evaluator(small, torch.device("cpu"))(model)
     monkeypatch.setattr("ihlab.training.metrics.CHUNK_POSITIONS", 7 * small.task.length)
     assert Evaluator(small, torch.device("cpu"))(model) == pytest.approx(whole)
+
+
+class AnswersByRule(Transformer):
+    """At each position it says (token + offset) mod 5."""
+
+    def __init__(self, offset):
+        super().__init__(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=5, n_ctx=3))
+        self.offset = offset
+        self.unembed = torch.nn.Identity()
+
+    def final_residual(self, tokens):
+        return torch.nn.functional.one_hot((tokens + self.offset) % 5, 5).float()
+
+
+ROWS = np.array([[0, 1, 2], [3, 4, 0], [1, 1, 4], [2, 0, 3]])
+ASKED = np.where([[1, 0, 1], [1, 1, 1], [0, 1, 1], [0, 0, 1]], [[0, 9, 3], [4, 0, 0], [9, 1, 0], [9, 9, 4]], IGNORE)
+TRAINED = np.where([[1, 1, 1], [1, 1, 1], [1, 1, 0], [0, 1, 1]], 2, IGNORE)  # on other positions than are asked
+HOPS = np.array([7, 2, 2, 7])
+GAPS = np.array([[1, 4, 2], [1, 2, 1], [8, 1, 2], [4, 4, 2]])  # 4 and 8 are only where nothing is asked
+
+
+@pytest.fixture
+def with_groups():
+    return Batch(inputs=ROWS, targets=TRAINED, answers=ASKED, groups={"hops": HOPS, "gap": GAPS})
+
+
+def test_slices_are_the_groups_that_answers_belong_to(with_groups):
+    assert slices(with_groups) == [("hops", 2), ("hops", 7), ("gap", 1), ("gap", 2)]
+    assert slices(Batch(inputs=ROWS, targets=TRAINED, answers=ASKED)) == []
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("cut", [4, 3, 1])
+def test_accuracy_of_each_slice_by_hand(with_groups, offset, cut):
+    """However the rows are cut into batches, against a walk through all positions."""
+    found = slices(with_groups)
+    pieces = [with_groups.rows(i, i + cut) for i in range(0, 4, cut)]
+    measured = held_out(
+        AnswersByRule(offset),
+        [graded(piece) for piece in pieces],
+        torch.device("cpu"),
+        found,
+        [membership(piece, found) for piece in pieces],
+    )
+    hits = {}
+    for row, t in np.ndindex(ROWS.shape):
+        if ASKED[row, t] != IGNORE:
+            right = (ROWS[row, t] + offset) % 5 == ASKED[row, t]
+            for column in ("accuracy", f"accuracy_hops_{HOPS[row]}", f"accuracy_gap_{GAPS[row, t]}"):
+                hits.setdefault(column, []).append(right)
+    expected = {column: sum(right) / len(right) for column, right in hits.items()}
+    assert {column: measured[column] for column in expected} == pytest.approx(expected)
+    assert measured.keys() == expected.keys() | {"eval_loss", "accuracy_first"}
+
+
+def test_an_accuracy_over_nothing_is_not_a_number():
+    batch = graded(Batch(inputs=ROWS, targets=TRAINED, answers=np.full_like(ROWS, IGNORE)))
+    measured = held_out(AnswersByRule(0), [batch], torch.device("cpu"))
+    assert np.isfinite(measured["eval_loss"])
+    assert np.isnan([measured["accuracy"], measured["accuracy_first"]]).all()
+
+
+def test_a_run_of_multi_hop_records_every_number_of_hops(small):
+    """Together, weighted by their answers, they are the accuracy."""
+    task = MultiHopTask(vocab_size=10, length=16, max_hops=3)
+    evaluator = Evaluator(small.but(task=task, model=replace(small.model, n_ctx=16)), torch.device("cpu"))
+    row = evaluator(Transformer(replace(small.model, n_ctx=16)))
+    batch = draw(task, EVAL_SEED, "eval", 0, small.eval_rows)
+    asked = [(batch.answers[batch.groups["hops"] == k] != IGNORE).sum() for k in range(4)]
+    by_hops = [row[f"accuracy_hops_{k}"] for k in range(4)]
+    assert np.average(by_hops, weights=asked) == pytest.approx(row["accuracy"])
+
+
+def test_a_run_of_induction_has_no_slices(small):
+    row = Evaluator(small, torch.device("cpu"))(Transformer(small.model))
+    assert [name for name in row if name.startswith("accuracy")] == ["accuracy", "accuracy_first"]

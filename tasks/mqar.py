@@ -1,0 +1,84 @@
+"""Multi-query associative recall (MQAR): pairs of keys and values first, then queries. Induction's control.
+
+One row of length 16 with 2 pairs, vocabulary 12 (keys 1..5, values 6..11) and fill="blank" (a dot is id 0):
+
+    input    2   8   4   7   4   .   .   .   2   .   .   .   .   .   .   .
+    role     K   V   K   V   Q               Q
+    target                   7               8
+
+Induction's tokens are keys and values of one another; here the two are disjoint, and a value stands
+right after its key.
+"""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from tasks.batch import IGNORE, Batch, in_lines
+from tasks.config import config, require
+
+
+@config
+class MQARTask:
+    """Distinct keys, each with a value beside it; later each key comes once more and its value is asked for.
+
+    Keys are drawn without replacement from 1 .. vocab_size // 2 - 1, values from the upper half of the
+    vocabulary. After the pairs, every other position is a slot for a query. Slots are numbered by their
+    gap g = 1, 2, ... from the pairs on; the keys, in their order, draw theirs without replacement with
+    probability ~ g^(power_a - 1): 1 is uniform, near 0 most queries come early. Everywhere else stands a
+    "random" token of the whole vocabulary, or token 0 ("blank").
+
+    `Batch.groups["gap"]` is, at each query, the power of two at or below its gap.
+
+    Source: Arora et al. 2023 (Zoology), arXiv 2312.04927; its Figure 2 has vocabulary 8192 and
+    (length, pairs) of (64, 4), (128, 8), (256, 16) and (512, 64).
+    """
+
+    kind: ClassVar[str] = "mqar"
+
+    vocab_size: int = 8192
+    length: int = 64
+    pairs: int = 4
+    power_a: float = 0.01
+    fill: Literal["random", "blank"] = "random"
+
+    def __post_init__(self) -> None:
+        require(self.pairs >= 1, f"MQARTask.pairs is {self.pairs}, but must be at least 1.")
+        require(
+            self.vocab_size // 2 - 1 >= self.pairs,
+            f"MQARTask.vocab_size is {self.vocab_size}, but must be at least {2 * self.pairs + 2}: "
+            f"pairs={self.pairs} take as many different keys from 1 .. vocab_size // 2 - 1.",
+        )
+        require(
+            self.length >= 4 * self.pairs,
+            f"MQARTask.length is {self.length}, but must be at least {4 * self.pairs}: "
+            f"pairs={self.pairs} take 2 positions each, and 2 more for the query.",
+        )
+        require(
+            0 < self.power_a <= 1,
+            f"MQARTask.power_a is {self.power_a}, but must be above 0 and at most 1, where gaps are uniform.",
+        )
+
+    def batch(self, size: int, rng: np.random.Generator) -> Batch:
+        """Draw `size` rows, each a pure function of one 64-bit seed taken from `rng`."""
+        from tasks.mqar_kernel import draw_rows  # numba loads only when rows are drawn
+
+        seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
+        n_slots = self.length // 2 - self.pairs
+        weights = np.arange(1.0, n_slots + 1) ** (self.power_a - 1)
+        random_fill = self.fill == "random"
+        inputs, targets, gaps = draw_rows(seeds, weights, self.pairs, self.vocab_size, self.length, random_fill)
+        exponent = np.frexp(gaps)[1]  # 2^(exponent - 1) <= gap < 2^exponent
+        return Batch(inputs=inputs, targets=targets, groups={"gap": np.left_shift(1, exponent) // 2})
+
+    def show(self, batch: Batch, row: int) -> str:
+        """The row in lines of 16 positions: token, its role (K key, V value, Q query), the target."""
+        asked = batch.targets[row] != IGNORE
+        cells = {
+            "token": batch.inputs[row].tolist(),
+            "role": ["K", "V"] * self.pairs + ["Q" if query else "" for query in asked[2 * self.pairs :]],
+            "target": [str(target) if target != IGNORE else "" for target in batch.targets[row]],
+        }
+        lines = in_lines(cells, width=max(5, len(str(self.vocab_size - 1)) + 1))
+        lines.append("Q repeats a key K; the target is the value V that stands after it. Other tokens mean nothing.")
+        return "\n".join(lines)

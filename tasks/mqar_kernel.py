@@ -1,0 +1,72 @@
+"""The inner loop of multi-query associative recall, compiled."""
+
+import math
+
+import numba
+import numpy as np
+
+from tasks.random64 import GOLDEN, below, mix
+
+NOT_SCORED = -100  # tasks.batch.IGNORE, as the compile-time constant numba needs
+
+
+@numba.njit(cache=True, nogil=True)
+def draw_rows(
+    seeds: np.ndarray, weights: np.ndarray, pairs: int, vocab_size: int, length: int, random_fill: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of multi-query associative recall, one per uint64 seed.
+
+    `weights` float64 [slot]: how likely a query is to come at each of the slots after the pairs. Returns
+    inputs and targets int64 [row, length], -100 where nothing is asked, and the gaps int64 [row, length]
+    of the queries (1 for the first slot), 0 elsewhere.
+    """
+    inputs = np.zeros((len(seeds), length), np.int64)
+    targets = np.full((len(seeds), length), NOT_SCORED)
+    gaps = np.zeros((len(seeds), length), np.int64)
+    keys = np.arange(1, vocab_size // 2)  # shuffled in front as far as a row needs, and put back after it
+    values = np.arange(vocab_size // 2, vocab_size)
+    key_swaps, value_swaps = np.empty(pairs, np.int64), np.empty(pairs, np.int64)
+    arrival = np.empty(len(weights))
+
+    for row in range(len(seeds)):
+        state = seeds[row]
+        state = _draw_front(keys, key_swaps, state)
+        state = _draw_front(values, value_swaps, state)
+        # Slots arrive after exponential times of rates `weights`. The order of arrival is that of weighted
+        # draws without replacement (Efraimidis and Spirakis 2006).
+        for slot in range(len(weights)):
+            state += GOLDEN
+            uniform = float(mix(state) >> np.uint64(11)) * 2.0**-53
+            arrival[slot] = -math.log1p(-uniform) / weights[slot]
+        slots = np.argsort(arrival)
+        if random_fill:
+            for t in range(2 * pairs, length):
+                state += GOLDEN
+                inputs[row, t] = below(state, vocab_size)
+        for pair in range(pairs):
+            t = 2 * (pairs + slots[pair])
+            inputs[row, 2 * pair], inputs[row, 2 * pair + 1] = keys[pair], values[pair]
+            inputs[row, t], targets[row, t] = keys[pair], values[pair]
+            gaps[row, t] = slots[pair] + 1
+        _put_back(keys, key_swaps)
+        _put_back(values, value_swaps)
+    return inputs, targets, gaps
+
+
+@numba.njit(inline="always")
+def _draw_front(ids: np.ndarray, swaps: np.ndarray, state: np.uint64) -> np.uint64:
+    """Bring a uniform choice of distinct ids to the front (Fisher-Yates), and return the state after it."""
+    for i in range(len(swaps)):
+        state += GOLDEN
+        j = i + below(state, len(ids) - i)
+        ids[i], ids[j] = ids[j], ids[i]
+        swaps[i] = j
+    return state
+
+
+@numba.njit(inline="always")
+def _put_back(ids: np.ndarray, swaps: np.ndarray) -> None:
+    """Undo `_draw_front`."""
+    for i in range(len(swaps) - 1, -1, -1):
+        j = swaps[i]
+        ids[i], ids[j] = ids[j], ids[i]

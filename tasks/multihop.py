@@ -1,0 +1,120 @@
+"""The multi-hop task of Appendix E.1: follow an induction head's pointer k times, from each letter.
+
+find_1(i) is 1 + the latest j < i with x_j = x_i: the position after the same letter's latest earlier
+occurrence. find_k is find_1 iterated, each time from the position just found. One row of length 9
+("-" is the symbol "none", "." is "blank"):
+
+    position   0   1   2   3   4   5   6   7   8
+    input    k=2   b   a   c   b   a   b   c   a
+    find_1                     2   3   5   4   6
+    find_2                             3   2   5
+    target     .   -   -   -   -   -   c   a   a
+
+From the b at 6, the latest earlier b is at 4: one hop leads to the a at 5. From there the latest
+earlier a is at 2: the second hop leads to the c at 3, and c is the answer at 6.
+"""
+
+import string
+from typing import ClassVar
+
+import numpy as np
+
+from tasks.batch import Batch, in_lines
+from tasks.config import config, require
+
+
+@config
+class MultiHopTask:
+    """A row says a number of hops k, then letters; at each letter the answer is the letter k hops back.
+
+    Position 0 holds the hop token, whose id is k: uniform on 0 .. max_hops, one k a row. The others hold
+    letters, drawn uniformly but never equal to the letter before. The target at position i is the letter
+    at find_k(i), or "none" where a hop has nowhere to go; at the hop token it is "blank". Training asks
+    for all of them, `Batch.answers` for letters only. `Batch.groups["hops"]` is each row's k.
+
+    Ids: 0 .. max_hops are hop tokens, then come `alphabet` letters, "none" and "blank"; ids from there
+    to `vocab_size` are not used.
+
+    Of n letters, a of them different, every row asks at n positions for k = 0 and at no fewer than
+    n - 1 - (a - 1) k for k > 0; at exactly so many (97 - 3k by default) unless a chain of hops has run out.
+
+    Source: Sanford et al. 2024, arXiv 2402.09268 (99 positions, 4 letters, k <= 16, 23 symbols);
+    arXiv 2411.19574, Appendix E.1, Figure 8.
+    """
+
+    kind: ClassVar[str] = "multihop"
+
+    vocab_size: int = 23
+    length: int = 99
+    max_hops: int = 16
+    alphabet: int = 4
+
+    def __post_init__(self) -> None:
+        require(self.max_hops >= 0, f"MultiHopTask.max_hops is {self.max_hops}, but must not be negative.")
+        require(
+            self.alphabet >= 2,
+            f"MultiHopTask.alphabet is {self.alphabet}, but must be at least 2, as no two neighbours are equal.",
+        )
+        require(
+            self.blank < self.vocab_size,
+            f"MultiHopTask.vocab_size is {self.vocab_size}, but max_hops={self.max_hops} and alphabet={self.alphabet} "
+            f"need {self.blank + 1} symbols: {self.max_hops + 1} hop tokens, {self.alphabet} letters, none and blank.",
+        )
+        require(
+            self.length >= self.max_hops + 3,
+            f"MultiHopTask.length is {self.length}, but must be at least {self.max_hops + 3}: "
+            f"in a shorter row, max_hops={self.max_hops} hops never end at a letter.",
+        )
+
+    @property
+    def first_letter(self) -> int:
+        """The id of the first letter; the others follow."""
+        return self.max_hops + 1
+
+    @property
+    def none(self) -> int:
+        """The id of the target where a hop has nowhere to go."""
+        return self.first_letter + self.alphabet
+
+    @property
+    def blank(self) -> int:
+        """The id of the target at the hop token."""
+        return self.none + 1
+
+    def batch(self, size: int, rng: np.random.Generator) -> Batch:
+        """Draw `size` rows, each a pure function of one 64-bit seed taken from `rng`."""
+        return self._rows(size, rng, 0, self.max_hops)
+
+    def batch_of(self, hops: int, size: int, rng: np.random.Generator) -> Batch:
+        """As `batch`, but every row asks for `hops` hops: for one `rng`, of the same letters whatever the hops.
+
+        Raises `ConfigError` unless 0 <= hops <= max_hops.
+        """
+        require(0 <= hops <= self.max_hops, f"hops is {hops}, but must be in 0 .. max_hops={self.max_hops}.")
+        return self._rows(size, rng, hops, hops)
+
+    def show(self, batch: Batch, row: int) -> str:
+        """The row in lines of 16 positions: token and target, with letters as letters."""
+        names = [self._name(token) for token in range(self.vocab_size)]
+        cells = {
+            "token": [f"k={batch.inputs[row, 0]}", *(names[token] for token in batch.inputs[row, 1:])],
+            "target": [names[token] for token in batch.targets[row]],
+        }
+        lines = in_lines(cells, width=5)
+        lines.append("The target is the letter that k hops lead to, - where there is none. A hop from a letter goes")
+        lines.append("to the position after its latest earlier occurrence. The target of k itself is the blank, a dot.")
+        return "\n".join(lines)
+
+    def _rows(self, size: int, rng: np.random.Generator, least_hops: int, most_hops: int) -> Batch:
+        from tasks.multihop_kernel import draw_rows  # numba loads only when rows are drawn
+
+        seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
+        inputs, targets, answers, hops = draw_rows(
+            seeds, least_hops, most_hops, self.first_letter, self.alphabet, self.length
+        )
+        return Batch(inputs=inputs, targets=targets, answers=answers, groups={"hops": hops})
+
+    def _name(self, token: int) -> str:
+        if self.first_letter <= token < self.none and self.alphabet <= len(string.ascii_lowercase):
+            return string.ascii_lowercase[token - self.first_letter]
+        return {self.none: "-", self.blank: "."}.get(token, str(token))

@@ -1,0 +1,101 @@
+"""The n-gram task of Appendix E.3: recall from the weights which token follows two others.
+
+One row of length 9 at order 3, from a table that holds (5, 2) -> 7, (5, 8) -> 1 and (2, 8) -> 1:
+
+    input    5   8   1   2   8   1   5   2   7
+    role    x1  x2  x3  x1  x2  x3  x1  x2  x3
+    target       1           1           7
+
+Nothing in the row says that 5 2 is followed by 7: the table is the same in every row, and is learnt.
+"""
+
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int64
+
+from tasks.batch import IGNORE, Batch, in_lines
+from tasks.config import config, require
+
+
+@config
+class NGramTask:
+    """Text made of n-grams from a fixed table; their last tokens are asked for.
+
+    The table holds `table_size` distinct contexts of `order` - 1 tokens, each with one last token, all
+    uniform on 0 .. vocab_size - 1. It is a pure function of `table_seed` and the sizes: part of the task,
+    the same in every batch. A row is drawn from it, one n-gram after another, and cut at `length`. At the
+    last token of each context, the target is the n-gram's last token.
+
+    Source: arXiv 2411.19574, Appendix E.3, Figure 9 ("approximately 200 pairs of x1 and x2", order 3).
+    The vocabulary is not stated there; at 64, about three contexts end in the same x2, so x2 alone
+    seldom tells x3.
+    """
+
+    kind: ClassVar[str] = "ngram"
+
+    vocab_size: int = 64
+    length: int = 63
+    order: int = 3
+    table_size: int = 200
+    table_seed: int = 0
+
+    def __post_init__(self) -> None:
+        require(
+            self.vocab_size >= 2, f"NGramTask.vocab_size is {self.vocab_size}, but an alphabet has at least 2 symbols."
+        )
+        require(self.order >= 2, f"NGramTask.order is {self.order}, but must be at least 2.")
+        require(
+            self.length >= self.order,
+            f"NGramTask.length is {self.length}, but must be at least order={self.order}, the length of one n-gram.",
+        )
+        require(self.table_size >= 1, f"NGramTask.table_size is {self.table_size}, but must be at least 1.")
+        require(
+            self.n_contexts < 2**63,
+            f"NGramTask.order is {self.order}, but vocab_size={self.vocab_size} to the power of order - 1, "
+            "the number of contexts, must be below 2 to the power of 63.",
+        )
+        require(
+            self.table_size <= self.n_contexts,
+            f"NGramTask.table_size is {self.table_size}, but vocab_size={self.vocab_size} and order={self.order} "
+            f"allow only {self.n_contexts} different contexts.",
+        )
+        require(self.table_seed >= 0, f"NGramTask.table_seed is {self.table_seed}, but must not be negative.")
+
+    @property
+    def n_contexts(self) -> int:
+        """How many contexts there could be: vocab_size ** (order - 1)."""
+        return self.vocab_size ** (self.order - 1)
+
+    @cached_property
+    def table(self) -> Int64[np.ndarray, "entry order"]:
+        """The n-grams, one a row: a context and its last token. No context occurs twice. Read-only."""
+        rng = np.random.default_rng(self.table_seed)
+        number = rng.choice(self.n_contexts, self.table_size, replace=False)
+        last = rng.integers(0, self.vocab_size, self.table_size)
+        places = self.vocab_size ** np.arange(self.order - 2, -1, -1)
+        table = np.column_stack([number[:, None] // places % self.vocab_size, last])
+        table.flags.writeable = False
+        return table
+
+    def batch(self, size: int, rng: np.random.Generator) -> Batch:
+        """Draw `size` rows, each a pure function of the table and one 64-bit seed taken from `rng`."""
+        from tasks.ngram_kernel import draw_rows  # numba loads only when rows are drawn
+
+        seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
+        inputs, targets = draw_rows(seeds, self.table, self.length)
+        return Batch(inputs=inputs, targets=targets)
+
+    def show(self, batch: Batch, row: int) -> str:
+        """The row in lines of 16 positions: token, its place in its n-gram (x1, x2, ...), the target."""
+        cells = {
+            "token": batch.inputs[row].tolist(),
+            "role": [f"x{t % self.order + 1}" for t in range(self.length)],
+            "target": [str(target) if target != IGNORE else "" for target in batch.targets[row]],
+        }
+        lines = in_lines(cells, width=max(5, len(str(self.vocab_size - 1)) + 1))
+        lines.append(
+            f"x{self.order} is what the table of {self.table_size} n-grams says after x1 .. x{self.order - 1}."
+        )
+        return "\n".join(lines)

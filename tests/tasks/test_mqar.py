@@ -1,0 +1,242 @@
+"""Multi-query associative recall against its rule, and the law of its gaps against exact probabilities."""
+
+import math
+import re
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+from scipy.stats import chisquare
+
+import tasks.mqar
+from tasks import IGNORE, ConfigError, MQARTask
+from tasks.mqar_kernel import draw_rows
+
+
+def read(row, pairs):
+    """The dictionary that the row begins with, and the rest of the row."""
+    return dict(zip(row[: 2 * pairs : 2], row[1 : 2 * pairs : 2], strict=True)), row[2 * pairs :]
+
+
+def slots_of(task, batch):
+    """For each row the slot (1, 2, ...) at which each key, in the order of the pairs, is asked for."""
+    for row, targets in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
+        queried = {row[t]: t for t in range(task.length) if targets[t] != IGNORE}
+        yield [(queried[key] - 2 * task.pairs) // 2 + 1 for key in row[: 2 * task.pairs : 2]]
+
+
+@st.composite
+def task_fields(draw):
+    """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis strategy.)"""
+    pairs = draw(st.integers(1, 8))
+    return {
+        "pairs": pairs,
+        "vocab_size": 2 * pairs + 2 + draw(st.integers(0, 40)),
+        "length": 4 * pairs + draw(st.integers(0, 30)),
+        "power_a": draw(st.sampled_from([0.01, 0.5, 1.0])),
+        "fill": draw(st.sampled_from(["random", "blank"])),
+    }
+
+
+seeds = st.integers(0, 2**32)
+
+
+def test_the_worked_row_in_the_docstring_obeys_the_rule():
+    picture = [line for line in tasks.mqar.__doc__.splitlines() if line.startswith("    ")]
+    cells = {line.split()[0]: {m.end(): m.group() for m in re.finditer(r"\S+", line)} for line in picture}
+    columns = list(cells["input"])[1:]
+    row = [int(cells["input"][column].replace(".", "0")) for column in columns]
+    known, rest = read(row, 2)
+    assert len(row) == 16
+    assert set(known) <= set(range(1, 6))
+    assert set(known.values()) <= set(range(6, 12))
+    asked = {4 + t: known[token] for t, token in enumerate(rest) if token in known}
+    assert {t: int(cells["target"][c]) for t, c in enumerate(columns) if c in cells["target"]} == asked
+    assert [t for t, column in enumerate(columns) if cells["role"].get(column) == "Q"] == list(asked)
+
+
+# The rule
+
+
+@given(task_fields(), seeds)
+def test_keys_and_values_are_different_ids_from_disjoint_halves(fields, seed):
+    task = MQARTask(**fields)
+    for row in task.batch(4, np.random.default_rng(seed)).inputs.tolist():
+        known, _ = read(row, task.pairs)
+        assert len(known) == len(set(known.values())) == task.pairs
+        assert min(known) >= 1
+        assert max(known) < task.vocab_size // 2 <= min(known.values())
+        assert max(known.values()) < task.vocab_size
+
+
+@given(task_fields(), seeds)
+def test_each_key_is_asked_for_once_and_its_value_is_the_answer(fields, seed):
+    task = MQARTask(**fields)
+    batch = task.batch(4, np.random.default_rng(seed))
+    for row, targets in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
+        known, _ = read(row, task.pairs)
+        asked = {t: target for t, target in enumerate(targets) if target != IGNORE}
+        assert sorted(row[t] for t in asked) == sorted(known)
+        assert all(known[row[t]] == target for t, target in asked.items())
+        assert all(t >= 2 * task.pairs and t % 2 == 0 for t in asked)
+
+
+@given(task_fields(), seeds)
+def test_a_querys_gap_is_rounded_down_to_a_power_of_two(fields, seed):
+    task = MQARTask(**fields)
+    batch = task.batch(4, np.random.default_rng(seed))
+    assert batch.groups["gap"].shape == batch.inputs.shape
+    for targets, gaps in zip(batch.targets.tolist(), batch.groups["gap"].tolist(), strict=True):
+        for t in range(task.length):
+            if targets[t] != IGNORE:
+                slot = (t - 2 * task.pairs) // 2 + 1
+                assert gaps[t] == 2 ** math.floor(math.log2(slot))
+            else:
+                assert gaps[t] == 0
+
+
+def test_rows_are_cut_with_their_gaps():
+    batch = MQARTask().batch(6, np.random.default_rng(0))
+    middle = batch.rows(2, 4)
+    assert np.array_equal(middle.groups["gap"], batch.groups["gap"][2:4])
+    assert np.array_equal(middle.groups["gap"] > 0, middle.targets != IGNORE)
+
+
+def test_blank_fill_is_token_0():
+    task = MQARTask(fill="blank")
+    batch = task.batch(50, np.random.default_rng(0))
+    rest, asked = batch.inputs[:, 8:], batch.targets[:, 8:] != IGNORE
+    assert (rest[~asked] == 0).all()
+    assert (rest[asked] > 0).all()
+
+
+def test_random_fill_is_uniform_on_the_vocabulary():
+    task = MQARTask(vocab_size=20)
+    batch = task.batch(500, np.random.default_rng(0))
+    rest, asked = batch.inputs[:, 8:], batch.targets[:, 8:] != IGNORE
+    assert chisquare(np.bincount(rest[~asked], minlength=20)).pvalue > 1e-3
+
+
+def test_keys_and_values_are_uniform_and_independent():
+    task = MQARTask(vocab_size=14, pairs=2, length=8)
+    rows = task.batch(20_000, np.random.default_rng(0)).inputs
+    keys = np.array(list(permutations(range(1, 7), 2)))
+    values = np.array(list(permutations(range(7, 14), 2)))
+    for columns, pairs in ((rows[:, [0, 2]], keys), (rows[:, [1, 3]], values)):
+        assert chisquare([(columns == pair).all(axis=1).sum() for pair in pairs]).pvalue > 1e-3
+    first = np.bincount(7 * (rows[:, 0] - 1) + rows[:, 1] - 7, minlength=42)
+    assert chisquare(first).pvalue > 1e-3
+
+
+# The law of the gaps
+
+
+@pytest.mark.parametrize("power_a", [0.01, 0.3, 0.7, 1.0])
+def test_a_fit_to_the_first_keys_gaps_recovers_the_exponent(power_a):
+    """By maximum likelihood, within four standard errors: the variance of log(gap) is the Fisher information."""
+    task = MQARTask(length=128, pairs=8, power_a=power_a)
+    drawn = np.array([slots[0] for slots in slots_of(task, task.batch(4000, np.random.default_rng(0)))])
+    gaps = np.arange(1.0, 57)
+
+    def surprise(exponent):
+        return np.log((gaps**exponent).sum()) - exponent * np.log(drawn).mean()
+
+    fitted = minimize_scalar(surprise, bracket=(-1, 0)).x
+    p = gaps ** (power_a - 1)
+    p /= p.sum()
+    information = (p * np.log(gaps) ** 2).sum() - (p * np.log(gaps)).sum() ** 2
+    assert abs(fitted - (power_a - 1)) < 4 / math.sqrt(4000 * information)
+
+
+@pytest.mark.parametrize("power_a", [0.01, 1.0])
+def test_slots_are_weighted_draws_without_replacement(power_a):
+    """The joint law of three keys' slots, against p_i p_j / (1 - p_i) p_k / (1 - p_i - p_j)."""
+    task = MQARTask(length=16, pairs=3, power_a=power_a)
+    p = np.arange(1.0, 6) ** (power_a - 1)
+    p /= p.sum()
+    law = {
+        (i + 1, j + 1, k + 1): p[i] * p[j] / (1 - p[i]) * p[k] / (1 - p[i] - p[j])
+        for i, j, k in permutations(range(5), 3)
+    }
+    drawn = [tuple(slots) for slots in slots_of(task, task.batch(20_000, np.random.default_rng(0)))]
+    counts = dict.fromkeys(law, 0)
+    for slots in drawn:
+        counts[slots] += 1
+    expected = 20_000 * np.array(list(law.values()))
+    assert expected.sum() == pytest.approx(20_000)
+    assert chisquare(list(counts.values()), expected).pvalue > 1e-3
+
+
+def test_as_many_pairs_as_slots_fill_every_slot():
+    task = MQARTask(length=16, pairs=4)
+    assert all(sorted(slots) == [1, 2, 3, 4] for slots in slots_of(task, task.batch(50, np.random.default_rng(0))))
+
+
+# Randomness
+
+
+def test_one_seed_gives_one_batch_and_the_generator_moves_on():
+    first, again = (MQARTask().batch(4, np.random.default_rng(3)) for _ in range(2))
+    assert np.array_equal(first.inputs, again.inputs)
+    assert np.array_equal(first.targets, again.targets)
+    rng = np.random.default_rng(3)
+    assert not np.array_equal(MQARTask().batch(4, rng).inputs, MQARTask().batch(4, rng).inputs)
+
+
+@pytest.mark.parametrize("random_fill", [True, False])
+def test_a_row_depends_on_its_own_seed_only(random_fill):
+    """Not on the rows drawn before it."""
+    row_seeds = np.arange(20, dtype=np.uint64)
+    together = draw_rows(row_seeds, np.ones(10), 5, 30, 30, random_fill)
+    for i in range(20):
+        alone = draw_rows(row_seeds[i : i + 1], np.ones(10), 5, 30, 30, random_fill)
+        assert all(np.array_equal(part[i], one[0]) for part, one in zip(together, alone, strict=True))
+
+
+# A row for a person
+
+
+def test_show_writes_tokens_roles_and_targets():
+    task = MQARTask(length=36)
+    batch = task.batch(3, np.random.default_rng(0))
+    cells = {"position": [], "token": [], "role": [], "target": []}
+    for block in task.show(batch, 2).split("\n\n")[:-1]:
+        lines = {line[:9].strip(): line[9:] for line in block.splitlines()}
+        n_positions = len(lines["position"].split())
+        for label, shown in cells.items():
+            shown += [lines[label][i * 5 : (i + 1) * 5].strip() for i in range(n_positions)]
+    asked = batch.targets[2] != IGNORE
+    assert cells["position"] == [str(t) for t in range(36)]
+    assert cells["token"] == [str(token) for token in batch.inputs[2]]
+    assert cells["role"] == ["K", "V"] * 4 + ["Q" if a else "" for a in asked[8:]]
+    assert cells["target"] == ["" if target == IGNORE else str(target) for target in batch.targets[2]]
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("given_fields", "said"),
+    [
+        ({"pairs": 0}, ["MQARTask.pairs is 0,", "at least 1"]),
+        ({"pairs": 17}, ["MQARTask.length is 64,", "at least 68", "pairs=17"]),
+        ({"vocab_size": 9}, ["MQARTask.vocab_size is 9,", "at least 10", "pairs=4"]),
+        ({"power_a": 0}, ["MQARTask.power_a is 0.0,", "above 0"]),
+        ({"power_a": 1.5}, ["MQARTask.power_a is 1.5,", "at most 1"]),
+        ({"power_a": math.nan}, ["MQARTask.power_a is nan,"]),
+        ({"fill": "noise"}, ["MQARTask.fill is 'noise',", "'random', 'blank'"]),
+        ({"pair": 4}, ["no MQARTask field 'pair'", "did you mean 'pairs'?"]),
+    ],
+)
+def test_bad_settings_are_refused_with_what_would_be_right(given_fields, said):
+    with pytest.raises(ConfigError) as refusal:
+        MQARTask(**given_fields)
+    assert all(part in str(refusal.value) for part in said)
+
+
+def test_the_smallest_vocabulary_and_length_are_accepted():
+    task = MQARTask(vocab_size=10, length=16)
+    assert task.batch(1, np.random.default_rng(0)).inputs.shape == (1, 16)

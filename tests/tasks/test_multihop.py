@@ -1,0 +1,277 @@
+"""The multi-hop task against its definition, iterated on strings."""
+
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+import tasks.multihop
+from tasks import IGNORE, ConfigError, MultiHopTask
+from tasks.multihop_kernel import draw_rows
+
+
+def find(k, text, i):
+    """find_k(i) on a row as a string, position 0 of which is the hop token; None where it is undefined."""
+    for _ in range(k):
+        earlier = text.rfind(text[i], 1, i)
+        if earlier == -1:
+            return None
+        i = earlier + 1
+    return i
+
+
+def as_strings(task, batch):
+    """Each row as a string of "?" and letters a, b, ...; its targets and answers: letters, "-" none, "." blank."""
+    letters = {task.max_hops + 1 + n: chr(ord("a") + n) for n in range(task.alphabet)}
+    symbols = {**letters, task.max_hops + 1 + task.alphabet: "-", task.max_hops + 2 + task.alphabet: "."}
+    for row, targets, answers in zip(batch.inputs, batch.targets, batch.answers, strict=True):
+        text = "?" + "".join(letters[token] for token in row[1:])
+        yield text, "".join(symbols[t] for t in targets), [None if a == IGNORE else letters[a] for a in answers]
+
+
+def expected(k, text):
+    """Targets and answers by the definition."""
+    found = [find(k, text, i) for i in range(1, len(text))]
+    targets = "." + "".join("-" if j is None else text[j] for j in found)
+    return targets, [None if target in "-." else target for target in targets]
+
+
+def chain_lengths(text):
+    """Follow find_1 from every position that no other leads to, counting positions until it is undefined."""
+    positions = range(1, len(text))
+    led_to = {find(1, text, i) for i in positions}
+    return [
+        next(k for k in range(len(text) + 1) if find(k, text, start) is None)
+        for start in positions
+        if start not in led_to
+    ]
+
+
+@st.composite
+def task_fields(draw):
+    """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis strategy.)"""
+    max_hops, alphabet = draw(st.integers(0, 16)), draw(st.integers(2, 6))
+    length, unused = max_hops + 3 + draw(st.integers(0, 60)), draw(st.integers(0, 5))
+    vocab_size = max_hops + 1 + alphabet + 2 + unused
+    return {"vocab_size": vocab_size, "length": length, "max_hops": max_hops, "alphabet": alphabet}
+
+
+seeds = st.integers(0, 2**32)
+
+
+# The oracle itself
+
+
+@pytest.mark.parametrize(
+    ("k", "text", "targets"),
+    [
+        (0, "?abca", ".abca"),
+        (1, "?abca", ".---b"),
+        (2, "?abca", ".----"),
+        (1, "?babab", ".--aba"),
+        (2, "?babab", ".---ab"),
+        (3, "?babab", ".----a"),
+        (1, "?bacbabca", ".---acabb"),
+        (2, "?bacbabca", ".-----caa"),
+        (3, "?bacbabca", ".-------c"),
+    ],
+)
+def test_the_definition_on_strings_read_by_hand(k, text, targets):
+    assert expected(k, text)[0] == targets
+
+
+def test_the_worked_row_in_the_docstring_obeys_the_definition():
+    picture = [line for line in tasks.multihop.__doc__.splitlines() if line.startswith("    ")]
+    cells = {line.split()[0]: {m.end(): m.group() for m in re.finditer(r"\S+", line)} for line in picture}
+    columns = list(cells["position"])[1:]
+    text = "?" + "".join(cells["input"][column] for column in columns[1:])
+    assert cells["input"][columns[0]] == "k=2"
+    assert "".join(cells["target"][column] for column in columns) == expected(2, text)[0]
+    for k in (1, 2):
+        shown = {t: int(cells[f"find_{k}"][c]) for t, c in enumerate(columns) if c in cells[f"find_{k}"]}
+        assert shown == {i: j for i in range(1, 9) if (j := find(k, text, i)) is not None}
+
+
+# The rule
+
+
+@given(task_fields(), seeds)
+def test_targets_and_answers_are_a_direct_iteration_of_the_definition(fields, seed):
+    task = MultiHopTask(**fields)
+    batch = task.batch(6, np.random.default_rng(seed))
+    for (text, targets, answers), k in zip(as_strings(task, batch), batch.groups["hops"], strict=True):
+        assert (targets, answers) == expected(k, text)
+
+
+@pytest.mark.parametrize("k", range(17))
+def test_the_original_settings_at_each_number_of_hops(k):
+    task = MultiHopTask()
+    batch = task.batch_of(k, 30, np.random.default_rng(k))
+    for text, targets, answers in as_strings(task, batch):
+        assert (targets, answers) == expected(k, text)
+
+
+@given(task_fields(), seeds)
+def test_a_row_is_its_number_of_hops_and_then_letters_unlike_their_neighbours(fields, seed):
+    task = MultiHopTask(**fields)
+    batch = task.batch(6, np.random.default_rng(seed))
+    letters = batch.inputs[:, 1:]
+    assert np.array_equal(batch.inputs[:, 0], batch.groups["hops"])
+    assert batch.groups["hops"].min() >= 0
+    assert batch.groups["hops"].max() <= task.max_hops
+    assert letters.min() > task.max_hops
+    assert letters.max() <= task.max_hops + task.alphabet
+    assert (letters[:, 1:] != letters[:, :-1]).all()
+
+
+def test_the_original_has_23_symbols():
+    task = MultiHopTask()
+    batch = task.batch(500, np.random.default_rng(0))
+    assert sorted({*batch.inputs.flat} | {*batch.targets.flat}) == list(range(23))
+    assert list(range(task.first_letter, task.none)) == [17, 18, 19, 20]
+    assert (task.none, task.blank) == (21, 22)
+    assert set(batch.targets[:, 0]) == {22}
+    assert batch.inputs.shape == (500, 99)
+
+
+# How much is asked
+
+
+@given(task_fields(), seeds)
+def test_each_chain_of_hops_asks_once_for_every_position_it_has_beyond_k(fields, seed):
+    task = MultiHopTask(**fields)
+    batch = task.batch(4, np.random.default_rng(seed))
+    for (text, _, answers), k in zip(as_strings(task, batch), batch.groups["hops"], strict=True):
+        asked = sum(answer is not None for answer in answers)
+        chains = chain_lengths(text)
+        n, different = len(text) - 1, len(set(text[1:]))
+        assert len(chains) == different
+        assert asked == sum(max(0, length - k) for length in chains)
+        least = n if k == 0 else n - 1 - (different - 1) * k
+        assert asked >= least
+        if min(sorted(chains)[1:], default=0) >= k > 0:  # the shortest is the first letter's alone
+            assert asked == least
+
+
+@pytest.mark.parametrize("k", range(17))
+def test_the_original_asks_97_minus_3k_times_in_nearly_every_row(k):
+    """The counts behind the original's stored errors, 98 at k = 0."""
+    batch = MultiHopTask().batch_of(k, 1000, np.random.default_rng(k))
+    asked = Counter((batch.answers != IGNORE).sum(axis=1).tolist())
+    wanted = 97 - 3 * k if k else 98
+    assert min(asked) >= wanted
+    assert asked[wanted] >= 998
+
+
+# Rows of one number of hops
+
+
+@given(task_fields(), seeds)
+def test_rows_of_one_number_of_hops_have_the_same_letters_whatever_it_is(fields, seed):
+    task = MultiHopTask(**fields)
+    batches = [task.batch_of(k, 3, np.random.default_rng(seed)) for k in range(task.max_hops + 1)]
+    for k, batch in enumerate(batches):
+        assert batch.groups["hops"].tolist() == [k] * 3
+        assert np.array_equal(batch.inputs[:, 1:], batches[0].inputs[:, 1:])
+
+
+@pytest.mark.parametrize("hops", [-1, 17])
+def test_other_numbers_of_hops_are_refused(hops):
+    with pytest.raises(ConfigError, match=rf"hops is {hops}, but must be in 0 \.\. max_hops=16"):
+        MultiHopTask().batch_of(hops, 1, np.random.default_rng(0))
+
+
+# Randomness
+
+
+def test_one_seed_gives_one_batch_and_the_generator_moves_on():
+    first, again = (MultiHopTask().batch(4, np.random.default_rng(3)) for _ in range(2))
+    assert np.array_equal(first.inputs, again.inputs)
+    assert np.array_equal(first.targets, again.targets)
+    rng = np.random.default_rng(3)
+    assert not np.array_equal(MultiHopTask().batch(4, rng).inputs, MultiHopTask().batch(4, rng).inputs)
+
+
+def test_a_row_depends_on_its_own_seed_only():
+    """Not on the rows drawn before it."""
+    row_seeds = np.arange(20, dtype=np.uint64)
+    together = draw_rows(row_seeds, 0, 8, 9, 4, 40)
+    for i in range(20):
+        alone = draw_rows(row_seeds[i : i + 1], 0, 8, 9, 4, 40)
+        assert all(np.array_equal(part[i], one[0]) for part, one in zip(together, alone, strict=True))
+
+
+def p_uniform(counts):
+    """The chi-squared test's p-value that these counts come from equally likely cells."""
+    return chisquare(counts).pvalue
+
+
+def test_hops_and_letters_are_uniform():
+    batch = MultiHopTask().batch(20_000, np.random.default_rng(0))
+    hops, letters = batch.groups["hops"], batch.inputs[:, 1:] - 17
+    assert p_uniform(np.bincount(hops, minlength=17)) > 1e-3
+    assert p_uniform(np.bincount(letters[:, 0], minlength=4)) > 1e-3
+    assert p_uniform(np.histogram2d(hops, letters[:, 0], (np.arange(18), np.arange(5)))[0].ravel()) > 1e-3
+
+
+def test_each_other_letter_is_equally_likely_to_come_next():
+    letters = MultiHopTask().batch(1000, np.random.default_rng(1)).inputs[:, 1:] - 17
+    steps = (letters[:, 1:] - letters[:, :-1]) % 4
+    counts = np.bincount(4 * letters[:, :-1].ravel() + steps.ravel(), minlength=16).reshape(4, 4)
+    assert (counts[:, 0] == 0).all()
+    assert all(p_uniform(row[1:]) > 1e-3 for row in counts)
+    two = np.bincount(4 * steps[:, :-1].ravel() + steps[:, 1:].ravel(), minlength=16).reshape(4, 4)[1:, 1:]
+    assert p_uniform(two.ravel()) > 1e-3
+
+
+# A row for a person
+
+
+def test_show_writes_letters_and_targets():
+    task = MultiHopTask(max_hops=4, length=20)
+    batch = task.batch_of(2, 3, np.random.default_rng(0))
+    text, targets, _ = list(as_strings(task, batch))[1]
+    lines = task.show(batch, 1).splitlines()
+    cells = {}
+    for line in lines[:-2]:
+        for label in line.split()[:1]:
+            cells.setdefault(label, []).extend(line.split()[1:])
+    assert cells["position"] == [str(t) for t in range(20)]
+    assert cells["token"] == ["k=2", *text[1:]]
+    assert "".join(cells["target"]) == targets
+
+
+def test_show_writes_ids_where_the_alphabet_has_more_letters_than_ours():
+    task = MultiHopTask(vocab_size=60, length=16, max_hops=1, alphabet=40)
+    batch = task.batch_of(1, 1, np.random.default_rng(0))
+    assert task.show(batch, 0).splitlines()[1].split()[2:] == [str(token) for token in batch.inputs[0, 1:]]
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("given_fields", "said"),
+    [
+        ({"max_hops": 17}, ["MultiHopTask.vocab_size is 23,", "max_hops=17", "need 24 symbols", "18 hop tokens"]),
+        ({"vocab_size": 22}, ["MultiHopTask.vocab_size is 22,", "need 23 symbols"]),
+        ({"max_hops": -1}, ["MultiHopTask.max_hops is -1,", "not be negative"]),
+        ({"alphabet": 1}, ["MultiHopTask.alphabet is 1,", "at least 2"]),
+        ({"length": 18}, ["MultiHopTask.length is 18,", "at least 19"]),
+        ({"length": "long"}, ["MultiHopTask.length is 'long',", "a whole number"]),
+        ({"hops": 8}, ["no MultiHopTask field 'hops'", "did you mean 'max_hops'?"]),
+    ],
+)
+def test_bad_settings_are_refused_with_what_would_be_right(given_fields, said):
+    with pytest.raises(ConfigError) as refusal:
+        MultiHopTask(**given_fields)
+    assert all(part in str(refusal.value) for part in said)
+
+
+def test_the_shortest_row_can_hold_an_answer_at_the_most_hops():
+    task = MultiHopTask(vocab_size=15, length=13, max_hops=10, alphabet=2)
+    assert (task.batch_of(10, 1, np.random.default_rng(0)).answers != IGNORE).sum() == 1

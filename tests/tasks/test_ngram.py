@@ -1,0 +1,203 @@
+"""The n-gram task against its table, held as a dictionary."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+import tasks.ngram
+from tasks import IGNORE, ConfigError, NGramTask
+from tasks.ngram_kernel import draw_rows
+
+
+def as_dict(task):
+    """The table: context -> last token. Fails if a context has two entries."""
+    table = {tuple(entry[:-1]): entry[-1] for entry in task.table.tolist()}
+    assert len(table) == len(task.table)
+    return table
+
+
+def cut(row, order):
+    """A row's n-grams; the last one may be cut off."""
+    return [tuple(row[start : start + order]) for start in range(0, len(row), order)]
+
+
+@st.composite
+def task_fields(draw):
+    """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis strategy.)"""
+    vocab_size, order = draw(st.integers(2, 30)), draw(st.integers(2, 5))
+    return {
+        "vocab_size": vocab_size,
+        "order": order,
+        "length": order + draw(st.integers(0, 30)),
+        "table_size": draw(st.integers(1, min(300, vocab_size ** (order - 1)))),
+        "table_seed": draw(st.integers(0, 100)),
+    }
+
+
+seeds = st.integers(0, 2**32)
+
+
+def test_the_worked_row_in_the_docstring_obeys_its_table():
+    lines = tasks.ngram.__doc__.splitlines()
+    table = {(5, 2): 7, (5, 8): 1, (2, 8): 1}
+    assert f"{', '.join(f'{pair} -> {last}' for pair, last in list(table.items())[:2])} and (2, 8) -> 1:" in lines[2]
+    cells = {line.split()[0]: {m.end(): m.group() for m in re.finditer(r"\S+", line)} for line in lines[4:7]}
+    columns = list(cells["input"])[1:]
+    row = [int(cells["input"][column]) for column in columns]
+    assert all(table[x1, x2] == x3 for x1, x2, x3 in cut(row, 3))
+    assert [cells["role"][column] for column in columns] == ["x1", "x2", "x3"] * 3
+    shown = {t: int(cells["target"][column]) for t, column in enumerate(columns) if column in cells["target"]}
+    assert shown == {1: row[2], 4: row[5], 7: row[8]}
+
+
+# The table
+
+
+@given(task_fields())
+def test_no_context_has_two_entries(fields):
+    task = NGramTask(**fields)
+    assert len(as_dict(task)) == task.table_size
+
+
+@given(task_fields())
+def test_the_table_holds_ids_of_the_vocabulary(fields):
+    task = NGramTask(**fields)
+    assert task.table.shape == (task.table_size, task.order)
+    assert task.table.min() >= 0
+    assert task.table.max() < task.vocab_size
+
+
+def test_a_table_of_all_contexts_holds_them_all():
+    table = as_dict(NGramTask(vocab_size=4, order=4, length=8, table_size=64))
+    assert sorted(table) == [(a, b, c) for a in range(4) for b in range(4) for c in range(4)]
+
+
+def test_contexts_and_last_tokens_are_uniform():
+    tables = [NGramTask(vocab_size=5, table_size=8, table_seed=seed).table for seed in range(1000)]
+    x1, x2, x3 = np.concatenate(tables).T
+    assert chisquare(np.bincount(5 * x1 + x2, minlength=25)).pvalue > 1e-3
+    assert chisquare(np.bincount(x3, minlength=5)).pvalue > 1e-3
+    assert chisquare(np.bincount(5 * x2 + x3, minlength=25)).pvalue > 1e-3
+    first = np.array([table[0] for table in tables])
+    assert chisquare(np.bincount(5 * first[:, 0] + first[:, 1], minlength=25)).pvalue > 1e-3
+
+
+def test_the_table_belongs_to_the_task():
+    """Not to what is drawn from it; and nobody can change it."""
+    task, other = NGramTask(), NGramTask(table_seed=1)
+    before = task.table.copy()
+    task.batch(4, np.random.default_rng(0))
+    assert np.array_equal(task.table, before)
+    assert np.array_equal(NGramTask(length=9).table, before)
+    assert not np.array_equal(other.table, before)
+    with pytest.raises(ValueError, match="read-only"):
+        task.table[0, 0] = 1
+
+
+def test_a_table_of_few_contexts_out_of_very_many():
+    table = as_dict(NGramTask(vocab_size=8000, order=5, length=8, table_size=500))
+    assert len({context[0] for context in table}) > 400
+
+
+# The rows
+
+
+@given(task_fields(), seeds)
+def test_every_asked_token_is_the_tables(fields, seed):
+    task = NGramTask(**fields)
+    table = as_dict(task)
+    batch = task.batch(4, np.random.default_rng(seed))
+    for row, targets in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
+        asked = [t for t in range(task.length) if targets[t] != IGNORE]
+        assert asked == list(range(task.order - 2, task.length, task.order))
+        for t in asked:
+            assert targets[t] == table[tuple(row[t - task.order + 2 : t + 1])]
+            assert t + 1 == task.length or row[t + 1] == targets[t]
+
+
+@given(task_fields(), seeds)
+def test_a_row_is_n_grams_of_the_table_and_nothing_else(fields, seed):
+    task = NGramTask(**fields)
+    entries = [tuple(entry) for entry in task.table.tolist()]
+    for row in task.batch(4, np.random.default_rng(seed)).inputs.tolist():
+        for part in cut(row, task.order):
+            assert any(entry[: len(part)] == part for entry in entries)
+
+
+def test_a_table_of_one_entry_is_repeated():
+    inputs, targets = draw_rows(np.arange(2, dtype=np.uint64), np.array([[7, 8, 9]]), 5)
+    assert inputs.tolist() == [[7, 8, 9, 7, 8]] * 2
+    assert targets.tolist() == [[IGNORE, 9, IGNORE, IGNORE, 9]] * 2
+
+
+def test_entries_are_drawn_uniformly_and_independently():
+    task = NGramTask(vocab_size=4, table_size=6)
+    number = {tuple(entry): n for n, entry in enumerate(task.table.tolist())}
+    rows = task.batch(500, np.random.default_rng(0)).inputs.tolist()
+    drawn = np.array([[number[part] for part in cut(row, 3)] for row in rows])
+    assert chisquare(np.bincount(drawn.ravel(), minlength=6)).pvalue > 1e-3
+    assert chisquare(np.bincount((6 * drawn[:, :-1] + drawn[:, 1:]).ravel(), minlength=36)).pvalue > 1e-3
+
+
+# Randomness
+
+
+def test_one_seed_gives_one_batch_and_the_generator_moves_on():
+    first, again = (NGramTask().batch(4, np.random.default_rng(3)) for _ in range(2))
+    assert np.array_equal(first.inputs, again.inputs)
+    assert np.array_equal(first.targets, again.targets)
+    rng = np.random.default_rng(3)
+    assert not np.array_equal(NGramTask().batch(4, rng).inputs, NGramTask().batch(4, rng).inputs)
+
+
+@given(task_fields(), seeds)
+def test_a_row_does_not_depend_on_the_batch_size(fields, seed):
+    task = NGramTask(**fields)
+    few, many = (task.batch(size, np.random.default_rng(seed)) for size in (3, 8))
+    assert np.array_equal(few.inputs, many.inputs[:3])
+    assert np.array_equal(few.targets, many.targets[:3])
+
+
+# A row for a person
+
+
+def test_show_writes_tokens_roles_and_targets():
+    task = NGramTask(vocab_size=9000, length=20)
+    batch = task.batch(3, np.random.default_rng(0))
+    cells = {"position": [], "token": [], "role": [], "target": []}
+    for block in task.show(batch, 2).split("\n\n")[:-1]:
+        lines = {line[:9].strip(): line[9:] for line in block.splitlines()}
+        n_positions = len(lines["position"].split())
+        for label, shown in cells.items():
+            shown += [lines[label][i * 5 : (i + 1) * 5].strip() for i in range(n_positions)]
+    assert cells["position"] == [str(t) for t in range(20)]
+    assert cells["token"] == [str(token) for token in batch.inputs[2]]
+    assert cells["role"] == (["x1", "x2", "x3"] * 7)[:20]
+    assert cells["target"] == ["" if target == IGNORE else str(target) for target in batch.targets[2]]
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("given_fields", "said"),
+    [
+        ({"vocab_size": 1, "table_size": 1}, ["NGramTask.vocab_size is 1,", "at least 2"]),
+        ({"order": 1}, ["NGramTask.order is 1,", "at least 2"]),
+        ({"length": 2}, ["NGramTask.length is 2,", "at least order=3"]),
+        ({"table_size": 0}, ["NGramTask.table_size is 0,", "at least 1"]),
+        ({"table_size": 101, "vocab_size": 10}, ["NGramTask.table_size is 101,", "only 100 different contexts"]),
+        ({"order": 12}, ["NGramTask.order is 12,", "vocab_size=64"]),
+        ({"order": 4000, "length": 4000}, ["NGramTask.order is 4000,"]),
+        ({"table_seed": -1}, ["NGramTask.table_seed is -1,", "not be negative"]),
+        ({"table_sise": 9}, ["no NGramTask field 'table_sise'", "did you mean 'table_size'?"]),
+    ],
+)
+def test_bad_settings_are_refused_with_what_would_be_right(given_fields, said):
+    with pytest.raises(ConfigError) as refusal:
+        NGramTask(**given_fields)
+    assert all(part in str(refusal.value) for part in said)
