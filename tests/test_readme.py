@@ -2,13 +2,15 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 
 from ihlab.cli import main
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:
@@ -17,6 +19,7 @@ def blocks(language: str) -> list[str]:
 
 def test_python_examples(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "figures" / "checkpoints", tmp_path / "figures" / "checkpoints")
     names: dict[str, object] = {}
     for block in blocks("python"):
         exec(compile(block, "README.md", "exec"), names)
@@ -29,11 +32,11 @@ def test_shell_examples(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     commands = [shlex.split(line, comments=True) for block in blocks("sh") for line in block.splitlines()]
     ours = [command[1:] for command in commands if command[0] == "ihlab"]
-    assert len(ours) == 5
+    assert len(ours) == 8
     for command in ours:
         main(command)
     printed = capsys.readouterr().out
-    assert "Claims of the paper" in printed
+    assert "Claims against what was measured" in printed
     assert "Runs in runs" in printed
 
 
@@ -42,10 +45,10 @@ def test_shell_examples(tmp_path, monkeypatch, capsys):
 )
 def test_every_file_it_names_exists(path):
     name = path[0] or path[1]
-    assert (Path(__file__).parents[1] / name).exists(), name
+    assert (ROOT / name).exists(), name
 
 
 def test_it_names_the_make_targets_that_exist():
-    makefile = (Path(__file__).parents[1] / "Makefile").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"^make (\w+)", "\n".join(blocks("sh")), flags=re.M):
         assert f"\n{target}:" in makefile

@@ -7,13 +7,13 @@ if TYPE_CHECKING:
     from ihlab.interp.heads import head_scores
     from ihlab.interp.locate import locate_induction_heads
     from ihlab.interp.patterns import effective_pattern
-    from ihlab.interp.shift_report import shift_report
+    from ihlab.interp.shifts import shift_report
 
 _HOME = {
     "effective_pattern": "ihlab.interp.patterns",
     "head_scores": "ihlab.interp.heads",
     "locate_induction_heads": "ihlab.interp.locate",
-    "shift_report": "ihlab.interp.shift_report",
+    "shift_report": "ihlab.interp.shifts",
 }
 
 __all__ = ["effective_pattern", "head_scores", "locate_induction_heads", "shift_report"]

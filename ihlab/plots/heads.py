@@ -1,20 +1,18 @@
 """What a head does: where it looks, and how its shift weights move in training."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from ihlab.plots.style import BLUE, ORANGE, printed
+from ihlab.plots.style import BLUE, LINES, ORANGE, new_figure, printed
 
-SHIFT_LINES = {
-    "alpha1": (BLUE, "-", r"$\alpha_1$ key, this token"),
-    "alpha2": (BLUE, "--", r"$\alpha_2$ key, token before"),
-    "beta1": (ORANGE, "-", r"$\beta_1$ value, this token"),
-    "beta2": (ORANGE, "--", r"$\beta_2$ value, token before"),
-}
+SHIFT_COLORS = {"alpha": (BLUE, "key"), "beta": (ORANGE, "value")}
+SHIFT_TOKENS = ("this token", "token before")
 
 
 @printed
@@ -31,7 +29,98 @@ def attention_pattern(axes: Axes, pattern: Float[np.ndarray, "query key"], token
 @printed
 def shift_weights(axes: Axes, metrics: pd.DataFrame, layer: int, kv_head: int) -> None:
     """alpha and beta of one key/value head over training. `metrics` is a run's, with columns alpha1_L.G ..."""
-    for name, (color, dashes, label) in SHIFT_LINES.items():
-        axes.plot(metrics["step"], metrics[f"{name}_{layer}.{kv_head}"], color=color, ls=dashes, label=label)
+    for name, (color, part) in SHIFT_COLORS.items():
+        window = metrics.filter(regex=rf"^{name}\d+_{layer}\.{kv_head}$").shape[1]
+        for back in range(window):
+            token = SHIFT_TOKENS[back] if back < len(SHIFT_TOKENS) else f"{back} tokens before"
+            axes.plot(
+                metrics["step"],
+                metrics[f"{name}{back + 1}_{layer}.{kv_head}"],
+                color=color,
+                ls=LINES[back % len(LINES)],
+                label=rf"$\{name}_{{{back + 1}}}$ {part}, {token}",
+            )
     axes.set(xlabel="training step")
     axes.axhline(0, color="#999999", linewidth=0.8)
+
+
+@printed
+def shift_training(metrics: pd.DataFrame, title: str) -> Figure:
+    """alpha and beta of every key/value head of a run over training: a row of axes for each layer.
+
+    `metrics` is a run's with shift, with columns alpha1_L.G ...
+    """
+    names = [str(column).removeprefix("alpha1_") for column in metrics.filter(regex=r"^alpha1_")]
+    places = [(int(layer), int(kv_head)) for layer, kv_head in (name.split(".") for name in names)]
+    n_layers, kv_heads = (1 + max(at) for at in zip(*places, strict=True))
+    figure = new_figure(max(2.3 * kv_heads, 4.6) + 0.5, 2.1 * n_layers + 1.0)
+    grid = figure.subplots(n_layers, kv_heads, sharex=True, sharey=True, squeeze=False)
+    for layer, kv_head in places:
+        axes = grid[layer, kv_head]
+        shift_weights(axes, metrics, layer, kv_head)
+        axes.set_title(f"key/value head {layer}.{kv_head}", fontsize=10)
+        axes.set(ylabel="weight")
+        axes.label_outer()
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+@printed
+def head_patterns(
+    patterns: dict[str, Float[np.ndarray, "layer head query key"]], scores: pd.DataFrame, title: str
+) -> Figure:
+    """Every head's patterns by position, a row of axes for each layer and kind, on rows that repeat their first half.
+
+    Thin lines enclose where a perfect induction head looks from the second half. `scores` has a row for each layer,
+    head and `pattern` (a kind): prefix_matching, induction_stripe, previous_token, eigenvalue_copying, and
+    `induction`, which frames a head. Kinds with equal patterns are drawn once. Blue is attention; where any is
+    negative, red is that.
+    """
+    kinds = list(patterns)
+    equal = all(np.array_equal(patterns[kind], patterns[kinds[0]]) for kind in kinds)
+    kinds = kinds[-1:] if equal else kinds
+    n_layers, n_heads, n_queries, _ = patterns[kinds[0]].shape
+    signed = any((patterns[kind] < 0).any() for kind in kinds)
+    look = {"cmap": "RdBu" if signed else "Blues", "vmin": -1 if signed else 0, "vmax": 1}
+    figure = new_figure(max(2.1 * n_heads + 1.2, 5.4), 2.5 * n_layers * len(kinds) + 0.7)
+    figure.set_layout_engine("compressed")  # panels are square: no wide gaps between them
+    grid = figure.subplots(n_layers * len(kinds), n_heads, squeeze=False, sharex=True, sharey=True)
+    by_place = {(score.layer, score.head, score.pattern): score for score in scores.itertuples()}
+    for row, (layer, kind) in enumerate((layer, kind) for layer in range(n_layers) for kind in kinds):
+        for head, axes in enumerate(grid[row]):
+            image = axes.imshow(patterns[kind][layer, head], interpolation="nearest", **look)
+            _stripe(axes, n_queries // 2)
+            _scored(axes, f"{layer}.{head}" if equal else f"{layer}.{head} {kind}", by_place[layer, head, kind])
+            axes.set(xlabel="key", ylabel="query")
+            axes.label_outer()
+    figure.colorbar(image, ax=grid, shrink=min(1.0, 2.0 / len(grid)), aspect=30, label="mean attention")
+    key = "framed: an induction head; thin lines enclose where one looks"
+    figure.suptitle(f"{title}\n{key}", fontsize=9)
+    return figure
+
+
+def _stripe(axes: Axes, period: int) -> None:
+    """Lines on both sides of the entries (query, query - period + 1) from the first repeated query on."""
+    queries = np.array([period - 0.5, 2 * period - 0.5])
+    for keys in (queries - period, queries - period + 2):  # along the corners of the cells
+        axes.plot(keys, queries, color="#777777", linewidth=0.5)
+
+
+def _scored(axes: Axes, name: str, score: Any) -> None:
+    """A head's name and scores over its pattern; a frame if it is an induction head."""
+    axes.set_title(name, fontsize=9, fontweight="bold", pad=24)
+    axes.text(
+        0.5,
+        1.02,
+        f"prefix {score.prefix_matching:.2f}  stripe {score.induction_stripe:.2f}\n"
+        f"previous {score.previous_token:.2f}  copying {score.eigenvalue_copying:.2f}",
+        transform=axes.transAxes,
+        ha="center",
+        va="bottom",
+        fontsize=7.5,
+    )
+    axes.grid(visible=False)
+    axes.spines[:].set(visible=True, linewidth=0.8, color="#AAAAAA")
+    if score.induction:
+        axes.spines[:].set(linewidth=2.5, color=ORANGE)

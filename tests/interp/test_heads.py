@@ -395,3 +395,15 @@ def test_the_public_names_load_without_torch_until_they_are_used():
     assert {"effective_pattern", "head_scores", "locate_induction_heads", "shift_report"} <= set(shown.split())
     with pytest.raises(AttributeError, match="no attribute 'head_score'"):
         _ = ihlab.interp.head_score
+
+
+def test_the_public_names_are_functions_whatever_was_imported_before():
+    """A submodule of the same name would take a function's place once it is imported."""
+    import importlib
+
+    import ihlab.interp
+
+    for name in ihlab.interp.__all__:
+        for home in set(ihlab.interp._HOME.values()):
+            importlib.import_module(home)
+        assert callable(getattr(ihlab.interp, name))

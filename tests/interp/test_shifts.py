@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ihlab.interp.shift_report import angle, direction, quadrant_table, shift_report
+from ihlab.interp.shifts import angle, direction, quadrant_table, shift_report
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from tasks.config import ConfigError

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.plots.curves import Line, learning_curves
-from ihlab.plots.heads import attention_pattern, shift_weights
+from ihlab.plots.heads import attention_pattern, head_patterns, shift_training, shift_weights
 from ihlab.plots.style import new_figure, save
 
 
@@ -58,3 +58,72 @@ def test_shift_weights_are_the_metrics_columns():
     shift_weights(axes, metrics, layer=1, kv_head=0)
     drawn = np.array([line.get_ydata() for line in axes.get_lines()[:4]])
     assert np.allclose(drawn, [[0, 0], [0.1, 1], [0.2, 2], [0.3, 3]])
+
+
+def test_wider_windows_have_a_line_for_each_weight():
+    names = ("alpha1", "alpha2", "alpha3", "beta1", "beta2", "beta3")
+    metrics = pd.DataFrame(
+        {"step": [0, 5], **{f"{name}_0.11": [i, -i] for i, name in enumerate(names)}, "alpha1_0.1": 9}
+    )
+    axes = Figure().subplots()
+    shift_weights(axes, metrics, layer=0, kv_head=11)
+    lines = axes.get_lines()[:6]
+    assert [line.get_ydata()[0] for line in lines] == list(range(6))
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 6
+    assert "2 tokens before" in lines[2].get_label()
+
+
+def test_shift_training_has_axes_for_every_head_and_one_legend():
+    heads = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+    names = ("alpha1", "alpha2", "beta1", "beta2")
+    columns = {f"{name}_{at}.{g}": [at + g / 10, i] for at, g in heads for i, name in enumerate(names)}
+    figure = shift_training(pd.DataFrame({"step": [0, 5], **columns}), "a run")
+    assert [axes.get_title() for axes in figure.axes] == [f"key/value head {at}.{g}" for at, g in heads]
+    assert [axes.get_lines()[3].get_ydata().tolist() for axes in figure.axes] == [[at + g / 10, 3] for at, g in heads]
+    [legend] = figure.legends
+    assert len(legend.get_texts()) == 4
+
+
+def head_table(n_layers: int, n_heads: int, induction: tuple[int, int]) -> pd.DataFrame:
+    rows = [
+        {"layer": layer, "head": head, "pattern": kind, "induction": (layer, head) == induction}
+        | {"prefix_matching": 0.11, "induction_stripe": 0.22, "previous_token": 0.33, "eigenvalue_copying": -0.44}
+        for layer in range(n_layers)
+        for head in range(n_heads)
+        for kind in ("effective", "raw")
+    ]
+    return pd.DataFrame(rows).sample(frac=1, random_state=0)
+
+
+def test_head_patterns_are_drawn_by_layer_and_kind_and_induction_heads_framed():
+    rng = np.random.default_rng(0)
+    patterns = {kind: rng.random((2, 3, 4, 4)) for kind in ("raw", "effective")}
+    figure = head_patterns(patterns, head_table(2, 3, induction=(1, 2)), "a run")
+    panels = [axes for axes in figure.axes if axes.images]
+    order = [(layer, kind, head) for layer in range(2) for kind in patterns for head in range(3)]
+    assert [axes.get_title() for axes in panels] == [f"{layer}.{head} {kind}" for layer, kind, head in order]
+    for axes, (layer, kind, head) in zip(panels, order, strict=True):
+        assert np.array_equal(axes.images[0].get_array(), patterns[kind][layer, head])
+        assert (axes.spines["left"].get_linewidth() > 2) == ((layer, head) == (1, 2))
+        assert axes.texts[0].get_text().split() == "prefix 0.11 stripe 0.22 previous 0.33 copying -0.44".split()
+        assert axes.images[0].get_clim() == (0, 1)
+
+
+def test_equal_patterns_are_drawn_once_and_negative_ones_on_a_signed_scale():
+    pattern = np.zeros((1, 2, 4, 4))
+    pattern[0, 1, 3, 0] = -0.2
+    figure = head_patterns({"raw": pattern, "effective": pattern}, head_table(1, 2, induction=(0, 0)), "a run")
+    panels = [axes for axes in figure.axes if axes.images]
+    assert [axes.get_title() for axes in panels] == ["0.0", "0.1"]
+    assert [axes.images[0].get_clim() for axes in panels] == [(-1, 1), (-1, 1)]
+
+
+def test_the_lines_enclose_the_induction_stripe():
+    pattern = np.zeros((1, 1, 6, 6))
+    figure = head_patterns({"raw": pattern, "effective": pattern}, head_table(1, 1, induction=(0, 0)), "a run")
+    below, above = (np.asarray(line.get_xydata()) for line in figure.axes[0].get_lines())
+    for query in (3, 4, 5):  # of 3 tokens repeated once: token 3 is token 0 again, and its key is 1
+        left, right = (np.interp(query, line[:, 1], line[:, 0]) for line in (below, above))
+        assert left < query - 2 < right
+        assert not left < query - 3 < right
+        assert not left < query - 1 < right

@@ -18,13 +18,6 @@ TINY = (
 ).split()
 
 
-def fails(capsys, *args: str) -> tuple[int, str]:
-    with pytest.raises(SystemExit) as stopped:
-        main(args)
-    printed = capsys.readouterr()
-    return int(stopped.value.code or 0), printed.err + printed.out
-
-
 def test_help_names_every_command_and_loads_no_torch():
     script = """
 import sys
@@ -36,7 +29,7 @@ except SystemExit as stopped:
 assert not {"torch", "transformer_lens", "numba", "pandas", "matplotlib"} & set(sys.modules), "help loads too much"
 """
     shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
-    assert all(command in shown for command in ("reproduce", "train", "sample", "runs"))
+    assert all(command in shown for command in ("reproduce", "train", "sample", "runs", "heads", "shift", "view"))
 
 
 def test_train_then_runs(capsys, tmp_path):
@@ -79,18 +72,18 @@ def test_sample_marks_repeats(capsys):
         (["tran"], 2, ["train"]),
     ],
 )
-def test_bad_input_gets_a_sentence_and_a_non_zero_exit(capsys, tmp_path, monkeypatch, args, code, words):
+def test_bad_input_gets_a_sentence_and_a_non_zero_exit(fails, tmp_path, monkeypatch, args, code, words):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    got, printed = fails(capsys, *args)
+    got, printed = fails(*args)
     assert got == code
     flat = " ".join(printed.replace("│", " ").split())
     assert all(word in flat for word in words), flat
     assert not list(tmp_path.rglob("metrics.csv"))
 
 
-def test_a_diverging_run_ends_with_a_sentence_and_exit_code_1(capsys, tmp_path):
-    code, printed = fails(capsys, "train", "--root", str(tmp_path), *TINY, "--lr", "1e30", "--clip", "None")
+def test_a_diverging_run_ends_with_a_sentence_and_exit_code_1(fails, tmp_path):
+    code, printed = fails("train", "--root", str(tmp_path), *TINY, "--lr", "1e30", "--clip", "None")
     assert code == 1
     assert "the loss is not finite" in printed
     assert "Traceback" not in printed
@@ -114,3 +107,21 @@ def test_ctrl_c_leaves_a_resumable_run_and_says_how_to_go_on(tmp_path):
     [folder] = tmp_path.iterdir()
     assert Run.open(folder).checkpoints[-1] > 0
     assert json.loads((folder / "config.json").read_text())["steps"] == 200_000
+
+
+def test_train_takes_another_task_and_induction_if_none_is_named(tmp_path, capsys):
+    from ihlab import Run
+    from ihlab.cli import main
+
+    model = ["--model.n-layers", "1", "--model.d-model", "8", "--model.n-heads", "1"]
+    small = ["--root", str(tmp_path), "--device", "cpu", "--steps", "2", "--batch-size", "2", "--eval-rows", "8"]
+    vocabulary = ["--task.vocab-size", "9", "--task.length", "12", "--model.d-vocab", "9", "--model.n-ctx", "12"]
+    main(["train", "multihop", "--name", "hops", "--task.max-hops", "2", *vocabulary, *model, *small])
+    main(["train", "--name", "plain", "--task.vocab-size", "40", "--task.length", "12", "--model.d-vocab", "40",
+          "--model.n-ctx", "12", *model, *small])  # fmt: skip
+    kinds = {run.config.name: run.config.task.kind for run in map(Run.open, tmp_path.iterdir())}
+    assert kinds == {"hops": "multihop", "plain": "induction"}
+    with pytest.raises(SystemExit) as refused:
+        main(["train", "mutlihop"])
+    assert refused.value.code == 2
+    assert "did you mean 'multihop'?" in capsys.readouterr().err

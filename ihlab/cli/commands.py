@@ -1,12 +1,7 @@
-"""The command line: `ihlab reproduce`, `train`, `sample`, `runs`.
-
-Nothing here imports torch before a command needs it: `ihlab --help` answers at once.
-"""
+"""Commands that make runs and figures, and list what there is: `reproduce`, `train`, `sample`, `runs`."""
 
 import dataclasses
-import shlex
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -16,19 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ihlab.training.config import RunConfig
-from tasks import TASKS, InductionTask
-from tasks.config import ConfigError, choose, config, require
-
-AnyTask = InductionTask
-"""The tasks that `ihlab train` can be asked for; a union of dataclasses becomes a choice on the command line."""
-
-
-@config
-class TrainOptions(RunConfig):
-    """A `RunConfig` whose task the command line can build."""
-
-    task: AnyTask = dataclasses.field(default_factory=InductionTask)
-
+from tasks import TASKS
+from tasks.config import choose, config, require
 
 def reproduce(
     names: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
@@ -56,26 +40,49 @@ def reproduce(
     run_experiments(names, scale, jobs, device, runs, figures, from_data)
 
 
+def trainer(kind: str) -> Callable[..., None]:
+    """The command `ihlab train <kind>`, with that task's own fields as options."""
+    task_type = TASKS[kind]
+
+    @config
+    class Options(RunConfig):
+        """A `RunConfig` whose task the command line can build."""
+
+        task: task_type = dataclasses.field(default_factory=task_type)  # type: ignore[valid-type]
+
+    def train(
+        options: Annotated[Options, tyro.conf.arg(name="")], root: Path = Path("runs"), device: str = "auto"
+    ) -> None:
+        """Train one model; every field of its RunConfig can be set. An interrupted run goes on where it was.
+
+        Args:
+            options: The run.
+            root: Where runs are kept.
+            device: A torch device, or auto: a GPU if there is one.
+        """
+        from ihlab.training.loop import train as train_run
+
+        fields = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+        run = train_run(RunConfig(**fields), root, device)
+        last = run.metrics.iloc[-1]
+        print(
+            f"{run.folder}: step {last['step']:.0f}, loss {last['eval_loss']:.4f}, accuracy {last['accuracy']:.4f} "
+            f"(first answer of a row {last['accuracy_first']:.4f})"
+        )
+
+    return train
+
+
 def train(
-    options: Annotated[TrainOptions, tyro.conf.arg(name="")], root: Path = Path("runs"), device: str = "auto"
+    kind: Annotated[str, tyro.conf.Positional] = "induction", /, options: Annotated[str, tyro.conf.Positional] = ""
 ) -> None:
-    """Train one model; every field of its RunConfig can be set. An interrupted run goes on where it was.
+    """Train one model on a task: induction if none is named. Every field of its run can be set.
 
     Args:
-        options: The run.
-        root: Where runs are kept.
-        device: A torch device, or auto: a GPU if there is one.
+        kind: The task, such as multihop.
+        options: The fields of its run; 'ihlab train multihop --help' lists them.
     """
-    from ihlab.training.loop import train as train_run
-
-    fields = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
-    run_config = RunConfig(**fields)
-    run = train_run(run_config, root, device)
-    last = run.metrics.iloc[-1]
-    print(
-        f"{run.folder}: step {last['step']:.0f}, loss {last['eval_loss']:.4f}, accuracy {last['accuracy']:.4f} "
-        f"(first repeat {last['accuracy_first']:.4f})"
-    )
+    choose("task", kind, TASKS)  # reached only with a kind that does not exist
 
 
 def sample(kind: Annotated[str, tyro.conf.Positional], /, options: Annotated[str, tyro.conf.Positional] = "") -> None:
@@ -88,7 +95,7 @@ def sample(kind: Annotated[str, tyro.conf.Positional], /, options: Annotated[str
     choose("task", kind, TASKS)  # reached only with a kind that does not exist
 
 
-def _sampler(kind: str) -> Callable[..., None]:
+def sampler(kind: str) -> Callable[..., None]:
     """The command `ihlab sample <kind>`, with that task's own fields as options."""
     task_type = TASKS[kind]
 
@@ -140,26 +147,3 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /) -> None:
             f"{done['seconds']:.0f}" if done else "",
         )
     Console().print(table)
-
-
-def main(args: Sequence[str] | None = None) -> None:
-    """The `ihlab` command. Exits with 2 for a bad input, 130 after Ctrl-C."""
-    commands: dict[str, Callable[..., None]] = {"reproduce": reproduce, "train": train, "sample": sample, "runs": runs}
-    argv = list(sys.argv[1:] if args is None else args)
-    try:
-        if argv[:1] == ["sample"] and argv[1:2] and argv[1] in TASKS:
-            tyro.cli(_sampler(argv[1]), prog=f"ihlab sample {argv[1]}", args=argv[2:])
-            return
-        tyro.extras.subcommand_cli_from_dict(commands, prog="ihlab", args=argv, description=__doc__.splitlines()[0])
-    except KeyboardInterrupt as stopped:
-        message = str(stopped) or "Stopped."
-        print(f"\nihlab: {message} To go on: ihlab {shlex.join(argv)}", file=sys.stderr)
-        raise SystemExit(130) from None
-    except ConfigError as error:
-        print(f"ihlab: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except RuntimeError as error:  # a diverged run, or no memory: say so without a traceback of the loop
-        if type(error).__module__.partition(".")[0] != "ihlab":
-            raise
-        print(f"ihlab: {error}", file=sys.stderr)
-        raise SystemExit(1) from None

@@ -1,0 +1,53 @@
+"""The command line: `ihlab reproduce`, `train`, `sample`, `runs`, `heads`, `shift`, `view`.
+
+Nothing here imports torch before a command needs it: `ihlab --help` answers at once.
+"""
+
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+
+import tyro
+
+from ihlab.cli.commands import reproduce, runs, sample, sampler, train, trainer
+from ihlab.cli.opened import heads, shift, view
+from tasks import TASKS, InductionTask
+from tasks.config import ConfigError
+
+OF_TASKS = {"train": trainer, "sample": sampler}
+"""Commands with options of their own for each kind of task."""
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "reproduce": reproduce,
+    "train": train,
+    "sample": sample,
+    "runs": runs,
+    "heads": heads,
+    "shift": shift,
+    "view": view,
+}
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """The `ihlab` command. Exits with 2 for a bad input, 130 after Ctrl-C."""
+    given = list(sys.argv[1:] if args is None else args)
+    argv = list(given)
+    try:
+        if argv == ["train"] or (argv[:1] == ["train"] and argv[1].startswith("--") and argv[1] != "--help"):
+            argv.insert(1, InductionTask.kind)  # the task that is meant if none is named
+        if argv and argv[0] in OF_TASKS and argv[1:2] and argv[1] in TASKS:
+            tyro.cli(OF_TASKS[argv[0]](argv[1]), prog=f"ihlab {argv[0]} {argv[1]}", args=argv[2:])
+            return
+        tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="ihlab", args=argv, description=__doc__.splitlines()[0])
+    except KeyboardInterrupt as stopped:
+        message = str(stopped) or "Stopped."
+        print(f"\nihlab: {message} To go on: ihlab {shlex.join(given)}", file=sys.stderr)
+        raise SystemExit(130) from None
+    except ConfigError as error:
+        print(f"ihlab: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except RuntimeError as error:  # a diverged run, or no memory: say so without a traceback of the loop
+        if type(error).__module__.partition(".")[0] != "ihlab":
+            raise
+        print(f"ihlab: {error}", file=sys.stderr)
+        raise SystemExit(1) from None

@@ -1,0 +1,97 @@
+"""Where commands read and write: runs found by name, tables and pictures written whole or not at all."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from ihlab.files import write_atomically, write_text
+from tasks.config import ConfigError, choose, require
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from ihlab.training.run import Run
+
+MOST_LISTED = 6
+PICTURES = (".png", ".svg")
+TABLES = (".csv",)
+PAGES = (".html",)
+
+
+def find_run(name: str, root: Path) -> "Run":
+    """The run that a person means by `name`: its folder, or its name, or how its folder's name begins.
+
+    Names are looked for in `root`, or in the folder that `name` begins with. A run of exactly this name goes
+    before those that only begin so. Raises `ConfigError` if there is none (with the nearest name) or several.
+    """
+    from ihlab.training.run import Run
+
+    given = Path(name)
+    for folder in (given, root / given):
+        if (folder / "config.json").exists():
+            return Run.open(folder)
+    within = root if given.parent == Path() else given.parent
+    folders = sorted(path.parent.name for path in within.glob("*/config.json"))
+    require(bool(folders), f"There are no runs in {within}.")
+    names = [folder.rpartition("-")[0] for folder in folders]
+    named = [folder for folder, known in zip(folders, names, strict=True) if known == given.name]
+    found = named or [folder for folder in folders if folder.startswith(given.name)]
+    if not found:
+        choose("run", given.name, set(names))  # raises, with the nearest
+    listed = ", ".join(found[:MOST_LISTED]) + (", ..." if len(found) > MOST_LISTED else "")
+    require(len(found) == 1, f"{len(found)} runs in {within} are called {given.name!r}: {listed}; write more of one.")
+    return Run.open(within / found[0])
+
+
+def check_output(option: str, path: Path | None, suffixes: Sequence[str], run: "Run") -> None:
+    """Refuse, before any work, a file that a command must not write.
+
+    Raises `ConfigError` for another suffix than the command's, or a place inside the run's own folder.
+    """
+    if path is None:
+        return
+    require(
+        path.suffix.lower() in suffixes,
+        f"{option} is {str(path)!r}, but must end in {' or '.join(suffixes)}.",
+    )
+    require(
+        run.folder.resolve() not in path.resolve().parents,
+        f"{option} is {str(path)!r}, which is inside the run's folder, where only training writes: give another place.",
+    )
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say in a sentence that a file cannot be written, and name it on the terminal once it is."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
+    size = path.stat().st_size
+    printed = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
+    Console().out(f"{path}: {printed}", highlight=False)  # unlike `print`, ends quietly where a pipe's reader has left
+
+
+def write_table(table: "pd.DataFrame", path: Path) -> None:
+    """Write a table as CSV, floats in full."""
+    with writing(path):
+        write_text(path, table.to_csv(index=False))
+
+
+def write_picture(figure: "Figure", path: Path) -> None:
+    """Write a figure as its suffix says, without dates, so that an unchanged picture is an unchanged file."""
+    from ihlab.plots.style import printed
+
+    kind = path.suffix.lower().removeprefix(".")
+    metadata = {"Date": None} if kind == "svg" else {"Software": None}
+
+    @printed
+    def save(aside: Path) -> None:
+        figure.savefig(aside, format=kind, metadata=metadata)
+
+    with writing(path):
+        write_atomically(path, save)

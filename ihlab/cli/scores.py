@@ -1,0 +1,42 @@
+"""What `ihlab heads` shows of a model: both kinds of pattern, and the verdict on each head."""
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from ihlab.interp import head_scores, locate_induction_heads
+from ihlab.interp.heads import pattern_of, probed
+from ihlab.interp.probes import STRIPE_REPEATS, probe_rows
+from ihlab.model.transformer import Transformer
+from ihlab.training.metrics import EVAL_SEED
+from ihlab.training.stream import draw
+from tasks import Task
+
+PROBE_ROWS = 16
+
+
+def ids_of(task: Task) -> list[int]:
+    """The token ids that the task's rows are made of: a model has learned no others, so it is probed with these."""
+    return np.unique(draw(task, EVAL_SEED, "probe", 0, 256).inputs).tolist()
+
+
+def scored_heads(model: Transformer, task: Task, rows: int, ids: list[int], seed: int) -> pd.DataFrame:
+    """`head_scores` of raw and effective patterns, with the verdict of `locate_induction_heads` beside each.
+
+    Two rows a head, likeliest induction head first. Both are probed with repeated random `ids`; heads are ablated
+    on `rows` of the task's held-out rows. Raises what these two raise.
+    """
+    batch = draw(task, EVAL_SEED, "eval", 0, rows)
+    verdicts = locate_induction_heads(model, batch=batch, ids=ids, seed=seed)
+    scores = head_scores(model, ids=ids, seed=seed)
+    names = ["layer", "head"]
+    causal = [name for name in verdicts if name not in scores]
+    return verdicts[names + causal].merge(scores, on=names)[[*scores, *causal]]
+
+
+def mean_patterns(
+    model: Transformer, ids: list[int], seed: int
+) -> dict[str, Float[np.ndarray, "layer head query key"]]:
+    """Every head's "raw" and "effective" pattern, averaged over rows of random tokens that stand there twice."""
+    cache = probed(model, probe_rows(model, STRIPE_REPEATS, PROBE_ROWS, None, ids, seed))
+    return {kind: pattern_of(cache, kind).mean(dim=1).cpu().numpy() for kind in ("raw", "effective")}

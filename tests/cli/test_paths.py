@@ -1,0 +1,102 @@
+"""Runs are found by what people type, and nothing is written where it must not be."""
+
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from ihlab.cli.paths import check_output, find_run, write_picture, write_table
+from tasks.config import ConfigError
+
+
+@pytest.fixture(scope="module")
+def folders(root):
+    """The run folders by name."""
+    return {path.name.rpartition("-")[0]: path for path in root.iterdir()}
+
+
+def test_a_run_is_found_by_folder_name_or_beginning(root, folders, monkeypatch):
+    small = folders["small"]
+    monkeypatch.chdir(root.parent)
+    for name in (str(small), f"{small}/", small.name, f"runs/{small.name}", "small", "runs/small", "./runs/small"):
+        assert find_run(name, root).folder.resolve() == small, name
+    assert find_run(small.name[:-3], root).folder == small
+    assert find_run("pl", root).folder == folders["plain"]
+    assert find_run("small-2", root).folder == folders["small-2"]
+
+
+def test_a_folders_whole_name_goes_before_longer_ones(folders, tmp_path):
+    for name in ("kept-run", "kept-run-too"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_bytes((folders["plain"] / "config.json").read_bytes())
+    assert find_run("kept-run", tmp_path).folder == tmp_path / "kept-run"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("sma", ["2 runs in", "are called 'sma'", "small-", "small-2-", "write more of one"]),
+        ("plane", ["There is no run 'plane'; did you mean 'plain'?"]),
+        ("zzz", ["There is no run 'zzz'; known: plain, small, small-2."]),
+        ("nowhere/small", ["There are no runs in nowhere"]),
+    ],
+)
+def test_other_names_are_answered(root, name, words):
+    with pytest.raises(ConfigError) as error:
+        find_run(name, root)
+    assert all(word in str(error.value) for word in words), error.value
+    assert "\n" not in str(error.value)
+
+
+def test_of_many_candidates_a_few_are_listed(tmp_path):
+    for number in range(9):
+        (tmp_path / f"run-{number}" / "config.json").parent.mkdir()
+        (tmp_path / f"run-{number}" / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"^9 runs in .*: run-0, run-1, run-2, run-3, run-4, run-5, \.\.\.; write"):
+        find_run("run", tmp_path)
+
+
+def test_outputs_are_checked(root, tmp_path, monkeypatch):
+    run = find_run("plain", root)
+    check_output("--out", None, (".png", ".svg"), run)
+    check_output("--out", tmp_path / "a.PNG", (".png", ".svg"), run)
+    with pytest.raises(ConfigError, match=r"--out is 'a.jpg', but must end in \.png or \.svg\."):
+        check_output("--out", Path("a.jpg"), (".png", ".svg"), run)
+    monkeypatch.chdir(run.folder)
+    for inside in (run.folder / "metrics.csv", Path("metrics.csv"), run.folder / "checkpoints" / ".." / "metrics.csv"):
+        with pytest.raises(ConfigError, match="inside the run's folder"):
+            check_output("--csv", inside, (".csv",), run)
+
+
+def test_what_cannot_be_written_gets_a_sentence_and_leaves_nothing(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder.svg").mkdir()
+    for path in (tmp_path / "file" / "a.svg", tmp_path / "folder.svg"):
+        with pytest.raises(ConfigError, match=r"(a|folder)\.svg cannot be written: \w"):
+            write_picture(Figure(), path)
+    assert capsys.readouterr().out == ""
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder.svg"]
+
+
+def test_the_same_picture_is_the_same_file(tmp_path, capsys):
+    for kind, start in (("svg", b"<?xml"), ("png", b"\x89PNG")):
+        paths = [tmp_path / f"{name}.{kind}" for name in ("one", "two")]
+        for path in paths:
+            figure = Figure()
+            figure.subplots().plot([1, 2])
+            write_picture(figure, path)
+        contents = [path.read_bytes() for path in paths]
+        assert contents[0] == contents[1]
+        assert contents[0].startswith(start)
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.partition(": ")[0] for line in printed] == [
+        str(tmp_path / name) for name in ("one.svg", "two.svg", "one.png", "two.png")
+    ]
+
+
+def test_floats_are_written_in_full(tmp_path):
+    import pandas as pd
+
+    table = pd.DataFrame({"x": [1 / 3, 1e-17]})
+    write_table(table, tmp_path / "deep" / "x.csv")
+    assert pd.read_csv(tmp_path / "deep" / "x.csv").equals(table)
