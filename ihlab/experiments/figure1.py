@@ -1,18 +1,12 @@
 """What Figures 1a and 1b share: the induction task and how a model is trained on it at each scale."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
-from ihlab.experiments.experiment import Planned, Scale
+from ihlab.experiments.experiment import Scale
 from ihlab.model.config import ModelConfig
 from ihlab.training.config import RunConfig
 from tasks import IGNORE, InductionTask
-
-if TYPE_CHECKING:
-    from ihlab.training.run import Run
 
 
 def base(scale: Scale) -> RunConfig:
@@ -49,32 +43,6 @@ def base(scale: Scale) -> RunConfig:
 
 def _model(task: InductionTask, **shape: object) -> ModelConfig:
     return ModelConfig(n_layers=1, d_vocab=task.vocab_size, n_ctx=task.length, **shape)  # type: ignore[arg-type]
-
-
-def plan(figure: str, base: RunConfig, curves: dict[str, dict[str, object]], seeds: int) -> list[Planned]:
-    """Every curve, a set of model fields altered from `base`, with seeds 0 .. seeds - 1."""
-    return [
-        Planned(curve, base.but(name=f"{figure}-{_slug(curve)}-{seed}", model=base.model.but(**changes), seed=seed))
-        for curve, changes in curves.items()
-        for seed in range(seeds)
-    ]
-
-
-def _slug(curve: str) -> str:
-    return curve.lower().replace(",", "").replace(" ", "-")
-
-
-def learning_curve_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
-    """The metrics of finished runs as one tidy table: curve, n_params, seed, step, tokens, loss and accuracy."""
-    parts = []
-    for curve, run in trained:
-        assert run.done is not None, f"{run.folder} is not finished"
-        columns = run.metrics[["step", "tokens", "train_loss", "eval_loss", "accuracy", "accuracy_first"]]
-        facts = {"curve": curve, "d_model": run.config.model.d_model, "n_params": run.done["n_params"]}
-        parts.append(columns.assign(**facts, seed=run.config.seed))
-    table = pd.concat(parts, ignore_index=True)
-    first = ["curve", "d_model", "n_params", "seed"]
-    return table[first + [column for column in table.columns if column not in first]]
 
 
 def guessing_accuracy(task: InductionTask) -> float:

@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 
 from ihlab.experiments import figure1a, stats
 from ihlab.experiments.claims import Claim
+from ihlab.experiments.curves import plan
 from ihlab.experiments.experiment import Planned, Scale
-from ihlab.experiments.figure1 import base, plan
+from ihlab.experiments.figure1 import base
 from ihlab.plots.landscape import loss_field, paths
 from ihlab.plots.style import BLACK, GREEN, ORANGE, new_figure, printed
 

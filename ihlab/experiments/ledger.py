@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ihlab.experiments.experiment import Experiment, Scale
@@ -54,7 +55,7 @@ _STYLES = {"holds": "green", "fails": "bold red", "undecided": "yellow"}
 
 def print_ledger(console: Console, folders: list[Folder]) -> None:
     """Every claim of some experiments as one table."""
-    table = Table(title="Claims of the paper against what was measured", show_lines=True, title_justify="left")
+    table = Table(title="Claims against what was measured", show_lines=True, title_justify="left")
     for column in ("figure", "claim", "measured", "needs", "verdict"):
         table.add_column(column, overflow="fold")
     for folder in folders:
@@ -66,7 +67,7 @@ def print_ledger(console: Console, folders: list[Folder]) -> None:
             sign = ">" if claim["right_side"] == "above" else "<"
             table.add_row(
                 f"{folder.experiment}\n{folder.scale}",
-                claim["sentence"],
+                f"{claim['sentence']}\n[dim]{escape(claim['source'])}[/]",
                 f"{claim['measure']}: {value} {interval}{seeds}",
                 f"{sign} {_number(claim['threshold'])}",
                 f"[{_STYLES[claim['verdict']]}]{claim['verdict']}[/]",

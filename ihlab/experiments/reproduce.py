@@ -13,8 +13,10 @@ from ihlab.experiments.experiment import SCALES, Experiment, Planned, Scale
 from ihlab.experiments.figure1a import Figure1a
 from ihlab.experiments.figure1b import Figure1b
 from ihlab.experiments.figure2 import Figure2
+from ihlab.experiments.formation import Formation
 from ihlab.experiments.ledger import Folder, print_ledger
 from ihlab.experiments.pool import Update, train_all
+from ihlab.experiments.table5 import Table5
 from ihlab.training.config import RunConfig
 from ihlab.training.progress import progress_bar
 from tasks.config import choose, require
@@ -22,7 +24,7 @@ from tasks.config import choose, require
 if TYPE_CHECKING:  # drawing from a stored table needs no torch
     from ihlab.training.run import Run
 
-EXPERIMENTS: dict[str, Experiment] = {e.name: e for e in (Figure1a(), Figure1b(), Figure2())}
+EXPERIMENTS: dict[str, Experiment] = {e.name: e for e in (Figure1a(), Figure1b(), Figure2(), Table5(), Formation())}
 
 
 def reproduce(

@@ -56,6 +56,57 @@ def _t_half_width(standard_error: float, freedom: int | float) -> float:
     return float(stats.t.ppf(0.5 + CONFIDENCE / 2, freedom)) * standard_error
 
 
+def paired(a: Sequence[float], b: Sequence[float]) -> Estimate:
+    """The median of a_i - b_i over pairs, with the exact interval that inverts the sign test.
+
+    It lies between the k-th difference from below and from above and holds the median with probability
+    1 - 2 P(Binomial(n, 1/2) < k), whatever the distribution (Thompson 1936); k is the largest that leaves 95%,
+    or 1 where even the full range falls short (5 pairs: 93.75%). A pair with NaN says nothing: it stays in the
+    count, and enters each end of the interval as unfavourably as it can be. `value` is of the other pairs.
+    """
+    x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    change, n = x - y, len(x)
+    known = change[~np.isnan(change)]
+    value = float(np.median(known)) if known.size else math.nan
+    if n < 2:
+        return Estimate(value, -math.inf, math.inf)
+    below = stats.binom.cdf(np.arange(n // 2), n, 0.5)  # P(Binomial < k) for k = 1, 2, ...
+    skip = max(int((below <= (1 - CONFIDENCE) / 2).sum()) - 1, 0)
+    low = np.sort(np.where(np.isnan(change), -np.inf, change))[skip]
+    high = np.sort(np.where(np.isnan(change), np.inf, change))[-1 - skip]
+    return Estimate(value, float(low), float(high), float(1 - 2 * below[skip]))
+
+
+def clustered_share(hits: Sequence[int], sizes: Sequence[int]) -> Estimate:
+    """The share of hits among things that come in clusters, with the interval of Korn and Graubard (1998).
+
+    Clopper and Pearson's interval for n* things in place of n, n* = n (t(n - 1) / t(k - 1))^2 / deff for k
+    clusters: deff is how many times the binomial variance the one between clusters is, and n* is not taken
+    above n. So clusters that happen to agree do not make an interval of width 0. Of no things, nothing is known.
+    """
+    x, of = np.asarray(hits, dtype=float), np.asarray(sizes, dtype=float)
+    n, k = float(of.sum()), len(x)
+    share = float(x.sum() / n) if n else math.nan
+    if k < 2 or n < 2:
+        return Estimate(share, 0.0, 1.0)
+    between = k / (k - 1) * float(((x - share * of) ** 2).sum()) / n**2
+    binomial = share * (1 - share) / n
+    effect = between / binomial if binomial else 1.0
+    few = float(stats.t.ppf(0.5 + CONFIDENCE / 2, n - 1) / stats.t.ppf(0.5 + CONFIDENCE / 2, k - 1)) ** 2
+    effective = min(n, n * few / effect) if effect else n
+    hit, missed, tail = share * effective, (1 - share) * effective, (1 - CONFIDENCE) / 2
+    low = float(stats.beta.ppf(tail, hit, missed + 1)) if share > 0 else 0.0
+    high = float(stats.beta.ppf(1 - tail, hit + 1, missed)) if share < 1 else 1.0
+    return Estimate(share, low, high)
+
+
+def size(signed: Estimate) -> Estimate:
+    """How large a number is, whatever its sign: for saying that a difference is *small*, not merely unproven."""
+    ends = sorted((abs(signed.low), abs(signed.high)))
+    low = 0.0 if signed.low <= 0 <= signed.high else ends[0]
+    return Estimate(abs(signed.value), low, ends[1], signed.confidence)
+
+
 def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Estimate:
     """How many times as long a's waiting times are as b's, with inf for "not within `horizon`".
 

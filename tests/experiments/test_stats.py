@@ -104,3 +104,86 @@ def test_a_difference_with_nothing_says_nothing():
     nothing = stats.difference([], [1.0, 2.0])
     assert math.isnan(nothing.value)
     assert (nothing.low, nothing.high) == (-math.inf, math.inf)
+
+
+def test_paired_median_by_hand():
+    estimate = stats.paired([5.0, 1.0, 7.0, 3.0, 4.0], [1.0, 1.0, 1.0, 1.0, 1.0])
+    assert (estimate.value, estimate.low, estimate.high) == (3.0, 0.0, 6.0)
+    assert estimate.confidence == pytest.approx(1 - 2 / 2**5)
+    ten = stats.paired(np.arange(10.0).tolist(), [0.0] * 10)
+    assert (ten.low, ten.high) == (1.0, 8.0)  # one at each end is left out: 2 (1 + 10) / 2**10 < 5%
+    assert ten.confidence == pytest.approx(1 - 2 * (1 + 10) / 2**10)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 6, 8, 9, 17, 40])
+def test_paired_median_is_the_onsets_median_over_seeds(n):
+    """`ihlab.interp.onset.over_seeds` was written apart."""
+    from ihlab.interp.onset import over_seeds
+
+    values = np.random.default_rng(n).normal(size=n)
+    estimate, other = stats.paired(values.tolist(), [0.0] * n), over_seeds(values)
+    assert (estimate.value, estimate.low, estimate.high, estimate.confidence) == pytest.approx(tuple(other))
+
+
+def test_a_pair_that_is_not_known_stands_at_both_ends():
+    nan = math.nan
+    estimate = stats.paired([1.0, nan, 3.0, 4.0, 5.0], [0.0] * 5)
+    assert (estimate.value, estimate.low, estimate.high) == (3.5, -math.inf, math.inf)
+    ten = stats.paired([1.0, nan, *np.arange(2.0, 10.0)], [0.0] * 10)
+    assert (ten.low, ten.high) == (1.0, 9.0)
+    for few in ([nan, nan], [2.0], []):
+        nothing = stats.paired(few, [0.0] * len(few))
+        assert (nothing.low, nothing.high) == (-math.inf, math.inf)
+
+
+def test_paired_interval_covers_the_truth_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    draws = rng.exponential(size=(4000, 5)) - math.log(2)
+    estimates = [stats.paired(row.tolist(), [0.0] * 5) for row in draws]
+    hits = np.mean([estimate.low <= 0 <= estimate.high for estimate in estimates])
+    assert hits == pytest.approx(1 - 2 / 2**5, abs=0.012)  # three standard errors
+
+
+def test_clusters_that_agree_get_the_exact_binomial_interval():
+    from scipy.stats import binomtest
+
+    estimate = stats.clustered_share([1] * 5, [9] * 5)
+    exact = binomtest(5, 45).proportion_ci(method="exact")
+    assert (estimate.value, estimate.low, estimate.high) == pytest.approx((1 / 9, exact.low, exact.high))
+    none, all_ = stats.clustered_share([0, 0, 0], [4, 4, 4]), stats.clustered_share([4, 4, 4], [4, 4, 4])
+    assert (none.low, all_.high) == (0.0, 1.0)
+    assert none.high == pytest.approx(1 - all_.low)
+    assert all_.low < 0.75
+
+
+def test_clusters_that_are_all_or_nothing_count_as_few():
+    """Six of 100, half of them all hits: deff = 120, and n* = 600 / 120 (t(599) / t(5))^2 = 5 (1.96393 / 2.57058)^2."""
+    from scipy.stats import beta
+
+    estimate = stats.clustered_share([100, 100, 100, 0, 0, 0], [100] * 6)
+    half = 5 * (1.96393 / 2.57058) ** 2 / 2
+    assert estimate.low == pytest.approx(beta.ppf(0.025, half, half + 1), abs=1e-4)
+    assert estimate.high == pytest.approx(1 - estimate.low)
+
+
+def test_clustered_share_covers_the_truth():
+    rng, hits = np.random.default_rng(1), 0
+    for _ in range(2000):
+        drawn = rng.binomial(9, rng.beta(1.5, 3.5, size=5))
+        estimate = stats.clustered_share(drawn.tolist(), [9] * 5)
+        hits += estimate.low <= 0.3 <= estimate.high
+    assert hits / 2000 >= 0.94
+
+
+def test_share_of_nothing_is_unknown():
+    nothing = stats.clustered_share([0, 0], [0, 0])
+    assert math.isnan(nothing.value)
+    assert (nothing.low, nothing.high) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("signed", "expected"),
+    [((0.1, -0.2, 0.4), (0.1, 0.0, 0.4)), ((-0.3, -0.5, -0.1), (0.3, 0.1, 0.5)), ((0.3, 0.1, 0.5), (0.3, 0.1, 0.5))],
+)
+def test_the_size_of_a_difference_forgets_its_sign(signed, expected):
+    assert stats.size(stats.Estimate(*signed)) == stats.Estimate(*expected)

@@ -1,0 +1,171 @@
+"""Table 5: which of alpha1, alpha2 and of beta1, beta2 is the larger, in each key/value head of trained models."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ihlab.experiments import stats
+from ihlab.experiments.claims import Claim
+from ihlab.experiments.experiment import Planned, Scale
+from ihlab.experiments.figure1a import KV1, Figure1a
+from ihlab.experiments.figure1b import WIDTHS, Figure1b, kv
+from ihlab.plots.curves import Line
+from ihlab.plots.quadrants import journeys, quadrants
+from ihlab.plots.style import BLACK, BLUE, ORANGE, PINK, new_figure, printed
+
+if TYPE_CHECKING:
+    from ihlab.training.run import Run
+
+LOOKS = {
+    KV1: Line(BLUE),
+    **{kv(width): Line(color) for width, color in zip(WIDTHS, (BLACK, ORANGE, PINK), strict=True)},
+}
+
+START, END = "initialisation", "end"
+RAW, FREE = "raw", "gauge_free"
+COUNTS = {RAW: "raw, as the paper counts", FREE: "gauge-free, by size"}
+"""alpha1 > alpha2, which c = -1 in (c alpha, W_K / c) turns round; and |alpha1| > |alpha2|, which nothing does."""
+
+OWN, PREVIOUS = "own", "previous"
+
+
+class Table5:
+    """The paper's count beside one that does not depend on the gauge, at initialisation and at the end."""
+
+    name = "table5"
+
+    def runs(self, scale: Scale) -> list[Planned]:
+        """The KV shifting runs of Figures 1a and 1b."""
+        return [plan for figure in (Figure1a(), Figure1b()) for plan in figure.runs(scale) if plan.curve in LOOKS]
+
+    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+        """Each key/value head twice, from the first checkpoint and from the last.
+
+        - alpha1, alpha2, beta1, beta2: as stored;
+        - key, value: |alpha1| / (|alpha1| + |alpha2|) and |beta1| / (|beta1| + |beta2|);
+        - key_raw, value_raw, key_gauge_free, value_gauge_free: own or previous, whichever is the larger.
+        """
+        from ihlab.interp.shifts import shift_report
+
+        parts = []
+        for curve, run in trained:
+            for when, step in ((START, run.checkpoints[0]), (END, run.checkpoints[-1])):
+                report = shift_report(run.model(step))
+                facts: dict[str, Any] = {"curve": curve, "seed": run.config.seed, "when": when, "step": step}
+                columns = {
+                    "key": (1 - report["alpha_share"]).round(6),
+                    "value": (1 - report["beta_share"]).round(6),
+                    "key_raw": report["alpha_raw"],
+                    "value_raw": report["beta_raw"],
+                    "key_gauge_free": report["alpha_larger"],
+                    "value_gauge_free": report["beta_larger"],
+                }
+                stored = report[["layer", "head", "alpha1", "alpha2", "beta1", "beta2"]]
+                parts.append(stored.assign(**facts, **columns))
+        table = pd.concat(parts, ignore_index=True)
+        first = ["curve", "seed", "when", "step"]
+        return table[first + [column for column in table.columns if column not in first]]
+
+    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
+        """Appendix F's reading of the table, for the raw and for the gauge-free count.
+
+        Heads of one model share its loss, and models of one seed their first random numbers: the intervals are
+        over seeds, of what the heads of a seed, over all models, give together.
+        """
+        return [claim for count in COUNTS for claim in _reading(data, count)]
+
+    @printed
+    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
+        """Four small tables laid out as the paper's, and the way of each head."""
+        figure = new_figure(12.0, 6.2)
+        grid = figure.add_gridspec(2, 4, width_ratios=(1, 1, 0.06, 2.1))
+        for row, (count, title) in enumerate(COUNTS.items()):
+            bar = "|" if count == FREE else ""
+            columns = [rf"${bar}\alpha_1{bar} {sign} {bar}\alpha_2{bar}$" for sign in (">", r"\leq")]
+            rows = [rf"${bar}\beta_1{bar} {sign} {bar}\beta_2{bar}$" for sign in (">", r"\leq")]
+            for column, when in enumerate((START, END)):
+                cells = counted(data[data["when"] == when], count)
+                quadrants(figure.add_subplot(grid[row, column]), cells, columns, rows, f"{when}\n{title}")
+        axes = figure.add_subplot(grid[:, 3])
+        start, end = (data[data["when"] == when] for when in (START, END))
+        journeys(axes, start, end, LOOKS)
+        axes.set(
+            title="each head from initialisation (hollow) to the end (filled)",
+            xlabel=r"own key, $|\alpha_1| / (|\alpha_1| + |\alpha_2|)$",
+            ylabel=r"own value, $|\beta_1| / (|\beta_1| + |\beta_2|)$",
+        )
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2, fontsize=8)
+        figure.suptitle(
+            f"Table 5 on models trained for induction: {len(end)} key/value heads, {end['seed'].nunique()} seeds "
+            f"({scale} scale)\nThe paper's 2.9B language model, 128 heads: 50, 17 over 9, 52"
+        )
+        return figure
+
+
+def counted(heads: pd.DataFrame, count: str) -> np.ndarray:
+    """The heads in each cell, laid out as the paper's table: columns own and previous key, rows own, previous value."""
+    key, value = heads[f"key_{count}"], heads[f"value_{count}"]
+    return np.array([[int(((key == k) & (value == v)).sum()) for k in (OWN, PREVIOUS)] for v in (OWN, PREVIOUS)])
+
+
+def coupling(cells: Sequence[np.ndarray]) -> stats.Estimate:
+    """The share of heads on the diagonal, less the share that keys and values without a tie would put there.
+
+    That share is counted over all keys of one seed with all values of another, whose draws have nothing in common:
+    0 on average where key and value are independent, whatever their odds and whatever the models of one seed share.
+    The interval is the jackknife's over seeds (Tukey 1958). `cells` are tables as of `counted`, one a seed.
+    """
+    shares = np.array([c / c.sum() for c in cells])
+    n, whole = len(shares), _coupling(shares)
+    if n < 3:
+        return stats.Estimate(whole, -np.inf, np.inf)
+    return stats.mean([n * whole - (n - 1) * _coupling(np.delete(shares, seed, axis=0)) for seed in range(n)])
+
+
+def _coupling(shares: np.ndarray) -> float:
+    diagonal, key, value = np.trace(shares, axis1=1, axis2=2), shares[:, :, 0].sum(axis=1), shares[:, 0].sum(axis=1)
+    untied = np.outer(key, value) + np.outer(1 - key, 1 - value)
+    others = ~np.eye(len(shares), dtype=bool)
+    return float(diagonal.mean() - untied[others].mean())
+
+
+def _reading(data: pd.DataFrame, count: str) -> list[Claim]:
+    first, end = ([counted(h, count) for _, h in data[data["when"] == when].groupby("seed")] for when in (START, END))
+    total, how = sum(end, np.zeros((2, 2), dtype=int)), COUNTS[count]
+    diagonal, corner, others = (
+        [int(pick(c)) for c in end] for pick in (np.trace, lambda c: c[0, 1], lambda c: c[0, 1] + c[1, 0])
+    )
+    claim = partial(
+        Claim,
+        source="Appendix F, Table 5, said there of a 2.9B language model",
+        seeds=int(data["seed"].nunique()),
+        right_side="above",
+    )
+    return [
+        claim(
+            sentence="The numbers on the diagonal dominate: for most heads the model tends to use the key and value of "
+            "the same token.",
+            measure=f"share of heads on the diagonal, {how} ({sum(diagonal)} of {total.sum()})",
+            estimate=stats.clustered_share(diagonal, [int(c.sum()) for c in end]),
+            threshold=0.5,
+        ),
+        claim(
+            sentence="alpha and beta are independent at initialisation; as training progressed, they became coupled "
+            "with each other.",
+            measure=f"share of heads on the diagonal less that of untied keys and values, {how} "
+            f"(at initialisation {coupling(first).value:.2f})",
+            estimate=coupling(end),
+            threshold=0.0,
+        ),
+        claim(
+            sentence="They are not symmetrical: the lower left corner is relatively small.",
+            measure="share of the upper right corner (key of the token before, own value) among the heads off the "
+            f"diagonal, {how} ({sum(corner)} of {sum(others)})",
+            estimate=stats.clustered_share(corner, others),
+            threshold=0.5,
+        ),
+    ]

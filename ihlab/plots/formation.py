@@ -1,0 +1,104 @@
+"""When curves change phase: a time-line for each seed, and how far apart two changes are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from ihlab.plots.style import BLACK, printed
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How one series looks: a colour, and a symbol and dashes for those who do not see it."""
+
+    color: str
+    marker: str
+    dashes: Literal["-", "--", "-.", ":"] = "-"
+
+
+@dataclass(frozen=True)
+class Gap:
+    """One row of `gaps`: a difference for each seed (NaN: not known), and the median with its interval."""
+
+    label: str
+    differences: Sequence[float]
+    value: float
+    low: float
+    high: float
+
+
+def legend_keys(looks: dict[str, Mark]) -> list[Line2D]:
+    """A symbol on a line for each series."""
+    return [
+        Line2D([], [], color=look.color, linestyle=look.dashes, marker=look.marker, label=series)
+        for series, look in looks.items()
+    ]
+
+
+@printed
+def timeline(axes: Axes, changes: pd.DataFrame, looks: dict[str, Mark]) -> None:
+    """A row for each seed, and in it a line for each series: the mark stands at the start, the bar ends at the end.
+
+    `changes` has columns series, seed, start, start_low, start_high, end; NaN where no change was found. The thin
+    line through a mark is the interval of its start.
+    """
+    height = 0.8 / len(looks)
+    for place, (series, look) in enumerate(looks.items()):
+        mine = changes[(changes["series"] == series) & changes["start"].notna()]
+        y = mine["seed"] + (place - (len(looks) - 1) / 2) * height
+        axes.hlines(y, mine["start"], mine["end"], color=look.color, alpha=0.3, linewidth=5)
+        axes.hlines(y, mine["start_low"], mine["start_high"], color=look.color, linewidth=1.2)
+        axes.plot(mine["start"], y, look.marker, color=look.color, markersize=6, label=series)
+    seeds = sorted(changes["seed"].unique())
+    axes.set_yticks(seeds, [str(int(seed)) for seed in seeds])
+    axes.set_ylim(max(seeds) + 0.6, min(seeds) - 0.6)
+    axes.grid(visible=False, axis="y")
+    if not changes["start"].notna().any():
+        axes.text(0.5, 0.5, "no change of phase found", transform=axes.transAxes, ha="center", va="center")
+
+
+@printed
+def medians(axes: Axes, curves: pd.DataFrame, looks: dict[str, Mark], rise: bool) -> None:
+    """The median over seeds of each series, columns series, seed, step, value; the band holds every seed.
+
+    With `rise`, each seed's curve is first put on its own way, from 0 at the first evaluation to 1 at the last.
+    """
+    for series, look in looks.items():
+        wide = curves[curves["series"] == series].pivot_table(index="step", columns="seed", values="value")
+        if wide.empty:
+            continue
+        if rise:
+            wide = (wide - wide.iloc[0]) / (wide.iloc[-1] - wide.iloc[0])
+        axes.plot(wide.index, wide.median(axis=1), color=look.color, linestyle=look.dashes, label=series)
+        axes.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=look.color, alpha=0.12, linewidth=0)
+
+
+@printed
+def gaps(axes: Axes, rows: Sequence[Gap], together: float) -> None:
+    """Each row's seeds as dots, stacked where they are equal, over its median and interval.
+
+    Within the grey band, `together` to either side of 0, two changes cannot be told apart.
+    """
+    axes.axvspan(-together, together, color="#E6E6E6", linewidth=0)
+    axes.axvline(0, color="#999999", linewidth=0.8)
+    for place, row in enumerate(rows):
+        known = np.sort([value for value in row.differences if np.isfinite(value)])
+        for value in np.unique(known):
+            many = int((known == value).sum())
+            y = place - 0.26 + 0.13 * (np.arange(many) - (many - 1) / 2)
+            axes.plot(np.full(many, value), y, "o", color=BLACK, markersize=4, alpha=0.7)
+        if np.isfinite([row.low, row.high]).all():
+            axes.plot([row.low, row.high], [place + 0.2] * 2, color=BLACK, linewidth=2)
+            axes.plot(row.value, place + 0.2, "D", color=BLACK, markersize=6)
+        missing = len(row.differences) - len(known)
+        if missing:
+            note = f"{missing} of {len(row.differences)} not known"
+            axes.annotate(note, (1, place), xycoords=("axes fraction", "data"), ha="right", va="center", fontsize=8)
+    axes.set_yticks(range(len(rows)), [row.label for row in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.grid(visible=False, axis="y")

@@ -1,0 +1,58 @@
+"""Heads by the larger of alpha1, alpha2 and of beta1, beta2: counts as in the paper's Table 5, and where they went."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+from jaxtyping import Shaped
+from matplotlib.axes import Axes
+from numpy import ndarray
+
+from ihlab.plots.curves import Line
+from ihlab.plots.style import printed
+
+MARKERS = "osD^vP"
+
+
+@printed
+def quadrants(
+    axes: Axes, counts: Shaped[ndarray, "row column"], columns: Sequence[str], rows: Sequence[str], title: str
+) -> None:
+    """A small table of counts, darker where more heads are."""
+    total = int(counts.sum())
+    axes.imshow(counts, cmap="Blues", vmin=0, vmax=max(total, 1), interpolation="nearest")
+    for (row, column), count in zip(
+        [(row, column) for row in range(len(rows)) for column in range(len(columns))], counts.ravel(), strict=True
+    ):
+        ink = "white" if count > total / 2 else "black"
+        axes.text(column, row, str(int(count)), ha="center", va="center", color=ink, fontsize=15)
+    axes.set_xticks(range(len(columns)), columns)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.grid(visible=False)
+    axes.set_title(title, fontsize=10)
+
+
+@printed
+def journeys(axes: Axes, start: pd.DataFrame, end: pd.DataFrame, looks: dict[str, Line]) -> None:
+    """Each head as an arrow from a small hollow mark to a filled one, over (key, value) in [0, 1] x [0, 1].
+
+    `start` and `end` have columns curve, key and value and the same heads in the same order; `looks` names the
+    curves that are drawn.
+    """
+    for (curve, look), marker in zip(looks.items(), MARKERS, strict=False):
+        mine = (start["curve"] == curve).to_numpy()
+        tails, tips = start[mine], end[mine]
+        for x, y, to_x, to_y in zip(tails["key"], tails["value"], tips["key"], tips["value"], strict=True):
+            axes.annotate(
+                "", (to_x, to_y), (x, y), arrowprops={"arrowstyle": "->", "color": look.color, "alpha": 0.3, "lw": 0.8}
+            )
+        axes.scatter(tails["key"], tails["value"], s=16, marker=marker, facecolors="none", edgecolors=look.color)
+        axes.scatter(
+            tips["key"], tips["value"], s=42, marker=marker, color=look.color, edgecolors="white", lw=0.5, label=curve,
+            zorder=3,
+        )  # fmt: skip
+    axes.axhline(0.5, color="#999999", linewidth=0.8)
+    axes.axvline(0.5, color="#999999", linewidth=0.8)
+    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
+    axes.set_axisbelow(True)

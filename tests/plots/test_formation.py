@@ -1,0 +1,63 @@
+"""Marks stand at the starts, bars reach to the ends, medians and gaps are the table's."""
+
+import math
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ihlab.plots.formation import Gap, Mark, gaps, legend_keys, medians, timeline
+
+LOOKS = {"one": Mark("#000000", "o"), "two": Mark("#111111", "s", "--")}
+
+
+def changes(start: float) -> pd.DataFrame:
+    rows = [("one", 0, start, start - 1, start + 2, start + 9), ("two", 0, *[math.nan] * 4), ("one", 1, 7, 6, 8, 9)]
+    return pd.DataFrame(rows, columns=["series", "seed", "start", "start_low", "start_high", "end"])
+
+
+def test_a_mark_stands_at_each_start_and_its_bar_ends_at_the_end():
+    axes = Figure().subplots()
+    timeline(axes, changes(5.0), LOOKS)
+    marks, none = axes.get_lines()
+    assert list(marks.get_xdata()) == [5.0, 7.0]
+    assert len(none.get_xdata()) == 0
+    bars = [segment[:, 0].tolist() for segment in axes.collections[0].get_segments()]
+    intervals = [segment[:, 0].tolist() for segment in axes.collections[1].get_segments()]
+    assert bars == [[5.0, 14.0], [7.0, 9.0]]
+    assert intervals == [[4.0, 7.0], [6.0, 8.0]]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "1"]
+
+
+def test_no_change_is_said():
+    axes = Figure().subplots()
+    timeline(axes, changes(5.0).assign(start=np.nan), LOOKS)
+    assert [text.get_text() for text in axes.texts] == ["no change of phase found"]
+
+
+def test_medians_are_of_each_seeds_own_way():
+    rows = [("one", seed, step, seed + (1 + seed) * step) for seed in range(3) for step in (0, 1, 4)]
+    table = pd.DataFrame(rows, columns=["series", "seed", "step", "value"])
+    raw, own = Figure().subplots(1, 2)
+    medians(raw, table, LOOKS, rise=False)
+    medians(own, table, LOOKS, rise=True)
+    assert np.asarray(raw.get_lines()[0].get_xydata()).tolist() == [[0, 1], [1, 3], [4, 9]]
+    assert np.asarray(own.get_lines()[0].get_xydata()).tolist() == [[0, 0], [1, 0.25], [4, 1]]
+
+
+def test_every_seed_is_a_dot_and_the_unknown_are_counted():
+    axes = Figure().subplots()
+    gaps(axes, [Gap("a", [1.0, 1.0, 2.0], 1.0, 1.0, 2.0), Gap("b", [3.0, math.nan], 3.0, -math.inf, math.inf)], 1.25)
+    dots = [x for line in axes.get_lines() if line.get_marker() == "o" for x in line.get_xdata()]
+    middles = [x for line in axes.get_lines() if line.get_marker() == "D" for x in np.ravel(line.get_xdata())]
+    assert dots == [1.0, 1.0, 2.0, 3.0]
+    assert middles == [1.0]
+    assert [text.get_text() for text in axes.texts] == ["1 of 2 not known"]
+
+
+def test_the_legend_shows_colour_symbol_and_dashes():
+    keys = legend_keys(LOOKS)
+    assert [(key.get_label(), key.get_marker(), key.get_linestyle()) for key in keys] == [
+        ("one", "o", "-"),
+        ("two", "s", "--"),
+    ]
