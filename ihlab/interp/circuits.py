@@ -1,8 +1,8 @@
 """Circuits: a head's weights as the matrices that decide where it looks and what it writes (Elhage et al. 2021).
 
 Matrices act on row vectors, as in TransformerLens: scores are x_q W_QK x_k^T, outputs x W_OV. The learned weights of
-the norms are folded in, their scales are not; rotary turns and ALiBi are left out, so W_QK is what two tokens at
-one place would say to each other.
+the norms and a LayerNorm's centring are folded in, their scales and biases are not; rotary turns and ALiBi are left
+out, so W_QK is what two tokens at one place would say to each other.
 """
 
 import math
@@ -13,7 +13,7 @@ from torch import Tensor
 from transformer_lens import FactoredMatrix
 
 from ihlab.interp.ablation import check_heads
-from ihlab.model.norm import RMSNorm
+from ihlab.model.norm import LayerNorm, RMSNorm
 from ihlab.model.transformer import Transformer
 from tasks.config import choose, require
 
@@ -28,16 +28,16 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
     """
     attn, group = model.layers[layer].attn, _group(model, layer, head)
     weight = _route(attn.alpha[group] if attn.shifted else None, "alpha", route)
-    norm = _norm_weight(model, layer)
     scale = weight / math.sqrt(attn.d_head)
-    return FactoredMatrix(norm * attn.W_Q[head] * scale, (norm * attn.W_K[group]).T)
+    queries, keys = (_behind_norm(model, layer, w) for w in (attn.W_Q[head], attn.W_K[group]))
+    return FactoredMatrix(queries * scale, keys.T)
 
 
 def ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
     """W_OV = diag(w) (beta[route] W_V) W_O  [d_model, d_model]; see `qk_circuit` for `route`."""
     attn, group = model.layers[layer].attn, _group(model, layer, head)
     weight = _route(attn.beta[group] if attn.shifted else None, "beta", route)
-    return FactoredMatrix(_norm_weight(model, layer) * attn.W_V[group] * weight, attn.W_O[head])
+    return FactoredMatrix(_behind_norm(model, layer, attn.W_V[group]) * weight, attn.W_O[head])
 
 
 def full_qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
@@ -60,9 +60,15 @@ def strongest_route(model: Transformer, layer: int, head: int, name: str) -> int
     return int(getattr(attn, name)[group].abs().argmax()) if attn.shifted else 0
 
 
-def _norm_weight(model: Transformer, layer: int) -> Float[Tensor, "d_model 1"]:
+def _behind_norm(
+    model: Transformer, layer: int, weight: Float[Tensor, "d_model d_head"]
+) -> Float[Tensor, "d_model d_head"]:
+    """What a weight that reads the layer's normalised stream reads of the stream, but for the norm's scale."""
     norm = model.layers[layer].ln1
-    return norm.w[:, None] if isinstance(norm, RMSNorm) else torch.ones_like(model.W_E[:1].T)
+    if not isinstance(norm, RMSNorm):
+        return weight
+    read = norm.w[:, None] * weight
+    return read - read.mean(dim=0) if isinstance(norm, LayerNorm) else read
 
 
 def _group(model: Transformer, layer: int, head: int) -> int:

@@ -91,7 +91,7 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
 
 def score_bias(cache: ActivationCache, layer: int) -> Float[Tensor, "#head query key"]:
     """What a layer adds to the scores of all routes together: -inf at hidden keys, and ALiBi where there is one."""
-    return cache.model.blocks[layer].attn._bias(_cached(cache, layer, "q"))
+    return cache.model.blocks[layer].attn.score_bias(_cached(cache, layer, "q"))
 
 
 def _is_shifted(cache: ActivationCache) -> bool:

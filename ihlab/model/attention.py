@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.config import ModelConfig
+from ihlab.model.linear import bias_of
 from ihlab.model.positions import Alibi, Rotary
 from ihlab.model.shift import TokenShift
 
@@ -27,19 +28,19 @@ class Attention(nn.Module):
     - hook_alpha, hook_beta [g, window]; hook_k, hook_v [batch, pos, g, d_head] after it;
     - hook_rot_q, hook_rot_k: after the rotary turn;
     - hook_attn_scores, hook_pattern [batch, h, query, key]; hook_z [batch, pos, h, d_head], z = pattern @ v;
-    - hook_result [batch, pos, h, d_model]: each head's own output. Their sum is the output.
+    - hook_result [batch, pos, h, d_model]: each head's own output. Their sum, plus b_O, is the output.
 
     The fused kernel is used unless something listens at the scores or the pattern, and hook_result
-    is computed only when something listens there.
+    is computed only when something listens there. In training, dropout falls on the pattern after its hook.
     """
 
     def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
         super().__init__()
         self.n_heads, self.n_key_value_heads, self.d_head = cfg.n_heads, cfg.kv_heads, cfg.head_width
-        self.q_proj = nn.Linear(cfg.d_model, self.n_heads * self.d_head, bias=False)
-        self.k_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=False)
-        self.v_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=False)
-        self.o_proj = nn.Linear(self.n_heads * self.d_head, cfg.d_model, bias=False)
+        self.q_proj = nn.Linear(cfg.d_model, self.n_heads * self.d_head, bias=cfg.bias)
+        self.k_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=cfg.bias)
+        self.v_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=cfg.bias)
+        self.o_proj = nn.Linear(self.n_heads * self.d_head, cfg.d_model, bias=cfg.bias)
         self.shifted = cfg.attention == "kv_shift"
         if self.shifted:
             self.key_shift = TokenShift(self.n_key_value_heads, cfg.shift_window, generator)
@@ -49,6 +50,7 @@ class Attention(nn.Module):
         self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base) if cfg.positional == "rope" else None
         self.alibi = Alibi(cfg.n_heads, cfg.slopes_in(layer)) if cfg.positional == "alibi" else None
         self.strict = cfg.mask == "strict"
+        self.dropout = cfg.dropout
         self.hook_q, self.hook_k, self.hook_v = HookPoint(), HookPoint(), HookPoint()
         if self.rotary is not None:
             self.hook_rot_q, self.hook_rot_k = HookPoint(), HookPoint()
@@ -67,18 +69,18 @@ class Attention(nn.Module):
         k, v = self.hook_k(k), self.hook_v(v)
         if self.rotary is not None:
             q, k = self.hook_rot_q(self.rotary(q)), self.hook_rot_k(self.rotary(k))
+        dropout = self.dropout if self.training else 0.0
         if is_hooked(self.hook_attn_scores, self.hook_pattern):
-            z = _explicit(q, k, v, self._bias(q), self.hook_attn_scores, self.hook_pattern)
-        elif self.strict or self.alibi is not None:
-            z = _fused(q, k, v, self._bias(q))
+            z = _explicit(q, k, v, self.score_bias(q), self.hook_attn_scores, self.hook_pattern, dropout)
         else:
-            z = _fused(q, k, v)
+            plain = not self.strict and self.alibi is None
+            z = _fused(q, k, v, None if plain else self.score_bias(q), dropout)
         z = self.hook_z(z)
         if is_hooked(self.hook_result):
-            return self.hook_result(torch.einsum("bphd,hdm->bphm", z, self.W_O)).sum(dim=2)
+            return self.hook_result(torch.einsum("bphd,hdm->bphm", z, self.W_O)).sum(dim=2) + self.b_O
         return self.o_proj(z.flatten(start_dim=2))
 
-    def _bias(self, q: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "#head pos pos"]:
+    def score_bias(self, q: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "#head pos pos"]:
         """What is added to the scores: -inf at keys that a query may not see, and ALiBi where there is one."""
         n_pos = q.shape[1]
         hidden = torch.ones((n_pos, n_pos), dtype=torch.bool, device=q.device).triu(0 if self.strict else 1)
@@ -119,18 +121,41 @@ class Attention(nn.Module):
         """The output weights, likewise."""
         return self.o_proj.weight.T.unflatten(0, (self.n_heads, -1))
 
+    @property
+    def b_Q(self) -> Float[Tensor, "head d_head"]:
+        """The queries' biases, a view; zeros where the config has none."""
+        return bias_of(self.q_proj).unflatten(0, (self.n_heads, -1))
+
+    @property
+    def b_K(self) -> Float[Tensor, "kv_head d_head"]:
+        """The keys' biases, likewise. The shift mixes keys that have them already."""
+        return bias_of(self.k_proj).unflatten(0, (self.n_key_value_heads, -1))
+
+    @property
+    def b_V(self) -> Float[Tensor, "kv_head d_head"]:
+        """The values' biases, likewise."""
+        return bias_of(self.v_proj).unflatten(0, (self.n_key_value_heads, -1))
+
+    @property
+    def b_O(self) -> Float[Tensor, " d_model"]:
+        """The output's biases, likewise. They belong to no head."""
+        return bias_of(self.o_proj)
+
 
 def _fused(
     q: Float[Tensor, "batch pos head d_head"],
     k: Float[Tensor, "batch pos kv_head d_head"],
     v: Float[Tensor, "batch pos kv_head d_head"],
-    bias: Float[Tensor, "#head pos pos"] | None = None,
+    bias: Float[Tensor, "#head pos pos"] | None,
+    dropout: float,
 ) -> Float[Tensor, "batch pos head d_head"]:
     """Attention by PyTorch's fused kernel, which never holds the pattern; plainly causal without a bias."""
     grouped = q.shape[2] != k.shape[2]
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     mask = None if bias is None else bias[None]
-    z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=bias is None, enable_gqa=grouped)
+    z = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=bias is None, enable_gqa=grouped
+    )
     return z.transpose(1, 2)
 
 
@@ -141,6 +166,7 @@ def _explicit(
     bias: Float[Tensor, "#head pos pos"],
     hook_scores: HookPoint,
     hook_pattern: HookPoint,
+    dropout: float,
 ) -> Float[Tensor, "batch pos head d_head"]:
     """The same attention with scores and pattern laid open to hooks."""
     group = q.shape[2] // k.shape[2]
@@ -149,4 +175,6 @@ def _explicit(
     # A query left with no key attends to nothing: the first token under the strict mask, or what a hook hides.
     nothing = torch.isneginf(scores).all(dim=-1, keepdim=True)
     pattern = hook_pattern(scores.masked_fill(nothing, 0).softmax(dim=-1).masked_fill(nothing, 0))
+    if dropout:
+        pattern = F.dropout(pattern, dropout)
     return torch.einsum("bhqk,bkhd->bqhd", pattern.to(v.dtype), v)

@@ -6,23 +6,37 @@ from typing import Literal
 
 from tasks.config import config, require
 
+# The switches of a GPT-2 block (Radford et al. 2019), where they are not the defaults: ModelConfig(..., **GPT2).
+GPT2 = {"positional": "learned", "norm": "layer", "eps": 1e-5, "mlp": "gelu", "bias": True}
+
 
 @config
 class ModelConfig:
     """A pre-norm Llama block: RMSNorm -> attention -> residual -> RMSNorm -> SwiGLU -> residual.
 
+    The switches turn it into a GPT-2 block (`GPT2` holds them), or into what the paper's theorems use.
+
     - `attention`: "vanilla", or "kv_shift" (arXiv 2411.19574, equation 5: each key and value head
       mixes in the `shift_window - 1` tokens before, with learned scalars alpha and beta);
     - `n_key_value_heads`: fewer than `n_heads` for grouped-query attention; None: as many;
-    - `d_head`: None: d_model / n_heads. `d_mlp`: None: 8/3 d_model, rounded up to even;
-    - `positional`: "rope" with base `rotary_base` (the paper's 100,000), "alibi" or "none";
+    - `d_head`: None: d_model / n_heads. `d_mlp`: None: 8/3 d_model, rounded up to even; for "gelu" 4 d_model;
+    - `positional`: "rope" with base `rotary_base` (the paper's 100,000), "alibi", "learned" (a vector for each
+      position, added to the embedding) or "none";
     - `alibi_slopes`: one slope a head, or one a head for each layer in turn; None: those of Press et al.;
     - `mask`: "causal", or "strict": a token attends to earlier tokens only and the first one to none,
       the convention in which Theorems 3.2 and 3.3 are written;
-    - `norm`: "rms" with `eps`, or "none"; `mlp`: "swiglu" or "none";
+    - `norm`: "rms", "layer" (with a bias of its own) or "none", with `eps` (GPT-2's is 1e-5);
+    - `mlp`: "swiglu", "gelu" (in the tanh approximation) or "none";
+    - `bias`: whether the linear maps of attention and MLP have biases. They start at 0;
+    - `dropout`: the chance that in training an entry of the embedded tokens, of a pattern or of what attention or
+      MLP adds to the stream is set to 0; what stays is divided by 1 - dropout;
     - `residual`: whether attention and MLP add to the stream or replace it; one value, or one a layer;
     - `tied_embeddings`: unembed with the embedding matrix;
-    - `init_std`: standard deviation of every weight matrix; None: 1 / sqrt(fan in), an untied embedding 1.
+    - `unembedding`: "linear", or "none": the first d_vocab entries of the final normalised stream are the logits
+      (Sanford et al. 2024, arXiv 2402.09268, take all of it: d_vocab = d_model);
+    - `init_std`: standard deviation of every weight matrix; None: 1 / sqrt(fan in), an untied embedding 1 and
+      learned positions as wide as the embedding;
+    - `scaled_residual_init`: GPT-2's: matrices that write to the stream start 1 / sqrt(2 n_layers) as wide.
     """
 
     n_layers: int
@@ -35,16 +49,20 @@ class ModelConfig:
     n_key_value_heads: int | None = None
     d_head: int | None = None
     d_mlp: int | None = None
-    positional: Literal["rope", "alibi", "none"] = "rope"
+    positional: Literal["rope", "alibi", "learned", "none"] = "rope"
     rotary_base: float = 100_000.0
     alibi_slopes: tuple[float, ...] | None = None
     mask: Literal["causal", "strict"] = "causal"
-    norm: Literal["rms", "none"] = "rms"
+    norm: Literal["rms", "layer", "none"] = "rms"
     eps: float = 1e-6
-    mlp: Literal["swiglu", "none"] = "swiglu"
+    mlp: Literal["swiglu", "gelu", "none"] = "swiglu"
+    bias: bool = False
+    dropout: float = 0.0
     residual: bool | tuple[bool, ...] = True
     tied_embeddings: bool = False
+    unembedding: Literal["linear", "none"] = "linear"
     init_std: float | None = None
+    scaled_residual_init: bool = False
 
     def __post_init__(self) -> None:
         self._fill_in()
@@ -65,7 +83,25 @@ class ModelConfig:
             self.init_std is None or self.init_std >= 0,
             f"ModelConfig.init_std is {self.init_std}, but must not be negative.",
         )
+        require(
+            0 <= self.dropout < 1, f"ModelConfig.dropout is {self.dropout}, but must be at least 0 and less than 1."
+        )
+        self._check_unembedding()
         self._check_layers()
+
+    def _check_unembedding(self) -> None:
+        """What a model without an unembedding needs."""
+        if self.unembedding == "linear":
+            return
+        require(
+            self.d_vocab <= self.d_model,
+            f"ModelConfig.d_vocab is {self.d_vocab}, but without an unembedding the {self.d_model} entries of the "
+            "stream (d_model) are the logits: at most that many.",
+        )
+        require(
+            not self.tied_embeddings,
+            "ModelConfig.tied_embeddings is True, but unembedding is 'none': there is nothing to tie.",
+        )
 
     def _check_layers(self) -> None:
         """The fields that can hold a value for each layer."""
@@ -106,7 +142,8 @@ class ModelConfig:
         if self.n_key_value_heads is None:
             object.__setattr__(self, "n_key_value_heads", self.n_heads)
         if self.d_mlp is None:
-            object.__setattr__(self, "d_mlp", 2 * -(-4 * self.d_model // 3))
+            usual = 4 * self.d_model if self.mlp == "gelu" else 2 * -(-4 * self.d_model // 3)
+            object.__setattr__(self, "d_mlp", usual)
 
     @property
     def kv_heads(self) -> int:
@@ -146,7 +183,7 @@ class ModelConfig:
     @property
     def normalization_type(self) -> str | None:
         """TransformerLens' name of the norm."""
-        return "RMS" if self.norm == "rms" else None
+        return {"rms": "RMS", "layer": "LN", "none": None}[self.norm]
 
     @property
     def device(self) -> str:
@@ -163,7 +200,7 @@ class ModelConfig:
         followed = set()
         if changes.keys() & {"d_model", "n_heads"}:
             followed.add("d_head")
-        if "d_model" in changes:
+        if changes.keys() & {"d_model", "mlp"}:
             followed.add("d_mlp")
         if "n_heads" in changes and self.kv_heads == self.n_heads:
             followed.add("n_key_value_heads")

@@ -1,4 +1,4 @@
-"""Weights to and from Hugging Face's Llama: another implementation to be held against."""
+"""Weights to and from Hugging Face's Llama (GPT-2: `hf_gpt2`): another implementation to be held against."""
 
 from typing import Any
 
@@ -42,11 +42,12 @@ def to_llama(model: Transformer) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     cfg = model.cfg
-    llama = (cfg.attention, cfg.positional, cfg.norm, cfg.mlp, cfg.mask, cfg.residual)
+    llama = (cfg.attention, cfg.positional, cfg.norm, cfg.mlp, cfg.mask, cfg.residual, cfg.bias, cfg.dropout)
     require(
-        llama == ("vanilla", "rope", "rms", "swiglu", "causal", True),
-        f"The model has (attention, positional, norm, mlp, mask, residual) = {llama}, but Llama is "
-        "('vanilla', 'rope', 'rms', 'swiglu', 'causal', True).",
+        llama == ("vanilla", "rope", "rms", "swiglu", "causal", True, False, 0.0) and cfg.unembedding == "linear",
+        f"The model has (attention, positional, norm, mlp, mask, residual, bias, dropout) = {llama} and "
+        f"unembedding={cfg.unembedding!r}, but Llama is "
+        "('vanilla', 'rope', 'rms', 'swiglu', 'causal', True, False, 0.0) and 'linear'.",
     )
     require(
         cfg.d_model % cfg.n_heads == 0,

@@ -1,4 +1,4 @@
-"""The feed-forward half of a block."""
+"""The feed-forward half of a block: SwiGLU as in Llama, or GELU as in GPT-2."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -6,10 +6,38 @@ from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.config import ModelConfig
+from ihlab.model.linear import bias_of
 
 
-class SwiGLU(nn.Module):
-    """W_out (silu(W_gate x) * W_in x) (Shazeer 2020, arXiv 2002.05202).
+class MLP(nn.Module):
+    """What both kinds share: the weights into and out of the neurons, in TransformerLens' layout."""
+
+    in_proj: nn.Linear
+    out_proj: nn.Linear
+
+    @property
+    def W_in(self) -> Float[Tensor, "d_model d_mlp"]:
+        """A view of the weights into the neurons (of SwiGLU: of the linear branch)."""
+        return self.in_proj.weight.T
+
+    @property
+    def b_in(self) -> Float[Tensor, " d_mlp"]:
+        """Their biases; zeros where the config has none."""
+        return bias_of(self.in_proj)
+
+    @property
+    def W_out(self) -> Float[Tensor, "d_mlp d_model"]:
+        """A view of the output weights."""
+        return self.out_proj.weight.T
+
+    @property
+    def b_out(self) -> Float[Tensor, " d_model"]:
+        """The output's biases; zeros where the config has none."""
+        return bias_of(self.out_proj)
+
+
+class SwiGLU(MLP):
+    """W_out (silu(W_gate x) * W_in x) (Shazeer 2020, arXiv 2002.05202), each map with its bias if there is one.
 
     hook_pre is W_gate x, hook_pre_linear is W_in x, hook_post their gated product,
     each [batch, pos, d_mlp].
@@ -17,9 +45,9 @@ class SwiGLU(nn.Module):
 
     def __init__(self, cfg: ModelConfig) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(cfg.d_model, cfg.mlp_width, bias=False)
-        self.in_proj = nn.Linear(cfg.d_model, cfg.mlp_width, bias=False)
-        self.out_proj = nn.Linear(cfg.mlp_width, cfg.d_model, bias=False)
+        self.gate_proj = nn.Linear(cfg.d_model, cfg.mlp_width, bias=cfg.bias)
+        self.in_proj = nn.Linear(cfg.d_model, cfg.mlp_width, bias=cfg.bias)
+        self.out_proj = nn.Linear(cfg.mlp_width, cfg.d_model, bias=cfg.bias)
         self.hook_pre, self.hook_pre_linear, self.hook_post = HookPoint(), HookPoint(), HookPoint()
 
     def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
@@ -29,15 +57,35 @@ class SwiGLU(nn.Module):
 
     @property
     def W_gate(self) -> Float[Tensor, "d_model d_mlp"]:
-        """A view of the gate's weights in TransformerLens' layout."""
+        """A view of the gate's weights."""
         return self.gate_proj.weight.T
 
     @property
-    def W_in(self) -> Float[Tensor, "d_model d_mlp"]:
-        """A view of the linear branch's weights."""
-        return self.in_proj.weight.T
+    def b_gate(self) -> Float[Tensor, " d_mlp"]:
+        """The gate's biases; zeros where the config has none."""
+        return bias_of(self.gate_proj)
 
-    @property
-    def W_out(self) -> Float[Tensor, "d_mlp d_model"]:
-        """A view of the output weights."""
-        return self.out_proj.weight.T
+
+class GeluMLP(MLP):
+    """W_out gelu(W_in x + b_in) + b_out, gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+
+    The tanh approximation of Hendrycks and Gimpel 2016 (arXiv 1606.08415), which GPT-2 uses. hook_pre is
+    W_in x + b_in, hook_post its gelu, each [batch, pos, d_mlp].
+    """
+
+    def __init__(self, cfg: ModelConfig) -> None:
+        super().__init__()
+        self.in_proj = nn.Linear(cfg.d_model, cfg.mlp_width, bias=cfg.bias)
+        self.out_proj = nn.Linear(cfg.mlp_width, cfg.d_model, bias=cfg.bias)
+        self.hook_pre, self.hook_post = HookPoint(), HookPoint()
+
+    def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
+        """The MLP of every position on its own."""
+        return self.out_proj(self.hook_post(F.gelu(self.hook_pre(self.in_proj(x)), approximate="tanh")))
+
+
+def make_mlp(cfg: ModelConfig) -> MLP | None:
+    """The MLP that a config asks for, if any."""
+    if cfg.mlp == "none":
+        return None
+    return GeluMLP(cfg) if cfg.mlp == "gelu" else SwiGLU(cfg)

@@ -1,9 +1,11 @@
-"""Root-mean-square norm with TransformerLens' hooks."""
+"""Root-mean-square norm and layer norm with TransformerLens' hooks."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
+
+from ihlab.model.config import ModelConfig
 
 
 class RMSNorm(nn.Module):
@@ -21,6 +23,36 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         """Normalise in float32 whatever the stream's type: the mean of squares does not fit bfloat16."""
-        wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-        scale = self.hook_scale((wide.pow(2).mean(dim=-1, keepdim=True) + self.eps).sqrt())
-        return (self.hook_normalized(wide / scale) * self.w).to(x.dtype)
+        return self._normalise(_wide(x)).to(x.dtype)
+
+    def _normalise(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
+        scale = self.hook_scale((x.pow(2).mean(dim=-1, keepdim=True) + self.eps).sqrt())
+        return self.hook_normalized(x / scale) * self.w
+
+
+class LayerNorm(RMSNorm):
+    """RMSNorm of the centred vector, plus a bias: (x - mean(x)) / scale * w + b (Ba et al. 2016, arXiv 1607.06450).
+
+    scale = sqrt(mean((x - mean(x))^2) + eps); hook_normalized is (x - mean(x)) / scale, before the learned
+    w and b [d_model].
+    """
+
+    def __init__(self, d_model: int, eps: float) -> None:
+        super().__init__(d_model, eps)
+        self.b = nn.Parameter(torch.zeros(d_model))
+
+    def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
+        """Normalise in float32 whatever the stream's type."""
+        wide = _wide(x)
+        return (self._normalise(wide - wide.mean(dim=-1, keepdim=True)) + self.b).to(x.dtype)
+
+
+def make_norm(cfg: ModelConfig) -> RMSNorm | None:
+    """The norm that a config asks for, if any."""
+    if cfg.norm == "none":
+        return None
+    return LayerNorm(cfg.d_model, cfg.eps) if cfg.norm == "layer" else RMSNorm(cfg.d_model, cfg.eps)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x

@@ -3,10 +3,11 @@
 - Llama-style pre-norm blocks: RMSNorm -> attention -> residual -> RMSNorm -> SwiGLU -> residual
 - final RMSNorm, untied unembedding, no biases, rotary positions with base 100,000
 - grouped-query attention; keys and values shifted by one token where the config says so
-- every part can be switched off, or exchanged for what the paper's theorems use (ALiBi, the strict mask)
+- every part can be switched off, or exchanged for what the paper's theorems use (ALiBi, the strict mask) and for
+  GPT-2's (LayerNorm, GELU, learned positions, biases, dropout)
 - a TransformerLens `HookedRootModule`: hook names, `run_with_hooks`, `run_with_cache` and
   `ActivationCache` work as they do there
-- weights start as N(0, 1 / fan in); an embedding reads one token, so its fan in is 1
+- weights start as N(0, 1 / fan in); an embedding reads one token, so its fan in is 1; biases start as 0
 """
 
 from typing import Any
@@ -21,37 +22,40 @@ from transformer_lens.utilities import Slice
 
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
-from ihlab.model.mlp import SwiGLU
-from ihlab.model.norm import RMSNorm
-from tasks.config import require
+from ihlab.model.mlp import make_mlp
+from ihlab.model.norm import LayerNorm, RMSNorm, make_norm
+from ihlab.model.unembed import FirstEntries
+from tasks.config import ConfigError, require
 
 
 class Block(nn.Module):
-    """One layer: attention, then the MLP, each on the normalised stream and added to it."""
+    """One layer: attention, then the MLP, each on the normalised stream and added to it.
+
+    In training, dropout falls on what they add, before hook_attn_out and hook_mlp_out.
+    """
 
     hook_out_is_single_residual_stream = True  # what TransformerLens asks before it reads resid_post
 
     def __init__(self, cfg: ModelConfig, layer: int, generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.residual = cfg.residual_in(layer)
-        self.ln1 = RMSNorm(cfg.d_model, cfg.eps) if cfg.norm == "rms" else None
+        self.ln1 = make_norm(cfg)
         self.attn = Attention(cfg, generator, layer)
-        self.mlp: SwiGLU | None = None
-        self.ln2: RMSNorm | None = None
-        if cfg.mlp == "swiglu":
-            self.ln2 = RMSNorm(cfg.d_model, cfg.eps) if cfg.norm == "rms" else None
-            self.mlp = SwiGLU(cfg)
+        self.ln2 = None if cfg.mlp == "none" else make_norm(cfg)
+        self.mlp = make_mlp(cfg)
+        self.dropout = make_dropout(cfg)
+        if self.mlp is not None:
             self.hook_mlp_out, self.hook_resid_mid = HookPoint(), HookPoint()
         self.hook_resid_pre, self.hook_attn_out, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
 
     def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         """The stream after this layer."""
         x = self.hook_resid_pre(x)
-        attn_out = self.hook_attn_out(self.attn(x if self.ln1 is None else self.ln1(x)))
+        attn_out = self.hook_attn_out(self.dropout(self.attn(x if self.ln1 is None else self.ln1(x))))
         x = x + attn_out if self.residual else attn_out
         if self.mlp is not None:
             x = self.hook_resid_mid(x)
-            mlp_out = self.hook_mlp_out(self.mlp(x if self.ln2 is None else self.ln2(x)))
+            mlp_out = self.hook_mlp_out(self.dropout(self.mlp(x if self.ln2 is None else self.ln2(x))))
             x = x + mlp_out if self.residual else mlp_out
         return self.hook_resid_post(x)
 
@@ -67,9 +71,17 @@ class Transformer(HookedRootModule):
         shifts = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, 1]).generate_state(1)[0]))
         self.embed = nn.Embedding(cfg.d_vocab, cfg.d_model)
         self.hook_embed = HookPoint()
+        self.pos_embed = nn.Embedding(cfg.n_ctx, cfg.d_model) if cfg.positional == "learned" else None
+        if self.pos_embed is not None:
+            self.hook_pos_embed = HookPoint()
+        self.dropout = make_dropout(cfg)
         self.blocks = nn.ModuleList(Block(cfg, layer, shifts) for layer in range(cfg.n_layers))
-        self.ln_final = RMSNorm(cfg.d_model, cfg.eps) if cfg.norm == "rms" else nn.Identity()
-        self.unembed = nn.Linear(cfg.d_model, cfg.d_vocab, bias=False)
+        self.ln_final = make_norm(cfg) or nn.Identity()
+        self.unembed: nn.Linear | FirstEntries = (
+            FirstEntries(cfg.d_model, cfg.d_vocab)
+            if cfg.unembedding == "none"
+            else nn.Linear(cfg.d_model, cfg.d_vocab, bias=False)
+        )
         if cfg.tied_embeddings:
             self.unembed.weight = self.embed.weight
         self._initialise(torch.Generator().manual_seed(seed))
@@ -77,14 +89,19 @@ class Transformer(HookedRootModule):
 
     @torch.no_grad()
     def _initialise(self, generator: torch.Generator) -> None:
-        for module in self.modules():
+        for name, module in self.named_modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 # An embedding reads one token: fan in 1. Smaller ones drown in the first layer's output,
                 # and two-layer models then learn induction several times later or never (docs/LOG.md).
                 alone = isinstance(module, nn.Embedding) and not self.cfg.tied_embeddings
                 fan_in = 1 if alone else module.weight.shape[1]
                 std = fan_in**-0.5 if self.cfg.init_std is None else self.cfg.init_std
+                writes_to_stream = name.endswith((".o_proj", ".out_proj"))
+                if self.cfg.scaled_residual_init and writes_to_stream:
+                    std *= (2 * self.cfg.n_layers) ** -0.5
                 module.weight.normal_(std=std, generator=generator)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                module.bias.zero_()
 
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
         """Logits at every position.
@@ -105,6 +122,10 @@ class Transformer(HookedRootModule):
     def final_residual(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
         """The normalised stream that the unembedding reads; training unembeds scored positions only."""
         x = self.hook_embed(self.embed(tokens))
+        if self.pos_embed is not None:
+            # Copies, one for each row: a hook may write into what it is given.
+            x = x + self.hook_pos_embed(self.pos_embed.weight[: tokens.shape[1]].repeat(len(tokens), 1, 1))
+        x = self.dropout(x)
         for block in self.blocks:
             x = block(x)
         return self.ln_final(x)
@@ -116,8 +137,10 @@ class Transformer(HookedRootModule):
 
     @property
     def n_params(self) -> int:
-        """Parameters without embedding and unembedding, as the paper counts them."""
+        """Parameters without embedding (of tokens and of positions) and unembedding, as the paper counts them."""
         embeddings = {id(self.embed.weight), id(self.unembed.weight)}
+        if self.pos_embed is not None:
+            embeddings.add(id(self.pos_embed.weight))
         return sum(p.numel() for p in self.parameters() if id(p) not in embeddings)
 
     # What TransformerLens asks of a model:
@@ -149,27 +172,55 @@ class Transformer(HookedRootModule):
         return self.embed.weight
 
     @property
+    def W_pos(self) -> Float[Tensor, "n_ctx d_model"]:
+        """The learned positions. Raises `ConfigError` for a model without."""
+        if self.pos_embed is None:
+            raise ConfigError(f"The model's positional is {self.cfg.positional!r}: only 'learned' has W_pos.")
+        return self.pos_embed.weight
+
+    @property
     def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
-        """The unembedding."""
+        """The unembedding; the first columns of the identity where the stream itself holds the logits."""
         return self.unembed.weight.T
 
     @property
     def b_U(self) -> Float[Tensor, " d_vocab"]:
-        """The unembedding's bias: none, so zeros."""
+        """The unembedding's bias: none, so zeros. A final LayerNorm's bias is its own, and part of `ln_final`."""
         return torch.zeros_like(self.unembed.weight[:, 0])
 
     def tokens_to_residual_directions(self, tokens: Int[Tensor, "..."] | int) -> Float[Tensor, "... d_model"]:
         """The direction of the normalised stream (before the final norm's w) that raises each token's logit.
 
-        The final norm's w is folded in because the cache divides by the norm's scale only.
+        The final norm's w is folded in because the cache divides by the norm's scale only. A LayerNorm takes the
+        mean out of the stream, so it is out of the direction too. Its bias adds `ln_final.b @ W_U` to the logits
+        whatever the stream holds, and no direction can show that.
         """
         directions = self.unembed.weight[tokens]
-        return directions * self.ln_final.w if isinstance(self.ln_final, RMSNorm) else directions
+        if isinstance(self.ln_final, RMSNorm):
+            directions = directions * self.ln_final.w
+        if isinstance(self.ln_final, LayerNorm):
+            directions = directions - directions.mean(dim=-1, keepdim=True)
+        return directions
 
-    def accumulated_bias(self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True) -> Tensor:
-        """The biases added to the stream up to a layer: none, so zeros [d_model]."""
-        return torch.zeros_like(self.unembed.weight[0])
+    def accumulated_bias(
+        self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
+    ) -> Float[Tensor, " d_model"]:
+        """The biases added to the stream before a layer: b_O and b_out of every layer below it, summed.
+
+        With `mlp_input` also the layer's own b_O; without `include_mlp_biases` no b_out.
+        """
+        total = torch.zeros_like(self.embed.weight[0])
+        for below, block in enumerate(self.layers[: layer + mlp_input]):
+            total = total + block.attn.b_O
+            if include_mlp_biases and block.mlp is not None and below < layer:
+                total = total + block.mlp.b_out
+        return total
 
     def to_tokens(self, tokens: Tensor, *_: Any, **__: Any) -> Tensor:
         """Tokens are tensors already."""
         return tokens
+
+
+def make_dropout(cfg: ModelConfig) -> nn.Module:
+    """The dropout that a config asks for, on where `train()` was called last."""
+    return nn.Dropout(cfg.dropout) if cfg.dropout else nn.Identity()

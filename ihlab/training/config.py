@@ -18,7 +18,7 @@ class RunConfig:
     """A task, a model and how to train it.
 
     - `seed`: of the initial weights and of the training batches; evaluation batches have their own;
-    - `batch_size` rows a step, in `accumulate` pieces (same gradient, less memory);
+    - `batch_size` rows a step, in `accumulate` pieces (same gradient but for dropout's, less memory);
     - `lr` after `warmup` linear steps, then "constant", or "cosine" or "linear" to 0 at `steps`;
     - AdamW with `betas`; `weight_decay` acts on matrices, never on norms, alpha or beta;
       `clip`: largest gradient norm, None: no clipping;

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ihlab.files import write_json
@@ -24,7 +25,7 @@ from ihlab.training.metrics import Evaluator
 from ihlab.training.optim import learning_rate, make_optimizer
 from ihlab.training.progress import Report, Row, progress
 from ihlab.training.run import Run
-from ihlab.training.stream import Scored, Stream
+from ihlab.training.stream import SPLITS, Scored, Stream
 from tasks.config import ConfigError, require
 
 REPORT_EVERY = 0.2  # seconds
@@ -58,8 +59,10 @@ def train(
     if run.done:
         return run
     shown = progress(config) if report is None else nullcontext(report)
-    with run.lock(), _deferred_interrupt() as interrupted, shown as reported:
-        _Training(run, pick_device(device), reported).finish(interrupted)
+    where = pick_device(device)
+    own_randomness = torch.random.fork_rng([where] if where.type == "cuda" else [])  # dropout's, not the caller's
+    with run.lock(), own_randomness, _deferred_interrupt() as interrupted, shown as reported:
+        _Training(run, where, reported).finish(interrupted)
     return run
 
 
@@ -73,6 +76,11 @@ def pick_device(name: str = "auto") -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise ConfigError(f"The device '{name}' cannot be used here ({str(error).splitlines()[0]}).") from None
     return device
+
+
+def dropout_seed(seed: int, step: int) -> int:
+    """The seed of a step's dropout. Counter-based like the batches: a resumed run drops what it would have dropped."""
+    return int(np.random.default_rng([len(SPLITS), seed, step]).integers(2**63))
 
 
 @dataclass
@@ -133,6 +141,8 @@ class _Training:
     def _train_step(self, pieces: list[Scored]) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.config, self.step)
+        if self.config.model.dropout:
+            torch.manual_seed(dropout_seed(self.config.seed, self.step))
         total = sum(piece.count for piece in pieces)
         for piece in pieces:
             batch = piece.to(self.device)
@@ -149,7 +159,9 @@ class _Training:
 
     def _evaluate(self) -> None:
         train_loss = self.tally.mean()
+        self.model.eval()  # without dropout
         measured = self.evaluate(self.model)
+        self.model.train()
         self._check_finite(measured["eval_loss"])
         if self.tally.steps:
             self._check_finite(train_loss)

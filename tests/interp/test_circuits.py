@@ -32,6 +32,20 @@ def test_w_qk_gives_the_scores_of_each_route(make_model, tokens):
                 torch.testing.assert_close(scores, routes[route][:, head])
 
 
+def test_a_layer_norms_centring_is_folded_in(make_model, tokens):
+    """The circuits read the stream itself, mean and all, as the head reads it centred; the scale is divided out."""
+    model = make_model(norm="layer", positional="none", attention="vanilla")
+    _, cache = model.run_with_cache(tokens)
+    stream = cache["resid_pre", 1] + 3.0  # a mean that only centring takes away
+    scaled = stream / cache["blocks.1.ln1.hook_scale"]
+    attn, norm = model.blocks[1].attn, model.blocks[1].ln1
+    read = (stream - stream.mean(dim=-1, keepdim=True)) / cache["blocks.1.ln1.hook_scale"] * norm.w
+    q, k = read @ attn.W_Q[3], read @ attn.W_K[1]
+    torch.testing.assert_close(scaled @ qk_circuit(model, 1, 3).AB @ scaled.mT, q @ k.mT / attn.d_head**0.5)
+    written = read @ attn.W_V[1] @ attn.W_O[3]
+    torch.testing.assert_close(scaled @ ov_circuit(model, 1, 3).AB, written)
+
+
 def test_w_ov_gives_what_each_head_writes(make_model, tokens):
     model = make_model()
     _, cache = model.run_with_cache(tokens)

@@ -36,7 +36,7 @@ def make_config():
 
 @pytest.fixture(scope="session")
 def make_model(make_config):
-    """Transformers of SIZES with some fields changed, and with norm weights that are not 1."""
+    """Transformers of SIZES with some fields changed, with norm weights that are not 1 and biases that are not 0."""
 
     def make(seed=0, **changes):
         model = Transformer(make_config(**changes), seed=seed)
@@ -45,6 +45,8 @@ def make_model(make_config):
             for name, weight in model.named_parameters():
                 if name.endswith(".w"):
                     weight.uniform_(0.5, 1.5, generator=generator)
+                if name.endswith((".b", ".bias")):
+                    weight.normal_(generator=generator)
         return model
 
     return make

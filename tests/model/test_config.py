@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ihlab.model.config import ModelConfig
+from ihlab.model.config import GPT2, ModelConfig
 from ihlab.model.transformer import Transformer
 from tasks import ConfigError
 
@@ -29,6 +29,12 @@ def test_d_mlp_is_eight_thirds_of_d_model_rounded_up_to_even(d_model, d_mlp):
     assert ModelConfig(**{**PLAIN, "d_model": d_model}).d_mlp == d_mlp
 
 
+@pytest.mark.parametrize(("d_model", "d_mlp"), [(24, 96), (128, 512)])
+def test_with_gelu_d_mlp_is_four_times_d_model(d_model, d_mlp):
+    """As many weights as SwiGLU's three matrices of 8/3 d_model."""
+    assert ModelConfig(**{**PLAIN, "d_model": d_model}, mlp="gelu").d_mlp == d_mlp
+
+
 def test_widths_given_are_kept():
     cfg = ModelConfig(**PLAIN, d_head=10, n_key_value_heads=2, d_mlp=7)
     assert (cfg.d_head, cfg.n_key_value_heads, cfg.d_mlp) == (10, 2, 7)
@@ -44,6 +50,22 @@ def test_a_stored_config_reads_back_the_same():
         residual=(True, False),
     )
     assert ModelConfig(**json.loads(json.dumps(asdict(cfg)))) == cfg
+    gpt2 = ModelConfig(**PLAIN, **GPT2, dropout=0.1, unembedding="none", scaled_residual_init=True)
+    assert ModelConfig(**json.loads(json.dumps(asdict(gpt2)))) == gpt2
+
+
+def test_a_config_stored_before_the_newer_switches_means_what_it_meant():
+    """Each of them has a default under which nothing changes, so that hashes of stored runs stay."""
+    cfg = ModelConfig(**PLAIN)
+    newer = {"bias": False, "dropout": 0.0, "unembedding": "linear", "scaled_residual_init": False}
+    older = {name: value for name, value in asdict(cfg).items() if name not in newer}
+    assert ModelConfig(**older) == cfg
+    assert {name: getattr(cfg, name) for name in newer} == newer
+
+
+@pytest.mark.parametrize(("norm", "name"), [("rms", "RMS"), ("layer", "LN"), ("none", None)])
+def test_transformer_lens_knows_the_norm(norm, name):
+    assert ModelConfig(**PLAIN, norm=norm).normalization_type == name
 
 
 def test_residual_and_slopes_are_for_all_layers_or_one_each():
@@ -68,6 +90,9 @@ def test_residual_and_slopes_are_for_all_layers_or_one_each():
         {"d_model": 48, "d_head": 2},
         {"n_heads": 2},
         {"n_heads": 12},
+        {"mlp": "gelu"},
+        {"mlp": "gelu", "d_mlp": 9},
+        GPT2,
     ],
     ids=str,
 )
@@ -129,6 +154,15 @@ def test_but_refuses_typos():
         ({"alibi_slopes": (0.5,) * 4}, ["ModelConfig.alibi_slopes is", "positional is 'rope'"]),
         ({"positional": "alibi", "alibi_slopes": (0.5,) * 3}, ["alibi_slopes is", "4 finite numbers", "or 8"]),
         ({"positional": "alibi", "alibi_slopes": (math.nan,) * 4}, ["alibi_slopes is", "4 finite numbers"]),
+        ({"norm": "layernorm"}, ["ModelConfig.norm is 'layernorm',", "'rms', 'layer', 'none'"]),
+        ({"mlp": "relu"}, ["ModelConfig.mlp is 'relu',", "'swiglu', 'gelu', 'none'"]),
+        ({"positional": "absolute"}, ["ModelConfig.positional is 'absolute',", "'learned'"]),
+        ({"bias": 1}, ["ModelConfig.bias is 1,", "bool"]),
+        ({"dropout": 1.0}, ["ModelConfig.dropout is 1.0,", "less than 1"]),
+        ({"dropout": -0.1}, ["ModelConfig.dropout is -0.1,", "at least 0"]),
+        ({"unembedding": "no"}, ["ModelConfig.unembedding is 'no',", "'linear', 'none'"]),
+        ({"unembedding": "none", "d_vocab": 25}, ["ModelConfig.d_vocab is 25,", "the 24 entries", "d_model"]),
+        ({"unembedding": "none", "tied_embeddings": True}, ["ModelConfig.tied_embeddings is True,", "nothing to tie"]),
         ({"d_model": 24.0}, ["ModelConfig.d_model is 24.0,", "a whole number"]),
         ({"n_head": 4}, ["no ModelConfig field 'n_head'", "did you mean 'n_heads'?"]),
         ({"n_kv_heads": 4}, ["no ModelConfig field 'n_kv_heads'", "did you mean"]),
@@ -154,23 +188,30 @@ def valid_fields(draw):
     groups, group_size, head_pairs = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
     n_heads, d_head = groups * group_size, 2 * head_pairs
     given_d_head = draw(st.booleans())
+    d_model = draw(st.integers(1, 12)) if given_d_head else n_heads * d_head
+    d_vocab = draw(st.integers(1, 9))
+    unembedding = draw(st.sampled_from(["linear", "none"])) if d_vocab <= d_model else "linear"
     return {
         "n_layers": draw(st.integers(1, 2)),
         "n_heads": n_heads,
         "n_key_value_heads": draw(st.sampled_from([None, groups])),
         "d_head": d_head if given_d_head else None,
-        "d_model": draw(st.integers(1, 12)) if given_d_head else n_heads * d_head,
+        "d_model": d_model,
         "d_mlp": draw(st.none() | st.integers(1, 9)),
-        "d_vocab": draw(st.integers(1, 9)),
+        "d_vocab": d_vocab,
         "n_ctx": draw(st.integers(1, 6)),
         "attention": draw(st.sampled_from(["vanilla", "kv_shift"])),
         "shift_window": draw(st.integers(2, 8)),
-        "positional": draw(st.sampled_from(["rope", "alibi", "none"])),
+        "positional": draw(st.sampled_from(["rope", "alibi", "learned", "none"])),
         "mask": draw(st.sampled_from(["causal", "strict"])),
-        "norm": draw(st.sampled_from(["rms", "none"])),
-        "mlp": draw(st.sampled_from(["swiglu", "none"])),
+        "norm": draw(st.sampled_from(["rms", "layer", "none"])),
+        "mlp": draw(st.sampled_from(["swiglu", "gelu", "none"])),
+        "bias": draw(st.booleans()),
+        "dropout": draw(st.sampled_from([0.0, 0.5])),
         "residual": draw(st.booleans()),
-        "tied_embeddings": draw(st.booleans()),
+        "tied_embeddings": draw(st.booleans()) and unembedding == "linear",
+        "unembedding": unembedding,
+        "scaled_residual_init": draw(st.booleans()),
     }
 
 

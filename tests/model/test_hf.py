@@ -92,6 +92,12 @@ def test_the_llama_is_a_copy(make_model):
         {"residual": False},
         {"residual": (True, False)},
         {"mask": "strict"},
+        {"positional": "learned"},
+        {"norm": "layer"},
+        {"mlp": "gelu"},
+        {"bias": True},
+        {"dropout": 0.1},
+        {"unembedding": "none"},
     ],
     ids=str,
 )

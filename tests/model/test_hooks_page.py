@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from ihlab.model.config import GPT2
+
 PAGE = (Path(__file__).parents[2] / "docs" / "hooks.md").read_text(encoding="utf-8")
 ROW = re.compile(
     r"^\| `(?P<name>[^`]+)` \| (?P<shape>[^|]+) \| (?P<when>[^|]+) \| (?P<meaning>[^|]+) \|$", re.MULTILINE
@@ -15,9 +17,9 @@ BATCH, POS = 3, 9
 
 SWITCHES = {
     "attention": ["vanilla", "kv_shift"],
-    "positional": ["rope", "alibi", "none"],
-    "norm": ["rms", "none"],
-    "mlp": ["swiglu", "none"],
+    "positional": ["rope", "alibi", "learned", "none"],
+    "norm": ["rms", "layer", "none"],
+    "mlp": ["swiglu", "gelu", "none"],
 }
 MODELS = [dict(zip(SWITCHES, values, strict=True)) for values in itertools.product(*SWITCHES.values())]
 
@@ -27,10 +29,10 @@ def rows():
 
 
 def is_there(when, cfg):
-    """Whether a config meets 'always', or conditions such as norm="rms"."""
-    conditions = re.findall(r'(\w+)="(\w+)"', when)
-    assert when == "always" or ", ".join(f'{name}="{value}"' for name, value in conditions) == when
-    return all(getattr(cfg, name) == value for name, value in conditions)
+    """Whether a config meets 'always', or conditions such as norm="rms"/"layer"."""
+    conditions = re.findall(r'(\w+)=((?:"\w+"/?)+)', when)
+    assert when == "always" or ", ".join(f"{name}={values}" for name, values in conditions) == when
+    return all(f'"{getattr(cfg, name)}"' in values.split("/") for name, values in conditions)
 
 
 def numbers(shape, cfg):
@@ -79,4 +81,28 @@ def test_what_the_page_says_of_the_numbers(make_model, tokens):
         assert torch.equal(seen[0], torch.ones(POS, POS, dtype=torch.bool).tril())
         torch.testing.assert_close(scores[seen], (q @ k.mT / model.cfg.d_head**0.5)[seen])
     final = cache["ln_final.hook_normalized"] * model.ln_final.w
+    torch.testing.assert_close(final @ model.W_U, logits)
+
+
+@torch.no_grad()
+def test_what_the_page_says_of_the_numbers_of_gpt2_blocks(make_model, tokens):
+    """The same column, where LayerNorm, GELU, biases and learned positions make a difference."""
+    model = make_model(**GPT2, attention="kv_shift")
+    logits, cache = model.run_with_cache(tokens)
+    torch.testing.assert_close(cache["hook_pos_embed"], model.W_pos[:POS].expand(BATCH, -1, -1))
+    torch.testing.assert_close(cache["resid_pre", 0], cache["hook_embed"] + cache["hook_pos_embed"])
+    for layer, block in enumerate(model.blocks):
+        x = cache["resid_pre", layer] - cache["resid_pre", layer].mean(-1, keepdim=True)
+        scale = (x.pow(2).mean(-1, keepdim=True) + model.cfg.eps).sqrt()
+        torch.testing.assert_close(cache["scale", layer, "ln1"], scale)
+        torch.testing.assert_close(cache["normalized", layer, "ln1"], x / scale)
+        summed = cache["result", layer, "attn"].sum(dim=2) + block.attn.b_O
+        torch.testing.assert_close(summed, cache["attn_out", layer])
+        read = cache["normalized", layer, "ln1"] * block.ln1.w + block.ln1.b
+        torch.testing.assert_close(cache["k_raw", layer, "attn"][:, :, 1], read @ block.attn.W_K[1] + block.attn.b_K[1])
+        read = cache["normalized", layer, "ln2"] * block.ln2.w + block.ln2.b
+        torch.testing.assert_close(cache["pre", layer], read @ block.mlp.W_in + block.mlp.b_in)
+        gelu = torch.nn.functional.gelu(cache["pre", layer], approximate="tanh")
+        torch.testing.assert_close(cache["post", layer], gelu)
+    final = cache["ln_final.hook_normalized"] * model.ln_final.w + model.ln_final.b
     torch.testing.assert_close(final @ model.W_U, logits)

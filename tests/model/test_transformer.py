@@ -6,14 +6,20 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 
-from ihlab.model.config import ModelConfig
+from ihlab.model.config import GPT2, ModelConfig
 from ihlab.model.transformer import Transformer
 from tasks import ConfigError
 
 KINDS = pytest.mark.parametrize(
     "kind",
-    [{"attention": "vanilla"}, {"attention": "kv_shift"}, {"attention": "kv_shift", "shift_window": 3}],
-    ids=["vanilla", "window2", "window3"],
+    [
+        {"attention": "vanilla"},
+        {"attention": "kv_shift"},
+        {"attention": "kv_shift", "shift_window": 3},
+        GPT2,
+        {**GPT2, "attention": "kv_shift"},
+    ],
+    ids=["vanilla", "window2", "window3", "gpt2", "gpt2-window2"],
 )
 
 
@@ -37,9 +43,13 @@ def test_a_row_does_not_depend_on_its_batch(make_model, tokens, kind):
     torch.testing.assert_close(model(tokens[1:2]), model(tokens)[1:2])
 
 
+BLOCKS = pytest.mark.parametrize("switches", [{}, GPT2], ids=["llama", "gpt2"])
+
+
+@BLOCKS
 @pytest.mark.parametrize("window", [2, 3])
-def test_a_shift_of_the_token_itself_alone_is_vanilla_exactly(make_model, tokens, window):
-    vanilla, shifted = make_model(), make_model(attention="kv_shift", shift_window=window)
+def test_a_shift_of_the_token_itself_alone_is_vanilla_exactly(make_model, tokens, window, switches):
+    vanilla, shifted = make_model(**switches), make_model(attention="kv_shift", shift_window=window, **switches)
     with torch.no_grad():
         for block in shifted.blocks:
             for weight in (block.attn.alpha, block.attn.beta):
@@ -64,6 +74,15 @@ def test_n_params_by_hand(make_model):
     model = make_model()
     assert model.n_params == 2 * layer + 20
     assert sum(p.numel() for p in model.parameters()) == model.n_params + 2 * 19 * 20
+
+
+def test_n_params_of_gpt2_blocks_by_hand(make_model):
+    """Weights and biases; learned positions are an embedding and do not count."""
+    attention = 20 * 24 + 24 + 2 * (20 * 12 + 12) + 24 * 20 + 20
+    layer = attention + 20 * 14 + 14 + 14 * 20 + 20 + 2 * 2 * 20
+    model = make_model(**GPT2)
+    assert model.n_params == 2 * layer + 2 * 20
+    assert sum(p.numel() for p in model.parameters()) == model.n_params + 2 * 19 * 20 + 12 * 20
 
 
 @pytest.mark.parametrize("n_key_value_heads", [1, 2, 4])
@@ -97,10 +116,32 @@ def test_other_seeds_give_other_weights(make_config):
     assert all(not torch.equal(first[name], second[name]) for name in first if not name.endswith(".w"))
 
 
+@pytest.mark.parametrize("tied", [False, True])
+def test_stored_runs_can_be_started_anew(make_config, tied):
+    """Every weight, in this order, from one stream of normal numbers. Another order would change what a seed means."""
+    generator = torch.Generator().manual_seed(5)
+    drawn = {"embed": torch.empty(19, 20).normal_(std=20**-0.5 if tied else 1, generator=generator)}
+    heads = {"q_proj": (24, 20), "k_proj": (12, 20), "v_proj": (12, 20), "o_proj": (20, 24)}
+    neurons = {"gate_proj": (14, 20), "in_proj": (14, 20), "out_proj": (20, 14)}
+    for layer in range(2):
+        for part, shapes in (("attn", heads), ("mlp", neurons)):
+            for name, shape in shapes.items():
+                weight = torch.empty(shape).normal_(std=shape[1] ** -0.5, generator=generator)
+                drawn[f"blocks.{layer}.{part}.{name}"] = weight
+    drawn["unembed"] = torch.empty(19, 20).normal_(std=20**-0.5, generator=generator)
+    if tied:
+        drawn["embed"] = drawn["unembed"]  # drawn twice, the second time kept
+    model = Transformer(make_config(tied_embeddings=tied), seed=5)
+    for name, weight in drawn.items():
+        assert torch.equal(model.get_submodule(name).weight, weight), name
+    assert len(model.state_dict()) == len(drawn) + 5  # the norms
+
+
+@BLOCKS
 @pytest.mark.parametrize("window", [2, 3])
-def test_vanilla_and_shifted_models_start_alike(make_config, window):
-    vanilla = Transformer(make_config(), seed=5).state_dict()
-    shifted = Transformer(make_config(attention="kv_shift", shift_window=window), seed=5).state_dict()
+def test_vanilla_and_shifted_models_start_alike(make_config, window, switches):
+    vanilla = Transformer(make_config(**switches), seed=5).state_dict()
+    shifted = Transformer(make_config(attention="kv_shift", shift_window=window, **switches), seed=5).state_dict()
     assert len(shifted) == len(vanilla) + 4  # alpha and beta of two layers
     assert all(torch.equal(shifted[name], weight) for name, weight in vanilla.items())
 
@@ -153,6 +194,39 @@ def test_init_std_is_that_of_every_matrix():
     model = Transformer(ModelConfig(**WIDE, positional="none", init_std=0.02))
     for name in WIDE_STD:
         assert model.get_submodule(name).weight.std().item() == pytest.approx(0.02, rel=0.05)
+
+
+def test_learned_positions_start_as_wide_as_the_embedding():
+    wide = {**WIDE, "n_ctx": 300, "positional": "learned"}
+    assert Transformer(ModelConfig(**wide)).W_pos.std().item() == pytest.approx(1, rel=0.05)
+    assert Transformer(ModelConfig(**wide, tied_embeddings=True)).W_pos.std().item() == pytest.approx(1 / 8, rel=0.05)
+    assert Transformer(ModelConfig(**wide, init_std=0.02)).W_pos.std().item() == pytest.approx(0.02, rel=0.05)
+
+
+@pytest.mark.parametrize("n_layers", [1, 8])
+def test_scaled_residual_init_is_hugging_faces(n_layers):
+    """The width of every weight matrix as `GPT2Model` starts it; biases are 0 and norms 1 in both."""
+    from transformers import GPT2Config, GPT2Model
+
+    torch.manual_seed(0)
+    gpt2 = GPT2Model(GPT2Config(vocab_size=300, n_positions=60, n_embd=64, n_layer=n_layers, n_head=4))
+    last = gpt2.h[n_layers - 1]
+    sizes = {"n_layers": n_layers, "d_model": 64, "n_heads": 4, "d_vocab": 300, "n_ctx": 60}
+    model = Transformer(ModelConfig(**sizes, **GPT2, init_std=0.02, scaled_residual_init=True))
+    block = model.blocks[n_layers - 1]
+    pairs = [
+        (model.W_E, gpt2.wte.weight),
+        (model.W_pos, gpt2.wpe.weight),
+        *((weight, last.attn.c_attn.weight) for weight in (block.attn.W_Q, block.attn.W_K, block.attn.W_V)),
+        (block.attn.W_O, last.attn.c_proj.weight),
+        (block.mlp.W_in, last.mlp.c_fc.weight),
+        (block.mlp.W_out, last.mlp.c_proj.weight),
+    ]
+    for ours, theirs in pairs:
+        assert ours.std().item() == pytest.approx(theirs.std().item(), rel=0.05)
+    zeros = [weight for name, weight in model.named_parameters() if name.endswith((".b", ".bias"))]
+    assert len(zeros) == n_layers * 8 + 1
+    assert not any(weight.any() for weight in zeros)
 
 
 def test_norm_weights_start_at_one(make_config):
@@ -240,10 +314,64 @@ def test_without_positions_one_layer_does_not_see_the_order(make_model, tokens):
     torch.testing.assert_close(before, after)
 
 
-@pytest.mark.parametrize("kind", [{"positional": "rope"}, {"positional": "none", "attention": "kv_shift"}], ids=str)
-def test_rope_and_shifts_do_see_the_order(make_model, tokens, kind):
+@pytest.mark.parametrize(
+    "kind",
+    [{"positional": "rope"}, {"positional": "learned"}, {"positional": "none", "attention": "kv_shift"}],
+    ids=str,
+)
+def test_rope_learned_positions_and_shifts_do_see_the_order(make_model, tokens, kind):
     before, after = last_logits_of_swapped_rows(make_model(n_layers=1, **kind), tokens)
     assert not torch.allclose(before, after)
+
+
+def test_learned_positions_are_added_to_the_embedding(make_model, tokens):
+    model = make_model(positional="learned")
+    _, cache = model.run_with_cache(tokens)
+    for t in range(9):
+        torch.testing.assert_close(cache["resid_pre", 0][:, t], model.W_E[tokens[:, t]] + model.W_pos[t])
+
+
+def test_only_learned_positions_can_be_shown(make_model):
+    with pytest.raises(ConfigError, match="positional is 'rope': only 'learned' has W_pos"):
+        _ = make_model().W_pos
+
+
+@pytest.mark.parametrize("d_vocab", [19, 20])
+def test_without_an_unembedding_the_stream_is_the_logits(make_model, tokens, d_vocab):
+    model = make_model(unembedding="none", d_vocab=d_vocab)
+    assert torch.equal(model(tokens), model.final_residual(tokens)[:, :, :d_vocab])
+    torch.testing.assert_close(model.final_residual(tokens) @ model.W_U, model(tokens))
+    assert model.n_params == make_model().n_params
+    assert not [name for name, _ in model.named_parameters() if "unembed" in name]
+
+
+# Dropout
+
+
+def test_a_models_dropout_is_off_in_evaluation_and_changes_no_weights(make_model, tokens):
+    with_dropout, without = make_model(dropout=0.5, **GPT2), make_model(**GPT2)
+    assert_same_weights(with_dropout, without)
+    assert torch.equal(with_dropout.eval()(tokens), without(tokens))
+    assert not torch.allclose(with_dropout.train()(tokens), without(tokens))
+
+
+@torch.no_grad()
+@BLOCKS
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_in_training_dropout_falls_on_the_embedded_and_on_what_the_parts_add(make_model, rate, switches):
+    """Of each, entries are 0 with the chance `rate` (to five standard errors); of the embedded the others grow."""
+    model = make_model(dropout=rate, **switches).train()
+    tokens = torch.randint(19, (50, 12))
+    _, cache = model.run_with_cache(tokens)
+    embedded = cache["hook_embed"] + (cache["hook_pos_embed"] if switches else 0)
+    kept = cache["resid_pre", 0] != 0
+    torch.testing.assert_close(cache["resid_pre", 0][kept], (embedded / (1 - rate))[kept])
+    size = kept.numel()
+    for dropped in (cache["resid_pre", 0], cache["attn_out", 1], cache["mlp_out", 1]):
+        assert abs(int((dropped == 0).sum()) - rate * size) < 5 * (size * rate * (1 - rate)) ** 0.5
+    # What is cached as added is what was added.
+    added = cache["resid_pre", 1] + cache["attn_out", 1] + cache["mlp_out", 1]
+    torch.testing.assert_close(cache["resid_post", 1], added)
 
 
 # Refusals

@@ -13,9 +13,11 @@ import pytest
 import torch
 
 from ihlab import ModelConfig, Run, RunConfig, train
-from ihlab.training import checkpoint
+from ihlab.model.config import GPT2
+from ihlab.training import checkpoint, loop
 from ihlab.training.config import to_dict
-from ihlab.training.loop import Interrupted, TrainingDivergedError, pick_device
+from ihlab.training.loop import Interrupted, TrainingDivergedError, dropout_seed, pick_device
+from ihlab.training.metrics import Evaluator
 from tasks import ConfigError, InductionTask
 
 
@@ -107,9 +109,10 @@ KILLED = """
 """
 
 
-@pytest.mark.parametrize("at", [3, 17])
-def test_a_killed_run_resumes_bit_for_bit(small, tmp_path, at):
+@pytest.mark.parametrize(("at", "dropout"), [(3, 0.0), (17, 0.0), (17, 0.3)])
+def test_a_killed_run_resumes_bit_for_bit(small, tmp_path, at, dropout):
     """Killed without warning in the middle of everything, as by a lost machine."""
+    small = small.but(model=small.model.but(dropout=dropout))
     arguments = [json.dumps(to_dict(small)), str(tmp_path / "killed"), str(at)]
     died = subprocess.run([sys.executable, "-c", textwrap.dedent(KILLED), *arguments], check=False)
     assert died.returncode == -signal.SIGKILL
@@ -140,6 +143,72 @@ def test_ctrl_c_saves_where_it_is_and_goes_on_bit_for_bit(small, tmp_path):
     resumed, whole = train(small, tmp_path / "stopped"), train(small, tmp_path / "whole")
     assert resumed.metrics.equals(whole.metrics)
     assert resumed.checkpoints == whole.checkpoints
+
+
+# Dropout
+
+
+@pytest.fixture
+def dropping(small):
+    return small.but(model=small.model.but(**GPT2, dropout=0.3))
+
+
+def test_runs_with_dropout_and_one_seed_are_identical_whatever_was_drawn_before(dropping, tmp_path):
+    torch.manual_seed(0)
+    first = train(dropping, tmp_path / "a")
+    torch.manual_seed(1)
+    assert train(dropping, tmp_path / "b").metrics.equals(first.metrics)
+
+
+def test_training_leaves_the_callers_randomness_alone(dropping, tmp_path):
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    train(dropping, tmp_path)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_each_step_and_seed_drops_anew(dropping, tmp_path, monkeypatch):
+    loss, used = loop.summed_loss, []
+    monkeypatch.setattr(loop, "summed_loss", lambda *given: used.append(torch.initial_seed()) or loss(*given))
+    train(dropping, tmp_path)
+    assert used == [dropout_seed(dropping.seed, step) for step in range(dropping.steps)]
+    seeds = {dropout_seed(seed, step) for seed in range(20) for step in range(20)}
+    assert len(seeds) == 400
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_dropout_is_on_in_training_steps_and_off_in_evaluations(dropping, tmp_path, monkeypatch):
+    """The recorded evaluation is that of the stored model as it is opened; the steps' losses are noisier than it."""
+    modes, loss = [], loop.summed_loss
+    monkeypatch.setattr(loop, "summed_loss", lambda model, *batch: modes.append(model.training) or loss(model, *batch))
+    run = train(dropping, tmp_path)
+    assert modes == [True] * dropping.steps
+    evaluate = Evaluator(dropping, torch.device("cpu"))
+    recorded = run.metrics.set_index("step")
+    for step in run.checkpoints:
+        model = run.model(step)
+        assert evaluate(model)["eval_loss"] == pytest.approx(recorded.loc[step, "eval_loss"], rel=1e-9)
+        assert evaluate(model.train())["eval_loss"] != pytest.approx(recorded.loc[step, "eval_loss"], rel=1e-4)
+
+
+def test_dropout_changes_what_is_learned(dropping, tmp_path):
+    without = train(dropping.but(model=dropping.model.but(dropout=0.0)), tmp_path)
+    with_dropout = train(dropping, tmp_path)
+    assert with_dropout.metrics["eval_loss"].iloc[0] == without.metrics["eval_loss"].iloc[0]
+    assert with_dropout.metrics["eval_loss"].iloc[-1] != without.metrics["eval_loss"].iloc[-1]
+
+
+@pytest.mark.parametrize("unembedding", ["linear", "none"])
+def test_a_one_layer_shifted_gpt2_learns_induction(tmp_path, unembedding):
+    task = InductionTask(vocab_size=32, length=16)
+    sizes = {"n_layers": 1, "d_model": 32, "n_heads": 2, "d_vocab": 32, "n_ctx": 16}
+    model = ModelConfig(**sizes, **GPT2, attention="kv_shift", unembedding=unembedding)
+    run = train(RunConfig(task=task, model=model, steps=300, lr=1e-2, warmup=20, eval_rows=256), tmp_path)
+    assert run.metrics["accuracy_first"].iloc[-1] > 0.9
+
+
+# What goes wrong
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_its_checkpoints(small, tmp_path):

@@ -1,0 +1,149 @@
+"""Weights to and from Hugging Face's GPT-2: another implementation to be held against."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ihlab.model.config import GPT2, ModelConfig
+from ihlab.model.transformer import Transformer
+from tasks.config import require
+
+# What a model must be for GPT-2 to express it; eps is free.
+_REQUIRED = {**GPT2, "attention": "vanilla", "mask": "causal", "residual": True}
+del _REQUIRED["eps"]
+
+_LAYER_NAMES = {
+    "ln1.w": "ln_1.weight",
+    "ln1.b": "ln_1.bias",
+    "ln2.w": "ln_2.weight",
+    "ln2.b": "ln_2.bias",
+    "attn.o_proj.weight": "attn.c_proj.weight",
+    "attn.o_proj.bias": "attn.c_proj.bias",
+    "mlp.in_proj.weight": "mlp.c_fc.weight",
+    "mlp.in_proj.bias": "mlp.c_fc.bias",
+    "mlp.out_proj.weight": "mlp.c_proj.weight",
+    "mlp.out_proj.bias": "mlp.c_proj.bias",
+}
+_QKV = ("attn.q_proj", "attn.k_proj", "attn.v_proj")  # side by side in GPT-2's attn.c_attn
+
+
+def to_gpt2(model: Transformer) -> Any:
+    """A `transformers.GPT2LMHeadModel` with this model's weights; of one with unembedding="none" a `GPT2Model`.
+
+    A `GPT2Model`'s `last_hidden_state` is our `final_residual`. Raises `ConfigError` for a model that GPT-2
+    cannot express (shifted, or with parts that are not GPT-2's).
+    """
+    from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
+
+    cfg = model.cfg
+    for name, value in _REQUIRED.items():
+        given = getattr(cfg, name)
+        require(given == value, f"The model's {name} is {given!r}, but GPT-2's is {value!r}.")
+    require(
+        cfg.kv_heads == cfg.n_heads and cfg.n_heads * cfg.head_width == cfg.d_model,
+        f"The model has n_heads={cfg.n_heads}, n_key_value_heads={cfg.kv_heads} and d_head={cfg.head_width}, but GPT-2 "
+        f"has as many key/value heads as heads, together as wide as d_model={cfg.d_model}.",
+    )
+    config = GPT2Config(
+        vocab_size=cfg.d_vocab,
+        n_positions=cfg.n_ctx,
+        n_embd=cfg.d_model,
+        n_layer=cfg.n_layers,
+        n_head=cfg.n_heads,
+        n_inner=cfg.mlp_width,
+        activation_function="gelu_new",
+        resid_pdrop=cfg.dropout,
+        embd_pdrop=cfg.dropout,
+        attn_pdrop=cfg.dropout,
+        layer_norm_epsilon=cfg.eps,
+        tie_word_embeddings=cfg.tied_embeddings,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    gpt2: Any = GPT2Model(config) if cfg.unembedding == "none" else GPT2LMHeadModel(config)
+    ours = model.state_dict()
+    state = {theirs: _turned(name, ours[name]) for name, theirs in _names(cfg).items()}
+    for layer in range(cfg.n_layers):
+        merged = f"{_body(cfg)}h.{layer}.attn.c_attn"
+        for kind in ("weight", "bias"):
+            parts = [_turned(kind, ours[f"blocks.{layer}.{name}.{kind}"]) for name in _QKV]
+            state[f"{merged}.{kind}"] = torch.cat(parts, dim=-1)
+    gpt2.load_state_dict({name: value.detach().clone() for name, value in state.items()}, strict=True)
+    return gpt2
+
+
+def from_gpt2(gpt2: Any) -> Transformer:
+    """A `Transformer` with the weights of a `transformers.GPT2LMHeadModel`, or, without unembedding, of a `GPT2Model`.
+
+    Raises `ConfigError` for what our blocks cannot express: another activation, other scales of the scores,
+    cross-attention, three dropouts that differ, or a bare `GPT2Model` with more tokens than its hidden states have
+    entries to be logits.
+    """
+    theirs = gpt2.config
+    form = (
+        theirs.activation_function,
+        theirs.scale_attn_weights,
+        theirs.scale_attn_by_inverse_layer_idx,
+        theirs.add_cross_attention,
+    )
+    require(
+        form == ("gelu_new", True, False, False),
+        "Only a GPT-2 with gelu_new, scores over sqrt(d_head) and no cross-attention can be read; this one has "
+        "activation_function={!r}, scale_attn_weights={}, scale_attn_by_inverse_layer_idx={}, "
+        "add_cross_attention={}.".format(*form),
+    )
+    dropouts = (theirs.embd_pdrop, theirs.attn_pdrop, theirs.resid_pdrop)
+    require(
+        len(set(dropouts)) == 1,
+        "The GPT-2's embd_pdrop, attn_pdrop and resid_pdrop are {}, {} and {}, but must be alike.".format(*dropouts),
+    )
+    headed = hasattr(gpt2, "lm_head")
+    cfg = ModelConfig(
+        n_layers=theirs.n_layer,
+        d_model=theirs.n_embd,
+        n_heads=theirs.n_head,
+        d_mlp=theirs.n_inner,
+        d_vocab=theirs.vocab_size,
+        n_ctx=theirs.n_positions,
+        dropout=float(theirs.resid_pdrop),
+        tied_embeddings=headed and theirs.tie_word_embeddings,
+        unembedding="linear" if headed else "none",
+        **{**GPT2, "eps": theirs.layer_norm_epsilon},
+    )
+    state = gpt2.state_dict()
+    ours = {name: _turned(name, state[given]) for name, given in _names(cfg).items()}
+    for layer in range(cfg.n_layers):
+        merged = f"{_body(cfg)}h.{layer}.attn.c_attn"
+        for kind in ("weight", "bias"):
+            parts = state[f"{merged}.{kind}"].chunk(3, dim=-1)
+            ours |= {f"blocks.{layer}.{name}.{kind}": _turned(kind, x) for name, x in zip(_QKV, parts, strict=True)}
+    model = Transformer(cfg)
+    model.load_state_dict({name: value.detach().clone() for name, value in ours.items()}, strict=True)
+    return model
+
+
+def _body(cfg: ModelConfig) -> str:
+    """What the names of a `GPT2Model`'s parameters begin with."""
+    return "" if cfg.unembedding == "none" else "transformer."
+
+
+def _names(cfg: ModelConfig) -> dict[str, str]:
+    """Our parameter names -> Hugging Face's, all but queries, keys and values."""
+    body = _body(cfg)
+    names = {
+        "embed.weight": f"{body}wte.weight",
+        "pos_embed.weight": f"{body}wpe.weight",
+        "ln_final.w": f"{body}ln_f.weight",
+        "ln_final.b": f"{body}ln_f.bias",
+    }
+    for layer in range(cfg.n_layers):
+        names |= {f"blocks.{layer}.{ours}": f"{body}h.{layer}.{theirs}" for ours, theirs in _LAYER_NAMES.items()}
+    if cfg.unembedding == "linear":
+        names["unembed.weight"] = "lm_head.weight"
+    return names
+
+
+def _turned(name: str, value: Tensor) -> Tensor:
+    """Weights of linear maps lie [out, in] here and [in, out] there; all else lies alike."""
+    return value.T if name == "weight" or name.endswith("_proj.weight") else value

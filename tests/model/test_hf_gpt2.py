@@ -1,0 +1,231 @@
+"""GPT-2 blocks against Hugging Face's: two implementations, one set of weights."""
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
+
+from ihlab.model.config import GPT2, ModelConfig
+from ihlab.model.hf_gpt2 import from_gpt2, to_gpt2
+from ihlab.model.transformer import Transformer
+from tasks import ConfigError
+
+FIGURE_8 = {"n_layers": 3, "d_model": 128, "n_heads": 4, "d_mlp": 512, "d_vocab": 30, "n_ctx": 100}
+SHAPES = pytest.mark.parametrize(
+    "shape",
+    [
+        {},
+        {"unembedding": "none"},
+        {"tied_embeddings": True},
+        {"n_layers": 1, "n_heads": 1, "n_key_value_heads": 1, "d_head": 20},
+        {"n_layers": 5, "n_heads": 10, "n_key_value_heads": 10, "d_head": 2, "d_mlp": 80},
+        {"eps": 0.1},
+        {**FIGURE_8, "n_key_value_heads": 4, "d_head": 32, "unembedding": "none"},
+    ],
+    ids=["plain", "hidden_as_logits", "tied", "one_head", "deep", "eps", "figure_8"],
+)
+
+
+@pytest.fixture(scope="session")
+def make_gpt2_like(make_model):
+    """Models that GPT-2 can express; their norm weights are not 1 and biases not 0."""
+
+    def make(**changes):
+        return make_model(**{"n_key_value_heads": 4, "d_head": 5, **GPT2, **changes})
+
+    return make
+
+
+def rows(cfg):
+    """Tokens in every position, and every token."""
+    return torch.randint(cfg.d_vocab, (4, cfg.n_ctx), generator=torch.Generator().manual_seed(2))
+
+
+def logits_of(gpt2, tokens, d_vocab):
+    """What Hugging Face's model says: its logits, or its hidden states read as such."""
+    output = gpt2(tokens)
+    return output.logits if hasattr(output, "logits") else output.last_hidden_state[:, :, :d_vocab]
+
+
+def hidden_of(gpt2, tokens):
+    return getattr(gpt2, "transformer", gpt2)(tokens).last_hidden_state
+
+
+@torch.no_grad()
+def assert_same_outputs(model, gpt2):
+    tokens = rows(model.cfg)
+    ours, theirs = model.eval()(tokens), logits_of(gpt2.eval(), tokens, model.cfg.d_vocab)
+    assert (ours - theirs).abs().max() < 1e-5 * max(1, theirs.std())
+    hidden = hidden_of(gpt2, tokens)
+    assert (model.final_residual(tokens) - hidden).abs().max() < 1e-5 * max(1, hidden.std())
+
+
+def assert_same_gradients(model, gpt2, ours, theirs):
+    """Of one weighted sum of the logits, by every weight."""
+    weight = torch.randn(ours.shape, generator=torch.Generator().manual_seed(3), dtype=ours.dtype)
+    for logits in (ours, theirs):
+        (logits * weight).sum().backward()
+    with torch.no_grad():  # a GPT-2 whose weights are the gradients: their names and layouts are then ours to read
+        for parameter in gpt2.parameters():
+            parameter.copy_(parameter.grad)
+    for name, expected in from_gpt2(gpt2).named_parameters():
+        error = (model.get_parameter(name).grad - expected).abs().max()
+        assert error < 1e-5 * max(1, expected.abs().max()), name
+
+
+def gpt2_with(kind=GPT2LMHeadModel, **changes):
+    """A GPT-2 made by Hugging Face, with random weights everywhere."""
+    settings = {
+        "vocab_size": 19,
+        "n_positions": 12,
+        "n_embd": 20,
+        "n_layer": 2,
+        "n_head": 4,
+        "layer_norm_epsilon": 1e-4,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+    gpt2 = kind(GPT2Config(**{**settings, **changes}))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for weight in gpt2.parameters():
+            weight.normal_(std=weight.shape[-1] ** -0.5)
+    return gpt2
+
+
+# Equality
+
+
+@SHAPES
+def test_to_gpt2_gives_the_same_logits_and_hidden_states(make_gpt2_like, shape):
+    model = make_gpt2_like(**shape)
+    gpt2 = to_gpt2(model)
+    assert type(gpt2) is (GPT2Model if "unembedding" in shape else GPT2LMHeadModel)
+    assert_same_outputs(model, gpt2)
+
+
+@pytest.mark.parametrize("kind", [GPT2Model, GPT2LMHeadModel])
+@pytest.mark.parametrize("changes", [{}, {"n_inner": 7}, {"tie_word_embeddings": False}], ids=str)
+def test_from_gpt2_gives_the_same_logits_and_hidden_states(kind, changes):
+    gpt2 = gpt2_with(kind, **changes)
+    assert_same_outputs(from_gpt2(gpt2), gpt2)
+
+
+@SHAPES
+def test_gradients_are_the_same(make_gpt2_like, shape):
+    model = make_gpt2_like(**shape).double()
+    gpt2, tokens = to_gpt2(model).double().eval(), rows(model.cfg)
+    theirs = logits_of(gpt2, tokens, model.cfg.d_vocab)
+    assert_same_gradients(model, gpt2, model.eval()(tokens), theirs)
+
+
+@SHAPES
+@pytest.mark.parametrize("path", ["fused", "explicit"])
+def test_dropout_falls_where_gpt2_drops(make_gpt2_like, shape, path):
+    """With one seed the two draw alike, as long as they draw in one order, for things of one shape."""
+    model = make_gpt2_like(**shape, dropout=0.1).double()
+    gpt2, tokens = to_gpt2(model).double().train(), rows(model.cfg)
+    gpt2.set_attn_implementation("sdpa" if path == "fused" else "eager")
+    if path == "explicit":
+        for block in model.blocks:
+            block.attn.hook_pattern.add_hook(lambda pattern, hook: None)
+    torch.manual_seed(7)
+    theirs = logits_of(gpt2, tokens, model.cfg.d_vocab)
+    torch.manual_seed(7)
+    ours = model.train()(tokens)
+    assert (ours - theirs).abs().max() < 1e-9
+    assert not torch.allclose(ours, model.eval()(tokens))
+    assert_same_gradients(model, gpt2, ours, theirs)
+
+
+# Translation
+
+
+@SHAPES
+def test_there_and_back_is_the_same_model(make_gpt2_like, shape):
+    model = make_gpt2_like(**shape, dropout=0.25)
+    back = from_gpt2(to_gpt2(model))
+    assert back.cfg == model.cfg
+    assert back.state_dict().keys() == model.state_dict().keys()
+    for name, weight in model.state_dict().items():
+        assert torch.equal(back.state_dict()[name], weight), name
+
+
+def test_the_gpt2_is_a_copy(make_gpt2_like):
+    model = make_gpt2_like()
+    gpt2 = to_gpt2(model)
+    before = gpt2.lm_head.weight.clone()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.zero_()
+    assert torch.equal(gpt2.lm_head.weight, before)
+    assert all(weight.any() for weight in gpt2.parameters())
+
+
+def test_a_shift_of_the_token_itself_alone_is_gpt2(make_gpt2_like):
+    """The shifted model, where its shifts do nothing."""
+    vanilla, shifted = make_gpt2_like(), make_gpt2_like(attention="kv_shift")
+    with torch.no_grad():
+        for block in shifted.blocks:
+            for weight in (block.attn.alpha, block.attn.beta):
+                weight.copy_(torch.tensor([[1.0, 0.0]]).expand_as(weight))
+    shifted.load_state_dict(vanilla.state_dict(), strict=False)
+    assert_same_outputs(shifted, to_gpt2(vanilla))
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"attention": "kv_shift"},
+        {"positional": "none"},
+        {"norm": "rms"},
+        {"mlp": "swiglu"},
+        {"bias": False},
+        {"residual": (True, False)},
+        {"mask": "strict"},
+    ],
+    ids=str,
+)
+def test_a_model_that_gpt2_cannot_express_is_refused(make_gpt2_like, part):
+    (name, value), *_ = part.items()
+    with pytest.raises(ConfigError, match="GPT-2") as refusal:
+        to_gpt2(make_gpt2_like(**part))
+    assert f"{name} is {value!r}" in str(refusal.value)
+
+
+@pytest.mark.parametrize("heads", [{"n_key_value_heads": 2}, {"d_head": 6}], ids=str)
+def test_heads_that_gpt2_cannot_express_are_refused(make_gpt2_like, heads):
+    (name, value), *_ = heads.items()
+    with pytest.raises(ConfigError, match=f"{name}={value}"):
+        to_gpt2(make_gpt2_like(**heads))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"activation_function": "gelu"}, "activation_function='gelu'"),
+        ({"scale_attn_weights": False}, "scale_attn_weights=False"),
+        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
+        ({"add_cross_attention": True}, "add_cross_attention=True"),
+        ({"attn_pdrop": 0.2}, "0.1, 0.2 and 0.1"),
+    ],
+    ids=["activation", "scale", "layer_scale", "cross_attention", "dropouts"],
+)
+def test_a_gpt2_that_we_cannot_express_is_refused(changes, said):
+    with pytest.raises(ConfigError, match=said):
+        from_gpt2(gpt2_with(**changes))
+
+
+def test_hidden_states_that_are_too_narrow_to_be_logits_are_refused():
+    with pytest.raises(ConfigError, match=r"d_vocab is 21, but .* the 20 entries"):
+        from_gpt2(gpt2_with(GPT2Model, vocab_size=21))
+
+
+def test_a_layer_of_gpt2_small_has_the_published_number_of_parameters():
+    """124,439,808 in all: embeddings of 50,257 tokens and 1024 places, twelve layers and the final norm."""
+    cfg = ModelConfig(n_layers=1, d_model=768, n_heads=12, d_vocab=8, n_ctx=8, **GPT2)
+    final_norm = 2 * 768
+    layer = (124_439_808 - 768 * (50_257 + 1024) - final_norm) / 12
+    assert Transformer(cfg).n_params == layer + final_norm

@@ -1,0 +1,196 @@
+"""TransformerLens' tools on blocks with LayerNorm, biases and learned positions: what they sum to, and what is left."""
+
+import pytest
+import torch
+from transformer_lens import patching
+from transformer_lens.model_protocol import TransformerLensModel
+
+from ihlab.model.config import GPT2
+
+
+@pytest.fixture(params=["vanilla", "kv_shift"])
+def attention(request):
+    return request.param
+
+
+@pytest.fixture(params=["linear", "none"])
+def model(request, attention, make_model):
+    """Norm weights are not 1 and biases not 0. Without an unembedding the stream holds one entry more than tokens."""
+    return make_model(**GPT2, attention=attention, unembedding=request.param).eval()
+
+
+@pytest.fixture
+def cached(model, tokens):
+    with torch.no_grad():
+        return model.run_with_cache(tokens)
+
+
+def constant(model):
+    """What the final norm's bias adds to every token's logit, wherever it comes from."""
+    return model.ln_final.b @ model.W_U
+
+
+def close(ours, theirs):
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_the_model_is_what_transformer_lens_calls_one(model):
+    assert isinstance(model, TransformerLensModel)
+    assert model.cfg.normalization_type == "LN"
+
+
+# The stream
+
+
+@pytest.mark.parametrize("layer", [1, 2])
+def test_the_decomposed_stream_sums_to_the_stream(cached, layer):
+    _, cache = cached
+    parts, labels = cache.decompose_resid(layer=layer, return_labels=True)
+    assert labels[:2] == ["embed", "pos_embed"]
+    close(parts.sum(dim=0), cache["resid_post", layer - 1])
+
+
+@pytest.mark.parametrize(("layer", "mlp_input"), [(0, False), (0, True), (1, False), (1, True), (2, False)])
+@pytest.mark.parametrize("expand_neurons", [True, False])
+def test_heads_neurons_positions_and_biases_sum_to_the_stream(cached, layer, mlp_input, expand_neurons):
+    _, cache = cached
+    parts, labels = cache.get_full_resid_decomposition(
+        layer=layer, mlp_input=mlp_input, expand_neurons=expand_neurons, return_labels=True
+    )
+    assert labels[-3:] == ["embed", "pos_embed", "bias"]
+    stream = cache["resid_post", 1] if layer == 2 else cache["resid_mid" if mlp_input else "resid_pre", layer]
+    close(parts.sum(dim=0), stream)
+
+
+def test_head_results_and_their_bias_sum_to_the_attention_outputs(model, cached):
+    _, cache = cached
+    results = cache.stack_head_results().unflatten(0, (2, 4)).sum(dim=1)
+    for layer in range(2):
+        close(results[layer] + model.blocks[layer].attn.o_proj.bias, cache["attn_out", layer])
+
+
+def test_neuron_results_and_their_bias_sum_to_the_mlp_outputs(model, cached):
+    _, cache = cached
+    results = cache.stack_neuron_results(-1).unflatten(0, (2, 14)).sum(dim=1)
+    for layer in range(2):
+        close(results[layer] + model.blocks[layer].mlp.out_proj.bias, cache["mlp_out", layer])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("include_mlp_biases", [True, False])
+def test_accumulated_biases_by_hand(model, include_mlp_biases):
+    """The stream before each layer, in the order in which it is written to."""
+    (one, two), mlps = model.blocks, float(include_mlp_biases)
+    b_O = [one.attn.o_proj.bias, two.attn.o_proj.bias]
+    b_out = [mlps * one.mlp.out_proj.bias, mlps * two.mlp.out_proj.bias]
+    expected = {
+        (0, False): torch.zeros(20),
+        (0, True): b_O[0],
+        (1, False): b_O[0] + b_out[0],
+        (1, True): b_O[0] + b_out[0] + b_O[1],
+        (2, False): b_O[0] + b_out[0] + b_O[1] + b_out[1],
+    }
+    for (layer, mlp_input), total in expected.items():
+        close(model.accumulated_bias(layer, mlp_input, include_mlp_biases), total)
+
+
+# Through the norms
+
+
+@pytest.mark.parametrize("mlp_input", [False, True])
+def test_parts_put_through_an_inner_norm_sum_to_the_normalised_stream(cached, mlp_input):
+    """Centred and divided by the scale, part by part; w and b come after."""
+    _, cache = cached
+    parts = cache.decompose_resid(layer=1, mlp_input=mlp_input, apply_ln=True)
+    close(parts.sum(dim=0), cache["normalized", 1, "ln2" if mlp_input else "ln1"])
+    close(parts.mean(dim=-1), torch.zeros(parts.shape[:-1]))
+
+
+def test_the_last_accumulated_residual_unembeds_to_the_logits(model, cached):
+    logits, cache = cached
+    streams = cache.accumulated_resid(apply_ln=True)
+    close(streams[-1] @ model.W_U + model.b_U, logits)
+
+
+def test_the_logit_lens_ends_at_the_logits(cached):
+    logits, cache = cached
+    lens = cache.logit_lens(return_type="logits")
+    close(lens.readout.values[-1], logits[:, -1])  # by default the last position
+
+
+# Logits
+
+
+def test_attributions_sum_to_the_logits_less_the_final_bias(model, cached, tokens):
+    logits, cache = cached
+    wanted = tokens.roll(-1, dims=1)
+    attributions = cache.logit_attrs(cache.decompose_resid(), wanted)
+    expected = logits.gather(2, wanted[:, :, None])[:, :, 0] - constant(model)[wanted]
+    close(attributions.sum(dim=0), expected)
+
+
+def test_attributions_of_a_difference_sum_to_the_difference_less_that_of_the_final_bias(model, cached):
+    logits, cache = cached
+    attributions = cache.logit_attrs(cache.decompose_resid(), 4, incorrect_tokens=7)
+    expected = logits[:, :, 4] - logits[:, :, 7] - (constant(model)[4] - constant(model)[7])
+    close(attributions.sum(dim=0), expected)
+
+
+def test_heads_neurons_and_biases_attribute_the_whole_logit(model, cached, tokens):
+    logits, cache = cached
+    parts, labels = cache.get_full_resid_decomposition(expand_neurons=True, return_labels=True)
+    attributions = cache.logit_attrs(parts, 4)
+    assert attributions.shape == (len(labels), *tokens.shape)
+    close(attributions.sum(dim=0), logits[:, :, 4] - constant(model)[4])
+
+
+def test_neurons_can_be_projected_onto_directions_at_once(model, cached):
+    """TransformerLens' shortcut through norm and projection, which centres the weights and not the activations."""
+    logits, cache = cached
+    directions = model.tokens_to_residual_directions(torch.arange(19)).T
+    parts = cache.get_full_resid_decomposition(expand_neurons=True, apply_ln=True, project_output_onto=directions)
+    close(parts.sum(dim=0), logits - constant(model))
+
+
+def test_directions_give_the_logits_of_the_normalised_stream_and_ignore_its_mean(model, cached):
+    logits, cache = cached
+    directions = model.tokens_to_residual_directions(torch.arange(19))
+    close(cache["ln_final.hook_normalized"] @ directions.T, logits - constant(model))
+    close(directions.sum(dim=-1), torch.zeros(19))
+    close(model.tokens_to_residual_directions(4), directions[4])
+
+
+def test_one_heads_attribution_by_hand(model, cached):
+    """((z @ W_O) less its mean) / scale . (w * W_U[:, t])."""
+    _, cache = cached
+    heads, labels = cache.stack_head_results(return_labels=True)
+    attributions = cache.logit_attrs(heads, 4)
+    write = cache["z", 1][:, :, 2] @ model.blocks[1].attn.W_O[2]
+    centred = write - write.mean(dim=-1, keepdim=True)
+    expected = (centred / cache["ln_final.hook_scale"] * model.ln_final.w) @ model.W_U[:, 4]
+    close(attributions[labels.index("L1H2")], expected)
+
+
+# Patching
+
+
+@torch.no_grad()
+def test_patching_a_run_with_itself_changes_nothing(model, cached, tokens):
+    _, clean = cached
+    gathered = patching.get_act_patch_attn_out(model, tokens, clean, lambda logits: logits.sum())
+    torch.testing.assert_close(gathered, model(tokens).sum().expand_as(gathered), rtol=1e-4, atol=1e-3)
+
+
+@torch.no_grad()
+def test_a_hook_may_write_into_the_positions(model, tokens):
+    """They are copies: the model and the other rows keep theirs."""
+    before = model.W_pos.clone()
+
+    def forget(positions, hook):
+        positions[0] = 0
+        return positions
+
+    logits, hooked = model(tokens), model.run_with_hooks(tokens, fwd_hooks=[("hook_pos_embed", forget)])
+    assert torch.equal(model.W_pos, before)
+    assert not torch.allclose(hooked[0], logits[0])
+    torch.testing.assert_close(hooked[1:], logits[1:])
