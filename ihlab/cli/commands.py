@@ -14,6 +14,7 @@ from ihlab.training.config import RunConfig
 from tasks import TASKS
 from tasks.config import choose, config, require
 
+
 def reproduce(
     names: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
     /,
