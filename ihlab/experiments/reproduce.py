@@ -13,8 +13,11 @@ from ihlab.experiments.experiment import SCALES, Experiment, Planned, Scale
 from ihlab.experiments.figure1a import Figure1a
 from ihlab.experiments.figure1b import Figure1b
 from ihlab.experiments.figure2 import Figure2
+from ihlab.experiments.figure8 import Figure8
+from ihlab.experiments.figure9 import Figure9
 from ihlab.experiments.formation import Formation
 from ihlab.experiments.ledger import Folder, print_ledger
+from ihlab.experiments.mqar import MQAR
 from ihlab.experiments.pool import Update, train_all
 from ihlab.experiments.table5 import Table5
 from ihlab.training.config import RunConfig
@@ -24,7 +27,11 @@ from tasks.config import choose, require
 if TYPE_CHECKING:  # drawing from a stored table needs no torch
     from ihlab.training.run import Run
 
-EXPERIMENTS: dict[str, Experiment] = {e.name: e for e in (Figure1a(), Figure1b(), Figure2(), Table5(), Formation())}
+EXPERIMENTS: dict[str, Experiment] = {
+    e.name: e for e in (Figure1a(), Figure1b(), Figure2(), Figure8(), Figure9(), Table5(), Formation(), MQAR())
+}
+ON_REQUEST = {"mqar"}
+"""What is made only if it is named."""
 
 
 def reproduce(
@@ -37,8 +44,9 @@ def reproduce(
     from_data: bool = False,
     console: Console | None = None,
 ) -> list[Folder]:
-    """Train what the named experiments (default: all) need, draw them, check their claims, print the ledger.
+    """Train what the named experiments need, draw them, check their claims, print the ledger.
 
+    If none is named, all are meant but those `ON_REQUEST`.
     `jobs` runs are trained at a time, by default 2 on a CPU and 1 on a GPU. Runs that are finished are
     reused, interrupted ones resumed. With `from_data`, pictures and claims are
     made again from the stored CSV, without training. Raises `ConfigError` for an unknown name or scale.
@@ -46,7 +54,8 @@ def reproduce(
     console = console or Console()
     at = cast(Scale, choose("scale", scale, SCALES))
     require(jobs is None or jobs >= 1, f"jobs is {jobs}, but must be at least 1.")
-    chosen = [EXPERIMENTS[choose("experiment", name, EXPERIMENTS)] for name in names or EXPERIMENTS]
+    usual = [name for name in EXPERIMENTS if name not in ON_REQUEST]
+    chosen = [EXPERIMENTS[choose("experiment", name, EXPERIMENTS)] for name in names or usual]
     folders = [Folder(figures, experiment.name, at) for experiment in chosen]
     if from_data:
         for experiment, folder in zip(chosen, folders, strict=True):
