@@ -32,7 +32,7 @@ def test_shell_examples(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     commands = [shlex.split(line, comments=True) for block in blocks("sh") for line in block.splitlines()]
     ours = [command[1:] for command in commands if command[0] == "ihlab"]
-    assert len(ours) == 8
+    assert len(ours) == 9
     for command in ours:
         main(command)
     printed = capsys.readouterr().out

@@ -2,7 +2,7 @@
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import ScalarFormatter
+from matplotlib.ticker import StrMethodFormatter
 
 from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, PINK, RED, printed
 
@@ -25,7 +25,7 @@ def hop_errors(axes: Axes, data: pd.DataFrame, published: pd.DataFrame | None = 
         if published is not None:
             there = published[(published["n_layers"] == depth) & (published["hops"] > 0)].sort_values("hops")
             axes.plot(there["hops"], there["error"], color=color, ls=":", label=f"{depth} layers, published")
-    axes.set(xscale="log", ylim=(-0.02, 0.8))
+    axes.set(ylim=(-0.02, 0.8))
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.set_axisbelow(True)
