@@ -37,3 +37,9 @@ def learning_curve_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
     table = pd.concat(parts, ignore_index=True)
     first = ["curve", "d_model", "n_params", "seed"]
     return table[first + [column for column in table.columns if column not in first]]
+
+
+def final(data: pd.DataFrame, curve: str, column: str = "accuracy_first") -> list[float]:
+    """The last value of a column for every seed of a curve."""
+    of_curve = data[data["curve"] == curve]
+    return of_curve[of_curve["step"] == of_curve["step"].max()][column].tolist()

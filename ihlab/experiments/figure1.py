@@ -1,7 +1,6 @@
 """What Figures 1a and 1b share: the induction task and how a model is trained on it at each scale."""
 
 import numpy as np
-import pandas as pd
 
 from ihlab.experiments.experiment import Scale
 from ihlab.model.config import ModelConfig
@@ -53,9 +52,3 @@ def guessing_accuracy(task: InductionTask) -> float:
     batch = task.batch(4096, np.random.default_rng(0))
     first = (batch.answers != IGNORE).argmax(axis=1)
     return float(np.mean([1 / len(np.unique(row[: t + 1])) for row, t in zip(batch.inputs, first, strict=True)]))
-
-
-def final(data: pd.DataFrame, curve: str) -> list[float]:
-    """The last accuracy at the first repeat of every seed of a curve."""
-    of_curve = data[data["curve"] == curve]
-    return of_curve[of_curve["step"] == of_curve["step"].max()]["accuracy_first"].tolist()

@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 
 from ihlab.experiments import stats
 from ihlab.experiments.claims import Claim
-from ihlab.experiments.curves import learning_curve_table, plan
+from ihlab.experiments.curves import final, learning_curve_table, plan
 from ihlab.experiments.experiment import Planned, Scale
-from ihlab.experiments.figure1 import base, final, guessing_accuracy
+from ihlab.experiments.figure1 import base, guessing_accuracy
 from ihlab.plots.curves import Line, learning_curves
 from ihlab.plots.style import BLACK, BLUE, ORANGE, RED, new_figure, printed
 

@@ -1,6 +1,6 @@
 """Figure 9: does KV shifting help, or hurt, where the answer is in the weights and not in the row?"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from ihlab.experiments import stats
 from ihlab.experiments.claims import Claim
-from ihlab.experiments.curves import learning_curve_table, plan
+from ihlab.experiments.curves import final, learning_curve_table, plan
 from ihlab.experiments.experiment import Planned, Scale
 from ihlab.model.config import ModelConfig
 from ihlab.plots.curves import Line, learning_curves
@@ -75,7 +75,8 @@ class Figure9:
         """Appendix E.3: neither enhanced nor weakened. An equivalence needs the whole interval inside the margin."""
         claim = partial(Claim, source="Appendix E.3, Figure 9", seeds=int(data["seed"].nunique()))
         sentence = "KV shifting does not enhance the learning of 3-grams, and does not weaken it ({})."
-        measures = {"final accuracy": _final, "mean accuracy over training": _over_training}
+        measures: dict[str, Callable[[pd.DataFrame, str], list[float]]]
+        measures = {"final accuracy": partial(final, column="accuracy"), "mean accuracy over training": _over_training}
         return [
             claim(
                 sentence=sentence.format(size),
@@ -104,11 +105,6 @@ class Figure9:
         seeds = data["seed"].nunique()
         figure.suptitle(f"Learning 3-grams ({scale} scale; median of {seeds} seeds, band: all seeds)")
         return figure
-
-
-def _final(data: pd.DataFrame, curve: str) -> list[float]:
-    of_curve = data[(data["curve"] == curve) & (data["step"] == data["step"].max())]
-    return of_curve["accuracy"].tolist()
 
 
 def _over_training(data: pd.DataFrame, curve: str) -> list[float]:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from ihlab.experiments import stats
 from ihlab.experiments.claims import Claim
-from ihlab.experiments.curves import learning_curve_table, plan
+from ihlab.experiments.curves import final, learning_curve_table, plan
 from ihlab.experiments.experiment import Planned, Scale
 from ihlab.model.config import ModelConfig
 from ihlab.plots.curves import Line, learning_curves
@@ -73,7 +73,9 @@ class MQAR:
             claim(
                 sentence=f"With disjoint, adjacent keys and values one layer of KV shifting beats {other} ({setting}).",
                 measure=f"final accuracy, {KV1} less {other}",
-                estimate=stats.difference(_final(data, f"{KV1}, {setting}"), _final(data, f"{other}, {setting}")),
+                estimate=stats.difference(
+                    final(data, f"{KV1}, {setting}", "accuracy"), final(data, f"{other}, {setting}", "accuracy")
+                ),
                 threshold=HELP,
                 right_side="above",
             )
@@ -95,8 +97,3 @@ class MQAR:
         seeds = data["seed"].nunique()
         figure.suptitle(f"Multi-query associative recall ({scale} scale; median of {seeds} seeds, band: all seeds)")
         return figure
-
-
-def _final(data: pd.DataFrame, curve: str) -> list[float]:
-    of_curve = data[data["curve"] == curve]
-    return of_curve[of_curve["step"] == of_curve["step"].max()]["accuracy"].tolist()
