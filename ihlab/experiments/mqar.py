@@ -91,9 +91,9 @@ class MQAR:
         for axes, setting in zip(figure.subplots(1, len(names), sharey=True, squeeze=False)[0], names, strict=True):
             learning_curves(axes, data, "step", "accuracy", {f"{who}, {setting}": look for who, look in LINES.items()})
             axes.set(title=setting, xlabel="training step", ylim=(-0.02, 1.02))
-            axes.legend(axes.get_lines(), LINES, loc="center right")
             axes.label_outer()
         figure.axes[0].set_ylabel("accuracy on queries")
+        figure.legend(figure.axes[0].get_lines(), LINES, loc="outside lower center", ncols=len(LINES))
         seeds = data["seed"].nunique()
         figure.suptitle(f"Multi-query associative recall ({scale} scale; median of {seeds} seeds, band: all seeds)")
         return figure
