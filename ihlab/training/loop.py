@@ -29,6 +29,7 @@ from ihlab.training.stream import SPLITS, Scored, Stream
 from tasks.config import ConfigError, require
 
 REPORT_EVERY = 0.2  # seconds
+ONE_INTERRUPT = 1.0  # seconds
 
 
 class TrainingDivergedError(RuntimeError):
@@ -130,7 +131,8 @@ class _Training:
                 self._save()
             if interrupted.is_set() and self.step < config.steps:
                 if self.step not in kept:
-                    self._check_finite(self.tally.mean())
+                    if self.tally.steps:  # none right after an evaluation, which has checked
+                        self._check_finite(self.tally.mean())
                     self._save()
                 raise Interrupted(f"Stopped at step {self.step} of {config.steps}, saved in {self.run.folder}.")
             if time.perf_counter() - reported > REPORT_EVERY or self.step == config.steps:
@@ -233,16 +235,20 @@ class _Training:
 def _deferred_interrupt() -> Iterator[threading.Event]:
     """Turn the first Ctrl-C into a flag that the loop reads between steps; a second one stops at once.
 
-    Stopped inside an optimiser step, a model is half one step's and half the next's.
+    Stopped inside an optimiser step, a model is half one step's and half the next's. Interrupts less than
+    `ONE_INTERRUPT` seconds after the first are the same one: a terminal sends it to a pool's workers, and the
+    pool, which cannot know that, passes it on to them.
     """
-    asked = threading.Event()
+    asked, since = threading.Event(), math.inf
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield asked
         return
 
     def handle(signum: int, frame: Any) -> None:
-        if asked.is_set():
+        nonlocal since
+        if time.monotonic() - since > ONE_INTERRUPT:
             raise KeyboardInterrupt
+        since = min(since, time.monotonic())
         asked.set()
 
     before = signal.signal(signal.SIGINT, handle)

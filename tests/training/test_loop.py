@@ -145,6 +145,41 @@ def test_ctrl_c_saves_where_it_is_and_goes_on_bit_for_bit(small, tmp_path):
     assert resumed.checkpoints == whole.checkpoints
 
 
+def test_an_interrupt_right_after_an_evaluation_saves_too(small, tmp_path, monkeypatch):
+    """The training loss has just been read, so that there is none to judge the step by."""
+    at = next(step for step in small.eval_steps() if step > 0 and step not in small.checkpoint_steps())
+
+    def interrupt(step, row):
+        if step == at - 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
+    with pytest.raises(Interrupted, match=f"Stopped at step {at} of 24"):
+        train(small, tmp_path / "stopped", report=interrupt)
+    resumed, whole = train(small, tmp_path / "stopped"), train(small, tmp_path / "whole")
+    assert resumed.metrics.equals(whole.metrics)
+
+
+@pytest.mark.parametrize(("merged_within", "saved"), [(60.0, True), (0.0, False)])
+def test_two_interrupts_at_once_are_one_and_a_later_second_one_stops_at_once(
+    small, tmp_path, monkeypatch, merged_within, saved
+):
+    """A terminal's Ctrl-C reaches a worker twice: by itself, and passed on by the pool."""
+
+    def interrupt_twice(step, row):
+        if step >= 13:
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.01)
+
+    monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("ihlab.training.loop.ONE_INTERRUPT", merged_within)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        train(small, tmp_path, report=interrupt_twice)
+    assert isinstance(stopped.value, Interrupted) == saved
+    assert (Run.open(small.folder(tmp_path)).checkpoints[-1] == 14) == saved
+
+
 # Dropout
 
 
