@@ -203,6 +203,7 @@ def test_dark_and_light(show, run):
     page = show(run, color_scheme="light")
     assert brightness() > 200
     page.emulate_media(color_scheme="dark")
+    page.get_by_role("button", name="Switch to light colours").wait_for()  # the page hears of it at its next frame
     assert brightness() < 60
     assert np.array_equal(pixels(page), dark)
 
