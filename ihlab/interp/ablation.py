@@ -94,20 +94,22 @@ def replacement(
         return torch.zeros_like(z)
     if how == "mean":
         return z.mean(dim=(0, 1), keepdim=True).expand_as(z)
-    require(len(z) >= 2, "The batch has one row, but resampling takes another row's values: it needs at least 2.")
-    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(z)))
+    return another_row(z, seed)
+
+
+def another_row(values: Float[Tensor, "batch *rest"], seed: int) -> Float[Tensor, "batch *rest"]:
+    """For each row the values of another one, rows paired at random. Raises `ConfigError` for a single row."""
+    require(len(values) >= 2, "The batch has one row, but resampling takes another row's values: it needs at least 2.")
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(values)))
     source = torch.empty_like(order)
     source[order] = order.roll(1)  # one cycle through all rows: none is its own source
-    return z[source.to(z.device)]
+    return values[source.to(values.device)]
 
 
 @torch.no_grad()
 def row_scores(model: Transformer, batch: Batch) -> pd.DataFrame:
     """A line for each row: `loss` summed over its `targets` (a count), and how many of its `answers` are `right`."""
-    for name in ("targets", "answers"):
-        require(
-            bool((getattr(batch, name) != IGNORE).any()), f"The batch has no {name}: nothing can be measured on it."
-        )
+    check_measurable(batch)
     logits = model(tokens_of(batch, model))
     targets = torch.from_numpy(np.ascontiguousarray(batch.targets)).to(logits.device)
     losses = F.cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORE, reduction="none")
@@ -120,6 +122,14 @@ def row_scores(model: Transformer, batch: Batch) -> pd.DataFrame:
             "answers": (batch.answers != IGNORE).sum(axis=1),
         }
     )
+
+
+def check_measurable(batch: Batch) -> None:
+    """Raise `ConfigError` for a batch on which loss or accuracy cannot be measured."""
+    for name in ("targets", "answers"):
+        require(
+            bool((getattr(batch, name) != IGNORE).any()), f"The batch has no {name}: nothing can be measured on it."
+        )
 
 
 def totals(rows: pd.DataFrame) -> dict[str, float]:

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ihlab.interp.ablation import replace_heads
 from ihlab.model.transformer import Transformer
 from tasks.config import choose, require
 
@@ -99,12 +100,7 @@ def _heard(
 
 def _with_heard(model: Transformer, tokens: Tensor, heard: Tensor, head: tuple[int, int]) -> Tensor:
     """The logits with one head's z from `heard`."""
-
-    def hook(z: Tensor, hook: object) -> Tensor:
-        z = z.clone()
-        z[:, :, head[1]] = heard[:, :, head[1]]
-        return z
-
+    hook = replace_heads([head[1]], heard)
     return model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.{head[0]}.attn.hook_z", hook)])
 
 

@@ -20,19 +20,17 @@ keys and values.
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ihlab.interp.ablation import HOWS, another_row, check_measurable
 from ihlab.model.transformer import Transformer
 from ihlab.training.metrics import held_out
 from ihlab.training.stream import graded
-from tasks import IGNORE, Batch
+from tasks import Batch
 from tasks.config import choose, require
-
-HOW = ("zero", "mean", "resample")
 
 
 class Route(NamedTuple):
@@ -106,7 +104,7 @@ def ablate_route(
     row, no row keeping its own. Raises `ConfigError` as `route_contributions` does, for an unknown head
     or `how`, and for a resampling of one row.
     """
-    choose("ablation", how, HOW)
+    choose("ablation", how, HOWS)
     contribution = route_contributions(model, tokens, layer, [route])[route]
     hook = _replace(contribution, _replacement(contribution, how, seed), _known_head(model, head))
     return model.run_with_hooks(tokens, fwd_hooks=[(_hook_z(layer), hook)])
@@ -152,9 +150,8 @@ def route_effects(
     none is missed alone: `together` takes the route from all heads of a layer at once (head is "all").
     Raises `ConfigError` as `ablate_route` does, and for a batch without targets or answers.
     """
-    choose("ablation", how, HOW)
-    for name in ("targets", "answers"):
-        require(bool((getattr(batch, name) != IGNORE).any()), f"The batch has no {name}: nothing can be measured.")
+    choose("ablation", how, HOWS)
+    check_measurable(batch)
     device = model.W_E.device
     rows = graded(batch, device)
     before = held_out(model, [rows], device)
@@ -187,13 +184,7 @@ def _replacement(contribution: Tensor, how: str, seed: int) -> Tensor:
         return torch.zeros_like(contribution)
     if how == "mean":
         return contribution.mean(dim=0, keepdim=True).expand_as(contribution)
-    n_rows = len(contribution)
-    require(n_rows >= 2, f"The batch has {n_rows} row, but resampling takes another row's: it needs at least 2.")
-    # Around a random circle each row has a neighbour that is not itself.
-    circle = torch.from_numpy(np.random.default_rng(seed).permutation(n_rows)).to(contribution.device)
-    other = torch.empty_like(contribution)
-    other[circle] = contribution[circle.roll(1)]
-    return other
+    return another_row(contribution, seed)
 
 
 def _replace(contribution: Tensor, replacement: Tensor, head: int | None) -> Callable[..., Tensor]:
