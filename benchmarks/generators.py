@@ -3,13 +3,14 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pandas as pd
 from paired import Bar, figure, ratio, take_turns, timed
+from plain_igsm import draw_row
 
-from tasks import IGNORE, Batch, InductionTask, MQARTask, MultiHopTask, NGramTask, Task
+from tasks import IGNORE, Batch, IGSMTask, InductionTask, MQARTask, MultiHopTask, NGramTask, Task
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,8 @@ class Side:
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
-    """Tokens a second of both, and their ratio, for each task."""
-    return pd.DataFrame([row for side in SIDES for row in _figures(side, quick)])
+    """Tokens a second of both, and their ratio, for each task; problems and tokens a second of iGSM."""
+    return pd.DataFrame([row for side in SIDES for row in _figures(side, quick)] + _igsm_figures(quick))
 
 
 def _figures(side: Side, quick: bool) -> list[dict[str, object]]:
@@ -48,6 +49,30 @@ def _figures(side: Side, quick: bool) -> list[dict[str, object]]:
         figure(table, "plain Python", python, "M tokens/s"),
         ratio(table, f"{name} / plain Python", ours, python),
     ]
+
+
+def _igsm_figures(quick: bool) -> list[dict[str, object]]:
+    """Problems a second of the kernels and of the same law in plain Python, and tokens a second without padding."""
+    figures, rng, python_rng = [], np.random.default_rng(0), random.Random(0)
+    for title, task, bar in (
+        ("iGSM problems, med, natural, op = 15", IGSMTask(ops="15", length=1024), Bar(30, at_least=True)),
+        ("iGSM problems, toy, compact, op = 4", IGSMTask(ops="4", **IGSM_TOY), None),
+    ):
+        tokens_each = (task.batch(2000, rng).inputs != 0).sum() / 2000
+        seconds = take_turns(
+            {
+                "ours": timed(partial(task.batch, 2000, rng)),
+                "python": timed(lambda task=task: [draw_row(task, python_rng) for _ in range(20)]),
+            },
+            rounds=5 if quick else 41,
+        )
+        ours, python = 2 / seconds["ours"], 0.02 / seconds["python"]
+        table = f"{title}, one core"
+        figures.append(figure(table, "IGSMTask.batch", ours, "thousand problems/s", bar))
+        figures.append(figure(table, "plain Python, compact", python, "thousand problems/s"))
+        figures.append(ratio(table, "IGSMTask.batch / plain Python", ours, python))
+        figures.append(figure(table, "IGSMTask.batch", ours * tokens_each / 1e3, "M tokens/s"))
+    return figures
 
 
 def python_batch(side: Side, rows: int, rng: random.Random) -> Batch:
@@ -224,3 +249,5 @@ SIDES = (
         check=check_mqar,
     ),
 )
+
+IGSM_TOY = {"difficulty": "toy", "format": "compact", "length": 128}

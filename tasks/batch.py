@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int64
@@ -42,7 +42,10 @@ class Batch:
 class Task(Protocol):
     """A source of batches. `length` is the number of positions in a row, ids are below `vocab_size`."""
 
-    kind: ClassVar[str]
+    @property
+    def kind(self) -> str:
+        """What commands and stored runs know the task by."""
+        ...
 
     @property
     def vocab_size(self) -> int:

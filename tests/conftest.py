@@ -1,7 +1,7 @@
 """For every test: array shapes are checked at run time, torch uses one thread, examples are the same each run."""
 
 from importlib.util import find_spec
-from pkgutil import iter_modules
+from pathlib import Path
 
 import jaxtyping
 import torch
@@ -10,8 +10,10 @@ from hypothesis import settings
 
 def _checked_modules() -> list[str]:
     """Everything but the numba kernels: numba compiles a function's source and cannot see through a wrapper."""
-    names = [module.name for module in iter_modules(find_spec("tasks").submodule_search_locations)]
-    return ["ihlab", *(f"tasks.{name}" for name in names if not name.endswith(("_kernel", "random64")))]
+    root = Path(find_spec("tasks").submodule_search_locations[0])
+    paths = [path.relative_to(root).with_suffix("") for path in root.rglob("*.py") if path.stem != "__init__"]
+    checked = [path.parts for path in paths if not path.stem.endswith(("_kernel", "random64"))]
+    return ["ihlab", *(".".join(("tasks", *parts)) for parts in checked)]
 
 
 # Before any test module imports these packages.

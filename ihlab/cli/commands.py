@@ -3,16 +3,21 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
 from rich.console import Console
 from rich.table import Table
 
+from ihlab.cli.igsm import check_out, show_graphs
 from ihlab.training.config import RunConfig
-from tasks import TASKS
+from tasks import TASKS, IGSMTask
 from tasks.config import choose, config, require
+
+SMALL: dict[str, Any] = {"vocab_size": 64, "length": 32}
+SAMPLED: dict[str, dict[str, Any]] = {"igsm": {"difficulty": "toy", "ops": "<=4", "length": 200}}
+"""What `ihlab sample` shows if nothing is said: short rows. `SMALL` unless the task is named here."""
 
 
 def reproduce(
@@ -28,7 +33,7 @@ def reproduce(
     """Train what the paper's figures need, draw them, and print the ledger of claims.
 
     Args:
-        names: Figures to make, such as figure1a; if none is named, all but mqar.
+        names: Figures to make, such as figure1a; if none is named, all but mqar and table4.
         scale: smoke (seconds), laptop (minutes on 2 cores), gpu (tens of minutes) or paper (its own numbers).
         jobs: Runs trained at a time; by default 2 on a CPU and 1 on a GPU.
         device: A torch device, or auto: a GPU if there is one.
@@ -101,9 +106,10 @@ def sampler(kind: str) -> Callable[..., None]:
     task_type = TASKS[kind]
 
     def sample_task(
-        task: Annotated[task_type, tyro.conf.arg(name="")] = task_type(vocab_size=64, length=32),  # type: ignore[valid-type]  # noqa: B008
+        task: Annotated[task_type, tyro.conf.arg(name="")] = task_type(**SAMPLED.get(kind, SMALL)),  # type: ignore[valid-type]  # noqa: B008
         rows: int = 1,
         seed: int = 0,
+        out: Path | None = None,
     ) -> None:
         """Print rows of the task.
 
@@ -111,12 +117,16 @@ def sampler(kind: str) -> Callable[..., None]:
             task: The task.
             rows: How many rows.
             seed: Of the random generator.
+            out: A picture of the rows' graphs, such as igsm.svg; iGSM only.
         """
         require(rows >= 1, f"rows is {rows}, but must be at least 1.")
         require(seed >= 0, f"seed is {seed}, but must not be negative.")
+        check_out(kind, out)
         batch = task.batch(rows, np.random.default_rng(seed))  # type: ignore[attr-defined]
         for row in range(rows):
             print(task.show(batch, row))  # type: ignore[attr-defined]
+            if isinstance(task, IGSMTask):
+                show_graphs(task, batch, row, out)
 
     return sample_task
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import Any, Literal
 
 from ihlab.model.config import ModelConfig
 from ihlab.training.clamp import Clamp
-from tasks import TASKS, Task
-from tasks.config import choose, config, require
+from tasks import Task, make_task
+from tasks.config import config, require
 
 
 @config
@@ -18,6 +19,8 @@ class RunConfig:
     """A task, a model and how to train it.
 
     - `seed`: of the initial weights and of the training batches; evaluation batches have their own;
+    - `init_shift`: (alpha1, beta1) from which every head of every layer starts, with alpha2 = 1 - alpha1 and
+      beta2 = 1 - beta1; None: each head draws its own from the seed;
     - `batch_size` rows a step, in `accumulate` pieces (same gradient but for dropout's, less memory);
     - `lr` after `warmup` linear steps, then "constant", or "cosine" or "linear" to 0 at `steps`;
     - AdamW with `betas`; `weight_decay` acts on matrices, never on norms, alpha or beta;
@@ -47,6 +50,7 @@ class RunConfig:
     eval_growth: float = 0.05
     eval_rows: int = 512
     checkpoints: int = 16
+    init_shift: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("steps", 1), ("batch_size", 1), ("accumulate", 1), ("warmup", 0), ("seed", 0)):
@@ -65,6 +69,7 @@ class RunConfig:
             all(0 <= beta < 1 for beta in self.betas),
             f"RunConfig.betas is {self.betas}, but both must be in [0, 1).",
         )
+        self._check_init_shift()
         require(
             self.batch_size % self.accumulate == 0,
             f"RunConfig.accumulate is {self.accumulate}, which does not divide batch_size={self.batch_size}.",
@@ -85,6 +90,23 @@ class RunConfig:
             self.task.vocab_size <= self.model.d_vocab,
             f"The task's vocab_size is {self.task.vocab_size}, but the model's d_vocab is only {self.model.d_vocab}.",
         )
+
+    def _check_init_shift(self) -> None:
+        """Two finite numbers, for a model that has alpha and beta."""
+        given = self.init_shift
+        if given is None:
+            return
+        numbers = all(isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x) for x in given)
+        require(
+            len(given) == 2 and numbers,
+            f"RunConfig.init_shift is {given}, but must be two finite numbers: alpha1 and beta1.",
+        )
+        require(
+            self.model.attention == "kv_shift",
+            f"RunConfig.init_shift is {given}, but a {self.model.attention} model has no alpha and beta: "
+            "its attention must be 'kv_shift'.",
+        )
+        object.__setattr__(self, "init_shift", tuple(map(float, given)))  # 0 and 0.0 are one start, with one hash
 
     def but(self, **changes: Any) -> "RunConfig":
         """This config with some fields changed."""
@@ -219,10 +241,10 @@ def from_dict(stored: dict[str, Any]) -> RunConfig:
     """The inverse of `to_dict`. Raises `ConfigError` for an unknown field or kind of task."""
     for name in ("task", "model", "betas"):
         require(name in stored, f"The stored config has no '{name}'.")
-    task = dict(stored["task"])
-    kind = choose("task", task.pop("kind"), TASKS)
-    given = {**stored, "task": TASKS[kind](**task), "model": ModelConfig(**stored["model"])}
+    given = {**stored, "task": make_task(stored["task"]), "model": ModelConfig(**stored["model"])}
     given["betas"] = tuple(stored["betas"])
+    if stored.get("init_shift") is not None:
+        given["init_shift"] = tuple(stored["init_shift"])
     if "fork" not in stored:
         return RunConfig(**given)
     clamps = tuple(Clamp(**clamp) for clamp in stored["fork"]["clamps"])

@@ -1,0 +1,77 @@
+"""What a parameter of iGSM is made of: a constant and other parameters, joined by +, - and *."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Literal
+
+Parameter = tuple[str, str]
+"""(X, Y), "each X 's Y". Y is a noun for an instance and a category word for an abstract parameter."""
+
+Expression = tuple[Any, ...] | int
+"""A parameter, a constant, or (operator, part, part, ...) with expressions as parts."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """`constant applied (term joined term joined ...)`, where a term is a product of parameters.
+
+    - `terms`     one parameter each for what a sentence defines and for A(x,1) = sum over y of I(x,y);
+                  two each, I(x,y) and A(y,g-1), for A(x,g>1) = sum over y of I(x,y) * A(y,g-1);
+                  none for a constant alone;
+    - `joined`    "+" (sum) or "-" (difference, of two terms);
+    - `constant`  None where there is none; 0, without terms, for an abstract parameter of a childless item;
+    - `applied`   how a constant meets the terms: "+" ("more than") or "*" ("times as much as").
+    """
+
+    terms: tuple[tuple[Parameter, ...], ...] = ()
+    joined: Literal["+", "-"] = "+"
+    constant: int | None = None
+    applied: Literal["+", "*"] = "+"
+
+    @property
+    def operands(self) -> tuple[Parameter, ...]:
+        """Every parameter of the terms, in their order."""
+        return tuple(factor for term in self.terms for factor in term)
+
+    @property
+    def cost(self) -> int:
+        """How many binary clauses compute it: one less than it has operands, a constant counted, and at least 1."""
+        return max(1, len(self.operands) + (self.constant is not None) - 1)
+
+    @property
+    def expression(self) -> Expression:
+        """Its canonical expression (see `combine`)."""
+        if not self.terms:
+            return self.constant or 0
+        terms = [_chain("*", term) for term in self.terms]
+        inner = _chain(self.joined, terms)
+        return inner if self.constant is None else combine(self.applied, self.constant, inner)
+
+    def value(self, values: Mapping[Parameter, int], modulus: int) -> int:
+        """Its value in 0 .. modulus - 1, given the values of its operands."""
+        terms = [math.prod(values[factor] for factor in term) for term in self.terms]
+        inner = terms[0] - terms[1] if self.joined == "-" else sum(terms)
+        constant = self.constant or 0
+        if self.constant is not None and self.applied == "*":
+            return constant * inner % modulus
+        return (constant + inner) % modulus
+
+
+def combine(operator: str, left: Expression, right: Expression) -> Expression:
+    """`left operator right` in canonical form: equal for expressions that differ only in the order of a sum's terms or
+    a product's factors, or in how sums are bracketed. Nothing else is rearranged: (5 + a) - b is not 5 + (a - b).
+    """
+    if operator == "-":
+        return ("-", left, right)
+    parts = (*_terms(left), *_terms(right)) if operator == "+" else (left, right)
+    return (operator, *sorted(parts, key=repr))
+
+
+def _chain(operator: str, parts: Iterable[Expression]) -> Expression:
+    return reduce(lambda left, right: combine(operator, left, right), parts)
+
+
+def _terms(part: Expression) -> tuple[Expression, ...]:
+    return part[1:] if isinstance(part, tuple) and part[0] == "+" else (part,)

@@ -1,0 +1,72 @@
+"""The two graphs of an iGSM problem as lines of text."""
+
+from graphlib import TopologicalSorter
+from itertools import pairwise
+
+from tasks.igsm.definition import Definition, Parameter
+from tasks.igsm.problem import Problem
+
+
+def structure_text(problem: Problem) -> str:
+    """Who has what: for each category but the last its items, each with what it has in the category below.
+
+    Harbours have Ships
+      Bergen: Sloop, Ketch
+      Riga: nothing
+    """
+    if problem.flat:
+        return "A flat problem has no structure."
+    lines = []
+    for upper, lower in pairwise(problem.layers):
+        lines.append(f"{upper} have {lower}")
+        for item in problem.layers[upper]:
+            owned = [y for x, y in problem.stated if x == item]
+            lines.append(f"  {item}: {', '.join(owned) or 'nothing'}")
+    return "\n".join(lines)
+
+
+def dependency_text(problem: Problem) -> str:
+    """What rests on what: a line for each parameter, after the lines of its operands; the last needed one is the query.
+
+    needed
+      Riga's Ketch   =  5 <- 5
+      Bergen's Ketch = 12 <- 7 + Riga's Ketch
+    ? Bergen's Ships = 12 <- Bergen's Ketch
+
+    After the query come the stated parameters that it does not rest on, with the totals that these use.
+    """
+    ordered = list(TopologicalSorter(problem.dependencies).static_order())
+    needed = [parameter for parameter in ordered if parameter in problem.necessary]
+    others = [parameter for parameter in ordered if parameter not in problem.necessary]
+    width = max(len(name(parameter)) for parameter in ordered)
+    digits = len(str(problem.modulus - 1))
+
+    def line(parameter: Parameter) -> str:
+        mark = "?" if parameter == problem.query else " "
+        value = f"{problem.values[parameter]:{digits}}"
+        return f"{mark} {name(parameter):{width}} = {value} <- {formula(problem.definitions[parameter])}"
+
+    lines = ["needed", *map(line, needed)]
+    if others:
+        lines += ["not needed", *map(line, others)]
+    return "\n".join(lines)
+
+
+def name(parameter: Parameter) -> str:
+    """A parameter in words: "Bergen's Sloop"."""
+    return f"{parameter[0]}'s {parameter[1]}"
+
+
+def formula(definition: Definition) -> str:
+    """The definition in names: "5 * (Bergen's Sloop - Riga's Sloop)".
+
+    Several terms that a constant meets are bracketed.
+    """
+    terms = [" * ".join(name(factor) for factor in term) for term in definition.terms]
+    inner = f" {definition.joined} ".join(terms)
+    if definition.constant is None:
+        return inner
+    if not terms:
+        return str(definition.constant)
+    bracketed = f"({inner})" if len(terms) > 1 else inner
+    return f"{definition.constant} {definition.applied} {bracketed}"

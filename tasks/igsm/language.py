@@ -1,0 +1,69 @@
+"""The closed vocabulary of a difficulty and a format: strings to token ids and back.
+
+Ids, in this order: special tokens (`<pad>` is 0), function words, numbers, letters, category words, nouns.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from jaxtyping import Int64
+
+from tasks.config import choose
+from tasks.igsm.difficulty import Difficulty
+from tasks.igsm.words import CATEGORIES, FUNCTION_WORDS, LETTERS, NOUNS, SPECIAL
+
+
+@dataclass(frozen=True)
+class Language:
+    """A vocabulary, in the order of its ids."""
+
+    difficulty: Difficulty
+    format: str
+    modulus: int
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The category words, four a domain."""
+        domains = list(CATEGORIES.values())[: self.difficulty.domains]
+        return tuple(category for domain in domains for category in domain)
+
+    @cached_property
+    def parts(self) -> tuple[tuple[str, ...], ...]:
+        """Special tokens, function words, numbers, letters, category words and nouns."""
+        pools = [pool for category in self.categories for pool in NOUNS[category][: self.difficulty.pools]]
+        nouns = tuple(noun for pool in pools for noun in pool[: self.difficulty.pool_size])
+        numbers = tuple(str(number) for number in range(self.modulus))
+        return SPECIAL, FUNCTION_WORDS[self.format], numbers, LETTERS, self.categories, nouns
+
+    @cached_property
+    def vocabulary(self) -> tuple[str, ...]:
+        """Every token as a string; its place is its id."""
+        return tuple(word for part in self.parts for word in part)
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """The id of each token."""
+        return {word: number for number, word in enumerate(self.vocabulary)}
+
+    def encode(self, text: str | Sequence[str]) -> Int64[np.ndarray, " pos"]:
+        """Ids of tokens, or of a text with spaces between them.
+
+        Raises `ConfigError` for a token that is not of this vocabulary, naming the nearest one.
+        """
+        tokens = text.split() if isinstance(text, str) else text
+        for token in tokens:
+            if token not in self.ids:
+                choose("iGSM token", token, self.ids)
+        return np.array([self.ids[token] for token in tokens], np.int64)
+
+    def decode(self, ids: Int64[np.ndarray, " pos"]) -> list[str]:
+        """Ids as tokens, without the padding."""
+        return [self.vocabulary[number] for number in ids.tolist() if number != 0]
+
+
+@lru_cache
+def language(difficulty: Difficulty, format: str, modulus: int) -> Language:
+    """The vocabulary, made once."""
+    return Language(difficulty, format, modulus)

@@ -1,0 +1,161 @@
+"""An iGSM problem as its prompt states it: structure, definitions, truth. Nothing is taken from the generator."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+from typing import Literal
+
+from tasks.config import ConfigError, require
+from tasks.igsm.definition import Definition, Parameter
+from tasks.igsm.prompt import read_prompt
+from tasks.igsm.words import CATEGORIES, CATEGORY_OF
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything that a prompt fixes.
+
+    - `format`       "natural" or "compact", the format it is written in;
+    - `flat`         igsm_flat: items without hierarchy and no abstract parameters;
+    - `query`        the parameter asked for;
+    - `layers`       category -> its items, from the top category to the bottom one, items in order of mention
+                     (empty if flat);
+    - `stated`       the instances I(x,y), each with its sentence, in the order of the sentences; as pairs (x, y)
+                     they are the edges of the structure graph;
+    - `definitions`  parameter -> Definition, for the stated instances and for A(x,g) of every item x and every
+                     category below it, asked for or not;
+    - `values`       parameter -> value in 0 .. modulus - 1, for all of them.
+
+    A(x,1) = sum over y of I(x,y) and A(x,g>1) = sum over y of I(x,y) * A(y,g-1), where x -> y are edges; 0 if x has
+    none.
+
+    Source: Ye et al. 2024, arXiv 2407.20311.
+    """
+
+    modulus: int
+    format: Literal["natural", "compact"]
+    flat: bool
+    query: Parameter
+    layers: dict[str, tuple[str, ...]]
+    stated: tuple[Parameter, ...]
+    definitions: dict[Parameter, Definition]
+    values: dict[Parameter, int]
+
+    @classmethod
+    def parse(cls, tokens: Sequence[str], modulus: int, flat: bool = False) -> "Problem":
+        """Read a prompt, `BOS problem SOL` (both marks may be missing; what follows SOL is not read).
+
+        Raises `ConfigError` if a sentence cannot be read, an edge does not lead one category down, a parameter
+        is stated twice, not at all or in terms of itself.
+        """
+        require(modulus >= 2, f"modulus is {modulus}, but must be at least 2.")
+        prompt = read_prompt(tokens, modulus)
+        spoken = [prompt.query, *(p for definition in prompt.stated.values() for p in definition.operands)]
+        layers = {} if flat else _layers([*prompt.stated, *spoken])
+        if not flat:
+            _check_edges(prompt.stated)
+        definitions = prompt.stated | _abstract(layers, prompt.stated)
+        for parameter in spoken:
+            if parameter not in definitions:
+                raise ConfigError(f"The prompt speaks of {_name(parameter)}, but no sentence defines it.")
+        values: dict[Parameter, int] = {}
+        for parameter in _in_order(definitions):
+            values[parameter] = definitions[parameter].value(values, modulus)
+        return cls(modulus, prompt.format, flat, prompt.query, layers, tuple(prompt.stated), definitions, values)
+
+    @property
+    def answer(self) -> int:
+        """The value asked for."""
+        return self.values[self.query]
+
+    @cached_property
+    def dependencies(self) -> dict[Parameter, tuple[Parameter, ...]]:
+        """The dependency graph: parameter -> its operands, for the stated ones, the query and all that these rest on.
+
+        The abstract parameters nobody speaks of are left out.
+        """
+        found = self._closure([*self.stated, self.query])
+        return {
+            parameter: definition.operands for parameter, definition in self.definitions.items() if parameter in found
+        }
+
+    @cached_property
+    def necessary(self) -> frozenset[Parameter]:
+        """The query and everything it rests on."""
+        return self.ancestors(self.query)
+
+    def ancestors(self, parameter: Parameter) -> frozenset[Parameter]:
+        """The parameter itself and everything that must be known to compute it."""
+        return self._closure([parameter])
+
+    @property
+    def ops(self) -> int:
+        """The op of the problem: what its necessary parameters cost together."""
+        return sum(self.definitions[parameter].cost for parameter in self.necessary)
+
+    def _closure(self, start: list[Parameter]) -> frozenset[Parameter]:
+        found, left = set(start), list(start)
+        while left:
+            new = set(self.definitions[left.pop()].operands) - found
+            found |= new
+            left.extend(new)
+        return frozenset(found)
+
+
+def _name(parameter: Parameter) -> str:
+    return f"each {parameter[0]}'s {parameter[1]}"
+
+
+def _layers(spoken: Sequence[Parameter]) -> dict[str, tuple[str, ...]]:
+    """The items of the parameters by category, categories from top to bottom."""
+    items = dict.fromkeys(word for parameter in spoken for word in parameter if word in CATEGORY_OF)
+    top = CATEGORY_OF[spoken[0][0]]
+    domain = next(categories for categories in CATEGORIES.values() if top in categories)
+    for item in items:
+        if CATEGORY_OF[item] not in domain:
+            raise ConfigError(f"The prompt speaks of {item}, but a problem stays in one domain: {', '.join(domain)}.")
+    layers = {category: tuple(item for item in items if CATEGORY_OF[item] == category) for category in domain}
+    return {category: members for category, members in layers.items() if members}
+
+
+def _check_edges(stated: dict[Parameter, Definition]) -> None:
+    for owner, owned in stated:
+        above, below = CATEGORY_OF[owner], CATEGORY_OF[owned]
+        if (above, below) not in _STEPS_DOWN:
+            raise ConfigError(
+                f"The prompt states {_name((owner, owned))}, but {below} are not the category below {above}."
+            )
+
+
+_STEPS_DOWN = {step for categories in CATEGORIES.values() for step in pairwise(categories)}
+
+
+def _abstract(layers: dict[str, tuple[str, ...]], stated: dict[Parameter, Definition]) -> dict[Parameter, Definition]:
+    """The definition of every abstract parameter there is: an item and a category below it."""
+    children: dict[str, list[str]] = {item: [] for items in layers.values() for item in items}
+    if not layers:
+        return {}
+    for owner, owned in stated:
+        children[owner].append(owned)
+    categories = list(layers)
+    found = {}
+    for depth, category in enumerate(categories):
+        for item in layers[category]:
+            for below in categories[depth + 1 :]:
+                direct = below == categories[depth + 1]
+                terms = tuple(
+                    ((item, child),) if direct else ((item, child), (child, below)) for child in children[item]
+                )
+                found[item, below] = Definition(terms, constant=None if terms else 0)
+    return found
+
+
+def _in_order(definitions: dict[Parameter, Definition]) -> list[Parameter]:
+    """The parameters, each after its operands."""
+    graph = {parameter: definition.operands for parameter, definition in definitions.items()}
+    try:
+        return list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        raise ConfigError(f"The prompt defines {_name(error.args[1][0])} in terms of itself.") from None

@@ -1,0 +1,97 @@
+"""The steps of an iGSM solution, read as they are written; nothing here knows whether they are right.
+
+The two formats of a step that gives v to each X 's Y (w a letter for a part of it, any number of such clauses):
+
+    natural     Define X 's Y as v ; w = a + b = 3 + 4 = 7 ; so v = 2 * w = 2 * 7 = 14 .
+    compact     X Y v ; w = a + b = 3 + 4 = 7 ; v = 2 * w = 2 * 7 = 14 .
+
+The last clause, which gives v, may also be a constant alone, `v = 5`, or a copy, `v = a = 3`.
+"""
+
+from collections.abc import Container, Sequence
+from typing import NamedTuple
+
+from tasks.igsm.definition import Parameter
+from tasks.igsm.words import CATEGORY_OF, LETTERS, NOUNS
+
+_LETTERS = frozenset(LETTERS)
+_OPERATORS = frozenset("+-*")
+
+
+class Clause(NamedTuple):
+    """`symbol = operands = copied = value`.
+
+    `operands` are letters or numbers with the operator between them (none if there is one operand), `copied` are
+    the numbers written for them, with the operator repeated; a constant alone has none.
+    """
+
+    symbol: str
+    operands: tuple[str, ...]
+    operator: str
+    copied: tuple[str, ...]
+    copied_operator: str
+    value: str
+
+
+class Step(NamedTuple):
+    """A parameter, the letter it is given, and the clauses that compute it, of which the last gives that letter."""
+
+    parameter: Parameter
+    symbol: str
+    clauses: tuple[Clause, ...]
+
+
+def split(tokens: Sequence[str], mark: str) -> list[list[str]]:
+    """The runs of tokens between marks, one more than there are marks."""
+    parts, start = [], 0
+    for _ in range(tokens.count(mark)):
+        end = tokens.index(mark, start)
+        parts.append(list(tokens[start:end]))
+        start = end + 1
+    return [*parts, list(tokens[start:])]
+
+
+def read_step(tokens: Sequence[str], format: str, numbers: Container[str]) -> Step | None:
+    """Read a step, its final "." taken off. None if it is not written as the format asks."""
+    header, *parts = split(tokens, ";")
+    named = read_header(header, format)
+    if named is None or not parts:
+        return None
+    parameter, symbol = named
+    if format == "natural":
+        if parts[-1][:1] != ["so"]:
+            return None
+        parts[-1] = parts[-1][1:]
+    clauses = [read_clause(part, numbers) for part in parts]
+    read = [clause for clause in clauses if clause is not None]
+    if len(read) < len(clauses) or read[-1].symbol != symbol or not all(clause.operator for clause in read[:-1]):
+        return None
+    return Step(parameter, symbol, tuple(read))
+
+
+def read_header(tokens: Sequence[str], format: str) -> tuple[Parameter, str] | None:
+    """The parameter that a step is about and the letter it is given. None if that cannot be read."""
+    match format, *tokens:
+        case ["natural", "Define", owner, "'s", owned, "as", symbol] | ["compact", owner, owned, symbol]:
+            if owner in CATEGORY_OF and (owned in CATEGORY_OF or owned in NOUNS) and symbol in _LETTERS:
+                return (owner, owned), symbol
+    return None
+
+
+def read_clause(tokens: Sequence[str], numbers: Container[str]) -> Clause | None:
+    """Read a clause. None if it is neither binary nor a copy nor a constant alone."""
+    match tokens:
+        case [symbol, "=", value]:
+            clause = Clause(symbol, (value,), "", (), "", value)
+        case [symbol, "=", operand, "=", value] if operand in _LETTERS:
+            clause = Clause(symbol, (operand,), "", (value,), "", value)
+        case [symbol, "=", left, operator, right, "=", first, repeated, second, "=", value]:
+            if operator not in _OPERATORS or repeated not in _OPERATORS:
+                return None
+            clause = Clause(symbol, (left, right), operator, (first, second), repeated, value)
+        case _:
+            return None
+    written = (*clause.copied, clause.value)
+    if clause.symbol not in _LETTERS or not all(word in numbers for word in written):
+        return None
+    return clause if all(word in numbers or word in _LETTERS for word in clause.operands) else None

@@ -1,0 +1,242 @@
+"""iGSM: problems of hierarchical arithmetic whose solution is to be written out step by step.
+
+A problem of 3 operations (difficulty="toy", format="compact", modulo 7; not a full row):
+
+    prompt     Sloop TeaChest = 5 . Sloop SilkChest = 4 + Sloop TeaChest . Sloop Crates ?
+    solution   Sloop TeaChest k ; k = 5 . Sloop SilkChest b ; b = 4 + k = 4 + 5 = 2 .
+               Sloop Crates P ; P = k + b = 5 + 2 = 0 .
+    answer     0
+
+How many crates a sloop has is nowhere said: it is the sum over the kinds of crate it has.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from jaxtyping import Bool, Int64
+
+from tasks.batch import IGNORE, Batch
+from tasks.config import config, require
+from tasks.igsm.difficulty import DIFFICULTIES, Difficulty
+from tasks.igsm.language import Language, language
+
+if TYPE_CHECKING:
+    from tasks.igsm.language_kernel import Words
+
+FITTING = 0.95  # of the problems, at least, must fit in a row: the longer ones are not drawn
+_PROBED = 1000  # problems drawn to see how many fit
+
+
+@dataclass(frozen=True)
+class Problems:
+    """Whole problems, one a row.
+
+    - `tokens`      int64 [row, token]: BOS prompt SOL solution ANS value EOS, then padding (0);
+    - `answers`     int64 [row, token - 1]: the next token where it is a clause's result or the value, else `IGNORE`;
+    - `prompt_size` int64 [row]: tokens up to SOL; `size` int64 [row]: tokens up to EOS;
+    - `ops`         int64 [row]: the number of operations.
+    """
+
+    tokens: Int64[np.ndarray, "row token"]
+    answers: Int64[np.ndarray, "row token-1"]
+    prompt_size: Int64[np.ndarray, " row"]
+    size: Int64[np.ndarray, " row"]
+    ops: Int64[np.ndarray, " row"]
+
+    def prompt(self, row: int) -> Int64[np.ndarray, " token"]:
+        """A row from BOS to SOL: what a model is given."""
+        return self.tokens[row, : self.prompt_size[row]]
+
+    def solution(self, row: int) -> Int64[np.ndarray, " token"]:
+        """A row from behind SOL to EOS: what a model is to write."""
+        return self.tokens[row, self.prompt_size[row] : self.size[row]]
+
+
+@config
+class IGSMTask:
+    """Problems whose quantities depend on one another, and solutions that compute what is needed, in order.
+
+    A problem has items in 2 to 4 layers. "Each X's Y" is stated for some pairs of neighbouring layers; how many
+    items of a lower layer an X has altogether is implied by these. A solution defines what the question needs, and
+    nothing else, one parameter a step; its clauses have at most two operands. Arithmetic is modulo 23 (toy: 7).
+
+    - `kind`: "igsm", or "igsm_flat": no layers, nothing implied, everything computed, no final value;
+    - `ops`: clauses of a solution: "15", or "<=15", the smaller of two uniform draws from 1 .. 15 (flat problems
+      have as many as come, from 4 to 21, and "<=15" leaves out the longer ones);
+    - `difficulty`: the size of the structure ("med", "hard", "toy": `tasks.igsm.difficulty`);
+    - `format`: "natural", or "compact", without filler words;
+    - `split`: solutions of "train" and "test" differ in more than names and numbers; with fewer than 3 ops, whole
+      rows differ;
+    - `length`: problems that do not fit are drawn again, with as many ops;
+    - `loss` on the "solution", or on "all" tokens of a problem;
+    - `modulus`: another than the difficulty's.
+
+    `Batch.answers` holds the results of clauses and the final value, which follow from what stands before them
+    (letters and the order of steps do not). `Batch.groups["ops"]` is each row's number of operations.
+
+    Source: Ye et al. 2024, arXiv 2407.20311, with words of our own; arXiv 2411.19574, Table 4.
+    """
+
+    kind: Literal["igsm", "igsm_flat"] = "igsm"
+
+    ops: str = "<=15"
+    difficulty: Literal["med", "hard", "toy"] = "med"
+    format: Literal["natural", "compact"] = "natural"
+    split: Literal["train", "test"] = "train"
+    length: int = 512
+    loss: Literal["solution", "all"] = "solution"
+    modulus: int | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            re.fullmatch(r"(<=)?[0-9]{1,9}", self.ops) is not None,
+            f"IGSMTask.ops is {self.ops!r}, but must be a number such as '15', or '<=15' for up to as many.",
+        )
+        least, most = (4, 16 if self.exact else 21) if self.flat else (1, self.dimensions.most_ops)
+        require(
+            least <= self.most_ops <= most,
+            f"IGSMTask.ops is {self.ops!r}, but kind='{self.kind}' with difficulty='{self.difficulty}' "
+            f"has problems of {least} to {most} operations.",
+        )
+        require(
+            self.modulus is None or 2 <= self.modulus <= 1000,
+            f"IGSMTask.modulus is {self.modulus}, but must be at least 2 and at most 1000.",
+        )
+        require(self.length >= 4, f"IGSMTask.length is {self.length}, but must be at least 4.")
+
+    @property
+    def flat(self) -> bool:
+        """Whether problems are without hierarchy."""
+        return self.kind == "igsm_flat"
+
+    @property
+    def most_ops(self) -> int:
+        """The largest number of operations."""
+        return int(self.ops.removeprefix("<="))
+
+    @property
+    def exact(self) -> bool:
+        """Whether every problem has as many operations."""
+        return not self.ops.startswith("<=")
+
+    @property
+    def dimensions(self) -> Difficulty:
+        """The numbers behind `difficulty`."""
+        return DIFFICULTIES[self.difficulty]
+
+    @property
+    def language(self) -> Language:
+        """The vocabulary: token ids as strings and back."""
+        return language(self.dimensions, self.format, self.modulus or self.dimensions.modulus)
+
+    @property
+    def vocab_size(self) -> int:
+        """Token ids are 0 .. vocab_size - 1."""
+        return len(self.language.vocabulary)
+
+    def batch(self, size: int, rng: np.random.Generator) -> Batch:
+        """Draw `size` rows, each a pure function of one 64-bit seed taken from `rng`.
+
+        Raises `ConfigError` if more than 5% of the problems do not fit in `length`, or none can be found.
+        """
+        problems = self._problems(size, rng)
+        following = problems.tokens[:, 1:]
+        asked = self._asked(problems)
+        targets = np.where(asked, following, IGNORE)
+        return Batch(problems.tokens[:, :-1], targets, problems.answers, {"ops": problems.ops})
+
+    def prompts(
+        self, size: int, rng: np.random.Generator, ops: int | None = None, split: str | None = None
+    ) -> Problems:
+        """Draw problems with prompt and true solution apart, of exactly `ops` operations and of `split` if given.
+
+        Raises `ConfigError` as `batch`, and for what these would raise as fields.
+        """
+        asked_ops = self.ops if ops is None else str(ops)
+        asked_split = self.split if split is None else split
+        task = replace(self, ops=asked_ops, split=asked_split)  # type: ignore[arg-type]  # checked there
+        return task._problems(size, rng)
+
+    def encode(self, text: str) -> Int64[np.ndarray, " token"]:
+        """The ids of a text, tokens with spaces between them. Raises `ConfigError` for an unknown token."""
+        return self.language.encode(text)
+
+    def decode(self, ids: Int64[np.ndarray, " token"]) -> list[str]:
+        """Ids as tokens, without the padding; `" ".join` makes it a text."""
+        return self.language.decode(ids)
+
+    def show(self, batch: Batch, row: int) -> str:
+        """The problem a sentence a line and the solution a step a line, answers in [brackets]."""
+        tokens = self.decode(batch.inputs[row])
+        asked = np.flatnonzero(batch.answers[row] != IGNORE) + 1
+        lines: list[str] = []
+        line: list[str] = []
+        for t, token in enumerate(tokens):
+            line.append(f"[{token}]" if t in asked else token)
+            if token in (".", "?", "<bos>", "<sol>") or t == len(tokens) - 1:
+                lines.append(" ".join(line))
+                line = []
+        lines.append("Tokens in [brackets] follow from what stands before them; accuracy is measured there.")
+        return "\n".join(lines)
+
+    def _problems(self, size: int, rng: np.random.Generator) -> Problems:
+        fitting, enough = fit(self)
+        require(
+            fitting >= FITTING,
+            f"IGSMTask.length is {self.length}, in which {fitting:.0%} of the problems fit; {enough} would hold 99%.",
+        )
+        return _draw(self, rng.integers(0, 2**64, size, dtype=np.uint64), self.length + 1)
+
+    def _asked(self, problems: Problems) -> Bool[np.ndarray, "row token"]:
+        """Where the training loss asks for the next token."""
+        t = np.arange(1, self.length + 1)
+        asked = t < problems.size[:, None]
+        if self.loss == "solution":
+            asked &= t >= problems.prompt_size[:, None]
+        return asked
+
+
+@lru_cache
+def fit(task: IGSMTask) -> tuple[float, int]:
+    """The fraction of a thousand problems that fit in the task's length, and a length that holds 99% of them.
+
+    Raises `ConfigError` if no problem can be found.
+    """
+    from tasks.igsm.language_kernel import MOST_TOKENS
+
+    seeds = np.random.default_rng(0).integers(0, 2**64, _PROBED, dtype=np.uint64)
+    _draw(task, seeds[:1], MOST_TOKENS)  # stop at one, where none can be found
+    lengths = _draw(task, seeds, MOST_TOKENS).size - 1
+    return float((lengths <= task.length).mean()), int(np.ceil(np.quantile(lengths, 0.99)))
+
+
+def _draw(task: IGSMTask, seeds: np.ndarray, most_tokens: int) -> Problems:
+    from tasks.igsm.rows_kernel import Wanted, draw_rows  # numba loads only when rows are drawn
+    from tasks.igsm.structure_kernel import Limits
+
+    size = task.dimensions
+    modulus = task.language.modulus
+    wanted = Wanted(task.flat, task.most_ops, task.exact, task.split == "test", modulus, most_tokens)
+    limits = Limits(size.most_edges, size.most_layers, size.most_width)
+    tokens, answers, sizes, ops = draw_rows(seeds, wanted, limits, _words(task.language))
+    require(
+        bool(sizes[:, 1].all()),
+        f"IGSMTask(ops={task.ops!r}, difficulty='{task.difficulty}', split='{task.split}') finds no problem: "
+        "the split is empty, or so many operations are out of reach.",
+    )
+    return Problems(tokens, answers, sizes[:, 0], sizes[:, 1], ops)
+
+
+@lru_cache
+def _words(language: Language) -> "Words":
+    """The vocabulary as the kernel wants it: where each part begins."""
+    from tasks.igsm.language_kernel import FUNCTION, Words
+
+    _, _, number, letter, category, noun = np.cumsum([0, *(len(part) for part in language.parts[:-1])]).tolist()
+    function = np.array([language.ids.get(word, 0) for word in FUNCTION])
+    size = language.difficulty
+    natural = language.format == "natural"
+    return Words(natural, function, number, letter, category, noun, size.domains, size.pools, size.pool_size)

@@ -1,0 +1,53 @@
+"""Every word an iGSM problem is written with; each is one token, and no word has two meanings.
+
+A domain names four categories, from top to bottom: harbours have ships, ships have crates, crates have
+tools. A category has five pools of 20 nouns, each with a theme. A problem takes one domain, some of its
+categories next to each other, and one pool of each:
+
+    The number of each Bergen 's Sloop equals 5 more than each Bergen 's Ketch .
+
+Numbers are the words "0", "1", ... below the modulus.
+
+Source: the scheme of Ye et al. 2024, arXiv 2407.20311, with words of our own.
+"""
+
+import re
+import string
+
+from tasks.igsm.nouns import POOLS
+
+SPECIAL = ("<pad>", "<bos>", "<sol>", "<ans>", "<eos>")
+
+_NATURAL = (
+    "The number of each 's equals the sum and difference more than times as much How many does have Define so "
+    ". , ? ; = + - *"
+)
+_COMPACT = ". ? ; = + - * ( )"
+
+# Function words and punctuation of each format.
+FUNCTION_WORDS: dict[str, tuple[str, ...]] = {
+    "natural": tuple(_NATURAL.split()),
+    "compact": tuple(_COMPACT.split()),
+}
+
+# Stand for the values in a solution.
+LETTERS: tuple[str, ...] = tuple(string.ascii_letters)
+
+CATEGORIES: dict[str, tuple[str, str, str, str]] = {
+    "harbour": ("Harbours", "Ships", "Crates", "Tools"),
+    "orchestra": ("Orchestras", "Sections", "Cases", "Accessories"),
+    "galaxy": ("Galaxies", "Systems", "Planets", "Minerals"),
+    "farm": ("Farms", "Fields", "Beds", "Insects"),
+    "kitchen": ("Kitchens", "Shelves", "Jars", "Spices"),
+    "city": ("Cities", "Depots", "Vehicles", "Parts"),
+}
+
+
+def read_pools(text: str) -> tuple[tuple[str, ...], ...]:
+    """The words that follow each theme: "a theme: Oak Elm" gives (("Oak", "Elm"),). A theme begins a line."""
+    return tuple(tuple(words.split()) for words in re.split(r"^.*:", text, flags=re.MULTILINE)[1:])
+
+
+NOUNS: dict[str, tuple[tuple[str, ...], ...]] = {category: read_pools(text) for category, text in POOLS.items()}
+
+CATEGORY_OF: dict[str, str] = {noun: category for category, pools in NOUNS.items() for pool in pools for noun in pool}

@@ -1,0 +1,97 @@
+"""A right solution of iGSM in pieces, to be put together wrong. Loaded with `runpy`."""
+
+import string
+
+APPLY = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
+
+
+class Case:
+    """A right solution taken apart: steps, each a header and clauses, each a list of words ("so" is set aside)."""
+
+    def __init__(self, prompt, solution, modulus, rng):
+        self.prompt, self.solution, self.modulus, self.rng = prompt, solution, modulus, rng
+        self.natural = solution[0] == "Define"
+        end = max(t for t, word in enumerate(solution) if word == ".") + 1
+        body = " ".join(solution[:end]).removesuffix(" .").replace("; so ", "; ")
+        self.steps = [[part.split() for part in step.split(" ; ")] for step in body.split(" . ")]
+        self.tail = solution[end:]
+
+    def put_together(self):
+        """The tokens of the steps as they are now."""
+        words = []
+        for header, *clauses in self.steps:
+            words += header
+            for clause in clauses[:-1]:
+                words += [";", *clause]
+            words += [";", *(["so"] if self.natural else []), *clauses[-1], "."]
+        return words + self.tail
+
+    def pick(self, options):
+        """One of the options at random; None if there is none."""
+        options = list(options)
+        return self.rng.choice(options) if options else None
+
+    def clauses(self, wanted=lambda clause: True, steps=slice(None)):
+        return [clause for step in self.steps[steps] for clause in step[1:] if wanted(clause)]
+
+    def letters(self):
+        return {clause[0] for clause in self.clauses()}
+
+    def fresh(self):
+        return self.pick(sorted(set(string.ascii_letters) - self.letters()))
+
+    def values(self):
+        """Letter of a step's parameter -> its value."""
+        return {step[0][-1]: step[-1][-1] for step in self.steps}
+
+    def other_number(self, word):
+        return str((int(word) + self.rng.randrange(1, self.modulus)) % self.modulus)
+
+    def result(self, sign, clause):
+        """What a binary clause should give if it had this sign."""
+        return APPLY[sign](int(clause[6]), int(clause[8])) % self.modulus
+
+    def recompute(self, clause):
+        if self.is_binary(clause):
+            clause[10] = str(self.result(clause[7], clause))
+
+    def names(self, header):
+        """The parameter that a step's header names."""
+        return (header[1], header[3]) if self.natural else (header[0], header[1])
+
+    def header(self, owner, owned, letter):
+        return ["Define", owner, "'s", owned, "as", letter] if self.natural else [owner, owned, letter]
+
+    @staticmethod
+    def is_binary(clause):
+        return len(clause) == 11
+
+    @staticmethod
+    def has_constant(clause):
+        return Case.is_binary(clause) and clause[2].isdigit()
+
+    def operands(self, steps=slice(None)):
+        """(step, clause, place) of every letter operand that is a parameter's."""
+        known = self.values()
+        return [
+            (step, clause, place)
+            for step in self.steps[steps]
+            for clause in step[1:]
+            for place in ((2, 4) if self.is_binary(clause) else (2,) if len(clause) == 5 else ())
+            if clause[place] in known
+        ]
+
+    def unneeded_constants(self):
+        """The parameters that a sentence sets to a number and the solution does not compute, with that number."""
+        text = " ".join(self.prompt).replace("<bos> ", "")
+        done = {self.names(header) for header, *_ in self.steps}
+        for sentence in text.split(" . "):
+            words = sentence.split()
+            if self.natural and len(words) == 9 and words[-1].isdigit():
+                pair, number = (words[4], words[6]), words[-1]
+            elif not self.natural and len(words) == 4 and words[-1].isdigit():
+                pair, number = (words[0], words[1]), words[-1]
+            else:
+                continue
+            if pair not in done:
+                yield pair, number

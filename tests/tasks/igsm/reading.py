@@ -1,0 +1,163 @@
+"""An iGSM row in the compact format, read slowly from its words alone. Loaded with `runpy` by the tests beside it."""
+
+from collections import namedtuple
+from functools import cache
+
+from tasks.igsm.words import CATEGORIES, CATEGORY_OF
+
+APPLY = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
+LAYER = {category: layer for domain in CATEGORIES.values() for layer, category in enumerate(domain)}
+
+Equation = namedtuple("Equation", "constant sign terms minus")  # constant sign (term + term), or term - term
+Step = namedtuple("Step", "parameter letter clauses")
+
+
+def chop(words, end):
+    """The parts of `words` that `end` closes."""
+    parts, part = [], []
+    for word in words:
+        if word == end:
+            parts.append(part)
+            part = []
+        else:
+            part.append(word)
+    assert not part
+    return parts
+
+
+class Row:
+    """Sentences, question, steps and final value of one row; parameters are pairs of words."""
+
+    def __init__(self, words, modulus):
+        self.words, self.modulus = words, modulus
+        assert words[0] == "<bos>"
+        assert words[-1] == "<eos>"
+        sol = words.index("<sol>")
+        *sentences, _ = chop([*words[1 : sol - 3], "."], ".")
+        self.sentences = [((s[0], s[1]), equation(s[2:])) for s in sentences]
+        self.equations = dict(self.sentences)
+        x, y, mark = words[sol - 3 : sol]
+        assert mark == "?"
+        self.query = x, y
+        rest = words[sol + 1 : -1]
+        self.final = None
+        if "<ans>" in rest:
+            assert rest[-2] == "<ans>"
+            self.final = rest[-1]
+            rest = rest[:-2]
+        self.steps = [step(part) for part in chop(rest, ".")]
+        self.clauses = [clause for s in self.steps for clause in s.clauses]
+        self.defined = [s.parameter for s in self.steps]
+
+    def is_abstract(self, parameter):
+        return parameter[1] in LAYER
+
+    def children(self, x):
+        return [y for (owner, y) in self.equations if owner == x]
+
+    def level(self, parameter):
+        """g of an abstract parameter A(x,g)."""
+        return LAYER[parameter[1]] - LAYER[CATEGORY_OF[parameter[0]]]
+
+    def needs(self, parameter):
+        """What a parameter is computed from directly."""
+        if not self.is_abstract(parameter):
+            return list(self.equations[parameter].terms)
+        x, category = parameter
+        below = [(y, category) for y in self.children(x)] if self.level(parameter) > 1 else []
+        return [(x, y) for y in self.children(x)] + below
+
+    def ancestors(self, parameter):
+        """The parameter and everything it is computed from. Fails if it depends on itself."""
+        found, path = set(), []
+
+        def visit(p):
+            assert p not in path, f"{p} depends on itself"
+            if p not in found:
+                path.append(p)
+                for needed in self.needs(p):
+                    visit(needed)
+                path.pop()
+                found.add(p)
+
+        visit(parameter)
+        return found
+
+    def cost(self, parameter):
+        """The op of a parameter: the rule of the source."""
+        if self.is_abstract(parameter):
+            k = len(self.children(parameter[0]))
+            return max(1, k - 1) if self.level(parameter) == 1 else max(1, 2 * k - 1)
+        right = self.equations[parameter]
+        return max(1, len(right.terms) + (right.constant is not None) - 1)
+
+    def value(self, parameter):
+        """The value of a parameter, from the sentences alone."""
+        return self._values(parameter)
+
+    @property
+    def _values(self):
+        @cache
+        def value(parameter):
+            if self.is_abstract(parameter):
+                x, category = parameter
+                if self.level(parameter) == 1:
+                    total = sum(value((x, y)) for y in self.children(x))
+                else:
+                    total = sum(value((x, y)) * value((y, category)) for y in self.children(x))
+                return total % self.modulus
+            right = self.equations[parameter]
+            values = [value(term) for term in right.terms]
+            total = values[0] - values[1] if right.minus else sum(values)
+            if right.constant is not None:
+                total = APPLY[right.sign](right.constant, total) if values else right.constant
+            return total % self.modulus
+
+        return value
+
+    def template(self):
+        """The solution with I and A for names, 0 for numbers and a, b, c, ... for letters."""
+        letters = {}
+        alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+        text = ""
+        for s in self.steps:
+            words = [s.letter]
+            for clause in s.clauses:
+                words += [";", *clause]
+            text += "A" if self.is_abstract(s.parameter) else "I"
+            for word in words:
+                if word.isdigit():
+                    text += "0"
+                elif word in alphabet:
+                    text += letters.setdefault(word, alphabet[len(letters)])
+                else:
+                    text += word
+            text += "."
+        return text
+
+
+def equation(words):
+    """What stands between = and the stop."""
+    assert words[0] == "="
+    words = words[1:]
+    constant, sign = None, None
+    if words[0].isdigit():
+        constant, words = int(words[0]), words[1:]
+        if words:
+            sign, words = words[0], words[1:]
+            assert sign in "+*"
+            assert (words[0] == "(") == (len(words) > 2)
+            if words[0] == "(":
+                assert words[-1] == ")"
+                words = words[1:-1]
+    terms = [(words[i], words[i + 1]) for i in range(0, len(words), 3)]
+    signs = words[2::3]
+    assert set(signs) <= {"+"} or signs == ["-"]
+    assert len(set(terms)) == len(terms)
+    return Equation(constant, sign, terms, signs == ["-"])
+
+
+def step(words):
+    """`X Y v ; clause ; clause`."""
+    (x, y, letter), *clauses = chop([*words, ";"], ";")
+    return Step((x, y), letter, clauses)

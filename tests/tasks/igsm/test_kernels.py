@@ -1,0 +1,291 @@
+"""The pieces of the generator, each against its law: by hand, by counting all cases, or by another library."""
+
+import hashlib
+import math
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare, halfnorm, kstest
+
+from tasks.igsm import bits_kernel as bits
+from tasks.igsm.operands_kernel import draw_equation, draw_other_equations, no_equations
+from tasks.igsm.order_kernel import draw_necessary, draw_order, draw_weighted, total_cost
+from tasks.igsm.sha256_kernel import PADDING, sha256_mod
+from tasks.igsm.structure_kernel import Limits, Size, draw_size, draw_structure
+
+
+@pytest.fixture
+def stream():
+    return np.array([7], np.uint64)
+
+
+def numbers(mask):
+    """A set of bits as a Python set."""
+    return {i for i in range(63) if mask >> i & 1}
+
+
+# Bits and draws
+
+
+@pytest.mark.parametrize("mask", [1, 6, 1 << 51, (1 << 52) - 1, 0b1011000, 1 << 62 | 1])
+def test_sets_of_bits(mask):
+    members = sorted(numbers(mask))
+    assert bits.count(mask) == len(members)
+    assert bits.lowest(mask) == members[0]
+    assert [bits.nth(mask, i) for i in range(len(members))] == members
+
+
+def test_draws_have_their_laws(stream):
+    mask = 0b101100000001
+    picked = [bits.pick(mask, stream) for _ in range(4000)]
+    assert set(picked) == numbers(mask)
+    assert chisquare(np.unique(picked, return_counts=True)[1]).pvalue > 1e-3
+    assert chisquare(np.bincount([bits.coin(stream) for _ in range(4000)])).pvalue > 1e-3
+    assert kstest([bits.uniform(stream) for _ in range(4000)], "uniform").pvalue > 1e-3
+    assert kstest([bits.half_normal(stream) for _ in range(4000)], halfnorm.cdf).pvalue > 1e-3
+
+
+def test_shuffles_are_uniform_and_leave_the_rest(stream):
+    orders = []
+    for _ in range(6000):
+        ids = np.arange(5)
+        bits.shuffle(ids, 3, stream)
+        assert ids[3:].tolist() == [3, 4]
+        orders.append(tuple(ids[:3]))
+    counts = [orders.count(order) for order in set(orders)]
+    assert len(counts) == 6
+    assert chisquare(counts).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 54, 55, 56, 63, 64, 65, 119, 120, 300])
+def test_sha256_is_hashlibs(n):
+    message = np.random.default_rng(n).integers(0, 256, n).astype(np.uint8)
+    buffer = np.concatenate([message, np.full(PADDING, 255, np.uint8)])
+    digest = int(hashlib.sha256(message.tobytes()).hexdigest(), 16)
+    assert [sha256_mod(buffer.copy(), n, modulus) for modulus in (23, 2**31 - 1)] == [digest % 23, digest % (2**31 - 1)]
+
+
+# Step B
+
+
+@pytest.mark.parametrize(("ops", "limits"), [(15, Limits(20, 4, 4)), (2, Limits(6, 3, 3))])
+def test_sizes_have_the_law_of_step_b(ops, limits, stream):
+    """Layers, two widths and the smaller of two uniform edge counts, cut: against the sum over all cases."""
+    r = (ops - 1) / (limits.most_edges - 1)
+    weight = {2: math.exp(-((r - 0.2) ** 2)), 3: math.exp(-((r - 0.5) ** 2)), 4: math.exp(-((r - 0.8) ** 2))}
+    depths, widths = range(2, limits.most_layers + 1), range(2, limits.most_width + 1)
+    law = {}
+    for d, a, b in product(depths, widths, widths):
+        p = weight[d] / sum(weight[i] for i in depths) * weight[a] * weight[b] / sum(weight[i] for i in widths) ** 2
+        low, high = min(a, b), max(a, b)
+        counts = range((d - 1) * low, limits.most_edges + 1)
+        for e, f in product(counts, counts):
+            case = d, low, high, min(e, f, (d - 1) * high**2)
+            law[case] = law.get(case, 0) + p / len(counts) ** 2
+    drawn = [draw_size(ops, limits, stream) for _ in range(20_000)]
+    observed = dict.fromkeys(law, 0)
+    for size in drawn:
+        observed[tuple(size[:4])] += 1
+    likely = [case for case in law if 20_000 * law[case] >= 5]
+    rest = 20_000 * (1 - sum(law[case] for case in likely))
+    expected = [20_000 * law[case] for case in likely] + ([rest] if rest > 1e-6 else [])
+    seen = [observed[case] for case in likely]
+    seen += [20_000 - sum(seen)] if rest > 1e-6 else []
+    assert chisquare(seen, expected).pvalue > 1e-3
+    assert kstest([size.widen for size in drawn], "uniform").pvalue > 1e-3
+
+
+# Step C
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("size", [(2, 2, 4, 9), (3, 2, 4, 20), (4, 3, 4, 28), (4, 2, 2, 6)])
+def test_structures_have_the_edges_asked_for(size, seed):
+    s = draw_structure(Size(*size, 0.5), np.array([seed], np.uint64))
+    width = np.bincount(s.layer[: s.n_items])
+    assert len(width) == s.n_layers == size[0]
+    assert size[1] <= width.min()
+    assert width.max() <= size[2]
+    edges = list(zip(s.parent.tolist(), s.child.tolist(), strict=True))
+    assert len(set(edges)) == size[3]
+    assert all(s.layer[y] == s.layer[x] + 1 for x, y in edges)
+    assert {y for _, y in edges} == {y for y in range(s.n_items) if s.layer[y] > 0}
+
+
+def test_layers_are_only_widened_by_chance_once_there_is_room(stream):
+    """At 0 they stop at the first size with room for the edges, at 1 not before every edge has its own item."""
+    for _ in range(50):
+        assert draw_structure(Size(2, 2, 4, 4, 0.0), stream).n_items == 4
+        assert draw_structure(Size(3, 2, 3, 7, 0.0), stream).n_items == 6
+        assert draw_structure(Size(2, 2, 2, 4, 1.0), stream).n_items == 4
+        full = draw_structure(Size(3, 2, 4, 5, 1.0), stream)
+        below = np.bincount(full.layer[: full.n_items])[1:].sum()
+        assert below == 5 or full.n_items == 12
+
+
+def test_parameters_need_what_the_definition_says():
+    """Closures and op of every abstract parameter, counted along the edges."""
+    for seed in range(50):
+        s = draw_structure(Size(4, 2, 3, 14, 0.5), np.array([seed], np.uint64))
+        edges = list(zip(s.parent.tolist(), s.child.tolist(), strict=True))
+        abstract = {(s.owner[p], s.level[p]): p for p in range(s.n_edges, s.n_parameters)}
+        assert set(abstract) == {(x, g) for x in range(s.n_items) for g in range(1, s.n_layers - s.layer[x])}
+        for (x, g), p in abstract.items():
+            assert s.abstract[x, g] == p
+            children = [(i, y) for i, (owner, y) in enumerate(edges) if owner == x]
+            needs = {i for i, _ in children} | ({abstract[y, g - 1] for _, y in children} if g > 1 else set())
+            assert numbers(s.needs[p]) == needs
+            assert numbers(s.closure[p]) == {p}.union(*(numbers(s.closure[needed]) for needed in needs))
+            assert s.cost[p] == max(1, (len(children) if g == 1 else 2 * len(children)) - 1)
+
+
+# Steps D and E
+
+
+def test_necessary_sets_are_closed_and_cost_what_was_asked():
+    """As much as the structure's instances allow; abstract parameters and what they need within their budget."""
+    for seed in range(200):
+        stream = np.array([seed], np.uint64)
+        abstract_ops = 1 + seed % 12
+        s = draw_structure(Size(3, 2, 4, 12, 0.5), stream)
+        chosen = draw_necessary(s, abstract_ops, 12, stream)
+        members = numbers(chosen)
+        assert all(numbers(s.needs[p]) <= members for p in members)
+        cost = total_cost(s, chosen)
+        assert cost == sum(s.cost[p] for p in members)
+        assert cost <= 12
+        assert cost == 12 or set(range(s.n_edges)) <= members
+        deep = {p for p in members if p >= s.n_edges}
+        with_needs = set().union(*(numbers(s.closure[p]) for p in deep))
+        assert sum(s.cost[p] for p in with_needs) <= abstract_ops
+
+
+def test_orders_make_everything_necessary():
+    """Each parameter comes after what it needs and after its kept operand, and leads to the last one."""
+    found = 0
+    for seed in range(300):
+        stream = np.array([seed], np.uint64)
+        s = draw_structure(Size(3, 2, 4, 12, 0.5), stream)
+        chosen = draw_necessary(s, 10, 12, stream)
+        order, kept = np.empty(52, np.int64), np.empty(52, np.int64)
+        if not draw_order(s, chosen, order, kept, stream):
+            continue
+        found += 1
+        order = order[: bits.count(chosen)].tolist()
+        assert sorted(order) == sorted(numbers(chosen))
+        needed = {order[-1]}
+        for place in range(len(order) - 1, -1, -1):
+            p = order[place]
+            assert p in needed
+            uses = numbers(s.needs[p]) | ({int(kept[p])} if kept[p] >= 0 else set())
+            assert kept[p] < 0 or p < s.n_edges
+            assert uses <= set(order[:place])
+            needed |= uses
+    assert found > 100
+
+
+def test_weights_multiply_for_abstract_and_for_not_on_the_stack(stream):
+    pool, abstract, stack, bias = 0b111101, 0b110010, 0b010110, 3.0
+    weight = {0: bias, 2: 1, 3: bias, 4: bias, 5: bias**2}
+    drawn = [draw_weighted(pool, abstract, stack, bias, stream) for _ in range(10_000)]
+    total = sum(weight.values())
+    counts = np.bincount(drawn, minlength=6)
+    assert counts[1] == 0
+    assert chisquare(counts[list(weight)], [10_000 * w / total for w in weight.values()]).pvalue > 1e-3
+
+
+# Steps F and I
+
+
+@pytest.mark.parametrize(
+    ("pool", "start", "n_operands"),
+    [({1, 4, 6}, set(), 2), ({1, 4, 6}, {4}, 3), ({0, 2, 3, 9}, {9}, 3), ({5}, set(), 1)],
+)
+def test_operands_have_the_law_of_step_f(pool, start, n_operands, stream):
+    """The constant with probability 1/2 where there is room, the others uniform, the constant still among them."""
+    law = {}
+    left = n_operands - len(start)
+    for first in (True, False):
+        options = sorted(pool - start) + ([] if first else ["constant"])
+        chosen = list(combinations(options, left - first))
+        for extra in chosen:
+            case = frozenset(start | set(extra) | ({"constant"} if first else set()))
+            law[case] = law.get(case, 0) + 0.5 / len(chosen)
+    equations = no_equations()
+    counts = dict.fromkeys(law, 0)
+    for _ in range(10_000):
+        draw_equation(7, n_operands, sum(1 << i for i in pool), sum(1 << i for i in start), 23, equations, stream)
+        terms = equations.terms[7, : equations.n_terms[7]].tolist()
+        counts[frozenset(terms + (["constant"] if equations.constant[7] >= 0 else []))] += 1
+    assert chisquare(list(counts.values()), [10_000 * p for p in law.values()]).pvalue > 1e-3
+
+
+def test_as_many_operands_as_there_are_to_choose_from_are_all_of_them(stream):
+    equations = no_equations()
+    draw_equation(3, 3, 0b101, 0, 23, equations, stream)
+    assert sorted(equations.terms[3, :2]) == [0, 2]
+    assert equations.constant[3] >= 0
+
+
+def test_wording_is_by_coin(stream):
+    """Constants alone are any number, as factors not 0; two terms are a sum or a difference in either order."""
+    equations = no_equations()
+    constant, factor, added, wording = [], [], [], []
+    for _ in range(8000):
+        draw_equation(0, 1, 0, 0, 5, equations, stream)
+        constant.append(equations.constant[0])
+        assert not equations.times[0]
+        draw_equation(0, 2, 0b10, 0b10, 5, equations, stream)
+        (factor if equations.times[0] else added).append(equations.constant[0])
+        draw_equation(0, 3, 0b110, 0b110, 5, equations, stream)
+        wording.append((tuple(equations.terms[0, :2]), bool(equations.minus[0])))
+        draw_equation(0, 4, 0b1110, 0b1110, 5, equations, stream)
+        assert not equations.minus[0]
+    assert chisquare(np.bincount(constant, minlength=5)).pvalue > 1e-3
+    assert chisquare(np.bincount(added, minlength=5)).pvalue > 1e-3
+    assert set(factor) == {1, 2, 3, 4}
+    assert chisquare(np.bincount(factor)[1:]).pvalue > 1e-3
+    assert chisquare([len(factor), len(added)]).pvalue > 1e-3
+    cases = [((1, 2), True), ((1, 2), False), ((2, 1), True), ((2, 1), False)]
+    assert chisquare([wording.count(case) for case in cases]).pvalue > 1e-3
+
+
+# Step G
+
+
+def test_other_instances_have_a_geometric_number_of_operands(stream):
+    """From what can be computed, or, by coin, from earlier ones of their kind: there are none for the first."""
+    s = draw_structure(Size(3, 2, 4, 12, 0.5), np.array([1], np.uint64))
+    everything = (1 << s.n_parameters) - 1
+    without = everything & ~sum(1 << p for p in range(s.n_parameters) if s.closure[p] & 1)
+    equations = no_equations()
+    counts, used = np.zeros(5, int), set()
+    for _ in range(4000):
+        draw_other_equations(s, without, 23, equations, stream)
+        terms = equations.terms[0, : equations.n_terms[0]].tolist()
+        counts[len(terms) + (equations.constant[0] >= 0)] += 1
+        used |= set(terms)
+    assert chisquare(counts[1:], [3000, 500, 250, 250]).pvalue > 1e-3
+    assert used == numbers(without)
+
+
+def test_abstract_parameters_can_be_operands_once_they_can_be_computed(stream):
+    """With nothing necessary, instances come in random order; an abstract term only has instances before its user."""
+    s = draw_structure(Size(3, 2, 3, 9, 0.5), np.array([3], np.uint64))
+    equations, seen = no_equations(), set()
+    for _ in range(500):
+        draw_other_equations(s, 0, 23, equations, stream)
+
+        def needs(p):
+            if p >= s.n_edges:
+                return numbers(s.needs[p])
+            return set(equations.terms[p, : equations.n_terms[p]].tolist())
+
+        known, waiting = set(), set(range(s.n_parameters))
+        while ready := {p for p in waiting if needs(p) <= known}:
+            known |= ready
+            waiting -= ready
+        assert not waiting
+        seen |= {term for p in range(s.n_edges) for term in needs(p)}
+    assert any(term >= s.n_edges for term in seen)

@@ -1,0 +1,126 @@
+"""The vocabulary and the two formats: one problem in both, each translated into the other's words."""
+
+import re
+
+import numpy as np
+import pytest
+
+from tasks import ConfigError
+from tasks.igsm import IGSMTask
+from tasks.igsm.words import LETTERS, SPECIAL
+
+PHRASES = {
+    "r": r"\d+",
+    "P": r"each \S+ 's \S+",
+    "more": r"\d+ more than each \S+ 's \S+",
+    "times": r"\d+ times as much as each \S+ 's \S+",
+    "sum of 2": r"the sum of each \S+ 's \S+ and each \S+ 's \S+",
+    "sum of 3": r"the sum of each \S+ 's \S+ , each \S+ 's \S+ and each \S+ 's \S+",
+    "sum of 4": r"the sum of each \S+ 's \S+ , each \S+ 's \S+ , each \S+ 's \S+ and each \S+ 's \S+",
+    "difference": r"the difference of each \S+ 's \S+ and each \S+ 's \S+",
+    "more sum": r"\d+ more than the sum of each [^,]* and [^,]*",
+    "times sum": r"\d+ times as much as the sum of each [^,]* and [^,]*",
+    "more sum of 3": r"\d+ more than the sum of each [^,]* , [^,]* and [^,]*",
+    "times difference": r"\d+ times as much as the difference of each [^,]* and [^,]*",
+}
+
+
+def to_compact(text):
+    """A natural row without its filler words."""
+    prompt, solution = text.split(" <sol> ")
+    prompt = re.sub(r"How many (\S+) does each (\S+) have \?", r"\2 \1 ?", prompt)
+    prompt = prompt.replace("The number of ", "").replace(" equals ", " = ")
+    prompt = re.sub(r"each (\S+) 's (\S+)", r"\1 \2", prompt)
+    prompt = prompt.replace(" more than ", " + ").replace(" times as much as ", " * ")
+    prompt = re.sub(r"([+*]) (the (?:sum|difference) of [^.]*) \.", r"\1 ( \2 ) .", prompt)
+    prompt = re.sub(r"the sum of ([^.)]*)", lambda m: m[1].replace(" , ", " + ").replace(" and ", " + "), prompt)
+    prompt = re.sub(r"the difference of ([^.)]*)", lambda m: m[1].replace(" and ", " - "), prompt)
+    solution = re.sub(r"Define (\S+) 's (\S+) as (\S+) ;", r"\1 \2 \3 ;", solution).replace("; so ", "; ")
+    return f"{prompt} <sol> {solution}"
+
+
+@pytest.mark.parametrize("fields", [{}, {"kind": "igsm_flat"}, {"difficulty": "hard", "ops": "24"}])
+def test_a_natural_row_without_filler_words_is_the_compact_row(fields):
+    """(With fewer than 3 operations the split looks at the words, and problems differ.)"""
+    texts = []
+    for format in ("natural", "compact"):
+        task = IGSMTask(**fields, format=format, length=1100)
+        problems = task.prompts(300, np.random.default_rng(0))
+        texts.append([" ".join(task.decode(tokens)) for tokens in problems.tokens[problems.ops >= 3]])
+    natural, compact = texts
+    assert [to_compact(text) for text in natural] == compact
+
+
+def test_every_form_of_a_sentence_occurs():
+    task = IGSMTask(ops="15", length=1024)
+    problems = task.prompts(1000, np.random.default_rng(0))
+    sentences = []
+    for row in range(1000):
+        *stated, question = re.split(r"(?<=\.) ", " ".join(task.decode(problems.prompt(row)[1:-1])))
+        assert re.fullmatch(r"How many \S+ does each \S+ have \?", question)
+        sentences += stated
+    right = [re.fullmatch(r"The number of each \S+ 's \S+ equals (.*) \.", sentence)[1] for sentence in sentences]
+    for name, phrase in PHRASES.items():
+        assert any(re.fullmatch(phrase, text) for text in right), name
+
+
+def test_solutions_are_those_of_the_grammar():
+    task = IGSMTask(ops="15", length=1024)
+    problems = task.prompts(300, np.random.default_rng(0))
+    side = r"(?:[a-zA-Z]|\d+) [-+*] [a-zA-Z] = \d+ [-+*] \d+ = \d+|[a-zA-Z] = \d+|\d+"
+    clause = rf"[a-zA-Z] = (?:{side})"
+    step = rf"Define \S+ 's \S+ as ([a-zA-Z]) ;(?: {clause} ;)* so \1 = (?:{side}) \."
+    row = rf"(?:{step.replace(chr(92) + '1', '[a-zA-Z]')} )+<ans> \d+ <eos>"
+    for i in range(300):
+        text = " ".join(task.decode(problems.solution(i)))
+        assert re.fullmatch(row, text)
+        assert len(re.findall(step, text)) == text.count("Define")
+
+
+def test_letters_are_uniform():
+    task = IGSMTask(ops="15", format="compact", length=512)
+    tokens = task.prompts(500, np.random.default_rng(0)).tokens
+    problems = [task.decode(row) for row in tokens]
+    first = [words[words.index("<sol>") + 3] for words in problems]
+    assert set(first) == set(LETTERS)
+
+
+# The vocabulary
+
+
+@pytest.mark.parametrize(
+    ("fields", "size"),
+    [
+        ({}, 5 + 29 + 23 + 52 + 24 + 2400),
+        ({"format": "compact"}, 5 + 9 + 23 + 52 + 24 + 2400),
+        ({"difficulty": "toy", "ops": "4", "format": "compact"}, 5 + 9 + 7 + 52 + 4 + 160),
+        ({"modulus": 7, "format": "compact"}, 5 + 9 + 7 + 52 + 24 + 2400),
+    ],
+)
+def test_the_vocabulary_holds_special_tokens_function_words_numbers_letters_categories_and_nouns(fields, size):
+    task = IGSMTask(**fields)
+    vocabulary = task.language.vocabulary
+    assert len(set(vocabulary)) == len(vocabulary) == task.vocab_size == size
+    assert vocabulary[:5] == SPECIAL
+
+
+@pytest.mark.parametrize("format", ["natural", "compact"])
+def test_every_word_of_the_vocabulary_is_used(format):
+    task = IGSMTask(difficulty="toy", ops="<=8", format=format, length=512)
+    used = np.unique(task.prompts(3000, np.random.default_rng(0)).tokens)
+    unused = set(task.language.vocabulary) - {task.language.vocabulary[i] for i in used}
+    assert unused == {"Harbours"}  # no item has harbours
+
+
+def test_ids_become_words_and_words_ids():
+    task = IGSMTask()
+    text = "<bos> How many Crates does each Bergen have ? <sol>"
+    ids = task.encode(text)
+    assert ids.tolist()[0] == 1
+    assert task.decode(np.concatenate([ids, [0, 0]])) == text.split()
+    assert [task.language.vocabulary[i] for i in ids] == text.split()
+
+
+def test_an_unknown_word_is_refused_with_the_nearest_one():
+    with pytest.raises(ConfigError, match=r"no iGSM token 'Bergem'; did you mean 'Bergen'\?"):
+        IGSMTask().encode("each Bergem 's Sloop")

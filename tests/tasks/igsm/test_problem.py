@@ -1,0 +1,265 @@
+"""Problems read from their prompts: against one worked by hand, counting by objects, and every form of a sentence."""
+
+import runpy
+from itertools import pairwise, product
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks import ConfigError
+from tasks.igsm.definition import Definition, combine
+from tasks.igsm.problem import Problem
+from tasks.igsm.words import NOUNS
+
+PROBLEMS = runpy.run_path(str(Path(__file__).with_name("by_hand.py")))["PROBLEMS"]
+
+
+@pytest.fixture(scope="module", params=PROBLEMS)
+def by_hand(request):
+    return Problem.parse(PROBLEMS[request.param][0], 23)
+
+
+# One problem by hand
+
+
+def test_values_by_hand(by_hand):
+    assert by_hand.values == {
+        ("Bergen", "Frigate"): 3,
+        ("Bergen", "Corvette"): 8,
+        ("Tromso", "Corvette"): 7,
+        ("Frigate", "CodBox"): 18,
+        ("Corvette", "CodBox"): 15,
+        ("Corvette", "EelBox"): 18,
+        ("Bergen", "Ships"): 11,
+        ("Tromso", "Ships"): 7,
+        ("Frigate", "Crates"): 18,
+        ("Corvette", "Crates"): 10,
+        ("Bergen", "Crates"): (3 * 18 + 8 * 10) % 23,
+        ("Tromso", "Crates"): 7 * 10 % 23,
+    }
+    assert by_hand.query == ("Bergen", "Crates")
+    assert by_hand.answer == 19
+
+
+def test_structure_by_hand(by_hand):
+    layers = {category: set(items) for category, items in by_hand.layers.items()}
+    assert list(layers) == ["Harbours", "Ships", "Crates"]
+    assert list(layers.values()) == [{"Bergen", "Tromso"}, {"Frigate", "Corvette"}, {"CodBox", "EelBox"}]
+    assert by_hand.stated == (
+        ("Corvette", "CodBox"),
+        ("Bergen", "Frigate"),
+        ("Tromso", "Corvette"),
+        ("Corvette", "EelBox"),
+        ("Frigate", "CodBox"),
+        ("Bergen", "Corvette"),
+    )
+
+
+def test_what_the_query_rests_on_by_hand(by_hand):
+    unneeded = {("Tromso", "Corvette"), ("Tromso", "Ships"), ("Tromso", "Crates"), ("Bergen", "Ships")}
+    assert by_hand.necessary == set(by_hand.values) - unneeded
+    assert by_hand.ops == 11
+    assert by_hand.ancestors(("Frigate", "CodBox")) == {
+        ("Frigate", "CodBox"),
+        ("Bergen", "Frigate"),
+        ("Bergen", "Corvette"),
+    }
+
+
+def test_dependencies_by_hand(by_hand):
+    dependencies = {parameter: set(operands) for parameter, operands in by_hand.dependencies.items()}
+    assert dependencies == {
+        ("Bergen", "Frigate"): set(),
+        ("Tromso", "Corvette"): set(),
+        ("Bergen", "Corvette"): {("Bergen", "Frigate")},
+        ("Frigate", "CodBox"): {("Bergen", "Frigate"), ("Bergen", "Corvette")},
+        ("Corvette", "CodBox"): {("Frigate", "CodBox"), ("Bergen", "Frigate")},
+        ("Corvette", "EelBox"): {("Frigate", "Crates")},
+        ("Frigate", "Crates"): {("Frigate", "CodBox")},
+        ("Corvette", "Crates"): {("Corvette", "CodBox"), ("Corvette", "EelBox")},
+        ("Bergen", "Crates"): {
+            ("Bergen", "Frigate"),
+            ("Bergen", "Corvette"),
+            ("Frigate", "Crates"),
+            ("Corvette", "Crates"),
+        },
+    }
+
+
+@pytest.mark.parametrize("format", PROBLEMS)
+def test_a_whole_row_may_be_given(format):
+    prompt, solution = PROBLEMS[format]
+    row = ["<bos>", *prompt, "<sol>", *solution, "<pad>", "<pad>"]
+    assert Problem.parse(row, 23) == Problem.parse(prompt, 23)
+    assert Problem.parse(row, 23).format == format
+
+
+# Abstract parameters
+
+LAYERS = [["Bergen", "Tromso", "Aarhus"], ["Frigate", "Corvette"], ["CodBox", "EelBox"], list(NOUNS["Tools"][0][:2])]
+WORDS = ["Harbours", "Ships", "Crates", "Tools"]
+
+
+@given(st.data())
+def test_abstract_parameters_count_things(data):
+    """Build every harbour with its ships, every ship with its crates, ..., and count what lies in it."""
+    edges = [edge for above, below in pairwise(LAYERS) for edge in product(above, below)]
+    chosen = data.draw(st.lists(st.sampled_from(edges), min_size=1, unique=True))
+    counts = {edge: data.draw(st.integers(0, 4)) for edge in chosen}
+    words = [word for (x, y), n in counts.items() for word in (x, y, "=", str(n), ".")]
+    problem = Problem.parse([*words, *chosen[0], "?"], 7)
+
+    def inside(item):
+        """All things that one item holds, directly or not: a list of names."""
+        things = []
+        for (x, y), n in counts.items():
+            if x == item:
+                for _ in range(n):
+                    things += [y, *inside(y)]
+        return things
+
+    present = [[item for item in layer if any(item in edge for edge in chosen)] for layer in LAYERS]
+    for depth, below in product(range(4), range(4)):
+        for item in present[depth]:
+            if below <= depth or not present[below]:
+                assert (item, WORDS[below]) not in problem.values
+            elif all(present[depth:below]):
+                n = sum(thing in LAYERS[below] for thing in inside(item))
+                assert problem.values[item, WORDS[below]] == n % 7
+
+
+def test_a_childless_item_has_none_of_anything():
+    problem = Problem.parse("Bergen Frigate = Tromso Ships . Frigate CodBox = 3 . Tromso Crates ?".split(), 7)
+    assert problem.answer == 0
+    assert problem.definitions["Tromso", "Crates"] == Definition(constant=0)
+    assert problem.values["Bergen", "Frigate"] == 0
+    assert problem.ops == 1
+
+
+@pytest.mark.parametrize(("n_children", "direct", "beyond"), [(1, 1, 1), (2, 1, 3), (3, 2, 5)])
+def test_the_cost_of_abstract_parameters(n_children, direct, beyond):
+    ships = ["Frigate", "Corvette", "Destroyer"][:n_children]
+    words = " ".join(f"Bergen {ship} = 1 . {ship} CodBox = 1 ." for ship in ships)
+    problem = Problem.parse(f"{words} Bergen Crates ?".split(), 7)
+    assert problem.definitions["Bergen", "Ships"].cost == direct
+    assert problem.definitions["Bergen", "Crates"].cost == beyond
+
+
+# Every form of a sentence
+
+P, Q, R, S = ("Frigate", "CodBox"), ("Frigate", "EelBox"), ("Corvette", "CodBox"), ("Corvette", "Crates")
+DEFINITIONS = [
+    # natural, compact, the definition, its cost, its value modulo 23 where P = 5, Q = 7, R = 11 and S = R
+    ("4", "4", Definition(constant=4), 1, 4),
+    ("P", "P", Definition(((P,),)), 1, 5),
+    ("the sum of P and Q", "P + Q", Definition(((P,), (Q,))), 1, 12),
+    ("the sum of P , Q and R", "P + Q + R", Definition(((P,), (Q,), (R,))), 2, 0),
+    ("the sum of P , Q , R and S", "P + Q + R + S", Definition(((P,), (Q,), (R,), (S,))), 3, 11),
+    ("the difference of P and Q", "P - Q", Definition(((P,), (Q,)), "-"), 1, 21),
+    ("4 more than P", "4 + P", Definition(((P,),), constant=4), 1, 9),
+    ("4 times as much as P", "4 * P", Definition(((P,),), constant=4, applied="*"), 1, 20),
+    ("4 more than the sum of P and Q", "4 + ( P + Q )", Definition(((P,), (Q,)), constant=4), 2, 16),
+    (
+        "4 times as much as the difference of P and Q",
+        "4 * ( P - Q )",
+        Definition(((P,), (Q,)), "-", 4, "*"),
+        2,
+        (4 * -2) % 23,
+    ),
+    (
+        "4 times as much as the sum of P , Q and S",
+        "4 * ( P + Q + S )",
+        Definition(((P,), (Q,), (S,)), "+", 4, "*"),
+        3,
+        4 * 23 % 23,
+    ),
+]
+OTHERS = {P: 5, Q: 7, R: 11}
+
+
+@pytest.mark.parametrize(("natural", "compact", "definition", "cost", "value"), DEFINITIONS)
+def test_a_sentence_is_read(natural, compact, definition, cost, value):
+    names = dict(zip("PQRS", (P, Q, R, S), strict=True))
+    right_side = {
+        "natural": [
+            f"each {names[word][0]} 's {names[word][1]}" if word in names else word for word in natural.split()
+        ],
+        "compact": [" ".join(names[word]) if word in names else word for word in compact.split()],
+    }
+    sentence = {"natural": "The number of each {} 's {} equals {} .", "compact": "{} {} = {} ."}
+    question = {"natural": "How many Frigate does each Bergen have ?", "compact": "Bergen Frigate ?"}
+    for format, words in right_side.items():
+        sentences = [sentence[format].format(*parameter, n) for parameter, n in OTHERS.items()]
+        sentences += [sentence[format].format("Bergen", "Frigate", " ".join(words)), question[format]]
+        problem = Problem.parse(" ".join(sentences).split(), 23)
+        assert problem.definitions["Bergen", "Frigate"] == definition
+        assert problem.definitions["Bergen", "Frigate"].cost == cost
+        assert problem.answer == value
+
+
+def test_only_sums_and_products_may_be_turned_round():
+    a, b, c = ("X", "A"), ("X", "B"), ("X", "C")
+    assert combine("+", a, combine("+", b, 5)) == combine("+", combine("+", 5, a), b)
+    assert combine("*", a, b) == combine("*", b, a)
+    assert combine("-", a, b) != combine("-", b, a)
+    assert combine("+", 5, combine("-", a, b)) != combine("-", combine("+", 5, a), b)
+    assert combine("*", 5, combine("+", a, b)) != combine("+", combine("*", 5, a), combine("*", 5, b))
+    assert combine("+", a, a) != a
+    assert combine("+", combine("*", a, b), c) == combine("+", c, combine("*", b, a))
+
+
+# igsm_flat
+
+
+def test_flat_problems_have_no_layers_and_no_abstract_parameters():
+    words = "Bergen CodBox = 3 . CodBox Frigate = 2 * Bergen CodBox . Frigate Bergen = 1 . CodBox Frigate ?".split()
+    problem = Problem.parse(words, 23, flat=True)
+    assert problem.values == {("Bergen", "CodBox"): 3, ("CodBox", "Frigate"): 6, ("Frigate", "Bergen"): 1}
+    assert problem.layers == {}
+    assert problem.necessary == {("Bergen", "CodBox"), ("CodBox", "Frigate")}
+    with pytest.raises(ConfigError, match="each Bergen's Ships, but no sentence defines it"):
+        Problem.parse("Bergen Frigate = 3 . Bergen Ships ?".split(), 23, flat=True)
+
+
+# Bad prompts
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", ["token 0, 'the end'", "a noun"]),
+        ("<bos> <sol>", ["token 1, 'the end'"]),
+        ("Bergen Frigate = 3 .", ["token 5, 'the end'", "a noun"]),
+        ("Bergen Frigate = 23 . Bergen Frigate ?", ["token 3, '23'", "a noun"]),
+        ("Bergen Frigate = 3 Bergen Frigate ?", ["token 4, 'Bergen'", "'+' or '*'"]),
+        ("Bergen Frigate = 3 . Bergen Frigate ? .", ["token 8, '.'", "the end after the question"]),
+        ("Bergen Frigate = 3 . Bergen Frigate = 3 . Bergen Frigate ?", ["each Bergen's Frigate again at token 5"]),
+        ("Bergen Ships = 3 . Bergen Ships ?", ["token 1, 'Ships'", "a noun"]),
+        ("Bergen Frigate = 3 . Frigate CodBox = 3 + ( Bergen Frigate ) . Bergen Frigate ?", ["token 13", "'+' or '-'"]),
+        ("Bergen CodBox = 3 . Bergen CodBox ?", ["each Bergen's CodBox", "Crates are not the category below Harbours"]),
+        ("Frigate Bergen = 3 . Frigate Bergen ?", ["Harbours are not the category below Ships"]),
+        ("Bergen Frigate = 3 . Bergen Corvette ?", ["each Bergen's Corvette, but no sentence defines it"]),
+        ("Bergen Frigate = 3 . Bergen Crates ?", ["each Bergen's Crates, but no sentence defines it"]),
+        ("Bergen Frigate = Bergen Corvette . Bergen Frigate ?", ["each Bergen's Corvette, but"]),
+        ("Bergen Frigate = 1 + Bergen Ships . Bergen Frigate ?", ["in terms of itself"]),
+        (
+            "Bergen Frigate = 3 . Bergen Ladybird ?",
+            ["speaks of Ladybird", "domain: Harbours, Ships, Crates, Tools"],
+        ),
+        ("The number of each Bergen 's Frigate equals 3", ["token 9, 'the end'", "'more' or 'times'"]),
+        ("The number of each Bergen 's Frigate equals Bergen 's Frigate .", ["token 8, 'Bergen'", "'each' or 'the'"]),
+        ("The number of each Bergen 's Frigate equals the product", ["token 9, 'product'", "'sum' or 'difference'"]),
+        ("<bos> The number of each Bergen 's Frigate is", ["token 8, 'is'", "'equals'"]),
+    ],
+)
+def test_a_bad_prompt_is_refused_with_the_place(text, said):
+    with pytest.raises(ConfigError) as refusal:
+        Problem.parse(text.split(), 23)
+    assert all(part in str(refusal.value) for part in said), str(refusal.value)
+
+
+def test_a_modulus_below_2_is_refused():
+    with pytest.raises(ConfigError, match="modulus is 1, but must be at least 2"):
+        Problem.parse("Bergen Frigate = 0 . Bergen Frigate ?".split(), 1)

@@ -1,0 +1,219 @@
+"""Batches of iGSM: what is asked where, which rows are drawn, and what is refused."""
+
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+import tasks.igsm.task
+from tasks import IGNORE, ConfigError, InductionTask, Task, make_task
+from tasks.igsm import IGSMTask
+
+TOY = {"difficulty": "toy", "ops": "<=4", "format": "compact", "length": 128}
+FLAT = {"kind": "igsm_flat", "length": 640}
+kinds = st.sampled_from([TOY, TOY | {"format": "natural", "length": 200}, FLAT, TOY | {"split": "test"}])
+seeds = st.integers(0, 2**32)
+
+
+def test_the_worked_problem_in_the_docstring_is_right():
+    text = tasks.igsm.task.__doc__
+    task = IGSMTask(**TOY)
+    lines = [line.split(maxsplit=1)[1] for line in text.splitlines() if line.startswith("    prompt")]
+    assert task.encode(lines[0]).min() > 0
+    assert "Sloop TeaChest = 5 . Sloop SilkChest = 4 + Sloop TeaChest . Sloop Crates ?" in text
+    assert "b = 4 + k = 4 + 5 = 2" in text  # 9 modulo 7
+    assert "P = k + b = 5 + 2 = 0" in text  # 7 modulo 7
+
+
+def test_it_is_a_task():
+    task = IGSMTask(**TOY)
+    assert isinstance(task, Task)
+    assert (task.kind, task.length) == ("igsm", 128)
+    assert IGSMTask(**FLAT).kind == "igsm_flat"
+
+
+@pytest.mark.parametrize("task", [IGSMTask(**TOY), IGSMTask(**FLAT), InductionTask(length=9)], ids=lambda t: t.kind)
+def test_a_stored_task_is_made_again(task):
+    assert make_task({"kind": task.kind, **asdict(task)}) == task
+
+
+def test_a_stored_task_of_unknown_kind_or_field_is_refused():
+    with pytest.raises(ConfigError, match="did you mean 'igsm'"):
+        make_task({"kind": "igsmm"})
+    with pytest.raises(ConfigError, match="did you mean 'ops'"):
+        make_task({"kind": "igsm_flat", "op": "9"})
+
+
+# What is asked
+
+
+@given(kinds, seeds, st.sampled_from(["solution", "all"]))
+def test_targets_are_the_next_tokens_of_the_solution_or_of_all(fields, seed, loss):
+    task = IGSMTask(**fields, loss=loss)
+    batch = task.batch(4, np.random.default_rng(seed))
+    problems = task.prompts(4, np.random.default_rng(seed))
+    assert batch.inputs.shape == batch.targets.shape == (4, task.length)
+    for i, (row, targets) in enumerate(zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True)):
+        words = [task.language.vocabulary[token] for token in problems.tokens[i]]
+        sol, end = words.index("<sol>"), words.index("<eos>")
+        assert row == problems.tokens[i, :-1].tolist()
+        first = sol if loss == "solution" else 0
+        assert [t for t, target in enumerate(targets) if target != IGNORE] == list(range(first, end))
+        assert targets[first:end] == problems.tokens[i, first + 1 : end + 1].tolist()
+        assert set(words[end + 1 :]) <= {"<pad>"}
+        assert words.count("<bos>") == 1
+
+
+@given(kinds, seeds)
+def test_answers_are_results_and_the_final_value(fields, seed):
+    """The number before each ; or . of the solution, and the one after <ans>."""
+    task = IGSMTask(**fields)
+    batch = task.batch(4, np.random.default_rng(seed))
+    for row, answers in zip(batch.inputs, batch.answers.tolist(), strict=True):
+        words = [*task.decode(row), "<eos>"]
+        sol = words.index("<sol>")
+        results = [t for t in range(sol, len(words) - 1) if words[t + 1] in (";", ".") and words[t].isdigit()]
+        results += [t for t in range(sol, len(words)) if words[t - 1] == "<ans>"]
+        expected = {t - 1: task.encode(words[t])[0] for t in results}
+        assert {t: answer for t, answer in enumerate(answers) if answer != IGNORE} == expected
+
+
+@given(kinds, seeds)
+def test_a_rows_group_is_its_number_of_operations(fields, seed):
+    task = IGSMTask(**fields)
+    batch = task.batch(4, np.random.default_rng(seed))
+    finals = 0 if task.flat else 1
+    assert ((batch.answers != IGNORE).sum(axis=1) - finals).tolist() == batch.groups["ops"].tolist()
+
+
+def test_prompts_can_be_of_other_operations_and_another_split():
+    task = IGSMTask(**TOY)
+    problems = task.prompts(50, np.random.default_rng(0), ops=5, split="test")
+    again = IGSMTask(**TOY | {"ops": "5", "split": "test"}).prompts(50, np.random.default_rng(0))
+    assert np.array_equal(problems.tokens, again.tokens)
+    assert set(problems.ops.tolist()) == {5}
+    for i in range(50):
+        assert task.decode(problems.prompt(i))[:: len(problems.prompt(i)) - 1] == ["<bos>", "<sol>"]
+        assert task.decode(problems.solution(i))[-1] == "<eos>"
+        joined = np.concatenate([problems.prompt(i), problems.solution(i)])
+        assert np.array_equal(joined, problems.tokens[i, : problems.size[i]])
+
+
+# Which rows are drawn
+
+
+@pytest.mark.parametrize("fields", [TOY, FLAT])
+def test_rows_depend_on_their_own_seeds_only(fields):
+    """The same batch again; a smaller one is its beginning; and the generator moves on."""
+    task = IGSMTask(**fields)
+    rng = np.random.default_rng(3)
+    many, later = task.batch(20, rng), task.batch(20, rng)
+    again, few = (task.batch(size, np.random.default_rng(3)) for size in (20, 7))
+    for name in ("inputs", "targets", "answers"):
+        assert np.array_equal(getattr(many, name), getattr(again, name))
+        assert np.array_equal(getattr(many, name)[:7], getattr(few, name))
+    assert not np.array_equal(many.inputs, later.inputs)
+
+
+def test_longer_problems_are_drawn_again_with_as_many_operations():
+    """Rows that fit in either length are the same, and the law of the operations does not change."""
+    task, roomy = IGSMTask(**TOY | {"length": 100}), IGSMTask(**TOY)
+    cut, whole = (t.prompts(5000, np.random.default_rng(0)) for t in (task, roomy))
+    fits = whole.size <= 101
+    assert 0.95 < fits.mean() < 1
+    assert np.array_equal(cut.tokens[fits], whole.tokens[fits, :101])
+    assert cut.size.max() <= 101
+    assert np.array_equal(cut.ops, whole.ops)
+    assert chisquare(np.bincount(cut.ops)[1:], [5000 * p / 16 for p in (7, 5, 3, 1)]).pvalue > 1e-3
+
+
+@settings(max_examples=5)
+@given(st.sampled_from(["train", "test"]), st.sampled_from([("med", "40"), ("hard", "48"), ("toy", "20")]))
+def test_the_largest_number_of_operations_is_reached(split, size):
+    difficulty, ops = size
+    task = IGSMTask(difficulty=difficulty, ops=ops, split=split, length=1500)
+    assert set(task.batch(10, np.random.default_rng(0)).groups["ops"].tolist()) == {int(ops)}
+
+
+@pytest.mark.parametrize("ops", ["4", "<=4", "14", "<=21"])
+def test_flat_problems_have_the_operations_asked_for(ops):
+    drawn = IGSMTask(**FLAT | {"ops": ops}).batch(50, np.random.default_rng(0)).groups["ops"]
+    assert drawn.min() >= (4 if "<" in ops else int(ops))
+    assert drawn.max() <= int(ops.removeprefix("<="))
+
+
+def test_another_modulus():
+    task = IGSMTask(**TOY | {"modulus": 2})
+    batch = task.batch(50, np.random.default_rng(0))
+    assert {*task.decode(batch.answers[batch.answers != IGNORE])} == {"0", "1"}
+
+
+# A row for a person
+
+
+def test_show_puts_sentences_and_steps_on_lines_and_answers_in_brackets():
+    task = IGSMTask(**TOY)
+    batch = task.batch(3, np.random.default_rng(0))
+    *shown, note = task.show(batch, 2).splitlines()
+    assert "[brackets]" in note
+    words = task.decode(batch.inputs[2])
+    assert " ".join(shown).replace("[", "").replace("]", "").split() == words
+    marked = [word.strip("[]") for word in " ".join(shown).split() if word.startswith("[")]
+    assert marked == task.decode(batch.answers[2][batch.answers[2] != IGNORE])
+    assert len(shown) == words.count(".") + 4  # bos, question, sol, final value
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"ops": "99"}, ["IGSMTask.ops is '99'", "difficulty='med'", "1 to 40"]),
+        ({"ops": "0"}, ["IGSMTask.ops is '0'", "1 to 40"]),
+        ({"ops": "<=0"}, ["IGSMTask.ops is '<=0'"]),
+        ({"ops": "<=abc"}, ["IGSMTask.ops is '<=abc'", "'15', or '<=15'"]),
+        ({"ops": "<15"}, ["IGSMTask.ops is '<15'", "'<=15'"]),
+        ({"ops": "15 "}, ["IGSMTask.ops is '15 '"]),
+        ({"ops": "٣"}, ["IGSMTask.ops is '٣'"]),
+        ({"ops": 15}, ["IGSMTask.ops is 15,", "must be a str"]),
+        ({"ops": "21", "difficulty": "toy"}, ["IGSMTask.ops is '21'", "difficulty='toy'", "1 to 20"]),
+        ({"ops": "<=3", "kind": "igsm_flat"}, ["IGSMTask.ops is '<=3'", "kind='igsm_flat'", "4 to 21"]),
+        ({"ops": "17", "kind": "igsm_flat"}, ["IGSMTask.ops is '17'", "kind='igsm_flat'", "4 to 16"]),
+        ({"modulus": 1}, ["IGSMTask.modulus is 1,", "at least 2"]),
+        ({"modulus": 1001}, ["IGSMTask.modulus is 1001,", "at most 1000"]),
+        ({"length": 3}, ["IGSMTask.length is 3,", "at least 4"]),
+        ({"kind": "gsm"}, ["IGSMTask.kind is 'gsm'", "'igsm', 'igsm_flat'"]),
+        ({"difficulty": "easy"}, ["IGSMTask.difficulty is 'easy'", "'toy'"]),
+        ({"op": "15"}, ["no IGSMTask field 'op'", "did you mean 'ops'?"]),
+    ],
+)
+def test_bad_settings_are_refused_with_what_would_be_right(fields, said):
+    with pytest.raises(ConfigError) as refusal:
+        IGSMTask(**fields)
+    assert all(part in str(refusal.value) for part in said)
+
+
+def test_a_length_in_which_few_problems_fit_is_refused_with_one_that_would_do():
+    with pytest.raises(
+        ConfigError, match=r"IGSMTask.length is 80, in which 9\d% of the problems fit; 9\d would hold 99%"
+    ):
+        IGSMTask(**TOY | {"length": 80}).batch(1, np.random.default_rng(0))
+    with pytest.raises(ConfigError, match=r"length is 4, in which 0%"):
+        IGSMTask(**TOY | {"length": 4}).batch(1, np.random.default_rng(0))
+
+
+def test_an_empty_split_is_refused(monkeypatch):
+    """Where no problem is found in as many tries as a row has, it is said rather than tried for ever."""
+    monkeypatch.setattr(tasks.igsm.task, "FITTING", 0.0)
+    task = IGSMTask(**TOY | {"length": 4})
+    with pytest.raises(ConfigError, match="finds no problem: the split is empty"):
+        task.batch(1, np.random.default_rng(0))
+
+
+def test_prompts_of_impossible_operations_are_refused():
+    with pytest.raises(ConfigError, match=r"IGSMTask\.ops is '21'"):
+        IGSMTask(**TOY).prompts(1, np.random.default_rng(0), ops=21)
