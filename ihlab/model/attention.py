@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.config import ModelConfig
+from ihlab.model.kv_cache import KVCache
 from ihlab.model.linear import bias_of
 from ihlab.model.positions import Alibi, Rotary
 from ihlab.model.shift import TokenShift
@@ -32,6 +33,8 @@ class Attention(nn.Module):
 
     The fused kernel is used unless something listens at the scores or the pattern, and hook_result
     is computed only when something listens there. In training, dropout falls on the pattern after its hook.
+
+    With a cache, x goes on where the cache ends: pos and query are the tokens of x, key is those and all before.
     """
 
     def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
@@ -47,7 +50,8 @@ class Attention(nn.Module):
             self.value_shift = TokenShift(self.n_key_value_heads, cfg.shift_window, generator)
             self.hook_alpha, self.hook_beta = HookPoint(), HookPoint()
             self.hook_k_raw, self.hook_v_raw = HookPoint(), HookPoint()
-        self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base) if cfg.positional == "rope" else None
+        rotary = cfg.positional == "rope"
+        self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base, self.n_heads) if rotary else None
         self.alibi = Alibi(cfg.n_heads, cfg.slopes_in(layer)) if cfg.positional == "alibi" else None
         self.strict = cfg.mask == "strict"
         self.dropout = cfg.dropout
@@ -57,34 +61,48 @@ class Attention(nn.Module):
         self.hook_attn_scores, self.hook_pattern = HookPoint(), HookPoint()
         self.hook_z, self.hook_result = HookPoint(), HookPoint()
 
-    def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        """The sum of the heads' outputs for the normalised residual stream x."""
+    def forward(
+        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """The sum of the heads' outputs for the normalised residual stream x; the cache then holds x as well."""
+        start = 0 if cache is None else cache.length
         q = self.hook_q(self._heads(self.q_proj(x), self.n_heads))
         k = self._heads(self.k_proj(x), self.n_key_value_heads)
         v = self._heads(self.v_proj(x), self.n_key_value_heads)
         if self.shifted:
+            k, v = self.hook_k_raw(k), self.hook_v_raw(v)
+            k_before, v_before = (None, None) if cache is None else cache.exchange_raw(k, v)
             # Copies: a hook that writes into what it is given must not write into the parameters.
-            k = self.key_shift(self.hook_k_raw(k), self.hook_alpha(self.alpha.clone()))
-            v = self.value_shift(self.hook_v_raw(v), self.hook_beta(self.beta.clone()))
+            k = self.key_shift(k, self.hook_alpha(self.alpha.clone()), k_before)
+            v = self.value_shift(v, self.hook_beta(self.beta.clone()), v_before)
         k, v = self.hook_k(k), self.hook_v(v)
         if self.rotary is not None:
-            q, k = self.hook_rot_q(self.rotary(q)), self.hook_rot_k(self.rotary(k))
+            q, k = self.hook_rot_q(self.rotary(q, start)), self.hook_rot_k(self.rotary(k, start))
+        if cache is not None:
+            k, v = cache.append(k, v)
         dropout = self.dropout if self.training else 0.0
         if is_hooked(self.hook_attn_scores, self.hook_pattern):
-            z = _explicit(q, k, v, self.score_bias(q), self.hook_attn_scores, self.hook_pattern, dropout)
+            z = _explicit(q, k, v, self.score_bias(q, start), self.hook_attn_scores, self.hook_pattern, dropout)
         else:
-            plain = not self.strict and self.alibi is None
-            z = _fused(q, k, v, None if plain else self.score_bias(q), dropout)
+            # What the kernel can do without a bias: a row from its beginning, or its last token.
+            plain = not self.strict and self.alibi is None and (start == 0 or q.shape[1] == 1)
+            z = _fused(q, k, v, None if plain else self.score_bias(q, start), dropout)
         z = self.hook_z(z)
         if is_hooked(self.hook_result):
             return self.hook_result(torch.einsum("bphd,hdm->bphm", z, self.W_O)).sum(dim=2) + self.b_O
         return self.o_proj(z.flatten(start_dim=2))
 
-    def score_bias(self, q: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "#head pos pos"]:
-        """What is added to the scores: -inf at keys that a query may not see, and ALiBi where there is one."""
+    def score_bias(
+        self, q: Float[Tensor, "batch query head d_head"], start: int = 0
+    ) -> Float[Tensor, "#head query key"]:
+        """What is added to the scores: -inf at keys that a query may not see, and ALiBi where there is one.
+
+        The first query is at the position `start`; the keys are those of all positions up to the last query's.
+        """
         n_pos = q.shape[1]
-        hidden = torch.ones((n_pos, n_pos), dtype=torch.bool, device=q.device).triu(0 if self.strict else 1)
-        bias = q.new_zeros(1, n_pos, n_pos) if self.alibi is None else self.alibi(n_pos, q.dtype)
+        hidden = torch.ones((n_pos, start + n_pos), dtype=torch.bool, device=q.device)
+        hidden = hidden.triu(start + (0 if self.strict else 1))
+        bias = q.new_zeros(1, n_pos, start + n_pos) if self.alibi is None else self.alibi(n_pos, q.dtype, start)
         return bias.masked_fill(hidden, -torch.inf)
 
     @staticmethod
@@ -143,31 +161,34 @@ class Attention(nn.Module):
 
 
 def _fused(
-    q: Float[Tensor, "batch pos head d_head"],
-    k: Float[Tensor, "batch pos kv_head d_head"],
-    v: Float[Tensor, "batch pos kv_head d_head"],
-    bias: Float[Tensor, "#head pos pos"] | None,
+    q: Float[Tensor, "batch query head d_head"],
+    k: Float[Tensor, "batch key kv_head d_head"],
+    v: Float[Tensor, "batch key kv_head d_head"],
+    bias: Float[Tensor, "#head query key"] | None,
     dropout: float,
-) -> Float[Tensor, "batch pos head d_head"]:
-    """Attention by PyTorch's fused kernel, which never holds the pattern; plainly causal without a bias."""
+) -> Float[Tensor, "batch query head d_head"]:
+    """Attention by PyTorch's fused kernel, which never holds the pattern.
+
+    Without a bias plainly causal for as many queries as keys; a single query then sees all keys.
+    """
     grouped = q.shape[2] != k.shape[2]
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     mask = None if bias is None else bias[None]
     z = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=bias is None, enable_gqa=grouped
+        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=bias is None and q.shape[2] > 1, enable_gqa=grouped
     )
     return z.transpose(1, 2)
 
 
 def _explicit(
-    q: Float[Tensor, "batch pos head d_head"],
-    k: Float[Tensor, "batch pos kv_head d_head"],
-    v: Float[Tensor, "batch pos kv_head d_head"],
-    bias: Float[Tensor, "#head pos pos"],
+    q: Float[Tensor, "batch query head d_head"],
+    k: Float[Tensor, "batch key kv_head d_head"],
+    v: Float[Tensor, "batch key kv_head d_head"],
+    bias: Float[Tensor, "#head query key"],
     hook_scores: HookPoint,
     hook_pattern: HookPoint,
     dropout: float,
-) -> Float[Tensor, "batch pos head d_head"]:
+) -> Float[Tensor, "batch query head d_head"]:
     """The same attention with scores and pattern laid open to hooks."""
     group = q.shape[2] // k.shape[2]
     k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)

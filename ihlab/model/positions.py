@@ -11,26 +11,29 @@ class Rotary(nn.Module):
     """Turn the pair (x_i, x_{i + d/2}) at position t by the angle t / base^(2i / d).
 
     Pairing halves rather than neighbours is what Hugging Face's Llama does; weights trained under
-    one pairing are noise under the other.
+    one pairing are noise under the other. The tables of angles are laid out for up to `n_heads` heads: a CPU
+    multiplies by a short or broadcast last axis several times slower. One that is laid out for 1 serves any number.
     """
 
     cos: Tensor
-    sin: Tensor
+    signed_sin: Tensor
 
-    def __init__(self, d_head: int, n_ctx: int, base: float) -> None:
+    def __init__(self, d_head: int, n_ctx: int, base: float, n_heads: int = 1) -> None:
         super().__init__()
         frequency = base ** (-torch.arange(0, d_head, 2, dtype=torch.float64) / d_head)
         angle = torch.arange(n_ctx, dtype=torch.float64)[:, None] * frequency
-        self.register_buffer("cos", angle.cos().float()[:, None], persistent=False)  # [pos, 1, d_head / 2]
-        self.register_buffer("sin", angle.sin().float()[:, None], persistent=False)
+        cos, sin = angle.cos().float()[:, None], angle.sin().float()[:, None]
+        wide_cos, signed_sin = torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
+        self.register_buffer("cos", wide_cos.repeat(1, n_heads, 1), persistent=False)  # [pos, head, d_head]
+        self.register_buffer("signed_sin", signed_sin.repeat(1, n_heads, 1), persistent=False)
 
-    def forward(self, x: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
-        """Turn every head's vector by its position's angle."""
-        # Tables as wide as x, all heads: a CPU multiplies by a short or broadcast last axis several times slower.
+    def forward(
+        self, x: Float[Tensor, "batch pos head d_head"], start: int = 0
+    ) -> Float[Tensor, "batch pos head d_head"]:
+        """Turn every head's vector by its position's angle; the first of x is at the position `start`."""
         n_pos, n_heads = x.shape[1:3]
-        cos = self.cos[:n_pos].to(x.dtype).repeat(1, n_heads, 2)
-        sin = self.sin[:n_pos].to(x.dtype)
-        signed_sin = torch.cat([-sin, sin], dim=-1).repeat(1, n_heads, 1)
+        cos = self.cos[start : start + n_pos, :n_heads].to(x.dtype)
+        signed_sin = self.signed_sin[start : start + n_pos, :n_heads].to(x.dtype)
         first, second = x.chunk(2, dim=-1)
         return x * cos + torch.cat([second, first], dim=-1) * signed_sin
 
@@ -52,7 +55,10 @@ class Alibi(nn.Module):
         given = torch.tensor(usual if slopes is None else list(slopes), dtype=torch.float64)
         self.register_buffer("slopes", given, persistent=False)
 
-    def forward(self, n_pos: int, dtype: torch.dtype) -> Float[Tensor, "head query key"]:
-        """What is added to the scores of n_pos queries and keys; above the diagonal it means nothing."""
-        at = torch.arange(n_pos, device=self.slopes.device, dtype=self.slopes.dtype)
-        return (self.slopes[:, None, None] * (at - at[:, None])).to(dtype)
+    def forward(self, n_pos: int, dtype: torch.dtype, start: int = 0) -> Float[Tensor, "head query key"]:
+        """What is added to the scores of queries at `start`, `start` + 1, ..., n_pos of them, and all keys up to these.
+
+        Where a key comes after its query it means nothing.
+        """
+        at = torch.arange(start + n_pos, device=self.slopes.device)
+        return (self.slopes[:, None, None] * (at - at[start:, None])).to(dtype)

@@ -24,14 +24,21 @@ class TokenShift(nn.Module):
         self.weight = nn.Parameter(torch.cat([own, earlier], dim=1))
 
     def forward(
-        self, x: Float[Tensor, "batch pos head d_head"], weight: Float[Tensor, "head window"] | None = None
+        self,
+        x: Float[Tensor, "batch pos head d_head"],
+        weight: Float[Tensor, "head window"] | None = None,
+        before: Float[Tensor, "batch earlier head d_head"] | None = None,
     ) -> Float[Tensor, "batch pos head d_head"]:
-        """Shift with this module's weight, or with the one given (a hooked copy of it)."""
+        """Shift with this module's weight, or with the one given (a hooked copy of it).
+
+        `before`, the vectors of the window - 1 tokens before x, stands for the zeros where x goes on with a row.
+        """
         w = self.weight if weight is None else weight
         # Spread over d_head first: a CPU multiplies (and sums the gradient) along a broadcast last axis
         # several times slower than along a plain one.
         wide = w.T[:, :, None].expand(-1, -1, x.shape[-1]).to(x.dtype).contiguous()
-        mixed = x * wide[0]
-        for back in range(1, min(len(wide), x.shape[1])):
-            mixed = mixed + F.pad(x, (0, 0, 0, 0, back, -back)) * wide[back]
-        return mixed
+        seen = x if before is None else torch.cat([before, x], dim=1)
+        mixed = seen * wide[0]
+        for back in range(1, min(len(wide), seen.shape[1])):
+            mixed = mixed + F.pad(seen, (0, 0, 0, 0, back, -back)) * wide[back]
+        return mixed if before is None else mixed[:, before.shape[1] :]

@@ -10,11 +10,12 @@
 - weights start as N(0, 1 / fan in); an embedding reads one token, so its fan in is 1; biases start as 0
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int64
 from torch import Tensor, nn
 from transformer_lens import ActivationCache, HookedRootModule
 from transformer_lens.hook_points import HookPoint
@@ -22,6 +23,7 @@ from transformer_lens.utilities import Slice
 
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
+from ihlab.model.kv_cache import KVCache
 from ihlab.model.mlp import make_mlp
 from ihlab.model.norm import LayerNorm, RMSNorm, make_norm
 from ihlab.model.unembed import FirstEntries
@@ -48,10 +50,12 @@ class Block(nn.Module):
             self.hook_mlp_out, self.hook_resid_mid = HookPoint(), HookPoint()
         self.hook_resid_pre, self.hook_attn_out, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
 
-    def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        """The stream after this layer."""
+    def forward(
+        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """The stream after this layer; with a cache, of tokens that go on where it ends."""
         x = self.hook_resid_pre(x)
-        attn_out = self.hook_attn_out(self.dropout(self.attn(x if self.ln1 is None else self.ln1(x))))
+        attn_out = self.hook_attn_out(self.dropout(self.attn(x if self.ln1 is None else self.ln1(x), cache)))
         x = x + attn_out if self.residual else attn_out
         if self.mlp is not None:
             x = self.hook_resid_mid(x)
@@ -112,23 +116,42 @@ class Transformer(HookedRootModule):
             tokens.shape[1] <= self.cfg.n_ctx,
             f"The tokens have {tokens.shape[1]} positions, but the model's n_ctx is {self.cfg.n_ctx}.",
         )
+        self.require_ids(tokens)
+        return self.unembed(self.final_residual(tokens))
+
+    def require_ids(self, tokens: Int[Tensor, "..."]) -> None:
+        """Raises `ConfigError` for ids outside the vocabulary."""
         low, high = int(tokens.min()), int(tokens.max())
         require(
             low >= 0 and high < self.cfg.d_vocab,
             f"Token id {low if low < 0 else high} is outside the vocabulary: ids run from 0 to {self.cfg.d_vocab - 1}.",
         )
-        return self.unembed(self.final_residual(tokens))
 
-    def final_residual(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
-        """The normalised stream that the unembedding reads; training unembeds scored positions only."""
+    def final_residual(
+        self, tokens: Int[Tensor, "batch pos"], caches: Sequence[KVCache] | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """The normalised stream that the unembedding reads; training unembeds scored positions only.
+
+        With a cache for each layer, the tokens go on where the caches end, and are kept in them (`ihlab.model.decode`).
+        """
         x = self.hook_embed(self.embed(tokens))
         if self.pos_embed is not None:
+            start = 0 if caches is None else caches[0].length
+            positions = self.pos_embed.weight[start : start + tokens.shape[1]]
             # Copies, one for each row: a hook may write into what it is given.
-            x = x + self.hook_pos_embed(self.pos_embed.weight[: tokens.shape[1]].repeat(len(tokens), 1, 1))
+            x = x + self.hook_pos_embed(positions.repeat(len(tokens), 1, 1))
         x = self.dropout(x)
-        for block in self.blocks:
-            x = block(x)
+        for layer, block in enumerate(self.blocks):
+            x = block(x, None if caches is None else caches[layer])
         return self.ln_final(x)
+
+    def generate(
+        self, tokens: Int[Tensor, "batch pos"], max_new_tokens: int, stop: int | None = None, pad: int | None = None
+    ) -> Int64[Tensor, "batch longer"]:
+        """The tokens, and up to `max_new_tokens` after them, each the likeliest: `ihlab.model.decode.generate`."""
+        from ihlab.model.decode import generate
+
+        return generate(self, tokens, max_new_tokens, stop, pad)
 
     @property
     def layers(self) -> list[Block]:

@@ -34,6 +34,12 @@ def test_the_first_token_is_not_turned():
     assert torch.equal(Rotary(6, 4, 100.0)(x)[:, 0], x[:, 0])
 
 
+def test_a_row_can_be_turned_in_pieces():
+    x, rotary = torch.randn(2, 9, 3, 6), Rotary(6, 9, 100.0)
+    pieces = [rotary(x[:, :4]), rotary(x[:, 4:5], start=4), rotary(x[:, 5:], 5)]
+    assert torch.equal(torch.cat(pieces, dim=1), rotary(x))
+
+
 def test_angles_are_no_weights():
     rotary = Rotary(6, 4, 100.0)
     assert not list(rotary.parameters())
@@ -55,3 +61,16 @@ def test_alibi_is_minus_slope_times_distance():
     assert bias.shape == (2, 5, 5)
     assert bias[1, 4, 1] == -9.0
     assert not bias[:, range(5), range(5)].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_alibi_of_later_queries(dtype):
+    """Queries at 3 and 4 of five keys, with slopes in their own type: distances are whole numbers before they count."""
+    bias = Alibi(2, [0.5, 3.0]).to(dtype)(2, dtype, start=3)
+    assert bias.tolist() == [[[slope * (key - query) for key in range(5)] for query in (3, 4)] for slope in (0.5, 3.0)]
+
+
+def test_alibi_keeps_long_distances_in_bfloat16():
+    """Positions 999 and 1000 are one number in bfloat16; their distance is not."""
+    bias = Alibi(1, [1.0]).to(torch.bfloat16)(1, torch.bfloat16, start=1000)
+    assert bias[0, 0, 998:].tolist() == [-2, -1, 0]

@@ -34,6 +34,18 @@ def test_a_given_weight_replaces_the_own(window):
 
 
 @WINDOWS
+@pytest.mark.parametrize("n_before", [0, 1, 5])
+def test_a_row_can_be_shifted_in_pieces(window, n_before):
+    """The tokens before stand for the zeros; before the first token they are zeros."""
+    shift, x = TokenShift(3, window), torch.randn(2, 7, 3, 5)
+    padded = torch.cat([torch.zeros(2, window - 1, 3, 5), x], dim=1)
+    before = padded[:, n_before : n_before + window - 1]
+    for end in range(n_before + 1, 8):
+        mixed = shift(x[:, n_before:end], before=before)
+        torch.testing.assert_close(mixed, shift_by_loop(x, shift.weight)[:, n_before:end])
+
+
+@WINDOWS
 def test_fresh_rows_sum_to_one(window):
     torch.testing.assert_close(TokenShift(1000, window).weight.sum(dim=1), torch.ones(1000))
 

@@ -1,0 +1,68 @@
+"""Greedy decoding with a KV cache: ours against Hugging Face's Llama, and KV shifting against vanilla."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pandas as pd
+from paired import Bar, figure, ratio, take_turns, timed
+
+SHAPE = {"n_layers": 4, "d_model": 256, "n_heads": 4, "d_vocab": 512, "n_ctx": 192}
+PROMPT, NEW = 64, 128
+ROUNDS = {1: 15, 64: 5}  # rows -> turns
+OURS, SHIFTED, LLAMA = "ours, vanilla", "ours, kv_shift", "Hugging Face Llama"
+LLAMA_BAR = Bar(1.0)  # ours / Llama
+
+
+def measure(quick: bool = False) -> pd.DataFrame:
+    """Tokens per second and ratios for one row and for many; when quick, for one."""
+    cases = list(ROUNDS.items())[: 1 if quick else None]
+    with _one_thread():
+        return pd.DataFrame([row for rows, rounds in cases for row in _case(rows, 2 if quick else rounds)])
+
+
+def _case(n_rows: int, rounds: int) -> list[dict[str, object]]:
+    """The figures of one batch size."""
+    table = (
+        f"Greedy decoding, prompt {PROMPT}, {NEW} new tokens, batch {n_rows} (vocabulary {SHAPE['d_vocab']}, "
+        f"d_model {SHAPE['d_model']}, {SHAPE['n_layers']} layers, {SHAPE['n_heads']} heads)"
+    )
+    sides = _sides(n_rows)
+    wrong = int((sides[OURS]() != sides[LLAMA]()).sum())
+    assert wrong == 0, f"{wrong} of {n_rows * NEW} tokens of ours and the Llama differ: their times do not compare"
+    seconds = take_turns({name: timed(run) for name, run in sides.items()}, rounds)
+    rows = [figure(table, name, n_rows * NEW / s, "new tokens/s") for name, s in seconds.items()]
+    rows.append(ratio(table, "ours / Llama, time", seconds[OURS], seconds[LLAMA], LLAMA_BAR))
+    rows.append(ratio(table, "kv_shift / vanilla, time", seconds[SHIFTED], seconds[OURS]))
+    return rows
+
+
+def _sides(n_rows: int) -> dict[str, Callable[[], Any]]:
+    """What each model does with the same prompts: it returns prompt and new tokens."""
+    import torch
+
+    from ihlab.model.config import ModelConfig
+    from ihlab.model.hf import to_llama
+    from ihlab.model.transformer import Transformer
+
+    vanilla, shifted = (Transformer(ModelConfig(**SHAPE, attention=kind)) for kind in ("vanilla", "kv_shift"))
+    llama = to_llama(vanilla).eval()
+    prompt = torch.randint(SHAPE["d_vocab"], (n_rows, PROMPT), generator=torch.Generator().manual_seed(0))
+    seen = torch.ones_like(prompt)
+    return {
+        OURS: lambda: vanilla.generate(prompt, NEW),
+        SHIFTED: lambda: shifted.generate(prompt, NEW),
+        LLAMA: lambda: llama.generate(input_ids=prompt, attention_mask=seen, max_new_tokens=NEW, do_sample=False),
+    }
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,138 @@
+"""Decoding with a KV cache: each token is read once, whatever comes after it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Float, Int, Int64
+from torch import Tensor
+
+from ihlab.model.kv_cache import KVCache
+from ihlab.model.transformer import Transformer
+from tasks.config import require
+
+
+class Decoder:
+    """Reads rows of tokens chunk by chunk; the logits are those of the full forward on all read so far.
+
+        decoder = Decoder(model, batch=2, capacity=16)
+        decoder.forward(tokens[:, :5])   # [2, 5, d_vocab], as model(tokens[:, :5])
+        decoder.forward(tokens[:, 5:6])  # [2, 1, d_vocab], as model(tokens[:, :6])[:, 5:]
+
+    Memory for `capacity` tokens a row is taken at once. The model is used as it is: after `eval()` if it has dropout.
+    Hooks fire on each chunk, as `docs/hooks.md` says. Raises `ConfigError` for sizes below 1 and for more than `n_ctx`.
+    """
+
+    def __init__(self, model: Transformer, batch: int, capacity: int) -> None:
+        require(batch >= 1, f"Decoder.batch is {batch}, but must be at least 1.")
+        require(
+            1 <= capacity <= model.cfg.n_ctx,
+            f"Decoder.capacity is {capacity}, but must be from 1 to the model's n_ctx, {model.cfg.n_ctx}.",
+        )
+        self.model, self.batch, self.capacity = model, batch, capacity
+        self.caches = [KVCache(model.cfg, batch, capacity, model.embed.weight.detach()) for _ in model.blocks]
+        self._whole = True
+
+    @property
+    def length(self) -> int:
+        """How many tokens of each row have been read."""
+        return self.caches[0].length
+
+    @torch.no_grad()
+    def forward(self, chunk: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
+        """Logits at every position of the next tokens, one or more of each row. Nothing of it can be differentiated.
+
+        Raises `ConfigError` for ids outside the vocabulary, another number of rows, more tokens than there is room
+        for, a model with dropout in training, and after a pass that did not end.
+        """
+        require(
+            chunk.shape[0] == self.batch and chunk.shape[1] >= 1,
+            f"The chunk is {list(chunk.shape)}, but must be {self.batch} rows (Decoder.batch) of one or more tokens.",
+        )
+        self.model.require_ids(chunk)
+        return self.model.unembed(self._read(chunk))
+
+    @torch.no_grad()
+    def next_token(self, chunk: Int[Tensor, "batch pos"]) -> Int64[Tensor, " batch"]:
+        """Read the next tokens, whose ids are known to be good, and return the likeliest one after them."""
+        return self.model.unembed(self._read(chunk)[:, -1]).argmax(dim=-1)
+
+    def _read(self, chunk: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
+        """The final stream of the next tokens, which the caches then hold."""
+        room = self.capacity - self.length
+        require(
+            chunk.shape[1] <= room,
+            f"The chunk has {chunk.shape[1]} tokens a row, but the decoder has room for {room} more: it has read "
+            f"{self.length} and its capacity is {self.capacity}.",
+        )
+        require(
+            not (self.model.training and self.model.cfg.dropout),
+            "The model is in training and has dropout: call model.eval() before decoding.",
+        )
+        require(self._whole, "An earlier pass of this decoder did not end: begin again with a new Decoder.")
+        self._whole = False
+        residual = self.model.final_residual(chunk, self.caches)
+        self._whole = True
+        return residual
+
+
+def generate(
+    model: Transformer,
+    tokens: Int[Tensor, "batch pos"],
+    max_new_tokens: int,
+    stop: int | None = None,
+    pad: int | None = None,
+) -> Int64[Tensor, "batch longer"]:
+    """The tokens, and up to `max_new_tokens` after them, each the likeliest under the model (the first of equals).
+
+    A row that has emitted `stop` (in the prompt it does not count) goes on with `pad`, left out with `stop` itself;
+    when all rows have, the tokens end. The model reads with dropout off and is left in the mode it was in. Hooks fire
+    on the prompt, then on one token at a time, under `torch.inference_mode`. Raises `ConfigError` for no tokens, for
+    ids outside the vocabulary, for a `pad` without `stop`, and when prompt and new tokens together exceed `n_ctx`.
+    """
+    batch, length = tokens.shape
+    require(tokens.numel() > 0, f"The prompt is {list(tokens.shape)}, but must hold a row and a token at least.")
+    require(max_new_tokens >= 0, f"max_new_tokens is {max_new_tokens}, but must be at least 0.")
+    total = length + max_new_tokens
+    require(
+        total <= model.cfg.n_ctx,
+        f"The prompt has {length} tokens and max_new_tokens is {max_new_tokens}, together {total}, "
+        f"but the model's n_ctx is {model.cfg.n_ctx}.",
+    )
+    _require_stop(model, stop, pad)
+    model.require_ids(tokens)
+    rows = tokens.new_empty(batch, total, dtype=torch.int64)
+    rows[:, :length] = tokens
+    with torch.inference_mode(), _evaluating(model):
+        decoder = Decoder(model, batch, total)
+        stopped = torch.zeros(batch, dtype=torch.bool, device=tokens.device)
+        while length < total and not (stop is not None and stopped.all()):
+            following = decoder.next_token(rows[:, decoder.length : length])
+            if stop is not None:
+                following = following.masked_fill(stopped, stop if pad is None else pad)
+                stopped |= following == stop
+            rows[:, length] = following
+            length += 1
+    return rows[:, :length].contiguous()
+
+
+def _require_stop(model: Transformer, stop: int | None, pad: int | None) -> None:
+    """Whether `stop` and `pad` make sense for the model."""
+    require(stop is not None or pad is None, f"pad is {pad}, but without stop no row is padded: give stop, too.")
+    for name, token in (("stop", stop), ("pad", pad)):
+        require(
+            token is None or 0 <= token < model.cfg.d_vocab,
+            f"{name} is {token}, but must be a token id from 0 to {model.cfg.d_vocab - 1}.",
+        )
+
+
+@contextmanager
+def _evaluating(model: Transformer) -> Iterator[None]:
+    """The model in `eval()`; afterwards each of its modules is in the mode it was in."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True

@@ -1,0 +1,363 @@
+"""Decoding with a cache against the full forward, a loop of full forwards and Hugging Face's Llama."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ihlab.model.config import GPT2, ModelConfig
+from ihlab.model.decode import Decoder, generate
+from ihlab.model.transformer import Transformer
+from tasks import ConfigError
+
+N_CTX = 12
+SIZES = {"n_layers": 2, "d_model": 20, "n_heads": 4, "d_head": 6, "d_mlp": 14, "d_vocab": 19, "n_ctx": N_CTX}
+KINDS = pytest.mark.parametrize(
+    "kind",
+    [
+        {},
+        {"attention": "kv_shift"},
+        {"attention": "kv_shift", "shift_window": 5, "n_key_value_heads": 1},
+        {"positional": "alibi", "mask": "strict"},
+        {"attention": "kv_shift", **GPT2},
+    ],
+    ids=["vanilla", "window2", "window5-one-kv-head", "alibi-strict", "gpt2-window2"],
+)
+
+
+@st.composite
+def switches(draw):
+    """Fields of a config: every switch of a model that decoding could get wrong, freely combined."""
+    slopes = st.lists(st.floats(0, 2), min_size=4, max_size=4) | st.lists(st.floats(0, 2), min_size=8, max_size=8)
+    positional = draw(st.sampled_from(["rope", "alibi", "learned", "none"]))
+    unembedding = draw(st.sampled_from(["linear", "none"]))
+    return {
+        "attention": draw(st.sampled_from(["vanilla", "kv_shift"])),
+        "shift_window": draw(st.integers(2, 5)),
+        "n_key_value_heads": draw(st.sampled_from([1, 2, 4])),
+        "positional": positional,
+        "alibi_slopes": draw(st.none() | slopes.map(tuple)) if positional == "alibi" else None,
+        "mask": draw(st.sampled_from(["causal", "strict"])),
+        "norm": draw(st.sampled_from(["rms", "layer", "none"])),
+        "mlp": draw(st.sampled_from(["swiglu", "gelu", "none"])),
+        "bias": draw(st.booleans()),
+        "residual": draw(st.sampled_from([True, False, (True, False), (False, True)])),
+        "tied_embeddings": draw(st.booleans()) and unembedding == "linear",
+        "unembedding": unembedding,
+    }
+
+
+def random_model(kind, seed):
+    """A model in float64, in which no parameter is the 0 or 1 that it starts as."""
+    model = Transformer(ModelConfig(**SIZES, **kind), seed=seed).double().eval()
+    generator = torch.Generator().manual_seed(seed + 1)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith((".w", ".b", ".bias")):
+                weight.normal_(1 if name.endswith(".w") else 0, 0.3, generator=generator)
+    return model
+
+
+def random_tokens(batch, n_pos, seed):
+    return torch.randint(19, (batch, n_pos), generator=torch.Generator().manual_seed(seed))
+
+
+@torch.no_grad()
+def greedy_by_full_forwards(model, tokens, max_new_tokens):
+    """The rule itself: the whole row is read again for each token."""
+    for _ in range(max_new_tokens):
+        tokens = torch.cat([tokens, model(tokens)[:, -1:].argmax(dim=-1)], dim=1)
+    return tokens
+
+
+# Parity with the full forward
+
+
+@given(switches(), st.integers(1, 3), st.lists(st.integers(1, 6), min_size=1, max_size=N_CTX), st.integers(0, 9))
+def test_chunks_give_the_logits_of_the_full_forward_at_every_prefix(kind, batch, chunks, seed):
+    """Whatever the first chunk and the sizes of the others, in float64 to 1e-9."""
+    model, tokens = random_model(kind, seed), random_tokens(batch, N_CTX, seed)
+    decoder, start = Decoder(model, batch, N_CTX), 0
+    for size in chunks:
+        end = min(start + size, N_CTX)
+        if start == end:
+            break
+        logits = decoder.forward(tokens[:, start:end])
+        with torch.no_grad():
+            torch.testing.assert_close(logits, model(tokens[:, :end])[:, start:], rtol=1e-9, atol=1e-9)
+        start = end
+        assert decoder.length == end
+
+
+@KINDS
+@pytest.mark.parametrize("prefill", range(1, 10))
+def test_steps_of_one_token_equal_the_full_forward_in_float32(make_model, tokens, kind, prefill):
+    """Prefills shorter and longer than the window."""
+    model = make_model(**kind)
+    decoder = Decoder(model, 3, 9)
+    chunks = [tokens[:, :prefill], *tokens[:, prefill:].split(1, dim=1)]
+    logits = torch.cat([decoder.forward(chunk) for chunk in chunks if chunk.shape[1]], dim=1)
+    torch.testing.assert_close(logits, model(tokens), rtol=1e-5, atol=1e-5)
+
+
+@KINDS
+@pytest.mark.parametrize("chunks", [[9], [4, 3, 2], [1] * 9], ids=str)
+def test_hook_points_hold_the_part_of_the_full_forward_that_the_chunk_is(make_model, tokens, kind, chunks):
+    """All of them: their positions are the chunk's, and the keys of scores and pattern those up to the chunk's end."""
+    model = make_model(**kind)
+    _, whole = model.run_with_cache(tokens)
+    decoder, seen = Decoder(model, 3, 9), {}
+    with model.hooks(fwd_hooks=[(name, lambda x, hook: seen.update({hook.name: x})) for name in model.hook_dict]):
+        start = 0
+        for size in chunks:
+            seen.clear()
+            end = start + size
+            decoder.forward(tokens[:, start:end])
+            assert seen.keys() == whole.keys()
+            for name, x in seen.items():
+                expected = whole[name]
+                if name.endswith(("scores", "pattern")):
+                    expected = expected[:, :, start:end, :end]
+                elif not name.endswith(("alpha", "beta")):
+                    expected = expected[:, start:end]
+                torch.testing.assert_close(x, expected, rtol=1e-5, atol=1e-5, msg=name)
+            start = end
+
+
+def test_a_model_in_bfloat16_decodes_to_its_own_precision(make_model, tokens):
+    model = make_model(attention="kv_shift").to(torch.bfloat16)
+    decoder = Decoder(model, 3, 9)
+    logits = torch.cat([decoder.forward(chunk) for chunk in tokens.split(2, dim=1)], dim=1)
+    assert logits.dtype == decoder.caches[0].keys.dtype == torch.bfloat16
+    torch.testing.assert_close(logits, model(tokens), rtol=0.05, atol=0.05)
+    assert model.generate(tokens, 3).shape == (3, 12)
+
+
+def test_memory_is_taken_once(make_model, tokens):
+    model = make_model(attention="kv_shift", shift_window=3)
+    decoder = Decoder(model, 3, 9)
+    places = [(cache.keys.data_ptr(), cache.values.data_ptr()) for cache in decoder.caches]
+    for chunk in tokens.split(2, dim=1):
+        decoder.forward(chunk)
+    assert [(cache.keys.data_ptr(), cache.values.data_ptr()) for cache in decoder.caches] == places
+    assert all(cache.keys.shape == cache.values.shape == (3, 2, 9, 6) for cache in decoder.caches)
+    assert all(cache.raw_keys.shape == cache.raw_values.shape == (3, 2, 2, 6) for cache in decoder.caches)
+
+
+def test_logits_of_a_decoder_cannot_be_differentiated(make_model, tokens):
+    assert not Decoder(make_model(), 3, 9).forward(tokens).requires_grad
+
+
+# Generating
+
+
+@given(switches(), st.integers(1, 3), st.integers(1, N_CTX), st.integers(0, 9))
+def test_generating_is_the_loop_of_full_forwards(kind, batch, n_prompt, seed):
+    model, tokens = random_model(kind, seed), random_tokens(batch, n_prompt, seed)
+    made = model.generate(tokens, N_CTX - n_prompt)
+    assert torch.equal(made, greedy_by_full_forwards(model, tokens, N_CTX - n_prompt))
+
+
+@pytest.mark.parametrize("n_key_value_heads", [1, 4])
+def test_tokens_are_those_of_hugging_face(n_key_value_heads):
+    from ihlab.model.hf import to_llama
+
+    cfg = ModelConfig(n_layers=2, d_model=32, n_heads=4, n_key_value_heads=n_key_value_heads, d_vocab=19, n_ctx=40)
+    model = Transformer(cfg, seed=3)
+    llama, tokens = to_llama(model).eval(), random_tokens(4, 7, seed=0)
+    theirs = llama.generate(
+        input_ids=tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=33, do_sample=False
+    )
+    assert torch.equal(model.generate(tokens, 33), theirs)
+
+
+def test_no_new_tokens_are_the_prompt(make_model, tokens):
+    made = make_model().generate(tokens, 0)
+    assert torch.equal(made, tokens)
+    assert made.data_ptr() != tokens.data_ptr()
+
+
+def test_tokens_come_back_as_int64_that_can_be_trained_on(make_model, tokens):
+    model = make_model()
+    made = model.generate(tokens.int(), 2)
+    assert made.dtype == torch.int64
+    model(made).sum().backward()
+    assert model.embed.weight.grad is not None
+
+
+HOOKS = {
+    "hook_alpha": lambda alpha, hook: alpha * 0,
+    "hook_v_raw": lambda v, hook: -v,
+    "hook_rot_q": lambda q, hook: -5 * q,
+    "hook_attn_scores": lambda scores, hook: 10 * scores,
+    "hook_pattern": lambda pattern, hook: pattern * torch.tensor([0.0, 1.0, 1.0, 2.0])[:, None, None],
+    "hook_result": lambda result, hook: result * torch.tensor([0.0, 1.0, 1.0, 1.0])[:, None],
+}
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_hooks_that_act_on_all_positions_alike_act_while_generating(make_model, tokens, name):
+    model = make_model(attention="kv_shift", shift_window=3)
+    with model.hooks(fwd_hooks=[(f"blocks.{layer}.attn.{name}", HOOKS[name]) for layer in (0, 1)]):
+        made = model.generate(tokens, 3)
+        expected = greedy_by_full_forwards(model, tokens, 3)
+    assert torch.equal(made, expected)
+    assert not torch.equal(model.generate(tokens, 3), made)
+
+
+def test_the_prompt_is_read_once_and_then_one_token_at_a_time(make_model, tokens):
+    model, seen = make_model(), []
+    with model.hooks(fwd_hooks=[("hook_embed", lambda x, hook: seen.append((x.shape[1], x.is_inference())))]):
+        model.generate(tokens, 3)
+    assert seen == [(9, True), (1, True), (1, True)]
+
+
+# Stopping
+
+
+@pytest.fixture
+def counting():
+    """A model that continues t with t + 1, by hand: no layer writes anything, the unembedding looks one token ahead."""
+    cfg = ModelConfig(n_layers=1, d_model=19, n_heads=1, d_head=2, d_vocab=19, n_ctx=12, norm="none", mlp="none")
+    model = Transformer(cfg)
+    with torch.no_grad():
+        model.blocks[0].attn.o_proj.weight.zero_()
+        model.embed.weight.copy_(torch.eye(19))
+        model.unembed.weight.copy_(torch.eye(19).roll(1, dims=0))
+    return model
+
+
+def rows(*texts):
+    return torch.tensor([[int(t) for t in text.split()] for text in texts])
+
+
+def test_the_counting_model_counts(counting):
+    assert torch.equal(counting.generate(rows("3", "17"), 4), rows("3 4 5 6 7", "17 18 0 1 2"))
+
+
+STOPS = {
+    "rows that have stopped repeat the stop": ({"stop": 6}, ["3 4 5 6 6", "1 2 3 4 5"]),
+    "or are padded": ({"stop": 6, "pad": 0}, ["3 4 5 6 0", "1 2 3 4 5"]),
+    "tokens end when all rows have stopped": ({"stop": 4, "pad": 0}, ["3 4 0 0", "1 2 3 4"]),
+    "nothing stops at a token that does not come": ({"stop": 18}, ["3 4 5 6 7", "1 2 3 4 5"]),
+    "a stop in the prompt does not count": ({"stop": 3}, ["3 4 5 6 7", "1 2 3 3 3"]),
+}
+
+
+@pytest.mark.parametrize(("given_stop", "expected"), STOPS.values(), ids=STOPS)
+def test_stopping(counting, given_stop, expected):
+    assert torch.equal(counting.generate(rows("3", "1"), 4, **given_stop), rows(*expected))
+
+
+def test_a_row_that_stops_does_not_move_the_others(make_model, tokens):
+    model = make_model(attention="kv_shift")
+    free = model.generate(tokens, 3)
+    stop = int(free[0, 9])
+    made = model.generate(tokens, 3, stop=stop, pad=18)
+    assert made[0, 9] == stop
+    assert (made[0, 10:] == 18).all()
+    others = [row for row in (1, 2) if stop not in free[row, 9:]]
+    assert others
+    assert torch.equal(made[others], free[others])
+
+
+# Modes
+
+
+def test_dropout_is_off_while_generating_and_modes_are_kept(make_model, tokens):
+    model = make_model(dropout=0.5).train()
+    model.blocks[1].eval()
+    before = {name: module.training for name, module in model.named_modules()}
+    made = model.generate(tokens, 3)
+    assert {name: module.training for name, module in model.named_modules()} == before
+    assert torch.equal(made, greedy_by_full_forwards(model.eval(), tokens, 3))
+
+
+def test_the_mode_is_kept_when_generating_fails(make_model, tokens):
+    model = make_model(dropout=0.5).train()
+
+    def fail(x, hook):
+        raise ArithmeticError
+
+    with pytest.raises(ArithmeticError), model.hooks(fwd_hooks=[("blocks.1.hook_attn_out", fail)]):
+        model.generate(tokens, 3)
+    assert all(module.training for module in model.modules())
+
+
+def test_an_interrupted_decoder_refuses_to_go_on(make_model, tokens):
+    """Some of its layers may have read a token that others have not."""
+    model = make_model()
+    decoder = Decoder(model, 3, 9)
+
+    def fail(x, hook):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), model.hooks(fwd_hooks=[("blocks.1.hook_attn_out", fail)]):
+        decoder.forward(tokens[:, :4])
+    with pytest.raises(ConfigError, match="begin again with a new Decoder"):
+        decoder.forward(tokens[:, 4:5])
+
+
+def test_a_decoder_refuses_a_model_that_drops_out(make_model, tokens):
+    decoder = Decoder(make_model(dropout=0.5).train(), 3, 9)
+    with pytest.raises(ConfigError, match=r"call model.eval\(\)"):
+        decoder.forward(tokens)
+
+
+# Refusals
+
+REFUSED_PROMPTS = {
+    "context full": ({"max_new_tokens": 4}, r"9 tokens and max_new_tokens is 4, together 13, .* n_ctx is 12"),
+    "negative": ({"max_new_tokens": -1}, "max_new_tokens is -1, but must be at least 0"),
+    "stop": ({"max_new_tokens": 1, "stop": 19}, "stop is 19, but must be a token id from 0 to 18"),
+    "pad": ({"max_new_tokens": 1, "stop": 1, "pad": -1}, "pad is -1, but must be a token id from 0 to 18"),
+    "pad alone": ({"max_new_tokens": 1, "pad": 1}, "pad is 1, but without stop"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), REFUSED_PROMPTS.values(), ids=REFUSED_PROMPTS)
+def test_what_generate_refuses(make_model, tokens, arguments, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        generate(make_model(), tokens, **arguments)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0)], ids=str)
+def test_an_empty_prompt_is_refused(make_model, shape):
+    with pytest.raises(ConfigError, match="must hold a row and a token"):
+        make_model().generate(torch.zeros(shape, dtype=torch.int64), 2)
+
+
+@pytest.mark.parametrize("bad", [-1, 19])
+def test_ids_outside_the_vocabulary_are_refused(make_model, tokens, bad):
+    tokens = tokens.clone()
+    tokens[1, 2] = bad
+    sentence = f"Token id {bad} is outside the vocabulary"
+    with pytest.raises(ConfigError, match=sentence):
+        make_model().generate(tokens, 2)
+    with pytest.raises(ConfigError, match=sentence):
+        Decoder(make_model(), 3, 9).forward(tokens)
+
+
+@pytest.mark.parametrize(
+    ("batch", "capacity", "sentence"),
+    [
+        (0, 9, "Decoder.batch is 0, but must be at least 1"),
+        (3, 0, "Decoder.capacity is 0, but must be from 1 to the model's n_ctx, 12"),
+        (3, 13, "Decoder.capacity is 13, but must be from 1 to the model's n_ctx, 12"),
+    ],
+)
+def test_what_a_decoder_cannot_be(make_model, batch, capacity, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        Decoder(make_model(), batch, capacity)
+
+
+def test_chunks_that_do_not_fit_are_refused(make_model, tokens):
+    decoder = Decoder(make_model(), 3, 5)
+    with pytest.raises(ConfigError, match=r"\[2, 4\], but must be 3 rows"):
+        decoder.forward(tokens[:2, :4])
+    with pytest.raises(ConfigError, match=r"\[3, 0\], but must be 3 rows .* of one or more tokens"):
+        decoder.forward(tokens[:, :0])
+    decoder.forward(tokens[:, :4])
+    with pytest.raises(ConfigError, match="has 2 tokens a row, but the decoder has room for 1 more"):
+        decoder.forward(tokens[:, 4:6])
+    decoder.forward(tokens[:, 4:5])
