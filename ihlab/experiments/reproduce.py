@@ -19,6 +19,7 @@ from ihlab.experiments.formation import Formation
 from ihlab.experiments.ledger import Folder, print_ledger
 from ihlab.experiments.mqar import MQAR
 from ihlab.experiments.pool import Update, train_all
+from ihlab.experiments.table4 import Table4
 from ihlab.experiments.table5 import Table5
 from ihlab.training.config import RunConfig
 from ihlab.training.progress import progress_bar
@@ -28,9 +29,10 @@ if TYPE_CHECKING:  # drawing from a stored table needs no torch
     from ihlab.training.run import Run
 
 EXPERIMENTS: dict[str, Experiment] = {
-    e.name: e for e in (Figure1a(), Figure1b(), Figure2(), Figure8(), Figure9(), Table5(), Formation(), MQAR())
+    e.name: e
+    for e in (Figure1a(), Figure1b(), Figure2(), Figure8(), Figure9(), Table5(), Formation(), MQAR(), Table4())
 }
-ON_REQUEST = {"mqar"}
+ON_REQUEST = {"mqar", "table4"}
 """What is made only if it is named."""
 
 
