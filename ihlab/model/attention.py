@@ -110,12 +110,12 @@ class Attention(nn.Module):
         return x.unflatten(-1, (n_heads, -1))
 
     @property
-    def alpha(self) -> nn.Parameter:
+    def alpha(self) -> Tensor:
         """The key shift's weights [n_key_value_heads, window]; the paper's alpha1, alpha2 are columns 0, 1."""
         return self.key_shift.weight
 
     @property
-    def beta(self) -> nn.Parameter:
+    def beta(self) -> Tensor:
         """The value shift's weights [n_key_value_heads, window]; the paper's beta1, beta2 are columns 0, 1."""
         return self.value_shift.weight
 

@@ -21,7 +21,7 @@ from transformer_lens import ActivationCache, HookedRootModule
 from transformer_lens.hook_points import HookPoint
 from transformer_lens.utilities import Slice
 
-from ihlab.model.attention import Attention
+from ihlab.model.attention import Attention, is_hooked
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache
 from ihlab.model.mlp import make_mlp
@@ -54,14 +54,35 @@ class Block(nn.Module):
         self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
     ) -> Float[Tensor, "batch pos d_model"]:
         """The stream after this layer; with a cache, of tokens that go on where it ends."""
+        return self.feed(self.attend(x, cache))
+
+    def attend(
+        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """The stream after the layer's attention."""
         x = self.hook_resid_pre(x)
         attn_out = self.hook_attn_out(self.dropout(self.attn(x if self.ln1 is None else self.ln1(x), cache)))
-        x = x + attn_out if self.residual else attn_out
+        return x + attn_out if self.residual else attn_out
+
+    def feed(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
+        """The stream after the layer's MLP, which works on each position alone."""
         if self.mlp is not None:
             x = self.hook_resid_mid(x)
             mlp_out = self.hook_mlp_out(self.dropout(self.mlp(x if self.ln2 is None else self.ln2(x))))
             x = x + mlp_out if self.residual else mlp_out
         return self.hook_resid_post(x)
+
+    @property
+    def fed_hooks(self) -> list[HookPoint]:
+        """The hook points that `feed` passes."""
+        parts = [part for part in (self.ln2, self.mlp) if part is not None]
+        own = [self.hook_resid_post] + ([] if self.mlp is None else [self.hook_resid_mid, self.hook_mlp_out])
+        return own + hook_points(*parts)
+
+
+def hook_points(*parts: nn.Module) -> list[HookPoint]:
+    """The hook points inside."""
+    return [module for part in parts for module in part.modules() if isinstance(module, HookPoint)]
 
 
 class Transformer(HookedRootModule):
@@ -130,20 +151,40 @@ class Transformer(HookedRootModule):
     def final_residual(
         self, tokens: Int[Tensor, "batch pos"], caches: Sequence[KVCache] | None = None
     ) -> Float[Tensor, "batch pos d_model"]:
-        """The normalised stream that the unembedding reads; training unembeds scored positions only.
+        """The normalised stream that the unembedding reads.
 
         With a cache for each layer, the tokens go on where the caches end, and are kept in them (`ihlab.model.decode`).
         """
-        x = self.hook_embed(self.embed(tokens))
-        if self.pos_embed is not None:
-            start = 0 if caches is None else caches[0].length
-            positions = self.pos_embed.weight[start : start + tokens.shape[1]]
-            # Copies, one for each row: a hook may write into what it is given.
-            x = x + self.hook_pos_embed(positions.repeat(len(tokens), 1, 1))
-        x = self.dropout(x)
+        x = self._embedded(tokens, 0 if caches is None else caches[0].length)
         for layer, block in enumerate(self.blocks):
             x = block(x, None if caches is None else caches[layer])
         return self.ln_final(x)
+
+    def residual_at(
+        self, tokens: Int[Tensor, "batch pos"], index: Int[Tensor, " scored"]
+    ) -> Float[Tensor, "scored d_model"]:
+        """`final_residual` at some positions, an index into the flattened [batch * pos]; training scores no others.
+
+        What the last layer does after its attention is done at these positions only. Where a hook listens to that,
+        it is done everywhere, and the hook is given what it always is.
+        """
+        x = self._embedded(tokens)
+        *before, last = self.layers
+        for block in before:
+            x = block(x)
+        x = last.attend(x)
+        if is_hooked(*last.fed_hooks, *hook_points(self.ln_final)):
+            return self.ln_final(last.feed(x)).flatten(0, 1)[index]
+        return self.ln_final(last.feed(x.flatten(0, 1)[index][None]))[0]
+
+    def _embedded(self, tokens: Int[Tensor, "batch pos"], start: int = 0) -> Float[Tensor, "batch pos d_model"]:
+        """The stream before the first layer; the first token is at the position `start`."""
+        x = self.hook_embed(self.embed(tokens))
+        if self.pos_embed is not None:
+            positions = self.pos_embed.weight[start : start + tokens.shape[1]]
+            # Copies, one for each row: a hook may write into what it is given.
+            x = x + self.hook_pos_embed(positions.repeat(len(tokens), 1, 1))
+        return self.dropout(x)
 
     def generate(
         self, tokens: Int[Tensor, "batch pos"], max_new_tokens: int, stop: int | None = None, pad: int | None = None

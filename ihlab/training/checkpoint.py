@@ -1,5 +1,6 @@
 """Model and optimiser state as safetensors."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -44,18 +45,19 @@ def load_model_state(model: nn.Module, tensors: dict[str, Tensor], source: Path)
             parameter.copy_(tensors[name])
 
 
-def optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """AdamW's moments and step counts, named `<what>/<parameter>`."""
+def optimizer_state(parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """AdamW's moments and step counts of the named parameters, named `<what>/<parameter>`."""
     return {
         f"{what}/{name}": tensor
-        for name, parameter in model.named_parameters()
+        for name, parameter in parameters.items()
         for what, tensor in optimizer.state[parameter].items()
     }
 
 
-def load_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+def load_optimizer_state(
+    parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
+) -> None:
     """Put moments back. AdamW keeps its step counts where the fused kernel wants them: beside the parameter."""
-    parameters = dict(model.named_parameters())
     for key, tensor in tensors.items():
         what, name = key.split("/", 1)
         require(name in parameters, f"The optimiser state holds '{name}', which the run's model does not have.")

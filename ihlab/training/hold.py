@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.transformer import Transformer
@@ -53,7 +53,7 @@ def impose(model: Transformer, optimizer_state: dict[str, Tensor], clamps: Seque
                 optimizer_state[key][entries] = 0
 
 
-def shift_weight(model: Transformer, clamp: Clamp) -> nn.Parameter:
+def shift_weight(model: Transformer, clamp: Clamp) -> Tensor:
     """The alpha or beta [n_key_value_heads, window] that a clamp is about."""
     attention = model.layers[clamp.layer].attn
     return attention.alpha if clamp.what == "alpha" else attention.beta

@@ -21,15 +21,15 @@ def summed_loss(
 ) -> Float[Tensor, ""]:
     """Cross-entropy in nats, summed over targets.
 
-    Only the scored rows of the final residual are unembedded: at vocabulary 8000 and length 512 the
-    other logits are four fifths of the step's memory and are never looked at. Where (almost) every
+    Only scored positions pass the last layer's MLP and are unembedded: at vocabulary 8000 and length 512 the
+    other logits are four fifths of the step's memory and are never looked at. Where every
     position is scored, `linear_cross_entropy` goes through a wide vocabulary in chunks instead of
     holding all logits at once.
     """
+    if len(index) < tokens.numel():
+        return gathered_loss(model, tokens, index, targets)
     residual = model.final_residual(tokens).flatten(0, 1)
-    if len(index) < len(residual):
-        residual = residual[index]
-    elif LinearCrossEntropyOptions is not None and model.cfg.d_vocab > model.cfg.d_model:
+    if LinearCrossEntropyOptions is not None and model.cfg.d_vocab > model.cfg.d_model:
         return F.linear_cross_entropy(
             residual,
             model.unembed.weight.to(residual.dtype),
@@ -38,4 +38,20 @@ def summed_loss(
             ignore_index=IGNORE,
             options=LinearCrossEntropyOptions(),
         ).float()
+    return _unembedded_loss(model, residual, targets)
+
+
+def gathered_loss(
+    model: Transformer,
+    tokens: Int64[Tensor, "batch pos"],
+    index: Int64[Tensor, " scored"],
+    targets: Int64[Tensor, " scored"],
+) -> Float[Tensor, ""]:
+    """The same for `torch.vmap`, whose members have different scored positions: these are always picked out."""
+    return _unembedded_loss(model, model.residual_at(tokens, index), targets)
+
+
+def _unembedded_loss(
+    model: Transformer, residual: Float[Tensor, "scored d_model"], targets: Int64[Tensor, " scored"]
+) -> Float[Tensor, ""]:
     return F.cross_entropy(model.unembed(residual).float(), targets, ignore_index=IGNORE, reduction="sum")

@@ -58,8 +58,7 @@ def held_out(
     right = torch.zeros(2 + len(slices), dtype=torch.int64, device=device)  # all answers, first ones, each slice's
     asked = torch.zeros(len(slices), dtype=torch.int64, device=device)
     for i, batch in enumerate(batches):
-        residual = model.final_residual(batch.tokens).flatten(0, 1)
-        logits = model.unembed(residual[batch.index]).float()
+        logits = model.unembed(model.residual_at(batch.tokens, batch.index)).float()
         loss += F.cross_entropy(logits, batch.targets, ignore_index=IGNORE, reduction="sum")
         hit = logits.argmax(dim=-1) == batch.answers
         right[:2] += torch.stack([hit.sum(), (hit & batch.first).sum()])

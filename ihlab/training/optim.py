@@ -1,22 +1,30 @@
 """The optimiser and its learning rate."""
 
 import math
+from collections.abc import Mapping
 
 import torch
+from torch import Tensor
 
 from ihlab.model.shift import TokenShift
 from ihlab.model.transformer import Transformer
 from ihlab.training.config import RunConfig
 
 
-def make_optimizer(model: Transformer, run: RunConfig) -> torch.optim.AdamW:
-    """Fused AdamW. Decay acts on matrices only: not on norms, and never on alpha or beta."""
+def make_optimizer(
+    model: Transformer, run: RunConfig, parameters: Mapping[str, Tensor] | None = None
+) -> torch.optim.AdamW:
+    """Fused AdamW. Decay acts on matrices only: not on norms, and never on alpha or beta.
+
+    `parameters`: what is optimised, by the names that the model has for it; by default the model's own.
+    """
     shifts = {id(module.weight) for module in model.modules() if isinstance(module, TokenShift)}
-    decayed = [p for p in model.parameters() if p.ndim >= 2 and id(p) not in shifts]
-    others = [p for p in model.parameters() if p.ndim < 2 or id(p) in shifts]
+    own = dict(model.named_parameters())
+    given = own if parameters is None else parameters
+    matrices = {name for name, p in own.items() if p.ndim >= 2 and id(p) not in shifts}
     groups = [
-        {"params": decayed, "weight_decay": run.weight_decay},
-        {"params": others, "weight_decay": 0.0},
+        {"params": [given[name] for name in own if name in matrices], "weight_decay": run.weight_decay},
+        {"params": [given[name] for name in own if name not in matrices], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=run.lr, betas=run.betas, fused=True)
 

@@ -29,9 +29,12 @@ def progress_bar(console: Console) -> Progress:
 
 
 @contextmanager
-def progress(config: RunConfig) -> Iterator[Report]:
-    """A `report` for `train` that draws a progress bar, or does nothing where output is no terminal."""
-    tokens_a_step = config.batch_size * config.task.length
+def progress(config: RunConfig, members: int = 1) -> Iterator[Report]:
+    """A `report` for `train` that draws a progress bar, or does nothing where output is no terminal.
+
+    `members` train at once, so that a step has the tokens of all.
+    """
+    tokens_a_step = members * config.batch_size * config.task.length
     with progress_bar(Console(stderr=True)) as bar:
         task = bar.add_task(config.name, total=config.steps, latest="")
         first: tuple[int, float] | None = None

@@ -1,4 +1,4 @@
-"""A run folder: `config.json`, `metrics.csv`, `checkpoints/step-N.safetensors`, `done.json`."""
+"""A run folder: `config.json`, `metrics.csv`, `checkpoints/step-N.safetensors`, `done.json` (or `diverged.json`)."""
 
 import fcntl
 import json
@@ -79,6 +79,12 @@ class Run:
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
     @property
+    def diverged(self) -> dict[str, Any] | None:
+        """At which step the loss was not finite any more, or None if it always was, as far as the run went."""
+        path = self.folder / "diverged.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    @property
     def checkpoints(self) -> list[int]:
         """The steps at which a model can be opened."""
         names = (self.folder / "checkpoints").glob("step-*.safetensors")
@@ -135,6 +141,15 @@ class Run:
     def write_metrics(self, rows: list[Row]) -> None:
         """Replace the metrics, floats in full so that they read back bit for bit."""
         write_text(self.folder / "metrics.csv", pd.DataFrame(rows).to_csv(index=False))
+
+    def write_diverged(self, step: int) -> None:
+        """Say that the loss was not finite at a step."""
+        write_json(self.folder / "diverged.json", {"step": step, "lr": self.config.lr})
+
+    def write_done(self, summary: dict[str, Any]) -> None:
+        """Say how the run ended: well, whatever it did the time before."""
+        (self.folder / "diverged.json").unlink(missing_ok=True)
+        write_json(self.folder / "done.json", summary)
 
     @contextmanager
     def lock(self) -> Iterator[None]:

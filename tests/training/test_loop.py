@@ -136,7 +136,7 @@ def test_ctrl_c_saves_where_it_is_and_goes_on_bit_for_bit(small, tmp_path):
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
+        patch.setattr("ihlab.training.steps.REPORT_EVERY", 0.0)
         with pytest.raises(Interrupted, match=r"Stopped at step 14 of 24, saved in"):
             train(small, tmp_path / "stopped", report=interrupt)
     assert Run.open(small.folder(tmp_path / "stopped")).checkpoints[-1] == at + 1
@@ -153,7 +153,7 @@ def test_an_interrupt_right_after_an_evaluation_saves_too(small, tmp_path, monke
         if step == at - 1:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("ihlab.training.steps.REPORT_EVERY", 0.0)
     with pytest.raises(Interrupted, match=f"Stopped at step {at} of 24"):
         train(small, tmp_path / "stopped", report=interrupt)
     resumed, whole = train(small, tmp_path / "stopped"), train(small, tmp_path / "whole")
@@ -172,8 +172,8 @@ def test_two_interrupts_at_once_are_one_and_a_later_second_one_stops_at_once(
                 os.kill(os.getpid(), signal.SIGINT)
                 time.sleep(0.01)
 
-    monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
-    monkeypatch.setattr("ihlab.training.loop.ONE_INTERRUPT", merged_within)
+    monkeypatch.setattr("ihlab.training.steps.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("ihlab.training.interrupt.ONE_INTERRUPT", merged_within)
     with pytest.raises(KeyboardInterrupt) as stopped:
         train(small, tmp_path, report=interrupt_twice)
     assert isinstance(stopped.value, Interrupted) == saved

@@ -1,0 +1,272 @@
+"""Ensembles: runs that differ only in seed, learning rate or initial alpha and beta, trained as one stacked model."""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import stack_module_state
+
+from ihlab.training import checkpoint
+from ihlab.training.config import ForkConfig, RunConfig
+from ihlab.training.device import pick_device
+from ihlab.training.initial import initial_model
+from ihlab.training.interrupt import deferred_interrupt
+from ihlab.training.loop import train
+from ihlab.training.metrics import Evaluator
+from ihlab.training.optim import learning_rate, make_optimizer
+from ihlab.training.progress import Report, progress
+from ihlab.training.ranks import n_ranks
+from ihlab.training.record import Record, Stored, TrainingDivergedError
+from ihlab.training.run import Run
+from ihlab.training.stacked import Stacked, StackedStream, clip_members, member_losses
+from ihlab.training.steps import Steps
+from tasks.config import require
+
+FREE = ("name", "seed", "lr", "init_shift")
+"""The fields in which members may differ."""
+
+CPU_VALUES = 65_536
+"""On a CPU, d_model x positions of a stacked step: more leave its cache, and members are faster one after another."""
+
+
+def seeds(config: RunConfig, members: int) -> list[RunConfig]:
+    """The config with `members` seeds: its own and those after it."""
+    require(members >= 1, f"members is {members}, but must be at least 1.")
+    return [config.but(seed=config.seed + i) for i in range(members)]
+
+
+def train_ensemble(
+    configs: Sequence[RunConfig],
+    root: str | Path = "runs",
+    device: str = "auto",
+    report: Report | None = None,
+    stack: int | None = None,
+) -> list[Run]:
+    """Train runs that differ in nothing but `FREE` as one stacked model; return them in the order given.
+
+    Each member has its own weights, batches, gradient norm (for clipping), optimiser state, metrics and folder, and is
+    to rounding the run that `train` makes of its config: found by the same hash, resumed and forked the same way.
+    `seconds` in its `done.json` are those of all members together, whose number is there as `ensemble`. Finished
+    members are not trained again; interrupted ones go on together from the last step of which all have a checkpoint.
+
+    A member whose loss stops being finite is left at its last checkpoint, with the step in `diverged.json`
+    (`Run.diverged`), and the others go on; it is not tried again here, as it would diverge again.
+
+    `stack` is the number of members in one stacked model: those of one stack are trained after those of another.
+    By default all on a GPU, and on a CPU as many as still make it faster, which at many positions a step is one.
+    A single one is trained by `train`. `root`, `device` and `report` are as in `train`.
+
+    Raises `ConfigError` for members that cannot be stacked (another field differs; dropout, whose random numbers a
+    stack would draw otherwise than a run alone; forks), two that are the same run, and under `torchrun`;
+    `Interrupted` after Ctrl-C.
+    """
+    check_members(configs)
+    require(stack is None or stack >= 1, f"stack is {stack}, but must be at least 1.")
+    require(n_ranks() == 1, "An ensemble is trained by one process: leave torchrun out.")
+    where = pick_device(device)
+    runs = [Run.create(config, root) for config in configs]
+    todo = [run for run in runs if not run.done and not run.diverged]
+    for group in stacks(todo, best_stack(configs[0], len(todo), where) if stack is None else stack):
+        if len(group) == 1:
+            _train_alone(group[0], root, device, report)
+        else:
+            _train_stack(group, where, report)
+    return runs
+
+
+def check_members(configs: Sequence[RunConfig]) -> None:
+    """Raise `ConfigError` for members that cannot be stacked, naming the field."""
+    require(bool(configs), "An ensemble needs at least one member.")
+    first = configs[0]
+    for config in configs:
+        require(not isinstance(config, ForkConfig), f"'{config.name}' is a fork, but forks are trained one at a time.")
+        dropout = config.model.dropout
+        require(not dropout, f"ModelConfig.dropout is {dropout}, but members of an ensemble are trained without.")
+        differs = _difference(config, first)
+        require(
+            differs is None,
+            f"Members of an ensemble may differ in {', '.join(FREE)}, but {differs} is not the same in all of them.",
+        )
+    known: dict[str, RunConfig] = {}
+    for config in configs:
+        require(config.digest not in known, f"Two members are the same run: seed {config.seed}, lr {config.lr}.")
+        known[config.digest] = config
+
+
+def _difference(one: Any, other: Any, prefix: str = "", free: Sequence[str] = FREE) -> str | None:
+    """The first field, such as "model.d_model", in which two configs differ, but for the free ones."""
+    if type(one) is not type(other):
+        return prefix.rstrip(".")
+    for name in (field.name for field in fields(one) if field.name not in free):
+        a, b = getattr(one, name), getattr(other, name)
+        if is_dataclass(a) and a != b:
+            return _difference(a, b, f"{prefix}{name}.", ())
+        if a != b:
+            return prefix + name
+    return None
+
+
+def best_stack(config: RunConfig, members: int, device: torch.device) -> int:
+    """How many members to stack: on a CPU only as many as its cache takes, or one if those are fewer than four."""
+    if device.type != "cpu":
+        return max(1, members)
+    values = config.batch_size // config.accumulate * config.task.length * config.model.d_model
+    fit = CPU_VALUES // values
+    return fit if fit >= 4 else 1
+
+
+def stacks(runs: Sequence[Run], most: int) -> list[list[Run]]:
+    """The runs in as few groups of at most `most` as possible, about equally large."""
+    groups = math.ceil(len(runs) / most)
+    return [[runs[i] for i in part] for part in np.array_split(np.arange(len(runs)), groups)] if groups else []
+
+
+def _train_alone(run: Run, root: str | Path, device: str, report: Report | None) -> None:
+    try:
+        train(run.config, root, device, report)
+    except TrainingDivergedError:
+        assert run.diverged  # which says so
+
+
+def _train_stack(runs: list[Run], device: torch.device, report: Report | None) -> None:
+    shown = progress(runs[0].config, len(runs)) if report is None else nullcontext(report)
+    with ExitStack() as locks, deferred_interrupt() as interrupted, shown as reported:
+        for run in runs:
+            locks.enter_context(run.lock())
+        _Ensemble(runs, device, reported).finish(interrupted)
+
+
+class _Ensemble(Steps[list[Stacked]]):
+    """The stacked weights of all members, their optimiser and their position in their streams."""
+
+    def __init__(self, runs: list[Run], device: torch.device, report: Report) -> None:
+        self.records = [Record(run) for run in runs]
+        self.config, self.device, self.report = runs[0].config, device, report
+        configs = [run.config for run in runs]
+        self.stream = StackedStream(configs, pin=device.type == "cuda")
+        self.step = self._common_step()
+        models = [initial_model(config).to(device) for config in configs]
+        stored = [record.load(self.step, device) if self.step else None for record in self.records]
+        for model, record, state in zip(models, self.records, stored, strict=True):
+            if state is not None:
+                checkpoint.load_model_state(model, state.weights, record.run.checkpoint_path(self.step))
+        self.parameters: dict[str, Tensor] = stack_module_state(models)[0]
+        self.model = models[0]  # a place to put one member's weights, for what is done member by member
+        # The largest learning rate is the optimiser's; a member with a smaller one takes that part of each step.
+        self.fastest = max(configs, key=lambda config: config.lr)
+        self.part = torch.tensor([config.lr / self.fastest.lr for config in configs], device=device)
+        self.one_rate = len({config.lr for config in configs}) == 1
+        self.optimizer = make_optimizer(self.model, self.config, self.parameters)
+        self.evaluate = Evaluator(self.config, device)
+        self.tally, self.tally_steps = torch.zeros(len(runs), device=device), 0
+        self._load_optimizer([state for state in stored if state is not None])
+        self.losses = member_losses(self.model, self.config.compile)
+        self.alive = list(range(len(runs)))
+        self.n_members = len(runs)
+
+    @property
+    def where(self) -> str:
+        first, *_, last = [str(record.run.folder) for record in self.records]
+        return f"the folders of its {self.n_members} members, {first} to {last}"
+
+    @property
+    def evaluated(self) -> bool:
+        return bool(self.records[0].rows)
+
+    def _batches(self, start: int, stop: int) -> Iterator[list[Stacked]]:
+        for pieces in self.stream.steps(start, stop):
+            if not self.alive:
+                return
+            yield pieces
+
+    def _train_step(self, pieces: list[Stacked]) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.fastest, self.step)
+        for piece in pieces:
+            batch = piece.to(self.device)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
+                losses = self.losses(self.parameters, batch.tokens, batch.index, batch.targets) / batch.totals
+            losses.sum().backward()
+            self.tally += losses.detach()
+        if self.config.clip is not None:
+            clip_members(self.parameters.values(), self.config.clip)
+        before = {} if self.one_rate else {name: p.detach().clone() for name, p in self.parameters.items()}
+        self.optimizer.step()
+        with torch.no_grad():
+            # AdamW's step, decay and all, is proportional to its learning rate.
+            for name, old in before.items():
+                now = self.parameters[name]
+                now.copy_(old.lerp(now, self.part.view(-1, *[1] * (now.ndim - 1))))
+        self.optimizer.zero_grad()
+        self.tally_steps += 1
+        self.step += 1
+
+    def _member(self, i: int) -> dict[str, Tensor]:
+        return {name: stacked[i] for name, stacked in self.parameters.items()}
+
+    def _train_losses(self) -> list[float]:
+        """Each member's mean over the steps since the last evaluation; NaN if there were none."""
+        return (self.tally / self.tally_steps).tolist() if self.tally_steps else [math.nan] * self.n_members
+
+    def _evaluate(self) -> None:
+        train_losses = self._train_losses()
+        for i in list(self.alive):
+            with torch.no_grad():
+                for name, parameter in self.model.named_parameters():
+                    parameter.copy_(self.parameters[name][i])
+            measured = self.evaluate(self.model)
+            losses = (measured["eval_loss"], *([train_losses[i]] if self.tally_steps else []))
+            if self._is_finite(i, *losses):
+                self.records[i].note(self.step, train_losses[i], measured)
+        self.tally.zero_()
+        self.tally_steps = 0
+
+    def _is_finite(self, i: int, *losses: float) -> bool:
+        try:
+            self.records[i].check_finite(self.step, *losses)
+        except TrainingDivergedError:
+            self.alive.remove(i)
+            return False
+        return True
+
+    def _check(self) -> None:
+        if self.tally_steps:  # none right after an evaluation, which has checked
+            losses = self._train_losses()
+            for i in list(self.alive):
+                self._is_finite(i, losses[i])
+
+    def _report(self) -> None:
+        if self.alive:
+            self.report(self.step, self.records[self.alive[0]].rows[-1])
+
+    def _save(self) -> None:
+        state = checkpoint.optimizer_state(self.parameters, self.optimizer)
+        for i in self.alive:
+            # One step count serves all members; everything else has a row for each.
+            own = {name: tensor[i] if tensor.ndim else tensor for name, tensor in state.items()}
+            self.records[i].save(self.step, Stored(self._member(i), own, self.tally[i], self.tally_steps))
+
+    def _common_step(self) -> int:
+        """The last step of which all members have a checkpoint that can be trained on; 0 if there is none."""
+        return max(set.intersection(*(set(record.resumable()) for record in self.records)), default=0)
+
+    def _load_optimizer(self, stored: list[Stored]) -> None:
+        if not stored:
+            return
+        first = stored[0].optimizer
+        state = {
+            name: torch.stack([member.optimizer[name] for member in stored]) if tensor.ndim else tensor
+            for name, tensor in first.items()
+        }
+        checkpoint.load_optimizer_state(self.parameters, self.optimizer, state)
+        self.tally, self.tally_steps = torch.stack([member.loss for member in stored]), stored[0].steps
+
+    def _conclude(self, start: int) -> None:
+        for i in self.alive:
+            self.records[i].conclude(start, self.model.n_params, self.device, ensemble=self.n_members)

@@ -1,0 +1,123 @@
+"""The processes that train one run together, as `torchrun` starts them: one model each, other rows of each batch.
+
+    torchrun --nproc-per-node 4 -m ihlab train ...
+
+Every rank draws the global batch and keeps its rows; DistributedDataParallel sums the gradients, so that a step is
+that of one process to rounding. The first rank evaluates and writes. All must see the same run folder.
+"""
+
+import atexit
+import os
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from ihlab.model.transformer import Transformer
+from ihlab.training.device import pick_device
+from ihlab.training.loss import summed_loss
+from tasks.config import require
+
+
+def n_ranks() -> int:
+    """How many processes `torchrun` started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def join_ranks(device: str) -> "Ranks":
+    """This process among those that train together, which has its own GPU if `device` is "auto" or "cuda".
+
+    The process group is joined once and left when the process ends: joined a second time, it may never come about.
+    """
+    size, where = n_ranks(), pick_device(device)
+    if size == 1:
+        return Ranks(0, 1, where)
+    if where.type == "cuda" and where.index is None:
+        where = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(where)
+    if not dist.is_initialized():  # gloo beside nccl: whether to stop is agreed on without asking the GPU
+        on_gpu = where.type == "cuda"
+        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", device_id=where if on_gpu else None)
+        atexit.register(dist.destroy_process_group)
+    return Ranks(dist.get_rank(), size, where)
+
+
+class Ranks:
+    """Process `rank` of `size`, on its `device`. Alone, nothing here does anything."""
+
+    def __init__(self, rank: int, size: int, device: torch.device) -> None:
+        self.rank, self.size, self.device = rank, size, device
+        self._asked: tuple[Tensor, dist.Work] | None = None
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that evaluates and writes."""
+        return self.rank == 0
+
+    def wait(self) -> None:
+        """Go on when all are here."""
+        if self.size > 1:
+            dist.all_reduce(torch.zeros(1))
+
+    def require_same(self, what: str, value: int) -> None:
+        """Raise `ConfigError` unless all have the same value."""
+        if self.size > 1:
+            bounds = torch.tensor([value, -value])
+            dist.all_reduce(bounds, dist.ReduceOp.MAX)
+            most, least = bounds[0].item(), -bounds[1].item()
+            require(
+                most == least,
+                f"The processes that train together have {what} {least} to {most}: all must see the same run folder.",
+            )
+
+    def collect(self, share: Tensor) -> Tensor:
+        """The sum of all ranks' shares. The first rank keeps the sum as its share, the others keep 0."""
+        if self.size == 1:
+            return share
+        total = share.clone()
+        dist.all_reduce(total)
+        share.copy_(total if self.first else torch.zeros_like(total))
+        return total
+
+    def from_first(self, value: float) -> float:
+        """The first rank's value."""
+        if self.size == 1:
+            return value
+        sent = torch.tensor(value, dtype=torch.float64)
+        dist.broadcast(sent, src=0)
+        return sent.item()
+
+    def any_asked(self, asked: bool) -> bool:
+        """Whether any rank had been asked (to stop) by the call before. All ranks get the same answer.
+
+        A call late, so that no step waits for word from the others; alone at once.
+        """
+        if self.size == 1:
+            return asked
+        before, mine = self._asked, torch.tensor([int(asked)])
+        self._asked = mine, dist.all_reduce(mine, dist.ReduceOp.MAX, async_op=True)
+        if before is None:
+            return False
+        answer, work = before
+        work.wait()
+        return bool(answer.numpy()[0])
+
+    def share(self, model: Transformer) -> DistributedDataParallel:
+        """`summed_loss` of the model as a module (tokens, index, targets), whose gradients all ranks get the mean of.
+
+        The mean of `size` times the loss is the sum over all rows. Weights become those of the first rank.
+        """
+        ids = [self.device] if self.device.type == "cuda" else None
+        return DistributedDataParallel(_Loss(model), device_ids=ids, gradient_as_bucket_view=True)
+
+
+class _Loss(nn.Module):
+    """`summed_loss` as a module, which is what DistributedDataParallel takes."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor, index: Tensor, targets: Tensor) -> Tensor:
+        return summed_loss(self.model, tokens, index, targets)

@@ -1,0 +1,90 @@
+"""The order of things in training: steps, evaluations, checkpoints, interruptions."""
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from ihlab.training.config import RunConfig
+from ihlab.training.interrupt import Interrupted
+
+REPORT_EVERY = 0.2  # seconds
+
+BatchT = TypeVar("BatchT")
+
+
+class Steps(ABC, Generic[BatchT]):
+    """Training from the step it is at to the last; what trains, one model or a stack of them, is a subclass.
+
+    `config` says when to evaluate and to save.
+    """
+
+    config: RunConfig
+    step: int
+
+    def finish(self, interrupted: threading.Event) -> None:
+        """Train to the end. Raises `Interrupted`, with everything saved, at the end of a step after Ctrl-C."""
+        config, start = self.config, self.step
+        evals, kept = set(config.eval_steps()), set(config.checkpoint_steps())
+        if self.step == config.first_step and not self.evaluated:
+            self._evaluate()
+            self._save()
+        reported = time.perf_counter()
+        for batch in self._batches(self.step, config.steps):
+            self._train_step(batch)
+            if self.step in evals:
+                self._evaluate()
+            if self.step in kept:
+                self._save()
+            if self._stops(interrupted) and self.step < config.steps:
+                if self.step not in kept:
+                    self._check()
+                    self._save()
+                raise Interrupted(f"Stopped at step {self.step} of {config.steps}, saved in {self.where}.")
+            if time.perf_counter() - reported > REPORT_EVERY or self.step == config.steps:
+                self._report()
+                reported = time.perf_counter()
+        self._conclude(start)
+
+    def _stops(self, interrupted: threading.Event) -> bool:
+        """Whether to stop after this step."""
+        return interrupted.is_set()
+
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """The folder or folders that are written to, for people."""
+
+    @property
+    @abstractmethod
+    def evaluated(self) -> bool:
+        """Whether there was an evaluation before."""
+
+    @abstractmethod
+    def _batches(self, start: int, stop: int) -> Iterator[BatchT]:
+        """What steps start .. stop - 1 train on."""
+
+    @abstractmethod
+    def _train_step(self, batch: BatchT) -> None:
+        """One step of the optimiser; `step` goes up by one."""
+
+    @abstractmethod
+    def _evaluate(self) -> None:
+        """Add a row to the metrics."""
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Judge the training loss since the last evaluation, before what it came from is saved."""
+
+    @abstractmethod
+    def _report(self) -> None:
+        """Tell of the step and the last evaluation."""
+
+    @abstractmethod
+    def _save(self) -> None:
+        """Write a checkpoint."""
+
+    @abstractmethod
+    def _conclude(self, start: int) -> None:
+        """Say how it ended, having been resumed at `start`."""

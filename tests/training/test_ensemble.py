@@ -1,0 +1,262 @@
+"""Each member of an ensemble is its solo run: in numbers, in its folder, interrupted, and when another diverges."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+from ihlab import Clamp, ModelConfig, Run, RunConfig, train
+from ihlab.training import checkpoint
+from ihlab.training.ensemble import best_stack, check_members, seeds, stacks, train_ensemble
+from ihlab.training.fork import fork_config
+from ihlab.training.interrupt import Interrupted
+from ihlab.training.stacked import clip_members, stacked
+from ihlab.training.stream import Stream, scored
+from tasks import IGNORE, ConfigError, InductionTask, NGramTask
+
+
+@pytest.fixture
+def members(small):
+    """Three runs with different seeds, rates and starts."""
+    return [small, small.but(seed=1, lr=3e-3), small.but(seed=2, init_shift=(0.25, 0.75))]
+
+
+def losses(run):
+    return torch.tensor(run.metrics[["train_loss", "eval_loss"]].to_numpy())
+
+
+def assert_close(run, solo, tolerance=1e-4):
+    torch.testing.assert_close(losses(run), losses(solo), rtol=0, atol=tolerance, equal_nan=True)
+    assert list(run.metrics.columns) == list(solo.metrics.columns)
+    assert run.metrics["step"].equals(solo.metrics["step"])
+
+
+def test_members_follow_their_solo_runs_for_200_steps(tmp_path):
+    """Grouped queries, clipping that bites, decay, warm-up; two rates; vanilla, and shifted ones that learn the task.
+
+    To be compared at all, a run must not be at the edge of stability: with half the rows a step, a solo run whose
+    first weights are changed by one unit in the last place ends 1e-3 away from itself.
+    """
+    task = InductionTask(vocab_size=48, length=16)
+    model = ModelConfig(n_layers=1, d_model=32, n_heads=4, n_key_value_heads=2, d_vocab=48, n_ctx=16)
+    base = RunConfig(
+        task=task, model=model, steps=200, batch_size=32, lr=1e-2, warmup=20, clip=0.5, weight_decay=0.3,
+        eval_every=25, eval_rows=64, checkpoints=2,
+    )  # fmt: skip
+    shifted = base.but(model=model.but(attention="kv_shift"))
+    configs = [shifted, shifted.but(seed=1, lr=3e-3), shifted.but(seed=2, init_shift=(0.1, 0.9))]
+    for ensemble in (configs, [base.but(lr=3e-3), base.but(seed=1, lr=1e-2)]):
+        runs = train_ensemble(ensemble, tmp_path / "together", stack=3)
+        for run, config in zip(runs, ensemble, strict=True):
+            assert_close(run, train(config, tmp_path / "alone"))
+    learned = Run.open(configs[0].folder(tmp_path / "together")).metrics["eval_loss"]
+    assert learned.iloc[-1] < 0.1 * learned.iloc[0]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"accumulate": 2, "schedule": "cosine"},
+        {"clip": None, "task": InductionTask(vocab_size=40, length=12, score="tokens")},
+        {"task": NGramTask(vocab_size=40, length=12)},
+        {"model": {"positional": "alibi", "mask": "strict", "norm": "layer", "mlp": "gelu", "bias": True}},
+        {"model": {"positional": "learned", "tied_embeddings": True, "shift_window": 3}},
+    ],
+    ids="-".join,
+)
+def test_members_follow_their_solo_runs_in_other_settings(members, tmp_path, changes):
+    if isinstance(changes.get("model"), dict):
+        changes = {"model": members[0].model.but(**changes["model"])}
+    configs = [config.but(**changes) for config in members]
+    for run, config in zip(train_ensemble(configs, tmp_path / "a", stack=3), configs, strict=True):
+        assert_close(run, train(config, tmp_path / "b"))
+
+
+def test_members_follow_their_solo_runs_in_bf16(members, tmp_path):
+    configs = [config.but(precision="bf16") for config in members]
+    for run, config in zip(train_ensemble(configs, tmp_path / "a", stack=3), configs, strict=True):
+        assert_close(run, train(config, tmp_path / "b"), tolerance=0.05)
+
+
+def test_a_members_folder_is_that_of_its_solo_run(members, tmp_path):
+    runs = train_ensemble(members, tmp_path / "together", stack=3)
+    for run, config in zip(runs, members, strict=True):
+        solo = train(config, tmp_path / "alone")
+        names = [sorted(str(p.relative_to(r.folder)) for p in r.folder.rglob("*")) for r in (run, solo)]
+        assert names[0] == names[1]
+        assert run.folder.name == solo.folder.name
+        assert run.done == {**run.done, "ensemble": 3, "n_params": solo.done["n_params"], "resumed_from": 0}
+        for step in solo.checkpoints:
+            for path in ("checkpoint_path", "optimizer_path"):
+                ours, theirs = (checkpoint.load(getattr(r, path)(step)) for r in (run, solo))
+                assert ours.keys() == theirs.keys()
+                for name in ours.keys() - {"tally/seconds"}:
+                    torch.testing.assert_close(ours[name], theirs[name], rtol=1e-3, atol=1e-4)
+
+
+def test_finished_members_are_found_and_not_trained_again(small, tmp_path):
+    first = train(small, tmp_path)
+    before = (first.folder / "done.json").read_bytes()
+    runs = train(small, tmp_path, members=3)
+    assert [run.config.seed for run in runs] == [0, 1, 2]
+    assert runs[0].folder == first.folder
+    assert (first.folder / "done.json").read_bytes() == before
+    assert all(run.done for run in runs)
+    stamps = [(run.folder / "done.json").stat().st_mtime_ns for run in runs]
+    again = train_ensemble([run.config for run in runs], tmp_path)
+    assert [(run.folder / "done.json").stat().st_mtime_ns for run in again] == stamps
+
+
+def stop_at(step):
+    def interrupt(now, row):
+        if now >= step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return interrupt
+
+
+def test_an_interrupted_ensemble_goes_on_bit_for_bit(members, tmp_path, monkeypatch):
+    monkeypatch.setattr("ihlab.training.steps.REPORT_EVERY", 0.0)
+    with pytest.raises(Interrupted, match="Stopped at step 14 of 24, saved in the folders of its 3 members"):
+        train_ensemble(members, tmp_path / "stopped", report=stop_at(13), stack=3)
+    resumed = train_ensemble(members, tmp_path / "stopped", stack=3)
+    whole = train_ensemble(members, tmp_path / "whole", stack=3)
+    for one, other in zip(resumed, whole, strict=True):
+        assert one.done["resumed_from"] == 14
+        assert one.metrics.equals(other.metrics)
+        assert one.checkpoints == other.checkpoints
+        assert all(map(torch.equal, one.model().parameters(), other.model().parameters()))
+
+
+def test_members_go_on_from_the_last_step_that_all_have_and_alone_from_their_own(members, tmp_path, monkeypatch):
+    monkeypatch.setattr("ihlab.training.steps.REPORT_EVERY", 0.0)
+    with pytest.raises(Interrupted):
+        train_ensemble(members, tmp_path, report=stop_at(13), stack=3)
+    alone = train(members[0], tmp_path)
+    assert alone.done["resumed_from"] == 14
+    assert_close(alone, train(members[0], tmp_path / "solo"))
+    behind = Run.open(members[1].folder(tmp_path))
+    behind.optimizer_path(14).unlink()  # as if it had been killed while saving
+    rest = train_ensemble(members[1:], tmp_path, stack=2)
+    assert [run.done["resumed_from"] for run in rest] == [10, 10]
+    for run in rest:
+        assert_close(run, train(run.config, tmp_path / "solo"))
+
+
+def test_a_member_that_diverges_does_not_touch_the_others(small, tmp_path):
+    calm = [small.but(clip=None), small.but(clip=None, seed=1)]
+    wild = small.but(clip=None, lr=1e30, seed=2)
+    first, lost, last = train_ensemble([calm[0], wild, calm[1]], tmp_path, stack=3)
+    assert lost.done is None
+    assert lost.diverged["step"] <= small.steps
+    assert torch.isfinite(lost.model().W_E).all()
+    assert lost.metrics["eval_loss"].notna().all()
+    for run in (first, last):
+        assert run.diverged is None
+        assert_close(run, train(run.config, tmp_path / "alone"))
+    stamp = (lost.folder / "diverged.json").stat().st_mtime_ns
+    train_ensemble([wild, *calm], tmp_path, stack=3)
+    assert (lost.folder / "diverged.json").stat().st_mtime_ns == stamp
+
+
+def test_a_diverged_member_alone_in_its_stack_is_left_as_well(small, tmp_path):
+    wild = small.but(clip=None, lr=1e30)
+    runs = train_ensemble([wild, small.but(clip=None)], tmp_path, stack=1)
+    assert runs[0].diverged
+    assert runs[1].done
+    assert "ensemble" not in runs[1].done
+
+
+# What cannot be stacked
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda c: c.but(steps=30), "but steps is not the same"),
+        (lambda c: c.but(batch_size=16), "but batch_size is not the same"),
+        (lambda c: c.but(model=c.model.but(d_model=16)), "but model.d_model is not the same"),
+        (lambda c: c.but(task=InductionTask(vocab_size=39, length=12)), "but task.vocab_size is not the same"),
+        (lambda c: c.but(task=NGramTask(vocab_size=40, length=12)), "but task is not the same"),
+        (lambda c: c.but(name="other"), "Two members are the same run: seed 0"),
+    ],
+)
+def test_members_that_differ_in_another_field_are_refused_by_its_name(small, change, words):
+    with pytest.raises(ConfigError, match=words):
+        check_members([small, change(small)])
+
+
+def test_dropout_forks_torchrun_and_nobody_are_refused(small, tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match=r"dropout is 0\.1, but members"):
+        train_ensemble([small.but(model=small.model.but(dropout=0.1))], tmp_path)
+    forked = fork_config(train(small, tmp_path), 10, clamps=[Clamp(what="alpha", layer=0)])
+    with pytest.raises(ConfigError, match="is a fork"):
+        train_ensemble([forked], tmp_path)
+    with pytest.raises(ConfigError, match="at least one member"):
+        train_ensemble([], tmp_path)
+    with pytest.raises(ConfigError, match="members is 0"):
+        train(small, tmp_path, members=0)
+    with pytest.raises(ConfigError, match="stack is 0"):
+        train_ensemble([small], tmp_path, stack=0)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="leave torchrun out"):
+        train_ensemble([small], tmp_path)
+
+
+# Pieces
+
+
+def test_stacks_are_few_and_even(small, tmp_path):
+    runs = [Run(tmp_path, config) for config in seeds(small, 10)]
+    assert [len(group) for group in stacks(runs, 4)] == [4, 3, 3]
+    assert [run.config.seed for group in stacks(runs, 4) for run in group] == list(range(10))
+    assert [len(group) for group in stacks(runs, 99)] == [10]
+    assert stacks([], 4) == []
+
+
+def test_the_cpu_stacks_what_its_cache_takes_or_nothing(small):
+    cpu = torch.device("cpu")
+    assert best_stack(small, 100, cpu) == 65_536 // (8 * 12 * 8)
+    wide = small.but(model=small.model.but(d_model=512))  # 65,536 / (8 * 12 * 512) is 1.3
+    assert best_stack(wide, 100, cpu) == 1
+    assert best_stack(wide, 100, torch.device("cuda")) == 100
+
+
+def test_each_members_gradient_is_clipped_as_one_models_is():
+    torch.manual_seed(0)
+    parameters = [torch.zeros(3, 4, 5, requires_grad=True), torch.zeros(3, 7, requires_grad=True)]
+    for p in parameters:
+        p.grad = torch.randn(p.shape) * torch.tensor([0.01, 1.0, 100.0]).view(-1, *[1] * (p.ndim - 1))
+    expected = []
+    for i in range(3):
+        alone = [torch.zeros(p.shape[1:], requires_grad=True) for p in parameters]
+        for p, q in zip(alone, parameters, strict=True):
+            p.grad = q.grad[i].clone()
+        norm = torch.nn.utils.clip_grad_norm_(alone, 1.0)
+        expected.append((norm, [p.grad for p in alone]))
+    norms = clip_members(parameters, 1.0)
+    for i, (norm, gradients) in enumerate(expected):
+        torch.testing.assert_close(norms[i], norm)
+        for p, gradient in zip(parameters, gradients, strict=True):
+            torch.testing.assert_close(p.grad[i], gradient)
+
+
+def test_stacked_rows_are_padded_with_nothing_to_learn(small):
+    few, many = (np.full((4, 16), IGNORE) for _ in range(2))
+    few[0, 3], many[:, 8:] = 7, 5
+    tokens = np.arange(64).reshape(4, 16)
+    side = stacked([scored(tokens, few), scored(tokens, many)])
+    assert side.index.shape == (2, 32)
+    assert side.targets[0].tolist() == [7] + 31 * [IGNORE]
+    assert side.index[1].tolist() == np.flatnonzero(many.reshape(-1) != IGNORE).tolist()
+    assert side.totals.tolist() == [1.0, 32.0]
+
+
+def test_members_draw_the_batches_of_their_own_seeds(small, tmp_path, monkeypatch):
+    drawn = []
+    step = Stream.step
+    monkeypatch.setattr(Stream, "step", lambda self, at: drawn.append((self.seed, at)) or step(self, at))
+    train_ensemble(seeds(small.but(seed=4), 2), tmp_path, stack=2)
+    assert sorted(drawn) == [(seed, at) for seed in (4, 5) for at in range(small.steps)]
