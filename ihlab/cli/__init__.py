@@ -1,4 +1,4 @@
-"""The command line: `ihlab reproduce`, `train`, `sample`, `runs`, `heads`, `shift`, `view`.
+"""The command line: `ihlab reproduce`, `train`, `sweep`, `sample`, `runs`, `heads`, `shift`, `view`.
 
 Nothing here imports torch before a command needs it: `ihlab --help` answers at once.
 """
@@ -11,6 +11,7 @@ import tyro
 
 from ihlab.cli.commands import reproduce, runs, sample, sampler, train, trainer
 from ihlab.cli.opened import heads, shift, view
+from ihlab.cli.sweep import sweep
 from tasks import TASKS, InductionTask
 from tasks.config import ConfigError
 
@@ -20,6 +21,7 @@ OF_TASKS = {"train": trainer, "sample": sampler}
 COMMANDS: dict[str, Callable[..., None]] = {
     "reproduce": reproduce,
     "train": train,
+    "sweep": sweep,
     "sample": sample,
     "runs": runs,
     "heads": heads,

@@ -18,11 +18,10 @@ from ihlab.experiments.figure9 import Figure9
 from ihlab.experiments.formation import Formation
 from ihlab.experiments.ledger import Folder, print_ledger
 from ihlab.experiments.mqar import MQAR
-from ihlab.experiments.pool import Update, train_all
+from ihlab.experiments.pool import default_jobs, steps_bar, train_all
 from ihlab.experiments.table4 import Table4
 from ihlab.experiments.table5 import Table5
 from ihlab.training.config import RunConfig
-from ihlab.training.progress import progress_bar
 from tasks.config import choose, require
 
 if TYPE_CHECKING:  # drawing from a stored table needs no torch
@@ -65,7 +64,7 @@ def reproduce(
     else:
         started = time.perf_counter()
         plans = [experiment.runs(at) for experiment in chosen]
-        _train(plans, runs, device, jobs or _default_jobs(device), console)
+        _train(plans, runs, device, jobs or default_jobs(device), console)
         for experiment, folder, planned in zip(chosen, folders, plans, strict=True):
             trained = _open(planned, runs)
             folder.publish(experiment, experiment.gather(trained, at), _manifest(trained, at))
@@ -85,26 +84,11 @@ def _open(planned: list[Planned], root: Path) -> list[tuple[str, "Run"]]:
     return [(plan.curve, Run.create(plan.config, root)) for plan in planned]
 
 
-def _default_jobs(device: str) -> int:
-    from ihlab.training.loop import pick_device
-
-    return 2 if pick_device(device).type == "cpu" else 1
-
-
 def _train(plans: list[list[Planned]], root: Path, device: str, jobs: int, console: Console) -> None:
     """Train every distinct config of the plans, with a progress bar where a person is watching."""
     unique: dict[str, RunConfig] = {plan.config.digest: plan.config for planned in plans for plan in planned}
     configs = list(unique.values())
-    with progress_bar(console) as progress:
-        bar = progress.add_task("steps", total=sum(config.steps for config in configs), latest="")
-        done = dict.fromkeys(range(len(configs)), 0)
-
-        def show(update: Update) -> None:
-            index, step, row = update
-            done[index] = step
-            latest = f"{configs[index].name}: loss {row['eval_loss']:.3f}, accuracy {row['accuracy']:.3f}"
-            progress.update(bar, completed=sum(done.values()), latest=latest)
-
+    with steps_bar(configs, (), console) as show:
         train_all(configs, root, device, jobs, show)
 
 

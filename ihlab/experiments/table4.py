@@ -66,10 +66,11 @@ def base(scale: Scale, setting: Setting) -> RunConfig:
     Paper: "similar hyper-parameters" to Ye et al. 2024 (arXiv 2407.20311): a GPT-2 small with rotary positions, AdamW
     (0.9, 0.98), batch 512, 100,000 steps; but a context of 1024 and a learning rate of 2e-4. Llama blocks here.
     """
-    hard = setting.train > 15
-    toy = IGSMTask(difficulty="toy", format="compact", ops=f"<={setting.train}", length=96)
-    med = IGSMTask(difficulty="hard" if hard else "med", ops=f"<={setting.train}", length=1024 if hard else 512)
-    task = toy if scale in ("smoke", "laptop") else med
+    hard, ops = setting.train > 15, f"<={setting.train}"
+    if scale in ("smoke", "laptop"):
+        task = IGSMTask(difficulty="toy", format="compact", ops=ops, length=96)
+    else:
+        task = IGSMTask(difficulty="hard" if hard else "med", ops=ops, length=1024 if hard else 512)
     sizes: dict[str, dict[str, Any]] = {
         "smoke": {"n_layers": 1, "d_model": 16, "n_heads": 2, "n_ctx": 160},
         "laptop": {"n_layers": 2, "d_model": 64, "n_heads": 4, "n_ctx": 160},
@@ -109,7 +110,7 @@ class Table4:
         `guess` is the share of problems whose answer is the commonest one.
         """
         from ihlab.interp.solving import judge, solve
-        from ihlab.training.loop import pick_device
+        from ihlab.training.device import pick_device
 
         setting_of = {setting.name: setting for setting in SETTINGS[scale]}
         parts = []

@@ -1,5 +1,6 @@
 """Many runs at a time: each is the run it would be alone, and all can be stopped and go on."""
 
+import io
 import os
 import signal
 import subprocess
@@ -7,9 +8,10 @@ import sys
 import time
 
 import pytest
+from rich.console import Console
 
 from ihlab import ModelConfig, Run, RunConfig, train
-from ihlab.experiments.pool import train_all
+from ihlab.experiments.pool import costliest_first, steps_bar, train_all
 from tasks import InductionTask
 
 TASK = InductionTask(vocab_size=40, length=12)
@@ -20,7 +22,7 @@ LONG = """
 from pathlib import Path
 import sys
 from ihlab import ModelConfig, RunConfig
-from ihlab.experiments.pool import train_all
+from ihlab.experiments.pool import costliest_first, steps_bar, train_all
 from tasks import InductionTask
 
 if __name__ == "__main__":
@@ -38,12 +40,30 @@ def evaluated_twice(root):
 
 def test_runs_trained_together_equal_runs_trained_alone(tmp_path):
     configs = [BASE.but(seed=seed) for seed in range(3)]
+    train(configs[1], tmp_path / "together")  # is not trained again
     updates = []
     train_all(configs, tmp_path / "together", "cpu", 2, updates.append)
     for config in configs:
         together = Run.open(config.folder(tmp_path / "together"))
         assert together.metrics.equals(train(config, tmp_path / "alone").metrics)
-    assert {index for index, _, _ in updates} <= {0, 1, 2}
+    heard = {index: (step, row["step"]) for index, step, row in updates}
+    assert heard == {0: (10, 10), 2: (10, 10)}
+
+
+def test_the_costliest_goes_first():
+    cheap, wide, long = BASE, BASE.but(model=MODEL.but(d_model=16)), BASE.but(steps=30)
+    assert costliest_first({3: cheap, 5: wide, 7: long}) == [5, 7, 3]  # 4, 3 and 1 times the cheapest
+
+
+def test_the_bar_counts_the_steps_of_all_runs():
+    terminal = io.StringIO()
+    configs = [BASE.but(name="one"), BASE.but(name="two", steps=20), BASE.but(name="three", steps=30)]
+    with steps_bar(configs, [1], Console(file=terminal, force_terminal=True, width=100)) as show:
+        show((0, 4, {"eval_loss": 1.5, "accuracy": 0.25}))
+        show((2, 30, {"eval_loss": 2.5, "accuracy": 0.75}))
+    drawn = terminal.getvalue().splitlines()[-2]  # the last line gives the cursor back
+    assert "54/60" in drawn
+    assert "three: loss 2.500, accuracy 0.750" in drawn
 
 
 @pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["the parent alone", "parent and workers"])

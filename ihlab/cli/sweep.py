@@ -1,0 +1,67 @@
+"""The command that trains a grid of runs: `sweep`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class SweepError(RuntimeError):
+    """Runs of a sweep failed; their rows in its table say why."""
+
+
+def sweep(
+    grid: Annotated[Path, tyro.conf.Positional],
+    /,
+    engine: str = "local",
+    jobs: int | None = None,
+    device: str = "auto",
+    root: Path = Path("runs"),
+    out: Path | None = None,
+    retries: int = 2,
+    wandb: bool = False,
+) -> None:
+    """Train every run of a grid, and gather what they came to into one CSV. Given again, it goes on.
+
+    Args:
+        grid: A TOML file: a run's fields, and lists of what to put in their place.
+        engine: local (processes of this machine), or ray (its cores, or the cluster that RAY_ADDRESS names).
+        jobs: Runs trained at a time; by default local 2 on a CPU and 1 on a GPU, ray as many as it has cores for.
+        device: A torch device, or auto: a GPU if there is one.
+        root: Where runs are kept. Finished ones are reused, interrupted ones go on.
+        out: The CSV; by default the grid's name and .csv, in this folder. One that holds more is never replaced.
+        retries: How often a run whose worker is killed is tried again.
+        wandb: Log every evaluation to Weights & Biases too.
+    """
+    from ihlab.experiments.attempt import FAILED
+    from ihlab.experiments.grid import read_grid
+    from ihlab.experiments.sweep import sweep as run_sweep
+
+    points = read_grid(grid)
+    written = out or Path(f"{grid.stem}.csv")
+    table = run_sweep(points, root, engine=engine, jobs=jobs, device=device, retries=retries, out=written, wandb=wandb)
+    console = Console()
+    console.print(_summary(table, list(points[0].swept)))
+    console.out(f"{written}: {len(table)} runs", highlight=False)
+    failed = int((table["status"] == FAILED).sum())
+    if failed:
+        raise SweepError(f"{failed} of {len(table)} runs failed; the column error of {written} says how.")
+
+
+def _summary(table: "pd.DataFrame", swept: list[str]) -> Table:
+    """A line for each setting: how many of its seeds are done, and their medians."""
+    settings = [name for name in swept if name != "seed"]
+    shown = Table(title="Medians over seeds", title_justify="left")
+    for column in (*settings, "done", "accuracy, first", "steps to 90%"):
+        shown.add_column(column, justify="left" if column in settings else "right", overflow="fold")
+    groups = table.groupby(settings, sort=False, dropna=False) if settings else [((), table)]
+    for values, runs in groups:
+        done = runs[runs["status"] == "done"]
+        medians = (f"{done['accuracy_first'].median():.3f}", f"{done['steps_to_90'].median():g}") if len(done) else ()
+        shown.add_row(*map(str, values), f"{len(done)}/{len(runs)}", *medians)
+    return shown

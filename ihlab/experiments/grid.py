@@ -1,0 +1,187 @@
+"""A sweep's runs from a TOML file: one base run, and lists of what to put in place of its fields.
+
+The file is a `RunConfig` with its task and its model, and what is swept. This one describes 2 x 2 x 3 = 12 runs:
+
+    steps = 300
+    eval_every = 10
+    seeds = 3                           # 0, 1 and 2; or a list
+
+    [task]
+    kind = "induction"
+    vocab_size = 64
+    length = 16
+
+    [model]
+    d_model = 32
+    n_heads = 2
+    d_vocab = 64
+    n_ctx = 16
+
+    [grid]                              # every value with every other
+    lr = [3e-3, 1e-2]
+
+    [[zip]]                             # first with first, second with second
+    model.attention = ["kv_shift", "vanilla"]
+    model.n_layers = [1, 2]
+
+Names are those of the configs, with dots: `lr`, `model.d_model`, `task.length`. The product goes over `[grid]`,
+each `[[zip]]` and the seeds, the last of them fastest. TOML has no null: "none" is None where a field may be None.
+"""
+
+import itertools
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from ihlab.model.config import ModelConfig
+from ihlab.training.config import RunConfig
+from tasks import TASKS, make_task
+from tasks.config import ConfigError, choose, require
+
+Values = dict[str, Any]
+"""Values of fields by dotted name."""
+
+SWEEPING = ("grid", "zip", "seeds")
+LONGEST_NAME = 100
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a sweep: its values of what is swept, and its config."""
+
+    swept: Values
+    config: RunConfig
+
+
+def read_grid(path: str | Path) -> list[Point]:
+    """The runs that a TOML file describes, as in this module's docstring; each is named after its values.
+
+    Raises `ConfigError` for a file that cannot be read, a misspelt field (with the nearest), lists that are empty or
+    do not fit together, a field swept twice, two runs that are the same, and, naming the run, what a config refuses.
+    """
+    content = _read(Path(path))
+    base = {"name": Path(path).stem, **_flat({key: value for key, value in content.items() if key not in SWEEPING})}
+    axes = _axes(content)
+    _check_names(base, axes)
+    swept = [name for axis in axes for name in axis[0]]
+    require(bool(swept), "The sweep sweeps nothing: add a [grid] table of lists, or seeds.")
+    require("name" not in swept, "name cannot be swept: runs are named after what is.")
+    twice = {name for name in swept if swept.count(name) > 1}
+    require(not twice, f"{', '.join(sorted(twice))} is swept twice.")
+    points = [_point(base, _joined(choice)) for choice in itertools.product(*axes)]
+    first: dict[str, Point] = {}
+    for point in points:
+        same = first.setdefault(point.config.digest, point)
+        require(same is point, f"The sweep's runs ({shown(same.swept)}) and ({shown(point.swept)}) are the same run.")
+    return points
+
+
+def shown(values: Mapping[str, Any]) -> str:
+    """Values as a person reads them: lr=0.01, model.n_layers=2."""
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
+    except ValueError as error:  # neither UTF-8 nor TOML
+        raise ConfigError(f"{path} is not TOML: {error}.") from None
+
+
+def _flat(tables: Mapping[str, Any], prefix: str = "") -> Values:
+    """Nested tables as dotted names."""
+    flat: Values = {}
+    for key, value in tables.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
+
+
+def _axes(content: Mapping[str, Any]) -> list[list[Values]]:
+    """What the product goes over: each axis a list of values that are set together."""
+    grid, zips = content.get("grid", {}), content.get("zip", [])
+    require(isinstance(grid, dict), f"grid is {grid!r}, but must be a table: [grid].")
+    right = isinstance(zips, list) and all(isinstance(table, dict) for table in zips)
+    require(right, f"zip is {zips!r}, but must be tables: [[zip]].")
+    axes = [[{name: value} for value in _list(f"grid.{name}", values)] for name, values in _flat(grid).items()]
+    for table in map(_flat, zips):
+        lists = {name: _list(f"zip.{name}", values) for name, values in table.items()}
+        lengths = {name: len(values) for name, values in lists.items()}
+        require(len(set(lengths.values())) == 1, f"The lists of one [[zip]] differ in length: {shown(lengths)}.")
+        axes.append([dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)])
+    if "seeds" in content:
+        seeds = content["seeds"]
+        counted = isinstance(seeds, int) and not isinstance(seeds, bool) and seeds > 0
+        axes.append([{"seed": seed} for seed in (range(seeds) if counted else _list("seeds", seeds))])
+    return axes
+
+
+def _list(name: str, values: Any) -> list[Any]:
+    require(isinstance(values, list) and len(values) > 0, f"{name} is {values!r}, but must be a list of values.")
+    return list(values)
+
+
+def _joined(parts: Iterable[Values]) -> Values:
+    return {name: value for part in parts for name, value in part.items()}
+
+
+def _check_names(base: Values, axes: list[list[Values]]) -> None:
+    """Refuse names that no run of the sweep could have."""
+    given = [base, *(values for axis in axes for values in axis)]
+    kinds = [values["task.kind"] for values in given if "task.kind" in values]
+    require(bool(kinds), f"The sweep names no task.kind; known: {', '.join(sorted(TASKS))}.")
+    tasks = [_task_type(str(kind)) for kind in kinds]
+    known = {field.name for field in fields(RunConfig)} - {"task", "model"}
+    known |= {"task.kind", *(f"task.{field.name}" for task in tasks for field in fields(task))}
+    known |= {f"model.{field.name}" for field in fields(ModelConfig)}
+    for values in given:
+        for name in values:
+            choose("field", name, known | set(SWEEPING))
+
+
+def _point(base: Values, swept: Values) -> Point:
+    try:
+        config = _config(base | swept)
+    except (ConfigError, TypeError) as error:  # TypeError: of what stands inside a list, configs know no types
+        raise ConfigError(f"The sweep's run ({shown(swept)}) cannot be: {error}") from None
+    words = [base["name"], *(re.sub(r"[^\w.]+", "-", str(value)).strip("-") for value in swept.values())]
+    return Point(swept, config.but(name="-".join(words)[:LONGEST_NAME]))
+
+
+def _config(values: Values) -> RunConfig:
+    """The config with these values."""
+    kind = values["task.kind"]
+    task = make_task({"kind": kind, **_of("task", _task_type(kind), values)})
+    parts: Values = {"task": task, "model": ModelConfig(**_of("model", ModelConfig, values))}
+    return RunConfig(**parts, **_of("", RunConfig, values))
+
+
+def _task_type(kind: str) -> type:
+    """The class of the tasks of a kind; where kind is one of its fields, it has several."""
+    several = [task for task in TASKS.values() if kind in get_args(get_type_hints(task)["kind"])]
+    return several[0] if several else TASKS[choose("task", kind, TASKS)]
+
+
+def _of(table: str, owner: type, values: Values) -> Values:
+    """The values of one config, with TOML's lists and "none" as what its fields hold."""
+    hints = get_type_hints(owner)
+    inside = {name.rpartition(".")[2]: value for name, value in values.items() if name.rpartition(".")[0] == table}
+    for field in fields(owner):
+        given = field.name in inside or field.name in ("task", "model") or field.default is not MISSING
+        require(given, f"{table}.{field.name} is missing.")
+    return {name: _value(name, value, hints[name]) for name, value in inside.items() if name != "kind"}
+
+
+def _value(name: str, value: Any, hint: Any) -> Any:
+    allowed = get_args(hint)
+    if value == "none" and NoneType in allowed:
+        return None
+    if get_origin(hint) is tuple:
+        right = isinstance(value, list) and len(value) == len(allowed)
+        require(right, f"{name} is {value!r}, but must be a list of {len(allowed)}.")
+    return tuple(value) if isinstance(value, list) else value
