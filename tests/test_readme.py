@@ -30,14 +30,17 @@ def test_python_examples(tmp_path, monkeypatch, capsys):
 
 def test_shell_examples(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    [sweep] = blocks("toml")
+    (tmp_path / sweep.split(":")[0].removeprefix("# ")).write_text(sweep, encoding="utf-8")
     commands = [shlex.split(line, comments=True) for block in blocks("sh") for line in block.splitlines()]
     ours = [command[1:] for command in commands if command[0] == "ihlab"]
-    assert len(ours) == 9
+    assert len(ours) == 10
     for command in ours:
         main(command)
     printed = capsys.readouterr().out
     assert "Claims against what was measured" in printed
     assert "Runs in runs" in printed
+    assert "rates.csv: 8 runs" in printed
 
 
 @pytest.mark.parametrize(

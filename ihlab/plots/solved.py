@@ -15,20 +15,27 @@ class Mark(NamedTuple):
     shape: str
 
 
-def accuracies(axes: Axes, table: pd.DataFrame, measures: Sequence[str], marks: Mapping[str, Mark]) -> None:
-    """For each measure and model the share of every seed, hollow, and their mean, filled.
+def by_operations(
+    axes: Axes, table: pd.DataFrame, measure: str, marks: Mapping[str, Mark], trained: int, guess: bool = False
+) -> None:
+    """A measure against the number of operations: every seed hollow, their mean filled; a line ends what is trained.
 
-    `table` has the columns model, seed, measure and share.
+    `table` has the columns model, seed, ops, measure and share. With `guess`, its measure "guess" is drawn dotted.
     """
-    width = 0.8 / len(marks)
+    numbers = sorted(table["ops"].unique())
+    step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
     for number, (model, mark) in enumerate(marks.items()):
-        at = np.arange(len(measures)) + (number - (len(marks) - 1) / 2) * width
-        for x, measure in zip(at, measures, strict=True):
-            shares = table[(table["model"] == model) & (table["measure"] == measure)]["share"]
-            axes.plot([x] * len(shares), shares, mark.shape, color=mark.color, mfc="none", ms=5)
-            axes.plot(x, shares.mean(), mark.shape, color=mark.color, ms=9, label=model if x == at[0] else None)
-    axes.set_xticks(range(len(measures)), measures)
-    axes.set(xlim=(-0.5, len(measures) - 0.5), ylim=(-0.02, 1.02))
+        shown = table[(table["model"] == model) & (table["measure"] == measure)]
+        beside = (number - (len(marks) - 1) / 2) * 0.16 * step
+        axes.plot(shown["ops"] + beside, shown["share"], mark.shape, color=mark.color, mfc="none", ms=4)
+        means = shown.groupby("ops")["share"].mean()
+        axes.plot(means.index + beside, means, mark.shape, ls="-", lw=1, color=mark.color, ms=8, label=model)
+    if guess:
+        shares = table[table["measure"] == "guess"].groupby("ops")["share"].mean()
+        axes.plot(shares.index, shares, color="0.45", ls=":", lw=1.4, label="always the commonest answer")
+    axes.axvline(trained + step / 2, color="0.45", ls="--", lw=1, label="left of it: as in training")
+    axes.set_xticks(numbers)
+    axes.set(xlim=(numbers[0] - step / 2, numbers[-1] + step / 2), ylim=(-0.02, 1.02))
     axes.grid(visible=False, axis="x")
 
 

@@ -10,15 +10,18 @@ from ihlab.model.config import ModelConfig
 from tasks.igsm.verify import ERRORS
 
 
-def table(kv, vanilla, spread=0.01, guess=0.3):
-    """Three seeds, `spread` apart, equal in all measures."""
+def table(kv, vanilla, spread=0.01, guess=0.3, seen=0.0):
+    """Three seeds, `spread` apart, equal in all measures; `seen` more where operations are as few as in training."""
     rows = [
         {"setting": setting.name, "model": model, "seed": seed, "ops": ops, "problems": 100}
-        | {"measure": measure, "share": guess if measure == "guess" else share + spread * (seed - 1)}
+        | {
+            "measure": measure,
+            "share": guess if measure == "guess" else share + spread * (seed - 1) + seen * (ops <= setting.train),
+        }
         for setting in SETTINGS["laptop"]
         for model, share in (("KV shifting", kv), ("vanilla", vanilla))
         for seed in range(3)
-        for ops in (setting.train, setting.test)
+        for ops in setting.tested
         for measure in (*MEASURES, "guess", *ERRORS, "unnecessary")
     ]
     return pd.DataFrame(rows)
@@ -27,16 +30,28 @@ def table(kv, vanilla, spread=0.01, guess=0.3):
 @pytest.mark.parametrize(
     ("kv", "vanilla", "verdicts"),
     [
-        (0.9, 0.7, ["holds"] * 4 + ["holds", "holds"]),
-        (0.7, 0.9, ["fails"] * 4 + ["holds", "holds"]),
-        (0.8, 0.8, ["undecided"] * 4 + ["holds", "holds"]),
-        (0.9, 0.1, ["holds"] * 4 + ["fails", "holds"]),  # vanilla comes first
+        (0.9, 0.7, ["holds"] * 5 + ["holds", "holds"] * 2),
+        (0.7, 0.9, ["fails"] * 5 + ["holds", "holds"] * 2),
+        (0.8, 0.8, ["undecided"] * 5 + ["holds", "holds"] * 2),
+        (0.9, 0.1, ["holds"] * 5 + ["fails", "holds"] * 2),  # vanilla comes first
     ],
 )
 def test_verdicts(kv, vanilla, verdicts):
     claims = Table4().claims(table(kv, vanilla), "laptop")
     assert [claim.verdict for claim in claims] == verdicts * len(SETTINGS["laptop"])
     assert claims[0].estimate.value == pytest.approx(kv - vanilla)
+
+
+def test_fewer_operations_are_judged_apart():
+    claims = Table4().claims(table(0.2, 0.1, seen=0.5), "laptop")
+    assert [claim.verdict for claim in claims] == ["holds"] * 5 + ["fails", "fails", "holds", "holds"]
+    assert claims[4].estimate.value == pytest.approx(0.1)
+    assert claims[-1].estimate.value == pytest.approx(0.7)
+    assert "1, 2 and 3 operations" in claims[-1].sentence
+
+
+def test_tested_in_steps_up_to_the_most():
+    assert [list(setting.tested) for setting in SETTINGS["paper"]] == [[3, 6, 9, 12, 15], [3, 6, 9, 12, 15, 18, 21, 24]]
 
 
 def test_only_the_attention_differs():

@@ -1,0 +1,114 @@
+"""A solution of an iGSM problem as a model wrote it: how sure of each token it was, and what is wrong in each step."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from ihlab.interp.findings import NO_ERROR, findings
+from ihlab.plots.style import BLACK, ORANGE, RED, new_figure, printed
+from tasks.config import require
+from tasks.igsm.problem import Problem
+
+FONT = 8.0  # points; every other length is in inches
+LETTER = 0.602 * FONT / 72  # the width of one of DejaVu Sans Mono
+LINE = 0.22
+MARGIN = 0.15
+HEADING = 0.35
+KEY = 0.6
+LEAST_WIDTH = 6.4
+INDENT = 4  # letters
+MOST_LETTERS = 90  # a longer line goes on in the next
+
+SURE = LinearSegmentedColormap.from_list("sure", [ORANGE, "#FFFFFF"])
+GREY = "#666666"
+
+
+class Line(NamedTuple):
+    """The tokens `start` .. `stop` - 1, written `indent` letters from the left, and what stands beside them."""
+
+    start: int
+    stop: int
+    indent: int
+    finding: str
+
+
+@printed
+def written_solution(
+    problem: Problem, solution: Sequence[str], probability: Float[np.ndarray, " token"], title: str = ""
+) -> Figure:
+    """The tokens after SOL, a step a line, and beside each step what the verifier finds wrong with it.
+
+    The darker a token, the less probable it was; white is certain. Of a step with several clauses each after the
+    first has a line of its own. An error is reported where it is made: later steps are judged as if it had been right.
+    Raises `ConfigError` unless there is a probability for each token.
+    """
+    require(
+        len(probability) == len(solution),
+        f"There are {len(probability)} probabilities for {len(solution)} tokens, but each token needs one.",
+    )
+    lines = _lines(solution, findings(problem, solution))
+    letters = max(_letters(solution, line) for line in lines)
+    beside = MARGIN + letters * LETTER + 2 * MARGIN
+    width = beside + max(len(line.finding) for line in lines) * LETTER + MARGIN
+    figure, axes = _page(max(width, LEAST_WIDTH), len(lines) * LINE, title)
+    for number, line in enumerate(lines):
+        y = -(number + 0.5) * LINE
+        column = line.indent
+        for token, sure in zip(solution[line.start : line.stop], probability[line.start : line.stop], strict=True):
+            _token(axes, MARGIN + column * LETTER, y, token, float(sure))
+            column += len(token) + 1
+        fine = line.finding.startswith(NO_ERROR)
+        axes.text(beside, y, line.finding, fontsize=FONT, color=GREY if fine else RED, va="center")
+    return figure
+
+
+def _lines(solution: Sequence[str], found: Sequence[str]) -> list[Line]:
+    """The lines; a finding stands beside the last of its step."""
+    lines: list[Line] = []
+    *left, last = found
+    start, indent, marks = 0, 0, 0
+    for at, token in enumerate(solution):
+        marks += token == ";"
+        ends_step = token == "." and bool(left)
+        full = indent + len(" ".join(solution[start : at + 2])) > MOST_LETTERS
+        if ends_step:
+            lines.append(Line(start, at + 1, indent, left.pop(0)))
+            start, indent, marks = at + 1, 0, 0
+        elif full or (token == ";" and marks > 1):  # the first ";" ends what the step is about
+            lines.append(Line(start, at + 1, indent, ""))
+            start, indent = at + 1, INDENT
+    return [*lines, Line(start, len(solution), indent, last)]
+
+
+def _letters(solution: Sequence[str], line: Line) -> int:
+    return line.indent + len(" ".join(solution[line.start : line.stop]))
+
+
+def _page(width: float, height: float, title: str) -> tuple[Figure, Axes]:
+    """A figure in which one unit is one inch and the first line is below y = 0, with room for the title and the key."""
+    figure = new_figure(width, HEADING + height + KEY)
+    figure.set_layout_engine("none")  # everything has its place in inches
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(-height - KEY, HEADING))
+    axes.set_axis_off()
+    axes.text(MARGIN, HEADING / 2, title, fontsize=10, va="center")
+    total = HEADING + height + KEY
+    bar = figure.add_axes((MARGIN / width, 0.36 / total, 1.6 / width, 0.1 / total))
+    figure.colorbar(ScalarMappable(cmap=SURE), cax=bar, orientation="horizontal", ticks=[0, 0.5, 1])
+    bar.tick_params(labelsize=FONT - 1)
+    bar.grid(visible=False)
+    bar.text(1.08, 0.5, "probability of the token written", fontsize=FONT, va="center", transform=bar.transAxes)
+    return figure, axes
+
+
+def _token(axes: Axes, x: float, y: float, token: str, probability: float) -> None:
+    height = 0.8 * LINE
+    size = len(token) * LETTER
+    axes.add_patch(Rectangle((x, y - height / 2), size, height, facecolor=SURE(probability), linewidth=0))
+    axes.text(x, y, token, fontsize=FONT, family="monospace", color=BLACK, va="center")

@@ -1,0 +1,144 @@
+"""`ihlab sample igsm`: the graphs that it prints and draws, and one sentence for what cannot be."""
+
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import matplotlib.image
+import pytest
+
+import tasks.igsm.task
+from ihlab.cli import main
+
+TOY = ("--ops", "3", "--format", "compact", "--length", "128")
+
+
+def sampled(*args: str) -> None:
+    main(["sample", "igsm", *args])
+
+
+def words_of(path) -> list[str]:
+    return [text.text for text in ET.parse(path).iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_the_problem_its_solution_and_both_graphs_are_printed(capsys):
+    sampled(*TOY)
+    text, _, graphs = capsys.readouterr().out.partition("\nStructure\n")
+    structure, _, dependencies = graphs.partition("\n\nDependencies\n")
+    owner, owned = re.search(r"^(\w+) (\w+) \?$", text, re.M).groups()
+    answer = re.search(r"<ans> \[(\d)\] <eos>$", text, re.M).group(1)
+    assert re.search(rf"^\? {owner}'s {owned} += {answer} <- ", dependencies, re.M)
+    for x, y in re.findall(r"^(\w+) (\w+) = ", text, re.M):  # every sentence is a line's item and what it has
+        assert re.search(rf"^  {x}: (\w+, )*{y}\b", structure, re.M)
+
+
+def test_out_draws_a_picture_of_each_graph_of_each_row(tmp_path, capsys):
+    sampled(*TOY, "--rows", "2", "--out", str(tmp_path / "new" / "problem.svg"))
+    graphs = ("dependencies", "structure")
+    expected = {f"problem-{row}-{graph}.svg" for row in range(2) for graph in graphs}
+    assert {path.name for path in (tmp_path / "new").iterdir()} == expected
+    printed = capsys.readouterr().out
+    asked = re.findall(r"^(\w+) (\w+) \?$", printed, re.M)
+    assert len(asked) == 2
+    for row, (owner, owned) in enumerate(asked):
+        for graph in graphs:
+            path = tmp_path / "new" / f"problem-{row}-{graph}.svg"
+            assert f"How many {owned} does each {owner} have?  (op = 3)" in words_of(path)
+            assert f"{path}: " in printed  # its size
+
+
+def test_out_draws_png_and_of_a_flat_problem_only_the_dependencies(tmp_path):
+    sampled("--kind", "igsm_flat", "--ops", "5", "--length", "400", "--out", str(tmp_path / "flat.png"))
+    [path] = tmp_path.iterdir()
+    assert path.name == "flat-0-dependencies.png"
+    assert min(matplotlib.image.imread(path).shape[:2]) > 100
+
+
+def test_pictures_are_written_again_and_the_same(tmp_path):
+    """As with `heads --out`: a file of that name is replaced."""
+    sampled(*TOY, "--out", str(tmp_path / "problem.svg"))
+    first = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for path in first:
+        path.write_text("something else")
+    sampled(*TOY, "--out", str(tmp_path / "problem.svg"))
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == first
+
+
+@pytest.mark.parametrize(
+    ("task", "args", "sentence"),
+    [
+        ("igsm", ["--out", "x.pdf"], "--out is 'x.pdf', but must end in .png or .svg."),
+        (
+            "induction",
+            ["--out", "x.svg"],
+            "--out is 'x.svg', but only igsm has graphs to draw: leave it out for induction.",
+        ),
+        (
+            "igsm",
+            ["--ops", "21"],
+            "IGSMTask.ops is '21', but kind='igsm' with difficulty='toy' has problems of 1 to 20 operations.",
+        ),
+        (
+            "igsm",
+            ["--ops", "<=41", "--difficulty", "med"],
+            "IGSMTask.ops is '<=41', but kind='igsm' with difficulty='med' has problems of 1 to 40 operations.",
+        ),
+        (
+            "igsm",
+            ["--ops", "3", "--kind", "igsm_flat"],
+            "IGSMTask.ops is '3', but kind='igsm_flat' with difficulty='toy' has problems of 4 to 16 operations.",
+        ),
+        (
+            "igsm",
+            ["--ops", "four"],
+            "IGSMTask.ops is 'four', but must be a number such as '15', or '<=15' for up to as many.",
+        ),
+        ("igsm", ["--modulus", "1"], "IGSMTask.modulus is 1, but must be at least 2 and at most 1000."),
+        ("igsm", ["--length", "3"], "IGSMTask.length is 3, but must be at least 4."),
+        (
+            "igsm",
+            ["--length", "4"],  # the shortest problem and its solution are longer
+            r"IGSMTask.length is 4, in which 0% of the problems fit; \d+ would hold 99%.",
+        ),
+        (
+            "igsm",
+            ["--length", "130"],
+            r"IGSMTask.length is 130, in which [5-9]\d% of the problems fit; 1[3-9]\d would hold 99%.",
+        ),
+    ],
+)
+def test_what_cannot_be_gets_one_sentence_and_no_file(fails, tmp_path, monkeypatch, task, args, sentence):
+    monkeypatch.chdir(tmp_path)
+    code, printed = fails("sample", task, *args)
+    assert code == 2
+    pattern = sentence if "\\d" in sentence else re.escape(sentence)
+    assert re.fullmatch(f"ihlab: {pattern}\n", printed)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_empty_split_gets_one_sentence(fails, monkeypatch):
+    """No options reach one: here no problem is short enough, and the check of the length is off."""
+    monkeypatch.setattr(tasks.igsm.task, "FITTING", 0.0)
+    code, printed = fails("sample", "igsm", "--length", "4", "--ops", "3", "--split", "test")
+    assert code == 2
+    assert printed == (
+        "ihlab: IGSMTask(ops='3', difficulty='toy', split='test') finds no problem: "
+        "the split is empty, or so many operations are out of reach.\n"
+    )
+
+
+@pytest.mark.parametrize(("option", "value"), [("--difficulty", "easy"), ("--split", "validation"), ("--format", "x")])
+def test_unknown_choices_are_answered_with_the_known_ones(fails, option, value):
+    code, printed = fails("sample", "igsm", option, value)
+    assert code == 2
+    known = {"--difficulty": ("med", "hard", "toy"), "--split": ("train", "test"), "--format": ("natural", "compact")}
+    assert all(repr(name) in printed for name in (value, *known[option]))
+
+
+def test_the_readme_prints_what_the_command_prints(capsys):
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    command, printed = re.search(
+        r"`ihlab (sample igsm [^`]*)` prints[^`]*`[^`]*`[^`]*```text\n(.*?)```", readme, re.S
+    ).groups()
+    main(command.split())
+    assert capsys.readouterr().out.strip() == printed.strip()
