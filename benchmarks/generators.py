@@ -1,4 +1,4 @@
-"""Rows of every task: the compiled generators against the same rules in plain Python."""
+"""Rows of every task: the compiled generators against the same rules in plain Python, and in NumPy."""
 
 import random
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from functools import cache, partial
 
 import numpy as np
 import pandas as pd
+from numpy_rows import induction_batch
 from paired import Bar, figure, ratio, take_turns, timed
 from plain_igsm import draw_row
 
@@ -15,7 +16,10 @@ from tasks import IGNORE, Batch, IGSMTask, InductionTask, MQARTask, MultiHopTask
 
 @dataclass(frozen=True)
 class Side:
-    """A task at its paper's scale, its rule in plain Python (one row), and what a row of either must obey."""
+    """A task at its paper's scale, its rule in plain Python (one row), and what a row of either must obey.
+
+    `numpy_batch`: the rule for all rows at once, in NumPy, where there is one.
+    """
 
     title: str
     task: Task
@@ -23,6 +27,7 @@ class Side:
     python_row: Callable[..., tuple[list[int], list[int]]]
     check: Callable[..., None]
     bar: Bar | None = None
+    numpy_batch: Callable[..., Batch] | None = None
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
@@ -35,20 +40,19 @@ def _figures(side: Side, quick: bool) -> list[dict[str, object]]:
     rng, python_rng = np.random.default_rng(0), random.Random(0)
     python_rows = max(1, 8192 // side.task.length)
     _check_same_task(side)
-    seconds = take_turns(
-        {
-            "ours": timed(lambda: side.task.batch(side.rows, rng)),
-            "python": timed(lambda: python_batch(side, python_rows, python_rng)),
-        },
-        rounds=5 if quick else 41,
-    )
-    ours = side.rows * side.task.length / seconds["ours"] / 1e6
-    python = python_rows * side.task.length / seconds["python"] / 1e6
-    return [
-        figure(table, name, ours, "M tokens/s", side.bar),
-        figure(table, "plain Python", python, "M tokens/s"),
-        ratio(table, f"{name} / plain Python", ours, python),
+    sides = {
+        name: (side.rows, lambda: side.task.batch(side.rows, rng)),
+        "plain Python": (python_rows, lambda: python_batch(side, python_rows, python_rng)),
+    }
+    numpy_batch = side.numpy_batch
+    if numpy_batch is not None:
+        sides["vectorised NumPy"] = (side.rows, lambda: numpy_batch(side.task, side.rows, rng))
+    seconds = take_turns({key: timed(run) for key, (_, run) in sides.items()}, rounds=5 if quick else 41)
+    speeds = {key: rows * side.task.length / seconds[key] / 1e6 for key, (rows, _) in sides.items()}
+    figures = [
+        figure(table, key, speed, "M tokens/s", side.bar if key == name else None) for key, speed in speeds.items()
     ]
+    return figures + [ratio(table, f"{name} / {key}", speeds[name], speeds[key]) for key in speeds if key != name]
 
 
 def _igsm_figures(quick: bool) -> list[dict[str, object]]:
@@ -174,15 +178,20 @@ def _check_same_task(side: Side) -> None:
     """Both obey the rule and ask for about as many answers: a ratio between different tasks is worth nothing."""
     batches = {
         "ours": side.task.batch(64, np.random.default_rng(1)),
-        "python": python_batch(side, 64, random.Random(1)),
+        "plain Python": python_batch(side, 64, random.Random(1)),
     }
+    if side.numpy_batch is not None:
+        batches["NumPy"] = side.numpy_batch(side.task, 64, np.random.default_rng(1))
     for batch in batches.values():
         assert batch.inputs.shape == batch.targets.shape == (64, side.task.length)
         assert batch.inputs.dtype == batch.targets.dtype == np.int64
         for row, targets in zip(batch.inputs, batch.targets, strict=True):
             side.check(side.task, row, targets)
-    ours, python = ((batch.targets != IGNORE).mean() for batch in batches.values())
-    assert abs(ours / python - 1) < 0.1, f"ours scores {ours:.4f} of all positions, plain Python {python:.4f}"
+    shares = {name: (batch.targets != IGNORE).mean() for name, batch in batches.items()}
+    for name, share in shares.items():
+        assert abs(shares["ours"] / share - 1) < 0.1, (
+            f"ours scores {shares['ours']:.4f} of positions, {name} {share:.4f}"
+        )
 
 
 def check_induction(task: InductionTask, row: np.ndarray, targets: np.ndarray) -> None:
@@ -224,6 +233,7 @@ SIDES = (
         python_row=induction_row,
         check=check_induction,
         bar=Bar(15, at_least=True),
+        numpy_batch=induction_batch,
     ),
     Side(
         title="Multi-hop rows, up to 16 hops, length 99",

@@ -4,10 +4,17 @@ import datetime
 import os
 import platform
 import sys
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+import cost_curves
+import decode
+import ensembles
 import generators
+import heads
+import igsm
 import pandas as pd
 import startup
 import theory
@@ -28,21 +35,60 @@ A training step is forward, loss, backward, clipping to norm 1, fused AdamW and 
 thread, every model in a process of its own whose C library keeps freed memory. Ours and the Llama have the same
 weights, optimiser, batches and loss, which is checked; the Llama computes logits at every position, as it has no way to
 be asked for other positions in each row, and ours only where something is scored. A first step compiles from an empty
-cache; it is not among the turns."""
+cache; it is not among the turns. Speed is counted FLOPs of products of matrices over the step's time, as a share of the
+FLOP/s of one large product; memory is what a step adds at its peak to the process.
+
+The generators run on one core against each task's rule as one would first write it in Python, and for induction as one
+would write it in NumPy for all rows at once. All must keep the rule, and ask for as many answers.
+
+Generated iGSM problems are held against the verifier, which reads nothing but words: every solution must pass, and
+every solution made wrong must fail.
+
+Decoding is greedy with a KV cache, and ours and the Llama must write the same tokens. Head scores are held against
+TransformerLens' `detect_head`, which takes one row at a time and must agree.
+
+An ensemble is a number of whole runs with different seeds, stacked into one model or one after another, evaluations and
+files included; members must end at the losses that they have alone.
+
+The exponent of a cost is the slope of its logarithm over that of what grows, all else as in the base:
+{base}.
+Beside it stands the exponent of what was counted over the same range: FLOPs of products of matrices, and the bytes of
+`memory_estimate`. Counting leaves out what every operation costs however small it is.
+
+![Cost curves: time and memory of a training step, as measured and as counted](cost_curves.svg)"""
 
 
-def main(quick: bool = False) -> None:
+PARTS: dict[str, Callable[[bool], pd.DataFrame]] = {
+    "generators": generators.measure,
+    "igsm": igsm.measure,
+    "startup": startup.measure,
+    "theory": theory.measure,
+    "heads": heads.measure,
+    "decode": decode.measure,
+    "train_step": train_step.measure,
+    "ensembles": ensembles.measure,
+    "cost_curves": cost_curves.measure,
+}
+
+
+def main(quick: bool = False, problems: int = 20_000, only: tuple[str, ...] = ()) -> None:
     """Measure everything.
 
     Args:
         quick: Few turns and one shape, to try the code: nothing is written, and the numbers are not to be quoted.
+        problems: How many generated iGSM problems are held against the verifier, unless quick.
+        only: Names of the parts to measure, if not all: the page is not written.
     """
-    parts = [benchmark.measure(quick) for benchmark in (generators, startup, theory, train_step)]
+    unknown = set(only) - set(PARTS)
+    if unknown:
+        sys.exit(f"There is no part {', '.join(sorted(unknown))}: there are {', '.join(PARTS)}.")
+    measures = PARTS | {"igsm": partial(igsm.measure, problems=problems)}
+    parts = [measures[name](quick) for name in only or PARTS]
     figures = pd.concat([part.astype({"bar": object}) for part in parts], ignore_index=True)
     figures["bar"] = figures["bar"].where(figures["bar"].notna(), None)
     sentences = missed(figures)
     show(figures)
-    if not quick:
+    if not quick and not only:
         PAGE.write_text(page(figures, sentences), encoding="utf-8")
     if sentences:
         sys.exit("Missed: " + " ".join(sentences))
@@ -75,7 +121,7 @@ def show(figures: pd.DataFrame) -> None:
 
 def page(figures: pd.DataFrame, sentences: list[str]) -> str:
     """The tables as Markdown, with what they were measured on."""
-    lines = ["# Benchmarks", "", EXPLANATION, ""]
+    lines = ["# Benchmarks", "", EXPLANATION.format(base=cost_curves.base()), ""]
     lines += [f"- {datetime.date.today():%Y-%m-%d}"]
     lines += [f"- {processor()}, {os.cpu_count()} cores, Python {platform.python_version()}"]
     lines += ["- " + ", ".join(f"{name} {version(name)}" for name in PACKAGES), ""]

@@ -1,26 +1,17 @@
 """A whole training step: KV shifting against vanilla, and ours against Hugging Face's Llama and TransformerLens.
 
-Every model lives in a process of its own, as a training run does, and the processes take turns. In one
-process, models share a heap, and how its pages happen to fall moves a model's time by several percent
-for as long as the process lives: more than what KV shifting costs.
+Every model lives in a process of its own, as a training run does, and the processes take turns (`workers`).
 """
 
 import itertools
-import multiprocessing as mp
-import os
-import re
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from paired import Bar, figure, ratio, take_turns
+from paired import Bar, figure, ratio, take_turns, timed
+from workers import flops, peak_mib, resident_mib, workers
 
-BATCHES = 8
 OURS, SHIFTED, LLAMA, LENS = "ours, vanilla", "ours, kv_shift", "Hugging Face Llama", "TransformerLens native"
 MODES = {LENS: ("eager",)}
 """In which modes a model is timed, if not in both."""
@@ -41,6 +32,7 @@ class Shape:
     d_mlp: int | None = None
     rows: int = 64
     rounds: int = 40
+    batches: int = 8
     llama_bar: Bar = TOY_BAR
 
     @property
@@ -58,18 +50,8 @@ SHAPES = (
     Shape("larger", 512, 64, 64, n_layers=1),
     Shape("larger", 512, 64, 64, n_layers=2),
     Shape("wide", 512, 128, 128, n_layers=2, rows=32, rounds=20),
-    Shape("20M", 8000, 512, 1024, n_layers=1, n_heads=8, d_mlp=5504, rows=2, rounds=6, llama_bar=BAR),
+    Shape("20M", 8000, 512, 1024, n_layers=1, n_heads=8, d_mlp=5504, rows=2, rounds=6, batches=4, llama_bar=BAR),
 )
-PRELOAD = (
-    "ihlab.training.loss",
-    "ihlab.model.hf",
-    "transformers.models.llama.modeling_llama",
-    "pandas",
-    "rich",
-    "tyro",
-)
-# Keep freed memory: given back after each step, it is faulted in again page by page during the next.
-ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
 
 
 @dataclass(frozen=True)
@@ -100,15 +82,11 @@ class Side:
 
 def measure(quick: bool = False) -> pd.DataFrame:
     """Times and ratios of every shape; when quick, of the smallest only."""
-    os.environ |= ALLOCATOR  # read by the C library when the fork server starts
-    context = mp.get_context("forkserver")
-    context.set_forkserver_preload(list(PRELOAD))
-    return pd.DataFrame(
-        [row for shape in SHAPES[: 1 if quick else None] for row in _case(context, shape, 8 if quick else shape.rounds)]
-    )
+    shapes = SHAPES[: 1 if quick else None]
+    return pd.DataFrame([row for shape in shapes for row in _case(shape, 8 if quick else shape.rounds)])
 
 
-def _case(context: mp.context.ForkServerContext, shape: Shape, rounds: int) -> list[dict[str, object]]:
+def _case(shape: Shape, rounds: int) -> list[dict[str, object]]:
     """The figures of one shape."""
     table = f"A training step, {shape.title}"
     sides = {
@@ -116,7 +94,7 @@ def _case(context: mp.context.ForkServerContext, shape: Shape, rounds: int) -> l
         for model in (OURS, SHIFTED, LLAMA, LENS)
         for mode in MODES.get(model, tuple(SHIFT_BARS))
     }
-    with _processes(context, list(sides.values())) as (turns, told):
+    with workers(_prepare, list(sides.values())) as (turns, told):
         facts = dict(zip(sides, told, strict=True))
         _check_same_loss({name: fact.loss for name, fact in facts.items()})
         by_name = take_turns({" ".join(name): turn for name, turn in zip(sides, turns, strict=True)}, rounds)
@@ -146,12 +124,12 @@ def _faster(seconds: dict[tuple[str, str], np.ndarray], model: str) -> np.ndarra
     return min((times for (of, _), times in seconds.items() if of == model), key=np.median)
 
 
-def _note(facts: Facts, flops: int, shape: Shape, seconds: np.ndarray) -> str:
+def _note(facts: Facts, counted: int, shape: Shape, seconds: np.ndarray) -> str:
     middle = np.median(seconds)
     compiled = "" if facts.flops else f"; first step {facts.first:.0f} s"
     return (
         f"{shape.rows * shape.length / middle / 1e3:.3g} k tokens/s; {facts.memory:.0f} MiB; "
-        f"{flops / middle / facts.speed:.0%} of matmul speed{compiled}"
+        f"{counted / middle / facts.speed:.0%} of matmul speed{compiled}"
     )
 
 
@@ -162,90 +140,27 @@ def _check_same_loss(losses: dict[tuple[str, str], float]) -> None:
         assert apart < 1e-4, f"{model}, {mode}: the loss is {apart:.2g} from ours, eager"
 
 
-@contextmanager
-def _processes(
-    context: mp.context.ForkServerContext, sides: list[Side]
-) -> Iterator[tuple[list[Callable[[], float]], list[Facts]]]:
-    """A process for each side: their turns (seconds of one step), and what each tells of itself.
-
-    They are made one after another, so that each has the machine to itself while it compiles.
-    """
-    pipes, processes, facts = [], [], []
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            for number, side in enumerate(sides):
-                ours, theirs = context.Pipe()
-                process = context.Process(target=_work, args=(theirs, side, Path(folder) / str(number)), daemon=False)
-                process.start()
-                theirs.close()  # a worker that dies then ends our recv with EOFError instead of hanging it
-                pipes.append(ours)
-                processes.append(process)
-                facts.append(ours.recv())
-            yield [_turn(pipe) for pipe in pipes], facts
-        finally:
-            for pipe in pipes:
-                pipe.close()  # ends the worker's loop
-            for process in processes:
-                process.join()
-
-
-def _turn(pipe: Connection) -> Callable[[], float]:
-    def seconds() -> float:
-        pipe.send("step")
-        return pipe.recv()
-
-    return seconds
-
-
-def _work(pipe: Connection, side: Side, cache: Path) -> None:
-    """Build a side, tell its `Facts`, then time one step for every word received."""
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)  # its own: the first step then counts the whole compilation
-    import torch
-    from paired import timed
-
-    torch.set_num_threads(1)
+def _prepare(side: Side) -> tuple[Facts, Callable[[], float]]:
+    """Build a side: its `Facts`, and the seconds of one step."""
     speed = _matmul_speed()
-    before = _status_mib("VmRSS")
+    before = resident_mib()
     losses: list[float] = []
     step = _stepper(side)
     first = timed(lambda: losses.append(step()))()
-    for _ in range(BATCHES):
+    for _ in range(side.shape.batches):
         step()
-    memory = _status_mib("VmHWM") - before
-    flops = _flops(step) if side.mode == "eager" else 0
-    turn = timed(step)
-    pipe.send(Facts(losses[0], first, memory, flops, speed))
-    with torch.compiler.set_stance("fail_on_recompile"):
-        while True:
-            try:
-                pipe.recv()
-            except EOFError:
-                return
-            pipe.send(turn())
+    memory = peak_mib() - before
+    counted = flops(step) if side.mode == "eager" else 0
+    return Facts(losses[0], first, memory, counted, speed), timed(step)
 
 
 def _matmul_speed() -> float:
     """FLOP/s of a product of two 1024 x 1024 matrices, the best of a few."""
     import torch
-    from paired import timed
 
     a = torch.randn(1024, 1024)
     product = timed(lambda: a @ a)
     return 2 * 1024**3 / min(product() for _ in range(10))
-
-
-def _status_mib(name: str) -> float:
-    """What Linux says of this process's memory, in MiB."""
-    found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(found[1]) / 1024 if found else float("nan")
-
-
-def _flops(step: Callable[[], float]) -> int:
-    from torch.utils.flop_counter import FlopCounterMode
-
-    with FlopCounterMode(display=False) as counter:
-        step()
-    return counter.get_total_flops()
 
 
 def _stepper(side: Side) -> Callable[[], float]:
@@ -276,7 +191,7 @@ def _stepper(side: Side) -> Callable[[], float]:
     )
     run = RunConfig(task=task, model=config, batch_size=shape.rows)
     stream = Stream(task, run.seed, shape.rows)
-    batches = [stream.step(i)[0] for i in range(BATCHES)]
+    batches = [stream.step(i)[0] for i in range(shape.batches)]
 
     def every_position(batch: Scored) -> torch.Tensor:
         targets = torch.full((batch.tokens.numel(),), IGNORE)

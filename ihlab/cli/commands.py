@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import tyro
@@ -14,6 +14,9 @@ from ihlab.cli.igsm import check_out, show_graphs
 from ihlab.training.config import RunConfig
 from tasks import TASKS, IGSMTask
 from tasks.config import choose, config, require
+
+if TYPE_CHECKING:  # --help needs no torch
+    from ihlab.training.run import Run
 
 SMALL: dict[str, Any] = {"vocab_size": 64, "length": 32}
 SAMPLED: dict[str, dict[str, Any]] = {"igsm": {"difficulty": "toy", "ops": "<=4", "length": 200}}
@@ -33,7 +36,7 @@ def reproduce(
     """Train what the paper's figures need, draw them, and print the ledger of claims.
 
     Args:
-        names: Figures to make, such as figure1a; if none is named, all but mqar and table4.
+        names: Figures to make, such as figure1a; if none is named, all but mqar, table4 and basin_map.
         scale: smoke (seconds), laptop (minutes on 2 cores), gpu (tens of minutes) or paper (its own numbers).
         jobs: Runs trained at a time; by default 2 on a CPU and 1 on a GPU.
         device: A torch device, or auto: a GPU if there is one.
@@ -57,7 +60,10 @@ def trainer(kind: str) -> Callable[..., None]:
         task: task_type = dataclasses.field(default_factory=task_type)  # type: ignore[valid-type]
 
     def train(
-        options: Annotated[Options, tyro.conf.arg(name="")], root: Path = Path("runs"), device: str = "auto"
+        options: Annotated[Options, tyro.conf.arg(name="")],
+        root: Path = Path("runs"),
+        device: str = "auto",
+        members: int | None = None,
     ) -> None:
         """Train one model; every field of its RunConfig can be set. An interrupted run goes on where it was.
 
@@ -65,18 +71,35 @@ def trainer(kind: str) -> Callable[..., None]:
             options: The run.
             root: Where runs are kept.
             device: A torch device, or auto: a GPU if there is one.
+            members: Train this many seeds, the run's own and those after it, stacked where that is faster.
         """
         from ihlab.training.loop import train as train_run
+        from ihlab.training.ranks import join_ranks
 
-        fields = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
-        run = train_run(RunConfig(**fields), root, device)
-        last = run.metrics.iloc[-1]
-        print(
-            f"{run.folder}: step {last['step']:.0f}, loss {last['eval_loss']:.4f}, accuracy {last['accuracy']:.4f} "
-            f"(first answer of a row {last['accuracy_first']:.4f})"
-        )
+        run = RunConfig(**{field.name: getattr(options, field.name) for field in dataclasses.fields(options)})
+        if members is not None:
+            trained = train_run(run, root, device, members=members)
+        else:
+            trained = [train_run(run, root, device)]
+            if not join_ranks(device).first:  # of torchrun's processes one speaks
+                return
+        for each in trained:
+            print(_ending(each))
+        if any(each.diverged for each in trained):
+            raise SystemExit(1)  # as a run alone
 
     return train
+
+
+def _ending(run: "Run") -> str:
+    """How a run ended, as one line."""
+    if run.diverged:
+        return f"{run.folder}: the loss is not finite at step {run.diverged['step']}; the last checkpoint is kept."
+    last = run.metrics.iloc[-1]
+    return (
+        f"{run.folder}: step {last['step']:.0f}, loss {last['eval_loss']:.4f}, accuracy {last['accuracy']:.4f} "
+        f"(first answer of a row {last['accuracy_first']:.4f})"
+    )
 
 
 def train(

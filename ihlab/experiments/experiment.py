@@ -19,10 +19,15 @@ SCALES: tuple[Scale, ...] = get_args(Scale)
 
 @dataclass(frozen=True)
 class Planned:
-    """One run of an experiment and the curve that it belongs to."""
+    """One run of an experiment and the curve that it belongs to.
+
+    `stacked`: it may be a member of an ensemble (`ihlab.training.ensemble`) with those that differ in no more than
+    members can, and is then the run it would be alone to rounding, not to the last bit.
+    """
 
     curve: str
     config: RunConfig
+    stacked: bool = False
 
 
 @runtime_checkable

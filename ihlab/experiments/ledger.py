@@ -67,8 +67,8 @@ def print_ledger(console: Console, folders: list[Folder]) -> None:
             sign = ">" if claim["right_side"] == "above" else "<"
             table.add_row(
                 f"{folder.experiment}\n{folder.scale}",
-                f"{claim['sentence']}\n[dim]{escape(claim['source'])}[/]",
-                f"{claim['measure']}: {value} {interval}{seeds}",
+                f"{escape(claim['sentence'])}\n[dim]{escape(claim['source'])}[/]",
+                escape(f"{claim['measure']}: {value} {interval}{seeds}"),
                 f"{sign} {_number(claim['threshold'])}",
                 f"[{_STYLES[claim['verdict']]}]{claim['verdict']}[/]",
             )

@@ -1,10 +1,11 @@
 """Training many runs, some at a time, each in a process of its own."""
 
+import math
 import multiprocessing
 import os
 import signal
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -13,6 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from ihlab.training.config import RunConfig
@@ -27,25 +29,70 @@ Job = Callable[[RunConfig, Report], Any]
 Ended = Callable[[int, Future[Any]], None]
 """Called when a job ended: with which config, and a future that holds its result or its exception."""
 
+LARGEST = 256
+"""Members of one stacked model at most, whatever the device: its memory grows with each."""
+
 _context = multiprocessing.get_context("spawn")  # a forked child of a threaded torch can hang
 _parent: Connection  # in a worker: updates go out, whatever comes in means stop
 
 
 def train_all(
-    configs: Sequence[RunConfig], root: Path, device: str, jobs: int, on_update: Callable[[Update], None]
+    configs: Sequence[RunConfig],
+    root: Path,
+    device: str,
+    jobs: int,
+    on_update: Callable[[Update], None],
+    stacked: Collection[str] = (),
 ) -> None:
     """Train every config that is not finished, at most `jobs` at a time, the costliest first.
 
+    Those whose digest is in `stacked` are trained several in one model, where that is faster (`stacks`).
     After Ctrl-C or a run's failure the other workers save where they are, stop, and the exception goes on.
     """
     todo = {i: config for i, config in enumerate(configs) if not (config.folder(root) / "done.json").exists()}
-    in_processes(todo, partial(_train, root, device), jobs, 0, on_update, lambda _, ended: ended.result())
+    members = {stack[0]: stack for stack in stacks({i: c for i, c in todo.items() if c.digest in stacked}, device)}
+    alone = {i: [i] for i, config in todo.items() if config.digest not in stacked}
+    groups = members | alone
+
+    def every_member(update: Update) -> None:
+        index, step, row = update
+        for member in groups[index]:
+            on_update((member, step, row))
+
+    job = partial(_train, root, device, {todo[i].digest: [todo[j] for j in stack] for i, stack in members.items()})
+    first = {i: todo[i] for i in groups}
+    in_processes(first, job, jobs, 0, every_member, lambda _, ended: ended.result())
 
 
-def _train(root: Path, device: str, config: RunConfig, report: Report) -> None:
+def stacks(configs: Mapping[int, RunConfig], device: str) -> list[list[int]]:
+    """The configs' keys in groups that can be stacked: they differ in nothing but `ihlab.training.ensemble.FREE`.
+
+    On a CPU a group is no larger than `best_stack`, on a GPU than `LARGEST`.
+    """
+    if not configs:
+        return []
+    from ihlab.training.device import pick_device
+    from ihlab.training.ensemble import best_stack
+
+    kinds: dict[str, list[int]] = {}
+    for i, config in configs.items():
+        kinds.setdefault(config.but(seed=0, lr=1.0, init_shift=None).digest, []).append(i)  # no digest holds a name
+    parts = []
+    for kind in kinds.values():
+        most = min(LARGEST, best_stack(configs[kind[0]], len(kind), pick_device(device)))
+        parts += [part.tolist() for part in np.array_split(kind, math.ceil(len(kind) / most))]
+    return parts
+
+
+def _train(root: Path, device: str, stacked: dict[str, list[RunConfig]], config: RunConfig, report: Report) -> None:
+    from ihlab.training.ensemble import train_ensemble
     from ihlab.training.loop import train
 
-    train(config, root, device, report)
+    members = stacked.get(config.digest)
+    if members is None:
+        train(config, root, device, report)
+    else:
+        train_ensemble(members, root, device, report, stack=len(members))
 
 
 def in_processes(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rich.console import Console
 
+from ihlab.experiments.basin_map import BasinMap
 from ihlab.experiments.experiment import SCALES, Experiment, Planned, Scale
 from ihlab.experiments.figure1a import Figure1a
 from ihlab.experiments.figure1b import Figure1b
@@ -29,9 +30,20 @@ if TYPE_CHECKING:  # drawing from a stored table needs no torch
 
 EXPERIMENTS: dict[str, Experiment] = {
     e.name: e
-    for e in (Figure1a(), Figure1b(), Figure2(), Figure8(), Figure9(), Table5(), Formation(), MQAR(), Table4())
+    for e in (
+        Figure1a(),
+        Figure1b(),
+        Figure2(),
+        Figure8(),
+        Figure9(),
+        Table5(),
+        Formation(),
+        MQAR(),
+        Table4(),
+        BasinMap(),
+    )
 }
-ON_REQUEST = {"mqar", "table4"}
+ON_REQUEST = {"mqar", "table4", "basin_map"}
 """What is made only if it is named."""
 
 
@@ -88,8 +100,9 @@ def _train(plans: list[list[Planned]], root: Path, device: str, jobs: int, conso
     """Train every distinct config of the plans, with a progress bar where a person is watching."""
     unique: dict[str, RunConfig] = {plan.config.digest: plan.config for planned in plans for plan in planned}
     configs = list(unique.values())
+    stacked = {plan.config.digest for planned in plans for plan in planned if plan.stacked}
     with steps_bar(configs, (), console) as show:
-        train_all(configs, root, device, jobs, show)
+        train_all(configs, root, device, jobs, show, stacked)
 
 
 def _manifest(trained: list[tuple[str, "Run"]], scale: Scale) -> dict[str, Any]:

@@ -2,9 +2,12 @@
 
 import math
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tasks.config import config, require
+
+if TYPE_CHECKING:
+    import torch
 
 # The switches of a GPT-2 block (Radford et al. 2019), where they are not the defaults: ModelConfig(..., **GPT2).
 GPT2 = {"positional": "learned", "norm": "layer", "eps": 1e-5, "mlp": "gelu", "bias": True}
@@ -189,6 +192,13 @@ class ModelConfig:
     def device(self) -> str:
         """Where TransformerLens gathers what it measures, wherever the model is."""
         return "cpu"
+
+    @property
+    def dtype(self) -> "torch.dtype":
+        """What TransformerLens' head detector keeps its scores in."""
+        import torch  # whoever asks has it; a config alone does not need it
+
+        return torch.float32
 
     @property
     def default_prepend_bos(self) -> bool:

@@ -44,6 +44,37 @@ def test_train_then_runs(capsys, tmp_path):
     assert "tiny" in capsys.readouterr().out
 
 
+def test_members_are_the_seeds_from_the_runs_own_on_and_print_a_line_each(capsys, tmp_path):
+    """Seeds 4, 5 and 6, the last of them trained before, alone."""
+    small = ["train", "induction", "--root", str(tmp_path), "--model.attention", "kv_shift", *TINY]
+    main([*small, "--seed", "6"])
+    [alone] = capsys.readouterr().out.splitlines()
+    main([*small, "--seed", "4", "--members", "3"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert lines[2] == alone
+    by_folder = {str(run.folder): run for run in map(Run.open, tmp_path.iterdir())}
+    trained = [by_folder[line.split(": step 12, loss ")[0]] for line in lines]
+    assert [run.config.seed for run in trained] == [4, 5, 6]
+    assert all(run.done for run in trained)
+
+
+def test_a_member_that_diverges_says_so_and_the_command_ends_with_1(capsys, tmp_path):
+    with pytest.raises(SystemExit) as stopped:
+        main(["train", "--root", str(tmp_path), *TINY, "--lr", "1e30", "--clip", "None", "--members", "2"])
+    assert stopped.value.code == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert all("the loss is not finite at step" in line for line in lines)
+
+
+def test_of_torchruns_processes_one_prints(tmp_path):
+    args = ["-m", "ihlab", "train", "--root", str(tmp_path), "--device", "cpu", *TINY]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    done = subprocess.run([*launch, *args], check=True, capture_output=True, text=True, timeout=120)
+    assert done.stdout.count(": step 12, loss") == 1
+
+
 def test_sample_marks_repeats(capsys):
     main(["sample", "induction", "--length", "16", "--vocab-size", "40", "--seed", "3"])
     printed = capsys.readouterr().out
@@ -69,6 +100,7 @@ def test_sample_marks_repeats(capsys):
         (["train", *TINY, "--model.n-heads", "3"], 2, ["d_model is 8", "n_heads=3"]),
         (["train", *TINY, "--task.length", "13"], 2, ["length is 13", "n_ctx is 12"]),
         (["train", *TINY, "--device", "quantum"], 2, ["device 'quantum' cannot be used here"]),
+        (["train", *TINY, "--members", "0"], 2, ["members is 0, but must be at least 1."]),
         (["tran"], 2, ["train"]),
     ],
 )

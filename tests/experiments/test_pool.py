@@ -7,11 +7,12 @@ import subprocess
 import sys
 import time
 
+import pandas as pd
 import pytest
 from rich.console import Console
 
 from ihlab import ModelConfig, Run, RunConfig, train
-from ihlab.experiments.pool import costliest_first, steps_bar, train_all
+from ihlab.experiments.pool import costliest_first, stacks, steps_bar, train_all
 from tasks import InductionTask
 
 TASK = InductionTask(vocab_size=40, length=12)
@@ -48,6 +49,49 @@ def test_runs_trained_together_equal_runs_trained_alone(tmp_path):
         assert together.metrics.equals(train(config, tmp_path / "alone").metrics)
     heard = {index: (step, row["step"]) for index, step, row in updates}
     assert heard == {0: (10, 10), 2: (10, 10)}
+
+
+def test_stacked_runs_are_those_trained_alone_to_rounding(tmp_path):
+    """Three that can be stacked, one that may not be, and one that is of another kind."""
+    stacked = [BASE, BASE.but(seed=1, init_shift=(0.25, 0.75)), BASE.but(seed=2, lr=3e-3)]
+    alone, other = BASE.but(seed=3), BASE.but(batch_size=8)
+    updates = []
+    train_all(
+        [*stacked, alone, other], tmp_path / "together", "cpu", 2, updates.append,
+        {config.digest for config in (*stacked, other)},
+    )  # fmt: skip
+    columns = ["train_loss", "eval_loss"]
+    for config in (*stacked, alone, other):
+        together = Run.open(config.folder(tmp_path / "together"))
+        solo = train(config, tmp_path / "alone")
+        assert together.metrics["step"].equals(solo.metrics["step"])
+        pd.testing.assert_frame_equal(together.metrics[columns], solo.metrics[columns], rtol=0, atol=1e-5)
+        assert together.done.get("ensemble") == (3 if config in stacked else None)
+    assert Run.open(alone.folder(tmp_path / "together")).metrics.equals(train(alone, tmp_path / "alone").metrics)
+    assert {index: step for index, step, _ in updates} == dict.fromkeys(range(5), 10)
+
+
+def test_a_stacked_run_that_diverges_stops_no_other(tmp_path):
+    configs = [BASE.but(clip=None), BASE.but(clip=None, lr=1e30), BASE.but(clip=None, batch_size=8, lr=1e30)]
+    train_all(configs, tmp_path, "cpu", 2, lambda update: None, {config.digest for config in configs})
+    calm, *wild = (Run.open(config.folder(tmp_path)) for config in configs)
+    assert calm.done
+    assert not calm.diverged
+    assert all(run.diverged and not run.done for run in wild)
+
+
+def test_stacks_hold_what_differs_as_members_may(monkeypatch):
+    """384 values a step, so 4 members fill a cache of 1536; 5 make two stacks. Keys stay with their configs."""
+    monkeypatch.setattr("ihlab.training.ensemble.CPU_VALUES", 1536)
+    same = [BASE.but(seed=seed, name=f"seed {seed}") for seed in range(3)] + [BASE.but(lr=1.0), BASE.but(lr=2.0)]
+    longer = [BASE.but(steps=20), BASE.but(steps=20, init_shift=(0.0, 1.0))]
+    configs = dict(zip((9, 7, 5, 3, 1, 2, 4), (*same, *longer), strict=True))
+    assert stacks(configs, "cpu") == [[9, 7, 5], [3, 1], [2, 4]]
+    monkeypatch.setattr("ihlab.experiments.pool.LARGEST", 2)
+    assert stacks(configs, "cpu") == [[9, 7], [5, 3], [1], [2, 4]]
+    monkeypatch.setattr("ihlab.training.ensemble.CPU_VALUES", 1535)  # three: not worth it
+    assert stacks(configs, "cpu") == [[9], [7], [5], [3], [1], [2], [4]]
+    assert stacks({}, "cpu") == []
 
 
 def test_the_costliest_goes_first():

@@ -1,0 +1,206 @@
+"""What a training step costs as one thing grows: length, width, depth, vocabulary, or the members of an ensemble.
+
+Measured time and peak memory beside what counting expects: the FLOPs of the step's products of matrices, and the bytes
+of `memory_estimate`. A slope is that of log cost over log size, fitted over the whole range: the exponent of the cost.
+Counting leaves out what a step spends on each operation however small, and on moving numbers: measured time starts
+flatter than counted FLOPs, and gets as steep only where products of matrices fill the step.
+"""
+
+import itertools
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import tyro
+from cost_figure import draw_costs
+from paired import figure, take_turns, timed
+from workers import flops, peak_mib, resident_mib, workers
+
+BASE = {"length": 128, "d_model": 128, "n_layers": 2, "vocab_size": 1024, "members": 1}
+ROWS, N_HEADS, BATCHES = 16, 4, 2
+AXES = {
+    "length": (32, 64, 128, 256, 512),
+    "d_model": (32, 64, 128, 256, 512),
+    "n_layers": (1, 2, 4, 8, 16),
+    "vocab_size": (1024, 2048, 4096, 8192, 16384),
+    "members": (1, 2, 4, 8, 16),
+}
+QUICK = {name: values[:2] for name, values in AXES.items()}
+ATTENTION = ("vanilla", "kv_shift")
+STEM = Path(__file__).with_name("cost_curves")
+TABLES = {
+    "time": "Cost curves: the exponent of a training step's time",
+    "memory": "Cost curves: the exponent of a training step's peak memory",
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """The base with one thing changed. `members` are stacked, even a single one, along their own axis only."""
+
+    axis: str
+    value: int
+    attention: str
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return BASE | {self.axis: self.value}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Of one step: counted FLOPs, the MiB it adds to the process at its peak, and the MiB that are estimated."""
+
+    flops: int
+    memory: float
+    estimate: float
+
+
+def measure(quick: bool = False) -> pd.DataFrame:
+    """The slopes; unless quick, the points as CSV and the picture are written beside this file."""
+    points, seconds = costs(quick)
+    found = slopes(points, seconds)
+    if not quick:
+        points.to_csv(STEM.with_suffix(".csv"), index=False, float_format="%.6g")
+        draw_costs(points, found, STEM)
+    return as_figures(found)
+
+
+def costs(quick: bool = False) -> tuple[pd.DataFrame, dict[Point, np.ndarray]]:
+    """One row a point, and the seconds of each of its turns. The points of an axis take turns."""
+    rows, seconds = [], {}
+    for axis, values in (QUICK if quick else AXES).items():
+        points = [Point(axis, value, attention) for value in values for attention in ATTENTION]
+        with workers(_prepare, points) as (turns, facts):
+            taken = take_turns(dict(zip(points, turns, strict=True)), rounds=3 if quick else 5)
+        seconds |= taken
+        rows += [_row(point, fact, taken[point]) for point, fact in zip(points, facts, strict=True)]
+    return pd.DataFrame(rows), seconds
+
+
+def _row(point: Point, facts: Facts, seconds: np.ndarray) -> dict[str, object]:
+    low, middle, high = np.quantile(seconds, (0, 0.5, 1)) * 1e3
+    return {
+        "axis": point.axis,
+        "value": point.value,
+        "attention": point.attention,
+        "ms": middle,
+        "ms_min": low,
+        "ms_max": high,
+        "mib": facts.memory,
+        "counted_gflop": facts.flops / 1e9,
+        "counted_mib": facts.estimate,
+    }
+
+
+def slopes(points: pd.DataFrame, seconds: dict[Point, np.ndarray]) -> pd.DataFrame:
+    """For each axis, attention and cost ("time", "memory"): the slope measured, its range over turns, as counted."""
+    rows = []
+    for (axis, attention), part in points.groupby(["axis", "attention"], sort=False):
+        x = part["value"].to_numpy()
+        turns = np.array([seconds[Point(axis, int(value), attention)] for value in x])
+        by_turn = [slope(x, turn) for turn in turns.T]
+        of = {"axis": axis, "attention": attention}
+        time = {"measured": np.median(by_turn), "min": min(by_turn), "max": max(by_turn)}
+        rows.append(of | {"cost": "time", **time, "counted": slope(x, part["counted_gflop"])})
+        memory = slope(x, part["mib"])
+        once = {"measured": memory, "min": memory, "max": memory}
+        rows.append(of | {"cost": "memory", **once, "counted": slope(x, part["counted_mib"])})
+    return pd.DataFrame(rows)
+
+
+def base() -> str:
+    """The base in words."""
+    return ", ".join([*(f"{name} {value}" for name, value in BASE.items()), f"{N_HEADS} heads", f"batch {ROWS}"])
+
+
+def slope(x: np.ndarray, y: np.ndarray | pd.Series) -> float:
+    """Of the straight line through log y over log x, by least squares."""
+    return float(np.polyfit(np.log(x), np.log(np.asarray(y)), 1)[0])
+
+
+def as_figures(found: pd.DataFrame) -> pd.DataFrame:
+    """The slopes as every benchmark returns its figures."""
+    return pd.DataFrame(
+        [
+            figure(
+                TABLES[row.cost],
+                f"{row.axis}, {row.attention}",
+                [row.min, row.measured, row.max],
+                "exponent",
+                note=f"counted: {row.counted:.2f}",
+            )
+            for row in found.sort_values("cost", ascending=False, kind="stable").itertuples()
+        ]
+    )
+
+
+def _prepare(point: Point) -> tuple[Facts, Callable[[], float]]:
+    """Build a point's training: its `Facts`, and the seconds of one step."""
+    from ihlab.training.memory import memory_estimate
+
+    _step(Point("d_model", 32, point.attention), rows=1)()  # what is loaded once is no part of a step's memory
+    before = resident_mib()
+    step = _step(point)
+    for _ in range(BATCHES + 1):
+        step()
+    memory = peak_mib() - before
+    counted = flops(step)
+    estimate = point.sizes["members"] * memory_estimate(_config(point)) / 2**20
+    return Facts(counted, memory, estimate), timed(step)
+
+
+def _config(point: Point, rows: int = ROWS):
+    from ihlab.model.config import ModelConfig
+    from ihlab.training.config import RunConfig
+    from tasks import InductionTask
+
+    sizes = point.sizes
+    model = ModelConfig(
+        n_layers=sizes["n_layers"],
+        d_model=sizes["d_model"],
+        n_heads=N_HEADS,
+        d_vocab=sizes["vocab_size"],
+        n_ctx=sizes["length"],
+        attention=point.attention,
+    )
+    task = InductionTask(vocab_size=sizes["vocab_size"], length=sizes["length"])
+    return RunConfig(task=task, model=model, batch_size=rows, eval_rows=1)
+
+
+def _step(point: Point, rows: int = ROWS) -> Callable[[], None]:
+    """The very step that training takes, on the next of a few batches drawn before."""
+    import torch
+
+    from ihlab.training.ensemble import _Ensemble, seeds
+    from ihlab.training.loop import _Training
+    from ihlab.training.ranks import Ranks
+    from ihlab.training.run import Run
+
+    config = _config(point, rows)
+    with tempfile.TemporaryDirectory() as root:  # where a run would be kept: nothing is
+        if point.axis == "members":
+            runs = [Run.create(member, root) for member in seeds(config, point.value)]
+            training = _Ensemble(runs, torch.device("cpu"), None)
+        else:
+            training = _Training(Run.create(config, root), Ranks(0, 1, torch.device("cpu")), None)
+    batches = itertools.cycle([training.stream.step(i) for i in range(BATCHES)])
+    return lambda: training._train_step(next(batches))
+
+
+def main(quick: bool = False) -> None:
+    """Print the slopes, and write the CSV and the picture.
+
+    Args:
+        quick: Two points an axis and few turns, to try the code: nothing is written.
+    """
+    from run import show
+
+    show(measure(quick))
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

@@ -1,0 +1,124 @@
+"""Models in processes of their own that take turns, and what a process knows of its time and memory.
+
+In one process, models share a heap, and how its pages happen to fall moves a model's time by several percent
+for as long as the process lives: more than what KV shifting costs.
+"""
+
+import multiprocessing as mp
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TypeVar
+
+S = TypeVar("S")  # what one process is asked to be
+F = TypeVar("F")  # what it tells of itself
+
+PRELOAD = (
+    "ihlab.training.ensemble",
+    "ihlab.training.memory",
+    "ihlab.model.hf",
+    "transformers.models.llama.modeling_llama",
+    "pandas",
+    "rich",
+    "tyro",
+)
+# Keep freed memory: given back after each step, it is faulted in again page by page during the next.
+ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
+
+
+@contextmanager
+def workers(
+    prepare: Callable[[S], tuple[F, Callable[[], float]]], sides: Sequence[S]
+) -> Iterator[tuple[list[Callable[[], float]], list[F]]]:
+    """A process of one thread for each side: their turns (seconds of one step), and what each tells of itself.
+
+    `prepare(side)`, called in the process, returns what it tells and its turn. The processes are made one after
+    another, so that each has the machine to itself while it compiles.
+    """
+    os.environ |= ALLOCATOR  # read by the C library when the fork server starts
+    context = mp.get_context("forkserver")
+    context.set_forkserver_preload(list(PRELOAD))
+    pipes, processes, facts = [], [], []
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for number, side in enumerate(sides):
+                ours, theirs = context.Pipe()
+                cache = Path(folder) / str(number)
+                process = context.Process(target=_work, args=(theirs, prepare, side, cache), daemon=False)
+                process.start()
+                theirs.close()  # a worker that dies then ends our recv with EOFError instead of hanging it
+                pipes.append(ours)
+                processes.append(process)
+                facts.append(ours.recv())
+            yield [_turn(pipe) for pipe in pipes], facts
+        finally:
+            for pipe in pipes:
+                pipe.close()  # ends the worker's loop
+            for process in processes:
+                process.join()
+
+
+def _turn(pipe: Connection) -> Callable[[], float]:
+    def seconds() -> float:
+        pipe.send("step")
+        return pipe.recv()
+
+    return seconds
+
+
+def _work(pipe: Connection, prepare: Callable[[S], tuple[F, Callable[[], float]]], side: S, cache: Path) -> None:
+    """Tell what `prepare` tells, then take a turn for every word received."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)  # its own: the first step then counts the whole compilation
+    import torch
+
+    torch.set_num_threads(1)
+    facts, turn = prepare(side)
+    pipe.send(facts)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        while True:
+            try:
+                pipe.recv()
+            except EOFError:
+                return
+            pipe.send(turn())
+
+
+def resident_mib() -> float:
+    """What this process holds of the machine's memory."""
+    return _status_mib("VmRSS")
+
+
+def peak_mib() -> float:
+    """The most that this process has held since it started."""
+    return _status_mib("VmHWM")
+
+
+def _status_mib(name: str) -> float:
+    """What Linux says of this process's memory, in MiB."""
+    found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(found[1]) / 1024 if found else float("nan")
+
+
+def flops(step: Callable[[], object]) -> int:
+    """Of a step's products of matrices, attention's (as full squares) included; 0 where compilation hides them."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+
+    def forward(q, k, v, *_, out_shape=None, **__):
+        return sdpa_flop_count(q, k, v)
+
+    def backward(grad, q, k, v, *_, out_shape=None, **__):
+        return sdpa_backward_flop_count(grad, q, k, v)
+
+    aten = torch.ops.aten
+    fused_on_cpu = {  # which torch does not count
+        aten._scaled_dot_product_flash_attention_for_cpu: forward,
+        aten._scaled_dot_product_flash_attention_for_cpu_backward: backward,
+    }
+    with FlopCounterMode(display=False, custom_mapping=fused_on_cpu) as counter:
+        step()
+    return counter.get_total_flops()

@@ -1,0 +1,89 @@
+"""Slopes of made-up costs, FLOPs by hand, the picture, and one axis measured for real."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from cost_curves import BASE, Point, as_figures, slope, slopes
+from cost_figure import draw_costs
+from torch.nn import functional as F
+from workers import flops
+
+SIZES = (2, 4, 8)
+MEASURE = """
+import sys; sys.path.append(sys.argv[1])
+import cost_curves
+cost_curves.QUICK, cost_curves.ATTENTION = {"length": (32, 64)}, ("vanilla",)
+print(cost_curves.costs(quick=True)[0].to_json(orient="records"))
+"""
+
+
+def made_up(exponents):
+    """Time as x to the given powers, one a turn; memory as x; FLOPs as x^2, bytes as x^3."""
+    points, seconds = [], {}
+    for attention in ("vanilla", "kv_shift"):
+        for x in SIZES:
+            seconds[Point("length", x, attention)] = np.array([float(x) ** e for e in exponents])
+            ms = {"ms": x, "ms_min": x / 2, "ms_max": 2 * x, "mib": 5.0 * x}
+            counted = {"counted_gflop": x**2, "counted_mib": x**3}
+            points.append({"axis": "length", "value": x, "attention": attention, **ms, **counted})
+    return pd.DataFrame(points), seconds
+
+
+def test_the_slope_of_a_power_is_its_exponent():
+    x = np.array([1, 3, 9, 100])
+    assert slope(x, 7.0 * x**1.5) == pytest.approx(1.5)
+    assert slope(x, np.full(4, 2.0)) == pytest.approx(0)
+
+
+def test_slopes_are_of_each_turn_and_of_what_was_counted():
+    found = slopes(*made_up([1.0, 1.2, 2.0])).set_index(["attention", "cost"])
+    time, memory = found.loc[("kv_shift", "time")], found.loc[("kv_shift", "memory")]
+    assert list(time[["measured", "min", "max", "counted"]]) == pytest.approx([1.2, 1.0, 2.0, 2.0])
+    assert list(memory[["measured", "counted"]]) == pytest.approx([1.0, 3.0])
+
+
+def test_figures_say_measured_and_counted():
+    rows = as_figures(slopes(*made_up([1.0, 1.2, 2.0])))
+    first = rows.iloc[0]
+    assert (first["measured"], first["note"]) == ("length, vanilla", "counted: 2.00")
+    assert (first["median"], first["min"], first["max"]) == pytest.approx((1.2, 1.0, 2.0))
+    assert len(rows) == 4
+
+
+def test_the_picture_prints_measured_beside_counted(tmp_path):
+    points, seconds = made_up([1.0, 1.25, 2.0])
+    paths = draw_costs(points, slopes(points, seconds), tmp_path / "costs")
+    assert [path.suffix for path in paths] == [".svg", ".png"]
+    drawn = paths[0].read_text()
+    for sentence in ("vanilla 1.25, counted 2.00", "kv_shift 1.00, counted 3.00", "as counted"):
+        assert sentence in drawn
+
+
+def test_a_point_changes_one_thing():
+    assert Point("d_model", 32, "vanilla").sizes == BASE | {"d_model": 32}
+
+
+def test_flops_of_products_and_of_fused_attention():
+    """A product of [m, k] and [k, n] takes 2 m n k; attention is two products for each row and head."""
+    a, b = torch.ones(3, 5), torch.ones(5, 7)
+    assert flops(lambda: a @ b) == 2 * 3 * 5 * 7
+    q = torch.ones(2, 4, 16, 8)  # [batch, head, pos, d_head]
+    attention = flops(lambda: F.scaled_dot_product_attention(q, q, q, is_causal=True))
+    assert attention == 2 * (2 * 2 * 4 * 16 * 16 * 8)
+
+
+def test_one_axis_measured():
+    """Twice the length: twice the FLOPs of projections and MLP, and a little more for attention."""
+    folder = Path(__file__).parents[2] / "benchmarks"
+    done = subprocess.run([sys.executable, "-c", MEASURE, folder], capture_output=True, text=True, check=True)
+    points = pd.DataFrame(json.loads(done.stdout))
+    assert list(points["value"]) == [32, 64]
+    assert (points[["ms", "mib", "counted_mib"]] > 0).all(axis=None)
+    short, long = points["counted_gflop"]
+    assert 2 < long / short < 2.5

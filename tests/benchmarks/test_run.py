@@ -1,0 +1,44 @@
+"""The page, from made-up figures, and its parts by name."""
+
+import pandas as pd
+import pytest
+from paired import Bar, figure, missed
+from run import PAGE, PARTS, main, page
+
+FIGURES = pd.DataFrame(
+    [
+        figure("First", "quick", [1.0, 2.0, 3.0], "s", Bar(2)),
+        figure("First", "slow", [1234.5], "s", Bar(2), note="alone"),
+        figure("Second", "free", [0.01234], "ms"),
+    ]
+)
+
+
+def test_the_page_has_a_table_for_each_title_and_says_what_was_missed():
+    text = page(FIGURES, missed(FIGURES))
+    assert "| quick | 2 | 1 .. 3 | s | <= 2 kept |  |" in text
+    assert "| slow | 1234 | 1234 .. 1234 | s | <= 2 MISSED | alone |" in text
+    assert "| free | 0.0123 | 0.0123 .. 0.0123 | ms |  |  |" in text
+    assert "- First: slow has the median 1.23e+03, but must be <= 2." in text
+    assert "All bars are kept" not in text
+    assert text.index("## First") < text.index("## Second")
+
+
+def test_the_page_says_what_it_was_measured_on():
+    text = page(FIGURES.iloc[[2]], [])
+    assert "All bars are kept." in text
+    assert "Python 3." in text
+    assert "- torch " in text
+
+
+def test_an_unknown_part_is_answered_with_those_there_are():
+    with pytest.raises(SystemExit, match=r"There is no part speling: there are generators, .*cost_curves\."):
+        main(quick=True, only=("speling",))
+
+
+def test_a_part_at_quick_size_is_shown_and_no_page_is_written(capsys):
+    before = PAGE.stat().st_mtime_ns
+    main(quick=True, only=("theory",))
+    assert "Theorem 3.4" in capsys.readouterr().out
+    assert PAGE.stat().st_mtime_ns == before
+    assert "theory" in PARTS

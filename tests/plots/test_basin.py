@@ -1,0 +1,81 @@
+"""The map of starts as drawn: squares for what finds induction, crosses for what does not."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from ihlab.plots.basin import end_map, flow_times, start_map
+
+RUNS = pd.DataFrame(
+    {
+        "alpha1": [0.0, 1.0, 0.5],
+        "beta1": [1.0, -0.5, 0.5],
+        "own_key": [0.1, 0.7, 0.2],
+        "own_value": [0.9, 0.3, 0.6],
+        "steps": [100.0, np.inf, 300.0],
+        "basin": ["induction", "negative", "induction"],
+        "flow_time": [0.0, 50.0, 20.0],
+    }
+)
+
+
+@pytest.fixture
+def axes():
+    return Figure().subplots()
+
+
+def field(points=9):
+    axis = np.linspace(-0.5, 1.5, points)
+    alpha1, beta1 = (values.ravel() for values in np.meshgrid(axis, axis))
+    loss = 0.02 * (alpha1**2 + (1 - beta1) ** 2)
+    return pd.DataFrame(
+        {"alpha1": alpha1, "beta1": beta1, "loss": loss, "slope_alpha1": alpha1, "slope_beta1": beta1 - 1}
+    )
+
+
+def crosses_and_points(drawn, axes):
+    """The two scatters, crosses first, that `drawn` is the second of."""
+    position = axes.collections.index(drawn)
+    return axes.collections[position - 1].get_offsets().tolist(), drawn.get_offsets().tolist()
+
+
+def test_a_start_is_coloured_by_its_steps_and_crossed_out_without(axes):
+    drawn = start_map(axes, RUNS, field(), 600.0)
+    assert crosses_and_points(drawn, axes) == ([[1.0, -0.5]], [[0.0, 1.0], [0.5, 0.5]])
+    assert drawn.get_array().tolist() == [100.0, 300.0]
+    assert drawn.get_clim() == (0.0, 600.0)
+
+
+def test_the_map_shows_the_whole_field_and_frames_the_square(axes):
+    start_map(axes, RUNS, field(), 600.0)
+    assert (axes.get_xlim(), axes.get_ylim()) == ((-0.5, 1.5), (-0.5, 1.5))
+    assert axes.get_xticks().tolist() == [-0.5, 0.0, 0.5, 1.0, 1.5]
+    [frame] = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    assert frame.get_bbox().bounds == (0, 0, 1, 1)
+
+
+def test_ends_lie_at_their_shares_over_inductions_quarter(axes):
+    drawn = end_map(axes, RUNS, 600.0)
+    assert crosses_and_points(drawn, axes) == ([[0.7, 0.3]], [[0.1, 0.9], [0.2, 0.6]])
+    [quarter] = axes.patches
+    assert quarter.get_bbox().bounds == (0, 0.5, 0.5, 0.5)
+
+
+def test_what_never_finds_induction_stands_above_the_last_step(axes):
+    flow_times(axes, RUNS, 600.0)
+    induction, negative = (collection.get_offsets().tolist() for collection in axes.collections)
+    assert induction == [[0.0, 100.0], [20.0, 300.0]]
+    [[time, height]] = negative
+    assert time == 50.0
+    assert 600 < height < axes.get_ylim()[1]
+    assert axes.get_yticks()[-1] == height
+    assert axes.get_yticklabels()[-1].get_text() == "never"
+    assert axes.get_xlim()[0] == 0
+
+
+def test_a_map_on_which_nothing_is_found_has_crosses_only(axes):
+    nothing = RUNS.assign(steps=np.inf)
+    assert len(start_map(axes, nothing, field(), 600.0).get_offsets()) == 0
+    flow_times(axes, nothing, 600.0)
