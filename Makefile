@@ -11,8 +11,9 @@ READY := .venv/.ready
 reproduce: $(READY)
 	$(BIN)/ihlab reproduce $(FIGURES) --scale $(SCALE)
 
+# Every test computes on one thread, so two go side by side; a file's stay together, for what they share.
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .

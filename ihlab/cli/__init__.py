@@ -3,6 +3,7 @@
 Nothing here imports torch before a command needs it: `ihlab --help` answers at once.
 """
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -43,7 +44,9 @@ def main(args: Sequence[str] | None = None) -> None:
         tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="ihlab", args=argv, description=__doc__.splitlines()[0])
     except KeyboardInterrupt as stopped:
         message = str(stopped) or "Stopped."
-        print(f"\nihlab: {message} To go on: ihlab {shlex.join(given)}", file=sys.stderr)
+        again = "the same torchrun command" if "WORLD_SIZE" in os.environ else f"ihlab {shlex.join(given)}"
+        if os.environ.get("RANK", "0") == "0":  # of torchrun's processes one speaks
+            print(f"\nihlab: {message} To go on: {again}", file=sys.stderr)
         raise SystemExit(130) from None
     except ConfigError as error:
         print(f"ihlab: {error}", file=sys.stderr)

@@ -31,7 +31,7 @@ each `[[zip]]` and the seeds, the last of them fastest. TOML has no null: "none"
 import itertools
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from types import NoneType
@@ -73,11 +73,16 @@ def read_grid(path: str | Path) -> list[Point]:
     twice = {name for name in swept if swept.count(name) > 1}
     require(not twice, f"{', '.join(sorted(twice))} is swept twice.")
     points = [_point(base, _joined(choice)) for choice in itertools.product(*axes)]
+    require_distinct(points)
+    return points
+
+
+def require_distinct(points: Sequence[Point]) -> None:
+    """Raise `ConfigError` if two runs are the same."""
     first: dict[str, Point] = {}
     for point in points:
         same = first.setdefault(point.config.digest, point)
         require(same is point, f"The sweep's runs ({shown(same.swept)}) and ({shown(point.swept)}) are the same run.")
-    return points
 
 
 def shown(values: Mapping[str, Any]) -> str:
@@ -112,12 +117,15 @@ def _axes(content: Mapping[str, Any]) -> list[list[Values]]:
     for table in map(_flat, zips):
         lists = {name: _list(f"zip.{name}", values) for name, values in table.items()}
         lengths = {name: len(values) for name, values in lists.items()}
+        require(bool(lengths), "A [[zip]] is empty, but must hold lists.")
         require(len(set(lengths.values())) == 1, f"The lists of one [[zip]] differ in length: {shown(lengths)}.")
         axes.append([dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)])
     if "seeds" in content:
         seeds = content["seeds"]
         counted = isinstance(seeds, int) and not isinstance(seeds, bool) and seeds > 0
-        axes.append([{"seed": seed} for seed in (range(seeds) if counted else _list("seeds", seeds))])
+        right = counted or (isinstance(seeds, list) and len(seeds) > 0)
+        require(right, f"seeds is {seeds!r}, but must be a number of seeds, at least 1, or a list of them.")
+        axes.append([{"seed": seed} for seed in (range(seeds) if counted else seeds)])
     return axes
 
 

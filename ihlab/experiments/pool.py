@@ -47,8 +47,12 @@ def train_all(
     """Train every config that is not finished, at most `jobs` at a time, the costliest first.
 
     Those whose digest is in `stacked` are trained several in one model, where that is faster (`stacks`).
-    After Ctrl-C or a run's failure the other workers save where they are, stop, and the exception goes on.
+    After Ctrl-C or a run's failure the other workers save where they are, stop, and the exception goes on. A member
+    of a stack that diverges stops nothing: it is left as it is (`Run.diverged`).
     """
+    from ihlab.training.ranks import require_alone
+
+    require_alone("A pool of runs is started")
     todo = {i: config for i, config in enumerate(configs) if not (config.folder(root) / "done.json").exists()}
     members = {stack[0]: stack for stack in stacks({i: c for i, c in todo.items() if c.digest in stacked}, device)}
     alone = {i: [i] for i, config in todo.items() if config.digest not in stacked}

@@ -11,7 +11,7 @@ import pandas as pd
 from rich.console import Console
 
 from ihlab.experiments.attempt import DIVERGED, DONE, Outcome, attempt, failure
-from ihlab.experiments.grid import Point
+from ihlab.experiments.grid import Point, require_distinct
 from ihlab.experiments.pool import default_jobs, in_processes, steps_bar
 from ihlab.experiments.ray_pool import in_ray
 from ihlab.experiments.results import as_table, result_row, write_results
@@ -46,10 +46,13 @@ def sweep(
     - `out`: a CSV of the table, written whenever a run ends, never in place of one that holds more;
     - `wandb`: log every evaluation to Weights & Biases too (`tracking.tracked`).
 
-    Raises `ConfigError`, before any training, for an unknown engine, numbers out of range, a device that is not here,
-    Ray or wandb that are not installed, and an `out` that must not or cannot be written.
+    Raises `ConfigError`, before any training, for no points or two that are the same run, an unknown engine, numbers
+    out of range, a device that is not here (local), Ray or wandb that are not installed, an `out` that must not or
+    cannot be written, and under `torchrun`.
     """
     console, root = console or Console(), Path(root).resolve()
+    require(len(points) > 0, "A sweep needs at least one run.")
+    require_distinct(points)
     choose("engine", engine, ENGINES)
     require(jobs is None or jobs >= 1, f"jobs is {jobs}, but must be at least 1.")
     require(retries >= 0, f"retries is {retries}, but must not be negative.")
@@ -59,6 +62,7 @@ def sweep(
     rows = [result_row(point, root) for point in points]
     todo = {i: points[i].config for i, row in enumerate(rows) if row["status"] not in (DONE, DIVERGED)}
     console.print(f"{len(points)} runs, {len(points) - len(todo)} of them ended before.", highlight=False)
+    usual = _usual_jobs(device, engine) if todo else None
     started = time.perf_counter()
 
     def write() -> pd.DataFrame:
@@ -85,10 +89,17 @@ def sweep(
         job = partial(attempt, root, device, wandb)
         if engine == "ray":
             in_ray(todo, job, jobs, retries, ended, n_gpus=int(device.startswith("cuda")))
-        elif todo:
-            usual = default_jobs(device)
+        elif usual is not None:
             in_processes(todo, job, jobs or usual, retries, show, ended)
     table = write()
     counts = ", ".join(f"{count} {status}" for status, count in table["status"].value_counts().items())
     console.print(f"{counts}; {time.perf_counter() - started:.0f} s.", highlight=False)
     return table
+
+
+def _usual_jobs(device: str, engine: str) -> int | None:
+    """How many runs train at a time if nobody says; None: Ray knows. Raises `ConfigError` where they cannot train."""
+    from ihlab.training.ranks import require_alone
+
+    require_alone("A sweep is started")
+    return default_jobs(device) if engine == "local" else None

@@ -96,9 +96,9 @@ class RunConfig:
         given = self.init_shift
         if given is None:
             return
-        numbers = all(isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x) for x in given)
+        right = isinstance(given, list | tuple) and len(given) == 2  # a JSON or TOML list is a tuple here
         require(
-            len(given) == 2 and numbers,
+            right and all(isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x) for x in given),
             f"RunConfig.init_shift is {given}, but must be two finite numbers: alpha1 and beta1.",
         )
         require(

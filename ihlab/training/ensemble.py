@@ -21,7 +21,7 @@ from ihlab.training.loop import train
 from ihlab.training.metrics import Evaluator
 from ihlab.training.optim import learning_rate, make_optimizer
 from ihlab.training.progress import Report, progress
-from ihlab.training.ranks import n_ranks
+from ihlab.training.ranks import require_alone
 from ihlab.training.record import Record, Stored, TrainingDivergedError
 from ihlab.training.run import Run
 from ihlab.training.stacked import Stacked, StackedStream, clip_members, member_losses
@@ -68,7 +68,7 @@ def train_ensemble(
     """
     check_members(configs)
     require(stack is None or stack >= 1, f"stack is {stack}, but must be at least 1.")
-    require(n_ranks() == 1, "An ensemble is trained by one process: leave torchrun out.")
+    require_alone("An ensemble is trained")
     where = pick_device(device)
     runs = [Run.create(config, root) for config in configs]
     todo = [run for run in runs if not run.done and not run.diverged]
@@ -139,7 +139,9 @@ def _train_stack(runs: list[Run], device: torch.device, report: Report | None) -
     with ExitStack() as locks, deferred_interrupt() as interrupted, shown as reported:
         for run in runs:
             locks.enter_context(run.lock())
-        _Ensemble(runs, device, reported).finish(interrupted)
+        left = [run for run in runs if not run.done]  # while other stacks were trained, others may have finished some
+        if left:
+            _Ensemble(left, device, reported).finish(interrupted)
 
 
 class _Ensemble(Steps[list[Stacked]]):
@@ -151,6 +153,8 @@ class _Ensemble(Steps[list[Stacked]]):
         configs = [run.config for run in runs]
         self.stream = StackedStream(configs, pin=device.type == "cuda")
         self.step = self._common_step()
+        for record in self.records:
+            record.forget_after(self.step)
         models = [initial_model(config).to(device) for config in configs]
         stored = [record.load(self.step, device) if self.step else None for record in self.records]
         for model, record, state in zip(models, self.records, stored, strict=True):

@@ -9,6 +9,7 @@ from ihlab.training.config import Fork, ForkConfig, RunConfig
 from ihlab.training.hold import impose
 from ihlab.training.loop import train
 from ihlab.training.progress import Report
+from ihlab.training.ranks import require_alone
 from ihlab.training.run import Run
 from tasks.config import ConfigError
 
@@ -42,8 +43,10 @@ def fork(
     parameters, and its clamps hooked in. A finished fork is returned as it is, an interrupted one goes on.
 
     Raises `ConfigError` for a step without a checkpoint (or without its optimiser's state), a clamp on a layer, head
-    or column that does not exist or on the alpha of a vanilla model, and `steps` that do not lie past `step`.
+    or column that does not exist or on the alpha of a vanilla model, `steps` that do not lie past `step`, and under
+    `torchrun`.
     """
+    require_alone("A fork is trained")
     config = fork_config(run, step, name=name, clamps=clamps, steps=steps, compiled=compiled)
     made = Run.create(config, root)
     with made.lock():

@@ -7,6 +7,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from ihlab.model.transformer import Transformer
 from ihlab.training.config import RunConfig
+from ihlab.training.device import pick_device
 from ihlab.training.loss import summed_loss
 from ihlab.training.stream import Stream
 
@@ -20,7 +21,9 @@ def memory_estimate(config: RunConfig, device: str = "cpu") -> int:
     keeps of one piece of the batch, and max(a) the largest tensor in A, twice: backward makes gradients as large.
     A is read off a forward pass on fake tensors of the `device`'s kind, whose kernels keep different things; only the
     first batch is drawn. What torch itself takes, the evaluation and `torch.compile` (which keeps less) are left out.
+    Raises `ConfigError` for a device that is not here.
     """
+    where = pick_device(device)
     piece = Stream(config.task, config.seed, config.batch_size, config.accumulate).step(0)[0]
     kept: dict[int, Tensor] = {}
 
@@ -28,13 +31,13 @@ def memory_estimate(config: RunConfig, device: str = "cpu") -> int:
         kept[x.untyped_storage()._cdata] = x  # the tensor too: a freed storage's number is given out again
         return x
 
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.device(device):
+    with FakeTensorMode(allow_non_fake_inputs=True), where:
         model = Transformer(config.model)
         shapes = (piece.tokens.shape, piece.index.shape, piece.targets.shape)
         batch = [torch.zeros(shape, dtype=torch.int64) for shape in shapes]
         with (
             saved_tensors_hooks(keep, lambda x: x),
-            torch.autocast(device, torch.bfloat16, enabled=config.precision == "bf16"),
+            torch.autocast(where.type, torch.bfloat16, enabled=config.precision == "bf16"),
         ):
             summed_loss(model, *batch)
     own = {p.untyped_storage()._cdata for p in model.parameters()}

@@ -25,6 +25,11 @@ def n_ranks() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def require_alone(what: str) -> None:
+    """Raise `ConfigError` under `torchrun`, for what one process does."""
+    require(n_ranks() == 1, f"{what} by one process: leave torchrun out.")
+
+
 def join_ranks(device: str) -> "Ranks":
     """This process among those that train together, which has its own GPU if `device` is "auto" or "cuda".
 
@@ -109,7 +114,10 @@ class Ranks:
         The mean of `size` times the loss is the sum over all rows. Weights become those of the first rank.
         """
         ids = [self.device] if self.device.type == "cuda" else None
-        return DistributedDataParallel(_Loss(model), device_ids=ids, gradient_as_bucket_view=True)
+        # Buffers are tables of angles and slopes, the same everywhere: they need not be sent at each step.
+        return DistributedDataParallel(
+            _Loss(model), device_ids=ids, gradient_as_bucket_view=True, broadcast_buffers=False
+        )  # fmt: skip
 
 
 class _Loss(nn.Module):

@@ -65,6 +65,13 @@ class Record:
         require(bool(self.rows), f"{self.run.folder} has a checkpoint at step {step} but no metrics up to it.")
         return stored
 
+    def forget_after(self, step: int) -> None:
+        """Remove checkpoints after a step from which the run is trained again.
+
+        Its metrics from there on are about to go: resumed from such a checkpoint, it would lack evaluations.
+        """
+        self._remove({later for later in self.run.checkpoints if later > step})
+
     def note(self, step: int, train_loss: float, measured: dict[str, float]) -> None:
         """Add an evaluation to the metrics."""
         tokens = step * self.config.batch_size * self.config.task.length
@@ -96,9 +103,7 @@ class Record:
     def conclude(self, resumed_from: int, n_params: int, device: torch.device, **more: Any) -> None:
         """Remove what an interruption left over, and write `done.json`, with `more` in it."""
         seconds = time.perf_counter() - self.started
-        for step in set(self.run.checkpoints) - set(self.config.checkpoint_steps()):
-            self.run.checkpoint_path(step).unlink()
-            self.run.optimizer_path(step).unlink(missing_ok=True)
+        self._remove(set(self.run.checkpoints) - set(self.config.checkpoint_steps()))
         steps = self.config.steps - self.config.first_step
         tokens = steps * self.config.batch_size * self.config.task.length
         summary: dict[str, Any] = {
@@ -113,3 +118,8 @@ class Record:
             **more,
         }
         self.run.write_done(summary)
+
+    def _remove(self, steps: set[int]) -> None:
+        for step in steps:
+            self.run.checkpoint_path(step).unlink()
+            self.run.optimizer_path(step).unlink(missing_ok=True)

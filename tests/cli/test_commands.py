@@ -141,6 +141,22 @@ def test_ctrl_c_leaves_a_resumable_run_and_says_how_to_go_on(tmp_path):
     assert json.loads((folder / "config.json").read_text())["steps"] == 200_000
 
 
+@pytest.mark.parametrize(
+    ("rank", "printed"), [("0", "\nihlab: Stopped. To go on: the same torchrun command\n"), ("1", "")]
+)
+def test_under_torchrun_one_process_says_how_to_go_on(capsys, monkeypatch, rank, printed):
+    def stopped(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ihlab.training.loop.train", stopped)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", rank)
+    with pytest.raises(SystemExit) as ended:
+        main(["train", *TINY])
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == printed
+
+
 def test_train_takes_another_task_and_induction_if_none_is_named(tmp_path, capsys):
     from ihlab import Run
     from ihlab.cli import main

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from ihlab import ModelConfig, Run, RunConfig, train
 from ihlab.experiments.pool import costliest_first, stacks, steps_bar, train_all
-from tasks import InductionTask
+from tasks import ConfigError, InductionTask
 
 TASK = InductionTask(vocab_size=40, length=12)
 MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12, attention="kv_shift")
@@ -92,6 +92,13 @@ def test_stacks_hold_what_differs_as_members_may(monkeypatch):
     monkeypatch.setattr("ihlab.training.ensemble.CPU_VALUES", 1535)  # three: not worth it
     assert stacks(configs, "cpu") == [[9], [7], [5], [3], [1], [2], [4]]
     assert stacks({}, "cpu") == []
+
+
+def test_torchrun_is_refused(tmp_path, monkeypatch):
+    """Its workers would wait for the others of a group that never comes about."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="A pool of runs is started by one process: leave torchrun out"):
+        train_all([BASE], tmp_path, "cpu", 1, lambda update: None)
 
 
 def test_the_costliest_goes_first():

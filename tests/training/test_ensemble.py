@@ -109,6 +109,21 @@ def test_finished_members_are_found_and_not_trained_again(small, tmp_path):
     assert [(run.folder / "done.json").stat().st_mtime_ns for run in again] == stamps
 
 
+def test_what_another_process_finishes_meanwhile_is_left_alone(small, tmp_path):
+    """While the first stack of two is trained, the first member of the second is finished elsewhere."""
+    configs = seeds(small, 4)
+    stamps = []
+
+    def elsewhere(step, row):
+        if not stamps:
+            run = train(configs[2], tmp_path)
+            stamps.append((run.folder / "done.json").read_bytes())
+
+    runs = train_ensemble(configs, tmp_path, stack=2, report=elsewhere)
+    assert (runs[2].folder / "done.json").read_bytes() == stamps[0]
+    assert all(run.done for run in runs)
+
+
 def stop_at(step):
     def interrupt(now, row):
         if now >= step:
@@ -143,6 +158,30 @@ def test_members_go_on_from_the_last_step_that_all_have_and_alone_from_their_own
     assert [run.done["resumed_from"] for run in rest] == [10, 10]
     for run in rest:
         assert_close(run, train(run.config, tmp_path / "solo"))
+
+
+class KilledError(Exception):
+    """Nothing is saved when it comes."""
+
+
+def killed_at(step):
+    def kill(now, row):
+        if now >= step:
+            raise KilledError
+
+    return kill
+
+
+def test_a_member_that_was_ahead_keeps_no_checkpoint_past_its_metrics(small, tmp_path, monkeypatch):
+    """Trained again with a new one, and killed at 16, it goes on from there and lacks no evaluation."""
+    monkeypatch.setattr("ihlab.training.steps.REPORT_EVERY", 0.0)
+    with pytest.raises(Interrupted, match="Stopped at step 22"):
+        train(small, tmp_path, report=stop_at(21))
+    with pytest.raises(KilledError):
+        train_ensemble(seeds(small, 2), tmp_path, report=killed_at(16), stack=2)
+    alone = train(small, tmp_path)
+    assert alone.done["resumed_from"] == 15
+    assert_close(alone, train(small, tmp_path / "whole"))
 
 
 def test_a_member_that_diverges_does_not_touch_the_others(small, tmp_path):

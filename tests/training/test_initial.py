@@ -30,7 +30,7 @@ def test_the_run_starts_there_and_its_config_says_so(small, tmp_path):
     assert config.digest == small.but(init_shift=(0.0, 1.0)).digest != small.digest
 
 
-@pytest.mark.parametrize("start", [(0.5,), (0.1, float("nan")), (0.1, "b"), (True, 0.2)])
+@pytest.mark.parametrize("start", [0.5, (0.5,), (0.1, float("nan")), (0.1, "b"), (True, 0.2)])
 def test_a_start_that_is_not_two_numbers_is_refused(small, start):
     with pytest.raises(ConfigError, match=r"init_shift is .*two finite numbers"):
         small.but(init_shift=start)

@@ -11,7 +11,7 @@ import pytest
 from ihlab import ModelConfig, RunConfig
 from ihlab.training.config import to_dict
 from ihlab.training.memory import memory_estimate
-from tasks import InductionTask
+from tasks import ConfigError, InductionTask
 
 MEASURE = """
     import gc, json, sys, tempfile, torch
@@ -72,6 +72,12 @@ def test_the_estimate_is_within_a_quarter_of_what_training_holds():
     measured = [int(line) for line in done.stdout.split()]
     ratios = [memory_estimate(config) / seen for config, seen in zip(configs, measured, strict=True)]
     assert all(0.75 < ratio < 1.25 for ratio in ratios), ratios
+
+
+@pytest.mark.parametrize("device", ["quantum", "cuda:99"])
+def test_a_device_that_is_not_here_is_refused(device):
+    with pytest.raises(ConfigError, match=f"device '{device}' cannot be used here"):
+        memory_estimate(config_of(1, 8, 512), device)
 
 
 def test_parameters_count_four_times():
