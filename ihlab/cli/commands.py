@@ -176,7 +176,7 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /) -> None:
             f"{run.config.task.kind} {run.config.task.vocab_size}x{run.config.task.length}",
             f"{model.attention} {model.n_layers}L d{model.d_model} h{model.n_heads}",
             str(run.config.seed),
-            str(steps) if done else f"{steps}/{run.config.steps}",
+            str(steps) if done else f"{steps}/{run.config.steps}" + " diverged" * bool(run.diverged),
             "" if rows is None else f"{rows['accuracy'].iloc[-1]:.3f}",
             f"{done['seconds']:.0f}" if done else "",
         )

@@ -176,8 +176,8 @@ class _Ensemble(Steps[list[Stacked]]):
 
     @property
     def where(self) -> str:
-        first, *_, last = [str(record.run.folder) for record in self.records]
-        return f"the folders of its {self.n_members} members, {first} to {last}"
+        first, last = (self.records[i].run.folder for i in (0, -1))
+        return f"the folders of its {self.n_members} members, {first} to {last}" if self.n_members > 1 else str(first)
 
     @property
     def evaluated(self) -> bool:

@@ -7,7 +7,9 @@ that of one process to rounding. The first rank evaluates and writes. All must s
 """
 
 import atexit
+import inspect
 import os
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -115,9 +117,9 @@ class Ranks:
         """
         ids = [self.device] if self.device.type == "cuda" else None
         # Buffers are tables of angles and slopes, the same everywhere: they need not be sent at each step.
-        return DistributedDataParallel(
-            _Loss(model), device_ids=ids, gradient_as_bucket_view=True, broadcast_buffers=False
-        )  # fmt: skip
+        known = inspect.signature(DistributedDataParallel).parameters
+        sent: Any = {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
+        return DistributedDataParallel(_Loss(model), device_ids=ids, gradient_as_bucket_view=True, **sent)
 
 
 class _Loss(nn.Module):

@@ -59,13 +59,16 @@ def test_members_are_the_seeds_from_the_runs_own_on_and_print_a_line_each(capsys
     assert all(run.done for run in trained)
 
 
-def test_a_member_that_diverges_says_so_and_the_command_ends_with_1(capsys, tmp_path):
+def test_a_member_that_diverges_says_so_and_the_command_ends_with_1(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     with pytest.raises(SystemExit) as stopped:
         main(["train", "--root", str(tmp_path), *TINY, "--lr", "1e30", "--clip", "None", "--members", "2"])
     assert stopped.value.code == 1
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
     assert all("the loss is not finite at step" in line for line in lines)
+    main(["runs", str(tmp_path)])
+    assert capsys.readouterr().out.count("/12 diverged") == 2
 
 
 def test_of_torchruns_processes_one_prints(tmp_path):

@@ -109,19 +109,24 @@ def test_finished_members_are_found_and_not_trained_again(small, tmp_path):
     assert [(run.folder / "done.json").stat().st_mtime_ns for run in again] == stamps
 
 
-def test_what_another_process_finishes_meanwhile_is_left_alone(small, tmp_path):
-    """While the first stack of two is trained, the first member of the second is finished elsewhere."""
+def test_what_another_process_finishes_meanwhile_is_left_alone(small, tmp_path, monkeypatch):
+    """While the first stack of two is trained, a member of the second is finished elsewhere; the other is stopped."""
+    monkeypatch.setattr("ihlab.training.steps.REPORT_EVERY", 0.0)
     configs = seeds(small, 4)
+    *first, elsewhere, last = (Run(config.folder(tmp_path), config) for config in configs)
     stamps = []
 
-    def elsewhere(step, row):
+    def meanwhile(step, row):
         if not stamps:
-            run = train(configs[2], tmp_path)
-            stamps.append((run.folder / "done.json").read_bytes())
+            train(elsewhere.config, tmp_path)
+            stamps.append((elsewhere.folder / "done.json").read_bytes())
+        if all(run.done for run in first):
+            os.kill(os.getpid(), signal.SIGINT)
 
-    runs = train_ensemble(configs, tmp_path, stack=2, report=elsewhere)
-    assert (runs[2].folder / "done.json").read_bytes() == stamps[0]
-    assert all(run.done for run in runs)
+    with pytest.raises(Interrupted, match=rf"Stopped at step 2 of 24, saved in {last.folder}\."):
+        train_ensemble(configs, tmp_path, stack=2, report=meanwhile)
+    assert (elsewhere.folder / "done.json").read_bytes() == stamps[0]
+    assert train_ensemble(configs, tmp_path, stack=2)[3].done["resumed_from"] == 2
 
 
 def stop_at(step):

@@ -34,7 +34,7 @@ WORKER = """
         try:
             train(from_dict(config), sys.argv[2])
         except Interrupted as stopped:
-            print("stopped:", stopped, flush=True)
+            print(f"stopped: {stopped}\\n", end="", flush=True)  # one write: the other process prints too
 """
 
 
