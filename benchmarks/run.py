@@ -71,7 +71,7 @@ PARTS: dict[str, Callable[[bool], pd.DataFrame]] = {
 }
 
 
-def main(quick: bool = False, problems: int = 20_000, only: tuple[str, ...] = ()) -> None:
+def main(quick: bool = False, problems: int = 100_000, only: tuple[str, ...] = ()) -> None:
     """Measure everything.
 
     Args:

@@ -34,13 +34,20 @@ def test_shell_examples(tmp_path, monkeypatch, capsys):
     (tmp_path / sweep.split(":")[0].removeprefix("# ")).write_text(sweep, encoding="utf-8")
     commands = [shlex.split(line, comments=True) for block in blocks("sh") for line in block.splitlines()]
     ours = [command[1:] for command in commands if command[0] == "ihlab"]
-    assert len(ours) == 10
+    assert len(ours) == 11
     for command in ours:
         main(command)
     printed = capsys.readouterr().out
     assert "Claims against what was measured" in printed
     assert "Runs in runs" in printed
     assert "rates.csv: 8 runs" in printed
+
+
+def test_what_torchrun_starts_runs_as_one_process_too(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    [command] = re.findall(r"^    torchrun .* -m ihlab (.*)$", README, flags=re.M)
+    main(shlex.split(command))
+    assert "step 40" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -121,8 +121,9 @@ def _manifest(trained: list[tuple[str, "Run"]], scale: Scale) -> dict[str, Any]:
             for (curve, run), facts in zip(trained, done, strict=True)
         ],
         "training_seconds": round(sum(facts.get("seconds", 0) for facts in done), 1),
-        "devices": sorted({str(facts.get("device")) for facts in done}),
-        "threads_per_run": sorted({int(facts.get("threads", 0)) for facts in done}),
+        "diverged": [run.folder.name for _, run in trained if run.diverged],
+        "devices": sorted({str(facts["device"]) for facts in done if facts}),
+        "threads_per_run": sorted({int(facts["threads"]) for facts in done if facts}),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in packages},
     }
