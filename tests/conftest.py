@@ -1,5 +1,6 @@
 """For every test: array shapes are checked at run time, torch uses one thread, examples are the same each run."""
 
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,6 +21,9 @@ def _checked_modules() -> list[str]:
 jaxtyping.install_import_hook(_checked_modules(), "beartype.beartype")
 
 torch.set_num_threads(1)
+
+# A shell starts what it puts in the background with Ctrl-C ignored, and every process started from there inherits it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("ihlab", deadline=None, derandomize=True, database=None, max_examples=50)
 settings.load_profile("ihlab")

@@ -89,8 +89,8 @@ class AnswersByRule(Transformer):
         self.offset = offset
         self.unembed = torch.nn.Identity()
 
-    def final_residual(self, tokens):
-        return torch.nn.functional.one_hot((tokens + self.offset) % 5, 5).float()
+    def residual_at(self, tokens, index):
+        return torch.nn.functional.one_hot((tokens.flatten()[index] + self.offset) % 5, 5).float()
 
 
 ROWS = np.array([[0, 1, 2], [3, 4, 0], [1, 1, 4], [2, 0, 3]])
