@@ -13,6 +13,7 @@ NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(path, tmp_path, monkeypatch):
     monkeypatch.setenv("IHLAB_SCALE", "smoke")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as every test
     folder = tmp_path / "notebooks"
     folder.mkdir()
     shutil.copy(path, folder)

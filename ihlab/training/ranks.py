@@ -65,6 +65,7 @@ class Ranks:
     def wait(self) -> None:
         """Go on when all are here."""
         if self.size > 1:
+            self._settle()
             dist.all_reduce(torch.zeros(1))
 
     def require_same(self, what: str, value: int) -> None:
@@ -108,7 +109,16 @@ class Ranks:
             return False
         answer, work = before
         work.wait()
-        return bool(answer.numpy()[0])
+        stop = bool(answer.numpy()[0])
+        if stop:
+            self._settle()
+        return stop
+
+    def _settle(self) -> None:
+        """Let the question that is under way end: a process that leaves with one open takes the others down."""
+        if self._asked is not None:
+            self._asked[1].wait()
+            self._asked = None
 
     def share(self, model: Transformer) -> DistributedDataParallel:
         """`summed_loss` of the model as a module (tokens, index, targets), whose gradients all ranks get the mean of.

@@ -74,7 +74,8 @@ def test_a_member_that_diverges_says_so_and_the_command_ends_with_1(capsys, tmp_
 def test_of_torchruns_processes_one_prints(tmp_path):
     args = ["-m", "ihlab", "train", "--root", str(tmp_path), "--device", "cpu", *TINY]
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    done = subprocess.run([*launch, *args], check=True, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*launch, *args], check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.count(": step 12, loss") == 1
 
 
