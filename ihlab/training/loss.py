@@ -1,7 +1,9 @@
 """The training loss, computed at scored positions only."""
 
+from collections.abc import Callable
+
 from jaxtyping import Float, Int64
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ihlab.model.transformer import Transformer
@@ -55,3 +57,15 @@ def _unembedded_loss(
     model: Transformer, residual: Float[Tensor, "scored d_model"], targets: Int64[Tensor, " scored"]
 ) -> Float[Tensor, ""]:
     return F.cross_entropy(model.unembed(residual).float(), targets, ignore_index=IGNORE, reduction="sum")
+
+
+class LossModule(nn.Module):
+    """A loss of a model as a module, which is what `functional_call` and DistributedDataParallel take."""
+
+    def __init__(self, model: Transformer, loss: Callable[[Transformer, Tensor, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self, tokens: Tensor, index: Tensor, targets: Tensor) -> Tensor:
+        """The loss of one batch."""
+        return self.loss(self.model, tokens, index, targets)

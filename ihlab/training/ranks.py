@@ -12,13 +12,13 @@ import os
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ihlab.model.transformer import Transformer
 from ihlab.training.device import pick_device
-from ihlab.training.loss import summed_loss
+from ihlab.training.loss import LossModule, summed_loss
 from tasks.config import require
 
 
@@ -129,15 +129,6 @@ class Ranks:
         # Buffers are tables of angles and slopes, the same everywhere: they need not be sent at each step.
         known = inspect.signature(DistributedDataParallel).parameters
         sent: Any = {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
-        return DistributedDataParallel(_Loss(model), device_ids=ids, gradient_as_bucket_view=True, **sent)
-
-
-class _Loss(nn.Module):
-    """`summed_loss` as a module, which is what DistributedDataParallel takes."""
-
-    def __init__(self, model: Transformer) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, tokens: Tensor, index: Tensor, targets: Tensor) -> Tensor:
-        return summed_loss(self.model, tokens, index, targets)
+        return DistributedDataParallel(
+            LossModule(model, summed_loss), device_ids=ids, gradient_as_bucket_view=True, **sent
+        )

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int64
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ihlab.model.transformer import Transformer
 from ihlab.training.config import RunConfig
-from ihlab.training.loss import gathered_loss
+from ihlab.training.loss import LossModule, gathered_loss
 from ihlab.training.stream import Scored, Stream, ahead
 from tasks import IGNORE
 
@@ -76,7 +76,7 @@ def member_losses(model: Transformer, compiled: bool = False) -> MemberLosses:
 
     A member's gradient is its part of the gradient of the sum.
     """
-    module = _Loss(model)
+    module = LossModule(model, gathered_loss)
 
     def one(weights: dict[str, Tensor], tokens: Tensor, index: Tensor, targets: Tensor) -> Tensor:
         named = {f"model.{name}": weight for name, weight in weights.items()}
@@ -106,17 +106,6 @@ def clip_members(parameters: Iterable[Tensor], limit: float) -> Float[Tensor, " 
     for gradient in gradients:
         gradient.mul_(scale.view(-1, *[1] * (gradient.ndim - 1)))
     return norms
-
-
-class _Loss(nn.Module):
-    """`gathered_loss` as a module, which is what `functional_call` takes."""
-
-    def __init__(self, model: Transformer) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, tokens: Tensor, index: Tensor, targets: Tensor) -> Tensor:
-        return gathered_loss(self.model, tokens, index, targets)
 
 
 def _attention_on(device: torch.device) -> AbstractContextManager[None]:
