@@ -33,7 +33,8 @@ def attempt(root: Path, device: str, wandb: bool, config: RunConfig, report: Rep
     A run that diverges says so in its folder (`Run.diverged`). Other failures, such as a full disk, leave no trace: a
     sweep tries again next time.
     """
-    from ihlab.training.loop import TrainingDivergedError, train
+    from ihlab.training.loop import train
+    from ihlab.training.record import TrainingDivergedError
     from ihlab.training.run import Run
 
     try:

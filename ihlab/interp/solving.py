@@ -48,10 +48,9 @@ def judge(task: IGSMTask, problems: Problems, solutions: Sequence[Sequence[str]]
     `tasks.igsm.verify.Verdict` has them; `unnecessary` counts steps, `errors` all errors, and a class's column
     those of the class.
     """
-    rows = []
+    rows, modulus = [], task.language.modulus
     for row, written in enumerate(solutions):
-        modulus, flat = task.language.modulus, task.kind == "igsm_flat"
-        verdict = verify(Problem.parse(task.decode(problems.prompt(row)), modulus, flat), written)
+        verdict = verify(Problem.parse(task.decode(problems.prompt(row)), modulus, task.flat), written)
         rows.append(
             {
                 "ops": int(problems.ops[row]),

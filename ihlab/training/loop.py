@@ -14,21 +14,18 @@ from torch import Tensor
 
 from ihlab.training import checkpoint
 from ihlab.training.config import RunConfig
-from ihlab.training.device import pick_device
 from ihlab.training.hold import install
 from ihlab.training.initial import initial_model
-from ihlab.training.interrupt import Interrupted, deferred_interrupt
+from ihlab.training.interrupt import deferred_interrupt
 from ihlab.training.loss import summed_loss
 from ihlab.training.metrics import Evaluator
 from ihlab.training.optim import learning_rate, make_optimizer
 from ihlab.training.progress import Report, progress
 from ihlab.training.ranks import Ranks, join_ranks
-from ihlab.training.record import Record, Stored, TrainingDivergedError
+from ihlab.training.record import Record, Stored
 from ihlab.training.run import Run
 from ihlab.training.steps import Steps
 from ihlab.training.stream import SPLITS, Scored, Stream
-
-__all__ = ["Interrupted", "TrainingDivergedError", "dropout_seed", "pick_device", "train"]
 
 
 @overload

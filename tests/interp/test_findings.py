@@ -1,5 +1,8 @@
 """Findings, a step each: by hand, and together against the verdict on the whole."""
 
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -8,24 +11,9 @@ from tasks import IGSMTask
 from tasks.igsm.problem import Problem
 from tasks.igsm.verify import ERRORS, verify
 
-COMPACT = Problem.parse("Sloop TeaChest = 5 . Sloop SilkChest = 4 + Sloop TeaChest . Sloop Crates ?".split(), 7)
-RIGHT = (
-    "Sloop TeaChest k ; k = 5 . Sloop SilkChest b ; b = 4 + k = 4 + 5 = 2 . Sloop Crates P ; P = k + b = 5 + 2 = 0 . "
-    "<ans> 0 <eos>"
-)
+BY_HAND = runpy.run_path(str(Path(__file__).with_name("solutions_by_hand.py")))
+COMPACT, RIGHT, NATURAL, LONG = (BY_HAND[name] for name in ("COMPACT", "RIGHT", "NATURAL", "LONG"))
 FINE = ["no error"] * 4
-
-NATURAL = Problem.parse(
-    """The number of each Riga 's Ketch equals 7 .
-    The number of each Bergen 's Sloop equals 3 .
-    The number of each Bergen 's Ketch equals 2 times as much as the sum of each Bergen 's Sloop and
-    each Riga 's Ketch . How many Ketch does each Bergen have ?""".split(),
-    23,
-)
-LONG = (
-    "Define Riga 's Ketch as a ; so a = 7 . Define Bergen 's Sloop as b ; so b = 3 . "
-    "Define Bergen 's Ketch as c ; d = b + a = 3 + 7 = 10 ; so c = 2 * d = 2 * 10 = 20 . <ans> 20 <eos>"
-)
 FLAT = Problem.parse("Bergen Sloop = 3 . Sloop Bergen = 4 * Bergen Sloop . Sloop Bergen ?".split(), 7, flat=True)
 
 

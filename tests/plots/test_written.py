@@ -1,6 +1,8 @@
 """A solution drawn as it was written: its tokens in order, how sure each was, each finding beside its step."""
 
+import runpy
 from itertools import combinations
+from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
@@ -11,25 +13,9 @@ from matplotlib.patches import Rectangle
 from ihlab.plots.style import ORANGE
 from ihlab.plots.written import MOST_LETTERS, written_solution
 from tasks import ConfigError
-from tasks.igsm.problem import Problem
 
-COMPACT = Problem.parse("Sloop TeaChest = 5 . Sloop SilkChest = 4 + Sloop TeaChest . Sloop Crates ?".split(), 7)
-RIGHT = (
-    "Sloop TeaChest k ; k = 5 . Sloop SilkChest b ; b = 4 + k = 4 + 5 = 2 . Sloop Crates P ; P = k + b = 5 + 2 = 0 . "
-    "<ans> 0 <eos>"
-)
-
-NATURAL = Problem.parse(
-    """The number of each Riga 's Ketch equals 7 .
-    The number of each Bergen 's Sloop equals 3 .
-    The number of each Bergen 's Ketch equals 2 times as much as the sum of each Bergen 's Sloop and
-    each Riga 's Ketch . How many Ketch does each Bergen have ?""".split(),
-    23,
-)
-LONG = (
-    "Define Riga 's Ketch as a ; so a = 7 . Define Bergen 's Sloop as b ; so b = 3 . "
-    "Define Bergen 's Ketch as c ; d = b + a = 3 + 7 = 10 ; so c = 2 * d = 2 * 10 = 20 . <ans> 20 <eos>"
-)
+BY_HAND = runpy.run_path(str(Path(__file__).parents[1] / "interp" / "solutions_by_hand.py"))
+COMPACT, RIGHT, NATURAL, LONG = (BY_HAND[name] for name in ("COMPACT", "RIGHT", "NATURAL", "LONG"))
 
 
 def drawn(figure) -> list[list[str]]:

@@ -19,6 +19,7 @@ from ihlab.training import checkpoint, loop
 from ihlab.training.clamp import Clamp
 from ihlab.training.config import Fork, ForkConfig, from_dict, to_dict
 from ihlab.training.fork import fork, fork_config
+from ihlab.training.interrupt import Interrupted
 from ihlab.training.metrics import Evaluator
 from tasks import ConfigError, InductionTask
 
@@ -120,7 +121,7 @@ def interrupt(step, row):
 
 def test_a_fork_of_an_interrupted_run_counts_its_own_loss_only(small, tmp_path, parent, monkeypatch):
     monkeypatch.setattr("ihlab.training.steps.REPORT_EVERY", 0.0)
-    with pytest.raises(loop.Interrupted, match="Stopped at step 14 of 24"):
+    with pytest.raises(Interrupted, match="Stopped at step 14 of 24"):
         train(small, tmp_path / "stopped", report=interrupt)
     forked = fork(Run.open(small.folder(tmp_path / "stopped")), 14, root=tmp_path)
     same_state(forked, parent, 24)
@@ -134,7 +135,7 @@ def test_a_fork_of_an_interrupted_run_counts_its_own_loss_only(small, tmp_path, 
 def test_an_interrupted_fork_goes_on_bit_for_bit(tmp_path, parent, monkeypatch):
     monkeypatch.setattr("ihlab.training.steps.REPORT_EVERY", 0.0)
     arguments = {"name": "held", "clamps": [ALPHA2_OFF]}
-    with pytest.raises(loop.Interrupted, match="Stopped at step 14 of 24"):
+    with pytest.raises(Interrupted, match="Stopped at step 14 of 24"):
         fork(parent, AT, **arguments, root=tmp_path / "stopped", report=interrupt)
     resumed = fork(parent, AT, **arguments, root=tmp_path / "stopped")
     whole = fork(parent, AT, **arguments, root=tmp_path / "whole")

@@ -16,8 +16,11 @@ from ihlab import ModelConfig, Run, RunConfig, train
 from ihlab.model.config import GPT2
 from ihlab.training import checkpoint, loop
 from ihlab.training.config import to_dict
-from ihlab.training.loop import Interrupted, TrainingDivergedError, dropout_seed, pick_device
+from ihlab.training.device import pick_device
+from ihlab.training.interrupt import Interrupted
+from ihlab.training.loop import dropout_seed
 from ihlab.training.metrics import Evaluator
+from ihlab.training.record import TrainingDivergedError
 from tasks import ConfigError, InductionTask
 
 
