@@ -175,7 +175,8 @@ def _stepper(side: Side) -> Callable[[], float]:
     from ihlab.training.config import RunConfig
     from ihlab.training.loss import summed_loss
     from ihlab.training.optim import make_optimizer
-    from ihlab.training.stream import Scored, Stream
+    from ihlab.training.scored import Scored
+    from ihlab.training.stream import Stream
     from tasks import IGNORE, InductionTask
 
     shape = side.shape
@@ -204,7 +205,7 @@ def _stepper(side: Side) -> Callable[[], float]:
 
     model: torch.nn.Module = Transformer(config, seed=run.seed)
     loss: Callable[..., torch.Tensor] = summed_loss
-    arguments = [(b.tokens, b.index, b.targets) for b in batches]
+    arguments: list[tuple[torch.Tensor | None, ...]] = [b.tensors for b in batches]
     if side.model in (LLAMA, LENS):
         model, loss = (to_llama if side.model == LLAMA else to_native)(model).train(), loss_of_all
         arguments = [(b.tokens, every_position(b)) for b in batches]

@@ -163,7 +163,7 @@ def hop_table(run: "Run") -> pd.DataFrame:
     import torch
 
     from ihlab.training.metrics import EVAL_SEED, held_out
-    from ihlab.training.stream import graded
+    from ihlab.training.scored import graded
 
     task, model, device = run.config.task, run.model(), torch.device("cpu")
     assert isinstance(task, MultiHopTask)

@@ -28,7 +28,7 @@ from torch import Tensor
 from ihlab.interp.ablation import HOWS, another_row, check_measurable
 from ihlab.model.transformer import Transformer
 from ihlab.training.metrics import held_out
-from ihlab.training.stream import graded
+from ihlab.training.scored import graded
 from tasks import Batch
 from tasks.config import choose, require
 

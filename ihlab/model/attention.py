@@ -3,7 +3,7 @@
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
@@ -13,6 +13,13 @@ from ihlab.model.kv_cache import KVCache
 from ihlab.model.linear import bias_of
 from ihlab.model.positions import Alibi, Rotary
 from ihlab.model.shift import TokenShift
+
+
+def positions_of(
+    x: Float[Tensor, "batch pos d_model"], at: Int[Tensor, "batch asked"]
+) -> Float[Tensor, "batch asked d_model"]:
+    """Some positions of each row."""
+    return x.gather(1, at[:, :, None].expand(-1, -1, x.shape[-1]))
 
 
 def is_hooked(*points: HookPoint) -> bool:
@@ -35,6 +42,7 @@ class Attention(nn.Module):
     is computed only when something listens there. In training, dropout falls on the pattern after its hook.
 
     With a cache, x goes on where the cache ends: pos and query are the tokens of x, key is those and all before.
+    With queries `at` some positions only, those are pos and query of hook_q, hook_rot_q and of all from the scores on.
     """
 
     def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
@@ -62,11 +70,17 @@ class Attention(nn.Module):
         self.hook_z, self.hook_result = HookPoint(), HookPoint()
 
     def forward(
-        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
-    ) -> Float[Tensor, "batch pos d_model"]:
-        """The sum of the heads' outputs for the normalised residual stream x; the cache then holds x as well."""
+        self,
+        x: Float[Tensor, "batch pos d_model"],
+        cache: KVCache | None = None,
+        at: Int[Tensor, "batch asked"] | None = None,
+    ) -> Float[Tensor, "batch query d_model"]:
+        """The sum of the heads' outputs for the normalised residual stream x; the cache then holds x as well.
+
+        Without a cache, queries may be made `at` some positions of each row only; keys and values are of all.
+        """
         start = 0 if cache is None else cache.length
-        q = self.hook_q(self._heads(self.q_proj(x), self.n_heads))
+        q = self.hook_q(self._heads(self.q_proj(x if at is None else positions_of(x, at)), self.n_heads))
         k = self._heads(self.k_proj(x), self.n_key_value_heads)
         v = self._heads(self.v_proj(x), self.n_key_value_heads)
         if self.shifted:
@@ -77,33 +91,48 @@ class Attention(nn.Module):
             v = self.value_shift(v, self.hook_beta(self.beta.clone()), v_before)
         k, v = self.hook_k(k), self.hook_v(v)
         if self.rotary is not None:
-            q, k = self.hook_rot_q(self.rotary(q, start)), self.hook_rot_k(self.rotary(k, start))
+            turned = self.rotary(q, start) if at is None else self.rotary.at(q, at)
+            q, k = self.hook_rot_q(turned), self.hook_rot_k(self.rotary(k, start))
+        own = k
         if cache is not None:
             k, v = cache.append(k, v)
         dropout = self.dropout if self.training else 0.0
         if is_hooked(self.hook_attn_scores, self.hook_pattern):
-            z = _explicit(q, k, v, self.score_bias(q, start), self.hook_attn_scores, self.hook_pattern, dropout)
+            bias = self._bias(own, start, at)
+            z = _explicit(q, k, v, bias, self.hook_attn_scores, self.hook_pattern, dropout)
         else:
             # What the kernel can do without a bias: a row from its beginning, or its last token.
-            plain = not self.strict and self.alibi is None and (start == 0 or q.shape[1] == 1)
-            z = _fused(q, k, v, None if plain else self.score_bias(q, start), dropout)
+            plain = not self.strict and self.alibi is None and at is None and (start == 0 or q.shape[1] == 1)
+            z = _fused(q, k, v, None if plain else self._bias(own, start, at), dropout)
         z = self.hook_z(z)
         if is_hooked(self.hook_result):
             return self.hook_result(torch.einsum("bphd,hdm->bphm", z, self.W_O)).sum(dim=2) + self.b_O
         return self.o_proj(z.flatten(start_dim=2))
 
-    def score_bias(
-        self, q: Float[Tensor, "batch query head d_head"], start: int = 0
-    ) -> Float[Tensor, "#head query key"]:
+    def _bias(
+        self, k: Float[Tensor, "batch pos kv_head d_head"], start: int, at: Int[Tensor, "batch asked"] | None
+    ) -> Float[Tensor, "#batch #head query key"]:
+        """`score_bias` of every position of k, or of those that are asked."""
+        bias = self.score_bias(k, start)
+        return bias[None] if at is None else bias[:, at].transpose(0, 1)
+
+    def score_bias(self, q: Float[Tensor, "batch query _ d_head"], start: int = 0) -> Float[Tensor, "#head query key"]:
         """What is added to the scores: -inf at keys that a query may not see, and ALiBi where there is one.
 
         The first query is at the position `start`; the keys are those of all positions up to the last query's.
+        Of q, only the number of positions, the type and the device are read.
         """
         n_pos = q.shape[1]
         hidden = torch.ones((n_pos, start + n_pos), dtype=torch.bool, device=q.device)
         hidden = hidden.triu(start + (0 if self.strict else 1))
         bias = q.new_zeros(1, n_pos, start + n_pos) if self.alibi is None else self.alibi(n_pos, q.dtype, start)
         return bias.masked_fill(hidden, -torch.inf)
+
+    @property
+    def asking_hooks(self) -> list[HookPoint]:
+        """The hook points at which `at` leaves positions out."""
+        own = [self.hook_q, self.hook_attn_scores, self.hook_pattern, self.hook_z, self.hook_result]
+        return own if self.rotary is None else [*own, self.hook_rot_q]
 
     @staticmethod
     def _heads(x: Tensor, n_heads: int) -> Float[Tensor, "batch pos head d_head"]:
@@ -164,7 +193,7 @@ def _fused(
     q: Float[Tensor, "batch query head d_head"],
     k: Float[Tensor, "batch key kv_head d_head"],
     v: Float[Tensor, "batch key kv_head d_head"],
-    bias: Float[Tensor, "#head query key"] | None,
+    bias: Float[Tensor, "#batch #head query key"] | None,
     dropout: float,
 ) -> Float[Tensor, "batch query head d_head"]:
     """Attention by PyTorch's fused kernel, which never holds the pattern.
@@ -173,9 +202,8 @@ def _fused(
     """
     grouped = q.shape[2] != k.shape[2]
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    mask = None if bias is None else bias[None]
     z = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=bias is None and q.shape[2] > 1, enable_gqa=grouped
+        q, k, v, attn_mask=bias, dropout_p=dropout, is_causal=bias is None and q.shape[2] > 1, enable_gqa=grouped
     )
     return z.transpose(1, 2)
 
@@ -184,7 +212,7 @@ def _explicit(
     q: Float[Tensor, "batch query head d_head"],
     k: Float[Tensor, "batch key kv_head d_head"],
     v: Float[Tensor, "batch key kv_head d_head"],
-    bias: Float[Tensor, "#head query key"],
+    bias: Float[Tensor, "#batch #head query key"],
     hook_scores: HookPoint,
     hook_pattern: HookPoint,
     dropout: float,

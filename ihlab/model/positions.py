@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 
@@ -32,10 +32,19 @@ class Rotary(nn.Module):
     ) -> Float[Tensor, "batch pos head d_head"]:
         """Turn every head's vector by its position's angle; the first of x is at the position `start`."""
         n_pos, n_heads = x.shape[1:3]
-        cos = self.cos[start : start + n_pos, :n_heads].to(x.dtype)
-        signed_sin = self.signed_sin[start : start + n_pos, :n_heads].to(x.dtype)
-        first, second = x.chunk(2, dim=-1)
-        return x * cos + torch.cat([second, first], dim=-1) * signed_sin
+        return _turned(x, self.cos[start : start + n_pos, :n_heads], self.signed_sin[start : start + n_pos, :n_heads])
+
+    def at(
+        self, x: Float[Tensor, "batch asked head d_head"], positions: Int[Tensor, "batch asked"]
+    ) -> Float[Tensor, "batch asked head d_head"]:
+        """The same for vectors that do not stand next to one another."""
+        n_heads = x.shape[2]
+        return _turned(x, self.cos[positions, :n_heads], self.signed_sin[positions, :n_heads])
+
+
+def _turned(x: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
+    first, second = x.chunk(2, dim=-1)
+    return x * cos.to(x.dtype) + torch.cat([second, first], dim=-1) * signed_sin.to(x.dtype)
 
 
 class Alibi(nn.Module):

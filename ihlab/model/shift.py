@@ -1,9 +1,10 @@
 """The token shift: what turns attention into KV shifting attention."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 
 class TokenShift(nn.Module):
@@ -37,8 +38,37 @@ class TokenShift(nn.Module):
         # Spread over d_head first: a CPU multiplies (and sums the gradient) along a broadcast last axis
         # several times slower than along a plain one.
         wide = w.T[:, :, None].expand(-1, -1, x.shape[-1]).to(x.dtype).contiguous()
-        seen = x if before is None else torch.cat([before, x], dim=1)
-        mixed = seen * wide[0]
-        for back in range(1, min(len(wide), seen.shape[1])):
-            mixed = mixed + F.pad(seen, (0, 0, 0, 0, back, -back)) * wide[back]
-        return mixed if before is None else mixed[:, before.shape[1] :]
+        if before is None:
+            return _Mixed.apply(x, wide)
+        return _Mixed.apply(torch.cat([before, x], dim=1), wide)[:, before.shape[1] :]
+
+
+class _Mixed(torch.autograd.Function):
+    """The sum over r of wide[r] x[t - r], of x [batch, pos, head, d_head] and wide [window, head, d_head].
+
+    Written out with its gradient because it is bound by memory: left to itself, autograd keeps a shifted copy of x
+    and goes over all of it for each product and each sum.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, wide: Tensor) -> Tensor:
+        mixed = x * wide[0]
+        for back in range(1, min(len(wide), x.shape[1])):
+            mixed[:, back:] += x[:, :-back] * wide[back]
+        return mixed
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        x, wide = ctx.saved_tensors
+        grad_x, grad_wide = grad * wide[0], [(grad * x).sum(dim=(0, 1))]
+        for back in range(1, min(len(wide), x.shape[1])):
+            grad_x[:, :-back] += grad[:, back:] * wide[back]
+            grad_wide.append((grad[:, back:] * x[:, :-back]).sum(dim=(0, 1)))
+        unused = len(wide) - len(grad_wide)  # a row shorter than the window
+        return grad_x, torch.stack(grad_wide + unused * [torch.zeros_like(wide[0])])

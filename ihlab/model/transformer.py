@@ -21,7 +21,7 @@ from transformer_lens import ActivationCache, HookedRootModule
 from transformer_lens.hook_points import HookPoint
 from transformer_lens.utilities import Slice
 
-from ihlab.model.attention import Attention, is_hooked
+from ihlab.model.attention import Attention, is_hooked, positions_of
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache
 from ihlab.model.mlp import make_mlp
@@ -57,12 +57,17 @@ class Block(nn.Module):
         return self.feed(self.attend(x, cache))
 
     def attend(
-        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
-    ) -> Float[Tensor, "batch pos d_model"]:
-        """The stream after the layer's attention."""
+        self,
+        x: Float[Tensor, "batch pos d_model"],
+        cache: KVCache | None = None,
+        at: Int[Tensor, "batch asked"] | None = None,
+    ) -> Float[Tensor, "batch query d_model"]:
+        """The stream after the layer's attention; without a cache, `at` some positions of each row if so asked."""
         x = self.hook_resid_pre(x)
-        attn_out = self.hook_attn_out(self.dropout(self.attn(x if self.ln1 is None else self.ln1(x), cache)))
-        return x + attn_out if self.residual else attn_out
+        attn_out = self.hook_attn_out(self.dropout(self.attn(x if self.ln1 is None else self.ln1(x), cache, at)))
+        if not self.residual:
+            return attn_out
+        return attn_out + (x if at is None else positions_of(x, at))
 
     def feed(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         """The stream after the layer's MLP, which works on each position alone."""
@@ -73,11 +78,12 @@ class Block(nn.Module):
         return self.hook_resid_post(x)
 
     @property
-    def fed_hooks(self) -> list[HookPoint]:
-        """The hook points that `feed` passes."""
+    def hooks_after_keys(self) -> list[HookPoint]:
+        """The hook points that keys and values do not depend on: of the layer's queries, and of all that follows."""
         parts = [part for part in (self.ln2, self.mlp) if part is not None]
-        own = [self.hook_resid_post] + ([] if self.mlp is None else [self.hook_resid_mid, self.hook_mlp_out])
-        return own + hook_points(*parts)
+        own = [self.hook_attn_out, self.hook_resid_post]
+        own += [] if self.mlp is None else [self.hook_resid_mid, self.hook_mlp_out]
+        return own + self.attn.asking_hooks + hook_points(*parts)
 
 
 def hook_points(*parts: nn.Module) -> list[HookPoint]:
@@ -161,21 +167,27 @@ class Transformer(HookedRootModule):
         return self.ln_final(x)
 
     def residual_at(
-        self, tokens: Int[Tensor, "batch pos"], index: Int[Tensor, " scored"]
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        index: Int[Tensor, " scored"],
+        queries: Int[Tensor, "batch asked"] | None = None,
     ) -> Float[Tensor, "scored d_model"]:
         """`final_residual` at some positions, an index into the flattened [batch * pos]; training scores no others.
 
-        What the last layer does after its attention is done at these positions only. Where a hook listens to that,
-        it is done everywhere, and the hook is given what it always is.
+        Of the last layer, keys and values are of every position, and what comes after its attention is done at these
+        positions only. So is the attention where `queries` names positions of each row that include all of these (what
+        else it names costs time and changes nothing). Where a hook listens to any of that, it is done everywhere, and
+        the hook is given what it always is.
         """
         x = self._embedded(tokens)
         *before, last = self.layers
         for block in before:
             x = block(x)
-        x = last.attend(x)
-        if is_hooked(*last.fed_hooks, *hook_points(self.ln_final)):
-            return self.ln_final(last.feed(x)).flatten(0, 1)[index]
-        return self.ln_final(last.feed(x.flatten(0, 1)[index][None]))[0]
+        if is_hooked(*last.hooks_after_keys, *hook_points(self.ln_final)):
+            return self.ln_final(last(x)).flatten(0, 1)[index]
+        x = last.attend(x, at=queries)
+        place = index if queries is None else _places(index, queries, tokens.shape[1])
+        return self.ln_final(last.feed(x.flatten(0, 1)[place][None]))[0]
 
     def _embedded(self, tokens: Int[Tensor, "batch pos"], start: int = 0) -> Float[Tensor, "batch pos d_model"]:
         """The stream before the first layer; the first token is at the position `start`."""
@@ -283,6 +295,14 @@ class Transformer(HookedRootModule):
     def to_tokens(self, tokens: Tensor, *_: Any, **__: Any) -> Tensor:
         """Tokens are tensors already."""
         return tokens
+
+
+def _places(index: Int[Tensor, " scored"], queries: Int[Tensor, "batch asked"], n_pos: int) -> Int[Tensor, " scored"]:
+    """Where the positions `index`, of the flattened [batch * pos], stand in the flattened queries."""
+    asked = queries.shape[1]
+    nth = torch.arange(asked, device=queries.device).expand_as(queries)
+    nth_at = torch.zeros((len(queries), n_pos), dtype=torch.int64, device=queries.device).scatter(1, queries, nth)
+    return index // n_pos * asked + nth_at.flatten()[index]
 
 
 def make_dropout(cfg: ModelConfig) -> nn.Module:

@@ -195,7 +195,7 @@ class _Ensemble(Steps[list[Stacked]]):
         for piece in pieces:
             batch = piece.to(self.device)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
-                losses = self.losses(self.parameters, batch.tokens, batch.index, batch.targets) / batch.totals
+                losses = self.losses(self.parameters, *batch.tensors) / batch.totals
             losses.sum().backward()
             self.tally += losses.detach()
         if self.config.clip is not None:

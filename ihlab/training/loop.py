@@ -24,8 +24,9 @@ from ihlab.training.progress import Report, progress
 from ihlab.training.ranks import Ranks, join_ranks
 from ihlab.training.record import Record, Stored
 from ihlab.training.run import Run
+from ihlab.training.scored import Scored
 from ihlab.training.steps import Steps
-from ihlab.training.stream import SPLITS, Scored, Stream
+from ihlab.training.stream import SPLITS, Stream
 
 
 @overload
@@ -119,7 +120,7 @@ class _Training(Steps[list[Scored]]):
         self.shared = ranks.share(self.model) if ranks.size > 1 else None
         self.loss = self._loss()
 
-    def _loss(self) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    def _loss(self) -> Callable[..., Tensor]:
         # Train through a compiled function and hook the plain model: hooks put on a module that was
         # compiled in place silently never fire.
         if self.config.compile:
@@ -152,7 +153,7 @@ class _Training(Steps[list[Scored]]):
             with self._exchange(last=i + 1 == len(pieces)):
                 batch = piece.to(self.device)
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
-                    loss = self.loss(batch.tokens, batch.index, batch.targets) / batch.total
+                    loss = self.loss(*batch.tensors) / batch.total
                 (loss * self.ranks.size if self.shared else loss).backward()
             self.tally.loss += loss.detach()
         if self.config.clip is not None:

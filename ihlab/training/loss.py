@@ -20,16 +20,17 @@ def summed_loss(
     tokens: Int64[Tensor, "batch pos"],
     index: Int64[Tensor, " scored"],
     targets: Int64[Tensor, " scored"],
+    queries: Int64[Tensor, "batch asked"] | None = None,
 ) -> Float[Tensor, ""]:
-    """Cross-entropy in nats, summed over targets.
+    """Cross-entropy in nats, summed over targets: of `Scored` rows.
 
-    Only scored positions pass the last layer's MLP and are unembedded: at vocabulary 8000 and length 512 the
+    Only scored positions pass the last layer and are unembedded: at vocabulary 8000 and length 512 the
     other logits are four fifths of the step's memory and are never looked at. Where every
     position is scored, `linear_cross_entropy` goes through a wide vocabulary in chunks instead of
     holding all logits at once.
     """
     if len(index) < tokens.numel():
-        return gathered_loss(model, tokens, index, targets)
+        return gathered_loss(model, tokens, index, targets, queries)
     residual = model.final_residual(tokens).flatten(0, 1)
     if LinearCrossEntropyOptions is not None and model.cfg.d_vocab > model.cfg.d_model:
         return F.linear_cross_entropy(
@@ -48,9 +49,10 @@ def gathered_loss(
     tokens: Int64[Tensor, "batch pos"],
     index: Int64[Tensor, " scored"],
     targets: Int64[Tensor, " scored"],
+    queries: Int64[Tensor, "batch asked"] | None = None,
 ) -> Float[Tensor, ""]:
     """The same for `torch.vmap`, whose members have different scored positions: these are always picked out."""
-    return _unembedded_loss(model, model.residual_at(tokens, index), targets)
+    return _unembedded_loss(model, model.residual_at(tokens, index, queries), targets)
 
 
 def _unembedded_loss(
@@ -62,10 +64,10 @@ def _unembedded_loss(
 class LossModule(nn.Module):
     """A loss of a model as a module, which is what `functional_call` and DistributedDataParallel take."""
 
-    def __init__(self, model: Transformer, loss: Callable[[Transformer, Tensor, Tensor, Tensor], Tensor]) -> None:
+    def __init__(self, model: Transformer, loss: Callable[..., Tensor]) -> None:
         super().__init__()
         self.model, self.loss = model, loss
 
-    def forward(self, tokens: Tensor, index: Tensor, targets: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, index: Tensor, targets: Tensor, queries: Tensor | None = None) -> Tensor:
         """The loss of one batch."""
-        return self.loss(self.model, tokens, index, targets)
+        return self.loss(self.model, tokens, index, targets, queries)

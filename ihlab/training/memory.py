@@ -9,6 +9,7 @@ from ihlab.model.transformer import Transformer
 from ihlab.training.config import RunConfig
 from ihlab.training.device import pick_device
 from ihlab.training.loss import summed_loss
+from ihlab.training.scored import each_tensor
 from ihlab.training.stream import Stream
 
 
@@ -33,13 +34,12 @@ def memory_estimate(config: RunConfig, device: str = "cpu") -> int:
 
     with FakeTensorMode(allow_non_fake_inputs=True), where:
         model = Transformer(config.model)
-        shapes = (piece.tokens.shape, piece.index.shape, piece.targets.shape)
-        batch = [torch.zeros(shape, dtype=torch.int64) for shape in shapes]
+        batch = each_tensor(piece, lambda x: torch.zeros(x.shape, dtype=torch.int64))
         with (
             saved_tensors_hooks(keep, lambda x: x),
             torch.autocast(where.type, torch.bfloat16, enabled=config.precision == "bf16"),
         ):
-            summed_loss(model, *batch)
+            summed_loss(model, *batch.tensors)
     own = {p.untyped_storage()._cdata for p in model.parameters()}
     activations = [x.untyped_storage().nbytes() for number, x in kept.items() if number not in own]
     parameters = sum(p.numel() * p.element_size() for p in model.parameters())

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 from ihlab.model.transformer import Transformer
 from ihlab.training.config import RunConfig
-from ihlab.training.stream import Graded, draw, graded
+from ihlab.training.scored import Graded, graded
+from ihlab.training.stream import draw
 from tasks import IGNORE, Batch, Task
 
 EVAL_SEED = 20241129  # one held-out set for every run of a task, whatever the run's own seed
@@ -58,7 +59,7 @@ def held_out(
     right = torch.zeros(2 + len(slices), dtype=torch.int64, device=device)  # all answers, first ones, each slice's
     asked = torch.zeros(len(slices), dtype=torch.int64, device=device)
     for i, batch in enumerate(batches):
-        logits = model.unembed(model.residual_at(batch.tokens, batch.index)).float()
+        logits = model.unembed(model.residual_at(batch.tokens, batch.index, batch.queries)).float()
         loss += F.cross_entropy(logits, batch.targets, ignore_index=IGNORE, reduction="sum")
         hit = logits.argmax(dim=-1) == batch.answers
         right[:2] += torch.stack([hit.sum(), (hit & batch.first).sum()])

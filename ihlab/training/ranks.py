@@ -121,7 +121,7 @@ class Ranks:
             self._asked = None
 
     def share(self, model: Transformer) -> DistributedDataParallel:
-        """`summed_loss` of the model as a module (tokens, index, targets), whose gradients all ranks get the mean of.
+        """`summed_loss` of the model as a module of a batch's `tensors`, whose gradients all ranks get the mean of.
 
         The mean of `size` times the loss is the sum over all rows. Weights become those of the first rank.
         """

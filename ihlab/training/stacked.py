@@ -14,44 +14,55 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ihlab.model.transformer import Transformer
 from ihlab.training.config import RunConfig
 from ihlab.training.loss import LossModule, gathered_loss
-from ihlab.training.stream import Scored, Stream, ahead
+from ihlab.training.scored import Scored, each_tensor
+from ihlab.training.stream import Stream, ahead
 from tasks import IGNORE
 
-MemberLosses = Callable[[dict[str, Tensor], Tensor, Tensor, Tensor], Tensor]
-"""Of stacked weights, tokens, index and targets, each with a leading dimension of members."""
+MemberLosses = Callable[..., Tensor]
+"""Of stacked weights and the `tensors` of a `Stacked`, each with a leading dimension of members."""
 
 
 @dataclass(frozen=True)
 class Stacked:
-    """`Scored` rows of every member: index and targets are padded with (0, IGNORE) to the longest.
+    """`Scored` rows of every member: index and targets are padded with (0, IGNORE) to the longest, queries with 0.
 
+    There are no queries if a member has none: it asks everywhere, and so do all.
     `totals` float32 [member]: how many targets each member's whole step has.
     """
 
     tokens: Int64[Tensor, "member batch pos"]
     index: Int64[Tensor, "member scored"]
     targets: Int64[Tensor, "member scored"]
+    queries: Int64[Tensor, "member batch asked"] | None
     totals: Float[Tensor, " member"]
 
     def to(self, device: torch.device) -> "Stacked":
         """A copy on a device, without waiting for it."""
-        return Stacked(*(x.to(device, non_blocking=True) for x in (self.tokens, self.index, self.targets, self.totals)))
+        return each_tensor(self, lambda x: x.to(device, non_blocking=True))
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """What `MemberLosses` take beside the weights."""
+        return self.tokens, self.index, self.targets, self.queries
 
 
 def stacked(members: Sequence[Scored], pin: bool = False) -> Stacked:
     """The members' rows side by side. With `pin`, in page-locked memory for an asynchronous copy."""
-    longest = max(len(member.index) for member in members)
-
-    def padded(x: Tensor, value: int) -> Tensor:
-        return F.pad(x, (0, longest - len(x)), value=value)
-
-    tensors = (
+    queries = [member.queries for member in members if member.queries is not None]
+    side = Stacked(
         torch.stack([member.tokens for member in members]),
-        torch.stack([padded(member.index, 0) for member in members]),
-        torch.stack([padded(member.targets, IGNORE) for member in members]),
+        _side_by_side([member.index for member in members], 0),
+        _side_by_side([member.targets for member in members], IGNORE),
+        _side_by_side(queries, 0) if len(queries) == len(members) else None,
         torch.tensor([member.total for member in members], dtype=torch.float32),
     )
-    return Stacked(*(tensor.pin_memory() if pin else tensor for tensor in tensors))
+    return each_tensor(side, Tensor.pin_memory) if pin else side
+
+
+def _side_by_side(tensors: Sequence[Tensor], value: int) -> Tensor:
+    """Padded at the last axis to the longest."""
+    longest = max(tensor.shape[-1] for tensor in tensors)
+    return torch.stack([F.pad(tensor, (0, longest - tensor.shape[-1]), value=value) for tensor in tensors])
 
 
 class StackedStream:
@@ -78,18 +89,21 @@ def member_losses(model: Transformer, compiled: bool = False) -> MemberLosses:
     """
     module = LossModule(model, gathered_loss)
 
-    def one(weights: dict[str, Tensor], tokens: Tensor, index: Tensor, targets: Tensor) -> Tensor:
+    def one(weights: dict[str, Tensor], *batch: Tensor) -> Tensor:
         named = {f"model.{name}": weight for name, weight in weights.items()}
-        return functional_call(module, named, (tokens, index, targets))
+        return functional_call(module, named, batch)
 
     if compiled:
         torch.compiler.reset()  # or the ninth model of a process falls back to eager, silently slow
     every = torch.compile(torch.vmap(one)) if compiled else torch.vmap(one)
     device = next(model.parameters()).device
 
-    def losses(weights: dict[str, Tensor], tokens: Tensor, index: Tensor, targets: Tensor) -> Tensor:
+    def losses(
+        weights: dict[str, Tensor], tokens: Tensor, index: Tensor, targets: Tensor, queries: Tensor | None = None
+    ) -> Tensor:
+        batch = (tokens, index, targets) if queries is None else (tokens, index, targets, queries)
         with _attention_on(device):
-            return every(weights, tokens, index, targets)
+            return every(weights, *batch)
 
     return losses
 

@@ -431,31 +431,40 @@ SCORED_SHAPES = (
     {"mlp": "none"},
     {"norm": "none", "unembedding": "none", "d_model": 16},
     {**GPT2, "dropout": 0.0},
+    {"positional": "alibi"},
+    {"positional": "alibi", "mask": "strict", "attention": "kv_shift"},
+    {"positional": "none", "mask": "strict"},
 )
 
 
 @pytest.mark.parametrize("changes", SCORED_SHAPES)
-def test_the_residual_at_some_positions_is_that_of_all(changes):
+@pytest.mark.parametrize("queries", [None, [[0, 4, 1], [4, 0, 0], [2, 8, 7]]])
+def test_the_residual_at_some_positions_is_that_of_all(changes, queries):
     cfg = ModelConfig(**{"n_layers": 2, "d_model": 16, "n_heads": 2, "d_vocab": 11, "n_ctx": 9, **changes})
     model = Transformer(cfg).double()
     tokens, index = torch.arange(27).reshape(3, 9) % 11, torch.tensor([4, 0, 26, 13, 4])
     weights = torch.randn(5, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    asked = None if queries is None else torch.tensor(queries)
     gradients = []
-    for residual in (model.residual_at(tokens, index), model.final_residual(tokens).flatten(0, 1)[index]):
+    for residual in (model.residual_at(tokens, index, asked), model.final_residual(tokens).flatten(0, 1)[index]):
         gradients.append(torch.autograd.grad((residual * weights).sum(), model.parameters(), allow_unused=True))
         assert torch.allclose(residual, model.final_residual(tokens).flatten(0, 1)[index], atol=1e-12)
     for some, every in zip(*gradients, strict=True):
         assert some is every is None or torch.allclose(some, every, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["resid_mid", "mlp.hook_post", "ln2.hook_scale", "resid_post"])
+SEEN_BY_QUERIES = ["attn.hook_q", "attn.hook_rot_q", "attn.hook_pattern", "attn.hook_z", "attn.hook_result", "attn_out"]
+
+
+@pytest.mark.parametrize("name", ["resid_mid", "mlp.hook_post", "ln2.hook_scale", "resid_post", *SEEN_BY_QUERIES])
 def test_a_hook_in_the_last_layer_sees_every_position(name):
     cfg = ModelConfig(n_layers=2, d_model=16, n_heads=2, d_vocab=11, n_ctx=9)
     model, seen = Transformer(cfg), []
     hook = f"blocks.1.{name if '.' in name else 'hook_' + name}"
     tokens, index = torch.arange(27).reshape(3, 9) % 11, torch.tensor([4, 26])
-    plain = model.residual_at(tokens, index)
-    with model.hooks(fwd_hooks=[(hook, lambda x, hook: seen.append(x.shape[:2]))]):
-        hooked = model.residual_at(tokens, index)
-    assert seen == [(3, 9)]
+    queries = torch.tensor([[4], [0], [8]])
+    plain = model.residual_at(tokens, index, queries)
+    with model.hooks(fwd_hooks=[(hook, lambda x, hook: seen.append(x))]):
+        hooked = model.residual_at(tokens, index, queries)
+    assert seen[0].shape[:3] == (3, 2, 9) if name == "attn.hook_pattern" else seen[0].shape[:2] == (3, 9)
     assert torch.allclose(hooked, plain, atol=1e-6)

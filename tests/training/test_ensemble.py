@@ -12,8 +12,9 @@ from ihlab.training import checkpoint
 from ihlab.training.ensemble import best_stack, check_members, seeds, stacks, train_ensemble
 from ihlab.training.fork import fork_config
 from ihlab.training.interrupt import Interrupted
+from ihlab.training.scored import scored
 from ihlab.training.stacked import clip_members, stacked
-from ihlab.training.stream import Stream, scored
+from ihlab.training.stream import Stream
 from tasks import IGNORE, ConfigError, InductionTask, NGramTask
 
 
@@ -296,6 +297,13 @@ def test_stacked_rows_are_padded_with_nothing_to_learn(small):
     assert side.targets[0].tolist() == [7] + 31 * [IGNORE]
     assert side.index[1].tolist() == np.flatnonzero(many.reshape(-1) != IGNORE).tolist()
     assert side.totals.tolist() == [1.0, 32.0]
+    assert side.queries.tolist() == [[[3] + 7 * [0]] + 3 * [[0] + 7 * [0]], 4 * [list(range(8, 16))]]
+
+
+def test_stacked_rows_have_no_queries_where_a_member_has_none(small):
+    few, most = (np.full((4, 16), IGNORE) for _ in range(2))
+    few[0, 3], most[:, 2:] = 7, 5
+    assert stacked([scored(few, few), scored(most, most)]).queries is None
 
 
 def test_members_draw_the_batches_of_their_own_seeds(small, tmp_path, monkeypatch):

@@ -6,7 +6,8 @@ from torch.nn import functional
 
 from ihlab import ModelConfig, Transformer
 from ihlab.training.loss import summed_loss
-from ihlab.training.stream import draw, scored
+from ihlab.training.scored import scored
+from ihlab.training.stream import draw
 from tasks import IGNORE, InductionTask
 
 
@@ -17,7 +18,7 @@ def test_loss_and_gradients_equal_the_masked_full_loss(score):
     batch = draw(task, 0, "train", 0, 8)
     kept = scored(batch.inputs, batch.targets)
 
-    loss = summed_loss(model, kept.tokens, kept.index, kept.targets)
+    loss = summed_loss(model, *kept.tensors)
     loss.backward()
     gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
 

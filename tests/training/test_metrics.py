@@ -16,7 +16,8 @@ from ihlab.training.metrics import (
     repeated_tokens,
     slices,
 )
-from ihlab.training.stream import draw, graded
+from ihlab.training.scored import graded
+from ihlab.training.stream import draw
 from tasks import IGNORE, Batch, InductionTask, MultiHopTask
 
 
@@ -89,7 +90,7 @@ class AnswersByRule(Transformer):
         self.offset = offset
         self.unembed = torch.nn.Identity()
 
-    def residual_at(self, tokens, index):
+    def residual_at(self, tokens, index, queries):
         return torch.nn.functional.one_hot((tokens.flatten()[index] + self.offset) % 5, 5).float()
 
 

@@ -1,10 +1,9 @@
-"""Batches are pure functions of (task, seed, split, step), and only scored positions are kept."""
+"""Batches are pure functions of (task, seed, split, step)."""
 
-import numpy as np
 import torch
 
-from ihlab.training.stream import Stream, draw, graded, scored
-from tasks import IGNORE, Batch, InductionTask
+from ihlab.training.stream import Stream, draw
+from tasks import InductionTask
 
 TASK = InductionTask(vocab_size=64, length=16)
 
@@ -26,37 +25,3 @@ def test_pieces_hold_the_same_rows_as_the_whole_batch():
     pieces = Stream(TASK, seed=0, batch_size=6, pieces=3).step(2)
     assert torch.equal(torch.cat([piece.tokens for piece in pieces]), whole.tokens)
     assert sum(piece.count for piece in pieces) == whole.count
-
-
-def test_scored_keeps_exactly_the_targets():
-    batch = draw(TASK, 0, "train", 0, 8)
-    kept = scored(batch.inputs, batch.targets)
-    flat = batch.targets.reshape(-1)
-    assert kept.index[: kept.count].tolist() == np.flatnonzero(flat != IGNORE).tolist()
-    assert kept.targets[: kept.count].tolist() == flat[flat != IGNORE].tolist()
-    assert (kept.targets[kept.count :] == IGNORE).all()
-    assert len(kept.index) % (8 * 16 // 16) == 0
-
-
-def test_rows_with_almost_every_position_scored_keep_their_places():
-    """Padding must not make a compacted list look like a full one."""
-    inputs = np.arange(64).reshape(4, 16)
-    targets = inputs + 100
-    targets[1, 3] = IGNORE
-    kept = scored(inputs, targets)
-    assert kept.count == 63
-    assert kept.index.tolist() == list(range(64))
-    assert kept.targets.tolist() == targets.reshape(-1).tolist()
-
-
-def test_graded_marks_the_first_answer_of_each_row():
-    inputs = np.array([[1, 2, 1, 2], [3, 3, 3, 3]])
-    answers = np.array([[IGNORE, IGNORE, 2, 1], [IGNORE, 3, 3, 3]])
-    targets = np.full_like(inputs, IGNORE)
-    targets[0, 0] = 2
-    batch = graded(Batch(inputs=inputs, targets=targets, answers=answers))
-    assert batch.index.tolist() == [0, 2, 3, 5, 6, 7]
-    assert batch.first.tolist() == [False, True, False, True, False, False]
-    assert batch.answers.tolist() == [IGNORE, 2, 1, 3, 3, 3]
-    assert batch.targets.tolist() == [2] + 5 * [IGNORE]
-    assert (batch.n_targets, batch.n_answers, batch.n_first) == (1, 5, 2)

@@ -1,0 +1,128 @@
+"""Rows as a training step and an evaluation take them: with the positions that are scored, and no others."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int64
+from torch import Tensor
+
+from tasks import IGNORE, Batch
+
+RowsT = TypeVar("RowsT", bound=Any)  # a dataclass
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Rows as a training step wants them: tokens, and the positions to unembed.
+
+    - `tokens`  int64 [batch, pos];
+    - `index`   int64 [scored]: positions in the flattened [batch * pos];
+    - `targets` int64 [scored]: what the loss asks for there. Index and targets are padded with
+      (0, IGNORE) to a multiple of a sixteenth of all positions, so that a compiled step meets few shapes.
+      Where that makes them as long as all positions, they are all positions, in order;
+    - `queries` int64 [batch, asked], or None: `asked_queries` of the targets;
+    - `count`: how many targets are not padding;
+    - `total`: how many the whole step has, in all its pieces on all machines: the loss is divided by it.
+    """
+
+    tokens: Int64[Tensor, "batch pos"]
+    index: Int64[Tensor, " scored"]
+    targets: Int64[Tensor, " scored"]
+    queries: Int64[Tensor, "batch asked"] | None
+    count: int
+    total: int
+
+    def to(self, device: torch.device) -> "Scored":
+        """A copy on a device, without waiting for it."""
+        return each_tensor(self, lambda x: x.to(device, non_blocking=True))
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """What `summed_loss` takes."""
+        return self.tokens, self.index, self.targets, self.queries
+
+
+def scored(
+    tokens: Int64[np.ndarray, "batch pos"], targets: Int64[np.ndarray, "batch pos"], pin: bool = False
+) -> Scored:
+    """Keep the positions with a target. With `pin`, in page-locked memory for an asynchronous copy."""
+    flat = np.ascontiguousarray(targets).reshape(-1)
+    index = np.flatnonzero(flat != IGNORE)
+    bucket = max(1, flat.size // 16)
+    padding = -len(index) % bucket
+    count = len(index)
+    padded_index = np.concatenate([index, np.zeros(padding, np.int64)])
+    padded_targets = np.concatenate([flat[index], np.full(padding, IGNORE)])
+    if len(padded_index) >= flat.size:
+        padded_index, padded_targets = np.arange(flat.size), flat
+    rows = Scored(
+        torch.from_numpy(np.ascontiguousarray(tokens)),
+        torch.from_numpy(padded_index),
+        torch.from_numpy(padded_targets),
+        asked_queries(targets != IGNORE),
+        count,
+        total=count,
+    )
+    return each_tensor(rows, Tensor.pin_memory) if pin else rows
+
+
+@dataclass(frozen=True)
+class Graded:
+    """One evaluation batch: tokens, and every position that has a target or an answer.
+
+    `first` marks the first answer of each row; `queries` are `asked_queries` of all that are graded. The counts are
+    kept apart, so that no device is asked for them.
+    """
+
+    tokens: Int64[Tensor, "batch pos"]
+    index: Int64[Tensor, " graded"]
+    targets: Int64[Tensor, " graded"]
+    answers: Int64[Tensor, " graded"]
+    first: Bool[Tensor, " graded"]
+    queries: Int64[Tensor, "batch asked"] | None
+    n_targets: int
+    n_answers: int
+    n_first: int
+
+
+def graded(batch: Batch, device: torch.device | None = None) -> Graded:
+    """Prepare a batch for evaluation."""
+    has_target, has_answer = batch.targets != IGNORE, batch.answers != IGNORE
+    first = has_answer & (has_answer.cumsum(axis=1) == 1)
+    graded = has_target | has_answer
+    index = np.flatnonzero(graded)
+    targets, answers, is_first = (torch.from_numpy(x.reshape(-1)[index]) for x in (batch.targets, batch.answers, first))
+    rows = Graded(
+        torch.from_numpy(np.ascontiguousarray(batch.inputs)),
+        torch.from_numpy(index),
+        targets,
+        answers,
+        is_first,
+        asked_queries(graded),
+        n_targets=int(has_target.sum()),
+        n_answers=int(has_answer.sum()),
+        n_first=int(first.sum()),
+    )
+    return each_tensor(rows, lambda x: x.to(device))
+
+
+def asked_queries(kept: Bool[np.ndarray, "batch pos"]) -> Int64[Tensor, "batch asked"] | None:
+    """Positions of each row that include the kept ones, as many in each: where the last layer's queries are needed.
+
+    As many as the fullest row keeps, up to a multiple of a sixteenth of the row. None if that is more than half of it:
+    to ask everywhere, which plainly causal attention does, then costs no more.
+    """
+    length = kept.shape[1]
+    bucket = max(1, length // 16)
+    asked = max(1, -(-int(kept.sum(axis=1).max()) // bucket)) * bucket
+    if 2 * asked > length:
+        return None
+    return torch.from_numpy(np.ascontiguousarray(np.argsort(~kept, axis=1, kind="stable")[:, :asked]))
+
+
+def each_tensor(rows: RowsT, change: Callable[[Tensor], Tensor]) -> RowsT:
+    """The same rows with each tensor of theirs changed."""
+    return replace(rows, **{name: change(x) for name, x in vars(rows).items() if isinstance(x, Tensor)})
