@@ -171,7 +171,7 @@ def hop_table(run: "Run") -> pd.DataFrame:
     for k in range(task.max_hops + 1):
         rows = task.batch_of(k, 100, np.random.default_rng(EVAL_SEED))
         with torch.no_grad():
-            errors.append(1 - held_out(model, [graded(rows, device)], device)["accuracy"])
+            errors.append(1 - held_out(model, [graded(rows, device)])["accuracy"])
     facts = {"attention": KINDS[model.cfg.attention], "n_layers": model.cfg.n_layers, "seed": run.config.seed}
     return pd.DataFrame({**facts, "hops": range(len(errors)), "error": errors})
 

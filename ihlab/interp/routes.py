@@ -154,7 +154,7 @@ def route_effects(
     check_measurable(batch)
     device = model.W_E.device
     rows = graded(batch, device)
-    before = held_out(model, [rows], device)
+    before = held_out(model, [rows])
     wanted = None if routes is None else list(routes)
     effects: list[dict[str, Any]] = []
     for layer in range(model.cfg.n_layers) if layers is None else layers:
@@ -163,7 +163,7 @@ def route_effects(
             for route, contribution in contributions.items():
                 hook = _replace(contribution, _replacement(contribution, how, seed), head)
                 with model.hooks(fwd_hooks=[(_hook_z(layer), hook)]):
-                    after = held_out(model, [rows], device)
+                    after = held_out(model, [rows])
                 effects.append(
                     {
                         "layer": layer,

@@ -24,7 +24,7 @@ from ihlab.training.progress import Report, progress
 from ihlab.training.ranks import require_alone
 from ihlab.training.record import Record, Stored, TrainingDivergedError
 from ihlab.training.run import Run
-from ihlab.training.stacked import Stacked, StackedStream, clip_members, member_losses
+from ihlab.training.stacked import Stacked, StackedStream, clip_members, member_losses, of_each_member
 from ihlab.training.steps import Steps
 from tasks.config import require
 
@@ -161,13 +161,14 @@ class _Ensemble(Steps[list[Stacked]]):
             if state is not None:
                 checkpoint.load_model_state(model, state.weights, record.run.checkpoint_path(self.step))
         self.parameters: dict[str, Tensor] = stack_module_state(models)[0]
-        self.model = models[0]  # a place to put one member's weights, for what is done member by member
+        self.model = models[0]  # what stacked weights are put into
         # The largest learning rate is the optimiser's; a member with a smaller one takes that part of each step.
         self.fastest = max(configs, key=lambda config: config.lr)
         self.part = torch.tensor([config.lr / self.fastest.lr for config in configs], device=device)
         self.one_rate = len({config.lr for config in configs}) == 1
         self.optimizer = make_optimizer(self.model, self.config, self.parameters)
-        self.evaluate = Evaluator(self.config, device)
+        self.evaluate = Evaluator(self.config, device, len(runs))
+        self.numbers = of_each_member(self.model, self.evaluate.numbers)
         self.tally, self.tally_steps = torch.zeros(len(runs), device=device), 0
         self._load_optimizer([state for state in stored if state is not None])
         self.losses = member_losses(self.model, self.config.compile)
@@ -220,11 +221,10 @@ class _Ensemble(Steps[list[Stacked]]):
 
     def _evaluate(self) -> None:
         train_losses = self._train_losses()
+        with torch.no_grad():
+            numbers = self.numbers(self.parameters).tolist()
         for i in list(self.alive):
-            with torch.no_grad():
-                for name, parameter in self.model.named_parameters():
-                    parameter.copy_(self.parameters[name][i])
-            measured = self.evaluate(self.model)
+            measured = self.evaluate.row(numbers[i])
             losses = (measured["eval_loss"], *([train_losses[i]] if self.tally_steps else []))
             if self._is_finite(i, *losses):
                 self.records[i].note(self.step, train_losses[i], measured)

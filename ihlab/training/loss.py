@@ -61,13 +61,13 @@ def _unembedded_loss(
     return F.cross_entropy(model.unembed(residual).float(), targets, ignore_index=IGNORE, reduction="sum")
 
 
-class LossModule(nn.Module):
-    """A loss of a model as a module, which is what `functional_call` and DistributedDataParallel take."""
+class OfModel(nn.Module):
+    """A function of a model, such as its loss, as a module: what `functional_call` and DistributedDataParallel take."""
 
-    def __init__(self, model: Transformer, loss: Callable[..., Tensor]) -> None:
+    def __init__(self, model: Transformer, function: Callable[..., Tensor]) -> None:
         super().__init__()
-        self.model, self.loss = model, loss
+        self.model, self.function = model, function
 
-    def forward(self, tokens: Tensor, index: Tensor, targets: Tensor, queries: Tensor | None = None) -> Tensor:
-        """The loss of one batch."""
-        return self.loss(self.model, tokens, index, targets, queries)
+    def forward(self, *arguments: Tensor | None) -> Tensor:
+        """The function of the model and what else it takes."""
+        return self.function(self.model, *arguments)

@@ -1,5 +1,6 @@
 """What a run records about its model: loss, accuracy, induction-head scores, alpha and beta."""
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -9,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from ihlab.training.config import RunConfig
 from ihlab.training.scored import Graded, graded
@@ -21,32 +23,43 @@ PROBE_ROWS, PROBE_REPEATS = 16, 4
 
 
 class Evaluator:
-    """Measures a model on a fixed held-out set and on repeated random tokens."""
+    """Measures a model on a fixed held-out set and on repeated random tokens.
 
-    def __init__(self, run: RunConfig, device: torch.device) -> None:
+    All that is read of a model are its `numbers`, side by side so that a device is asked once; `row` names them.
+    `members` of an ensemble that are measured together share what a CPU's cache takes.
+    """
+
+    def __init__(self, run: RunConfig, device: torch.device, members: int = 1) -> None:
         batch = draw(run.task, EVAL_SEED, "eval", 0, run.eval_rows)
-        rows = max(1, CHUNK_POSITIONS // run.task.length)
+        rows = max(1, CHUNK_POSITIONS // run.task.length // (members if device.type == "cpu" else 1))
         pieces = [batch.rows(i, i + rows) for i in range(0, run.eval_rows, rows)]
         self.batches = [graded(piece, device) for piece in pieces]
         self.slices = slices(batch)
-        self.members = [membership(piece, self.slices).to(device) for piece in pieces]
+        masks = [membership(piece, self.slices) for piece in pieces]
+        self.asked, self.masks = n_asked(masks), [mask.to(device) for mask in masks]
         self.probe = repeated_tokens(run.task, PROBE_ROWS, PROBE_REPEATS).to(device)
-        self.device = device
+        self.names = [*_prefix_names(run.model), *_shift_names(run.model)]
 
     @torch.no_grad()
     def __call__(self, model: Transformer) -> dict[str, float]:
         """One row of metrics: eval_loss, accuracy, accuracy_first, accuracy_hops_3, prefix_L.H, alpha1_L.G, ..."""
-        return {
-            **held_out(model, self.batches, self.device, self.slices, self.members),
-            **_prefix_scores(model, self.probe),
-            **_shift_weights(model),
-        }
+        return self.row(self.numbers(model).tolist())
+
+    def numbers(self, model: Transformer) -> Float[Tensor, " numbers"]:
+        """In float64: what is counted on the held-out set, prefix matching scores, alpha and beta."""
+        parts = [_counts(model, self.batches, self.masks), _prefix_scores(model, self.probe), *_shift_weights(model)]
+        return torch.cat([part.double() for part in parts])
+
+    def row(self, numbers: Sequence[float]) -> dict[str, float]:
+        """The numbers of one model as a row of metrics."""
+        n_counts = len(numbers) - len(self.names)
+        counted = _shares(numbers[:n_counts], self.batches, self.slices, self.asked)
+        return counted | dict(zip(self.names, numbers[n_counts:], strict=True))
 
 
 def held_out(
     model: Transformer,
     batches: list[Graded],
-    device: torch.device,
     slices: Sequence[tuple[str, int]] = (),
     members: Sequence[Bool[Tensor, "slice _"]] = (),
 ) -> dict[str, float]:
@@ -55,30 +68,40 @@ def held_out(
     A slice's column is `accuracy_<group>_<value>`, such as accuracy_hops_3; `members` holds one `membership`
     a batch. An accuracy is NaN where nothing is asked.
     """
-    loss = torch.zeros((), dtype=torch.float64, device=device)
-    right = torch.zeros(2 + len(slices), dtype=torch.int64, device=device)  # all answers, first ones, each slice's
-    asked = torch.zeros(len(slices), dtype=torch.int64, device=device)
+    return _shares(_counts(model, batches, members).tolist(), batches, slices, n_asked(members))
+
+
+def _counts(
+    model: Transformer, batches: list[Graded], members: Sequence[Bool[Tensor, "slice _"]]
+) -> Float[Tensor, " counts"]:
+    """The summed loss, and how many answers are right: of all, of the first ones, of each slice."""
+    by_batch = []
     for i, batch in enumerate(batches):
         logits = model.unembed(model.residual_at(batch.tokens, batch.index, batch.queries)).float()
-        loss += F.cross_entropy(logits, batch.targets, ignore_index=IGNORE, reduction="sum")
+        loss = F.cross_entropy(logits, batch.targets, ignore_index=IGNORE, reduction="sum")
         hit = logits.argmax(dim=-1) == batch.answers
-        right[:2] += torch.stack([hit.sum(), (hit & batch.first).sum()])
-        if slices:
-            right[2:] += (members[i] & hit).sum(dim=1)
-            asked += members[i].sum(dim=1)
-    n_right, n_first_right, *in_slices = torch.cat([right, asked]).tolist()  # read once: each reading stalls a GPU
+        right = torch.stack([hit.sum(), (hit & batch.first).sum()])
+        in_slices = [(members[i] & hit).sum(dim=1).double()] if members else []
+        by_batch.append(torch.cat([loss.double()[None], right.double(), *in_slices]))
+    return torch.stack(by_batch).sum(dim=0)
+
+
+def _shares(
+    counts: Sequence[float], batches: list[Graded], slices: Sequence[tuple[str, int]], asked: Sequence[int]
+) -> dict[str, float]:
+    loss, right, first_right, *in_slices = counts
     return {
-        "eval_loss": loss.item() / sum(batch.n_targets for batch in batches),
-        "accuracy": _share(n_right, sum(batch.n_answers for batch in batches)),
-        "accuracy_first": _share(n_first_right, sum(batch.n_first for batch in batches)),
+        "eval_loss": loss / sum(batch.n_targets for batch in batches),
+        "accuracy": _share(right, sum(batch.n_answers for batch in batches)),
+        "accuracy_first": _share(first_right, sum(batch.n_first for batch in batches)),
         **{
             f"accuracy_{group}_{value}": _share(n, of)
-            for (group, value), n, of in zip(slices, in_slices[: len(slices)], in_slices[len(slices) :], strict=True)
+            for (group, value), n, of in zip(slices, in_slices, asked, strict=True)
         },
     }
 
 
-def _share(n: int, of: int) -> float:
+def _share(n: float, of: int) -> float:
     return n / of if of else math.nan
 
 
@@ -99,6 +122,11 @@ def membership(batch: Batch, slices: Sequence[tuple[str, int]]) -> Bool[Tensor, 
     of_group = {group: _by_position(values, batch)[kept] for group, values in batch.groups.items()}
     members = [asked[kept] & (of_group[group] == value) for group, value in slices]
     return torch.from_numpy(np.array(members, dtype=bool).reshape(len(slices), kept.sum()))
+
+
+def n_asked(members: Sequence[Bool[Tensor, "slice _"]]) -> list[int]:
+    """How many answers there are in each slice, of the batches whose `membership` this is."""
+    return torch.cat([mask.sum(dim=1)[None] for mask in members]).sum(dim=0).tolist() if members else []
 
 
 def _by_position(values: np.ndarray, batch: Batch) -> Int[np.ndarray, "batch pos"]:
@@ -132,21 +160,26 @@ def prefix_matching_score(
     return pattern[:, :, query, after].sum(dim=2).mean(dim=(0, 2))
 
 
-def _prefix_scores(model: Transformer, probe: Tensor) -> dict[str, float]:
-    scores: dict[str, float] = {}
+def _prefix_scores(model: Transformer, probe: Tensor) -> Float[Tensor, " heads"]:
+    """Of every head, in the order of `_prefix_names`."""
     _, cache = model.run_with_cache(probe, names_filter=lambda name: name.endswith("hook_pattern"))
-    for layer in range(model.cfg.n_layers):
-        by_head = prefix_matching_score(cache["pattern", layer], probe, PROBE_REPEATS)
-        scores |= {f"prefix_{layer}.{head}": value for head, value in enumerate(by_head.tolist())}
-    return scores
+    layers = range(model.cfg.n_layers)
+    return torch.cat([prefix_matching_score(cache["pattern", layer], probe, PROBE_REPEATS) for layer in layers])
 
 
-def _shift_weights(model: Transformer) -> dict[str, float]:
+def _prefix_names(cfg: ModelConfig) -> list[str]:
+    return [f"prefix_{layer}.{head}" for layer in range(cfg.n_layers) for head in range(cfg.n_heads)]
+
+
+def _shift_weights(model: Transformer) -> list[Float[Tensor, " weights"]]:
+    """Each layer's alpha and beta, in the order of `_shift_names`."""
     if model.cfg.attention == "vanilla":
-        return {}
-    weights: dict[str, float] = {}
-    for layer, block in enumerate(model.layers):
-        for name, parameter in (("alpha", block.attn.alpha), ("beta", block.attn.beta)):
-            for head, row in enumerate(parameter.tolist()):
-                weights |= {f"{name}{column + 1}_{layer}.{head}": value for column, value in enumerate(row)}
-    return weights
+        return []
+    return [weight.flatten() for block in model.layers for weight in (block.attn.alpha, block.attn.beta)]
+
+
+def _shift_names(cfg: ModelConfig) -> list[str]:
+    if cfg.attention == "vanilla":
+        return []
+    entries = itertools.product(range(cfg.n_layers), ("alpha", "beta"), range(cfg.kv_heads), range(cfg.shift_window))
+    return [f"{name}{column + 1}_{layer}.{head}" for layer, name, head, column in entries]

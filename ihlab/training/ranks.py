@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ihlab.model.transformer import Transformer
 from ihlab.training.device import pick_device
-from ihlab.training.loss import LossModule, summed_loss
+from ihlab.training.loss import OfModel, summed_loss
 from tasks.config import require
 
 
@@ -130,5 +130,5 @@ class Ranks:
         known = inspect.signature(DistributedDataParallel).parameters
         sent: Any = {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
         return DistributedDataParallel(
-            LossModule(model, summed_loss), device_ids=ids, gradient_as_bucket_view=True, **sent
+            OfModel(model, summed_loss), device_ids=ids, gradient_as_bucket_view=True, **sent
         )

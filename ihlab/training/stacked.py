@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ihlab.model.transformer import Transformer
 from ihlab.training.config import RunConfig
-from ihlab.training.loss import LossModule, gathered_loss
+from ihlab.training.loss import OfModel, gathered_loss
 from ihlab.training.scored import Scored, each_tensor
 from ihlab.training.stream import Stream, ahead
 from tasks import IGNORE
@@ -87,25 +87,36 @@ def member_losses(model: Transformer, compiled: bool = False) -> MemberLosses:
 
     A member's gradient is its part of the gradient of the sum.
     """
-    module = LossModule(model, gathered_loss)
-
-    def one(weights: dict[str, Tensor], *batch: Tensor) -> Tensor:
-        named = {f"model.{name}": weight for name, weight in weights.items()}
-        return functional_call(module, named, batch)
-
     if compiled:
         torch.compiler.reset()  # or the ninth model of a process falls back to eager, silently slow
-    every = torch.compile(torch.vmap(one)) if compiled else torch.vmap(one)
-    device = next(model.parameters()).device
+    every = of_each_member(model, gathered_loss, compiled)
 
     def losses(
         weights: dict[str, Tensor], tokens: Tensor, index: Tensor, targets: Tensor, queries: Tensor | None = None
     ) -> Tensor:
-        batch = (tokens, index, targets) if queries is None else (tokens, index, targets, queries)
-        with _attention_on(device):
-            return every(weights, *batch)
+        return every(weights, tokens, index, targets, *([] if queries is None else [queries]))
 
     return losses
+
+
+def of_each_member(
+    model: Transformer, function: Callable[..., Tensor], compiled: bool = False
+) -> Callable[..., Tensor]:
+    """`function(model, ...)` of stacked weights (named as the model's) and stacked arguments: [member, ...]."""
+    module = OfModel(model, function)
+
+    def one(weights: dict[str, Tensor], *arguments: Tensor) -> Tensor:
+        named = {f"model.{name}": weight for name, weight in weights.items()}
+        return functional_call(module, named, arguments)
+
+    every = torch.compile(torch.vmap(one)) if compiled else torch.vmap(one)
+    device = next(model.parameters()).device
+
+    def stacked_function(weights: dict[str, Tensor], *arguments: Tensor) -> Tensor:
+        with _attention_on(device):
+            return every(weights, *arguments)
+
+    return stacked_function
 
 
 @torch.no_grad()

@@ -52,7 +52,7 @@ def test_held_out_counts_by_hand():
     task = InductionTask(vocab_size=48, length=12, score="first")
     model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=48, n_ctx=12))
     batches = [draw(task, 5, "eval", i, 20) for i in range(2)]
-    measured = held_out(model, [graded(batch) for batch in batches], torch.device("cpu"))
+    measured = held_out(model, [graded(batch) for batch in batches])
     losses, right, first_right = [], [], []
     for batch in batches:
         logits = model(torch.from_numpy(batch.inputs.copy())).detach()
@@ -120,7 +120,6 @@ def test_accuracy_of_each_slice_by_hand(with_groups, offset, cut):
     measured = held_out(
         AnswersByRule(offset),
         [graded(piece) for piece in pieces],
-        torch.device("cpu"),
         found,
         [membership(piece, found) for piece in pieces],
     )
@@ -137,7 +136,7 @@ def test_accuracy_of_each_slice_by_hand(with_groups, offset, cut):
 
 def test_an_accuracy_over_nothing_is_not_a_number():
     batch = graded(Batch(inputs=ROWS, targets=TRAINED, answers=np.full_like(ROWS, IGNORE)))
-    measured = held_out(AnswersByRule(0), [batch], torch.device("cpu"))
+    measured = held_out(AnswersByRule(0), [batch])
     assert np.isfinite(measured["eval_loss"])
     assert np.isnan([measured["accuracy"], measured["accuracy_first"]]).all()
 
