@@ -37,11 +37,12 @@ def join_ranks(device: str) -> "Ranks":
 
     The process group is joined once and left when the process ends: joined a second time, it may never come about.
     """
-    size, where = n_ranks(), pick_device(device)
+    size = n_ranks()
     if size == 1:
-        return Ranks(0, 1, where)
-    if where.type == "cuda" and where.index is None:
-        where = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        return Ranks(0, 1, pick_device(device))
+    own = device in ("auto", "cuda") and torch.cuda.is_available()
+    where = pick_device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if own else device)
+    if where.type == "cuda":
         torch.cuda.set_device(where)
     if not dist.is_initialized():  # gloo beside nccl: whether to stop is agreed on without asking the GPU
         on_gpu = where.type == "cuda"
