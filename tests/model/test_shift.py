@@ -76,3 +76,23 @@ def test_the_generator_decides_the_weights():
     first, again, other = (TokenShift(3, 2, torch.Generator().manual_seed(seed)).weight for seed in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+
+
+@WINDOWS
+@pytest.mark.parametrize("n_tokens", [1, 2, 7])
+def test_gradients_equal_those_of_the_loop(window, n_tokens):
+    x, weight = torch.randn(2, n_tokens, 3, 5), torch.randn(3, window)
+    wanted = torch.randn(2, n_tokens, 3, 5)
+    of_both = []
+    for mixed in (TokenShift(3, window), shift_by_loop):
+        inputs = [x.clone().requires_grad_(), weight.clone().requires_grad_()]
+        of_both.append(torch.autograd.grad((mixed(*inputs) * wanted).sum(), inputs))
+    for own, by_loop in zip(*of_both, strict=True):
+        torch.testing.assert_close(own, by_loop)
+
+
+@WINDOWS
+def test_the_written_gradient_is_right_to_second_order(window):
+    inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 5, 2, 3), (2, window))]
+    assert torch.autograd.gradcheck(TokenShift(2, window), inputs)
+    assert torch.autograd.gradgradcheck(TokenShift(2, window), inputs)
