@@ -79,6 +79,7 @@ class Attention(nn.Module):
 
         Without a cache, queries may be made `at` some positions of each row only; keys and values are of all.
         """
+        assert cache is None or at is None, "where a cache goes on, every position asks"
         start = 0 if cache is None else cache.length
         q = self.hook_q(self._heads(self.q_proj(x if at is None else positions_of(x, at)), self.n_heads))
         k = self._heads(self.k_proj(x), self.n_key_value_heads)
@@ -201,6 +202,8 @@ def _fused(
     Without a bias plainly causal for as many queries as keys; a single query then sees all keys.
     """
     grouped = q.shape[2] != k.shape[2]
+    if grouped and bias is not None and q.is_cuda:  # there the kernel that takes a bias knows no groups
+        k, v, grouped = *(x.repeat_interleave(q.shape[2] // x.shape[2], dim=2) for x in (k, v)), False
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     z = F.scaled_dot_product_attention(
         q, k, v, attn_mask=bias, dropout_p=dropout, is_causal=bias is None and q.shape[2] > 1, enable_gqa=grouped

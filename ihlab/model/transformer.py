@@ -175,10 +175,12 @@ class Transformer(HookedRootModule):
         """`final_residual` at some positions, an index into the flattened [batch * pos]; training scores no others.
 
         Of the last layer, keys and values are of every position, and what comes after its attention is done at these
-        positions only. So is the attention where `queries` names positions of each row that include all of these (what
-        else it names costs time and changes nothing). Where a hook listens to any of that, it is done everywhere, and
-        the hook is given what it always is.
+        positions only. So is the attention where `queries` names positions of each row that include all of these; what
+        else it names costs time and changes nothing, and for what it leaves out the result is that of another position.
+        Where a hook listens to any of that, it is done everywhere, and the hook is given what it always is.
         """
+        if self.cfg.positional == "alibi":
+            queries = None  # its bias is for each head: picked out for each row too, it is as large as the pattern
         x = self._embedded(tokens)
         *before, last = self.layers
         for block in before:

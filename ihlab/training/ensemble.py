@@ -18,7 +18,7 @@ from ihlab.training.device import pick_device
 from ihlab.training.initial import initial_model
 from ihlab.training.interrupt import deferred_interrupt
 from ihlab.training.loop import train
-from ihlab.training.metrics import Evaluator
+from ihlab.training.metrics import CHUNK_POSITIONS, Evaluator
 from ihlab.training.optim import learning_rate, make_optimizer
 from ihlab.training.progress import Report, progress
 from ihlab.training.ranks import require_alone
@@ -33,6 +33,9 @@ FREE = ("name", "seed", "lr", "init_shift")
 
 CPU_VALUES = 65_536
 """On a CPU, d_model x positions of a stacked step: more leave its cache, and members are faster one after another."""
+
+EVALUATED_LOGITS = 2**28
+"""How many logits members that are evaluated at once may hold: 1 GiB in float32. Other members come after them."""
 
 
 def seeds(config: RunConfig, members: int) -> list[RunConfig]:
@@ -168,7 +171,8 @@ class _Ensemble(Steps[list[Stacked]]):
         self.one_rate = len({config.lr for config in configs}) == 1
         self.optimizer = make_optimizer(self.model, self.config, self.parameters)
         self.evaluate = Evaluator(self.config, device, len(runs))
-        self.numbers = of_each_member(self.model, self.evaluate.numbers)
+        at_once = max(1, EVALUATED_LOGITS // (CHUNK_POSITIONS * self.config.model.d_vocab))
+        self.numbers = of_each_member(self.model, self.evaluate.numbers, at_once)
         self.tally, self.tally_steps = torch.zeros(len(runs), device=device), 0
         self._load_optimizer([state for state in stored if state is not None])
         self.losses = member_losses(self.model, self.config.compile)

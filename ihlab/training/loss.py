@@ -24,10 +24,10 @@ def summed_loss(
 ) -> Float[Tensor, ""]:
     """Cross-entropy in nats, summed over targets: of `Scored` rows.
 
-    Only scored positions pass the last layer and are unembedded: at vocabulary 8000 and length 512 the
-    other logits are four fifths of the step's memory and are never looked at. Where every
-    position is scored, `linear_cross_entropy` goes through a wide vocabulary in chunks instead of
-    holding all logits at once.
+    Only scored positions are unembedded: at vocabulary 8000 and length 512 the other logits are four fifths of the
+    step's memory and are never looked at. Of other positions the last layer makes keys and values alone (and queries,
+    where `asked_queries` gives none). Where every position is scored, `linear_cross_entropy` goes through a wide
+    vocabulary in chunks instead of holding all logits at once.
     """
     if len(index) < tokens.numel():
         return gathered_loss(model, tokens, index, targets, queries)

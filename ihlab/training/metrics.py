@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
+from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
@@ -36,7 +37,7 @@ class Evaluator:
         self.batches = [graded(piece, device) for piece in pieces]
         self.slices = slices(batch)
         masks = [membership(piece, self.slices) for piece in pieces]
-        self.asked, self.masks = n_asked(masks), [mask.to(device) for mask in masks]
+        self.n_in_slices, self.masks = n_in_slices(masks), [mask.to(device) for mask in masks]
         self.probe = repeated_tokens(run.task, PROBE_ROWS, PROBE_REPEATS).to(device)
         self.names = [*_prefix_names(run.model), *_shift_names(run.model)]
 
@@ -53,7 +54,7 @@ class Evaluator:
     def row(self, numbers: Sequence[float]) -> dict[str, float]:
         """The numbers of one model as a row of metrics."""
         n_counts = len(numbers) - len(self.names)
-        counted = _shares(numbers[:n_counts], self.batches, self.slices, self.asked)
+        counted = _shares(numbers[:n_counts], self.batches, self.slices, self.n_in_slices)
         return counted | dict(zip(self.names, numbers[n_counts:], strict=True))
 
 
@@ -61,18 +62,18 @@ def held_out(
     model: Transformer,
     batches: list[Graded],
     slices: Sequence[tuple[str, int]] = (),
-    members: Sequence[Bool[Tensor, "slice _"]] = (),
+    masks: Sequence[Bool[Tensor, "slice _"]] = (),
 ) -> dict[str, float]:
     """Loss over targets, accuracy over all answers, over the first answer of each row, and over each slice.
 
-    A slice's column is `accuracy_<group>_<value>`, such as accuracy_hops_3; `members` holds one `membership`
+    A slice's column is `accuracy_<group>_<value>`, such as accuracy_hops_3; `masks` holds one `membership`
     a batch. An accuracy is NaN where nothing is asked.
     """
-    return _shares(_counts(model, batches, members).tolist(), batches, slices, n_asked(members))
+    return _shares(_counts(model, batches, masks).tolist(), batches, slices, n_in_slices(masks))
 
 
 def _counts(
-    model: Transformer, batches: list[Graded], members: Sequence[Bool[Tensor, "slice _"]]
+    model: Transformer, batches: list[Graded], masks: Sequence[Bool[Tensor, "slice _"]]
 ) -> Float[Tensor, " counts"]:
     """The summed loss, and how many answers are right: of all, of the first ones, of each slice."""
     by_batch = []
@@ -81,13 +82,13 @@ def _counts(
         loss = F.cross_entropy(logits, batch.targets, ignore_index=IGNORE, reduction="sum")
         hit = logits.argmax(dim=-1) == batch.answers
         right = torch.stack([hit.sum(), (hit & batch.first).sum()])
-        in_slices = [(members[i] & hit).sum(dim=1).double()] if members else []
+        in_slices = [(masks[i] & hit).sum(dim=1).double()] if masks else []
         by_batch.append(torch.cat([loss.double()[None], right.double(), *in_slices]))
     return torch.stack(by_batch).sum(dim=0)
 
 
 def _shares(
-    counts: Sequence[float], batches: list[Graded], slices: Sequence[tuple[str, int]], asked: Sequence[int]
+    counts: Sequence[float], batches: list[Graded], slices: Sequence[tuple[str, int]], n_in_slices: Sequence[int]
 ) -> dict[str, float]:
     loss, right, first_right, *in_slices = counts
     return {
@@ -96,7 +97,7 @@ def _shares(
         "accuracy_first": _share(first_right, sum(batch.n_first for batch in batches)),
         **{
             f"accuracy_{group}_{value}": _share(n, of)
-            for (group, value), n, of in zip(slices, in_slices, asked, strict=True)
+            for (group, value), n, of in zip(slices, in_slices, n_in_slices, strict=True)
         },
     }
 
@@ -124,9 +125,9 @@ def membership(batch: Batch, slices: Sequence[tuple[str, int]]) -> Bool[Tensor, 
     return torch.from_numpy(np.array(members, dtype=bool).reshape(len(slices), kept.sum()))
 
 
-def n_asked(members: Sequence[Bool[Tensor, "slice _"]]) -> list[int]:
+def n_in_slices(masks: Sequence[Bool[Tensor, "slice _"]]) -> list[int]:
     """How many answers there are in each slice, of the batches whose `membership` this is."""
-    return torch.cat([mask.sum(dim=1)[None] for mask in members]).sum(dim=0).tolist() if members else []
+    return torch.stack([mask.sum(dim=1) for mask in masks]).sum(dim=0).tolist() if masks else []
 
 
 def _by_position(values: np.ndarray, batch: Batch) -> Int[np.ndarray, "batch pos"]:
@@ -161,10 +162,15 @@ def prefix_matching_score(
 
 
 def _prefix_scores(model: Transformer, probe: Tensor) -> Float[Tensor, " heads"]:
-    """Of every head, in the order of `_prefix_names`."""
-    _, cache = model.run_with_cache(probe, names_filter=lambda name: name.endswith("hook_pattern"))
-    layers = range(model.cfg.n_layers)
-    return torch.cat([prefix_matching_score(cache["pattern", layer], probe, PROBE_REPEATS) for layer in layers])
+    """Of every head, in the order of `_prefix_names`. Patterns are scored as they come by: none is kept."""
+    scores: list[Tensor] = []
+
+    def note(pattern: Tensor, hook: HookPoint) -> None:
+        scores.append(prefix_matching_score(pattern, probe, PROBE_REPEATS))
+
+    with model.hooks(fwd_hooks=[(lambda name: name.endswith("hook_pattern"), note)]):
+        model.final_residual(probe)
+    return torch.cat(scores)
 
 
 def _prefix_names(cfg: ModelConfig) -> list[str]:

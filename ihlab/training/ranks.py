@@ -40,8 +40,7 @@ def join_ranks(device: str) -> "Ranks":
     size = n_ranks()
     if size == 1:
         return Ranks(0, 1, pick_device(device))
-    own = device in ("auto", "cuda") and torch.cuda.is_available()
-    where = pick_device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if own else device)
+    where = pick_device(own_device(device))
     if where.type == "cuda":
         torch.cuda.set_device(where)
     if not dist.is_initialized():  # gloo beside nccl: whether to stop is agreed on without asking the GPU
@@ -49,6 +48,12 @@ def join_ranks(device: str) -> "Ranks":
         dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", device_id=where if on_gpu else None)
         atexit.register(dist.destroy_process_group)
     return Ranks(dist.get_rank(), size, where)
+
+
+def own_device(device: str) -> str:
+    """The name of this process' own GPU for "auto" and "cuda" where there are GPUs; any other as it is."""
+    own = device in ("auto", "cuda") and torch.cuda.is_available()
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if own else device
 
 
 class Ranks:

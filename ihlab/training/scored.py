@@ -113,7 +113,8 @@ def asked_queries(kept: Bool[np.ndarray, "batch pos"]) -> Int64[Tensor, "batch a
     """Positions of each row that include the kept ones, as many in each: where the last layer's queries are needed.
 
     As many as the fullest row keeps, up to a multiple of a sixteenth of the row. None if that is more than half of it:
-    to ask everywhere, which plainly causal attention does, then costs no more.
+    to ask everywhere, which plainly causal attention does, then costs no more. (What pads `Scored.index` need not be
+    among them: its targets are ignored.)
     """
     length = kept.shape[1]
     bucket = max(1, length // 16)

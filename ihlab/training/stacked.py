@@ -1,7 +1,7 @@
-"""What members of an ensemble have side by side: batches, losses and gradient norms."""
+"""What members of an ensemble have side by side: batches, functions of each, gradient norms."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +18,7 @@ from ihlab.training.scored import Scored, each_tensor
 from ihlab.training.stream import Stream, ahead
 from tasks import IGNORE
 
-MemberLosses = Callable[..., Tensor]
+MemberLosses = Callable[[dict[str, Tensor], Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """Of stacked weights and the `tensors` of a `Stacked`, each with a leading dimension of members."""
 
 
@@ -89,10 +89,10 @@ def member_losses(model: Transformer, compiled: bool = False) -> MemberLosses:
     """
     if compiled:
         torch.compiler.reset()  # or the ninth model of a process falls back to eager, silently slow
-    every = of_each_member(model, gathered_loss, compiled)
+    every = of_each_member(model, gathered_loss, compiled=compiled)
 
     def losses(
-        weights: dict[str, Tensor], tokens: Tensor, index: Tensor, targets: Tensor, queries: Tensor | None = None
+        weights: dict[str, Tensor], tokens: Tensor, index: Tensor, targets: Tensor, queries: Tensor | None
     ) -> Tensor:
         return every(weights, tokens, index, targets, *([] if queries is None else [queries]))
 
@@ -100,20 +100,25 @@ def member_losses(model: Transformer, compiled: bool = False) -> MemberLosses:
 
 
 def of_each_member(
-    model: Transformer, function: Callable[..., Tensor], compiled: bool = False
+    model: Transformer, function: Callable[..., Tensor], at_once: int | None = None, compiled: bool = False
 ) -> Callable[..., Tensor]:
-    """`function(model, ...)` of stacked weights (named as the model's) and stacked arguments: [member, ...]."""
+    """`function(model, ...)` of stacked weights (named as the model's) and stacked arguments: [member, ...].
+
+    `at_once`: of so many members in one go, which bounds what is held of them; None: of all.
+    """
     module = OfModel(model, function)
 
     def one(weights: dict[str, Tensor], *arguments: Tensor) -> Tensor:
         named = {f"model.{name}": weight for name, weight in weights.items()}
         return functional_call(module, named, arguments)
 
-    every = torch.compile(torch.vmap(one)) if compiled else torch.vmap(one)
-    device = next(model.parameters()).device
+    every = torch.vmap(one, chunk_size=at_once)
+    if compiled:
+        every = torch.compile(every)
+    plain = _needs_plain_attention(model)
 
     def stacked_function(weights: dict[str, Tensor], *arguments: Tensor) -> Tensor:
-        with _attention_on(device):
+        with sdpa_kernel(SDPBackend.MATH) if plain else nullcontext():
             return every(weights, *arguments)
 
     return stacked_function
@@ -133,6 +138,11 @@ def clip_members(parameters: Iterable[Tensor], limit: float) -> Float[Tensor, " 
     return norms
 
 
-def _attention_on(device: torch.device) -> AbstractContextManager[None]:
-    """The CPU's fused attention cannot be stacked (it would be called member by member): use the plain one there."""
-    return sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" else nullcontext()
+def _needs_plain_attention(model: Transformer) -> bool:
+    """Whether fused attention cannot be stacked.
+
+    The CPU's would be called member by member. A GPU's takes a bias that is the same for all members (ALiBi's, the
+    strict mask's) for one of the wrong shape (https://github.com/pytorch/pytorch/issues/151558).
+    """
+    on_cpu = next(model.parameters()).device.type == "cpu"
+    return on_cpu or model.cfg.positional == "alibi" or model.cfg.mask == "strict"

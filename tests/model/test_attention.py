@@ -107,6 +107,19 @@ def test_the_fused_path_equals_the_explicit_path(make_config, kind, n_key_value_
 
 @KINDS
 @HEADS
+@pytest.mark.parametrize("explicit", [False, True], ids=["fused", "explicit"])
+def test_queries_at_some_positions_give_the_output_there(make_config, kind, n_key_value_heads, explicit):
+    cfg = make_config(n_key_value_heads=n_key_value_heads, **kind)
+    attn = Attention(cfg)
+    x, at = torch.randn(3, 9, cfg.d_model), torch.tensor([[0, 8], [3, 4], [7, 7]])
+    everywhere = attn(x)
+    if explicit:
+        listen(attn.hook_pattern)
+    torch.testing.assert_close(attn(x, at=at), torch.stack([everywhere[row, at[row]] for row in range(3)]))
+
+
+@KINDS
+@HEADS
 def test_gradients_of_the_fused_path_equal_those_of_the_explicit_path(make_config, kind, n_key_value_heads):
     cfg = make_config(n_key_value_heads=n_key_value_heads, **kind)
     attn = Attention(cfg)

@@ -453,18 +453,19 @@ def test_the_residual_at_some_positions_is_that_of_all(changes, queries):
         assert some is every is None or torch.allclose(some, every, atol=1e-12)
 
 
-SEEN_BY_QUERIES = ["attn.hook_q", "attn.hook_rot_q", "attn.hook_pattern", "attn.hook_z", "attn.hook_result", "attn_out"]
-
-
-@pytest.mark.parametrize("name", ["resid_mid", "mlp.hook_post", "ln2.hook_scale", "resid_post", *SEEN_BY_QUERIES])
-def test_a_hook_in_the_last_layer_sees_every_position(name):
-    cfg = ModelConfig(n_layers=2, d_model=16, n_heads=2, d_vocab=11, n_ctx=9)
-    model, seen = Transformer(cfg), []
-    hook = f"blocks.1.{name if '.' in name else 'hook_' + name}"
-    tokens, index = torch.arange(27).reshape(3, 9) % 11, torch.tensor([4, 26])
-    queries = torch.tensor([[4], [0], [8]])
-    plain = model.residual_at(tokens, index, queries)
-    with model.hooks(fwd_hooks=[(hook, lambda x, hook: seen.append(x))]):
-        hooked = model.residual_at(tokens, index, queries)
-    assert seen[0].shape[:3] == (3, 2, 9) if name == "attn.hook_pattern" else seen[0].shape[:2] == (3, 9)
-    assert torch.allclose(hooked, plain, atol=1e-6)
+@pytest.mark.parametrize(
+    "changes", [{"attention": "kv_shift"}, GPT2 | {"dropout": 0.0}, {"mlp": "none", "norm": "none"}]
+)
+def test_whatever_is_listened_to_is_what_it_always_is(changes):
+    cfg = ModelConfig(**{"n_layers": 2, "d_model": 16, "n_heads": 2, "d_vocab": 11, "n_ctx": 9, **changes})
+    model, tokens = Transformer(cfg), torch.arange(27).reshape(3, 9) % 11
+    index, queries = torch.tensor([4, 26]), torch.tensor([[4], [0], [8]])
+    plain, seen = model.residual_at(tokens, index, queries), []
+    for name in model.hook_dict:
+        for run in (model, lambda tokens: model.residual_at(tokens, index, queries)):
+            with model.hooks(fwd_hooks=[(name, lambda x, hook: seen.append(x))]):
+                out = run(tokens)
+        always, now = seen[-2:]
+        torch.testing.assert_close(now, always)
+        torch.testing.assert_close(out, plain)
+    assert len(seen) == 2 * len(model.hook_dict)

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch.func import stack_module_state
 
-from ihlab import ModelConfig, Transformer
+from ihlab import ModelConfig, RunConfig, Transformer
 from ihlab.training.metrics import (
     EVAL_SEED,
     Evaluator,
@@ -17,6 +18,7 @@ from ihlab.training.metrics import (
     slices,
 )
 from ihlab.training.scored import graded
+from ihlab.training.stacked import of_each_member
 from ihlab.training.stream import draw
 from tasks import IGNORE, Batch, InductionTask, MultiHopTask
 
@@ -73,6 +75,41 @@ def test_evaluator_names_every_head_and_shift(small):
     assert row["alpha1_0.1"] == pytest.approx(model.blocks[0].attn.alpha[1, 0].item())
     assert row["beta2_0.0"] == pytest.approx(model.blocks[0].attn.beta[0, 1].item())
     assert Evaluator(small, torch.device("cpu"))(model) == row
+
+
+@pytest.fixture
+def three_hops():
+    """Two layers, grouped queries, a window of three, and accuracies by hops."""
+    model = ModelConfig(
+        n_layers=2, d_model=16, n_heads=4, n_key_value_heads=2, d_vocab=23, n_ctx=23, attention="kv_shift",
+        shift_window=3,
+    )  # fmt: skip
+    return RunConfig(task=MultiHopTask(length=23, max_hops=3), model=model, eval_rows=32, steps=1)
+
+
+def test_every_number_has_its_name(three_hops):
+    row = Evaluator(three_hops, torch.device("cpu"))(model := Transformer(three_hops.model))
+    for layer, block in enumerate(model.blocks):
+        for name, weight in (("alpha", block.attn.alpha), ("beta", block.attn.beta)):
+            for head in range(2):
+                for column in range(3):
+                    assert row[f"{name}{column + 1}_{layer}.{head}"] == weight[head, column].item()
+    probe = repeated_tokens(three_hops.task, 16, 4)
+    _, cache = model.run_with_cache(probe)
+    for layer in range(2):
+        scores = prefix_matching_score(cache["pattern", layer], probe, 4)
+        assert [row[f"prefix_{layer}.{head}"] for head in range(4)] == pytest.approx(scores.tolist())
+
+
+@pytest.mark.parametrize("at_once", [None, 2])
+def test_members_measured_together_are_measured_as_alone(three_hops, at_once):
+    models = [Transformer(three_hops.model, seed) for seed in range(3)]
+    together = Evaluator(three_hops, torch.device("cpu"), members=3)
+    with torch.no_grad():
+        numbers = of_each_member(models[0], together.numbers, at_once)(stack_module_state(models)[0])
+    alone = Evaluator(three_hops, torch.device("cpu"))
+    for model, own in zip(models, numbers.tolist(), strict=True):
+        assert together.row(own) == pytest.approx(alone(model), abs=1e-5)
 
 
 def test_the_held_out_set_does_not_depend_on_how_it_is_cut(small, monkeypatch):

@@ -4,10 +4,12 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ihlab import Clamp, train
+from ihlab import Clamp, Transformer, train
 from ihlab.training import ensemble, loop
 from ihlab.training.ensemble import seeds, train_ensemble
 from ihlab.training.fork import fork
+from ihlab.training.metrics import Evaluator
+from tasks import InductionTask, MultiHopTask
 
 ASKING = {"aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero", "aten::equal", "aten::item"}
 
@@ -57,6 +59,15 @@ def test_no_step_asks(small, tmp_path, watch, changes):
     with watch:
         train(small.but(**changes), tmp_path)
     assert watch.steps == small.steps
+    assert watch.asked == []
+
+
+@pytest.mark.parametrize("task", [InductionTask(vocab_size=40, length=12), MultiHopTask(length=23, max_hops=3)])
+def test_an_evaluation_asks_once_when_all_is_counted(small, task):
+    evaluator = Evaluator(small.but(task=task, model=small.model.but(n_ctx=23)), torch.device("cpu"))
+    with Watch() as watch, torch.no_grad():
+        watch.inside = True
+        evaluator.numbers(Transformer(small.model.but(n_ctx=23)))
     assert watch.asked == []
 
 

@@ -13,7 +13,7 @@ from ihlab import Run, train
 from ihlab.training import checkpoint
 from ihlab.training.config import to_dict
 from ihlab.training.loop import dropout_seed
-from ihlab.training.ranks import join_ranks
+from ihlab.training.ranks import join_ranks, own_device
 from ihlab.training.stream import Stream
 from tasks import ConfigError
 
@@ -49,6 +49,23 @@ def train_together(configs, root):
         [*command, *arguments], check=True, env=environment, capture_output=True, text=True, timeout=120
     )
     return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("asked", "with_gpus", "own"),
+    [
+        ("auto", True, "cuda:3"),
+        ("cuda", True, "cuda:3"),
+        ("cuda:1", True, "cuda:1"),
+        ("cpu", True, "cpu"),
+        ("auto", False, "auto"),
+        ("cuda", False, "cuda"),
+    ],
+)
+def test_every_process_takes_a_gpu_of_its_own(monkeypatch, asked, with_gpus, own):
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: with_gpus)
+    assert own_device(asked) == own
 
 
 def assert_same_run(one, other):
