@@ -64,7 +64,7 @@ def ratio(table: str, measured: str, a: np.ndarray, b: np.ndarray, bar: Bar | No
 def missed(figures: pd.DataFrame) -> list[str]:
     """A sentence for each bar that was not kept."""
     return [
-        f"{row.table}: {row.measured} has the median {row.median:.3g}, but must be {row.bar}."
+        f"{row.table}: {row.measured} has the median {row.median:.4g}, but must be {row.bar}."
         for row in figures.itertuples()
         if row.bar is not None and not row.bar.kept(row.median)
     ]

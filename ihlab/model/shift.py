@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 
 class TokenShift(nn.Module):
@@ -38,20 +39,21 @@ class TokenShift(nn.Module):
         # Spread over d_head first: a CPU multiplies (and sums the gradient) along a broadcast last axis
         # several times slower than along a plain one.
         wide = w.T[:, :, None].expand(-1, -1, x.shape[-1]).to(x.dtype).contiguous()
-        if before is None:
-            return _Mixed.apply(x, wide)
-        seen, first, n_pos = torch.cat([before, x], dim=1), before.shape[1], x.shape[1]
-        mixed = x * wide[0]
-        for back in range(1, len(wide)):
-            mixed = torch.addcmul(mixed, seen[:, first - back : first - back + n_pos], wide[back])
-        return mixed
+        if torch.compiler.is_compiling() and before is None:
+            return _MixedByHand.apply(x, wide)
+        seen = x if before is None else torch.cat([before, x], dim=1)
+        mixed = seen * wide[0]
+        for back in range(1, min(len(wide), seen.shape[1])):
+            mixed = mixed + F.pad(seen, (0, 0, 0, 0, back, -back)) * wide[back]
+        return mixed if before is None else mixed[:, before.shape[1] :]
 
 
-class _Mixed(torch.autograd.Function):
+class _MixedByHand(torch.autograd.Function):
     """The sum over r of wide[r] x[t - r], of x [batch, pos, head, d_head] and wide [window, head, d_head].
 
-    Written out with its gradient because it is bound by memory: left to itself, autograd keeps a shifted copy of x
-    and goes over all of it for each product and each sum.
+    With its gradient written out, for the compiler: of autograd's it makes a shifted copy of x in memory, kept for the
+    backward pass, which costs more than all the arithmetic. Without a compiler the copy costs no more than the calls
+    of this do, and of stacked or single tokens much less (docs/LOG.md).
     """
 
     generate_vmap_rule = True

@@ -19,7 +19,7 @@ def test_the_page_has_a_table_for_each_title_and_says_what_was_missed():
     assert "| quick | 2 | 1 .. 3 | s | <= 2 kept |  |" in text
     assert "| slow | 1234 | 1234 .. 1234 | s | <= 2 MISSED | alone |" in text
     assert "| free | 0.0123 | 0.0123 .. 0.0123 | ms |  |  |" in text
-    assert "- First: slow has the median 1.23e+03, but must be <= 2." in text
+    assert "- First: slow has the median 1234, but must be <= 2." in text
     assert "All bars are kept" not in text
     assert text.index("## First") < text.index("## Second")
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ihlab.model.shift import TokenShift
+from ihlab.model.shift import TokenShift, _MixedByHand
 
 WINDOWS = pytest.mark.parametrize("window", [2, 3, 4])
 
@@ -78,21 +78,41 @@ def test_the_generator_decides_the_weights():
     assert not torch.equal(first, other)
 
 
+def by_hand(x, weight):
+    return _MixedByHand.apply(x, weight.T[:, :, None].expand(-1, -1, x.shape[-1]))
+
+
 @WINDOWS
 @pytest.mark.parametrize("n_tokens", [1, 2, 7])
 def test_gradients_equal_those_of_the_loop(window, n_tokens):
     x, weight = torch.randn(2, n_tokens, 3, 5), torch.randn(3, window)
     wanted = torch.randn(2, n_tokens, 3, 5)
-    of_both = []
-    for mixed in (TokenShift(3, window), shift_by_loop):
+    of_all = []
+    for mixed in (shift_by_loop, TokenShift(3, window), by_hand):
         inputs = [x.clone().requires_grad_(), weight.clone().requires_grad_()]
-        of_both.append(torch.autograd.grad((mixed(*inputs) * wanted).sum(), inputs))
-    for own, by_loop in zip(*of_both, strict=True):
-        torch.testing.assert_close(own, by_loop)
+        out = mixed(*inputs)
+        of_all.append((out, *torch.autograd.grad((out * wanted).sum(), inputs)))
+    for by_loop, *others in zip(*of_all, strict=True):
+        for other in others:
+            torch.testing.assert_close(other, by_loop)
 
 
 @WINDOWS
 def test_the_written_gradient_is_right_to_second_order(window):
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 5, 2, 3), (2, window))]
-    assert torch.autograd.gradcheck(TokenShift(2, window), inputs)
-    assert torch.autograd.gradgradcheck(TokenShift(2, window), inputs)
+    assert torch.autograd.gradcheck(by_hand, inputs)
+    assert torch.autograd.gradgradcheck(by_hand, inputs)
+
+
+@WINDOWS
+def test_a_compiler_gets_the_written_gradient(window, monkeypatch):
+    calls, backward = [], _MixedByHand.backward
+    monkeypatch.setattr(_MixedByHand, "backward", staticmethod(lambda *given: calls.append(1) or backward(*given)))
+    shift = TokenShift(2, window)
+    inputs = [torch.randn(shape, requires_grad=True) for shape in ((2, 5, 2, 3), (2, window))]
+    own = torch.autograd.grad((shift(*inputs) ** 2).sum(), inputs)
+    assert not calls
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    by_compiler = torch.autograd.grad((shift(*inputs) ** 2).sum(), inputs)
+    assert calls
+    torch.testing.assert_close(by_compiler, own)
