@@ -18,6 +18,11 @@ TASKS: dict[str, type[AnyTask]] = {task.kind: task for task in get_args(AnyTask)
 """Every task by its kind: what `ihlab sample`, `ihlab train` and stored runs know it by."""
 
 
+def rule_of(task: Any) -> int:
+    """The version of a task's drawing rule, `task.rule`: 1 where it never changed."""
+    return int(getattr(task, "rule", 1))
+
+
 def make_task(stored: Mapping[str, Any]) -> AnyTask:
     """The task of these fields and their `kind`, as `dataclasses.asdict` and `kind` store it.
 
@@ -43,4 +48,5 @@ __all__ = [
     "NGramTask",
     "Task",
     "make_task",
+    "rule_of",
 ]

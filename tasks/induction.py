@@ -7,8 +7,12 @@ One row of length 11 (score="all"; R repeats an earlier token, F is forced to fo
     target                74          88
 
 After the first 88 came 74, so when 88 repeats, 74 is the one right answer, and it is put there. The
-forced 74 repeats as well, but it was not *drawn*: nothing is asked there. It has now been followed by
-40 and by 66; were it drawn again, it would have no single answer, and would not be asked either.
+forced 74 repeats as well, but it was not *drawn*: it is not scored. It has now been followed by
+40 and by 66; were it drawn again, it would have no single answer, and would not be scored either.
+
+A token drawn right after itself is not scored and forces nothing: its earlier occurrence has been followed by
+nothing but itself, so "say your own token" would answer it. Like any token it is what followed that
+occurrence: after 21 21 65, the answer at the next 21 is 21.
 """
 
 from typing import ClassVar, Literal
@@ -24,20 +28,24 @@ class InductionTask:
     """Random tokens in which a repeated token is followed by what followed it before.
 
     A row draws a pool of `length` distinct ids from `min_token .. vocab_size - 1`. At each step a
-    pool member is drawn uniformly and appended. If it occurred before, and every earlier occurrence
-    was followed by one same token, that token is appended as well, and the position of the repeat
-    is an answer: at each such t, for any i < t with x_i = x_t, the answer is x_{i+1}. Rows without
-    an answer are redrawn.
+    pool member is drawn uniformly and appended. If it occurred before, though not right before, and every
+    earlier occurrence was followed by one same token, that token is appended as well, and the position of
+    the repeat is scored: at each such t there is an i <= t - 2 with x_i = x_t, and for every such i the
+    answer is x_{i+1}. Rows without an answer are redrawn.
 
     `score` says what the training loss asks for: "all" answers, only the "first" of a row (the
     positions the paper's listing returns), or the next token at every position ("tokens").
-    `Batch.answers` holds all answers whatever the score.
+    `Batch.answers` holds all answers whatever the score; `Batch.groups["gap"]`, int64 [batch, pos], the distance
+    t - i >= 2 of each answer from the latest such i (0 where there is no answer).
 
     Source: arXiv 2411.19574, section 3.2 and Appendix K (ids 11..7999, length 512). The printed
     listing overwrites a token's follower when it reappears and can emit -1; this rule does neither.
     """
 
     kind: ClassVar[str] = "induction"
+    rule: ClassVar[int] = 2
+    """The version of the rule above, stored with every run. Under rule 1 a token drawn right after itself was scored
+    too: a fifth of the first repeats of 32 tokens needed no induction."""
 
     vocab_size: int = 8000
     length: int = 512
@@ -45,7 +53,7 @@ class InductionTask:
     min_token: int = 11
 
     def __post_init__(self) -> None:
-        require(self.length >= 2, f"InductionTask.length is {self.length}, but a repeat needs at least 2 positions.")
+        require(self.length >= 3, f"InductionTask.length is {self.length}, but a repeat needs at least 3 positions.")
         require(self.min_token >= 0, f"InductionTask.min_token is {self.min_token}, but ids start at 0.")
         drawable = self.vocab_size - self.min_token
         require(
@@ -60,7 +68,7 @@ class InductionTask:
         from tasks.induction_kernel import draw_rows  # numba loads only when rows are drawn
 
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
-        tokens, answers = draw_rows(seeds, self.min_token, self.vocab_size, self.length)
+        tokens, answers, gaps = draw_rows(seeds, self.min_token, self.vocab_size, self.length)
         inputs, following = tokens[:, :-1], tokens[:, 1:]
         if self.score == "all":
             targets = answers
@@ -68,7 +76,7 @@ class InductionTask:
             targets = _only_first(answers)
         else:
             targets = following
-        return Batch(inputs=inputs, targets=targets, answers=answers)
+        return Batch(inputs=inputs, targets=targets, answers=answers, groups={"gap": gaps})
 
     def show(self, batch: Batch, row: int) -> str:
         """The row in lines of 16 positions: token, its role (R repeat, F forced), the target."""

@@ -12,20 +12,23 @@ NOT_SCORED = -100  # tasks.batch.IGNORE, as the compile-time constant numba need
 
 
 @numba.njit(cache=True, nogil=True)
-def draw_rows(seeds: np.ndarray, low: int, high: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+def draw_rows(seeds: np.ndarray, low: int, high: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows of the induction task, one per uint64 seed.
 
-    Returns tokens int64 [row, length + 1] (the last one is only ever a target) and answers
-    int64 [row, length]: the token that must follow at each unambiguous repeat, -100 elsewhere.
+    Returns tokens int64 [row, length + 1] (the last one is only ever a target), answers
+    int64 [row, length]: the token that must follow at each scored repeat, -100 elsewhere, and gaps
+    int64 [row, length]: the distance from a scored repeat to the latest earlier occurrence, 0 elsewhere.
     """
     n_rows = len(seeds)
     tokens = np.empty((n_rows, length + 1), np.int64)
     answers = np.empty((n_rows, length), np.int64)
+    gaps = np.empty((n_rows, length), np.int64)
 
     ids = np.arange(low, high).astype(np.int32)  # shuffled in place as far as a row needs, and put back after it
     swapped = np.empty(length, np.int32)
     name = np.empty(length, np.int32)  # pool member -> its token id, given when first drawn
     follower = np.empty(length, np.int32)  # pool member -> the member that always followed it
+    latest = np.empty(length, np.int64)  # pool member -> the position of its latest occurrence
 
     for row in range(n_rows):
         state = seeds[row]
@@ -33,6 +36,7 @@ def draw_rows(seeds: np.ndarray, low: int, high: int, length: int) -> tuple[np.n
         while scored == 0:
             follower[:] = UNSEEN
             answers[row, :] = NOT_SCORED
+            gaps[row, :] = 0
             n_fresh = 0
             previous = -1
             t = 0
@@ -50,20 +54,25 @@ def draw_rows(seeds: np.ndarray, low: int, high: int, length: int) -> tuple[np.n
                     n_fresh += 1
                     follower[member] = LAST
                 tokens[row, t] = name[member]
+                earlier, latest[member] = latest[member], t
+                # Drawn right after itself, a token would answer for itself: no induction would be needed.
+                immediate = previous == member
                 _follow(follower, previous, member)
                 previous = member
                 t += 1
-                if repeat and follower[member] >= 0 and t <= length:
+                if repeat and not immediate and follower[member] >= 0 and t <= length:
                     forced = follower[member]
                     answers[row, t - 1] = name[forced]
+                    gaps[row, t - 1] = t - 1 - earlier
                     scored += 1
                     tokens[row, t] = name[forced]
+                    latest[forced] = t
                     previous = forced  # following its own follower leaves `member` unambiguous
                     t += 1
             for k in range(n_fresh - 1, -1, -1):
                 j = swapped[k]
                 ids[k], ids[j] = ids[j], ids[k]
-    return tokens, answers
+    return tokens, answers, gaps
 
 
 @numba.njit(inline="always")

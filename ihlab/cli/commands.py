@@ -13,7 +13,7 @@ from rich.table import Table
 from ihlab.cli.igsm import check_out, show_graphs
 from ihlab.training.config import RunConfig
 from tasks import TASKS, IGSMTask
-from tasks.config import choose, config, require
+from tasks.config import ConfigError, choose, config, require
 
 if TYPE_CHECKING:  # --help needs no torch
     from ihlab.training.run import Run
@@ -155,19 +155,24 @@ def sampler(kind: str) -> Callable[..., None]:
 
 
 def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /) -> None:
-    """List stored runs: what they are, how far they got, how well they do.
+    """List stored runs: what they are, how far they got, how well they do. One that cannot be opened says why.
 
     Args:
         root: Where runs are kept.
     """
-    from ihlab.training.run import stored_runs
+    from ihlab.training.run import Run, run_folders
 
     table = Table(title=f"Runs in {root}", title_justify="left")
     for column in ("run", "task", "model", "seed", "steps", "accuracy", "seconds"):
         table.add_column(column, justify="right" if column in ("seed", "steps", "accuracy", "seconds") else "left")
-    found = stored_runs(root)
-    require(bool(found), f"There are no runs in {root}.")
-    for run in found:
+    folders, unreadable = run_folders(root), list[str]()
+    require(bool(folders), f"There are no runs in {root}.")
+    for folder in folders:
+        try:
+            run = Run.open(folder)
+        except ConfigError as error:
+            unreadable.append(str(error))
+            continue
         model, done = run.config.model, run.done
         rows = run.metrics if run.has_metrics else None
         steps = 0 if rows is None else int(rows["step"].iloc[-1])
@@ -180,4 +185,7 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /) -> None:
             "" if rows is None else f"{rows['accuracy'].iloc[-1]:.3f}",
             f"{done['seconds']:.0f}" if done else "",
         )
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    for sentence in unreadable:
+        console.print(sentence, markup=False, highlight=False)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ihlab.model.config import ModelConfig
 from ihlab.training.clamp import Clamp
-from tasks import Task, make_task
+from tasks import Task, make_task, rule_of
 from tasks.config import config, require
 
 
@@ -22,7 +22,10 @@ class RunConfig:
     - `init_shift`: (alpha1, beta1) from which every head of every layer starts, with alpha2 = 1 - alpha1 and
       beta2 = 1 - beta1; None: each head draws its own from the seed;
     - `batch_size` rows a step, in `accumulate` pieces (same gradient but for dropout's, less memory);
-    - `lr` after `warmup` linear steps, then "constant", or "cosine" or "linear" to 0 at `steps`;
+    - `lr` after `warmup` linear steps, then "constant", "cosine" or "linear" to 0 at `steps`, or "trapezoid": constant,
+      then linear to 0 over the last fifth of the steps;
+    - `until`: an accuracy at the first answer of a row; the run ends at the first evaluation that reaches it, or at
+      `steps`. None: it goes to `steps`;
     - AdamW with `betas`; `weight_decay` acts on matrices, never on norms, alpha or beta;
       `clip`: largest gradient norm, None: no clipping;
     - `precision`: "fp32", or "bf16" autocast. `compile`: train through `torch.compile`;
@@ -40,7 +43,7 @@ class RunConfig:
     accumulate: int = 1
     lr: float = 1e-3
     warmup: int = 100
-    schedule: Literal["constant", "cosine", "linear"] = "constant"
+    schedule: Literal["constant", "cosine", "linear", "trapezoid"] = "constant"
     betas: tuple[float, float] = (0.9, 0.95)
     weight_decay: float = 0.1
     clip: float | None = 1.0
@@ -51,6 +54,7 @@ class RunConfig:
     eval_rows: int = 512
     checkpoints: int = 16
     init_shift: tuple[float, float] | None = None
+    until: float | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("steps", 1), ("batch_size", 1), ("accumulate", 1), ("warmup", 0), ("seed", 0)):
@@ -70,6 +74,10 @@ class RunConfig:
             f"RunConfig.betas is {self.betas}, but both must be in [0, 1).",
         )
         self._check_init_shift()
+        require(
+            self.until is None or 0 < self.until <= 1,
+            f"RunConfig.until is {self.until}, but must be an accuracy: above 0 and at most 1.",
+        )
         require(
             self.batch_size % self.accumulate == 0,
             f"RunConfig.accumulate is {self.accumulate}, which does not divide batch_size={self.batch_size}.",
@@ -114,12 +122,12 @@ class RunConfig:
 
     @property
     def digest(self) -> str:
-        """A hash over every field that is not at its default, but the name.
+        """A hash over every field that is not at its default, but the name, and over the version of the task's rule.
 
         Defaults are left out so that a field added later, whose default means what was done before,
         leaves stored runs where they are.
         """
-        content = {**_altered(self), "name": None, "kind": self.task.kind}
+        content = {**_altered(self), "name": None, "kind": self.task.kind, **_rule(self.task)}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
 
     def folder(self, root: str | Path) -> Path:
@@ -153,6 +161,11 @@ class RunConfig:
     def checkpoint_steps(self) -> list[int]:
         """Which of the evaluation steps keep a checkpoint: first, last and evenly between."""
         return even_choice(self.eval_steps(), self.checkpoints)
+
+
+def constant_steps(run: RunConfig) -> int:
+    """The steps before the rate begins to fall at the end: all but the last fifth of a "trapezoid", else all."""
+    return run.horizon - run.horizon // 5 if run.schedule == "trapezoid" else run.steps
 
 
 def even_choice(steps: Sequence[int], most: int) -> list[int]:
@@ -233,15 +246,32 @@ def _content(value: Any) -> Any:
 
 
 def to_dict(run: RunConfig) -> dict[str, Any]:
-    """The config as plain JSON types, the task with its `kind`."""
-    return {**asdict(run), "betas": list(run.betas), "task": {"kind": run.task.kind, **asdict(run.task)}}  # type: ignore[call-overload]
+    """The config as plain JSON types, the task with its `kind` and the version of its rule if that ever changed."""
+    task = {"kind": run.task.kind, **_rule(run.task), **asdict(run.task)}  # type: ignore[call-overload]
+    return {**asdict(run), "betas": list(run.betas), "task": task}
+
+
+def _rule(task: Task) -> dict[str, int]:
+    """The version of the task's rule, left out where it is the first: digests from before stay."""
+    return {"rule": rule_of(task)} if rule_of(task) > 1 else {}
 
 
 def from_dict(stored: dict[str, Any]) -> RunConfig:
-    """The inverse of `to_dict`. Raises `ConfigError` for an unknown field or kind of task."""
+    """The inverse of `to_dict`.
+
+    Raises `ConfigError` for an unknown field or kind of task, and for a task whose rule has changed since.
+    """
     for name in ("task", "model", "betas"):
         require(name in stored, f"The stored config has no '{name}'.")
-    given = {**stored, "task": make_task(stored["task"]), "model": ModelConfig(**stored["model"])}
+    fields_of_task = dict(stored["task"])
+    rule = fields_of_task.pop("rule", 1)
+    task = make_task(fields_of_task)
+    require(
+        rule == rule_of(task),
+        f"This run was trained on rows drawn by rule {rule} of the task '{task.kind}', which draws them by rule "
+        f"{rule_of(task)} now ({type(task).__name__}.rule says what changed): the two do not compare, train it again.",
+    )
+    given = {**stored, "task": task, "model": ModelConfig(**stored["model"])}
     given["betas"] = tuple(stored["betas"])
     if stored.get("init_shift") is not None:
         given["init_shift"] = tuple(stored["init_shift"])

@@ -155,7 +155,7 @@ class _Ensemble(Steps[list[Stacked]]):
         self.config, self.device, self.report = runs[0].config, device, report
         configs = [run.config for run in runs]
         self.stream = StackedStream(configs, pin=device.type == "cuda")
-        self.step = self._common_step()
+        self.start = self.step = self._common_step()
         for record in self.records:
             record.forget_after(self.step)
         models = [initial_model(config).to(device) for config in configs]
@@ -216,6 +216,14 @@ class _Ensemble(Steps[list[Stacked]]):
         self.tally_steps += 1
         self.step += 1
 
+    def _reached(self) -> bool:
+        """Members that reached `until` are done, as if each had trained alone; the others go on."""
+        for i in [i for i in self.alive if self.records[i].reached]:
+            self._save(i)
+            self._conclude_member(i, self.start)
+            self.alive.remove(i)
+        return not self.alive
+
     def _member(self, i: int) -> dict[str, Tensor]:
         return {name: stacked[i] for name, stacked in self.parameters.items()}
 
@@ -253,9 +261,10 @@ class _Ensemble(Steps[list[Stacked]]):
         if self.alive:
             self.report(self.step, self.records[self.alive[0]].rows[-1])
 
-    def _save(self) -> None:
+    def _save(self, *members: int) -> None:
+        """Write checkpoints of the given members; of none given, all that are trained."""
         state = checkpoint.optimizer_state(self.parameters, self.optimizer)
-        for i in self.alive:
+        for i in members or self.alive:
             # One step count serves all members; everything else has a row for each.
             own = {name: tensor[i] if tensor.ndim else tensor for name, tensor in state.items()}
             self.records[i].save(self.step, Stored(self._member(i), own, self.tally[i], self.tally_steps))
@@ -277,4 +286,7 @@ class _Ensemble(Steps[list[Stacked]]):
 
     def _conclude(self, start: int) -> None:
         for i in self.alive:
-            self.records[i].conclude(start, self.model.n_params, self.device, ensemble=self.n_members)
+            self._conclude_member(i, start)
+
+    def _conclude_member(self, i: int, start: int) -> None:
+        self.records[i].conclude(start, self.model.n_params, self.device, ensemble=self.n_members)

@@ -144,6 +144,11 @@ class _Training(Steps[list[Scored]]):
     def _stops(self, interrupted: threading.Event) -> bool:
         return self.ranks.any_asked(interrupted.is_set())
 
+    def _reached(self) -> bool:
+        if self.config.until is None:
+            return False
+        return bool(self.ranks.from_first(float(self.ranks.first and self.record.reached)))
+
     def _train_step(self, pieces: list[Scored]) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.config, self.step)

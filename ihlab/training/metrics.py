@@ -2,11 +2,12 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
@@ -14,13 +15,14 @@ from transformer_lens.hook_points import HookPoint
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from ihlab.training.config import RunConfig
-from ihlab.training.scored import Graded, graded
+from ihlab.training.scored import Graded, each_tensor, graded
 from ihlab.training.stream import draw
 from tasks import IGNORE, Batch, Task
 
 EVAL_SEED = 20241129  # one held-out set for every run of a task, whatever the run's own seed
 CHUNK_POSITIONS = 8192  # tokens per evaluation forward pass: more leave the CPU's cache and take 1.4 times as long
 PROBE_ROWS, PROBE_REPEATS = 16, 4
+ANSWER_ROWS = 64  # of the held-out set, for the heads' attention to the answer
 
 
 class Evaluator:
@@ -39,16 +41,21 @@ class Evaluator:
         masks = [membership(piece, self.slices) for piece in pieces]
         self.n_in_slices, self.masks = n_in_slices(masks), [mask.to(device) for mask in masks]
         self.probe = repeated_tokens(run.task, PROBE_ROWS, PROBE_REPEATS).to(device)
-        self.names = [*_prefix_names(run.model), *_shift_names(run.model)]
+        self.answers = answer_places(batch.rows(0, ANSWER_ROWS), device)
+        scores = ["prefix"] if self.answers is None else ["prefix", "answer"]
+        self.names = [*(name for score in scores for name in _head_names(score, run.model)), *_shift_names(run.model)]
 
     @torch.no_grad()
     def __call__(self, model: Transformer) -> dict[str, float]:
-        """One row of metrics: eval_loss, accuracy, accuracy_first, accuracy_hops_3, prefix_L.H, alpha1_L.G, ..."""
+        """One row of metrics: eval_loss, accuracy, accuracy_hops_3, prefix_L.H, answer_L.H, alpha1_L.G, ..."""
         return self.row(self.numbers(model).tolist())
 
     def numbers(self, model: Transformer) -> Float[Tensor, " numbers"]:
-        """In float64: what is counted on the held-out set, prefix matching scores, alpha and beta."""
-        parts = [_counts(model, self.batches, self.masks), _prefix_scores(model, self.probe), *_shift_weights(model)]
+        """In float64: what is counted on the held-out set, scores of heads, alpha and beta."""
+        parts = [_counts(model, self.batches, self.masks), _prefix_scores(model, self.probe)]
+        if self.answers is not None:
+            parts.append(_answer_scores(model, self.answers))
+        parts += _shift_weights(model)
         return torch.cat([part.double() for part in parts])
 
     def row(self, numbers: Sequence[float]) -> dict[str, float]:
@@ -107,20 +114,19 @@ def _share(n: float, of: int) -> float:
 
 
 def slices(batch: Batch) -> list[tuple[str, int]]:
-    """Every (group, value) that some answer of the batch belongs to, values in order."""
+    """Every (group, value) that some answer of the batch belongs to, values in order.
+
+    Gaps, which are many, are sliced by powers of two: ("gap", 4) is of the gaps 4 to 7.
+    """
     asked = batch.answers != IGNORE
-    return [
-        (group, int(value))
-        for group, values in batch.groups.items()
-        for value in np.unique(_by_position(values, batch)[asked])
-    ]
+    return [(group, int(value)) for group in batch.groups for value in np.unique(_by_position(group, batch)[asked])]
 
 
 def membership(batch: Batch, slices: Sequence[tuple[str, int]]) -> Bool[Tensor, "slice graded"]:
     """Which of a batch's graded positions, in the order of `Graded.index`, are answers that belong to each slice."""
     asked = batch.answers != IGNORE
     kept = asked | (batch.targets != IGNORE)
-    of_group = {group: _by_position(values, batch)[kept] for group, values in batch.groups.items()}
+    of_group = {group: _by_position(group, batch)[kept] for group in batch.groups}
     members = [asked[kept] & (of_group[group] == value) for group, value in slices]
     return torch.from_numpy(np.array(members, dtype=bool).reshape(len(slices), kept.sum()))
 
@@ -130,7 +136,10 @@ def n_in_slices(masks: Sequence[Bool[Tensor, "slice _"]]) -> list[int]:
     return torch.stack([mask.sum(dim=1) for mask in masks]).sum(dim=0).tolist() if masks else []
 
 
-def _by_position(values: np.ndarray, batch: Batch) -> Int[np.ndarray, "batch pos"]:
+def _by_position(group: str, batch: Batch) -> Int[np.ndarray, "batch pos"]:
+    values = batch.groups[group]
+    if group == "gap":
+        values = np.left_shift(1, np.frexp(values)[1]) // 2  # the largest power of two that is not larger
     per_row = values.ndim == 1
     return np.broadcast_to(values[:, None] if per_row else values, batch.inputs.shape)
 
@@ -162,19 +171,61 @@ def prefix_matching_score(
 
 
 def _prefix_scores(model: Transformer, probe: Tensor) -> Float[Tensor, " heads"]:
-    """Of every head, in the order of `_prefix_names`. Patterns are scored as they come by: none is kept."""
+    """Of every head, in the order of `_head_names`."""
+    return _scored_patterns(model, probe, lambda pattern: prefix_matching_score(pattern, probe, PROBE_REPEATS))
+
+
+@dataclass(frozen=True)
+class AnswerPlaces:
+    """Rows of a task, the position of each one's first answer, and where in the row that answer stands.
+
+    An answer's places are the positions right after the earlier occurrences of the token that it is asked at, as far
+    as those lie two or more back and were followed by the answer.
+    """
+
+    tokens: Int64[Tensor, "batch pos"]
+    query: Int64[Tensor, " batch"]
+    places: Bool[Tensor, "batch pos"]
+
+
+def answer_places(batch: Batch, device: torch.device | None = None) -> AnswerPlaces | None:
+    """The places of each row's first answer; None for a task where some row's answer has no such place."""
+    tokens, answered = batch.inputs, batch.answers != IGNORE
+    rows, query = np.arange(len(tokens)), answered.argmax(axis=1)
+    followed = tokens[:, :-1] == tokens[rows, query][:, None]
+    right = tokens[:, 1:] == batch.answers[rows, query][:, None]
+    earlier = np.arange(tokens.shape[1] - 1) <= query[:, None] - 2
+    places = np.pad(followed & right & earlier, ((0, 0), (1, 0)))
+    if not (answered.any(axis=1) & places.any(axis=1)).all():
+        return None
+    found = AnswerPlaces(torch.from_numpy(tokens.copy()), torch.from_numpy(query), torch.from_numpy(places))
+    return each_tensor(found, lambda x: x.to(device))
+
+
+def answer_attention(pattern: Float[Tensor, "batch head query key"], answers: AnswerPlaces) -> Float[Tensor, " head"]:
+    """Mean attention from each row's first answer to its places: what induction does, on the task's own rows."""
+    rows = torch.arange(len(pattern), device=pattern.device)
+    return (pattern[rows, :, answers.query] * answers.places[:, None]).sum(dim=2).mean(dim=0)
+
+
+def _answer_scores(model: Transformer, answers: AnswerPlaces) -> Float[Tensor, " heads"]:
+    return _scored_patterns(model, answers.tokens, lambda pattern: answer_attention(pattern, answers))
+
+
+def _scored_patterns(model: Transformer, tokens: Tensor, score: Callable[[Tensor], Tensor]) -> Float[Tensor, " heads"]:
+    """A score of every head, layer by layer. Patterns are scored as they come by: none is kept."""
     scores: list[Tensor] = []
 
     def note(pattern: Tensor, hook: HookPoint) -> None:
-        scores.append(prefix_matching_score(pattern, probe, PROBE_REPEATS))
+        scores.append(score(pattern))
 
     with model.hooks(fwd_hooks=[(lambda name: name.endswith("hook_pattern"), note)]):
-        model.final_residual(probe)
+        model.final_residual(tokens)
     return torch.cat(scores)
 
 
-def _prefix_names(cfg: ModelConfig) -> list[str]:
-    return [f"prefix_{layer}.{head}" for layer in range(cfg.n_layers) for head in range(cfg.n_heads)]
+def _head_names(score: str, cfg: ModelConfig) -> list[str]:
+    return [f"{score}_{layer}.{head}" for layer in range(cfg.n_layers) for head in range(cfg.n_heads)]
 
 
 def _shift_weights(model: Transformer) -> list[Float[Tensor, " weights"]]:

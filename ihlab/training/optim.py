@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ihlab.model.shift import TokenShift
 from ihlab.model.transformer import Transformer
-from ihlab.training.config import RunConfig
+from ihlab.training.config import RunConfig, constant_steps
 
 
 def make_optimizer(
@@ -30,10 +30,12 @@ def make_optimizer(
 
 
 def learning_rate(run: RunConfig, step: int) -> float:
-    """The rate of step `step` (0 .. steps - 1): linear warm-up, then constant, cosine or linear to 0."""
+    """The rate of step `step` (0 .. steps - 1): linear warm-up, then as `RunConfig.schedule` says."""
     if step < run.warmup:
         return run.lr * (step + 1) / run.warmup
     if run.schedule == "constant":
         return run.lr
+    if run.schedule == "trapezoid":
+        return run.lr * min(1.0, (run.horizon - step) / (run.horizon - constant_steps(run)))
     done = (step - run.warmup) / max(1, run.horizon - run.warmup)
     return run.lr * (0.5 * (1 + math.cos(math.pi * done)) if run.schedule == "cosine" else 1 - done)

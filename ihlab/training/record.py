@@ -78,6 +78,12 @@ class Record:
         self.rows.append({"step": step, "tokens": tokens, "train_loss": train_loss, **measured})
         self.run.write_metrics(self.rows)
 
+    @property
+    def reached(self) -> bool:
+        """Whether the last evaluation reached `RunConfig.until`."""
+        until = self.config.until
+        return until is not None and bool(self.rows) and self.rows[-1]["accuracy_first"] >= until
+
     def check_finite(self, step: int, *losses: float) -> None:
         """Raise `TrainingDivergedError`, and leave it in the folder, if a loss is not finite."""
         if all(map(math.isfinite, losses)):
@@ -103,11 +109,11 @@ class Record:
     def conclude(self, resumed_from: int, n_params: int, device: torch.device, **more: Any) -> None:
         """Remove what an interruption left over, and write `done.json`, with `more` in it."""
         seconds = time.perf_counter() - self.started
-        self._remove(set(self.run.checkpoints) - set(self.config.checkpoint_steps()))
-        steps = self.config.steps - self.config.first_step
-        tokens = steps * self.config.batch_size * self.config.task.length
+        last = int(self.rows[-1]["step"])  # before `steps` where `until` was reached
+        self._remove(set(self.run.checkpoints) - {*self.config.checkpoint_steps(), last})
+        tokens = (last - self.config.first_step) * self.config.batch_size * self.config.task.length
         summary: dict[str, Any] = {
-            "steps": self.config.steps,
+            "steps": last,
             "n_params": n_params,
             "seconds": round(seconds, 3),
             "resumed_from": resumed_from,

@@ -39,7 +39,10 @@ class Run:
             raise ConfigError(f"{folder} is not a run folder: it has no config.json.") from None
         except json.JSONDecodeError as error:
             raise ConfigError(f"{folder / 'config.json'} is not JSON ({error}).") from None
-        return cls(folder, from_dict(stored))
+        try:
+            return cls(folder, from_dict(stored))
+        except ConfigError as error:
+            raise ConfigError(f"{folder / 'config.json'}: {error}") from None
 
     @classmethod
     def create(cls, config: RunConfig, root: str | Path) -> "Run":
@@ -162,6 +165,6 @@ class Run:
             yield
 
 
-def stored_runs(root: str | Path) -> list[Run]:
-    """All runs under a folder, by name."""
-    return [Run.open(path.parent) for path in sorted(Path(root).glob("*/config.json"))]
+def run_folders(root: str | Path) -> list[Path]:
+    """The folders of all runs under a folder, by name, whether they can be opened or not."""
+    return [path.parent for path in sorted(Path(root).glob("*/config.json"))]

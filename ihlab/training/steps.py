@@ -30,13 +30,17 @@ class Steps(ABC, Generic[BatchT]):
         if self.step == config.first_step and not self.evaluated:
             self._evaluate()
             self._save()
-        reported = time.perf_counter()
-        for batch in self._batches(self.step, config.steps):
+        reported, reached = time.perf_counter(), self._reached()
+        for batch in [] if reached else self._batches(self.step, config.steps):
             self._train_step(batch)
             if self.step in evals:
                 self._evaluate()
-            if self.step in kept:
+                reached = self._reached()
+            if self.step in kept or reached:
                 self._save()
+            if reached:
+                self._report()
+                break
             if self._stops(interrupted) and self.step < config.steps:
                 if self.step not in kept:
                     self._check()
@@ -50,6 +54,10 @@ class Steps(ABC, Generic[BatchT]):
     def _stops(self, interrupted: threading.Event) -> bool:
         """Whether to stop after this step."""
         return interrupted.is_set()
+
+    def _reached(self) -> bool:
+        """Whether the last evaluation reached `RunConfig.until`, and training ends here."""
+        return False
 
     @property
     @abstractmethod

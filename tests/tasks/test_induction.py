@@ -1,5 +1,6 @@
 """The induction task against its rule, read row by row in plain Python."""
 
+import itertools
 import re
 from dataclasses import replace
 
@@ -15,9 +16,13 @@ from tasks.induction_kernel import draw_rows
 
 
 def sole_follower(row, t):
-    """The token that followed every earlier occurrence of row[t]; None if there is none, or more than one."""
-    followers = {row[i + 1] for i in range(t) if row[i] == row[t]}
-    return followers.pop() if len(followers) == 1 else None
+    """The token that followed every occurrence of row[t] two or more back; None if there is none, or more than one.
+
+    None too where row[t] stands right after itself.
+    """
+    followers = {row[i + 1] for i in range(t - 1) if row[i] == row[t]}
+    immediate = t > 0 and row[t - 1] == row[t]
+    return followers.pop() if len(followers) == 1 and not immediate else None
 
 
 def walk(row):
@@ -48,7 +53,7 @@ def whole_rows(task, rows, seed=0):
 @st.composite
 def task_fields(draw):
     """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis strategy.)"""
-    length, min_token, unused = draw(st.integers(2, 40)), draw(st.integers(0, 12)), draw(st.integers(0, 60))
+    length, min_token, unused = draw(st.integers(3, 40)), draw(st.integers(0, 12)), draw(st.integers(0, 60))
     return {"vocab_size": min_token + length + unused, "length": length, "min_token": min_token}
 
 
@@ -63,7 +68,10 @@ seeds = st.integers(0, 2**32)
     [
         ([4, 7, 8, 4, 7, 5], {3: 7}),
         ([4, 7, 8, 9], {}),
-        ([5, 5, 5], {1: 5}),
+        ([5, 5, 5, 5], {}),  # drawn right after itself: neither scored nor forced
+        ([5, 5, 6, 7, 5, 3], {}),  # 5 was followed by 5 and by 6
+        ([6, 5, 5, 6, 5, 2], {3: 5}),  # the forced 5 ends there, or its two followers would be compared
+        ([1, 1, 2, 3, 2, 3, 1, 4], {4: 3}),
         ([1, 2, 3, 1, 2, 4, 2, 9], {3: 2}),  # the forced 2 went on differently: later it has no single answer
         ([1, 2, 1, 2, 1, 2], {2: 2, 4: 2}),
         ([1, 2, 1], {}),  # the repeat is the row's last token: nothing can be asked
@@ -91,9 +99,39 @@ def test_every_earlier_occurrence_was_followed_by_the_answer(fields, seed):
     for row, answers in zip(*whole_rows(task, 4, seed), strict=True):
         for t in range(task.length):
             if answers[t] != IGNORE:
-                earlier = [i for i in range(t) if row[i] == row[t]]
+                earlier = [i for i in range(t - 1) if row[i] == row[t]]
                 assert earlier
                 assert all(row[i + 1] == answers[t] for i in earlier)
+
+
+@given(task_fields(), seeds)
+def test_no_answer_can_be_given_by_saying_the_own_token(fields, seed):
+    """But where an earlier `m m` says that m follows m."""
+    task = InductionTask(**fields)
+    for row, answers in zip(*whole_rows(task, 8, seed), strict=True):
+        for t in range(task.length):
+            if answers[t] == row[t]:
+                assert (row[t], row[t]) in itertools.pairwise(row[:t])
+            assert answers[t] == IGNORE or row[t - 1] != row[t]
+
+
+@given(task_fields(), seeds)
+def test_the_gap_is_the_distance_to_the_latest_occurrence(fields, seed):
+    task = InductionTask(**fields)
+    batch = task.batch(4, np.random.default_rng(seed))
+    assert batch.groups["gap"].dtype == np.int64
+    for row, answers, gaps in zip(batch.inputs.tolist(), batch.answers, batch.groups["gap"], strict=True):
+        for t in range(task.length):
+            latest = max((i for i in range(t - 1) if row[i] == row[t]), default=None)
+            assert gaps[t] == (0 if answers[t] == IGNORE else t - latest)
+
+
+def test_immediate_repeats_do_occur_and_are_never_scored():
+    """At length 32 they were a fifth of the first repeats under the first rule."""
+    batch = InductionTask(vocab_size=128, length=32).batch(2000, np.random.default_rng(0))
+    immediate = batch.inputs[:, 1:] == batch.inputs[:, :-1]
+    assert immediate.mean() > 0.02
+    assert (batch.answers[:, 1:][immediate] == IGNORE).all()
 
 
 @given(task_fields(), seeds)
@@ -198,7 +236,7 @@ def test_a_row_does_not_depend_on_the_batch_size(fields, seed):
 def test_a_row_depends_on_its_own_seed_only():
     """Not on the rows drawn before it."""
     row_seeds = np.arange(20, dtype=np.uint64)
-    together, _ = draw_rows(row_seeds, 5, 50, 16)
+    together, *_ = draw_rows(row_seeds, 5, 50, 16)
     alone = [draw_rows(row_seeds[i : i + 1], 5, 50, 16)[0][0] for i in range(20)]
     assert np.array_equal(together, alone)
 
@@ -234,10 +272,10 @@ def test_pairs_of_different_ids_are_uniform():
 
 
 def test_a_draw_repeats_the_one_before_once_in_length():
-    """So the pool has `length` members. (Fewer than one row in 2000 is redrawn, which would make it more often.)"""
-    inputs = InductionTask(vocab_size=50, length=10).batch(40_000, np.random.default_rng(0)).inputs
+    """So the pool has `length` members. (Of so long rows hardly one is redrawn, which would make it less often.)"""
+    inputs = InductionTask(vocab_size=50, length=30).batch(40_000, np.random.default_rng(0)).inputs
     rate = (inputs[:, 1] == inputs[:, 0]).mean()
-    assert abs(rate - 1 / 10) < 4 * (1 / 10 * 9 / 10 / 40_000) ** 0.5
+    assert abs(rate - 1 / 30) < 4 * (1 / 30 * 29 / 30 / 40_000) ** 0.5
 
 
 # A row for a person
@@ -286,11 +324,11 @@ def test_show_writes_the_targets(shown):
 @pytest.mark.parametrize(
     ("given_fields", "said"),
     [
-        ({"length": 1}, ["InductionTask.length is 1,", "at least 2"]),
+        ({"length": 2}, ["InductionTask.length is 2,", "at least 3"]),
         ({"min_token": -1}, ["InductionTask.min_token is -1,", "start at 0"]),
         ({"vocab_size": 50, "length": 64}, ["InductionTask.vocab_size is 50,", "at least 75"]),
         ({"vocab_size": 74, "length": 64}, ["InductionTask.vocab_size is 74,", "at least 75"]),
-        ({"vocab_size": 2, "length": 2, "min_token": 9}, ["vocab_size is 2,", "leaves 0 ids", "at least 11"]),
+        ({"vocab_size": 2, "length": 3, "min_token": 9}, ["vocab_size is 2,", "leaves 0 ids", "at least 12"]),
         ({"score": "some"}, ["InductionTask.score is 'some',", "'all', 'first', 'tokens'"]),
         ({"vocab_size": "big"}, ["InductionTask.vocab_size is 'big',", "a whole number"]),
         ({"length": 64.0}, ["InductionTask.length is 64.0,", "a whole number"]),

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ihlab import Run, train
-from ihlab.training.run import stored_runs
+from ihlab.training.run import run_folders
 from tasks import ConfigError
 
 
@@ -17,7 +17,7 @@ def test_a_run_opens_again(small, tmp_path):
     assert opened.metrics.equals(run.metrics)
     assert opened.checkpoints == small.checkpoint_steps()
     assert opened.done["steps"] == small.steps
-    assert [r.folder for r in stored_runs(tmp_path)] == [run.folder]
+    assert run_folders(tmp_path) == [run.folder]
 
 
 def test_models_at_checkpoints_are_the_ones_that_were_measured(small, tmp_path):
