@@ -1,52 +1,89 @@
 """A claim: a sentence of the paper, a number measured over seeds with its interval, and a verdict."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ihlab.experiments.stats import Estimate
+from ihlab.experiments.stats import CONFIDENCE, Estimate, holm
 
-Verdict = Literal["holds", "fails", "undecided"]
+Verdict = Literal["holds", "fails", "undecided", "not tested at this scale"]
+NOT_TESTED: Verdict = "not tested at this scale"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Claim:
     """One row of the ledger.
 
-    The verdict has one rule. The claim *holds* if the whole interval lies on the right side of the
-    threshold, *fails* if it lies wholly on the other side, and is *undecided* in between.
+    The verdict has one rule. A number over seeds decides where its p-value against the threshold is at most .05,
+    adjusted by Holm for the other claims of the experiment (`judged`): the claim then *holds* if the number is on
+    the right side, and *fails* if it is on the other; else it is *undecided*. A number that is counted and not sampled
+    is compared directly. Where nothing at this scale can speak for or against the sentence, it is *not tested*.
+
+    - `declared`: the date (ISO) at which measure, threshold and side were fixed, before the runs that they judge;
+    - `seeds`: 0 for what needs no training;
+    - `why`: of a claim that is not tested, the reason.
     """
 
     source: str  # where the paper says it
     sentence: str  # what it says
-    measure: str  # the number that stands for it
-    estimate: Estimate
-    threshold: float
-    right_side: Literal["above", "below"]
-    seeds: int  # 0 for what needs no training
+    measure: str = ""  # the number that stands for it
+    estimate: Estimate | None = None  # None: not tested
+    threshold: float = math.nan
+    right_side: Literal["above", "below"] = "above"
+    seeds: int = 0
+    declared: str
+    why: str = ""
+    p_holm: float | None = None
+
+    @property
+    def p(self) -> float | None:
+        """The two-sided p-value of the threshold, for this claim alone; None where nothing was sampled."""
+        return None if self.estimate is None else self.estimate.p_value(self.threshold)
 
     @property
     def verdict(self) -> Verdict:
-        """holds, fails or undecided."""
-        sign = 1 if self.right_side == "above" else -1
-        ends = sorted((sign * (self.estimate.low - self.threshold), sign * (self.estimate.high - self.threshold)))
-        if ends[0] > 0:
-            return "holds"
-        return "fails" if ends[1] < 0 else "undecided"
+        """holds, fails, undecided or not tested at this scale."""
+        if self.estimate is None:
+            return NOT_TESTED
+        value, p = self.estimate.value, self.p if self.p_holm is None else self.p_holm
+        if math.isnan(value) or value == self.threshold or (p is not None and p > 1 - CONFIDENCE):
+            return "undecided"
+        return "holds" if (value > self.threshold) == (self.right_side == "above") else "fails"
 
     def to_dict(self) -> dict[str, Any]:
         """The claim as JSON types; an unbounded end becomes None."""
-        ends = (self.estimate.value, self.estimate.low, self.estimate.high)
-        value, low, high = (x if math.isfinite(x) else None for x in ends)
+        estimate = self.estimate or Estimate(math.nan, -math.inf, math.inf, 0.0)
+        value, low, high, threshold = map(_finite, (estimate.value, estimate.low, estimate.high, self.threshold))
         return {
             "source": self.source,
             "sentence": self.sentence,
             "measure": self.measure,
             "value": value,
             "interval": [low, high],
-            "confidence": round(self.estimate.confidence, 4),
-            "threshold": self.threshold,
+            "confidence": round(estimate.confidence, 4),
+            "p": _short(self.p),
+            "p_holm": _short(self.p_holm),
+            "threshold": threshold,
             "right_side": self.right_side,
             "seeds": self.seeds,
+            "declared": self.declared,
             "verdict": self.verdict,
+            **({"why": self.why} if self.why else {}),
         }
+
+
+def judged(claims: Sequence[Claim]) -> list[Claim]:
+    """The claims of one experiment with p-values adjusted for each other, by Holm (1979)."""
+    raw = [claim.p for claim in claims]
+    adjusted = iter(holm([p for p in raw if p is not None]))
+    return [replace(claim, p_holm=None if p is None else next(adjusted)) for claim, p in zip(claims, raw, strict=True)]
+
+
+def _finite(x: float) -> float | None:
+    return x if math.isfinite(x) else None
+
+
+def _short(p: float | None) -> float | None:
+    """Three significant digits: p-values come from a search, and say no more."""
+    return None if p is None else float(f"{p:.3g}")

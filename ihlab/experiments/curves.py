@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from ihlab.experiments import stats
 from ihlab.experiments.experiment import Planned
-from ihlab.training.config import RunConfig
+from ihlab.training.config import RunConfig, constant_steps
 
 if TYPE_CHECKING:
     from ihlab.training.run import Run
@@ -27,19 +28,36 @@ def _slug(curve: str) -> str:
 
 
 def learning_curve_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
-    """The metrics of finished runs as one tidy table: curve, n_params, seed, step, tokens, loss and accuracy."""
+    """The metrics of finished runs as one tidy table: curve, n_params, lr, seed, step, tokens, loss and accuracy."""
     parts = []
     for curve, run in trained:
         assert run.done is not None, f"{run.folder} is not finished"
         columns = run.metrics[["step", "tokens", "train_loss", "eval_loss", "accuracy", "accuracy_first"]]
-        facts = {"curve": curve, "d_model": run.config.model.d_model, "n_params": run.done["n_params"]}
-        parts.append(columns.assign(**facts, seed=run.config.seed))
+        config = run.config
+        facts = {"curve": curve, "d_model": config.model.d_model, "n_params": run.done["n_params"]}
+        # Until when waiting times count (a falling rate lifts an accuracy by itself), and rows accuracy is measured on.
+        more = {"lr": config.lr, "seed": config.seed, "horizon": constant_steps(config), "rows": config.eval_rows}
+        parts.append(columns.assign(**facts, **more))
     table = pd.concat(parts, ignore_index=True)
-    first = ["curve", "d_model", "n_params", "seed"]
+    first = ["curve", "d_model", "n_params", "lr", "seed", "horizon", "rows"]
     return table[first + [column for column in table.columns if column not in first]]
 
 
 def final(data: pd.DataFrame, curve: str, column: str = "accuracy_first") -> list[float]:
     """The last value of a column for every seed of a curve."""
-    of_curve = data[data["curve"] == curve]
-    return of_curve[of_curve["step"] == of_curve["step"].max()][column].tolist()
+    return [float(run[column].iloc[-1]) for _, run in data[data["curve"] == curve].groupby("seed")]
+
+
+def steps_to(data: pd.DataFrame, curve: str, threshold: float) -> list[float]:
+    """For every seed of a curve, the first evaluated step with that accuracy at the first answer; inf if none.
+
+    Of the steps up to `horizon`, before a rate that falls at the end sets in.
+    """
+    of_curve = data[(data["curve"] == curve) & (data["step"] <= data["horizon"])]
+    return [stats.first_reach(run["step"], run["accuracy_first"], threshold) for _, run in of_curve.groupby("seed")]
+
+
+def ratio_of_steps(data: pd.DataFrame, curve: str, other: str, threshold: float = 0.9) -> stats.Estimate:
+    """Steps to an accuracy, `curve` / `other`."""
+    horizon = float(data.loc[data["curve"].isin([curve, other]), "horizon"].min())
+    return stats.ratio_of_times(steps_to(data, curve, threshold), steps_to(data, other, threshold), horizon)

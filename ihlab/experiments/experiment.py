@@ -55,3 +55,16 @@ class Experiment(Protocol):
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """The picture."""
         ...
+
+    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
+        """One sentence, with numbers, of what the table shows at this scale."""
+        ...
+
+
+@runtime_checkable
+class TwoStages(Protocol):
+    """An experiment some of whose runs depend on how others ended: rates chosen on tuning seeds, runs that go on."""
+
+    def follow(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> list[Planned]:
+        """The runs of the second stage, from the finished ones of the first. `gather` is given both."""
+        ...

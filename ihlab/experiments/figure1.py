@@ -1,11 +1,16 @@
 """What Figures 1a and 1b share: the induction task and how a model is trained on it at each scale."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ihlab.experiments.experiment import Scale
 from ihlab.model.config import ModelConfig
 from ihlab.training.config import RunConfig
 from tasks import IGNORE, InductionTask
+
+if TYPE_CHECKING:  # the tables' claims and pictures need no torch
+    from ihlab.training.run import Run
 
 
 def base(scale: Scale) -> RunConfig:
@@ -24,19 +29,19 @@ def base(scale: Scale) -> RunConfig:
         task = InductionTask(vocab_size=2048, length=256)
         model = _model(task, d_model=256, n_heads=8)
         return RunConfig(
-            task=task, model=model, steps=4000, batch_size=256, lr=1e-3, warmup=200, precision="bf16", compile=True,
-            eval_rows=1024,
+            task=task, model=model, steps=4000, batch_size=256, lr=1e-3, warmup=200, schedule="trapezoid",
+            precision="bf16", compile=True, eval_rows=1024,
         )  # fmt: skip
     if scale == "laptop":
         task = InductionTask(vocab_size=128, length=32)
         return RunConfig(
-            task=task, model=_model(task, d_model=32, n_heads=4), steps=1000, batch_size=64, lr=8e-3, compile=True,
-            eval_rows=1024,
+            task=task, model=_model(task, d_model=32, n_heads=4), steps=1500, batch_size=64, lr=8e-3,
+            schedule="trapezoid", eval_rows=1024,
         )  # fmt: skip
     task = InductionTask(vocab_size=64, length=16)
     return RunConfig(
-        task=task, model=_model(task, d_model=16, n_heads=2), steps=30, batch_size=16, warmup=5, eval_rows=64,
-        checkpoints=3,
+        task=task, model=_model(task, d_model=16, n_heads=2), steps=30, batch_size=16, warmup=5, schedule="trapezoid",
+        eval_rows=64, checkpoints=3,
     )  # fmt: skip
 
 
@@ -52,3 +57,22 @@ def guessing_accuracy(task: InductionTask) -> float:
     batch = task.batch(4096, np.random.default_rng(0))
     first = (batch.answers != IGNORE).argmax(axis=1)
     return float(np.mean([1 / len(np.unique(row[: t + 1])) for row, t in zip(batch.inputs, first, strict=True)]))
+
+
+def in_row(run: "Run") -> float:
+    """The share of a trained model's answers at first repeats that are tokens of the row so far, right or wrong.
+
+    On the run's own held-out rows.
+    """
+    import torch
+
+    from ihlab.training.metrics import EVAL_SEED
+    from ihlab.training.stream import draw
+
+    batch = draw(run.config.task, EVAL_SEED, "eval", 0, run.config.eval_rows)
+    rows, first = np.arange(len(batch.inputs)), (batch.answers != IGNORE).argmax(axis=1)
+    with torch.no_grad():
+        logits = run.model()(torch.from_numpy(batch.inputs.copy()))
+    answers = logits[rows, first].argmax(dim=-1).numpy()
+    seen = np.arange(batch.inputs.shape[1]) <= first[:, None]
+    return round(float(((batch.inputs == answers[:, None]) & seen).any(axis=1).mean()), 6)

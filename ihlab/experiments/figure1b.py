@@ -4,35 +4,46 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.experiments import stats
 from ihlab.experiments.claims import Claim
-from ihlab.experiments.curves import final, learning_curve_table, plan
+from ihlab.experiments.curves import final, learning_curve_table, plan, ratio_of_steps
 from ihlab.experiments.experiment import Planned, Scale
-from ihlab.experiments.figure1 import base
+from ihlab.experiments.figure1 import base, guessing_accuracy, in_row
+from ihlab.experiments.figure1a import MUCH_FASTER, NEAR_CHANCE
 from ihlab.plots.curves import Line, learning_curves
 from ihlab.plots.style import BLUE, ORANGE, new_figure, printed
 
 if TYPE_CHECKING:
     from ihlab.training.run import Run
 
-WIDTHS = (8, 16, 32)
-SEEDS = {"smoke": 2, "laptop": 5, "gpu": 5, "paper": 3}
+SHAPES = {"8": (8, 1), "8, 2 heads": (8, 2), "16": (16, 2), "32": (32, 2)}
+"""Hidden size and heads of each panel, by name."""
+NARROW = ("8", "8, 2 heads")
 
+SEEDS = {"smoke": 2, "laptop": 8, "gpu": 8, "paper": 3}
+NARROW_SEEDS = {"smoke": 2, "laptop": 16, "gpu": 16, "paper": 3}
+"""At hidden size 8, where two-layer vanilla sometimes learns and sometimes does not."""
+
+LEARNED = 0.9
+"""The final accuracy from which a run has learned induction."""
 WIDE_MARGIN = 0.3
-"""How much accuracy "a wide margin" is."""
+"""How much "very poorly" is behind, as a share of runs."""
+COVERS = 0.5
+"""A model does not cover the row if less than this share of its answers are tokens of the row."""
 
 
-def kv(width: int) -> str:
-    """The curve of the one-layer KV shifting model at a hidden size."""
-    return f"KV shifting, 1 layer, hidden size {width}"
+def kv(name: str) -> str:
+    """The curve of the one-layer KV shifting model of a panel."""
+    return f"KV shifting, 1 layer, hidden size {name}"
 
 
-def vanilla(width: int) -> str:
-    """The curve of the two-layer vanilla model at a hidden size."""
-    return f"vanilla, 2 layers, hidden size {width}"
+def vanilla(name: str) -> str:
+    """The curve of the two-layer vanilla model of a panel."""
+    return f"vanilla, 2 layers, hidden size {name}"
 
 
 NARROW_LR = 1.6e-2
@@ -45,64 +56,138 @@ class Figure1b:
     name = "figure1b"
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """Two curves a width."""
-        curves: dict[str, dict[str, object]] = {}
-        for width in WIDTHS:
-            shape = {"d_model": width, "n_heads": 1 if width == 8 else 2, "init_std": None}
-            curves[kv(width)] = {**shape, "attention": "kv_shift", "n_layers": 1}
-            curves[vanilla(width)] = {**shape, "n_layers": 2}
+        """Two curves a panel; the narrowest models are trained stacked."""
         narrow = base(scale)
         if scale != "paper":
-            narrow = narrow.but(lr=NARROW_LR, weight_decay=0.0, steps=narrow.steps * 3 // 2)  # they learn later
-        return plan(self.name, narrow, curves, SEEDS[scale])
+            narrow = narrow.but(lr=NARROW_LR, weight_decay=0.0)
+        planned = []
+        for name, (width, heads) in SHAPES.items():
+            shape = {"d_model": width, "n_heads": heads, "init_std": None}
+            curves: dict[str, dict[str, object]] = {
+                kv(name): {**shape, "attention": "kv_shift", "n_layers": 1},
+                vanilla(name): {**shape, "n_layers": 2},
+            }
+            seeds = NARROW_SEEDS if name in NARROW else SEEDS
+            runs = plan(self.name, narrow, curves, seeds[scale])
+            planned += [Planned(p.curve, p.config, stacked=name in NARROW) for p in runs]
+        return planned
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """Every evaluation of every run."""
-        return learning_curve_table(trained)
+        """Every evaluation of every run.
+
+        `in_row`, in the last one of a run: the share of its answers at first repeats that are tokens of the row so
+        far, right or wrong; `guess`: the accuracy of guessing such a token.
+        """
+        table = learning_curve_table(trained)
+        covered = {(curve, run.config.seed): in_row(run) for curve, run in trained}
+        last = ~table.duplicated(["curve", "seed"], keep="last")
+        table["in_row"] = [
+            covered[curve, seed] if is_last else np.nan
+            for curve, seed, is_last in zip(table["curve"], table["seed"], last, strict=True)
+        ]
+        return table.assign(guess=round(guessing_accuracy(base(scale).task), 4))  # type: ignore[arg-type]
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Section 3.2, "Various width"."""
         n_params = data.groupby("curve")["n_params"].first()
-        claim = partial(Claim, source="section 3.2, Figure 1b", seeds=int(data["seed"].nunique()))
+        guess = float(data["guess"].iloc[0])
+        claim = partial(Claim, source="section 3.2, Figure 1b", declared="2026-11-22", seeds=len(final(data, kv("8"))))
+        poorly, cover = final(data, vanilla("8")), final(data, vanilla("8"), "in_row")
         return [
+            *(
+                claim(
+                    sentence="At hidden size 8 standard attention learns very poorly; KV shifting does not.",
+                    measure=f"share of runs that end at {LEARNED} or more, KV shifting 1 layer less vanilla 2 layers "
+                    f"({_heads(name)}; {_counts(data, kv(name))} less {_counts(data, vanilla(name))})",
+                    estimate=_difference(data, kv(name), vanilla(name)),
+                    threshold=WIDE_MARGIN,
+                )
+                for name in NARROW
+            ),
             claim(
-                sentence="At hidden size 8 standard attention learns very poorly; KV shifting does not.",
-                measure="final accuracy, KV shifting 1 layer - vanilla 2 layers, at hidden size 8",
-                estimate=stats.difference(final(data, kv(8)), final(data, vanilla(8))),
-                threshold=WIDE_MARGIN,
-                right_side="above",
+                sentence="At hidden size 8 standard attention learns very poorly.",
+                measure=f"share of runs of vanilla 2 layers that end less than {NEAR_CHANCE} above guessing a token of "
+                f"the row ({guess:.3f})",
+                estimate=stats.share(sum(x < guess + NEAR_CHANCE for x in poorly), len(poorly)),
+                threshold=0.5,
+            ),
+            claim(
+                sentence="It can not even cover one of the answers mentioned in the previous text.",
+                measure=f"share of runs of vanilla 2 layers, hidden size 8, less than {COVERS:.0%} of whose answers "
+                f"are tokens of the row (median {np.median(cover):.2f})",
+                estimate=stats.share(sum(x < COVERS for x in cover), len(cover)),
+                threshold=0.5,
+            ),
+            claim(
+                sentence="KV shifting learns it faster at hidden size 8.",
+                measure="steps to 90% accuracy, KV shifting 1 layer / vanilla 2 layers",
+                estimate=ratio_of_steps(data, kv("8"), vanilla("8"), LEARNED),
+                threshold=MUCH_FASTER,
+                right_side="below",
             ),
             claim(
                 sentence="The vanilla model has two times the parameters of the KV shifting one.",
                 measure="parameters without embeddings, vanilla 2 layers / KV shifting 1 layer, at hidden size 8",
-                estimate=stats.exact(float(n_params[vanilla(8)] / n_params[kv(8)])),
+                estimate=stats.exact(float(n_params[vanilla("8")] / n_params[kv("8")])),
                 threshold=1.9,
-                right_side="above",
+                declared="2026-11-21",
             ),
             claim(
                 sentence="The smaller the hidden size, the harder induction is for standard attention to learn.",
-                measure="final accuracy of vanilla 2 layers, hidden size 32 - hidden size 8",
-                estimate=stats.difference(final(data, vanilla(32)), final(data, vanilla(8))),
+                measure=f"share of runs of vanilla 2 layers that end at {LEARNED} or more, hidden size 32 less hidden "
+                f"size 8, 2 heads ({_counts(data, vanilla('32'))} less {_counts(data, vanilla('8, 2 heads'))})",
+                estimate=_difference(data, vanilla("32"), vanilla("8, 2 heads")),
                 threshold=0.0,
-                right_side="above",
             ),
         ]
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """One panel a hidden size."""
-        figure = new_figure(9.5, 4.0)
-        panels = figure.subplots(1, len(WIDTHS), sharey=True)
+        """One panel a shape."""
+        figure = new_figure(12.5, 4.0)
+        panels = figure.subplots(1, len(SHAPES), sharey=True)
         n_params = data.groupby("curve")["n_params"].first()
-        for width, axes in zip(WIDTHS, panels, strict=True):
-            looks = {kv(width): Line(BLUE), vanilla(width): Line(ORANGE, "--")}
+        for (name, (width, heads)), axes in zip(SHAPES.items(), panels, strict=True):
+            looks = {kv(name): Line(BLUE), vanilla(name): Line(ORANGE, "--")}
             learning_curves(axes, data, "step", "accuracy_first", looks)
-            sizes = f"{n_params[kv(width)]:,} and {n_params[vanilla(width)]:,} parameters"
-            axes.set_title(f"hidden size {width}\n{sizes}", fontsize=10)
+            sizes = f"{n_params[kv(name)]:,} and {n_params[vanilla(name)]:,} parameters"
+            seeds = len(final(data, kv(name)))
+            axes.set_title(f"hidden size {width}, {heads} head{'s' * (heads > 1)}\n{sizes}; {seeds} seeds", fontsize=10)
             axes.set(xlabel="training step", ylim=(-0.02, 1.02))
+            axes.axhline(data["guess"].iloc[0], color="0.5", lw=1, ls=(0, (1, 3)))
         handles = panels[0].get_lines()
-        figure.legend(handles, ["KV shifting, 1 layer", "vanilla, 2 layers"], loc="outside lower center", ncols=2)
+        names = ["KV shifting, 1 layer", "vanilla, 2 layers", "guessing a token of the row"]
+        figure.legend(handles, names, loc="outside lower center", ncols=3)
         panels[0].set_ylabel("accuracy at the first repeat")
-        seeds = data["seed"].nunique()
-        figure.suptitle(f"Induction at various widths ({scale} scale; median of {seeds} seeds, band: all seeds)")
+        figure.suptitle(f"Induction at various widths ({scale} scale; median of the seeds, band: all seeds)")
         return figure
+
+    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
+        """How many runs learned, in one sentence."""
+        cover = float(np.median(final(data, vanilla("8"), "in_row")))
+        return (
+            f"At hidden size 8 with one head {_counts(data, kv('8'))} runs of one KV shifting layer end at "
+            f"{LEARNED:.0%} or more and {_counts(data, vanilla('8'))} of two vanilla layers (with two heads "
+            f"{_counts(data, kv('8, 2 heads'))} and {_counts(data, vanilla('8, 2 heads'))}); of the narrow vanilla "
+            f"model's answers {cover:.0%} (median) are tokens of the row at all."
+        )
+
+
+def _heads(name: str) -> str:
+    heads = SHAPES[name][1]
+    return f"{heads} head{'s' * (heads > 1)}"
+
+
+def _learned(data: pd.DataFrame, curve: str) -> tuple[int, int]:
+    """How many runs of a curve learned induction, of how many."""
+    ends = final(data, curve)
+    return sum(x >= LEARNED for x in ends), len(ends)
+
+
+def _counts(data: pd.DataFrame, curve: str) -> str:
+    learned, of = _learned(data, curve)
+    return f"{learned} of {of}"
+
+
+def _difference(data: pd.DataFrame, curve: str, other: str) -> stats.Estimate:
+    return stats.share_difference(*_learned(data, curve), *_learned(data, other))

@@ -1,135 +1,145 @@
-"""How induction heads form: what changes phase first, the heads' attention, their alpha and beta, or the accuracy?
+"""How induction heads form: what rises first, the heads' attention, their alpha and beta, or the accuracy?
 
-The question is the field's and ours, not the paper's. Four series of each run of Figure 1a, all of them in [0, 1]:
+The question is the field's and ours, not the paper's. Runs of Figure 1a's models at its rate, evaluated every two steps
+while they learn. Four series of each, all of them in [0, 1] and all on the task's own held-out rows:
 
 - the accuracy at the first repeat of a row;
-- the prefix-matching score, a mean over the run's induction heads;
+- the attention from that repeat to the answer's places (`ihlab.training.metrics.answer_attention`), a mean over the
+  run's induction heads;
 - |alpha2| / (|alpha1| + |alpha2|) and |beta1| / (|beta1| + |beta2|), means over the same heads: 0.5 is no
   preference, 1 what an induction head needs, and neither moves when W_K or W_V is rescaled.
 
-A run's induction heads are those whose prefix score is at least 0.5 at the end, or all where there is none. This looks
-at where a head ends and never at when; the head that moves first would be early by choice. The one with the
-highest score at the end would do for the prefix score, but it often starts next to where it ends: its alpha and beta
-then have no way to go.
+A run's induction heads are those whose attention to the answer is at least 0.5 at the end, or all where there is none.
+This judges where a head ends and never when; the head that moves first would be early by choice.
+
+A series has gone a part of its way where it last crosses that part of the distance between its first value and its
+last (means over `AVERAGED` evaluations), the curve being a running median of five. No fit, no threshold on a value.
 """
 
-import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
 from ihlab.experiments import stats
 from ihlab.experiments.claims import Claim
+from ihlab.experiments.curves import plan
 from ihlab.experiments.experiment import Planned, Scale
-from ihlab.experiments.figure1a import KV1, V1, V2, V4, Figure1a
+from ihlab.experiments.figure1 import base
+from ihlab.experiments.figure1a import CURVES, KV1, V1, V2
 from ihlab.experiments.figure2 import IS_INDUCTION
-from ihlab.plots.formation import Gap, Mark, gaps, legend_keys, medians, timeline
+from ihlab.plots.formation import Gap, Mark, gaps, legend_keys, medians
 from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, new_figure, printed
 
 if TYPE_CHECKING:
     from ihlab.training.run import Run
 
-ACCURACY, PREFIX, ALPHA, BETA = "accuracy", "prefix score", "alpha2 share", "beta1 share"
+ACCURACY, ATTENTION, ALPHA, BETA = "accuracy", "attention to the answer", "alpha2 share", "beta1 share"
 LOOKS = {
     ALPHA: Mark(BLUE, "o", "--"),
-    PREFIX: Mark(GREEN, "s", "-."),
+    ATTENTION: Mark(GREEN, "s", "-."),
     ACCURACY: Mark(BLACK, "^"),
     BETA: Mark(ORANGE, "D", ":"),
 }
 
-LEARNERS, CONTROL = (KV1, V2, V4), V1
+LEARNERS, CONTROL = (KV1, V2), V1
 """One layer of vanilla learns no induction: nothing must be found there."""
 
-POINTS = ("start", "middle")
-"""Of a change of phase; see `ihlab.interp.onset`."""
+SEEDS = {"smoke": 2, "laptop": 16, "gpu": 16, "paper": 3}
+STEPS = {"laptop": {KV1: 300, V2: 800, V1: 800}, "gpu": {KV1: 600, V2: 2000, V1: 2000}}
+"""Of the window; where a scale is not named, its whole run."""
 
-TOGETHER = 1.25
-"""Changes up to one evaluation apart are together; middles come in halves, so the line is drawn below 1.5."""
+PARTS = {"start": 0.2, "middle": 0.5}
+"""Of a series' way: where it counts as begun, and as half done."""
+AVERAGED = 5
+TOGETHER = 5.0
+"""Steps. Changes no further apart are together."""
+RARELY = 0.2
+"""The share of control series in which the rule of `ihlab.interp.onset` may see a change of phase."""
 
 ORDERS = (
-    *((curve, PREFIX, ACCURACY) for curve in LEARNERS),
-    *((KV1, weight, other) for weight in (ALPHA, BETA) for other in (PREFIX, ACCURACY)),
+    *((curve, ATTENTION, ACCURACY) for curve in LEARNERS),
+    *((KV1, weight, other) for weight in (ALPHA, BETA) for other in (ATTENTION, ACCURACY)),
 )
 """Curve and the two series whose changes are compared."""
 
 
 class Formation:
-    """Changes of phase of Figure 1a's runs, paired within each seed."""
+    """What rises when, in one layer of KV shifting and in two of vanilla, paired within each seed."""
 
     name = "formation"
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """The runs of Figure 1a."""
-        return Figure1a().runs(scale)
+        """The models of Figure 1a, evaluated densely over the steps in which they learn, at a constant rate."""
+        run = base(scale).but(schedule="constant", eval_every=2, eval_growth=0.0, checkpoints=2)
+        run = run.but(eval_rows=min(256, run.eval_rows))
+        planned = []
+        for curve in (*LEARNERS, CONTROL):
+            windowed = run.but(steps=STEPS.get(scale, {}).get(curve, run.steps))
+            planned += plan(self.name, windowed, {curve: CURVES[curve]}, SEEDS[scale])
+        return planned
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """One table of two kinds of row: points of a series, and its change of phase.
+        """A row for each evaluation: curve, seed, heads, step, and a column for each series.
 
-        A change has the fields of `ihlab.interp.onset.Onset`, start and middle also as numbers of evaluations, and
-        `found`: "yes", "no" or "too few evaluations".
+        `alarms`, in the last row of a control run: in how many of its series `ihlab.interp.onset` finds a change of
+        phase, at its level of .01 (of every fifth evaluation, as sparse as that rule is made for).
         """
-        from ihlab.interp.onset import Onset
-
-        parts = []
-        for curve, run in trained:
-            heads = induction_heads(run.metrics)
-            facts: dict[str, Any] = {"curve": curve, "seed": run.config.seed, "heads": " ".join(heads)}
-            for name, values in series(
-                run.metrics, heads, run.config.model.n_heads // run.config.model.kv_heads
-            ).items():
-                points = pd.DataFrame({"step": run.metrics["step"], "value": values.round(6)})
-                points["evaluation"] = np.arange(len(points))
-                parts.append(points.assign(kind="point", series=name, **facts))
-                change = pd.DataFrame([_change(points)])
-                parts.append(change.assign(kind="change", series=name, **facts))
-        first = ["kind", "curve", "seed", "heads", "series", "evaluation", "step", "value", "found"]
-        numbers = [*(f"{point}_evaluation" for point in POINTS), *Onset.__dataclass_fields__]
-        return pd.concat(parts, ignore_index=True).reindex(columns=[*first, *numbers])
+        return pd.concat([_points(curve, run) for curve, run in trained], ignore_index=True)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """What comes first, by the starts of the changes and by their middles; then the control."""
-        return [*(claim for point in POINTS for claim in _order(data, point)), _control(data)]
+        return [*(claim for part in PARTS for claim in _order(data, part)), _control(data)]
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Time-lines over curves, a column for each model; below, how far apart the changes are."""
-        figure = new_figure(13.0, 10.0)
-        (top,), (bottom,) = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.6, 1))
-        self._draw_changes(top, data)
-        for panel, point in zip(bottom.subplots(1, 2, sharey=True), POINTS, strict=True):
-            gaps(panel, [_gap(data, order, point) for order in ORDERS], TOGETHER)
-            panel.set_xlabel(f"{point} of the first less {point} of the second, in evaluations")
-            panel.set_title(f"by the {point}s of the changes: left, the first is earlier; grey, together", fontsize=10)
+        """Every series on its own way, a column for each model; below, how far apart the changes are."""
+        figure = new_figure(13.0, 8.6)
+        (top,), (bottom,) = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.15))
+        for axes, curve in zip(top.subplots(1, 3), (*LEARNERS, CONTROL), strict=True):
+            mine = data[data["curve"] == curve]
+            long = mine.melt(["seed", "step"], list(LOOKS), "series", "value").dropna()
+            medians(axes, long, LOOKS, rise=curve != CONTROL)
+            axes.set(title=curve, xlabel="training step")
+            axes.set_ylabel("as measured" if curve == CONTROL else "share of its own way")
+            axes.set_ylim(-0.35 if curve != CONTROL else -0.05, 1.3 if curve != CONTROL else 1.05)
+        top.legend(handles=legend_keys(LOOKS), loc="outside lower center", ncols=len(LOOKS))
+        for panel, part in zip(bottom.subplots(1, 2, sharey=True), PARTS, strict=True):
+            gaps(panel, [_gap(data, order, part) for order in ORDERS], TOGETHER)
+            panel.set_xlabel(f"{part} of the first less {part} of the second, in steps")
+            panel.set_title(f"by the {part}s ({PARTS[part]:.0%} of the way): left, the first is earlier", fontsize=10)
         seeds = data["seed"].nunique()
-        figure.suptitle(f"What changes phase first? ({scale} scale, {seeds} seeds; mark: start, bar: to the end)")
+        figure.suptitle(
+            f"What rises first? ({scale} scale; above: median of {seeds} seeds, band: all seeds; below: a dot a seed, "
+            "diamond and bar: median and interval)"
+        )
         return figure
 
-    def _draw_changes(self, figure: SubFigure, data: pd.DataFrame) -> None:
-        changes, points = (data[data["kind"] == kind] for kind in ("change", "point"))
-        panels = figure.subplots(2, 4, sharex="col")
-        for above, below, curve in zip(*panels, (*LEARNERS, CONTROL), strict=True):
-            mine, walked = changes[changes["curve"] == curve], points[points["curve"] == curve]
-            timeline(above, mine, LOOKS)
-            medians(below, walked, LOOKS, rise=curve != CONTROL)
-            last = walked["step"].max()
-            whole = curve == CONTROL or mine["end"].isna().all()
-            above.set(title=curve, xlim=(0, last if whole else min(last, 1.6 * mine["end"].max())))
-            below.set_xlabel("training step")
-        panels[0, 0].set_ylabel("seed")
-        panels[1, 0].set_ylabel("share of its own way\n(median, band: all seeds)")
-        panels[1, -1].set(ylabel="as measured", ylim=(-0.05, 1.05))
-        figure.legend(handles=legend_keys(LOOKS), loc="outside lower center", ncols=len(LOOKS))
+    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
+        """How far apart the middles are, in one sentence."""
+        said = []
+        for curve, first, second in ORDERS[:2]:
+            at = changes(data, curve, "middle")
+            said.append(f"{(at[first] - at[second]).median():+.0f} steps from the accuracy's in {curve}")
+        at = changes(data, KV1, "middle")
+        weights = [
+            f"{name} {(at[weight] - at[ACCURACY]).median():+.0f}" for name, weight in (("alpha", ALPHA), ("beta", BETA))
+        ]
+        return (
+            f"The middle of the rise of attention to the answer lies {' and '.join(said)}; in one layer of KV shifting "
+            f"that of {' and of '.join(weights)} steps from it (medians of {data['seed'].nunique()} seeds)."
+        )
 
 
 def induction_heads(metrics: pd.DataFrame) -> list[str]:
-    """The heads, as "layer.head", whose prefix score is at least 0.5 at the end; all where there is none."""
-    last = metrics.filter(regex=r"^prefix_").iloc[-1]
+    """The heads, as "layer.head", whose attention to the answer is at least 0.5 at the end; all where there is none."""
+    last = metrics.filter(regex=r"^answer_").iloc[-AVERAGED:].mean()
     chosen = last[last >= IS_INDUCTION] if (last >= IS_INDUCTION).any() else last
-    return [str(name).removeprefix("prefix_") for name in chosen.index]
+    return [str(name).removeprefix("answer_") for name in chosen.index]
 
 
 def series(metrics: pd.DataFrame, heads: Sequence[str], group: int) -> dict[str, pd.Series]:
@@ -143,90 +153,113 @@ def series(metrics: pd.DataFrame, heads: Sequence[str], group: int) -> dict[str,
             shares.append(mine / (mine + other))
         return pd.concat(shares, axis=1).mean(axis=1)
 
-    table = {ACCURACY: metrics["accuracy_first"], PREFIX: metrics[[f"prefix_{head}" for head in heads]].mean(axis=1)}
+    table = {ACCURACY: metrics["accuracy_first"], ATTENTION: metrics[[f"answer_{head}" for head in heads]].mean(axis=1)}
     if "alpha2_0.0" in metrics:
         table |= {ALPHA: mean("alpha2", "alpha1"), BETA: mean("beta1", "beta2")}
     return table
 
 
-def _change(points: pd.DataFrame) -> dict[str, Any]:
-    """The change of phase of one series as a row."""
+def crossing(steps: ArrayLike, values: ArrayLike, part: float) -> float:
+    """The step at which a series has gone `part` of its way for good; NaN for one that goes nowhere.
+
+    From the first value to the last, each a mean over `AVERAGED` evaluations; between two evaluations a straight line.
+    """
+    t, v = np.asarray(steps, dtype=float), np.asarray(values, dtype=float)
+    first, last = v[:AVERAGED].mean(), v[-AVERAGED:].mean()
+    if abs(last - first) < 1e-9:
+        return float("nan")
+    way = (pd.Series(v).rolling(5, center=True, min_periods=1).median().to_numpy() - first) / (last - first)
+    below = np.flatnonzero(way < part)
+    if not below.size:
+        return float(t[0])
+    i = int(below[-1])
+    return float(np.interp(part, way[i : i + 2], t[i : i + 2])) if i + 1 < len(t) else float(t[-1])
+
+
+def changes(data: pd.DataFrame, curve: str, part: str) -> pd.DataFrame:
+    """The crossings of a curve: a row for each seed, a column for each series."""
+    mine = data[data["curve"] == curve]
+    return pd.DataFrame(
+        {
+            name: {seed: crossing(run["step"], run[name], PARTS[part]) for seed, run in mine.groupby("seed")}
+            for name in LOOKS
+            if mine[name].notna().all()
+        }
+    )
+
+
+def _points(curve: str, run: "Run") -> pd.DataFrame:
+    metrics = run.metrics
+    heads = induction_heads(metrics)
+    model = run.config.model
+    values = series(metrics, heads, model.n_heads // model.kv_heads)
+    table = pd.DataFrame({"step": metrics["step"], **{name: x.round(5) for name, x in values.items()}})
+    table = table.reindex(columns=["step", *LOOKS])
+    table.insert(0, "curve", curve)
+    table.insert(1, "seed", run.config.seed)
+    table.insert(2, "heads", " ".join(heads))
+    alarms = pd.Series(np.nan, table.index)
+    if curve == CONTROL:
+        alarms.iloc[-1] = _alarms(table)
+    return table.assign(alarms=alarms)
+
+
+def _alarms(table: pd.DataFrame) -> float:
     from ihlab.interp.onset import LEAST_POINTS, onset
 
-    if len(points) < LEAST_POINTS:
-        return {"found": "too few evaluations"}
-    change = onset(points["step"], points["value"])
-    if change is None:
-        return {"found": "no"}
-    numbers = {
-        f"{point}_evaluation": float(np.interp(getattr(change, point), points["step"], points["evaluation"]))
-        for point in POINTS
-    }
-    return {"found": "yes"} | {name: round(value, 6) for name, value in (numbers | vars(change)).items()}
+    sparse = table.iloc[::5]
+    if len(sparse) < LEAST_POINTS:
+        return np.nan
+    return float(sum(onset(sparse["step"], sparse[name]) is not None for name in (ACCURACY, ATTENTION)))
 
 
-def _table(data: pd.DataFrame, curve: str, column: str) -> pd.DataFrame:
-    """A column of the changes of a curve: a row for each seed, a column for each series, NaN where none was found."""
-    mine = data[(data["kind"] == "change") & (data["curve"] == curve)]
-    return mine.pivot_table(index="seed", columns="series", values=column, dropna=False)
-
-
-def _gap(data: pd.DataFrame, order: tuple[str, str, str], point: str) -> Gap:
+def _gap(data: pd.DataFrame, order: tuple[str, str, str], part: str) -> Gap:
     curve, first, second = order
-    at = _table(data, curve, f"{point}_evaluation")
+    at = changes(data, curve, part)
     estimate = stats.paired(at[first].tolist(), at[second].tolist())
     differences = (at[first] - at[second]).tolist()
     return Gap(f"{first} - {second}\n{curve}", differences, estimate.value, estimate.low, estimate.high)
 
 
-def _order(data: pd.DataFrame, point: str) -> list[Claim]:
-    claim = partial(Claim, seeds=int(data["seed"].nunique()), right_side="below")
+def _order(data: pd.DataFrame, part: str) -> list[Claim]:
+    claim = partial(Claim, seeds=int(data["seed"].nunique()), right_side="below", declared="2026-11-22")
     claims = []
     for curve in LEARNERS:
-        at, steps = _table(data, curve, f"{point}_evaluation"), _table(data, curve, point)
+        at = changes(data, curve, part)
         claims.append(
             claim(
                 source="not the paper's: Olsson et al. 2022 (arXiv 2209.11895) find both at once in language models",
-                sentence="The prefix-matching score rises before the accuracy or with it.",
-                measure=f"{curve}: {point} of the prefix score's change - {point} of the accuracy's, in evaluations "
-                f"({_in_steps(steps[PREFIX] - steps[ACCURACY])})",
-                estimate=stats.paired(at[PREFIX].tolist(), at[ACCURACY].tolist()),
+                sentence="The heads' attention to the answer rises before the accuracy or with it.",
+                measure=f"{curve}: {part} of the attention's rise less {part} of the accuracy's, in steps",
+                estimate=stats.paired(at[ATTENTION].tolist(), at[ACCURACY].tolist()),
                 threshold=TOGETHER,
             )
         )
-    at, steps = _table(data, KV1, f"{point}_evaluation"), _table(data, KV1, point)
-    earlier = {"at": np.minimum(at[PREFIX], at[ACCURACY]), "steps": np.minimum(steps[PREFIX], steps[ACCURACY])}
+    at = changes(data, KV1, part)
+    earlier = np.minimum(at[ATTENTION], at[ACCURACY])
     for name, weight in (("alpha", ALPHA), ("beta", BETA)):
         claims.append(
             claim(
                 source="not the paper's: our question",
-                sentence=f"{name.capitalize()} moves before both the prefix score and the accuracy.",
-                measure=f"{KV1}: {point} of {name}'s change - {point} of the earlier of the two, in evaluations "
-                f"({_in_steps(steps[weight] - earlier['steps'])})",
-                estimate=stats.paired(at[weight].tolist(), earlier["at"].tolist()),
+                sentence=f"{name.capitalize()} moves before both the attention to the answer and the accuracy.",
+                measure=f"{KV1}: {part} of {name}'s change less {part} of the earlier of the two, in steps",
+                estimate=stats.paired(at[weight].tolist(), earlier.tolist()),
                 threshold=-TOGETHER,
             )
         )
     return claims
 
 
-def _in_steps(differences: pd.Series) -> str:
-    known = differences.dropna()
-    return f"{known.median():+.0f} steps, {known.min():+.0f} to {known.max():+.0f}" if len(known) else "not known"
-
-
 def _control(data: pd.DataFrame) -> Claim:
-    mine = data[(data["kind"] == "change") & (data["curve"] == CONTROL)]
-    judged = mine[mine["found"] != "too few evaluations"]
-    found = judged[judged["found"] == "yes"]
-    rise = float((found["after"] - found["before"]).abs().max()) if len(found) else 0.0
-    largest = f" (the largest by {rise:.3f})" if len(found) else ""
+    alarms = data.loc[data["curve"] == CONTROL, "alarms"].dropna()
+    found, n_series = [int(x) for x in alarms], 2 * len(alarms)
     return Claim(
         source="control of the rule",
         sentence="A model that does not learn induction changes phase nowhere.",
-        measure=f"{CONTROL}: changes found in {len(judged)} series{largest}",
-        estimate=stats.exact(float(len(found))) if len(judged) else stats.Estimate(math.nan, -math.inf, math.inf),
-        threshold=0.5,
+        measure=f"{CONTROL}: share of series in which a change is found ({sum(found)} of {n_series})",
+        estimate=stats.clustered_share(found, [2] * len(found)) if found else stats.unknown(within=stats.SHARE),
+        threshold=RARELY,
         right_side="below",
-        seeds=int(mine["seed"].nunique()),
+        seeds=len(alarms),
+        declared="2026-11-22",
     )

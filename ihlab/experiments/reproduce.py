@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rich.console import Console
 
 from ihlab.experiments.basin_map import BasinMap
-from ihlab.experiments.experiment import SCALES, Experiment, Planned, Scale
+from ihlab.experiments.experiment import SCALES, Experiment, Planned, Scale, TwoStages
 from ihlab.experiments.figure1a import Figure1a
 from ihlab.experiments.figure1b import Figure1b
 from ihlab.experiments.figure2 import Figure2
@@ -20,8 +20,10 @@ from ihlab.experiments.formation import Formation
 from ihlab.experiments.ledger import Folder, print_ledger
 from ihlab.experiments.mqar import MQAR
 from ihlab.experiments.pool import default_jobs, steps_bar, train_all
+from ihlab.experiments.results_page import write_results_page
 from ihlab.experiments.table4 import Table4
 from ihlab.experiments.table5 import Table5
+from ihlab.experiments.tables6to13 import Tables6To13
 from ihlab.training.config import RunConfig
 from tasks.config import choose, require
 
@@ -39,6 +41,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Table5(),
         Formation(),
         MQAR(),
+        Tables6To13(),
         Table4(),
         BasinMap(),
     )
@@ -77,6 +80,10 @@ def reproduce(
         started = time.perf_counter()
         plans = [experiment.runs(at) for experiment in chosen]
         _train(plans, runs, device, jobs or default_jobs(device), console)
+        for experiment, planned in zip(chosen, plans, strict=True):
+            if isinstance(experiment, TwoStages):
+                planned.extend(experiment.follow(_open(planned, runs), at))
+        _train(plans, runs, device, jobs or default_jobs(device), console)
         for experiment, folder, planned in zip(chosen, folders, plans, strict=True):
             trained = _open(planned, runs)
             folder.publish(experiment, experiment.gather(trained, at), _manifest(trained, at))
@@ -86,6 +93,7 @@ def reproduce(
     print_ledger(console, folders)
     for folder in folders:
         console.print(f"{folder.path}/", style="dim")
+    console.print(f"{write_results_page(figures, tuple(EXPERIMENTS))}", style="dim")
     return folders
 
 
@@ -99,8 +107,10 @@ def _open(planned: list[Planned], root: Path) -> list[tuple[str, "Run"]]:
 def _train(plans: list[list[Planned]], root: Path, device: str, jobs: int, console: Console) -> None:
     """Train every distinct config of the plans, with a progress bar where a person is watching."""
     unique: dict[str, RunConfig] = {plan.config.digest: plan.config for planned in plans for plan in planned}
-    configs = list(unique.values())
+    configs = [config for config in unique.values() if not (config.folder(root) / "done.json").exists()]
     stacked = {plan.config.digest for planned in plans for plan in planned if plan.stacked}
+    if not configs:
+        return
     with steps_bar(configs, (), console) as show:
         train_all(configs, root, device, jobs, show, stacked)
 

@@ -1,27 +1,62 @@
 """Intervals over seeds. Every number a claim rests on comes with one; no seed is dropped.
 
-All intervals are two-sided 95% unless said otherwise.
+All intervals are two-sided 95% unless said otherwise. An interval never leaves the range that a number can be in, and
+numbers that happen to be all alike give no certain one: how much they vary is then unknown.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
 CONFIDENCE = 0.95
+SMALLEST_P = 1e-12
+
+Range = tuple[float, float]
+ANY: Range = (-math.inf, math.inf)
+SHARE: Range = (0.0, 1.0)
+"""What an accuracy can be; a difference of two is in `DIFFERENCE`."""
+DIFFERENCE: Range = (-1.0, 1.0)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its interval. An unbounded end is +-inf; the level can fall short of 95% with few seeds."""
+    """A number with its interval. An unbounded end is +-inf; the level can fall short of 95% with few seeds.
+
+    `at` gives the interval at any level, unbounded where so few seeds cannot reach it. None: a counted number.
+    """
 
     value: float
     low: float
     high: float
     confidence: float = CONFIDENCE
+    at: Callable[[float], Range] | None = field(default=None, compare=False, repr=False)
+
+    def p_value(self, threshold: float) -> float | None:
+        """The two-sided p-value of the threshold: one less the level at which the interval ceases to hold it.
+
+        The test that the interval inverts. None for a number that is counted and not sampled.
+        """
+        if self.at is None:
+            return None
+
+        def excluded(p: float) -> bool:
+            low, high = self.at(1 - p)  # type: ignore[misc]  # not None
+            return bool(low > threshold or high < threshold)
+
+        if math.isnan(self.value) or not excluded(1 - 1e-9):
+            return 1.0
+        least, most = math.log(SMALLEST_P), 0.0  # the interval shrinks as p grows
+        if excluded(SMALLEST_P):
+            return SMALLEST_P
+        for _ in range(50):
+            middle = (least + most) / 2
+            least, most = (least, middle) if excluded(math.exp(middle)) else (middle, most)
+        return math.exp(most)
 
 
 def exact(value: float) -> Estimate:
@@ -29,31 +64,57 @@ def exact(value: float) -> Estimate:
     return Estimate(value, value, value, 1.0)
 
 
-def mean(values: Sequence[float]) -> Estimate:
+def _sampled(value: float, at: Callable[[float], Range], within: Range = ANY) -> Estimate:
+    """The estimate whose interval at each level is `at`, cut to what is possible."""
+
+    def cut(level: float) -> Range:
+        low, high = at(level)
+        return max(low, within[0]), min(high, within[1])
+
+    return Estimate(value, *cut(CONFIDENCE), CONFIDENCE, cut)
+
+
+def unknown(value: float = math.nan, within: Range = ANY) -> Estimate:
+    """A number of which too few were seen to say how it varies."""
+    return _sampled(value, lambda _: ANY, within)
+
+
+def mean(values: Sequence[float], within: Range = ANY) -> Estimate:
     """Student's t interval for the mean over seeds."""
     x = np.asarray(values, dtype=float)
-    half = _t_half_width(float(x.std(ddof=1) / math.sqrt(len(x))), len(x) - 1) if len(x) > 1 else math.inf
-    return Estimate(float(x.mean()), float(x.mean()) - half, float(x.mean()) + half)
+    value = float(x.mean())
+    if len(x) < 2 or x.std() == 0:
+        return unknown(value, within)
+    return _sampled(value, _student(value, float(x.std(ddof=1) / math.sqrt(len(x))), len(x) - 1), within)
 
 
-def difference(a: Sequence[float], b: Sequence[float]) -> Estimate:
+def mean_correlation(values: Sequence[float]) -> Estimate:
+    """The mean over seeds of correlations, by Student's t on Fisher's z, which keeps it inside (-1, 1)."""
+    of_z = mean(np.arctanh(np.clip(np.asarray(values, dtype=float), -1 + 1e-9, 1 - 1e-9)).tolist())
+    return _sampled(float(np.tanh(of_z.value)), lambda level: _each(np.tanh, of_z, level), DIFFERENCE)
+
+
+def difference(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> Estimate:
     """Welch's t interval for mean(a) - mean(b), variances not assumed equal; of no numbers, nothing is known."""
     x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     if min(len(x), len(y)) == 0:
-        return Estimate(math.nan, -math.inf, math.inf)
+        return unknown(within=within)
     value = float(x.mean() - y.mean())
     if min(len(x), len(y)) < 2:
-        return Estimate(value, -math.inf, math.inf)
+        return unknown(value, within)
     vx, vy = float(x.var(ddof=1)) / len(x), float(y.var(ddof=1)) / len(y)
     if vx + vy == 0:
-        return Estimate(value, value, value)
+        return unknown(value, within)
     freedom = (vx + vy) ** 2 / (vx**2 / (len(x) - 1) + vy**2 / (len(y) - 1))
-    half = _t_half_width(math.sqrt(vx + vy), freedom)
-    return Estimate(value, value - half, value + half)
+    return _sampled(value, _student(value, math.sqrt(vx + vy), freedom), within)
 
 
-def _t_half_width(standard_error: float, freedom: int | float) -> float:
-    return float(stats.t.ppf(0.5 + CONFIDENCE / 2, freedom)) * standard_error
+def _student(value: float, standard_error: float, freedom: int | float) -> Callable[[float], Range]:
+    def at(level: float) -> Range:
+        half = float(stats.t.ppf(0.5 + level / 2, freedom)) * standard_error
+        return value - half, value + half
+
+    return at
 
 
 def paired(a: Sequence[float], b: Sequence[float]) -> Estimate:
@@ -69,46 +130,122 @@ def paired(a: Sequence[float], b: Sequence[float]) -> Estimate:
     known = change[~np.isnan(change)]
     value = float(np.median(known)) if known.size else math.nan
     if n < 2:
-        return Estimate(value, -math.inf, math.inf)
+        return unknown(value)
     below = stats.binom.cdf(np.arange(n // 2), n, 0.5)  # P(Binomial < k) for k = 1, 2, ...
-    skip = max(int((below <= (1 - CONFIDENCE) / 2).sum()) - 1, 0)
-    low = np.sort(np.where(np.isnan(change), -np.inf, change))[skip]
-    high = np.sort(np.where(np.isnan(change), np.inf, change))[-1 - skip]
-    return Estimate(value, float(low), float(high), float(1 - 2 * below[skip]))
+    low = np.sort(np.where(np.isnan(change), -np.inf, change))
+    high = np.sort(np.where(np.isnan(change), np.inf, change))[::-1]
+    return _ordered(value, low, high, below)
 
 
-def clustered_share(hits: Sequence[int], sizes: Sequence[int]) -> Estimate:
+def _ordered(value: float, low: np.ndarray, high: np.ndarray, tails: np.ndarray) -> Estimate:
+    """Between the k-th number from below and from above, as far in as the level leaves.
+
+    `tails[k]`: the probability that more than k numbers lie beyond the true one on one side. The interval shown is the
+    widest there is where even that falls short of 95%; for a p-value it is then unbounded.
+    """
+
+    def skipped(level: float) -> int:
+        return int((tails <= (1 - level) / 2).sum()) - 1
+
+    def at(level: float) -> Range:
+        k = skipped(level)
+        return ANY if k < 0 else (float(low[k]), float(high[k]))
+
+    k = max(skipped(CONFIDENCE), 0)
+    return Estimate(value, float(low[k]), float(high[k]), float(1 - 2 * tails[k]), at)
+
+
+def share(hits: int, of: int) -> Estimate:
+    """A share of independent things, with the exact interval of Clopper and Pearson (1934)."""
+    if of == 0:
+        return unknown(within=SHARE)
+    return _sampled(hits / of, lambda level: _clopper_pearson(hits, of - hits, level), SHARE)
+
+
+def _clopper_pearson(hit: float, missed: float, level: float) -> Range:
+    tail = (1 - level) / 2
+    low = float(stats.beta.ppf(tail, hit, missed + 1)) if hit > 0 else 0.0
+    high = float(stats.beta.ppf(1 - tail, hit + 1, missed)) if missed > 0 else 1.0
+    return low, high
+
+
+def share_difference(hits_a: int, of_a: int, hits_b: int, of_b: int) -> Estimate:
+    """The difference of two independent shares, a less b, with the hybrid score interval of Newcombe (1998, method 10).
+
+    It stays inside [-1, 1] and has a width where all or none are hits.
+    """
+    if min(of_a, of_b) == 0:
+        return unknown(within=DIFFERENCE)
+    a, b = hits_a / of_a, hits_b / of_b
+
+    def at(level: float) -> Range:
+        (low_a, high_a), (low_b, high_b) = (_wilson(h, n, level) for h, n in ((hits_a, of_a), (hits_b, of_b)))
+        return a - b - math.hypot(a - low_a, high_b - b), a - b + math.hypot(high_a - a, b - low_b)
+
+    return _sampled(a - b, at, DIFFERENCE)
+
+
+def _wilson(hits: int, of: int, level: float) -> Range:
+    z = float(stats.norm.ppf(0.5 + level / 2))
+    centre, half = (hits + z**2 / 2) / (of + z**2), z * math.sqrt(hits * (of - hits) / of + z**2 / 4) / (of + z**2)
+    return max(centre - half, 0.0), min(centre + half, 1.0)
+
+
+def mean_accuracy(accuracies: Sequence[float], rows: int) -> Estimate:
+    """The mean over seeds of accuracies that were all measured on the same `rows`.
+
+    `clustered_share` with a seed for a cluster; since every seed answers the same rows, no more than `rows` count.
+    """
+    hits = [round(accuracy * rows) for accuracy in accuracies]
+    return clustered_share(hits, [rows] * len(hits), most=rows)
+
+
+def clustered_share(hits: Sequence[int], sizes: Sequence[int], most: float = math.inf) -> Estimate:
     """The share of hits among things that come in clusters, with the interval of Korn and Graubard (1998).
 
     Clopper and Pearson's interval for n* things in place of n, n* = n (t(n - 1) / t(k - 1))^2 / deff for k
     clusters: deff is how many times the binomial variance the one between clusters is, and n* is not taken
-    above n. So clusters that happen to agree do not make an interval of width 0. Of no things, nothing is known.
+    above n, nor above `most`. So clusters that happen to agree do not make an interval of width 0. Of no things,
+    nothing is known.
     """
     x, of = np.asarray(hits, dtype=float), np.asarray(sizes, dtype=float)
     n, k = float(of.sum()), len(x)
-    share = float(x.sum() / n) if n else math.nan
+    value = float(x.sum() / n) if n else math.nan
     if k < 2 or n < 2:
-        return Estimate(share, 0.0, 1.0)
-    between = k / (k - 1) * float(((x - share * of) ** 2).sum()) / n**2
-    binomial = share * (1 - share) / n
+        return unknown(value, SHARE)
+    between = k / (k - 1) * float(((x - value * of) ** 2).sum()) / n**2
+    binomial = value * (1 - value) / n
     effect = between / binomial if binomial else 1.0
-    few = float(stats.t.ppf(0.5 + CONFIDENCE / 2, n - 1) / stats.t.ppf(0.5 + CONFIDENCE / 2, k - 1)) ** 2
-    effective = min(n, n * few / effect) if effect else n
-    hit, missed, tail = share * effective, (1 - share) * effective, (1 - CONFIDENCE) / 2
-    low = float(stats.beta.ppf(tail, hit, missed + 1)) if share > 0 else 0.0
-    high = float(stats.beta.ppf(1 - tail, hit + 1, missed)) if share < 1 else 1.0
-    return Estimate(share, low, high)
+
+    def at(level: float) -> Range:
+        few = float(stats.t.ppf(0.5 + level / 2, n - 1) / stats.t.ppf(0.5 + level / 2, k - 1)) ** 2
+        effective = min(n, most, n * few / effect) if effect else min(n, most)
+        return _clopper_pearson(value * effective, (1 - value) * effective, level)
+
+    return _sampled(value, at, SHARE)
 
 
 def size(signed: Estimate) -> Estimate:
-    """How large a number is, whatever its sign: for saying that a difference is *small*, not merely unproven."""
-    ends = sorted((abs(signed.low), abs(signed.high)))
-    low = 0.0 if signed.low <= 0 <= signed.high else ends[0]
-    return Estimate(abs(signed.value), low, ends[1], signed.confidence)
+    """The absolute value of a number: for saying that a difference is *small*, not merely unproven.
+
+    Against a margin, a size below it is the equivalence test by two one-sided tests (Schuirmann 1987).
+    """
+    assert signed.at is not None
+    at = signed.at
+
+    def absolute(level: float) -> Range:
+        low, high = at(level)
+        ends = sorted((abs(low), abs(high)))
+        return (0.0 if low <= 0 <= high else ends[0]), ends[1]
+
+    low, high = sorted((abs(signed.low), abs(signed.high)))
+    return Estimate(
+        abs(signed.value), 0.0 if signed.low <= 0 <= signed.high else low, high, signed.confidence, absolute
+    )
 
 
 def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Estimate:
-    """How many times as long a's waiting times are as b's, with inf for "not within `horizon`".
+    """The ratio of waiting times, a to b, with inf for "not within `horizon`".
 
     The Hodges-Lehmann estimate: the median of all pairwise ratios a_i / b_j, with the exact interval
     that inverts the Mann-Whitney test (Lehmann 1963; Bauer 1972). A time that was never reached is
@@ -121,18 +258,27 @@ def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Es
     at_least = np.where(np.isinf(y), 0.0, np.minimum(x, horizon) / y)
     at_most = np.where(np.isinf(x), np.inf, x / np.minimum(y, horizon))
     known = np.where(np.isinf(y), at_most, at_least)  # exact, or the bound there is; inf where both are never
-    skip, confidence = mann_whitney_depth(x.size, y.size)
-    low, high = np.sort(at_least.ravel())[skip], np.sort(at_most.ravel())[-1 - skip]
     informative = known[np.isfinite(known)]
     value = float(np.median(informative)) if informative.size else math.nan
-    return Estimate(value, float(low), float(high), confidence)
+    low, high = np.sort(at_least.ravel()), np.sort(at_most.ravel())[::-1]
+    return _ordered(value, low, high, mann_whitney_tails(x.size, y.size))
 
 
-def mann_whitney_depth(n: int, m: int) -> tuple[int, float]:
-    """How many of the n m sorted pairwise differences to leave out at each end, and the level that gives.
+def shift(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> Estimate:
+    """By how much a lies above b: the median of all pairwise differences a_i - b_j (Hodges and Lehmann 1963).
 
-    The largest k with P(U < k) <= 2.5%, or 0 where even the full range falls short of 95%.
+    The exact interval that inverts the Mann-Whitney test: for numbers in two heaps, whose mean says little.
     """
+    differences = np.subtract.outer(np.asarray(a, dtype=float), np.asarray(b, dtype=float)).ravel()
+    if differences.size == 0:
+        return unknown(within=within)
+    low = np.sort(differences)
+    return _ordered(float(np.median(low)), low, low[::-1], mann_whitney_tails(len(a), len(b)))
+
+
+@lru_cache
+def mann_whitney_tails(n: int, m: int) -> np.ndarray:
+    """P(U <= k) of the Mann-Whitney statistic of n and m numbers alike in distribution, for k = 0, 1, ..."""
     counts = np.zeros(n * m + 1)
     counts[0] = 1.0
     # The number of ways to reach each U: the Gaussian binomial coefficient, factor by factor.
@@ -141,14 +287,56 @@ def mann_whitney_depth(n: int, m: int) -> tuple[int, float]:
             counts[u] -= counts[u - m - i]
         for u in range(i, n * m + 1):
             counts[u] += counts[u - i]
-    cumulative = np.cumsum(counts) / counts.sum()
-    tail = (1 - CONFIDENCE) / 2
-    k = int(np.searchsorted(cumulative, tail, side="right"))  # P(U <= k - 1) <= tail < P(U <= k)
-    skip = max(k - 1, 0)
-    return skip, float(1 - 2 * cumulative[skip])
+    return np.cumsum(counts) / counts.sum()
+
+
+def two_way_difference(a: ArrayLike, b: ArrayLike, resamples: int = 4000, seed: int = 0) -> Estimate:
+    """The mean of a less that of b, both [run, problem] over the same problems, with both samples in its interval.
+
+    The pigeonhole bootstrap (Owen 2007): runs of each and problems, the same for both, are drawn with replacement. Its
+    deviations are stretched by sqrt(n / (n - 1)) of the fewer runs: a bootstrap of n numbers has too little spread.
+    """
+    x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    value, rng = float(x.mean() - y.mean()), np.random.default_rng(seed)
+    fewest, problems = min(len(x), len(y)), x.shape[1]
+    if fewest < 2:
+        return unknown(value, DIFFERENCE)
+    weights = rng.multinomial(problems, np.full(problems, 1 / problems), resamples) / problems
+    drawn = [values @ weights.T for values in (x, y)]  # [run, resample]
+    means = [
+        of_run[rng.integers(0, len(of_run), (len(of_run), resamples)), np.arange(resamples)].mean(axis=0)
+        for of_run in drawn
+    ]
+    moves = np.sort((means[0] - means[1] - value) * math.sqrt(fewest / (fewest - 1)))
+    if moves[0] == moves[-1]:
+        return unknown(value, DIFFERENCE)
+
+    def at(level: float) -> Range:
+        tail = (1 - level) / 2
+        if tail < 1 / resamples:  # farther out than was drawn
+            return DIFFERENCE
+        return value + float(np.quantile(moves, tail)), value + float(np.quantile(moves, 1 - tail))
+
+    return _sampled(value, at, DIFFERENCE)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values adjusted so that all those of at most .05 are right together with probability .95 (Holm 1979)."""
+    order = np.argsort(p_values, kind="stable")
+    adjusted, largest = np.empty(len(p_values)), 0.0
+    for rank, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        adjusted[i] = largest
+    return adjusted.tolist()
 
 
 def first_reach(steps: ArrayLike, accuracy: ArrayLike, threshold: float) -> float:
     """The first evaluated step with accuracy >= threshold, or inf: a run that never gets there is not dropped."""
     reached = np.asarray(accuracy) >= threshold
     return float(np.asarray(steps)[reached.argmax()]) if reached.any() else math.inf
+
+
+def _each(change: Callable[[float], float], estimate: Estimate, level: float) -> Range:
+    assert estimate.at is not None
+    low, high = estimate.at(level)
+    return float(change(low)), float(change(high))

@@ -41,28 +41,6 @@ def legend_keys(looks: dict[str, Mark]) -> list[Line2D]:
 
 
 @printed
-def timeline(axes: Axes, changes: pd.DataFrame, looks: dict[str, Mark]) -> None:
-    """A row for each seed, and in it a line for each series: the mark stands at the start, the bar ends at the end.
-
-    `changes` has columns series, seed, start, start_low, start_high, end; NaN where no change was found. The thin
-    line through a mark is the interval of its start.
-    """
-    height = 0.8 / len(looks)
-    for place, (series, look) in enumerate(looks.items()):
-        mine = changes[(changes["series"] == series) & changes["start"].notna()]
-        y = mine["seed"] + (place - (len(looks) - 1) / 2) * height
-        axes.hlines(y, mine["start"], mine["end"], color=look.color, alpha=0.3, linewidth=5)
-        axes.hlines(y, mine["start_low"], mine["start_high"], color=look.color, linewidth=1.2)
-        axes.plot(mine["start"], y, look.marker, color=look.color, markersize=6, label=series)
-    seeds = sorted(changes["seed"].unique())
-    axes.set_yticks(seeds, [str(int(seed)) for seed in seeds])
-    axes.set_ylim(max(seeds) + 0.6, min(seeds) - 0.6)
-    axes.grid(visible=False, axis="y")
-    if not changes["start"].notna().any():
-        axes.text(0.5, 0.5, "no change of phase found", transform=axes.transAxes, ha="center", va="center")
-
-
-@printed
 def medians(axes: Axes, curves: pd.DataFrame, looks: dict[str, Mark], rise: bool) -> None:
     """The median over seeds of each series, columns series, seed, step, value; the band holds every seed.
 

@@ -1,0 +1,89 @@
+"""Coordinates of a head's alpha and beta that do not depend on their signs, and the theorem's flow made so.
+
+(alpha, W_K) -> (-alpha, -W_K) and (beta, W_V) -> (-beta, -W_V) leave a model's function and its training by AdamW
+unchanged, to the last bit. So the sign of a trained head's alpha, or beta, has no meaning; two angles modulo pi have,
+and two norms, because AdamW is not scale-equivariant:
+
+- key_angle: from (0, 1) to (alpha1, alpha2), 0 at the induction corner, where alpha1 = 0;
+- value_angle: from (1, 0) to (beta1, beta2), 0 at the induction corner, where beta2 = 0;
+- key_norm, value_norm: of (alpha1, alpha2) and (beta1, beta2).
+
+Angles are in radians and in [-pi/2, pi/2), so that an angle's absolute value is its distance to the corner's: at most
+pi/2, and below pi/4 exactly if |alpha2| > |alpha1|, or |beta1| > |beta2|.
+
+Theorem 3.4 has no W_K and W_V that could change sign: to its flow signs matter (`flow`).
+"""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+DECIMALS = 6
+"""To which everything is rounded: what is equal by hand is then equal, and ranks have ties where they should."""
+
+FLOW_STEP, FLOW_TIME = 0.25, 1000.0
+INDUCTION, NEGATIVE, UNDECIDED = "induction", "negative", "undecided"
+
+
+def coordinates(alpha1: Any, alpha2: Any, beta1: Any, beta2: Any) -> dict[str, Any]:
+    """Return key_angle, value_angle, key_norm and value_norm of numbers, or of arrays."""
+    values = {
+        "key_angle": folded_angle(alpha2, alpha1),
+        "value_angle": folded_angle(beta1, beta2),
+        "key_norm": np.hypot(alpha1, alpha2),
+        "value_norm": np.hypot(beta1, beta2),
+    }
+    return {name: np.round(value, DECIMALS) + 0.0 for name, value in values.items()}  # + 0.0: no minus before a 0
+
+
+def folded_angle(x: Any, y: Any) -> Any:
+    """Return the angle of (x, y) modulo pi, in [-pi/2, pi/2).
+
+    It is that of whichever of (x, y) and (-x, -y) points right, or straight down: the same numbers for both.
+    """
+    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    sign = np.where((x < 0) | ((x == 0) & (y > 0)), -1.0, 1.0)
+    return np.arctan2(sign * y, sign * x)
+
+
+def angular_distance(key_angle: Any, value_angle: Any) -> Any:
+    """Return the distance to the induction corner that two folded angles have together, as of `coordinates`."""
+    return np.round(np.hypot(key_angle, value_angle), DECIMALS)
+
+
+def paper_distance(alpha1: Any, beta1: Any) -> Any:
+    """Return the distance of (alpha1, beta1) to (0, 1), of which section 3.2 speaks. It depends on the signs."""
+    return np.round(np.hypot(alpha1, 1 - np.asarray(beta1)), DECIMALS)
+
+
+def flow(alpha1: np.ndarray, beta1: np.ndarray, n_tokens: int) -> pd.DataFrame:
+    """Return where the exact form's free flow leads from each start, and when that is decided, as `basins` has it.
+
+    - `basin` and `flow_time`: "induction" or "negative" by the signs of alpha2 and beta1, once the loss is
+      below log(T - 3), where they are final; "undecided" and inf if it is not within `FLOW_TIME`;
+    - `mirror_time`: the least time to "induction" over the four mirror images (+-alpha, +-beta) of the start (inf:
+      none of them leads there).
+    """
+    points, inverse = np.unique(np.stack([alpha1, beta1]), axis=1, return_inverse=True)
+    a, b = points
+    images = [
+        _decided(np.stack([i * a, i * (1 - a), j * b, j * (1 - b)]), n_tokens) for i, j in product((1, -1), (1, -1))
+    ]
+    (basin, time), *_ = images  # the start's own
+    to_induction = [np.where(basin == INDUCTION, time, np.inf) for basin, time in images]
+    table = pd.DataFrame({"basin": basin, "flow_time": time, "mirror_time": np.min(to_induction, axis=0)})
+    return table.iloc[inverse.ravel()].reset_index(drop=True)
+
+
+def _decided(at: np.ndarray, n_tokens: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the basin of each start in `at` [4, start], and the time at which it is decided."""
+    from ihlab.theory.landscape import descend
+
+    alpha1, alpha2, beta1, beta2 = at
+    path = descend(alpha1, alpha2, beta1, beta2, n_tokens, lr=FLOW_STEP, steps=round(FLOW_TIME / FLOW_STEP))
+    below = path.loss < np.log(n_tokens - 3)
+    decided = below.any(axis=0)
+    signs = np.where((path.alpha2[-1] > 0) & (path.beta1[-1] > 0), INDUCTION, NEGATIVE)
+    return np.where(decided, signs, UNDECIDED), np.where(decided, path.time[below.argmax(axis=0)], np.inf)

@@ -1,0 +1,240 @@
+"""The page of results: every figure with its picture, its sentence and its claims, as Markdown for a code host."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from ihlab.experiments.experiment import SCALES, Scale
+from ihlab.experiments.ledger import Folder
+from ihlab.files import write_text
+from tasks.config import require
+
+MARKS = {"holds": "✔", "fails": "✘", "undecided": "?", "not tested at this scale": "–"}
+"""The mark of each verdict; it reads without colour."""
+
+SHORT = {verdict: verdict.removesuffix(" at this scale") for verdict in MARKS}
+"""Each verdict as the heading of a column of counts."""
+
+TITLES = {"formation": "Formation of induction heads", "mqar": "MQAR", "tables6to13": "Tables 6 to 13"}
+"""Titles of experiments that do not follow from the name."""
+
+SCALE_TITLES: dict[Scale, str] = {
+    "smoke": "Smoke scale (seconds; it tests the code and shows nothing)",
+    "laptop": "Laptop scale (two CPU cores)",
+    "gpu": "GPU scale (one GPU)",
+    "paper": "Paper scale (the paper's own sizes)",
+}
+
+NOT_FIGURES = {"checkpoints"}
+"""Folders beside the figures that hold something else."""
+
+WRITTEN_BY = "<!-- Written by `ihlab reproduce` from the folders beside it: do not edit. -->"
+
+_HOLDS, _FAILS, _UNDECIDED, _NOT_TESTED = MARKS.values()
+
+HEAD = f"""{WRITTEN_BY}
+
+# What of the paper holds, claim by claim
+
+Numbers measured over seeds carry a 95% interval and are held against a threshold declared before the runs: a claim
+*holds* ({_HOLDS}) or *fails* ({_FAILS}) only if its p-value, adjusted by Holm over the claims of one experiment,
+is at most 0.05, and is *undecided* ({_UNDECIDED}) otherwise. Numbers that are counted, not sampled, are compared with
+their threshold directly, and a claim that a small scale cannot test is marked *not tested at this scale*
+({_NOT_TESTED}).
+
+Small print gives the source of each sentence (some are not the paper's, and say so) and the date at which its threshold
+was declared."""
+
+START, END = "<!-- verdicts -->", "<!-- /verdicts -->"
+"""Markers in a README between which the line of counts stands."""
+
+
+def write_results_page(root: Path, order: Sequence[str] = ()) -> Path:
+    """Write `results_page` to `<root>/README.md` and return that path.
+
+    Raises `ConfigError` if a README.md stands there that was written by somebody else.
+    """
+    path = root / "README.md"
+    ours = not path.exists() or path.read_text(encoding="utf-8").startswith(WRITTEN_BY)
+    require(ours, f"{path} was not written by 'ihlab reproduce' and is kept; the page of results needs another folder.")
+    write_text(path, results_page(root, order))
+    return path
+
+
+def results_page(root: Path, order: Sequence[str] = ()) -> str:
+    """Return the page of results of the folders under `root` as Markdown.
+
+    Experiments come in the given `order`, those it does not name after them alphabetically.
+    """
+    parts = [HEAD, counts_table(root, order) or "There are no figures yet."]
+    for scale, folders in groupby(result_folders(root, order), key=lambda folder: folder.scale):
+        parts.append(f"## {SCALE_TITLES[scale]}")
+        parts.extend(_section(folder) for folder in folders)
+    return "\n\n".join(parts) + "\n"
+
+
+def result_folders(root: Path, order: Sequence[str] = ()) -> list[Folder]:
+    """Return every folder with claims, scale by scale; smoke scale only if there is no other."""
+    names = {path.parent.parent.name for path in root.glob("*/*/claims.json")} - NOT_FIGURES
+    ordered = [name for name in order if name in names] + sorted(names.difference(order))
+    every = [Folder(root, name, scale) for scale in SCALES for name in ordered]
+    found = [folder for folder in every if (folder.path / "claims.json").exists()]
+    return [folder for folder in found if folder.scale != "smoke"] or found
+
+
+def counts(root: Path) -> dict[Scale, dict[str, int]]:
+    """Return the number of claims with each verdict, at each scale that the page shows."""
+    return {
+        scale: _tally(claim for folder in folders for claim in folder.claims())
+        for scale, folders in groupby(result_folders(root), key=lambda folder: folder.scale)
+    }
+
+
+def counts_table(root: Path, order: Sequence[str] = (), page: str = "") -> str:
+    """Return the counts of each experiment's verdicts as a Markdown table, with their sum at each scale.
+
+    Each row links to its section of `page`, a path relative to the file that the table stands in ("": the same file).
+    """
+    totals, rows = counts(root), []
+    for scale, folders in groupby(result_folders(root, order), key=lambda folder: folder.scale):
+        for folder in folders:
+            link = f"[{heading(folder)}]({page}#{anchor(heading(folder))})"
+            rows.append([link, *map(str, _tally(folder.claims()).values())])
+        rows.append([f"**{cell}**" for cell in (f"all, {scale}", *totals[scale].values())])
+    return _table(["figure", *(f"{MARKS[verdict]} {SHORT[verdict]}" for verdict in MARKS)], rows, align="---:")
+
+
+def counts_line(root: Path) -> str:
+    """Return the counts as one line: "holds 31 · fails 12 · undecided 9 · not tested 2".
+
+    Scales are counted apart, each after its name if there are several.
+    """
+    found = counts(root)
+    lines = {
+        scale: " · ".join(f"{SHORT[verdict]} {n}" for verdict, n in tally.items()) for scale, tally in found.items()
+    }
+    return "; ".join(line if len(found) == 1 else f"{scale}: {line}" for scale, line in lines.items())
+
+
+def update_counts(readme_text: str, root: Path) -> str:
+    """Return the text with the present line of counts between its markers; a text without markers stays as it is.
+
+    The line stands on its own if the markers stand on lines of their own, else in the sentence around it.
+    """
+
+    def renewed(match: re.Match[str]) -> str:
+        gap = "\n" if "\n" in match[1] else ""
+        return f"{START}{gap}{counts_line(root)}{gap}{END}"
+
+    return re.sub(f"{re.escape(START)}(.*?){re.escape(END)}", renewed, readme_text, flags=re.DOTALL)
+
+
+def heading(folder: Folder) -> str:
+    """Return the heading of a folder's section, such as "Figure 1a, laptop"."""
+    return f"{title(folder.experiment)}, {folder.scale}"
+
+
+def title(name: str) -> str:
+    """Return an experiment's title: "figure1a" is "Figure 1a", "basin_map" is "Basin map"."""
+    return TITLES.get(name) or re.sub(r"(?<=[a-z])(?=\d)", " ", name.replace("_", " "), count=1).capitalize()
+
+
+def anchor(text: str) -> str:
+    """Return the anchor that a code host gives a heading: lower case, hyphens for spaces, no other punctuation."""
+    return re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-")
+
+
+def escaped(text: str) -> str:
+    r"""Return text as one line of Markdown that reads as written, also in the cell of a table.
+
+    A code host reads dollar signs as mathematics, with or without a backslash; a span keeps them apart.
+    """
+    line = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]|~])", r"\\\1", line).replace("$", "<span>$</span>")
+
+
+def _tally(claims: Iterable[dict[str, Any]]) -> dict[str, int]:
+    found = Counter(claim["verdict"] for claim in claims)
+    return {verdict: found[verdict] for verdict in MARKS}
+
+
+def _section(folder: Folder) -> str:
+    """Heading, picture, sentence and claims of one folder, each left out if it is not there."""
+    claims = _table(["claim", "measured", "needed", "verdict"], [_row(claim) for claim in folder.claims()])
+    return "\n\n".join(filter(None, [f"### {heading(folder)}", _picture(folder), _summary(folder), claims]))
+
+
+def _picture(folder: Folder) -> str:
+    names = [f"{folder.experiment}-{folder.scale}.{ending}" for ending in ("png", "svg")]
+    links = [f"{folder.experiment}/{folder.scale}/{name}" for name in names if (folder.path / name).exists()]
+    return f"![{heading(folder)}]({links[0]})" if links else ""
+
+
+def _summary(folder: Folder) -> str:
+    path = folder.path / "summary.md"
+    return escaped(path.read_text(encoding="utf-8")) if path.exists() else ""
+
+
+def _row(claim: dict[str, Any]) -> list[str]:
+    """The cells of one claim."""
+    measure = f"{escaped(claim['measure'])}:<br>" if claim["measure"] else ""
+    return [
+        f"{escaped(claim['sentence'])}<br><sub>{escaped(claim['source'])}</sub>",
+        f"{measure}{_measured(claim)}",
+        _needed(claim),
+        f"{MARKS[claim['verdict']]}&nbsp;{claim['verdict']}",
+    ]
+
+
+def _needed(claim: dict[str, Any]) -> str:
+    """The threshold and the date at which it was declared; "" if the claim has no threshold."""
+    if claim["threshold"] is None:
+        return ""
+    sign = "&gt;" if claim["right_side"] == "above" else "&lt;"
+    date = claim.get("declared", "").replace("-", "&#8209;")  # not broken at its hyphens
+    declared = f"<br><sub>{date}</sub>" if date else ""
+    return f"{sign}&nbsp;{_number(claim['threshold'])}{declared}"
+
+
+def _measured(claim: dict[str, Any]) -> str:
+    """The number with interval, seeds and p-value, or the reason that there is none."""
+    if claim.get("why"):
+        return escaped(claim["why"])
+    value = "nothing" if claim["value"] is None else f"**{_number(claim['value'])}**"
+    seeds = f"{claim['seeds']} seed{'s' if claim['seeds'] > 1 else ''}" if claim["seeds"] else ""
+    return ", ".join(filter(None, [f"{value}{_interval(claim)}", seeds, _p_value(claim)]))
+
+
+def _interval(claim: dict[str, Any]) -> str:
+    if claim["confidence"] == 1:
+        return ", counted"
+    low, high = ("unbounded" if end is None else _number(end) for end in claim["interval"])
+    level = "" if claim["confidence"] == 0.95 else f" at {claim['confidence']:.0%}"
+    return f" [{low}, {high}]{level}"
+
+
+def _p_value(claim: dict[str, Any]) -> str:
+    p, adjusted = claim.get("p"), claim.get("p_holm")
+    if p is None:
+        return ""
+    return f"p&nbsp;{_probability(p, '=&nbsp;')}" + (
+        "" if adjusted is None else f" (Holm&nbsp;{_probability(adjusted)})"
+    )
+
+
+def _probability(p: float, equal: str = "") -> str:
+    return "&lt;&nbsp;0.001" if p < 0.001 else f"{equal}{_number(p)}"
+
+
+def _number(x: float) -> str:
+    """Three significant digits, without an exponent up to a million."""
+    return f"{float(f'{x:.3g}') + 0.0:g}"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str = "---") -> str:
+    """A Markdown table, its columns after the first aligned by `align`; "" without rows."""
+    lines = [header, ["---", *[align] * (len(header) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) if rows else ""

@@ -1,0 +1,38 @@
+"""Steps to an accuracy against the width of the embeddings at the start."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from ihlab.plots.curves import Line
+from ihlab.plots.robustness import ABOVE, dots, steps_axis
+from ihlab.plots.style import printed
+
+MARKERS = "osD^v"
+BESIDE = 1.16
+"""Curves are side by side: each stands at this multiple of the standard deviation of the one before."""
+
+
+@printed
+def steps_by_width(axes: Axes, data: pd.DataFrame, lines: dict[str, Line], horizon: float) -> None:
+    """Draw the steps of every seed against the standard deviation, both on log axes, and a line through the medians.
+
+    `data` has columns curve, embed_std, seed and steps_to_90; inf, "never within `horizon`", stands on top, for a
+    median too.
+    """
+    steps_axis(axes, data["steps_to_90"], horizon)
+    for number, (curve, look) in enumerate(lines.items()):
+        mine = data[data["curve"] == curve].sort_values(["embed_std", "seed"])
+        beside = BESIDE ** (number - (len(lines) - 1) / 2)
+        for width, runs in mine.groupby("embed_std")["steps_to_90"]:
+            spread = BESIDE ** np.linspace(-0.35, 0.35, len(runs))
+            dots(axes, float(str(width)) * beside * spread, runs, horizon, look, MARKERS[number], filled=False)
+        middle = mine.groupby("embed_std")["steps_to_90"].median()
+        at = middle.where(np.isfinite(middle), ABOVE * horizon)
+        axes.plot(middle.index * beside, at, look.dashes, color=look.color, lw=1.6, zorder=2)
+        axes.plot([], [], look.dashes, color=look.color, lw=1.6, marker=MARKERS[number], mfc="white", label=curve)
+    widths = sorted(data["embed_std"].unique())
+    axes.set_xscale("log")
+    axes.set_xticks(widths, [f"{width:g}" for width in widths])
+    axes.minorticks_off()
+    axes.set_xlabel("standard deviation of the embeddings at the start")
