@@ -35,7 +35,7 @@ def base(scale: Scale) -> RunConfig:
     if scale == "laptop":
         task = InductionTask(vocab_size=128, length=32)
         return RunConfig(
-            task=task, model=_model(task, d_model=32, n_heads=4), steps=1500, batch_size=64, lr=8e-3,
+            task=task, model=_model(task, d_model=32, n_heads=4), steps=2000, batch_size=64, lr=4e-3,
             schedule="trapezoid", eval_rows=1024,
         )  # fmt: skip
     task = InductionTask(vocab_size=64, length=16)

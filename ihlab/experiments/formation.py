@@ -50,8 +50,10 @@ LEARNERS, CONTROL = (KV1, V2), V1
 """One layer of vanilla learns no induction: nothing must be found there."""
 
 SEEDS = {"smoke": 2, "laptop": 16, "gpu": 16, "paper": 3}
-STEPS = {"laptop": {KV1: 300, V2: 800, V1: 800}, "gpu": {KV1: 600, V2: 2000, V1: 2000}}
+STEPS = {"laptop": {KV1: 400, V2: 1600, V1: 1600}, "gpu": {KV1: 600, V2: 2000, V1: 2000}}
 """Of the window; where a scale is not named, its whole run."""
+EVERY = {KV1: 2, V2: 2, V1: 10}
+"""Steps from one evaluation to the next. The control's rule is made for few of them."""
 
 PARTS = {"start": 0.2, "middle": 0.5}
 """Of a series' way: where it counts as begun, and as half done."""
@@ -75,11 +77,11 @@ class Formation:
 
     def runs(self, scale: Scale) -> list[Planned]:
         """The models of Figure 1a, evaluated densely over the steps in which they learn, at a constant rate."""
-        run = base(scale).but(schedule="constant", eval_every=2, eval_growth=0.0, checkpoints=2)
+        run = base(scale).but(schedule="constant", eval_growth=0.0, checkpoints=2)
         run = run.but(eval_rows=min(256, run.eval_rows))
         planned = []
         for curve in (*LEARNERS, CONTROL):
-            windowed = run.but(steps=STEPS.get(scale, {}).get(curve, run.steps))
+            windowed = run.but(steps=STEPS.get(scale, {}).get(curve, run.steps), eval_every=EVERY[curve])
             planned += plan(self.name, windowed, {curve: CURVES[curve]}, SEEDS[scale])
         return planned
 
@@ -87,7 +89,7 @@ class Formation:
         """A row for each evaluation: curve, seed, heads, step, and a column for each series.
 
         `alarms`, in the last row of a control run: in how many of its series `ihlab.interp.onset` finds a change of
-        phase, at its level of .01 (of every fifth evaluation, as sparse as that rule is made for).
+        phase, at its level of .01.
         """
         return pd.concat([_points(curve, run) for curve, run in trained], ignore_index=True)
 
@@ -207,10 +209,9 @@ def _points(curve: str, run: "Run") -> pd.DataFrame:
 def _alarms(table: pd.DataFrame) -> float:
     from ihlab.interp.onset import LEAST_POINTS, onset
 
-    sparse = table.iloc[::5]
-    if len(sparse) < LEAST_POINTS:
+    if len(table) < LEAST_POINTS:
         return np.nan
-    return float(sum(onset(sparse["step"], sparse[name]) is not None for name in (ACCURACY, ATTENTION)))
+    return float(sum(onset(table["step"], table[name]) is not None for name in (ACCURACY, ATTENTION)))
 
 
 def _gap(data: pd.DataFrame, order: tuple[str, str, str], part: str) -> Gap:
