@@ -67,7 +67,7 @@ class Figure1a:
         return common + own
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """Every evaluation of every run; `guess`: the accuracy of guessing a token of the row."""
+        """Every evaluation of every run; `guess`: the accuracy of guessing another token of the row."""
         return learning_curve_table(trained).assign(guess=round(guessing_accuracy(base(scale).task), 4))  # type: ignore[arg-type]
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
@@ -78,7 +78,7 @@ class Figure1a:
         return [
             claim(
                 sentence="It is difficult for a one-layer standard transformer to learn induction.",
-                measure=f"final accuracy of vanilla, 1 layer (guessing a token of the row: {guess:.3f})",
+                measure=f"final accuracy of vanilla, 1 layer (guessing another token of the row: {guess:.3f})",
                 estimate=stats.mean_accuracy(final(data, V1), rows),
                 threshold=round(guess + NEAR_CHANCE, 4),
                 right_side="below",
@@ -132,7 +132,7 @@ class Figure1a:
         by_compute.set(xlabel="training FLOPs, 6 × parameters × tokens", xscale="log", ylim=(-0.02, 1.02))
         guess = float(data["guess"].iloc[0])
         for axes in (by_steps, by_compute):
-            axes.axhline(guess, color="0.5", lw=1, ls=(0, (1, 3)), label="guessing a token of the row")
+            axes.axhline(guess, color="0.5", lw=1, ls=(0, (1, 3)), label="guessing another token of the row")
         by_steps.legend(loc="center right", fontsize=9)
         if len(own):
             waiting_times(panels[2], _waits(data), LINES, ("common rate", "own rate"), float(data["horizon"].max()))
@@ -148,8 +148,8 @@ class Figure1a:
         return (
             f"One layer of KV shifting reaches 90% after {_steps(to_90[KV1])} (median), two vanilla layers after "
             f"{_steps(to_90[V2])}, four after {_steps(to_90[V4])}; they end at {ends[KV1]:.3f}, {ends[V2]:.3f} and "
-            f"{ends[V4]:.3f}, and one vanilla layer at {ends[V1]:.3f}, where guessing a token of the row is right in "
-            f"{data['guess'].iloc[0]:.3f}."
+            f"{ends[V4]:.3f}, and one vanilla layer at {ends[V1]:.3f}, where guessing another token of the row is "
+            f"right in {data['guess'].iloc[0]:.3f}."
         )
 
 

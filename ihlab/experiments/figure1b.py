@@ -76,7 +76,7 @@ class Figure1b:
         """Every evaluation of every run.
 
         `in_row`, in the last one of a run: the share of its answers at first repeats that are tokens of the row so
-        far, right or wrong; `guess`: the accuracy of guessing such a token.
+        far, right or wrong; `guess`: the accuracy of guessing another token of the row.
         """
         table = learning_curve_table(trained)
         covered = {(curve, run.config.seed): in_row(run) for curve, run in trained}
@@ -106,8 +106,8 @@ class Figure1b:
             ),
             claim(
                 sentence="At hidden size 8 standard attention learns very poorly.",
-                measure=f"share of runs of vanilla 2 layers that end less than {NEAR_CHANCE} above guessing a token of "
-                f"the row ({guess:.3f})",
+                measure=f"share of runs of vanilla 2 layers that end less than {NEAR_CHANCE} above guessing another "
+                f"token of the row ({guess:.3f})",
                 estimate=stats.share(sum(x < guess + NEAR_CHANCE for x in poorly), len(poorly)),
                 threshold=0.5,
             ),
@@ -156,7 +156,7 @@ class Figure1b:
             axes.set(xlabel="training step", ylim=(-0.02, 1.02))
             axes.axhline(data["guess"].iloc[0], color="0.5", lw=1, ls=(0, (1, 3)))
         handles = panels[0].get_lines()
-        names = ["KV shifting, 1 layer", "vanilla, 2 layers", "guessing a token of the row"]
+        names = ["KV shifting, 1 layer", "vanilla, 2 layers", "guessing another token of the row"]
         figure.legend(handles, names, loc="outside lower center", ncols=3)
         panels[0].set_ylabel("accuracy at the first repeat")
         figure.suptitle(f"Induction at various widths ({scale} scale; median of the seeds, band: all seeds)")
