@@ -22,15 +22,14 @@ def learning_curves(axes: Axes, data: pd.DataFrame, x: str, y: str, lines: dict[
     """Draw `y` against `x` for each curve named in `lines`.
 
     `data` is tidy: columns curve, seed, `x`, `y`, with the same `x` in every seed of a curve. The band
-    runs from the lowest to the highest seed.
+    runs from the lowest to the highest seed; a seed that ended before others stays where it ended.
     """
     for name, look in lines.items():
-        by_x = data[data["curve"] == name].groupby(x)[y]
-        if by_x.ngroups == 0:
+        wide = data[data["curve"] == name].pivot_table(index=x, columns="seed", values=y).ffill()
+        if wide.empty:
             continue
-        middle, low, high = by_x.median(), by_x.min(), by_x.max()
-        axes.plot(middle.index, middle, color=look.color, linestyle=look.dashes, label=name)
-        axes.fill_between(middle.index, low, high, color=look.color, alpha=0.18, linewidth=0)
+        axes.plot(wide.index, wide.median(axis=1), color=look.color, linestyle=look.dashes, label=name)
+        axes.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=look.color, alpha=0.18, linewidth=0)
     axes.set_axisbelow(True)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from ihlab.training import checkpoint
 from ihlab.training.config import ForkConfig
 from ihlab.training.progress import Row
-from ihlab.training.run import Run
+from ihlab.training.run import Run, as_csv
 from tasks.config import require
 
 
@@ -40,6 +40,7 @@ class Record:
     def __init__(self, run: Run) -> None:
         self.run, self.config = run, run.config
         self.rows: list[Row] = []
+        self.written = ""
         self.started = time.perf_counter()
 
     def resumable(self) -> list[int]:
@@ -63,6 +64,7 @@ class Record:
         metrics = self.run.metrics
         self.rows = metrics[metrics["step"] <= step].to_dict("records")  # type: ignore[assignment]
         require(bool(self.rows), f"{self.run.folder} has a checkpoint at step {step} but no metrics up to it.")
+        self.written = as_csv(self.rows)
         return stored
 
     def forget_after(self, step: int) -> None:
@@ -75,8 +77,10 @@ class Record:
     def note(self, step: int, train_loss: float, measured: dict[str, float]) -> None:
         """Add an evaluation to the metrics."""
         tokens = step * self.config.batch_size * self.config.task.length
-        self.rows.append({"step": step, "tokens": tokens, "train_loss": train_loss, **measured})
-        self.run.write_metrics(self.rows)
+        row: Row = {"step": step, "tokens": tokens, "train_loss": train_loss, **measured}
+        self.rows.append(row)
+        self.written += as_csv([row], header=not self.written)  # all rows anew would take longer the more there are
+        self.run.write_table(self.written)
 
     @property
     def reached(self) -> bool:

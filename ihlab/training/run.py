@@ -142,8 +142,12 @@ class Run:
         return self.folder / "checkpoints" / f"step-{step}.optimizer.safetensors"
 
     def write_metrics(self, rows: list[Row]) -> None:
-        """Replace the metrics, floats in full so that they read back bit for bit."""
-        write_text(self.folder / "metrics.csv", pd.DataFrame(rows).to_csv(index=False))
+        """Replace the metrics."""
+        self.write_table(as_csv(rows))
+
+    def write_table(self, table: str) -> None:
+        """Replace the metrics by a table as of `as_csv`."""
+        write_text(self.folder / "metrics.csv", table)
 
     def write_diverged(self, step: int) -> None:
         """Say that the loss was not finite at a step."""
@@ -163,6 +167,11 @@ class Run:
             except BlockingIOError:
                 raise ConfigError(f"Another process is training {self.folder}.") from None
             yield
+
+
+def as_csv(rows: list[Row], header: bool = True) -> str:
+    """Metrics as CSV, floats in full so that they read back bit for bit."""
+    return pd.DataFrame(rows).to_csv(index=False, header=header)
 
 
 def run_folders(root: str | Path) -> list[Path]:
