@@ -124,7 +124,7 @@ class Figure1a:
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Against steps, as the paper does, and against training compute; then steps to 90% at either rate."""
         common, own = data[~data["curve"].str.endswith(OWN_RATE)], data[data["curve"].str.endswith(OWN_RATE)]
-        figure = new_figure(14.0 if len(own) else 9.5, 4.0)
+        figure = new_figure(14.0 if len(own) else 9.5, 4.3)
         panels = figure.subplots(1, 3 if len(own) else 2, width_ratios=[1.2, 1.2, 1] if len(own) else None)
         by_steps, by_compute = panels[:2]
         learning_curves(by_steps, common, "step", "accuracy_first", LINES)
@@ -136,7 +136,7 @@ class Figure1a:
         guess = float(data["guess"].iloc[0])
         for axes in (by_steps, by_compute):
             axes.axhline(guess, color="0.5", lw=1, ls=(0, (1, 3)), label="guessing another token of the row")
-        by_steps.legend(loc="center right", fontsize=9)
+        figure.legend(*by_steps.get_legend_handles_labels(), loc="outside lower center", ncols=5)
         if len(own):
             waiting_times(panels[2], _waits(data), LINES, ("common rate", "own rate"), float(data["horizon"].max()))
             panels[2].set(title="steps to 90%", ylabel="training step")

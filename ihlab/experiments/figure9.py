@@ -129,7 +129,7 @@ class Figure9:
                     ),
                 ]
         if "50M" not in sizes(scale):
-            why = "The largest model here has 0.2M parameters."
+            why = "No model of this scale has as many parameters."
             sentence = "KV shifting does not enhance the learning of 3-grams, and does not weaken it (50M)."
             claims.append(Claim(source="Appendix E.3, Figure 9", sentence=sentence, declared="2026-11-22", why=why))
         return [*claims, *_explanation(data)]
