@@ -173,9 +173,15 @@ def _picture(folder: Folder) -> str:
     return f"![{heading(folder)}]({links[0]})" if links else ""
 
 
+OUTDATED = (
+    "*Made by an earlier version of this experiment, with verdicts by intervals alone; its claims have changed since. "
+    "`ihlab reproduce {}` makes it again.*"
+)
+
+
 def _summary(folder: Folder) -> str:
     path = folder.path / "summary.md"
-    return escaped(path.read_text(encoding="utf-8")) if path.exists() else ""
+    return escaped(path.read_text(encoding="utf-8")) if path.exists() else OUTDATED.format(folder.experiment)
 
 
 def _row(claim: dict[str, Any]) -> list[str]:
