@@ -36,7 +36,8 @@ def reproduce(
     """Train what the paper's figures need, draw them, and print the ledger of claims.
 
     Args:
-        names: Figures to make, such as figure1a; if none is named, all but mqar, table4 and basin_map.
+        names: Figures to make, such as figure1a; if none is named, all but those that take long: formation, mqar,
+            table4, basin_map, robustness and initialisation.
         scale: smoke (seconds), laptop (minutes on 2 cores), gpu (tens of minutes) or paper (its own numbers).
         jobs: Runs trained at a time; by default 2 on a CPU and 1 on a GPU.
         device: A torch device, or auto: a GPU if there is one.

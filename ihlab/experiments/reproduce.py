@@ -17,10 +17,12 @@ from ihlab.experiments.figure2 import Figure2
 from ihlab.experiments.figure8 import Figure8
 from ihlab.experiments.figure9 import Figure9
 from ihlab.experiments.formation import Formation
+from ihlab.experiments.initialisation import Initialisation
 from ihlab.experiments.ledger import Folder, print_ledger
 from ihlab.experiments.mqar import MQAR
 from ihlab.experiments.pool import default_jobs, steps_bar, train_all
 from ihlab.experiments.results_page import write_results_page
+from ihlab.experiments.robustness import Robustness
 from ihlab.experiments.table4 import Table4
 from ihlab.experiments.table5 import Table5
 from ihlab.experiments.tables6to13 import Tables6To13
@@ -44,9 +46,11 @@ EXPERIMENTS: dict[str, Experiment] = {
         Tables6To13(),
         Table4(),
         BasinMap(),
+        Robustness(),
+        Initialisation(),
     )
 }
-ON_REQUEST = {"mqar", "table4", "basin_map"}
+ON_REQUEST = {"formation", "mqar", "table4", "basin_map", "robustness", "initialisation"}
 """What is made only if it is named."""
 
 

@@ -15,6 +15,8 @@ from scipy import stats
 
 CONFIDENCE = 0.95
 SMALLEST_P = 1e-12
+ROUNDING = 1e-12
+"""Numbers no further apart than this, or than this part of the largest of them, are equal."""
 
 Range = tuple[float, float]
 ANY: Range = (-math.inf, math.inf)
@@ -83,7 +85,7 @@ def mean(values: Sequence[float], within: Range = ANY) -> Estimate:
     """Student's t interval for the mean over seeds."""
     x = np.asarray(values, dtype=float)
     value = float(x.mean())
-    if len(x) < 2 or x.std() == 0:
+    if len(x) < 2 or _alike(x):
         return unknown(value, within)
     return _sampled(value, _student(value, float(x.std(ddof=1) / math.sqrt(len(x))), len(x) - 1), within)
 
@@ -103,10 +105,15 @@ def difference(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> E
     if min(len(x), len(y)) < 2:
         return unknown(value, within)
     vx, vy = float(x.var(ddof=1)) / len(x), float(y.var(ddof=1)) / len(y)
-    if vx + vy == 0:
+    if _alike(x) and _alike(y):
         return unknown(value, within)
     freedom = (vx + vy) ** 2 / (vx**2 / (len(x) - 1) + vy**2 / (len(y) - 1))
     return _sampled(value, _student(value, math.sqrt(vx + vy), freedom), within)
+
+
+def _alike(x: np.ndarray) -> bool:
+    """Return whether numbers are equal to rounding: the standard deviation of 0.1, 0.1, 0.1 is not exactly 0."""
+    return bool(np.ptp(x) <= ROUNDING * max(1.0, np.abs(x).max()))
 
 
 def _student(value: float, standard_error: float, freedom: int | float) -> Callable[[float], Range]:
@@ -159,7 +166,7 @@ def share(hits: int, of: int) -> Estimate:
     """A share of independent things, with the exact interval of Clopper and Pearson (1934)."""
     if of == 0:
         return unknown(within=SHARE)
-    return _sampled(hits / of, lambda level: _clopper_pearson(hits, of - hits, level), SHARE)
+    return _sampled(hits / of, lambda level: _clopper_pearson(float(hits), float(of - hits), level), SHARE)
 
 
 def _clopper_pearson(hit: float, missed: float, level: float) -> Range:
@@ -197,7 +204,7 @@ def mean_accuracy(accuracies: Sequence[float], rows: int) -> Estimate:
     `clustered_share` with a seed for a cluster; since every seed answers the same rows, no more than `rows` count.
     """
     hits = [round(accuracy * rows) for accuracy in accuracies]
-    return clustered_share(hits, [rows] * len(hits), most=rows)
+    return clustered_share(hits, [rows] * len(hits), most=float(rows))
 
 
 def clustered_share(hits: Sequence[int], sizes: Sequence[int], most: float = math.inf) -> Estimate:
@@ -308,7 +315,7 @@ def two_way_difference(a: ArrayLike, b: ArrayLike, resamples: int = 4000, seed: 
         for of_run in drawn
     ]
     moves = np.sort((means[0] - means[1] - value) * math.sqrt(fewest / (fewest - 1)))
-    if moves[0] == moves[-1]:
+    if _alike(moves):
         return unknown(value, DIFFERENCE)
 
     def at(level: float) -> Range:

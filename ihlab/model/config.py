@@ -39,6 +39,7 @@ class ModelConfig:
       (Sanford et al. 2024, arXiv 2402.09268, take all of it: d_vocab = d_model);
     - `init_std`: standard deviation of every weight matrix; None: 1 / sqrt(fan in), an untied embedding 1 and
       learned positions as wide as the embedding;
+    - `embed_std`: that of the embedding and of learned positions alone; None: as `init_std` says;
     - `scaled_residual_init`: GPT-2's: matrices that write to the stream start 1 / sqrt(2 n_layers) as wide.
     """
 
@@ -66,6 +67,7 @@ class ModelConfig:
     unembedding: Literal["linear", "none"] = "linear"
     init_std: float | None = None
     scaled_residual_init: bool = False
+    embed_std: float | None = None
 
     def __post_init__(self) -> None:
         self._fill_in()
@@ -82,9 +84,13 @@ class ModelConfig:
         require(self.shift_window >= 2, f"ModelConfig.shift_window is {self.shift_window}, but must be at least 2.")
         require(self.eps > 0, f"ModelConfig.eps is {self.eps}, but must be positive.")
         require(self.rotary_base > 0, f"ModelConfig.rotary_base is {self.rotary_base}, but must be positive.")
+        for name in ("init_std", "embed_std"):
+            std = getattr(self, name)
+            require(std is None or std >= 0, f"ModelConfig.{name} is {std}, but must not be negative.")
         require(
-            self.init_std is None or self.init_std >= 0,
-            f"ModelConfig.init_std is {self.init_std}, but must not be negative.",
+            self.embed_std is None or not self.tied_embeddings,
+            f"ModelConfig.embed_std is {self.embed_std}, but tied embeddings start as the unembedding does: "
+            "it must be None.",
         )
         require(
             0 <= self.dropout < 1, f"ModelConfig.dropout is {self.dropout}, but must be at least 0 and less than 1."

@@ -127,6 +127,8 @@ class Transformer(HookedRootModule):
                 alone = isinstance(module, nn.Embedding) and not self.cfg.tied_embeddings
                 fan_in = 1 if alone else module.weight.shape[1]
                 std = fan_in**-0.5 if self.cfg.init_std is None else self.cfg.init_std
+                if isinstance(module, nn.Embedding) and self.cfg.embed_std is not None:
+                    std = self.cfg.embed_std
                 writes_to_stream = name.endswith((".o_proj", ".out_proj"))
                 if self.cfg.scaled_residual_init and writes_to_stream:
                     std *= (2 * self.cfg.n_layers) ** -0.5

@@ -24,9 +24,10 @@ def steps_by_width(axes: Axes, data: pd.DataFrame, lines: dict[str, Line], horiz
     for number, (curve, look) in enumerate(lines.items()):
         mine = data[data["curve"] == curve].sort_values(["embed_std", "seed"])
         beside = BESIDE ** (number - (len(lines) - 1) / 2)
-        for width, runs in mine.groupby("embed_std")["steps_to_90"]:
-            spread = BESIDE ** np.linspace(-0.35, 0.35, len(runs))
-            dots(axes, float(str(width)) * beside * spread, runs, horizon, look, MARKERS[number], filled=False)
+        for width in mine["embed_std"].unique():
+            steps = mine.loc[mine["embed_std"] == width, "steps_to_90"]
+            spread = BESIDE ** np.linspace(-0.35, 0.35, len(steps))
+            dots(axes, width * beside * spread, steps, horizon, look, MARKERS[number], filled=False)
         middle = mine.groupby("embed_std")["steps_to_90"].median()
         at = middle.where(np.isfinite(middle), ABOVE * horizon)
         axes.plot(middle.index * beside, at, look.dashes, color=look.color, lw=1.6, zorder=2)

@@ -36,6 +36,7 @@ def learning_rate(run: RunConfig, step: int) -> float:
     if run.schedule == "constant":
         return run.lr
     if run.schedule == "trapezoid":
-        return run.lr * min(1.0, (run.horizon - step) / (run.horizon - constant_steps(run)))
+        falling = run.horizon - constant_steps(run)  # 0 for a run of fewer than five steps
+        return run.lr * min(1.0, (run.horizon - step) / max(1, falling))
     done = (step - run.warmup) / max(1, run.horizon - run.warmup)
     return run.lr * (0.5 * (1 + math.cos(math.pi * done)) if run.schedule == "cosine" else 1 - done)

@@ -1,53 +1,141 @@
-"""Table 4: verdicts on tables made by hand, and the whole way at smoke scale."""
+"""Table 4: verdicts on hits made by hand, and the whole way at smoke scale."""
 
+import io
+from dataclasses import replace
+
+import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
 
+from ihlab.experiments.claims import NOT_TESTED, judged
 from ihlab.experiments.reproduce import ON_REQUEST, reproduce
-from ihlab.experiments.table4 import CURVES, MEASURES, SETTINGS, Table4, base
+from ihlab.experiments.table4 import (
+    CURVES,
+    GUESS,
+    KV,
+    MEASURES,
+    SETTINGS,
+    VANILLA,
+    Table4,
+    base,
+    commonest_answer,
+    packed,
+    unpacked,
+)
 from ihlab.model.config import ModelConfig
 from tasks.igsm.verify import ERRORS
 
+[SETTING] = SETTINGS["laptop"]
 
-def table(kv, vanilla, spread=0.01, guess=0.3, seen=0.0):
-    """Three seeds, `spread` apart, equal in all measures; `seen` more where operations are as few as in training."""
-    rows = [
-        {"setting": setting.name, "model": model, "seed": seed, "ops": ops, "problems": 100}
-        | {
-            "measure": measure,
-            "share": guess if measure == "guess" else share + spread * (seed - 1) + seen * (ops <= setting.train),
-        }
-        for setting in SETTINGS["laptop"]
-        for model, share in (("KV shifting", kv), ("vanilla", vanilla))
-        for seed in range(3)
-        for ops in setting.tested
-        for measure in (*MEASURES, "guess", *ERRORS, "unnecessary")
-    ]
-    return pd.DataFrame(rows)
+
+def table(kv, vanilla, seen=0.8, guess=0.3, problems=400, spread=0.01, strict=None):
+    """Five seeds that solve a share of the problems with 4 operations, `seen` of those with fewer, in every sense.
+
+    Problems differ in how hard they are, and are so for every model alike; a seed is off its share by up to 2 `spread`.
+    `strict`: another share for "every clause is right" (and needed) of each model, (4 operations, fewer).
+    """
+    rng = np.random.default_rng(0)
+    rows = []
+    for ops in SETTING.tested:
+        hardness, constant = (rng.permutation(problems) + 0.5) / problems, rng.permutation(problems) < guess * problems
+        for model, share in ((KV, kv), (VANILLA, vanilla)):
+            for seed in range(5):
+                for measure in MEASURES:
+                    at = share if ops == SETTING.test else seen
+                    if strict and measure in ("strict", "minimal"):
+                        at = strict[model][ops != SETTING.test]
+                    at += spread * (seed - 2) * (0 < at < 1)
+                    rows.append((model, seed, ops, measure, hardness < at))
+                rows.append((model, seed, ops, GUESS, constant))
+                rows += [(model, seed, ops, name, None) for name in (*ERRORS, "unnecessary")]
+    data = pd.DataFrame(rows, columns=["model", "seed", "ops", "measure", "hit"])
+    data["share"] = [0.5 if hit is None else hit.mean() for hit in data["hit"]]
+    data["hits"] = [None if hit is None else packed(hit) for hit in data["hit"]]
+    return data.drop(columns="hit").assign(setting=SETTING.name, problems=problems)
+
+
+def verdicts(data):
+    return [claim.verdict for claim in judged(Table4().claims(data, "laptop"))]
 
 
 @pytest.mark.parametrize(
-    ("kv", "vanilla", "verdicts"),
+    ("kv", "vanilla", "of_the_paper", "more_than_guess"),
     [
-        (0.9, 0.7, ["holds"] * 5 + ["holds", "holds"] * 2),
-        (0.7, 0.9, ["fails"] * 5 + ["holds", "holds"] * 2),
-        (0.8, 0.8, ["undecided"] * 5 + ["holds", "holds"] * 2),
-        (0.9, 0.1, ["holds"] * 5 + ["fails", "holds"] * 2),  # vanilla comes first
+        (0.9, 0.7, "holds", ["holds", "holds"]),
+        (0.7, 0.9, "fails", ["holds", "holds"]),
+        (0.8, 0.8, "undecided", ["holds", "holds"]),
+        (0.9, 0.1, "holds", ["fails", "holds"]),  # vanilla comes first
+        (0.9, 0.3, "holds", ["undecided", "holds"]),
     ],
 )
-def test_verdicts(kv, vanilla, verdicts):
-    claims = Table4().claims(table(kv, vanilla), "laptop")
-    assert [claim.verdict for claim in claims] == verdicts * len(SETTINGS["laptop"])
+def test_verdicts(kv, vanilla, of_the_paper, more_than_guess):
+    data = table(kv, vanilla)
+    claims = Table4().claims(data, "laptop")
+    assert verdicts(data) == [of_the_paper] * 4 + ["undecided", *more_than_guess, "holds", "holds"]
     assert claims[0].estimate.value == pytest.approx(kv - vanilla)
+    assert {claim.declared for claim in claims} == {"2026-11-22"}
+
+
+def test_problems_are_a_sample_too():
+    """Seeds that all but agree decide nothing on forty problems, and do on fifteen hundred."""
+    assert verdicts(table(0.65, 0.55, problems=40, spread=0.0))[:4] == ["undecided"] * 4
+    assert verdicts(table(0.65, 0.55, problems=1500, spread=0.0))[:4] == ["holds"] * 4
+
+
+def test_where_training_was_not_learned_more_operations_test_nothing():
+    data = table(0.5, 0.4, strict={KV: (0.0, 0.4), VANILLA: (0.0, 0.3)})
+    claims = Table4().claims(data, "laptop")
+    assert verdicts(data) == [NOT_TESTED, "holds", "holds", "holds", "holds", "holds"]
+    assert "more than half of the problems with 3 operations" in claims[0].why
+    assert "(KV shifting: 0.400, vanilla: 0.300)" in claims[0].why
+    assert "; with 4, which nobody has learned, some step gives the right value" in claims[1].measure
+    assert "+0.100 [" in claims[1].measure
+
+
+def test_a_single_curve_that_has_learned_is_enough():
+    data = table(0.5, 0.4, strict={KV: (0.3, 0.51), VANILLA: (0.1, 0.2)})
+    assert verdicts(data)[:5] == ["holds"] * 5
+
+
+def test_what_nobody_solves_compares_nothing():
+    none = table(0.5, 0.4, strict={KV: (0.0, 0.9), VANILLA: (0.0, 0.8)})
+    assert verdicts(none)[:5] == ["holds", "holds", NOT_TESTED, NOT_TESTED, "holds"]
+    assert "single problem with 4 operations" in Table4().claims(none, "laptop")[2].why
+    one = table(0.5, 0.4, strict={KV: (0.004, 0.9), VANILLA: (0.0, 0.8)}, spread=0.0)
+    assert verdicts(one)[2:4] == ["undecided", "undecided"]
 
 
 def test_fewer_operations_are_judged_apart():
-    claims = Table4().claims(table(0.2, 0.1, seen=0.5), "laptop")
-    assert [claim.verdict for claim in claims] == ["holds"] * 5 + ["fails", "fails", "holds", "holds"]
-    assert claims[4].estimate.value == pytest.approx(0.1)
-    assert claims[-1].estimate.value == pytest.approx(0.7)
+    claims = Table4().claims(table(0.2, 0.1, seen=0.7), "laptop")
+    assert claims[4].estimate.value == pytest.approx(0.0)
+    assert claims[-1].estimate.value == pytest.approx(0.4)
     assert "1, 2 and 3 operations" in claims[-1].sentence
+
+
+def test_hits_are_still_text_in_a_stored_table():
+    data = table(0.9, 0.7, problems=40)
+    stored = pd.read_csv(io.StringIO(data.to_csv(index=False)))
+    assert [claim.to_dict() for claim in Table4().claims(stored, "laptop")] == [
+        claim.to_dict() for claim in Table4().claims(data, "laptop")
+    ]
+    hits = np.array([False, True, True, False])
+    assert packed(hits) == "0b0110"
+    assert (unpacked("0b0110") == hits).all()
+
+
+def test_the_constant_answer_is_that_of_other_problems():
+    """So that it is not fitted to those it is judged on: their own commonest one is right more often."""
+    task = replace(base("laptop", SETTING).task, length=160)
+    right = {"own": 0.0, "other": 0.0}
+    for seed in range(20):
+        problems = task.prompts(20, np.random.default_rng([seed, 2]), 2, "test")
+        answers = problems.tokens[np.arange(20), problems.size - 2]
+        right["own"] += np.bincount(answers).max() / 20 / 20
+        right["other"] += (answers == commonest_answer(task, 2, 4096)).mean() / 20
+    assert right["other"] == pytest.approx(0.21, abs=0.05)  # 4096 problems: .2136
+    assert right["own"] > right["other"] + 0.05
+    assert task.decode(np.array([commonest_answer(task, 2, 4096)]))[0].isdigit()
 
 
 def test_tested_in_steps_up_to_the_most():
@@ -78,11 +166,29 @@ def test_the_whole_way_at_smoke_scale(tmp_path):
     data = folder.data()
     assert set(data["model"]) == set(CURVES)
     assert data.groupby("model")["seed"].nunique().eq(2).all()
-    assert set(data["measure"]) == {*MEASURES, "guess", *ERRORS, "unnecessary", "errors"}
-    assert {path.suffix for path in folder.path.iterdir()} == {".csv", ".json", ".svg", ".png"}
-    drawn = Table4().draw(table(0.9, 0.7), "laptop")
+    assert set(data["measure"]) == {*MEASURES, GUESS, *ERRORS, "unnecessary", "errors"}
+    judged_rows = data[data["measure"].isin([*MEASURES, GUESS])]
+    for _, row in judged_rows.iterrows():
+        assert len(unpacked(row["hits"])) == 8
+        assert unpacked(row["hits"]).mean() == row["share"]
+    assert data.loc[~data.index.isin(judged_rows.index), "hits"].isna().all()
+    constant = data[data["measure"] == GUESS].groupby("ops")["hits"].nunique()
+    assert constant.eq(1).all()  # the same problems for every run
+    assert folder.claims()[0]["verdict"] == NOT_TESTED
+    assert {".csv", ".json", ".svg", ".png"} <= {path.suffix for path in folder.path.iterdir()}
+
+
+def test_errors_are_drawn():
+    drawn = Table4().draw(table(0.9, 0.7).assign(share=lambda data: 0.69 + 0.01 * data["seed"]), "laptop")
     texts = {text.get_text() for axes in drawn.axes for text in axes.texts}
-    assert {"91.0", "69.0"} <= {part for text in texts for part in text.replace("(", "–").replace(")", "–").split("–")}
+    assert "71.0  (69.0–73.0)" in texts
+
+
+def test_the_summary_has_every_share():
+    text = Table4().summary(table(0.5, 0.4, strict={KV: (0.05, 0.6), VANILLA: (0.0, 0.3)}, spread=0.0), "laptop")
+    assert "has every clause right in 0.600, 0.600 and 0.600 of those with 1, 2 and 3 operations" in text
+    assert "with 4, more than in training, in 0.050 and 0.000" in text
+    assert "right value in 0.500 and 0.400 and a constant answer is right in 0.300" in text
 
 
 def test_it_is_made_only_if_it_is_named():

@@ -57,7 +57,9 @@ def test_a_stored_config_reads_back_the_same():
 def test_a_config_stored_before_the_newer_switches_means_what_it_meant():
     """Each of them has a default under which nothing changes, so that hashes of stored runs stay."""
     cfg = ModelConfig(**PLAIN)
-    newer = {"bias": False, "dropout": 0.0, "unembedding": "linear", "scaled_residual_init": False}
+    newer = {
+        "bias": False, "dropout": 0.0, "unembedding": "linear", "scaled_residual_init": False, "embed_std": None,
+    }  # fmt: skip
     older = {name: value for name, value in asdict(cfg).items() if name not in newer}
     assert ModelConfig(**older) == cfg
     assert {name: getattr(cfg, name) for name in newer} == newer
@@ -147,6 +149,8 @@ def test_but_refuses_typos():
         ({"eps": 0.0}, ["ModelConfig.eps is 0.0,", "positive"]),
         ({"rotary_base": -1.0}, ["ModelConfig.rotary_base is -1.0,", "positive"]),
         ({"init_std": -0.1}, ["ModelConfig.init_std is -0.1,", "not be negative"]),
+        ({"embed_std": -0.1}, ["ModelConfig.embed_std is -0.1,", "not be negative"]),
+        ({"embed_std": 1.0, "tied_embeddings": True}, ["ModelConfig.embed_std is 1.0,", "must be None"]),
         ({"attention": "kvshift"}, ["ModelConfig.attention is 'kvshift',", "'vanilla', 'kv_shift'"]),
         ({"residual": 1}, ["ModelConfig.residual is 1,", "a bool"]),
         ({"residual": (True,) * 3}, ["ModelConfig.residual is (True, True, True),", "each of 2 layers"]),

@@ -203,6 +203,26 @@ def test_learned_positions_start_as_wide_as_the_embedding():
     assert Transformer(ModelConfig(**wide, init_std=0.02)).W_pos.std().item() == pytest.approx(0.02, rel=0.05)
 
 
+@pytest.mark.parametrize("positional", ["none", "learned"])
+@pytest.mark.parametrize("attention", ["vanilla", "kv_shift"])
+def test_embed_std_scales_the_embeddings_and_nothing_else(attention, positional):
+    sizes = {**WIDE, "n_ctx": 300, "positional": positional, "attention": attention}
+    usual = Transformer(ModelConfig(**sizes), seed=3).state_dict()
+    one, small = (Transformer(ModelConfig(**sizes, embed_std=std), seed=3).state_dict() for std in (1.0, 0.02))
+    for name, weight in usual.items():
+        assert torch.equal(one[name], weight)
+        if name in ("embed.weight", "pos_embed.weight"):
+            torch.testing.assert_close(small[name], 0.02 * weight)
+        else:
+            assert torch.equal(small[name], weight)
+
+
+def test_embed_std_comes_before_init_std():
+    model = Transformer(ModelConfig(**WIDE, positional="none", init_std=0.02, embed_std=0.35))
+    assert model.W_E.std().item() == pytest.approx(0.35, rel=0.05)
+    assert model.W_U.std().item() == pytest.approx(0.02, rel=0.05)
+
+
 @pytest.mark.parametrize("n_layers", [1, 8])
 def test_scaled_residual_init_is_hugging_faces(n_layers):
     """The width of every weight matrix as `GPT2Model` starts it; biases are 0 and norms 1 in both."""

@@ -1,0 +1,75 @@
+"""Steps to 90% accuracy as a table, and the learning rate at which a curve gets there soonest."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from ihlab.experiments import stats
+
+if TYPE_CHECKING:
+    from ihlab.training.run import Run
+
+ACCURACY = 0.9
+"""The accuracy at the first answer of a row from which a run has learned."""
+
+
+def steps_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
+    """One row a run.
+
+    - curve, lr, seed;
+    - steps_to_90: the first evaluated step with accuracy_first >= 0.9; inf: never. A run that diverged before is such;
+    - accuracy_first: at the run's last evaluation, which with `RunConfig.until` is that step;
+    - horizon: the steps that the run could have taken.
+    """
+    rows = []
+    for curve, run in trained:
+        metrics, config = run.metrics, run.config
+        rows.append(
+            {
+                "curve": curve,
+                "lr": config.lr,
+                "seed": config.seed,
+                "steps_to_90": stats.first_reach(metrics["step"], metrics["accuracy_first"], ACCURACY),
+                "accuracy_first": round(float(metrics["accuracy_first"].iloc[-1]), 6),
+                "horizon": config.steps,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def fastest_rate(table: pd.DataFrame, common: float | None = None) -> float:
+    """Return the learning rate with the least mean steps over the runs of `table`: lr, steps (inf: never), horizon.
+
+    Never counts as twice the horizon, so that a rate at which some seed fails loses to one at which all learn; of
+    equals, the smallest rate is taken. Where no run learned at any rate, `common` is, if it is given.
+    """
+    never = np.isinf(table["steps"])
+    if common is not None and never.all():
+        return common
+    mean = table["steps"].where(~never, 2 * table["horizon"]).groupby(table["lr"]).mean()
+    return float(mean.index[int(mean.to_numpy().argmin())])  # groupby sorts: the first least is the smallest rate
+
+
+def rate_in_words(lr: float, tuning: pd.DataFrame) -> str:
+    """Return a chosen rate as text, and what a reader must know of it: that it is an edge of the grid of `tuning`.
+
+    `tuning` has the columns of `fastest_rate`.
+    """
+    text = f"{lr:g}"
+    if np.isinf(tuning["steps"]).all():
+        return f"{text} (no rate of the grid learns it within {tuning['horizon'].max():.0f} steps)"
+    if lr == tuning["lr"].max():
+        return f"{text} (highest of the grid)"
+    return f"{text} (lowest of the grid)" if lr == tuning["lr"].min() else text
+
+
+def ratio_in_words(a: Sequence[float], b: Sequence[float], horizon: float) -> str:
+    """Return the ratio of waiting times, a to b, as text; where some are never reached, the bound that it is."""
+    value = stats.ratio_of_times(a, b, horizon).value
+    if math.isnan(value):
+        return "unknown"
+    bounds = {(False, False): "", (True, False): "at least ", (False, True): "at most ", (True, True): "about "}
+    return f"{bounds[bool(np.isinf(a).any()), bool(np.isinf(b).any())]}{value:.2g}"

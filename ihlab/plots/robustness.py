@@ -1,0 +1,106 @@
+"""Steps to an accuracy, a dot for every run, with a place for those that never get there."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
+from matplotlib.lines import Line2D
+
+from ihlab.plots.curves import Line
+from ihlab.plots.style import printed
+
+ABOVE = 1.35
+"""Where "never" stands, as a multiple of the last step."""
+
+WIDTH = 0.13
+"""Of the seeds of one column, side by side; settings are 1 apart."""
+
+
+@printed
+def steps_axis(axes: Axes, steps: pd.Series, horizon: float) -> None:
+    """Make y a log axis of training steps from the least of `steps` to `horizon`, and above it "never"."""
+    never = ABOVE * horizon
+    low = min(float(steps.min()), horizon)
+    exact = [digit * 10**power for power in range(7) for digit in (1, 2, 5)]
+    ticks = [tick for tick in exact if low / 1.6 <= tick <= horizon]
+    axes.set(yscale="log", ylim=(min([low, *ticks]) / 1.15, 1.2 * never))
+    axes.set_yticks([*ticks, never], [*map(str, ticks), "never"])
+    axes.minorticks_off()
+    axes.axhline(horizon, color="#999999", linewidth=0.8, zorder=1)
+    axes.set_ylabel("training steps to 90% accuracy")
+    axes.set_axisbelow(True)
+
+
+@printed
+def dots(
+    axes: Axes, x: float | np.ndarray, steps: pd.Series, horizon: float, look: Line, marker: str, filled: bool = True
+) -> PathCollection:
+    """Draw the steps of each seed at `x`, those that are inf at "never"."""
+    y = steps.where(np.isfinite(steps), ABOVE * horizon).to_numpy(dtype=float)
+    return axes.scatter(
+        np.broadcast_to(x, y.shape), y, s=26 if filled else 20, marker=marker,
+        facecolors=look.color if filled else "none", edgecolors="white" if filled else look.color,
+        linewidths=0.6 if filled else 1.0, zorder=3,
+    )  # fmt: skip
+
+
+@printed
+def steps_by_setting(
+    axes: Axes,
+    data: pd.DataFrame,
+    settings: dict[str, str],
+    lines: dict[str, Line],
+    rates: Sequence[str],
+    horizon: float,
+) -> None:
+    """Draw the steps of every run: a group for each setting, in it two columns for each curve, one a rate.
+
+    `data` has columns setting, curve, rate, lr, seed and steps_to_90 (inf: never). Runs of the first of `rates` are
+    filled, with a bar at their median and their learning rate below; those of the second are hollow.
+    `settings` maps each setting to its label.
+    """
+    steps_axis(axes, data["steps_to_90"], horizon)
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(bottom / (top / bottom) ** 0.07, top)  # room for the learning rates
+    for group, setting in enumerate(settings):
+        for number, (curve, look) in enumerate(lines.items()):
+            for rate, filled in zip(rates, (True, False), strict=True):
+                shown = data[(data["setting"] == setting) & (data["curve"] == curve) & (data["rate"] == rate)]
+                if shown.empty:
+                    continue
+                x = group + (number - (len(lines) - 1) / 2) * 0.42 + (-0.09 if filled else 0.09)
+                spread = x + WIDTH * (np.linspace(-0.5, 0.5, len(shown)) if len(shown) > 1 else np.zeros(1))
+                steps = shown.sort_values("seed")["steps_to_90"]
+                dots(axes, spread, steps, horizon, look, "os"[number % 2], filled)
+                if filled:
+                    _median(axes, x, steps, horizon, look)
+                    axes.annotate(
+                        f"{shown['lr'].iloc[0]:g}", (x, 0), (0, 3), ("data", "axes fraction"),
+                        textcoords="offset points", ha="center", va="bottom", fontsize=8, color="0.3",
+                    )  # fmt: skip
+    axes.set_xticks(range(len(settings)), list(settings.values()))
+    axes.set_xlim(-0.5, len(settings) - 0.5)
+    axes.grid(visible=False, axis="x")
+    for edge in range(1, len(settings)):
+        axes.axvline(edge - 0.5, color="#E6E6E6", linewidth=0.7, zorder=0)
+
+
+def _median(axes: Axes, x: float, steps: pd.Series, horizon: float, look: Line) -> None:
+    middle = float(steps.median())
+    if np.isfinite(middle):
+        axes.hlines(middle, x - WIDTH, x + WIDTH, color=look.color, linewidth=1.2, zorder=2)
+
+
+def legend_keys(lines: dict[str, Line], rates: Sequence[str]) -> list[Line2D]:
+    """Return a key for each curve, and one for filled and one for hollow."""
+    curves = [
+        Line2D([], [], ls="", marker="os"[i % 2], color=look.color, label=curve)
+        for i, (curve, look) in enumerate(lines.items())
+    ]
+    fills = [
+        Line2D([], [], ls="", marker="o", mfc="0.3" if filled else "none", mec="0.3", label=rate)
+        for rate, filled in zip(rates, (True, False), strict=True)
+    ]
+    return curves + fills
