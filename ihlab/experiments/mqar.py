@@ -4,7 +4,7 @@ Two stages: learning rates are chosen on tuning seeds, at the smaller setting; t
 with other seeds, at every setting.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from ihlab.experiments.claims import Claim
 from ihlab.experiments.curves import learning_curve_table, plan, ratio_of_steps, steps_to
 from ihlab.experiments.experiment import Planned, Scale
+from ihlab.experiments.rates import fastest_rate
 from ihlab.model.config import ModelConfig
 from ihlab.plots.curves import Line, learning_curves
 from ihlab.plots.style import BLACK, BLUE, ORANGE, new_figure, printed
@@ -72,23 +73,17 @@ def base(scale: Scale, length: int, pairs: int) -> RunConfig:
     return run if scale == "laptop" else run.but(steps=8000, batch_size=256, compile=True, precision="bf16")
 
 
-def best_rate(steps: Mapping[float, Sequence[float]], horizon: float) -> float:
-    """Return the learning rate with the least mean steps to `GOAL`; of ties, the smallest.
-
-    `steps` holds, by rate, those of each tuning seed. inf, "not within `horizon`", counts as twice the horizon.
-    """
-    return min(sorted(steps), key=lambda lr: float(np.mean(np.minimum(steps[lr], 2 * horizon))))
-
-
 def chosen_rates(data: pd.DataFrame, scale: Scale) -> dict[str, float]:
-    """Return the learning rate of each curve, by `best_rate` from the tuning runs in the table."""
-    tuning = data[data["kind"] == "tuning"]
-    horizon, chosen = float(tuning["horizon"].max()), {}
+    """Return the learning rate of each curve, by `fastest_rate` from the tuning runs in the table."""
+    tuning, chosen = data[data["kind"] == "tuning"], {}
     for who in TUNED:
         curve = f"{who}, {tuning_setting(scale)}"
-        of_curve = tuning[tuning["curve"] == curve]
-        steps = {float(lr): steps_to(of_curve[of_curve["lr"] == lr], curve, GOAL) for lr in of_curve["lr"].unique()}
-        chosen[who] = best_rate(steps, horizon)
+        rows = [
+            {"lr": lr, "steps": steps, "horizon": float(tuning["horizon"].max())}
+            for lr, of_rate in tuning[tuning["curve"] == curve].groupby("lr")
+            for steps in steps_to(of_rate, curve, GOAL)
+        ]
+        chosen[who] = fastest_rate(pd.DataFrame(rows))
     return {who: chosen.get(who, chosen[V2]) for who in CURVES}
 
 
@@ -156,8 +151,8 @@ class MQAR:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """A panel for each setting. A run that ended at `GOAL` goes on level until the last of its curve has ended."""
-        names, runs = settings(scale), _carried_on(data[data["kind"] == "run"])
+        """A panel for each setting."""
+        names, runs = settings(scale), data[data["kind"] == "run"]
         figure = new_figure(4.4 * len(names) + 0.6, 3.8)
         for axes, setting in zip(figure.subplots(1, len(names), sharey=True, squeeze=False)[0], names, strict=True):
             lines = {f"{who}, {setting}": look for who, look in LINES.items()}
@@ -210,12 +205,3 @@ def _median(steps: Sequence[float]) -> str:
     """Return the median of the steps, "never" if it was not reached."""
     middle = float(np.median(steps))
     return f"{middle:.0f}" if np.isfinite(middle) else "never"
-
-
-def _carried_on(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the accuracy of every seed at all steps of its curve: the last one there is after a run has ended."""
-    parts = []
-    for curve, rows in runs.groupby("curve"):
-        by_seed = rows.pivot_table("accuracy_first", "step", "seed").ffill()
-        parts.append(by_seed.melt(ignore_index=False, value_name="accuracy_first").reset_index().assign(curve=curve))
-    return pd.concat(parts, ignore_index=True)

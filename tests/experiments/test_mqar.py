@@ -19,7 +19,6 @@ from ihlab.experiments.mqar import (
     TUNING_SEEDS,
     V1,
     V2,
-    best_rate,
     chosen_rates,
     tuning_setting,
 )
@@ -54,20 +53,6 @@ def table(kv, one, two, best=None):
         for seed in range(5)
     ]
     return pd.concat(runs, ignore_index=True)
-
-
-@pytest.mark.parametrize(
-    ("steps", "best"),
-    [
-        ({1e-3: [500, 600], 2e-3: [300, 500]}, 2e-3),
-        ({2e-3: [300, 500], 1e-3: [400, 400]}, 1e-3),  # a tie: the smaller
-        ({1e-3: [900, 900], 2e-3: [100, math.inf]}, 1e-3),  # never counts as 2000 of 1000 steps
-        ({1e-3: [1000, math.inf], 2e-3: [500, math.inf]}, 2e-3),
-        ({2e-3: [math.inf] * 2, 1e-3: [math.inf] * 2}, 1e-3),
-    ],
-)
-def test_the_best_rate_has_the_least_mean_steps(steps, best):
-    assert best_rate({lr: [*map(float, of_seeds)] for lr, of_seeds in steps.items()}, horizon=1000.0) == best
 
 
 def test_rates_are_chosen_from_tuning_runs_alone():
