@@ -45,7 +45,7 @@ def folded_angle(x: Any, y: Any) -> Any:
     """
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     sign = np.where((x < 0) | ((x == 0) & (y > 0)), -1.0, 1.0)
-    return np.arctan2(sign * y, sign * x)
+    return np.arctan2(sign * y + 0.0, sign * x + 0.0)  # + 0.0: of a minus 0 it would be pi
 
 
 def angular_distance(key_angle: Any, value_angle: Any) -> Any:

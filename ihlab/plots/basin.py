@@ -1,18 +1,21 @@
-"""Where runs start and end in the plane of alpha1 and beta1, coloured by the steps they take to find induction."""
+"""Where runs start and end in the planes of alpha and beta, coloured by the steps they take to find induction."""
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import NullFormatter
 
 from ihlab.plots.landscape import loss_field
 from ihlab.plots.style import BLACK, ORANGE, RED, printed
 
+CLIPPED = "#999999"
+
 
 @printed
 def start_map(axes: Axes, starts: pd.DataFrame, field: pd.DataFrame, slowest: float) -> PathCollection:
-    """Each start as a square over the field of `loss_field`, a cross where induction is not found.
+    """Draw each start as a square over the field of `loss_field`, marked as by `coloured`.
 
     `starts` has columns alpha1, beta1 and steps (inf: never), `field` those of `loss_field`. Colours run from 0 to
     `slowest` steps; what has them is returned, for a colour bar. The dashed frame is Figure 2's square.
@@ -29,14 +32,23 @@ def start_map(axes: Axes, starts: pd.DataFrame, field: pd.DataFrame, slowest: fl
 
 @printed
 def end_map(axes: Axes, runs: pd.DataFrame, slowest: float) -> PathCollection:
-    """Each run as a dot at its `own_key` and `own_value` share of the end; the shaded quarter is induction's."""
-    axes.add_patch(Rectangle((0, 0.5), 0.5, 0.5, facecolor="#E6E6E6", linewidth=0, zorder=0))
-    found = coloured(axes, runs["own_key"], runs["own_value"], runs["steps"], slowest, size=22, marker="o")
-    axes.plot(0, 1, marker="*", color=RED, markersize=13, clip_on=False, zorder=5)
-    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal", xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
+    """Draw each run as a dot at its folded angles of the end; the shaded square is nearer induction than any corner.
+
+    `runs` has columns end_key_angle, end_value_angle, in [-pi/2, pi/2) with the induction corner at 0, and steps.
+    Opposite edges are the same line: the plane is a torus.
+    """
+    edge = np.pi / 2
+    axes.add_patch(Rectangle((-edge / 2, -edge / 2), edge, edge, facecolor="#E6E6E6", linewidth=0, zorder=0))
+    found = coloured(axes, runs["end_key_angle"], runs["end_value_angle"], runs["steps"], slowest, size=22, marker="o")
+    axes.plot(0, 0, marker="*", color=RED, markersize=13, zorder=5)
+    ticks, names = np.linspace(-edge, edge, 5), [r"$-\pi/2$", r"$-\pi/4$", "0", r"$\pi/4$", r"$\pi/2$"]
+    margin = 1.03 * edge
+    axes.set(xlim=(-margin, margin), ylim=(-margin, margin), aspect="equal")
+    axes.set_xticks(ticks, names)
+    axes.set_yticks(ticks, names)
     axes.set(
-        xlabel=r"$|\alpha_1| / (|\alpha_1| + |\alpha_2|)$ at the end",
-        ylabel=r"$|\beta_1| / (|\beta_1| + |\beta_2|)$ at the end",
+        xlabel=r"key angle at the end (0: $\alpha_1 = 0$; $\pm\pi/2$: $\alpha_2 = 0$)",
+        ylabel=r"value angle at the end (0: $\beta_2 = 0$; $\pm\pi/2$: $\beta_1 = 0$)",
     )
     return found
 
@@ -44,33 +56,52 @@ def end_map(axes: Axes, runs: pd.DataFrame, slowest: float) -> PathCollection:
 def coloured(
     axes: Axes, x: pd.Series, y: pd.Series, steps: pd.Series, slowest: float, size: int, marker: str
 ) -> PathCollection:
-    """Points coloured by finite steps, and crosses where steps are inf; returns what has the colours."""
-    never = np.isinf(steps)
-    axes.scatter(x[never], y[never], s=0.6 * size, marker="x", color=BLACK, linewidths=1.3, zorder=4)
+    """Draw points coloured by their steps up to `slowest`, triangles for more and crosses for inf.
+
+    Returns what has the colours.
+    """
+    never, later = np.isinf(steps), np.isfinite(steps) & (steps > slowest)
+    found = ~never & ~later
+    axes.scatter(x[never], y[never], s=0.6 * size, marker="x", color=BLACK, linewidths=1.3, zorder=4, label="never")
+    axes.scatter(
+        x[later], y[later], s=0.9 * size, marker="^", color=ORANGE, edgecolors=BLACK, linewidths=0.6, zorder=4,
+        label=f"after {slowest:.0f} steps",
+    )  # fmt: skip
     return axes.scatter(
-        x[~never], y[~never], c=steps[~never], s=size, marker=marker, cmap="viridis", vmin=0, vmax=slowest,
+        x[found], y[found], c=steps[found], s=size, marker=marker, cmap="viridis", vmin=0, vmax=slowest,
         edgecolors="white", linewidths=0.6, zorder=4,
     )  # fmt: skip
 
 
 @printed
-def flow_times(axes: Axes, runs: pd.DataFrame, slowest: float) -> None:
-    """Steps to induction against the time of the flow; what never finds it stands above the line.
+def flow_times(axes: Axes, runs: pd.DataFrame, slowest: float, longest: float) -> None:
+    """Draw steps to induction against the flow's time, the least over the signs of alpha and beta.
 
-    `runs` has columns flow_time, steps (inf: never) and basin: circles flow to induction, triangles to the other
-    solution.
+    `runs` has columns mirror_time, steps (inf: never) and basin: circles flow to induction with the signs of their
+    start, squares only with others. Lines are at the `slowest` steps of a first stage and the `longest` of all; what
+    never finds it stands above.
     """
-    top = 1.15 * slowest
-    for basin, marker, color in (("induction", "o", BLACK), ("negative", "^", ORANGE)):
-        mine = runs[(runs["basin"] == basin) & np.isfinite(runs["flow_time"])]
+    top = 1.3 * longest
+    shown = runs[np.isfinite(runs["mirror_time"])]
+    own = shown["basin"] == "induction"
+    for mine, marker, color, label in (
+        (shown[own], "o", BLACK, "the start itself flows to induction"),
+        (shown[~own], "s", ORANGE, "only a mirror image of it does"),
+    ):
         axes.scatter(
-            mine["flow_time"], mine["steps"].clip(upper=top), s=18, marker=marker, facecolors="none",
-            edgecolors=color, linewidths=0.9, label=f"the flow leads to the {basin} solution",
+            mine["mirror_time"], mine["steps"].clip(upper=top), s=18, marker=marker, facecolors="none",
+            edgecolors=color, linewidths=0.9, label=label,
         )  # fmt: skip
-    axes.axhline(slowest, color="#999999", linewidth=0.8)
+    for line in {slowest, longest}:
+        axes.axhline(line, color=CLIPPED, linewidth=0.8)
     axes.set_xscale("symlog", linthresh=1.0)  # some starts are decided at time 0
-    times = runs["flow_time"]
-    axes.set(xlim=(0, max(1.0, 1.5 * times[np.isfinite(times)].max())), ylim=(0, 1.3 * slowest))
-    ticks = [tick for tick in axes.get_yticks() if tick <= slowest]
+    axes.set_yscale("log")
+    lowest = min(slowest, runs["steps"].min())
+    ends = 0.7 * max(lowest, 1.0), 1.2 * top
+    axes.set(xlim=(0, max(1.0, 1.5 * shown["mirror_time"].max() if len(shown) else 1.0)), ylim=ends)
+    ticks = sorted(
+        {t for t in (10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if ends[0] <= t < 0.7 * longest} | {longest}
+    )
     axes.set_yticks([*ticks, top], [*(f"{tick:g}" for tick in ticks), "never"])
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set(xlabel="time that the flow of Theorem 3.4 takes", ylabel="training steps to an accuracy of 0.9")

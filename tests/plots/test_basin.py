@@ -1,4 +1,4 @@
-"""The map of starts as drawn: squares for what finds induction, crosses for what does not."""
+"""The map of starts as drawn: squares for what finds induction, triangles for what is late, crosses for the rest."""
 
 import numpy as np
 import pandas as pd
@@ -10,13 +10,14 @@ from ihlab.plots.basin import end_map, flow_times, start_map
 
 RUNS = pd.DataFrame(
     {
-        "alpha1": [0.0, 1.0, 0.5],
-        "beta1": [1.0, -0.5, 0.5],
-        "own_key": [0.1, 0.7, 0.2],
-        "own_value": [0.9, 0.3, 0.6],
-        "steps": [100.0, np.inf, 300.0],
-        "basin": ["induction", "negative", "induction"],
-        "flow_time": [0.0, 50.0, 20.0],
+        "alpha1": [0.0, 1.0, 0.5, 1.0],
+        "beta1": [1.0, -0.5, 0.5, 0.0],
+        "end_key_angle": [0.1, 1.5, -0.2, 0.3],
+        "end_value_angle": [0.0, -1.4, 0.6, 0.7],
+        "steps": [100.0, np.inf, 300.0, 2000.0],
+        "basin": ["induction", "negative", "induction", "negative"],
+        "flow_time": [0.0, 250.0, 20.0, 200.0],
+        "mirror_time": [0.0, 50.0, 20.0, 40.0],
     }
 )
 
@@ -35,17 +36,18 @@ def field(points=9):
     )
 
 
-def crosses_and_points(drawn, axes):
-    """The two scatters, crosses first, that `drawn` is the second of."""
+def drawn_points(drawn, axes):
+    """The three scatters, of which `drawn` is the last: crosses, triangles, coloured points."""
     position = axes.collections.index(drawn)
-    return axes.collections[position - 1].get_offsets().tolist(), drawn.get_offsets().tolist()
+    return [collection.get_offsets().tolist() for collection in axes.collections[position - 2 : position + 1]]
 
 
-def test_a_start_is_coloured_by_its_steps_and_crossed_out_without(axes):
+def test_a_start_is_coloured_by_its_steps_or_marked_as_late_or_never(axes):
     drawn = start_map(axes, RUNS, field(), 600.0)
-    assert crosses_and_points(drawn, axes) == ([[1.0, -0.5]], [[0.0, 1.0], [0.5, 0.5]])
+    assert drawn_points(drawn, axes) == [[[1.0, -0.5]], [[1.0, 0.0]], [[0.0, 1.0], [0.5, 0.5]]]
     assert drawn.get_array().tolist() == [100.0, 300.0]
     assert drawn.get_clim() == (0.0, 600.0)
+    assert axes.get_legend_handles_labels()[1] == ["never", "after 600 steps"]
 
 
 def test_the_map_shows_the_whole_field_and_frames_the_square(axes):
@@ -56,20 +58,22 @@ def test_the_map_shows_the_whole_field_and_frames_the_square(axes):
     assert frame.get_bbox().bounds == (0, 0, 1, 1)
 
 
-def test_ends_lie_at_their_shares_over_inductions_quarter(axes):
+def test_ends_lie_at_their_angles_over_inductions_square(axes):
     drawn = end_map(axes, RUNS, 600.0)
-    assert crosses_and_points(drawn, axes) == ([[0.7, 0.3]], [[0.1, 0.9], [0.2, 0.6]])
-    [quarter] = axes.patches
-    assert quarter.get_bbox().bounds == (0, 0.5, 0.5, 0.5)
+    assert drawn_points(drawn, axes) == [[[1.5, -1.4]], [[0.3, 0.7]], [[0.1, 0.0], [-0.2, 0.6]]]
+    [square] = axes.patches
+    assert square.get_bbox().bounds == pytest.approx((-np.pi / 4, -np.pi / 4, np.pi / 2, np.pi / 2))
+    assert axes.get_xticks()[[0, -1]].tolist() == pytest.approx([-np.pi / 2, np.pi / 2])
 
 
 def test_what_never_finds_induction_stands_above_the_last_step(axes):
-    flow_times(axes, RUNS, 600.0)
-    induction, negative = (collection.get_offsets().tolist() for collection in axes.collections)
-    assert induction == [[0.0, 100.0], [20.0, 300.0]]
-    [[time, height]] = negative
+    flow_times(axes, RUNS, 600.0, 6000.0)
+    own, mirrored = (collection.get_offsets().tolist() for collection in axes.collections)
+    assert own == [[0.0, 100.0], [20.0, 300.0]]
+    [[time, height], late] = mirrored
     assert time == 50.0
-    assert 600 < height < axes.get_ylim()[1]
+    assert late == [40.0, 2000.0]
+    assert 6000 < height < axes.get_ylim()[1]
     assert axes.get_yticks()[-1] == height
     assert axes.get_yticklabels()[-1].get_text() == "never"
     assert axes.get_xlim()[0] == 0
@@ -78,4 +82,4 @@ def test_what_never_finds_induction_stands_above_the_last_step(axes):
 def test_a_map_on_which_nothing_is_found_has_crosses_only(axes):
     nothing = RUNS.assign(steps=np.inf)
     assert len(start_map(axes, nothing, field(), 600.0).get_offsets()) == 0
-    flow_times(axes, nothing, 600.0)
+    flow_times(axes, nothing, 600.0, 6000.0)
