@@ -39,7 +39,7 @@ def _draw(task: InductionTask, rows: int, rng: np.random.Generator) -> tuple[np.
             _follow(follower, before, member)
         if t < length:
             following = follower[member]
-            asked = is_repeat & ~is_forced & (following >= 0)
+            asked = is_repeat & ~is_forced & (following >= 0) & (member != before)
             answers[t, asked] = pools[following[asked]]
             forced = np.where(asked, following, UNSEEN)
         before = member

@@ -14,11 +14,11 @@ TASKS = {
 
 
 def answers_of(tokens):
-    """The answers that a row's tokens leave no choice about, read from its start."""
+    """The answers that a row's tokens leave no choice about, read from its start; a repeat at once has none."""
     answers, t = [IGNORE] * len(tokens), 0
     while t < len(tokens):
         followers = {tokens[i + 1] for i in range(t) if tokens[i] == tokens[t]}
-        if len(followers) == 1:
+        if len(followers) == 1 and tokens[t] != tokens[t - 1]:
             answers[t] = followers.pop()
             t += 1  # what follows was put there, not drawn
         t += 1

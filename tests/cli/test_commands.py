@@ -44,6 +44,37 @@ def test_train_then_runs(capsys, tmp_path):
     assert "tiny" in capsys.readouterr().out
 
 
+def test_runs_lists_what_it_can_open_and_says_why_not_the_rest(capsys, tmp_path, monkeypatch):
+    """Beside a run: one of induction's first rule, one of a task that does not exist, one that is half written."""
+    monkeypatch.setenv("COLUMNS", "1000")
+    main(["train", "--root", str(tmp_path), "--name", "tiny", *TINY])
+    [folder] = tmp_path.iterdir()
+    stored = json.loads((folder / "config.json").read_text())
+    assert stored["task"].pop("rule") == 2
+    unknown = {**stored, "task": {**stored["task"], "kind": "inducton"}}
+    for name, text in (("a", json.dumps(stored)), ("b", json.dumps(unknown)), ("c", "{half")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(text)
+    capsys.readouterr()
+    main(["runs", str(tmp_path)])
+    *table, older, misspelt, half = capsys.readouterr().out.splitlines()
+    assert sum("tiny-" in line for line in table) == 1
+    assert older.startswith(f"{tmp_path}/a/config.json: This run was trained on rows drawn by rule 1 of the task")
+    assert "by rule 2 now" in older
+    assert "There is no task 'inducton'; did you mean 'induction'?" in misspelt
+    assert f"{tmp_path}/c/config.json is not JSON" in half
+
+
+def test_a_run_until_an_accuracy_prints_the_step_that_reached_it(capsys, tmp_path, monkeypatch):
+    """With four ids to guess among, some of 64 answers are right from the start."""
+    monkeypatch.setenv("COLUMNS", "200")
+    guessable = ["--task.vocab-size", "15", "--task.length", "4", "--model.d-vocab", "15", "--eval-rows", "64"]
+    main(["train", "--root", str(tmp_path), *TINY, *guessable, "--until", "0.001"])
+    assert ": step 0, loss" in capsys.readouterr().out
+    main(["runs", str(tmp_path)])
+    assert "0/12" not in capsys.readouterr().out
+
+
 def test_members_are_the_seeds_from_the_runs_own_on_and_print_a_line_each(capsys, tmp_path):
     """Seeds 4, 5 and 6, the last of them trained before, alone."""
     small = ["train", "induction", "--root", str(tmp_path), "--model.attention", "kv_shift", *TINY]
@@ -101,6 +132,7 @@ def test_sample_marks_repeats(capsys):
         (["runs", "/nowhere/at/all"], 2, ["no runs in /nowhere/at/all"]),
         (["train", "--stepz", "5", *TINY], 2, ["--stepz", "--steps"]),
         (["train", *TINY, "--steps", "-3"], 2, ["RunConfig.steps is -3"]),
+        (["train", *TINY, "--until", "90"], 2, ["RunConfig.until is 90.0", "above 0 and at most 1"]),
         (["train", *TINY, "--model.n-heads", "3"], 2, ["d_model is 8", "n_heads=3"]),
         (["train", *TINY, "--task.length", "13"], 2, ["length is 13", "n_ctx is 12"]),
         (["train", *TINY, "--device", "quantum"], 2, ["device 'quantum' cannot be used here"]),

@@ -1,15 +1,16 @@
 """Figure 2 at smoke scale: its table, its shares against a slow count, its verdicts and its redrawing."""
 
-import math
 import subprocess
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
 
-from ihlab.experiments.figure2 import FINE, OTHERS, Figure2
+from ihlab.experiments.claims import judged
+from ihlab.experiments.figure2 import AWAY, COORDINATES, FINE, FORMS, OTHERS, Figure2
 from ihlab.experiments.reproduce import reproduce
 from ihlab.theory import landscape
 
@@ -44,20 +45,22 @@ def test_stored_points_are_the_loss(data):
         assert point.loss == pytest.approx(expected, abs=1e-5)
 
 
-def test_the_share_that_moves_away_is_a_count_of_starts_whose_distance_grows(data):
-    """A short step of descent from each start, and the distance to (0, 1) before and after."""
+@pytest.mark.parametrize(("form", "size"), [("printed", {"other": 0}), ("exact", {"n_tokens": 5})])
+def test_the_shares_that_move_away_are_counts_of_starts(data, form, size):
+    """A short step of descent from each start; the distance to (0, 1), and alpha1 and beta1, before and after."""
     axis = np.linspace(0, 1, FINE["smoke"])
-    away = 0
-    for alpha1 in axis:
-        for beta1 in axis:
-            walked = landscape.descend(
-                alpha1, 1 - alpha1, beta1, 1 - beta1, form="printed", other=0, lr=1e-4, steps=1, square=True
-            )
-            before, after = (math.hypot(walked.alpha1[i], 1 - walked.beta1[i]) for i in (0, 1))
-            away += after > before + 1e-9
-    numbers = data[(data["kind"] == "number") & (data["form"] == "printed") & (data["other"] == 0)]
-    stored = numbers.set_index("name")["value"]["share that first moves away from (0, 1)"]
-    assert stored == pytest.approx(away / len(axis) ** 2, abs=0.005)
+    alpha1, beta1 = (x.ravel() for x in np.meshgrid(axis, axis))
+    walked = landscape.descend(alpha1, 1 - alpha1, beta1, 1 - beta1, form=form, **size, lr=1e-4, steps=1, square=True)
+    before, after = (np.hypot(walked.alpha1[i], 1 - walked.beta1[i]) for i in (0, 1))
+    counted = {
+        AWAY: np.mean(after > before + 1e-9),
+        COORDINATES[0]: np.mean(walked.alpha1[1] > walked.alpha1[0]),
+        COORDINATES[1]: np.mean(walked.beta1[1] < walked.beta1[0]),
+    }
+    numbers = data[(data["kind"] == "number") & (data["form"] == form) & (data["other"] == 0)]
+    stored = numbers.set_index("name")["value"]
+    for name, share in counted.items():
+        assert stored[name] == pytest.approx(share, abs=0.005), name
 
 
 def test_the_printed_form_has_a_second_valley_and_the_exact_one_has_not(data):
@@ -83,41 +86,68 @@ def test_every_head_and_every_simplified_start_has_a_path(data):
     assert paths["beta1"].between(0, 1).all()
 
 
-def test_both_forms_are_judged_and_the_verdicts_are_the_tables(made, data):
-    claims = made[1].claims()
-    assert [claim["measure"].split()[0] for claim in claims[:8]] == ["printed"] * 4 + ["exact"] * 4
-    by_hand = {claim["measure"]: claim["verdict"] for claim in claims if "first move away" in claim["measure"]}
-    numbers = data[data["kind"] == "number"].set_index(["form", "other", "name"])["value"]
-    small = {form: numbers[form, OTHERS[0], "share that first moves away from (0, 1)"] for form in ("printed", "exact")}
-    assert by_hand["printed form: share of starts that first move away from (0, 1), O(T) = 0"] == "holds"
-    assert by_hand["exact form: share of starts that first move away from (0, 1), T = 5"] == "fails"
-    assert small["printed"] > 0.01
-    assert small["exact"] == 0
+def made_up(leads: float, slopes: tuple[float, float, float], away: tuple[float, float], coordinate: float):
+    """The numbers of all forms: those of the exact one, and others that must not matter.
 
-
-def test_heads_that_became_induction_heads_are_compared_with_those_that_did_not():
-    starts = [("a", "became an induction head", 0.0, 1.0), ("b", "became an induction head", 0.0, 0.9)]
-    starts += [("c", "did not", 1.0, 1.0), ("d", "did not", 0.9, 1.0)]
+    `away`: at the least O(T) and at the others; `coordinate`: how many more starts have beta1 move away.
+    """
+    exact = {}
+    for i, other in enumerate(OTHERS):
+        moves = away[min(i, 1)]
+        exact |= {
+            (other, "share that descends to (0, 1)"): leads + 0.001 * i,
+            (other, "mean slope"): slopes[i],
+            (other, AWAY): moves,
+            (other, COORDINATES[0]): 0.0,
+            (other, COORDINATES[1]): moves + coordinate,
+        }
     rows = [
-        {"kind": "path", "path": path, "series": series, "alpha1": alpha1, "beta1": beta1, "seed": 0, "step": step}
-        for path, series, alpha1, beta1 in starts
-        for step in (0, 1)
+        {"kind": "number", "form": form, "other": other, "name": name, "value": value if form == "exact" else 0.5}
+        for form in FORMS
+        for (other, name), value in exact.items()
     ]
-    numbers = [
-        {"kind": "number", "form": form, "other": other, "name": name, "value": 0.5}
-        for form in ("printed", "exact")
-        for other in OTHERS
-        for name in ("mean slope", "share that first moves away from (0, 1)", "share that descends to (0, 1)")
-    ]
-    claim = Figure2().claims(pd.DataFrame(rows + numbers), "smoke")[-1]
-    assert claim.estimate.value == pytest.approx(0.95 - 0.05)
-    assert claim.verdict == "holds"
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("data", "verdict"),
+    [
+        (made_up(0.995, (1.0, 0.9, 0.8), (0.2, 0.0), 0.005), "holds"),
+        (made_up(0.98, (1.0, 0.9, 0.95), (0.0, 0.2), 0.005), "fails"),
+        (made_up(0.99, (1.0, 1.0, 0.5), (0.01, 0.01), 0.0), "undecided"),
+    ],
+    ids=["right", "wrong", "neither"],
+)
+def test_the_exact_form_is_judged_and_can_come_out_each_way(data, verdict):
+    claims = judged(Figure2().claims(data, "laptop"))
+    assert [claim.verdict for claim in claims] == [verdict] * 6, [claim.to_dict() for claim in claims]
+    assert {claim.p for claim in claims} == {None}  # counted, not sampled
+    assert all("exact form (printed form 0.5, the paper's script 0.5)" in claim.measure for claim in claims[:1])
+
+
+def test_the_verdicts_are_the_tables(made, data):
+    """At smoke scale the fields are the real ones, on fewer points."""
+    numbers = data[data["kind"] == "number"].set_index(["form", "other", "name"])["value"]
+    claims = made[1].claims()
+    assert claims == [c.to_dict() for c in judged(Figure2().claims(data, "smoke"))]
+    leads, slows, by_distance, by_coordinate, *consistent = claims
+    assert leads["value"] == min(numbers["exact", other, "share that descends to (0, 1)"] for other in OTHERS) == 1
+    assert by_distance["value"] == numbers["exact", OTHERS[0], AWAY] == 0
+    assert f"printed form {numbers['printed', OTHERS[0], AWAY]:.3g}" in by_distance["measure"]
+    assert numbers["printed", OTHERS[0], AWAY] > 0.01
+    assert by_coordinate["value"] == max(numbers["exact", OTHERS[0], name] for name in COORDINATES)
+    assert [claim["value"] for claim in consistent] == [
+        numbers["exact", OTHERS[-1], AWAY], max(numbers["exact", OTHERS[-1], name] for name in COORDINATES),
+    ]  # fmt: skip
+    ratios = [numbers["exact", b, "mean slope"] / numbers["exact", a, "mean slope"] for a, b in pairwise(OTHERS)]
+    assert slows["value"] == pytest.approx(max(ratios))
+    assert (leads["verdict"], by_distance["verdict"]) == ("holds", "fails")
 
 
 def test_redrawing_needs_no_torch_and_gives_the_same_files(made):
     root, folder = made
     before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
-    for name in ("figure2-smoke.svg", "figure2-smoke.png", "claims.json"):
+    for name in ("figure2-smoke.svg", "figure2-smoke.png", "claims.json", "summary.md"):
         (folder.path / name).unlink()
     script = "import sys; from ihlab.cli import main; main(sys.argv[1:]); assert 'torch' not in sys.modules"
     arguments = ["reproduce", "figure2", "--scale", "smoke", "--from-data", "--figures", str(root / "figures")]

@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from ihlab.experiments.claims import judged
+from ihlab.experiments.figure1b import Figure1b
 from ihlab.experiments.reproduce import reproduce
 from tasks import ConfigError
 
@@ -23,14 +25,23 @@ def reproduced(tmp_path_factory):
 def test_every_file_is_there(reproduced):
     _, [folder], _ = reproduced
     names = {path.name for path in folder.path.iterdir()}
-    assert names == {"data.csv", "claims.json", "manifest.json", "figure1b-smoke.svg", "figure1b-smoke.png"}
+    assert names == {
+        "data.csv", "claims.json", "summary.md", "manifest.json", "figure1b-smoke.svg", "figure1b-smoke.png",
+    }  # fmt: skip
+    page = (folder.root / "README.md").read_text(encoding="utf-8")
+    assert (folder.path / "summary.md").read_text(encoding="utf-8").strip() in page.replace("\\", "")
 
 
 def test_the_table_holds_every_seed_of_every_curve(reproduced):
     _, [folder], _ = reproduced
     data = folder.data()
-    assert data.groupby("curve")["seed"].nunique().tolist() == [2] * 6
-    assert set(data.columns) >= {"step", "tokens", "n_params", "accuracy", "accuracy_first", "eval_loss", "train_loss"}
+    assert data.groupby("curve")["seed"].nunique().tolist() == [2] * 8
+    assert list(data.columns) == [
+        "curve", "d_model", "n_params", "lr", "seed", "horizon", "rows", "step", "tokens", "train_loss", "eval_loss",
+        "accuracy", "accuracy_first", "in_row", "guess",
+    ]  # fmt: skip
+    assert data["in_row"].notna().sum() == 16  # once a run, where it ends
+    assert data.loc[data["in_row"].notna(), "step"].unique().tolist() == [30]
     half = data.groupby("curve")["n_params"].first()
     assert half["vanilla, 2 layers, hidden size 8"] > 1.9 * half["KV shifting, 1 layer, hidden size 8"]
 
@@ -41,7 +52,8 @@ def test_the_ledger_shows_every_claim_and_verdict(reproduced):
         assert claim["verdict"] in printed
         assert claim["verdict"] in ("holds", "fails", "undecided")
         assert claim["seeds"] == 2
-    assert "12 runs and 1 figures" in printed
+    assert folder.claims() == [c.to_dict() for c in judged(Figure1b().claims(folder.data(), "smoke"))]
+    assert "16 runs and 1 figures" in printed
 
 
 def test_the_manifest_names_every_run(reproduced):
@@ -65,7 +77,7 @@ def test_a_second_time_trains_nothing_and_changes_nothing(reproduced):
 def test_redrawing_needs_no_torch_and_gives_the_same_files(reproduced):
     root, [folder], _ = reproduced
     before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
-    for name in ("figure1b-smoke.svg", "figure1b-smoke.png", "claims.json"):
+    for name in ("figure1b-smoke.svg", "figure1b-smoke.png", "claims.json", "summary.md"):
         (folder.path / name).unlink()
     script = """
 import sys

@@ -1,5 +1,6 @@
 """Table 5: the heads it counts, the tie between keys and values by simulation, and verdicts on made-up heads."""
 
+import io
 import json
 import subprocess
 import sys
@@ -9,7 +10,8 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from ihlab.experiments import figure1a, figure1b
+from ihlab.experiments import figure1a, figure1b, stats
+from ihlab.experiments.claims import NOT_TESTED, judged
 from ihlab.experiments.reproduce import reproduce
 from ihlab.experiments.table5 import Table5, counted, coupling
 from ihlab.training.run import Run
@@ -25,16 +27,17 @@ def made(tmp_path_factory):
 @pytest.mark.parametrize("scale", ["smoke", "laptop", "gpu", "paper"])
 def test_the_runs_are_the_shifted_ones_of_figure_1(scale):
     every = [*figure1a.Figure1a().runs(scale), *figure1b.Figure1b().runs(scale)]
-    shifted = [plan.config for plan in every if plan.config.model.attention == "kv_shift"]
-    assert [plan.config for plan in Table5().runs(scale)] == shifted
-    assert len(shifted) == 4 * figure1a.SEEDS[scale]
+    shifted = [plan.config for plan in every if plan.config.model.attention == "kv_shift" and plan.config.until is None]
+    assert [plan.config for plan in Table5().runs(scale)] == shifted  # at the common rate, to the last step
+    assert len(shifted) == figure1a.SEEDS[scale] + 2 * figure1b.NARROW_SEEDS[scale] + 2 * figure1b.SEEDS[scale]
 
 
 def test_stored_heads_are_the_runs_own_metrics(made):
     """metrics.csv holds alpha and beta of each evaluation, written by other code."""
     root, folder = made
     data, runs = folder.data(), json.loads((folder.path / "manifest.json").read_text())["runs"]
-    heads = {8: 1, 16: 2, 32: 2}
+    heads = {name: n_heads for name, (_, n_heads) in figure1b.SHAPES.items()}
+    assert heads == {"8": 1, "8, 2 heads": 2, "16": 2, "32": 2}
     assert len(data) == 2 * 2 * (2 + sum(heads.values()))  # times, seeds, heads
     for entry in runs:
         metrics = Run.open(root / "runs" / entry["run"]).metrics.set_index("step")
@@ -81,35 +84,93 @@ def test_cells_stand_as_in_the_papers_table():
     assert counted(end, "raw").tolist() == counted(end, "gauge_free").tolist() == [[4, 3], [2, 1]]
 
 
-def verdicts(kinds: list[tuple[float, float, float, float]]) -> list[str]:
-    table = heads([(seed, *kind) for seed in range(5) for kind in kinds])
-    return [claim.verdict for claim in Table5().claims(table, "laptop")]
+def seeds_of(kinds: list[tuple[tuple[float, float, float, float], int]], seeds: int = 16) -> pd.DataFrame:
+    """As many heads of each kind in every seed, but that odd seeds have one more of the first and one less of the last
+    kind, and every fourth the other way round.
+    """
+    rows = []
+    for seed in range(seeds):
+        by = 1 if seed % 2 else -1 if seed % 4 == 0 else 0
+        counts = [n + by * ((i == 0) - (i == len(kinds) - 1)) for i, (_, n) in enumerate(kinds)]
+        rows += [(seed, *kind) for (kind, _), n in zip(kinds, counts, strict=True) for _ in range(n)]
+    return heads(rows)
 
 
-def test_the_papers_table_bears_the_papers_sentences_out():
-    """50, 17, 9 and 52 of 128, an eighth of them, in every one of five seeds."""
-    assert verdicts([OWN] * 6 + [INDUCTION] * 2 + [CROSS] + [BEFORE] * 7)[:2] == ["holds", "holds"]
+def verdicts(table: pd.DataFrame) -> list[str]:
+    """Of the shares in the upper right corner, raw and gauge-free, and of the tie."""
+    claims = judged(Table5().claims(table, "laptop"))
+    assert [claim.verdict for claim in claims[:3]] == [NOT_TESTED] * 3
+    assert {claim.source for claim in claims[:3]} == {"Appendix F, Table 5"}
+    return [claim.verdict for claim in claims[3:]]
 
 
-def test_heads_that_all_became_induction_heads_deny_the_diagonal():
-    assert verdicts([INDUCTION] * 8) == ["fails", "undecided", "holds"] * 2
+RIGHT = [(INDUCTION, 12), (OWN, 4), (BEFORE, 4)]
+WRONG = [(CROSS, 10), (INDUCTION, 6), (OWN, 2), (BEFORE, 2)]
+"""Own keys 12 of 20 and own values 8 of 20: untied 48% are on the diagonal; 20% are."""
+HALF = [(INDUCTION, 10), (OWN, 5), (CROSS, 5)]
+"""Fewer on the diagonal than untied ones would be: 25% for 50%. With as many seeds of more, 50% for 38%."""
+
+
+def test_every_claim_can_come_out_each_way():
+    assert verdicts(seeds_of(RIGHT)) == ["holds"] * 3
+    assert verdicts(seeds_of(WRONG)) == ["fails"] * 3
+    other = seeds_of([(INDUCTION, 10), (BEFORE, 5), (OWN, 5)], 8)
+    mixed = pd.concat([seeds_of(HALF, 8), other.assign(seed=other["seed"] + 8)], ignore_index=True)
+    assert verdicts(mixed) == ["undecided"] * 3
+
+
+def test_heads_that_all_became_induction_heads_are_not_coupled():
+    """Of a tie between keys and values that never vary nothing is known."""
+    assert verdicts(seeds_of([(INDUCTION, 8)], 8)) == ["holds", "holds", "undecided"]
 
 
 def test_the_raw_count_follows_the_gauge_and_the_other_does_not():
     """c = -1 for every alpha: the same models, the opposite raw columns."""
-    kinds = [OWN] * 4 + [BEFORE] * 4
-    turned = [(-a1, -a2, b1, b2) for a1, a2, b1, b2 in kinds]
-    assert verdicts(kinds)[:2] == verdicts(kinds)[3:5] == ["holds", "holds"]
-    assert verdicts(turned)[:2] == ["fails", "fails"]
-    assert verdicts(turned)[3:5] == ["holds", "holds"]
+    turned = [((-a1, -a2, b1, b2), n) for (a1, a2, b1, b2), n in RIGHT]
+    assert verdicts(seeds_of(turned)) == ["fails", "holds", "holds"]
+
+
+def test_the_papers_cells_are_counted_against_the_corner_of_an_induction_head():
+    """50, 17, 9 and 52 of 128: 17 in the upper right corner, and more on the diagonal than untied ones would put."""
+    paper = [(OWN, 50), (INDUCTION, 17), (CROSS, 9), (BEFORE, 52)]
+    assert verdicts(seeds_of(paper, 8)) == ["fails", "fails", "holds"]
+    assert "17 over 9" in Table5().draw(seeds_of(RIGHT, 2), "laptop").get_suptitle()
+
+
+def test_claims_and_sentence_follow_from_the_stored_table():
+    table = seeds_of(RIGHT)
+    stored = pd.read_csv(io.StringIO(table.to_csv(index=False)))
+    first, again = ([c.to_dict() for c in judged(Table5().claims(t, "laptop"))] for t in (table, stored))
+    assert again == first
+    assert Table5().summary(stored, "laptop") == Table5().summary(table, "laptop")
+
+
+def test_the_made_up_table_has_columns_of_the_real_one(made):
+    data = made[1].data()
+    assert set(heads([(0, *OWN)]).columns) <= set(data.columns)
+    assert made[1].claims() == [c.to_dict() for c in judged(Table5().claims(data, "smoke"))]
 
 
 def test_coupling_by_hand():
-    """All heads on the diagonal, half in each cell: 1, where untied ones would put 1 / 2."""
-    estimate = coupling([np.array([[2, 0], [0, 2]])] * 5)
-    assert (estimate.value, estimate.low, estimate.high) == pytest.approx((0.5, 0.5, 0.5))
-    two = coupling([np.array([[2, 0], [0, 2]])] * 2)
-    assert (two.value, two.low) == (0.5, -np.inf)
+    """All heads on the diagonal, half in each cell: 1, where untied ones would put 1 / 2. Seeds alike: no interval."""
+    for n in (2, 5):
+        alike = coupling([np.array([[2, 0], [0, 2]])] * n)
+        assert (alike.value, alike.low, alike.high) == pytest.approx((0.5, -1, 1))
+
+
+def test_the_jackknife_of_coupling_by_hand():
+    """Three seeds of four heads: (2, 2), (3, 1), (1, 3) on the diagonal's cells. Untied, over other seeds, by hand.
+
+    Own shares of keys, and of values, are 1/2, 3/4 and 1/4. Pairs of different seeds put, of 1/2 with 3/4, 1/2 with 1/4
+    and 3/4 with 1/4, 1/2, 1/2 and 3/8 on the diagonal: 11/24 on average, so 13/24 more is there. Without each seed in
+    turn 5/8, 1/2 and 1/2 more are.
+    """
+    cells = [np.array([[own, 0], [0, 4 - own]]) for own in (2, 3, 1)]
+    estimate = coupling(cells)
+    pseudo = [3 * 13 / 24 - 2 * left for left in (5 / 8, 1 / 2, 1 / 2)]
+    by_hand = stats.mean(pseudo, stats.DIFFERENCE)
+    assert estimate.value == pytest.approx(np.mean(pseudo))
+    assert (estimate.low, estimate.high) == pytest.approx((by_hand.low, by_hand.high))
 
 
 def test_coupling_is_not_fooled_by_models_that_share_their_first_numbers():
@@ -130,7 +191,7 @@ def test_coupling_is_not_fooled_by_models_that_share_their_first_numbers():
 def test_redrawing_needs_no_torch_and_gives_the_same_files(made):
     root, folder = made
     before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
-    for name in ("table5-smoke.svg", "table5-smoke.png", "claims.json"):
+    for name in ("table5-smoke.svg", "table5-smoke.png", "claims.json", "summary.md"):
         (folder.path / name).unlink()
     script = "import sys; from ihlab.cli import main; main(sys.argv[1:]); assert 'torch' not in sys.modules"
     arguments = ["reproduce", "table5", "--scale", "smoke", "--from-data", "--figures", str(root / "figures")]

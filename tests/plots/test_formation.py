@@ -1,4 +1,4 @@
-"""Marks stand at the starts, bars reach to the ends, medians and gaps are the table's."""
+"""Medians and gaps are the table's."""
 
 import math
 
@@ -6,33 +6,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ihlab.plots.formation import Gap, Mark, gaps, legend_keys, medians, timeline
+from ihlab.plots.formation import Gap, Mark, gaps, legend_keys, medians
 
 LOOKS = {"one": Mark("#000000", "o"), "two": Mark("#111111", "s", "--")}
-
-
-def changes(start: float) -> pd.DataFrame:
-    rows = [("one", 0, start, start - 1, start + 2, start + 9), ("two", 0, *[math.nan] * 4), ("one", 1, 7, 6, 8, 9)]
-    return pd.DataFrame(rows, columns=["series", "seed", "start", "start_low", "start_high", "end"])
-
-
-def test_a_mark_stands_at_each_start_and_its_bar_ends_at_the_end():
-    axes = Figure().subplots()
-    timeline(axes, changes(5.0), LOOKS)
-    marks, none = axes.get_lines()
-    assert list(marks.get_xdata()) == [5.0, 7.0]
-    assert len(none.get_xdata()) == 0
-    bars = [segment[:, 0].tolist() for segment in axes.collections[0].get_segments()]
-    intervals = [segment[:, 0].tolist() for segment in axes.collections[1].get_segments()]
-    assert bars == [[5.0, 14.0], [7.0, 9.0]]
-    assert intervals == [[4.0, 7.0], [6.0, 8.0]]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "1"]
-
-
-def test_no_change_is_said():
-    axes = Figure().subplots()
-    timeline(axes, changes(5.0).assign(start=np.nan), LOOKS)
-    assert [text.get_text() for text in axes.texts] == ["no change of phase found"]
 
 
 def test_medians_are_of_each_seeds_own_way():

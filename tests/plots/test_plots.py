@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ihlab.plots.curves import Line, learning_curves
+from ihlab.plots.curves import Line, learning_curves, waiting_times
 from ihlab.plots.heads import attention_pattern, head_patterns, shift_training, shift_weights
 from ihlab.plots.style import new_figure, save
 
@@ -24,6 +24,36 @@ def test_a_curve_is_the_median_and_its_band_holds_every_seed():
     [band] = axes.collections
     corners = band.get_paths()[0].vertices
     assert {(10.0, 0.1), (10.0, 0.3), (20.0, 0.2), (20.0, 0.6)} <= {(float(x), round(float(y), 6)) for x, y in corners}
+
+
+def test_a_seed_that_ended_before_the_others_stays_where_it_ended():
+    """Seeds at .2 and .4 from step 10 on, and one that ended there at .3; without it, the median would move."""
+    rows = [(0, 0, 0.0), (1, 0, 0.0), (2, 0, 0.0), (0, 10, 0.2), (1, 10, 0.4), (2, 10, 0.3), (0, 20, 0.2), (1, 20, 0.8)]
+    data = pd.DataFrame(rows, columns=["seed", "step", "accuracy"]).assign(curve="a")
+    axes = Figure().subplots()
+    learning_curves(axes, data, "step", "accuracy", {"a": Line("#000000")})
+    assert np.asarray(axes.get_lines()[0].get_xydata()).tolist() == [[0, 0], [10, 0.3], [20, 0.3]]
+
+
+def test_waiting_times_are_dots_by_rate_and_crosses_for_never():
+    rows = [("a", "common", 100.0), ("a", "common", np.inf), ("a", "own", 40.0), ("b", "common", np.inf)]
+    axes = Figure().subplots()
+    looks = {"a": Line("#000000"), "b": Line("#111111"), "c": Line("#222222")}
+    waiting_times(axes, pd.DataFrame(rows, columns=["curve", "rate", "steps"]), looks, ("common", "own"), 200.0)
+    drawn = [
+        (*point, len(group.get_facecolors()) > 0)
+        for group in axes.collections
+        for point in np.asarray(group.get_offsets()).round(6).tolist()
+    ]
+    dots = [(x, y, filled) for x, y, filled in drawn if y < 200]
+    crosses = [(x, y) for x, y, _ in drawn if y > 200]
+    assert [y for _, y, _ in dots] == [100, 40]
+    (left, _, hollow), (right, _, full) = dots
+    assert left < 0 < right < 0.5
+    assert (hollow, full) == (False, True)
+    assert [(round(x), y) for x, y in crosses] == [(0, 230), (1, 230)]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "b", "c"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["common", "own", "never in 200"]
 
 
 def test_saving_twice_gives_the_same_bytes(tmp_path):

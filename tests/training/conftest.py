@@ -20,3 +20,12 @@ def small() -> RunConfig:
         eval_rows=40,
         checkpoints=4,
     )
+
+
+@pytest.fixture
+def learner(small) -> RunConfig:
+    """A run that learns a little: with seeds 0, 1 and 3 its accuracy passes 20% on the way, with seed 2 it does not."""
+    return small.but(
+        task=InductionTask(vocab_size=24, length=12), model=small.model.but(d_vocab=24), steps=60, batch_size=32,
+        lr=3e-2, eval_growth=0.0, eval_rows=128,
+    )  # fmt: skip

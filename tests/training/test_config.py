@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ihlab import ModelConfig, RunConfig
 from ihlab.training.config import even_choice, from_dict, to_dict
-from tasks import ConfigError, InductionTask
+from tasks import ConfigError, InductionTask, MQARTask, MultiHopTask, NGramTask, rule_of
 
 
 def test_stored_config_reads_back_equal(small):
@@ -24,6 +24,9 @@ def test_hash_depends_on_every_field_but_the_name(small):
         {"lr": 2e-2},
         {"steps": 25},
         {"compile": True},
+        {"until": 0.9},
+        {"until": 1},
+        {"schedule": "trapezoid"},
         {"model": small.model.but(n_layers=2)},
         {"task": InductionTask(vocab_size=40, length=12, score="first")},
     ]
@@ -32,10 +35,10 @@ def test_hash_depends_on_every_field_but_the_name(small):
 
 
 def test_hash_leaves_defaults_out_so_that_a_new_field_renames_no_run(small):
-    spelled_out = small.but(model=small.model.but(rotary_base=100_000, mask="causal"), schedule="constant")
+    spelled_out = small.but(model=small.model.but(rotary_base=100_000, mask="causal"), schedule="constant", until=None)
     assert spelled_out.digest == small.digest
     stored = to_dict(small)
-    del stored["model"]["mask"], stored["schedule"]  # as written before there were such fields
+    del stored["model"]["mask"], stored["schedule"], stored["until"]  # as written before there were such fields
     assert from_dict(stored).digest == small.digest
 
 
@@ -71,6 +74,12 @@ def test_evaluations_are_dense_early_and_sparse_late(steps, every, growth, kept)
         ({"precision": "fp16"}, ["RunConfig.precision", "'fp16'", "'bf16'"]),
         ({"betas": (0.9, 1.0)}, ["RunConfig.betas", "[0, 1)"]),
         ({"name": "../escape"}, ["RunConfig.name", "folder name"]),
+        ({"until": 0.0}, ["RunConfig.until is 0.0", "above 0 and at most 1"]),
+        ({"until": -0.5}, ["RunConfig.until is -0.5", "above 0 and at most 1"]),
+        ({"until": 90}, ["RunConfig.until is 90.0", "above 0 and at most 1"]),
+        ({"until": float("nan")}, ["RunConfig.until is nan", "above 0 and at most 1"]),
+        ({"until": "0.9"}, ["RunConfig.until", "'0.9'", "a number"]),
+        ({"schedule": "trapezium"}, ["RunConfig.schedule", "'trapezium'", "'trapezoid'"]),
         ({"step": 3}, ["step", "did you mean 'steps'?"]),
         ({"task": InductionTask(vocab_size=80, length=12)}, ["vocab_size is 80", "d_vocab is only 40"]),
         ({"task": InductionTask(vocab_size=40, length=3)}, ["length is 3", "at least 4"]),
@@ -87,6 +96,7 @@ def test_a_bad_field_gets_one_clear_sentence(small, change, words):
 
 def test_whole_numbers_and_floats_are_one_setting(small):
     assert small.but(lr=1).digest == small.but(lr=1.0).digest
+    assert small.but(until=1).digest == small.but(until=1.0).digest
     assert isinstance(small.but(clip=2).clip, float)
 
 
@@ -106,3 +116,61 @@ def test_even_choice_of_checkpoints(steps, most):
     assert chosen[-1] == steps[-1]
     gaps = np.diff([steps.index(step) for step in chosen])
     assert len(gaps) == 0 or gaps.max() - gaps.min() <= 1
+
+
+# The version of a task's drawing rule
+
+
+def run_of(task) -> RunConfig:
+    model = ModelConfig(n_layers=2, d_model=16, n_heads=2, d_vocab=64, n_ctx=32, attention="kv_shift")
+    return RunConfig(task=task, model=model, steps=100, lr=3e-3, seed=4)
+
+
+@pytest.mark.parametrize(
+    ("task", "digest"),
+    [
+        (MultiHopTask(vocab_size=10, length=16, max_hops=3), "33c85e2e8c"),
+        (NGramTask(vocab_size=40, length=12), "3ecd659f10"),
+        (MQARTask(vocab_size=64, length=32, pairs=4), "272497ac81"),
+    ],
+)
+def test_runs_of_tasks_whose_rule_never_changed_keep_their_hash(task, digest):
+    """The digests that these configs had before tasks had rules, at commit 275cf7b."""
+    assert rule_of(task) == 1
+    assert "rule" not in to_dict(run_of(task))["task"]
+    assert run_of(task).digest == digest
+
+
+def test_runs_of_a_task_whose_rule_changed_have_another_hash():
+    """6b2fe1566e was that of induction's first rule, at commit 275cf7b."""
+    run = run_of(InductionTask(vocab_size=64, length=32))
+    assert rule_of(run.task) == 2
+    assert run.digest not in ("6b2fe1566e", run_of(NGramTask(vocab_size=64, length=32)).digest)
+    stored = json.loads(json.dumps(to_dict(run)))
+    assert stored["task"]["rule"] == 2
+    assert from_dict(stored) == run
+    assert from_dict(stored).digest == run.digest
+
+
+@pytest.mark.parametrize("rule", [None, 1, 3])
+def test_a_stored_run_of_another_rule_is_refused_with_a_sentence_that_names_both(rule):
+    """A run from before there were rules says nothing of one."""
+    stored = to_dict(run_of(InductionTask(vocab_size=64, length=32)))
+    if rule is None:
+        del stored["task"]["rule"]
+    else:
+        stored["task"]["rule"] = rule
+    kept = json.dumps(stored)
+    with pytest.raises(ConfigError) as caught:
+        from_dict(stored)
+    for words in (f"by rule {rule or 1} of the task 'induction'", "by rule 2 now", "train it again"):
+        assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert json.dumps(stored) == kept  # what was given is left as it is
+
+
+def test_a_rule_is_refused_where_there_was_only_ever_one():
+    stored = to_dict(run_of(NGramTask(vocab_size=40, length=12)))
+    stored["task"]["rule"] = 2
+    with pytest.raises(ConfigError, match=r"by rule 2 of the task 'ngram', which draws them by rule 1 now"):
+        from_dict(stored)

@@ -13,7 +13,7 @@ from ihlab.training.ensemble import best_stack, check_members, seeds, stacks, tr
 from ihlab.training.fork import fork_config
 from ihlab.training.interrupt import Interrupted
 from ihlab.training.scored import scored
-from ihlab.training.stacked import clip_members, stacked
+from ihlab.training.stacked import StackedStream, clip_members, stacked
 from ihlab.training.stream import Stream
 from tasks import IGNORE, ConfigError, InductionTask, NGramTask
 
@@ -212,6 +212,82 @@ def test_a_diverged_member_alone_in_its_stack_is_left_as_well(small, tmp_path):
     assert runs[0].diverged
     assert runs[1].done
     assert "ensemble" not in runs[1].done
+
+
+# Until an accuracy is reached
+
+
+@pytest.fixture
+def learners(learner):
+    """Seed 2 never has 20% of the first answers right; the others do, each at a step of its own."""
+    return seeds(learner.but(until=0.2), 4)
+
+
+def steps_done(runs):
+    return [run.done["steps"] for run in runs]
+
+
+def assert_same_end(run, solo):
+    """Metrics to rounding, and the same files."""
+    assert_close(run, solo, tolerance=1e-3)
+    assert run.metrics["accuracy_first"].tolist() == pytest.approx(solo.metrics["accuracy_first"].tolist(), abs=0.02)
+    names = [sorted(str(p.relative_to(r.folder)) for p in r.folder.rglob("*")) for r in (run, solo)]
+    assert names[0] == names[1]
+    assert run.done["steps"] == solo.done["steps"] == run.checkpoints[-1]
+
+
+def test_each_member_ends_where_it_would_alone(learners, tmp_path):
+    runs = train_ensemble(learners, tmp_path / "together", stack=4)
+    solos = [train(config, tmp_path / "alone") for config in learners]
+    assert steps_done(solos)[2] == 60 > max(steps_done(solos)[i] for i in (0, 1, 3))
+    assert len(set(steps_done(solos))) == 4
+    for run, solo in zip(runs, solos, strict=True):
+        assert_same_end(run, solo)
+        assert run.done["ensemble"] == 4
+
+
+def test_an_ensemble_ends_when_all_members_have(learners, tmp_path, monkeypatch):
+    trained = []
+    step = StackedStream.steps
+    monkeypatch.setattr(StackedStream, "steps", lambda *given: (trained.append(1) or each for each in step(*given)))
+    runs = train_ensemble([learners[i] for i in (0, 1, 3)], tmp_path, stack=3)
+    assert max(steps_done(runs)) == len(trained) < 60
+    assert all(run.metrics["accuracy_first"].iloc[-1] >= 0.2 for run in runs)
+    assert all((run.metrics["accuracy_first"].iloc[:-1] < 0.2).all() for run in runs)
+
+
+@pytest.mark.parametrize("at", [12, 37, 44])
+def test_an_interrupted_ensemble_goes_on_with_those_that_are_not_done(learners, tmp_path, monkeypatch, at):
+    """At 12 nobody is done, at 37 seed 1 is, at 44 seed 0 is too."""
+    monkeypatch.setattr("ihlab.training.steps.REPORT_EVERY", 0.0)
+    with pytest.raises(Interrupted, match=f"Stopped at step {at + 1} of 60"):
+        train_ensemble(learners, tmp_path / "stopped", report=stop_at(at), stack=4)
+    folders = [Run.open(config.folder(tmp_path / "stopped")) for config in learners]
+    done = [run.done is not None for run in folders]
+    whole = train_ensemble(learners, tmp_path / "whole", stack=4)
+    assert done == [steps <= at for steps in steps_done(whole)]
+    stamps = [(run.folder / "done.json").read_bytes() for run in folders if run.done]
+    resumed = train_ensemble(learners, tmp_path / "stopped", stack=4)
+    assert [(run.folder / "done.json").read_bytes() for run, was in zip(folders, done, strict=True) if was] == stamps
+    for one, other in zip(resumed, whole, strict=True):
+        assert_same_end(one, other)
+
+
+def test_a_member_killed_after_it_reached_until_ends_there_again(learners, tmp_path):
+    """Its checkpoint is there, `done.json` is not; the others stand behind it and go on from the last common step."""
+    runs = train_ensemble(learners, tmp_path, stack=4)
+    ended = steps_done(runs)
+    for run in runs:
+        (run.folder / "done.json").unlink()
+        for step in run.checkpoints:
+            if step > 20 and (step != run.checkpoints[-1] or run is not runs[1]):
+                run.checkpoint_path(step).unlink()
+                run.optimizer_path(step).unlink()
+    again = train_ensemble(learners, tmp_path, stack=4)
+    assert [run.done["resumed_from"] for run in again] == [20] * 4
+    assert steps_done(again) == ended
+    for run, config in zip(again, learners, strict=True):
+        assert_same_end(run, train(config, tmp_path / "alone"))
 
 
 # What cannot be stacked

@@ -52,7 +52,7 @@ def content(folder):
 
 
 @pytest.mark.parametrize("step", [0, 10, 15])
-@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+@pytest.mark.parametrize("schedule", ["constant", "cosine", "trapezoid"])
 def test_a_fork_that_holds_nothing_is_the_plain_continuation(small, tmp_path, schedule, step):
     whole = train(small.but(schedule=schedule), tmp_path)
     before = content(whole.folder)
@@ -64,6 +64,21 @@ def test_a_fork_that_holds_nothing_is_the_plain_continuation(small, tmp_path, sc
     assert {step, small.steps} <= set(forked.checkpoints)
     theirs = whole.metrics[whole.metrics["step"] >= step].reset_index(drop=True)
     theirs.loc[0, "train_loss"] = float("nan")  # nothing was trained in the fork yet
+    pd.testing.assert_frame_equal(forked.metrics, theirs, check_exact=True)
+
+
+@pytest.mark.parametrize("step", [20, 30])
+def test_a_fork_of_a_run_until_an_accuracy_ends_where_the_run_did(learner, tmp_path, step):
+    """From the step that reached it on, there is nothing left to train."""
+    whole = train(learner.but(until=0.17), tmp_path)
+    forked = fork(whole, step, root=tmp_path)
+    assert forked.done["steps"] == whole.done["steps"] == 30
+    assert forked.checkpoints == [s for s in whole.checkpoints if s >= step]
+    for kept in forked.checkpoints:
+        ours, theirs = forked.model(kept), whole.model(kept)
+        assert all(map(torch.equal, ours.parameters(), theirs.parameters()))
+    theirs = whole.metrics[whole.metrics["step"] >= step].reset_index(drop=True)
+    theirs.loc[0, "train_loss"] = float("nan")
     pd.testing.assert_frame_equal(forked.metrics, theirs, check_exact=True)
 
 
@@ -329,8 +344,8 @@ def test_the_hash_covers_parent_step_and_clamps_but_no_names(tmp_path, small, pa
     assert fork_config(renamed, AT, name="other", clamps=[ALPHA2_OFF]).digest == one.digest
 
 
-def test_runs_from_before_forks_keep_their_hash():
-    """A folder name that Figure 1a's runs were stored under before there were forks."""
+def test_runs_from_before_forks_keep_their_hash_but_for_the_rule_of_their_task(monkeypatch):
+    """A folder name that Figure 1a's runs were stored under before there were forks, by induction's first rule."""
     run = RunConfig(
         task=InductionTask(vocab_size=128, length=32),
         model=ModelConfig(n_layers=1, d_model=32, n_heads=4, d_vocab=128, n_ctx=32, attention="kv_shift"),
@@ -338,6 +353,8 @@ def test_runs_from_before_forks_keep_their_hash():
         compile=True,
         eval_rows=1024,
     )
+    assert run.digest != "5b234d446d"
+    monkeypatch.setattr(InductionTask, "rule", 1)
     assert run.digest == "5b234d446d"
 
 

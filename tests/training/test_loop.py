@@ -145,7 +145,15 @@ def test_ctrl_c_saves_where_it_is_and_goes_on_bit_for_bit(small, tmp_path):
     assert Run.open(small.folder(tmp_path / "stopped")).checkpoints[-1] == at + 1
     resumed, whole = train(small, tmp_path / "stopped"), train(small, tmp_path / "whole")
     assert resumed.metrics.equals(whole.metrics)
+    assert (resumed.folder / "metrics.csv").read_bytes() == (whole.folder / "metrics.csv").read_bytes()
     assert resumed.checkpoints == whole.checkpoints
+
+
+def test_metrics_written_a_row_at_a_time_are_the_table_written_at_once(small, tmp_path):
+    run = train(small, tmp_path)
+    as_trained = (run.folder / "metrics.csv").read_bytes()
+    run.write_metrics(run.metrics.to_dict("records"))
+    assert (run.folder / "metrics.csv").read_bytes() == as_trained
 
 
 def test_an_interrupt_right_after_an_evaluation_saves_too(small, tmp_path, monkeypatch):
@@ -244,6 +252,109 @@ def test_a_one_layer_shifted_gpt2_learns_induction(tmp_path, unembedding):
     model = ModelConfig(**sizes, **GPT2, attention="kv_shift", unembedding=unembedding)
     run = train(RunConfig(task=task, model=model, steps=300, lr=1e-2, warmup=20, eval_rows=256), tmp_path)
     assert run.metrics["accuracy_first"].iloc[-1] > 0.9
+
+
+# Until an accuracy is reached
+
+
+REACHED = 30
+"""The step at which `learner` first has 17% of the first answers right; it keeps checkpoints at 0, 20, 40 and 60."""
+
+
+def first_to(metrics, accuracy):
+    """The first evaluation with that accuracy, one after another."""
+    return next(row.step for row in metrics.itertuples() if row.accuracy_first >= accuracy)
+
+
+def assert_same_up_to(run, whole, step):
+    """The metrics up to a step and the weights of the checkpoints in common, bit for bit."""
+    expected = whole.metrics[whole.metrics["step"] <= step]
+    assert run.metrics.equals(expected)
+    assert run.checkpoints == sorted({*(s for s in whole.checkpoints if s <= step), step})
+    for kept in set(run.checkpoints) & set(whole.checkpoints):
+        ours, theirs = run.model(kept), whole.model(kept)
+        assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+
+
+def test_a_run_ends_at_the_first_evaluation_that_reaches_until(learner, tmp_path):
+    whole, run = train(learner, tmp_path), train(learner.but(until=0.17), tmp_path)
+    assert run.folder != whole.folder
+    assert first_to(whole.metrics, 0.17) == REACHED
+    assert_same_up_to(run, whole, REACHED)
+    assert run.done["steps"] == REACHED
+    assert whole.done["steps"] == learner.steps
+    row = Evaluator(learner, torch.device("cpu"))(run.model())
+    assert row["eval_loss"] == run.metrics["eval_loss"].iloc[-1]
+    before = (run.folder / "done.json").read_bytes()
+    train(learner.but(until=0.17), tmp_path)
+    assert (run.folder / "done.json").read_bytes() == before
+
+
+def test_a_run_that_never_reaches_until_goes_to_its_last_step(learner, tmp_path):
+    whole, run = train(learner, tmp_path), train(learner.but(until=0.99), tmp_path)
+    assert_same_up_to(run, whole, learner.steps)
+    assert run.done["steps"] == learner.steps
+
+
+def test_a_model_that_knows_enough_before_training_is_not_trained(learner, tmp_path):
+    """With 24 ids, some of 128 first answers are right by chance."""
+    run = train(learner.but(until=1e-6), tmp_path)
+    assert run.metrics["step"].tolist() == run.checkpoints == [0]
+    assert (run.done["steps"], run.done["tokens_per_second"]) == (0, 0)
+
+
+@pytest.mark.parametrize("at", [13, 22])
+def test_a_run_interrupted_before_until_ends_where_it_would_have(learner, tmp_path, monkeypatch, at):
+    monkeypatch.setattr("ihlab.training.steps.REPORT_EVERY", 0.0)
+
+    def interrupt(step, row):
+        if step >= at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted, match=f"Stopped at step {at + 1} of 60"):
+        train(learner.but(until=0.17), tmp_path / "stopped", report=interrupt)
+    resumed = train(learner.but(until=0.17), tmp_path / "stopped")
+    assert resumed.done["resumed_from"] == at + 1
+    assert_same_up_to(resumed, train(learner, tmp_path / "whole"), REACHED)
+
+
+def test_an_interrupt_in_the_step_that_reaches_until_changes_nothing(learner, tmp_path, monkeypatch):
+    monkeypatch.setattr("ihlab.training.steps.REPORT_EVERY", 0.0)
+
+    def interrupt(step, row):
+        if step == REACHED - 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    run = train(learner.but(until=0.17), tmp_path, report=interrupt)
+    assert run.done["steps"] == REACHED
+
+
+@pytest.mark.parametrize(("lost", "resumed_from"), [([], REACHED), ([REACHED], 20), ([REACHED, 20], 0)])
+def test_a_run_killed_after_it_reached_until_ends_there_again(learner, tmp_path, lost, resumed_from):
+    """Killed before its end was written down; before the checkpoint there was, too; or longer ago."""
+    run = train(learner.but(until=0.17), tmp_path / "killed")
+    (run.folder / "done.json").unlink()
+    for step in lost:
+        run.checkpoint_path(step).unlink()
+        run.optimizer_path(step).unlink()
+    again = train(learner.but(until=0.17), tmp_path / "killed")
+    assert again.done["resumed_from"] == resumed_from
+    assert again.done["steps"] == REACHED
+    assert_same_up_to(again, train(learner, tmp_path / "whole"), REACHED)
+
+
+def test_the_end_is_reported(learner, tmp_path):
+    seen = []
+    train(learner.but(until=0.17), tmp_path, report=lambda step, row: seen.append((step, row["step"])))
+    assert seen[-1] == (REACHED, REACHED)
+
+
+def test_a_falling_rate_does_not_know_of_until(learner, tmp_path):
+    """The rate of each step is that of the whole run, whenever it ends."""
+    falling = learner.but(schedule="trapezoid", steps=30)
+    whole, run = train(falling, tmp_path), train(falling.but(until=0.12), tmp_path)
+    assert run.done["steps"] == first_to(whole.metrics, 0.12) < 30
+    assert run.metrics.equals(whole.metrics[whole.metrics["step"] <= run.done["steps"]])
 
 
 # What goes wrong

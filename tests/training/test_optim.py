@@ -1,11 +1,15 @@
 """Decay falls on matrices only; the rate follows its schedule."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
 
 from ihlab import Transformer
+from ihlab.training.config import constant_steps
+from ihlab.training.fork import fork_config
+from ihlab.training.loop import train
 from ihlab.training.optim import learning_rate, make_optimizer
 
 
@@ -23,7 +27,8 @@ def test_a_step_without_gradient_shrinks_matrices_and_nothing_else(small):
 
 
 @pytest.mark.parametrize(
-    ("schedule", "halfway", "end"), [("constant", 1.0, 1.0), ("linear", 0.5, 0.0), ("cosine", 0.5, 0.0)]
+    ("schedule", "halfway", "end"),
+    [("constant", 1.0, 1.0), ("linear", 0.5, 0.0), ("cosine", 0.5, 0.0), ("trapezoid", 1.0, 0.0)],
 )
 def test_schedule(small, schedule, halfway, end):
     run = small.but(schedule=schedule, warmup=10, steps=110, lr=2.0)
@@ -35,3 +40,38 @@ def test_schedule(small, schedule, halfway, end):
 def test_cosine_is_a_cosine(small):
     run = small.but(schedule="cosine", warmup=0, steps=100, lr=1.0)
     assert learning_rate(run, 25) == pytest.approx(0.5 * (1 + math.cos(math.pi / 4)))
+
+
+def test_trapezoid_by_hand(small):
+    """Of 50 steps the first 4 warm up and the last 10 fall: step 40 is the last at the full rate, 50 would be 0."""
+    run = small.but(schedule="trapezoid", warmup=4, steps=50, lr=2.0)
+    assert constant_steps(run) == 40
+    rates = [learning_rate(run, step) for step in range(50)]
+    assert rates[:4] == pytest.approx([0.5, 1.0, 1.5, 2.0])
+    assert rates[4:41] == [2.0] * 37
+    assert rates[41:] == pytest.approx([1.8, 1.6, 1.4, 1.2, 1.0, 0.8, 0.6, 0.4, 0.2])
+    assert learning_rate(run, 50) == 0
+
+
+@pytest.mark.parametrize(("steps", "constant"), [(1, 1), (4, 4), (5, 4), (9, 8), (10, 8), (1500, 1200)])
+def test_the_last_fifth_of_a_trapezoid_falls_whatever_the_steps(small, steps, constant):
+    """Of fewer than five steps none does."""
+    run = small.but(schedule="trapezoid", warmup=0, steps=steps, lr=1.0)
+    assert constant_steps(run) == constant
+    rates = [learning_rate(run, step) for step in range(steps)]
+    assert rates[:constant] == [1.0] * constant
+    assert all(a >= b > 0 for a, b in pairwise(rates))
+    if constant < steps:
+        assert rates[-1] == pytest.approx(1 / (steps - constant))
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+def test_other_schedules_wait_for_nothing(small, schedule):
+    assert constant_steps(small.but(schedule=schedule, steps=50)) == 50
+
+
+def test_a_fork_goes_on_along_its_parents_trapezoid(small, tmp_path):
+    parent = train(small.but(schedule="trapezoid"), tmp_path)
+    shorter = fork_config(parent, 10, steps=20)
+    assert constant_steps(shorter) == constant_steps(parent.config) == 24 - 4
+    assert [learning_rate(shorter, s) for s in range(24)] == [learning_rate(parent.config, s) for s in range(24)]

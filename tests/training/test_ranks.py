@@ -128,3 +128,14 @@ def test_without_torchrun_there_is_one_rank():
     assert alone.collect(share) is share
     assert alone.any_asked(True)
     assert not alone.any_asked(False)
+
+
+def test_two_processes_end_at_the_accuracy_that_one_does(learner, tmp_path):
+    """Only the first one measures it; both must stop, and neither waits for the other."""
+    config = learner.but(until=0.17)
+    train_together([config], tmp_path / "together")
+    together, alone = Run.open(config.folder(tmp_path / "together")), train(config, tmp_path / "alone")
+    assert together.done["ranks"] == 2
+    assert together.done["steps"] == alone.done["steps"] == 30
+    assert together.metrics["step"].equals(alone.metrics["step"])
+    assert together.checkpoints == alone.checkpoints

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from ihlab import Run, train
+from ihlab.training.config import to_dict
 from ihlab.training.run import run_folders
 from tasks import ConfigError
 
@@ -69,6 +70,22 @@ def test_a_stored_misspelt_field_gets_the_nearest_name(small, tmp_path):
     (folder / "config.json").write_text(json.dumps(stored))
     with pytest.raises(ConfigError, match="did you mean 'n_layers'"):
         Run.open(folder)
+
+
+def test_a_run_of_an_older_rule_is_named_and_trained_again_beside_it(small, tmp_path):
+    """As a run from before induction's second rule left it: another hash, and no rule in its config."""
+    stored = to_dict(small)
+    del stored["task"]["rule"]
+    old = tmp_path / "small-0123456789"
+    old.mkdir()
+    (old / "config.json").write_text(json.dumps(stored))
+    with pytest.raises(ConfigError, match=rf"{old}/config.json: This run was trained on rows drawn by rule 1 of the"):
+        Run.open(old)
+    run = train(small, tmp_path)
+    assert run.folder != old
+    assert run_folders(tmp_path) == sorted([old, run.folder])
+    assert json.loads((old / "config.json").read_text()) == stored
+    assert json.loads((run.folder / "config.json").read_text())["task"]["rule"] == 2
 
 
 def test_one_writer_at_a_time(small, tmp_path):
