@@ -63,6 +63,8 @@ FOLDERS = sorted(path.parent for path in FIGURES.glob("*/laptop/claims.json"))
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.parent.name)
 def test_verdicts_follow_from_value_threshold_and_adjusted_p(folder):
     stored = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
+    if any("declared" not in claim for claim in stored):
+        pytest.skip("made by an earlier version of the experiment, as the page of results says")
     sampled = [claim for claim in stored if claim["p"] is not None]
     adjusted = holm([claim["p"] for claim in sampled]) if sampled else []
     for claim, p in zip(sampled, adjusted, strict=True):

@@ -188,7 +188,9 @@ def test_folders_without_summary_picture_p_values_and_dates_are_shown_without_th
     publish(tmp_path, "figure1a", "laptop", older)
     (tmp_path / "figure1a" / "laptop" / "figure1a-laptop.png").unlink()
     assert cells(tmp_path)[1:3] == ["final accuracy:\n0.988 [0.912, 1], 5 seeds", "> 0.9"]
-    assert "### Figure 1a, laptop\n\n| claim |" in results_page(tmp_path)
+    page = results_page(tmp_path)
+    assert "### Figure 1a, laptop\n\n*Made by an earlier version" in page
+    assert "`ihlab reproduce figure1a` makes it again.*\n\n| claim |" in page
 
 
 NASTY = (
