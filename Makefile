@@ -6,7 +6,7 @@ FIGURES ?=
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: reproduce test lint notebooks bench clean
+.PHONY: reproduce test lint lab notebooks bench clean
 
 reproduce: $(READY)
 	$(BIN)/ihlab reproduce $(FIGURES) --scale $(SCALE)
@@ -20,6 +20,9 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+lab: $(READY)
+	$(BIN)/jupyter lab notebooks
 
 notebooks: $(READY)
 	$(BIN)/jupyter execute --inplace notebooks/*.ipynb

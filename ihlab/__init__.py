@@ -1,9 +1,17 @@
 """ihlab, the induction-head lab: train small transformers, watch induction heads form, check the paper's claims."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+_tasks = find_spec("tasks")
+if _tasks is not None and not _tasks.submodule_search_locations:  # a module, where ours is a package
+    raise ImportError(
+        f"{_tasks.origin} hides the package 'tasks' that ihlab comes with: give that file another name.", name="tasks"
+    )
+
 if TYPE_CHECKING:
+    from ihlab.experiments.reproduce import register_experiment
     from ihlab.model.config import ModelConfig
     from ihlab.model.transformer import Transformer
     from ihlab.training.clamp import Clamp
@@ -11,6 +19,17 @@ if TYPE_CHECKING:
     from ihlab.training.fork import fork
     from ihlab.training.loop import train
     from ihlab.training.run import Run
+    from tasks import (
+        Batch,
+        ConfigError,
+        IGSMTask,
+        InductionTask,
+        MQARTask,
+        MultiHopTask,
+        NGramTask,
+        Task,
+        register_task,
+    )  # fmt: skip
 
 _HOME = {
     "ModelConfig": "ihlab.model.config",
@@ -20,9 +39,32 @@ _HOME = {
     "fork": "ihlab.training.fork",
     "Run": "ihlab.training.run",
     "train": "ihlab.training.loop",
+    "register_experiment": "ihlab.experiments.reproduce",
+    **dict.fromkeys(
+        ("Batch", "ConfigError", "IGSMTask", "InductionTask", "MQARTask", "MultiHopTask", "NGramTask", "Task"), "tasks"
+    ),
+    "register_task": "tasks",
 }
 
-__all__ = ["Clamp", "ModelConfig", "Run", "RunConfig", "Transformer", "fork", "train"]
+__all__ = [
+    "Batch",
+    "Clamp",
+    "ConfigError",
+    "IGSMTask",
+    "InductionTask",
+    "MQARTask",
+    "ModelConfig",
+    "MultiHopTask",
+    "NGramTask",
+    "Run",
+    "RunConfig",
+    "Task",
+    "Transformer",
+    "fork",
+    "register_experiment",
+    "register_task",
+    "train",
+]
 
 
 # Names load on first use, because torch and transformer_lens take seconds and `ihlab --help` needs neither.

@@ -10,12 +10,11 @@ from tasks.induction import InductionTask
 from tasks.mqar import MQARTask
 from tasks.multihop import MultiHopTask
 from tasks.ngram import NGramTask
+from tasks.registry import GROUP, TASKS, StoredTask, load_plugins, register_task
 
-AnyTask = InductionTask | MultiHopTask | NGramTask | MQARTask | IGSMTask
-"""Every task, as a type."""
-
-TASKS: dict[str, type[AnyTask]] = {task.kind: task for task in get_args(AnyTask)}
-"""Every task by its kind: what `ihlab sample`, `ihlab train` and stored runs know it by."""
+for own in (InductionTask, MultiHopTask, NGramTask, MQARTask, IGSMTask):
+    register_task(own)
+load_plugins(GROUP, register_task)
 
 
 def rule_of(task: Any) -> int:
@@ -23,7 +22,7 @@ def rule_of(task: Any) -> int:
     return int(getattr(task, "rule", 1))
 
 
-def make_task(stored: Mapping[str, Any]) -> AnyTask:
+def make_task(stored: Mapping[str, Any]) -> Any:
     """The task of these fields and their `kind`, as `dataclasses.asdict` and `kind` store it.
 
     Raises `ConfigError` for an unknown kind or field.
@@ -38,7 +37,6 @@ def make_task(stored: Mapping[str, Any]) -> AnyTask:
 __all__ = [
     "IGNORE",
     "TASKS",
-    "AnyTask",
     "Batch",
     "ConfigError",
     "IGSMTask",
@@ -46,7 +44,9 @@ __all__ = [
     "MQARTask",
     "MultiHopTask",
     "NGramTask",
+    "StoredTask",
     "Task",
     "make_task",
+    "register_task",
     "rule_of",
 ]

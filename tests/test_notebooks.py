@@ -17,7 +17,6 @@ def test_notebook_runs(path, tmp_path, monkeypatch):
     folder = tmp_path / "notebooks"
     folder.mkdir()
     shutil.copy(path, folder)
-    shutil.copytree(path.parents[1] / "figures" / "checkpoints", tmp_path / "figures" / "checkpoints")
     notebook = nbformat.read(folder / path.name, as_version=4)
     client = NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
     client.execute()

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import shutil
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ def blocks(language: str) -> list[str]:
 
 def test_python_examples(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(ROOT / "figures" / "checkpoints", tmp_path / "figures" / "checkpoints")
     names: dict[str, object] = {}
     for block in blocks("python"):
         exec(compile(block, "README.md", "exec"), names)

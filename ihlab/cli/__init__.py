@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import tyro
 
 from ihlab.cli.commands import reproduce, runs, sample, sampler, train, trainer
+from ihlab.cli.named import registered_task
 from ihlab.cli.opened import heads, shift, view
 from ihlab.cli.sweep import sweep
 from tasks import TASKS, InductionTask
@@ -38,6 +39,8 @@ def main(args: Sequence[str] | None = None) -> None:
     try:
         if argv == ["train"] or (argv[:1] == ["train"] and argv[1].startswith("--") and argv[1] != "--help"):
             argv.insert(1, InductionTask.kind)  # the task that is meant if none is named
+        if argv and argv[0] in OF_TASKS and argv[1:2] and ":" in argv[1]:
+            argv[1] = registered_task(argv[1])
         if argv and argv[0] in OF_TASKS and argv[1:2] and argv[1] in TASKS:
             tyro.cli(OF_TASKS[argv[0]](argv[1]), prog=f"ihlab {argv[0]} {argv[1]}", args=argv[2:])
             return

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ihlab.cli.igsm import check_out, show_graphs
+from ihlab.cli.named import registered_experiment
 from ihlab.training.config import RunConfig
 from tasks import TASKS, IGSMTask
 from tasks.config import ConfigError, choose, config, require
@@ -19,8 +20,11 @@ if TYPE_CHECKING:  # --help needs no torch
     from ihlab.training.run import Run
 
 SMALL: dict[str, Any] = {"vocab_size": 64, "length": 32}
-SAMPLED: dict[str, dict[str, Any]] = {"igsm": {"difficulty": "toy", "ops": "<=4", "length": 200}}
-"""What `ihlab sample` shows if nothing is said: short rows. `SMALL` unless the task is named here."""
+SAMPLED: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("induction", "multihop", "ngram", "mqar"), SMALL),
+    "igsm": {"difficulty": "toy", "ops": "<=4", "length": 200},
+}
+"""What `ihlab sample` shows if nothing is said: short rows. Of a task that is not named here, its own defaults."""
 
 
 def reproduce(
@@ -36,8 +40,8 @@ def reproduce(
     """Train what the paper's figures need, draw them, and print the ledger of claims.
 
     Args:
-        names: Figures to make, such as figure1a; if none is named, all but those that take long: formation, mqar,
-            table4, basin_map, robustness and initialisation.
+        names: Figures to make, such as figure1a, or module:Class of your own; if none is named, all but those that take
+            long: formation, mqar, table4, basin_map, robustness and initialisation.
         scale: smoke (seconds), laptop (minutes on 2 cores), gpu (tens of minutes) or paper (its own numbers).
         jobs: Runs trained at a time; by default 2 on a CPU and 1 on a GPU.
         device: A torch device, or auto: a GPU if there is one.
@@ -47,7 +51,8 @@ def reproduce(
     """
     from ihlab.experiments.reproduce import reproduce as run_experiments
 
-    run_experiments(names, scale, jobs, device, runs, figures, from_data)
+    chosen = [registered_experiment(name) if ":" in name else name for name in names]
+    run_experiments(chosen, scale, jobs, device, runs, figures, from_data)
 
 
 def trainer(kind: str) -> Callable[..., None]:
@@ -109,7 +114,7 @@ def train(
     """Train one model on a task: induction if none is named. Every field of its run can be set.
 
     Args:
-        kind: The task, such as multihop.
+        kind: The task, such as multihop, or module:Class of your own.
         options: The fields of its run; 'ihlab train multihop --help' lists them.
     """
     choose("task", kind, TASKS)  # reached only with a kind that does not exist
@@ -119,7 +124,7 @@ def sample(kind: Annotated[str, tyro.conf.Positional], /, options: Annotated[str
     """Print rows of a task as a person reads them: what repeats, what is forced, what is scored.
 
     Args:
-        kind: The task, such as induction.
+        kind: The task, such as induction, or module:Class of your own.
         options: Its fields, and --rows and --seed; 'ihlab sample induction --help' lists them.
     """
     choose("task", kind, TASKS)  # reached only with a kind that does not exist
@@ -130,7 +135,7 @@ def sampler(kind: str) -> Callable[..., None]:
     task_type = TASKS[kind]
 
     def sample_task(
-        task: Annotated[task_type, tyro.conf.arg(name="")] = task_type(**SAMPLED.get(kind, SMALL)),  # type: ignore[valid-type]  # noqa: B008
+        task: Annotated[task_type, tyro.conf.arg(name="")] = task_type(**SAMPLED.get(kind, {})),  # type: ignore[valid-type]  # noqa: B008
         rows: int = 1,
         seed: int = 0,
         out: Path | None = None,

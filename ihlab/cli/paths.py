@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from ihlab import kept
 from ihlab.files import write_atomically, write_text
 from tasks.config import ConfigError, choose, require
 
@@ -25,6 +26,8 @@ PAGES = (".html",)
 def find_run(name: str, root: Path) -> "Run":
     """The run that a person means by `name`: its folder, or its name, or how its folder's name begins.
 
+    A folder goes before a run of `ihlab.kept`, and that before a name.
+
     Names are looked for in `root`, or in the folder that `name` begins with. A run of exactly this name goes
     before those that only begin so. Raises `ConfigError` if there is none (with the nearest name) or several.
     """
@@ -34,6 +37,8 @@ def find_run(name: str, root: Path) -> "Run":
     for folder in (given, root / given):
         if (folder / "config.json").exists():
             return Run.open(folder)
+    if name in kept.names():
+        return Run.open(kept.path(name))
     within = root if given.parent == Path() else given.parent
     folders = sorted(path.parent.name for path in within.glob("*/config.json"))
     require(bool(folders), f"There are no runs in {within}.")

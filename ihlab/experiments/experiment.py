@@ -61,6 +61,10 @@ class Experiment(Protocol):
         ...
 
 
+METHODS = ("runs", "gather", "claims", "draw", "summary")
+"""What an experiment must have."""
+
+
 @runtime_checkable
 class TwoStages(Protocol):
     """An experiment some of whose runs depend on how others ended: rates chosen on tuning seeds, runs that go on."""

@@ -171,7 +171,7 @@ def _config(values: Values) -> RunConfig:
 
 def _task_type(kind: str) -> type:
     """The class of the tasks of a kind; where kind is one of its fields, it has several."""
-    several = [task for task in TASKS.values() if kind in get_args(get_type_hints(task)["kind"])]
+    several = [task for task in TASKS.values() if kind in get_args(get_type_hints(task).get("kind"))]
     return several[0] if several else TASKS[choose("task", kind, TASKS)]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rich.console import Console
 
 from ihlab.experiments.basin_map import BasinMap
-from ihlab.experiments.experiment import SCALES, Experiment, Planned, Scale, TwoStages
+from ihlab.experiments.experiment import METHODS, SCALES, Experiment, Planned, Scale, TwoStages
 from ihlab.experiments.figure1a import Figure1a
 from ihlab.experiments.figure1b import Figure1b
 from ihlab.experiments.figure2 import Figure2
@@ -28,6 +28,7 @@ from ihlab.experiments.table5 import Table5
 from ihlab.experiments.tables6to13 import Tables6To13
 from ihlab.training.config import RunConfig
 from tasks.config import choose, require
+from tasks.registry import load_plugins
 
 if TYPE_CHECKING:  # drawing from a stored table needs no torch
     from ihlab.training.run import Run
@@ -50,8 +51,35 @@ EXPERIMENTS: dict[str, Experiment] = {
         Initialisation(),
     )
 }
+"""Every experiment by its name, in the order of the page of results."""
+
+GROUP = "ihlab.experiments"
+"""The entry points that name experiments of installed packages."""
+
 ON_REQUEST = {"formation", "mqar", "table4", "basin_map", "robustness", "initialisation"}
-"""What is made only if it is named."""
+"""What is made only if it is named; so is what others register."""
+
+
+def register_experiment(experiment: Any) -> Any:
+    """Make an experiment known to `reproduce` by its `name`: an object, or a class without arguments.
+
+    Returns what it was given, so that this is a decorator too. Raises `ConfigError` for what lacks one of the methods
+    of `Experiment`, which it names, and for a name that another experiment has already.
+    """
+    made = experiment() if isinstance(experiment, type) else experiment
+    name, kind = getattr(made, "name", None), type(made)
+    require(isinstance(name, str) and name.isidentifier(), f"{kind.__name__}.name is {name!r}, but must be one word.")
+    missing = [method for method in METHODS if not callable(getattr(made, method, None))]
+    require(not missing, f"{kind.__name__} is not an experiment: it has no {', '.join(missing)}.")
+    there = type(EXPERIMENTS.get(str(name), made))
+    same = (there.__module__, there.__qualname__) == (kind.__module__, kind.__qualname__)
+    require(same, f"There is an experiment '{name}' already, {there.__qualname__}: {kind.__name__} needs another name.")
+    ON_REQUEST.update({str(name)} - EXPERIMENTS.keys())
+    EXPERIMENTS[str(name)] = made
+    return experiment
+
+
+load_plugins(GROUP, register_experiment)
 
 
 def reproduce(

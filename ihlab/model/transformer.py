@@ -30,6 +30,10 @@ from ihlab.model.unembed import FirstEntries
 from tasks.config import ConfigError, require
 
 
+class MissingWeightError(ConfigError, AttributeError):
+    """A weight that models of another config have, so that `hasattr` says that this one has it not."""
+
+
 class Block(nn.Module):
     """One layer: attention, then the MLP, each on the normalised stream and added to it.
 
@@ -149,7 +153,13 @@ class Transformer(HookedRootModule):
         return self.unembed(self.final_residual(tokens))
 
     def require_ids(self, tokens: Int[Tensor, "..."]) -> None:
-        """Raises `ConfigError` for ids outside the vocabulary."""
+        """Raises `ConfigError` for ids outside the vocabulary.
+
+        Only where ids have values to look at: not while the model is compiled or exported, under `torch.func.vmap` or
+        on the meta device.
+        """
+        if torch.compiler.is_compiling() or tokens.is_meta or torch._C._functorch.is_batchedtensor(tokens):
+            return
         low, high = int(tokens.min()), int(tokens.max())
         require(
             low >= 0 and high < self.cfg.d_vocab,
@@ -253,10 +263,16 @@ class Transformer(HookedRootModule):
 
     @property
     def W_pos(self) -> Float[Tensor, "n_ctx d_model"]:
-        """The learned positions. Raises `ConfigError` for a model without."""
+        """The learned positions. Raises `MissingWeightError` for a model without."""
         if self.pos_embed is None:
-            raise ConfigError(f"The model's positional is {self.cfg.positional!r}: only 'learned' has W_pos.")
+            raise AttributeError  # Python then asks __getattr__, whose sentence is read
         return self.pos_embed.weight
+
+    def __getattr__(self, name: str) -> Any:
+        """What is no attribute: a weight that this model has not, or a module or parameter."""
+        if name == "W_pos":
+            raise MissingWeightError(f"The model's positional is {self.cfg.positional!r}: only 'learned' has W_pos.")
+        return super().__getattr__(name)
 
     @property
     def W_U(self) -> Float[Tensor, "d_model d_vocab"]:

@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ihlab.model.config import ModelConfig
 from ihlab.training.clamp import Clamp
-from tasks import Task, make_task, rule_of
+from tasks import TASKS, IGSMTask, StoredTask, Task, make_task, rule_of
 from tasks.config import config, require
+from tasks.registry import stored_fields
 
 
 @config
@@ -247,8 +248,18 @@ def _content(value: Any) -> Any:
 
 def to_dict(run: RunConfig) -> dict[str, Any]:
     """The config as plain JSON types, the task with its `kind` and the version of its rule if that ever changed."""
-    task = {"kind": run.task.kind, **_rule(run.task), **asdict(run.task)}  # type: ignore[call-overload]
+    task = {"kind": run.task.kind, **_rule(run.task), **stored_fields(run.task)}
     return {**asdict(run), "betas": list(run.betas), "task": task}
+
+
+def _stored_task(fields: dict[str, Any], rule: int, model: dict[str, Any]) -> Task:
+    """The task of its stored fields; where these do not say how large it is, it is as large as its model allows."""
+    kind = fields.get("kind")
+    if kind in TASKS or kind in get_args(IGSMTask.__annotations__["kind"]) or not isinstance(kind, str):
+        return make_task(fields)
+    rest = {**({"rule": rule} if rule > 1 else {}), **{name: x for name, x in fields.items() if name != "kind"}}
+    vocab_size, length = rest.get("vocab_size", model.get("d_vocab")), rest.get("length", model.get("n_ctx"))
+    return StoredTask(kind=kind, fields=rest, vocab_size=vocab_size, length=length)  # type: ignore[arg-type]  # checked
 
 
 def _rule(task: Task) -> dict[str, int]:
@@ -259,15 +270,16 @@ def _rule(task: Task) -> dict[str, int]:
 def from_dict(stored: dict[str, Any]) -> RunConfig:
     """The inverse of `to_dict`.
 
-    Raises `ConfigError` for an unknown field or kind of task, and for a task whose rule has changed since.
+    A task of a kind that nobody registered is a `StoredTask`. Raises `ConfigError` for an unknown field, and for a task
+    whose rule has changed since.
     """
     for name in ("task", "model", "betas"):
         require(name in stored, f"The stored config has no '{name}'.")
     fields_of_task = dict(stored["task"])
     rule = fields_of_task.pop("rule", 1)
-    task = make_task(fields_of_task)
+    task = _stored_task(fields_of_task, rule, stored["model"])
     require(
-        rule == rule_of(task),
+        isinstance(task, StoredTask) or rule == rule_of(task),
         f"This run was trained on rows drawn by rule {rule} of the task '{task.kind}', which draws them by rule "
         f"{rule_of(task)} now ({type(task).__name__}.rule says what changed): the two do not compare, train it again.",
     )

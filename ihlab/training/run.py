@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from ihlab import kept
 from ihlab.files import write_json, write_text
 from ihlab.model.transformer import Transformer
 from ihlab.training import checkpoint
@@ -17,6 +18,7 @@ from ihlab.training.config import RunConfig, even_choice, from_dict, to_dict
 from ihlab.training.hold import install
 from ihlab.training.progress import Row
 from tasks.config import ConfigError, require
+from tasks.registry import require_registered
 
 
 class Run:
@@ -31,8 +33,13 @@ class Run:
 
     @classmethod
     def open(cls, folder: str | Path) -> "Run":
-        """Open a stored run. Raises `ConfigError` if the folder is none, or its config cannot be read."""
+        """Open a stored run by its folder, or one of `ihlab.kept` by its name.
+
+        Raises `ConfigError` if the folder is none, or its config cannot be read.
+        """
         folder = Path(folder)
+        if not folder.exists() and str(folder) in kept.names():
+            folder = kept.path(str(folder))
         try:
             stored = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -46,7 +53,11 @@ class Run:
 
     @classmethod
     def create(cls, config: RunConfig, root: str | Path) -> "Run":
-        """The run folder of a config under `root`, made if new. Raises `ConfigError` if it holds another config."""
+        """The run folder of a config under `root`, made if new.
+
+        Raises `ConfigError` if it holds another config, and for a task that is not registered.
+        """
+        require_registered(config.task)
         run = cls(config.folder(root), config)
         path = run.folder / "config.json"
         if path.exists():

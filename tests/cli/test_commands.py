@@ -45,7 +45,7 @@ def test_train_then_runs(capsys, tmp_path):
 
 
 def test_runs_lists_what_it_can_open_and_says_why_not_the_rest(capsys, tmp_path, monkeypatch):
-    """Beside a run: one of induction's first rule, one of a task that does not exist, one that is half written."""
+    """Beside a run: one of induction's first rule, one of a task that nobody registered, one that is half written."""
     monkeypatch.setenv("COLUMNS", "1000")
     main(["train", "--root", str(tmp_path), "--name", "tiny", *TINY])
     [folder] = tmp_path.iterdir()
@@ -57,11 +57,11 @@ def test_runs_lists_what_it_can_open_and_says_why_not_the_rest(capsys, tmp_path,
         (tmp_path / name / "config.json").write_text(text)
     capsys.readouterr()
     main(["runs", str(tmp_path)])
-    *table, older, misspelt, half = capsys.readouterr().out.splitlines()
+    *table, older, half = capsys.readouterr().out.splitlines()
     assert sum("tiny-" in line for line in table) == 1
     assert older.startswith(f"{tmp_path}/a/config.json: This run was trained on rows drawn by rule 1 of the task")
     assert "by rule 2 now" in older
-    assert "There is no task 'inducton'; did you mean 'induction'?" in misspelt
+    assert sum("inducton " in line for line in table) == 1
     assert f"{tmp_path}/c/config.json is not JSON" in half
 
 

@@ -1,0 +1,40 @@
+"""Tasks and experiments of a person's own, named on the command line as `module:name`."""
+
+import sys
+from importlib import import_module
+from typing import Any
+
+from tasks.config import ConfigError
+from tasks.registry import register_task
+
+
+def registered_task(name: str) -> str:
+    """Import and register the task class `module:Class`; return its kind. Raises `ConfigError` if that cannot be."""
+    return str(register_task(_imported(name)).kind)
+
+
+def registered_experiment(name: str) -> str:
+    """Import and register the experiment `module:name`; return its name. Raises `ConfigError` if that cannot be."""
+    from ihlab.experiments.reproduce import register_experiment
+
+    found = _imported(name)
+    register_experiment(found)
+    return str(found.name)
+
+
+def _imported(name: str) -> Any:
+    """What a person named, from this folder or installed. Nothing that a file names comes here."""
+    module, _, attribute = name.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        found = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0] and error.name != module:
+            raise  # of something that the module itself imports
+        raise ConfigError(f"{name!r}: there is no module {module!r} here or installed.") from None
+    except ValueError:
+        raise ConfigError(f"{name!r} is no module:name, such as my_tasks:CopyTask.") from None
+    if not hasattr(found, attribute):
+        raise ConfigError(f"{name!r}: the module {module!r} has no {attribute!r}.")
+    return getattr(found, attribute)

@@ -1,0 +1,91 @@
+"""Which tasks there are, by kind: the package's own and those that others register."""
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from typing import Any
+
+import numpy as np
+
+from tasks.batch import Batch
+from tasks.config import ConfigError, config, require
+
+GROUP = "ihlab.tasks"
+"""The entry points that name task classes of installed packages."""
+
+TASKS: dict[str, type[Any]] = {}
+"""Every task by its kind: what `ihlab sample`, `ihlab train` and stored runs know it by."""
+
+_NEEDED = ("vocab_size", "length", "batch", "show")
+
+
+def register_task(cls: Any) -> Any:
+    """Make a class a task, by its `kind`; return it, so that this is a decorator too.
+
+    A task is a dataclass (`tasks.config.config` checks its fields) with `kind`, a string of the class, `vocab_size`,
+    `length`, `batch(size, rng)` and `show(batch, row)`, as `tasks.Task` describes them. Raises `ConfigError` for a
+    class that lacks one of them, which it names, and for a kind that another class has already.
+    """
+    name = getattr(cls, "__name__", repr(cls))
+    require(isinstance(cls, type), f"{name} is not a class, so it cannot be registered as a task.")
+    kind = getattr(cls, "kind", None)
+    require(isinstance(kind, str) and bool(kind), f"{name}.kind is {kind!r}, but must be a string of the class.")
+    require(dataclasses.is_dataclass(cls), f"{name} is not a dataclass: a run stores its task by its fields.")
+    fields = {field.name for field in dataclasses.fields(cls)}
+    missing = [needed for needed in _NEEDED if needed not in fields and not hasattr(cls, needed)]
+    require(not missing, f"{name} is not a task: it has no {', '.join(missing)}.")
+    there = TASKS.get(str(kind))
+    same = there is None or (there.__module__, there.__qualname__) == (cls.__module__, cls.__qualname__)
+    require(same, f"There is a task '{kind}' already, {there and there.__qualname__}: {name} needs another kind.")
+    TASKS[str(kind)] = cls
+    return cls
+
+
+def load_plugins(group: str, register: Callable[[Any], Any]) -> None:
+    """Register what installed packages name in a group of entry points.
+
+    One that cannot be loaded or registered is left out, with a warning that names it; the others are there.
+    """
+    for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
+        try:
+            register(point.load())
+        except Exception as error:  # of somebody else's code: it must not keep everything else from working
+            warnings.warn(f"The plug-in {point.name} ({point.value}) is left out: {error}", stacklevel=2)
+
+
+@config
+class StoredTask:
+    """The task of a stored run whose kind nobody registered: its fields as read, and no rows.
+
+    Its run's metrics and models open all the same.
+    """
+
+    kind: str
+    fields: Mapping[str, Any]
+    vocab_size: int
+    length: int
+
+    def batch(self, size: int, rng: np.random.Generator) -> Batch:
+        """Raise `ConfigError`: only the task's own class draws rows."""
+        raise ConfigError(unregistered(self.kind))
+
+    def show(self, batch: Batch, row: int) -> str:
+        """Raise `ConfigError`, as `batch` does."""
+        raise ConfigError(unregistered(self.kind))
+
+
+def unregistered(kind: str) -> str:
+    """Return what to do about a kind that nobody registered."""
+    return f"The task '{kind}' is not registered: import its class and call ihlab.register_task with it."
+
+
+def require_registered(task: Any) -> None:
+    """Raise `ConfigError` for a task whose class is not registered: its run could not be opened again."""
+    known = [cls for cls in TASKS.values() if isinstance(task, cls)]
+    require(bool(known), unregistered(getattr(task, "kind", type(task).__name__)))
+
+
+def stored_fields(task: Any) -> dict[str, Any]:
+    """Return the fields of a task as a run stores them."""
+    return dict(task.fields) if isinstance(task, StoredTask) else dataclasses.asdict(task)

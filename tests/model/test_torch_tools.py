@@ -1,0 +1,74 @@
+"""torch's own tools on our models: export, full-graph compilation, vmap, the meta device; and what hasattr says."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from ihlab import ModelConfig, Transformer
+from tasks import ConfigError
+
+SHAPE = {"n_layers": 2, "d_model": 16, "n_heads": 2, "d_vocab": 11, "n_ctx": 8}
+KINDS = {
+    "vanilla": {},
+    "KV shifting": {"attention": "kv_shift"},
+    "grouped": {"attention": "kv_shift", "n_key_value_heads": 1},
+    "ALiBi": {"positional": "alibi"},
+    "learned positions": {"positional": "learned"},
+}
+
+
+@pytest.fixture(params=KINDS)
+def model(request):
+    return Transformer(ModelConfig(**SHAPE, **KINDS[request.param])).eval()
+
+
+@pytest.fixture
+def tokens():
+    return torch.randint(11, (3, 8), generator=torch.Generator().manual_seed(0))
+
+
+GRAPHS = """
+import torch
+from ihlab import ModelConfig, Transformer
+model = Transformer(ModelConfig(**{cfg})).eval()
+tokens = torch.randint(11, (3, 8), generator=torch.Generator().manual_seed(0))
+program = torch.export.export(model, (tokens,))
+torch.testing.assert_close(program.module()(tokens), model(tokens))
+compiled = torch.compile(model, fullgraph=True, backend="eager")
+torch.testing.assert_close(compiled(tokens), model(tokens))
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_whole_model_is_one_graph_exported_and_compiled(kind):
+    """In a process of its own: the shape checks of these tests are no part of the model, and no graph."""
+    script = GRAPHS.format(cfg=SHAPE | KINDS[kind])
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # torch's kernel has no rule for vmap
+def test_vmap_goes_over_rows(model, tokens):
+    by_row = torch.func.vmap(lambda row: model(row[None])[0])(tokens)
+    torch.testing.assert_close(by_row, model(tokens))
+
+
+def test_meta_tensors_give_shapes(model):
+    logits = model.to("meta")(torch.zeros(3, 8, dtype=torch.long, device="meta"))
+    assert logits.shape == (3, 8, 11)
+
+
+def test_ids_out_of_range_still_give_a_sentence(model):
+    with pytest.raises(ConfigError, match="Token id 11 is outside the vocabulary: ids run from 0 to 10"):
+        model(torch.tensor([[11]]))
+
+
+def test_hasattr_says_whether_there_are_learned_positions(model):
+    learned = model.cfg.positional == "learned"
+    assert hasattr(model, "W_pos") == learned
+    assert not hasattr(model, "W_nothing")
+    if not learned:
+        with pytest.raises(ConfigError, match="only 'learned' has W_pos"):
+            _ = model.W_pos

@@ -1,0 +1,74 @@
+"""What the package says of itself in several files is the same in all of them."""
+
+import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def normal(name: str) -> str:
+    """A distribution's name without version, extras and spelling: pandas-stubs of "Pandas_Stubs>=1"."""
+    return re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", name)[0]).lower()
+
+
+def imported() -> set[str]:
+    """Distributions, other than the standard library and our own, that the package imports."""
+    modules = set()
+    for path in (path for package in ("ihlab", "tasks") for path in (ROOT / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                modules |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                modules.add(node.module.partition(".")[0])
+    of_module = packages_distributions()
+    others = modules - set(sys.stdlib_module_names) - {"ihlab", "tasks"}
+    return {normal(of_module.get(module, [module])[0]) for module in others}
+
+
+def test_the_package_declares_what_it_imports_and_no_more():
+    declared = {normal(name) for name in [*PROJECT["dependencies"], *EXTRAS["ray"], *EXTRAS["wandb"]]}
+    assert imported() == declared
+
+
+def test_every_dependency_has_a_pinned_version():
+    pinned = {normal(line) for line in read("constraints.txt").splitlines() if not line.startswith("#")}
+    declared = {normal(name) for names in (PROJECT["dependencies"], *EXTRAS.values()) for name in names}
+    assert declared - pinned == {"ihlab"}
+
+
+def test_the_changelogs_newest_release_is_this_version():
+    assert re.search(r"^## \[(\d.*?)\]", read("CHANGELOG.md"), flags=re.M)[1] == PROJECT["version"]
+
+
+def test_ruff_is_the_same_before_a_commit_as_in_lint():
+    [pinned] = re.findall(r"^ruff==.*$", read("constraints.txt"), flags=re.M)
+    assert set(re.findall(r"ruff==[\d.]+", read(".pre-commit-config.yaml"))) == {pinned}
+
+
+def test_ci_runs_on_every_python_that_is_promised():
+    pythons = re.findall(r'"(3\.\d+)"', re.search(r"python: \[(.*)\]", read(".github/workflows/ci.yml"))[0])
+    classified = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if "Python :: 3." in line]
+    low, high = pythons[0], f"3.{int(pythons[-1][2:]) + 1}"
+    assert pythons == classified
+    assert PROJECT["requires-python"] == f">={low},<{high}"
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "CHANGELOG.md"])
+def test_every_file_that_a_page_names_exists(page):
+    names = re.findall(r"`((?:ihlab|tasks|tests|docs|figures)/[\w/.]+)`", read(page))
+    assert names
+    for name in set(names) - {"figures/checkpoints/"}:  # where the kept runs were
+        assert (ROOT / name).exists(), name

@@ -1,0 +1,211 @@
+"""Tasks and experiments from outside the package, as a user writes them, in a folder of their own."""
+
+import json
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import ihlab as ihlab_package
+import tasks.registry
+from ihlab import ModelConfig, Run, RunConfig, train
+from ihlab.experiments.reproduce import EXPERIMENTS, ON_REQUEST, register_experiment
+from ihlab.training.config import from_dict, to_dict
+from tasks import TASKS, ConfigError, InductionTask, StoredTask, register_task
+from tasks.config import config
+from tasks.registry import load_plugins
+
+GUIDE = (Path(__file__).parents[1] / "docs" / "extend.md").read_text(encoding="utf-8")
+MINE = GUIDE.partition("```python\n")[2].partition("```")[0]
+"""The file that the guide prints."""
+
+SMALL = (
+    "--steps 3 --batch-size 4 --eval-rows 8 --warmup 1 --model.n-layers 1 --model.d-model 16 --model.n-heads 2 "
+    "--model.d-vocab 16 --model.n-ctx 8"
+).split()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("mine")
+    (path / "mine.py").write_text(MINE, encoding="utf-8")
+    return path
+
+
+def python(folder, *args, fails=False):
+    done = subprocess.run([sys.executable, *args], cwd=folder, capture_output=True, text=True, check=False)
+    assert (done.returncode != 0) == fails, done.stderr
+    assert "Traceback" not in done.stderr or not fails, done.stderr
+    return done.stderr if fails else done.stdout
+
+
+def ihlab(folder, *args, fails=False):
+    script = "import sys; from ihlab.cli import main; sys.path.remove(''); main(sys.argv[1:])"  # as the command starts
+    return python(folder, "-c", script, *args, fails=fails)
+
+
+@pytest.fixture(scope="module")
+def trained(folder):
+    ihlab(folder, "train", "mine:CopyTask", *SMALL, "--name", "copied")
+    [path] = (folder / "runs").glob("copied-*")
+    return path
+
+
+def test_a_task_of_ones_own_is_sampled_and_trained_by_module_and_class(folder, trained):
+    assert len(ihlab(folder, "sample", "mine:CopyTask").split()) == 8
+    assert json.loads((trained / "config.json").read_text())["task"] == {"kind": "copy", "vocab_size": 16, "length": 8}
+
+
+def test_its_run_opens_without_the_class_but_for_rows(folder, trained):
+    run = Run.open(trained)
+    assert isinstance(run.config.task, StoredTask)
+    assert run.config.task.fields == {"vocab_size": 16, "length": 8}
+    assert len(run.metrics) == 2
+    assert run.model().cfg.d_vocab == 16
+    assert to_dict(run.config) == json.loads((trained / "config.json").read_text())
+    with pytest.raises(ConfigError, match="task 'copy' is not registered: import its class and call ihlab"):
+        run.config.task.batch(1, np.random.default_rng(0))
+    assert "copied" in ihlab(folder, "runs")
+    assert "not registered" in ihlab(folder, "heads", "copied", fails=True)
+
+
+def test_its_run_opens_whole_where_the_class_is_imported(folder, trained):
+    script = f"import mine; from ihlab import Run; print(Run.open({str(trained)!r}).config.task)"
+    assert python(folder, "-c", script).startswith("CopyTask(vocab_size=16")
+
+
+def test_a_stored_run_of_an_unknown_task_is_not_trained_on(tmp_path, trained):
+    run = Run.open(trained)
+    with pytest.raises(ConfigError, match="not registered"):
+        train(run.config.but(steps=5), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_figure_of_ones_own_is_made_and_stands_on_the_page(folder):
+    ihlab(folder, "reproduce", "mine:Copying", "--scale", "smoke", "--jobs", "1")
+    assert (folder / "figures" / "copying" / "smoke" / "copying-smoke.png").exists()
+    assert "It was tried." in (folder / "figures" / "README.md").read_text(encoding="utf-8")
+    ihlab(folder, "reproduce", "mine:Copying", "--scale", "smoke", "--from-data")
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("nowhere:CopyTask", "there is no module 'nowhere'"),
+        ("mine:CopTask", "the module 'mine' has no 'CopTask'"),
+        (":CopyTask", "is no module:name"),
+        ("json:JSONDecoder", "JSONDecoder.kind is None, but must be a string of the class"),
+    ],
+)
+def test_what_cannot_be_imported_or_is_no_task_says_so(folder, name, sentence):
+    assert sentence in ihlab(folder, "train", name, fails=True)
+
+
+def test_a_sweep_imports_nothing_that_its_file_names(folder):
+    (folder / "grid.toml").write_text('seeds = 2\n[task]\nkind = "mine:CopyTask"\n[model]\nd_vocab = 16\n')
+    assert "There is no task 'mine:CopyTask'" in ihlab(folder, "sweep", "grid.toml", fails=True)
+
+
+def test_a_module_called_tasks_is_named(tmp_path):
+    (tmp_path / "tasks.py").write_text("")
+    stderr = subprocess.run([sys.executable, "-c", "import ihlab"], cwd=tmp_path, capture_output=True, text=True).stderr  # noqa: PLW1510
+    assert f"{tmp_path / 'tasks.py'} hides the package 'tasks' that ihlab comes with" in stderr.splitlines()[-1]
+
+
+def test_tasks_are_importable_from_ihlab_too():
+    assert ihlab_package.InductionTask is InductionTask
+    assert ihlab_package.register_experiment is register_experiment
+
+
+# Registering
+
+
+@pytest.fixture(autouse=True)
+def _as_before():
+    tasks_before, experiments, requested = dict(TASKS), dict(EXPERIMENTS), set(ON_REQUEST)
+    yield
+    for live, before in ((TASKS, tasks_before), (EXPERIMENTS, experiments)):
+        live.clear()
+        live.update(before)
+    ON_REQUEST.clear()
+    ON_REQUEST.update(requested)
+
+
+def made(name="Mine", **altered):
+    parts = {"kind": "mine", "batch": lambda *_: None, "show": lambda *_: None, "__annotations__": {"vocab_size": int}}
+    parts |= {"vocab_size": 8, "length": 8} | altered
+    return config(type(name, (), {key: value for key, value in parts.items() if value is not None}))
+
+
+def test_what_is_registered_is_known_and_may_be_again():
+    cls = register_task(made())
+    assert TASKS["mine"] is cls
+    assert register_task(made()) is TASKS["mine"]  # as in a notebook, where a cell is run twice
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (lambda: 3, "3 is not a class"),
+        (lambda: object, "object.kind is None, but must be a string"),
+        (lambda: made(batch=None), "Mine is not a task: it has no batch"),
+        (lambda: made(length=None, show=None), "Mine is not a task: it has no length, show"),
+        (lambda: made(kind="induction"), "There is a task 'induction' already, InductionTask: Mine needs another kind"),
+        (lambda: type("Plain", (), {"kind": "plain"}), "Plain is not a dataclass"),
+    ],
+)
+def test_what_is_no_task_says_what_it_lacks(wrong, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        register_task(wrong())
+
+
+def test_an_unregistered_task_is_refused_before_training(tmp_path):
+    model = ModelConfig(n_layers=1, d_model=16, n_heads=2, d_vocab=8, n_ctx=8)
+    with pytest.raises(ConfigError, match="The task 'mine' is not registered"):
+        train(RunConfig(task=made()(), model=model, steps=1), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_experiments_are_checked_likewise():
+    with pytest.raises(ConfigError, match="Half is not an experiment: it has no claims, draw, summary"):
+        register_experiment(type("Half", (), {"name": "half", "runs": id, "gather": id}))
+    whole = dict.fromkeys(("runs", "gather", "claims", "draw", "summary"), id)
+    with pytest.raises(ConfigError, match="There is an experiment 'figure8' already, Figure8: Other needs another"):
+        register_experiment(type("Other", (), {"name": "figure8", **whole}))
+    register_experiment(type("Mine", (), {"name": "mine", **whole}))
+    assert "mine" in EXPERIMENTS
+    assert "mine" in ON_REQUEST
+
+
+def test_plug_ins_that_fail_are_named_and_the_others_load(monkeypatch):
+    good, twin, taken = made("Good", kind="good"), made("Twin", kind="good"), made("Taken", kind="induction")
+    module = SimpleNamespace(good=good, twin=twin, taken=taken)
+    monkeypatch.setitem(sys.modules, "plug_ins", module)
+    names = {"a": "no_such_module:X", "b": "plug_ins:good", "c": "plug_ins:twin", "d": "plug_ins:taken"}
+    points = [EntryPoint(name, value, "ihlab.tasks") for name, value in names.items()]
+    monkeypatch.setattr(tasks.registry, "entry_points", lambda group: points)
+    with pytest.warns(UserWarning, match="The plug-in . .* is left out: ") as warned:
+        load_plugins("ihlab.tasks", register_task)
+    said = [str(warning.message) for warning in warned]
+    assert [sentence.partition(" is left out")[0] for sentence in said] == [
+        "The plug-in a (no_such_module:X)",
+        "The plug-in c (plug_ins:twin)",
+        "The plug-in d (plug_ins:taken)",
+    ]
+    assert TASKS["good"] is good
+    assert TASKS["induction"] is InductionTask
+
+
+def test_an_unknown_kind_without_sizes_is_as_large_as_its_model():
+    config_ = RunConfig(
+        task=InductionTask(), model=ModelConfig(n_layers=1, d_model=16, n_heads=2, d_vocab=8000, n_ctx=512)
+    )
+    stored = to_dict(config_)
+    stored["task"] = {"kind": "elsewhere", "rule": 3, "depth": 2}
+    opened = from_dict(stored)
+    assert (opened.task.vocab_size, opened.task.length) == (8000, 512)
+    assert to_dict(opened)["task"] == stored["task"]
