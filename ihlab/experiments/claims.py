@@ -20,6 +20,7 @@ class Claim:
     the right side, and *fails* if it is on the other; else it is *undecided*. A number that is counted and not sampled
     is compared directly. Where nothing at this scale can speak for or against the sentence, it is *not tested*.
 
+    - `of_paper`: the sentence is the paper's, or a number that the paper states; else it is a question of our own;
     - `declared`: the date (ISO) at which measure, threshold and side were fixed, before the runs that they judge;
     - `seeds`: 0 for what needs no training;
     - `why`: of a claim that is not tested, the reason.
@@ -34,6 +35,7 @@ class Claim:
     seeds: int = 0
     declared: str
     why: str = ""
+    of_paper: bool = True
     p_holm: float | None = None
 
     @property
@@ -57,6 +59,7 @@ class Claim:
         value, low, high, threshold = map(_finite, (estimate.value, estimate.low, estimate.high, self.threshold))
         return {
             "source": self.source,
+            "of_paper": self.of_paper,
             "sentence": self.sentence,
             "measure": self.measure,
             "value": value,

@@ -138,10 +138,13 @@ class Figure1a:
             axes.axhline(guess, color="0.5", lw=1, ls=(0, (1, 3)), label="guessing another token of the row")
         figure.legend(*by_steps.get_legend_handles_labels(), loc="outside lower center", ncols=5)
         if len(own):
-            waiting_times(panels[2], _waits(data), LINES, ("common rate", "own rate"), float(data["horizon"].max()))
+            waiting_times(
+                panels[2], _waits(data), LINES, ("common rate", "own rate, where another"), float(data["horizon"].max())
+            )
             panels[2].set(title="steps to 90%", ylabel="training step")
         seeds = data["seed"].nunique()
-        figure.suptitle(f"Induction at various depths ({scale} scale; median of {seeds} seeds, band: all seeds)")
+        stops = "; four layers stop at 90%" if len(own) else ""
+        figure.suptitle(f"Induction at various depths ({scale} scale; median of {seeds} seeds, band: all seeds{stops})")
         return figure
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
@@ -167,16 +170,20 @@ def at_rate(data: pd.DataFrame, curve: str, own: bool) -> str:
 
 def _rates(data: pd.DataFrame, own: bool, *curves: str) -> str:
     rates = [f"{data.loc[data['curve'] == at_rate(data, curve, own), 'lr'].iloc[0]:g}" for curve in curves]
-    return f" (each at its own fastest stable rate: {' and '.join(rates)})" if own else f" (both at {rates[0]})"
+    return (
+        f" (each at the rate of the tuning grid that is soonest for it: {' and '.join(rates)})"
+        if own
+        else f" (both at {rates[0]})"
+    )
 
 
 def _waits(data: pd.DataFrame) -> pd.DataFrame:
-    """Steps to 90% of every run: curve, rate (common or own), steps."""
+    """Steps to 90% of every run: curve, rate (common, or its own where that is another), steps."""
     rows = [
         (curve, rate, steps)
         for curve in CURVES
-        for rate, own in (("common rate", False), ("own rate", True))
-        if not own or curve in FASTEST
+        for rate, own in (("common rate", False), ("own rate, where another", True))
+        if not own or curve + OWN_RATE in set(data["curve"])
         for steps in steps_to(data, at_rate(data, curve, own), 0.9)
     ]
     return pd.DataFrame(rows, columns=["curve", "rate", "steps"])

@@ -98,7 +98,8 @@ class Figure1b:
                 claim(
                     sentence="At hidden size 8 standard attention learns very poorly; KV shifting does not.",
                     measure=f"share of runs that end at {LEARNED} or more, KV shifting 1 layer less vanilla 2 layers "
-                    f"({_heads(name)}; {_counts(data, kv(name))} less {_counts(data, vanilla(name))})",
+                    f"({_heads(name)}; {_counts(data, kv(name))} less {_counts(data, vanilla(name))}"
+                    f"{', a floor' if not _learned(data, kv(name))[0] + _learned(data, vanilla(name))[0] else ''})",
                     estimate=_difference(data, kv(name), vanilla(name)),
                     threshold=WIDE_MARGIN,
                 )

@@ -121,7 +121,8 @@ class Figure9:
                         right_side="below",
                     ),
                     claim(
-                        source="ours, beside Appendix E.3",
+                        source="beside Appendix E.3",
+                        of_paper=False,
                         sentence=f"KV shifting is ahead, by however little ({size}).",
                         measure=f"difference in {measure}, KV shifting less vanilla",
                         estimate=ahead,
@@ -204,7 +205,8 @@ def _explanation(data: pd.DataFrame) -> list[Claim]:
         estimate = stats.paired(falls, [0.0] * len(falls))
         claims.append(
             Claim(
-                source=f"ours: an explanation ({SMALLEST})",
+                source=f"an explanation ({SMALLEST})",
+                of_paper=False,
                 sentence=sentence,
                 measure=f"fall of accuracy {column.replace('_', ' ')}, median over seeds",
                 estimate=estimate,

@@ -229,7 +229,8 @@ def _order(data: pd.DataFrame, part: str) -> list[Claim]:
         at = changes(data, curve, part)
         claims.append(
             claim(
-                source="not the paper's: Olsson et al. 2022 (arXiv 2209.11895) find both at once in language models",
+                source="Olsson et al. 2022 (arXiv 2209.11895) find both at once in language models",
+                of_paper=False,
                 sentence="The heads' attention to the answer rises before the accuracy or with it.",
                 measure=f"{curve}: {part} of the attention's rise less {part} of the accuracy's, in steps",
                 estimate=stats.paired(at[ATTENTION].tolist(), at[ACCURACY].tolist()),
@@ -241,7 +242,8 @@ def _order(data: pd.DataFrame, part: str) -> list[Claim]:
     for name, weight in (("alpha", ALPHA), ("beta", BETA)):
         claims.append(
             claim(
-                source="not the paper's: our question",
+                source="of formation",
+                of_paper=False,
                 sentence=f"{name.capitalize()} moves before both the attention to the answer and the accuracy.",
                 measure=f"{KV1}: {part} of {name}'s change less {part} of the earlier of the two, in steps",
                 estimate=stats.paired(at[weight].tolist(), earlier.tolist()),
@@ -256,6 +258,7 @@ def _control(data: pd.DataFrame) -> Claim:
     found, n_series = [int(x) for x in alarms], 2 * len(alarms)
     return Claim(
         source="control of the rule",
+        of_paper=False,
         sentence="A model that does not learn induction changes phase nowhere.",
         measure=f"{CONTROL}: share of series in which a change is found ({sum(found)} of {n_series})",
         estimate=stats.clustered_share(found, [2] * len(found)) if found else stats.unknown(within=stats.SHARE),

@@ -128,7 +128,8 @@ class MQAR:
         runs = data[data["kind"] == "run"]
         claim = partial(
             Claim,
-            source="ours; section 3.2 compares with MQAR",
+            source="section 3.2 compares with MQAR",
+            of_paper=False,
             seeds=int(runs["seed"].nunique()),
             threshold=1.0,
             right_side="below",

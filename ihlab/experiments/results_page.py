@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,8 @@ SCALE_TITLES: dict[Scale, str] = {
     "paper": "Paper scale (the paper's own sizes)",
 }
 
-NOT_FIGURES = {"checkpoints"}
-"""Folders beside the figures that hold something else."""
+OWN = "our own question: "
+"""Before the source of a sentence that is not the paper's."""
 
 WRITTEN_BY = "<!-- Written by `ihlab reproduce` from the folders beside it: do not edit. -->"
 
@@ -45,8 +45,8 @@ is at most 0.05, and is *undecided* ({_UNDECIDED}) otherwise. Numbers that are c
 their threshold directly, and a claim that a small scale cannot test is marked *not tested at this scale*
 ({_NOT_TESTED}).
 
-Small print gives the source of each sentence (some are not the paper's, and say so) and the date at which its threshold
-was declared."""
+Small print gives the source of each sentence and the date at which its threshold was declared. Some are not the paper's
+but questions of our own, and say so; the table counts them after a plus."""
 
 START, END = "<!-- verdicts -->", "<!-- /verdicts -->"
 """Markers in a README between which the line of counts stands."""
@@ -78,17 +78,17 @@ def results_page(root: Path, order: Sequence[str] = ()) -> str:
 
 def result_folders(root: Path, order: Sequence[str] = ()) -> list[Folder]:
     """Return every folder with claims, scale by scale; smoke scale only if there is no other."""
-    names = {path.parent.parent.name for path in root.glob("*/*/claims.json")} - NOT_FIGURES
+    names = {path.parent.parent.name for path in root.glob("*/*/claims.json")}
     ordered = [name for name in order if name in names] + sorted(names.difference(order))
     every = [Folder(root, name, scale) for scale in SCALES for name in ordered]
     found = [folder for folder in every if (folder.path / "claims.json").exists()]
     return [folder for folder in found if folder.scale != "smoke"] or found
 
 
-def counts(root: Path) -> dict[Scale, dict[str, int]]:
-    """Return the number of claims with each verdict, at each scale that the page shows."""
+def counts(root: Path) -> dict[Scale, dict[str, tuple[int, int]]]:
+    """Return, at each scale that the page shows, how many claims have each verdict: the paper's, and our own."""
     return {
-        scale: _tally(claim for folder in folders for claim in folder.claims())
+        scale: _tally([claim for folder in folders for claim in folder.claims()])
         for scale, folders in groupby(result_folders(root), key=lambda folder: folder.scale)
     }
 
@@ -102,19 +102,20 @@ def counts_table(root: Path, order: Sequence[str] = (), page: str = "") -> str:
     for scale, folders in groupby(result_folders(root, order), key=lambda folder: folder.scale):
         for folder in folders:
             link = f"[{heading(folder)}]({page}#{anchor(heading(folder))})"
-            rows.append([link, *map(str, _tally(folder.claims()).values())])
-        rows.append([f"**{cell}**" for cell in (f"all, {scale}", *totals[scale].values())])
+            rows.append([link, *map(_sum, _tally(folder.claims()).values())])
+        rows.append([f"**{cell}**" for cell in (f"all, {scale}", *map(_sum, totals[scale].values()))])
     return _table(["figure", *(f"{MARKS[verdict]} {SHORT[verdict]}" for verdict in MARKS)], rows, align="---:")
 
 
 def counts_line(root: Path) -> str:
-    """Return the counts as one line: "holds 31 · fails 12 · undecided 9 · not tested 2".
+    """Return the counts as one line: "holds 31 · fails 12 · undecided 9 · not tested 2", the paper's sentences only.
 
     Scales are counted apart, each after its name if there are several.
     """
     found = counts(root)
     lines = {
-        scale: " · ".join(f"{SHORT[verdict]} {n}" for verdict, n in tally.items()) for scale, tally in found.items()
+        scale: " · ".join(f"{SHORT[verdict]} {n}" for verdict, (n, _) in tally.items())
+        for scale, tally in found.items()
     }
     return "; ".join(line if len(found) == 1 else f"{scale}: {line}" for scale, line in lines.items())
 
@@ -156,9 +157,15 @@ def escaped(text: str) -> str:
     return re.sub(r"([\\`*_\[\]|~])", r"\\\1", line).replace("$", "<span>$</span>")
 
 
-def _tally(claims: Iterable[dict[str, Any]]) -> dict[str, int]:
-    found = Counter(claim["verdict"] for claim in claims)
-    return {verdict: found[verdict] for verdict in MARKS}
+def _tally(claims: Sequence[dict[str, Any]]) -> dict[str, tuple[int, int]]:
+    """Of each verdict, how many sentences of the paper and how many of our own have it."""
+    found = Counter((claim["verdict"], claim.get("of_paper", True)) for claim in claims)
+    return {verdict: (found[verdict, True], found[verdict, False]) for verdict in MARKS}
+
+
+def _sum(of_each: tuple[int, int]) -> str:
+    paper, own = of_each
+    return f"{paper} + {own}" if own else str(paper)
 
 
 def _section(folder: Folder) -> str:
@@ -187,8 +194,9 @@ def _summary(folder: Folder) -> str:
 def _row(claim: dict[str, Any]) -> list[str]:
     """The cells of one claim."""
     measure = f"{escaped(claim['measure'])}:<br>" if claim["measure"] else ""
+    own = "" if claim.get("of_paper", True) else OWN
     return [
-        f"{escaped(claim['sentence'])}<br><sub>{escaped(claim['source'])}</sub>",
+        f"{escaped(claim['sentence'])}<br><sub>{own}{escaped(claim['source'])}</sub>",
         f"{measure}{_measured(claim)}",
         _needed(claim),
         f"{MARKS[claim['verdict']]}&nbsp;{claim['verdict']}",

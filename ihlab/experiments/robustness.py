@@ -123,7 +123,7 @@ class Robustness:
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Is one layer of KV shifting much faster in every setting, each curve at its own rate?"""
-        claim = partial(Claim, source="not the paper's: an objection to Figure 1a, answered", declared=DECLARED)
+        claim = partial(Claim, source="an objection to Figure 1a, answered", of_paper=False, declared=DECLARED)
         named = _labels(scale)
         faster = [
             claim(

@@ -183,7 +183,8 @@ def _tied(data: pd.DataFrame) -> Claim:
     end = [counted(heads, FREE) for _, heads in data[data["when"] == END].groupby("seed")]
     start = [counted(heads, FREE) for _, heads in data[data["when"] == START].groupby("seed")]
     return Claim(
-        source="ours, in the measure of Appendix F",
+        source="in the measure of Appendix F",
+        of_paper=False,
         sentence="alpha and beta of models trained for induction are coupled.",
         measure=f"share of heads on the diagonal less that of untied keys and values, {COUNTS[FREE]} "
         f"(at initialisation {coupling(start).value:.2f})",

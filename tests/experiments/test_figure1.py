@@ -213,7 +213,7 @@ def test_own_rates_are_judged_by_their_own_runs():
     claims = judged(Figure1a().claims(data, "laptop"))
     assert [claim.verdict for claim in claims[3:5]] == ["holds", "fails"]
     assert "(both at 0.008)" in claims[3].measure
-    assert "(each at its own fastest stable rate: 0.06 and 0.008)" in claims[4].measure
+    assert "(each at the rate of the tuning grid that is soonest for it: 0.06 and 0.008)" in claims[4].measure
 
 
 def test_figure_1a_counts_runs_that_never_learn():

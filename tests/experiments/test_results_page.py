@@ -86,8 +86,7 @@ def cells(root: Path) -> list[str]:
 @pytest.fixture
 def made_up(tmp_path):
     publish(tmp_path, "figure1a", "laptop", claim(), claim(verdict="undecided"), summary="One layer learns it.\n")
-    publish(tmp_path, "basin_map", "laptop", claim(verdict="fails"), claim(), NOT_TESTED)
-    publish(tmp_path, "checkpoints", "laptop", claim())
+    publish(tmp_path, "basin_map", "laptop", claim(verdict="fails"), claim(of_paper=False), NOT_TESTED)
     publish(tmp_path, "figure1a", "smoke", claim(verdict="fails"))
     return tmp_path
 
@@ -128,10 +127,10 @@ def test_the_first_table_counts_verdicts_and_links_to_sections(made_up):
     page = results_page(made_up, ("figure1a",))
     assert rows(page)[1:4] == [
         ["Figure 1a, laptop", "1", "0", "1", "0"],
-        ["Basin map, laptop", "1", "1", "0", "1"],
-        ["all, laptop", "2", "1", "1", "1"],
+        ["Basin map, laptop", "0 + 1", "1", "0", "1"],
+        ["all, laptop", "1 + 1", "1", "1", "1"],
     ]
-    assert counts(made_up) == {"laptop": dict(zip(MARKS, (2, 1, 1, 1), strict=True))}
+    assert counts(made_up) == {"laptop": dict(zip(MARKS, ((1, 1), (1, 0), (1, 0), (1, 0)), strict=True))}
     assert_links_lead_somewhere(page, made_up)
     assert "[Figure 1a, laptop](figures/README.md#figure-1a-laptop)" in counts_table(made_up, page="figures/README.md")
 
@@ -155,6 +154,11 @@ def test_a_claim_is_shown_with_source_interval_seeds_and_p_values(made_up):
         "< -1250\n2026-01-02",
         "✔ holds",
     ]
+
+
+def test_a_question_of_our_own_says_so(tmp_path):
+    publish(tmp_path, "table5", "laptop", claim(of_paper=False))
+    assert cells(tmp_path)[0] == "It learns.\nour own question: section 3.2"
 
 
 @pytest.mark.parametrize(
@@ -239,7 +243,7 @@ def test_titles_of_experiments_are_unlike():
     assert len({title(name) for name in EXPERIMENTS}) == len(EXPERIMENTS)
 
 
-LINE = "holds 2 · fails 1 · undecided 1 · not tested 1"
+LINE = "holds 1 · fails 1 · undecided 1 · not tested 1"
 
 
 @pytest.mark.parametrize("between", ["", "holds 0", "\n", "\nholds 0 · fails 9\n", "\n\n"])
