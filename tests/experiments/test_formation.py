@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ihlab.experiments.claims import judged
 from ihlab.experiments.experiment import SCALES
-from ihlab.experiments.figure1 import base
+from ihlab.experiments.figure1 import base, guessing_accuracy
 from ihlab.experiments.figure1a import CURVES, KV1, V1, V2
 from ihlab.experiments.formation import (
     ACCURACY,
@@ -27,6 +27,7 @@ from ihlab.experiments.formation import (
     STEPS,
     TOGETHER,
     Formation,
+    above_guessing,
     changes,
     crossing,
     induction_heads,
@@ -121,14 +122,25 @@ def test_shares_are_those_of_the_heads_own_groups_whatever_their_scale():
     beta = {name.replace("alpha", "beta"): values for name, values in alpha.items()}
     rest = {"accuracy_first": [0.0, 1.0], "answer_0.1": [0.2, 0.6], "answer_0.2": [0.4, 0.8], "answer_0.3": [1.0, 1.0]}
     metrics = pd.DataFrame({**alpha, **beta, **rest})
-    by_name = series(metrics, ["0.1", "0.2"], group=2)
+    by_name = series(metrics, ["0.1", "0.2"], group=2, guess=0.2)
     assert by_name[ACCURACY].tolist() == [0.0, 1.0]
     assert by_name[ATTENTION].tolist() == pytest.approx([0.3, 0.7])
     assert by_name[ALPHA].tolist() == pytest.approx([(0.5 + 0.75) / 2, (0.75 + 1) / 2])
     assert by_name[BETA].tolist() == pytest.approx([(0.5 + 0.25) / 2, (0.25 + 0) / 2])
     turned = metrics.assign(**{name: -3 * metrics[name] for name in alpha})
-    assert np.allclose(series(turned, ["0.1", "0.2"], group=2)[ALPHA], by_name[ALPHA])
-    assert set(series(metrics.drop(columns=[*alpha, *beta]), ["0.1"], group=2)) == {ACCURACY, ATTENTION}
+    assert np.allclose(series(turned, ["0.1", "0.2"], group=2, guess=0.2)[ALPHA], by_name[ALPHA])
+    assert set(series(metrics.drop(columns=[*alpha, *beta]), ["0.1"], group=2, guess=0.2)) == {ACCURACY, ATTENTION}
+
+
+def test_accuracy_begins_where_guessing_in_the_row_ends():
+    """A model that first learns to guess and long after to match has risen when it matches, not when it guesses."""
+    guess = 0.25
+    accuracy = pd.Series(guess * np.clip(AT / 60, 0, 1) + ramp(200, 0.0, 1 - guess))
+    above = above_guessing(accuracy, guess)
+    np.testing.assert_allclose(above, ramp(200, 0.0, 1.0), atol=1e-12)
+    assert above_guessing(pd.Series([0.0, 0.1, 0.25, 0.625, 1.0]), guess).tolist() == pytest.approx([0, 0, 0, 0.5, 1])
+    assert crossing(AT, accuracy, PARTS["start"]) < 70 + LASTS
+    assert crossing(AT, above, PARTS["start"]) == pytest.approx(200 + 0.2 * LASTS)
 
 
 def written(root, curve: str, seed: int, columns: dict[str, np.ndarray], at: np.ndarray = AT) -> tuple[str, Run]:
@@ -159,10 +171,13 @@ def test_the_table_holds_the_series_of_the_induction_heads(tmp_path):
         written(tmp_path, V2, 0, two_layers),
     ]  # fmt: skip
     data = Formation().gather(trained, "laptop")
-    assert list(data.columns) == ["curve", "seed", "heads", "step", *LOOKS, "alarms"]
+    assert list(data.columns) == ["curve", "seed", "heads", "step", *LOOKS, "alarms", "accuracy", "guess"]
     mine = data[data["curve"] == KV1]
     assert mine["heads"].unique().tolist() == ["0.1"]
-    np.testing.assert_allclose(mine[ACCURACY], ramp(110), atol=1e-5)
+    guess = guessing_accuracy(base("laptop").task)
+    assert data["guess"].unique() == pytest.approx(guess, abs=1e-4)
+    np.testing.assert_allclose(mine["accuracy"], ramp(110), atol=1e-5)
+    np.testing.assert_allclose(mine[ACCURACY], above_guessing(pd.Series(ramp(110)), guess), atol=1e-4)
     np.testing.assert_allclose(mine[ATTENTION], ramp(100, 0.0, 0.8), atol=1e-5)
     for weight in (ALPHA, BETA):
         np.testing.assert_allclose(mine[weight], ramp(60, 0.4, 0.9), atol=1e-5)
@@ -175,7 +190,8 @@ def test_the_table_holds_the_series_of_the_induction_heads(tmp_path):
     assert mine["alarms"].isna().all()
     at = changes(data, KV1, "middle")
     assert at.index.tolist() == [3]
-    assert at.loc[3].to_dict() == pytest.approx({ALPHA: 80, BETA: 80, ATTENTION: 120, ACCURACY: 130}, abs=0.01)
+    above = 110 + LASTS * ((0.9 + guess) / 2 - 0.1) / 0.8  # half of the way from the guess to .9, on a line from .1
+    assert at.loc[3].to_dict() == pytest.approx({ALPHA: 80, BETA: 80, ATTENTION: 120, ACCURACY: above}, abs=0.02)
     assert set(changes(data, V2, "start").columns) == {ACCURACY, ATTENTION}
 
 
@@ -193,7 +209,7 @@ def planted(starts: Starts, alarms: list[int], seeds: int = 16, jitter: float = 
     for curve in (KV1, V2, V1):
         for seed in range(seeds):
             part = pd.DataFrame({"curve": curve, "seed": seed, "heads": "0.0", "step": AT}).assign(
-                **dict.fromkeys(LOOKS, np.nan), alarms=np.nan
+                **dict.fromkeys(LOOKS, np.nan), alarms=np.nan, accuracy=np.nan, guess=0.0
             )
             part[ACCURACY] = part[ATTENTION] = 0.1
             for name, start in starts.get(curve, {}).items():

@@ -164,3 +164,100 @@ def test_table5():
     for count, claim in zip(("raw", "gauge_free"), claims("table5", "share of heads in the upper right"), strict=True):
         corner = (last[f"key_{count}"] == "previous") & (last[f"value_{count}"] == "own")
         same(corner.mean(), claim)
+
+
+def test_formation():
+    data = table("formation")
+    series = ["accuracy above guessing", "attention to the answer", "alpha2 share", "beta1 share"]
+
+    def crossings(run, name, part):
+        """The last step at which the smoothed curve has not yet gone that part of its way, between two evaluations."""
+        steps, values = run["step"].to_numpy(), run[name].to_numpy()
+        first, last = values[:5].mean(), values[-5:].mean()
+        smooth = [np.median(values[max(0, i - 2) : i + 3]) for i in range(len(values))]
+        way = (np.array(smooth) - first) / (last - first)
+        i = max(np.flatnonzero(way < part))
+        return steps[i] + (part - way[i]) / (way[i + 1] - way[i]) * (steps[i + 1] - steps[i])
+
+    assert data["accuracy above guessing"].to_numpy() == pytest.approx(
+        np.maximum(0, (data["accuracy"] - data["guess"]) / (1 - data["guess"])).to_numpy(), abs=2e-5
+    )
+    for part, of in (("start", 0.2), ("middle", 0.5)):
+        for curve, names in (("KV shifting, 1 layer", series), ("vanilla, 2 layers", series[:2])):
+            runs = [run for _, run in data[data["curve"] == curve].groupby("seed")]
+            at = {name: np.array([crossings(run, name, of) for run in runs]) for name in names}
+            accuracy, attention = at[series[0]], at[series[1]]
+            [claim] = claims("formation", f"{curve}: {part} of the attention's")
+            same(np.median(attention - accuracy), claim)
+            for weight in names[2:]:
+                [claim] = claims("formation", f"{curve}: {part} of {weight[:-7]}")
+                apart = at[weight] - np.minimum(attention, accuracy)
+                same(np.median(apart), claim)
+    [control] = claims("formation", "vanilla, 1 layer")
+    same(data["alarms"].sum() / (2 * data["alarms"].count()), control)
+
+
+def test_initialisation():
+    data = table("initialisation")
+
+    def steps(curve, std):
+        return data[(data["curve"] == curve) & (data["embed_std"] == std)]["steps_to_90"].to_numpy()
+
+    horizon = data["horizon"].max()
+    kv, vanilla = "KV shifting, 1 layer", "vanilla, 2 layers"
+    for curve in (kv, "KV shifting, 2 layers", vanilla):
+        [claim] = claims("initialisation", f"steps to 90% accuracy of {curve}")
+        same(median_ratio(steps(curve, 0.02), steps(curve, 1.0), horizon), claim)
+    for std in (1.0, 0.02):
+        [claim] = [c for c in claims("initialisation", "steps to 90% accuracy, ") if c["measure"].endswith(f" {std:g}")]
+        same(median_ratio(steps(kv, std), steps(vanilla, std), horizon), claim)
+
+
+def test_basin_map():
+    data = table("basin_map")
+    runs, again = data[data["kind"] == "run"], data[data["kind"] == "follow"]
+    inside = runs["alpha1"].between(0, 1) & runs["beta1"].between(0, 1)
+    found = runs["accuracy"] >= 0.9
+
+    def by_seed(rows, value):
+        return [stats.spearmanr(part[value], part["steps"]).statistic for _, part in rows.groupby("seed")]
+
+    def fisher(correlations):
+        return np.tanh(np.arctanh(correlations).mean())
+
+    square, longer = claims("basin_map", "share of the starts in the square")
+    same(found[inside].mean(), square)
+    late = again["alpha1"].between(0, 1) & again["beta1"].between(0, 1) & np.isfinite(again["steps"])
+    same((found[inside].sum() + late.sum()) / inside.sum(), longer)
+    [corner] = claims("basin_map", "share of the runs with induction")
+    same((runs[found][["end_key_angle", "end_value_angle"]].abs() < math.pi / 4).all(axis=1).mean(), corner)
+    [nearer] = claims("basin_map", "rank correlation of the distance")
+    same(fisher(by_seed(runs[inside], "distance")), nearer)
+    [angular] = claims("basin_map", "rank correlation of the angular distance")
+    same(fisher(by_seed(runs, "angular_distance")), angular)
+    # To half a row of 128: a seed's mean over its starts is counted as whole rows.
+    [before] = claims("basin_map", "accuracy at the first answer before training")
+    same(runs[runs["distance"] <= 0.3].groupby("seed")["accuracy_start"].mean().mean(), before, abs_=1 / 256)
+    mirror = np.array(by_seed(runs, "mirror_time"))
+    more, signs = claims("basin_map", "rank correlation of the flow's time")
+    same(np.mean(mirror - by_seed(runs, "angular_distance")), more)
+    signed = runs.assign(signed=runs["flow_time"].where(runs["basin"] == "induction", math.inf))
+    same(np.mean(mirror - by_seed(signed, "signed")), signs)
+    [slow] = claims("basin_map", "share of them that find it within")
+    same(np.isfinite(again["steps"]).mean(), slow)
+
+
+def test_robustness():
+    data = table("robustness")
+    data = data[data["kind"] == "own rate"]
+    horizon, kv, vanilla = data["horizon"].max(), "KV shifting, 1 layer", "vanilla, 2 layers"
+
+    def steps(setting, curve):
+        return data[(data["setting"] == setting) & (data["curve"] == curve)]["steps_to_90"].to_numpy()
+
+    ratios = claims("robustness", "steps to 90% accuracy, ")
+    for setting in data["setting"].unique():
+        [claim] = [c for c in ratios if f"({setting})" in c["sentence"] or f"({setting}:" in c["sentence"]]
+        same(median_ratio(steps(setting, kv), steps(setting, vanilla), horizon), claim)
+    for curve, claim in zip((kv, vanilla), claims("robustness", "share of seeds that reach"), strict=True):
+        same(np.isfinite(steps("no positions", curve)).mean(), claim)
