@@ -175,20 +175,20 @@ def _step(point: Point, rows: int = ROWS) -> Callable[[], None]:
     """The very step that training takes, on the next of a few batches drawn before."""
     import torch
 
-    from ihlab.training.ensemble import _Ensemble, seeds
-    from ihlab.training.loop import _Training
-    from ihlab.training.ranks import Ranks
+    from ihlab.training.distributed import Ranks
+    from ihlab.training.ensemble import Ensemble, seeds
     from ihlab.training.run import Run
+    from ihlab.training.single import SingleModel
 
     config = _config(point, rows)
     with tempfile.TemporaryDirectory() as root:  # where a run would be kept: nothing is
         if point.axis == "members":
             runs = [Run.create(member, root) for member in seeds(config, point.value)]
-            training = _Ensemble(runs, torch.device("cpu"), None)
+            training = Ensemble(runs, torch.device("cpu"), None)
         else:
-            training = _Training(Run.create(config, root), Ranks(0, 1, torch.device("cpu")), None)
+            training = SingleModel(Run.create(config, root), Ranks(0, 1, torch.device("cpu")), None)
     batches = itertools.cycle([training.stream.step(i) for i in range(BATCHES)])
-    return lambda: training._train_step(next(batches))
+    return lambda: training.train_step(next(batches))
 
 
 def main(quick: bool = False) -> None:

@@ -66,7 +66,8 @@ def _turn(config, stack: int, losses: dict[str, np.ndarray], name: str) -> Calla
     """Train all members in a new folder; keep their last losses, which do not change from turn to turn."""
     from paired import timed
 
-    from ihlab.training.ensemble import seeds, train_ensemble
+    from ihlab.training.ensemble import seeds
+    from ihlab.training.train import train_ensemble
 
     def seconds() -> float:
         with tempfile.TemporaryDirectory() as root:

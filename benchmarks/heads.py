@@ -20,7 +20,7 @@ def measure(quick: bool = False) -> pd.DataFrame:
     import torch
 
     from ihlab.interp.heads import head_scores
-    from ihlab.interp.probes import repeated_rows
+    from ihlab.measure.probe import repeated_rows
     from ihlab.model.config import ModelConfig
     from ihlab.model.transformer import Transformer
 
@@ -48,7 +48,7 @@ def measure(quick: bool = False) -> pd.DataFrame:
 def _ours(model: Any, rows: Any) -> dict[str, Any]:
     """Attention to each kind of place, by layer and head."""
     from ihlab.interp.heads import pattern_of, probed
-    from ihlab.interp.looking import looks
+    from ihlab.measure.heads import looks
 
     return looks(pattern_of(probed(model, rows), "raw"), rows)
 

@@ -12,8 +12,8 @@ import tyro
 from paired import Bar, figure
 
 from tasks.igsm import IGSMTask
+from tasks.igsm.check.verify import verify
 from tasks.igsm.problem import Problem
-from tasks.igsm.verify import verify
 from tasks.igsm.words import CATEGORY_OF
 
 MAKE = runpy.run_path(str(Path(__file__).parents[1] / "tests" / "tasks" / "igsm" / "mutants.py"))

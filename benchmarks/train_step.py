@@ -169,14 +169,14 @@ def _stepper(side: Side) -> Callable[[], float]:
     from lens_native import to_native
     from torch.nn import functional as F
 
+    from ihlab.measure.loss import summed_loss
+    from ihlab.measure.rows import Scored
     from ihlab.model.config import ModelConfig
     from ihlab.model.hf import to_llama
     from ihlab.model.transformer import Transformer
     from ihlab.training.config import RunConfig
-    from ihlab.training.loss import summed_loss
+    from ihlab.training.data import Stream
     from ihlab.training.optim import make_optimizer
-    from ihlab.training.scored import Scored
-    from ihlab.training.stream import Stream
     from tasks import IGNORE, InductionTask
 
     shape = side.shape

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ihlab.training.clamp import Clamp
     from ihlab.training.config import RunConfig
     from ihlab.training.fork import fork
-    from ihlab.training.loop import train
     from ihlab.training.run import Run
+    from ihlab.training.train import train
     from tasks import (
         Batch,
         ConfigError,
@@ -38,7 +38,7 @@ _HOME = {
     "RunConfig": "ihlab.training.config",
     "fork": "ihlab.training.fork",
     "Run": "ihlab.training.run",
-    "train": "ihlab.training.loop",
+    "train": "ihlab.training.train",
     "register_experiment": "ihlab.experiments.reproduce",
     **dict.fromkeys(
         ("Batch", "ConfigError", "IGSMTask", "InductionTask", "MQARTask", "MultiHopTask", "NGramTask", "Task"), "tasks"

@@ -65,7 +65,7 @@ class InductionTask:
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
         """Draw `size` rows, each a pure function of one 64-bit seed taken from `rng`."""
-        from tasks.induction_kernel import draw_rows  # numba loads only when rows are drawn
+        from tasks.kernels.induction import draw_rows  # numba loads only when rows are drawn
 
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
         tokens, answers, gaps = draw_rows(seeds, self.min_token, self.vocab_size, self.length)

@@ -61,7 +61,7 @@ class MQARTask:
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
         """Draw `size` rows, each a pure function of one 64-bit seed taken from `rng`."""
-        from tasks.mqar_kernel import draw_rows  # numba loads only when rows are drawn
+        from tasks.kernels.mqar import draw_rows  # numba loads only when rows are drawn
 
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
         n_slots = self.length // 2 - self.pairs

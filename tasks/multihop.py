@@ -106,7 +106,7 @@ class MultiHopTask:
         return "\n".join(lines)
 
     def _rows(self, size: int, rng: np.random.Generator, least_hops: int, most_hops: int) -> Batch:
-        from tasks.multihop_kernel import draw_rows  # numba loads only when rows are drawn
+        from tasks.kernels.multihop import draw_rows  # numba loads only when rows are drawn
 
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
         inputs, targets, answers, hops = draw_rows(

@@ -81,7 +81,7 @@ class NGramTask:
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
         """Draw `size` rows, each a pure function of the table and one 64-bit seed taken from `rng`."""
-        from tasks.ngram_kernel import draw_rows  # numba loads only when rows are drawn
+        from tasks.kernels.ngram import draw_rows  # numba loads only when rows are drawn
 
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
         inputs, targets = draw_rows(seeds, self.table, self.length)

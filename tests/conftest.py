@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import jaxtyping
+import pytest
 import torch
 from hypothesis import settings
 
@@ -13,7 +14,7 @@ def _checked_modules() -> list[str]:
     """Everything but the numba kernels: numba compiles a function's source and cannot see through a wrapper."""
     root = Path(find_spec("tasks").submodule_search_locations[0])
     paths = [path.relative_to(root).with_suffix("") for path in root.rglob("*.py") if path.stem != "__init__"]
-    checked = [path.parts for path in paths if not path.stem.endswith(("_kernel", "random64"))]
+    checked = [path.parts for path in paths if "kernels" not in path.parts and path.stem != "random64"]
     return ["ihlab", *(".".join(("tasks", *parts)) for parts in checked)]
 
 
@@ -27,3 +28,34 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("ihlab", deadline=None, derandomize=True, database=None, max_examples=50)
 settings.load_profile("ihlab")
+
+
+@pytest.fixture
+def small():
+    """A run small enough to train in a second."""
+    from ihlab import ModelConfig, RunConfig
+    from tasks import InductionTask
+
+    return RunConfig(
+        task=InductionTask(vocab_size=40, length=12),
+        model=ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12, attention="kv_shift"),
+        name="small",
+        steps=24,
+        batch_size=8,
+        warmup=4,
+        lr=1e-2,
+        eval_every=5,
+        eval_rows=40,
+        checkpoints=4,
+    )
+
+
+@pytest.fixture
+def learner(small):
+    """A run that learns a little: with seeds 0, 1 and 3 its accuracy passes 20% on the way, with seed 2 it does not."""
+    from tasks import InductionTask
+
+    return small.but(
+        task=InductionTask(vocab_size=24, length=12), model=small.model.but(d_vocab=24), steps=60, batch_size=32,
+        lr=3e-2, eval_growth=0.0, eval_rows=128,
+    )  # fmt: skip

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 import tyro
 
 from ihlab.cli.commands import reproduce, runs, sample, sampler, train, trainer
+from ihlab.cli.inspect import heads, shift, view
 from ihlab.cli.named import registered_task
-from ihlab.cli.opened import heads, shift, view
 from ihlab.cli.sweep import sweep
 from tasks import TASKS, InductionTask
 from tasks.config import ConfigError

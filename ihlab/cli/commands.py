@@ -79,8 +79,8 @@ def trainer(kind: str) -> Callable[..., None]:
             device: A torch device, or auto: a GPU if there is one.
             members: Train this many seeds, the run's own and those after it, stacked where that is faster.
         """
-        from ihlab.training.loop import train as train_run
-        from ihlab.training.ranks import join_ranks
+        from ihlab.training.distributed import join_ranks
+        from ihlab.training.train import train as train_run
 
         run = RunConfig(**{field.name: getattr(options, field.name) for field in dataclasses.fields(options)})
         if members is not None:

@@ -6,18 +6,12 @@ from jaxtyping import Float
 
 from ihlab.interp import head_scores, locate_induction_heads
 from ihlab.interp.heads import pattern_of, probed
-from ihlab.interp.probes import STRIPE_REPEATS, probe_rows
+from ihlab.measure.batches import EVAL_SEED, draw
+from ihlab.measure.probe import STRIPE_REPEATS, probe_rows
 from ihlab.model.transformer import Transformer
-from ihlab.training.metrics import EVAL_SEED
-from ihlab.training.stream import draw
 from tasks import Task
 
 PROBE_ROWS = 16
-
-
-def ids_of(task: Task) -> list[int]:
-    """The token ids that the task's rows are made of: a model has learned no others, so it is probed with these."""
-    return np.unique(draw(task, EVAL_SEED, "probe", 0, 256).inputs).tolist()
 
 
 def scored_heads(model: Transformer, task: Task, rows: int, ids: list[int], seed: int) -> pd.DataFrame:

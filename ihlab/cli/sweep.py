@@ -38,9 +38,9 @@ def sweep(
         retries: How often a run whose worker is killed is tried again.
         wandb: Log every evaluation to Weights & Biases too.
     """
-    from ihlab.experiments.attempt import FAILED
-    from ihlab.experiments.grid import read_grid
-    from ihlab.experiments.sweep import sweep as run_sweep
+    from ihlab.sweep.grid import read_grid
+    from ihlab.sweep.retry import FAILED
+    from ihlab.sweep.sweep import sweep as run_sweep
 
     points = read_grid(grid)
     written = out or Path(f"{grid.stem}.csv")

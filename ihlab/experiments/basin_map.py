@@ -30,6 +30,7 @@ from ihlab.experiments.gauge import INDUCTION, angular_distance, coordinates, fl
 from ihlab.model.config import ModelConfig
 from ihlab.plots.basin import end_map, flow_times, start_map
 from ihlab.plots.style import new_figure, printed
+from ihlab.sweep.results import first_reach
 from ihlab.training.config import RunConfig
 from tasks import InductionTask
 
@@ -275,7 +276,7 @@ def _row(curve: str, run: "Run") -> dict[str, Any]:
         "seed": run.config.seed,
         "alpha1": alpha1,
         "beta1": beta1,
-        "steps": stats.first_reach(run.metrics["step"], accuracies, FOUND),
+        "steps": first_reach(run.metrics["step"], accuracies, FOUND),
         "accuracy": round(accuracies[-1], 6),
         "accuracy_start": round(accuracies[0], 6),
         "distance": paper_distance(alpha1, beta1),

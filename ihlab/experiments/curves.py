@@ -8,6 +8,7 @@ import pandas as pd
 
 from ihlab.experiments import stats
 from ihlab.experiments.experiment import Planned
+from ihlab.sweep.results import first_reach
 from ihlab.training.config import RunConfig, constant_steps
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def steps_to(data: pd.DataFrame, curve: str, threshold: float) -> list[float]:
     Of the steps up to `horizon`, before a rate that falls at the end sets in.
     """
     of_curve = data[(data["curve"] == curve) & (data["step"] <= data["horizon"])]
-    return [stats.first_reach(run["step"], run["accuracy_first"], threshold) for _, run in of_curve.groupby("seed")]
+    return [first_reach(run["step"], run["accuracy_first"], threshold) for _, run in of_curve.groupby("seed")]
 
 
 def ratio_of_steps(data: pd.DataFrame, curve: str, other: str, threshold: float = 0.9) -> stats.Estimate:

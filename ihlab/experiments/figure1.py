@@ -68,8 +68,7 @@ def in_row(run: "Run") -> float:
     """
     import torch
 
-    from ihlab.training.metrics import EVAL_SEED
-    from ihlab.training.stream import draw
+    from ihlab.measure.batches import EVAL_SEED, draw
 
     batch = draw(run.config.task, EVAL_SEED, "eval", 0, run.config.eval_rows)
     rows, first = np.arange(len(batch.inputs)), (batch.answers != IGNORE).argmax(axis=1)

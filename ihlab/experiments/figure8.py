@@ -181,8 +181,9 @@ def hop_table(run: "Run") -> pd.DataFrame:
     """One run's errors: attention, n_layers, seed, hops, error."""
     import torch
 
-    from ihlab.training.metrics import EVAL_SEED, held_out
-    from ihlab.training.scored import graded
+    from ihlab.measure.batches import EVAL_SEED
+    from ihlab.measure.metrics import held_out
+    from ihlab.measure.rows import graded
 
     task, model, device = run.config.task, run.model(), torch.device("cpu")
     assert isinstance(task, MultiHopTask)

@@ -5,7 +5,7 @@ few steps while they learn. Four series of each, all of them in [0, 1] and all o
 
 - the accuracy at the first repeat of a row, above guessing another token of the row: (accuracy - guess) / (1 - guess),
   and 0 below the guess. Two vanilla layers first learn to guess in the row, which takes no induction head;
-- the attention from that repeat to the answer's places (`ihlab.training.metrics.answer_attention`), a mean over the
+- the attention from that repeat to the answer's places (`ihlab.measure.metrics.answer_attention`), a mean over the
   run's induction heads;
 - |alpha2| / (|alpha1| + |alpha2|) and |beta1| / (|beta1| + |beta2|), means over the same heads: 0.5 is no
   preference, 1 what an induction head needs, and neither moves when W_K or W_V is rescaled.

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ihlab.experiments import stats
+from ihlab.sweep.results import first_reach
 
 if TYPE_CHECKING:
     from ihlab.training.run import Run
@@ -32,7 +33,7 @@ def steps_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
                 "curve": curve,
                 "lr": config.lr,
                 "seed": config.seed,
-                "steps_to_90": stats.first_reach(metrics["step"], metrics["accuracy_first"], ACCURACY),
+                "steps_to_90": first_reach(metrics["step"], metrics["accuracy_first"], ACCURACY),
                 "accuracy_first": round(float(metrics["accuracy_first"].iloc[-1]), 6),
                 "horizon": config.steps,
             }

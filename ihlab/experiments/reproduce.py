@@ -20,12 +20,12 @@ from ihlab.experiments.formation import Formation
 from ihlab.experiments.initialisation import Initialisation
 from ihlab.experiments.ledger import Folder, print_ledger
 from ihlab.experiments.mqar import MQAR
-from ihlab.experiments.pool import default_jobs, steps_bar, train_all
 from ihlab.experiments.results_page import write_results_page
 from ihlab.experiments.robustness import Robustness
 from ihlab.experiments.table4 import Table4
 from ihlab.experiments.table5 import Table5
 from ihlab.experiments.tables6to13 import Tables6To13
+from ihlab.sweep.pool import default_jobs, steps_bar, train_all
 from ihlab.training.config import RunConfig
 from tasks.config import choose, require
 from tasks.registry import load_plugins

@@ -337,12 +337,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted.tolist()
 
 
-def first_reach(steps: ArrayLike, accuracy: ArrayLike, threshold: float) -> float:
-    """The first evaluated step with accuracy >= threshold, or inf: a run that never gets there is not dropped."""
-    reached = np.asarray(accuracy) >= threshold
-    return float(np.asarray(steps)[reached.argmax()]) if reached.any() else math.inf
-
-
 def _each(change: Callable[[float], float], estimate: Estimate, level: float) -> Range:
     assert estimate.at is not None
     low, high = estimate.at(level)

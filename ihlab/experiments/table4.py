@@ -20,7 +20,7 @@ from ihlab.plots.style import BLACK, BLUE, new_figure, printed
 from ihlab.training.config import RunConfig
 from tasks import IGSMTask
 from tasks.igsm import Problems
-from tasks.igsm.verify import ERRORS
+from tasks.igsm.check.verify import ERRORS
 
 if TYPE_CHECKING:
     from ihlab.training.run import Run
@@ -129,8 +129,8 @@ class Table4:
         has a digit for each problem, in the same order for every run ("0b0110": the second and the third are solved);
         errors have none. The measure `guess` is of the constant answer of `commonest_answer`.
         """
-        from ihlab.interp.solving import judge, solve
-        from ihlab.training.device import pick_device
+        from ihlab.interp.igsm_decoding import judge, solve
+        from ihlab.training.distributed import pick_device
 
         setting_of = {setting.name: setting for setting in SETTINGS[scale]}
         parts = []

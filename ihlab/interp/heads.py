@@ -10,11 +10,10 @@ from transformer_lens import ActivationCache
 
 from ihlab.interp.ablation import ablation_sweep
 from ihlab.interp.copying import copying, eigenvalue_copying
-from ihlab.interp.looking import follows, looks, mean_attention
 from ihlab.interp.patterns import effective_patterns, raw_patterns
-from ihlab.interp.probes import PREFIX_REPEATS, STRIPE_REPEATS, probe_rows, turned
+from ihlab.measure.heads import follows, looks, mean_attention, prefix_matches
+from ihlab.measure.probe import PREFIX_REPEATS, STRIPE_REPEATS, probe_rows, turned
 from ihlab.model.transformer import Transformer
-from ihlab.training.metrics import prefix_matching_score
 from tasks import Batch
 
 
@@ -53,16 +52,13 @@ def head_scores(
     prefix_cache, stripe_cache = probed(model, prefix_rows), probed(model, stripe_rows)
     last = prefix_rows.shape[1] // PREFIX_REPEATS
     turned_cache = probed(model, turned(prefix_rows, last, seed))
-    in_last = torch.arange(prefix_rows.shape[1], device=prefix_rows.device) >= prefix_rows.shape[1] - last
-    matches = follows(prefix_rows) & in_last[:, None]
+    matches = prefix_matches(prefix_rows)
     of_weights = {"eigenvalue_copying": eigenvalue_copying(model)}
     tables = []
     for kind in ("raw", "effective"):
         patterns = pattern_of(prefix_cache, kind)
-        prefix = [prefix_matching_score(layer, prefix_rows, PREFIX_REPEATS) for layer in patterns]
         scores = {
             **looks(patterns, prefix_rows),
-            "prefix_matching": torch.stack(prefix),
             "fixed_distance": mean_attention(pattern_of(turned_cache, kind), matches),
             "induction_stripe": mean_attention(pattern_of(stripe_cache, kind), follows(stripe_rows)),
             "copying": copying(model, prefix_cache, patterns, prefix_rows, last),

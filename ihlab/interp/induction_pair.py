@@ -8,10 +8,10 @@ import pandas as pd
 from ihlab.interp.ablation import Head, replace_heads, row_scores, tokens_of, totals
 from ihlab.interp.composition import composition_table
 from ihlab.interp.heads import head_scores
-from ihlab.interp.key_path import without_key_path
 from ihlab.interp.locate import PREFIX_LEAST
-from ihlab.interp.looking import follows, mean_attention
-from ihlab.interp.probes import STRIPE_REPEATS, probe_rows
+from ihlab.interp.patching import without_key_path
+from ihlab.measure.heads import follows, mean_attention
+from ihlab.measure.probe import STRIPE_REPEATS, probe_rows
 from ihlab.model.transformer import Transformer
 from tasks import Batch
 

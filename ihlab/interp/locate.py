@@ -9,8 +9,8 @@ from torch import Tensor
 from transformer_lens import ActivationCache
 
 from ihlab.interp.heads import as_table, head_scores
-from ihlab.interp.looking import looks
 from ihlab.interp.patterns import effective_patterns
+from ihlab.measure.heads import looks
 from ihlab.model.transformer import Transformer
 from tasks import Batch
 from tasks.config import ConfigError, require

@@ -26,9 +26,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ihlab.interp.ablation import HOWS, another_row, check_measurable
+from ihlab.measure.metrics import held_out
+from ihlab.measure.rows import graded
 from ihlab.model.transformer import Transformer
-from ihlab.training.metrics import held_out
-from ihlab.training.scored import graded
 from tasks import Batch
 from tasks.config import choose, require
 

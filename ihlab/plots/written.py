@@ -11,10 +11,9 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from ihlab.interp.findings import NO_ERROR, findings
 from ihlab.plots.style import BLACK, ORANGE, RED, new_figure, printed
 from tasks.config import require
-from tasks.igsm.problem import Problem
+from tasks.igsm.check.findings import NO_ERROR
 
 FONT = 8.0  # points; every other length is in inches
 LETTER = 0.602 * FONT / 72  # the width of one of DejaVu Sans Mono
@@ -41,9 +40,9 @@ class Line(NamedTuple):
 
 @printed
 def written_solution(
-    problem: Problem, solution: Sequence[str], probability: Float[np.ndarray, " token"], title: str = ""
+    solution: Sequence[str], found: Sequence[str], probability: Float[np.ndarray, " token"], title: str = ""
 ) -> Figure:
-    """The tokens after SOL, a step a line, and beside each step what the verifier finds wrong with it.
+    """Draw the tokens after SOL, a step a line, and beside each step what is wrong with it: its `findings`.
 
     The darker a token, the less probable it was; white is certain. Of a step with several clauses each after the
     first has a line of its own. An error is reported where it is made: later steps are judged as if it had been right.
@@ -53,7 +52,7 @@ def written_solution(
         len(probability) == len(solution),
         f"There are {len(probability)} probabilities for {len(solution)} tokens, but each token needs one.",
     )
-    lines = _lines(solution, findings(problem, solution))
+    lines = _lines(solution, found)
     letters = max(_letters(solution, line) for line in lines)
     beside = MARGIN + letters * LETTER + 2 * MARGIN
     width = beside + max(len(line.finding) for line in lines) * LETTER + MARGIN

@@ -1,10 +1,8 @@
-"""Ensembles: runs that differ only in seed, learning rate or initial alpha and beta, trained as one stacked model."""
+"""Training of an ensemble: runs that differ only in seed, learning rate or initial alpha and beta, stacked."""
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, nullcontext
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,20 +10,16 @@ import torch
 from torch import Tensor
 from torch.func import stack_module_state
 
+from ihlab.measure.metrics import CHUNK_POSITIONS, Evaluator
 from ihlab.training import checkpoint
 from ihlab.training.config import ForkConfig, RunConfig
-from ihlab.training.device import pick_device
 from ihlab.training.initial import initial_model
-from ihlab.training.interrupt import deferred_interrupt
-from ihlab.training.loop import train
-from ihlab.training.metrics import CHUNK_POSITIONS, Evaluator
+from ihlab.training.loop import Loop
 from ihlab.training.optim import learning_rate, make_optimizer
-from ihlab.training.progress import Report, progress
-from ihlab.training.ranks import require_alone
-from ihlab.training.record import Record, Stored, TrainingDivergedError
+from ihlab.training.progress import Report
 from ihlab.training.run import Run
-from ihlab.training.stacked import Stacked, StackedStream, clip_members, member_losses, of_each_member
-from ihlab.training.steps import Steps
+from ihlab.training.run_writer import RunWriter, Stored, TrainingDivergedError
+from ihlab.training.vmapped import Stacked, StackedStream, clip_members, member_losses, of_each_member
 from tasks.config import require
 
 FREE = ("name", "seed", "lr", "init_shift")
@@ -42,45 +36,6 @@ def seeds(config: RunConfig, members: int) -> list[RunConfig]:
     """The config with `members` seeds: its own and those after it."""
     require(members >= 1, f"members is {members}, but must be at least 1.")
     return [config.but(seed=config.seed + i) for i in range(members)]
-
-
-def train_ensemble(
-    configs: Sequence[RunConfig],
-    root: str | Path = "runs",
-    device: str = "auto",
-    report: Report | None = None,
-    stack: int | None = None,
-) -> list[Run]:
-    """Train runs that differ in nothing but `FREE` as one stacked model; return them in the order given.
-
-    Each member has its own weights, batches, gradient norm (for clipping), optimiser state, metrics and folder, and is
-    to rounding the run that `train` makes of its config: found by the same hash, resumed and forked the same way.
-    `seconds` in its `done.json` are those of all members together, whose number is there as `ensemble`. Finished
-    members are not trained again; interrupted ones go on together from the last step of which all have a checkpoint.
-
-    A member whose loss stops being finite is left at its last checkpoint, with the step in `diverged.json`
-    (`Run.diverged`), and the others go on; it is not tried again here, as it would diverge again.
-
-    `stack` is the number of members in one stacked model: those of one stack are trained after those of another.
-    By default all on a GPU, and on a CPU as many as still make it faster, which at many positions a step is one.
-    A single one is trained by `train`. `root`, `device` and `report` are as in `train`.
-
-    Raises `ConfigError` for members that cannot be stacked (another field differs; dropout, whose random numbers a
-    stack would draw otherwise than a run alone; forks), two that are the same run, and under `torchrun`;
-    `Interrupted` after Ctrl-C.
-    """
-    check_members(configs)
-    require(stack is None or stack >= 1, f"stack is {stack}, but must be at least 1.")
-    require_alone("An ensemble is trained")
-    where = pick_device(device)
-    runs = [Run.create(config, root) for config in configs]
-    todo = [run for run in runs if not run.done and not run.diverged]
-    for group in stacks(todo, best_stack(configs[0], len(todo), where) if stack is None else stack):
-        if len(group) == 1:
-            _train_alone(group[0], root, device, report)
-        else:
-            _train_stack(group, where, report)
-    return runs
 
 
 def check_members(configs: Sequence[RunConfig]) -> None:
@@ -130,28 +85,11 @@ def stacks(runs: Sequence[Run], most: int) -> list[list[Run]]:
     return [[runs[i] for i in part] for part in np.array_split(np.arange(len(runs)), groups)] if groups else []
 
 
-def _train_alone(run: Run, root: str | Path, device: str, report: Report | None) -> None:
-    try:
-        train(run.config, root, device, report)
-    except TrainingDivergedError:
-        assert run.diverged  # which says so
-
-
-def _train_stack(runs: list[Run], device: torch.device, report: Report | None) -> None:
-    shown = progress(runs[0].config, len(runs)) if report is None else nullcontext(report)
-    with ExitStack() as locks, deferred_interrupt() as interrupted, shown as reported:
-        for run in runs:
-            locks.enter_context(run.lock())
-        left = [run for run in runs if not run.done]  # while other stacks were trained, others may have finished some
-        if left:
-            _Ensemble(left, device, reported).finish(interrupted)
-
-
-class _Ensemble(Steps[list[Stacked]]):
+class Ensemble(Loop[list[Stacked]]):
     """The stacked weights of all members, their optimiser and their position in their streams."""
 
     def __init__(self, runs: list[Run], device: torch.device, report: Report) -> None:
-        self.records = [Record(run) for run in runs]
+        self.records = [RunWriter(run) for run in runs]
         self.config, self.device, self.report = runs[0].config, device, report
         configs = [run.config for run in runs]
         self.stream = StackedStream(configs, pin=device.type == "cuda")
@@ -173,7 +111,7 @@ class _Ensemble(Steps[list[Stacked]]):
         self.evaluate = Evaluator(self.config, device, len(runs))
         at_once = max(1, EVALUATED_LOGITS // (CHUNK_POSITIONS * self.config.model.d_vocab))
         self.numbers = of_each_member(self.model, self.evaluate.numbers, at_once)
-        self.tally, self.tally_steps = torch.zeros(len(runs), device=device), 0
+        self.running_loss, self.loss_steps = torch.zeros(len(runs), device=device), 0
         self._load_optimizer([state for state in stored if state is not None])
         self.losses = member_losses(self.model, self.config.compile)
         self.alive = list(range(len(runs)))
@@ -181,11 +119,13 @@ class _Ensemble(Steps[list[Stacked]]):
 
     @property
     def where(self) -> str:
+        """The folder or folders that are written to, for people."""
         first, last = (self.records[i].run.folder for i in (0, -1))
         return f"the folders of its {self.n_members} members, {first} to {last}" if self.n_members > 1 else str(first)
 
     @property
     def evaluated(self) -> bool:
+        """Whether there was an evaluation before."""
         return bool(self.records[0].rows)
 
     def _batches(self, start: int, stop: int) -> Iterator[list[Stacked]]:
@@ -194,7 +134,8 @@ class _Ensemble(Steps[list[Stacked]]):
                 return
             yield pieces
 
-    def _train_step(self, pieces: list[Stacked]) -> None:
+    def train_step(self, pieces: list[Stacked]) -> None:
+        """Take one step of the optimiser on the microbatches of a batch."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.fastest, self.step)
         for piece in pieces:
@@ -202,7 +143,7 @@ class _Ensemble(Steps[list[Stacked]]):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
                 losses = self.losses(self.parameters, *batch.tensors) / batch.totals
             losses.sum().backward()
-            self.tally += losses.detach()
+            self.running_loss += losses.detach()
         if self.config.clip is not None:
             clip_members(self.parameters.values(), self.config.clip)
         before = {} if self.one_rate else {name: p.detach().clone() for name, p in self.parameters.items()}
@@ -213,7 +154,7 @@ class _Ensemble(Steps[list[Stacked]]):
                 now = self.parameters[name]
                 now.copy_(old.lerp(now, self.part.view(-1, *[1] * (now.ndim - 1))))
         self.optimizer.zero_grad()
-        self.tally_steps += 1
+        self.loss_steps += 1
         self.step += 1
 
     def _reached(self) -> bool:
@@ -229,7 +170,7 @@ class _Ensemble(Steps[list[Stacked]]):
 
     def _train_losses(self) -> list[float]:
         """Each member's mean over the steps since the last evaluation; NaN if there were none."""
-        return (self.tally / self.tally_steps).tolist() if self.tally_steps else [math.nan] * self.n_members
+        return (self.running_loss / self.loss_steps).tolist() if self.loss_steps else [math.nan] * self.n_members
 
     def _evaluate(self) -> None:
         train_losses = self._train_losses()
@@ -237,11 +178,11 @@ class _Ensemble(Steps[list[Stacked]]):
             numbers = self.numbers(self.parameters).tolist()
         for i in list(self.alive):
             measured = self.evaluate.row(numbers[i])
-            losses = (measured["eval_loss"], *([train_losses[i]] if self.tally_steps else []))
+            losses = (measured["eval_loss"], *([train_losses[i]] if self.loss_steps else []))
             if self._is_finite(i, *losses):
                 self.records[i].note(self.step, train_losses[i], measured)
-        self.tally.zero_()
-        self.tally_steps = 0
+        self.running_loss.zero_()
+        self.loss_steps = 0
 
     def _is_finite(self, i: int, *losses: float) -> bool:
         try:
@@ -252,7 +193,7 @@ class _Ensemble(Steps[list[Stacked]]):
         return True
 
     def _check(self) -> None:
-        if self.tally_steps:  # none right after an evaluation, which has checked
+        if self.loss_steps:  # none right after an evaluation, which has checked
             losses = self._train_losses()
             for i in list(self.alive):
                 self._is_finite(i, losses[i])
@@ -267,7 +208,7 @@ class _Ensemble(Steps[list[Stacked]]):
         for i in members or self.alive:
             # One step count serves all members; everything else has a row for each.
             own = {name: tensor[i] if tensor.ndim else tensor for name, tensor in state.items()}
-            self.records[i].save(self.step, Stored(self._member(i), own, self.tally[i], self.tally_steps))
+            self.records[i].save(self.step, Stored(self._member(i), own, self.running_loss[i], self.loss_steps))
 
     def _common_step(self) -> int:
         """The last step of which all members have a checkpoint that can be trained on; 0 if there is none."""
@@ -282,7 +223,7 @@ class _Ensemble(Steps[list[Stacked]]):
             for name, tensor in first.items()
         }
         checkpoint.load_optimizer_state(self.parameters, self.optimizer, state)
-        self.tally, self.tally_steps = torch.stack([member.loss for member in stored]), stored[0].steps
+        self.running_loss, self.loss_steps = torch.stack([member.loss for member in stored]), stored[0].steps
 
     def _conclude(self, start: int) -> None:
         for i in self.alive:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from ihlab.training import checkpoint
 from ihlab.training.clamp import Clamp
+from ihlab.training.clamp_hooks import impose
 from ihlab.training.config import Fork, ForkConfig, RunConfig
-from ihlab.training.hold import impose
-from ihlab.training.loop import train
+from ihlab.training.distributed import require_alone
 from ihlab.training.progress import Report
-from ihlab.training.ranks import require_alone
 from ihlab.training.run import Run
+from ihlab.training.train import train
 from tasks.config import ConfigError
 
 

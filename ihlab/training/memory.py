@@ -5,12 +5,12 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 
+from ihlab.measure.loss import summed_loss
+from ihlab.measure.rows import each_tensor
 from ihlab.model.transformer import Transformer
 from ihlab.training.config import RunConfig
-from ihlab.training.device import pick_device
-from ihlab.training.loss import summed_loss
-from ihlab.training.scored import each_tensor
-from ihlab.training.stream import Stream
+from ihlab.training.data import Stream
+from ihlab.training.distributed import pick_device
 
 
 def memory_estimate(config: RunConfig, device: str = "cpu") -> int:

@@ -14,8 +14,8 @@ from ihlab import kept
 from ihlab.files import write_json, write_text
 from ihlab.model.transformer import Transformer
 from ihlab.training import checkpoint
+from ihlab.training.clamp_hooks import install
 from ihlab.training.config import RunConfig, even_choice, from_dict, to_dict
-from ihlab.training.hold import install
 from ihlab.training.progress import Row
 from tasks.config import ConfigError, require
 from tasks.registry import require_registered

@@ -11,13 +11,12 @@ import pandas as pd
 import torch
 from jaxtyping import Float, Int
 
-from ihlab.interp.looking import follows
 from ihlab.interp.patterns import raw_patterns, score_routes
+from ihlab.measure.batches import EVAL_SEED, draw
+from ihlab.measure.heads import follows
 from ihlab.theory import landscape
 from ihlab.training.config import even_choice
-from ihlab.training.metrics import EVAL_SEED
 from ihlab.training.run import Run
-from ihlab.training.stream import draw
 from tasks.config import require
 
 MOST_STEPS = 20

@@ -24,7 +24,7 @@ from tasks.igsm.difficulty import DIFFICULTIES, Difficulty
 from tasks.igsm.language import Language, language
 
 if TYPE_CHECKING:
-    from tasks.igsm.language_kernel import Words
+    from tasks.igsm.kernels.language import Words
 
 FITTING = 0.95  # of the problems, at least, must fit in a row: the longer ones are not drawn
 _PROBED = 1000  # problems drawn to see how many fit
@@ -205,7 +205,7 @@ def fit(task: IGSMTask) -> tuple[float, int]:
 
     Raises `ConfigError` if no problem can be found.
     """
-    from tasks.igsm.language_kernel import MOST_TOKENS
+    from tasks.igsm.kernels.language import MOST_TOKENS
 
     seeds = np.random.default_rng(0).integers(0, 2**64, _PROBED, dtype=np.uint64)
     _draw(task, seeds[:1], MOST_TOKENS)  # stop at one, where none can be found
@@ -214,8 +214,8 @@ def fit(task: IGSMTask) -> tuple[float, int]:
 
 
 def _draw(task: IGSMTask, seeds: np.ndarray, most_tokens: int) -> Problems:
-    from tasks.igsm.rows_kernel import Wanted, draw_rows  # numba loads only when rows are drawn
-    from tasks.igsm.structure_kernel import Limits
+    from tasks.igsm.kernels.rows import Wanted, draw_rows  # numba loads only when rows are drawn
+    from tasks.igsm.kernels.structure import Limits
 
     size = task.dimensions
     modulus = task.language.modulus
@@ -233,7 +233,7 @@ def _draw(task: IGSMTask, seeds: np.ndarray, most_tokens: int) -> Problems:
 @lru_cache
 def _words(language: Language) -> "Words":
     """The vocabulary as the kernel wants it: where each part begins."""
-    from tasks.igsm.language_kernel import FUNCTION, Words
+    from tasks.igsm.kernels.language import FUNCTION, Words
 
     _, _, number, letter, category, noun = np.cumsum([0, *(len(part) for part in language.parts[:-1])]).tolist()
     function = np.array([language.ids.get(word, 0) for word in FUNCTION])

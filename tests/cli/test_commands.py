@@ -184,7 +184,7 @@ def test_under_torchrun_one_process_says_how_to_go_on(capsys, monkeypatch, rank,
     def stopped(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ihlab.training.loop.train", stopped)
+    monkeypatch.setattr("ihlab.training.train.train", stopped)
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", rank)
     with pytest.raises(SystemExit) as ended:

@@ -18,8 +18,7 @@ from ihlab.experiments.experiment import SCALES
 from ihlab.experiments.figure1 import base, guessing_accuracy, in_row
 from ihlab.experiments.figure1a import FASTEST, KV1, OWN_RATE, V1, V2, V4, Figure1a
 from ihlab.experiments.figure1b import NARROW, SHAPES, Figure1b, kv, vanilla
-from ihlab.training.metrics import EVAL_SEED
-from ihlab.training.stream import draw
+from ihlab.measure.batches import EVAL_SEED, draw
 from tasks import IGNORE, InductionTask
 
 

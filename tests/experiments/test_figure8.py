@@ -15,8 +15,8 @@ from ihlab.experiments.claims import NOT_TESTED, judged
 from ihlab.experiments.experiment import SCALES, Scale
 from ihlab.experiments.figure8 import DEPTHS, Figure8, base, hop_table, origin
 from ihlab.experiments.reproduce import reproduce
+from ihlab.measure.batches import EVAL_SEED
 from ihlab.plots.hops import hop_errors
-from ihlab.training.metrics import EVAL_SEED
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ from ihlab.experiments.claims import NOT_TESTED, judged
 from ihlab.experiments.experiment import SCALES
 from ihlab.experiments.figure9 import CARRIES, LAPTOP_SIZES, MARGIN, ROUTES, SIZES, SMALLEST, Figure9, base, sizes
 from ihlab.experiments.reproduce import reproduce
+from ihlab.measure.metrics import held_out
+from ihlab.measure.rows import graded
 from ihlab.model.transformer import Transformer
-from ihlab.training.metrics import held_out
-from ihlab.training.scored import graded
 
 CARRIED = (0.5, 0.05)
 """The falls of accuracy without the previous value and without the previous key, as the explanation has them."""

@@ -11,7 +11,8 @@ from ihlab.experiments.experiment import SCALES, Experiment, TwoStages
 from ihlab.experiments.figure1 import base
 from ihlab.experiments.initialisation import CURVES, KV1, KV2, SEEDS, STDS, V2, Initialisation
 from ihlab.plots.robustness import ABOVE
-from ihlab.training.ensemble import check_members, train_ensemble
+from ihlab.training.ensemble import check_members
+from ihlab.training.train import train_ensemble
 
 
 def test_it_is_an_experiment_of_one_stage():

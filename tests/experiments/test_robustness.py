@@ -26,8 +26,8 @@ from ihlab.experiments.robustness import (
     settings,
 )
 from ihlab.plots.robustness import ABOVE
-from ihlab.training.ensemble import train_ensemble
 from ihlab.training.run import Run
+from ihlab.training.train import train_ensemble
 
 NAMES = list(SETTINGS)
 

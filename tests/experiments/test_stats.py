@@ -121,11 +121,6 @@ def test_ratio_interval_covers_the_truth_as_often_as_it_says():
     assert hits / 2000 == pytest.approx(expected, abs=0.012)  # three standard errors
 
 
-def test_first_reach():
-    assert stats.first_reach([0, 10, 20, 30], [0.1, 0.95, 0.5, 0.99], 0.9) == 10
-    assert stats.first_reach([0, 10], [0.1, 0.2], 0.9) == math.inf
-
-
 def test_a_difference_with_nothing_says_nothing():
     nothing = stats.difference([], [1.0, 2.0])
     assert math.isnan(nothing.value)

@@ -24,7 +24,7 @@ from ihlab.experiments.table4 import (
     unpacked,
 )
 from ihlab.model.config import ModelConfig
-from tasks.igsm.verify import ERRORS
+from tasks.igsm.check.verify import ERRORS
 
 [SETTING] = SETTINGS["laptop"]
 

@@ -9,7 +9,7 @@ import torch
 from ihlab.interp.circuits import full_ov_circuit, full_qk_circuit, ov_circuit, qk_circuit, strongest_route
 from ihlab.interp.composition import composition_table
 from ihlab.interp.induction_pair import find_induction_pair
-from ihlab.interp.key_path import without_key_path
+from ihlab.interp.patching import without_key_path
 from ihlab.interp.patterns import score_routes
 from ihlab.model.transformer import Transformer
 from tasks import ConfigError

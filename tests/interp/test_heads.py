@@ -3,7 +3,6 @@
 import subprocess
 import sys
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -15,14 +14,14 @@ from ihlab import RunConfig
 from ihlab.interp import head_scores, locate_induction_heads
 from ihlab.interp.copying import copying, eigenvalue_copying
 from ihlab.interp.heads import probed
-from ihlab.interp.looking import looks
 from ihlab.interp.patterns import raw_patterns
-from ihlab.interp.probes import repeated_rows, turned
+from ihlab.measure.batches import EVAL_SEED
+from ihlab.measure.heads import looks
+from ihlab.measure.metrics import Evaluator
+from ihlab.measure.probe import repeated_rows, task_ids, turned
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from ihlab.theory.constructions import shifted_head
-from ihlab.training.metrics import EVAL_SEED, Evaluator
-from ihlab.training.stream import draw
 from tasks import ConfigError, InductionTask
 
 KINDS = ("induction", "previous", "duplicate", "first", "uniform", "self")
@@ -85,7 +84,8 @@ def test_scores_are_the_attention_summed_by_hand():
                     after = [k + 1 for k in earlier]
                     if earlier:
                         found["duplicate_token"].append(sum(pattern[k] for k in earlier))
-                    if earlier and not set(after) & {q - 1, q, *earlier}:
+                    last = row[q] not in row[q + 1 :]
+                    if earlier and last and not set(after) & {q - 1, q, *earlier}:
                         found["prefix_matching"].append(sum(pattern[k] for k in after))
                     if q >= 2:
                         found["previous_token"].append(pattern[q - 1])
@@ -158,13 +158,13 @@ def test_scores_do_not_depend_on_the_gauge(make_model, batch):
 
 
 def test_prefix_matching_is_the_score_that_training_records(small_run):
-    """Exactly, with the ids of the task and the seed that training probes with."""
+    """With the ids of the task and the seed that training probes with."""
     model = Transformer(small_run.model)
     recorded = Evaluator(small_run, torch.device("cpu"))(model)
-    ids = np.unique(draw(small_run.task, EVAL_SEED, "probe", 0, 256).inputs).tolist()
+    ids = task_ids(small_run.task)
     table = head_scores(model, ids=ids, seed=EVAL_SEED)
     scores = table[table["pattern"] == "raw"]["prefix_matching"].tolist()
-    assert scores == [recorded["prefix_0.0"], recorded["prefix_0.1"]]
+    assert scores == pytest.approx([recorded["prefix_0.0"], recorded["prefix_0.1"]])
 
 
 @pytest.fixture(scope="module")

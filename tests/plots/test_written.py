@@ -13,8 +13,9 @@ from matplotlib.patches import Rectangle
 from ihlab.plots.style import ORANGE
 from ihlab.plots.written import MOST_LETTERS, written_solution
 from tasks import ConfigError
+from tasks.igsm.check.findings import findings
 
-BY_HAND = runpy.run_path(str(Path(__file__).parents[1] / "interp" / "solutions_by_hand.py"))
+BY_HAND = runpy.run_path(str(Path(__file__).parents[1] / "tasks" / "igsm" / "solutions_by_hand.py"))
 COMPACT, RIGHT, NATURAL, LONG = (BY_HAND[name] for name in ("COMPACT", "RIGHT", "NATURAL", "LONG"))
 
 
@@ -31,7 +32,7 @@ def certain(words: str) -> np.ndarray:
 
 
 def test_a_step_is_a_line_and_so_is_each_clause_after_its_first():
-    figure = written_solution(NATURAL, LONG.split(), certain(LONG), "a title")
+    figure = written_solution(LONG.split(), findings(NATURAL, LONG.split()), certain(LONG), "a title")
     assert [" ".join(line) for line in drawn(figure)] == [
         "Define Riga 's Ketch as a ; so a = 7 . no error",
         "Define Bergen 's Sloop as b ; so b = 3 . no error",
@@ -44,7 +45,7 @@ def test_a_step_is_a_line_and_so_is_each_clause_after_its_first():
 
 def test_an_endless_line_is_wrapped():
     written = ["Sloop"] * 60 + ["."] + ["k", "="] * 60
-    figure = written_solution(COMPACT, written, np.ones(len(written)))
+    figure = written_solution(written, findings(COMPACT, written), np.ones(len(written)))
     lines = drawn(figure)
     assert [word for line in lines for word in line if word != "format"] == [*written, "not judged"]
     assert max(len(" ".join(line[:-1])) for line in lines) <= MOST_LETTERS
@@ -53,7 +54,8 @@ def test_an_endless_line_is_wrapped():
 def test_white_is_certain_and_orange_is_impossible():
     probability = certain(RIGHT)
     probability[[1, 5]] = 0.0, 0.5
-    boxes = [p for p in written_solution(COMPACT, RIGHT.split(), probability).axes[0].patches if type(p) is Rectangle]
+    figure = written_solution(RIGHT.split(), findings(COMPACT, RIGHT.split()), probability)
+    boxes = [p for p in figure.axes[0].patches if type(p) is Rectangle]
     colors = [to_hex(box.get_facecolor()).upper() for box in boxes]
     assert len(colors) == len(RIGHT.split())
     assert colors[1] == ORANGE
@@ -63,7 +65,9 @@ def test_white_is_certain_and_orange_is_impossible():
 
 @pytest.mark.parametrize(("problem", "solution"), [(COMPACT, RIGHT), (NATURAL, LONG), (COMPACT, "<eos>")])
 def test_no_text_covers_another_or_leaves_the_page(problem, solution):
-    figure = written_solution(problem, solution.split(), certain(solution), "KV shifting, a failed problem")
+    figure = written_solution(
+        solution.split(), findings(problem, solution.split()), certain(solution), "KV shifting, a failed problem"
+    )
     figure.canvas.draw()
     areas = [text.get_window_extent() for axes in figure.axes for text in axes.texts if text.get_text()]
     assert [(a, b) for a, b in combinations(areas, 2) if a.overlaps(b)] == []
@@ -73,11 +77,11 @@ def test_no_text_covers_another_or_leaves_the_page(problem, solution):
 
 def test_each_token_needs_a_probability():
     with pytest.raises(ConfigError, match="There are 2 probabilities for 3 tokens, but each token needs one"):
-        written_solution(COMPACT, ["<ans>", "0", "<eos>"], np.ones(2))
+        written_solution(["<ans>", "0", "<eos>"], ["no error"], np.ones(2))
 
 
 def test_drawing_leaves_the_users_style():
     mpl.get_backend()  # chosen at first use
     before = mpl.rcParams.copy()
-    written_solution(COMPACT, RIGHT.split(), certain(RIGHT))
+    written_solution(RIGHT.split(), findings(COMPACT, RIGHT.split()), certain(RIGHT))
     assert mpl.rcParams == before

@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 
 import tasks.induction
 from tasks import IGNORE, ConfigError, InductionTask
-from tasks.induction_kernel import draw_rows
+from tasks.kernels.induction import draw_rows
 
 
 def sole_follower(row, t):

@@ -13,7 +13,7 @@ from scipy.stats import chisquare
 
 import tasks.mqar
 from tasks import IGNORE, ConfigError, MQARTask
-from tasks.mqar_kernel import draw_rows
+from tasks.kernels.mqar import draw_rows
 
 
 def read(row, pairs):

@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 
 import tasks.multihop
 from tasks import IGNORE, ConfigError, MultiHopTask
-from tasks.multihop_kernel import draw_rows
+from tasks.kernels.multihop import draw_rows
 
 
 def find(k, text, i):

@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 
 import tasks.ngram
 from tasks import IGNORE, ConfigError, NGramTask
-from tasks.ngram_kernel import draw_rows
+from tasks.kernels.ngram import draw_rows
 
 
 def as_dict(task):

@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from ihlab import Clamp, ModelConfig, Run, RunConfig, train
+from ihlab.measure.rows import scored
 from ihlab.training import checkpoint
-from ihlab.training.ensemble import best_stack, check_members, seeds, stacks, train_ensemble
+from ihlab.training.data import Stream
+from ihlab.training.ensemble import best_stack, check_members, seeds, stacks
 from ihlab.training.fork import fork_config
 from ihlab.training.interrupt import Interrupted
-from ihlab.training.scored import scored
-from ihlab.training.stacked import StackedStream, clip_members, stacked
-from ihlab.training.stream import Stream
+from ihlab.training.train import train_ensemble
+from ihlab.training.vmapped import StackedStream, clip_members, stacked
 from tasks import IGNORE, ConfigError, InductionTask, NGramTask
 
 
@@ -112,7 +113,7 @@ def test_finished_members_are_found_and_not_trained_again(small, tmp_path):
 
 def test_what_another_process_finishes_meanwhile_is_left_alone(small, tmp_path, monkeypatch):
     """While the first stack of two is trained, a member of the second is finished elsewhere; the other is stopped."""
-    monkeypatch.setattr("ihlab.training.steps.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
     configs = seeds(small, 4)
     *first, elsewhere, last = (Run(config.folder(tmp_path), config) for config in configs)
     stamps = []
@@ -139,7 +140,7 @@ def stop_at(step):
 
 
 def test_an_interrupted_ensemble_goes_on_bit_for_bit(members, tmp_path, monkeypatch):
-    monkeypatch.setattr("ihlab.training.steps.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
     with pytest.raises(Interrupted, match="Stopped at step 14 of 24, saved in the folders of its 3 members"):
         train_ensemble(members, tmp_path / "stopped", report=stop_at(13), stack=3)
     resumed = train_ensemble(members, tmp_path / "stopped", stack=3)
@@ -152,7 +153,7 @@ def test_an_interrupted_ensemble_goes_on_bit_for_bit(members, tmp_path, monkeypa
 
 
 def test_members_go_on_from_the_last_step_that_all_have_and_alone_from_their_own(members, tmp_path, monkeypatch):
-    monkeypatch.setattr("ihlab.training.steps.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
     with pytest.raises(Interrupted):
         train_ensemble(members, tmp_path, report=stop_at(13), stack=3)
     alone = train(members[0], tmp_path)
@@ -180,7 +181,7 @@ def killed_at(step):
 
 def test_a_member_that_was_ahead_keeps_no_checkpoint_past_its_metrics(small, tmp_path, monkeypatch):
     """Trained again with a new one, and killed at 16, it goes on from there and lacks no evaluation."""
-    monkeypatch.setattr("ihlab.training.steps.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
     with pytest.raises(Interrupted, match="Stopped at step 22"):
         train(small, tmp_path, report=stop_at(21))
     with pytest.raises(KilledError):
@@ -259,7 +260,7 @@ def test_an_ensemble_ends_when_all_members_have(learners, tmp_path, monkeypatch)
 @pytest.mark.parametrize("at", [12, 37, 44])
 def test_an_interrupted_ensemble_goes_on_with_those_that_are_not_done(learners, tmp_path, monkeypatch, at):
     """At 12 nobody is done, at 37 seed 1 is, at 44 seed 0 is too."""
-    monkeypatch.setattr("ihlab.training.steps.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
     with pytest.raises(Interrupted, match=f"Stopped at step {at + 1} of 60"):
         train_ensemble(learners, tmp_path / "stopped", report=stop_at(at), stack=4)
     folders = [Run.open(config.folder(tmp_path / "stopped")) for config in learners]

@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from ihlab import ModelConfig, Run, RunConfig, train
-from ihlab.training import checkpoint, loop
+from ihlab.measure.metrics import Evaluator
+from ihlab.training import checkpoint, single
 from ihlab.training.clamp import Clamp
 from ihlab.training.config import Fork, ForkConfig, from_dict, to_dict
 from ihlab.training.fork import fork, fork_config
 from ihlab.training.interrupt import Interrupted
-from ihlab.training.metrics import Evaluator
 from tasks import ConfigError, InductionTask
 
 AT = 10  # `small` keeps checkpoints at 0, 10, 15 and 24
@@ -135,7 +135,7 @@ def interrupt(step, row):
 
 
 def test_a_fork_of_an_interrupted_run_counts_its_own_loss_only(small, tmp_path, parent, monkeypatch):
-    monkeypatch.setattr("ihlab.training.steps.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
     with pytest.raises(Interrupted, match="Stopped at step 14 of 24"):
         train(small, tmp_path / "stopped", report=interrupt)
     forked = fork(Run.open(small.folder(tmp_path / "stopped")), 14, root=tmp_path)
@@ -148,7 +148,7 @@ def test_a_fork_of_an_interrupted_run_counts_its_own_loss_only(small, tmp_path, 
 
 
 def test_an_interrupted_fork_goes_on_bit_for_bit(tmp_path, parent, monkeypatch):
-    monkeypatch.setattr("ihlab.training.steps.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
     arguments = {"name": "held", "clamps": [ALPHA2_OFF]}
     with pytest.raises(Interrupted, match="Stopped at step 14 of 24"):
         fork(parent, AT, **arguments, root=tmp_path / "stopped", report=interrupt)
@@ -206,8 +206,8 @@ def test_a_clamp_holds_exactly_at_every_step(tmp_path, parent, monkeypatch, clam
             )
         return optimizer
 
-    make_optimizer = loop.make_optimizer
-    monkeypatch.setattr(loop, "make_optimizer", spying)
+    make_optimizer = single.make_optimizer
+    monkeypatch.setattr(single, "make_optimizer", spying)
     forked = fork(parent, step, clamps=clamps, root=tmp_path)
 
     trained = forked.config.steps - step

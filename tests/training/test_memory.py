@@ -15,9 +15,9 @@ from tasks import ConfigError, InductionTask
 
 MEASURE = """
     import gc, json, sys, tempfile, torch
-    from ihlab.training import loop
+    from ihlab.training import single
     from ihlab.training.config import from_dict
-    from ihlab.training.ranks import Ranks
+    from ihlab.training.distributed import Ranks
     from ihlab.training.run import Run
     torch.set_num_threads(1)
 
@@ -26,9 +26,9 @@ MEASURE = """
 
     def train(config, steps=3):
         with tempfile.TemporaryDirectory() as root:
-            training = loop._Training(Run.create(config, root), Ranks(0, 1, torch.device("cpu")), None)
+            training = single.SingleModel(Run.create(config, root), Ranks(0, 1, torch.device("cpu")), None)
             for pieces in training.stream.steps(0, steps):
-                training._train_step(pieces)
+                training.train_step(pieces)
 
     configs = [from_dict(config) for config in json.loads(sys.argv[1])]
     train(configs[0].but(batch_size=4, accumulate=1))  # what is compiled and loaded once

@@ -16,13 +16,14 @@ from torch.func import stack_module_state
 
 from ihlab import ModelConfig, RunConfig, train
 from ihlab.interp import shift_report
+from ihlab.measure.batches import draw
+from ihlab.measure.loss import summed_loss
 from ihlab.model.config import GPT2
-from ihlab.training import loop
+from ihlab.training import single
+from ihlab.training.data import Stream
 from ihlab.training.initial import initial_model
-from ihlab.training.loss import summed_loss
 from ihlab.training.optim import learning_rate, make_optimizer
-from ihlab.training.stacked import clip_members, member_losses, stacked
-from ihlab.training.stream import Stream, draw
+from ihlab.training.vmapped import clip_members, member_losses, stacked
 from tasks import InductionTask
 
 VARIANTS = {
@@ -156,7 +157,7 @@ def test_the_run_of_a_mirror_image_has_the_metrics_of_the_models(small, tmp_path
     """By `train` itself, with its evaluations: losses, accuracies and head scores."""
     config = small.but(model=small.model.but(**model), steps=12, eval_every=12, checkpoints=2, **run)
     metrics = train(config, tmp_path / "model").metrics
-    monkeypatch.setattr(loop, "initial_model", lambda config: rescaled(initial_model(config), ALL, ALL))
+    monkeypatch.setattr(single, "initial_model", lambda config: rescaled(initial_model(config), ALL, ALL))
     image = train(config, tmp_path / "image").metrics
     signed = [name for name in metrics.columns if name.startswith(("alpha", "beta"))]
     pd.testing.assert_frame_equal(image.drop(columns=signed), metrics.drop(columns=signed), check_exact=True)

@@ -5,10 +5,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ihlab import Clamp, Transformer, train
-from ihlab.training import ensemble, loop
-from ihlab.training.ensemble import seeds, train_ensemble
+from ihlab.measure.metrics import Evaluator
+from ihlab.training import ensemble, single
+from ihlab.training.ensemble import seeds
 from ihlab.training.fork import fork
-from ihlab.training.metrics import Evaluator
+from ihlab.training.train import train_ensemble
 from tasks import InductionTask, MultiHopTask
 
 ASKING = {"aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero", "aten::equal", "aten::item"}
@@ -41,8 +42,8 @@ class Watch(TorchDispatchMode):
 @pytest.fixture
 def watch(monkeypatch):
     made = Watch()
-    for kind in (loop._Training, ensemble._Ensemble):
-        monkeypatch.setattr(kind, "_train_step", made.step(kind._train_step))
+    for kind in (single.SingleModel, ensemble.Ensemble):
+        monkeypatch.setattr(kind, "train_step", made.step(kind.train_step))
     return made
 
 

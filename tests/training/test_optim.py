@@ -9,8 +9,8 @@ import torch
 from ihlab import Transformer
 from ihlab.training.config import constant_steps
 from ihlab.training.fork import fork_config
-from ihlab.training.loop import train
 from ihlab.training.optim import learning_rate, make_optimizer
+from ihlab.training.train import train
 
 
 def test_a_step_without_gradient_shrinks_matrices_and_nothing_else(small):

@@ -22,7 +22,7 @@ def test_a_run_opens_again(small, tmp_path):
 
 
 def test_models_at_checkpoints_are_the_ones_that_were_measured(small, tmp_path):
-    from ihlab.training.metrics import Evaluator
+    from ihlab.measure.metrics import Evaluator
 
     run = train(small, tmp_path)
     evaluate = Evaluator(small, torch.device("cpu"))

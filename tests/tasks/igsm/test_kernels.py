@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, halfnorm, kstest
 
-from tasks.igsm import bits_kernel as bits
-from tasks.igsm.operands_kernel import draw_equation, draw_other_equations, no_equations
-from tasks.igsm.order_kernel import draw_necessary, draw_order, draw_weighted, total_cost
-from tasks.igsm.sha256_kernel import PADDING, sha256_mod
-from tasks.igsm.structure_kernel import Limits, Size, draw_size, draw_structure
+from tasks.igsm.kernels import bits
+from tasks.igsm.kernels.operands import draw_equation, draw_other_equations, no_equations
+from tasks.igsm.kernels.order import draw_necessary, draw_order, draw_weighted, total_cost
+from tasks.igsm.kernels.sha256 import PADDING, sha256_mod
+from tasks.igsm.kernels.structure import Limits, Size, draw_size, draw_structure
 
 
 @pytest.fixture

@@ -1,0 +1,191 @@
+"""Commands that open a run: `heads`, `shift`, `view`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, find_run, write_picture, write_table, writing
+from tasks.config import ConfigError, require
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ihlab.training.run import Run
+
+RunName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+
+
+def heads(
+    run: RunName,
+    /,
+    root: Path = Path("runs"),
+    step: int | None = None,
+    rows: int | None = None,
+    seed: int = 0,
+    csv: Path | None = None,
+    out: Path | None = None,
+) -> None:
+    """Score every head of a run: which are induction heads, where they look, what the task's loss is without them.
+
+    Args:
+        run: A run's folder, or its name as far as it is the only one under --root.
+        root: Where runs are kept.
+        step: The checkpoint to open; by default the last.
+        rows: Held-out rows of the task on which heads are ablated; by default as many as training evaluates on.
+        seed: Of the random repeated tokens that heads are probed with.
+        csv: Write all scores here, of raw and of effective patterns.
+        out: Draw every head's pattern here (.png or .svg).
+    """
+    from ihlab.cli.scores import mean_patterns, scored_heads
+    from ihlab.measure.probe import task_ids
+
+    require(seed >= 0, f"seed is {seed}, but must not be negative.")
+    found = find_run(run, root)
+    check_output("--csv", csv, TABLES, found)
+    check_output("--out", out, PICTURES, found)
+    rows = found.config.eval_rows if rows is None else rows
+    require(rows >= 2, f"rows is {rows}, but must be at least 2: the loss is given with its error.")
+    step = found.require_checkpoint(step)
+    model, ids = found.model(step), task_ids(found.config.task)
+    scores = scored_heads(model, found.config.task, rows, ids, seed)
+    console = Console()
+    console.print(_heads_table(scores, f"Heads of {found.folder.name} at step {step}"))
+    console.out(
+        "prefix, fixed, stripe, prev.: of effective patterns; raw: prefix of the raw one;\n"
+        f"copying: by eigenvalues; loss rise: mean-ablated, {rows} held-out rows, ± its error.",
+        highlight=False,
+    )
+    if csv is not None:
+        write_table(scores, csv)
+    if out is not None:
+        from ihlab.plots.heads import head_patterns
+
+        patterns = mean_patterns(model, ids, seed)
+        write_picture(head_patterns(patterns, scores, f"{found.folder.name}, step {step}"), out)
+
+
+def _heads_table(scores: "pd.DataFrame", title: str) -> Table:
+    """One line a head, likeliest induction head first."""
+    # Narrow enough for a terminal of 80 columns.
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("head", no_wrap=True)
+    table.add_column("induction", no_wrap=True)
+    for column in ("prefix", "raw", "fixed", "stripe", "prev.", "copying", "loss rise"):
+        table.add_column(column, justify="right", no_wrap=True)
+    raw = {(head.layer, head.head): head for head in scores[scores["pattern"] == "raw"].itertuples()}
+    for head in scores[scores["pattern"] == "effective"].itertuples():
+        table.add_row(
+            f"{head.layer}.{head.head}",
+            "yes" if head.induction else "",
+            f"{head.prefix_matching:z.3f}",
+            f"{raw[head.layer, head.head].prefix_matching:z.3f}",
+            f"{head.fixed_distance:z.3f}",
+            f"{head.induction_stripe:z.3f}",
+            f"{head.previous_token:z.3f}",
+            f"{head.eigenvalue_copying:z.3f}",
+            f"{head.loss_rise_mean:z.3f}±{head.loss_rise_mean_error:.3f}",
+            style="bold" if head.induction else None,
+        )
+    return table
+
+
+def shift(
+    run: RunName,
+    /,
+    root: Path = Path("runs"),
+    step: int | None = None,
+    csv: Path | None = None,
+    out: Path | None = None,
+) -> None:
+    """Show what alpha and beta of a run with KV shifting attention have become, as stored and free of their gauge.
+
+    Args:
+        run: A run's folder, or its name as far as it is the only one under --root.
+        root: Where runs are kept.
+        step: The checkpoint to open; by default the last.
+        csv: Write the report of every key/value head here.
+        out: Draw alpha and beta over all of training here (.png or .svg).
+    """
+    from ihlab.interp.shifts import quadrant_table, shift_report
+
+    found = find_run(run, root)
+    check_output("--csv", csv, TABLES, found)
+    check_output("--out", out, PICTURES, found)
+    step = found.require_checkpoint(step)
+    model = found.model(step)
+    report = shift_report(model)
+    console = Console()
+    console.print(_shift_table(report, f"Shifts of {found.folder.name} at step {step}"))
+    if model.cfg.shift_window == 2:
+        console.print(_quadrants(quadrant_table([model])))
+    if csv is not None:
+        write_table(report, csv)
+    if out is not None:
+        from ihlab.plots.heads import shift_training
+
+        write_picture(shift_training(found.metrics, found.folder.name), out)
+
+
+def _shift_table(report: "pd.DataFrame", title: str) -> Table:
+    """One line a key/value head: alpha and beta, and where there are two of each, the previous token's share."""
+    stored = [name for name in report.columns if name.removeprefix("alpha").removeprefix("beta").isdigit()]
+    shares = [name for name in ("alpha_share", "beta_share") if name in report]
+    table = Table(title=title, title_justify="left")
+    for column in ("kv head", *stored, *(f"{name.removesuffix('_share')}2 share" for name in shares)):
+        table.add_column(column, justify="left" if column == "kv head" else "right")
+    for _, head in report.iterrows():
+        numbers = [f"{head[name]:z.3f}" for name in (*stored, *shares)]
+        table.add_row(f"{head['layer']}.{head['head']}", *numbers)
+    return table
+
+
+def _quadrants(counts: "pd.DataFrame") -> Table:
+    table = Table(title="Heads by their larger key and value weight (Table 5)", title_justify="left")
+    for column in ("key", "value", "raw", "gauge-free", "raw if signs flipped"):
+        table.add_column(column, justify="left" if column in ("key", "value") else "right")
+    for row in counts.itertuples():
+        table.add_row(str(row.key), str(row.value), str(row.raw), str(row.gauge_free), str(row.flipped))
+    return table
+
+
+def view(
+    run: RunName,
+    /,
+    root: Path = Path("runs"),
+    out: Path | None = None,
+    row: str | None = None,
+    checkpoints: int = 20,
+) -> None:
+    """Write a page that shows where a run's heads look, through training: one HTML file that opens offline.
+
+    Args:
+        run: A run's folder, or its name as far as it is the only one under --root.
+        root: Where runs are kept.
+        out: The page to write; by default the run folder's name and .html, in this folder.
+        row: The token ids to read, as 3,1,4,1,5; by default the task's first held-out row.
+        checkpoints: How many of the run's checkpoints the page shows at most.
+    """
+    from ihlab.viewer import write_view
+
+    found = find_run(run, root)
+    page = out or Path(f"{found.folder.name}.html")
+    check_output("--out", page, PAGES, found)
+    ids = None if row is None else _ids(row, found)
+    with writing(page):
+        write_view(found, page, ids, checkpoints=checkpoints)
+
+
+def _ids(row: str, run: "Run") -> list[int]:
+    """Token ids that are written with commas between. Raises `ConfigError` for other things, or ids out of range."""
+    try:
+        ids = [int(token) for token in row.split(",")]
+    except ValueError:
+        raise ConfigError(f"--row is {row!r}, but must be token ids with commas between, such as 3,1,4.") from None
+    d_vocab = run.config.model.d_vocab
+    wrong = [token for token in ids if not 0 <= token < d_vocab]
+    require(not wrong, f"--row holds {wrong and wrong[0]}, but the model's ids are 0 to {d_vocab - 1}.")
+    return ids

@@ -1,0 +1,66 @@
+"""What a model writes when it is given an iGSM problem, and what is right and wrong with it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+
+from ihlab.model.transformer import Transformer
+from tasks import IGSMTask
+from tasks.config import require
+from tasks.igsm import Problems
+from tasks.igsm.check.verify import ERRORS, verify
+from tasks.igsm.problem import Problem
+
+ROWS = 256
+"""Problems that are decoded together, at most."""
+
+
+def solve(model: Transformer, task: IGSMTask, problems: Problems) -> list[list[str]]:
+    """The tokens that the model writes after each prompt, greedily, up to and with EOS.
+
+    Prompts of equal length are decoded together, without padding: a shift would mix padding into the first keys
+    and values. A solution that has not ended when a row of the task is full is cut off. Raises `ConfigError` for a
+    model whose n_ctx is shorter than the task's rows, or whose vocabulary is smaller than the task's.
+    """
+    cfg, end = model.cfg, task.language.ids["<eos>"]
+    require(
+        cfg.n_ctx >= task.length and cfg.d_vocab >= task.vocab_size,
+        f"The model has n_ctx={cfg.n_ctx} and d_vocab={cfg.d_vocab}, but the task needs at least "
+        f"{task.length} and {task.vocab_size}.",
+    )
+    device = model.embed.weight.device
+    written: dict[int, list[str]] = {}
+    for size in np.unique(problems.prompt_size):
+        same = np.flatnonzero(problems.prompt_size == size)
+        for rows in np.array_split(same, -(-len(same) // ROWS)):
+            prompts = torch.from_numpy(problems.tokens[rows, :size]).to(device)
+            tokens = model.generate(prompts, task.length - int(size), stop=end)[:, size:].cpu().numpy()
+            written |= {int(row): _ended(task.decode(ids)) for row, ids in zip(rows, tokens, strict=True)}
+    return [written[row] for row in range(len(problems.tokens))]
+
+
+def judge(task: IGSMTask, problems: Problems, solutions: Sequence[Sequence[str]]) -> pd.DataFrame:
+    """A row for each problem: ops, lenient, final, strict, minimal, unnecessary, errors, and a column for each class.
+
+    `lenient`, `final`, `strict` and `minimal` (strict, and no unnecessary parameters) are as
+    `tasks.igsm.check.verify.Verdict` has them; `unnecessary` counts steps, `errors` all errors, and a class's column
+    those of the class.
+    """
+    rows, modulus = [], task.language.modulus
+    for row, written in enumerate(solutions):
+        verdict = verify(Problem.parse(task.decode(problems.prompt(row)), modulus, task.flat), written)
+        rows.append(
+            {
+                "ops": int(problems.ops[row]),
+                **{name: getattr(verdict, name) for name in ("lenient", "final", "strict", "minimal", "unnecessary")},
+                "errors": len(verdict.errors),
+                **{name: verdict.errors.count(name) for name in ERRORS},
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _ended(tokens: list[str]) -> list[str]:
+    return tokens[: tokens.index("<eos>") + 1] if "<eos>" in tokens else tokens

@@ -1,0 +1,69 @@
+"""Which heads walk how far: attention of multi-hop models to the places that 1, 2, ... hops lead to."""
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Int
+
+from ihlab.interp.ablation import ablate_heads
+from ihlab.interp.heads import pattern_of, probed
+from ihlab.measure.heads import mean_attention
+from ihlab.model.transformer import Transformer
+from tasks import MultiHopTask
+
+
+def found(letters: Int[np.ndarray, "batch pos"], hops: int) -> Int[np.ndarray, "hops_1 batch pos"]:
+    """find_j(i) for j = 0 .. hops and every position i of rows of letters; -1 where a hop has nowhere to go.
+
+    find_0(i) = i, find_1(i) = 1 + the latest earlier place of i's letter, find_j = find_1 of find_{j-1}
+    (Sanford et al. 2024, arXiv 2402.09268).
+    """
+    once = np.full(letters.shape, -1)
+    for row, line in enumerate(letters.tolist()):
+        latest: dict[int, int] = {}
+        for i, letter in enumerate(line):
+            once[row, i] = latest.get(letter, -2) + 1
+            latest[letter] = i
+    walked = [np.broadcast_to(np.arange(letters.shape[1]), letters.shape)]
+    for _ in range(hops):
+        at = walked[-1]
+        walked.append(np.where(at >= 0, np.take_along_axis(once, np.maximum(at, 0), axis=1), -1))
+    return np.stack(walked)
+
+
+def hop_scores(model: Transformer, task: MultiHopTask, hops: int, rows: int = 64, seed: int = 0) -> pd.DataFrame:
+    """How much of its attention each head pays, from position i, to find_j(i), in rows that ask for `hops` hops.
+
+    Columns: layer, head, j (0 .. hops) and attention, the mean of effective patterns (beta's gauge fixed) over the
+    positions from which j hops lead somewhere. Raises `ConfigError` as `batch_of` does.
+    """
+    batch = task.batch_of(hops, rows, np.random.default_rng(seed))
+    places = found(batch.inputs[:, 1:], hops)
+    tokens = torch.from_numpy(batch.inputs.copy())
+    with torch.no_grad():
+        patterns = pattern_of(probed(model, tokens), "effective")
+    n_pos = tokens.shape[1]
+    tables = []
+    for j, place in enumerate(places):
+        looked = torch.zeros(len(tokens), n_pos, n_pos, dtype=torch.bool)
+        row, i = np.nonzero(place >= 0)
+        looked[row, i + 1, place[row, i] + 1] = True  # the hop token stands in front of the letters
+        attention = mean_attention(patterns, looked)
+        heads = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
+        tables.append(pd.DataFrame(heads, columns=["layer", "head"]).assign(j=j, attention=attention.flatten().numpy()))
+    return pd.concat(tables, ignore_index=True)
+
+
+def hop_ablation(
+    model: Transformer, task: MultiHopTask, head: tuple[int, int], rows: int = 100, seed: int = 0
+) -> pd.DataFrame:
+    """The error at each number of hops with and without a head (mean-ablated): hops, error, error_without.
+
+    Raises `ConfigError` for a head that does not exist.
+    """
+    table = []
+    for hops in range(task.max_hops + 1):
+        batch = task.batch_of(hops, rows, np.random.default_rng(seed))
+        whole = ablate_heads(model, batch, [])["accuracy"]
+        table.append((hops, 1 - whole, 1 - ablate_heads(model, batch, [head])["accuracy"]))
+    return pd.DataFrame(table, columns=["hops", "error", "error_without"])

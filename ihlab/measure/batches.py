@@ -1,0 +1,18 @@
+"""Batches of a task: pure functions of the task, a seed, the split and the step."""
+
+from typing import Literal
+
+import numpy as np
+
+from tasks import Batch, Task
+
+SPLITS = ("train", "eval", "probe")
+Split = Literal["train", "eval", "probe"]
+
+EVAL_SEED = 20241129
+"""One held-out set for every run of a task, whatever the run's own seed."""
+
+
+def draw(task: Task, seed: int, split: Split, step: int, size: int) -> Batch:
+    """The batch of one step. Counter-seeded: no step depends on having drawn another."""
+    return task.batch(size, np.random.default_rng([SPLITS.index(split), seed, step]))

@@ -1,0 +1,77 @@
+"""Where a head looks, in numbers: scores of attention patterns on rows of known tokens."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tasks.config import require
+
+LOOKS = ("prefix_matching", "previous_token", "duplicate_token", "first_position")
+
+
+def looks(
+    patterns: Float[Tensor, "layer batch head query key"], tokens: Int[Tensor, "batch pos"]
+) -> dict[str, Float[Tensor, "layer head"]]:
+    """The mean attention that each head's queries pay to
+
+    - prefix_matching: the tokens right after earlier occurrences of the query's token (`prefix_matches`);
+    - previous_token: the token before;
+    - duplicate_token: earlier occurrences of the query's token, over queries that have one;
+    - first_position: the first token, a control.
+
+    Previous and first are counted from the third query on: for the second they are one token. Attention to a
+    kind of place is summed over its places. Raises `ConfigError` if the tokens leave nothing to measure.
+    """
+    prefix = mean_attention(patterns, prefix_matches(tokens))
+    at = torch.arange(tokens.shape[1], device=tokens.device)
+    late = (at >= 2)[:, None]
+    previous, first = (at[:, None] - 1 == at) & late, (at == 0) & late
+    return {
+        "prefix_matching": prefix,
+        "previous_token": mean_attention(patterns, previous.expand(len(tokens), -1, -1)),
+        "duplicate_token": mean_attention(patterns, duplicates(tokens)),
+        "first_position": mean_attention(patterns, first.expand(len(tokens), -1, -1)),
+    }
+
+
+def prefix_matches(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:
+    """Return where the prefix-matching score (Olsson et al. 2022, arXiv 2209.11895) asks for attention.
+
+    The score is `mean_attention` to them: from the last occurrence of each repeated token in its row to the tokens
+    right after its earlier occurrences. On a sequence that is repeated, that is from its last repeat. A head that
+    attends nowhere else scores 1. Queries are left out for which such a place is also the token before, the token
+    itself or a copy of it: there a previous-token or duplicate-token head would score too.
+
+    Raises `ConfigError` if no query is left.
+    """
+    after, copies = follows(tokens), duplicates(tokens)
+    at = torch.arange(tokens.shape[1], device=tokens.device)
+    near = (at[:, None] - 1 <= at) & (at <= at[:, None])
+    confounded = (after & (near | copies)).any(dim=-1, keepdim=True)
+    last = ~copies.any(dim=-2)[:, :, None]
+    matches = after & last & ~confounded
+    require(
+        bool(matches.any()),
+        "No token occurs again in its row in a way that tells induction from looking one back: use repeated "
+        "sequences of at least 3 distinct tokens.",
+    )
+    return matches
+
+
+def mean_attention(
+    patterns: Float[Tensor, "*layer batch head query key"], places: Bool[Tensor, "batch query key"]
+) -> Float[Tensor, "*layer head"]:
+    """Attention summed over each query's marked keys, averaged over the queries that have any."""
+    queries = places.any(dim=-1).sum()
+    return torch.einsum("...bhqk,bqk->...h", patterns, places.to(patterns.dtype)) / queries
+
+
+def follows(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:
+    """Where an induction head looks: at keys, up to the query, whose token before is the query's token."""
+    before = torch.cat([torch.full_like(tokens[:, :1], -1), tokens[:, :-1]], dim=1)
+    return (tokens[:, :, None] == before[:, None]).tril()
+
+
+def duplicates(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:
+    """Earlier keys that hold the query's token."""
+    return (tokens[:, :, None] == tokens[:, None]).tril(-1)

@@ -1,0 +1,235 @@
+"""What a run records about its model: loss, accuracy, induction-head scores, alpha and beta."""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, Int64
+from torch import Tensor
+from torch.nn import functional as F
+from transformer_lens.hook_points import HookPoint
+
+from ihlab.measure.batches import EVAL_SEED, draw
+from ihlab.measure.heads import mean_attention
+from ihlab.measure.probe import Probe, task_probe
+from ihlab.measure.rows import Graded, each_tensor, graded
+from ihlab.model.config import ModelConfig
+from ihlab.model.transformer import Transformer
+from tasks import IGNORE, Batch, Task
+
+CHUNK_POSITIONS = 8192  # tokens per evaluation forward pass: more leave the CPU's cache and take 1.4 times as long
+ANSWER_ROWS = 64  # of the held-out set, for the heads' attention to the answer
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """What an evaluation needs to know of a run: `RunConfig` has it."""
+
+    @property
+    def task(self) -> Task:
+        """The task whose held-out rows are drawn."""
+
+    @property
+    def model(self) -> ModelConfig:
+        """The model's shape, by which its heads are named."""
+
+    @property
+    def eval_rows(self) -> int:
+        """The number of held-out rows."""
+
+
+class Evaluator:
+    """Measures a model on a fixed held-out set and on repeated random tokens.
+
+    All that is read of a model are its `numbers`, side by side so that a device is asked once; `row` names them.
+    `members` of an ensemble that are measured together share what a CPU's cache takes.
+    """
+
+    def __init__(self, run: Measured, device: torch.device, members: int = 1) -> None:
+        batch = draw(run.task, EVAL_SEED, "eval", 0, run.eval_rows)
+        rows = max(1, CHUNK_POSITIONS // run.task.length // (members if device.type == "cpu" else 1))
+        pieces = [batch.rows(i, i + rows) for i in range(0, run.eval_rows, rows)]
+        self.batches = [graded(piece, device) for piece in pieces]
+        self.slices = slices(batch)
+        masks = [membership(piece, self.slices) for piece in pieces]
+        self.n_in_slices, self.masks = n_in_slices(masks), [mask.to(device) for mask in masks]
+        self.probe = task_probe(run.task, device)
+        self.answers = answer_places(batch.rows(0, ANSWER_ROWS), device)
+        scores = ([] if self.probe is None else ["prefix"]) + ([] if self.answers is None else ["answer"])
+        self.names = [*(name for score in scores for name in _head_names(score, run.model)), *_shift_names(run.model)]
+
+    @torch.no_grad()
+    def __call__(self, model: Transformer) -> dict[str, float]:
+        """One row of metrics: eval_loss, accuracy, accuracy_hops_3, prefix_L.H, answer_L.H, alpha1_L.G, ..."""
+        return self.row(self.numbers(model).tolist())
+
+    def numbers(self, model: Transformer) -> Float[Tensor, " numbers"]:
+        """In float64: what is counted on the held-out set, scores of heads, alpha and beta."""
+        parts = [_counts(model, self.batches, self.masks)]
+        if self.probe is not None:
+            parts.append(_prefix_scores(model, self.probe))
+        if self.answers is not None:
+            parts.append(_answer_scores(model, self.answers))
+        parts += _shift_weights(model)
+        return torch.cat([part.double() for part in parts])
+
+    def row(self, numbers: Sequence[float]) -> dict[str, float]:
+        """The numbers of one model as a row of metrics."""
+        n_counts = len(numbers) - len(self.names)
+        counted = _shares(numbers[:n_counts], self.batches, self.slices, self.n_in_slices)
+        return counted | dict(zip(self.names, numbers[n_counts:], strict=True))
+
+
+def held_out(
+    model: Transformer,
+    batches: list[Graded],
+    slices: Sequence[tuple[str, int]] = (),
+    masks: Sequence[Bool[Tensor, "slice _"]] = (),
+) -> dict[str, float]:
+    """Loss over targets, accuracy over all answers, over the first answer of each row, and over each slice.
+
+    A slice's column is `accuracy_<group>_<value>`, such as accuracy_hops_3; `masks` holds one `membership`
+    a batch. An accuracy is NaN where nothing is asked.
+    """
+    return _shares(_counts(model, batches, masks).tolist(), batches, slices, n_in_slices(masks))
+
+
+def _counts(
+    model: Transformer, batches: list[Graded], masks: Sequence[Bool[Tensor, "slice _"]]
+) -> Float[Tensor, " counts"]:
+    """The summed loss, and how many answers are right: of all, of the first ones, of each slice."""
+    by_batch = []
+    for i, batch in enumerate(batches):
+        logits = model.unembed(model.residual_at(batch.tokens, batch.index, batch.queries)).float()
+        loss = F.cross_entropy(logits, batch.targets, ignore_index=IGNORE, reduction="sum")
+        hit = logits.argmax(dim=-1) == batch.answers
+        right = torch.stack([hit.sum(), (hit & batch.first).sum()])
+        in_slices = [(masks[i] & hit).sum(dim=1).double()] if masks else []
+        by_batch.append(torch.cat([loss.double()[None], right.double(), *in_slices]))
+    return torch.stack(by_batch).sum(dim=0)
+
+
+def _shares(
+    counts: Sequence[float], batches: list[Graded], slices: Sequence[tuple[str, int]], n_in_slices: Sequence[int]
+) -> dict[str, float]:
+    loss, right, first_right, *in_slices = counts
+    return {
+        "eval_loss": loss / sum(batch.n_targets for batch in batches),
+        "accuracy": _share(right, sum(batch.n_answers for batch in batches)),
+        "accuracy_first": _share(first_right, sum(batch.n_first for batch in batches)),
+        **{
+            f"accuracy_{group}_{value}": _share(n, of)
+            for (group, value), n, of in zip(slices, in_slices, n_in_slices, strict=True)
+        },
+    }
+
+
+def _share(n: float, of: int) -> float:
+    return n / of if of else math.nan
+
+
+def slices(batch: Batch) -> list[tuple[str, int]]:
+    """Every (group, value) that some answer of the batch belongs to, values in order.
+
+    Gaps, which are many, are sliced by powers of two: ("gap", 4) is of the gaps 4 to 7.
+    """
+    asked = batch.answers != IGNORE
+    return [(group, int(value)) for group in batch.groups for value in np.unique(_by_position(group, batch)[asked])]
+
+
+def membership(batch: Batch, slices: Sequence[tuple[str, int]]) -> Bool[Tensor, "slice graded"]:
+    """Which of a batch's graded positions, in the order of `Graded.index`, are answers that belong to each slice."""
+    asked = batch.answers != IGNORE
+    kept = asked | (batch.targets != IGNORE)
+    of_group = {group: _by_position(group, batch)[kept] for group in batch.groups}
+    members = [asked[kept] & (of_group[group] == value) for group, value in slices]
+    return torch.from_numpy(np.array(members, dtype=bool).reshape(len(slices), kept.sum()))
+
+
+def n_in_slices(masks: Sequence[Bool[Tensor, "slice _"]]) -> list[int]:
+    """How many answers there are in each slice, of the batches whose `membership` this is."""
+    return torch.stack([mask.sum(dim=1) for mask in masks]).sum(dim=0).tolist() if masks else []
+
+
+def _by_position(group: str, batch: Batch) -> Int[np.ndarray, "batch pos"]:
+    values = batch.groups[group]
+    if group == "gap":
+        values = np.left_shift(1, np.frexp(values)[1]) // 2  # the largest power of two that is not larger
+    per_row = values.ndim == 1
+    return np.broadcast_to(values[:, None] if per_row else values, batch.inputs.shape)
+
+
+def _prefix_scores(model: Transformer, probe: Probe) -> Float[Tensor, " heads"]:
+    """Of every head, in the order of `_head_names`."""
+    return _scored_patterns(model, probe.tokens, lambda pattern: mean_attention(pattern, probe.matches))
+
+
+@dataclass(frozen=True)
+class AnswerPlaces:
+    """Rows of a task, the position of each one's first answer, and where in the row that answer stands.
+
+    An answer's places are the positions right after the earlier occurrences of the token that it is asked at, as far
+    as those lie two or more back and were followed by the answer.
+    """
+
+    tokens: Int64[Tensor, "batch pos"]
+    query: Int64[Tensor, " batch"]
+    places: Bool[Tensor, "batch pos"]
+
+
+def answer_places(batch: Batch, device: torch.device | None = None) -> AnswerPlaces | None:
+    """The places of each row's first answer; None for a task where some row's answer has no such place."""
+    tokens, answered = batch.inputs, batch.answers != IGNORE
+    rows, query = np.arange(len(tokens)), answered.argmax(axis=1)
+    followed = tokens[:, :-1] == tokens[rows, query][:, None]
+    right = tokens[:, 1:] == batch.answers[rows, query][:, None]
+    earlier = np.arange(tokens.shape[1] - 1) <= query[:, None] - 2
+    places = np.pad(followed & right & earlier, ((0, 0), (1, 0)))
+    if not (answered.any(axis=1) & places.any(axis=1)).all():
+        return None
+    found = AnswerPlaces(torch.from_numpy(tokens.copy()), torch.from_numpy(query), torch.from_numpy(places))
+    return each_tensor(found, lambda x: x.to(device))
+
+
+def answer_attention(pattern: Float[Tensor, "batch head query key"], answers: AnswerPlaces) -> Float[Tensor, " head"]:
+    """Mean attention from each row's first answer to its places: what induction does, on the task's own rows."""
+    rows = torch.arange(len(pattern), device=pattern.device)
+    return (pattern[rows, :, answers.query] * answers.places[:, None]).sum(dim=2).mean(dim=0)
+
+
+def _answer_scores(model: Transformer, answers: AnswerPlaces) -> Float[Tensor, " heads"]:
+    return _scored_patterns(model, answers.tokens, lambda pattern: answer_attention(pattern, answers))
+
+
+def _scored_patterns(model: Transformer, tokens: Tensor, score: Callable[[Tensor], Tensor]) -> Float[Tensor, " heads"]:
+    """A score of every head, layer by layer. Patterns are scored as they come by: none is kept."""
+    scores: list[Tensor] = []
+
+    def note(pattern: Tensor, hook: HookPoint) -> None:
+        scores.append(score(pattern))
+
+    with model.hooks(fwd_hooks=[(lambda name: name.endswith("hook_pattern"), note)]):
+        model.final_residual(tokens)
+    return torch.cat(scores)
+
+
+def _head_names(score: str, cfg: ModelConfig) -> list[str]:
+    return [f"{score}_{layer}.{head}" for layer in range(cfg.n_layers) for head in range(cfg.n_heads)]
+
+
+def _shift_weights(model: Transformer) -> list[Float[Tensor, " weights"]]:
+    """Each layer's alpha and beta, in the order of `_shift_names`."""
+    if model.cfg.attention == "vanilla":
+        return []
+    return [weight.flatten() for block in model.layers for weight in (block.attn.alpha, block.attn.beta)]
+
+
+def _shift_names(cfg: ModelConfig) -> list[str]:
+    if cfg.attention == "vanilla":
+        return []
+    entries = itertools.product(range(cfg.n_layers), ("alpha", "beta"), range(cfg.kv_heads), range(cfg.shift_window))
+    return [f"{name}{column + 1}_{layer}.{head}" for layer, name, head, column in entries]

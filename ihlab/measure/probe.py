@@ -1,0 +1,77 @@
+"""Rows of random tokens that repeat, on which induction heads show."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from ihlab.measure.batches import EVAL_SEED, draw
+from ihlab.measure.heads import prefix_matches
+from ihlab.model.transformer import Transformer
+from tasks import Task
+from tasks.config import require
+
+PREFIX_REPEATS, STRIPE_REPEATS = 4, 2
+LEAST_PERIOD = 3
+"""With 2 tokens in turn, the token after the earlier occurrence is also the token before."""
+TASK_ROWS = 16
+
+
+class Probe(NamedTuple):
+    """Rows of repeated random tokens, and where prefix matching is looked for in them."""
+
+    tokens: Int[Tensor, "rows pos"]
+    matches: Bool[Tensor, "rows query key"]
+
+
+def task_ids(task: Task) -> list[int]:
+    """Return the token ids of a task's rows: a model has learned no others, so it is probed with these."""
+    return np.unique(draw(task, EVAL_SEED, "probe", 0, 256).inputs).tolist()
+
+
+def task_probe(task: Task, device: torch.device | None = None) -> Probe | None:
+    """Return the probe of a run's evaluations: a task's ids, repeated to fill its length; None if that is too short."""
+    ids = task_ids(task)
+    period = min(task.length // PREFIX_REPEATS, len(ids))
+    if period < LEAST_PERIOD:
+        return None
+    tokens = repeated_rows(ids, TASK_ROWS, period, PREFIX_REPEATS, EVAL_SEED).to(device)
+    return Probe(tokens, prefix_matches(tokens))
+
+
+def probe_rows(
+    model: Transformer, repeats: int, rows: int, length: int | None, ids: Sequence[int] | None, seed: int
+) -> Int[Tensor, "rows pos"]:
+    """Repeated random tokens for a model, where it is; see `head_scores`."""
+    n_ctx = model.cfg.n_ctx
+    length = n_ctx if length is None else length
+    require(length <= n_ctx, f"length is {length}, but the model's n_ctx is {n_ctx}: too long.")
+    ids = range(model.cfg.d_vocab) if ids is None else ids
+    return repeated_rows(ids, rows, length // repeats, repeats, seed).to(model.embed.weight.device)
+
+
+def repeated_rows(ids: Sequence[int], rows: int, period: int, repeats: int, seed: int = 0) -> Int[Tensor, "rows pos"]:
+    """Rows of `period` distinct random ids (all of them, if there are fewer), standing there `repeats` times in all.
+
+    Raises `ConfigError` if a row would hold fewer than 3 distinct ids.
+    """
+    period = min(period, len(ids))
+    require(
+        period >= LEAST_PERIOD,
+        f"{period} distinct tokens would be repeated {repeats} times, but at least {LEAST_PERIOD} are needed: "
+        "give more ids, or a longer length.",
+    )
+    require(rows >= 1, f"rows is {rows}, but must be at least 1.")
+    rng = np.random.default_rng(seed)
+    tokens = [np.tile(rng.permutation(np.asarray(ids))[:period], repeats) for _ in range(rows)]
+    return torch.from_numpy(np.stack(tokens))
+
+
+def turned(rows: Int[Tensor, "rows pos"], last: int, seed: int = 0) -> Int[Tensor, "rows pos"]:
+    """Rows whose last tokens are turned around, each row by its own number of places: none stays where it was."""
+    by = np.random.default_rng(seed).integers(1, last, size=(len(rows), 1))
+    order = torch.from_numpy((np.arange(last) + by) % last).to(rows.device)
+    return torch.cat([rows[:, :-last], rows[:, -last:].gather(1, order)], dim=1)

@@ -1,0 +1,1 @@
+"""Many runs: grids, pools of workers, retries, tables of results, trackers."""

@@ -1,0 +1,230 @@
+"""Training many runs, some at a time, each in a process of its own."""
+
+import math
+import multiprocessing
+import os
+import signal
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from ihlab.training.config import RunConfig
+from ihlab.training.progress import Report, Row, progress_bar
+
+Update = tuple[int, int, Row]
+"""(which config, steps done, latest metrics)."""
+
+Job = Callable[[RunConfig, Report], Any]
+"""What is done with a config. It goes to another process: a function of a module, or a `partial` of one."""
+
+Ended = Callable[[int, Future[Any]], None]
+"""Called when a job ended: with which config, and a future that holds its result or its exception."""
+
+LARGEST = 256
+"""Members of one stacked model at most, whatever the device: its memory grows with each."""
+
+_context = multiprocessing.get_context("spawn")  # a forked child of a threaded torch can hang
+_parent: Connection  # in a worker: updates go out, whatever comes in means stop
+
+
+def train_all(
+    configs: Sequence[RunConfig],
+    root: Path,
+    device: str,
+    jobs: int,
+    on_update: Callable[[Update], None],
+    stacked: Collection[str] = (),
+) -> None:
+    """Train every config that is not finished, at most `jobs` at a time, the costliest first.
+
+    Those whose digest is in `stacked` are trained several in one model, where that is faster (`stacks`).
+    After Ctrl-C or a run's failure the other workers save where they are, stop, and the exception goes on. A member
+    of a stack that diverges stops nothing: it is left as it is (`Run.diverged`).
+    """
+    from ihlab.training.distributed import require_alone
+
+    require_alone("A pool of runs is started")
+    todo = {i: config for i, config in enumerate(configs) if not (config.folder(root) / "done.json").exists()}
+    members = {stack[0]: stack for stack in stacks({i: c for i, c in todo.items() if c.digest in stacked}, device)}
+    alone = {i: [i] for i, config in todo.items() if config.digest not in stacked}
+    groups = members | alone
+
+    def every_member(update: Update) -> None:
+        index, step, row = update
+        for member in groups[index]:
+            on_update((member, step, row))
+
+    job = partial(_train, root, device, {todo[i].digest: [todo[j] for j in stack] for i, stack in members.items()})
+    first = {i: todo[i] for i in groups}
+    in_processes(first, job, jobs, 0, every_member, lambda _, ended: ended.result())
+
+
+def stacks(configs: Mapping[int, RunConfig], device: str) -> list[list[int]]:
+    """The configs' keys in groups that can be stacked: they differ in nothing but `ihlab.training.ensemble.FREE`.
+
+    On a CPU a group is no larger than `best_stack`, on a GPU than `LARGEST`.
+    """
+    if not configs:
+        return []
+    from ihlab.training.distributed import pick_device
+    from ihlab.training.ensemble import best_stack
+
+    kinds: dict[str, list[int]] = {}
+    for i, config in configs.items():
+        kinds.setdefault(config.but(seed=0, lr=1.0, init_shift=None).digest, []).append(i)  # no digest holds a name
+    parts = []
+    for kind in kinds.values():
+        most = min(LARGEST, best_stack(configs[kind[0]], len(kind), pick_device(device)))
+        parts += [part.tolist() for part in np.array_split(kind, math.ceil(len(kind) / most))]
+    return parts
+
+
+def _train(root: Path, device: str, stacked: dict[str, list[RunConfig]], config: RunConfig, report: Report) -> None:
+    from ihlab.training.train import train, train_ensemble
+
+    members = stacked.get(config.digest)
+    if members is None:
+        train(config, root, device, report)
+    else:
+        train_ensemble(members, root, device, report, stack=len(members))
+
+
+def in_processes(
+    configs: Mapping[int, RunConfig],
+    job: Job,
+    jobs: int,
+    retries: int,
+    on_update: Callable[[Update], None],
+    on_end: Ended,
+) -> None:
+    """Do `job(config, report)` for every config, in at most `jobs` processes, the costliest first.
+
+    Processes rather than threads or one stacked model: on a CPU two runs of one thread each finish
+    sooner than one run of two threads after another. Each worker gets its share of the cores.
+
+    A job whose process is killed is done again, at most `retries` times; then it ends with `BrokenProcessPool`.
+    `on_update` hears what jobs report, `on_end` how each ended. What `on_end` raises, or Ctrl-C, goes on after the
+    other workers have been told to stop and have stopped.
+    """
+    todo = deque(costliest_first(configs))
+    threads = max(1, len(os.sched_getaffinity(0)) // jobs)
+    idle = [_Worker(threads) for _ in range(min(jobs, len(todo)))]
+    running: dict[Future[Any], tuple[int, _Worker]] = {}
+    killed: Counter[int] = Counter()
+    try:
+        while todo or running:
+            while todo and idle:
+                index, worker = todo.popleft(), idle.pop()
+                running[worker.submit(index, configs[index], job)] = index, worker
+            finished, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
+            for _, worker in running.values():
+                worker.drain(on_update)
+            for future in finished:
+                index, worker = running.pop(future)
+                died = isinstance(future.exception(), BrokenProcessPool)
+                idle.append(_Worker(threads) if died else worker)
+                if died and killed[index] < retries:
+                    killed[index] += 1
+                    todo.appendleft(index)
+                else:
+                    on_end(index, future)
+    finally:
+        workers = [*idle, *(worker for _, worker in running.values())]
+        for worker in workers:
+            worker.ask_to_stop()
+        for worker in workers:
+            worker.pool.shutdown(wait=True, cancel_futures=True)
+
+
+def costliest_first(configs: Mapping[int, RunConfig]) -> list[int]:
+    """The keys of the configs, those that take longest to train first: so the last to finish is a short one."""
+    return sorted(configs, key=lambda i: -_cost(configs[i]))
+
+
+def _cost(config: RunConfig) -> int:
+    model = config.model
+    return model.n_layers * model.d_model**2 * config.steps * config.batch_size * config.task.length
+
+
+def default_jobs(device: str) -> int:
+    """How many runs train at a time if nobody says: 2 on a CPU, 1 on a GPU. Raises `ConfigError` as `pick_device`."""
+    from ihlab.training.distributed import pick_device
+
+    return 2 if pick_device(device).type == "cpu" else 1
+
+
+@contextmanager
+def steps_bar(
+    configs: Sequence[RunConfig], done: Iterable[int], console: Console
+) -> Iterator[Callable[[Update], None]]:
+    """An `on_update` that draws the steps of all configs as one bar; `done` are the configs that are finished."""
+    steps = {index: configs[index].steps for index in done}
+    with progress_bar(console) as progress:
+        total = sum(config.steps for config in configs)
+        bar = progress.add_task("steps", total=total, completed=sum(steps.values()), latest="")
+
+        def show(update: Update) -> None:
+            index, step, row = update
+            steps[index] = step
+            latest = f"{configs[index].name}: loss {row['eval_loss']:.3f}, accuracy {row['accuracy']:.3f}"
+            progress.update(bar, completed=sum(steps.values()), latest=latest)
+
+        yield show
+
+
+class _Worker:
+    """One process, what it reports, and the way to stop it.
+
+    It has a pool of its own, because a shared one ends all of its processes when one dies, and a pipe of its own,
+    because a process killed inside a shared queue or event would hold its lock for ever.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.pipe, self._far = _context.Pipe()
+        self.pool = ProcessPoolExecutor(1, _context, _start_worker, (self._far, threads))
+
+    def submit(self, index: int, config: RunConfig, job: Job) -> Future[Any]:
+        """Do a job in the process, which starts with the first one."""
+        future = self.pool.submit(_do, index, config, job)
+        self._far.close()  # the process has its own: once it dies, the pipe ends instead of waiting
+        return future
+
+    def drain(self, on_update: Callable[[Update], None]) -> None:
+        """Pass on what has been reported since the last time."""
+        try:
+            while self.pipe.poll():
+                on_update(self.pipe.recv())
+        except (EOFError, OSError):  # the process died, maybe within a message
+            return
+
+    def ask_to_stop(self) -> None:
+        """Let the process save where it is and stop, if there is one."""
+        self.pipe.close()
+
+
+def _start_worker(parent: Connection, threads: int) -> None:
+    global _parent  # noqa: PLW0603  # a pool's initialiser has no other way to hand something to its tasks
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # between runs; while training, the loop saves and stops
+    import torch
+
+    _parent = parent
+    torch.set_num_threads(threads)
+
+
+def _do(index: int, config: RunConfig, job: Job) -> Any:
+    def report(step: int, row: Row) -> None:
+        with suppress(OSError):  # who asks to stop has stopped listening
+            _parent.send((index, step, row))
+        if _parent.poll():  # a notebook's interrupt reaches the parent alone: pass it on to the loop
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return None if _parent.poll() else job(config, report)

@@ -1,0 +1,80 @@
+"""Jobs on Ray: on this machine's cores, or on the cluster that RAY_ADDRESS names."""
+
+import logging
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
+from typing import Any
+
+from ihlab.sweep.pool import Ended, Job, costliest_first
+from ihlab.training.config import RunConfig
+from ihlab.training.progress import Row
+from tasks.config import ConfigError
+
+TIME_TO_STOP = 60.0  # seconds
+OBJECT_STORE = 100 * 2**20  # bytes: configs and outcomes are small
+
+
+def in_ray(
+    configs: Mapping[int, RunConfig], job: Job, jobs: int | None, retries: int, on_end: Ended, n_gpus: int = 0
+) -> None:
+    """As `in_processes`, each job a Ray task with one core and `n_gpus` GPUs; what jobs report is not heard.
+
+    At most `jobs` at a time; None: as many as Ray has cores for. Ray does a job again, at most `retries` times, when
+    its worker or its machine dies. Paths in a job must mean the same folder everywhere: on a cluster, one that all
+    machines share. Raises `ConfigError` if Ray is not installed.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise ConfigError("Ray is not installed: pip install 'ihlab[ray]'.") from None
+    todo = deque(costliest_first(configs))
+    if not todo:
+        return  # Ray takes seconds to start
+    with _started(jobs):
+        task = ray.remote(num_cpus=1, num_gpus=n_gpus, max_retries=retries)(_do)
+        running: dict[Future[Any], tuple[int, Any]] = {}
+        try:
+            while todo or running:
+                while todo and len(running) < (jobs or len(configs)):
+                    index = todo.popleft()
+                    reference = task.remote(job, configs[index])
+                    running[reference.future()] = index, reference
+                finished, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    index, _ = running.pop(future)
+                    on_end(index, future)
+        finally:
+            for _, reference in running.values():
+                ray.cancel(reference)  # an interrupt: the loop saves where it is
+            wait(running, TIME_TO_STOP)
+
+
+@contextmanager
+def _started(jobs: int | None) -> Iterator[None]:
+    """Ray, started and stopped here unless the caller has it running."""
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    alone = {"num_cpus": jobs, "object_store_memory": OBJECT_STORE, "include_dashboard": False}
+    ray.init(log_to_driver=False, logging_level=logging.ERROR, **({} if "RAY_ADDRESS" in os.environ else alone))
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _do(job: Job, config: RunConfig) -> Any:
+    import torch
+
+    torch.set_num_threads(1)
+
+    def report(step: int, row: Row) -> None:
+        return None
+
+    return job(config, report)

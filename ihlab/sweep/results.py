@@ -1,0 +1,122 @@
+"""What the runs of a sweep came to, as one tidy table."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from ihlab.files import write_text
+from ihlab.sweep.grid import Point
+from ihlab.sweep.retry import DIVERGED, DONE, FAILED, UNFINISHED
+from tasks.config import ConfigError, require
+
+GOAL = 0.9
+"""The accuracy at the first answer of a row whose step is `steps_to_90`, as in Figure 1a's claims."""
+
+SUMMED_UP = ("step", "tokens", "train_loss", "eval_loss", "accuracy")
+"""The final metrics of a table: these, and whatever begins as the last. Those of single heads stay in the run."""
+
+
+def result_row(point: Point, root: Path, error: str = "") -> dict[str, Any]:
+    """One run as its folder under `root` tells it; `error` is what it failed with, if it was tried and failed.
+
+    - `run`: the folder's name;
+    - a column for each swept field;
+    - `status`: done, diverged, failed, or unfinished (not begun, or interrupted);
+    - `n_params`, and the metrics of the last evaluation, at `step`;
+    - `steps_to_90`: the first evaluated step with `accuracy_first` >= 0.9. inf: never, in a run that ended so;
+      NaN: not yet, in one that failed or is unfinished;
+    - `seconds` of training, NaN unless it is done; `error`.
+    """
+    folder = point.config.folder(root)
+    row = {"run": folder.name, **{name: _cell(value) for name, value in point.swept.items()}}
+    done, diverged = _stored(folder / "done.json"), _stored(folder / "diverged.json")
+    if done:
+        row["status"], error = DONE, ""
+    elif diverged:
+        row["status"], error = DIVERGED, f"The loss is not finite at step {diverged['step']}."
+    else:
+        row["status"] = FAILED if error else UNFINISHED
+    metrics = _metrics(folder)
+    reached = first_reach(metrics["step"], metrics["accuracy_first"], GOAL) if len(metrics) else math.inf
+    known = math.isfinite(reached) or row["status"] in (DONE, DIVERGED)
+    last = {str(name): value for name, value in metrics.tail(1).to_dict("records")[0].items()} if len(metrics) else {}
+    return {
+        **row,
+        "n_params": done.get("n_params", math.nan),
+        **{name: value for name, value in last.items() if name.startswith(SUMMED_UP)},
+        "steps_to_90": reached if known else math.nan,
+        "seconds": done.get("seconds", math.nan),
+        "error": error,
+    }
+
+
+def first_reach(steps: ArrayLike, accuracy: ArrayLike, threshold: float) -> float:
+    """The first evaluated step with accuracy >= threshold, or inf: a run that never gets there is not dropped."""
+    reached = np.asarray(accuracy) >= threshold
+    return float(np.asarray(steps)[reached.argmax()]) if reached.any() else math.inf
+
+
+def _stored(path: Path) -> dict[str, Any]:
+    """What a JSON file holds, nothing if there is none. (`Run` would load torch, which a table needs not.)"""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def _metrics(folder: Path) -> pd.DataFrame:
+    path = folder / "metrics.csv"
+    return pd.read_csv(path) if path.exists() else pd.DataFrame()
+
+
+def _cell(value: Any) -> Any:
+    return str(value) if isinstance(value, list | tuple) else value
+
+
+def as_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """The rows of a sweep's runs as one table, in the order given; times and errors come last."""
+    table = pd.DataFrame(list(rows))
+    last = ["steps_to_90", "seconds", "error"]
+    return table[[name for name in table if name not in last] + last]
+
+
+def write_results(table: pd.DataFrame, path: Path) -> None:
+    """Write the table as CSV, atomically, and never in place of one that holds more.
+
+    Raises `ConfigError` if the file there is something else, or has a finished run or a column that the table
+    lacks, or if it cannot be written.
+    """
+    try:
+        if path.exists():
+            _require_no_less(table, path)
+        write_text(path, table.to_csv(index=False))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def _require_no_less(table: pd.DataFrame, path: Path) -> None:
+    try:
+        stored = pd.read_csv(path)
+        held = _finished(stored)
+    except (ValueError, KeyError):  # no CSV, or another one
+        raise ConfigError(f"{path} is not the table of a sweep; nothing was changed: give another file.") from None
+    lost = len(held - _finished(table))
+    require(
+        lost == 0,
+        f"{path} holds {lost} finished run{'s' * (lost > 1)} that this sweep has not; nothing was changed: "
+        f"give another file, or take that one away.",
+    )
+    columns = [str(name) for name in stored if name not in table]
+    require(
+        not columns or not held,
+        f"{path} has columns that this sweep has not ({', '.join(columns)}); nothing was changed: give another file.",
+    )
+
+
+def _finished(table: pd.DataFrame) -> set[str]:
+    """The hashes of the runs that ended, however they are called."""
+    ended = table.loc[table["status"].isin([DONE, DIVERGED]), "run"]
+    return set(ended.astype(str).str.rpartition("-")[2]) if len(ended) else set()

@@ -1,0 +1,105 @@
+"""A sweep: the runs of a grid trained, on this machine or on Ray, and gathered into one table."""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+
+from ihlab.sweep.grid import Point, require_distinct
+from ihlab.sweep.pool import default_jobs, in_processes, steps_bar
+from ihlab.sweep.ray_pool import in_ray
+from ihlab.sweep.results import as_table, result_row, write_results
+from ihlab.sweep.retry import DIVERGED, DONE, Outcome, attempt, failure
+from ihlab.sweep.tracking import require_wandb
+from tasks.config import choose, require
+
+ENGINES = ("local", "ray")
+
+
+def sweep(
+    points: Sequence[Point],
+    root: str | Path = "runs",
+    *,
+    engine: str = "local",
+    jobs: int | None = None,
+    device: str = "auto",
+    retries: int = 2,
+    out: Path | None = None,
+    wandb: bool = False,
+    console: Console | None = None,
+) -> pd.DataFrame:
+    """Train the runs of a sweep and return their table, a row each (`results.result_row` names the columns).
+
+    Runs are ordinary run folders under `root`: finished ones are not trained again, nor are those that diverged;
+    interrupted ones go on. A run that diverges or fails is a row that says so, and stops no other. A run whose worker
+    is killed goes on from its last checkpoint in another, at most `retries` times, then it has failed.
+
+    - `points`: from `grid.read_grid`, or made by hand;
+    - `engine`: "local", in processes of this machine, or "ray": on this machine's Ray, or where RAY_ADDRESS says;
+    - `jobs`: runs at a time; None: local 2 on a CPU and 1 on a GPU, Ray as many as it has cores for;
+    - `device`: as in `train`. On Ray, "cuda" asks for a GPU a run;
+    - `out`: a CSV of the table, written whenever a run ends, never in place of one that holds more;
+    - `wandb`: log every evaluation to Weights & Biases too (`tracking.tracked`).
+
+    Raises `ConfigError`, before any training, for no points or two that are the same run, an unknown engine, numbers
+    out of range, a device that is not here (local), Ray or wandb that are not installed, an `out` that must not or
+    cannot be written, and under `torchrun`.
+    """
+    console, root = console or Console(), Path(root).resolve()
+    require(len(points) > 0, "A sweep needs at least one run.")
+    require_distinct(points)
+    choose("engine", engine, ENGINES)
+    require(jobs is None or jobs >= 1, f"jobs is {jobs}, but must be at least 1.")
+    require(retries >= 0, f"retries is {retries}, but must not be negative.")
+    if wandb:
+        require_wandb()
+    require(out is None or out.suffix == ".csv", f"out is {str(out)!r}, but must end in .csv.")
+    rows = [result_row(point, root) for point in points]
+    todo = {i: points[i].config for i, row in enumerate(rows) if row["status"] not in (DONE, DIVERGED)}
+    console.print(f"{len(points)} runs, {len(points) - len(todo)} of them ended before.", highlight=False)
+    usual = _usual_jobs(device, engine) if todo else None
+    started = time.perf_counter()
+
+    def write() -> pd.DataFrame:
+        table = as_table(rows)
+        if out is not None:
+            write_results(table, out)
+        return table
+
+    write()
+    configs = [point.config for point in points]
+    with steps_bar(configs, set(range(len(points))) - set(todo), console) as show:
+
+        def ended(index: int, future: Future[Any]) -> None:
+            error = future.exception()
+            outcome: Outcome = future.result() if error is None else failure(error)
+            rows[index] = row = result_row(points[index], root, outcome.error)
+            if outcome.status == DONE:
+                show((index, configs[index].steps, {name: row[name] for name in ("eval_loss", "accuracy")}))
+            else:
+                line = f"{configs[index].name}: {outcome.status}. {outcome.error}"
+                console.print(line, highlight=False, markup=False)
+            write()
+
+        job = partial(attempt, root, device, wandb)
+        if engine == "ray":
+            in_ray(todo, job, jobs, retries, ended, n_gpus=int(device.startswith("cuda")))
+        elif usual is not None:
+            in_processes(todo, job, jobs or usual, retries, show, ended)
+    table = write()
+    counts = ", ".join(f"{count} {status}" for status, count in table["status"].value_counts().items())
+    console.print(f"{counts}; {time.perf_counter() - started:.0f} s.", highlight=False)
+    return table
+
+
+def _usual_jobs(device: str, engine: str) -> int | None:
+    """How many runs train at a time if nobody says; None: Ray knows. Raises `ConfigError` where they cannot train."""
+    from ihlab.training.distributed import require_alone
+
+    require_alone("A sweep is started")
+    return default_jobs(device) if engine == "local" else None

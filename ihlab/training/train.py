@@ -1,0 +1,129 @@
+"""The one door to training: `train(config)` returns a finished run, `train_ensemble(configs)` several."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from typing import overload
+
+import torch
+
+from ihlab.training.config import RunConfig
+from ihlab.training.distributed import Ranks, join_ranks, pick_device, require_alone
+from ihlab.training.ensemble import Ensemble, best_stack, check_members, seeds, stacks
+from ihlab.training.interrupt import deferred_interrupt
+from ihlab.training.progress import Report, progress
+from ihlab.training.run import Run
+from ihlab.training.run_writer import TrainingDivergedError
+from ihlab.training.single import SingleModel
+from tasks.config import require
+
+
+@overload
+def train(
+    config: RunConfig, root: str | Path = ..., device: str = ..., report: Report | None = ..., members: None = None
+) -> Run: ...
+
+
+@overload
+def train(
+    config: RunConfig, root: str | Path = ..., device: str = ..., report: Report | None = ..., *, members: int
+) -> list[Run]: ...
+
+
+def train(
+    config: RunConfig,
+    root: str | Path = "runs",
+    device: str = "auto",
+    report: Report | None = None,
+    members: int | None = None,
+) -> Run | list[Run]:
+    """Train the run that `config` describes, in its folder under `root`, and return it.
+
+    A finished run is returned as it is; an interrupted one goes on from its last checkpoint and, on
+    the CPU with the same number of threads, ends bit for bit as it would have uninterrupted (compiled: to rounding).
+
+    `device` is a torch device, or "auto": a GPU if there is one. `report` is told of progress; left out, a
+    progress bar is drawn where the output is a terminal. With `members`, that many runs with the seeds `config.seed`,
+    `config.seed` + 1, ... are trained, as `train_ensemble` does it, and returned as a list. Under `torchrun` its
+    processes train one run together (`ihlab.training.distributed`).
+
+    Raises `TrainingDivergedError` when the loss stops being finite, `Interrupted` after Ctrl-C (at the end of the
+    step, saved), and `ConfigError` for a folder that another process or another config holds.
+    """
+    if members is not None:
+        return train_ensemble(seeds(config, members), root, device, report)
+    ranks = join_ranks(device)
+    if not ranks.first:
+        ranks.wait()  # for the first to make the folder
+    run = Run.create(config, root)
+    if ranks.first:
+        ranks.wait()
+    if not run.done:
+        _train_run(run, ranks, report)
+    ranks.wait()  # for the first to say that it is done
+    return run
+
+
+def _train_run(run: Run, ranks: Ranks, report: Report | None) -> None:
+    # Only the first rank writes, to the folder and to the terminal.
+    shown = progress(run.config) if report is None and ranks.first else nullcontext(report)
+    lock = run.lock() if ranks.first else nullcontext()
+    own_randomness = torch.random.fork_rng([ranks.device] if ranks.device.type == "cuda" else [])  # dropout's
+    with lock, own_randomness, deferred_interrupt() as interrupted, shown as reported:
+        SingleModel(run, ranks, reported).finish(interrupted)
+
+
+def train_ensemble(
+    configs: Sequence[RunConfig],
+    root: str | Path = "runs",
+    device: str = "auto",
+    report: Report | None = None,
+    stack: int | None = None,
+) -> list[Run]:
+    """Train runs that differ in nothing but `FREE` as one stacked model; return them in the order given.
+
+    Each member has its own weights, batches, gradient norm (for clipping), optimiser state, metrics and folder, and is
+    to rounding the run that `train` makes of its config: found by the same hash, resumed and forked the same way.
+    `seconds` in its `done.json` are those of all members together, whose number is there as `ensemble`. Finished
+    members are not trained again; interrupted ones go on together from the last step of which all have a checkpoint.
+
+    A member whose loss stops being finite is left at its last checkpoint, with the step in `diverged.json`
+    (`Run.diverged`), and the others go on; it is not tried again here, as it would diverge again.
+
+    `stack` is the number of members in one stacked model: those of one stack are trained after those of another.
+    By default all on a GPU, and on a CPU as many as still make it faster, which at many positions a step is one.
+    A single one is trained by `train`. `root`, `device` and `report` are as in `train`.
+
+    Raises `ConfigError` for members that cannot be stacked (another field differs; dropout, whose random numbers a
+    stack would draw otherwise than a run alone; forks), two that are the same run, and under `torchrun`;
+    `Interrupted` after Ctrl-C.
+    """
+    check_members(configs)
+    require(stack is None or stack >= 1, f"stack is {stack}, but must be at least 1.")
+    require_alone("An ensemble is trained")
+    where = pick_device(device)
+    runs = [Run.create(config, root) for config in configs]
+    todo = [run for run in runs if not run.done and not run.diverged]
+    for group in stacks(todo, best_stack(configs[0], len(todo), where) if stack is None else stack):
+        if len(group) == 1:
+            _train_alone(group[0], root, device, report)
+        else:
+            _train_stack(group, where, report)
+    return runs
+
+
+def _train_alone(run: Run, root: str | Path, device: str, report: Report | None) -> None:
+    try:
+        train(run.config, root, device, report)
+    except TrainingDivergedError:
+        assert run.diverged  # which says so
+
+
+def _train_stack(runs: list[Run], device: torch.device, report: Report | None) -> None:
+    shown = progress(runs[0].config, len(runs)) if report is None else nullcontext(report)
+    with ExitStack() as locks, deferred_interrupt() as interrupted, shown as reported:
+        for run in runs:
+            locks.enter_context(run.lock())
+        left = [run for run in runs if not run.done]  # while other stacks were trained, others may have finished some
+        if left:
+            Ensemble(left, device, reported).finish(interrupted)

@@ -1,0 +1,1 @@
+"""iGSM's inner loops, compiled by numba."""

@@ -1,0 +1,227 @@
+"""Problems and solutions as token ids, in the natural and the compact format. Compiled."""
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from tasks.igsm.kernels.bits import NONE, bit, draw, pick
+from tasks.igsm.kernels.operands import Equations
+from tasks.igsm.kernels.solution import ADD, COPY, MOST_CLAUSES, SET, SUBTRACT, Solution
+from tasks.igsm.kernels.structure import MOST_ITEMS, MOST_PARAMETERS, Structure
+
+PAD, BOS, SOL, ANS, EOS = range(5)
+MOST_TOKENS = 4096  # a sentence has at most 36, a step 7 and a clause 13
+
+_FUNCTION = (
+    ". ? ; = + - * ( ) , The number of each 's equals the sum difference and "
+    "more than times as much How many does have Define so"
+)
+FUNCTION = tuple(_FUNCTION.split())  # what the writers below use; `Words.function` gives the ids in this order
+STOP, ASK, SEMICOLON, EQUAL, PLUS, MINUS, TIMES, OPEN, CLOSE, COMMA = range(10)
+THE_FIRST, NUMBER, OF, EACH, HAS, EQUALS, THE, SUM, DIFFERENCE, AND = range(10, 20)
+MORE, THAN, AS_TIMES, AS, MUCH, HOW, MANY, DOES, HAVE, DEFINE, SO = range(20, 31)
+
+
+class Words(NamedTuple):
+    """Where each kind of word begins among the ids.
+
+    - `function` [FUNCTION]: an id each;
+    - `number`, `letter`: the ids of 0 and of a;
+    - `category`: the first category word of the first domain, then the others of it, then the next domain's;
+    - `noun`: the first noun of the first pool of that category, `pool_size` to a pool, `pools` to a category.
+    """
+
+    natural: bool
+    function: np.ndarray
+    number: int
+    letter: int
+    category: int
+    noun: int
+    domains: int
+    pools: int
+    pool_size: int
+
+
+class Names(NamedTuple):
+    """The two words of each parameter, as ids: the owner x, and the item y or the category word."""
+
+    x: np.ndarray
+    y: np.ndarray
+
+
+@numba.njit
+def no_names() -> Names:
+    """Room for the names of one problem."""
+    return Names(np.empty(MOST_PARAMETERS, np.int64), np.empty(MOST_PARAMETERS, np.int64))
+
+
+@numba.njit
+def draw_names(structure: Structure, words: Words, names: Names, stream: np.ndarray) -> None:
+    """Step J: one domain, neighbouring categories of its four, one pool a layer, distinct nouns."""
+    category = 4 * draw(stream, words.domains) + draw(stream, 4 - structure.n_layers + 1)
+    pool = np.empty(structure.n_layers, np.int64)
+    unused = np.empty(structure.n_layers, np.int64)
+    for i in range(structure.n_layers):
+        pool[i] = words.noun + ((category + i) * words.pools + draw(stream, words.pools)) * words.pool_size
+        unused[i] = bit(words.pool_size) - 1
+    item = np.empty(MOST_ITEMS, np.int64)
+    for x in range(structure.n_items):
+        layer = structure.layer[x]
+        noun = pick(unused[layer], stream)
+        unused[layer] &= ~bit(noun)
+        item[x] = pool[layer] + noun
+    for p in range(structure.n_parameters):
+        x, g = structure.owner[p], structure.level[p]
+        names.x[p] = item[x]
+        names.y[p] = item[structure.child[p]] if g == 0 else words.category + category + structure.layer[x] + g
+
+
+@numba.njit
+def put(tokens: np.ndarray, n: int, token: int) -> int:
+    """Write one token, and return the number of tokens then."""
+    tokens[n] = token
+    return n + 1
+
+
+@numba.njit
+def put_words(tokens: np.ndarray, n: int, words: Words, wanted: tuple[int, ...]) -> int:
+    """Write some function words."""
+    for word in wanted:
+        tokens[n] = words.function[word]
+        n += 1
+    return n
+
+
+@numba.njit
+def put_pair(tokens: np.ndarray, n: int, words: Words, names: Names, p: int) -> int:
+    """A parameter in an expression: `each X 's Y` or `X Y`."""
+    if words.natural:
+        n = put(tokens, put_words(tokens, n, words, (EACH,)), names.x[p])
+        return put(tokens, put_words(tokens, n, words, (HAS,)), names.y[p])
+    return put(tokens, put(tokens, n, names.x[p]), names.y[p])
+
+
+@numba.njit
+def put_sentence(tokens: np.ndarray, n: int, words: Words, names: Names, p: int, equations: Equations) -> int:
+    """The sentence of a parameter: `The number of each X 's Y equals EXPR .` or `X Y = EXPR .`"""
+    if words.natural:
+        n = put_words(tokens, n, words, (THE_FIRST, NUMBER, OF))
+    n = put_pair(tokens, n, words, names, p)
+    n = put_words(tokens, n, words, (EQUALS if words.natural else EQUAL,))
+    n_terms, constant = equations.n_terms[p], equations.constant[p]
+    if constant != NONE:
+        n = put(tokens, n, words.number + constant)
+        if n_terms > 0 and words.natural and equations.times[p]:
+            n = put_words(tokens, n, words, (AS_TIMES, AS, MUCH, AS))
+        elif n_terms > 0 and words.natural:
+            n = put_words(tokens, n, words, (MORE, THAN))
+        elif n_terms > 0:
+            n = put_words(tokens, n, words, (TIMES if equations.times[p] else PLUS,))
+    if n_terms > 0 and words.natural:
+        n = _put_natural_terms(tokens, n, words, names, p, equations)
+    elif n_terms > 0:
+        n = _put_compact_terms(tokens, n, words, names, p, equations)
+    return put_words(tokens, n, words, (STOP,))
+
+
+@numba.njit
+def _put_natural_terms(tokens: np.ndarray, n: int, words: Words, names: Names, p: int, equations: Equations) -> int:
+    """`P`, `the sum of P and Q`, `the sum of P , Q and R` or `the difference of P and Q`."""
+    n_terms = equations.n_terms[p]
+    if n_terms > 1:
+        n = put_words(tokens, n, words, (THE, DIFFERENCE if equations.minus[p] else SUM, OF))
+    for j in range(n_terms):
+        if j > 0:
+            n = put_words(tokens, n, words, (AND if j == n_terms - 1 else COMMA,))
+        n = put_pair(tokens, n, words, names, equations.terms[p, j])
+    return n
+
+
+@numba.njit
+def _put_compact_terms(tokens: np.ndarray, n: int, words: Words, names: Names, p: int, equations: Equations) -> int:
+    """`P`, `P + Q`, `P + Q + R` or `P - Q`, in brackets where a constant stands before several."""
+    n_terms = equations.n_terms[p]
+    brackets = n_terms > 1 and equations.constant[p] != NONE
+    if brackets:
+        n = put_words(tokens, n, words, (OPEN,))
+    for j in range(n_terms):
+        if j > 0:
+            n = put_words(tokens, n, words, (MINUS if equations.minus[p] else PLUS,))
+        n = put_pair(tokens, n, words, names, equations.terms[p, j])
+    if brackets:
+        n = put_words(tokens, n, words, (CLOSE,))
+    return n
+
+
+@numba.njit
+def put_question(tokens: np.ndarray, n: int, words: Words, names: Names, p: int) -> int:
+    """`How many Y does each X have ?` or `X Y ?`"""
+    if words.natural:
+        n = put(tokens, put_words(tokens, n, words, (HOW, MANY)), names.y[p])
+        n = put(tokens, put_words(tokens, n, words, (DOES, EACH)), names.x[p])
+        n = put_words(tokens, n, words, (HAVE,))
+    else:
+        n = put_pair(tokens, n, words, names, p)
+    return put_words(tokens, n, words, (ASK,))
+
+
+@numba.njit
+def put_solution(
+    tokens: np.ndarray,
+    is_result: np.ndarray,
+    n: int,
+    words: Words,
+    names: Names,
+    n_steps: int,
+    solution: Solution,
+    stream: np.ndarray,
+) -> int:
+    """The steps, `Define X 's Y as v ; w = a + b = 3 + 4 = 7 ; so v = 2 * w = 2 * 7 = 14 .` or without filler words.
+
+    Letters are random, all different. Marks the results of the clauses in `is_result` [token].
+    """
+    letter = np.empty(MOST_CLAUSES, np.int64)
+    unused = bit(MOST_CLAUSES) - 1
+    clause = 0
+    for step in range(n_steps):
+        p, last = solution.parameter[step], solution.end[step] - 1
+        for symbol in range(clause, last + 1):
+            i = pick(unused, stream)
+            unused &= ~bit(i)
+            letter[symbol] = words.letter + i
+        if words.natural:
+            n = put(tokens, put_words(tokens, n, words, (DEFINE,)), names.x[p])
+            n = put(tokens, put_words(tokens, n, words, (HAS,)), names.y[p])
+            n = put_words(tokens, n, words, (AS,))
+        else:
+            n = put_pair(tokens, n, words, names, p)
+        n = put(tokens, n, letter[last])
+        while clause <= last:
+            n = put_words(tokens, n, words, (SEMICOLON,))
+            if clause == last and words.natural:
+                n = put_words(tokens, n, words, (SO,))
+            n = _put_clause(tokens, n, words, clause, solution, letter)
+            is_result[n - 1] = True
+            clause += 1
+        n = put_words(tokens, n, words, (STOP,))
+    return n
+
+
+@numba.njit
+def _put_clause(tokens: np.ndarray, n: int, words: Words, clause: int, solution: Solution, letter: np.ndarray) -> int:
+    """`v = 5`, `v = a = 3`, `v = a + b = 3 + 4 = 7` or `v = 5 + b = 5 + 4 = 9`; the result is the last token."""
+    operation, left = solution.operation[clause], solution.left[clause]
+    n = put_words(tokens, put(tokens, n, letter[clause]), words, (EQUAL,))
+    if operation != SET:
+        n = put(tokens, n, words.number + solution.number[clause] if left == NONE else letter[left])
+    if operation not in (SET, COPY):
+        right = solution.right[clause]
+        sign = PLUS if operation == ADD else MINUS if operation == SUBTRACT else TIMES
+        n = put(tokens, put_words(tokens, n, words, (sign,)), letter[right])
+        n = put_words(tokens, n, words, (EQUAL,))
+        n = put(tokens, n, words.number + (solution.number[clause] if left == NONE else solution.value[left]))
+        n = put(tokens, put_words(tokens, n, words, (sign,)), words.number + solution.value[right])
+    if operation != SET:
+        n = put_words(tokens, n, words, (EQUAL,))
+    return put(tokens, n, words.number + solution.value[clause])

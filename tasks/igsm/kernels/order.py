@@ -1,0 +1,141 @@
+"""Which parameters a solution needs, and in which order it computes them. Steps D and E of iGSM, compiled."""
+
+import math
+
+import numba
+import numpy as np
+
+from tasks.igsm.kernels.bits import NONE, bit, count, half_normal, lowest, pick, uniform
+from tasks.igsm.kernels.structure import Structure
+
+
+@numba.njit
+def draw_necessary(structure: Structure, abstract_ops: int, ops: int, stream: np.ndarray) -> np.int64:
+    """Step D: a set of parameters that holds whatever its members need, of `ops` op where the structure allows.
+
+    Up to `abstract_ops` op go to abstract parameters and what they need, deep ones where they can be paid
+    for; instances fill the rest.
+    """
+    budget = min(abstract_ops, _available(structure))
+    necessary, spent = np.int64(0), 0
+    while budget > 0:
+        best, price = np.int64(0), 0
+        for g in range(1, structure.n_layers):
+            unchosen = np.int64(0)
+            for p in range(structure.n_edges, structure.n_parameters):
+                if structure.level[p] == g and not necessary & bit(p):
+                    unchosen |= bit(p)
+            if unchosen == 0:
+                continue
+            added = structure.closure[pick(unchosen, stream)] & ~necessary
+            cost = total_cost(structure, added)
+            if cost > budget:
+                break
+            best, price = added, cost
+        if best == 0:
+            break
+        necessary |= best
+        budget -= price
+        spent += price
+    while spent < ops:
+        unchosen = (bit(structure.n_edges) - 1) & ~necessary
+        if unchosen == 0:
+            break
+        necessary |= bit(pick(unchosen, stream))
+        spent += 1
+    return necessary
+
+
+@numba.njit
+def _available(structure: Structure) -> int:
+    """The op of all instances and all abstract parameters that have children."""
+    total = structure.n_edges
+    for x in range(structure.n_items):
+        levels = structure.n_layers - structure.layer[x] - 1
+        if levels > 0:
+            n_children = count(structure.needs[structure.abstract[x, 1]])
+            total += max(n_children - 1, min(n_children, 1)) + max(2 * n_children - 1, 0) * (levels - 1)
+    return total
+
+
+@numba.njit
+def total_cost(structure: Structure, parameters: int) -> int:
+    """The least op of a set of parameters."""
+    total = 0
+    while parameters:
+        total += structure.cost[lowest(parameters)]
+        parameters &= parameters - 1
+    return total
+
+
+@numba.njit
+def draw_order(structure: Structure, necessary: int, order: np.ndarray, kept: np.ndarray, stream: np.ndarray) -> bool:
+    """Step E: order the necessary parameters from the last, the query, to the first.
+
+    Fills `order` [place], and `kept` [parameter]: an operand that the parameter must have, so that
+    everything is necessary for the query; -1 where there is none. False if it came to a dead end.
+    """
+    often, bias = uniform(stream), math.exp(half_normal(stream))
+    n = count(necessary)
+    out_degree = np.zeros(structure.n_parameters, np.int64)
+    abstract = np.int64(0)
+    rest = necessary
+    while rest:
+        p = lowest(rest)
+        rest &= rest - 1
+        if structure.level[p] > 0:
+            abstract |= bit(p)
+        needed = structure.needs[p]
+        while needed:
+            out_degree[lowest(needed)] += 1
+            needed &= needed - 1
+    free = np.int64(0)  # of the remaining ones, those that no remaining one needs
+    rest = necessary
+    while rest:
+        p = lowest(rest)
+        rest &= rest - 1
+        if out_degree[p] == 0:
+            free |= bit(p)
+
+    remaining, stack = necessary, np.int64(0)
+    candidates = free
+    for place in range(n - 1, -1, -1):
+        if candidates == 0:
+            return False
+        p = pick(candidates, stream)
+        order[place] = p
+        kept[p] = NONE
+        remaining &= ~bit(p)
+        free &= ~bit(p)
+        stack &= ~bit(p)
+        if structure.level[p] > 0:
+            stack |= structure.needs[p]
+            needed = structure.needs[p]
+            while needed:
+                u = lowest(needed)
+                needed &= needed - 1
+                out_degree[u] -= 1
+                if out_degree[u] == 0:
+                    free |= bit(u)
+        elif remaining:
+            must = free & stack == 0
+            if uniform(stream) < often or must:
+                kept[p] = draw_weighted(free if must else remaining, abstract, stack, bias, stream)
+                stack |= bit(kept[p])
+        candidates = free & stack
+    return True
+
+
+@numba.njit
+def draw_weighted(pool: int, abstract: int, stack: int, bias: float, stream: np.ndarray) -> int:
+    """One of the pool; its weight is `bias` for being abstract times `bias` for not being on the stack."""
+    once, twice = (abstract & stack) | (~abstract & ~stack), abstract & ~stack
+    none = ~abstract & stack
+    once, twice, none = once & pool, twice & pool, none & pool
+    left = uniform(stream) * (count(none) + count(once) * bias + count(twice) * bias * bias)
+    if none and left < count(none):
+        return pick(none, stream)
+    left -= count(none)
+    if once and (left < count(once) * bias or twice == 0):
+        return pick(once, stream)
+    return pick(twice if twice else none, stream)

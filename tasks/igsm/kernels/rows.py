@@ -1,0 +1,132 @@
+"""Rows of token ids: problems drawn until one is right, then written out. Compiled."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+
+from tasks.igsm.kernels.bits import draw, shuffle
+from tasks.igsm.kernels.flat import draw_flat_problem
+from tasks.igsm.kernels.language import (
+    ANS,
+    BOS,
+    EOS,
+    MOST_TOKENS,
+    SOL,
+    Words,
+    put,
+    put_question,
+    put_sentence,
+    put_solution,
+)
+from tasks.igsm.kernels.problem import Draft, Outline, draw_problem, no_draft
+from tasks.igsm.kernels.structure import Limits
+from tasks.igsm.kernels.template import row_in_split
+
+MOST_TRIES = 20_000  # at one row
+NOT_SCORED = -100  # tasks.batch.IGNORE, as the compile-time constant numba needs
+
+
+class Wanted(NamedTuple):
+    """Which problems are wanted.
+
+    `exact`: with so many operations. Else up to so many: the smaller of two U{1 .. ops}, but in flat problems what
+    comes. `test`: of the test split. `most_tokens`: rows of at most so many.
+    """
+
+    flat: bool
+    ops: int
+    exact: bool
+    test: bool
+    modulus: int
+    most_tokens: int
+
+
+@numba.njit
+def _write(
+    outline: Outline,
+    draft: Draft,
+    flat: bool,
+    words: Words,
+    text: np.ndarray,
+    is_result: np.ndarray,
+    stream: np.ndarray,
+) -> tuple[int, int]:
+    """Step K. Returns the tokens up to SOL and to EOS, and marks the results behind SOL in `is_result`."""
+    solution, names = draft.solution, draft.names
+    sentences = np.arange(outline.n_sentences)
+    shuffle(sentences, outline.n_sentences, stream)
+    n = put(text, 0, BOS)
+    for p in sentences:
+        n = put_sentence(text, n, words, names, p, draft.equations)
+    asked = draw(stream, outline.n_steps) if flat else outline.n_steps - 1
+    n = put_question(text, n, words, names, solution.parameter[asked])
+    n_prompt = put(text, n, SOL)
+    is_result[n_prompt:] = False
+    n = put_solution(text, is_result, n_prompt, words, names, outline.n_steps, solution, stream)
+    if not flat:
+        n = put(text, put(text, n, ANS), words.number + solution.value[outline.n_clauses - 1])
+        is_result[n - 1] = True
+    return n_prompt, put(text, n, EOS)
+
+
+def _compiled(sources: str) -> Callable[..., Any]:
+    """The kernel. numba's cache goes by this file and what a function closes over: with `sources`, by all kernels."""
+
+    @numba.njit(cache=True, nogil=True)
+    def draw_rows(
+        seeds: np.ndarray, wanted: Wanted, limits: Limits, words: Words
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Rows of iGSM, one per uint64 seed: BOS problem SOL solution ANS value EOS, then padding; flat, no ANS value.
+
+        Returns tokens int64 [row, most_tokens]; answers int64 [row, most_tokens - 1], the next token where that
+        is the result of a clause or the final value, -100 elsewhere; sizes int64 [row, 2], the tokens up to SOL and
+        to EOS (0 where no problem was found); ops int64 [row]. A longer problem is drawn again, with as many ops.
+        """
+        sources  # noqa: B018
+        n_rows = len(seeds)
+        tokens = np.zeros((n_rows, wanted.most_tokens), np.int64)
+        answers = np.full((n_rows, wanted.most_tokens - 1), NOT_SCORED)
+        sizes = np.zeros((n_rows, 2), np.int64)
+        all_ops = np.zeros(n_rows, np.int64)
+        stream = np.empty(1, np.uint64)
+        draft = no_draft()
+        text, is_result = np.empty(MOST_TOKENS, np.int64), np.empty(MOST_TOKENS, np.bool_)
+        for row in range(n_rows):
+            stream[0] = seeds[row]
+            ops = wanted.ops
+            if not wanted.exact and not wanted.flat:
+                ops = 1 + min(draw(stream, ops), draw(stream, ops))
+            for _ in range(MOST_TRIES):
+                if wanted.flat:
+                    outline = draw_flat_problem(wanted.test, wanted.modulus, words, draft, stream)
+                else:
+                    outline = draw_problem(ops, wanted.test, wanted.modulus, limits, words, draft, stream)
+                n_clauses = outline.n_clauses
+                if n_clauses == 0 or n_clauses > ops or (wanted.exact and n_clauses < ops):
+                    continue
+                n_prompt, n = _write(outline, draft, wanted.flat, words, text, is_result, stream)
+                if n <= wanted.most_tokens and row_in_split(wanted.test, n_clauses, text, n):
+                    tokens[row, :n] = text[:n]
+                    for t in range(n_prompt, n):
+                        if is_result[t]:
+                            answers[row, t - 1] = text[t]
+                    sizes[row, 0], sizes[row, 1] = n_prompt, n
+                    all_ops[row] = n_clauses
+                    break
+        return tokens, answers, sizes, all_ops
+
+    return draw_rows
+
+
+def _digest() -> str:
+    """A digest of every file that is compiled into the kernel."""
+    here = Path(__file__)
+    files = [*sorted(here.parent.glob("*.py")), here.parents[2] / "random64.py"]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+draw_rows = _compiled(_digest())

@@ -1,0 +1,130 @@
+"""The steps of a solution: clauses of two operands, with their values. Compiled.
+
+A clause defines a symbol; symbols are numbered as their clauses are. A step is the clauses of one
+parameter, and its last clause defines it.
+"""
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from tasks.igsm.kernels.bits import NONE, count, lowest
+from tasks.igsm.kernels.operands import Equations
+from tasks.igsm.kernels.structure import MOST_PARAMETERS, Structure
+
+MOST_CLAUSES = 52  # as many as there are letters
+SET, COPY, ADD, SUBTRACT, MULTIPLY = range(5)  # v = 5, v = a, v = a + b, v = a - b, v = a * b
+
+
+class Solution(NamedTuple):
+    """Steps and clauses.
+
+    - `parameter` [step] is what a step defines, `end` [step] the clause after its last;
+    - `symbol` [parameter]: the clause that defines it;
+    - `operation` [clause] is one of SET .. MULTIPLY, `left` and `right` [clause] its operands, symbols.
+      Where `left` is -1 the constant `number` [clause] stands in its place;
+    - `value` [clause]: its result.
+    """
+
+    parameter: np.ndarray
+    end: np.ndarray
+    symbol: np.ndarray
+    operation: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+    number: np.ndarray
+    value: np.ndarray
+
+
+@numba.njit
+def no_solution() -> Solution:
+    """Room for one solution."""
+    steps, symbol = np.empty((2, MOST_PARAMETERS), np.int64), np.empty(MOST_PARAMETERS, np.int64)
+    clauses = np.empty((5, MOST_CLAUSES), np.int64)
+    return Solution(steps[0], steps[1], symbol, clauses[0], clauses[1], clauses[2], clauses[3], clauses[4])
+
+
+@numba.njit
+def solve(
+    structure: Structure, equations: Equations, order: np.ndarray, n: int, modulus: int, solution: Solution
+) -> int:
+    """Write the steps of `order[:n]` into `solution`, and return the number of clauses."""
+    end = 0
+    for step in range(n):
+        p = order[step]
+        if structure.level[p] == 0:
+            end = solve_instance(p, equations, end, modulus, solution)
+        else:
+            end = _solve_abstract(p, structure, end, modulus, solution)
+        close_step(step, p, end, solution)
+    return end
+
+
+@numba.njit
+def close_step(step: int, p: int, end: int, solution: Solution) -> None:
+    """Step number `step` is that of parameter p, and ends before clause `end`."""
+    solution.parameter[step], solution.end[step] = p, end
+    solution.symbol[p] = end - 1
+
+
+@numba.njit
+def solve_instance(p: int, equations: Equations, end: int, modulus: int, solution: Solution) -> int:
+    """Clauses from `end` on: the terms from left to right, then the constant with them. Returns the new end."""
+    n, constant = equations.n_terms[p], equations.constant[p]
+    if n == 0:
+        return _clause(SET, NONE, NONE, constant, end, modulus, solution)
+    result = solution.symbol[equations.terms[p, 0]]
+    if n == 1 and constant == NONE:
+        return _clause(COPY, result, NONE, NONE, end, modulus, solution)
+    for j in range(1, n):
+        operation = SUBTRACT if equations.minus[p] else ADD
+        end = _clause(operation, result, solution.symbol[equations.terms[p, j]], NONE, end, modulus, solution)
+        result = end - 1
+    if constant != NONE:
+        operation = MULTIPLY if equations.times[p] else ADD
+        end = _clause(operation, NONE, result, constant, end, modulus, solution)
+    return end
+
+
+@numba.njit
+def _solve_abstract(p: int, structure: Structure, end: int, modulus: int, solution: Solution) -> int:
+    """Clauses of A(x,g): the products I(x,y) A(y,g-1) where g > 1, then their sum. Returns the new end."""
+    x, g = structure.owner[p], structure.level[p]
+    edges = structure.needs[structure.abstract[x, 1]]
+    if edges == 0:
+        return _clause(SET, NONE, NONE, 0, end, modulus, solution)
+    summands = np.empty(count(edges), np.int64)
+    n = 0
+    while edges:
+        edge = lowest(edges)
+        edges &= edges - 1
+        summands[n] = solution.symbol[edge]
+        if g > 1:
+            under = solution.symbol[structure.abstract[structure.child[edge], g - 1]]
+            end = _clause(MULTIPLY, summands[n], under, NONE, end, modulus, solution)
+            summands[n] = end - 1
+        n += 1
+    if n == 1 and g == 1:
+        return _clause(COPY, summands[0], NONE, NONE, end, modulus, solution)
+    result = summands[0]
+    for j in range(1, n):
+        end = _clause(ADD, result, summands[j], NONE, end, modulus, solution)
+        result = end - 1
+    return end
+
+
+@numba.njit
+def _clause(operation: int, left: int, right: int, number: int, end: int, modulus: int, solution: Solution) -> int:
+    """Write clause `end` with its value, and return the end after it."""
+    solution.operation[end], solution.left[end], solution.right[end] = operation, left, right
+    solution.number[end] = number
+    a = number if left == NONE else solution.value[left]
+    if operation == ADD:
+        a += solution.value[right]
+    elif operation == SUBTRACT:
+        a -= solution.value[right]
+    elif operation == MULTIPLY:
+        a *= solution.value[right]
+    solution.value[end] = a % modulus
+    return end + 1

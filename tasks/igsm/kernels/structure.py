@@ -1,0 +1,183 @@
+"""The structure graph of an iGSM problem, and the parameters it has. Steps B and C, compiled.
+
+Items stand in layers (categories), numbered layer by layer from the top. An edge x -> y leads to the
+next layer. Parameters are numbered too: first the instances I(x,y), one an edge, then the abstract
+A(x,g), the items of category layer(x) + g under x.
+
+Source: Ye et al. 2024, arXiv 2407.20311.
+"""
+
+import math
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from tasks.igsm.kernels.bits import bit, count, draw, lowest, nth, uniform
+
+MOST_ITEMS = 16  # 4 layers of 4
+MOST_PARAMETERS = 52  # 28 instances; 4 items a layer with 3, 2, 1 and 0 levels below them
+
+
+class Limits(NamedTuple):
+    """How large a structure may be: edges, layers (2 .. most_layers) and items a layer (2 .. most_width)."""
+
+    most_edges: int
+    most_layers: int
+    most_width: int
+
+
+class Size(NamedTuple):
+    """What step B draws: the number of layers, the widths of the narrowest and the widest, the number of edges."""
+
+    n_layers: int
+    least_width: int
+    most_width: int
+    n_edges: int
+    widen: float
+
+
+class Structure(NamedTuple):
+    """Items, edges and parameters.
+
+    - `layer` [item], `parent` and `child` [edge]: items;
+    - `owner` [parameter]: x of I(x,y) and A(x,g); `level` [parameter]: g, or 0 for an instance;
+    - `needs` [parameter]: the set of parameters that an abstract one is computed from (empty for an instance);
+    - `closure` [parameter]: itself, what it needs, what that needs, and so on;
+    - `cost` [parameter]: its op, for an instance the least possible, 1;
+    - `abstract` [item, g]: the number of A(x,g).
+    """
+
+    n_layers: int
+    n_items: int
+    n_edges: int
+    n_parameters: int
+    layer: np.ndarray
+    parent: np.ndarray
+    child: np.ndarray
+    owner: np.ndarray
+    level: np.ndarray
+    needs: np.ndarray
+    closure: np.ndarray
+    cost: np.ndarray
+    abstract: np.ndarray
+
+
+@numba.njit
+def draw_size(ops: int, limits: Limits, stream: np.ndarray) -> Size:
+    """Step B: the more operations, the more layers and the wider."""
+    difficulty = (ops - 1) / (limits.most_edges - 1)
+    n_layers = _two_to(limits.most_layers, difficulty, stream)
+    a = _two_to(limits.most_width, difficulty, stream)
+    b = _two_to(limits.most_width, difficulty, stream)
+    least_width, most_width = min(a, b), max(a, b)
+    fewest = (n_layers - 1) * least_width
+    n_edges = fewest + min(draw(stream, limits.most_edges - fewest + 1), draw(stream, limits.most_edges - fewest + 1))
+    n_edges = min(n_edges, (n_layers - 1) * most_width * most_width)
+    return Size(n_layers, least_width, most_width, n_edges, uniform(stream))
+
+
+@numba.njit
+def _two_to(most: int, difficulty: float, stream: np.ndarray) -> int:
+    """One of 2, 3, .. most (at most 4), with weights exp(-(difficulty - c)^2) for c = 0.2, 0.5, 0.8."""
+    total = 0.0
+    for i in range(most - 1):
+        total += math.exp(-((difficulty - 0.2 - 0.3 * i) ** 2))
+    left = uniform(stream) * total
+    for i in range(most - 2):
+        left -= math.exp(-((difficulty - 0.2 - 0.3 * i) ** 2))
+        if left < 0:
+            return 2 + i
+    return most
+
+
+@numba.njit
+def draw_structure(size: Size, stream: np.ndarray) -> Structure:
+    """Step C: layers of random widths, a random parent for each item below the top, then random edges."""
+    n_layers = size.n_layers
+    width = _draw_widths(size, stream)
+    first = np.zeros(n_layers + 1, np.int64)
+    layer = np.empty(MOST_ITEMS, np.int64)
+    for i in range(n_layers):
+        first[i + 1] = first[i] + width[i]
+        layer[first[i] : first[i + 1]] = i
+    n_items = first[n_layers]
+
+    parent, child = np.empty(size.n_edges, np.int64), np.empty(size.n_edges, np.int64)
+    n = 0
+    below_of = np.zeros(n_items, np.int64)  # item -> the set of items it has an edge to
+    for y in range(first[1], n_items):
+        x = first[layer[y] - 1] + draw(stream, width[layer[y] - 1])
+        parent[n], child[n] = x, y
+        below_of[x] |= bit(y)
+        n += 1
+    free_x, free_y = np.empty(48, np.int64), np.empty(48, np.int64)  # adjacent pairs without an edge: at most 3 * 16
+    n_free = 0
+    for x in range(first[n_layers - 1]):
+        for y in range(first[layer[x] + 1], first[layer[x] + 2]):
+            if not below_of[x] & bit(y):
+                free_x[n_free], free_y[n_free] = x, y
+                n_free += 1
+    while n < size.n_edges:
+        i = draw(stream, n_free)
+        parent[n], child[n] = free_x[i], free_y[i]
+        n += 1
+        n_free -= 1
+        free_x[i], free_y[i] = free_x[n_free], free_y[n_free]
+    return _with_parameters(n_layers, n_items, layer, parent, child)
+
+
+@numba.njit
+def _draw_widths(size: Size, stream: np.ndarray) -> np.ndarray:
+    """Items a layer: enough for the edges, and perhaps more, but no more than there are edges to reach them."""
+    width = np.full(size.n_layers, size.least_width)
+    while True:
+        possible, reached = 0, 0
+        for i in range(1, size.n_layers):
+            possible += width[i - 1] * width[i]
+            reached += width[i]
+        if possible >= size.n_edges and (reached == size.n_edges or uniform(stream) >= size.widen):
+            return width
+        growing = 0
+        for i in range(size.n_layers):
+            if width[i] < size.most_width:
+                growing |= bit(i)
+        if growing == 0:
+            return width
+        width[nth(growing, draw(stream, count(growing)))] += 1
+
+
+@numba.njit
+def _with_parameters(
+    n_layers: int, n_items: int, layer: np.ndarray, parent: np.ndarray, child: np.ndarray
+) -> Structure:
+    """Number the abstract parameters from the instances on, by g, so that each needs earlier ones only."""
+    n_edges = len(parent)
+    owner, level = np.empty(MOST_PARAMETERS, np.int64), np.zeros(MOST_PARAMETERS, np.int64)
+    needs, closure = np.zeros(MOST_PARAMETERS, np.int64), np.empty(MOST_PARAMETERS, np.int64)
+    cost = np.ones(MOST_PARAMETERS, np.int64)
+    abstract = np.empty((n_items, n_layers), np.int64)
+    edges_of = np.zeros(n_items, np.int64)
+    for edge in range(n_edges):
+        owner[edge] = parent[edge]
+        closure[edge] = bit(edge)
+        edges_of[parent[edge]] |= bit(edge)
+    p = n_edges
+    for g in range(1, n_layers):
+        for x in range(n_items):
+            if layer[x] + g >= n_layers:
+                break
+            abstract[x, g] = p
+            owner[p], level[p] = x, g
+            needs[p] = edges_of[x]
+            closure[p] = bit(p) | edges_of[x]
+            rest = edges_of[x]
+            while rest and g > 1:
+                under = abstract[child[lowest(rest)], g - 1]
+                needs[p] |= bit(under)
+                closure[p] |= closure[under]
+                rest &= rest - 1
+            n_children = count(edges_of[x])
+            cost[p] = max(1, n_children - 1 if g == 1 else 2 * n_children - 1)
+            p += 1
+    return Structure(n_layers, n_items, n_edges, p, layer, parent, child, owner, level, needs, closure, cost, abstract)

@@ -1,0 +1,1 @@
+"""The tasks' inner loops, compiled by numba."""

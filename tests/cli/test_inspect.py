@@ -1,0 +1,215 @@
+"""`ihlab heads`, `shift` and `view`: what they print and write is what the run's model says."""
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+
+import matplotlib.image
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch.nn import functional as F
+
+from ihlab import Run
+from ihlab.cli import main
+from ihlab.cli.scores import mean_patterns
+from ihlab.interp import head_scores
+from ihlab.measure.batches import EVAL_SEED, draw
+from ihlab.measure.probe import task_ids
+from tasks import InductionTask
+
+
+@pytest.fixture(scope="module")
+def small(root):
+    """The one-layer KV shifting run."""
+    return next(Run.open(path) for path in root.iterdir() if path.name.rpartition("-")[0] == "small")
+
+
+def opened(command, name, root, *args):
+    main([command, name, "--root", str(root), *map(str, args)])
+
+
+def is_picture(path) -> bool:
+    if path.suffix == ".svg":
+        return ET.parse(path).getroot().tag.endswith("svg")
+    pixels = matplotlib.image.imread(path)
+    return pixels.ndim == 3 and min(pixels.shape[:2]) > 100 and len(np.unique(pixels)) > 10
+
+
+@pytest.mark.parametrize(("name", "n_layers"), [("small", 1), ("plain", 2)])
+def test_heads_prints_a_line_and_writes_two_rows_a_head(root, tmp_path, capsys, monkeypatch, name, n_layers):
+    monkeypatch.setenv("COLUMNS", "80")
+    opened("heads", name, root, "--csv", tmp_path / "heads.csv", "--out", tmp_path / "heads.svg")
+    printed = capsys.readouterr().out
+    table = pd.read_csv(tmp_path / "heads.csv")
+    assert "…" not in printed  # nothing is cut off at 80 columns
+    for head in table[table["pattern"] == "effective"].itertuples():
+        [line] = [line for line in printed.splitlines() if line.split()[:1] == [f"{head.layer}.{head.head}"]]
+        assert ("yes" in line.split()) == head.induction
+        assert f"{head.prefix_matching:z.3f}" in line
+        assert f"{head.loss_rise_mean:z.3f}±{head.loss_rise_mean_error:.3f}" in line
+    heads = [(layer, head) for layer in range(n_layers) for head in range(2)]
+    assert sorted(zip(table["layer"], table["head"], strict=True)) == sorted(2 * heads)
+    assert table["pattern"].tolist() == ["raw", "effective"] * len(heads)
+    assert {"fixed_distance", "induction_stripe", "copying", "eigenvalue_copying", "induction"} <= set(table)
+    effective = table[table["pattern"] == "effective"]
+    assert effective["prefix_matching"].is_monotonic_decreasing
+    same = [column for column in table if "loss" in column or "accuracy" in column or column == "induction"]
+    raw = table[table["pattern"] == "raw"]
+    assert np.array_equal(raw[same], effective[same])
+    assert is_picture(tmp_path / "heads.svg")
+
+
+def test_the_loss_without_a_head_is_that_of_the_held_out_rows(root, small, tmp_path):
+    opened("heads", "small", root, "--step", 8, "--rows", 20, "--csv", tmp_path / "heads.csv")
+    batch = draw(small.config.task, EVAL_SEED, "eval", 0, 20)
+    tokens, targets = (torch.from_numpy(np.ascontiguousarray(x)) for x in (batch.inputs, batch.targets))
+    model = small.model(8)
+
+    def loss(hooks):
+        with torch.no_grad():
+            return F.cross_entropy(model.run_with_hooks(tokens, fwd_hooks=hooks).flatten(0, 1), targets.flatten())
+
+    def off(z, hook):
+        return torch.cat([z[:, :, :1], torch.zeros_like(z[:, :, 1:])], dim=2)
+
+    rise = (loss([("blocks.0.attn.hook_z", off)]) - loss([])).item()
+    table = pd.read_csv(tmp_path / "heads.csv")
+    assert np.allclose(table.loc[table["head"] == 1, "loss_rise_zero"], rise, atol=1e-6)
+
+
+def test_probes_use_the_ids_the_model_was_trained_on(root, small, tmp_path):
+    assert task_ids(InductionTask(vocab_size=40, length=12, min_token=7)) == list(range(7, 40))
+    opened("heads", "small", root, "--csv", tmp_path / "heads.csv")
+    order = ["layer", "head", "pattern"]
+    written = pd.read_csv(tmp_path / "heads.csv").sort_values(order)
+    scores = head_scores(small.model(), ids=range(11, 40)).sort_values(order)
+    assert np.allclose(written[scores.columns.drop("pattern")], scores.drop(columns="pattern"), atol=1e-9)
+
+
+def test_the_seed_decides_the_probes(root, tmp_path):
+    for name, seed in (("one", 5), ("again", 5), ("other", 6)):
+        opened("heads", "small", root, "--seed", seed, "--csv", tmp_path / f"{name}.csv")
+    one, again, other = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("one", "again", "other"))
+    assert one.equals(again)
+    assert not np.allclose(one["prefix_matching"].sort_values(), other["prefix_matching"].sort_values())
+
+
+def test_mean_patterns_are_causal_shares_and_their_effective_mixture(small):
+    model = small.model()
+    patterns = mean_patterns(model, list(range(11, 40)), seed=0)
+    raw, effective = patterns["raw"], patterns["effective"]
+    assert raw.shape == effective.shape == (1, 2, 12, 12)
+    assert np.allclose(raw.sum(axis=-1), 1, atol=1e-6)
+    assert np.allclose(np.triu(raw, 1), 0)
+    for head, stored in enumerate(model.layers[0].attn.beta.detach().numpy()):
+        beta = stored * np.sign(stored[np.abs(stored).argmax()]) / np.abs(stored).sum()  # sizes sum to 1, largest > 0
+        for query in range(12):
+            for key in range(12):
+                after = raw[0, head, query, key + 1] if key < 11 else 0.0
+                expected = beta[0] * raw[0, head, query, key] + beta[1] * after
+                assert np.isclose(effective[0, head, query, key], expected, atol=1e-6)
+
+
+def test_shift_reports_the_checkpoints_weights(root, small, tmp_path, capsys):
+    opened("shift", "small", root, "--step", 8, "--csv", tmp_path / "shift.csv", "--out", tmp_path / "shift.png")
+    printed = capsys.readouterr().out
+    table = pd.read_csv(tmp_path / "shift.csv")
+    attn = small.model(8).layers[0].attn
+    for name in ("alpha", "beta"):
+        stored = getattr(attn, name).detach().numpy()
+        assert np.allclose(table[[f"{name}1", f"{name}2"]], stored, atol=1e-12)
+        assert np.allclose(table[f"{name}_share"], np.abs(stored[:, 1]) / np.abs(stored).sum(axis=1))
+    assert f"{table['alpha2'][1]:.3f}" in printed
+    lines = [line.replace("│", " ").split() for line in printed.splitlines()]
+    counts = {(cells[0], cells[1]): cells[2] for cells in lines if len(cells) == 5}
+    for key in ("own", "previous"):
+        for value in ("own", "previous"):
+            keys = (table["alpha1"] > table["alpha2"]) == (key == "own")
+            values = (table["beta1"] > table["beta2"]) == (value == "own")
+            assert counts[key, value] == str((keys & values).sum())
+    assert is_picture(tmp_path / "shift.png")
+
+
+def test_wider_windows_have_no_quadrants(tmp_path, capsys):
+    args = "--steps 2 --batch-size 4 --eval-rows 8 --checkpoints 2 --task.vocab-size 40 --task.length 12"
+    model = "--model.n-layers 1 --model.d-model 8 --model.n-heads 2 --model.d-vocab 40 --model.n-ctx 12"
+    shifts = "--model.attention kv_shift --model.shift-window 3"
+    main(["train", "--root", str(tmp_path), "--name", "wide", *f"{args} {model} {shifts}".split()])
+    capsys.readouterr()
+    opened("shift", "wide", tmp_path, "--out", tmp_path / "wide.svg")
+    printed = capsys.readouterr().out
+    assert "alpha3" in printed
+    assert "Table 5" not in printed
+    assert is_picture(tmp_path / "wide.svg")
+
+
+def test_view_writes_a_page_here_and_says_how_large(root, small, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    opened("view", "small", root)
+    [page] = tmp_path.iterdir()
+    assert page.name == f"{small.folder.name}.html"
+    assert capsys.readouterr().out.strip() == f"{page.name}: {page.stat().st_size / 1e3:.1f} kB"
+    assert page.read_text().lower().startswith("<!doctype html>")
+    opened("view", "small", root, "--row", "12,13,14,12,13", "--checkpoints", 2, "--out", "other.html")
+    text = (tmp_path / "other.html").read_text()
+    assert '"tokens":["12","13","14","12","13"]' in text
+    assert '"steps":[0,12]' in text
+
+
+def test_a_file_of_the_same_kind_is_replaced(root, tmp_path):
+    (tmp_path / "page.html").write_text("old")
+    opened("view", "plain", root, "--out", tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text() != "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["heads", "smal"], ["2 runs in", "write more of one"]),
+        (["heads", "plane"], ["There is no run 'plane'; did you mean 'plain'?"]),
+        (["heads", "plain", "--step", "5"], ["has no checkpoint at step 5; it has 0, 8, 12."]),
+        (["heads", "plain", "--rows", "1"], ["rows is 1, but must be at least 2"]),
+        (["heads", "plain", "--rows", "0"], ["rows is 0, but must be at least 2"]),
+        (["heads", "plain", "--seed", "-1"], ["seed is -1, but must not be negative"]),
+        (["heads", "plain", "--csv", "heads.txt"], ["--csv is 'heads.txt', but must end in .csv."]),
+        (["heads", "plain", "--out", "heads.pdf"], ["--out is 'heads.pdf', but must end in .png or .svg."]),
+        (["shift", "plain"], ["The model's attention is 'vanilla'", "kv_shift"]),
+        (["shift", "small", "--out", "shift"], ["--out is 'shift', but must end in .png or .svg."]),
+        (["view", "plain", "--out", "page.png"], ["--out is 'page.png', but must end in .html."]),
+        (["view", "plain", "--row", "1,two"], ["--row is '1,two', but must be token ids"]),
+        (["view", "plain", "--row", "3,40"], ["--row holds 40, but the model's ids are 0 to 39."]),
+        (["view", "plain", "--row", ",".join(["3"] * 13)], ["The row has 13 positions", "n_ctx=12"]),
+        (["view", "plain", "--checkpoints", "1"], ["checkpoints is 1, but must be at least 2"]),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_writes_nothing(fails, root, tmp_path, monkeypatch, args, words):
+    monkeypatch.chdir(tmp_path)
+    code, printed = fails(*args, "--root", str(root))
+    assert code == 2
+    assert all(word in printed for word in words), printed
+    assert printed.startswith("ihlab: ")
+    assert printed.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_without_checkpoints_is_named(fails, small, tmp_path):
+    folder = tmp_path / small.folder.name
+    folder.mkdir()
+    (folder / "config.json").write_text((small.folder / "config.json").read_text())
+    for command in ("heads", "shift", "view"):
+        code, printed = fails(command, str(folder))
+        assert code == 2
+        assert "has no checkpoints" in printed
+
+
+def test_a_reader_who_leaves_gets_no_traceback(root, tmp_path):
+    args = ["view", "plain", "--root", str(root), "--out", str(tmp_path / "page.html")]
+    process = subprocess.Popen([sys.executable, "-m", "ihlab", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(timeout=60) == 1
+    assert errors == b""

@@ -1,0 +1,72 @@
+"""Where hops lead, against strings; scores and ablation against models whose heads are known."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ihlab import ModelConfig, Transformer
+from ihlab.interp.multihop import found, hop_ablation, hop_scores
+from tasks import ConfigError, MultiHopTask
+
+TASK = MultiHopTask(vocab_size=9, length=20, max_hops=2)
+
+
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=20), st.integers(0, 6))
+def test_found_is_the_definition_on_strings(letters, hops):
+    text = "".join("abcd"[letter] for letter in letters)
+    places = found(np.array([letters]), hops)
+    for i in range(len(text)):
+        at = i
+        for j in range(hops + 1):
+            assert places[j, 0, i] == at
+            at = text.rfind(text[at], 0, at) + 1 if at >= 0 and text.rfind(text[at], 0, at) >= 0 else -1
+
+
+def test_the_letters_found_are_the_tasks_answers():
+    batch = TASK.batch_of(2, 50, np.random.default_rng(0))
+    letters = batch.inputs[:, 1:]
+    place = found(letters, 2)[2]
+    read = np.where(place >= 0, np.take_along_axis(letters, np.maximum(place, 0), axis=1), TASK.none)
+    np.testing.assert_array_equal(read, batch.targets[:, 1:])
+
+
+@pytest.fixture(scope="module")
+def model():
+    cfg = ModelConfig(n_layers=2, d_model=12, n_heads=2, d_vocab=9, n_ctx=20, attention="kv_shift")
+    return Transformer(cfg, seed=3)
+
+
+def test_a_head_that_looks_where_one_hop_leads_scores_one(model):
+    """Patterns put in by hand: head 1 of layer 0 attends to find_1, all else to itself; beta reads the own value."""
+    with torch.no_grad():
+        for block in model.blocks:
+            block.attn.beta.copy_(torch.tensor([[1.0, 0.0]] * 2))
+    place = found(TASK.batch_of(2, 16, np.random.default_rng(0)).inputs[:, 1:], 1)[1]
+
+    def put(pattern, hook):
+        pattern = torch.eye(20).expand_as(pattern).clone()
+        if hook.name.startswith("blocks.0"):
+            for row, i in zip(*np.nonzero(place >= 0), strict=True):
+                pattern[row, 1, i + 1] = 0
+                pattern[row, 1, i + 1, place[row, i] + 1] = 1
+        return pattern
+
+    with model.hooks(fwd_hooks=[(lambda name: name.endswith("hook_pattern"), put)]):
+        table = hop_scores(model, TASK, 2, rows=16).set_index(["layer", "head", "j"])["attention"]
+    assert table[0, 1, 1] == pytest.approx(1)
+    assert table[0, 0, 0] == pytest.approx(1)
+    assert table[0, 0, 1] == table[1, 1, 1] == 0
+
+
+def test_ablation_is_measured_at_every_hop(model):
+    table = hop_ablation(model, TASK, (0, 1), rows=20)
+    assert table["hops"].tolist() == [0, 1, 2]
+    for hops, error in zip(table["hops"], table["error"], strict=True):
+        batch = TASK.batch_of(hops, 20, np.random.default_rng(0))
+        asked = batch.answers >= 0
+        guesses = model(torch.from_numpy(batch.inputs.copy())).argmax(dim=-1).numpy()
+        assert error == pytest.approx(np.mean(guesses[asked] != batch.answers[asked]))
+    with pytest.raises(ConfigError):
+        hop_ablation(model, TASK, (2, 0))

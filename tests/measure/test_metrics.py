@@ -1,0 +1,324 @@
+"""The recorded numbers against hand-made models and patterns."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.func import stack_module_state
+
+from ihlab import ModelConfig, RunConfig, Transformer
+from ihlab.measure.batches import EVAL_SEED, draw
+from ihlab.measure.heads import mean_attention, prefix_matches
+from ihlab.measure.metrics import (
+    ANSWER_ROWS,
+    Evaluator,
+    answer_attention,
+    answer_places,
+    held_out,
+    membership,
+    slices,
+)
+from ihlab.measure.probe import task_probe
+from ihlab.measure.rows import graded
+from ihlab.training.vmapped import of_each_member
+from tasks import IGNORE, Batch, InductionTask, MQARTask, MultiHopTask, NGramTask
+
+
+def test_prefix_matching_is_one_for_a_head_that_looks_right_after_earlier_occurrences():
+    period, repeats = 5, 4
+    tokens = torch.arange(period).repeat(repeats)[None]
+    size = period * repeats
+    induction, previous, uniform = (torch.zeros(size, size) for _ in range(3))
+    for q in range(size):
+        earlier = [k + 1 for k in range(q) if tokens[0, k] == tokens[0, q]]
+        for k in earlier:
+            induction[q, k] = 1 / len(earlier)
+        previous[q, max(q - 1, 0)] = 1
+        uniform[q, : q + 1] = 1 / (q + 1)
+    scores = mean_attention(torch.stack([induction, previous, uniform])[None], prefix_matches(tokens))
+    expected_uniform = sum(3 / (q + 1) for q in range(3 * period, size)) / period
+    torch.testing.assert_close(scores, torch.tensor([1.0, 0.0, expected_uniform]))
+
+
+def test_probe_repeats_distinct_known_tokens():
+    task = InductionTask(vocab_size=64, length=18)
+    rows, matches = task_probe(task)
+    assert rows.shape == (16, 16)
+    assert torch.equal(matches, prefix_matches(rows))
+    for row in rows:
+        assert len(set(row[:4].tolist())) == 4
+        assert torch.equal(row.view(4, 4), row[:4].expand(4, 4))
+    assert rows.min() >= task.min_token
+
+
+def test_held_out_counts_by_hand():
+    """Loss and accuracies of a model, recomputed one position at a time from its logits."""
+    task = InductionTask(vocab_size=48, length=12, score="first")
+    model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=48, n_ctx=12))
+    batches = [draw(task, 5, "eval", i, 20) for i in range(2)]
+    measured = held_out(model, [graded(batch) for batch in batches])
+    losses, right, first_right = [], [], []
+    for batch in batches:
+        logits = model(torch.from_numpy(batch.inputs.copy())).detach()
+        for row in range(20):
+            answered = [t for t in range(12) if batch.answers[row, t] != IGNORE]
+            hits = [int(logits[row, t].argmax() == batch.answers[row, t]) for t in answered]
+            right += hits
+            first_right.append(hits[0])
+            losses += [-logits[row, t].log_softmax(0)[batch.targets[row, t]].item() for t in answered[:1]]
+    assert measured["eval_loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    assert measured["accuracy"] == pytest.approx(sum(right) / len(right))
+    assert measured["accuracy_first"] == pytest.approx(sum(first_right) / len(first_right))
+
+
+def test_evaluator_names_every_head_and_shift(small):
+    row = Evaluator(small, torch.device("cpu"))(model := Transformer(small.model))
+    assert {"prefix_0.0", "prefix_0.1"} <= row.keys()
+    assert row["alpha1_0.1"] == pytest.approx(model.blocks[0].attn.alpha[1, 0].item())
+    assert row["beta2_0.0"] == pytest.approx(model.blocks[0].attn.beta[0, 1].item())
+    assert Evaluator(small, torch.device("cpu"))(model) == row
+
+
+@pytest.fixture
+def three_hops():
+    """Two layers, grouped queries, a window of three, and accuracies by hops."""
+    model = ModelConfig(
+        n_layers=2, d_model=16, n_heads=4, n_key_value_heads=2, d_vocab=23, n_ctx=23, attention="kv_shift",
+        shift_window=3,
+    )  # fmt: skip
+    return RunConfig(task=MultiHopTask(length=23, max_hops=3), model=model, eval_rows=32, steps=1)
+
+
+def test_every_number_has_its_name(three_hops):
+    row = Evaluator(three_hops, torch.device("cpu"))(model := Transformer(three_hops.model))
+    for layer, block in enumerate(model.blocks):
+        for name, weight in (("alpha", block.attn.alpha), ("beta", block.attn.beta)):
+            for head in range(2):
+                for column in range(3):
+                    assert row[f"{name}{column + 1}_{layer}.{head}"] == weight[head, column].item()
+    probe = task_probe(three_hops.task)
+    _, cache = model.run_with_cache(probe.tokens)
+    for layer in range(2):
+        scores = mean_attention(cache["pattern", layer], probe.matches)
+        assert [row[f"prefix_{layer}.{head}"] for head in range(4)] == pytest.approx(scores.tolist())
+
+
+@pytest.mark.parametrize("at_once", [None, 2])
+def test_members_measured_together_are_measured_as_alone(three_hops, at_once):
+    models = [Transformer(three_hops.model, seed) for seed in range(3)]
+    together = Evaluator(three_hops, torch.device("cpu"), members=3)
+    with torch.no_grad():
+        numbers = of_each_member(models[0], together.numbers, at_once)(stack_module_state(models)[0])
+    alone = Evaluator(three_hops, torch.device("cpu"))
+    for model, own in zip(models, numbers.tolist(), strict=True):
+        assert together.row(own) == pytest.approx(alone(model), abs=1e-5)
+
+
+def test_the_held_out_set_does_not_depend_on_how_it_is_cut(small, monkeypatch):
+    model = Transformer(small.model)
+    whole = Evaluator(small, torch.device("cpu"))(model)
+    monkeypatch.setattr("ihlab.measure.metrics.CHUNK_POSITIONS", 7 * small.task.length)
+    assert Evaluator(small, torch.device("cpu"))(model) == pytest.approx(whole)
+
+
+class AnswersByRule(Transformer):
+    """At each position it says (token + offset) mod 5."""
+
+    def __init__(self, offset):
+        super().__init__(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=5, n_ctx=3))
+        self.offset = offset
+        self.unembed = torch.nn.Identity()
+
+    def residual_at(self, tokens, index, queries):
+        return torch.nn.functional.one_hot((tokens.flatten()[index] + self.offset) % 5, 5).float()
+
+
+ROWS = np.array([[0, 1, 2], [3, 4, 0], [1, 1, 4], [2, 0, 3]])
+ASKED = np.where([[1, 0, 1], [1, 1, 1], [0, 1, 1], [0, 0, 1]], [[0, 9, 3], [4, 0, 0], [9, 1, 0], [9, 9, 4]], IGNORE)
+TRAINED = np.where([[1, 1, 1], [1, 1, 1], [1, 1, 0], [0, 1, 1]], 2, IGNORE)  # on other positions than are asked
+HOPS = np.array([7, 2, 2, 7])
+GAPS = np.array([[1, 4, 2], [1, 3, 6], [8, 1, 2], [4, 4, 3]])
+POWERS = {1: 1, 2: 2, 3: 2, 6: 4}  # 8 is only where nothing is asked
+
+
+@pytest.fixture
+def with_groups():
+    return Batch(inputs=ROWS, targets=TRAINED, answers=ASKED, groups={"hops": HOPS, "gap": GAPS})
+
+
+def test_slices_are_the_groups_that_answers_belong_to(with_groups):
+    assert slices(with_groups) == [("hops", 2), ("hops", 7), ("gap", 1), ("gap", 2), ("gap", 4)]
+    assert slices(Batch(inputs=ROWS, targets=TRAINED, answers=ASKED)) == []
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("cut", [4, 3, 1])
+def test_accuracy_of_each_slice_by_hand(with_groups, offset, cut):
+    """However the rows are cut into batches, against a walk through all positions."""
+    found = slices(with_groups)
+    pieces = [with_groups.rows(i, i + cut) for i in range(0, 4, cut)]
+    measured = held_out(
+        AnswersByRule(offset),
+        [graded(piece) for piece in pieces],
+        found,
+        [membership(piece, found) for piece in pieces],
+    )
+    hits = {}
+    for row, t in np.ndindex(ROWS.shape):
+        if ASKED[row, t] != IGNORE:
+            right = (ROWS[row, t] + offset) % 5 == ASKED[row, t]
+            for column in ("accuracy", f"accuracy_hops_{HOPS[row]}", f"accuracy_gap_{POWERS[GAPS[row, t]]}"):
+                hits.setdefault(column, []).append(right)
+    expected = {column: sum(right) / len(right) for column, right in hits.items()}
+    assert {column: measured[column] for column in expected} == pytest.approx(expected)
+    assert measured.keys() == expected.keys() | {"eval_loss", "accuracy_first"}
+
+
+def test_an_accuracy_over_nothing_is_not_a_number():
+    batch = graded(Batch(inputs=ROWS, targets=TRAINED, answers=np.full_like(ROWS, IGNORE)))
+    measured = held_out(AnswersByRule(0), [batch])
+    assert np.isfinite(measured["eval_loss"])
+    assert np.isnan([measured["accuracy"], measured["accuracy_first"]]).all()
+
+
+def test_a_run_of_multi_hop_records_every_number_of_hops(small):
+    """Together, weighted by their answers, they are the accuracy."""
+    task = MultiHopTask(vocab_size=10, length=16, max_hops=3)
+    evaluator = Evaluator(small.but(task=task, model=replace(small.model, n_ctx=16)), torch.device("cpu"))
+    row = evaluator(Transformer(replace(small.model, n_ctx=16)))
+    batch = draw(task, EVAL_SEED, "eval", 0, small.eval_rows)
+    asked = [(batch.answers[batch.groups["hops"] == k] != IGNORE).sum() for k in range(4)]
+    by_hops = [row[f"accuracy_hops_{k}"] for k in range(4)]
+    assert np.average(by_hops, weights=asked) == pytest.approx(row["accuracy"])
+
+
+def test_gaps_are_sliced_by_powers_of_two():
+    """Each gap from 1 to 40 falls in the slice of the largest power of two that is not above it."""
+    gaps = np.arange(1, 41)[None]
+    batch = Batch(inputs=gaps, targets=gaps, answers=gaps, groups={"gap": gaps})
+    found = slices(batch)
+    assert found == [("gap", 2**power) for power in range(6)]
+    member = membership(batch, found).numpy()
+    for gap in range(1, 41):
+        [(_, power)] = [slice_ for slice_, of in zip(found, member, strict=True) if of[gap - 1]]
+        assert power <= gap < 2 * power
+    untouched = Batch(inputs=gaps, targets=gaps, answers=gaps, groups={"hops": gaps})
+    assert [value for _, value in slices(untouched)] == list(range(1, 41))
+
+
+@pytest.mark.parametrize(
+    "task", [InductionTask(vocab_size=64, length=32), MQARTask(vocab_size=64, length=64, pairs=4)], ids=lambda t: t.kind
+)
+def test_a_run_with_gaps_records_their_slices(task):
+    """Together, weighted by their answers, they are the accuracy; the answers are counted by bits."""
+    model = ModelConfig(n_layers=1, d_model=16, n_heads=2, d_vocab=64, n_ctx=64)
+    run = RunConfig(task=task, model=model, eval_rows=64, steps=1)
+    row = Evaluator(run, torch.device("cpu"))(Transformer(model))
+    batch = draw(task, EVAL_SEED, "eval", 0, 64)
+    asked = batch.groups["gap"][batch.answers != IGNORE]
+    n = {}
+    for gap in asked.tolist():
+        power = 1 << (gap.bit_length() - 1)
+        n[power] = n.get(power, 0) + 1
+    columns = [name for name in row if name.startswith("accuracy_gap_")]
+    assert columns == [f"accuracy_gap_{power}" for power in sorted(n)]
+    assert min(n) >= (2 if task.kind == "induction" else 1)
+    weights = [n[int(name.removeprefix("accuracy_gap_"))] for name in columns]
+    assert np.average([row[name] for name in columns], weights=weights) == pytest.approx(row["accuracy"])
+
+
+# Attention to the answer
+
+
+def answered_at(rows: list[list[int]], at: list[int], answers: list[int]) -> Batch:
+    """Rows each asked at one position."""
+    tokens = np.array(rows)
+    asked = np.full_like(tokens, IGNORE)
+    asked[np.arange(len(rows)), at] = answers
+    return Batch(inputs=tokens, targets=asked, answers=asked)
+
+
+HAND_MADE = {
+    "one earlier occurrence": ([5, 7, 9, 5, 1, 1], 3, 7, {1}),
+    "two, both followed by the answer": ([5, 7, 9, 5, 7, 5], 5, 7, {1, 4}),
+    "two, one followed by something else": ([5, 7, 5, 6, 9, 5], 5, 7, {1}),
+    "the place is right before the query": ([3, 5, 7, 5, 1, 1], 3, 7, {2}),
+    "later occurrences are not yet there": ([5, 7, 9, 5, 7, 5], 3, 7, {1}),
+    "the answer is the token itself, followed by itself": ([5, 5, 9, 5, 1, 1], 3, 5, {1}),
+}
+NO_PLACE = {
+    "never seen before": ([5, 7, 9, 8, 1, 1], 3, 7),
+    "followed by something else": ([5, 6, 9, 5, 7, 7], 3, 7),
+    "right before, so that it stands at the query itself": ([9, 5, 5, 1, 1, 1], 2, 5),
+}
+
+
+def test_an_answers_places_by_hand():
+    rows, at, answers, places = zip(*HAND_MADE.values(), strict=True)
+    found = answer_places(answered_at(list(rows), list(at), list(answers)))
+    assert found.query.tolist() == list(at)
+    assert [set(np.flatnonzero(row)) for row in found.places.numpy()] == list(places)
+    assert np.array_equal(found.tokens.numpy(), np.array(rows))
+
+
+@pytest.mark.parametrize("name", NO_PLACE)
+def test_a_task_with_a_row_whose_answer_has_no_place_has_none(name):
+    row, at, answer = NO_PLACE[name]
+    assert answer_places(answered_at([row], [at], [answer])) is None
+    good, good_at, good_answer, _ = HAND_MADE["one earlier occurrence"]
+    assert answer_places(answered_at([good, row], [good_at, at], [good_answer, answer])) is None
+    nothing = np.full((1, 6), IGNORE)
+    assert answer_places(Batch(inputs=np.array([good]), targets=nothing, answers=nothing)) is None
+
+
+def test_answer_attention_of_heads_made_by_hand():
+    """An induction head scores 1, a uniform one 1 / (t + 1) for each place, others nothing."""
+    rows, at, answers, places = zip(*HAND_MADE.values(), strict=True)
+    n = len(rows)
+    induction, uniform, itself, first_place = (torch.zeros(n, 6, 6) for _ in range(4))
+    for row in range(n):
+        uniform[row] = torch.tril(torch.ones(6, 6)) / torch.arange(1, 7)[:, None]
+        itself[row] = torch.eye(6)
+        for place in places[row]:
+            induction[row, at[row], place] = 1 / len(places[row])
+        first_place[row, at[row], min(places[row])] = 0.25
+        first_place[row, at[row] - 1] = 1 / 6  # what another query attends to counts nothing
+    pattern = torch.stack([induction, uniform, itself, first_place], dim=1)
+    found = answer_attention(pattern, answer_places(answered_at(list(rows), list(at), list(answers))))
+    by_hand = np.mean([len(of) / (t + 1) for of, t in zip(places, at, strict=True)])
+    assert found.tolist() == pytest.approx([1.0, by_hand, 0.0, 0.25])
+
+
+@pytest.mark.parametrize(
+    "task", [InductionTask(vocab_size=64, length=32), MQARTask(vocab_size=64, length=64, pairs=4)], ids=lambda t: t.kind
+)
+def test_attention_to_the_answer_is_recorded_on_the_tasks_own_rows(task):
+    """Of every head, against a walk through the first rows of the held-out set."""
+    model = Transformer(ModelConfig(n_layers=2, d_model=16, n_heads=2, d_vocab=64, n_ctx=64))
+    run = RunConfig(task=task, model=model.cfg, eval_rows=ANSWER_ROWS + 8, steps=1)
+    row = Evaluator(run, torch.device("cpu"))(model)
+    batch = draw(task, EVAL_SEED, "eval", 0, ANSWER_ROWS + 8)
+    _, cache = model.run_with_cache(torch.from_numpy(batch.inputs[:ANSWER_ROWS].copy()))
+    for layer in range(2):
+        for head in range(2):
+            seen = []
+            for r in range(ANSWER_ROWS):
+                x, answers = batch.inputs[r].tolist(), batch.answers[r].tolist()
+                t = next(t for t, answer in enumerate(answers) if answer != IGNORE)
+                after = [i + 1 for i in range(t - 1) if x[i] == x[t] and x[i + 1] == answers[t]]
+                assert after
+                seen.append(sum(cache["pattern", layer][r, head, t, place].item() for place in after))
+            assert row[f"answer_{layer}.{head}"] == pytest.approx(np.mean(seen), abs=1e-6)
+
+
+def test_a_task_whose_answers_are_not_in_the_row_records_no_attention_to_them(small):
+    row = Evaluator(small.but(task=NGramTask(vocab_size=40, length=12)), torch.device("cpu"))(Transformer(small.model))
+    assert not [name for name in row if name.startswith("answer")]
+    assert "prefix_0.1" in row
+
+
+def test_an_induction_run_of_few_rows_scores_those(small):
+    """Fewer held-out rows than the score takes."""
+    few = small.but(eval_rows=5)
+    assert {"answer_0.0", "answer_0.1"} <= Evaluator(few, torch.device("cpu"))(Transformer(small.model)).keys()

@@ -1,0 +1,77 @@
+"""Only scored positions are kept, and the queries that they need."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from ihlab.measure.batches import draw
+from ihlab.measure.rows import asked_queries, graded, scored
+from tasks import IGNORE, Batch, InductionTask
+
+TASK = InductionTask(vocab_size=64, length=16)
+
+
+def test_scored_keeps_exactly_the_targets():
+    batch = draw(TASK, 0, "train", 0, 8)
+    kept = scored(batch.inputs, batch.targets)
+    flat = batch.targets.reshape(-1)
+    assert kept.index[: kept.count].tolist() == np.flatnonzero(flat != IGNORE).tolist()
+    assert kept.targets[: kept.count].tolist() == flat[flat != IGNORE].tolist()
+    assert (kept.targets[kept.count :] == IGNORE).all()
+    assert len(kept.index) % (8 * 16 // 16) == 0
+
+
+def test_rows_with_almost_every_position_scored_keep_their_places():
+    """Padding must not make a compacted list look like a full one."""
+    inputs = np.arange(64).reshape(4, 16)
+    targets = inputs + 100
+    targets[1, 3] = IGNORE
+    kept = scored(inputs, targets)
+    assert kept.count == 63
+    assert kept.index.tolist() == list(range(64))
+    assert kept.targets.tolist() == targets.reshape(-1).tolist()
+
+
+def test_graded_marks_the_first_answer_of_each_row():
+    inputs = np.array([[1, 2, 1, 2], [3, 3, 3, 3]])
+    answers = np.array([[IGNORE, IGNORE, 2, 1], [IGNORE, 3, 3, 3]])
+    targets = np.full_like(inputs, IGNORE)
+    targets[0, 0] = 2
+    batch = graded(Batch(inputs=inputs, targets=targets, answers=answers))
+    assert batch.index.tolist() == [0, 2, 3, 5, 6, 7]
+    assert batch.first.tolist() == [False, True, False, True, False, False]
+    assert batch.answers.tolist() == [IGNORE, 2, 1, 3, 3, 3]
+    assert batch.targets.tolist() == [2] + 5 * [IGNORE]
+    assert (batch.n_targets, batch.n_answers, batch.n_first) == (1, 5, 2)
+
+
+def test_queries_by_hand():
+    kept = np.zeros((3, 32), bool)
+    kept[0, [5, 9, 30]] = kept[1, 0] = True
+    queries = asked_queries(kept)
+    assert queries.tolist() == [[5, 9, 30, 0], [0, 1, 2, 3], [0, 1, 2, 3]]  # 3, up to a multiple of 32 / 16
+
+
+@given(arrays(bool, st.tuples(st.integers(1, 5), st.integers(1, 40))))
+def test_queries_are_different_positions_and_include_all_that_are_kept(kept):
+    queries, length = asked_queries(kept), kept.shape[1]
+    fullest = max(row.sum() for row in kept)
+    if queries is None:
+        assert 2 * (fullest + max(1, length // 16)) > length  # else rounding up would have kept it within half
+        return
+    assert 2 * queries.shape[1] <= length
+    for row, asked in zip(kept, queries.tolist(), strict=True):
+        assert set(np.flatnonzero(row)) <= set(asked) <= set(range(length))
+        assert len(set(asked)) == len(asked)
+
+
+def test_rows_that_ask_little_have_queries_and_rows_that_ask_much_none():
+    inputs = np.arange(64).reshape(2, 32)
+    targets = np.full_like(inputs, IGNORE)
+    targets[1, 4:20] = 7
+    assert scored(inputs, targets).queries.tolist()[1] == list(range(4, 20))
+    assert graded(Batch(inputs=inputs, targets=targets)).queries.tolist()[1] == list(range(4, 20))
+    targets[0, :17] = 7
+    assert scored(inputs, targets).queries is None
+    assert graded(Batch(inputs=inputs, targets=targets)).queries is None

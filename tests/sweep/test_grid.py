@@ -1,0 +1,173 @@
+"""Grids: the product and the zip against nested loops, and a sentence for whatever is wrong."""
+
+import re
+
+import pytest
+
+from ihlab import ModelConfig, RunConfig
+from ihlab.sweep import grid
+from ihlab.sweep.grid import read_grid
+from tasks import ConfigError, IGSMTask, InductionTask, NGramTask
+
+BASE = """
+steps = 40
+{top}
+[task]
+kind = "induction"
+vocab_size = 40
+length = 12
+[model]
+n_layers = 1
+d_model = 8
+n_heads = 2
+d_vocab = 40
+n_ctx = 12
+{tables}
+"""
+TASK = InductionTask(vocab_size=40, length=12)
+MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12)
+
+
+@pytest.fixture
+def read(tmp_path):
+    def from_text(tables="", top="", text=None):
+        path = tmp_path / "rates.toml"
+        path.write_text(BASE.format(top=top, tables=tables) if text is None else text)
+        return read_grid(path)
+
+    return from_text
+
+
+def test_grid_zip_and_seeds_multiply_the_last_fastest(read):
+    tables = """
+[grid]
+lr = [3e-3, 1]
+task.score = ["all", "first"]
+[[zip]]
+model.attention = ["kv_shift", "vanilla"]
+model.n_layers = [1, 2]
+"""
+    points = read(tables, top="seeds = 2")
+    expected = [
+        (lr, score, attention, n_layers, seed)
+        for lr in (3e-3, 1)
+        for score in ("all", "first")
+        for attention, n_layers in (("kv_shift", 1), ("vanilla", 2))
+        for seed in (0, 1)
+    ]
+    assert [tuple(point.swept.values()) for point in points] == expected
+    assert list(points[0].swept) == ["lr", "task.score", "model.attention", "model.n_layers", "seed"]
+    for point, (lr, score, attention, n_layers, seed) in zip(points, expected, strict=True):
+        task = InductionTask(vocab_size=40, length=12, score=score)
+        model = MODEL.but(attention=attention, n_layers=n_layers)
+        run = RunConfig(task=task, model=model, steps=40, lr=lr, seed=seed, name=point.config.name)
+        assert point.config == run
+        assert point.config.digest == run.digest
+    assert points[0].config.name == "rates-0.003-all-kv_shift-1-0"
+    assert len({point.config.name for point in points}) == 16
+
+
+def test_the_docstrings_example_is_what_it_says(read):
+    example = re.search(r"12 runs:\n\n(.*?)\n\nNames are", grid.__doc__, flags=re.S)[1]
+    points = read(text=example)
+    assert len(points) == 12
+    assert {(p.config.model.attention, p.config.model.n_layers) for p in points} == {("kv_shift", 1), ("vanilla", 2)}
+    assert {p.config.seed for p in points} == {0, 1, 2}
+    assert {p.config.lr for p in points} == {3e-3, 1e-2}
+
+
+def test_a_name_can_be_given_and_seeds_listed(read):
+    points = read(top='name = "mine"\nseeds = [3, 5]')
+    assert [(point.config.name, point.config.seed) for point in points] == [("mine-3", 3), ("mine-5", 5)]
+
+
+def test_quoted_names_nested_tables_and_dots_are_the_same(read):
+    lines = ('[grid]\n"model.d_head"', "[grid]\nmodel.d_head", "[grid.model]\nd_head")
+    quoted, dotted, nested = (read(f"{line} = [4, 8]") for line in lines)
+    assert quoted == dotted == nested
+    assert [point.config.model.d_head for point in dotted] == [4, 8]
+
+
+def test_lists_and_none_become_what_configs_hold(read):
+    points = read('[grid]\nclip = ["none", 2]\nbetas = [[0.9, 0.99], [0.8, 0.9]]\nmodel.positional = ["none"]')
+    assert [(point.config.clip, point.config.betas) for point in points] == [
+        (None, (0.9, 0.99)), (None, (0.8, 0.9)), (2.0, (0.9, 0.99)), (2.0, (0.8, 0.9))
+    ]  # fmt: skip
+    assert points[0].config.model.positional == "none"
+    residual = read("[grid]\nmodel.residual = [[true, false], true]\nmodel.n_layers = [2]")
+    assert [point.config.model.residual for point in residual] == [(True, False), True]
+
+
+def test_kinds_of_task_can_be_swept(read):
+    text = BASE.format(top="seeds = 1", tables='[[zip]]\ntask.kind = ["induction", "ngram"]')
+    points = read(text=text.replace('kind = "induction"\n', "", 1))
+    assert [point.config.task for point in points] == [TASK, NGramTask(vocab_size=40, length=12)]
+
+
+def test_kinds_that_are_a_field_of_their_task_can_be_swept(read):
+    text = """
+task.length = 256
+task.ops = "<=4"
+task.difficulty = "toy"
+model = {n_layers = 1, d_model = 8, n_heads = 1, d_vocab = 500, n_ctx = 256}
+[grid]
+task.kind = ["igsm", "igsm_flat"]
+"""
+    kinds = [IGSMTask(kind=kind, ops="<=4", difficulty="toy", length=256) for kind in ("igsm", "igsm_flat")]
+    assert [point.config.task for point in read(text=text)] == kinds
+
+
+@pytest.mark.parametrize(
+    ("tables", "top", "words"),
+    [
+        ("[grid]\nlrr = [1]", "", "There is no field 'lrr'; did you mean 'lr'?"),
+        ("[grid]\nmodel.atention = ['vanilla']", "", "did you mean 'model.attention'?"),
+        ("[[zip]]\ntask.lenght = [12]", "", "did you mean 'task.length'?"),
+        ("[gird]\nseed = [1]", "", "There is no field 'gird.seed'"),
+        ("", "stepz = 3\nseeds = 1", "There is no field 'stepz'; did you mean 'steps'?"),
+        ("", "sedes = 2", "There is no field 'sedes'; did you mean 'seeds'?"),
+        ("", "", "sweeps nothing: add a [grid] table of lists, or seeds"),
+        ("[grid]", "", "sweeps nothing"),
+        ("[grid]\nlr = []", "", "grid.lr is [], but must be a list of values"),
+        ("[grid]\nlr = 0.1", "", "grid.lr is 0.1, but must be a list of values"),
+        ("", "grid = 3", "grid is 3, but must be a table: [grid]"),
+        ("", "zip = 3", "zip is 3, but must be tables: [[zip]]"),
+        ("", "seeds = 0", "seeds is 0, but must be a number of seeds, at least 1, or a list of them"),
+        ("", "seeds = true", "seeds is True, but must be a number of seeds, at least 1, or a list"),
+        ("", "seeds = []", "seeds is [], but must be a number of seeds, at least 1, or a list"),
+        ("[[zip]]", "", "A [[zip]] is empty, but must hold lists"),
+        ("[grid]\ninit_shift = [0.5]", "", "init_shift is 0.5, but must be two finite numbers"),
+        ("", "seeds = [0, -1]", "The sweep's run (seed=-1) cannot be: RunConfig.seed is -1"),
+        ("[[zip]]\nlr = [1, 2]\nseed = [1]", "", "lists of one [[zip]] differ in length: lr=2, seed=1"),
+        ("[[zip]]\nlr = [1]\n[grid]\nlr = [2]", "", "lr is swept twice"),
+        ("[grid]\nseed = [2]", "seeds = 2", "seed is swept twice"),
+        ("[grid]\nname = ['a']", "", "name cannot be swept"),
+        ("[grid]\nlr = [0.1, 1e-1]", "", "The sweep's runs (lr=0.1) and (lr=0.1) are the same run"),
+        ("[grid]\nmodel.d_head = [4, 'none']", "", "(model.d_head=4) and (model.d_head=none) are the same run"),
+        ("[grid]\nmodel.d_model = [8, 9]", "", "The sweep's run (model.d_model=9) cannot be: ModelConfig.d_model is 9"),
+        ("[grid]\nlr = ['fast']", "", "The sweep's run (lr=fast) cannot be: RunConfig.lr is 'fast'"),
+        ("[grid]\nbetas = [0.9]", "", "betas is 0.9, but must be a list of 2"),
+        ("[grid]\nbetas = [[0.9]]", "", "betas is [0.9], but must be a list of 2"),
+        ("[grid]\nbetas = [['a', 'b']]", "", "cannot be: '<=' not supported"),
+        ("[grid]\ntask.kind = ['inducton']", "", "There is no task 'inducton'; did you mean 'induction'?"),
+    ],
+)
+def test_what_is_wrong_is_named(read, tables, top, words):
+    with pytest.raises(ConfigError) as error:
+        read(tables, top)
+    assert words in str(error.value)
+
+
+def test_what_is_missing_is_named(read, tmp_path):
+    text = BASE.format(top="seeds = 1", tables="")
+    with pytest.raises(ConfigError, match=r"cannot be: model\.d_model is missing"):
+        read(text=text.replace("d_model = 8\n", ""))
+    with pytest.raises(ConfigError, match=r"names no task\.kind; known: igsm, induction"):
+        read(text=text.replace('kind = "induction"\n', ""))
+    with pytest.raises(ConfigError, match=r"rates\.toml is not TOML: "):
+        read(text="steps = ")
+    with pytest.raises(ConfigError, match=r"nowhere\.toml cannot be read: No such file"):
+        read_grid(tmp_path / "nowhere.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"binary\.toml is not TOML: "):
+        read_grid(tmp_path / "binary.toml")

@@ -1,0 +1,136 @@
+"""Many runs at a time: each is the run it would be alone, and all can be stopped and go on."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from ihlab import ModelConfig, Run, RunConfig, train
+from ihlab.sweep.pool import costliest_first, stacks, steps_bar, train_all
+from tasks import ConfigError, InductionTask
+
+TASK = InductionTask(vocab_size=40, length=12)
+MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12, attention="kv_shift")
+BASE = RunConfig(task=TASK, model=MODEL, steps=10, batch_size=4, eval_rows=8, checkpoints=2)
+
+LONG = """
+from pathlib import Path
+import sys
+from ihlab import ModelConfig, RunConfig
+from ihlab.sweep.pool import costliest_first, steps_bar, train_all
+from tasks import InductionTask
+
+if __name__ == "__main__":
+    task = InductionTask(vocab_size=40, length=12)
+    model = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12)
+    base = RunConfig(task=task, model=model, steps=10**7, batch_size=4, eval_rows=8, eval_growth=1.0, checkpoints=2)
+    train_all([base.but(seed=seed) for seed in range(3)], Path(sys.argv[1]), "cpu", 2, lambda update: None)
+"""
+
+
+def evaluated_twice(root):
+    """How many runs have a second row of metrics."""
+    return sum(len(path.read_text().splitlines()) > 2 for path in root.rglob("metrics.csv"))
+
+
+def test_runs_trained_together_equal_runs_trained_alone(tmp_path):
+    configs = [BASE.but(seed=seed) for seed in range(3)]
+    train(configs[1], tmp_path / "together")  # is not trained again
+    updates = []
+    train_all(configs, tmp_path / "together", "cpu", 2, updates.append)
+    for config in configs:
+        together = Run.open(config.folder(tmp_path / "together"))
+        assert together.metrics.equals(train(config, tmp_path / "alone").metrics)
+    heard = {index: (step, row["step"]) for index, step, row in updates}
+    assert heard == {0: (10, 10), 2: (10, 10)}
+
+
+def test_stacked_runs_are_those_trained_alone_to_rounding(tmp_path):
+    """Three that can be stacked, one that may not be, and one that is of another kind."""
+    stacked = [BASE, BASE.but(seed=1, init_shift=(0.25, 0.75)), BASE.but(seed=2, lr=3e-3)]
+    alone, other = BASE.but(seed=3), BASE.but(batch_size=8)
+    updates = []
+    train_all(
+        [*stacked, alone, other], tmp_path / "together", "cpu", 2, updates.append,
+        {config.digest for config in (*stacked, other)},
+    )  # fmt: skip
+    columns = ["train_loss", "eval_loss"]
+    for config in (*stacked, alone, other):
+        together = Run.open(config.folder(tmp_path / "together"))
+        solo = train(config, tmp_path / "alone")
+        assert together.metrics["step"].equals(solo.metrics["step"])
+        pd.testing.assert_frame_equal(together.metrics[columns], solo.metrics[columns], rtol=0, atol=1e-5)
+        assert together.done.get("ensemble") == (3 if config in stacked else None)
+    assert Run.open(alone.folder(tmp_path / "together")).metrics.equals(train(alone, tmp_path / "alone").metrics)
+    assert {index: step for index, step, _ in updates} == dict.fromkeys(range(5), 10)
+
+
+def test_a_stacked_run_that_diverges_stops_no_other(tmp_path):
+    configs = [BASE.but(clip=None), BASE.but(clip=None, lr=1e30), BASE.but(clip=None, batch_size=8, lr=1e30)]
+    train_all(configs, tmp_path, "cpu", 2, lambda update: None, {config.digest for config in configs})
+    calm, *wild = (Run.open(config.folder(tmp_path)) for config in configs)
+    assert calm.done
+    assert not calm.diverged
+    assert all(run.diverged and not run.done for run in wild)
+
+
+def test_stacks_hold_what_differs_as_members_may(monkeypatch):
+    """384 values a step, so 4 members fill a cache of 1536; 5 make two stacks. Keys stay with their configs."""
+    monkeypatch.setattr("ihlab.training.ensemble.CPU_VALUES", 1536)
+    same = [BASE.but(seed=seed, name=f"seed {seed}") for seed in range(3)] + [BASE.but(lr=1.0), BASE.but(lr=2.0)]
+    longer = [BASE.but(steps=20), BASE.but(steps=20, init_shift=(0.0, 1.0))]
+    configs = dict(zip((9, 7, 5, 3, 1, 2, 4), (*same, *longer), strict=True))
+    assert stacks(configs, "cpu") == [[9, 7, 5], [3, 1], [2, 4]]
+    monkeypatch.setattr("ihlab.sweep.pool.LARGEST", 2)
+    assert stacks(configs, "cpu") == [[9, 7], [5, 3], [1], [2, 4]]
+    monkeypatch.setattr("ihlab.training.ensemble.CPU_VALUES", 1535)  # three: not worth it
+    assert stacks(configs, "cpu") == [[9], [7], [5], [3], [1], [2], [4]]
+    assert stacks({}, "cpu") == []
+
+
+def test_torchrun_is_refused(tmp_path, monkeypatch):
+    """Its workers would wait for the others of a group that never comes about."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="A pool of runs is started by one process: leave torchrun out"):
+        train_all([BASE], tmp_path, "cpu", 1, lambda update: None)
+
+
+def test_the_costliest_goes_first():
+    cheap, wide, long = BASE, BASE.but(model=MODEL.but(d_model=16)), BASE.but(steps=30)
+    assert costliest_first({3: cheap, 5: wide, 7: long}) == [5, 7, 3]  # 4, 3 and 1 times the cheapest
+
+
+def test_the_bar_counts_the_steps_of_all_runs():
+    terminal = io.StringIO()
+    configs = [BASE.but(name="one"), BASE.but(name="two", steps=20), BASE.but(name="three", steps=30)]
+    with steps_bar(configs, [1], Console(file=terminal, force_terminal=True, width=100)) as show:
+        show((0, 4, {"eval_loss": 1.5, "accuracy": 0.25}))
+        show((2, 30, {"eval_loss": 2.5, "accuracy": 0.75}))
+    drawn = terminal.getvalue().splitlines()[-2]  # the last line gives the cursor back
+    assert "54/60" in drawn
+    assert "three: loss 2.500, accuracy 0.750" in drawn
+
+
+@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["the parent alone", "parent and workers"])
+def test_an_interrupt_stops_and_saves_the_workers(tmp_path, send):
+    """A notebook interrupts the parent alone, a terminal all of its processes."""
+    script = tmp_path / "long.py"
+    script.write_text(LONG)
+    root = tmp_path / "runs"
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(root)], stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    deadline = time.monotonic() + 120
+    while evaluated_twice(root) < 2 and time.monotonic() < deadline:  # both are past their first steps
+        time.sleep(0.1)
+    send(process.pid, signal.SIGINT)
+    assert process.wait(timeout=60) != 0
+    started = [Run.open(folder) for folder in root.iterdir()]
+    assert len(started) == 2
+    assert all(run.checkpoints[-1] > 0 and run.done is None for run in started)

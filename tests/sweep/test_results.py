@@ -1,0 +1,144 @@
+"""The table of a sweep: what the run folders say, and a CSV that never loses runs."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ihlab import ModelConfig, RunConfig, train
+from ihlab.files import write_json
+from ihlab.sweep.grid import Point
+from ihlab.sweep.results import as_table, first_reach, result_row, write_results
+from tasks import ConfigError, MultiHopTask
+
+MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=40, n_ctx=24)
+CONFIG = RunConfig(
+    task=MultiHopTask(vocab_size=40, length=24, max_hops=2), model=MODEL, name="small", steps=4, batch_size=2,
+    eval_rows=8, eval_every=2, checkpoints=2,
+)  # fmt: skip
+
+
+def point(seed, **changes):
+    return Point({"seed": seed}, CONFIG.but(seed=seed, **changes))
+
+
+def stored(at, root, accuracy, done=False, diverged=False):
+    """A run folder with these accuracies at steps 0, 10, 20, ... as training would leave it."""
+    folder = at.config.folder(root)
+    steps = 10 * np.arange(len(accuracy))
+    columns = {"step": steps, "tokens": 48 * steps, "train_loss": 3.0, "eval_loss": 2.0 - steps / 100}
+    heads = {"prefix_0.0": 0.5}
+    metrics = pd.DataFrame({**columns, "accuracy": 0.25, "accuracy_first": accuracy, "accuracy_hops_2": 0.125, **heads})
+    folder.mkdir(parents=True)
+    metrics.to_csv(folder / "metrics.csv", index=False)
+    if done:
+        write_json(folder / "done.json", {"n_params": 1234, "seconds": 5.5, "steps": 40})
+    if diverged:
+        write_json(folder / "diverged.json", {"step": 35, "lr": 0.01})
+    return result_row(at, root)
+
+
+def test_a_finished_run_as_training_leaves_it(tmp_path):
+    run = train(CONFIG.but(seed=3), tmp_path)
+    row = result_row(point(3), tmp_path)
+    last = run.metrics.iloc[-1]
+    assert row["run"] == run.folder.name
+    assert (row["seed"], row["status"], row["error"]) == (3, "done", "")
+    assert (row["n_params"], row["seconds"]) == (run.done["n_params"], run.done["seconds"])
+    for name in ("step", "tokens", "train_loss", "eval_loss", "accuracy", "accuracy_first", "accuracy_hops_2"):
+        assert row[name] == last[name], name
+    assert not [name for name in row if name.startswith(("prefix", "alpha"))]
+
+
+def test_steps_to_90_is_the_first_evaluation_that_reaches_it(tmp_path):
+    cases = {
+        (0.1, 0.8, 0.9, 0.7): {"done": 20.0, "diverged": 20.0, "unfinished": 20.0},
+        (0.1, 0.8, 0.89, 0.7): {"done": math.inf, "diverged": math.inf, "unfinished": math.nan},
+    }
+    for seed, (accuracy, by_status) in enumerate(cases.items()):
+        for status, expected in by_status.items():
+            row = stored(point(seed), tmp_path / status, accuracy, done=status == "done", diverged=status == "diverged")
+            assert row["status"] == status
+            assert row["step"] == 30
+            assert row["accuracy_hops_2"] == 0.125
+            assert row["steps_to_90"] == pytest.approx(expected, nan_ok=True)
+
+
+def test_what_a_folder_says_goes_before_an_error(tmp_path):
+    stored(point(0), tmp_path, [1.0], done=True, diverged=True)
+    done = result_row(point(0), tmp_path, "tried in vain")
+    assert (done["status"], done["error"], done["seconds"]) == ("done", "", 5.5)
+    diverged = stored(point(1), tmp_path, [0.0], diverged=True)
+    assert (diverged["status"], diverged["error"]) == ("diverged", "The loss is not finite at step 35.")
+    assert math.isnan(diverged["seconds"])
+    failed, new = result_row(point(2), tmp_path, "no space"), result_row(point(2), tmp_path)
+    assert (failed["status"], failed["error"]) == ("failed", "no space")
+    assert (new["status"], new["error"]) == ("unfinished", "")
+    assert not point(2).config.folder(tmp_path).exists()
+
+
+def test_the_table_keeps_the_order_and_fills_what_some_lack(tmp_path):
+    swept = Point({"betas": [0.8, 0.9], "seed": 7}, CONFIG.but(betas=(0.8, 0.9), seed=7))
+    rows = [result_row(swept, tmp_path), stored(point(0), tmp_path, [0.95], done=True)]
+    table = as_table(rows)
+    assert table["seed"].tolist() == [7, 0]
+    assert table["betas"][0] == "[0.8, 0.9]"
+    assert table["accuracy_first"].isna().tolist() == [True, False]
+    assert list(table)[-3:] == ["steps_to_90", "seconds", "error"]
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """Two seeds: neither, the first, and both finished."""
+    points = [point(0), point(1)]
+    none = as_table([result_row(p, tmp_path / "runs") for p in points])
+    first = stored(points[0], tmp_path / "runs", [0.5, math.nan], done=True)
+    one = as_table([first, result_row(points[1], tmp_path / "runs")])
+    both = as_table([first, stored(points[1], tmp_path / "runs", [0.25], diverged=True)])
+    return none, one, both
+
+
+def test_a_table_grows_and_reads_back_in_full(tables, tmp_path):
+    path = tmp_path / "deep" / "table.csv"
+    for table in (*tables, tables[2]):
+        write_results(table, path)
+    again = pd.read_csv(path).fillna({"error": ""})
+    pd.testing.assert_frame_equal(again, tables[2], check_exact=True, check_dtype=False)
+    assert [file.name for file in path.parent.iterdir()] == ["table.csv"]
+
+
+def test_a_table_with_more_is_never_replaced(tables, tmp_path):
+    none, one, both = tables
+    path = tmp_path / "table.csv"
+    write_results(both, path)
+    held = path.read_bytes()
+    for table, lost in ((none, "2 finished runs"), (one, "1 finished run"), (both.iloc[1:], "1 finished run")):
+        with pytest.raises(ConfigError, match=f"holds {lost} that this sweep has not; nothing was changed"):
+            write_results(table, path)
+    with pytest.raises(ConfigError, match=r"has columns that this sweep has not \(seed\)"):
+        write_results(both.drop(columns="seed"), path)
+    assert path.read_bytes() == held
+    renamed = both.assign(run="other-" + both["run"].str.rpartition("-")[2])
+    write_results(renamed, path)  # a run is its hash
+    assert pd.read_csv(path)["run"].tolist() == renamed["run"].tolist()
+
+
+@pytest.mark.parametrize("content", ["", "x,y\n1,2\n", "run\nsmall-1\n", "\x00\x01"])
+def test_other_files_are_left_alone(tables, tmp_path, content):
+    path = tmp_path / "table.csv"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=r"table\.csv is not the table of a sweep; nothing was changed"):
+        write_results(tables[0], path)
+    assert path.read_text() == content
+
+
+def test_what_cannot_be_written_gets_a_sentence(tables, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"table\.csv cannot be written: \w"):
+        write_results(tables[0], tmp_path / "file" / "table.csv")
+
+
+def test_first_reach():
+    assert first_reach([0, 10, 20, 30], [0.1, 0.95, 0.5, 0.99], 0.9) == 10
+    assert first_reach([0, 10], [0.1, 0.2], 0.9) == math.inf

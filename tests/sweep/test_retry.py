@@ -1,0 +1,76 @@
+"""One run of a sweep: its outcome is told, not raised."""
+
+import threading
+import time
+
+import pytest
+
+from ihlab import ModelConfig, Run, RunConfig
+from ihlab.sweep import retry as attempts
+from ihlab.sweep.retry import Outcome, attempt
+from tasks import InductionTask
+
+CONFIG = RunConfig(
+    task=InductionTask(vocab_size=40, length=12),
+    model=ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12),
+    steps=4, batch_size=2, eval_rows=8, eval_every=2, checkpoints=2,
+)  # fmt: skip
+
+
+def tried(config, root, report=lambda step, row: None):
+    return attempt(root, "cpu", False, config, report)
+
+
+def test_a_run_that_ends_is_done_and_is_heard_of(tmp_path):
+    steps = []
+    assert tried(CONFIG, tmp_path, lambda step, row: steps.append(step)) == Outcome("done")
+    assert steps[-1] == 4
+    assert Run.open(CONFIG.folder(tmp_path)).diverged is None
+
+
+def test_a_diverging_run_leaves_a_note_in_its_folder(tmp_path):
+    config = CONFIG.but(lr=1e30, clip=None, warmup=0)
+    outcome = tried(config, tmp_path)
+    assert outcome.status == "diverged"
+    assert "the loss is not finite at step 2" in outcome.error
+    assert Run.open(config.folder(tmp_path)).diverged["step"] == 2
+
+
+def test_any_other_error_is_a_failure_on_one_line_and_leaves_no_note(tmp_path):
+    def report(step, row):
+        raise OSError("no space\nleft")
+
+    assert tried(CONFIG, tmp_path, report) == Outcome("failed", "OSError: no space left")
+    assert Run.open(CONFIG.folder(tmp_path)).diverged is None
+    assert tried(CONFIG, tmp_path).status == "done"
+
+
+def test_interrupts_go_on(tmp_path):
+    def report(step, row):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tried(CONFIG, tmp_path, report)
+
+
+def test_a_lock_that_goes_is_waited_for_and_one_that_stays_is_a_failure(tmp_path, monkeypatch):
+    run = Run.create(CONFIG, tmp_path)
+    monkeypatch.setattr(attempts, "PATIENCE", 0.2)
+    with run.lock():
+        outcome = tried(CONFIG, tmp_path)
+    assert outcome.status == "failed"
+    assert "Another process is training" in outcome.error
+
+    held = threading.Event()
+
+    def hold():
+        with run.lock():
+            held.set()
+            time.sleep(0.5)
+
+    monkeypatch.setattr(attempts, "PATIENCE", 60.0)
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    assert tried(CONFIG, tmp_path).status == "done"
+    holder.join()

@@ -1,0 +1,131 @@
+"""Sweeps end with every run in the table, whatever happens to single runs and their workers."""
+
+import os
+import signal
+import threading
+import time
+
+import pandas as pd
+import psutil
+import pytest
+from rich.console import Console
+
+from ihlab import ModelConfig, Run, RunConfig, train
+from ihlab.sweep.grid import Point
+from ihlab.sweep.sweep import sweep
+from tasks import ConfigError, InductionTask
+
+TASK = InductionTask(vocab_size=40, length=12)
+MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12, attention="kv_shift")
+BASE = RunConfig(
+    task=TASK, model=MODEL, steps=1000, batch_size=4, warmup=0, eval_rows=8, eval_every=50, eval_growth=0.0,
+    checkpoints=21,
+)  # fmt: skip
+
+
+def points(lrs=(0.01,), **changes):
+    base = BASE.but(**changes)
+    return [Point({"lr": lr}, base.but(name=f"lr-{lr:g}", lr=lr)) for lr in lrs]
+
+
+def quiet_sweep(swept, root, **how):
+    with open(os.devnull, "w") as nowhere:
+        return sweep(swept, root, device="cpu", jobs=2, console=Console(file=nowhere), **how)
+
+
+def kill_when_trained(config, root, killed):
+    """Kill the process that trains a run, once, when the run has a checkpoint past its first."""
+    deadline = time.monotonic() + 100
+    while time.monotonic() < deadline and not killed:
+        folder = config.folder(root)
+        if len(list(folder.glob("checkpoints/*.safetensors"))) >= 4:  # two models with their optimisers
+            for process in psutil.Process().children(recursive=True):
+                if str(folder / ".lock") in {file.path for file in process.open_files()}:
+                    killed.append(process.pid)
+                    process.send_signal(signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def with_one_killed(swept, victim, root, **how):
+    killed = []
+    killer = threading.Thread(target=kill_when_trained, args=(victim.config, root, killed))
+    killer.start()
+    table = quiet_sweep(swept, root, **how)
+    killer.join()
+    assert len(killed) == 1
+    return table
+
+
+def files(root):
+    return {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.name != ".lock"}
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_a_sweep_survives_a_killed_worker_and_a_diverging_run(tmp_path, engine):
+    swept, root = points((0.01, 0.02, 1e30), clip=None), tmp_path / "runs"
+    out = tmp_path / "table.csv"
+    table = with_one_killed(swept, swept[0], root, engine=engine, out=out)
+    assert table["lr"].tolist() == [0.01, 0.02, 1e30]
+    assert table["status"].tolist() == ["done", "done", "diverged"]
+    assert pd.read_csv(out)["status"].tolist() == ["done", "done", "diverged"]
+    assert "The loss is not finite at step" in table["error"][2]
+    resumed = Run.open(swept[0].config.folder(root))
+    assert resumed.done["resumed_from"] >= 50
+    assert resumed.metrics.equals(train(swept[0].config, tmp_path / "alone").metrics)
+    before = files(root)
+    again = quiet_sweep(swept, root, engine=engine, out=out)
+    assert again.equals(table)
+    assert files(root) == before
+
+
+def test_a_run_that_fails_is_a_row_and_the_next_sweep_goes_on_with_it(tmp_path):
+    swept = points((0.01, 0.02, 0.03))
+    in_the_way = swept[1].config.folder(tmp_path)
+    in_the_way.write_text("a file")
+    table = with_one_killed(swept, swept[0], tmp_path, retries=0)
+    assert table["status"].tolist() == ["failed", "failed", "done"]
+    assert table["error"][0].startswith("BrokenProcessPool: ")
+    assert table["error"][1].startswith("FileExistsError: ")
+    assert "\n" not in table["error"][0]
+    assert table["step"][0] >= 50
+    assert table[["steps_to_90", "seconds"]].isna().all(axis=1).tolist() == [True, True, False]
+    in_the_way.unlink()
+    again = quiet_sweep(swept, tmp_path)
+    assert again["status"].tolist() == ["done"] * 3
+    assert again["error"].tolist() == [""] * 3
+    assert Run.open(swept[0].config.folder(tmp_path)).done["resumed_from"] >= 50
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"engine": "rai"}, "There is no engine 'rai'; did you mean 'ray'?"),
+        ({"jobs": 0}, "jobs is 0, but must be at least 1"),
+        ({"retries": -1}, "retries is -1"),
+        ({"device": "quantum"}, "device 'quantum' cannot be used here"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_any_training(tmp_path, how, words):
+    with pytest.raises(ConfigError, match=words.replace("?", r"\?")):
+        sweep(points(), tmp_path, console=Console(quiet=True), **how)
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_runs_the_same_run_twice_and_torchrun_are_refused(tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match="needs at least one run"):
+        quiet_sweep([], tmp_path)
+    with pytest.raises(ConfigError, match=r"\(lr=0\.01\) and \(lr=0\.01\) are the same run"):
+        quiet_sweep(points((0.01, 0.01)), tmp_path)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for engine in ("local", "ray"):
+        with pytest.raises(ConfigError, match="A sweep is started by one process: leave torchrun out"):
+            quiet_sweep(points(), tmp_path / "runs", engine=engine, out=tmp_path / "table.csv")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_table_that_must_not_be_replaced_is_noticed_before_any_training(tmp_path):
+    (tmp_path / "table.csv").write_text("x,y\n1,2\n")
+    for name in ("table.csv", "table.txt"):
+        with pytest.raises(ConfigError, match=rf"{name}.*(is not the table of a sweep|must end in \.csv)"):
+            quiet_sweep(points(), tmp_path / "runs", out=tmp_path / name)
+    assert not (tmp_path / "runs").exists()

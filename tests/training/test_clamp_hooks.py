@@ -1,0 +1,145 @@
+"""Clamps in a model: the forward reads them, no gradient passes, and moments are forgotten."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from ihlab import ModelConfig, Transformer
+from ihlab.theory.constructions import kv_shift_induction_head
+from ihlab.training.clamp import Clamp
+from ihlab.training.clamp_hooks import impose, install, set_pattern
+from tasks import IGNORE, InductionTask
+
+N_POS = 7
+GROUPED = ModelConfig(
+    n_layers=2, d_model=8, n_heads=4, n_key_value_heads=2, d_vocab=11, n_ctx=N_POS, attention="kv_shift"
+)
+TOKENS = torch.randint(11, (3, N_POS), generator=torch.Generator().manual_seed(0))
+
+
+def by_hand(name: str, strict: bool = False) -> list[list[float]]:
+    """A named pattern, entry by entry."""
+    rows = []
+    for query in range(N_POS):
+        seen = range(query if strict else query + 1)
+        if name == "zero":
+            chosen = []
+        elif name == "uniform":
+            chosen = list(seen)
+        else:
+            chosen = [query - 1] if query > 0 else list(seen)
+        rows.append([1 / len(chosen) if key in chosen else 0.0 for key in range(N_POS)])
+    return rows
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("name", ["previous", "uniform", "zero"])
+def test_set_patterns_are_those_written_by_hand(name, strict):
+    visible = [[key < query or (key == query and not strict) for key in range(N_POS)] for query in range(N_POS)]
+    torch.testing.assert_close(set_pattern(name, torch.tensor(visible)), torch.tensor(by_hand(name, strict)))
+
+
+@pytest.mark.parametrize("mask", ["causal", "strict"])
+@pytest.mark.parametrize("name", ["previous", "uniform", "zero"])
+def test_a_clamped_head_has_the_pattern_and_its_neighbours_keep_theirs(name, mask):
+    cfg = GROUPED.but(mask=mask)
+    plain, clamped = Transformer(cfg), Transformer(cfg)
+    install(clamped, [Clamp(what="pattern", layer=0, head=2, value=name)])
+    before = plain.run_with_cache(TOKENS)[1]["pattern", 0]
+    after = clamped.run_with_cache(TOKENS)[1]["pattern", 0]
+    expected = torch.tensor(by_hand(name, strict=mask == "strict"))
+    torch.testing.assert_close(after[:, 2], expected.expand(3, -1, -1))
+    assert torch.equal(after[:, [0, 1, 3]], before[:, [0, 1, 3]])
+
+
+def test_a_clamped_pattern_is_what_the_output_is_made_with():
+    """A head at zero adds nothing: the model is the one without that head's rows of W_O."""
+    clamped, cut = Transformer(GROUPED), Transformer(GROUPED)
+    install(clamped, [Clamp(what="pattern", layer=1, head=1, value="zero")])
+    with torch.no_grad():
+        cut.layers[1].attn.W_O[1] = 0
+    torch.testing.assert_close(clamped(TOKENS), cut(TOKENS))
+
+
+def test_a_clamped_pattern_leaves_queries_and_keys_of_its_head_without_gradient():
+    model = Transformer(GROUPED)
+    install(model, [Clamp(what="pattern", layer=0, head=head, value="uniform") for head in (2, 3)])
+    model(TOKENS).square().sum().backward()
+    attention, d_head = model.layers[0].attn, 2
+    queries = attention.q_proj.weight.grad.unflatten(0, (4, d_head))
+    keys = attention.k_proj.weight.grad.unflatten(0, (2, d_head))  # heads 2 and 3 share keys 1
+    assert torch.equal(queries[2:], torch.zeros_like(queries[2:]))
+    assert torch.equal(keys[1], torch.zeros_like(keys[1]))
+    assert torch.equal(attention.alpha.grad[1], torch.zeros(2))
+    assert (queries[:2] != 0).all()
+    assert (keys[0] != 0).all()
+    assert (attention.beta.grad != 0).all()
+
+
+@pytest.mark.parametrize("what", ["alpha", "beta"])
+@pytest.mark.parametrize(("head", "column"), [(None, None), (1, None), (None, 1), (0, 1)])
+def test_a_held_entry_is_read_unchanged_and_only_its_gradient_is_gone(what, head, column):
+    free, held = Transformer(GROUPED), Transformer(GROUPED)
+    install(held, [Clamp(what=what, layer=1, head=head, column=column)])
+    assert torch.equal(free(TOKENS), held(TOKENS))
+    for model in (free, held):
+        model(TOKENS).square().sum().backward()
+    theirs, ours = getattr(free.layers[1].attn, what).grad, getattr(held.layers[1].attn, what).grad
+    for row in range(2):
+        for place in range(2):
+            clamped = head in (None, row) and column in (None, place)
+            assert theirs[row, place] != 0
+            assert ours[row, place] == (0 if clamped else theirs[row, place])
+    other = "beta" if what == "alpha" else "alpha"
+    assert torch.equal(getattr(free.layers[1].attn, other).grad, getattr(held.layers[1].attn, other).grad)
+
+
+def test_values_are_written_and_moments_forgotten_in_order():
+    model = Transformer(GROUPED)
+    before = model.layers[0].attn.alpha.tolist()
+    names = [name for name, weight in model.named_parameters() if weight is model.layers[0].attn.alpha]
+    state = {f"{moment}/{names[0]}": torch.ones(2, 2) for moment in ("exp_avg", "exp_avg_sq")}
+    state |= {f"step/{names[0]}": torch.tensor(7.0), "exp_avg/embed.weight": torch.ones(11, 8)}
+    clamps = [
+        Clamp(what="alpha", layer=0, column=1, value=-1),
+        Clamp(what="alpha", layer=0, head=1, column=1, value=0.5),  # the later one holds
+        Clamp(what="alpha", layer=0, head=0, column=0),  # as it is
+        Clamp(what="pattern", layer=0, value="zero"),  # nothing to write
+    ]
+    impose(model, state, clamps)
+    assert model.layers[0].attn.alpha.tolist() == [[before[0][0], -1.0], [before[1][0], 0.5]]
+    for moment in ("exp_avg", "exp_avg_sq"):
+        assert state[f"{moment}/{names[0]}"].tolist() == [[0.0, 0.0], [1.0, 0.0]]
+    assert state[f"step/{names[0]}"] == 7
+    assert (state["exp_avg/embed.weight"] == 1).all()
+
+
+def test_clamps_stay_through_resets_and_go_when_asked():
+    model, plain = Transformer(GROUPED), Transformer(GROUPED)
+    install(model, [Clamp(what="pattern", layer=0, value="zero")])
+    model.reset_hooks()
+    assert not torch.equal(model(TOKENS), plain(TOKENS))
+    model.reset_hooks(including_permanent=True)
+    assert torch.equal(model(TOKENS), plain(TOKENS))
+
+
+def test_a_perfect_induction_head_without_alpha2_only_counts():
+    """The hand-set head of Theorem 3.3 has alpha = (0, 1): clamped, no key is left, and recency alone weighs tokens."""
+    vocab_size, slope = 40, 0.01
+    model = kv_shift_induction_head(torch.eye(vocab_size).double(), n_ctx=16, sigma=0.05, slope=slope)
+    batch = InductionTask(vocab_size=vocab_size, length=16).batch(64, np.random.default_rng(0))
+    tokens, targets = torch.from_numpy(batch.inputs.copy()), torch.from_numpy(batch.targets.copy())
+    scored = targets != IGNORE
+    assert (model(tokens).argmax(-1) == targets)[scored].all()
+
+    clamps = [Clamp(what="alpha", layer=0, column=1, value=0)]
+    impose(model, {}, clamps)
+    install(model, clamps)
+    answers = model(tokens).argmax(-1)
+    for row, query in scored.nonzero().tolist():
+        weight = np.zeros(vocab_size)
+        for key in range(query + 1):
+            weight[tokens[row, key]] += math.exp(-slope * (query - key))
+        assert answers[row, query] == weight.argmax()

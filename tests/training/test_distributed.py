@@ -1,0 +1,141 @@
+"""Two processes that train one run together make the run that one process makes."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+
+from ihlab import Run, train
+from ihlab.training import checkpoint
+from ihlab.training.config import to_dict
+from ihlab.training.data import Stream
+from ihlab.training.distributed import join_ranks, own_device
+from ihlab.training.single import dropout_seed
+from tasks import ConfigError
+
+WORKER = """
+    import json, os, signal, sys, torch
+    from ihlab import train
+    from ihlab.training import single
+    from ihlab.training.config import from_dict
+    from ihlab.training.interrupt import Interrupted
+    torch.set_num_threads(1)
+    train_step = single.SingleModel.train_step
+    def stopping(self, pieces):
+        train_step(self, pieces)
+        if self.config.name == "stopped" and self.step == 12 and self.ranks.rank == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+    single.SingleModel.train_step = stopping
+    for config in json.loads(sys.argv[1]):
+        try:
+            train(from_dict(config), sys.argv[2])
+        except Interrupted as stopped:
+            print(f"stopped: {stopped}\\n", end="", flush=True)  # one write: the other process prints too
+"""
+
+
+def train_together(configs, root):
+    """Train runs one after another in two processes; rank 1 gets a Ctrl-C at step 12 of one named "stopped"."""
+    script = root.with_suffix(".py")
+    script.write_text(textwrap.dedent(WORKER))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    arguments = [json.dumps([to_dict(config) for config in configs]), str(root)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [*command, *arguments], check=True, env=environment, capture_output=True, text=True, timeout=120
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("asked", "with_gpus", "own"),
+    [
+        ("auto", True, "cuda:3"),
+        ("cuda", True, "cuda:3"),
+        ("cuda:1", True, "cuda:1"),
+        ("cpu", True, "cpu"),
+        ("auto", False, "auto"),
+        ("cuda", False, "cuda"),
+    ],
+)
+def test_every_process_takes_a_gpu_of_its_own(monkeypatch, asked, with_gpus, own):
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: with_gpus)
+    assert own_device(asked) == own
+
+
+def assert_same_run(one, other):
+    assert one.metrics["step"].equals(other.metrics["step"])
+    for column in ("train_loss", "eval_loss", "accuracy"):
+        expected = torch.tensor(other.metrics[column].to_numpy())
+        torch.testing.assert_close(
+            torch.tensor(one.metrics[column].to_numpy()), expected, rtol=1e-6, atol=2e-6, equal_nan=True
+        )
+    assert one.checkpoints == other.checkpoints
+    for step in other.checkpoints:
+        for ours, theirs in zip(one.model(step).parameters(), other.model(step).parameters(), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=2e-6)
+
+
+def test_two_processes_make_the_run_of_one_whole_in_pieces_and_interrupted(small, tmp_path):
+    """Also the mean over two halves with unequal numbers of targets, which a mean of means would get wrong."""
+    whole, pieces, stopped = small, small.but(accumulate=2), small.but(seed=1, name="stopped")
+    root = tmp_path / "together"
+    # Word of an interrupt travels for one step, and reaches both at the same.
+    assert train_together([whole, pieces, stopped], root).count("stopped: Stopped at step 13 of 24") == 2
+    for config in (whole, pieces):
+        run = Run.open(config.folder(root))
+        assert run.done["ranks"] == 2
+        assert_same_run(run, train(config, tmp_path / "alone"))
+
+    run = Run.open(stopped.folder(root))
+    assert run.done is None
+    # One process goes on where two have been stopped: the training loss of both is in the checkpoint.
+    assert checkpoint.load(run.optimizer_path(13))["tally/steps"] == 3
+    assert train(stopped, root).done["resumed_from"] == 13
+    assert_same_run(run, train(stopped, tmp_path / "alone"))
+
+
+def test_the_ranks_rows_are_those_of_the_whole_batch(small):
+    whole = Stream(small.task, 3, 8, pieces=2).step(5)
+    shares = [Stream(small.task, 3, 8, pieces=2, rank=rank, ranks=2).step(5) for rank in range(2)]
+    for i, piece in enumerate(whole):
+        assert torch.equal(torch.cat([share[i].tokens for share in shares]), piece.tokens)
+        assert sum(share[i].count for share in shares) == piece.count
+    total = sum(piece.count for piece in whole)
+    assert {piece.total for pieces in (whole, *shares) for piece in pieces} == {total}
+
+
+def test_rows_that_ranks_cannot_share_out_are_refused(small):
+    with pytest.raises(ConfigError, match=r"batch_size is 8, which 2 piece\(s\).* 3 processes.*multiple of 6"):
+        Stream(small.task, 0, 8, pieces=2, ranks=3)
+
+
+def test_ranks_drop_differently_and_the_first_as_alone():
+    assert dropout_seed(1, 5) == dropout_seed(1, 5, rank=0)
+    assert len({dropout_seed(1, 5, rank) for rank in range(8)}) == 8
+
+
+def test_without_torchrun_there_is_one_rank():
+    alone = join_ranks("cpu")
+    assert alone.first
+    assert (alone.rank, alone.size) == (0, 1)
+    share = torch.tensor(3.0)
+    assert alone.collect(share) is share
+    assert alone.any_asked(True)
+    assert not alone.any_asked(False)
+
+
+def test_two_processes_end_at_the_accuracy_that_one_does(learner, tmp_path):
+    """Only the first one measures it; both must stop, and neither waits for the other."""
+    config = learner.but(until=0.17)
+    train_together([config], tmp_path / "together")
+    together, alone = Run.open(config.folder(tmp_path / "together")), train(config, tmp_path / "alone")
+    assert together.done["ranks"] == 2
+    assert together.done["steps"] == alone.done["steps"] == 30
+    assert together.metrics["step"].equals(alone.metrics["step"])
+    assert together.checkpoints == alone.checkpoints

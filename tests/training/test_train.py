@@ -1,0 +1,431 @@
+"""Training: it learns, resumes bit for bit, reuses what is finished and stops clearly when it diverges."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+import torch
+
+from ihlab import ModelConfig, Run, RunConfig, train
+from ihlab.measure.metrics import Evaluator
+from ihlab.model.config import GPT2
+from ihlab.training import checkpoint, single
+from ihlab.training.config import to_dict
+from ihlab.training.distributed import pick_device
+from ihlab.training.interrupt import Interrupted
+from ihlab.training.run_writer import TrainingDivergedError
+from ihlab.training.single import dropout_seed
+from tasks import ConfigError, InductionTask
+
+
+def test_a_one_layer_shifted_model_learns_induction(tmp_path):
+    task = InductionTask(vocab_size=48, length=16)
+    model = ModelConfig(n_layers=1, d_model=32, n_heads=2, d_vocab=48, n_ctx=16, attention="kv_shift")
+    run = train(RunConfig(task=task, model=model, steps=250, lr=1e-2, warmup=20, eval_rows=256), tmp_path)
+    assert run.metrics["accuracy_first"].iloc[0] < 0.15
+    assert run.metrics["accuracy_first"].iloc[-1] > 0.9
+    assert run.metrics["eval_loss"].iloc[-1] < 0.5
+
+
+def test_runs_with_one_seed_are_identical_and_with_two_are_not(small, tmp_path):
+    a, b = train(small, tmp_path / "a"), train(small, tmp_path / "b")
+    assert a.metrics.equals(b.metrics)
+    assert not a.metrics.equals(train(small.but(seed=1), tmp_path / "a").metrics)
+
+
+def test_a_finished_run_is_reused(small, tmp_path):
+    first = train(small, tmp_path)
+    before = (first.folder / "done.json").stat().st_mtime_ns
+    again = train(small, tmp_path)
+    assert again.folder == first.folder
+    assert (first.folder / "done.json").stat().st_mtime_ns == before
+
+
+def test_a_run_is_found_by_its_hash_under_any_name(small, tmp_path):
+    first = train(small, tmp_path)
+    again = train(small.but(name="other"), tmp_path)
+    assert again.folder == first.folder
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_accumulated_pieces_give_the_same_run_to_rounding(small, tmp_path):
+    whole, pieces = train(small, tmp_path), train(small.but(accumulate=4), tmp_path)
+    torch.testing.assert_close(
+        torch.tensor(whole.metrics["eval_loss"].to_numpy()),
+        torch.tensor(pieces.metrics["eval_loss"].to_numpy()),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+@pytest.mark.parametrize("score", ["first", "tokens"])
+def test_the_other_scores_train_too(small, tmp_path, score):
+    run = train(small.but(task=InductionTask(vocab_size=40, length=12, score=score)), tmp_path)
+    assert run.metrics["train_loss"].iloc[-1] < run.metrics["train_loss"].iloc[1]
+
+
+def test_bf16_follows_fp32(small, tmp_path):
+    full, half = train(small, tmp_path), train(small.but(precision="bf16"), tmp_path)
+    assert half.metrics["eval_loss"].iloc[-1] == pytest.approx(full.metrics["eval_loss"].iloc[-1], rel=0.05)
+
+
+COMPILED = """
+    import json, sys, torch
+    from ihlab import train
+    from ihlab.training.config import from_dict
+    torch.set_num_threads(1)
+    config = from_dict(json.loads(sys.argv[1]))
+    eager, compiled = train(config, sys.argv[2]), train(config.but(compile=True), sys.argv[2])
+    torch.testing.assert_close(
+        torch.tensor(compiled.metrics["eval_loss"]), torch.tensor(eager.metrics["eval_loss"]), rtol=1e-4, atol=1e-4
+    )
+"""
+
+
+def test_a_compiled_run_follows_the_eager_one(small, tmp_path):
+    """In a process without the shape checks, which torch.compile cannot trace."""
+    arguments = [json.dumps(to_dict(small)), str(tmp_path)]
+    subprocess.run([sys.executable, "-c", textwrap.dedent(COMPILED), *arguments], check=True)
+
+
+KILLED = """
+    import os, signal, sys, torch
+    from ihlab import RunConfig, train
+    from ihlab.training.config import from_dict
+    import json
+    torch.set_num_threads(1)
+    config = from_dict(json.loads(sys.argv[1]))
+    from ihlab.training import single
+    step = single.SingleModel.train_step
+    def dying(self, pieces):
+        step(self, pieces)
+        if self.step == int(sys.argv[3]):
+            os.kill(os.getpid(), signal.SIGKILL)
+    single.SingleModel.train_step = dying
+    train(config, sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize(("at", "dropout"), [(3, 0.0), (17, 0.0), (17, 0.3)])
+def test_a_killed_run_resumes_bit_for_bit(small, tmp_path, at, dropout):
+    """Killed without warning in the middle of everything, as by a lost machine."""
+    small = small.but(model=small.model.but(dropout=dropout))
+    arguments = [json.dumps(to_dict(small)), str(tmp_path / "killed"), str(at)]
+    died = subprocess.run([sys.executable, "-c", textwrap.dedent(KILLED), *arguments], check=False)
+    assert died.returncode == -signal.SIGKILL
+    folder = small.folder(tmp_path / "killed")
+    assert Run.open(folder).done is None
+
+    resumed, whole = train(small, tmp_path / "killed"), train(small, tmp_path / "whole")
+    assert resumed.done["resumed_from"] == max(s for s in small.checkpoint_steps() if s <= at)
+    assert resumed.metrics.equals(whole.metrics)
+    for step in whole.checkpoints:
+        ours, theirs = resumed.model(step), whole.model(step)
+        assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+    assert [p.name for p in folder.rglob("*.partial")] == []
+
+
+def test_ctrl_c_saves_where_it_is_and_goes_on_bit_for_bit(small, tmp_path):
+    at = 13  # the step after it is between two evaluations: the tally of the training loss must survive too
+
+    def interrupt(step, row):
+        if step >= at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
+        with pytest.raises(Interrupted, match=r"Stopped at step 14 of 24, saved in"):
+            train(small, tmp_path / "stopped", report=interrupt)
+    assert Run.open(small.folder(tmp_path / "stopped")).checkpoints[-1] == at + 1
+    resumed, whole = train(small, tmp_path / "stopped"), train(small, tmp_path / "whole")
+    assert resumed.metrics.equals(whole.metrics)
+    assert (resumed.folder / "metrics.csv").read_bytes() == (whole.folder / "metrics.csv").read_bytes()
+    assert resumed.checkpoints == whole.checkpoints
+
+
+def test_metrics_written_a_row_at_a_time_are_the_table_written_at_once(small, tmp_path):
+    run = train(small, tmp_path)
+    as_trained = (run.folder / "metrics.csv").read_bytes()
+    run.write_metrics(run.metrics.to_dict("records"))
+    assert (run.folder / "metrics.csv").read_bytes() == as_trained
+
+
+def test_an_interrupt_right_after_an_evaluation_saves_too(small, tmp_path, monkeypatch):
+    """The training loss has just been read, so that there is none to judge the step by."""
+    at = next(step for step in small.eval_steps() if step > 0 and step not in small.checkpoint_steps())
+
+    def interrupt(step, row):
+        if step == at - 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
+    with pytest.raises(Interrupted, match=f"Stopped at step {at} of 24"):
+        train(small, tmp_path / "stopped", report=interrupt)
+    resumed, whole = train(small, tmp_path / "stopped"), train(small, tmp_path / "whole")
+    assert resumed.metrics.equals(whole.metrics)
+
+
+@pytest.mark.parametrize(("merged_within", "saved"), [(60.0, True), (0.0, False)])
+def test_two_interrupts_at_once_are_one_and_a_later_second_one_stops_at_once(
+    small, tmp_path, monkeypatch, merged_within, saved
+):
+    """A terminal's Ctrl-C reaches a worker twice: by itself, and passed on by the pool."""
+
+    def interrupt_twice(step, row):
+        if step >= 13:
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.01)
+
+    monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("ihlab.training.interrupt.ONE_INTERRUPT", merged_within)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        train(small, tmp_path, report=interrupt_twice)
+    assert isinstance(stopped.value, Interrupted) == saved
+    assert (Run.open(small.folder(tmp_path)).checkpoints[-1] == 14) == saved
+
+
+# Dropout
+
+
+@pytest.fixture
+def dropping(small):
+    return small.but(model=small.model.but(**GPT2, dropout=0.3))
+
+
+def test_runs_with_dropout_and_one_seed_are_identical_whatever_was_drawn_before(dropping, tmp_path):
+    torch.manual_seed(0)
+    first = train(dropping, tmp_path / "a")
+    torch.manual_seed(1)
+    assert train(dropping, tmp_path / "b").metrics.equals(first.metrics)
+
+
+def test_training_leaves_the_callers_randomness_alone(dropping, tmp_path):
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    train(dropping, tmp_path)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_each_step_and_seed_drops_anew(dropping, tmp_path, monkeypatch):
+    loss, used = single.summed_loss, []
+    monkeypatch.setattr(single, "summed_loss", lambda *given: used.append(torch.initial_seed()) or loss(*given))
+    train(dropping, tmp_path)
+    assert used == [dropout_seed(dropping.seed, step) for step in range(dropping.steps)]
+    seeds = {dropout_seed(seed, step) for seed in range(20) for step in range(20)}
+    assert len(seeds) == 400
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_dropout_is_on_in_training_steps_and_off_in_evaluations(dropping, tmp_path, monkeypatch):
+    """The recorded evaluation is that of the stored model as it is opened; the steps' losses are noisier than it."""
+    modes, loss = [], single.summed_loss
+    monkeypatch.setattr(
+        single, "summed_loss", lambda model, *batch: modes.append(model.training) or loss(model, *batch)
+    )
+    run = train(dropping, tmp_path)
+    assert modes == [True] * dropping.steps
+    evaluate = Evaluator(dropping, torch.device("cpu"))
+    recorded = run.metrics.set_index("step")
+    for step in run.checkpoints:
+        model = run.model(step)
+        assert evaluate(model)["eval_loss"] == pytest.approx(recorded.loc[step, "eval_loss"], rel=1e-9)
+        assert evaluate(model.train())["eval_loss"] != pytest.approx(recorded.loc[step, "eval_loss"], rel=1e-4)
+
+
+def test_dropout_changes_what_is_learned(dropping, tmp_path):
+    without = train(dropping.but(model=dropping.model.but(dropout=0.0)), tmp_path)
+    with_dropout = train(dropping, tmp_path)
+    assert with_dropout.metrics["eval_loss"].iloc[0] == without.metrics["eval_loss"].iloc[0]
+    assert with_dropout.metrics["eval_loss"].iloc[-1] != without.metrics["eval_loss"].iloc[-1]
+
+
+@pytest.mark.parametrize("unembedding", ["linear", "none"])
+def test_a_one_layer_shifted_gpt2_learns_induction(tmp_path, unembedding):
+    task = InductionTask(vocab_size=32, length=16)
+    sizes = {"n_layers": 1, "d_model": 32, "n_heads": 2, "d_vocab": 32, "n_ctx": 16}
+    model = ModelConfig(**sizes, **GPT2, attention="kv_shift", unembedding=unembedding)
+    run = train(RunConfig(task=task, model=model, steps=300, lr=1e-2, warmup=20, eval_rows=256), tmp_path)
+    assert run.metrics["accuracy_first"].iloc[-1] > 0.9
+
+
+# Until an accuracy is reached
+
+
+REACHED = 30
+"""The step at which `learner` first has 17% of the first answers right; it keeps checkpoints at 0, 20, 40 and 60."""
+
+
+def first_to(metrics, accuracy):
+    """The first evaluation with that accuracy, one after another."""
+    return next(row.step for row in metrics.itertuples() if row.accuracy_first >= accuracy)
+
+
+def assert_same_up_to(run, whole, step):
+    """The metrics up to a step and the weights of the checkpoints in common, bit for bit."""
+    expected = whole.metrics[whole.metrics["step"] <= step]
+    assert run.metrics.equals(expected)
+    assert run.checkpoints == sorted({*(s for s in whole.checkpoints if s <= step), step})
+    for kept in set(run.checkpoints) & set(whole.checkpoints):
+        ours, theirs = run.model(kept), whole.model(kept)
+        assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+
+
+def test_a_run_ends_at_the_first_evaluation_that_reaches_until(learner, tmp_path):
+    whole, run = train(learner, tmp_path), train(learner.but(until=0.17), tmp_path)
+    assert run.folder != whole.folder
+    assert first_to(whole.metrics, 0.17) == REACHED
+    assert_same_up_to(run, whole, REACHED)
+    assert run.done["steps"] == REACHED
+    assert whole.done["steps"] == learner.steps
+    row = Evaluator(learner, torch.device("cpu"))(run.model())
+    assert row["eval_loss"] == run.metrics["eval_loss"].iloc[-1]
+    before = (run.folder / "done.json").read_bytes()
+    train(learner.but(until=0.17), tmp_path)
+    assert (run.folder / "done.json").read_bytes() == before
+
+
+def test_a_run_that_never_reaches_until_goes_to_its_last_step(learner, tmp_path):
+    whole, run = train(learner, tmp_path), train(learner.but(until=0.99), tmp_path)
+    assert_same_up_to(run, whole, learner.steps)
+    assert run.done["steps"] == learner.steps
+
+
+def test_a_model_that_knows_enough_before_training_is_not_trained(learner, tmp_path):
+    """With 24 ids, some of 128 first answers are right by chance."""
+    run = train(learner.but(until=1e-6), tmp_path)
+    assert run.metrics["step"].tolist() == run.checkpoints == [0]
+    assert (run.done["steps"], run.done["tokens_per_second"]) == (0, 0)
+
+
+@pytest.mark.parametrize("at", [13, 22])
+def test_a_run_interrupted_before_until_ends_where_it_would_have(learner, tmp_path, monkeypatch, at):
+    monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
+
+    def interrupt(step, row):
+        if step >= at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted, match=f"Stopped at step {at + 1} of 60"):
+        train(learner.but(until=0.17), tmp_path / "stopped", report=interrupt)
+    resumed = train(learner.but(until=0.17), tmp_path / "stopped")
+    assert resumed.done["resumed_from"] == at + 1
+    assert_same_up_to(resumed, train(learner, tmp_path / "whole"), REACHED)
+
+
+def test_an_interrupt_in_the_step_that_reaches_until_changes_nothing(learner, tmp_path, monkeypatch):
+    monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
+
+    def interrupt(step, row):
+        if step == REACHED - 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    run = train(learner.but(until=0.17), tmp_path, report=interrupt)
+    assert run.done["steps"] == REACHED
+
+
+@pytest.mark.parametrize(("lost", "resumed_from"), [([], REACHED), ([REACHED], 20), ([REACHED, 20], 0)])
+def test_a_run_killed_after_it_reached_until_ends_there_again(learner, tmp_path, lost, resumed_from):
+    """Killed before its end was written down; before the checkpoint there was, too; or longer ago."""
+    run = train(learner.but(until=0.17), tmp_path / "killed")
+    (run.folder / "done.json").unlink()
+    for step in lost:
+        run.checkpoint_path(step).unlink()
+        run.optimizer_path(step).unlink()
+    again = train(learner.but(until=0.17), tmp_path / "killed")
+    assert again.done["resumed_from"] == resumed_from
+    assert again.done["steps"] == REACHED
+    assert_same_up_to(again, train(learner, tmp_path / "whole"), REACHED)
+
+
+def test_the_end_is_reported(learner, tmp_path):
+    seen = []
+    train(learner.but(until=0.17), tmp_path, report=lambda step, row: seen.append((step, row["step"])))
+    assert seen[-1] == (REACHED, REACHED)
+
+
+def test_a_falling_rate_does_not_know_of_until(learner, tmp_path):
+    """The rate of each step is that of the whole run, whenever it ends."""
+    falling = learner.but(schedule="trapezoid", steps=30)
+    whole, run = train(falling, tmp_path), train(falling.but(until=0.12), tmp_path)
+    assert run.done["steps"] == first_to(whole.metrics, 0.12) < 30
+    assert run.metrics.equals(whole.metrics[whole.metrics["step"] <= run.done["steps"]])
+
+
+# What goes wrong
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_its_checkpoints(small, tmp_path):
+    wild = small.but(lr=1e30, clip=None)
+    with pytest.raises(TrainingDivergedError, match=r"not finite at step \d+ .*the last checkpoint, step \d+, is kept"):
+        train(wild, tmp_path)
+    run = Run.open(wild.folder(tmp_path))
+    assert run.done is None
+    assert run.checkpoints[0] == 0
+    assert torch.isfinite(run.model().W_E).all()
+    assert run.metrics["eval_loss"].notna().all()
+
+
+def test_a_checkpoint_cut_in_half_is_named_and_left_alone(small, tmp_path):
+    run = train(small, tmp_path)
+    (run.folder / "done.json").unlink()
+    last = run.checkpoint_path(small.steps)
+    last.write_bytes(last.read_bytes()[:100])
+    with pytest.raises(ConfigError, match=f"step-{small.steps}.safetensors cannot be read"):
+        train(small, tmp_path)
+    assert last.stat().st_size == 100
+    last.unlink()
+    assert train(small, tmp_path).done["resumed_from"] == small.checkpoint_steps()[-2]
+
+
+@pytest.mark.parametrize("spoil", ["cut", "foreign"])
+def test_an_optimiser_file_that_does_not_serve_is_named_and_can_be_deleted(small, tmp_path, spoil):
+    run = train(small, tmp_path)
+    (run.folder / "done.json").unlink()
+    last = run.optimizer_path(small.steps)
+    if spoil == "cut":
+        last.write_bytes(last.read_bytes()[:100])
+        message = "optimizer.safetensors cannot be read"
+    else:
+        checkpoint.save(last, {**checkpoint.load(last), "exp_avg/elsewhere": torch.zeros(1)})
+        message = "'elsewhere', which the run's model does not have"
+    with pytest.raises(ConfigError, match=message):
+        train(small, tmp_path)
+    last.unlink()
+    again = train(small, tmp_path)
+    assert again.done["resumed_from"] == small.checkpoint_steps()[-2]
+    assert again.done["seconds"] > 0
+
+
+def test_training_works_off_the_main_thread(small, tmp_path):
+    """Signals can only be handled on the main thread; elsewhere there is simply no Ctrl-C to handle."""
+    thread = threading.Thread(target=train, args=(small, tmp_path))
+    thread.start()
+    thread.join(timeout=60)
+    assert Run.open(small.folder(tmp_path)).done
+
+
+def test_the_signal_handler_is_put_back(small, tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+    train(small, tmp_path)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_unknown_device_is_named():
+    with pytest.raises(ConfigError, match="device 'quantum' cannot be used here"):
+        pick_device("quantum")
+
+
+def test_reports_arrive(small, tmp_path):
+    seen = []
+    started = time.perf_counter()
+    train(small, tmp_path, report=lambda step, row: seen.append((step, row["accuracy"])))
+    assert seen[-1][0] == small.steps
+    assert len(seen) <= 2 + (time.perf_counter() - started) / 0.2
