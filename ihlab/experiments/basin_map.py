@@ -173,28 +173,29 @@ class BasinMap:
             claim(
                 source="section 3.2",
                 sentence="Even with good initialization, the model has induction capability.",
-                measure=f"accuracy at the first answer before training, starts within {NEAR} of (0, 1)",
+                measure=f"accuracy at the first answer before training, starts within {NEAR} of (0, 1), all other "
+                "weights as drawn",
                 estimate=_accuracy_before(runs, base(scale).eval_rows),
                 threshold=0.5,
             ),
             ours(
                 source="of the exact form of Theorem 3.4",
-                sentence="The flow of the four scalars alone says more about the steps than the distance does.",
+                sentence="The flow of the four scalars alone says more about the steps than the angular distance does.",
                 measure="rank correlation of the flow's time to induction, the least over signs, and the steps, less "
                 "the size of that of the angular distance, all starts",
                 estimate=_over_seeds(runs, _gain, partial(stats.mean, within=GAIN), GAIN),
             ),
             ours(
                 source="of the exact form of Theorem 3.4",
-                sentence="Signs are a gauge: the flow foretells the steps better from the best of a start's four "
-                "mirror images than from the start itself.",
+                sentence="The flow foretells the steps better from the best of a start's four mirror images than "
+                "from the start itself.",
                 measure="rank correlation of the flow's time to induction and the steps, the time being the least over "
                 "signs, less that with the time from the start as it is, all starts",
                 estimate=_over_seeds(runs, _of_signs, partial(stats.mean, within=GAIN), GAIN),
             ),
             ours(
                 source="of the basin map",
-                sentence=f"Starts that do not find induction in {steps} steps are slow, not lost.",
+                sentence=f"Most starts that do not find induction in {steps} steps find it in {longest}.",
                 measure=f"share of them that find it within {longest} steps",
                 estimate=_share(np.isfinite(later["steps"]), later["seed"]),
                 threshold=0.5,

@@ -59,7 +59,7 @@ DECLARED = "2026-11-22"
 SLOWED_BY: tuple[tuple[str, Literal["above", "below"], str], ...] = (
     (V2, "above", "Two vanilla layers learn induction several times later, or not at all, if embeddings start small."),
     (KV1, "below", "One layer of KV shifting does not need twice the steps if embeddings start small."),
-    (KV2, "below", "Nor do two layers of KV shifting: it is not depth alone that needs large embeddings."),
+    (KV2, "below", "Nor do two layers of KV shifting."),
 )
 """Claims: curve, on which side of `SLOWED` it is said to be, and the sentence."""
 
@@ -99,7 +99,8 @@ class Initialisation:
         slowed = [
             claim(
                 sentence=sentence,
-                measure=f"steps to 90% accuracy of {curve}, embeddings with standard deviation {SMALL:g} / {UNIT:g}",
+                measure=f"steps to 90% accuracy of {curve}, embeddings with standard deviation {SMALL:g} / {UNIT:g} "
+                f"(a run that never gets there counts as {_horizon(data):.0f})",
                 estimate=_ratio(data, (curve, SMALL), (curve, UNIT)),
                 threshold=SLOWED,
                 right_side=side,
@@ -110,7 +111,7 @@ class Initialisation:
             claim(
                 sentence=f"KV shifting attention converges much faster than two-layer transformers ({start}).",
                 measure="steps to 90% accuracy, KV shifting 1 layer / vanilla 2 layers, embeddings with standard "
-                f"deviation {std:g}",
+                f"deviation {std:g} (never: {_horizon(data):.0f})",
                 estimate=_ratio(data, (KV1, std), (V2, std)),
                 threshold=MUCH_FASTER,
                 right_side="below",

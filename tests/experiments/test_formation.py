@@ -163,7 +163,7 @@ def test_the_table_holds_the_series_of_the_induction_heads(tmp_path):
     few = AT[::5]
     flat = {"accuracy_first": 0.06 + 0.01 * rng.random(len(few))}
     flat |= {f"answer_0.{head}": 0.1 + 0.01 * rng.random(len(few)) for head in range(4)}
-    jump = {**flat, "accuracy_first": ramp(100, at=few)}
+    jump = {**flat, **{f"answer_0.{head}": ramp(100, at=few) for head in range(4)}}
     two_layers = {"accuracy_first": ramp(90)} | {f"answer_0.{head}": np.full(len(AT), 0.1) for head in range(4)}
     two_layers |= {f"answer_1.{head}": ramp(80, 0.0, 0.2 + 0.1 * head) for head in range(4)}
     trained = [
@@ -231,7 +231,7 @@ WRONG: Starts = {KV1: {ALPHA: 120, BETA: 110, ATTENTION: 100, ACCURACY: 90}, V2:
 
 
 @pytest.mark.parametrize(
-    ("starts", "alarms", "verdict"), [(RIGHT, NO_ALARM, "holds"), (WRONG, [2] * 15 + [1], "fails")]
+    ("starts", "alarms", "verdict"), [(RIGHT, NO_ALARM, "holds"), (WRONG, [1] * 15 + [0], "fails")]
 )
 def test_a_planted_order_is_found_and_judged(starts, alarms, verdict):
     data = planted(starts, alarms)

@@ -190,11 +190,11 @@ def test_formation():
             [claim] = claims("formation", f"{curve}: {part} of the attention's")
             same(np.median(attention - accuracy), claim)
             for weight in names[2:]:
-                [claim] = claims("formation", f"{curve}: {part} of {weight[:-7]}")
+                [claim] = claims("formation", f"{curve}: {part} of the rise of {weight[:-7]}'s share")
                 apart = at[weight] - np.minimum(attention, accuracy)
                 same(np.median(apart), claim)
     [control] = claims("formation", "vanilla, 1 layer")
-    same(data["alarms"].sum() / (2 * data["alarms"].count()), control)
+    same(data["alarms"].mean(), control)
 
 
 def test_initialisation():
@@ -209,7 +209,7 @@ def test_initialisation():
         [claim] = claims("initialisation", f"steps to 90% accuracy of {curve}")
         same(median_ratio(steps(curve, 0.02), steps(curve, 1.0), horizon), claim)
     for std in (1.0, 0.02):
-        [claim] = [c for c in claims("initialisation", "steps to 90% accuracy, ") if c["measure"].endswith(f" {std:g}")]
+        [claim] = [c for c in claims("initialisation", "steps to 90% accuracy, ") if f"deviation {std:g} (" in c["measure"]]
         same(median_ratio(steps(kv, std), steps(vanilla, std), horizon), claim)
 
 
