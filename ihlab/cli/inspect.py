@@ -41,7 +41,6 @@ def heads(
         out: Draw every head's pattern here (.png or .svg).
     """
     from ihlab.cli.scores import mean_patterns, scored_heads
-    from ihlab.measure.probe import task_ids
 
     require(seed >= 0, f"seed is {seed}, but must not be negative.")
     found = find_run(run, root)
@@ -50,8 +49,8 @@ def heads(
     rows = found.config.eval_rows if rows is None else rows
     require(rows >= 2, f"rows is {rows}, but must be at least 2: the loss is given with its error.")
     step = found.require_checkpoint(step)
-    model, ids = found.model(step), task_ids(found.config.task)
-    scores = scored_heads(model, found.config.task, rows, ids, seed)
+    model = found.model(step)
+    scores = scored_heads(model, found.config.task, rows, seed)
     console = Console()
     console.print(_heads_table(scores, f"Heads of {found.folder.name} at step {step}"))
     console.out(
@@ -64,7 +63,7 @@ def heads(
     if out is not None:
         from ihlab.plots.heads import head_patterns
 
-        patterns = mean_patterns(model, ids, seed)
+        patterns = mean_patterns(model, seed)
         write_picture(head_patterns(patterns, scores, f"{found.folder.name}, step {step}"), out)
 
 

@@ -44,8 +44,8 @@ def head_scores(
     `ablation_sweep`, the same in both rows.
 
     Effective patterns are those of `gauge_fixed(beta)`; with a vanilla model they are the raw ones. Tokens are drawn
-    from `ids`, by default the whole vocabulary. Raises `ConfigError` where fewer than 3 distinct tokens would be
-    repeated, or `length` is over n_ctx.
+    from `ids`, by default those that the model was trained on (of a model that is not a run's: the whole vocabulary).
+    Raises `ConfigError` where fewer than 3 distinct tokens would be repeated, or `length` is over n_ctx.
     """
     prefix_rows = probe_rows(model, PREFIX_REPEATS, rows, length, ids, seed)
     stripe_rows = probe_rows(model, STRIPE_REPEATS, rows, length, ids, seed)

@@ -35,7 +35,7 @@ def locate_induction_heads(
 
     `source` is one of
 
-    - a `Transformer`: probed with random repeated tokens (of `ids`, by default the whole vocabulary), giving the
+    - a `Transformer`: probed with random repeated tokens (of `ids`, by default those it was trained on), giving the
       columns of `head_scores` for effective patterns. With a task's `batch`, the causal score has to agree;
     - patterns [layer, head, query, key] with their `tokens` [pos], or [layer, batch, head, query, key] with
       [batch, pos], of any model: the columns of `looks`;

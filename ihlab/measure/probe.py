@@ -49,7 +49,8 @@ def probe_rows(
     n_ctx = model.cfg.n_ctx
     length = n_ctx if length is None else length
     require(length <= n_ctx, f"length is {length}, but the model's n_ctx is {n_ctx}: too long.")
-    ids = range(model.cfg.d_vocab) if ids is None else ids
+    if ids is None:
+        ids = range(model.cfg.d_vocab) if model.trained_ids is None else model.trained_ids
     return repeated_rows(ids, rows, length // repeats, repeats, seed).to(model.embed.weight.device)
 
 

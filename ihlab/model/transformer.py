@@ -98,6 +98,9 @@ def hook_points(*parts: nn.Module) -> list[HookPoint]:
 class Transformer(HookedRootModule):
     """Tokens to next-token logits. `Transformer(cfg, seed)` is a pure function of its arguments."""
 
+    trained_ids: Sequence[int] | None = None
+    """The token ids of the task it was trained on, where that is known (`Run.model`): probes are made of these."""
+
     def __init__(self, cfg: ModelConfig, seed: int = 0) -> None:
         super().__init__()
         self.cfg = cfg

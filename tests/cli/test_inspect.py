@@ -98,7 +98,7 @@ def test_the_seed_decides_the_probes(root, tmp_path):
 
 def test_mean_patterns_are_causal_shares_and_their_effective_mixture(small):
     model = small.model()
-    patterns = mean_patterns(model, list(range(11, 40)), seed=0)
+    patterns = mean_patterns(model, seed=0)
     raw, effective = patterns["raw"], patterns["effective"]
     assert raw.shape == effective.shape == (1, 2, 12, 12)
     assert np.allclose(raw.sum(axis=-1), 1, atol=1e-6)

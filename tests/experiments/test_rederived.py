@@ -209,7 +209,9 @@ def test_initialisation():
         [claim] = claims("initialisation", f"steps to 90% accuracy of {curve}")
         same(median_ratio(steps(curve, 0.02), steps(curve, 1.0), horizon), claim)
     for std in (1.0, 0.02):
-        [claim] = [c for c in claims("initialisation", "steps to 90% accuracy, ") if f"deviation {std:g} (" in c["measure"]]
+        [claim] = [
+            c for c in claims("initialisation", "steps to 90% accuracy, ") if f"deviation {std:g} (" in c["measure"]
+        ]
         same(median_ratio(steps(kv, std), steps(vanilla, std), horizon), claim)
 
 

@@ -10,7 +10,7 @@ from transformer_lens import ActivationCache
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import ihlab.interp
-from ihlab import RunConfig
+from ihlab import RunConfig, train
 from ihlab.interp import head_scores, locate_induction_heads
 from ihlab.interp.copying import copying, eigenvalue_copying
 from ihlab.interp.heads import probed
@@ -18,7 +18,7 @@ from ihlab.interp.patterns import raw_patterns
 from ihlab.measure.batches import EVAL_SEED
 from ihlab.measure.heads import looks
 from ihlab.measure.metrics import Evaluator
-from ihlab.measure.probe import repeated_rows, task_ids, turned
+from ihlab.measure.probe import probe_rows, repeated_rows, task_ids, turned
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from ihlab.theory.constructions import shifted_head
@@ -165,6 +165,17 @@ def test_prefix_matching_is_the_score_that_training_records(small_run):
     table = head_scores(model, ids=ids, seed=EVAL_SEED)
     scores = table[table["pattern"] == "raw"]["prefix_matching"].tolist()
     assert scores == pytest.approx([recorded["prefix_0.0"], recorded["prefix_0.1"]])
+
+
+def test_a_trained_model_is_probed_with_the_ids_of_its_task(tmp_path):
+    """Of ids 20 to 47 alone; a model that is not a run's does not know which are its own."""
+    task = InductionTask(vocab_size=48, length=12, min_token=20)
+    model = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=48, n_ctx=12)
+    run = train(RunConfig(task=task, model=model, steps=1, eval_rows=8, batch_size=4), tmp_path)
+    assert set(probe_rows(run.model(), 2, 200, None, None, 0).flatten().tolist()) == set(range(20, 48))
+    assert set(probe_rows(Transformer(model), 2, 200, None, None, 0).flatten().tolist()) == set(range(48))
+    assert probe_rows(run.model(), 2, 3, None, [1, 2, 3], 0).max() == 3
+    pd.testing.assert_frame_equal(head_scores(run.model()), head_scores(run.model(), ids=range(20, 48)))
 
 
 @pytest.fixture(scope="module")
