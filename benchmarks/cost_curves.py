@@ -17,6 +17,7 @@ import pandas as pd
 import tyro
 from cost_figure import draw_costs
 from paired import figure, take_turns, timed
+from tables import show
 from workers import flops, peak_mib, resident_mib, workers
 
 BASE = {"length": 128, "d_model": 128, "n_layers": 2, "vocab_size": 1024, "members": 1}
@@ -197,8 +198,6 @@ def main(quick: bool = False) -> None:
     Args:
         quick: Two points an axis and few turns, to try the code: nothing is written.
     """
-    from run import show
-
     show(measure(quick))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import tyro
 from paired import Bar, figure
+from tables import show
 
 from tasks.igsm import IGSMTask
 from tasks.igsm.check.verify import verify
@@ -90,8 +91,6 @@ def main(problems: int = 100_000) -> None:
     Args:
         problems: How many to check, over all kinds.
     """
-    from run import show
-
     show(tables(problems))
 
 

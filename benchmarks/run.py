@@ -21,12 +21,10 @@ import theory
 import train_step
 import tyro
 from paired import missed
-from rich.console import Console
-from rich.table import Table
+from tables import HEADINGS, cells, show
 
 PAGE = Path(__file__).with_name("results.md")
 PACKAGES = ("torch", "transformers", "transformer-lens", "numba")
-HEADINGS = ("", "median", "range", "unit", "bar", "")
 EXPLANATION = """Written by `make bench`, all from one run. The sides of a comparison take turns, A B A B. A time or a
 speed is the median of its turns and the range from least to most. A ratio is the median of paired ratios, turn i of
 one side over turn i of the other, with the range of their middle half.
@@ -94,31 +92,6 @@ def main(quick: bool = False, problems: int = 100_000, only: tuple[str, ...] = (
         sys.exit("Missed: " + " ".join(sentences))
 
 
-def cells(figures: pd.DataFrame) -> list[tuple[str, ...]]:
-    """The figures of one table as text, in the order of `HEADINGS`."""
-    return [
-        (
-            row.measured,
-            _number(row.median),
-            f"{_number(row.min)} .. {_number(row.max)}",
-            row.unit,
-            "" if row.bar is None else f"{row.bar} {'kept' if row.bar.kept(row.median) else 'MISSED'}",
-            row.note,
-        )
-        for row in figures.itertuples()
-    ]
-
-
-def show(figures: pd.DataFrame) -> None:
-    """Print the tables."""
-    console = Console()
-    for title, part in figures.groupby("table", sort=False):
-        table = Table(*HEADINGS, title=str(title), title_justify="left")
-        for row in cells(part):
-            table.add_row(*row)
-        console.print(table)
-
-
 def page(figures: pd.DataFrame, sentences: list[str]) -> str:
     """The tables as Markdown, with what they were measured on."""
     lines = ["# Benchmarks", "", EXPLANATION.format(base=cost_curves.base()), ""]
@@ -141,11 +114,6 @@ def processor() -> str:
 
 def _markdown(row: tuple[str, ...] | list[str]) -> str:
     return "| " + " | ".join(row) + " |"
-
-
-def _number(x: float) -> str:
-    """Three digits, and more only before the point."""
-    return f"{x:.0f}" if x >= 100 else f"{x:.3g}"
 
 
 if __name__ == "__main__":
