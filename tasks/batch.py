@@ -8,7 +8,9 @@ import numpy as np
 from jaxtyping import Int64
 
 IGNORE = -100
-"""The target of a position at which nothing is scored (the ignore index of PyTorch's losses)."""
+"""The target of a position at which nothing is scored (the ignore index of PyTorch's losses).
+
+A constant of the compiled kernels too: after a change here, delete `tasks/kernels/__pycache__`."""
 
 
 @dataclass(frozen=True)

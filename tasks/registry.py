@@ -4,7 +4,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
@@ -35,11 +35,27 @@ def register_task(cls: Any) -> Any:
     fields = {field.name for field in dataclasses.fields(cls)}
     missing = [needed for needed in _NEEDED if needed not in fields and not hasattr(cls, needed)]
     require(not missing, f"{name} is not a task: it has no {', '.join(missing)}.")
-    there = TASKS.get(str(kind))
+    there = kinds().get(str(kind))
     same = there is None or (there.__module__, there.__qualname__) == (cls.__module__, cls.__qualname__)
     require(same, f"There is a task '{kind}' already, {there and there.__qualname__}: {name} needs another kind.")
     TASKS[str(kind)] = cls
     return cls
+
+
+def kinds() -> dict[str, type[Any]]:
+    """Return every kind of task with its class: of a class whose `kind` is a field, each value that it can have."""
+    return {kind: cls for cls in TASKS.values() for kind in _kinds_of(cls)}
+
+
+def _kinds_of(cls: type[Any]) -> tuple[str, ...]:
+    if all(field.name != "kind" for field in dataclasses.fields(cls)):
+        return (cls.kind,)
+    return (cls.kind, *get_args(get_type_hints(cls)["kind"]))
+
+
+def rule_of(task: Any) -> int:
+    """Return the version of a task's drawing rule, `task.rule`: 1 where it never changed."""
+    return int(getattr(task, "rule", 1))
 
 
 def load_plugins(group: str, register: Callable[[Any], Any]) -> None:
@@ -84,8 +100,3 @@ def require_registered(task: Any) -> None:
     """Raise `ConfigError` for a task whose class is not registered: its run could not be opened again."""
     known = [cls for cls in TASKS.values() if isinstance(task, cls)]
     require(bool(known), unregistered(getattr(task, "kind", type(task).__name__)))
-
-
-def stored_fields(task: Any) -> dict[str, Any]:
-    """Return the fields of a task as a run stores them."""
-    return dict(task.fields) if isinstance(task, StoredTask) else dataclasses.asdict(task)

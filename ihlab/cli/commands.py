@@ -1,6 +1,5 @@
 """Commands that make runs and figures, and list what there is: `reproduce`, `train`, `sample`, `runs`."""
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,7 +62,7 @@ def trainer(kind: str) -> Callable[..., None]:
     class Options(RunConfig):
         """A `RunConfig` whose task the command line can build."""
 
-        task: task_type = dataclasses.field(default_factory=task_type)  # type: ignore[valid-type]
+        task: task_type  # type: ignore[valid-type]
 
     def train(
         options: Annotated[Options, tyro.conf.arg(name="")],
@@ -82,7 +81,7 @@ def trainer(kind: str) -> Callable[..., None]:
         from ihlab.training.distributed import join_ranks
         from ihlab.training.train import train as train_run
 
-        run = RunConfig(**{field.name: getattr(options, field.name) for field in dataclasses.fields(options)})
+        run = RunConfig(**vars(options))
         if members is not None:
             trained = train_run(run, root, device, members=members)
         else:

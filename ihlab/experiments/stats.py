@@ -186,16 +186,11 @@ def share_difference(hits_a: int, of_a: int, hits_b: int, of_b: int) -> Estimate
     a, b = hits_a / of_a, hits_b / of_b
 
     def at(level: float) -> Range:
-        (low_a, high_a), (low_b, high_b) = (_wilson(h, n, level) for h, n in ((hits_a, of_a), (hits_b, of_b)))
+        tests = stats.binomtest(hits_a, of_a), stats.binomtest(hits_b, of_b)
+        (low_a, high_a), (low_b, high_b) = (test.proportion_ci(level, "wilson") for test in tests)
         return a - b - math.hypot(a - low_a, high_b - b), a - b + math.hypot(high_a - a, b - low_b)
 
     return _sampled(a - b, at, DIFFERENCE)
-
-
-def _wilson(hits: int, of: int, level: float) -> Range:
-    z = float(stats.norm.ppf(0.5 + level / 2))
-    centre, half = (hits + z**2 / 2) / (of + z**2), z * math.sqrt(hits * (of - hits) / of + z**2 / 4) / (of + z**2)
-    return max(centre - half, 0.0), min(centre + half, 1.0)
 
 
 def mean_accuracy(accuracies: Sequence[float], rows: int) -> Estimate:

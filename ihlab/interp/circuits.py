@@ -26,7 +26,7 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
     `route` is the column of alpha: 0 for the key's own token, 1 for the one before it. A vanilla head has route 0
     only, without a weight. Raises `ConfigError` for a head or route that does not exist.
     """
-    attn, group = model.layers[layer].attn, _group(model, layer, head)
+    group, attn = _group(model, layer, head), model.layers[layer].attn
     weight = _route(attn.alpha[group] if attn.shifted else None, "alpha", route)
     scale = weight / math.sqrt(attn.d_head)
     queries, keys = (_behind_norm(model, layer, w) for w in (attn.W_Q[head], attn.W_K[group]))
@@ -35,7 +35,7 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
 
 def ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
     """W_OV = diag(w) (beta[route] W_V) W_O  [d_model, d_model]; see `qk_circuit` for `route`."""
-    attn, group = model.layers[layer].attn, _group(model, layer, head)
+    group, attn = _group(model, layer, head), model.layers[layer].attn
     weight = _route(attn.beta[group] if attn.shifted else None, "beta", route)
     return FactoredMatrix(_behind_norm(model, layer, attn.W_V[group]) * weight, attn.W_O[head])
 
@@ -55,7 +55,7 @@ def full_ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -
 
 def strongest_route(model: Transformer, layer: int, head: int, name: str) -> int:
     """The column of a head's "alpha" or "beta" (`name`) with the largest absolute weight; 0 for a vanilla head."""
-    attn, group = model.layers[layer].attn, _group(model, layer, head)
+    group, attn = _group(model, layer, head), model.layers[layer].attn
     choose("shift", name, SHIFTS)
     return int(getattr(attn, name)[group].abs().argmax()) if attn.shifted else 0
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy import linalg, signal, stats
+from scipy import linalg, signal
 
 from ihlab.training.run import Run
 from tasks.config import require
@@ -219,30 +219,3 @@ def onsets(runs: Iterable[Run], columns: Iterable[str], level: float = 0.01, see
     require(not missing, f"No run has a metric that matches {missing[0] if missing else ''!r}.")
     names = ["name", "seed", "column", *Onset.__dataclass_fields__]
     return pd.DataFrame(rows).reindex(columns=names)
-
-
-class Median(NamedTuple):
-    """The median over seeds with its interval and the confidence that this reaches."""
-
-    value: float
-    low: float
-    high: float
-    confidence: float
-
-
-def over_seeds(steps: ArrayLike) -> Median:
-    """The median of a step over seeds, by order statistics; NaN is "never" and counts as later than any (inf).
-
-    The interval between the k-th value from below and from above holds the median with probability
-    1 - 2 P(Binomial(n, 1/2) < k); k is the largest that leaves 95%, or 1 where even the full range falls short
-    (five seeds: 93.75%). Raises `ConfigError` for fewer than 2 seeds.
-    """
-    given = np.asarray(steps, dtype=float)
-    require(given.ndim == 1 and given.size >= 2, f"An interval over seeds needs at least 2, not {given.size}.")
-    ordered = np.sort(np.where(np.isnan(given), np.inf, given))
-    n = len(ordered)
-    ranks = np.arange(1, n // 2 + 1)
-    enough = ranks[stats.binom.cdf(ranks - 1, n, 0.5) <= 0.025]
-    k = int(enough[-1]) if len(enough) else 1
-    confidence = 1 - 2 * float(stats.binom.cdf(k - 1, n, 0.5))
-    return Median(float(np.median(ordered)), float(ordered[k - 1]), float(ordered[n - k]), confidence)

@@ -109,12 +109,7 @@ def _check(
     model: Transformer, tokens: Tensor, source: Tensor, sender: tuple[int, int], receiver: tuple[int, int]
 ) -> None:
     """Raise `ConfigError` unless there is a direct path between the two heads."""
-    n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
-    for what, (layer, head) in (("sender", sender), ("receiver", receiver)):
-        require(
-            0 <= layer < n_layers and 0 <= head < n_heads,
-            f"The {what} {(layer, head)} does not exist: layers are 0 to {n_layers - 1}, heads 0 to {n_heads - 1}.",
-        )
+    check_heads(model, [sender, receiver])
     require(sender[0] < receiver[0], f"The receiver {receiver} is not in a later layer than the sender {sender}.")
     # Without residual, the attention of a layer between, or an MLP from the sender's layer on, ends the path.
     first = sender[0] + (1 if model.cfg.attn_only else 0)

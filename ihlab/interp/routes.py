@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ihlab.interp.ablation import HOWS, another_row, check_measurable
+from ihlab.interp.ablation import HOWS, another_row, check_heads, check_measurable
 from ihlab.measure.metrics import held_out
 from ihlab.measure.rows import graded
 from ihlab.model.transformer import Transformer
@@ -106,29 +106,8 @@ def ablate_route(
     """
     choose("ablation", how, HOWS)
     contribution = route_contributions(model, tokens, layer, [route])[route]
-    hook = _replace(contribution, _replacement(contribution, how, seed), _known_head(model, head))
-    return model.run_with_hooks(tokens, fwd_hooks=[(_hook_z(layer), hook)])
-
-
-def patch_route(
-    model: Transformer,
-    tokens: Int[Tensor, "batch pos"],
-    source: Int[Tensor, "source_batch source_pos"],
-    layer: int,
-    head: int | None,
-    route: Route,
-) -> Float[Tensor, "batch pos d_vocab"]:
-    """The logits on `tokens` with one route's contribution taken from a run on `source`, rows side by side.
-
-    Of one query head, or (None) of all the layer's heads. Raises `ConfigError` as `ablate_route` does, and
-    for a source of another shape.
-    """
-    require(
-        tokens.shape == source.shape,
-        f"source is {list(source.shape)}, but must have the shape of tokens, {list(tokens.shape)}.",
-    )
-    own, other = (route_contributions(model, rows, layer, [route])[route] for rows in (tokens, source))
-    hook = _replace(own, other, _known_head(model, head))
+    check_heads(model, [] if head is None else [(layer, head)])
+    hook = _replace(contribution, _replacement(contribution, how, seed), head)
     return model.run_with_hooks(tokens, fwd_hooks=[(_hook_z(layer), hook)])
 
 
@@ -242,11 +221,3 @@ def _window(model: Transformer, layer: int) -> int:
     n_layers = model.cfg.n_layers
     require(0 <= layer < n_layers, f"Layer {layer} does not exist: the model has layers 0 to {n_layers - 1}.")
     return model.cfg.shift_window
-
-
-def _known_head(model: Transformer, head: int | None) -> int | None:
-    n_heads = model.cfg.n_heads
-    require(
-        head is None or 0 <= head < n_heads, f"Head {head} does not exist: each layer has heads 0 to {n_heads - 1}."
-    )
-    return head

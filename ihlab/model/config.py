@@ -134,7 +134,7 @@ class ModelConfig:
 
     def _fill_in(self) -> None:
         """Give the fields left out their values, so that a stored config says all it means."""
-        if isinstance(self.residual, list):  # JSON knows lists only
+        if isinstance(self.residual, list):  # a list has no hash
             object.__setattr__(self, "residual", tuple(self.residual))
         if self.alibi_slopes is not None:
             numbers = all(isinstance(m, int | float) for m in self.alibi_slopes)

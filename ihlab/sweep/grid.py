@@ -32,14 +32,14 @@ import itertools
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from types import NoneType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 from ihlab.model.config import ModelConfig
 from ihlab.training.config import RunConfig
-from tasks import TASKS, make_task
+from tasks import TASKS, registry
+from tasks.codec import from_plain
 from tasks.config import ConfigError, choose, require
 
 Values = dict[str, Any]
@@ -143,7 +143,8 @@ def _check_names(base: Values, axes: list[list[Values]]) -> None:
     given = [base, *(values for axis in axes for values in axis)]
     kinds = [values["task.kind"] for values in given if "task.kind" in values]
     require(bool(kinds), f"The sweep names no task.kind; known: {', '.join(sorted(TASKS))}.")
-    tasks = [_task_type(str(kind)) for kind in kinds]
+    of_kind = registry.kinds()
+    tasks = [of_kind[choose("task", str(kind), of_kind)] for kind in kinds]
     known = {field.name for field in fields(RunConfig)} - {"task", "model"}
     known |= {"task.kind", *(f"task.{field.name}" for task in tasks for field in fields(task))}
     known |= {f"model.{field.name}" for field in fields(ModelConfig)}
@@ -154,42 +155,17 @@ def _check_names(base: Values, axes: list[list[Values]]) -> None:
 
 def _point(base: Values, swept: Values) -> Point:
     try:
-        config = _config(base | swept)
+        config = from_plain(RunConfig, _nested(base | swept), null="none")
     except (ConfigError, TypeError) as error:  # TypeError: of what stands inside a list, configs know no types
         raise ConfigError(f"The sweep's run ({shown(swept)}) cannot be: {error}") from None
     words = [base["name"], *(re.sub(r"[^\w.]+", "-", str(value)).strip("-") for value in swept.values())]
     return Point(swept, config.but(name="-".join(words)[:LONGEST_NAME]))
 
 
-def _config(values: Values) -> RunConfig:
-    """The config with these values."""
-    kind = values["task.kind"]
-    task = make_task({"kind": kind, **_of("task", _task_type(kind), values)})
-    parts: Values = {"task": task, "model": ModelConfig(**_of("model", ModelConfig, values))}
-    return RunConfig(**parts, **_of("", RunConfig, values))
-
-
-def _task_type(kind: str) -> type:
-    """The class of the tasks of a kind; where kind is one of its fields, it has several."""
-    several = [task for task in TASKS.values() if kind in get_args(get_type_hints(task).get("kind"))]
-    return several[0] if several else TASKS[choose("task", kind, TASKS)]
-
-
-def _of(table: str, owner: type, values: Values) -> Values:
-    """The values of one config, with TOML's lists and "none" as what its fields hold."""
-    hints = get_type_hints(owner)
-    inside = {name.rpartition(".")[2]: value for name, value in values.items() if name.rpartition(".")[0] == table}
-    for field in fields(owner):
-        given = field.name in inside or field.name in ("task", "model") or field.default is not MISSING
-        require(given, f"{table}.{field.name} is missing.")
-    return {name: _value(name, value, hints[name]) for name, value in inside.items() if name != "kind"}
-
-
-def _value(name: str, value: Any, hint: Any) -> Any:
-    allowed = get_args(hint)
-    if value == "none" and NoneType in allowed:
-        return None
-    if get_origin(hint) is tuple:
-        right = isinstance(value, list) and len(value) == len(allowed)
-        require(right, f"{name} is {value!r}, but must be a list of {len(allowed)}.")
-    return tuple(value) if isinstance(value, list) else value
+def _nested(values: Values) -> dict[str, Any]:
+    """Dotted names as nested tables."""
+    nested: dict[str, Any] = {"task": {}, "model": {}}
+    for name, value in values.items():
+        table, _, field = name.rpartition(".")
+        (nested[table] if table else nested)[field] = value
+    return nested

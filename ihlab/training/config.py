@@ -4,15 +4,16 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, field, fields, is_dataclass, replace
+from dataclasses import field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from ihlab.model.config import ModelConfig
 from ihlab.training.clamp import Clamp
-from tasks import TASKS, IGSMTask, StoredTask, Task, make_task, rule_of
+from tasks import StoredTask, Task, rule_of
+from tasks.codec import from_plain, rule, to_plain
 from tasks.config import config, require
-from tasks.registry import stored_fields
+from tasks.registry import kinds
 
 
 @config
@@ -128,7 +129,7 @@ class RunConfig:
         Defaults are left out so that a field added later, whose default means what was done before,
         leaves stored runs where they are.
         """
-        content = {**_altered(self), "name": None, "kind": self.task.kind, **_rule(self.task)}
+        content = {**_altered(self), "name": None, "kind": self.task.kind, **rule(self.task)}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
 
     def folder(self, root: str | Path) -> Path:
@@ -247,24 +248,8 @@ def _content(value: Any) -> Any:
 
 
 def to_dict(run: RunConfig) -> dict[str, Any]:
-    """The config as plain JSON types, the task with its `kind` and the version of its rule if that ever changed."""
-    task = {"kind": run.task.kind, **_rule(run.task), **stored_fields(run.task)}
-    return {**asdict(run), "betas": list(run.betas), "task": task}
-
-
-def _stored_task(fields: dict[str, Any], rule: int, model: dict[str, Any]) -> Task:
-    """The task of its stored fields; where these do not say how large it is, it is as large as its model allows."""
-    kind = fields.get("kind")
-    if kind in TASKS or kind in get_args(IGSMTask.__annotations__["kind"]) or not isinstance(kind, str):
-        return make_task(fields)
-    rest = {**({"rule": rule} if rule > 1 else {}), **{name: x for name, x in fields.items() if name != "kind"}}
-    vocab_size, length = rest.get("vocab_size", model.get("d_vocab")), rest.get("length", model.get("n_ctx"))
-    return StoredTask(kind=kind, fields=rest, vocab_size=vocab_size, length=length)  # type: ignore[arg-type]  # checked
-
-
-def _rule(task: Task) -> dict[str, int]:
-    """The version of the task's rule, left out where it is the first: digests from before stay."""
-    return {"rule": rule_of(task)} if rule_of(task) > 1 else {}
+    """The config as a run folder stores it: plain JSON types, the task with its `kind` and its rule's version."""
+    return dict(to_plain(run))
 
 
 def from_dict(stored: dict[str, Any]) -> RunConfig:
@@ -275,19 +260,27 @@ def from_dict(stored: dict[str, Any]) -> RunConfig:
     """
     for name in ("task", "model", "betas"):
         require(name in stored, f"The stored config has no '{name}'.")
-    fields_of_task = dict(stored["task"])
-    rule = fields_of_task.pop("rule", 1)
-    task = _stored_task(fields_of_task, rule, stored["model"])
+    for name in ("task", "model"):
+        require(isinstance(stored[name], dict), f"The stored config's {name} is {stored[name]!r}, but must be fields.")
+    config_type = ForkConfig if "fork" in stored else RunConfig
+    run: RunConfig = from_plain(config_type, {**stored, "task": _stored_task(stored["task"], stored["model"])})
+    return run
+
+
+def _stored_task(stored: dict[str, Any], model: dict[str, Any]) -> Task:
+    """The task of its stored fields, which say the rule that drew its rows: none, before there were rules.
+
+    One of an unknown kind is as large as its model allows where its fields do not say how large it is.
+    """
+    kind, rule_then = stored.get("kind"), stored.get("rule", 1)
+    if isinstance(kind, str) and kind not in kinds():
+        unread = {name: value for name, value in stored.items() if name != "kind"}
+        vocab_size, length = stored.get("vocab_size", model.get("d_vocab")), stored.get("length", model.get("n_ctx"))
+        return StoredTask(kind=kind, fields=unread, vocab_size=vocab_size, length=length)  # type: ignore[arg-type]  # checked
+    task: Task = from_plain(Task, {name: value for name, value in stored.items() if name != "rule"}, name="task")
     require(
-        isinstance(task, StoredTask) or rule == rule_of(task),
-        f"This run was trained on rows drawn by rule {rule} of the task '{task.kind}', which draws them by rule "
+        rule_then == rule_of(task),
+        f"This run was trained on rows drawn by rule {rule_then} of the task '{task.kind}', which draws them by rule "
         f"{rule_of(task)} now ({type(task).__name__}.rule says what changed): the two do not compare, train it again.",
     )
-    given = {**stored, "task": task, "model": ModelConfig(**stored["model"])}
-    given["betas"] = tuple(stored["betas"])
-    if stored.get("init_shift") is not None:
-        given["init_shift"] = tuple(stored["init_shift"])
-    if "fork" not in stored:
-        return RunConfig(**given)
-    clamps = tuple(Clamp(**clamp) for clamp in stored["fork"]["clamps"])
-    return ForkConfig(**{**given, "fork": Fork(**{**stored["fork"], "clamps": clamps})})
+    return task

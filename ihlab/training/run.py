@@ -1,6 +1,5 @@
 """A run folder: `config.json`, `metrics.csv`, `checkpoints/step-N.safetensors`, `done.json` (or `diverged.json`)."""
 
-import fcntl
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+from filelock import FileLock, Timeout
 
 from ihlab import kept
 from ihlab.files import write_json, write_text
@@ -174,12 +174,15 @@ class Run:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder for one writer. Raises `ConfigError` if another process is training this run."""
-        with (self.folder / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ConfigError(f"Another process is training {self.folder}.") from None
+        """Hold the folder for one writer. Raises `ConfigError` if another process is training this run.
+
+        The kernel lets go of it when the process dies; worker processes do not inherit it.
+        """
+        try:  # a file system that cannot lock is an error: a lock that outlives its process would be none here
+            held = FileLock(self.folder / ".lock", fallback_to_soft=False).acquire(blocking=False)
+        except Timeout:
+            raise ConfigError(f"Another process is training {self.folder}.") from None
+        with held:
             yield
 
 

@@ -3,12 +3,12 @@
 import numba
 import numpy as np
 
+from tasks.batch import IGNORE
 from tasks.random64 import GOLDEN, below
 
 UNSEEN = -3  # the pool member has not been appended yet
 LAST = -2  # it has, but nothing has followed it yet
 AMBIGUOUS = -1  # two different tokens have followed it
-NOT_SCORED = -100  # tasks.batch.IGNORE, as the compile-time constant numba needs
 
 
 @numba.njit(cache=True, nogil=True)
@@ -35,7 +35,7 @@ def draw_rows(seeds: np.ndarray, low: int, high: int, length: int) -> tuple[np.n
         scored = 0
         while scored == 0:
             follower[:] = UNSEEN
-            answers[row, :] = NOT_SCORED
+            answers[row, :] = IGNORE
             gaps[row, :] = 0
             n_fresh = 0
             previous = -1

@@ -5,9 +5,8 @@ import math
 import numba
 import numpy as np
 
+from tasks.batch import IGNORE
 from tasks.random64 import GOLDEN, below, mix
-
-NOT_SCORED = -100  # tasks.batch.IGNORE, as the compile-time constant numba needs
 
 
 @numba.njit(cache=True, nogil=True)
@@ -21,7 +20,7 @@ def draw_rows(
     of the queries (1 for the first slot), 0 elsewhere.
     """
     inputs = np.zeros((len(seeds), length), np.int64)
-    targets = np.full((len(seeds), length), NOT_SCORED)
+    targets = np.full((len(seeds), length), IGNORE)
     gaps = np.zeros((len(seeds), length), np.int64)
     keys = np.arange(1, vocab_size // 2)  # shuffled in front as far as a row needs, and put back after it
     values = np.arange(vocab_size // 2, vocab_size)

@@ -3,10 +3,10 @@
 import numba
 import numpy as np
 
+from tasks.batch import IGNORE
 from tasks.random64 import GOLDEN, below
 
 ABSENT = -1  # the letter has not occurred yet
-NOT_SCORED = -100  # tasks.batch.IGNORE, as the compile-time constant numba needs
 
 
 @numba.njit(cache=True, nogil=True)
@@ -36,7 +36,7 @@ def draw_rows(
         state = seeds[row] + GOLDEN
         k = least_hops + below(state, most_hops - least_hops + 1)
         hops[row] = k
-        inputs[row, 0], targets[row, 0], answers[row, 0] = k, blank, NOT_SCORED
+        inputs[row, 0], targets[row, 0], answers[row, 0] = k, blank, IGNORE
         latest[:] = ABSENT
         state += GOLDEN
         letter = below(state, alphabet)
@@ -52,7 +52,7 @@ def draw_rows(
             if depth[t] >= k:
                 targets[row, t] = answers[row, t] = on_chain[chain[t], depth[t] - k]
             else:
-                targets[row, t], answers[row, t] = none, NOT_SCORED
+                targets[row, t], answers[row, t] = none, IGNORE
             state += GOLDEN
             letter += 1 + below(state, alphabet - 1)
             if letter >= alphabet:

@@ -3,9 +3,8 @@
 import numba
 import numpy as np
 
+from tasks.batch import IGNORE
 from tasks.random64 import GOLDEN, below
-
-NOT_SCORED = -100  # tasks.batch.IGNORE, as the compile-time constant numba needs
 
 
 @numba.njit(cache=True, nogil=True)
@@ -16,7 +15,7 @@ def draw_rows(seeds: np.ndarray, table: np.ndarray, length: int) -> tuple[np.nda
     """
     n_entries, order = table.shape
     inputs = np.empty((len(seeds), length), np.int64)
-    targets = np.full((len(seeds), length), NOT_SCORED)
+    targets = np.full((len(seeds), length), IGNORE)
     for row in range(len(seeds)):
         state = seeds[row]
         for start in range(0, length, order):

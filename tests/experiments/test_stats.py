@@ -137,13 +137,14 @@ def test_paired_median_by_hand():
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 6, 8, 9, 17, 40])
-def test_paired_median_is_the_onsets_median_over_seeds(n):
-    """`ihlab.interp.onset.over_seeds` was written apart."""
-    from ihlab.interp.onset import over_seeds
-
-    values = np.random.default_rng(n).normal(size=n)
-    estimate, other = stats.paired(values.tolist(), [0.0] * n), over_seeds(values)
-    assert (estimate.value, estimate.low, estimate.high, estimate.confidence) == pytest.approx(tuple(other))
+def test_paired_interval_is_the_narrowest_of_order_statistics_that_leaves_95_percent(n):
+    """Each interval between the k-th from below and from above, its confidence by counting coin tosses."""
+    values = np.sort(np.random.default_rng(n).normal(size=n))
+    levels = {k: 1 - 2 * sum(math.comb(n, i) for i in range(k)) / 2**n for k in range(1, n // 2 + 1)}
+    k = max((k for k, level in levels.items() if level >= 0.95), default=1)
+    estimate = stats.paired(values.tolist(), [0.0] * n)
+    expected = np.median(values), values[k - 1], values[-k], levels[k]
+    assert (estimate.value, estimate.low, estimate.high, estimate.confidence) == pytest.approx(expected)
 
 
 def test_a_pair_that_is_not_known_stands_at_both_ends():

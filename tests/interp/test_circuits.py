@@ -90,6 +90,8 @@ def test_the_circuits_of_theorem_3_3(theorem_3_3):
 def test_circuits_that_do_not_exist_are_refused(make_model):
     with pytest.raises(ConfigError, match=r"There is no head 0\.4"):
         qk_circuit(make_model(), 0, 4)
+    with pytest.raises(ConfigError, match=r"There is no head 2\.0"):
+        qk_circuit(make_model(), 2, 0)
     with pytest.raises(ConfigError, match="no route 3: alpha has columns 0 to 2"):
         qk_circuit(make_model(), 0, 0, route=3)
     with pytest.raises(ConfigError, match="no route 1: a vanilla head has route 0 only"):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ihlab.interp.onset import Median, Onset, onset, onsets, over_seeds
+from ihlab.interp.onset import Onset, onset, onsets
 from ihlab.model.config import ModelConfig
 from ihlab.training.config import RunConfig
 from ihlab.training.run import Run
@@ -228,26 +228,6 @@ def test_a_pattern_that_matches_nothing_is_named(tmp_path):
         onsets([run], ["accuracy", "prefix_*"])
 
 
-def test_intervals_over_seeds_by_hand():
-    assert over_seeds([5, 1, 4, 2, 3]) == Median(3, 1, 5, 1 - 2 / 32)
-    assert over_seeds([6, 5, 4, 3, 2, 1]) == Median(3.5, 1, 6, 1 - 2 / 64)
-    # Of nine, one at each end can go: 1 - 2 (1 + 9) / 512 = 96%; two cannot: 82%.
-    assert over_seeds(np.arange(9)) == Median(4, 1, 7, pytest.approx(1 - 20 / 512))
-
-
-def test_a_seed_without_a_change_is_later_than_any():
-    assert over_seeds([10, np.nan, 30, 20, 40]) == Median(30, 10, np.inf, 1 - 2 / 32)
-    assert over_seeds([np.nan, np.nan, 30]) == Median(np.inf, 30, np.inf, 0.75)
-
-
-def test_an_interval_over_seeds_holds_the_median_as_often_as_it_says():
-    rng = np.random.default_rng(10)
-    for n in (3, 5, 8, 12):
-        intervals = [over_seeds(rng.normal(size=n)) for _ in range(2000)]
-        held = np.mean([interval.low <= 0 <= interval.high for interval in intervals])
-        assert abs(held - intervals[0].confidence) < 0.02
-
-
 # Bad input
 
 
@@ -272,8 +252,3 @@ def test_levels_that_the_draws_cannot_reach_are_refused():
         onset(STEPS, np.zeros(N), draws=50)
     with pytest.raises(ConfigError, match=r"level is 1\.5, but must be between 0 and 1"):
         onset(STEPS, np.zeros(N), level=1.5)
-
-
-def test_one_seed_has_no_interval():
-    with pytest.raises(ConfigError, match="needs at least 2, not 1"):
-        over_seeds([3.0])

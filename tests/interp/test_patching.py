@@ -299,8 +299,8 @@ def test_in_the_theorem_3_2_model_the_path_to_the_keys_is_all_the_first_layer_do
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"sender": (0, 4)}, r"The sender \(0, 4\) does not exist: layers are 0 to 2, heads 0 to 3"),
-        ({"receiver": (3, 0)}, r"The receiver \(3, 0\) does not exist"),
+        ({"sender": (0, 4)}, "There is no head 0.4: the model has layers 0 to 2 with heads 0 to 3"),
+        ({"receiver": (3, 0)}, "There is no head 3.0: "),
         ({"receiver": (0, 1)}, r"The receiver \(0, 1\) is not in a later layer than the sender \(0, 0\)"),
         ({"into": "z"}, "There is no input of a head 'z'; known: k, q, v"),
     ],

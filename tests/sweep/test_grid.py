@@ -158,6 +158,13 @@ def test_what_is_wrong_is_named(read, tables, top, words):
     assert words in str(error.value)
 
 
+def test_a_field_that_only_another_kind_of_the_sweep_has_is_named(read):
+    tables = '[[zip]]\ntask.kind = ["induction", "ngram"]\ntask.score = ["first", "all"]'
+    text = BASE.format(top="", tables=tables).replace('kind = "induction"\n', "", 1)
+    with pytest.raises(ConfigError, match=r"\(task\.kind=ngram, .*\) cannot be: There is no NGramTask field 'score'"):
+        read(text=text)
+
+
 def test_what_is_missing_is_named(read, tmp_path):
     text = BASE.format(top="seeds = 1", tables="")
     with pytest.raises(ConfigError, match=r"cannot be: model\.d_model is missing"):

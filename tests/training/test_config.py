@@ -108,6 +108,22 @@ def test_a_stored_config_without_a_part_is_refused(small, missing):
         from_dict(stored)
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"task": 3}, "The stored config's task is 3, but must be fields."),
+        ({"task": {"length": 9}}, "The task's kind is None, but must be a name."),
+        ({"model": {"n_layers": 1}}, "model.d_model is missing."),
+        ({"betas": [0.9]}, "betas is [0.9], but must be a list of 2."),
+        ({"fork": {"parent": "0" * 10, "clamps": [3]}}, "fork.parent_name is missing."),
+    ],
+)
+def test_a_stored_config_that_is_none_is_refused_with_a_sentence(small, change, sentence):
+    with pytest.raises(ConfigError) as caught:
+        from_dict({**to_dict(small), **change})
+    assert str(caught.value) == sentence
+
+
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=60, unique=True).map(sorted), st.integers(2, 25))
 def test_even_choice_of_checkpoints(steps, most):
     chosen = even_choice(steps, most)

@@ -1,6 +1,10 @@
 """Run folders: what is refused, and that nothing is overwritten."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -92,6 +96,34 @@ def test_one_writer_at_a_time(small, tmp_path):
     run = Run.create(small, tmp_path)
     with run.lock(), pytest.raises(ConfigError, match="Another process is training"), run.lock():
         pass
+
+
+HOLD = """
+import os, sys, time
+from ihlab import Run
+with Run.open(sys.argv[1]).lock():
+    child = os.fork()
+    if child:
+        print(child, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_killed_process_leaves_no_lock_though_one_that_it_forked_lives(small, tmp_path):
+    run = Run.create(small, tmp_path)
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(run.folder)], stdout=subprocess.PIPE, text=True)
+    child = int(holder.stdout.readline())
+    try:
+        with pytest.raises(ConfigError, match=f"Another process is training {run.folder}"), run.lock():
+            pass
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.wait()
+        with run.lock():
+            pass
+    finally:
+        holder.kill()
+        os.kill(child, signal.SIGKILL)
+        holder.communicate()
 
 
 def test_an_exported_run_opens_with_the_same_models_and_is_never_written_over(small, tmp_path):

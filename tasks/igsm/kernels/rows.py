@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
+from tasks.batch import IGNORE
 from tasks.igsm.kernels.bits import draw, shuffle
 from tasks.igsm.kernels.flat import draw_flat_problem
 from tasks.igsm.kernels.language import (
@@ -27,7 +28,6 @@ from tasks.igsm.kernels.structure import Limits
 from tasks.igsm.kernels.template import row_in_split
 
 MOST_TRIES = 20_000  # at one row
-NOT_SCORED = -100  # tasks.batch.IGNORE, as the compile-time constant numba needs
 
 
 class Wanted(NamedTuple):
@@ -89,7 +89,7 @@ def _compiled(sources: str) -> Callable[..., Any]:
         sources  # noqa: B018
         n_rows = len(seeds)
         tokens = np.zeros((n_rows, wanted.most_tokens), np.int64)
-        answers = np.full((n_rows, wanted.most_tokens - 1), NOT_SCORED)
+        answers = np.full((n_rows, wanted.most_tokens - 1), IGNORE)
         sizes = np.zeros((n_rows, 2), np.int64)
         all_ops = np.zeros(n_rows, np.int64)
         stream = np.empty(1, np.uint64)
@@ -123,10 +123,10 @@ def _compiled(sources: str) -> Callable[..., Any]:
 
 
 def _digest() -> str:
-    """A digest of every file that is compiled into the kernel."""
+    """A digest of all that is compiled into the kernel: its files, and the one number from elsewhere."""
     here = Path(__file__)
     files = [*sorted(here.parent.glob("*.py")), here.parents[2] / "random64.py"]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    return hashlib.sha256(b"".join([*(file.read_bytes() for file in files), str(IGNORE).encode()])).hexdigest()
 
 
 draw_rows = _compiled(_digest())

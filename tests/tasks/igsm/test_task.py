@@ -1,7 +1,5 @@
 """Batches of iGSM: what is asked where, which rows are drawn, and what is refused."""
 
-from dataclasses import asdict
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +7,8 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 import tasks.igsm.task
-from tasks import IGNORE, ConfigError, InductionTask, Task, make_task
+from tasks import IGNORE, ConfigError, InductionTask, Task
+from tasks.codec import from_plain, to_plain
 from tasks.igsm import IGSMTask
 
 TOY = {"difficulty": "toy", "ops": "<=4", "format": "compact", "length": 128}
@@ -37,14 +36,14 @@ def test_it_is_a_task():
 
 @pytest.mark.parametrize("task", [IGSMTask(**TOY), IGSMTask(**FLAT), InductionTask(length=9)], ids=lambda t: t.kind)
 def test_a_stored_task_is_made_again(task):
-    assert make_task({"kind": task.kind, **asdict(task)}) == task
+    assert from_plain(Task, to_plain(task)) == task
 
 
 def test_a_stored_task_of_unknown_kind_or_field_is_refused():
     with pytest.raises(ConfigError, match="did you mean 'igsm'"):
-        make_task({"kind": "igsmm"})
+        from_plain(Task, {"kind": "igsmm"})
     with pytest.raises(ConfigError, match="did you mean 'ops'"):
-        make_task({"kind": "igsm_flat", "op": "9"})
+        from_plain(Task, {"kind": "igsm_flat", "op": "9"})
 
 
 # What is asked
