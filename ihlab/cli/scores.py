@@ -1,4 +1,4 @@
-"""What `ihlab heads` shows of a model: both kinds of pattern, and the verdict on each head."""
+"""Scores that `ihlab heads` shows of a model: of raw and effective patterns, with the verdict on each head."""
 
 import numpy as np
 import pandas as pd
@@ -15,9 +15,9 @@ PROBE_ROWS = 16
 
 
 def scored_heads(model: Transformer, task: Task, rows: int, ids: list[int], seed: int) -> pd.DataFrame:
-    """`head_scores` of raw and effective patterns, with the verdict of `locate_induction_heads` beside each.
+    """Return `head_scores` of raw and effective patterns, with the verdicts of `locate_induction_heads`.
 
-    Two rows a head, likeliest induction head first. Both are probed with repeated random `ids`; heads are ablated
+    Two rows per head, likeliest induction head first. Both functions score on repeated random `ids`, and ablate heads
     on `rows` of the task's held-out rows. Raises what these two raise.
     """
     batch = draw(task, EVAL_SEED, "eval", 0, rows)
@@ -31,6 +31,6 @@ def scored_heads(model: Transformer, task: Task, rows: int, ids: list[int], seed
 def mean_patterns(
     model: Transformer, ids: list[int], seed: int
 ) -> dict[str, Float[np.ndarray, "layer head query key"]]:
-    """Every head's "raw" and "effective" pattern, averaged over rows of random tokens that stand there twice."""
+    """Return every head's "raw" and "effective" pattern, averaged over rows of random tokens, each repeated once."""
     cache = probed(model, probe_rows(model, STRIPE_REPEATS, PROBE_ROWS, None, ids, seed))
     return {kind: pattern_of(cache, kind).mean(dim=1).cpu().numpy() for kind in ("raw", "effective")}
