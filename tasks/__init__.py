@@ -1,4 +1,4 @@
-"""What a model is asked: synthetic tasks as pure functions of a random generator. NumPy and numba only."""
+"""Synthetic tasks, as pure functions of a random generator. NumPy and numba only."""
 
 from collections.abc import Mapping
 from typing import Any, get_args
@@ -18,18 +18,18 @@ load_plugins(GROUP, register_task)
 
 
 def rule_of(task: Any) -> int:
-    """The version of a task's drawing rule, `task.rule`: 1 where it never changed."""
+    """Return the version of a task's drawing rule, `task.rule`: 1 if it never changed."""
     return int(getattr(task, "rule", 1))
 
 
 def make_task(stored: Mapping[str, Any]) -> Any:
-    """The task of these fields and their `kind`, as `dataclasses.asdict` and `kind` store it.
+    """Make the task of these fields and their `kind`, as `dataclasses.asdict` and `kind` store it.
 
     Raises `ConfigError` for an unknown kind or field.
     """
     fields = dict(stored)
     kind = fields.pop("kind")
-    if kind in get_args(IGSMTask.__annotations__["kind"]):  # of its tasks, kind is a field
+    if kind in get_args(IGSMTask.__annotations__["kind"]):  # kind is a field of iGSM
         return IGSMTask(kind=kind, **fields)
     return TASKS[choose("task", kind, TASKS)](**fields)
 

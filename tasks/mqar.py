@@ -20,7 +20,7 @@ from tasks.config import config, require
 
 @config
 class MQARTask:
-    """Distinct keys, each with a value beside it; later each key comes once more and its value is asked for.
+    """Distinct keys, each followed by its value; later each key comes once more as a query, with its value as target.
 
     Keys are drawn without replacement from 1 .. vocab_size // 2 - 1, values from the upper half of the
     vocabulary. After the pairs, every other position is a slot for a query. Slots are numbered by their
@@ -72,7 +72,7 @@ class MQARTask:
         return Batch(inputs=inputs, targets=targets, groups={"gap": np.left_shift(1, exponent) // 2})
 
     def show(self, batch: Batch, row: int) -> str:
-        """The row in lines of 16 positions: token, its role (K key, V value, Q query), the target."""
+        """Return the row in lines of 16 positions: token, its role (K key, V value, Q query), the target."""
         asked = batch.targets[row] != IGNORE
         cells = {
             "token": batch.inputs[row].tolist(),

@@ -116,7 +116,7 @@ class Table5:
 
 
 def counted(heads: pd.DataFrame, count: str) -> np.ndarray:
-    """Count the heads in each cell, laid out as in the paper: columns own and previous key, rows own, previous value."""
+    """Count the heads in each cell, laid out as in the paper: columns own, previous key; rows own, previous value."""
     key, value = heads[f"key_{count}"], heads[f"value_{count}"]
     return np.array([[int(((key == k) & (value == v)).sum()) for k in (OWN, PREVIOUS)] for v in (OWN, PREVIOUS)])
 

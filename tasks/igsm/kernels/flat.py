@@ -26,7 +26,7 @@ MOST_DEPENDENCIES = 3
 
 @numba.njit
 def draw_flat_problem(test: bool, modulus: int, words: Words, draft: Draft, stream: np.ndarray) -> Outline:
-    """Draw a problem into `draft`. Comes to nothing in the wrong split."""
+    """Draw a problem into `draft`. Fails, with an outline of 0s, in the wrong split."""
     n = _draw_flat_names(words, draft, stream)
     order = np.arange(n)
     shuffle(order, n, stream)
@@ -44,7 +44,7 @@ def draw_flat_problem(test: bool, modulus: int, words: Words, draft: Draft, stre
 
 @numba.njit
 def _draw_flat_equation(p: int, n_earlier: int, earlier: int, modulus: int, draft: Draft, stream: np.ndarray) -> None:
-    """Dependencies from the earlier ones of the solution, and the wording."""
+    """Draw dependencies, among the earlier parameters of the solution, and the wording."""
     equations = draft.equations
     n = draw(stream, min(MOST_DEPENDENCIES, n_earlier) + 1)
     for j in range(n):
@@ -58,7 +58,7 @@ def _draw_flat_equation(p: int, n_earlier: int, earlier: int, modulus: int, draf
 
 @numba.njit
 def _draw_flat_names(words: Words, draft: Draft, stream: np.ndarray) -> int:
-    """Owners of one pool, what they have of a pool of the next category. Returns the number of parameters."""
+    """Draw owners of one pool, and their items of a pool of the next category. Returns the number of parameters."""
     category = 4 * draw(stream, words.domains) + draw(stream, 3)
     owners = words.noun + (category * words.pools + draw(stream, words.pools)) * words.pool_size
     items = words.noun + ((category + 1) * words.pools + draw(stream, words.pools)) * words.pool_size

@@ -24,7 +24,7 @@ MORE, THAN, AS_TIMES, AS, MUCH, HOW, MANY, DOES, HAVE, DEFINE, SO = range(20, 31
 
 
 class Words(NamedTuple):
-    """Where each kind of word begins among the ids.
+    """First ids of each kind of word.
 
     - `function` [FUNCTION]: an id each;
     - `number`, `letter`: the ids of 0 and of a;
@@ -52,7 +52,7 @@ class Names(NamedTuple):
 
 @numba.njit
 def no_names() -> Names:
-    """Room for the names of one problem."""
+    """Allocate the names of one problem."""
     return Names(np.empty(MOST_PARAMETERS, np.int64), np.empty(MOST_PARAMETERS, np.int64))
 
 
@@ -79,7 +79,7 @@ def draw_names(structure: Structure, words: Words, names: Names, stream: np.ndar
 
 @numba.njit
 def put(tokens: np.ndarray, n: int, token: int) -> int:
-    """Write one token, and return the number of tokens then."""
+    """Write one token, and return the new number of tokens."""
     tokens[n] = token
     return n + 1
 
