@@ -70,7 +70,7 @@ def measure(quick: bool = False) -> pd.DataFrame:
 
 
 def costs(quick: bool = False) -> tuple[pd.DataFrame, dict[Point, np.ndarray]]:
-    """One row a point, and the seconds of each of its turns. The points of an axis take turns."""
+    """Measure one row per point, and the seconds of each of its turns. The points of an axis take turns."""
     rows, seconds = [], {}
     for axis, values in (QUICK if quick else AXES).items():
         points = [Point(axis, value, attention) for value in values for attention in ATTENTION]
@@ -195,7 +195,7 @@ def main(quick: bool = False) -> None:
     """Print the slopes, and write the CSV and the picture.
 
     Args:
-        quick: Two points an axis and few turns, to try the code: nothing is written.
+        quick: Two points per axis and few turns, to try the code: nothing is written.
     """
     from run import show
 

@@ -104,7 +104,7 @@ def _status_mib(name: str) -> float:
 
 
 def flops(step: Callable[[], object]) -> int:
-    """Count the FLOPs of a step's matrix products, attention's (as full squares) included; 0 if compilation hides them."""
+    """Count the FLOPs of a step's matrix products, with attention's as full squares; 0 if compilation hides them."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 

@@ -70,7 +70,7 @@ class NGramTask:
 
     @cached_property
     def table(self) -> Int64[np.ndarray, "entry order"]:
-        """The n-grams, one a row: a context and its last token. No context occurs twice. Read-only."""
+        """The n-grams, one per row: a context and its last token. No context occurs twice. Read-only."""
         rng = np.random.default_rng(self.table_seed)
         number = rng.choice(self.n_contexts, self.table_size, replace=False)
         last = rng.integers(0, self.vocab_size, self.table_size)

@@ -28,7 +28,7 @@ class Claim:
 
     source: str  # where the paper says it
     sentence: str  # what it says
-    measure: str = ""  # the number that stands for it
+    measure: str = ""  # the number that measures it
     estimate: Estimate | None = None  # None: not tested
     threshold: float = math.nan
     right_side: Literal["above", "below"] = "above"

@@ -53,7 +53,7 @@ def sizes(scale: Scale) -> dict[str, tuple[int, int, int]]:
 
 
 def base(scale: Scale, size: str) -> RunConfig:
-    """Return the base config of a size. Batch, length, vocabulary and steps are ours; the table of 200 is the paper's."""
+    """Return the base config of a size. The table of 200 is the paper's; batch, length, vocabulary, steps are ours."""
     task = NGramTask(vocab_size=16, length=12, table_size=20) if scale == "smoke" else NGramTask()
     model = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=task.vocab_size, n_ctx=task.length)
     run = RunConfig(task=task, model=model, steps=300, batch_size=32, lr=1.6e-2, eval_rows=256, checkpoints=2)

@@ -1,4 +1,4 @@
-"""MQAR, induction's control: keys and values are disjoint, and a value stands right after its key.
+"""MQAR, the control of induction: keys and values are disjoint, and a value comes right after its key.
 
 Two stages: learning rates are chosen on tuning seeds, at the smaller setting; then each curve is trained at its own,
 with other seeds, at every setting.

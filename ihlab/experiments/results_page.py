@@ -49,7 +49,7 @@ Small print gives the source of each sentence and the date at which its threshol
 but questions of our own, and say so; the table counts them after a plus."""
 
 START, END = "<!-- verdicts -->", "<!-- /verdicts -->"
-"""Markers in a README between which the line of counts stands."""
+"""Markers in a README around the line of counts."""
 
 
 def write_results_page(root: Path, order: Sequence[str] = ()) -> Path:
@@ -96,7 +96,7 @@ def counts(root: Path) -> dict[Scale, dict[str, tuple[int, int]]]:
 def counts_table(root: Path, order: Sequence[str] = (), page: str = "") -> str:
     """Return the counts of each experiment's verdicts as a Markdown table, with their sum at each scale.
 
-    Each row links to its section of `page`, a path relative to the file that the table stands in ("": the same file).
+    Each row links to its section of `page`, a path relative to the file that contains the table ("": the same file).
     """
     totals, rows = counts(root), []
     for scale, folders in groupby(result_folders(root, order), key=lambda folder: folder.scale):
@@ -123,7 +123,7 @@ def counts_line(root: Path) -> str:
 def update_counts(readme_text: str, root: Path) -> str:
     """Return the text with the present line of counts between its markers; a text without markers stays as it is.
 
-    The line stands on its own if the markers stand on lines of their own, else in the sentence around it.
+    The line is on its own if the markers are on lines of their own, else it is part of the sentence around it.
     """
 
     def renewed(match: re.Match[str]) -> str:

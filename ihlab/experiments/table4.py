@@ -30,7 +30,7 @@ CURVES: dict[str, dict[str, object]] = {VANILLA: {}, KV: {"attention": "kv_shift
 MARKS = {VANILLA: Mark(BLACK, "o"), KV: Mark(BLUE, "s")}
 SEEDS = {"smoke": 2, "laptop": 3, "gpu": 3, "paper": 3}
 PROBLEMS = {"smoke": 8, "laptop": 500, "gpu": 2000, "paper": 4096}
-"""Problems a run is tested on, at each number of operations; the same ones for all."""
+"""Test problems of each run at each number of operations; the same ones for all runs."""
 
 OTHER_PROBLEMS = {"smoke": 64, "laptop": 4096, "gpu": 4096, "paper": 4096}
 """Problems per number of operations that give the commonest answer, drawn apart from those tested on."""
@@ -91,7 +91,7 @@ def base(scale: Scale, setting: Setting) -> RunConfig:
         task = IGSMTask(difficulty="hard" if hard else "med", ops=ops, length=1024 if hard else 512)
     sizes: dict[str, dict[str, Any]] = {
         "smoke": {"n_layers": 1, "d_model": 16, "n_heads": 2, "n_ctx": 160},
-        # Rows are short: at the paper's rotary base only a few dimensions of a small head tell neighbours apart.
+        # Rows are short: with the paper's rotary base only a few dimensions of a small head distinguish neighbours.
         "laptop": {"n_layers": 3, "d_model": 64, "n_heads": 2, "n_ctx": 160, "rotary_base": 100.0},
         "gpu": {"n_layers": 6, "d_model": 384, "n_heads": 6, "n_ctx": 1024},
         "paper": {"n_layers": 12, "d_model": 768, "n_heads": 12, "n_ctx": 1024},

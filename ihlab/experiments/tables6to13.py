@@ -1,8 +1,8 @@
 """Tables 6-13: the paper's own printed losses against the sentences that it writes about them, without training.
 
 `tables6to13.csv` holds every printed cell of Appendix H, one run each. Pages are those of the paper's PDF. All but the
-first begin with the running head "KV Shifting Attention Enhances Language Modeling", so a place's page is one more
-than the running heads before it: the first stands inside the sentence that leads from page 1 to page 2, the
+first begin with the running head "KV Shifting Attention Enhances Language Modeling", so the page of a passage is one
+more than the running heads before it: the first is inside the sentence that leads from page 1 to page 2, the
 impact statement follows the eighth (page 9), and Appendix A the eleventh (page 12, after three of references).
 
 Table 5 and the settings that the paper states more than once are rows of the table too.

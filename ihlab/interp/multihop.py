@@ -32,7 +32,7 @@ def found(letters: Int[np.ndarray, "batch pos"], hops: int) -> Int[np.ndarray, "
 
 
 def hop_scores(model: Transformer, task: MultiHopTask, hops: int, rows: int = 64, seed: int = 0) -> pd.DataFrame:
-    """Attention of each head from position i to find_j(i), in rows that ask for `hops` hops.
+    """Attention of each head from position i to find_j(i), in rows of `hops` hops.
 
     Columns: layer, head, j (0 .. hops) and attention, the mean of effective patterns (beta's gauge fixed) over the
     positions where find_j exists. Raises `ConfigError` as `batch_of` does.

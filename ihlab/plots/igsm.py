@@ -150,7 +150,7 @@ def _page(
     y_max = max(y for _, y in layout.centers.values()) + height / 2 + MARGIN + HEADING
     spare = max(0.0, LEAST_WIDTH - (x_max - x_min)) / 2
     figure = new_figure(x_max - x_min + 2 * spare, y_max - y_min)
-    figure.set_layout_engine("none")  # everything has its place in inches
+    figure.set_layout_engine("none")  # all positions are in inches
     axes = figure.add_axes((0, 0, 1, 1), xlim=(x_min - spare, x_max + spare), ylim=(y_min, y_max))
     axes.set_axis_off()
     axes.text((x_min + x_max) / 2, y_max - MARGIN, title, fontsize=10, ha="center", va="center")

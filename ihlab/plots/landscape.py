@@ -31,7 +31,7 @@ def loss_field(axes: Axes, field: pd.DataFrame, spacing: float = 0.05, faint: bo
 
 def _grid(field: pd.DataFrame, value: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     table = field.pivot_table(index="beta1", columns="alpha1", values=value, dropna=False)
-    # streamplot asks for even spacing to the last bit, which stored decimals do not have
+    # streamplot needs even spacing to the last bit, which stored decimals do not have
     columns, rows = (np.linspace(float(axis[0]), float(axis[-1]), len(axis)) for axis in (table.columns, table.index))
     return columns, rows, table.to_numpy()
 

@@ -111,7 +111,7 @@ def crossings(rows: Rows, links: Sequence[tuple[Slot, Slot]]) -> int:
 
 
 def _ordered(rows: Rows, links: list[tuple[Slot, Slot]]) -> Rows:
-    """Order each row by the mean place of its neighbours in the row before, down and up; the best order seen."""
+    """Order each row by the mean index of its neighbours in the row before, down and up; return the best order."""
     above, below = _neighbours(links)
     best, fewest = rows, crossings(rows, links)
     for sweep in range(2 * SWEEPS):

@@ -42,7 +42,7 @@ def by_operations(
 def error_table(axes: Axes, table: pd.DataFrame, classes: Sequence[str], models: Sequence[str]) -> None:
     """Write errors in a hundred problems, by class and model: the mean over seeds, and the least and most of them.
 
-    `table` has the columns model, seed, measure (the class) and share (errors a problem).
+    `table` has the columns model, seed, measure (the class) and share (errors per problem).
     """
     axes.set_axis_off()
     axes.set(xlim=(0, 1), ylim=(len(classes) + 0.5, -1.5))

@@ -93,7 +93,7 @@ def _letters(solution: Sequence[str], line: Line) -> int:
 def _page(width: float, height: float, title: str) -> tuple[Figure, Axes]:
     """Return a figure, one unit an inch, the first line below y = 0, with room for the title and the key."""
     figure = new_figure(width, HEADING + height + KEY)
-    figure.set_layout_engine("none")  # everything has its place in inches
+    figure.set_layout_engine("none")  # all positions are in inches
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(-height - KEY, HEADING))
     axes.set_axis_off()
     axes.text(MARGIN, HEADING / 2, title, fontsize=10, va="center")

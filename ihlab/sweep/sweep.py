@@ -42,7 +42,7 @@ def sweep(
     - `points`: from `grid.read_grid`, or made by hand;
     - `engine`: "local", in processes of this machine, or "ray": on this machine's Ray, or where RAY_ADDRESS says;
     - `jobs`: runs at a time; None: local 2 on a CPU and 1 on a GPU, Ray as many as it has cores for;
-    - `device`: as in `train`. On Ray, "cuda" asks for a GPU a run;
+    - `device`: as in `train`. On Ray, "cuda" requests one GPU per run;
     - `out`: a CSV of the table, written whenever a run ends, never in place of one that holds more;
     - `wandb`: log every evaluation to Weights & Biases too (`tracking.tracked`).
 

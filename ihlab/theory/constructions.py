@@ -1,6 +1,6 @@
 """Transformers with hand-set weights that realise the theorems: oracles for tests and for `ihlab.interp`.
 
-All are one head a layer without norm, MLP or bias, in float64, with tied embeddings. The rows of
+All have one head per layer, without norm, MLP or bias, in float64, with tied embeddings. The rows of
 `embedding` [vocab, d] are the x of the theorems; one-hot rows (`torch.eye(vocab)`) are orthonormal,
 so that a sharp head's logits name one token.
 """

@@ -1,4 +1,4 @@
-"""The progress of training: steps, loss, accuracy, tokens a second and the time left. No torch here."""
+"""The progress of training: steps, loss, accuracy, tokens per second and the time left. No torch here."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -19,13 +19,13 @@ class Problem:
 
     - `format`       "natural" or "compact", the format it is written in;
     - `flat`         igsm_flat: items without hierarchy and no abstract parameters;
-    - `query`        the parameter asked for;
+    - `query`        the parameter in the question;
     - `layers`       category -> its items, from the top category to the bottom one, items in order of mention
                      (empty if flat);
     - `stated`       the instances I(x,y), each with its sentence, in the order of the sentences; as pairs (x, y)
                      they are the edges of the structure graph;
     - `definitions`  parameter -> Definition, for the stated instances and for A(x,g) of every item x and every
-                     category below it, asked for or not;
+                     category below it, whether needed or not;
     - `values`       parameter -> value in 0 .. modulus - 1, for all of them.
 
     A(x,1) = sum over y of I(x,y) and A(x,g>1) = sum over y of I(x,y) * A(y,g-1), where x -> y are edges; 0 if x has
@@ -67,7 +67,7 @@ class Problem:
 
     @property
     def answer(self) -> int:
-        """The value asked for."""
+        """Value of the query."""
         return self.values[self.query]
 
     @cached_property

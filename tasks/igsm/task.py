@@ -32,7 +32,7 @@ _PROBED = 1000  # problems drawn to see how many fit
 
 @dataclass(frozen=True)
 class Problems:
-    """Whole problems, one a row.
+    """Whole problems, one per row.
 
     - `tokens`      int64 [row, token]: BOS prompt SOL solution ANS value EOS, then padding (0);
     - `answers`     int64 [row, token - 1]: the next token where it is a clause's result or the value, else `IGNORE`;
@@ -74,7 +74,7 @@ class IGSMTask:
     - `loss` on the "solution", or on "all" tokens of a problem;
     - `modulus`: another than the difficulty's.
 
-    `Batch.answers` holds the results of clauses and the final value, which follow from what stands before them
+    `Batch.answers` holds the results of clauses and the final value, which follow from the tokens before them
     (letters and the order of steps do not). `Batch.groups["ops"]` is each row's number of operations.
 
     Source: Ye et al. 2024, arXiv 2407.20311, with words of our own; arXiv 2411.19574, Table 4.

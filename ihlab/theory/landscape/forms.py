@@ -6,7 +6,7 @@ x_{i+1} at the last position. With
 
     S = 2 exp(alpha1) + exp(alpha2) + (T - 2),  a1 = exp(alpha1) / S,  a2 = exp(alpha2) / S,  r = 1 / S
 
-the attention on the two copies of x_i, on x_{i+1} and on any other place, the logits are
+the attention to the two copies of x_i, to x_{i+1} and to any other position, the logits are
 
     x_{i+1}            beta1 a2 + beta2 r
     x_{i-1} and x_T    beta1 r + beta2 a1

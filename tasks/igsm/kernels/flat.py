@@ -1,9 +1,9 @@
 """Problems without hierarchy, as the public re-implementation of iGSM that the KV paper names draws them. Compiled.
 
-Four owners have 1 to 3 items each. One parameter after another, in random order, depends on up to 3 of those
-that have not had their turn, all numbers of them equally likely: none makes it a constant, one a constant more
-or times (2 : 1), two a sum or difference, three a sum. Constants are U{1 .. modulus - 1}. Any parameter may be
-asked for; the solution computes them all.
+Four owners have 1 to 3 items each. In the solution's order, which is random, each parameter depends on up to 3 of
+the earlier ones, all numbers of them equally likely: none makes it a constant, one a constant more or times (2 : 1),
+two a sum or difference, three a sum. Constants are U{1 .. modulus - 1}. Any parameter may be the query; the
+solution computes them all.
 
 Source: github.com/kaminocode/iGSM, whose law this is, but for products of parameters and differences of
 three, which our grammar does not have; "r less than" is there "modulus - r more than".

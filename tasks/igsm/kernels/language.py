@@ -140,7 +140,7 @@ def _put_natural_terms(tokens: np.ndarray, n: int, words: Words, names: Names, p
 
 @numba.njit
 def _put_compact_terms(tokens: np.ndarray, n: int, words: Words, names: Names, p: int, equations: Equations) -> int:
-    """`P`, `P + Q`, `P + Q + R` or `P - Q`, in brackets where a constant stands before several."""
+    """`P`, `P + Q`, `P + Q + R` or `P - Q`, in brackets if a constant comes before several."""
     n_terms = equations.n_terms[p]
     brackets = n_terms > 1 and equations.constant[p] != NONE
     if brackets:

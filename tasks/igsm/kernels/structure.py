@@ -16,7 +16,7 @@ import numpy as np
 from tasks.igsm.kernels.bits import bit, count, draw, lowest, nth, uniform
 
 MOST_ITEMS = 16  # 4 layers of 4
-MOST_PARAMETERS = 52  # 28 instances; 4 items a layer with 3, 2, 1 and 0 levels below them
+MOST_PARAMETERS = 52  # 28 instances; 4 items per layer with 3, 2, 1 and 0 levels below them
 
 
 class Limits(NamedTuple):
