@@ -1,8 +1,8 @@
-"""What a training step costs as one thing grows: length, width, depth, vocabulary, or the members of an ensemble.
+"""Cost of a training step as one size grows: length, width, depth, vocabulary, or the members of an ensemble.
 
 Measured time and peak memory beside what counting expects: the FLOPs of the step's products of matrices, and the bytes
 of `memory_estimate`. A slope is that of log cost over log size, fitted over the whole range: the exponent of the cost.
-Counting leaves out what a step spends on each operation however small, and on moving numbers: measured time starts
+Counting leaves out the overhead of each operation and the movement of data: measured time starts
 flatter than counted FLOPs, and gets as steep only where products of matrices fill the step.
 """
 
@@ -53,7 +53,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Facts:
-    """Of one step: counted FLOPs, the MiB it adds to the process at its peak, and the MiB that are estimated."""
+    """Facts of one step: counted FLOPs, the MiB it adds to the process at its peak, and the MiB estimated."""
 
     flops: int
     memory: float
@@ -71,7 +71,7 @@ def measure(quick: bool = False) -> pd.DataFrame:
 
 
 def costs(quick: bool = False) -> tuple[pd.DataFrame, dict[Point, np.ndarray]]:
-    """One row a point, and the seconds of each of its turns. The points of an axis take turns."""
+    """Measure one row per point, and the seconds of each of its turns. The points of an axis take turns."""
     rows, seconds = [], {}
     for axis, values in (QUICK if quick else AXES).items():
         points = [Point(axis, value, attention) for value in values for attention in ATTENTION]
@@ -119,7 +119,7 @@ def base() -> str:
 
 
 def slope(x: np.ndarray, y: np.ndarray | pd.Series) -> float:
-    """Of the straight line through log y over log x, by least squares."""
+    """Return the least-squares slope of log y over log x."""
     return float(np.polyfit(np.log(x), np.log(np.asarray(y)), 1)[0])
 
 
@@ -143,7 +143,7 @@ def _prepare(point: Point) -> tuple[Facts, Callable[[], float]]:
     """Build a point's training: its `Facts`, and the seconds of one step."""
     from ihlab.training.memory import memory_estimate
 
-    _step(Point("d_model", 32, point.attention), rows=1)()  # what is loaded once is no part of a step's memory
+    _step(Point("d_model", 32, point.attention), rows=1)()  # libraries that load once do not count as a step's memory
     before = resident_mib()
     step = _step(point)
     for _ in range(BATCHES + 1):
@@ -196,7 +196,7 @@ def main(quick: bool = False) -> None:
     """Print the slopes, and write the CSV and the picture.
 
     Args:
-        quick: Two points an axis and few turns, to try the code: nothing is written.
+        quick: Two points per axis and few turns, to try the code: nothing is written.
     """
     show(measure(quick))
 

@@ -38,7 +38,7 @@ def _case(n_rows: int, rounds: int) -> list[dict[str, object]]:
 
 
 def _sides(n_rows: int) -> dict[str, Callable[[], Any]]:
-    """What each model does with the same prompts: it returns prompt and new tokens."""
+    """Return each model's decoder of the same prompts, which returns prompt and new tokens."""
     import torch
 
     from ihlab.model.config import ModelConfig

@@ -57,7 +57,7 @@ def _case(shape: Shape, rounds: int) -> list[dict[str, object]]:
     assert apart < 1e-4, f"Losses of stacked members and of runs alone are {apart:.2g} apart"
     stack = min(MEMBERS, best_stack(config, MEMBERS, _cpu()))
     rows = [figure(table, name, times, "s") for name, times in seconds.items()]
-    # Where members are not stacked unless asked for, nothing is promised.
+    # No bar where members are not stacked by default.
     compared = ratio(table, "stacked / one after another", *seconds.values(), Bar(1.0) if stack > 1 else None)
     return [*rows, compared | {"note": f"{stack} to a stack unless asked for otherwise"}]
 

@@ -31,7 +31,7 @@ class Side:
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
-    """Tokens a second of both, and their ratio, for each task; problems and tokens a second of iGSM."""
+    """Tokens per second of both, and their ratio, for each task; problems and tokens per second of iGSM."""
     return pd.DataFrame([row for side in SIDES for row in _figures(side, quick)] + _igsm_figures(quick))
 
 
@@ -56,7 +56,7 @@ def _figures(side: Side, quick: bool) -> list[dict[str, object]]:
 
 
 def _igsm_figures(quick: bool) -> list[dict[str, object]]:
-    """Problems a second of the kernels and of the same law in plain Python, and tokens a second without padding."""
+    """Problems per second of the kernels and of the same law in plain Python, and tokens per second without padding."""
     figures, rng, python_rng = [], np.random.default_rng(0), random.Random(0)
     for title, task, bar in (
         ("iGSM problems, med, natural, op = 15", IGSMTask(ops="15", length=1024), Bar(30, at_least=True)),
@@ -80,7 +80,7 @@ def _igsm_figures(quick: bool) -> list[dict[str, object]]:
 
 
 def python_batch(side: Side, rows: int, rng: random.Random) -> Batch:
-    """The rule of a task as one would first write it."""
+    """Draw a batch by a task's rule in plain Python, row by row."""
     drawn = [side.python_row(side.task, rng) for _ in range(rows)]
     tokens, targets = (np.array(part, np.int64) for part in zip(*drawn, strict=True))
     return Batch(inputs=tokens[:, : side.task.length], targets=targets)
@@ -175,7 +175,7 @@ def mqar_row(task: MQARTask, rng: random.Random) -> tuple[list[int], list[int]]:
 
 
 def _check_same_task(side: Side) -> None:
-    """Both obey the rule and ask for about as many answers: a ratio between different tasks is worth nothing."""
+    """Check that both obey the rule and have about as many answers: only then can their times be compared."""
     batches = {
         "ours": side.task.batch(64, np.random.default_rng(1)),
         "plain Python": python_batch(side, 64, random.Random(1)),

@@ -46,7 +46,7 @@ def measure(quick: bool = False) -> pd.DataFrame:
 
 
 def _ours(model: Any, rows: Any) -> dict[str, Any]:
-    """Attention to each kind of place, by layer and head."""
+    """Attention to each kind of source position, by layer and head."""
     from ihlab.interp.heads import pattern_of, probed
     from ihlab.measure.heads import looks
 
@@ -68,10 +68,11 @@ def _detected(model: Any, rows: Any) -> dict[str, Any]:
 
 
 def _check_same_scores(rows: Any, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    """The detector divides by all queries, ours by those that have such a place: the half that repeats.
+    """Check that both give the same scores.
 
-    Of previous-token heads it counts the second query, where the one place is also the first, and ours does not:
-    there they agree to a few percent.
+    The detector divides by all queries, ours by those that have such a source position: the half that repeats.
+    For previous-token heads it counts the second query, whose only source position is also the first, and ours does
+    not: there they agree to a few percent.
     """
     length = rows.shape[1]
     for kind in ("duplicate_token", "prefix_matching"):

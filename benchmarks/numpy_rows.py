@@ -8,7 +8,7 @@ UNSEEN, LAST, AMBIGUOUS = -3, -2, -1  # of a member of the pool: its follower, w
 
 
 def induction_batch(task: InductionTask, rows: int, rng: np.random.Generator) -> Batch:
-    """As many rows as asked for; those without an answer are drawn again."""
+    """Draw `rows` rows; those without an answer are drawn again."""
     tokens, answers = _draw(task, rows, rng)
     while len(empty := np.flatnonzero((answers == IGNORE).all(axis=1))):
         tokens[empty], answers[empty] = _draw(task, len(empty), rng)

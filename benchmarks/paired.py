@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 COLUMNS = ("table", "measured", "median", "min", "max", "unit", "bar", "note")
-"""What every benchmark returns: a DataFrame with one figure a row."""
+"""Columns of every benchmark's DataFrame, with one figure per row."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Bar:
 
 
 def take_turns(sides: dict[str, Callable[[], float]], rounds: int) -> dict[str, np.ndarray]:
-    """What each side returns (its own seconds) in each round: A B, A B, ..., after one round that does not count."""
+    """Seconds that each side returns in each round: A B, A B, ..., after one warm-up round."""
     turns = [[side() for side in sides.values()] for _ in range(rounds + 1)][1:]
     return dict(zip(sides, np.array(turns).T, strict=True))
 

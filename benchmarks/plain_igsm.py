@@ -1,4 +1,4 @@
-"""The law of iGSM in plain Python, as one would first write it: beside the kernels for speed, and in their tests.
+"""The law of iGSM in plain, unoptimised Python: the baseline of the kernels' speed, and the oracle of their tests.
 
 A parameter is ("I", x, y) or ("A", x, g); an item is (layer, number); the constant is "RNG".
 """
@@ -283,7 +283,7 @@ def _write(draft: Draft, modulus: int, task: IGSMTask, rng: random.Random) -> tu
 
 
 def _wording(operands: list, modulus: int, rng: random.Random) -> tuple[int | None, str, list[Parameter], bool]:
-    """Step I: constant, its sign, terms, whether the second is taken away."""
+    """Step I: constant, its sign, terms, whether the second is subtracted."""
     terms = [q for q in operands if q != RNG]
     rng.shuffle(terms)
     minus = len(terms) == 2 and rng.random() < 0.5

@@ -74,7 +74,7 @@ def main(quick: bool = False, problems: int = 100_000, only: tuple[str, ...] = (
 
     Args:
         quick: Few turns and one shape, to try the code: nothing is written, and the numbers are not to be quoted.
-        problems: How many generated iGSM problems are held against the verifier, unless quick.
+        problems: How many generated iGSM problems are checked by the verifier, unless quick.
         only: Names of the parts to measure, if not all: the page is not written.
     """
     unknown = set(only) - set(PARTS)
@@ -106,7 +106,7 @@ def page(figures: pd.DataFrame, sentences: list[str]) -> str:
 
 
 def processor() -> str:
-    """The CPU's model name, where the system tells it."""
+    """Return the CPU's model name, if the system gives it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())

@@ -1,4 +1,4 @@
-"""How long a person waits for `ihlab --help`."""
+"""Start-up time of `ihlab --help`."""
 
 import subprocess
 import sys

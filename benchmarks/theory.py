@@ -1,4 +1,4 @@
-"""How long the field of Figure 2 takes at a million points, gradient included."""
+"""Time of the field of Figure 2 at a million points, gradient included."""
 
 import pandas as pd
 from paired import Bar, figure, ratio, take_turns, timed

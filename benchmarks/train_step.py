@@ -14,7 +14,7 @@ from workers import flops, peak_mib, resident_mib, workers
 
 OURS, SHIFTED, LLAMA, LENS = "ours, vanilla", "ours, kv_shift", "Hugging Face Llama", "TransformerLens native"
 MODES = {LENS: ("eager",)}
-"""In which modes a model is timed, if not in both."""
+"""Modes in which a model is timed, if not in both."""
 SHIFT_BARS = {"eager": Bar(1.10), "compiled": Bar(1.05)}  # kv_shift / vanilla
 TOY_BAR, BAR = Bar(1 / 1.5), Bar(1.0)  # ours / Llama, the faster mode of each
 
@@ -56,7 +56,7 @@ SHAPES = (
 
 @dataclass(frozen=True)
 class Facts:
-    """What a process tells before it takes turns.
+    """Facts that a process reports before it takes turns.
 
     - `loss` of the first batch; `first` step's seconds;
     - `memory`: MiB that a step adds at its peak to the process without a model;
@@ -73,7 +73,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Side:
-    """What one process trains."""
+    """Shape, model and mode of one process."""
 
     shape: Shape
     model: str

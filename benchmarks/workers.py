@@ -1,4 +1,4 @@
-"""Models in processes of their own that take turns, and what a process knows of its time and memory.
+"""Models in processes of their own that take turns, and a process's memory and FLOPs.
 
 In one process, models share a heap, and how its pages happen to fall moves a model's time by several percent
 for as long as the process lives: more than what KV shifting costs.
@@ -14,8 +14,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TypeVar
 
-S = TypeVar("S")  # what one process is asked to be
-F = TypeVar("F")  # what it tells of itself
+S = TypeVar("S")  # the spec of one process
+F = TypeVar("F")  # the facts that it reports
 
 PRELOAD = (
     "ihlab.training.ensemble",
@@ -34,9 +34,9 @@ ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str
 def workers(
     prepare: Callable[[S], tuple[F, Callable[[], float]]], sides: Sequence[S]
 ) -> Iterator[tuple[list[Callable[[], float]], list[F]]]:
-    """A process of one thread for each side: their turns (seconds of one step), and what each tells of itself.
+    """Start a one-thread process for each side; yield their turns (seconds of one step) and the facts they report.
 
-    `prepare(side)`, called in the process, returns what it tells and its turn. The processes are made one after
+    `prepare(side)`, called in the process, returns its facts and its turn. The processes are started one after
     another, so that each has the machine to itself while it compiles.
     """
     os.environ |= ALLOCATOR  # read by the C library when the fork server starts
@@ -71,7 +71,7 @@ def _turn(pipe: Connection) -> Callable[[], float]:
 
 
 def _work(pipe: Connection, prepare: Callable[[S], tuple[F, Callable[[], float]]], side: S, cache: Path) -> None:
-    """Tell what `prepare` tells, then take a turn for every word received."""
+    """Send the facts of `prepare`, then take a turn for every message received."""
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)  # its own: the first step then counts the whole compilation
     import torch
 
@@ -88,23 +88,23 @@ def _work(pipe: Connection, prepare: Callable[[S], tuple[F, Callable[[], float]]
 
 
 def resident_mib() -> float:
-    """What this process holds of the machine's memory."""
+    """Resident memory of this process, in MiB."""
     return _status_mib("VmRSS")
 
 
 def peak_mib() -> float:
-    """The most that this process has held since it started."""
+    """Peak resident memory of this process since it started, in MiB."""
     return _status_mib("VmHWM")
 
 
 def _status_mib(name: str) -> float:
-    """What Linux says of this process's memory, in MiB."""
+    """Read a line of /proc/self/status, in MiB."""
     found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return int(found[1]) / 1024 if found else float("nan")
 
 
 def flops(step: Callable[[], object]) -> int:
-    """Of a step's products of matrices, attention's (as full squares) included; 0 where compilation hides them."""
+    """Count the FLOPs of a step's matrix products, with attention's as full squares; 0 if compilation hides them."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 

@@ -1,4 +1,4 @@
-"""What a model is asked: synthetic tasks as pure functions of a random generator. NumPy and numba only."""
+"""Synthetic tasks, as pure functions of a random generator. NumPy and numba only."""
 
 from tasks.batch import IGNORE, Batch, Task
 from tasks.config import ConfigError

@@ -1,4 +1,4 @@
-"""What every task gives and every training step takes: rows of tokens with their answers."""
+"""Batches, rows of tokens with targets and answers, and the protocol of the tasks that draw them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,11 +18,11 @@ class Batch:
     """Rows of one task.
 
     - `inputs`  int64 [batch, pos]: the tokens a model reads;
-    - `targets` int64 [batch, pos]: what the training loss asks for at each position, else `IGNORE`;
-    - `answers` int64 [batch, pos]: what accuracy is measured on, else `IGNORE`. Left out, it is
-      `targets`; it differs where a model trains on other positions than it is graded on;
-    - `groups`  name -> int array: slices for metrics. [batch] where a row is of one slice, such as its number
-      of hops; [batch, pos] where its answers are of several, such as their gaps (any value where there is no answer).
+    - `targets` int64 [batch, pos]: the targets of the training loss at scored positions, else `IGNORE`;
+    - `answers` int64 [batch, pos]: the tokens on which accuracy is measured, else `IGNORE`. By default it is
+      `targets`; it differs if a model trains on other positions than it is graded on;
+    - `groups`  name -> int array: slices for metrics. [batch] if a row is in one slice, such as its number of
+      hops; [batch, pos] if its answers are in several, such as their gaps (any value where there is no answer).
     """
 
     inputs: Int64[np.ndarray, "batch pos"]
@@ -35,7 +35,7 @@ class Batch:
             object.__setattr__(self, "answers", self.targets)
 
     def rows(self, start: int, stop: int) -> "Batch":
-        """Rows start .. stop - 1 (views, no copies)."""
+        """Return rows start .. stop - 1 (views, no copies)."""
         groups = {name: values[start:stop] for name, values in self.groups.items()}
         return Batch(self.inputs[start:stop], self.targets[start:stop], self.answers[start:stop], groups)
 
@@ -46,7 +46,7 @@ class Task(Protocol):
 
     @property
     def kind(self) -> str:
-        """What commands and stored runs know the task by."""
+        """Name of the task in commands and stored runs."""
         ...
 
     @property
@@ -64,14 +64,14 @@ class Task(Protocol):
         ...
 
     def show(self, batch: Batch, row: int) -> str:
-        """One row as text for a person, with the scored positions marked."""
+        """Return one row as readable text, with the scored positions marked."""
         ...
 
 
 def in_lines(cells: Mapping[str, Sequence[object]], width: int, per_line: int = 16) -> list[str]:
-    """What stands at each position, as labelled lines of `per_line` positions and a blank line after each block.
+    """Lay out cells as labelled lines of `per_line` positions, with a blank line after each block.
 
-    `cells` maps a label to one cell for each position; a cell is set to the right in `width` characters.
+    `cells` maps a label to one cell for each position; a cell is right-aligned in `width` characters.
     """
     n_positions = max(len(row) for row in cells.values())
     lines = []

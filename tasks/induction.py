@@ -33,7 +33,7 @@ class InductionTask:
     the repeat is scored: at each such t there is an i <= t - 2 with x_i = x_t, and for every such i the
     answer is x_{i+1}. Rows without an answer are redrawn.
 
-    `score` says what the training loss asks for: "all" answers, only the "first" of a row (the
+    `score` selects the targets of the training loss: "all" answers, only the "first" of a row (the
     positions the paper's listing returns), or the next token at every position ("tokens").
     `Batch.answers` holds all answers whatever the score; `Batch.groups["gap"]`, int64 [batch, pos], the distance
     t - i >= 2 of each answer from the latest such i (0 where there is no answer).
@@ -79,7 +79,7 @@ class InductionTask:
         return Batch(inputs=inputs, targets=targets, answers=answers, groups={"gap": gaps})
 
     def show(self, batch: Batch, row: int) -> str:
-        """The row in lines of 16 positions: token, its role (R repeat, F forced), the target."""
+        """Return the row in lines of 16 positions: token, its role (R repeat, F forced), the target."""
         inputs, targets, answers = batch.inputs[row], batch.targets[row], batch.answers[row]
         repeat = answers != IGNORE
         forced = np.concatenate([[False], repeat[:-1]])

@@ -6,8 +6,8 @@ One row of length 16 with 2 pairs, vocabulary 12 (keys 1..5, values 6..11) and f
     role     K   V   K   V   Q               Q
     target                   7               8
 
-Induction's tokens are keys and values of one another; here the two are disjoint, and a value stands
-right after its key.
+In the induction task, tokens are keys and values of one another; here the two are disjoint, and a value
+comes right after its key.
 """
 
 from typing import ClassVar, Literal
@@ -20,12 +20,12 @@ from tasks.config import config, require
 
 @config
 class MQARTask:
-    """Distinct keys, each with a value beside it; later each key comes once more and its value is asked for.
+    """Distinct keys, each followed by its value; later each key comes once more as a query, with its value as target.
 
     Keys are drawn without replacement from 1 .. vocab_size // 2 - 1, values from the upper half of the
     vocabulary. After the pairs, every other position is a slot for a query. Slots are numbered by their
     gap g = 1, 2, ... from the pairs on; the keys, in their order, draw theirs without replacement with
-    probability ~ g^(power_a - 1): 1 is uniform, near 0 most queries come early. Everywhere else stands a
+    probability ~ g^(power_a - 1): 1 is uniform, near 0 most queries come early. Everywhere else is a
     "random" token of the whole vocabulary, or token 0 ("blank").
 
     `Batch.groups["gap"]` is, at each query, the power of two at or below its gap.
@@ -72,7 +72,7 @@ class MQARTask:
         return Batch(inputs=inputs, targets=targets, groups={"gap": np.left_shift(1, exponent) // 2})
 
     def show(self, batch: Batch, row: int) -> str:
-        """The row in lines of 16 positions: token, its role (K key, V value, Q query), the target."""
+        """Return the row in lines of 16 positions: token, its role (K key, V value, Q query), the target."""
         asked = batch.targets[row] != IGNORE
         cells = {
             "token": batch.inputs[row].tolist(),

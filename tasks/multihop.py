@@ -29,14 +29,14 @@ class MultiHopTask:
 
     Position 0 holds the hop token, whose id is k: uniform on 0 .. max_hops, one k a row. The others hold
     letters, drawn uniformly but never equal to the letter before. The target at position i is the letter
-    at find_k(i), or "none" where a hop has nowhere to go; at the hop token it is "blank". Training asks
-    for all of them, `Batch.answers` for letters only. `Batch.groups["hops"]` is each row's k.
+    at find_k(i), or "none" if a hop leads nowhere; at the hop token it is "blank". The training loss scores all of
+    them, `Batch.answers` has letters only. `Batch.groups["hops"]` is each row's k.
 
     Ids: 0 .. max_hops are hop tokens, then come `alphabet` letters, "none" and "blank"; ids from there
     to `vocab_size` are not used.
 
-    Of n letters, a of them different, every row asks at n positions for k = 0 and at no fewer than
-    n - 1 - (a - 1) k for k > 0; at exactly so many (97 - 3k by default) unless a chain of hops has run out.
+    With n letters, a of them different, a row has n answers for k = 0 and at least n - 1 - (a - 1) k for k > 0;
+    exactly so many (97 - 3k by default) unless a chain of hops has run out.
 
     Source: Sanford et al. 2024, arXiv 2402.09268 (99 positions, 4 letters, k <= 16, 23 symbols);
     arXiv 2411.19574, Appendix E.1, Figure 8.
@@ -68,17 +68,17 @@ class MultiHopTask:
 
     @property
     def first_letter(self) -> int:
-        """The id of the first letter; the others follow."""
+        """Id of the first letter; the others follow."""
         return self.max_hops + 1
 
     @property
     def none(self) -> int:
-        """The id of the target where a hop has nowhere to go."""
+        """Id of the target if a hop leads nowhere."""
         return self.first_letter + self.alphabet
 
     @property
     def blank(self) -> int:
-        """The id of the target at the hop token."""
+        """Id of the target at the hop token."""
         return self.none + 1
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
@@ -86,7 +86,7 @@ class MultiHopTask:
         return self._rows(size, rng, 0, self.max_hops)
 
     def batch_of(self, hops: int, size: int, rng: np.random.Generator) -> Batch:
-        """As `batch`, but every row asks for `hops` hops: for one `rng`, of the same letters whatever the hops.
+        """Draw rows as `batch` does, all with `hops` hops; for one `rng` the letters do not depend on `hops`.
 
         Raises `ConfigError` unless 0 <= hops <= max_hops.
         """
@@ -94,7 +94,7 @@ class MultiHopTask:
         return self._rows(size, rng, hops, hops)
 
     def show(self, batch: Batch, row: int) -> str:
-        """The row in lines of 16 positions: token and target, with letters as letters."""
+        """Return the row in lines of 16 positions: token and target, with letters as letters."""
         names = [self._name(token) for token in range(self.vocab_size)]
         cells = {
             "token": [f"k={batch.inputs[row, 0]}", *(names[token] for token in batch.inputs[row, 1:])],

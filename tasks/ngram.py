@@ -21,7 +21,7 @@ from tasks.config import config, require
 
 @config
 class NGramTask:
-    """Text made of n-grams from a fixed table; their last tokens are asked for.
+    """Text made of n-grams from a fixed table, with their last tokens as targets.
 
     The table holds `table_size` distinct contexts of `order` - 1 tokens, each with one last token, all
     uniform on 0 .. vocab_size - 1. It is a pure function of `table_seed` and the sizes: part of the task,
@@ -65,12 +65,12 @@ class NGramTask:
 
     @property
     def n_contexts(self) -> int:
-        """How many contexts there could be: vocab_size ** (order - 1)."""
+        """Number of possible contexts: vocab_size ** (order - 1)."""
         return self.vocab_size ** (self.order - 1)
 
     @cached_property
     def table(self) -> Int64[np.ndarray, "entry order"]:
-        """The n-grams, one a row: a context and its last token. No context occurs twice. Read-only."""
+        """The n-grams, one per row: a context and its last token. No context occurs twice. Read-only."""
         rng = np.random.default_rng(self.table_seed)
         number = rng.choice(self.n_contexts, self.table_size, replace=False)
         last = rng.integers(0, self.vocab_size, self.table_size)
@@ -88,7 +88,7 @@ class NGramTask:
         return Batch(inputs=inputs, targets=targets)
 
     def show(self, batch: Batch, row: int) -> str:
-        """The row in lines of 16 positions: token, its place in its n-gram (x1, x2, ...), the target."""
+        """Return the row in lines of 16 positions: token, its place in its n-gram (x1, x2, ...), the target."""
         cells = {
             "token": batch.inputs[row].tolist(),
             "role": [f"x{t % self.order + 1}" for t in range(self.length)],

@@ -1,6 +1,6 @@
 """A 64-bit random stream for numba kernels: a row is a pure function of its own seed.
 
-numba's cache looks at a kernel's own file only: after a change here, delete `tasks/__pycache__`.
+numba's cache depends on a kernel's own file only: after a change here, delete `tasks/__pycache__`.
 """
 
 import numba
@@ -20,5 +20,5 @@ def mix(state: np.uint64) -> np.uint64:
 
 @numba.njit(inline="always")
 def below(state: np.uint64, n: int) -> np.int64:
-    """An integer in [0, n), n < 2^31. The bias of multiply-and-shift is below n / 2^32."""
+    """Map a 64-bit number to an integer in [0, n), n < 2^31. The bias of multiply-and-shift is below n / 2^32."""
     return np.int64(((mix(state) >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))

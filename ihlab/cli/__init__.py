@@ -18,7 +18,7 @@ from tasks import TASKS, InductionTask
 from tasks.config import ConfigError
 
 OF_TASKS = {"train": trainer, "sample": sampler}
-"""Commands with options of their own for each kind of task."""
+"""Commands whose options depend on the task."""
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "reproduce": reproduce,
@@ -33,12 +33,12 @@ COMMANDS: dict[str, Callable[..., None]] = {
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """The `ihlab` command. Exits with 2 for a bad input, 130 after Ctrl-C."""
+    """Run the `ihlab` command. Exits with 2 for a bad input, 130 after Ctrl-C."""
     given = list(sys.argv[1:] if args is None else args)
     argv = list(given)
     try:
         if argv == ["train"] or (argv[:1] == ["train"] and argv[1].startswith("--") and argv[1] != "--help"):
-            argv.insert(1, InductionTask.kind)  # the task that is meant if none is named
+            argv.insert(1, InductionTask.kind)  # the default task
         if argv and argv[0] in OF_TASKS and argv[1:2] and ":" in argv[1]:
             argv[1] = registered_task(argv[1])
         if argv and argv[0] in OF_TASKS and argv[1:2] and argv[1] in TASKS:
@@ -48,13 +48,13 @@ def main(args: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt as stopped:
         message = str(stopped) or "Stopped."
         again = "the same torchrun command" if "WORLD_SIZE" in os.environ else f"ihlab {shlex.join(given)}"
-        if os.environ.get("RANK", "0") == "0":  # of torchrun's processes one speaks
+        if os.environ.get("RANK", "0") == "0":  # under torchrun, rank 0 alone prints
             print(f"\nihlab: {message} To go on: {again}", file=sys.stderr)
         raise SystemExit(130) from None
     except ConfigError as error:
         print(f"ihlab: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    except RuntimeError as error:  # a diverged run, or no memory: say so without a traceback of the loop
+    except RuntimeError as error:  # a diverged run, or out of memory: a message without a traceback
         if type(error).__module__.partition(".")[0] != "ihlab":
             raise
         print(f"ihlab: {error}", file=sys.stderr)

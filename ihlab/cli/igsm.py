@@ -1,4 +1,4 @@
-"""What `ihlab sample igsm` shows beside the text: a problem's structure and its dependencies."""
+"""Graphs that `ihlab sample igsm` shows beside the text: a problem's structure and its dependencies."""
 
 from pathlib import Path
 
@@ -27,5 +27,5 @@ def show_graphs(task: IGSMTask, batch: Batch, row: int, out: Path | None = None)
     from ihlab.plots.igsm import dependency_graph, structure_graph
 
     write_picture(dependency_graph(problem), out.with_stem(f"{out.stem}-{row}-dependencies"))
-    if not task.flat:  # of a flat problem there is no structure
+    if not task.flat:  # a flat problem has no structure graph
         write_picture(structure_graph(problem), out.with_stem(f"{out.stem}-{row}-structure"))

@@ -29,14 +29,14 @@ def heads(
     csv: Path | None = None,
     out: Path | None = None,
 ) -> None:
-    """Score every head of a run: which are induction heads, where they look, what the task's loss is without them.
+    """Score every head of a run: induction scores, other attention scores, and the task's loss with it ablated.
 
     Args:
-        run: A run's folder, or its name as far as it is the only one under --root.
+        run: A run's folder, or its name, of which a prefix that is unique under --root is enough.
         root: Where runs are kept.
         step: The checkpoint to open; by default the last.
         rows: Held-out rows of the task on which heads are ablated; by default as many as training evaluates on.
-        seed: Of the random repeated tokens that heads are probed with.
+        seed: Seed of the repeated random tokens on which heads are scored.
         csv: Write all scores here, of raw and of effective patterns.
         out: Draw every head's pattern here (.png or .svg).
     """
@@ -68,7 +68,7 @@ def heads(
 
 
 def _heads_table(scores: "pd.DataFrame", title: str) -> Table:
-    """One line a head, likeliest induction head first."""
+    """Table of scores, one row per head, likeliest induction head first."""
     # Narrow enough for a terminal of 80 columns.
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("head", no_wrap=True)
@@ -100,10 +100,10 @@ def shift(
     csv: Path | None = None,
     out: Path | None = None,
 ) -> None:
-    """Show what alpha and beta of a run with KV shifting attention have become, as stored and free of their gauge.
+    """Show alpha and beta of a run with KV shifting attention, as stored and with the gauge fixed.
 
     Args:
-        run: A run's folder, or its name as far as it is the only one under --root.
+        run: A run's folder, or its name, of which a prefix that is unique under --root is enough.
         root: Where runs are kept.
         step: The checkpoint to open; by default the last.
         csv: Write the report of every key/value head here.
@@ -130,7 +130,7 @@ def shift(
 
 
 def _shift_table(report: "pd.DataFrame", title: str) -> Table:
-    """One line a key/value head: alpha and beta, and where there are two of each, the previous token's share."""
+    """Table of one row per key/value head: alpha and beta, and with windows of two the previous token's share."""
     stored = [name for name in report.columns if name.removeprefix("alpha").removeprefix("beta").isdigit()]
     shares = [name for name in ("alpha_share", "beta_share") if name in report]
     table = Table(title=title, title_justify="left")
@@ -159,14 +159,14 @@ def view(
     row: str | None = None,
     checkpoints: int = 20,
 ) -> None:
-    """Write a page that shows where a run's heads look, through training: one HTML file that opens offline.
+    """Write a page of a run's attention patterns through training: one HTML file that opens offline.
 
     Args:
-        run: A run's folder, or its name as far as it is the only one under --root.
+        run: A run's folder, or its name, of which a prefix that is unique under --root is enough.
         root: Where runs are kept.
         out: The page to write; by default the run folder's name and .html, in this folder.
         row: The token ids to read, as 3,1,4,1,5; by default the task's first held-out row.
-        checkpoints: How many of the run's checkpoints the page shows at most.
+        checkpoints: Most checkpoints of the run that the page shows.
     """
     from ihlab.viewer import write_view
 
@@ -179,7 +179,7 @@ def view(
 
 
 def _ids(row: str, run: "Run") -> list[int]:
-    """Token ids that are written with commas between. Raises `ConfigError` for other things, or ids out of range."""
+    """Parse comma-separated token ids. Raises `ConfigError` for anything else, and for ids out of range."""
     try:
         ids = [int(token) for token in row.split(",")]
     except ValueError:

@@ -1,4 +1,4 @@
-"""Tasks and experiments of a person's own, named on the command line as `module:name`."""
+"""User-defined tasks and experiments, named on the command line as `module:name`."""
 
 import sys
 from importlib import import_module
@@ -9,12 +9,12 @@ from tasks.registry import register_task
 
 
 def registered_task(name: str) -> str:
-    """Import and register the task class `module:Class`; return its kind. Raises `ConfigError` if that cannot be."""
+    """Import and register the task class `module:Class`; return its kind. Raises `ConfigError` if that fails."""
     return str(register_task(_imported(name)).kind)
 
 
 def registered_experiment(name: str) -> str:
-    """Import and register the experiment `module:name`; return its name. Raises `ConfigError` if that cannot be."""
+    """Import and register the experiment `module:name`; return its name. Raises `ConfigError` if that fails."""
     from ihlab.experiments.reproduce import register_experiment
 
     found = _imported(name)
@@ -23,7 +23,7 @@ def registered_experiment(name: str) -> str:
 
 
 def _imported(name: str) -> Any:
-    """What a person named, from this folder or installed. Nothing that a file names comes here."""
+    """Import what the user named, from this folder or an installed package; never a name read from a file."""
     module, _, attribute = name.partition(":")
     if "" not in sys.path:
         sys.path.insert(0, "")
@@ -31,7 +31,7 @@ def _imported(name: str) -> Any:
         found = import_module(module)
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0] and error.name != module:
-            raise  # of something that the module itself imports
+            raise  # the module itself imports something that is missing
         raise ConfigError(f"{name!r}: there is no module {module!r} here or installed.") from None
     except ValueError:
         raise ConfigError(f"{name!r} is no module:name, such as my_tasks:CopyTask.") from None

@@ -1,4 +1,4 @@
-"""Where commands read and write: runs found by name, tables and pictures written whole or not at all."""
+"""Paths that commands read and write: runs found by name, tables and pictures written whole or not at all."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,12 +24,12 @@ PAGES = (".html",)
 
 
 def find_run(name: str, root: Path) -> "Run":
-    """The run that a person means by `name`: its folder, or its name, or how its folder's name begins.
+    """Find a run by its folder, by its name, or by a prefix of its folder's name.
 
-    A folder goes before a run of `ihlab.kept`, and that before a name.
+    A folder takes precedence over a run of `ihlab.kept`, and that over a name.
 
-    Names are looked for in `root`, or in the folder that `name` begins with. A run of exactly this name goes
-    before those that only begin so. Raises `ConfigError` if there is none (with the nearest name) or several.
+    Names are searched in `root`, or in the folder that `name` begins with. An exact name takes precedence over a
+    prefix. Raises `ConfigError` if there is no such run (with the nearest name) or several.
     """
     from ihlab.training.run import Run
 
@@ -46,16 +46,16 @@ def find_run(name: str, root: Path) -> "Run":
     named = [folder for folder, known in zip(folders, names, strict=True) if known == given.name]
     found = named or [folder for folder in folders if folder.startswith(given.name)]
     if not found:
-        choose("run", given.name, set(names))  # raises, with the nearest
+        choose("run", given.name, set(names))  # raises, with the nearest name
     listed = ", ".join(found[:MOST_LISTED]) + (", ..." if len(found) > MOST_LISTED else "")
     require(len(found) == 1, f"{len(found)} runs in {within} are called {given.name!r}: {listed}; write more of one.")
     return Run.open(within / found[0])
 
 
 def check_output(option: str, path: Path | None, suffixes: Sequence[str], run: "Run") -> None:
-    """Refuse, before any work, a file that a command must not write.
+    """Check an output file before any work.
 
-    Raises `ConfigError` for another suffix than the command's, or a place inside the run's own folder.
+    Raises `ConfigError` for a suffix that the command does not write, and for a path inside the run's own folder.
     """
     if path is None:
         return
@@ -71,14 +71,14 @@ def check_output(option: str, path: Path | None, suffixes: Sequence[str], run: "
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Say in a sentence that a file cannot be written, and name it on the terminal once it is."""
+    """Print the path of a file once it is written. Raises `ConfigError` if it cannot be written."""
     try:
         yield
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
     size = path.stat().st_size
     printed = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
-    Console().out(f"{path}: {printed}", highlight=False)  # unlike `print`, ends quietly where a pipe's reader has left
+    Console().out(f"{path}: {printed}", highlight=False)  # unlike `print`, ignores a closed pipe
 
 
 def write_table(table: "pd.DataFrame", path: Path) -> None:
@@ -88,7 +88,7 @@ def write_table(table: "pd.DataFrame", path: Path) -> None:
 
 
 def write_picture(figure: "Figure", path: Path) -> None:
-    """Write a figure as its suffix says, without dates, so that an unchanged picture is an unchanged file."""
+    """Write a figure in the format of its suffix, without dates, so that an unchanged picture is an unchanged file."""
     from ihlab.plots.style import printed
 
     kind = path.suffix.lower().removeprefix(".")

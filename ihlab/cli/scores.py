@@ -1,4 +1,4 @@
-"""What `ihlab heads` shows of a model: both kinds of pattern, and the verdict on each head."""
+"""Scores that `ihlab heads` shows of a model: of raw and effective patterns, with the verdict on each head."""
 
 import numpy as np
 import pandas as pd

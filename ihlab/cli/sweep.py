@@ -26,16 +26,16 @@ def sweep(
     retries: int = 2,
     wandb: bool = False,
 ) -> None:
-    """Train every run of a grid, and gather what they came to into one CSV. Given again, it goes on.
+    """Train every run of a grid, and gather the results in one CSV. Run again, it resumes an interrupted sweep.
 
     Args:
-        grid: A TOML file: a run's fields, and lists of what to put in their place.
+        grid: A TOML file: a run's fields, and lists of values to put in their place.
         engine: local (processes of this machine), or ray (its cores, or the cluster that RAY_ADDRESS names).
-        jobs: Runs trained at a time; by default local 2 on a CPU and 1 on a GPU, ray as many as it has cores for.
+        jobs: Runs trained at a time; by default 2 on a CPU and 1 on a GPU with local, one per core with ray.
         device: A torch device, or auto: a GPU if there is one.
-        root: Where runs are kept. Finished ones are reused, interrupted ones go on.
-        out: The CSV; by default the grid's name and .csv, in this folder. One that holds more is never replaced.
-        retries: How often a run whose worker is killed is tried again.
+        root: Where runs are kept. Finished ones are reused, interrupted ones resumed.
+        out: The CSV; by default the grid's name and .csv, in this folder. One with more results is never replaced.
+        retries: How often a run is retried after its worker is killed.
         wandb: Log every evaluation to Weights & Biases too.
     """
     from ihlab.sweep.grid import read_grid
@@ -54,7 +54,7 @@ def sweep(
 
 
 def _summary(table: "pd.DataFrame", swept: list[str]) -> Table:
-    """A line for each setting: how many of its seeds are done, and their medians."""
+    """Table of one row per setting: how many of its seeds are done, and their medians."""
     settings = [name for name in swept if name != "seed"]
     shown = Table(title="Medians over seeds", title_justify="left")
     for column in (*settings, "done", "accuracy, first", "steps to 90%"):

@@ -1,1 +1,1 @@
-"""One file a figure or table: its runs at each scale, the claims it must bear out, its drawing."""
+"""One file per figure or table: its runs at each scale, its claims, its drawing."""

@@ -22,13 +22,13 @@ class Claim:
 
     - `of_paper`: the sentence is the paper's, or a number that the paper states; else it is a question of our own;
     - `declared`: the date (ISO) at which measure, threshold and side were fixed, before the runs that they judge;
-    - `seeds`: 0 for what needs no training;
-    - `why`: of a claim that is not tested, the reason.
+    - `seeds`: 0 if the claim needs no training;
+    - `why`: the reason why a claim is not tested.
     """
 
     source: str  # where the paper says it
     sentence: str  # what it says
-    measure: str = ""  # the number that stands for it
+    measure: str = ""  # the number that measures it
     estimate: Estimate | None = None  # None: not tested
     threshold: float = math.nan
     right_side: Literal["above", "below"] = "above"
@@ -45,7 +45,7 @@ class Claim:
 
     @property
     def verdict(self) -> Verdict:
-        """holds, fails, undecided or not tested at this scale."""
+        """Verdict: holds, fails, undecided or not tested at this scale."""
         if self.estimate is None:
             return NOT_TESTED
         value, p = self.estimate.value, self.p if self.p_holm is None else self.p_holm
@@ -77,7 +77,7 @@ class Claim:
 
 
 def judged(claims: Sequence[Claim]) -> list[Claim]:
-    """The claims of one experiment with p-values adjusted for each other, by Holm (1979)."""
+    """Return the claims of one experiment with their p-values adjusted by Holm (1979)."""
     raw = [claim.p for claim in claims]
     adjusted = iter(holm([p for p in raw if p is not None]))
     return [replace(claim, p_holm=None if p is None else next(adjusted)) for claim, p in zip(claims, raw, strict=True)]
@@ -88,5 +88,5 @@ def _finite(x: float) -> float | None:
 
 
 def _short(p: float | None) -> float | None:
-    """Three significant digits: p-values come from a search, and say no more."""
+    """Round to three significant digits, the precision of p-values that are searched for."""
     return None if p is None else float(f"{p:.3g}")

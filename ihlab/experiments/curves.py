@@ -1,4 +1,4 @@
-"""What experiments of learning curves share: runs from altered fields, and their metrics as one table."""
+"""Learning curves, for several experiments: runs from altered fields, and their metrics as one table."""
 
 import re
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def plan(figure: str, base: RunConfig, curves: dict[str, dict[str, object]], seeds: int) -> list[Planned]:
-    """Every curve, a set of model fields altered from `base`, with seeds 0 .. seeds - 1."""
+    """Plan the runs of every curve, a set of model fields altered from `base`, with seeds 0 .. seeds - 1."""
     return [
         Planned(curve, base.but(name=f"{figure}-{_slug(curve)}-{seed}", model=base.model.but(**changes), seed=seed))
         for curve, changes in curves.items()
@@ -29,14 +29,14 @@ def _slug(curve: str) -> str:
 
 
 def learning_curve_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
-    """The metrics of finished runs as one tidy table: curve, n_params, lr, seed, step, tokens, loss and accuracy."""
+    """Gather metrics of finished runs in one tidy table: curve, n_params, lr, seed, step, tokens, loss and accuracy."""
     parts = []
     for curve, run in trained:
         assert run.done is not None, f"{run.folder} is not finished"
         columns = run.metrics[["step", "tokens", "train_loss", "eval_loss", "accuracy", "accuracy_first"]]
         config = run.config
         facts = {"curve": curve, "d_model": config.model.d_model, "n_params": run.done["n_params"]}
-        # Until when waiting times count (a falling rate lifts an accuracy by itself), and rows accuracy is measured on.
+        # The last step for waiting times (learning-rate decay lifts an accuracy by itself), and the evaluation rows.
         more = {"lr": config.lr, "seed": config.seed, "horizon": constant_steps(config), "rows": config.eval_rows}
         parts.append(columns.assign(**facts, **more))
     table = pd.concat(parts, ignore_index=True)
@@ -45,20 +45,20 @@ def learning_curve_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
 
 
 def final(data: pd.DataFrame, curve: str, column: str = "accuracy_first") -> list[float]:
-    """The last value of a column for every seed of a curve."""
+    """Return the last value of a column for every seed of a curve."""
     return [float(run[column].iloc[-1]) for _, run in data[data["curve"] == curve].groupby("seed")]
 
 
 def steps_to(data: pd.DataFrame, curve: str, threshold: float) -> list[float]:
-    """For every seed of a curve, the first evaluated step with that accuracy at the first answer; inf if none.
+    """Return for every seed of a curve the first evaluated step with that accuracy at the first answer; inf if none.
 
-    Of the steps up to `horizon`, before a rate that falls at the end sets in.
+    Only steps up to `horizon` count, before the learning rate decays.
     """
     of_curve = data[(data["curve"] == curve) & (data["step"] <= data["horizon"])]
     return [first_reach(run["step"], run["accuracy_first"], threshold) for _, run in of_curve.groupby("seed")]
 
 
 def ratio_of_steps(data: pd.DataFrame, curve: str, other: str, threshold: float = 0.9) -> stats.Estimate:
-    """Steps to an accuracy, `curve` / `other`."""
+    """Ratio of the steps to an accuracy, `curve` / `other`."""
     horizon = float(data.loc[data["curve"].isin([curve, other]), "horizon"].min())
     return stats.ratio_of_times(steps_to(data, curve, threshold), steps_to(data, other, threshold), horizon)

@@ -1,4 +1,4 @@
-"""What every experiment declares."""
+"""The protocol of an experiment."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ SCALES: tuple[Scale, ...] = get_args(Scale)
 class Planned:
     """One run of an experiment and the curve that it belongs to.
 
-    `stacked`: it may be a member of an ensemble (`ihlab.training.ensemble`) with those that differ in no more than
-    members can, and is then the run it would be alone to rounding, not to the last bit.
+    `stacked`: the run may be trained as a member of an ensemble (`ihlab.training.ensemble`); it then equals the run
+    trained alone to rounding, not bit for bit.
     """
 
     curve: str
@@ -32,43 +32,43 @@ class Planned:
 
 @runtime_checkable
 class Experiment(Protocol):
-    """A figure or table: which runs make it, what it must bear out, how it is drawn.
+    """A figure or table: its runs, its claims, its drawing.
 
-    `claims` and `draw` see nothing but the table that is stored beside the picture, so that both can
-    be made again from it, without training and without torch.
+    `claims` and `draw` read only the table that is stored beside the picture, so that both can be derived again from
+    it, without training and without torch.
     """
 
     name: str
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """Every run of every curve, all seeds."""
+        """Plan every run of every curve, all seeds."""
         ...
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """The table, from each finished run with its curve."""
+        """Return the table, from each finished run with its curve."""
         ...
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """The paper's sentences against the measured table."""
+        """Judge the paper's sentences by the measured table."""
         ...
 
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """The picture."""
+        """Draw the picture."""
         ...
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """One sentence, with numbers, of what the table shows at this scale."""
+        """State in one sentence, with numbers, what the table shows at this scale."""
         ...
 
 
 METHODS = ("runs", "gather", "claims", "draw", "summary")
-"""What an experiment must have."""
+"""Methods that every experiment must have."""
 
 
 @runtime_checkable
 class TwoStages(Protocol):
-    """An experiment some of whose runs depend on how others ended: rates chosen on tuning seeds, runs that go on."""
+    """An experiment with runs that depend on others' results: learning rates from tuning seeds, continued runs."""
 
     def follow(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> list[Planned]:
-        """The runs of the second stage, from the finished ones of the first. `gather` is given both."""
+        """Plan the runs of the second stage, given the finished runs of the first. `gather` gets both."""
         ...

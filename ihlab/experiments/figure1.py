@@ -1,4 +1,4 @@
-"""What Figures 1a and 1b share: the induction task and how a model is trained on it at each scale."""
+"""Common parts of Figures 1a and 1b: the induction task and how a model is trained on it at each scale."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # the tables' claims and pictures need no torch
 
 
 def base(scale: Scale) -> RunConfig:
-    """One run of a scale: vanilla, one layer. Every curve alters two or three fields of it."""
+    """Return the base config of a scale: vanilla, one layer. Every curve alters two or three of its fields."""
     if scale == "paper":
         # Section 3.2, Appendices K and N: vocabulary 8000, length 512, d_model 1024, 8 x 512 sequences a
         # step, lr 2e-4, 1000 steps of warm-up. Inferred: 8 heads (of width 128, as in Table 16), d_mlp 5504 (one
@@ -50,11 +50,11 @@ def _model(task: InductionTask, **shape: object) -> ModelConfig:
 
 
 def guessing_accuracy(task: InductionTask) -> float:
-    """How often a uniform guess among the row's other tokens so far is the answer at its first repeat.
+    """Return the accuracy, at first repeats, of a uniform guess among the row's other tokens so far.
 
-    What a model reaches that knows that the answer stands in the row and is not the token asked at, but not where: no
-    rule that does without matching does better ("the token before" and "the second token" do as well, to .01 at laptop
-    scale; saying the own token is never right). From 4096 rows.
+    A model gets it that knows that the answer is in the row and is not the current token, but not where it is. No rule
+    without matching does better ("the previous token" and "the second token" do as well, to .01 at laptop scale; the
+    current token is never right). From 4096 rows.
     """
     batch = task.batch(4096, np.random.default_rng(0))
     first = (batch.answers != IGNORE).argmax(axis=1)
@@ -62,7 +62,7 @@ def guessing_accuracy(task: InductionTask) -> float:
 
 
 def in_row(run: "Run") -> float:
-    """The share of a trained model's answers at first repeats that are tokens of the row so far, right or wrong.
+    """Return the share of a model's answers at first repeats that are tokens of the row so far, right or wrong.
 
     On the run's own held-out rows.
     """

@@ -1,4 +1,4 @@
-"""Figure 1a: who learns induction, and how soon, at various depths."""
+"""Figure 1a: learning curves of induction at various depths."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -31,15 +31,15 @@ LINES = {KV1: Line(BLUE), V1: Line(BLACK, ":"), V2: Line(ORANGE, "--"), V4: Line
 SEEDS = {"smoke": 2, "laptop": 8, "gpu": 8, "paper": 3}
 
 FASTEST = {KV1: 6.4e-2, V2: 4e-3, V4: 1.6e-2}
-"""The rate of 4e-3 to 6.4e-2 at which each curve learns soonest, on all tuning seeds, at laptop scale (docs/LOG.md)."""
+"""Learning rate, of 4e-3 to 6.4e-2, at which a curve learns soonest on all tuning seeds (laptop scale, docs/LOG.md)."""
 OWN_RATE = ", own rate"
 
 NEAR_CHANCE = 0.1
-"""How far above guessing "near chance" reaches."""
+"""Largest accuracy above guessing that is "near chance"."""
 MUCH_FASTER = 0.5
-"""The ratio of steps below which one is "much faster"."""
+"""Ratio of steps below which a curve is "much faster"."""
 NOT_FASTER = 0.8
-"""The ratio of steps above which one is not faster: a margin, since equality can never be shown to the last step."""
+"""Ratio of steps above which a curve is not faster: a margin, since equality can never be shown to the last step."""
 
 
 class Figure1a:
@@ -48,10 +48,10 @@ class Figure1a:
     name = "figure1a"
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """KV shifting with one layer; vanilla with one, two and four.
+        """Plan KV shifting with one layer, and vanilla with one, two and four.
 
-        At laptop scale those that learn are trained at their own rates too. What is asked of a curve there is how soon
-        it gets to 90%, and there it stops; so do the four layers, of which nothing else is asked at any rate.
+        At laptop scale the curves that learn are also trained at their own learning rates. Those runs only measure the
+        steps to 90%, and stop there; so do the runs with four layers at either learning rate.
         """
         common = [
             Planned(planned.curve, planned.config.but(until=0.9) if planned.curve == V4 else planned.config)
@@ -70,11 +70,11 @@ class Figure1a:
         return common + own
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """Every evaluation of every run; `guess`: the accuracy of guessing another token of the row."""
+        """Gather every evaluation of every run; `guess`: the accuracy of guessing another token of the row."""
         return learning_curve_table(trained).assign(guess=round(guessing_accuracy(base(scale).task), 4))  # type: ignore[arg-type]
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Section 3.2, "Various depth"."""
+        """Claims of Section 3.2, "Various depth"."""
         guess, rows = float(data["guess"].iloc[0]), int(data["rows"].iloc[0])
         claim = partial(Claim, source="section 3.2, Figure 1a", seeds=int(data["seed"].nunique()))
         rates = [False, True] if KV1 + OWN_RATE in set(data["curve"]) else [False]
@@ -122,7 +122,7 @@ class Figure1a:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Against steps, as the paper does, and against training compute; then steps to 90% at either rate."""
+        """Draw accuracy against steps, as in the paper, and against compute; then steps to 90% at either rate."""
         common, own = data[~data["curve"].str.endswith(OWN_RATE)], data[data["curve"].str.endswith(OWN_RATE)]
         figure = new_figure(14.0 if len(own) else 9.5, 4.3)
         panels = figure.subplots(1, 3 if len(own) else 2, width_ratios=[1.2, 1.2, 1] if len(own) else None)
@@ -148,7 +148,7 @@ class Figure1a:
         return figure
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """How soon, and how well, in one sentence."""
+        """State steps to 90% and final accuracies in one sentence."""
         to_90 = {curve: float(np.median(steps_to(data, curve, 0.9))) for curve in CURVES}
         ends = {curve: float(np.mean(final(data, curve))) for curve in (KV1, V1, V2)}
         return (
@@ -164,7 +164,7 @@ def _steps(median: float) -> str:
 
 
 def at_rate(data: pd.DataFrame, curve: str, own: bool) -> str:
-    """The curve at the common rate or at its own, which is the same one where the two rates are."""
+    """Return the name of a curve at the common learning rate or at its own; one name if the two rates are equal."""
     return curve + OWN_RATE if own and curve + OWN_RATE in set(data["curve"]) else curve
 
 
@@ -178,7 +178,7 @@ def _rates(data: pd.DataFrame, own: bool, *curves: str) -> str:
 
 
 def _waits(data: pd.DataFrame) -> pd.DataFrame:
-    """Steps to 90% of every run: curve, rate (common, or its own where that is another), steps."""
+    """Return the steps to 90% of every run: curve, rate (common, or its own if that differs), steps."""
     rows = [
         (curve, rate, steps)
         for curve in CURVES

@@ -26,28 +26,28 @@ NARROW = ("8", "8, 2 heads")
 
 SEEDS = {"smoke": 2, "laptop": 8, "gpu": 8, "paper": 3}
 NARROW_SEEDS = {"smoke": 2, "laptop": 16, "gpu": 16, "paper": 3}
-"""At hidden size 8, where two-layer vanilla sometimes learns and sometimes does not."""
+"""Seeds at hidden size 8, where two-layer vanilla learns in some runs only."""
 
 LEARNED = 0.9
-"""The final accuracy from which a run has learned induction."""
+"""Final accuracy from which a run has learned induction."""
 WIDE_MARGIN = 0.3
-"""How much "very poorly" is behind, as a share of runs or as an accuracy."""
+"""Difference that counts as "very poorly", as a share of runs or as an accuracy."""
 COVERS = 0.5
 """A model does not cover the row if less than this share of its answers are tokens of the row."""
 
 
 def kv(name: str) -> str:
-    """The curve of the one-layer KV shifting model of a panel."""
+    """Name the curve of a panel's one-layer KV shifting model."""
     return f"KV shifting, 1 layer, hidden size {name}"
 
 
 def vanilla(name: str) -> str:
-    """The curve of the two-layer vanilla model of a panel."""
+    """Name the curve of a panel's two-layer vanilla model."""
     return f"vanilla, 2 layers, hidden size {name}"
 
 
 NARROW_LR = 1.6e-2
-"""Best of a grid for two-layer vanilla at laptop scale (docs/LOG.md); at paper scale the paper's own rate stays."""
+"""Learning rate, best of a grid for two-layer vanilla at laptop scale (docs/LOG.md); paper scale has the paper's."""
 
 
 class Figure1b:
@@ -56,7 +56,7 @@ class Figure1b:
     name = "figure1b"
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """Two curves a panel; the narrowest models are trained stacked."""
+        """Plan two curves per panel; the narrowest models are trained stacked."""
         narrow = base(scale)
         if scale != "paper":
             narrow = narrow.but(lr=NARROW_LR, weight_decay=0.0, steps=narrow.steps * 3 // 4)
@@ -73,9 +73,9 @@ class Figure1b:
         return planned
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """Every evaluation of every run.
+        """Gather every evaluation of every run.
 
-        `in_row`, in the last one of a run: the share of its answers at first repeats that are tokens of the row so
+        `in_row`, at a run's last evaluation: the share of its answers at first repeats that are tokens of the row so
         far, right or wrong; `guess`: the accuracy of guessing another token of the row.
         """
         table = learning_curve_table(trained)
@@ -88,7 +88,7 @@ class Figure1b:
         return table.assign(guess=round(guessing_accuracy(base(scale).task), 4))  # type: ignore[arg-type]
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Section 3.2, "Various width"."""
+        """Claims of Section 3.2, "Various width"."""
         n_params = data.groupby("curve")["n_params"].first()
         guess = float(data["guess"].iloc[0])
         claim = partial(Claim, source="section 3.2, Figure 1b", declared="2026-11-22", seeds=len(final(data, kv("8"))))
@@ -155,7 +155,7 @@ class Figure1b:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """One panel a shape."""
+        """Draw one panel per shape."""
         figure = new_figure(12.5, 4.0)
         panels = figure.subplots(1, len(SHAPES), sharey=True)
         n_params = data.groupby("curve")["n_params"].first()
@@ -175,7 +175,7 @@ class Figure1b:
         return figure
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """How many runs learned, in one sentence."""
+        """State the number of runs that learned in one sentence."""
         cover = float(np.median(final(data, vanilla("8"), "in_row")))
         two = [float(np.median(final(data, curve))) for curve in (kv("8, 2 heads"), vanilla("8, 2 heads"))]
         return (
@@ -193,7 +193,7 @@ def _heads(name: str) -> str:
 
 
 def _learned(data: pd.DataFrame, curve: str) -> tuple[int, int]:
-    """How many runs of a curve learned induction, of how many."""
+    """Count the runs of a curve that learned induction, and all its runs."""
     ends = final(data, curve)
     return sum(x >= LEARNED for x in ends), len(ends)
 

@@ -27,9 +27,9 @@ OTHERS = (0, 10, 100)
 
 FORMS = {"printed": "Theorem 3.4 as printed", "exact": "exact", "listing": "Appendix L's script"}
 GRID = {"smoke": 9, "laptop": 31, "gpu": 31, "paper": 31}
-"""Points a side that are stored and drawn."""
+"""Grid points per side that are stored and drawn."""
 FINE = {"smoke": 50, "laptop": 1000, "gpu": 1000, "paper": 1000}
-"""Points a side of which the shares are taken."""
+"""Grid points per side from which shares are computed."""
 
 SIMPLIFIED, BECAME, OTHER_HEADS = "simplified model", "became an induction head", "did not"
 IS_INDUCTION = 0.5
@@ -39,7 +39,7 @@ AWAY = "share that first moves away from (0, 1)"
 COORDINATES = ("share whose alpha1 first rises", "share whose beta1 first falls")
 
 FEW = 0.01
-"""A share of the square from which something happens "for some starts"."""
+"""Share of the square from which a statement is true "for some starts"."""
 
 
 class Figure2:
@@ -48,7 +48,7 @@ class Figure2:
     name = "figure2"
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """The one-layer KV shifting runs of Figure 1a, whose alpha and beta are drawn."""
+        """Plan the one-layer KV shifting runs of Figure 1a, whose alpha and beta are drawn."""
         return plan(
             figure1a.Figure1a.name,
             base(scale),
@@ -57,7 +57,7 @@ class Figure2:
         )
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """One table of three kinds of row: points of a field, numbers about a fine field, points of a path.
+        """Gather three kinds of row in one table: points of a field, numbers about a fine field, points of a path.
 
         The exact form has no O(T): its panels are at the length that gives the same S, T = O(T) + 2, but not
         below 5, the shortest there is.
@@ -89,7 +89,7 @@ class Figure2:
         return _story(data[data["kind"] == "number"])
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """Where descent leads in each form, in one sentence."""
+        """State in one sentence to which corner descent leads in each form."""
         numbers = _by_form(data[data["kind"] == "number"])
         leads = {form: _leads_there(table) for form, table in numbers.items()}
         away = {form: _away(table, OTHERS[0]) for form, table in numbers.items()}
@@ -102,7 +102,7 @@ class Figure2:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Three rows of panels, and beside them the paths."""
+        """Draw three rows of panels, and beside them the paths."""
         figure = new_figure(13.0, 8.0)
         grid = figure.add_gridspec(3, 5, width_ratios=(1, 1, 1, 0.08, 2.0))
         for row, (form, title) in enumerate(FORMS.items()):
@@ -151,7 +151,7 @@ def _points(field: "Field") -> pd.DataFrame:
 
 
 def _numbers(field: "Field", form: str, size: dict[str, int]) -> pd.DataFrame:
-    """What the claims rest on."""
+    """Return the numbers that the claims use."""
     alpha1, beta1 = field.alpha1[None], field.beta1[:, None]
     corner = field.loss[-1, 0]
     towards_corner = field.slope_alpha1 * alpha1 - field.slope_beta1 * (1 - beta1)  # minus slope times (0, 1) - start
@@ -169,12 +169,12 @@ def _numbers(field: "Field", form: str, size: dict[str, int]) -> pd.DataFrame:
 
 
 def _share_that_descends_to_the_corner(form: str, size: dict[str, int]) -> float:
-    """Of 50 x 50 starts, those whose streamline, held inside the square, ends within 0.03 of (0, 1)."""
+    """Share of 50 x 50 starts whose streamline, clipped to the square, ends within 0.03 of (0, 1)."""
     from ihlab.theory.landscape import gradient
 
     stride, centres = 0.01, (np.arange(50) + 0.5) / 50
     alpha1, beta1 = np.meshgrid(centres, centres)
-    for _ in range(round(4 / stride)):  # twice the square's longest way round
+    for _ in range(round(4 / stride)):  # a length of 4: the whole perimeter
         by = gradient(alpha1, 1 - alpha1, beta1, 1 - beta1, form=form, **size)
         slopes = by.alpha1 - by.alpha2, by.beta1 - by.beta2
         length = np.hypot(*slopes)
@@ -184,21 +184,21 @@ def _share_that_descends_to_the_corner(form: str, size: dict[str, int]) -> float
 
 
 def _simplified(n_tokens: int, d_model: int, steps: int) -> pd.DataFrame:
-    """Descent of all four parameters on the simplified model, from a 4 x 4 grid of starts on the square."""
+    """Run descent of all four parameters on the simplified model, from a 4 x 4 grid of starts on the square."""
     from ihlab.theory.landscape import descend
 
     centres = (np.arange(4) + 0.5) / 4
     alpha1, beta1 = (axis.ravel() for axis in np.meshgrid(centres, centres))
-    walked = descend(
+    descent = descend(
         alpha1, 1 - alpha1, beta1, 1 - beta1, n_tokens, lr=0.25, steps=steps, every=8, d_model=d_model, samples=16
     )
     parts = [
         pd.DataFrame(
             {
                 "path": f"simplified {start}",
-                "step": 8 * np.arange(len(walked.time)),
-                "alpha1": _share(walked.alpha1[:, start], walked.alpha2[:, start]),
-                "beta1": _share(walked.beta1[:, start], walked.beta2[:, start]),
+                "step": 8 * np.arange(len(descent.time)),
+                "alpha1": _share(descent.alpha1[:, start], descent.alpha2[:, start]),
+                "beta1": _share(descent.beta1[:, start], descent.beta2[:, start]),
             }
         )
         for start in range(len(alpha1))
@@ -207,7 +207,7 @@ def _simplified(n_tokens: int, d_model: int, steps: int) -> pd.DataFrame:
 
 
 def _heads(run: "Run") -> pd.DataFrame:
-    """The path of every head of a run, by what it became."""
+    """Return the path of every head of a run, labelled by whether it became an induction head."""
     metrics, seed, parts = run.metrics, run.config.seed, []
     for head in range(run.config.model.kv_heads):
         became = metrics[f"prefix_0.{head}"].iloc[-1] >= IS_INDUCTION
@@ -227,7 +227,7 @@ def _heads(run: "Run") -> pd.DataFrame:
 
 
 def _share(own: np.ndarray | pd.Series, before: np.ndarray | pd.Series) -> np.ndarray:
-    """|own| / (|own| + |before|): the square's coordinate, unmoved by a rescaled W_K or W_V."""
+    """Return |own| / (|own| + |before|), the square's coordinate, invariant under a rescaling of W_K or W_V."""
     mine = np.abs(np.asarray(own))
     return np.round(mine / (mine + np.abs(np.asarray(before))), 6)
 

@@ -30,17 +30,18 @@ ORIGIN = Path(__file__).with_name("figure8a_origin.csv")
 """The vanilla errors that Sanford et al. 2024 (arXiv 2402.09268) published with their code: the paper's Figure 8a."""
 
 CHANCE = 0.75
-"""The error of guessing among the four letters."""
+"""Error of guessing among the four letters."""
 
 SMALL = 0.1
-"""What "a small error" means, and by how much an error must grow to "degrade significantly"."""
+"""Largest "small error", and the least growth of an error that is to "degrade significantly"."""
 
 
 def base(scale: Scale) -> RunConfig:
-    """One run of a scale: vanilla. `gpu` and `paper` are the original's settings, `gpu` with a tenth of its steps.
+    """Return the base config of a scale: vanilla.
 
-    The original: GPT-2 blocks without unembedding (the stream is as wide as the logits), dropout 0.1. The laptop's
-    rows are half as long, with half the hops, and its blocks are Llama's, which learn in fewer steps.
+    `gpu` and `paper` have the original's settings, `gpu` a tenth of its steps: GPT-2 blocks without unembedding (the
+    residual stream is as wide as the logits), dropout 0.1. The laptop's rows are half as long, with half the hops,
+    and its blocks are Llama's, which learn in fewer steps.
     """
     if scale in ("gpu", "paper"):
         task = MultiHopTask()
@@ -68,12 +69,12 @@ def _task(max_hops: int, letters: int) -> MultiHopTask:
 
 
 class Figure8:
-    """Vanilla and KV shifting attention side by side, a curve for each depth."""
+    """Errors of vanilla and KV shifting attention, a panel each, with a curve for each depth."""
 
     name = "figure8"
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """Both kinds of attention at every depth."""
+        """Plan both attention variants at every depth."""
         curves: dict[str, dict[str, object]] = {
             f"{KINDS[kind]}, {depth} layers": {"attention": kind, "n_layers": depth}
             for depth in DEPTHS[scale]
@@ -82,17 +83,17 @@ class Figure8:
         return plan(self.name, base(scale), curves, SEEDS[scale])
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """Each trained model's error at each number of hops, on 100 rows of each, the same for all; dropout is off.
+        """Gather each model's error at each number of hops, on 100 rows of each, the same for all; dropout is off.
 
         The error is the share of wrong answers where the answer is a letter, as in the original's evaluation.
         """
         return pd.concat([hop_table(run) for _, run in trained], ignore_index=True)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Appendix E.1. Its two sentences about five layers are also put as the law that they are an instance of.
+        """Claims of Appendix E.1. Its two sentences about five layers are also judged as the law behind them.
 
-        L vanilla layers reach 2^(L - 2) hops (Sanford et al. 2024), and one less layer does with KV shifting, where
-        the first one finds the token before by itself: 2^(L - 1). At L = 5 these are the paper's 8 and 16.
+        L vanilla layers reach 2^(L - 2) hops (Sanford et al. 2024). KV shifting needs one layer less, because it
+        needs no previous-token layer: 2^(L - 1). At L = 5 these are the paper's 8 and 16.
         """
         seeds = int(data["seed"].nunique())
         claim = partial(Claim, source="Appendix E.1, Figure 8", seeds=seeds, declared="2026-11-22")
@@ -135,7 +136,7 @@ class Figure8:
         return claims
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """Errors at the deepest models, in one sentence."""
+        """State the errors of the deepest models in one sentence."""
         deepest = max(DEPTHS[scale])
         hops = 2 ** (deepest - 1)
         at = {kind: float(np.mean(_errors(data, kind, deepest, hops, hops))) for kind in KINDS.values()}
@@ -146,7 +147,7 @@ class Figure8:
         )
 
     def _agreement(self, data: pd.DataFrame, claim: "partial[Claim]") -> Claim:
-        """Vanilla against the published curve: the mean distance over depths and hops, for each seed."""
+        """Return the distance of vanilla to the published curve, the mean over depths and hops, for each seed."""
         vanilla = data[data["attention"] == "vanilla"].merge(
             origin(), on=["n_layers", "hops"], suffixes=("", "_origin")
         )
@@ -162,7 +163,7 @@ class Figure8:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Errors over a log2 axis of hops, as in the paper."""
+        """Draw errors over a log2 axis of hops, as in the paper."""
         figure = new_figure(9.5, 3.8)
         for axes, kind in zip(figure.subplots(1, 2, sharey=True), KINDS.values(), strict=True):
             published = origin() if kind == "vanilla" and _is_the_originals(scale) else None
@@ -178,7 +179,7 @@ class Figure8:
 
 
 def hop_table(run: "Run") -> pd.DataFrame:
-    """One run's errors: attention, n_layers, seed, hops, error."""
+    """Return one run's errors: attention, n_layers, seed, hops, error."""
     import torch
 
     from ihlab.measure.batches import EVAL_SEED
@@ -197,7 +198,7 @@ def hop_table(run: "Run") -> pd.DataFrame:
 
 
 def origin() -> pd.DataFrame:
-    """The published errors at the settings of `base("paper")`: n_layers, hops, error."""
+    """Return the published errors at the settings of `base("paper")`: n_layers, hops, error."""
     table = pd.read_csv(ORIGIN)
     same = (table["d_model"] == 128) & (table["n_heads"] == 4) & (table["train_sequences"] == "fresh")
     return table[same][["n_layers", "hops", "error"]]
@@ -237,6 +238,6 @@ def _max_hops(scale: Scale) -> int:
 
 
 def _errors(data: pd.DataFrame, attention: str, n_layers: int, least: int, most: int) -> list[float]:
-    """The mean error over a range of hops, for each seed."""
+    """Return the mean error over a range of hops, for each seed."""
     kept = data[(data["attention"] == attention) & (data["n_layers"] == n_layers) & data["hops"].between(least, most)]
     return kept.groupby("seed")["error"].mean().tolist()

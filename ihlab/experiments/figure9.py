@@ -1,4 +1,4 @@
-"""Figure 9: does KV shifting help, or hurt, where the answer is in the weights and not in the row?"""
+"""Figure 9: whether KV shifting helps or hurts if the answer is in the weights and not in the row."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -30,30 +30,30 @@ SIZES = {"0.8K": (1, 8, 1), "0.4M": (2, 128, 4), "50M": (4, 1024, 8)}
 """Layers, d_model, heads."""
 
 LAPTOP_SIZES = {**{name: SIZES[name] for name in ("0.8K", "0.4M")}, "0.2M, 4 layers": (4, 64, 4)}
-"""The third is as deep as the paper's largest and, on a laptop, smaller than the second."""
+"""Sizes on a laptop: the third is as deep as the paper's largest, and smaller than the second."""
 SMOKE_SIZES = {"0.8K": (1, 8, 1), "small": (2, 16, 2)}
 SMALLEST = "0.8K"
 
 LAPTOP_STEPS = {"0.8K": 3000, "0.4M": 300, "0.2M, 4 layers": 300}
 LAPTOP_RATES = {"0.8K": 1.6e-2, "0.4M": 4e-3, "0.2M, 4 layers": 4e-3}
-"""The rate of each size at which vanilla ends highest on tuning seeds (docs/LOG.md)."""
+"""Learning rate of each size at which vanilla ends highest on tuning seeds (docs/LOG.md)."""
 SEEDS = {"smoke": 2, "laptop": 8, "gpu": 8, "paper": 5}
 SMALLEST_SEEDS = {"smoke": 2, "laptop": 16, "gpu": 16, "paper": 16}
-"""At the smallest size some runs learn and some do not."""
+"""Seeds at the smallest size, where some runs learn and some do not."""
 
 MARGIN = 0.05
-"""Differences of accuracy below this are none: fixed beforehand, half of what Figure 1a calls near chance."""
+"""Equivalence margin of accuracy, fixed beforehand: half of what Figure 1a calls near chance."""
 CARRIES = 0.3
-"""The fall of accuracy without a route from which it carries the answer."""
+"""Fall of accuracy from which an ablated route carries the answer."""
 
 
 def sizes(scale: Scale) -> dict[str, tuple[int, int, int]]:
-    """The models of a scale by their names in the figure."""
+    """Return the models of a scale by their names in the figure."""
     return {"smoke": SMOKE_SIZES, "laptop": LAPTOP_SIZES, "gpu": SIZES, "paper": SIZES}[scale]
 
 
 def base(scale: Scale, size: str) -> RunConfig:
-    """One run of a size. Batch, length, vocabulary and steps are not in the paper; the table of 200 is."""
+    """Return the base config of a size. The table of 200 is the paper's; batch, length, vocabulary, steps are ours."""
     task = NGramTask(vocab_size=16, length=12, table_size=20) if scale == "smoke" else NGramTask()
     model = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=task.vocab_size, n_ctx=task.length)
     run = RunConfig(task=task, model=model, steps=300, batch_size=32, lr=1.6e-2, eval_rows=256, checkpoints=2)
@@ -70,7 +70,7 @@ class Figure9:
     name = "figure9"
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """Vanilla and KV shifting at every size; the smallest models are trained stacked."""
+        """Plan vanilla and KV shifting at every size; the smallest models are trained stacked."""
         planned = []
         for size, (n_layers, d_model, n_heads) in sizes(scale).items():
             shape: dict[str, object] = {"n_layers": n_layers, "d_model": d_model, "n_heads": n_heads}
@@ -81,9 +81,9 @@ class Figure9:
         return planned
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """Every evaluation of every run.
+        """Gather every evaluation of every run.
 
-        In the last row of the smallest KV shifting models also the fall of accuracy without each key and value column:
+        The last row of the smallest KV shifting models also has the fall of accuracy without each key or value column:
         `without_own_key`, `without_previous_key`, `without_own_value`, `without_previous_value`.
         """
         table = learning_curve_table(trained)
@@ -96,11 +96,11 @@ class Figure9:
         return pd.concat([table, pd.DataFrame(rows, columns=list(ROUTES), index=table.index)], axis=1)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Appendix E.3: neither enhanced nor weakened.
+        """Claims of Appendix E.3: neither enhanced nor weakened.
 
-        A difference can be shown and be small at once, so both are judged: equivalence, for which the whole interval
-        must lie inside the margin, and KV shifting being ahead at all. By ranks: at the smallest size runs come in two
-        heaps.
+        A difference can be both significant and small, so both are judged: equivalence, for which the whole interval
+        must lie inside the margin, and any lead of KV shifting. By ranks, because at the smallest size the runs are
+        bimodal.
         """
         claims = []
         measures: dict[str, Callable[[pd.DataFrame, str], list[float]]]
@@ -136,7 +136,7 @@ class Figure9:
         return [*claims, *_explanation(data)]
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """Final accuracies at each size, in one sentence."""
+        """State final accuracies at each size in one sentence."""
         ends = [
             f"{np.median(final(data, f'{KV}, {size}', 'accuracy')):.3f} and "
             f"{np.median(final(data, f'{VANILLA}, {size}', 'accuracy')):.3f} at {size}"
@@ -146,7 +146,7 @@ class Figure9:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """A panel for each size."""
+        """Draw a panel for each size."""
         names = sizes(scale)
         figure = new_figure(3.6 * len(names), 3.6)
         for panel, size in zip(figure.subplots(1, len(names), sharey=True), names, strict=True):
@@ -166,7 +166,7 @@ class Figure9:
 
 
 def _over_training(data: pd.DataFrame, curve: str) -> list[float]:
-    """The area under each seed's curve, evaluations being unevenly spaced, over the steps trained."""
+    """Return the area under each seed's curve, over unevenly spaced evaluations, divided by the steps trained."""
     return [
         float((run["accuracy"].rolling(2).mean() * run["step"].diff()).sum() / run["step"].max())
         for _, run in data[data["curve"] == curve].groupby("seed")
@@ -179,11 +179,11 @@ ROUTES = {
     "without_own_value": (None, 0),
     "without_previous_value": (None, 1),
 }
-"""Columns of the table, and the route (column of alpha, column of beta) that each goes without."""
+"""Columns of the table, and the route (column of alpha, column of beta) that is ablated in each."""
 
 
 def _route_falls(run: "Run") -> dict[str, float]:
-    """The fall of a trained model's accuracy without each key column and each value column, all heads at once."""
+    """Return the fall of a model's accuracy with each key or value column ablated, in all heads at once."""
     from ihlab.interp.routes import Route, route_effects
 
     batch = run.config.task.batch(256, np.random.default_rng(0))
@@ -193,7 +193,7 @@ def _route_falls(run: "Run") -> dict[str, float]:
 
 
 def _explanation(data: pd.DataFrame) -> list[Claim]:
-    """Why the shift helps with 3-grams: at x2 a head attends to itself and reads the value of the token before."""
+    """Claims on why the shift helps with 3-grams: at x2 a head attends to x2 and reads the previous token's value."""
     mine = data[data["curve"] == f"{KV}, {SMALLEST}"]
     sentences = {
         "without_previous_value": ("KV shifting reads x1 at x2's place, by the value of the token before.", "above"),

@@ -1,4 +1,4 @@
-"""Coordinates of a head's alpha and beta that do not depend on their signs, and the theorem's flow made so.
+"""Sign-invariant coordinates of a head's alpha and beta, and a sign-invariant time of the theorem's flow.
 
 (alpha, W_K) -> (-alpha, -W_K) and (beta, W_V) -> (-beta, -W_V) leave a model's function and its training by AdamW
 unchanged, to the last bit. So the sign of a trained head's alpha, or beta, has no meaning; two angles modulo pi have,
@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 DECIMALS = 6
-"""To which everything is rounded: what is equal by hand is then equal, and ranks have ties where they should."""
+"""Decimals of all coordinates, so that what is equal on paper is equal, and ranks are tied where they should be."""
 
 FLOW_STEP, FLOW_TIME = 0.25, 1000.0
 INDUCTION, NEGATIVE, UNDECIDED = "induction", "negative", "undecided"
@@ -41,7 +41,7 @@ def coordinates(alpha1: Any, alpha2: Any, beta1: Any, beta2: Any) -> dict[str, A
 def folded_angle(x: Any, y: Any) -> Any:
     """Return the angle of (x, y) modulo pi, in [-pi/2, pi/2).
 
-    It is that of whichever of (x, y) and (-x, -y) points right, or straight down: the same numbers for both.
+    It is the angle of whichever of (x, y) and (-x, -y) points right, or straight down, and so the same for both.
     """
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     sign = np.where((x < 0) | ((x == 0) & (y > 0)), -1.0, 1.0)
@@ -49,7 +49,7 @@ def folded_angle(x: Any, y: Any) -> Any:
 
 
 def angular_distance(key_angle: Any, value_angle: Any) -> Any:
-    """Return the distance to the induction corner that two folded angles have together, as of `coordinates`."""
+    """Return the joint distance of two folded angles, as of `coordinates`, to the induction corner."""
     return np.round(np.hypot(key_angle, value_angle), DECIMALS)
 
 
@@ -59,7 +59,7 @@ def paper_distance(alpha1: Any, beta1: Any) -> Any:
 
 
 def flow(alpha1: np.ndarray, beta1: np.ndarray, n_tokens: int) -> pd.DataFrame:
-    """Return where the exact form's free flow leads from each start, and when that is decided, as `basins` has it.
+    """Return the basin of each start under the exact form's free flow, and the time it is decided, as in `basins`.
 
     - `basin` and `flow_time`: "induction" or "negative" by the signs of alpha2 and beta1, once the loss is
       below log(T - 3), where they are final; "undecided" and inf if it is not within `FLOW_TIME`;

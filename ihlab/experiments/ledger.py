@@ -31,7 +31,7 @@ class Folder:
         return self.root / self.experiment / self.scale
 
     def publish(self, experiment: Experiment, data: pd.DataFrame, manifest: dict[str, Any] | None = None) -> None:
-        """Write the CSV, the claims, the sentence that sums it up, the picture and, if given, the manifest."""
+        """Write the CSV, the claims, the summary sentence, the picture and, if given, the manifest."""
         write_text(self.path / "data.csv", data.to_csv(index=False))
         claims = judged(experiment.claims(data, self.scale))
         write_json(self.path / "claims.json", [claim.to_dict() for claim in claims])
@@ -41,7 +41,7 @@ class Folder:
         save(experiment.draw(data, self.scale), self.path / f"{self.experiment}-{self.scale}")
 
     def data(self) -> pd.DataFrame:
-        """The stored table. Raises `ConfigError` if there is none."""
+        """Return the stored table. Raises `ConfigError` if there is none."""
         path = self.path / "data.csv"
         if not path.exists():
             command = f"ihlab reproduce {self.experiment} --scale {self.scale}"
@@ -49,7 +49,7 @@ class Folder:
         return pd.read_csv(path)
 
     def claims(self) -> list[dict[str, Any]]:
-        """The stored claims."""
+        """Return the stored claims."""
         return list(json.loads((self.path / "claims.json").read_text(encoding="utf-8")))
 
 
@@ -57,7 +57,7 @@ _STYLES = {"holds": "green", "fails": "bold red", "undecided": "yellow", NOT_TES
 
 
 def print_ledger(console: Console, folders: list[Folder]) -> None:
-    """Every claim of some experiments as one table."""
+    """Print every claim of the given experiments as one table."""
     table = Table(title="Claims against what was measured", show_lines=True, title_justify="left")
     for column in ("figure", "claim", "measured", "needs", "verdict"):
         table.add_column(column, overflow="fold")

@@ -1,4 +1,4 @@
-"""MQAR, induction's control: keys and values are disjoint, and a value stands right after its key.
+"""MQAR, the control of induction: keys and values are disjoint, and a value comes right after its key.
 
 Two stages: learning rates are chosen on tuning seeds, at the smaller setting; then each curve is trained at its own,
 with other seeds, at every setting.
@@ -53,7 +53,7 @@ SETTINGS = {
 """Zoology's two smallest (Arora et al. 2023, arXiv 2312.04927, Figure 2); on two CPU cores the larger takes hours."""
 
 GOAL = 0.9
-"""The accuracy at the first query of each row that a run is waited for, and at which it ends."""
+"""Accuracy at the first query of each row to which steps are counted, and at which a run ends."""
 
 DECLARED = "2026-11-22"
 
@@ -64,12 +64,12 @@ def settings(scale: Scale) -> dict[str, tuple[int, int]]:
 
 
 def tuning_setting(scale: Scale) -> str:
-    """The setting at which learning rates are chosen."""
+    """Return the setting at which learning rates are chosen."""
     return next(iter(settings(scale)))
 
 
 def base(scale: Scale, length: int, pairs: int) -> RunConfig:
-    """One run: Zoology's d_model 64 and one head. The laptop's vocabulary is 512 in place of 8192."""
+    """Return the base config: Zoology's d_model 64 and one head. The laptop's vocabulary is 512 instead of 8192."""
     vocab_size = {"smoke": 32, "laptop": 512, "gpu": 8192, "paper": 8192}[scale]
     task = MQARTask(vocab_size=vocab_size, length=length, pairs=pairs)
     model = ModelConfig(n_layers=1, d_model=64, n_heads=1, d_vocab=vocab_size, n_ctx=length)
@@ -99,7 +99,7 @@ class MQAR:
     name = "mqar"
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """The grid of learning rates: every curve of `TUNED` with the tuning seeds, at the smaller setting."""
+        """Plan the grid of learning rates: every curve of `TUNED` with the tuning seeds, at the smaller setting."""
         setting = tuning_setting(scale)
         run = base(scale, *settings(scale)[setting])
         return [
@@ -113,7 +113,7 @@ class MQAR:
         ]
 
     def follow(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> list[Planned]:
-        """Every curve at its learning rate, at each setting."""
+        """Plan every curve at its learning rate, at each setting."""
         rates = chosen_rates(self.gather(trained, scale), scale)
         return [
             Planned(f"{planned.curve}, {setting}", planned.config.but(lr=rates[planned.curve]))
@@ -122,14 +122,14 @@ class MQAR:
         ]
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """Every evaluation of every run; `kind` is "tuning" for those that choose a learning rate, else "run"."""
+        """Gather every evaluation of every run; `kind` is "tuning" for runs that choose a learning rate, else "run"."""
         table = learning_curve_table(trained)
         return table.assign(kind=np.where(table["seed"].isin(TUNING_SEEDS), "tuning", "run"))
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Compare steps to `GOAL` where keys and values are disjoint and adjacent. The paper only says they differ.
 
-        Vanilla with one layer may never get there: the ratio then rests on its steps being more than were trained.
+        Vanilla with one layer may never reach it: its steps then count as more than were trained.
         """
         runs = data[data["kind"] == "run"]
         claim = partial(
@@ -158,7 +158,7 @@ class MQAR:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """A panel for each setting."""
+        """Draw a panel for each setting."""
         names, runs = settings(scale), data[data["kind"] == "run"]
         figure = new_figure(4.4 * len(names) + 0.6, 3.8)
         for axes, setting in zip(figure.subplots(1, len(names), sharey=True, squeeze=False)[0], names, strict=True):
@@ -195,7 +195,7 @@ def _lr(data: pd.DataFrame, who: str, setting: str) -> float:
 
 
 def _rate(data: pd.DataFrame, who: str, setting: str) -> str:
-    """Return the learning rate of a curve, whose it is, and at which end of the grid it stands if it is at one."""
+    """Return the learning rate of a curve as text, with the curve it was tuned for and an edge of the grid noted."""
     lr, grid = _lr(data, who, setting), data.loc[data["kind"] == "tuning", "lr"]
     ends = {float(grid.min()): "the smallest tried", float(grid.max()): "the largest tried"}
     notes = ([] if who in TUNED else [f"that of {V2}"]) + ([ends[lr]] if lr in ends else [])
@@ -209,6 +209,6 @@ def _counted(runs: pd.DataFrame, who: str, setting: str) -> str:
 
 
 def _median(steps: Sequence[float]) -> str:
-    """Return the median of the steps, "never" if it was not reached."""
+    """Return the median of the steps as text, "never" if it is infinite."""
     middle = float(np.median(steps))
     return f"{middle:.0f}" if np.isfinite(middle) else "never"

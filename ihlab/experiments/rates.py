@@ -1,4 +1,4 @@
-"""Steps to 90% accuracy as a table, and the learning rate at which a curve gets there soonest."""
+"""Steps to 90% accuracy as a table, and the learning rate at which a curve needs the fewest."""
 
 import math
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from ihlab.training.run import Run
 
 ACCURACY = 0.9
-"""The accuracy at the first answer of a row from which a run has learned."""
+"""Accuracy at the first answer of a row from which a run has learned."""
 
 
 def steps_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
-    """One row a run.
+    """Return a table with one row per run.
 
     - curve, lr, seed;
-    - steps_to_90: the first evaluated step with accuracy_first >= 0.9; inf: never. A run that diverged before is such;
+    - steps_to_90: the first evaluated step with accuracy_first >= 0.9; inf: never, also in a run that diverged before;
     - accuracy_first: at the run's last evaluation, which with `RunConfig.until` is that step;
     - horizon: the steps that the run could have taken.
     """
@@ -44,8 +44,8 @@ def steps_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
 def fastest_rate(table: pd.DataFrame, common: float | None = None) -> float:
     """Return the learning rate with the least mean steps over the runs of `table`: lr, steps (inf: never), horizon.
 
-    Never counts as twice the horizon, so that a rate at which some seed fails loses to one at which all learn; of
-    equals, the smallest rate is taken. Where no run learned at any rate, `common` is, if it is given.
+    A run that never learns counts as twice the horizon, so that a rate at which some seed fails loses to one at which
+    all learn; of equals, the smallest rate is taken. If no run learned at any rate, `common` is taken, if given.
     """
     never = np.isinf(table["steps"])
     if common is not None and never.all():
@@ -55,7 +55,7 @@ def fastest_rate(table: pd.DataFrame, common: float | None = None) -> float:
 
 
 def rate_in_words(lr: float, tuning: pd.DataFrame) -> str:
-    """Return a chosen rate as text, and what a reader must know of it: that it is an edge of the grid of `tuning`.
+    """Return a chosen learning rate as text, with a note if it is at an edge of the grid of `tuning`.
 
     `tuning` has the columns of `fastest_rate`.
     """
@@ -68,7 +68,7 @@ def rate_in_words(lr: float, tuning: pd.DataFrame) -> str:
 
 
 def ratio_in_words(a: Sequence[float], b: Sequence[float], horizon: float) -> str:
-    """Return the ratio of waiting times, a to b, as text; where some are never reached, the bound that it is."""
+    """Return the ratio of waiting times, a to b, as text; as a bound if some are infinite."""
     value = stats.ratio_of_times(a, b, horizon).value
     if math.isnan(value):
         return "unknown"

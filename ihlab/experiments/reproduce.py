@@ -57,13 +57,13 @@ GROUP = "ihlab.experiments"
 """The entry points that name experiments of installed packages."""
 
 ON_REQUEST = {"formation", "mqar", "table4", "basin_map", "robustness", "initialisation"}
-"""What is made only if it is named; so is what others register."""
+"""Experiments that are made only if named, as are those that others register."""
 
 
 def register_experiment(experiment: Any) -> Any:
     """Make an experiment known to `reproduce` by its `name`: an object, or a class without arguments.
 
-    Returns what it was given, so that this is a decorator too. Raises `ConfigError` for what lacks one of the methods
+    Returns its argument, so that it can be used as a decorator. Raises `ConfigError` for an object that lacks a method
     of `Experiment`, which it names, and for a name that another experiment has already.
     """
     made = experiment() if isinstance(experiment, type) else experiment
@@ -94,10 +94,9 @@ def reproduce(
 ) -> list[Folder]:
     """Train what the named experiments need, draw them, check their claims, print the ledger.
 
-    If none is named, all are meant but those `ON_REQUEST`.
-    `jobs` runs are trained at a time, by default 2 on a CPU and 1 on a GPU. Runs that are finished are
-    reused, interrupted ones resumed. With `from_data`, pictures and claims are
-    made again from the stored CSV, without training. Raises `ConfigError` for an unknown name or scale.
+    By default all experiments but those `ON_REQUEST`. `jobs` runs are trained at a time, by default 2 on a CPU and 1
+    on a GPU. Finished runs are reused, interrupted ones resumed. With `from_data`, pictures and claims are derived
+    again from the stored CSV, without training. Raises `ConfigError` for an unknown name or scale.
     """
     console = console or Console()
     at = cast(Scale, choose("scale", scale, SCALES))
@@ -130,14 +129,14 @@ def reproduce(
 
 
 def _open(planned: list[Planned], root: Path) -> list[tuple[str, "Run"]]:
-    """Each planned run, finished, with its curve."""
+    """Open each planned run, which is finished, with its curve."""
     from ihlab.training.run import Run
 
     return [(plan.curve, Run.create(plan.config, root)) for plan in planned]
 
 
 def _train(plans: list[list[Planned]], root: Path, device: str, jobs: int, console: Console) -> None:
-    """Train every distinct config of the plans, with a progress bar where a person is watching."""
+    """Train every distinct config of the plans, with a progress bar on a terminal."""
     unique: dict[str, RunConfig] = {plan.config.digest: plan.config for planned in plans for plan in planned}
     configs = [config for config in unique.values() if not (config.folder(root) / "done.json").exists()]
     stacked = {plan.config.digest for planned in plans for plan in planned if plan.stacked}
@@ -148,7 +147,7 @@ def _train(plans: list[list[Planned]], root: Path, device: str, jobs: int, conso
 
 
 def _manifest(trained: list[tuple[str, "Run"]], scale: Scale) -> dict[str, Any]:
-    """What made a figure: its runs, their seeds, devices and times, and the versions of what they ran on."""
+    """Manifest of a figure: its runs, their seeds, devices and times, and the versions of the packages."""
     done = [run.done or {} for _, run in trained]
     packages = ("ihlab", "torch", "numpy", "transformer-lens", "matplotlib")
     return {

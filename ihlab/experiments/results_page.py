@@ -29,7 +29,7 @@ SCALE_TITLES: dict[Scale, str] = {
 }
 
 OWN = "our own question: "
-"""Before the source of a sentence that is not the paper's."""
+"""Prefix to the source of a sentence that is not the paper's."""
 
 WRITTEN_BY = "<!-- Written by `ihlab reproduce` from the folders beside it: do not edit. -->"
 
@@ -49,13 +49,13 @@ Small print gives the source of each sentence and the date at which its threshol
 but questions of our own, and say so; the table counts them after a plus."""
 
 START, END = "<!-- verdicts -->", "<!-- /verdicts -->"
-"""Markers in a README between which the line of counts stands."""
+"""Markers in a README around the line of counts."""
 
 
 def write_results_page(root: Path, order: Sequence[str] = ()) -> Path:
     """Write `results_page` to `<root>/README.md` and return that path.
 
-    Raises `ConfigError` if a README.md stands there that was written by somebody else.
+    Raises `ConfigError` if the README.md there was not written by this function.
     """
     path = root / "README.md"
     ours = not path.exists() or path.read_text(encoding="utf-8").startswith(WRITTEN_BY)
@@ -88,7 +88,7 @@ def result_folders(root: Path, order: Sequence[str] = ()) -> list[Folder]:
 def counts(root: Path) -> dict[Scale, dict[str, tuple[int, int]]]:
     """Return, at each scale that the page shows, how many claims have each verdict: the paper's, and our own."""
     return {
-        scale: _tally([claim for folder in folders for claim in folder.claims()])
+        scale: _verdict_counts([claim for folder in folders for claim in folder.claims()])
         for scale, folders in groupby(result_folders(root), key=lambda folder: folder.scale)
     }
 
@@ -96,13 +96,13 @@ def counts(root: Path) -> dict[Scale, dict[str, tuple[int, int]]]:
 def counts_table(root: Path, order: Sequence[str] = (), page: str = "") -> str:
     """Return the counts of each experiment's verdicts as a Markdown table, with their sum at each scale.
 
-    Each row links to its section of `page`, a path relative to the file that the table stands in ("": the same file).
+    Each row links to its section of `page`, a path relative to the file that contains the table ("": the same file).
     """
     totals, rows = counts(root), []
     for scale, folders in groupby(result_folders(root, order), key=lambda folder: folder.scale):
         for folder in folders:
             link = f"[{heading(folder)}]({page}#{anchor(heading(folder))})"
-            rows.append([link, *map(_sum, _tally(folder.claims()).values())])
+            rows.append([link, *map(_sum, _verdict_counts(folder.claims()).values())])
         rows.append([f"**{cell}**" for cell in (f"all, {scale}", *map(_sum, totals[scale].values()))])
     return _table(["figure", *(f"{MARKS[verdict]} {SHORT[verdict]}" for verdict in MARKS)], rows, align="---:")
 
@@ -123,7 +123,7 @@ def counts_line(root: Path) -> str:
 def update_counts(readme_text: str, root: Path) -> str:
     """Return the text with the present line of counts between its markers; a text without markers stays as it is.
 
-    The line stands on its own if the markers stand on lines of their own, else in the sentence around it.
+    The line is on its own if the markers are on lines of their own, else it is part of the sentence around it.
     """
 
     def renewed(match: re.Match[str]) -> str:
@@ -157,8 +157,8 @@ def escaped(text: str) -> str:
     return re.sub(r"([\\`*_\[\]|~])", r"\\\1", line).replace("$", "<span>$</span>")
 
 
-def _tally(claims: Sequence[dict[str, Any]]) -> dict[str, tuple[int, int]]:
-    """Of each verdict, how many sentences of the paper and how many of our own have it."""
+def _verdict_counts(claims: Sequence[dict[str, Any]]) -> dict[str, tuple[int, int]]:
+    """Count the paper's sentences and our own with each verdict."""
     found = Counter((claim["verdict"], claim.get("of_paper", True)) for claim in claims)
     return {verdict: (found[verdict, True], found[verdict, False]) for verdict in MARKS}
 
@@ -169,7 +169,7 @@ def _sum(of_each: tuple[int, int]) -> str:
 
 
 def _section(folder: Folder) -> str:
-    """Heading, picture, sentence and claims of one folder, each left out if it is not there."""
+    """Return heading, picture, sentence and claims of one folder, each left out if it is not there."""
     claims = _table(["claim", "measured", "needed", "verdict"], [_row(claim) for claim in folder.claims()])
     return "\n\n".join(filter(None, [f"### {heading(folder)}", _picture(folder), _summary(folder), claims]))
 
@@ -192,7 +192,7 @@ def _summary(folder: Folder) -> str:
 
 
 def _row(claim: dict[str, Any]) -> list[str]:
-    """The cells of one claim."""
+    """Return the cells of one claim."""
     measure = f"{escaped(claim['measure'])}:<br>" if claim["measure"] else ""
     own = "" if claim.get("of_paper", True) else OWN
     return [
@@ -204,7 +204,7 @@ def _row(claim: dict[str, Any]) -> list[str]:
 
 
 def _needed(claim: dict[str, Any]) -> str:
-    """The threshold and the date at which it was declared; "" if the claim has no threshold."""
+    """Return the threshold and the date at which it was declared; "" if the claim has no threshold."""
     if claim["threshold"] is None:
         return ""
     sign = "&gt;" if claim["right_side"] == "above" else "&lt;"
@@ -214,7 +214,7 @@ def _needed(claim: dict[str, Any]) -> str:
 
 
 def _measured(claim: dict[str, Any]) -> str:
-    """The number with interval, seeds and p-value, or the reason that there is none."""
+    """Return the number with interval, seeds and p-value, or the reason why there is none."""
     if claim.get("why"):
         return escaped(claim["why"])
     value = "nothing" if claim["value"] is None else f"**{_number(claim['value'])}**"
@@ -244,11 +244,11 @@ def _probability(p: float, equal: str = "") -> str:
 
 
 def _number(x: float) -> str:
-    """Three significant digits, without an exponent up to a million."""
+    """Format with three significant digits, without an exponent up to a million."""
     return f"{float(f'{x:.3g}') + 0.0:g}"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str = "---") -> str:
-    """A Markdown table, its columns after the first aligned by `align`; "" without rows."""
+    """Return a Markdown table, its columns after the first aligned by `align`; "" without rows."""
     lines = [header, ["---", *[align] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) if rows else ""

@@ -30,10 +30,10 @@ CURVES: dict[str, dict[str, object]] = {VANILLA: {}, KV: {"attention": "kv_shift
 MARKS = {VANILLA: Mark(BLACK, "o"), KV: Mark(BLUE, "s")}
 SEEDS = {"smoke": 2, "laptop": 3, "gpu": 3, "paper": 3}
 PROBLEMS = {"smoke": 8, "laptop": 500, "gpu": 2000, "paper": 4096}
-"""Problems a run is tested on, at each number of operations; the same ones for all."""
+"""Test problems of each run at each number of operations; the same ones for all runs."""
 
 OTHER_PROBLEMS = {"smoke": 64, "laptop": 4096, "gpu": 4096, "paper": 4096}
-"""Problems, at each number of operations, of which the commonest answer is taken: drawn apart from those tested on."""
+"""Problems per number of operations that give the commonest answer, drawn apart from those tested on."""
 
 TEST_SEED, OTHER_SEED = 20250601, 20250602
 MEASURES = {
@@ -43,10 +43,10 @@ MEASURES = {
     "minimal": "every clause is right and needed",
 }
 GUESS = "guess"
-"""The measure that a constant answer, the commonest one, is right."""
+"""Measure of a constant answer, the commonest one."""
 
 LEARNED = 0.5
-"""A curve has learned what it was trained on if it solves more than this share of the problems with most operations."""
+"""A curve has learned its training data if it solves more than this share of the problems with most operations."""
 
 DECLARED = "2026-11-22"
 
@@ -60,7 +60,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """As the paper writes it."""
+        """Name of the setting in the paper."""
         return f"Tr{self.train}-Te{self.test}"
 
     @property
@@ -91,7 +91,7 @@ def base(scale: Scale, setting: Setting) -> RunConfig:
         task = IGSMTask(difficulty="hard" if hard else "med", ops=ops, length=1024 if hard else 512)
     sizes: dict[str, dict[str, Any]] = {
         "smoke": {"n_layers": 1, "d_model": 16, "n_heads": 2, "n_ctx": 160},
-        # Rows are short: at the paper's rotary base only a few dimensions of a small head tell neighbours apart.
+        # Rows are short: with the paper's rotary base only a few dimensions of a small head distinguish neighbours.
         "laptop": {"n_layers": 3, "d_model": 64, "n_heads": 2, "n_ctx": 160, "rotary_base": 100.0},
         "gpu": {"n_layers": 6, "d_model": 384, "n_heads": 6, "n_ctx": 1024},
         "paper": {"n_layers": 12, "d_model": 768, "n_heads": 12, "n_ctx": 1024},
@@ -110,12 +110,12 @@ def base(scale: Scale, setting: Setting) -> RunConfig:
 
 
 class Table4:
-    """How many problems are solved, in four senses, and what is wrong with the others."""
+    """Share of problems solved, in four senses, and the errors in the others."""
 
     name = "table4"
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """Vanilla and KV shifting at every setting."""
+        """Plan vanilla and KV shifting at every setting."""
         return [
             Planned(f"{planned.curve}, {setting.name}", planned.config)
             for setting in SETTINGS[scale]
@@ -123,7 +123,7 @@ class Table4:
         ]
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """A row for each run, number of operations and measure: the share of test problems, or errors a problem.
+        """Gather a row for each run, number of operations and measure: share of test problems, or errors per problem.
 
         Every run solves the same problems of the test split, by greedy decoding, with the model's whole context. `hits`
         has a digit for each problem, in the same order for every run ("0b0110": the second and the third are solved);
@@ -160,7 +160,7 @@ class Table4:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """A row for each setting: three accuracies against the number of operations, and the classes of errors."""
+        """Draw a row for each setting: three accuracies against the number of operations, and classes of errors."""
         settings = SETTINGS[scale]
         figure = new_figure(15.5, 3.9 * len(settings) + 0.6)
         grid = figure.add_gridspec(len(settings), 4, width_ratios=(1, 1, 1, 1.9))
@@ -207,7 +207,7 @@ def unpacked(literal: str) -> Bool[np.ndarray, " problem"]:
 
 
 def _answers(problems: Problems) -> np.ndarray:
-    """The token of each problem's value: a row ends with ANS value EOS."""
+    """Return the token of each problem's value: a row ends with ANS value EOS."""
     return problems.tokens[np.arange(len(problems.tokens)), problems.size - 2]
 
 

@@ -27,7 +27,7 @@ LOOKS = {
 START, END = "initialisation", "end"
 RAW, FREE = "raw", "gauge_free"
 COUNTS = {RAW: "raw, as the paper counts", FREE: "gauge-free, by size"}
-"""alpha1 > alpha2, which c = -1 in (c alpha, W_K / c) turns round; and |alpha1| > |alpha2|, which nothing does."""
+"""alpha1 > alpha2, which c = -1 in (c alpha, W_K / c) reverses; and |alpha1| > |alpha2|, which no c reverses."""
 
 OWN, PREVIOUS = "own", "previous"
 
@@ -38,11 +38,11 @@ class Table5:
     name = "table5"
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """The KV shifting runs of Figures 1a and 1b."""
+        """Plan the KV shifting runs of Figures 1a and 1b."""
         return [plan for figure in (Figure1a(), Figure1b()) for plan in figure.runs(scale) if plan.curve in LOOKS]
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """Each key/value head twice, from the first checkpoint and from the last.
+        """Gather each key/value head twice, from the first checkpoint and from the last.
 
         - alpha1, alpha2, beta1, beta2: as stored;
         - key, value: |alpha1| / (|alpha1| + |alpha2|) and |beta1| / (|beta1| + |beta2|);
@@ -70,7 +70,7 @@ class Table5:
         return table[first + [column for column in table.columns if column not in first]]
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Appendix F's reading of the table, which this scale cannot test, and what these heads do instead.
+        """Claims of Appendix F about the table, which this scale cannot test, and claims on our heads instead.
 
         Heads of one model share its loss, and models of one seed their first random numbers: the intervals are
         over seeds, of what the heads of a seed, over all models, give together.
@@ -78,7 +78,7 @@ class Table5:
         return [*_of_the_paper(), *_of_induction(data), _tied(data)]
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """The four cells, in one sentence."""
+        """State the four cells in one sentence."""
         cells = counted(data[data["when"] == END], FREE)
         return (
             f"Of {cells.sum()} heads trained for induction {cells[0, 1]} end with the key of the token before and "
@@ -89,7 +89,7 @@ class Table5:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Four small tables laid out as the paper's, and the way of each head."""
+        """Draw four small tables laid out as the paper's, and the path of each head."""
         figure = new_figure(12.0, 6.2)
         grid = figure.add_gridspec(2, 4, width_ratios=(1, 1, 0.06, 2.1))
         for row, (count, title) in enumerate(COUNTS.items()):
@@ -116,17 +116,17 @@ class Table5:
 
 
 def counted(heads: pd.DataFrame, count: str) -> np.ndarray:
-    """The heads in each cell, laid out as the paper's table: columns own and previous key, rows own, previous value."""
+    """Count the heads in each cell, laid out as in the paper: columns own, previous key; rows own, previous value."""
     key, value = heads[f"key_{count}"], heads[f"value_{count}"]
     return np.array([[int(((key == k) & (value == v)).sum()) for k in (OWN, PREVIOUS)] for v in (OWN, PREVIOUS)])
 
 
 def coupling(cells: Sequence[np.ndarray]) -> stats.Estimate:
-    """The share of heads on the diagonal, less the share that keys and values without a tie would put there.
+    """Return the share of heads on the diagonal, less the share expected if key and value were independent.
 
-    That share is counted over all keys of one seed with all values of another, whose draws have nothing in common:
-    0 on average where key and value are independent, whatever their odds and whatever the models of one seed share.
-    The interval is the jackknife's over seeds (Tukey 1958). `cells` are tables as of `counted`, one a seed.
+    The expected share pairs all keys of one seed with all values of another, whose draws have nothing in common: the
+    difference is 0 on average if key and value are independent, whatever their odds and whatever the models of one
+    seed share. The interval is the jackknife's over seeds (Tukey 1958). `cells`: tables as of `counted`, one per seed.
     """
     shares = np.array([c / c.sum() for c in cells])
     n, whole = len(shares), _coupling(shares)
@@ -147,7 +147,7 @@ LANGUAGE_MODEL = "The paper says it of a 2.9B language model, which has much to 
 
 
 def _of_the_paper() -> list[Claim]:
-    """Appendix F's reading of the table: nothing that a model of pure induction can bear out or refute."""
+    """Claims of Appendix F about the table: none can be tested by a model of pure induction."""
     sentences = (
         "The numbers on the diagonal dominate: most heads tend to use the key and value of the same token.",
         "alpha and beta are independent at initialisation; as training progressed, they became coupled.",
@@ -160,7 +160,7 @@ def _of_the_paper() -> list[Claim]:
 
 
 def _of_induction(data: pd.DataFrame) -> list[Claim]:
-    """Whether heads end where Theorem 3.3 has them, by the paper's count and by the gauge-free one."""
+    """Claims that heads end at Theorem 3.3's alpha and beta, by the paper's count and by the gauge-free one."""
     claims = []
     for count, how in COUNTS.items():
         end = [counted(heads, count) for _, heads in data[data["when"] == END].groupby("seed")]

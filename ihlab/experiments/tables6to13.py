@@ -1,8 +1,8 @@
 """Tables 6-13: the paper's own printed losses against the sentences that it writes about them, without training.
 
 `tables6to13.csv` holds every printed cell of Appendix H, one run each. Pages are those of the paper's PDF. All but the
-first begin with the running head "KV Shifting Attention Enhances Language Modeling", so a place's page is one more
-than the running heads before it: the first stands inside the sentence that leads from page 1 to page 2, the
+first begin with the running head "KV Shifting Attention Enhances Language Modeling", so the page of a passage is one
+more than the running heads before it: the first is inside the sentence that leads from page 1 to page 2, the
 impact statement follows the eighth (page 9), and Appendix A the eleventh (page 12, after three of references).
 
 Table 5 and the settings that the paper states more than once are rows of the table too.
@@ -43,7 +43,7 @@ OURS = (VANILLA, K, V, QKV, KV)
 COMPARATORS = (DIFFERENTIAL, QK_NORM, SELECTIVE)
 
 ALMOST_EVERY = 0.9
-"""The share from which something happens "in almost every" cell."""
+"""Share of cells from which a statement is true "in almost every" cell."""
 
 LOOKS = {K: Line(PINK, ":"), V: Line(GREEN, "--"), QKV: Line(ORANGE, "-."), KV: Line(BLUE)}
 
@@ -135,11 +135,11 @@ class Tables6To13:
     name = "tables6to13"
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """None."""
+        """Plan no runs."""
         return []
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """One table of three kinds of row: a printed loss, a count of Table 5, a setting with its place and quote."""
+        """Gather three kinds of row in one table: printed losses, counts of Table 5, settings with place and quote."""
         cells = pd.read_csv(PRINTED).assign(kind="loss")
         cells["source"] = [f"Table {table}" for table in cells.pop("table")]
         counts, statements = pd.DataFrame(COUNTS).assign(kind="count"), pd.DataFrame(STATEMENTS).assign(kind="setting")
@@ -148,13 +148,13 @@ class Tables6To13:
         return table[[*first, "quote", "note"]]
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Appendix H's and F's sentences, the size of the gains against the noise of a single run, and the settings."""
+        """Claims of Appendices H and F, of the size of the gains against the noise of a single run, and of settings."""
         loss = losses(data)
         return [*_ranks(loss), *_comparators(loss), *_noise(loss), *_table5_claims(data), _batch_sizes(data)]
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """A map of each method's difference to vanilla, the best method of each cell outlined; then the best rates."""
+        """Draw a map of each method's difference to vanilla, the best of each cell outlined; then the best rates."""
         loss = losses(data)
         best, shown = best_of(loss, OURS), [*OURS, *COMPARATORS]
         figure = new_figure(14.0, 7.0)
@@ -195,7 +195,7 @@ class Tables6To13:
         axes.legend(loc="upper center", bbox_to_anchor=(0.62, 1.0), ncols=2, fontsize=9)
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """The printed tables in one sentence."""
+        """State the printed tables in one sentence."""
         loss = losses(data)
         wins, gain = best_of(loss, OURS).value_counts(), _gain(loss, KV)
         at_best = at_best_rate(loss)
@@ -209,17 +209,17 @@ class Tables6To13:
 
 
 def losses(data: pd.DataFrame) -> pd.DataFrame:
-    """The printed losses, a row for each (lr, context) and a column for each method; NaN for OOM."""
+    """Return the printed losses, a row for each (lr, context) and a column for each method; NaN for OOM."""
     return data[data["kind"] == "loss"].pivot_table(index=["lr", "context"], columns="method", values="loss")
 
 
 def best_of(loss: pd.DataFrame, methods: Sequence[str]) -> pd.Series:
-    """The method with the lowest loss in each cell. (No two are equal there.)"""
+    """Return the method with the lowest loss in each cell. (No two are equal there.)"""
     return loss[list(methods)].idxmin(axis=1)
 
 
 def at_best_rate(loss: pd.DataFrame) -> pd.DataFrame:
-    """The lowest loss over learning rates, a row for each context length and a column for each method."""
+    """Return the lowest loss over learning rates, a row for each context length and a column for each method."""
     return loss.groupby(level="context").min()
 
 
@@ -268,7 +268,7 @@ def _below(loss: pd.DataFrame, a: str, b: str) -> int:
 
 
 def _thousandths(difference: float) -> str:
-    """The difference as it is written into a cell: signed but for 0, OOM where there is none."""
+    """Format a difference for a cell: signed unless 0, OOM if there is none."""
     if math.isnan(difference):
         return "OOM"
     x = round(1000 * difference, 1)
@@ -276,7 +276,7 @@ def _thousandths(difference: float) -> str:
 
 
 def _ranks(loss: pd.DataFrame) -> list[Claim]:
-    """Appendix H's main sentence, cell by cell and at each context's best rate; then K against V."""
+    """Claims of Appendix H's main sentence, cell by cell and at each context's best rate; then of K against V."""
     cells, at_best = len(loss), at_best_rate(loss)
     wins = best_of(loss, OURS).value_counts().reindex(OURS, fill_value=0).sort_values(ascending=False, kind="stable")
     claim = partial(Claim, source="Appendix H, Tables 6-10", right_side="above", declared=DECLARED)
@@ -336,7 +336,7 @@ def _comparators(loss: pd.DataFrame) -> list[Claim]:
 
 
 def _noise(loss: pd.DataFrame) -> list[Claim]:
-    """Gains against noise. Cells may share seeds and data, which only repeated runs could tell apart."""
+    """Claims of gains against noise. Cells may share seeds and data, which only repeated runs could tell apart."""
     below, cells = _below(loss, KV, VANILLA), len(loss)
     claim = partial(Claim, right_side="above", declared=DECLARED)
     both = [
@@ -408,7 +408,7 @@ def _odds_ratio(table: np.ndarray) -> stats.Estimate:
     """The conditional odds ratio with the exact interval that belongs to Fisher's test."""
     found = odds_ratio(table)
 
-    @cache  # a p-value is searched along levels, and asked for more than once
+    @cache  # a p-value is searched over levels, and needed more than once
     def at(level: float) -> tuple[float, float]:
         low, high = found.confidence_interval(level)
         return float(low), float(high)

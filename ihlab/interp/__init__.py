@@ -1,4 +1,4 @@
-"""What a trained model does: effective attention, head scores, ablations, routes, circuits, onset."""
+"""Analyses of a trained model: effective attention, head scores, ablations, routes, circuits, onset."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

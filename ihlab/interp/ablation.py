@@ -1,4 +1,4 @@
-"""Ablation: what a task's loss and accuracy are without a head."""
+"""Zero-, mean- and resample-ablation of heads: a task's loss and accuracy without them."""
 
 from collections.abc import Callable, Sequence
 
@@ -23,24 +23,24 @@ HOWS = ("zero", "mean", "resample")
 def ablate_heads(
     model: Transformer, batch: Batch, heads: Sequence[Head], how: str = "mean", seed: int = 0
 ) -> dict[str, float]:
-    """Loss over targets and accuracy over answers with the z of these heads replaced, all at once.
+    """Return loss over targets and accuracy over answers with these heads ablated together.
 
-    `how` says by what; each is read from the undisturbed model:
+    `how` names the replacement of their z, which is computed on the clean run:
 
     - "zero": zeros;
-    - "mean": the head's mean z over all rows and all positions, one vector. It keeps the constant part that the rest
-      of the model may count on; a mean for each position would also keep what the head knows of the position;
+    - "mean": the head's mean z over all rows and all positions, one vector. It keeps the constant part on which the
+      rest of the model may rely; a mean for each position would also keep positional information;
     - "resample": the head's z at the same position of another row, rows paired at random by `seed`. It stays
-      within what the model has seen, and tells the rest something false.
+      in distribution, but its information is false.
 
-    No heads: the model as it is. Hooks are removed afterwards. Raises `ConfigError` for a head that does not exist,
-    an unknown `how`, a batch without targets or answers, or one row to resample from.
+    Without heads, the model is not changed. Hooks are removed afterwards. Raises `ConfigError` for a head that does
+    not exist, an unknown `how`, a batch without targets or answers, or a single row to resample from.
     """
     return totals(ablated_rows(model, batch, heads, clean_z(model, batch), how, seed))
 
 
 def ablation_sweep(model: Transformer, batch: Batch, how: str = "mean", seed: int = 0) -> pd.DataFrame:
-    """Every head ablated alone: layer, head, how, loss_rise, loss_rise_error, accuracy_fall.
+    """Ablate every head alone. Columns: layer, head, how, loss_rise, loss_rise_error, accuracy_fall.
 
     `loss_rise_error` is the standard error of the rise over the batch's rows (a ratio of sums over rows).
     Raises what `ablate_heads` raises.
@@ -62,7 +62,7 @@ def ablation_sweep(model: Transformer, batch: Batch, how: str = "mean", seed: in
 
 @torch.no_grad()
 def clean_z(model: Transformer, batch: Batch) -> list[Float[Tensor, "batch pos head d_head"]]:
-    """Each layer's z in the undisturbed model."""
+    """Return each layer's z on the clean run."""
     _, cache = model.run_with_cache(tokens_of(batch, model), names_filter=lambda name: name.endswith("hook_z"))
     return [cache["z", layer] for layer in range(model.cfg.n_layers)]
 
@@ -75,7 +75,7 @@ def ablated_rows(
     how: str,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """`row_scores` with these heads' z replaced, where `z` is the undisturbed one (`clean_z`)."""
+    """Return `row_scores` with these heads ablated; `z` is that of the clean run (`clean_z`)."""
     check_heads(model, heads)
     hooks = []
     for layer in sorted({layer for layer, _ in heads}):
@@ -88,7 +88,7 @@ def ablated_rows(
 def replacement(
     z: Float[Tensor, "batch pos head d_head"], how: str, seed: int = 0
 ) -> Float[Tensor, "batch pos head d_head"]:
-    """What ablation puts in z's place; see `ablate_heads`."""
+    """Return the replacement of z under ablation; see `ablate_heads`."""
     choose("ablation", how, HOWS)
     if how == "zero":
         return torch.zeros_like(z)
@@ -98,7 +98,7 @@ def replacement(
 
 
 def another_row(values: Float[Tensor, "batch *rest"], seed: int) -> Float[Tensor, "batch *rest"]:
-    """For each row the values of another one, rows paired at random. Raises `ConfigError` for a single row."""
+    """Return for each row the values of another row, paired at random. Raises `ConfigError` for a single row."""
     require(len(values) >= 2, "The batch has one row, but resampling takes another row's values: it needs at least 2.")
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(values)))
     source = torch.empty_like(order)
@@ -108,7 +108,7 @@ def another_row(values: Float[Tensor, "batch *rest"], seed: int) -> Float[Tensor
 
 @torch.no_grad()
 def row_scores(model: Transformer, batch: Batch) -> pd.DataFrame:
-    """A line for each row: `loss` summed over its `targets` (a count), and how many of its `answers` are `right`."""
+    """Score each row: `loss` summed over its `targets` (a count), and how many of its `answers` are `right`."""
     check_measurable(batch)
     logits = model(tokens_of(batch, model))
     targets = torch.from_numpy(np.ascontiguousarray(batch.targets)).to(logits.device)
@@ -151,7 +151,7 @@ def check_heads(model: Transformer, heads: Sequence[Head]) -> None:
 def replace_heads(
     heads: list[int], values: Float[Tensor, "batch pos head d_head"]
 ) -> Callable[[Tensor, HookPoint], Tensor]:
-    """A hook for hook_z that puts `values` in place of these heads' z."""
+    """Return a hook for hook_z that replaces these heads' z by `values`."""
 
     def hook(z: Tensor, hook: HookPoint) -> Tensor:
         replaced = z.clone()
@@ -162,7 +162,7 @@ def replace_heads(
 
 
 def tokens_of(batch: Batch, model: Transformer) -> Int[Tensor, "batch pos"]:
-    """The batch's rows, where the model is."""
+    """Return the batch's tokens on the model's device."""
     return torch.from_numpy(np.ascontiguousarray(batch.inputs)).to(model.embed.weight.device)
 
 

@@ -1,8 +1,8 @@
-"""Circuits: a head's weights as the matrices that decide where it looks and what it writes (Elhage et al. 2021).
+"""QK and OV circuits: the matrices that decide where a head attends and what it writes (Elhage et al. 2021).
 
 Matrices act on row vectors, as in TransformerLens: scores are x_q W_QK x_k^T, outputs x W_OV. The learned weights of
-the norms and a LayerNorm's centring are folded in, their scales and biases are not; rotary turns and ALiBi are left
-out, so W_QK is what two tokens at one place would say to each other.
+the norms and a LayerNorm's centring are folded in, their scales and biases are not; rotary embeddings and ALiBi are
+left out, so W_QK gives the score of two tokens at the same position.
 """
 
 import math
@@ -41,7 +41,7 @@ def ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
 
 
 def full_qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
-    """W_E W_QK W_E^T [query token, key token]: whom a token asks for. The stream is taken to hold embeddings only."""
+    """W_E W_QK W_E^T [query token, key token], as if the residual stream held embeddings only."""
     qk = qk_circuit(model, layer, head, route)
     return FactoredMatrix(model.W_E @ qk.A, qk.B @ model.W_E.T)
 
@@ -63,7 +63,7 @@ def strongest_route(model: Transformer, layer: int, head: int, name: str) -> int
 def _behind_norm(
     model: Transformer, layer: int, weight: Float[Tensor, "d_model d_head"]
 ) -> Float[Tensor, "d_model d_head"]:
-    """What a weight that reads the layer's normalised stream reads of the stream, but for the norm's scale."""
+    """Fold the layer's norm, except its scale, into a weight that reads the normalised residual stream."""
     norm = model.layers[layer].ln1
     if not isinstance(norm, RMSNorm):
         return weight
@@ -72,7 +72,7 @@ def _behind_norm(
 
 
 def _group(model: Transformer, layer: int, head: int) -> int:
-    """The key/value head that a query head reads."""
+    """Return the key/value head that a query head reads."""
     check_heads(model, [(layer, head)])
     return head // (model.cfg.n_heads // model.cfg.kv_heads)
 

@@ -1,4 +1,4 @@
-"""Composition: how much of what an earlier head writes a later head's weights would read."""
+"""Composition scores: how much of an earlier head's output a later head's weights read."""
 
 import pandas as pd
 import torch
@@ -20,10 +20,10 @@ def composition_table(model: Transformer) -> pd.DataFrame:
         ||W_OV W||_F / (||W_OV||_F ||W||_F),  W = W_QK (q), W_QK^T (k), W_OV (v) of the later head.
 
     Columns: mode, from_layer, from_head, to_layer, to_head, score, baseline, excess = score - baseline. The
-    baseline, 1 / sqrt(d_model), is exactly the root mean square of the score when one of the two matrices is turned
-    at random. Scores have no scale, so alpha and beta do not enter: every route of a shifted head composes alike.
-    What lies between the layers (MLPs, norms' scales) is left out. A head that is all zeros scores 0; a model with
-    one layer gives an empty table.
+    baseline, 1 / sqrt(d_model), is exactly the root mean square of the score when one of the two matrices is rotated
+    at random. Scores are scale-invariant, so alpha and beta do not enter: every route of a shifted head has the same
+    composition. MLPs and norms' scales between the layers are left out. A head that is all zeros scores 0; a model
+    with one layer gives an empty table.
     """
     columns = ["mode", "from_layer", "from_head", "to_layer", "to_head", "score", "baseline", "excess"]
     baseline = model.cfg.d_model**-0.5

@@ -1,4 +1,4 @@
-"""Copying: whether a head raises the logits of the token it reads."""
+"""Copying scores: whether a head raises the logit of the token it attends to."""
 
 import torch
 from jaxtyping import Float, Int
@@ -17,13 +17,13 @@ def copying(
     tokens: Int[Tensor, "batch pos"],
     last: int,
 ) -> Float[Tensor, "layer head"]:
-    """The share of what a head adds to logits that falls on the token it attends to.
+    """Share of a head's direct logit attribution that falls on the token it attends to.
 
-    For each of the `last` queries of a row: the head's own output z W_O goes straight to the unembedding (through
-    the final norm's weight; its scale does not alter shares), the logits are centred over the vocabulary, and of what
-    is positive of them, how much is the attended token's? That token is the one whose places together have the most
-    attention. 1 for a perfect copier; a blind head has about 2 / d_vocab (Olsson et al. 2022, arXiv 2209.11895,
-    "copying", with shares in place of their ratio).
+    For each of the `last` queries of a row, the head's own output z W_O is unembedded directly (through the final
+    norm's weight; its scale does not alter shares) and the logits are centred over the vocabulary. The score is the
+    attended token's share of the positive logits. The attended token is the one whose positions together have the
+    most attention. 1 for a perfect copier; a head that writes at random has about 2 / d_vocab (Olsson et al. 2022,
+    arXiv 2209.11895, "copying", with shares in place of their ratio).
     """
     read_by = model.tokens_to_residual_directions(torch.arange(model.cfg.d_vocab, device=tokens.device))
     scores = []
@@ -45,9 +45,8 @@ def copying(
 def eigenvalue_copying(model: Transformer) -> Float[Tensor, "layer head"]:
     """sum Re(lambda) / sum |lambda| over the eigenvalues of W_E W_OV W_U (Elhage et al. 2021): 1 copies, -1 suppresses.
 
-    A shifted head's W_OV carries its largest beta: with beta = (-1, 0) it suppresses what W_V W_O copies. Of this
-    product of low rank at most d_head eigenvalues are not 0, and only those are computed. 0 for a head that
-    writes nothing.
+    A shifted head's W_OV carries its largest beta: with beta = (-1, 0) it suppresses what W_V W_O copies. The product
+    has low rank: at most d_head eigenvalues are nonzero, and only those are computed. 0 for a head that writes nothing.
     """
     return torch.stack(
         [

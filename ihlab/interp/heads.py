@@ -1,4 +1,4 @@
-"""What every head of a model does, in one table."""
+"""Scores of every head of a model, in one table."""
 
 from collections.abc import Sequence
 
@@ -25,23 +25,23 @@ def head_scores(
     ids: Sequence[int] | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Two rows a head: scores of its raw pattern (`pattern` = "raw") and of its effective one ("effective").
+    """Score every head in two rows: its raw pattern (`pattern` = "raw") and its effective one ("effective").
 
     On `rows` rows of distinct random tokens, repeated 4 times up to `length` (None: n_ctx):
 
     - prefix_matching: from each token of the last repeat to the tokens right after its earlier occurrences;
-    - fixed_distance: the attention from the same places to the same places when the last repeat is turned around, so
-      that no prefix match is there: a control for heads that go by positions, whatever the tokens;
+    - fixed_distance: the attention between the same positions when the last repeat is rolled, so that they are no
+      prefix matches: a control for heads that attend by position, whatever the tokens;
     - previous_token, duplicate_token, first_position: see `looks`;
     - copying: see `copying`, over the last repeat.
 
     On rows repeated once, up to the same length:
 
-    - induction_stripe: from each token of the second half to the one place right after its occurrence in the first.
+    - induction_stripe: from each token of the second half to the position right after its occurrence in the first.
 
-    Of the weights: eigenvalue_copying, the same in both rows. Where a task's `batch` is given, of the task:
-    loss_rise_zero, loss_rise_mean, loss_rise_mean_error, accuracy_fall_zero and accuracy_fall_mean of
-    `ablation_sweep`, the same in both rows.
+    From the weights: eigenvalue_copying, the same in both rows. With a task's `batch`, also loss_rise_zero,
+    loss_rise_mean, loss_rise_mean_error, accuracy_fall_zero and accuracy_fall_mean of `ablation_sweep`, the same in
+    both rows.
 
     Effective patterns are those of `gauge_fixed(beta)`; with a vanilla model they are the raw ones. Tokens are drawn
     from `ids`, by default those that the model was trained on (of a model that is not a run's: the whole vocabulary).
@@ -70,7 +70,7 @@ def head_scores(
 
 
 def causal_scores(model: Transformer, batch: Batch) -> pd.DataFrame:
-    """Every head's effect on a task, zero- and mean-ablated: see `ablation_sweep`."""
+    """Zero- and mean-ablate every head on a task; see `ablation_sweep`."""
     zero, mean = (ablation_sweep(model, batch, how).drop(columns="how") for how in ("zero", "mean"))
     table = zero.merge(mean, on=["layer", "head"], suffixes=("_zero", "_mean"))
     return table.drop(columns="loss_rise_error_zero").rename(columns={"loss_rise_error_mean": "loss_rise_mean_error"})
@@ -78,18 +78,18 @@ def causal_scores(model: Transformer, batch: Batch) -> pd.DataFrame:
 
 @torch.no_grad()
 def probed(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> ActivationCache:
-    """What scoring needs of a run over tokens: patterns, z and beta."""
+    """Run the model on tokens and cache what the scores need: patterns, z and beta."""
     needed = ("hook_pattern", "hook_z", "hook_beta")
     return model.run_with_cache(tokens, names_filter=lambda name: name.endswith(needed))[1]
 
 
 def pattern_of(cache: ActivationCache, kind: str) -> Float[Tensor, "layer *batch head query key"]:
-    """All layers' "raw" or "effective" patterns, the latter with beta's gauge fixed."""
+    """Return all layers' "raw" or "effective" patterns, the latter with beta's gauge fixed."""
     return raw_patterns(cache) if kind == "raw" else effective_patterns(cache, fix_gauge=True)
 
 
 def as_table(scores: dict[str, Float[Tensor, "layer head"]]) -> pd.DataFrame:
-    """One line a head: layer, head and its scores."""
+    """Return a table with one row per head: layer, head and its scores."""
     n_layers, n_heads = next(iter(scores.values())).shape
     heads = [{"layer": layer, "head": head} for layer in range(n_layers) for head in range(n_heads)]
     columns = {name: score.flatten().double().cpu().numpy() for name, score in scores.items()}

@@ -1,4 +1,4 @@
-"""What a model writes when it is given an iGSM problem, and what is right and wrong with it."""
+"""Greedy decoding of iGSM problems, and the verdicts on the decoded solutions."""
 
 from collections.abc import Sequence
 
@@ -18,10 +18,10 @@ ROWS = 256
 
 
 def solve(model: Transformer, task: IGSMTask, problems: Problems) -> list[list[str]]:
-    """The tokens that the model writes after each prompt, greedily, up to and with EOS.
+    """Decode each prompt greedily, up to and including EOS.
 
     Prompts of equal length are decoded together, without padding: a shift would mix padding into the first keys
-    and values. A solution that has not ended when a row of the task is full is cut off. Raises `ConfigError` for a
+    and values. A solution that does not end within a row of the task is cut off. Raises `ConfigError` for a
     model whose n_ctx is shorter than the task's rows, or whose vocabulary is smaller than the task's.
     """
     cfg, end = model.cfg, task.language.ids["<eos>"]
@@ -42,11 +42,11 @@ def solve(model: Transformer, task: IGSMTask, problems: Problems) -> list[list[s
 
 
 def judge(task: IGSMTask, problems: Problems, solutions: Sequence[Sequence[str]]) -> pd.DataFrame:
-    """A row for each problem: ops, lenient, final, strict, minimal, unnecessary, errors, and a column for each class.
+    """Judge each solution, one row per problem.
 
-    `lenient`, `final`, `strict` and `minimal` (strict, and no unnecessary parameters) are as
-    `tasks.igsm.check.verify.Verdict` has them; `unnecessary` counts steps, `errors` all errors, and a class's column
-    those of the class.
+    Columns: ops; `lenient`, `final`, `strict` and `minimal` (strict, and no unnecessary parameters) as in
+    `tasks.igsm.check.verify.Verdict`; `unnecessary`, a count of steps; `errors`, a count of all errors; and a count
+    for each class of errors.
     """
     rows, modulus = [], task.language.modulus
     for row, written in enumerate(solutions):

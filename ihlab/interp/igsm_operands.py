@@ -1,4 +1,4 @@
-"""Which heads fetch the operands when a model writes the solution of an iGSM problem."""
+"""Attention to operands: which heads fetch them when a model writes the solution of an iGSM problem."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -34,10 +34,10 @@ class Fetch(NamedTuple):
 
 
 def fetches(tokens: Sequence[str]) -> list[Fetch]:
-    """Every operand of a row's solution, in either format, in order; tokens before SOL are not looked at."""
+    """Return every operand of a row's solution, in either format, in order; tokens before SOL are ignored."""
     require("<sol>" in tokens, "The row has no '<sol>': it holds no solution.")
-    seen: dict[str, list[int]] = {}  # letter -> where it stands
-    value: dict[str, int] = {}  # letter -> where its value stands
+    seen: dict[str, list[int]] = {}  # letter -> its positions
+    value: dict[str, int] = {}  # letter -> the position of its value
     found = []
     start = tokens.index("<sol>") + 1
     for at in range(start, len(tokens)):
@@ -50,7 +50,7 @@ def fetches(tokens: Sequence[str]) -> list[Fetch]:
 def _of_clause(
     tokens: Sequence[str], start: int, stop: int, seen: dict[str, list[int]], value: dict[str, int]
 ) -> list[Fetch]:
-    """The operands of the tokens start .. stop - 1; what they say is remembered."""
+    """Return the operands of the tokens start .. stop - 1, and record their letters and values."""
     equals = [at for at in range(start, stop) if tokens[at] == "="]
     found = []
     if len(equals) > 1:  # symbol = operands = numbers [= value]
@@ -69,11 +69,11 @@ def _of_clause(
 
 @torch.no_grad()
 def operand_attention(model: Transformer, task: IGSMTask, problems: Problems) -> pd.DataFrame:
-    """How much each head looks at an operand's source just before the operand is written, on true solutions.
+    """Attention of each head to an operand's source just before the operand is written, on true solutions.
 
-    Columns: layer, head, pattern ("raw": whose key is hit; "effective": whose value is read), kind (of `Fetch`),
-    attention (summed over the sources, averaged over all operands) and even (what attention spread evenly over all
-    tokens so far would give). Raises `ConfigError` for problems without operands, and rows longer than n_ctx.
+    Columns: layer, head, pattern ("raw": whose key is matched; "effective": whose value is read), kind (of `Fetch`),
+    attention (summed over the sources, averaged over all operands) and even (the same for uniform attention over all
+    tokens so far). Raises `ConfigError` for problems without operands, and rows longer than n_ctx.
     """
     rows = torch.from_numpy(problems.tokens[:, : int(problems.size.max())]).to(model.embed.weight.device)
     places = {kind: torch.zeros(*rows.shape, rows.shape[1], dtype=torch.bool, device=rows.device) for kind in KINDS}

@@ -1,4 +1,4 @@
-"""The two-layer induction circuit: a previous-token head whose output a later induction head finds its keys by."""
+"""The two-layer induction circuit: a previous-token head that K-composes with a later induction head."""
 
 from collections.abc import Sequence
 
@@ -16,11 +16,11 @@ from ihlab.model.transformer import Transformer
 from tasks import Batch
 
 PREVIOUS_LEAST = 0.5
-"""As for prefix matching: a previous-token head spends most of its attention so."""
+"""As for prefix matching: a previous-token head spends most of its attention on the previous token."""
 
 FALL_LEAST = 0.05
-"""A pair is confirmed if the later head loses a twentieth of its stripe with the path. Not more, because several
-previous-token heads often share the work, and what is taken away of one is made up for by the others."""
+"""A pair is confirmed if ablating the path costs the later head a twentieth of its stripe. Not more, because several
+previous-token heads often share the work, and the others make up for an ablated one."""
 
 
 def find_induction_pair(
@@ -32,13 +32,13 @@ def find_induction_pair(
     ids: Sequence[int] | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Every pair of an earlier and a later head, the one whose path carries most of the stripe first.
+    """Score every pair of an earlier and a later head; the pair whose path carries most of the stripe comes first.
 
     Columns: from_layer, from_head, to_layer, to_head; the earlier head's previous_token and the later one's
     prefix_matching; k_composition and its baseline; the later head's induction_stripe, stripe_without the path
     (`without_key_path`) and their difference stripe_fall; with a task's `batch` also the loss_rise and accuracy_fall
     of the task without the path. `pair` is true where previous_token, prefix_matching and stripe_fall reach
-    `PREVIOUS_LEAST`, `PREFIX_LEAST` and `FALL_LEAST` of the stripe. All on effective patterns.
+    `PREVIOUS_LEAST`, `PREFIX_LEAST` and `FALL_LEAST` of the stripe. All scores are of effective patterns.
 
     A model with one layer gives an empty table. `how` is as in `ablate_heads`, the rest as in `head_scores`;
     raises what they raise.
@@ -72,7 +72,7 @@ def find_induction_pair(
 def _task_effect(
     model: Transformer, batch: Batch, sender: Head, receiver: Head, how: str, seed: int
 ) -> tuple[float, float]:
-    """The rise of the task's loss and the fall of its accuracy without the path."""
+    """Rise of the task's loss and fall of its accuracy with the path ablated."""
     layer, head = receiver
     _, z = without_key_path(model, tokens_of(batch, model), [sender], receiver, how, seed)
     values = z[:, :, None].expand(-1, -1, model.cfg.n_heads, -1)

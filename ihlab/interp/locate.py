@@ -1,4 +1,4 @@
-"""Which heads are induction heads: of our models, of a TransformerLens cache, or of any attention patterns."""
+"""Location of induction heads: in our models, in a TransformerLens cache, or in any attention patterns."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,12 +16,12 @@ from tasks import Batch
 from tasks.config import ConfigError, require
 
 PREFIX_LEAST = 0.5
-"""An induction head spends most of its attention on prefix matches. A head that looks everywhere alike has less than
-that: a third at most, when the sequence is as short as it may be."""
+"""An induction head spends most of its attention on prefix matches. Uniform attention scores less: a third at most, on
+the shortest sequence allowed."""
 
 ERRORS_LEAST = 2.0
-"""Without an induction head the task's loss rises by more than twice its standard error over rows: about one chance
-in forty for a head that does nothing. The size is not asked for, as several heads often do one job."""
+"""Ablating an induction head raises the task's loss by more than twice its standard error over rows: about one chance
+in forty for a head that does nothing. The size of the rise does not matter, since several heads often share a job."""
 
 
 def locate_induction_heads(
@@ -31,7 +31,7 @@ def locate_induction_heads(
     seed: int = 0,
     ids: Sequence[int] | None = None,
 ) -> pd.DataFrame:
-    """Every head, the likeliest induction head first, with a column `induction`.
+    """Rank every head, the likeliest induction head first, with the verdict in the column `induction`.
 
     `source` is one of
 
@@ -41,11 +41,11 @@ def locate_induction_heads(
       [batch, pos], of any model: the columns of `looks`;
     - a TransformerLens `ActivationCache` with its `tokens`: the same, of effective patterns if the model is shifted.
 
-    Heads are ranked by prefix_matching, and are induction heads from `PREFIX_LEAST` on. Of a Transformer, they must
-    also have less than that of fixed_distance, and where there is a `batch`, loss_rise_mean must be above
-    `ERRORS_LEAST` of its standard errors. Tokens given should be a random sequence, twice or more; if all repeats
-    are as far apart, they cannot tell an induction head from one that goes by positions. Raises `ConfigError` for
-    other sources and ranks, tokens that do not fit the patterns or do not repeat, and what `head_scores` raises.
+    Heads are ranked by prefix_matching, and are induction heads from `PREFIX_LEAST` on. In a `Transformer`, their
+    fixed_distance must also be below that, and with a `batch`, loss_rise_mean must exceed `ERRORS_LEAST` of its
+    standard errors. Given tokens should be a random sequence, repeated at least once; if all repeats are equally far
+    apart, they cannot tell an induction head from one that attends by position. Raises `ConfigError` for other
+    sources and ranks, tokens that do not fit the patterns or do not repeat, and as `head_scores` does.
     """
     if isinstance(source, Transformer):
         require(tokens is None, "tokens are given, but a Transformer is probed with its own: give `ids`, or patterns.")
@@ -80,7 +80,7 @@ def _patterns(source: Any) -> Tensor:
 def _fitting(
     patterns: Tensor, tokens: Tensor
 ) -> tuple[Float[Tensor, "layer batch head query key"], Int[Tensor, "batch pos"]]:
-    """Patterns and tokens, both with a batch axis."""
+    """Return patterns and tokens, both with a batch axis."""
     shape, given = list(patterns.shape), list(tokens.shape)
     require(
         patterns.ndim in (4, 5),

@@ -1,4 +1,4 @@
-"""Which heads walk how far: attention of multi-hop models to the places that 1, 2, ... hops lead to."""
+"""Attention of multi-hop models, head by head, to the positions that 1, 2, ... hops lead to."""
 
 import numpy as np
 import pandas as pd
@@ -13,9 +13,9 @@ from tasks import MultiHopTask
 
 
 def found(letters: Int[np.ndarray, "batch pos"], hops: int) -> Int[np.ndarray, "hops_1 batch pos"]:
-    """find_j(i) for j = 0 .. hops and every position i of rows of letters; -1 where a hop has nowhere to go.
+    """Return find_j(i) for j = 0 .. hops and every position i of rows of letters; -1 if a hop leads nowhere.
 
-    find_0(i) = i, find_1(i) = 1 + the latest earlier place of i's letter, find_j = find_1 of find_{j-1}
+    find_0(i) = i, find_1(i) = 1 + the latest earlier position of i's letter, find_j = find_1 of find_{j-1}
     (Sanford et al. 2024, arXiv 2402.09268).
     """
     once = np.full(letters.shape, -1)
@@ -24,31 +24,31 @@ def found(letters: Int[np.ndarray, "batch pos"], hops: int) -> Int[np.ndarray, "
         for i, letter in enumerate(line):
             once[row, i] = latest.get(letter, -2) + 1
             latest[letter] = i
-    walked = [np.broadcast_to(np.arange(letters.shape[1]), letters.shape)]
+    positions = [np.broadcast_to(np.arange(letters.shape[1]), letters.shape)]
     for _ in range(hops):
-        at = walked[-1]
-        walked.append(np.where(at >= 0, np.take_along_axis(once, np.maximum(at, 0), axis=1), -1))
-    return np.stack(walked)
+        last = positions[-1]
+        positions.append(np.where(last >= 0, np.take_along_axis(once, np.maximum(last, 0), axis=1), -1))
+    return np.stack(positions)
 
 
 def hop_scores(model: Transformer, task: MultiHopTask, hops: int, rows: int = 64, seed: int = 0) -> pd.DataFrame:
-    """How much of its attention each head pays, from position i, to find_j(i), in rows that ask for `hops` hops.
+    """Attention of each head from position i to find_j(i), in rows of `hops` hops.
 
     Columns: layer, head, j (0 .. hops) and attention, the mean of effective patterns (beta's gauge fixed) over the
-    positions from which j hops lead somewhere. Raises `ConfigError` as `batch_of` does.
+    positions where find_j exists. Raises `ConfigError` as `batch_of` does.
     """
     batch = task.batch_of(hops, rows, np.random.default_rng(seed))
-    places = found(batch.inputs[:, 1:], hops)
+    positions = found(batch.inputs[:, 1:], hops)
     tokens = torch.from_numpy(batch.inputs.copy())
     with torch.no_grad():
         patterns = pattern_of(probed(model, tokens), "effective")
     n_pos = tokens.shape[1]
     tables = []
-    for j, place in enumerate(places):
-        looked = torch.zeros(len(tokens), n_pos, n_pos, dtype=torch.bool)
-        row, i = np.nonzero(place >= 0)
-        looked[row, i + 1, place[row, i] + 1] = True  # the hop token stands in front of the letters
-        attention = mean_attention(patterns, looked)
+    for j, position in enumerate(positions):
+        sources = torch.zeros(len(tokens), n_pos, n_pos, dtype=torch.bool)
+        row, i = np.nonzero(position >= 0)
+        sources[row, i + 1, position[row, i] + 1] = True  # + 1: the hop token comes before the letters
+        attention = mean_attention(patterns, sources)
         heads = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
         tables.append(pd.DataFrame(heads, columns=["layer", "head"]).assign(j=j, attention=attention.flatten().numpy()))
     return pd.concat(tables, ignore_index=True)
@@ -57,7 +57,7 @@ def hop_scores(model: Transformer, task: MultiHopTask, hops: int, rows: int = 64
 def hop_ablation(
     model: Transformer, task: MultiHopTask, head: tuple[int, int], rows: int = 100, seed: int = 0
 ) -> pd.DataFrame:
-    """The error at each number of hops with and without a head (mean-ablated): hops, error, error_without.
+    """Error at each number of hops with and without a head (mean-ablated). Columns: hops, error, error_without.
 
     Raises `ConfigError` for a head that does not exist.
     """

@@ -1,4 +1,4 @@
-"""When a training curve changes phase: where a fast change begins and ends, on top of a slow drift.
+"""Onset of a phase change in a training curve: where a fast change begins and ends, on top of a slow drift.
 
 The rule. With x the number of an evaluation (0, 1, ...; their steps t are dense early and sparse late, about as
 training itself goes), a curve is fitted by least squares with
@@ -6,14 +6,14 @@ training itself goes), a curve is fitted by least squares with
     no change:  drift = a cubic in x + a line in t
     a change:   drift + c ramp(x; start, end),   ramp = 0 up to start, 1 from end on, straight between,
 
-where start < end are evaluations no further apart than half of all. Of all pairs the one that takes most off the
-squared error is kept. `explained` is the share that it takes off, counting 1.5% of the curve's range as error that
-is always there: smooth bends are about as near to a drift as that. Whether the share is more than noise would give is
-a test against the same fit to noise alone, normal and first-order autoregressive. Its correlation is that of the
-residuals about the drift, which a change raises: the test errs towards silence.
+where start < end are evaluations no further apart than half of all. The pair that reduces the squared error most is
+kept. `explained` is that reduction as a share, with 1.5% of the curve's range counted as error that is always there:
+smooth bends come about as close to a drift as that. The share is tested against the same fit to noise alone, normal and
+first-order autoregressive. The noise has the correlation of the residuals about the drift, which a change raises, so
+the test is conservative.
 
-The intervals of start and middle are the middle 95% over refits of the fitted curve with its own residuals drawn anew
-in blocks, and reach at least to the evaluations on either side: what happens between two of them is not seen.
+The intervals of start and middle are the central 95% of a block bootstrap of the residuals, and reach at least to the
+evaluations on either side, because nothing is measured between two of them.
 """
 
 import fnmatch
@@ -31,19 +31,19 @@ from ihlab.training.run import Run
 from tasks.config import require
 
 LEAST_POINTS = 12
-"""The fit has eight numbers."""
+"""Fewest values of a curve: the fit has eight parameters."""
 
 DEGREE = 3
-"""Of the polynomial that is a drift."""
+"""Degree of the polynomial in the drift."""
 
 FLOOR = 0.015
-"""The least standard deviation about a drift that is taken seriously, as a share of the curve's range."""
+"""Standard deviation about a drift that is always assumed, as a share of the curve's range."""
 
 LONGEST = 0.5
 """A change that takes longer than this share of the evaluations is a drift."""
 
 BLOCK = 4
-"""Residuals drawn together, so that the correlation of neighbours stays."""
+"""Length of the bootstrap's blocks of residuals, which keep the correlation of neighbours."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Onset:
     - `start`, `end`: the steps between which it happens; `middle` is half way;
     - `start_low`, `start_high`, `middle_low`, `middle_high`: 95% intervals;
     - `before`, `after`: the fitted values at start and end;
-    - `explained`: the share of the squared error about a drift that the change takes off, as above;
-    - `p`: how often noise alone does as well.
+    - `explained`: the share of the squared error about a drift that the change removes, as above;
+    - `p`: the p-value, how often noise alone does as well.
     """
 
     start: float
@@ -71,9 +71,9 @@ class Onset:
 
 
 def onset(steps: ArrayLike, values: ArrayLike, level: float = 0.01, draws: int = 999, seed: int = 0) -> Onset | None:
-    """The change of phase of a curve, or None if a drift with noise does as well.
+    """Return the phase change of a curve, or None if a drift with noise fits as well.
 
-    `level`: how often noise alone may raise an alarm; `draws`: simulated noises, and refits for the intervals.
+    `level`: the false-alarm rate under noise alone; `draws`: simulated noises, and bootstrap refits for the intervals.
     Values that are NaN are left out. Raises `ConfigError` for fewer than 12 values, steps that do not increase,
     steps and values of different lengths, infinite values, and fewer draws than the level needs.
     """
@@ -114,14 +114,14 @@ def onset(steps: ArrayLike, values: ArrayLike, level: float = 0.01, draws: int =
 
 
 class _Best(NamedTuple):
-    """The best pair for each curve, and what it takes off the squared error."""
+    """The best pair for each curve, and its reduction of the squared error."""
 
     pair: np.ndarray
     taken: np.ndarray
 
 
 class _Fit:
-    """All ramps over the evaluations at steps t, with what a drift can say taken out of them."""
+    """All ramps over the evaluations at steps t, orthogonal to every drift."""
 
     def __init__(self, t: np.ndarray) -> None:
         n = len(t)
@@ -143,7 +143,7 @@ class _Fit:
         return v @ self.basis @ self.basis.T
 
     def best(self, curves: np.ndarray) -> _Best:
-        """The ramp that takes most off each row's squared error about its drift."""
+        """Return the ramp that reduces each row's squared error about its drift most."""
         taken = (curves @ self.ramps.T) ** 2  # ramps are orthogonal to every drift
         pair = taken.argmax(axis=1)
         return _Best(pair, taken[np.arange(len(curves)), pair])
@@ -154,10 +154,10 @@ class _Fit:
         return self.drift(v) + (v @ ramp) * ramp
 
     def correlation(self, v: np.ndarray) -> float:
-        """Of neighbours in the noise about v's drift, not negative and below 1.
+        """Correlation of neighbours in the noise about v's drift, at least 0 and below 1.
 
         Residuals about k fitted columns correlate less than the noise they come from, to first order by
-        (k + (k + 2) phi) / n (Kendall 1954 for k = 1). That is put back.
+        (k + (k + 2) phi) / n (Kendall 1954 for k = 1). This bias is corrected.
         """
         n, k = self.basis.shape
         about = v - self.drift(v)
@@ -166,7 +166,7 @@ class _Fit:
 
 
 def _points(steps: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Steps and values as floats, without NaN, checked."""
+    """Check steps and values, and return them as floats without NaN."""
     t, v = np.asarray(steps, dtype=float), np.asarray(values, dtype=float)
     require(
         t.ndim == 1 and t.shape == v.shape,
@@ -181,14 +181,14 @@ def _points(steps: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray
 
 
 def _autoregressive(rng: np.random.Generator, draws: int, n: int, correlation: float) -> np.ndarray:
-    """Normal noise [draws, n] of variance 1 whose neighbours correlate so."""
+    """Draw first-order autoregressive normal noise [draws, n] of variance 1."""
     fresh = rng.standard_normal((draws, n))
     fresh[:, 1:] *= np.sqrt(1 - correlation**2)
     return signal.lfilter([1.0], [1.0, -correlation], fresh, axis=1)
 
 
 def _blocks(rng: np.random.Generator, residuals: np.ndarray, draws: int) -> np.ndarray:
-    """Residuals [draws, n] drawn with replacement, blocks of neighbours at a time, round the end."""
+    """Block bootstrap of the residuals [draws, n], with circular blocks."""
     n = len(residuals)
     begin = rng.integers(0, n, (draws, -(-n // BLOCK)))
     at = (begin[:, :, None] + np.arange(BLOCK)).reshape(draws, -1)[:, :n] % n
@@ -196,10 +196,10 @@ def _blocks(rng: np.random.Generator, residuals: np.ndarray, draws: int) -> np.n
 
 
 def onsets(runs: Iterable[Run], columns: Iterable[str], level: float = 0.01, seed: int = 0) -> pd.DataFrame:
-    """The change of phase of each run's metrics: a row for each run and column, NaN where there is none.
+    """Return the phase change of each run's metrics: a row for each run and column, NaN where there is none.
 
-    `columns` are names of metrics or patterns of them ("prefix_*", "alpha?_0.*"); a run without shift has no
-    alphas, and no rows of them. Columns: name and seed of the run, column, then the fields of `Onset`.
+    `columns` are names of metrics or patterns of them ("prefix_*", "alpha?_0.*"); a run without shift has no rows for
+    alpha. Columns: name and seed of the run, column, then the fields of `Onset`.
     Raises `ConfigError` as `onset` does, and for a pattern that no run's metrics match.
     """
     rows: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Effective attention: which token's value a query read, and by which keys it found it."""
+"""Effective attention, that is, which token's value a query reads; and attention scores by the key's route."""
 
 import math
 
@@ -12,7 +12,7 @@ from tasks.config import require
 
 
 def effective_pattern(pattern: Float[Tensor, "..."], beta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """The attention that reads raw values as `pattern` reads the shifted ones:
+    """Return the attention over raw values that equals `pattern` over the shifted ones:
 
         A_eff[q, j] = sum over b of beta[b] A[q, j + b],  so that  z = A v_hat = A_eff v_raw  exactly.
 
@@ -40,8 +40,8 @@ def effective_pattern(pattern: Float[Tensor, "..."], beta: Float[Tensor, "..."])
 def gauge_fixed(beta: Float[Tensor, "kv_head window"]) -> Float[Tensor, "kv_head window"]:
     """beta with absolute values that sum to 1 and its largest entry positive.
 
-    (beta, W_V) -> (c beta, W_V / c) leaves a model as it is and multiplies its effective pattern by c. What is
-    said of a head must not hang on c, so scores read the pattern of this beta. All zeros stay zeros.
+    (beta, W_V) -> (c beta, W_V / c) leaves a model unchanged and multiplies its effective pattern by c. A score must
+    not depend on c, so scores use the pattern of this beta. All zeros stay zeros.
     """
     largest = beta.gather(1, beta.abs().argmax(dim=1, keepdim=True))
     size = beta.abs().sum(dim=1, keepdim=True)
@@ -49,12 +49,12 @@ def gauge_fixed(beta: Float[Tensor, "kv_head window"]) -> Float[Tensor, "kv_head
 
 
 def raw_patterns(cache: ActivationCache) -> Float[Tensor, "layer *batch head query key"]:
-    """All layers' patterns: which key was hit. Raises `ConfigError` if the cache lacks one."""
+    """Return all layers' patterns: which key is matched. Raises `ConfigError` if the cache lacks one."""
     return torch.stack([_cached(cache, layer, "pattern") for layer in range(cache.model.cfg.n_layers)])
 
 
 def effective_patterns(cache: ActivationCache, fix_gauge: bool = False) -> Float[Tensor, "layer *batch head query key"]:
-    """All layers' effective patterns: which token's value was read. Those of vanilla layers are the raw ones.
+    """Return all layers' effective patterns: which token's value is read. Those of vanilla layers are the raw ones.
 
     With `fix_gauge`, by `gauge_fixed(beta)`. Raises `ConfigError` if the cache lacks a pattern or a beta.
     """
@@ -67,13 +67,13 @@ def effective_patterns(cache: ActivationCache, fix_gauge: bool = False) -> Float
 
 
 def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window batch head query key"]:
-    """A layer's attention scores, split by the key's route: what this token's raw key gives, what the one before's:
+    """Split a layer's attention scores by the key's route: this token's raw key, the previous token's, ...:
 
         S_r[q, s] = rot_q(q_q) . rot_s(alpha[r] k_raw[s - r]) / sqrt(d_head),  sum over r of S_r + bias = scores.
 
-    The rotary turn comes after the shift: a raw key is turned at the place it is shifted to. A vanilla layer has
-    one route. `score_bias` is the other summand. The cache must hold whole rows with their batch axis.
-    Raises `ConfigError` if it does not, or lacks what this reads.
+    The rotary embedding comes after the shift: a raw key is rotated at the position it is shifted to. A vanilla layer
+    has one route. `score_bias` is the other summand. The cache must hold whole rows with their batch axis.
+    Raises `ConfigError` if it does not, or lacks an activation that is needed.
     """
     shifted, rotary = _is_shifted(cache), cache.model.blocks[layer].attn.rotary
     q = _cached(cache, layer, "q" if rotary is None else "rot_q")
@@ -90,7 +90,7 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
 
 
 def score_bias(cache: ActivationCache, layer: int) -> Float[Tensor, "#head query key"]:
-    """What a layer adds to the scores of all routes together: -inf at hidden keys, and ALiBi where there is one."""
+    """Return the bias of a layer's scores, beside all routes: -inf at masked keys, and ALiBi's if there is one."""
     return cache.model.blocks[layer].attn.score_bias(_cached(cache, layer, "q"))
 
 

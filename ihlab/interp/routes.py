@@ -5,16 +5,15 @@ With A(alpha) the pattern and Shift_s(V) the values of s tokens before,
 
     z = sum over s of A(alpha) beta_s Shift_s(V).
 
-Taking a route away:
+Ablating a route:
 
-- key route r: alpha_r = 0. The scores lose alpha_r q . k[t - r], and the softmax is taken anew;
+- key route r: alpha_r = 0. The scores lose alpha_r q . k[t - r], and the softmax is recomputed;
 - value route s: beta_s = 0;
 - both (r, s): value column s is read with the pattern of alpha_r = 0, the other columns as before.
 
-What z loses is the route's contribution. It depends on what enters the layer only, so all heads' contributions
-come from the model itself, run with other numbers at `hook_alpha` and `hook_beta`: whatever the model does with
-keys (rotary, ALiBi, masks, groups) is done to routes too. Each query head has its own, also where heads share
-keys and values.
+What z loses is the route's contribution. It depends only on the layer's input, so all heads' contributions come from
+the model itself, run with other values at `hook_alpha` and `hook_beta`: whatever the model does with keys (rotary,
+ALiBi, masks, groups) applies to routes too. Each query head has its own contributions, also under grouped queries.
 """
 
 from collections.abc import Callable, Iterable
@@ -36,9 +35,9 @@ from tasks.config import choose, require
 class Route(NamedTuple):
     """A column of alpha and a column of beta; None stands for all of them.
 
-    Column 0 is the token itself, 1 the one before. `Route(1, None)` is the key route of the token before with
-    whatever is read through it, `Route(None, 0)` the value route of the token itself, `Route(1, 0)` both at
-    once (induction), and `Route(None, None)` the whole head.
+    Column 0 is the token itself, 1 the previous one. `Route(1, None)` is the key route of the previous token with
+    all values read through it, `Route(None, 0)` the value route of the token itself, `Route(1, 0)` both together
+    (induction), and `Route(None, None)` the whole head.
     """
 
     key: int | None
@@ -46,14 +45,14 @@ class Route(NamedTuple):
 
 
 def column_name(column: int | None) -> str:
-    """A column in words: "own", "previous", "2 before", ..., or "all" for None."""
+    """Name a column: "own", "previous", "2 before", ..., or "all" for None."""
     if column is None:
         return "all"
     return ("own", "previous")[column] if column < 2 else f"{column} before"
 
 
 def all_routes(window: int) -> list[Route]:
-    """The whole head, each key route, each value route and each pair of them, for windows of `window` columns."""
+    """List the whole head, each key route, each value route and each pair, for windows of `window` columns."""
     columns = (None, *range(window))
     return [Route(key, value) for key in columns for value in columns]
 
@@ -61,7 +60,7 @@ def all_routes(window: int) -> list[Route]:
 def route_contributions(
     model: Transformer, tokens: Int[Tensor, "batch pos"], layer: int, routes: Iterable[Route] | None = None
 ) -> dict[Route, Float[Tensor, "batch pos head d_head"]]:
-    """What each head's z loses when a route is taken away, for the routes given or all there are.
+    """Contribution of routes to each head's z, which it loses under ablation; by default of all routes.
 
     A route with weight 0 contributes exactly 0.0, and the contributions of the value routes sum to z. Those of the
     key routes do not: a softmax is not a sum. Raises `ConfigError` for a layer without shift and for a
@@ -98,11 +97,11 @@ def ablate_route(
     how: str = "zero",
     seed: int = 0,
 ) -> Float[Tensor, "batch pos d_vocab"]:
-    """The logits without one route of one query head, or (None) of all the layer's heads at once.
+    """Return the logits with one route ablated, in one query head or (None) in all heads of the layer.
 
     `how`: the route's contribution is "zero", its "mean" over rows at each position, or "resample": that of another
-    row, no row keeping its own. Raises `ConfigError` as `route_contributions` does, for an unknown head
-    or `how`, and for a resampling of one row.
+    row, never its own. Raises `ConfigError` as `route_contributions` does, for an unknown head or `how`, and for
+    resampling from a single row.
     """
     choose("ablation", how, HOWS)
     contribution = route_contributions(model, tokens, layer, [route])[route]
@@ -121,12 +120,12 @@ def route_effects(
     together: bool = False,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """How much worse the model does on a batch without each route of each head: a row for each.
+    """Ablate each route of each head on a batch, and return the effects: a row for each.
 
     Columns: layer, head, key, value (the route, see `column_name`; "all", "all" is the whole head), how,
-    loss_rise (nats per target) and accuracy_fall (over all answers), both against the untouched model.
-    `layers` defaults to all, `routes` to all there are. Heads that do the same stand in for each other, so that
-    none is missed alone: `together` takes the route from all heads of a layer at once (head is "all").
+    loss_rise (nats per target) and accuracy_fall (over all answers), both against the clean run.
+    `layers` and `routes` default to all. Redundant heads make up for each other, so ablating one alone may show no
+    effect: `together` ablates the route in all heads of a layer at once (head is "all").
     Raises `ConfigError` as `ablate_route` does, and for a batch without targets or answers.
     """
     choose("ablation", how, HOWS)
@@ -158,7 +157,7 @@ def route_effects(
 
 
 def _replacement(contribution: Tensor, how: str, seed: int) -> Tensor:
-    """What stands in for a contribution, of its shape."""
+    """Return the replacement of a contribution, of its shape."""
     if how == "zero":
         return torch.zeros_like(contribution)
     if how == "mean":
@@ -167,7 +166,7 @@ def _replacement(contribution: Tensor, how: str, seed: int) -> Tensor:
 
 
 def _replace(contribution: Tensor, replacement: Tensor, head: int | None) -> Callable[..., Tensor]:
-    """A hook for hook_z that exchanges the contribution of one head or of all."""
+    """Return a hook for hook_z that replaces the contribution of one head or of all."""
     heads = slice(None) if head is None else slice(head, head + 1)
 
     def hook(z: Tensor, hook: Any) -> Tensor:
@@ -179,7 +178,7 @@ def _replace(contribution: Tensor, replacement: Tensor, head: int | None) -> Cal
 
 
 def _without(column: int) -> Callable[..., Tensor]:
-    """A hook for alpha or beta: one column 0."""
+    """Return a hook for alpha or beta that sets one column to 0."""
 
     def hook(weight: Tensor, hook: Any) -> Tensor:
         weight = weight.clone()
@@ -190,7 +189,7 @@ def _without(column: int) -> Callable[..., Tensor]:
 
 
 def _only(column: int) -> Callable[..., Tensor]:
-    """A hook for alpha or beta: all but one column 0."""
+    """Return a hook for alpha or beta that sets all columns but one to 0."""
 
     def hook(weight: Tensor, hook: Any) -> Tensor:
         kept = torch.zeros_like(weight)
@@ -201,7 +200,7 @@ def _only(column: int) -> Callable[..., Tensor]:
 
 
 def _z(model: Transformer, tokens: Tensor, layer: int, **overrides: Callable[..., Tensor]) -> Tensor:
-    """A layer's z [batch, pos, head, d_head], with alpha or beta as hooks make them."""
+    """Return a layer's z [batch, pos, head, d_head], with alpha or beta overridden by hooks."""
     hooks = [(f"blocks.{layer}.attn.hook_{name}", hook) for name, hook in overrides.items()]
     with model.hooks(fwd_hooks=hooks):
         _, cache = model.run_with_cache(tokens, names_filter=_hook_z(layer))
@@ -213,7 +212,7 @@ def _hook_z(layer: int) -> str:
 
 
 def _window(model: Transformer, layer: int) -> int:
-    """How many columns a layer's shift has."""
+    """Return the number of columns of a layer's shift."""
     require(
         model.cfg.attention == "kv_shift",
         f"The model's attention is {model.cfg.attention!r}, which has no routes: they need 'kv_shift'.",

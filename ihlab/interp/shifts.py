@@ -1,10 +1,9 @@
-"""What the shifts of a trained model have become, apart from what is a matter of convention.
+"""Report of a trained model's alpha and beta, as stored and with the gauge fixed.
 
 (alpha, W_K) -> (c alpha, W_K / c) leaves a model unchanged for any c != 0, and so does (beta, W_V) ->
-(c beta, W_V / c): sizes and common signs of alpha and beta mean nothing on their own. What means something is the
-direction of (alpha1, alpha2) up to sign. The paper's Table 5 compares alpha1 with alpha2 themselves, which c = -1
-turns round. Where alpha1 + alpha2 > 0, as at the start of training (the sum is 1), that agrees with comparing their
-sizes.
+(c beta, W_V / c): the norm and the common sign of alpha, or beta, have no meaning. The direction of (alpha1, alpha2)
+up to sign has one. The paper's Table 5 compares alpha1 with alpha2, which c = -1 reverses. If alpha1 + alpha2 > 0, as
+at the start of training (the sum is 1), that agrees with comparing their absolute values.
 """
 
 from collections.abc import Iterable
@@ -21,9 +20,9 @@ COLUMNS = ("own", "previous")
 
 
 def direction(weight: Float[np.ndarray, "*head window"]) -> Float[np.ndarray, "*head window"]:
-    """Each row scaled to length 1, signed so that its largest entry in size is positive; NaN for a row of zeros.
+    """Scale each row to length 1, with its entry of largest absolute value positive; NaN for a row of zeros.
 
-    Equal for w and c w, c != 0. Of entries equal in size the first is made positive.
+    Equal for w and c w, c != 0. Of entries with equal absolute value the first is made positive.
     """
     weight = np.asarray(weight, dtype=float)
     largest = np.abs(weight).argmax(axis=-1, keepdims=True)
@@ -33,9 +32,9 @@ def direction(weight: Float[np.ndarray, "*head window"]) -> Float[np.ndarray, "*
 
 
 def angle(weight: Float[np.ndarray, "*head 2"]) -> Float[np.ndarray, "*head"]:
-    """The angle of (w1, w2) in [0, pi), lines and not arrows being told apart.
+    """Return the angle of (w1, w2) modulo pi, in [0, pi).
 
-    0: own token only; pi / 2: token before only; below pi / 2 the two have one sign, above it opposite ones.
+    0: own token only; pi / 2: previous token only; below pi / 2 the two have the same sign, above it opposite signs.
     Angles near 0 and near pi are neighbours.
     """
     line = direction(weight)
@@ -45,7 +44,7 @@ def angle(weight: Float[np.ndarray, "*head 2"]) -> Float[np.ndarray, "*head"]:
 
 
 def shift_report(model: Transformer) -> pd.DataFrame:
-    """Every key/value head's alpha and beta, as stored and with the gauge fixed: a row for each.
+    """Return every key/value head's alpha and beta, as stored and with the gauge fixed: a row for each.
 
     - layer, head (key/value head), alpha1, alpha2, ..., beta1, beta2, ...: as stored;
     - alpha1_unit, ..., beta1_unit, ...: the `direction`.
@@ -54,9 +53,9 @@ def shift_report(model: Transformer) -> pd.DataFrame:
 
     - alpha_angle: the `angle`; alpha_ratio: alpha2 / alpha1 (inf where alpha1 is 0);
     - alpha_share: |alpha2| / (|alpha1| + |alpha2|);
-    - alpha_larger: "own" or "previous", the larger in size (previous where they are equal);
+    - alpha_larger: "own" or "previous", the larger in absolute value (previous if they are equal);
     - alpha_raw: the same by the paper's count, alpha1 > alpha2 or not;
-    - alpha_flips: whether c = -1 turns alpha_raw round. It does unless alpha1 = alpha2.
+    - alpha_flips: whether c = -1 reverses alpha_raw. It does unless alpha1 = alpha2.
 
     All but the stored numbers, raw and flips are the same for (c alpha, W_K / c) and (c beta, W_V / c).
     Raises `ConfigError` for a model without shift.
@@ -80,7 +79,7 @@ def shift_report(model: Transformer) -> pd.DataFrame:
 
 
 def _of_two(weight: Float[np.ndarray, "head 2"]) -> dict[str, np.ndarray]:
-    """What is said of a pair of weights."""
+    """Columns of the report for a pair of weights."""
     own, previous = weight.T
     size = np.abs(weight)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -97,16 +96,16 @@ def _of_two(weight: Float[np.ndarray, "head 2"]) -> dict[str, np.ndarray]:
 
 
 def quadrant_table(models: Iterable[Transformer]) -> pd.DataFrame:
-    """Table 5 of arXiv 2411.19574 over all key/value heads of some models: its raw count beside one without gauge.
+    """Count all key/value heads of some models as in Table 5 of arXiv 2411.19574, raw and gauge-free.
 
     Four rows, key and value "own" or "previous". `raw` counts heads by alpha1 > alpha2 and beta1 > beta2, as the
-    paper does; `gauge_free` by |alpha1| > |alpha2| and |beta1| > |beta2|; `flipped` is what raw would be had
-    every head's alpha and beta the other sign. Raises `ConfigError` for a model without shift, a window that is
-    not 2, or no model at all.
+    paper does; `gauge_free` by |alpha1| > |alpha2| and |beta1| > |beta2|; `flipped` is raw with the sign of every
+    head's alpha and beta flipped. Raises `ConfigError` for a model without shift, a window that is not 2, or no
+    model at all.
     """
     reports = []
     for model in models:
-        report = shift_report(model)  # first: a model without shift has no window to speak of
+        report = shift_report(model)  # first, because it raises for a model without shift
         window = model.cfg.shift_window
         require(window == 2, f"The model's shift_window is {window}, but Table 5 compares two columns.")
         reports.append(report)
@@ -124,5 +123,5 @@ def quadrant_table(models: Iterable[Transformer]) -> pd.DataFrame:
 
 
 def _flipped(heads: pd.DataFrame, name: str) -> np.ndarray:
-    """The raw comparison under c = -1."""
+    """Return the raw comparison under c = -1."""
     return np.where(-heads[f"{name}1"] > -heads[f"{name}2"], *COLUMNS)

@@ -1,4 +1,4 @@
-"""Where runs start and end in the planes of alpha and beta, coloured by the steps they take to find induction."""
+"""Starts and ends of runs in the planes of alpha and beta, coloured by the steps they take to learn induction."""
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ def start_map(axes: Axes, starts: pd.DataFrame, field: pd.DataFrame, slowest: fl
     """Draw each start as a square over the field of `loss_field`, marked as by `coloured`.
 
     `starts` has columns alpha1, beta1 and steps (inf: never), `field` those of `loss_field`. Colours run from 0 to
-    `slowest` steps; what has them is returned, for a colour bar. The dashed frame is Figure 2's square.
+    `slowest` steps; the coloured artist is returned, for a colour bar. The dashed frame is Figure 2's square.
     """
     loss_field(axes, field, spacing=0.01, faint=True)
     axes.add_patch(Rectangle((0, 0), 1, 1, fill=False, edgecolor=BLACK, linestyle="--", linewidth=1.2, zorder=3))
@@ -32,7 +32,7 @@ def start_map(axes: Axes, starts: pd.DataFrame, field: pd.DataFrame, slowest: fl
 
 @printed
 def end_map(axes: Axes, runs: pd.DataFrame, slowest: float) -> PathCollection:
-    """Draw each run as a dot at its folded angles of the end; the shaded square is nearer induction than any corner.
+    """Draw each run as a dot at its final folded angles; the shaded square is nearer to induction than any corner.
 
     `runs` has columns end_key_angle, end_value_angle, in [-pi/2, pi/2) with the induction corner at 0, and steps.
     Opposite edges are the same line: the plane is a torus.
@@ -58,7 +58,7 @@ def coloured(
 ) -> PathCollection:
     """Draw points coloured by their steps up to `slowest`, triangles for more and crosses for inf.
 
-    Returns what has the colours.
+    Returns the coloured artist.
     """
     never, later = np.isinf(steps), np.isfinite(steps) & (steps > slowest)
     found = ~never & ~later
@@ -78,8 +78,8 @@ def flow_times(axes: Axes, runs: pd.DataFrame, slowest: float, longest: float) -
     """Draw steps to induction against the flow's time, the least over the signs of alpha and beta.
 
     `runs` has columns mirror_time, steps (inf: never) and basin: circles flow to induction with the signs of their
-    start, squares only with others. Lines are at the `slowest` steps of a first stage and the `longest` of all; what
-    never finds it stands above.
+    start, squares only with others. Lines are at the `slowest` steps of a first stage and the `longest` of all; runs
+    that never learn induction are drawn above.
     """
     top = 1.3 * longest
     shown = runs[np.isfinite(runs["mirror_time"])]

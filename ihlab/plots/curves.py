@@ -11,7 +11,7 @@ from ihlab.plots.style import printed
 
 @dataclass(frozen=True)
 class Line:
-    """How one curve looks: its colour and, for readers of black-and-white prints, its dashes."""
+    """Style of one curve: its colour and, for black-and-white prints, its dashes."""
 
     color: str
     dashes: str = "-"
@@ -22,7 +22,7 @@ def learning_curves(axes: Axes, data: pd.DataFrame, x: str, y: str, lines: dict[
     """Draw `y` against `x` for each curve named in `lines`.
 
     `data` is tidy: columns curve, seed, `x`, `y`, with the same `x` in every seed of a curve. The band
-    runs from the lowest to the highest seed; a seed that ended before others stays where it ended.
+    runs from the lowest to the highest seed; a seed that ended before others keeps its last value.
     """
     for name, look in lines.items():
         wide = data[data["curve"] == name].pivot_table(index=x, columns="seed", values=y).ffill()

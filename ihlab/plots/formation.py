@@ -1,4 +1,4 @@
-"""When curves change phase: a time-line for each seed, and how far apart two changes are."""
+"""Phase changes of curves: a time-line for each seed, and the gap between two changes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from ihlab.plots.style import BLACK, printed
 
 @dataclass(frozen=True)
 class Mark:
-    """How one series looks: a colour, and a symbol and dashes for those who do not see it."""
+    """Style of one series: a colour, and a symbol and dashes for readers who cannot see it."""
 
     color: str
     marker: str
@@ -33,7 +33,7 @@ class Gap:
 
 
 def legend_keys(looks: dict[str, Mark]) -> list[Line2D]:
-    """A symbol on a line for each series."""
+    """Return a legend key for each series: its symbol on a line."""
     return [
         Line2D([], [], color=look.color, linestyle=look.dashes, marker=look.marker, label=series)
         for series, look in looks.items()
@@ -42,9 +42,9 @@ def legend_keys(looks: dict[str, Mark]) -> list[Line2D]:
 
 @printed
 def medians(axes: Axes, curves: pd.DataFrame, looks: dict[str, Mark], rise: bool) -> None:
-    """The median over seeds of each series, columns series, seed, step, value; the band holds every seed.
+    """Draw the median over seeds of each series, columns series, seed, step, value; the band holds every seed.
 
-    With `rise`, each seed's curve is first put on its own way, from 0 at the first evaluation to 1 at the last.
+    With `rise`, each seed's curve is first rescaled to run from 0 at the first evaluation to 1 at the last.
     """
     for series, look in looks.items():
         wide = curves[curves["series"] == series].pivot_table(index="step", columns="seed", values="value")
@@ -58,7 +58,7 @@ def medians(axes: Axes, curves: pd.DataFrame, looks: dict[str, Mark], rise: bool
 
 @printed
 def gaps(axes: Axes, rows: Sequence[Gap], together: float) -> None:
-    """Each row's seeds as dots, stacked where they are equal, over its median and interval.
+    """Draw each row's seeds as dots, stacked where they are equal, over its median and interval.
 
     Within the grey band, `together` to either side of 0, two changes cannot be told apart.
     """

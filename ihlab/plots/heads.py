@@ -1,4 +1,4 @@
-"""What a head does: where it looks, and how its shift weights move in training."""
+"""Attention patterns of heads, and their shift weights over training."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ SHIFT_TOKENS = ("this token", "token before")
 
 @printed
 def attention_pattern(axes: Axes, pattern: Float[np.ndarray, "query key"], tokens: Sequence[int | str]) -> None:
-    """One head's pattern on one row: darker is more attention, tokens on both sides."""
+    """Draw one head's pattern on one row: darker is more attention, tokens on both axes."""
     axes.imshow(pattern, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
     places = range(len(tokens))
     axes.set_xticks(places, [str(token) for token in tokens], rotation=90, fontsize=7)
@@ -28,7 +28,7 @@ def attention_pattern(axes: Axes, pattern: Float[np.ndarray, "query key"], token
 
 @printed
 def shift_weights(axes: Axes, metrics: pd.DataFrame, layer: int, kv_head: int) -> None:
-    """alpha and beta of one key/value head over training. `metrics` is a run's, with columns alpha1_L.G ..."""
+    """Draw alpha and beta of one key/value head over training. `metrics` is a run's, with columns alpha1_L.G ..."""
     for name, (color, part) in SHIFT_COLORS.items():
         window = metrics.filter(regex=rf"^{name}\d+_{layer}\.{kv_head}$").shape[1]
         for back in range(window):
@@ -46,9 +46,9 @@ def shift_weights(axes: Axes, metrics: pd.DataFrame, layer: int, kv_head: int) -
 
 @printed
 def shift_training(metrics: pd.DataFrame, title: str) -> Figure:
-    """alpha and beta of every key/value head of a run over training: a row of axes for each layer.
+    """Draw alpha and beta of every key/value head of a run over training: a row of axes for each layer.
 
-    `metrics` is a run's with shift, with columns alpha1_L.G ...
+    `metrics` is that of a run with shift, with columns alpha1_L.G ...
     """
     names = [str(column).removeprefix("alpha1_") for column in metrics.filter(regex=r"^alpha1_")]
     places = [(int(layer), int(kv_head)) for layer, kv_head in (name.split(".") for name in names)]
@@ -70,12 +70,12 @@ def shift_training(metrics: pd.DataFrame, title: str) -> Figure:
 def head_patterns(
     patterns: dict[str, Float[np.ndarray, "layer head query key"]], scores: pd.DataFrame, title: str
 ) -> Figure:
-    """Every head's patterns by position, a row of axes for each layer and kind, on rows that repeat their first half.
+    """Draw every head's patterns by position, a row of axes per layer and kind, on rows that repeat their first half.
 
-    Thin lines enclose where a perfect induction head looks from the second half. `scores` has a row for each layer,
-    head and `pattern` (a kind): prefix_matching, induction_stripe, previous_token, eigenvalue_copying, and
-    `induction`, which frames a head. Kinds with equal patterns are drawn once. Blue is attention; where any is
-    negative, red is that.
+    Thin lines enclose the attention of a perfect induction head from the second half. `scores` has a row for each
+    layer, head and `pattern` (a kind): prefix_matching, induction_stripe, previous_token, eigenvalue_copying, and
+    `induction`, which frames a head. Kinds with equal patterns are drawn once. Blue is positive attention, red
+    negative.
     """
     kinds = list(patterns)
     equal = all(np.array_equal(patterns[kind], patterns[kinds[0]]) for kind in kinds)
@@ -95,20 +95,20 @@ def head_patterns(
             axes.set(xlabel="key", ylabel="query")
             axes.label_outer()
     figure.colorbar(image, ax=grid, shrink=min(1.0, 2.0 / len(grid)), aspect=30, label="mean attention")
-    key = "framed: an induction head; thin lines enclose where one looks"
+    key = "framed: an induction head; thin lines enclose its ideal attention"
     figure.suptitle(f"{title}\n{key}", fontsize=9)
     return figure
 
 
 def _stripe(axes: Axes, period: int) -> None:
-    """Lines on both sides of the entries (query, query - period + 1) from the first repeated query on."""
+    """Draw lines on both sides of the entries (query, query - period + 1) from the first repeated query on."""
     queries = np.array([period - 0.5, 2 * period - 0.5])
     for keys in (queries - period, queries - period + 2):  # along the corners of the cells
         axes.plot(keys, queries, color="#777777", linewidth=0.5)
 
 
 def _scored(axes: Axes, name: str, score: Any) -> None:
-    """A head's name and scores over its pattern; a frame if it is an induction head."""
+    """Write a head's name and scores over its pattern, and frame an induction head."""
     axes.set_title(name, fontsize=9, fontweight="bold", pad=24)
     axes.text(
         0.5,

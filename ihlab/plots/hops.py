@@ -12,7 +12,7 @@ DEPTHS = {2: (BLUE, "o"), 3: (ORANGE, "s"), 4: (GREEN, "^"), 5: (PINK, "D"), 6: 
 
 @printed
 def hop_errors(axes: Axes, data: pd.DataFrame, published: pd.DataFrame | None = None) -> None:
-    """A curve for each depth over a log2 axis: the median over seeds, with the band that holds all of them.
+    """Draw a curve for each depth over a log2 axis: the median over seeds, with the band that holds all of them.
 
     `data` has n_layers, seed, hops (from 1) and error; `published`, drawn dotted, n_layers, hops and error.
     """

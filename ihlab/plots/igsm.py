@@ -1,4 +1,4 @@
-"""An iGSM problem as two pictures: who has what, and which parameter rests on which."""
+"""Pictures of an iGSM problem: its structure graph, and the dependency graph of its parameters."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -32,10 +32,10 @@ FILLS = {BLUE: "#E3F0F8", ORANGE: "#FDF0D0", GREY: "#FFFFFF", BLACK: "#FFFFFF"}
 
 @printed
 def structure_graph(problem: Problem) -> Figure:
-    """The items in a row for each category, and a line from each item to everything that it has.
+    """Draw the items in a row for each category, and a line from each item to everything that it has.
 
-    A line is an instance: one parameter and one sentence. Grey are those that the query does not rest on. Orange is
-    the query: a line, or, if it is abstract, its item and its category.
+    A line is an instance: one parameter and one sentence. Grey lines are those that the query does not depend on.
+    Orange is the query: a line, or, if it is abstract, its item and its category.
     Raises `ConfigError` if the problem is flat.
     """
     require(not problem.flat, "structure_graph draws problems with a hierarchy, but this one is flat.")
@@ -63,10 +63,10 @@ def structure_graph(problem: Problem) -> Figure:
 
 @printed
 def dependency_graph(problem: Problem, values: bool = True) -> Figure:
-    """The parameters in boxes, and an arrow from each operand down to what it is an operand of.
+    """Draw the parameters in boxes, and an arrow from each operand down to the parameter computed from it.
 
-    A box says how its operands are joined and, with `values`, what comes out. Drawn are the stated parameters and the
-    abstract ones that these or the query rest on.
+    A box gives the operation and, with `values`, the result. Drawn are the stated parameters and the abstract ones
+    that these or the query depend on.
     """
     operands = {_name(parameter): found for parameter, found in problem.dependencies.items()}
     parameters = {_name(parameter): parameter for parameter in problem.dependencies}
@@ -119,7 +119,7 @@ def _question(problem: Problem) -> str:
 
 
 def _rule(definition: Definition) -> str:
-    """How the operands make the parameter, in a word or two."""
+    """Name the operation that computes the parameter, in a word or two."""
     if not definition.terms:
         return str(definition.constant)
     several = len(definition.terms) > 1
@@ -135,14 +135,14 @@ def _rule(definition: Definition) -> str:
 
 
 def _width(lines: Sequence[str]) -> float:
-    """The width of a box around some lines."""
+    """Return the width of a box around some lines."""
     return max(TextPath((0, 0), line, size=FONT).get_extents().width for line in lines) / 72 + 2 * PADDING
 
 
 def _page(
     layout: Layout, widths: dict[str, float], height: float, title: str, left: float = 0.0
 ) -> tuple[Figure, Axes]:
-    """A figure around the layout, in which one unit is one inch, with room for the title, the key and on the left."""
+    """Return a figure around the layout, one unit an inch, with room for the title, the key and on the left."""
     lanes = [x for route in layout.routes.values() for x, _ in route]
     x_min = min([x - widths[name] / 2 for name, (x, _) in layout.centers.items()] + lanes) - MARGIN - left
     x_max = max([x + widths[name] / 2 for name, (x, _) in layout.centers.items()] + lanes) + MARGIN
@@ -150,7 +150,7 @@ def _page(
     y_max = max(y for _, y in layout.centers.values()) + height / 2 + MARGIN + HEADING
     spare = max(0.0, LEAST_WIDTH - (x_max - x_min)) / 2
     figure = new_figure(x_max - x_min + 2 * spare, y_max - y_min)
-    figure.set_layout_engine("none")  # everything has its place in inches
+    figure.set_layout_engine("none")  # all positions are in inches
     axes = figure.add_axes((0, 0, 1, 1), xlim=(x_min - spare, x_max + spare), ylim=(y_min, y_max))
     axes.set_axis_off()
     axes.text((x_min + x_max) / 2, y_max - MARGIN, title, fontsize=10, ha="center", va="center")
@@ -182,7 +182,7 @@ def _box(
 def _line(
     axes: Axes, route: Sequence[Point], color: str, width: float = 1.2, arrow: bool = False, dashed: bool = False
 ) -> None:
-    """A curve from row to row; straight down within a row."""
+    """Draw a curve from row to row; straight down within a row."""
     points, codes = [route[0]], [Path.MOVETO]
     for index, ((x0, y0), (x1, y1)) in enumerate(pairwise(route)):
         between_rows = index % 2 == 0

@@ -10,14 +10,14 @@ from ihlab.plots.style import printed
 
 MARKERS = "osD^v"
 BESIDE = 1.16
-"""Curves are side by side: each stands at this multiple of the standard deviation of the one before."""
+"""Each curve is drawn at this multiple of the standard deviation of the previous one, so that they do not overlap."""
 
 
 @printed
 def steps_by_width(axes: Axes, data: pd.DataFrame, lines: dict[str, Line], horizon: float) -> None:
     """Draw the steps of every seed against the standard deviation, both on log axes, and a line through the medians.
 
-    `data` has columns curve, embed_std, seed and steps_to_90; inf, "never within `horizon`", stands on top, for a
+    `data` has columns curve, embed_std, seed and steps_to_90; inf, "never within `horizon`", is drawn on top, for a
     median too.
     """
     steps_axis(axes, data["steps_to_90"], horizon)

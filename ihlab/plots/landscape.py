@@ -10,7 +10,7 @@ from ihlab.plots.style import BLACK, BLUE, ORANGE, RED, printed
 
 @printed
 def loss_field(axes: Axes, field: pd.DataFrame, spacing: float = 0.05, faint: bool = False) -> None:
-    """Contours every `spacing` nats and the direction of gradient descent; the star is the induction corner (0, 1).
+    """Draw contours every `spacing` nats and the direction of descent; the star is the induction corner (0, 1).
 
     `field` has a row for each point of a full grid: alpha1, beta1, loss, slope_alpha1, slope_beta1.
     """
@@ -31,14 +31,14 @@ def loss_field(axes: Axes, field: pd.DataFrame, spacing: float = 0.05, faint: bo
 
 def _grid(field: pd.DataFrame, value: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     table = field.pivot_table(index="beta1", columns="alpha1", values=value, dropna=False)
-    # streamplot asks for even spacing to the last bit, which stored decimals do not have
+    # streamplot needs even spacing to the last bit, which stored decimals do not have
     columns, rows = (np.linspace(float(axis[0]), float(axis[-1]), len(axis)) for axis in (table.columns, table.index))
     return columns, rows, table.to_numpy()
 
 
 @printed
 def paths(axes: Axes, table: pd.DataFrame, color: str, label: str, dashes: str = "-", width: float = 1.2) -> None:
-    """Paths in the square, each from a dot at its start. `table` has path, step, alpha1 and beta1."""
+    """Draw paths in the square, each from a dot at its start. `table` has path, step, alpha1 and beta1."""
     for number, (_, path) in enumerate(table.groupby("path", sort=False)):
         axes.plot(
             path["alpha1"],
@@ -54,7 +54,7 @@ def paths(axes: Axes, table: pd.DataFrame, color: str, label: str, dashes: str =
 
 @printed
 def basin_map(axes: Axes, table: pd.DataFrame, fastest: float, slowest: float) -> AxesImage:
-    """Which solution each start flows to: induction shaded by its time, darker later; the negative one in orange.
+    """Draw the basin of each start: induction shaded by its time, darker later; the negative solution in orange.
 
     `table` is `landscape.basins`': alpha1, beta1, basin and decided on a full grid. The shades run from
     `fastest` to `slowest`, in decades, so that maps can share a colour bar: the image is returned for it.

@@ -1,7 +1,7 @@
-"""A picture of a directed graph in rows: every arrow goes down, and none runs under a box.
+"""Layered layout of a directed graph in rows: every arrow goes down, and none runs under a box.
 
-The scheme of Sugiyama, Tagawa and Toda 1981: give each node a row, let an arrow that passes a row hold a
-place in it, order each row so that few arrows cross, then move the nodes of a row as near to their
+The scheme of Sugiyama, Tagawa and Toda 1981: give each node a row, reserve a slot for an arrow in each row
+that it passes, order each row so that few arrows cross, then move the nodes of a row as near to their
 neighbours as their widths allow.
 """
 
@@ -15,7 +15,7 @@ from scipy.optimize import linprog
 
 Node = str
 Edge = tuple[Node, Node]
-# A node, or the place that an arrow holds in a row: (tail, head, row).
+# A node, or the slot of an arrow in a row that it passes: (tail, head, row).
 Slot = Node | tuple[Node, Node, int]
 Rows = list[list[Slot]]
 Point = tuple[float, float]
@@ -26,7 +26,7 @@ NARROW = 0.05  # of a link's weight
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Where to draw. `centers` has each node's middle, `routes` each edge's points from its tail down to its head."""
+    """Positions to draw at: `centers` of the nodes, `routes` with each edge's points from its tail down to its head."""
 
     centers: dict[Node, Point]
     routes: dict[Edge, list[Point]]
@@ -46,7 +46,7 @@ def layered(
     that passes a row. y grows upwards; row 0 is at y = 0. Without `rows`, a node's row is the one below its lowest
     tail; a node without tails has the one above its highest head. A route has two points in each row that it
     passes, at the row's upper and lower side: straight down between them, it meets no box.
-    Raises `graphlib.CycleError` if the edges close a circle.
+    Raises `graphlib.CycleError` if the edges form a cycle.
     """
     rank = _ranks(list(widths), edges) if rows is None else dict(rows)
     links = _links(rank, edges)
@@ -57,7 +57,7 @@ def layered(
 
 
 def _ranks(nodes: list[Node], edges: Sequence[Edge]) -> dict[Node, int]:
-    """A row for each node, below all of its tails; a node without any goes just above its highest head."""
+    """Assign a row to each node, below all of its tails; a node without any goes just above its highest head."""
     tails: dict[Node, list[Node]] = {node: [] for node in nodes}
     heads: dict[Node, list[Node]] = {node: [] for node in nodes}
     for tail, head in edges:
@@ -71,7 +71,7 @@ def _ranks(nodes: list[Node], edges: Sequence[Edge]) -> dict[Node, int]:
 
 
 def _links(rank: dict[Node, int], edges: Sequence[Edge]) -> list[tuple[Slot, Slot]]:
-    """The edges, each cut into links from one row to the next."""
+    """Cut each edge into links from one row to the next."""
     links: list[tuple[Slot, Slot]] = []
     for tail, head in edges:
         chain: list[Slot] = [tail, *((tail, head, row) for row in range(rank[tail] + 1, rank[head])), head]
@@ -80,7 +80,7 @@ def _links(rank: dict[Node, int], edges: Sequence[Edge]) -> list[tuple[Slot, Slo
 
 
 def _slots(rank: dict[Node, int], links: list[tuple[Slot, Slot]]) -> Rows:
-    """What stands in each row, in no order."""
+    """List the slots of each row, in no order."""
     rows: Rows = [[] for _ in range(max(rank.values(), default=-1) + 1)]
     for node, row in rank.items():
         rows[row].append(node)
@@ -100,7 +100,7 @@ def _neighbours(links: list[tuple[Slot, Slot]]) -> tuple[dict[Slot, list[Slot]],
 
 
 def crossings(rows: Rows, links: Sequence[tuple[Slot, Slot]]) -> int:
-    """How many pairs of links between the same two rows cross."""
+    """Count the pairs of links between the same two rows that cross."""
     place = {slot: (row, column) for row, slots in enumerate(rows) for column, slot in enumerate(slots)}
     spans = [(place[upper], place[lower]) for upper, lower in links]
     return sum(
@@ -111,7 +111,7 @@ def crossings(rows: Rows, links: Sequence[tuple[Slot, Slot]]) -> int:
 
 
 def _ordered(rows: Rows, links: list[tuple[Slot, Slot]]) -> Rows:
-    """Order each row by the mean place of its neighbours in the row before, down and up; the best order seen."""
+    """Order each row by the mean index of its neighbours in the row before, down and up; return the best order."""
     above, below = _neighbours(links)
     best, fewest = rows, crossings(rows, links)
     for sweep in range(2 * SWEEPS):
@@ -136,11 +136,12 @@ def _ordered(rows: Rows, links: list[tuple[Slot, Slot]]) -> Rows:
 def _places(
     rows: Rows, links: list[tuple[Slot, Slot]], widths: dict[Node, float], gap: float, lane: float
 ) -> dict[Slot, float]:
-    """x of each slot: the least total way that the links go sideways, as order and widths allow.
+    """Choose x of each slot for the least total sideways length of the links, as order and widths allow.
 
-    A linear program over the places x and the ways t: least sum of weight * t, where t >= |x_upper - x_lower|, plus
-    NARROW times the rows' widths, so that a box without arrows stays near the others. Links of arrows that pass
-    weigh more, so that long arrows come out straight (the weights of Gansner et al. 1993).
+    A linear program over the positions x and the lengths t: minimise the sum of weight * t, where
+    t >= |x_upper - x_lower|, plus NARROW times the rows' widths, so that a box without arrows stays near the others.
+    Links of arrows that pass a row weigh more, so that long arrows come out straight (the weights of Gansner et al.
+    1993).
     """
     index = {slot: number for number, slot in enumerate(slot for row in rows for slot in row)}
     neighbours = [pair for row in rows for pair in pairwise(row)]
@@ -173,7 +174,7 @@ def _routes(
     height: float,
     step: float,
 ) -> dict[Edge, list[Point]]:
-    """Each edge's points. Arrows leave and reach a box side by side, in the order in which they come."""
+    """Return each edge's points. Arrows leave and reach a box next to each other, in their order."""
     passed = {(tail, head): [x[tail, head, row] for row in range(rank[tail] + 1, rank[head])] for tail, head in edges}
     starts: dict[Edge, float] = {}
     ends: dict[Edge, float] = {}

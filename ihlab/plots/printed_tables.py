@@ -19,7 +19,7 @@ MISSING = "#E6E6E6"
 
 @printed
 def difference_map(axes: Axes, cells: pd.DataFrame, limit: float) -> AxesImage:
-    """A coloured cell for each learning rate (rows) and context length (columns); the best ones are outlined.
+    """Draw a coloured cell for each learning rate (rows) and context length (columns); the best ones are outlined.
 
     `cells` has the columns lr, context, difference (NaN: grey), text (written into the cell) and best. Colours end at
     +-`limit`, so that a single diverged run does not bleach all others; its number is still written.
@@ -52,7 +52,7 @@ def difference_map(axes: Axes, cells: pd.DataFrame, limit: float) -> AxesImage:
 
 @printed
 def differences_by_context(axes: Axes, table: pd.DataFrame, lines: Mapping[str, Line]) -> None:
-    """A line over evenly spaced context lengths for each method; 0 is the baseline.
+    """Draw a line over evenly spaced context lengths for each method; 0 is the baseline.
 
     `table` has the columns method, context and difference.
     """

@@ -1,4 +1,4 @@
-"""Heads by the larger of alpha1, alpha2 and of beta1, beta2: counts as in the paper's Table 5, and where they went."""
+"""Heads by the larger of alpha1, alpha2 and of beta1, beta2: counts as in the paper's Table 5, and their paths."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ MARKERS = "osD^vP"
 def quadrants(
     axes: Axes, counts: Shaped[ndarray, "row column"], columns: Sequence[str], rows: Sequence[str], title: str
 ) -> None:
-    """A small table of counts, darker where more heads are."""
+    """Draw a small table of counts, darker where more heads are."""
     total = int(counts.sum())
     axes.imshow(counts, cmap="Blues", vmin=0, vmax=max(total, 1), interpolation="nearest")
     for (row, column), count in zip(
@@ -35,10 +35,10 @@ def quadrants(
 
 @printed
 def journeys(axes: Axes, start: pd.DataFrame, end: pd.DataFrame, looks: dict[str, Line]) -> None:
-    """Each head as an arrow from a small hollow mark to a filled one, over (key, value) in [0, 1] x [0, 1].
+    """Draw each head as an arrow from a small hollow marker to a filled one, over (key, value) in [0, 1] x [0, 1].
 
-    `start` and `end` have columns curve, key and value and the same heads in the same order; `looks` names the
-    curves that are drawn.
+    `start` and `end` have columns curve, key and value and the same heads in the same order; `looks` has the style of
+    each curve that is drawn.
     """
     for (curve, look), marker in zip(looks.items(), MARKERS, strict=False):
         mine = (start["curve"] == curve).to_numpy()

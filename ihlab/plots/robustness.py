@@ -1,4 +1,4 @@
-"""Steps to an accuracy, a dot for every run, with a place for those that never get there."""
+"""Steps to an accuracy, a dot for every run, with a line for those that never reach it."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,10 @@ from ihlab.plots.curves import Line
 from ihlab.plots.style import printed
 
 ABOVE = 1.35
-"""Where "never" stands, as a multiple of the last step."""
+"""Height of "never", as a multiple of the last step."""
 
 WIDTH = 0.13
-"""Of the seeds of one column, side by side; settings are 1 apart."""
+"""Width of one column of seeds; settings are 1 apart."""
 
 
 @printed

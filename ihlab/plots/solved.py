@@ -1,4 +1,4 @@
-"""How many problems are solved, and what is wrong with the others."""
+"""Shares of problems solved, and the errors in the others."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 
 class Mark(NamedTuple):
-    """How a model is drawn."""
+    """Style of a model's points."""
 
     color: str
     shape: str
@@ -18,7 +18,7 @@ class Mark(NamedTuple):
 def by_operations(
     axes: Axes, table: pd.DataFrame, measure: str, marks: Mapping[str, Mark], trained: int, guess: bool = False
 ) -> None:
-    """A measure against the number of operations: every seed hollow, their mean filled; a line ends what is trained.
+    """Draw a measure against the number of operations: seeds hollow, their mean filled; a line ends the trained range.
 
     `table` has the columns model, seed, ops, measure and share. With `guess`, its measure "guess" is drawn dotted.
     """
@@ -40,9 +40,9 @@ def by_operations(
 
 
 def error_table(axes: Axes, table: pd.DataFrame, classes: Sequence[str], models: Sequence[str]) -> None:
-    """Errors in a hundred problems, by class and model: the mean over seeds, and the least and most of them.
+    """Write errors in a hundred problems, by class and model: the mean over seeds, and the least and most of them.
 
-    `table` has the columns model, seed, measure (the class) and share (errors a problem).
+    `table` has the columns model, seed, measure (the class) and share (errors per problem).
     """
     axes.set_axis_off()
     axes.set(xlim=(0, 1), ylim=(len(classes) + 0.5, -1.5))

@@ -1,4 +1,4 @@
-"""One look for every picture: colour-blind-safe colours, and files that do not change from run to run."""
+"""Common style of all pictures: colour-blind-safe colours, and files that do not change from run to run."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -52,7 +52,7 @@ def printed(draw: Callable[P, T]) -> Callable[P, T]:
 
 @printed
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure, in inches, that no pyplot state knows of."""
+    """Return an empty figure, sized in inches, outside pyplot's state."""
     return Figure(figsize=(width, height), layout="constrained")
 
 

@@ -1,4 +1,4 @@
-"""The loss of Theorem 3.4 as a surface to turn, with a slider for O(T) that works without a kernel."""
+"""The loss of Theorem 3.4 as a rotatable surface, with a slider for O(T) that works without a kernel."""
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -7,10 +7,10 @@ from tasks.config import require
 
 
 def loss_surface(table: pd.DataFrame, by: str, title: str) -> go.Figure:
-    """A surface over alpha1 and beta1, one slider step for each value of the column `by`.
+    """Draw a surface over alpha1 and beta1, one slider step for each value of the column `by`.
 
-    `table` has alpha1, beta1, loss and `by`, a full grid for each value. All steps share one vertical
-    range *width*, so that a flat surface looks flat; its place follows the loss. Raises `ConfigError` for
+    `table` has alpha1, beta1, loss and `by`, a full grid for each value. All steps share the *width* of the
+    vertical range, so that a flat surface looks flat; the range itself follows the loss. Raises `ConfigError` for
     an empty table.
     """
     require(len(table) > 0, "There is no surface in an empty table.")

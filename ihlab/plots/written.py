@@ -1,4 +1,4 @@
-"""A solution of an iGSM problem as a model wrote it: how sure of each token it was, and what is wrong in each step."""
+"""A model's solution of an iGSM problem: the probability of each token, and the finding on each step."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -23,14 +23,14 @@ HEADING = 0.35
 KEY = 0.6
 LEAST_WIDTH = 6.4
 INDENT = 4  # letters
-MOST_LETTERS = 90  # a longer line goes on in the next
+MOST_LETTERS = 90  # a longer line is wrapped
 
 SURE = LinearSegmentedColormap.from_list("sure", [ORANGE, "#FFFFFF"])
 GREY = "#666666"
 
 
 class Line(NamedTuple):
-    """The tokens `start` .. `stop` - 1, written `indent` letters from the left, and what stands beside them."""
+    """The tokens `start` .. `stop` - 1, written `indent` letters from the left, and the finding beside them."""
 
     start: int
     stop: int
@@ -42,10 +42,10 @@ class Line(NamedTuple):
 def written_solution(
     solution: Sequence[str], found: Sequence[str], probability: Float[np.ndarray, " token"], title: str = ""
 ) -> Figure:
-    """Draw the tokens after SOL, a step a line, and beside each step what is wrong with it: its `findings`.
+    """Draw the tokens after SOL, one step per line, and beside each step its error, from `findings`.
 
-    The darker a token, the less probable it was; white is certain. Of a step with several clauses each after the
-    first has a line of its own. An error is reported where it is made: later steps are judged as if it had been right.
+    The darker a token, the less probable it was; white is certain. In a step with several clauses each after the
+    first has its own line. An error is reported where it is made: later steps are judged as if it had been right.
     Raises `ConfigError` unless there is a probability for each token.
     """
     require(
@@ -69,7 +69,7 @@ def written_solution(
 
 
 def _lines(solution: Sequence[str], found: Sequence[str]) -> list[Line]:
-    """The lines; a finding stands beside the last of its step."""
+    """Return the lines; a finding is beside the last line of its step."""
     lines: list[Line] = []
     *left, last = found
     start, indent, marks = 0, 0, 0
@@ -91,9 +91,9 @@ def _letters(solution: Sequence[str], line: Line) -> int:
 
 
 def _page(width: float, height: float, title: str) -> tuple[Figure, Axes]:
-    """A figure in which one unit is one inch and the first line is below y = 0, with room for the title and the key."""
+    """Return a figure, one unit an inch, the first line below y = 0, with room for the title and the key."""
     figure = new_figure(width, HEADING + height + KEY)
-    figure.set_layout_engine("none")  # everything has its place in inches
+    figure.set_layout_engine("none")  # all positions are in inches
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(-height - KEY, HEADING))
     axes.set_axis_off()
     axes.text(MARGIN, HEADING / 2, title, fontsize=10, va="center")

@@ -1,4 +1,4 @@
-"""Training many runs, some at a time, each in a process of its own."""
+"""Pool of worker processes that train many runs, each in a process of its own."""
 
 import math
 import multiprocessing
@@ -21,16 +21,16 @@ from ihlab.training.config import RunConfig
 from ihlab.training.progress import Report, Row, progress_bar
 
 Update = tuple[int, int, Row]
-"""(which config, steps done, latest metrics)."""
+"""(index of the config, steps done, latest metrics)."""
 
 Job = Callable[[RunConfig, Report], Any]
-"""What is done with a config. It goes to another process: a function of a module, or a `partial` of one."""
+"""Function of a config and a report, run in a worker process: a module's function, or a `partial` of one."""
 
 Ended = Callable[[int, Future[Any]], None]
-"""Called when a job ended: with which config, and a future that holds its result or its exception."""
+"""Callback of a job's end: index of the config, and a future that holds the job's result or exception."""
 
 LARGEST = 256
-"""Members of one stacked model at most, whatever the device: its memory grows with each."""
+"""Most members of one stacked model, on any device: its memory grows with each."""
 
 _context = multiprocessing.get_context("spawn")  # a forked child of a threaded torch can hang
 _parent: Connection  # in a worker: updates go out, whatever comes in means stop
@@ -46,9 +46,9 @@ def train_all(
 ) -> None:
     """Train every config that is not finished, at most `jobs` at a time, the costliest first.
 
-    Those whose digest is in `stacked` are trained several in one model, where that is faster (`stacks`).
-    After Ctrl-C or a run's failure the other workers save where they are, stop, and the exception goes on. A member
-    of a stack that diverges stops nothing: it is left as it is (`Run.diverged`).
+    Runs whose digest is in `stacked` are trained as stacked models where that is faster (`stacks`). After Ctrl-C or a
+    failed run the other workers save a checkpoint and stop, and the exception is raised. A member of a stack that
+    diverges stops no other (`Run.diverged`).
     """
     from ihlab.training.distributed import require_alone
 
@@ -69,7 +69,7 @@ def train_all(
 
 
 def stacks(configs: Mapping[int, RunConfig], device: str) -> list[list[int]]:
-    """The configs' keys in groups that can be stacked: they differ in nothing but `ihlab.training.ensemble.FREE`.
+    """Group the configs' keys for stacking: members differ in nothing but `ihlab.training.ensemble.FREE`.
 
     On a CPU a group is no larger than `best_stack`, on a GPU than `LARGEST`.
     """
@@ -80,7 +80,7 @@ def stacks(configs: Mapping[int, RunConfig], device: str) -> list[list[int]]:
 
     kinds: dict[str, list[int]] = {}
     for i, config in configs.items():
-        kinds.setdefault(config.but(seed=0, lr=1.0, init_shift=None).digest, []).append(i)  # no digest holds a name
+        kinds.setdefault(config.but(seed=0, lr=1.0, init_shift=None).digest, []).append(i)  # digests ignore names
     parts = []
     for kind in kinds.values():
         most = min(LARGEST, best_stack(configs[kind[0]], len(kind), pick_device(device)))
@@ -106,14 +106,14 @@ def in_processes(
     on_update: Callable[[Update], None],
     on_end: Ended,
 ) -> None:
-    """Do `job(config, report)` for every config, in at most `jobs` processes, the costliest first.
+    """Run `job(config, report)` for every config in at most `jobs` worker processes, the costliest first.
 
     Processes rather than threads or one stacked model: on a CPU two runs of one thread each finish
-    sooner than one run of two threads after another. Each worker gets its share of the cores.
+    sooner than two runs of two threads one after the other. Each worker gets its share of the cores.
 
-    A job whose process is killed is done again, at most `retries` times; then it ends with `BrokenProcessPool`.
-    `on_update` hears what jobs report, `on_end` how each ended. What `on_end` raises, or Ctrl-C, goes on after the
-    other workers have been told to stop and have stopped.
+    A job whose worker is killed is retried, at most `retries` times; then it ends with `BrokenProcessPool`.
+    `on_update` gets the reports of jobs, `on_end` the end of each. An exception of `on_end`, or Ctrl-C, is raised
+    after the other workers have been asked to stop and have stopped.
     """
     todo = deque(costliest_first(configs))
     threads = max(1, len(os.sched_getaffinity(0)) // jobs)
@@ -146,7 +146,7 @@ def in_processes(
 
 
 def costliest_first(configs: Mapping[int, RunConfig]) -> list[int]:
-    """The keys of the configs, those that take longest to train first: so the last to finish is a short one."""
+    """Sort the keys of the configs by training cost, costliest first, so that the last to finish is a short one."""
     return sorted(configs, key=lambda i: -_cost(configs[i]))
 
 
@@ -156,7 +156,7 @@ def _cost(config: RunConfig) -> int:
 
 
 def default_jobs(device: str) -> int:
-    """How many runs train at a time if nobody says: 2 on a CPU, 1 on a GPU. Raises `ConfigError` as `pick_device`."""
+    """Return the default number of runs at a time: 2 on a CPU, 1 on a GPU. Raises `ConfigError` as `pick_device`."""
     from ihlab.training.distributed import pick_device
 
     return 2 if pick_device(device).type == "cpu" else 1
@@ -166,7 +166,7 @@ def default_jobs(device: str) -> int:
 def steps_bar(
     configs: Sequence[RunConfig], done: Iterable[int], console: Console
 ) -> Iterator[Callable[[Update], None]]:
-    """An `on_update` that draws the steps of all configs as one bar; `done` are the configs that are finished."""
+    """Yield an `on_update` that draws the steps of all configs as one bar; `done` are the finished configs."""
     steps = {index: configs[index].steps for index in done}
     with progress_bar(console) as progress:
         total = sum(config.steps for config in configs)
@@ -182,10 +182,10 @@ def steps_bar(
 
 
 class _Worker:
-    """One process, what it reports, and the way to stop it.
+    """One worker process, its reports, and a way to stop it.
 
-    It has a pool of its own, because a shared one ends all of its processes when one dies, and a pipe of its own,
-    because a process killed inside a shared queue or event would hold its lock for ever.
+    It has its own pool, because a shared one ends all of its processes when one dies, and its own pipe,
+    because a process killed inside a shared queue or event would keep its lock for ever.
     """
 
     def __init__(self, threads: int) -> None:
@@ -193,13 +193,13 @@ class _Worker:
         self.pool = ProcessPoolExecutor(1, _context, _start_worker, (self._far, threads))
 
     def submit(self, index: int, config: RunConfig, job: Job) -> Future[Any]:
-        """Do a job in the process, which starts with the first one."""
+        """Submit a job to the process, which starts with the first one."""
         future = self.pool.submit(_do, index, config, job)
         self._far.close()  # the process has its own: once it dies, the pipe ends instead of waiting
         return future
 
     def drain(self, on_update: Callable[[Update], None]) -> None:
-        """Pass on what has been reported since the last time."""
+        """Pass on the reports since the last call."""
         try:
             while self.pipe.poll():
                 on_update(self.pipe.recv())
@@ -207,7 +207,7 @@ class _Worker:
             return
 
     def ask_to_stop(self) -> None:
-        """Let the process save where it is and stop, if there is one."""
+        """Ask the process, if there is one, to save a checkpoint and stop."""
         self.pipe.close()
 
 
@@ -222,7 +222,7 @@ def _start_worker(parent: Connection, threads: int) -> None:
 
 def _do(index: int, config: RunConfig, job: Job) -> Any:
     def report(step: int, row: Row) -> None:
-        with suppress(OSError):  # who asks to stop has stopped listening
+        with suppress(OSError):  # the parent has asked to stop and closed the pipe
             _parent.send((index, step, row))
         if _parent.poll():  # a notebook's interrupt reaches the parent alone: pass it on to the loop
             os.kill(os.getpid(), signal.SIGINT)

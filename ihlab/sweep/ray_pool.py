@@ -20,9 +20,9 @@ OBJECT_STORE = 100 * 2**20  # bytes: configs and outcomes are small
 def in_ray(
     configs: Mapping[int, RunConfig], job: Job, jobs: int | None, retries: int, on_end: Ended, n_gpus: int = 0
 ) -> None:
-    """As `in_processes`, each job a Ray task with one core and `n_gpus` GPUs; what jobs report is not heard.
+    """Run jobs as `in_processes` does, each as a Ray task with one core and `n_gpus` GPUs; reports are dropped.
 
-    At most `jobs` at a time; None: as many as Ray has cores for. Ray does a job again, at most `retries` times, when
+    At most `jobs` at a time; None: as many as Ray has cores for. Ray retries a job, at most `retries` times, when
     its worker or its machine dies. Paths in a job must mean the same folder everywhere: on a cluster, one that all
     machines share. Raises `ConfigError` if Ray is not installed.
     """
@@ -48,13 +48,13 @@ def in_ray(
                     on_end(index, future)
         finally:
             for _, reference in running.values():
-                ray.cancel(reference)  # an interrupt: the loop saves where it is
+                ray.cancel(reference)  # an interrupt: the loop saves a checkpoint
             wait(running, TIME_TO_STOP)
 
 
 @contextmanager
 def _started(jobs: int | None) -> Iterator[None]:
-    """Ray, started and stopped here unless the caller has it running."""
+    """Start Ray, and stop it afterwards, unless the caller has it running."""
     import ray
 
     if ray.is_initialized():

@@ -1,4 +1,4 @@
-"""What the runs of a sweep came to, as one tidy table."""
+"""Results of the runs of a sweep, as one tidy table."""
 
 import json
 import math
@@ -16,21 +16,21 @@ from ihlab.sweep.retry import DIVERGED, DONE, FAILED, UNFINISHED
 from tasks.config import ConfigError, require
 
 GOAL = 0.9
-"""The accuracy at the first answer of a row whose step is `steps_to_90`, as in Figure 1a's claims."""
+"""Accuracy at the first answer of a row that defines `steps_to_90`, as in Figure 1a's claims."""
 
 SUMMED_UP = ("step", "tokens", "train_loss", "eval_loss", "accuracy")
-"""The final metrics of a table: these, and whatever begins as the last. Those of single heads stay in the run."""
+"""Prefixes of the final metrics in the table (all accuracies included). Metrics of single heads are left out."""
 
 
 def result_row(point: Point, root: Path, error: str = "") -> dict[str, Any]:
-    """One run as its folder under `root` tells it; `error` is what it failed with, if it was tried and failed.
+    """Return one run's row, read from its folder under `root`; `error`: the run's failure, if it failed.
 
     - `run`: the folder's name;
     - a column for each swept field;
     - `status`: done, diverged, failed, or unfinished (not begun, or interrupted);
     - `n_params`, and the metrics of the last evaluation, at `step`;
-    - `steps_to_90`: the first evaluated step with `accuracy_first` >= 0.9. inf: never, in a run that ended so;
-      NaN: not yet, in one that failed or is unfinished;
+    - `steps_to_90`: the first evaluated step with `accuracy_first` >= 0.9. inf: never, in a run that is done or
+      diverged; NaN: not yet, in one that failed or is unfinished;
     - `seconds` of training, NaN unless it is done; `error`.
     """
     folder = point.config.folder(root)
@@ -57,13 +57,13 @@ def result_row(point: Point, root: Path, error: str = "") -> dict[str, Any]:
 
 
 def first_reach(steps: ArrayLike, accuracy: ArrayLike, threshold: float) -> float:
-    """The first evaluated step with accuracy >= threshold, or inf: a run that never gets there is not dropped."""
+    """Return the first evaluated step with accuracy >= threshold; inf if never, so that no run is dropped."""
     reached = np.asarray(accuracy) >= threshold
     return float(np.asarray(steps)[reached.argmax()]) if reached.any() else math.inf
 
 
 def _stored(path: Path) -> dict[str, Any]:
-    """What a JSON file holds, nothing if there is none. (`Run` would load torch, which a table needs not.)"""
+    """Read a JSON file, {} if there is none. (`Run` would load torch, which a table does not need.)"""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
@@ -77,7 +77,7 @@ def _cell(value: Any) -> Any:
 
 
 def as_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """The rows of a sweep's runs as one table, in the order given; times and errors come last."""
+    """Return the rows of a sweep's runs as one table, in the order given; times and errors come last."""
     table = pd.DataFrame(list(rows))
     last = ["steps_to_90", "seconds", "error"]
     return table[[name for name in table if name not in last] + last]
@@ -117,6 +117,6 @@ def _require_no_less(table: pd.DataFrame, path: Path) -> None:
 
 
 def _finished(table: pd.DataFrame) -> set[str]:
-    """The hashes of the runs that ended, however they are called."""
+    """Return the hashes of the runs that are done or diverged, whatever their names."""
     ended = table.loc[table["status"].isin([DONE, DIVERGED]), "run"]
     return set(ended.astype(str).str.rpartition("-")[2]) if len(ended) else set()

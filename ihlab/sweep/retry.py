@@ -1,4 +1,4 @@
-"""One run of a sweep: trained, and how that ended told instead of raised."""
+"""Training of one run of a sweep, with failures returned as outcomes instead of raised."""
 
 import time
 from contextlib import nullcontext
@@ -21,17 +21,17 @@ PATIENCE = 10.0  # seconds
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: done, diverged or failed, and what went wrong."""
+    """Outcome of a run: done, diverged or failed, and the error."""
 
     status: str
     error: str = ""
 
 
 def attempt(root: Path, device: str, wandb: bool, config: RunConfig, report: Report) -> Outcome:
-    """Train a run, or go on with it, and say how it ended. Raises nothing but interrupts.
+    """Train or resume a run, and return its outcome. Raises nothing but interrupts.
 
-    A run that diverges says so in its folder (`Run.diverged`). Other failures, such as a full disk, leave no trace: a
-    sweep tries again next time.
+    A divergence is recorded in the run's folder (`Run.diverged`). Other failures, such as a full disk, leave no trace:
+    the next sweep retries the run.
     """
     from ihlab.training.run import Run
     from ihlab.training.run_writer import TrainingDivergedError
@@ -50,12 +50,12 @@ def attempt(root: Path, device: str, wandb: bool, config: RunConfig, report: Rep
 
 
 def failure(error: BaseException) -> Outcome:
-    """A failed run's outcome: its error on one line."""
+    """Return a failed run's outcome, with its error on one line."""
     return Outcome(FAILED, " ".join(f"{type(error).__name__}: {error}".split()))
 
 
 def _wait_for_lock(run: "Run") -> None:
-    """Wait until nobody trains the run: a killed worker's death can be known a moment before its lock is gone."""
+    """Wait for the run's lock to be free: a killed worker's lock may outlive it by a moment."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:

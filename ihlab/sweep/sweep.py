@@ -35,20 +35,20 @@ def sweep(
 ) -> pd.DataFrame:
     """Train the runs of a sweep and return their table, a row each (`results.result_row` names the columns).
 
-    Runs are ordinary run folders under `root`: finished ones are not trained again, nor are those that diverged;
-    interrupted ones go on. A run that diverges or fails is a row that says so, and stops no other. A run whose worker
-    is killed goes on from its last checkpoint in another, at most `retries` times, then it has failed.
+    Runs are ordinary run folders under `root`: finished and diverged ones are not trained again, interrupted ones are
+    resumed. A run that diverges or fails is marked in its row, and stops no other. A run whose worker is killed is
+    retried from its last checkpoint in another worker, at most `retries` times; after that it has failed.
 
     - `points`: from `grid.read_grid`, or made by hand;
     - `engine`: "local", in processes of this machine, or "ray": on this machine's Ray, or where RAY_ADDRESS says;
     - `jobs`: runs at a time; None: local 2 on a CPU and 1 on a GPU, Ray as many as it has cores for;
-    - `device`: as in `train`. On Ray, "cuda" asks for a GPU a run;
+    - `device`: as in `train`. On Ray, "cuda" requests one GPU per run;
     - `out`: a CSV of the table, written whenever a run ends, never in place of one that holds more;
     - `wandb`: log every evaluation to Weights & Biases too (`tracking.tracked`).
 
     Raises `ConfigError`, before any training, for no points or two that are the same run, an unknown engine, numbers
-    out of range, a device that is not here (local), Ray or wandb that are not installed, an `out` that must not or
-    cannot be written, and under `torchrun`.
+    out of range, a device that is not available (local), Ray or wandb that are not installed, an `out` that must not
+    or cannot be written, and under `torchrun`.
     """
     console, root = console or Console(), Path(root).resolve()
     require(len(points) > 0, "A sweep needs at least one run.")
@@ -98,7 +98,7 @@ def sweep(
 
 
 def _usual_jobs(device: str, engine: str) -> int | None:
-    """How many runs train at a time if nobody says; None: Ray knows. Raises `ConfigError` where they cannot train."""
+    """Return the default number of runs at a time; None: left to Ray. Raises `ConfigError` as `default_jobs`."""
     from ihlab.training.distributed import require_alone
 
     require_alone("A sweep is started")

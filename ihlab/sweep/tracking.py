@@ -1,4 +1,4 @@
-"""A run's metrics in Weights & Biases as well, while it trains. The run folder stays what counts."""
+"""Logging of a run's metrics to Weights & Biases while it trains. The run folder remains authoritative."""
 
 import os
 from collections.abc import Iterator
@@ -23,11 +23,11 @@ def require_wandb() -> None:
 
 @contextmanager
 def tracked(run: "Run", report: Report) -> Iterator[Report]:
-    """A `report` for `train` that passes on to `report`, and logs each evaluation of `run` to wandb, at its step.
+    """Yield a `report` for `train` that calls `report`, and logs each evaluation of `run` to wandb, at its step.
 
-    Every column of `metrics.csv` is logged but NaN (an accuracy where nothing is asked, the training loss at step 0),
-    the config with it. The wandb run bears the run's hash: online, a resumed run goes on in the same one. wandb's own
-    settings hold: `WANDB_MODE=offline`, `WANDB_DIR`, `WANDB_PROJECT` (ihlab if it is not set).
+    Every column of `metrics.csv` is logged, except NaN (an accuracy without scored positions, the training loss at
+    step 0), and the config. The wandb run has the run's hash as its id: online, a resumed run continues in the same
+    one. wandb's own settings apply: `WANDB_MODE=offline`, `WANDB_DIR`, `WANDB_PROJECT` (ihlab if it is not set).
     """
     import wandb
 
@@ -42,7 +42,7 @@ def tracked(run: "Run", report: Report) -> Iterator[Report]:
         ) as online:
             logged = online.step - 1
 
-            # `report` hears only of the latest of several evaluations in a moment; the file has them all.
+            # `report` gets only the last of several evaluations in quick succession; the file has them all.
             def log_new() -> None:
                 nonlocal logged
                 metrics = run.metrics
@@ -58,7 +58,7 @@ def tracked(run: "Run", report: Report) -> Iterator[Report]:
             try:
                 yield log_and_report
             finally:
-                if run.has_metrics:  # a run that diverges or is stopped was evaluated since its last report
+                if run.has_metrics:  # evaluations since the last report, when a run diverges or is stopped
                     log_new()
     finally:
-        wandb.teardown()  # waits for all to be written, which its exit hook does not in a process of a pool
+        wandb.teardown()  # flushes everything; wandb's exit hook does not run in a pool's worker

@@ -1,6 +1,6 @@
-"""Transformers with hand-set weights that do what the theorems say: oracles for tests and for `ihlab.interp`.
+"""Transformers with hand-set weights that realise the theorems: oracles for tests and for `ihlab.interp`.
 
-All are one head a layer without norm, MLP or bias, in float64, with tied embeddings. The rows of
+All have one head per layer, without norm, MLP or bias, in float64, with tied embeddings. The rows of
 `embedding` [vocab, d] are the x of the theorems; one-hot rows (`torch.eye(vocab)`) are orthonormal,
 so that a sharp head's logits name one token.
 """
@@ -78,7 +78,7 @@ def meta_learner(embedding: Float[Tensor, "vocab d"], n_ctx: int, temperature: f
 
 
 def checker(embedding: Float[Tensor, "vocab d"], n_ctx: int, temperature: float) -> Transformer:
-    """Equation 12, the value shift alone: what stood before earlier copies of the (guessed) last token?
+    """Equation 12, the value shift alone: read the token before earlier copies of the (guessed) last token.
 
         out_{n+1} = sum over s = 1 .. n of softmax_s(k_{n+1} . k_s / temperature) v_{s-1},  v_0 = 0.
 
@@ -99,7 +99,7 @@ def two_layer_induction_head(
 ) -> Transformer:
     """Theorem 3.2: two vanilla layers of width 2d that approximate `IH(keys="earlier")`.
 
-    The stream holds (x_s, 0). Layer 1, with W_q = W_k = 0 and ALiBi slope p = `first_slope`, writes
+    The residual stream holds (x_s, 0). Layer 1, with W_q = W_k = 0 and ALiBi slope p = `first_slope`, writes
     the average of the past y_s = sum over r < s of softmax_r(-p (s - 1 - r)) x_r, mostly x_{s-1}, into the
     second half and keeps x_s in the first. Layer 2, without residual, matches x_L with y_s and copies x_s.
     The error is at most `two_layer_bound`. The proof's layer 1 does not see its own token (its sum ends at
@@ -143,7 +143,7 @@ def _bare(
     residual: bool | tuple[bool, ...],
     slopes: tuple[float, ...],
 ) -> ModelConfig:
-    """One head a layer and nothing but attention."""
+    """Config of one head per layer, with attention only."""
     alibi = any(slopes)
     return ModelConfig(
         n_layers=n_layers, d_model=d_model, n_heads=1, d_vocab=vocab, n_ctx=n_ctx, attention=attention, mask=mask,

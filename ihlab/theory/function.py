@@ -11,12 +11,12 @@ KEYS = {"inner": (2, -1), "earlier": (1, -1), "all": (1, 0)}
 
 
 def IH(x: Float[Tensor, "*batch pos d"], sigma: float, slope: float, keys: str = "inner") -> Float[Tensor, "*batch d"]:
-    """What the last of L tokens reads (arXiv 2411.19574, Definition 3.1):
+    """Return the output of the induction heads machine at the last of L tokens (arXiv 2411.19574, Definition 3.1):
 
         IH(X) = sum over s of softmax_s(x_L . x_{s-1} / sigma - slope (L - s)) x_s.
 
-    Its next-token guess is what followed the places that look like the last token. `keys` says which
-    s there are, with x_0 = 0, as the shift pads:
+    It predicts the tokens that followed earlier tokens similar to the last one. `keys` gives the range of s, with
+    x_0 = 0, as the shift pads:
 
     - "inner": s = 2 .. L - 1, as printed;
     - "earlier": s = 1 .. L - 1, what attention under a strict mask sees;

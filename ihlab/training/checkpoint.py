@@ -31,7 +31,7 @@ def load(path: Path, device: str | torch.device = "cpu") -> dict[str, Tensor]:
 
 
 def model_state(model: nn.Module) -> dict[str, Tensor]:
-    """The model's tensors, a tied one once (safetensors stores no shared memory)."""
+    """Return the model's tensors, a tied one once (safetensors stores no shared memory)."""
     return dict(model.named_parameters(remove_duplicate=True))
 
 
@@ -46,7 +46,7 @@ def load_model_state(model: nn.Module, tensors: dict[str, Tensor], source: Path)
 
 
 def optimizer_state(parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """AdamW's moments and step counts of the named parameters, named `<what>/<parameter>`."""
+    """Return AdamW's moments and step counts of the named parameters, named `<what>/<parameter>`."""
     return {
         f"{what}/{name}": tensor
         for name, parameter in parameters.items()
@@ -57,7 +57,7 @@ def optimizer_state(parameters: Mapping[str, Tensor], optimizer: torch.optim.Opt
 def load_optimizer_state(
     parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
 ) -> None:
-    """Put moments back. AdamW keeps its step counts where the fused kernel wants them: beside the parameter."""
+    """Restore AdamW's moments and step counts, on the parameter's device, where the fused kernel needs them."""
     for key, tensor in tensors.items():
         what, name = key.split("/", 1)
         require(name in parameters, f"The optimiser state holds '{name}', which the run's model does not have.")

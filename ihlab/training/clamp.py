@@ -1,4 +1,4 @@
-"""What a fork holds fixed: alpha, beta, or the pattern of a head. No torch here."""
+"""Clamps of a fork: alpha, beta, or the attention pattern of a head. No torch here."""
 
 import math
 
@@ -11,17 +11,17 @@ PATTERNS = ("previous", "uniform", "zero")
 
 @config
 class Clamp:
-    """One thing that training must not move.
+    """A clamped quantity, which training leaves unchanged.
 
     - `what`: "alpha" or "beta" (arXiv 2411.19574, equation 5), or "pattern";
     - `layer`; `head`: a key/value head for alpha and beta, a query head for a pattern; None: all of the layer;
-    - `column`, of alpha and beta: 0 for the own token (alpha1, beta1), 1 for the one before (alpha2, beta2); None: all;
-    - `value`, of alpha and beta: a number, or None: what the checkpoint holds. Of a pattern, which depends on the
-      tokens and so has no one value to freeze, a name: "previous" (each token attends to the one before it, a first
-      one as the mask lets it: to itself, or under the strict mask to nothing), "uniform" (alike to all the mask
-      shows) or "zero" (to nothing: the head is off).
+    - `column`, of alpha and beta: 0 for the own token (alpha1, beta1), 1 for the previous (alpha2, beta2); None: both;
+    - `value`, of alpha and beta: a number, or None for the checkpoint's value. A pattern depends on the tokens and has
+      no single value to freeze; it takes a name: "previous" (each token attends to the previous one, the first to
+      itself or, under the strict mask, to nothing), "uniform" (equally to all visible keys) or "zero" (to nothing:
+      the head is off).
 
-    Of two clamps on one entry the later one holds.
+    Of two clamps on one entry the later one applies.
     """
 
     what: str

@@ -1,10 +1,10 @@
-"""Clamps at work: written into a checkpoint, then held in every forward pass by TransformerLens hooks.
+"""Clamps in training: written into a checkpoint, then kept in every forward pass by TransformerLens hooks.
 
 A clamp of alpha or beta lives in the parameter itself. The hook at `hook_alpha` or `hook_beta` passes the entry on
 without its gradient, and the optimiser's moments of the entry are zero; weight decay never acts there. So AdamW adds
-exactly 0 at every step, the stored parameter is what the forward reads, and the gradient's norm (and with it the
-clipping of all others) knows nothing of the entry. A clamped pattern is put in at `hook_pattern`, which makes attention
-take its explicit path; the head's queries and keys then get no gradient, but weight decay still shrinks them, unread.
+exactly 0 at every step, the stored parameter is what the forward pass reads, and the gradient's norm (and with it the
+clipping of all others) excludes the entry. A clamped pattern is set at `hook_pattern`, which makes attention take its
+explicit path; the head's query and key weights then get no gradient, and weight decay shrinks them without effect.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,16 +21,16 @@ Hook = Callable[[Tensor, HookPoint], Tensor]
 
 
 def install(model: Transformer, clamps: Sequence[Clamp]) -> None:
-    """Hook the clamps into a model, for good: `model.reset_hooks(including_permanent=True)` takes them out.
+    """Add the clamps to a model as permanent hooks: `model.reset_hooks(including_permanent=True)` removes them.
 
-    Before `torch.compile` and before any other hook, so that whatever listens later sees what is clamped.
+    Call this before `torch.compile` and before any other hook is added, so that later hooks see the clamped values.
     """
     for clamp in clamps:
         attention = model.layers[clamp.layer].attn
         if clamp.what == "pattern":
             hook = _set_pattern(clamp, attention.strict)
         else:
-            hook = _hold_weight(_entries(clamp, shift_weight(model, clamp)))
+            hook = _freeze_weight(_entries(clamp, shift_weight(model, clamp)))
         model.add_hook(f"blocks.{clamp.layer}.attn.hook_{clamp.what}", hook, is_permanent=True)
 
 
@@ -54,7 +54,7 @@ def impose(model: Transformer, optimizer_state: dict[str, Tensor], clamps: Seque
 
 
 def shift_weight(model: Transformer, clamp: Clamp) -> Tensor:
-    """The alpha or beta [n_key_value_heads, window] that a clamp is about."""
+    """Return the alpha or beta [n_key_value_heads, window] that a clamp acts on."""
     attention = model.layers[clamp.layer].attn
     return attention.alpha if clamp.what == "alpha" else attention.beta
 
@@ -62,12 +62,12 @@ def shift_weight(model: Transformer, clamp: Clamp) -> Tensor:
 def set_pattern(
     name: str, visible: Bool[Tensor, "query key"], dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "query key"]:
-    """A pattern of `PATTERNS` over the keys that the mask lets each query see."""
+    """Return a pattern of `PATTERNS` over the keys that are visible to each query."""
     if name == "zero":
         return torch.zeros(visible.shape, dtype=dtype, device=visible.device)
     if name == "previous":
         before = torch.ones_like(visible).tril(-1).triu(-1)
-        before[0] = visible[0]  # the first token has none before it
+        before[0] = visible[0]  # the first token has no previous one
         return before.to(dtype)
     return visible.to(dtype) / visible.sum(dim=-1, keepdim=True).clamp(min=1)
 
@@ -79,11 +79,11 @@ def _entries(clamp: Clamp, weight: Tensor) -> Bool[Tensor, "head window"]:
     return entries
 
 
-def _hold_weight(entries: Bool[Tensor, "head window"]) -> Hook:
-    def hold(weight: Tensor, hook: HookPoint) -> Tensor:
+def _freeze_weight(entries: Bool[Tensor, "head window"]) -> Hook:
+    def freeze(weight: Tensor, hook: HookPoint) -> Tensor:
         return torch.where(entries.to(weight.device), weight.detach(), weight)
 
-    return hold
+    return freeze
 
 
 def _set_pattern(clamp: Clamp, strict: bool) -> Hook:

@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class Stream:
-    """The training batches of a run from step `start` on, each in `pieces` for gradient accumulation.
+    """Training batches of a run, each split into `pieces` microbatches for gradient accumulation.
 
-    Of `ranks` processes that train together each takes its share of every piece: together they have the rows that
-    one would have alone. Raises `ConfigError` where pieces cannot be shared out evenly.
+    Each of `ranks` processes takes its share of every microbatch; together they have the rows of a single process.
+    Raises `ConfigError` if the microbatches cannot be shared out evenly.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Stream:
         self.pieces, self.rank, self.ranks = pieces, rank, ranks
 
     def step(self, step: int) -> list[Scored]:
-        """The pieces of one step. All rows are drawn, because they come from one generator, and the own ones kept."""
+        """Return the microbatches of one step. All ranks' rows come from one generator: the others' are dropped."""
         batch = draw(self.task, self.seed, "train", step, self.batch_size)
         total = int((batch.targets != IGNORE).sum())
         size = self.batch_size // (self.pieces * self.ranks)
@@ -47,14 +47,14 @@ class Stream:
         return [replace(scored(share.inputs, share.targets, self.pin), total=total) for share in shares]
 
     def steps(self, start: int, stop: int) -> Iterator[list[Scored]]:
-        """The pieces of steps start .. stop - 1."""
-        return ahead(self.step, start, stop)
+        """Yield the microbatches of steps start .. stop - 1, prefetched."""
+        return prefetch(self.step, start, stop)
 
 
-def ahead(draw_step: Callable[[int], T], start: int, stop: int) -> Iterator[T]:
-    """What `draw_step` draws for steps start .. stop - 1.
+def prefetch(draw_step: Callable[[int], T], start: int, stop: int) -> Iterator[T]:
+    """Yield `draw_step(s)` for steps s = start .. stop - 1.
 
-    While step s computes, one background thread draws step s + 1 (the kernels release the GIL).
+    While step s trains, one background thread draws step s + 1 (the kernels release the GIL).
     """
     with ThreadPoolExecutor(max_workers=1) as thread:
         drawn = thread.submit(draw_step, start)

@@ -1,4 +1,4 @@
-"""The processes that train one run together, as `torchrun` starts them: one model each, other rows of each batch.
+"""Data-parallel training: the processes of `torchrun` train one run together, each on its rows of every batch.
 
     torchrun --nproc-per-node 4 -m ihlab train ...
 
@@ -22,19 +22,19 @@ from tasks.config import ConfigError, require
 
 
 def n_ranks() -> int:
-    """How many processes `torchrun` started; 1 without it."""
+    """Return the world size under `torchrun`; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def require_alone(what: str) -> None:
-    """Raise `ConfigError` under `torchrun`, for what one process does."""
+    """Raise `ConfigError` under `torchrun`, for work of a single process."""
     require(n_ranks() == 1, f"{what} by one process: leave torchrun out.")
 
 
 def join_ranks(device: str) -> "Ranks":
-    """This process among those that train together, which has its own GPU if `device` is "auto" or "cuda".
+    """Join the process group and return this process's rank, on its own GPU if `device` is "auto" or "cuda".
 
-    The process group is joined once and left when the process ends: joined a second time, it may never come about.
+    The group is joined once and left when the process ends: joining it a second time may hang.
     """
     size = n_ranks()
     if size == 1:
@@ -42,7 +42,7 @@ def join_ranks(device: str) -> "Ranks":
     where = pick_device(own_device(device))
     if where.type == "cuda":
         torch.cuda.set_device(where)
-    if not dist.is_initialized():  # gloo beside nccl: whether to stop is agreed on without asking the GPU
+    if not dist.is_initialized():  # gloo beside nccl: the flag to stop is all-reduced on the CPU
         on_gpu = where.type == "cuda"
         dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", device_id=where if on_gpu else None)
         atexit.register(dist.destroy_process_group)
@@ -50,7 +50,7 @@ def join_ranks(device: str) -> "Ranks":
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """A torch device by name; "auto" is a GPU if there is one. Raises `ConfigError` for one that is not here."""
+    """Return a torch device by name; "auto" is a GPU if there is one. Raises `ConfigError` if it is not available."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -62,13 +62,13 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def own_device(device: str) -> str:
-    """The name of this process' own GPU for "auto" and "cuda" where there are GPUs; any other as it is."""
+    """Return the name of this process's own GPU for "auto" and "cuda" if there are GPUs; any other name as it is."""
     own = device in ("auto", "cuda") and torch.cuda.is_available()
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if own else device
 
 
 class Ranks:
-    """Process `rank` of `size`, on its `device`. Alone, nothing here does anything."""
+    """Rank `rank` of world size `size`, on its `device`. With world size 1 nothing is communicated."""
 
     def __init__(self, rank: int, size: int, device: torch.device) -> None:
         self.rank, self.size, self.device = rank, size, device
@@ -76,17 +76,17 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that evaluates and writes."""
+        """True for rank 0, which evaluates and writes."""
         return self.rank == 0
 
     def wait(self) -> None:
-        """Go on when all are here."""
+        """Wait until all ranks have arrived (a barrier)."""
         if self.size > 1:
             self._settle()
             dist.all_reduce(torch.zeros(1))
 
     def require_same(self, what: str, value: int) -> None:
-        """Raise `ConfigError` unless all have the same value."""
+        """Raise `ConfigError` unless all ranks have the same value."""
         if self.size > 1:
             bounds = torch.tensor([value, -value])
             dist.all_reduce(bounds, dist.ReduceOp.MAX)
@@ -97,7 +97,7 @@ class Ranks:
             )
 
     def collect(self, share: Tensor) -> Tensor:
-        """The sum of all ranks' shares. The first rank keeps the sum as its share, the others keep 0."""
+        """Return the sum of all ranks' shares. Rank 0 keeps the sum as its share, the others keep 0."""
         if self.size == 1:
             return share
         total = share.clone()
@@ -106,7 +106,7 @@ class Ranks:
         return total
 
     def from_first(self, value: float) -> float:
-        """The first rank's value."""
+        """Broadcast the value of rank 0."""
         if self.size == 1:
             return value
         sent = torch.tensor(value, dtype=torch.float64)
@@ -114,9 +114,9 @@ class Ranks:
         return sent.item()
 
     def any_asked(self, asked: bool) -> bool:
-        """Whether any rank had been asked (to stop) by the call before. All ranks get the same answer.
+        """Return whether any rank was asked to stop at the previous call; all ranks get the same answer.
 
-        A call late, so that no step waits for word from the others; alone at once.
+        The answer is one call late, so that no step waits for the all-reduce; with world size 1 it is immediate.
         """
         if self.size == 1:
             return asked
@@ -132,18 +132,18 @@ class Ranks:
         return stop
 
     def _settle(self) -> None:
-        """Let the question that is under way end: a process that leaves with one open takes the others down."""
+        """Finish the pending all-reduce: a process that exits with one pending takes the others down."""
         if self._asked is not None:
             self._asked[1].wait()
             self._asked = None
 
     def share(self, model: Transformer) -> DistributedDataParallel:
-        """`summed_loss` of the model as a module of a batch's `tensors`, whose gradients all ranks get the mean of.
+        """Wrap the model's `summed_loss`, as a module of a batch's `tensors`, to average gradients over ranks.
 
-        The mean of `size` times the loss is the sum over all rows. Weights become those of the first rank.
+        The mean of `size` times the loss is the sum over all rows. Weights become those of rank 0.
         """
         ids = [self.device] if self.device.type == "cuda" else None
-        # Buffers are tables of angles and slopes, the same everywhere: they need not be sent at each step.
+        # Buffers (rotary angles, ALiBi slopes) are the same on all ranks: they need no broadcast at each step.
         known = inspect.signature(DistributedDataParallel).parameters
         sent: Any = {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
         return DistributedDataParallel(

@@ -1,4 +1,4 @@
-"""Training of an ensemble: runs that differ only in seed, learning rate or initial alpha and beta, stacked."""
+"""Ensemble training: runs that differ only in seed, learning rate or initial alpha and beta, stacked (torch.vmap)."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -23,17 +23,17 @@ from ihlab.training.vmapped import Stacked, StackedStream, clip_members, member_
 from tasks.config import require
 
 FREE = ("name", "seed", "lr", "init_shift")
-"""The fields in which members may differ."""
+"""Fields in which members may differ."""
 
 CPU_VALUES = 65_536
-"""On a CPU, d_model x positions of a stacked step: more leave its cache, and members are faster one after another."""
+"""Most d_model x positions of a stacked step on a CPU: beyond its cache, members train faster one after another."""
 
 EVALUATED_LOGITS = 2**28
-"""How many logits members that are evaluated at once may hold: 1 GiB in float32. Other members come after them."""
+"""Most logits of members that are evaluated at once: 1 GiB in float32. The other members follow."""
 
 
 def seeds(config: RunConfig, members: int) -> list[RunConfig]:
-    """The config with `members` seeds: its own and those after it."""
+    """Return the config with `members` consecutive seeds, its own first."""
     require(members >= 1, f"members is {members}, but must be at least 1.")
     return [config.but(seed=config.seed + i) for i in range(members)]
 
@@ -58,7 +58,7 @@ def check_members(configs: Sequence[RunConfig]) -> None:
 
 
 def _difference(one: Any, other: Any, prefix: str = "", free: Sequence[str] = FREE) -> str | None:
-    """The first field, such as "model.d_model", in which two configs differ, but for the free ones."""
+    """Return the first field, such as "model.d_model", in which two configs differ, the free ones excepted."""
     if type(one) is not type(other):
         return prefix.rstrip(".")
     for name in (field.name for field in fields(one) if field.name not in free):
@@ -71,7 +71,7 @@ def _difference(one: Any, other: Any, prefix: str = "", free: Sequence[str] = FR
 
 
 def best_stack(config: RunConfig, members: int, device: torch.device) -> int:
-    """How many members to stack: on a CPU only as many as its cache takes, or one if those are fewer than four."""
+    """Return the number of members to stack: on a CPU as many as fit its cache, or one if fewer than four do."""
     if device.type != "cpu":
         return max(1, members)
     values = config.batch_size // config.accumulate * config.task.length * config.model.d_model
@@ -80,13 +80,13 @@ def best_stack(config: RunConfig, members: int, device: torch.device) -> int:
 
 
 def stacks(runs: Sequence[Run], most: int) -> list[list[Run]]:
-    """The runs in as few groups of at most `most` as possible, about equally large."""
+    """Split the runs into as few groups of at most `most` as possible, about equally large."""
     groups = math.ceil(len(runs) / most)
     return [[runs[i] for i in part] for part in np.array_split(np.arange(len(runs)), groups)] if groups else []
 
 
 class Ensemble(Loop[list[Stacked]]):
-    """The stacked weights of all members, their optimiser and their position in their streams."""
+    """Stacked weights of all members, their optimiser, their batches and the step they have reached."""
 
     def __init__(self, runs: list[Run], device: torch.device, report: Report) -> None:
         self.records = [RunWriter(run) for run in runs]
@@ -102,8 +102,8 @@ class Ensemble(Loop[list[Stacked]]):
             if state is not None:
                 checkpoint.load_model_state(model, state.weights, record.run.checkpoint_path(self.step))
         self.parameters: dict[str, Tensor] = stack_module_state(models)[0]
-        self.model = models[0]  # what stacked weights are put into
-        # The largest learning rate is the optimiser's; a member with a smaller one takes that part of each step.
+        self.model = models[0]  # the module that is called with stacked weights
+        # The optimiser has the largest learning rate; a member with a smaller one takes that fraction of each step.
         self.fastest = max(configs, key=lambda config: config.lr)
         self.part = torch.tensor([config.lr / self.fastest.lr for config in configs], device=device)
         self.one_rate = len({config.lr for config in configs}) == 1
@@ -119,27 +119,27 @@ class Ensemble(Loop[list[Stacked]]):
 
     @property
     def where(self) -> str:
-        """The folder or folders that are written to, for people."""
+        """Folder or folders of the members, in words."""
         first, last = (self.records[i].run.folder for i in (0, -1))
         return f"the folders of its {self.n_members} members, {first} to {last}" if self.n_members > 1 else str(first)
 
     @property
     def evaluated(self) -> bool:
-        """Whether there was an evaluation before."""
+        """True after the first evaluation."""
         return bool(self.records[0].rows)
 
     def _batches(self, start: int, stop: int) -> Iterator[list[Stacked]]:
-        for pieces in self.stream.steps(start, stop):
+        for microbatches in self.stream.steps(start, stop):
             if not self.alive:
                 return
-            yield pieces
+            yield microbatches
 
-    def train_step(self, pieces: list[Stacked]) -> None:
-        """Take one step of the optimiser on the microbatches of a batch."""
+    def train_step(self, microbatches: list[Stacked]) -> None:
+        """Take one optimiser step on the microbatches of a batch."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.fastest, self.step)
-        for piece in pieces:
-            batch = piece.to(self.device)
+        for microbatch in microbatches:
+            batch = microbatch.to(self.device)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
                 losses = self.losses(self.parameters, *batch.tensors) / batch.totals
             losses.sum().backward()
@@ -149,7 +149,7 @@ class Ensemble(Loop[list[Stacked]]):
         before = {} if self.one_rate else {name: p.detach().clone() for name, p in self.parameters.items()}
         self.optimizer.step()
         with torch.no_grad():
-            # AdamW's step, decay and all, is proportional to its learning rate.
+            # AdamW's step, weight decay included, is proportional to its learning rate.
             for name, old in before.items():
                 now = self.parameters[name]
                 now.copy_(old.lerp(now, self.part.view(-1, *[1] * (now.ndim - 1))))
@@ -158,7 +158,7 @@ class Ensemble(Loop[list[Stacked]]):
         self.step += 1
 
     def _reached(self) -> bool:
-        """Members that reached `until` are done, as if each had trained alone; the others go on."""
+        """Conclude the members that reached `until`, as if trained alone; return whether none is left to train."""
         for i in [i for i in self.alive if self.records[i].reached]:
             self._save(i)
             self._conclude_member(i, self.start)
@@ -169,7 +169,7 @@ class Ensemble(Loop[list[Stacked]]):
         return {name: stacked[i] for name, stacked in self.parameters.items()}
 
     def _train_losses(self) -> list[float]:
-        """Each member's mean over the steps since the last evaluation; NaN if there were none."""
+        """Mean training loss of each member over the steps since the last evaluation; NaN if there were none."""
         return (self.running_loss / self.loss_steps).tolist() if self.loss_steps else [math.nan] * self.n_members
 
     def _evaluate(self) -> None:
@@ -203,15 +203,15 @@ class Ensemble(Loop[list[Stacked]]):
             self.report(self.step, self.records[self.alive[0]].rows[-1])
 
     def _save(self, *members: int) -> None:
-        """Write checkpoints of the given members; of none given, all that are trained."""
+        """Write checkpoints of the given members, by default of all that still train."""
         state = checkpoint.optimizer_state(self.parameters, self.optimizer)
         for i in members or self.alive:
-            # One step count serves all members; everything else has a row for each.
+            # All members share one step count; every other tensor has a leading member dimension.
             own = {name: tensor[i] if tensor.ndim else tensor for name, tensor in state.items()}
             self.records[i].save(self.step, Stored(self._member(i), own, self.running_loss[i], self.loss_steps))
 
     def _common_step(self) -> int:
-        """The last step of which all members have a checkpoint that can be trained on; 0 if there is none."""
+        """Return the last step at which every member has a resumable checkpoint; 0 if there is none."""
         return max(set.intersection(*(set(record.resumable()) for record in self.records)), default=0)
 
     def _load_optimizer(self, stored: list[Stored]) -> None:

@@ -1,4 +1,4 @@
-"""Forks: a checkpoint of a run trained on as a run of its own, with alpha, beta or a pattern held."""
+"""Forks: training continued from a checkpoint as a new run, with alpha, beta or a pattern clamped."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,21 +26,21 @@ def fork(
     device: str = "auto",
     report: Report | None = None,
 ) -> Run:
-    """Train the checkpoint of `run` at `step` on, up to step `steps`, under `clamps`; return the new run.
+    """Continue training from the checkpoint of `run` at `step` up to `steps`, under `clamps`; return the new run.
 
-    Everything else goes on as in `run`: the batches of the steps to come, the optimiser's state, the learning rate.
-    Without clamps, on the CPU and uncompiled, the fork is bit for bit what `run` would become. Its clamps are
-    only those given here: forking a clamped fork without them lets go, from the values that were held.
+    Batches, optimiser state and learning rate continue as in `run`. Without clamps, on the CPU and uncompiled, the
+    fork is bit for bit what `run` would become. Only the clamps given here apply: a fork of a clamped fork without
+    them is free again, from the clamped values.
 
-    - `name`: of the new run; by default that of `run` with "-from-<step>";
+    - `name`: the new run's name; by default that of `run` with "-from-<step>";
     - `steps`: the last step, counted from the start of `run`; by default that of `run`;
-    - `compiled`: whether to train through `torch.compile`; by default as `run`. Clamps hold there too;
+    - `compiled`: whether to train through `torch.compile`; by default as `run`. Clamps work there too;
     - `root`, `device`, `report`: as in `train`.
 
-    The fork's folder needs its parent's no more once it is made. `config.json` names the parent, the step and the
+    Once created, the fork's folder does not need its parent's. `config.json` names the parent, the step and the
     clamps; `metrics.csv` starts at `step` with the clamped model, before any training under the clamps, and
     `train_loss` is the mean since then. `fork(...).model(step)` behaves as it was trained: clamped values are in its
-    parameters, and its clamps hooked in. A finished fork is returned as it is, an interrupted one goes on.
+    parameters, and the clamps are hooked. A finished fork is returned as it is, an interrupted one is resumed.
 
     Raises `ConfigError` for a step without a checkpoint (or without its optimiser's state), a clamp on a layer, head
     or column that does not exist or on the alpha of a vanilla model, `steps` that do not lie past `step`, and under
@@ -64,7 +64,7 @@ def fork_config(
     steps: int | None = None,
     compiled: bool | None = None,
 ) -> ForkConfig:
-    """The config of a fork, as `fork` stores it. Raises `ConfigError` as that does."""
+    """Return the config of a fork, as `fork` stores it. Raises `ConfigError` as `fork` does."""
     run.require_checkpoint(step)
     if not run.optimizer_path(step).exists():
         raise ConfigError(f"{run.folder} has a model at step {step} but no optimiser state to train it on with.")
@@ -80,11 +80,11 @@ def fork_config(
 
 
 def _start(run: Run, made: Run, config: ForkConfig) -> None:
-    """Leave the clamped checkpoint where an interrupted run would have left its last."""
+    """Write the clamped checkpoint in place of an interrupted run's last one."""
     step = config.first_step
     model, state = run.model(step), checkpoint.load(run.optimizer_path(step))
     impose(model, state, config.clamps)
-    # The fork's own tally: loss and seconds from before are not its own.
+    # The fork's running loss and seconds start at 0: those of its parent are not its own.
     for name in ("tally/loss", "tally/steps", "tally/seconds"):
         state[name].zero_()
     checkpoint.save(made.optimizer_path(step), state)

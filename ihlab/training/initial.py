@@ -8,10 +8,10 @@ from ihlab.training.config import RunConfig
 
 @torch.no_grad()
 def initial_model(config: RunConfig) -> Transformer:
-    """The model with its seed's weights; with `init_shift` (a1, b1), alpha and beta of every head start from it.
+    """Return the model initialised from its seed; `init_shift` (a1, b1) sets alpha and beta of every head.
 
-    Of every row of alpha, column 0 is then a1, and the columns after it share 1 - a1 equally, as in a fresh
-    `TokenShift` (window 2: alpha2 = 1 - alpha1); of beta likewise. All other weights are as without.
+    Column 0 of every row of alpha is then a1, and the other columns share 1 - a1 equally, as in a fresh `TokenShift`
+    (window 2: alpha2 = 1 - alpha1); likewise for beta. All other weights are unchanged.
     """
     model = Transformer(config.model, seed=config.seed)
     if config.init_shift is not None:

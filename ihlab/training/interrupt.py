@@ -12,16 +12,16 @@ ONE_INTERRUPT = 1.0  # seconds
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training was asked to stop, and has saved where it was."""
+    """Training was interrupted, and has saved a checkpoint."""
 
 
 @contextmanager
 def deferred_interrupt() -> Iterator[threading.Event]:
     """Turn the first Ctrl-C into a flag that the loop reads between steps; a second one stops at once.
 
-    Stopped inside an optimiser step, a model is half one step's and half the next's. Interrupts less than
-    `ONE_INTERRUPT` seconds after the first are the same one: a terminal sends it to a pool's workers, and the
-    pool, which cannot know that, passes it on to them.
+    A model that is stopped inside an optimiser step is only half updated. Interrupts less than `ONE_INTERRUPT`
+    seconds after the first count as the same one: a terminal sends Ctrl-C to a pool's workers, and the pool, which
+    cannot know that, sends it to them again.
     """
     asked, since = threading.Event(), math.inf
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals

@@ -1,4 +1,4 @@
-"""The order of things in training: steps, evaluations, checkpoints, interruptions."""
+"""The training loop: steps, evaluations, checkpoints, interrupts."""
 
 import threading
 import time
@@ -15,9 +15,9 @@ BatchT = TypeVar("BatchT")
 
 
 class Loop(ABC, Generic[BatchT]):
-    """Training from the step it is at to the last; what trains, one model or a stack of them, is a subclass.
+    """Training loop from the current step to the last; subclasses train one model or a stack of them.
 
-    `config` says when to evaluate and to save.
+    `config` gives the steps of evaluations and checkpoints.
     """
 
     config: RunConfig
@@ -52,30 +52,30 @@ class Loop(ABC, Generic[BatchT]):
         self._conclude(start)
 
     def _stops(self, interrupted: threading.Event) -> bool:
-        """Whether to stop after this step."""
+        """Return whether to stop after this step."""
         return interrupted.is_set()
 
     def _reached(self) -> bool:
-        """Whether the last evaluation reached `RunConfig.until`, and training ends here."""
+        """Return whether the last evaluation reached `RunConfig.until`, which ends training."""
         return False
 
     @property
     @abstractmethod
     def where(self) -> str:
-        """The folder or folders that are written to, for people."""
+        """Folder or folders of the runs, in words."""
 
     @property
     @abstractmethod
     def evaluated(self) -> bool:
-        """Whether there was an evaluation before."""
+        """True after the first evaluation."""
 
     @abstractmethod
     def _batches(self, start: int, stop: int) -> Iterator[BatchT]:
-        """What steps start .. stop - 1 train on."""
+        """Yield the batches of steps start .. stop - 1."""
 
     @abstractmethod
     def train_step(self, batch: BatchT) -> None:
-        """One step of the optimiser; `step` goes up by one."""
+        """Take one optimiser step, and increment `step`."""
 
     @abstractmethod
     def _evaluate(self) -> None:
@@ -83,11 +83,11 @@ class Loop(ABC, Generic[BatchT]):
 
     @abstractmethod
     def _check(self) -> None:
-        """Judge the training loss since the last evaluation, before what it came from is saved."""
+        """Check that the training loss since the last evaluation is finite, before a checkpoint is saved."""
 
     @abstractmethod
     def _report(self) -> None:
-        """Tell of the step and the last evaluation."""
+        """Report the step and the last evaluation."""
 
     @abstractmethod
     def _save(self) -> None:
@@ -95,4 +95,4 @@ class Loop(ABC, Generic[BatchT]):
 
     @abstractmethod
     def _conclude(self, start: int) -> None:
-        """Say how it ended, having been resumed at `start`."""
+        """Write the summary of a training that was resumed at `start`."""

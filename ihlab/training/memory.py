@@ -1,4 +1,4 @@
-"""What a training step needs of memory, before anything is trained."""
+"""Memory of a training step, estimated before anything is trained."""
 
 import torch
 from torch import Tensor
@@ -14,27 +14,27 @@ from ihlab.training.distributed import pick_device
 
 
 def memory_estimate(config: RunConfig, device: str = "cpu") -> int:
-    """The bytes that a training step holds at its peak, on a CPU to within a quarter, without allocating them.
+    """Estimate the peak memory of a training step in bytes, on a CPU to within a quarter, without allocating it.
 
         4 P + A + 2 max(a)
 
-    with P the bytes of the parameters (held with their gradient and AdamW's two moments), A those of all that backward
-    keeps of one piece of the batch, and max(a) the largest tensor in A, twice: backward makes gradients as large.
-    A is read off a forward pass on fake tensors of the `device`'s kind, whose kernels keep different things; only the
-    first batch is drawn. What torch itself takes, the evaluation and `torch.compile` (which keeps less) are left out.
-    Raises `ConfigError` for a device that is not here.
+    with P the bytes of the parameters (stored with their gradient and AdamW's two moments), A the bytes of the
+    activations that backward keeps of one microbatch, and max(a) the largest tensor in A, twice, since backward makes
+    gradients as large. A is read from a forward pass on fake tensors of the `device` type, because kernels differ in
+    what they keep; only the first batch is drawn. Torch's own overhead, the evaluation and `torch.compile` (which keeps
+    less) are left out. Raises `ConfigError` for a device that is not available.
     """
     where = pick_device(device)
-    piece = Stream(config.task, config.seed, config.batch_size, config.accumulate).step(0)[0]
+    microbatch = Stream(config.task, config.seed, config.batch_size, config.accumulate).step(0)[0]
     kept: dict[int, Tensor] = {}
 
     def keep(x: Tensor) -> Tensor:
-        kept[x.untyped_storage()._cdata] = x  # the tensor too: a freed storage's number is given out again
+        kept[x.untyped_storage()._cdata] = x  # the tensor too: the address of a freed storage is reused
         return x
 
     with FakeTensorMode(allow_non_fake_inputs=True), where:
         model = Transformer(config.model)
-        batch = each_tensor(piece, lambda x: torch.zeros(x.shape, dtype=torch.int64))
+        batch = each_tensor(microbatch, lambda x: torch.zeros(x.shape, dtype=torch.int64))
         with (
             saved_tensors_hooks(keep, lambda x: x),
             torch.autocast(where.type, torch.bfloat16, enabled=config.precision == "bf16"),

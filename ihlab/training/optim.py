@@ -14,9 +14,9 @@ from ihlab.training.config import RunConfig, constant_steps
 def make_optimizer(
     model: Transformer, run: RunConfig, parameters: Mapping[str, Tensor] | None = None
 ) -> torch.optim.AdamW:
-    """Fused AdamW. Decay acts on matrices only: not on norms, and never on alpha or beta.
+    """Return fused AdamW. Weight decay acts on matrices only: not on norms, and never on alpha or beta.
 
-    `parameters`: what is optimised, by the names that the model has for it; by default the model's own.
+    `parameters`: the tensors to optimise, by the model's parameter names; by default the model's own.
     """
     shifts = {id(module.weight) for module in model.modules() if isinstance(module, TokenShift)}
     own = dict(model.named_parameters())
@@ -30,7 +30,7 @@ def make_optimizer(
 
 
 def learning_rate(run: RunConfig, step: int) -> float:
-    """The rate of step `step` (0 .. steps - 1): linear warm-up, then as `RunConfig.schedule` says."""
+    """Return the learning rate of step `step` (0 .. steps - 1): linear warm-up, then `RunConfig.schedule`."""
     if step < run.warmup:
         return run.lr * (step + 1) / run.warmup
     if run.schedule == "constant":

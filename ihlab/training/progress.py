@@ -1,4 +1,4 @@
-"""The progress of training: steps, loss, accuracy, tokens a second and the time left. No torch here."""
+"""The progress of training: steps, loss, accuracy, tokens per second and the time left. No torch here."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -10,14 +10,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ihlab.training.config import RunConfig
 
 Row = dict[str, int | float]
-"""One evaluation: its step and what was measured there."""
+"""One evaluation: its step and its metrics."""
 
 Report = Callable[[int, Row], None]
-"""Called now and then with the steps done and the latest row of metrics."""
+"""Callback for progress: called now and then with the steps done and the latest row of metrics."""
 
 
 def progress_bar(console: Console) -> Progress:
-    """A bar whose tasks have a field `latest`; it draws nothing where output is no terminal."""
+    """Return a bar whose tasks have a field `latest`; it draws nothing if the output is not a terminal."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -30,7 +30,7 @@ def progress_bar(console: Console) -> Progress:
 
 @contextmanager
 def progress(config: RunConfig, members: int = 1) -> Iterator[Report]:
-    """A `report` for `train` that draws a progress bar, or does nothing where output is no terminal.
+    """Yield a `report` for `train` that draws a progress bar, or nothing if the output is not a terminal.
 
     `members` train at once, so that a step has the tokens of all.
     """

@@ -1,4 +1,4 @@
-"""What a run writes down while it is trained: metrics, checkpoints and how it ended."""
+"""Files of a run in training: metrics, checkpoints and the final summary."""
 
 import math
 import platform
@@ -18,12 +18,12 @@ from tasks.config import require
 
 
 class TrainingDivergedError(RuntimeError):
-    """The loss is not a number any more. Checkpoints from before are kept."""
+    """The loss is not finite. Earlier checkpoints are kept."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What a checkpoint holds: weights, AdamW's state, and the training loss since the last evaluation."""
+    """Contents of a checkpoint: weights, AdamW's state, and the training loss since the last evaluation."""
 
     weights: dict[str, Tensor]
     optimizer: dict[str, Tensor]
@@ -32,7 +32,7 @@ class Stored:
 
 
 class RunWriter:
-    """The folder of one run in training. `rows` are its metrics so far, `started` when it would have begun in one go.
+    """Writer of one run's folder. `rows`: its metrics so far; `started`: its start time as if never interrupted.
 
     A solo run has one; each member of an ensemble has its own, so that its folder is that of a solo run.
     """
@@ -44,7 +44,7 @@ class RunWriter:
         self.started = time.perf_counter()
 
     def resumable(self) -> list[int]:
-        """The steps whose checkpoints can be trained on: they have an optimiser state. Raises for a fork without."""
+        """Return the steps with a resumable checkpoint, one with optimiser state. Raises for a fork without any."""
         steps = [step for step in self.run.checkpoints if self.run.optimizer_path(step).exists()]
         forked = isinstance(self.config, ForkConfig)
         require(
@@ -54,12 +54,12 @@ class RunWriter:
         return steps
 
     def load(self, step: int, device: torch.device) -> Stored:
-        """The checkpoint at a step; `rows` are those up to it. Raises `ConfigError` for files that do not serve."""
+        """Load the checkpoint at a step, and the metrics up to it. Raises `ConfigError` for unusable files."""
         weights = checkpoint.load(self.run.checkpoint_path(step), device)
         state = checkpoint.load(self.run.optimizer_path(step), device)
-        self.started = time.perf_counter() - state.pop("tally/seconds").item()  # as if all had been trained in one go
+        self.started = time.perf_counter() - state.pop("tally/seconds").item()  # as if never interrupted
         stored = Stored(weights, state, state.pop("tally/loss"), int(state.pop("tally/steps")))
-        if step == self.config.first_step and not self.run.has_metrics:  # a fork begins so
+        if step == self.config.first_step and not self.run.has_metrics:  # a fork's first step
             return stored
         metrics = self.run.metrics
         self.rows = metrics[metrics["step"] <= step].to_dict("records")  # type: ignore[assignment]
@@ -68,9 +68,9 @@ class RunWriter:
         return stored
 
     def forget_after(self, step: int) -> None:
-        """Remove checkpoints after a step from which the run is trained again.
+        """Remove checkpoints after the step at which the run is resumed.
 
-        Its metrics from there on are about to go: resumed from such a checkpoint, it would lack evaluations.
+        The metrics after that step are dropped, so a run resumed from a later checkpoint would lack evaluations.
         """
         self._remove({later for later in self.run.checkpoints if later > step})
 
@@ -79,17 +79,17 @@ class RunWriter:
         tokens = step * self.config.batch_size * self.config.task.length
         row: Row = {"step": step, "tokens": tokens, "train_loss": train_loss, **measured}
         self.rows.append(row)
-        self.written += as_csv([row], header=not self.written)  # all rows anew would take longer the more there are
+        self.written += as_csv([row], header=not self.written)  # rewriting all rows would be quadratic
         self.run.write_table(self.written)
 
     @property
     def reached(self) -> bool:
-        """Whether the last evaluation reached `RunConfig.until`."""
+        """True if the last evaluation reached `RunConfig.until`."""
         until = self.config.until
         return until is not None and bool(self.rows) and self.rows[-1]["accuracy_first"] >= until
 
     def check_finite(self, step: int, *losses: float) -> None:
-        """Raise `TrainingDivergedError`, and leave it in the folder, if a loss is not finite."""
+        """Raise `TrainingDivergedError`, and record it in the folder, if a loss is not finite."""
         if all(map(math.isfinite, losses)):
             return
         last = self.run.checkpoints[-1] if self.run.checkpoints else "none"
@@ -99,7 +99,7 @@ class RunWriter:
             f"the last checkpoint, step {last}, is kept."
         )
 
-    # The optimiser's file comes first: where there is a model, it can be trained on.
+    # The optimiser's file is written first, so that every checkpoint with a model is resumable.
     def save(self, step: int, stored: Stored) -> None:
         """Write a checkpoint."""
         tally = {
@@ -111,7 +111,7 @@ class RunWriter:
         checkpoint.save(self.run.checkpoint_path(step), stored.weights)
 
     def conclude(self, resumed_from: int, n_params: int, device: torch.device, **more: Any) -> None:
-        """Remove what an interruption left over, and write `done.json`, with `more` in it."""
+        """Remove leftover checkpoints of an interruption, and write `done.json` with `more` in it."""
         seconds = time.perf_counter() - self.started
         last = int(self.rows[-1]["step"])  # before `steps` where `until` was reached
         self._remove(set(self.run.checkpoints) - {*self.config.checkpoint_steps(), last})

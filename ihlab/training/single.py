@@ -27,21 +27,21 @@ from ihlab.training.run_writer import RunWriter, Stored
 
 
 def dropout_seed(seed: int, step: int, rank: int = 0) -> int:
-    """The seed of a step's dropout. Counter-based like the batches: a resumed run drops what it would have dropped."""
+    """Return the seed of a step's dropout, counter-based like the batches: a resumed run draws the same masks."""
     own = [rank] if rank else []
     return int(np.random.default_rng([len(SPLITS), seed, step, *own]).integers(2**63))
 
 
 @dataclass
 class _RunningLoss:
-    """The training loss since the last evaluation. It stays on the device: reading it would stall the GPU."""
+    """Running loss since the last evaluation. It stays on the device: reading it would stall the GPU."""
 
     loss: Tensor
     steps: int = 0
 
 
 class SingleModel(Loop[list[Scored]]):
-    """One run's model, optimiser and position in its stream."""
+    """One run's model, optimiser, batches and the step it has reached."""
 
     def __init__(self, run: Run, ranks: Ranks, report: Report | None) -> None:
         self.run, self.config, self.ranks, self.device, self.report = run, run.config, ranks, ranks.device, report
@@ -61,7 +61,7 @@ class SingleModel(Loop[list[Scored]]):
         self.loss = self._loss()
 
     def _loss(self) -> Callable[..., Tensor]:
-        # Train through a compiled function and hook the plain model: hooks put on a module that was
+        # Train through a compiled function and hook the plain model: hooks added to a module that was
         # compiled in place silently never fire.
         if self.config.compile:
             torch.compiler.reset()  # or the ninth model of a process falls back to eager, silently slow
@@ -72,12 +72,12 @@ class SingleModel(Loop[list[Scored]]):
 
     @property
     def where(self) -> str:
-        """The folder or folders that are written to, for people."""
+        """Folder of the run, in words."""
         return str(self.run.folder)
 
     @property
     def evaluated(self) -> bool:
-        """Whether there was an evaluation before."""
+        """True after the first evaluation."""
         return bool(self.record.rows)
 
     def _batches(self, start: int, stop: int) -> Iterator[list[Scored]]:
@@ -91,15 +91,15 @@ class SingleModel(Loop[list[Scored]]):
             return False
         return bool(self.ranks.from_first(float(self.ranks.first and self.record.reached)))
 
-    def train_step(self, pieces: list[Scored]) -> None:
-        """Take one step of the optimiser on the microbatches of a batch."""
+    def train_step(self, microbatches: list[Scored]) -> None:
+        """Take one optimiser step on the microbatches of a batch."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.config, self.step)
         if self.config.model.dropout:
             torch.manual_seed(dropout_seed(self.config.seed, self.step, self.ranks.rank))
-        for i, piece in enumerate(pieces):
-            with self._exchange(last=i + 1 == len(pieces)):
-                batch = piece.to(self.device)
+        for i, microbatch in enumerate(microbatches):
+            with self._all_reduce(last=i + 1 == len(microbatches)):
+                batch = microbatch.to(self.device)
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
                     loss = self.loss(*batch.tensors) / batch.total
                 (loss * self.ranks.size if self.shared else loss).backward()
@@ -111,12 +111,12 @@ class SingleModel(Loop[list[Scored]]):
         self.running_loss.steps += 1
         self.step += 1
 
-    def _exchange(self, last: bool) -> AbstractContextManager[None]:
-        """Where backward lets gradients go to the other ranks: at the last piece of a step only."""
+    def _all_reduce(self, last: bool) -> AbstractContextManager[None]:
+        """Context for backward that all-reduces gradients at the last microbatch of a step only."""
         return nullcontext() if self.shared is None or last else self.shared.no_sync()
 
     def _train_loss(self) -> float:
-        """The mean over the steps since the last evaluation, on all ranks; NaN if there were none."""
+        """Mean training loss over the steps since the last evaluation, on all ranks; NaN if there were none."""
         total = self.ranks.collect(self.running_loss.loss)
         return total.item() / self.running_loss.steps if self.running_loss.steps else math.nan
 
@@ -149,7 +149,7 @@ class SingleModel(Loop[list[Scored]]):
             self.record.save(self.step, Stored(weights, state, self.running_loss.loss, self.running_loss.steps))
 
     def _resume(self) -> int:
-        """Load the last checkpoint that can be trained on, if there is one, and return its step."""
+        """Load the last resumable checkpoint, if there is one, and return its step, else 0."""
         steps = self.record.resumable()
         step = steps[-1] if steps else 0
         self.ranks.require_same("runs resumed at step", step)

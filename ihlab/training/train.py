@@ -1,4 +1,4 @@
-"""The one door to training: `train(config)` returns a finished run, `train_ensemble(configs)` several."""
+"""Entry points of training: `train(config)` returns a finished run, `train_ensemble(configs)` several."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
@@ -39,37 +39,37 @@ def train(
 ) -> Run | list[Run]:
     """Train the run that `config` describes, in its folder under `root`, and return it.
 
-    A finished run is returned as it is; an interrupted one goes on from its last checkpoint and, on
+    A finished run is returned as it is; an interrupted one is resumed from its last checkpoint and, on
     the CPU with the same number of threads, ends bit for bit as it would have uninterrupted (compiled: to rounding).
 
-    `device` is a torch device, or "auto": a GPU if there is one. `report` is told of progress; left out, a
-    progress bar is drawn where the output is a terminal. With `members`, that many runs with the seeds `config.seed`,
-    `config.seed` + 1, ... are trained, as `train_ensemble` does it, and returned as a list. Under `torchrun` its
+    `device` is a torch device, or "auto": a GPU if there is one. `report` is called with progress; by default a
+    progress bar is drawn if the output is a terminal. With `members`, that many runs with the seeds `config.seed`,
+    `config.seed` + 1, ... are trained by `train_ensemble` and returned as a list. Under `torchrun` its
     processes train one run together (`ihlab.training.distributed`).
 
     Raises `TrainingDivergedError` when the loss stops being finite, `Interrupted` after Ctrl-C (at the end of the
-    step, saved), and `ConfigError` for a folder that another process or another config holds.
+    step, saved), and `ConfigError` for a folder that another process has locked or that has another config.
     """
     if members is not None:
         return train_ensemble(seeds(config, members), root, device, report)
     ranks = join_ranks(device)
     if not ranks.first:
-        ranks.wait()  # for the first to make the folder
+        ranks.wait()  # until rank 0 has made the folder
     run = Run.create(config, root)
     if ranks.first:
         ranks.wait()
     if not run.done:
         _train_run(run, ranks, report)
-    ranks.wait()  # for the first to say that it is done
+    ranks.wait()  # until rank 0 has written done.json
     return run
 
 
 def _train_run(run: Run, ranks: Ranks, report: Report | None) -> None:
-    # Only the first rank writes, to the folder and to the terminal.
+    # Only rank 0 writes, to the folder and to the terminal.
     shown = progress(run.config) if report is None and ranks.first else nullcontext(report)
     lock = run.lock() if ranks.first else nullcontext()
-    own_randomness = torch.random.fork_rng([ranks.device] if ranks.device.type == "cuda" else [])  # dropout's
-    with lock, own_randomness, deferred_interrupt() as interrupted, shown as reported:
+    own_rng = torch.random.fork_rng([ranks.device] if ranks.device.type == "cuda" else [])  # of dropout
+    with lock, own_rng, deferred_interrupt() as interrupted, shown as reported:
         SingleModel(run, ranks, reported).finish(interrupted)
 
 
@@ -80,23 +80,22 @@ def train_ensemble(
     report: Report | None = None,
     stack: int | None = None,
 ) -> list[Run]:
-    """Train runs that differ in nothing but `FREE` as one stacked model; return them in the order given.
+    """Train runs that differ only in the fields `FREE` as one stacked model; return them in the order given.
 
-    Each member has its own weights, batches, gradient norm (for clipping), optimiser state, metrics and folder, and is
-    to rounding the run that `train` makes of its config: found by the same hash, resumed and forked the same way.
-    `seconds` in its `done.json` are those of all members together, whose number is there as `ensemble`. Finished
-    members are not trained again; interrupted ones go on together from the last step of which all have a checkpoint.
+    Each member has its own weights, batches, gradient norm (for clipping), optimiser state, metrics and folder, and
+    equals to rounding the run that `train` makes of its config: it has the same hash, and is resumed and forked the
+    same way. `seconds` in its `done.json` is the time of all members together, `ensemble` their number. Finished
+    members are not trained again; interrupted ones are resumed at the last step of which all have a checkpoint.
 
     A member whose loss stops being finite is left at its last checkpoint, with the step in `diverged.json`
-    (`Run.diverged`), and the others go on; it is not tried again here, as it would diverge again.
+    (`Run.diverged`), and the others continue; it is not retried, since it would diverge again.
 
-    `stack` is the number of members in one stacked model: those of one stack are trained after those of another.
-    By default all on a GPU, and on a CPU as many as still make it faster, which at many positions a step is one.
-    A single one is trained by `train`. `root`, `device` and `report` are as in `train`.
+    `stack` is the number of members in one stacked model; stacks are trained one after another. By default all
+    members on a GPU, and on a CPU as many as still train faster stacked, which is one for many positions a step.
+    A stack of one is trained by `train`. `root`, `device` and `report` are as in `train`.
 
-    Raises `ConfigError` for members that cannot be stacked (another field differs; dropout, whose random numbers a
-    stack would draw otherwise than a run alone; forks), two that are the same run, and under `torchrun`;
-    `Interrupted` after Ctrl-C.
+    Raises `ConfigError` for members that cannot be stacked (another field differs; dropout, whose random numbers
+    differ in a stack; forks), for two that are the same run, and under `torchrun`; `Interrupted` after Ctrl-C.
     """
     check_members(configs)
     require(stack is None or stack >= 1, f"stack is {stack}, but must be at least 1.")
@@ -116,7 +115,7 @@ def _train_alone(run: Run, root: str | Path, device: str, report: Report | None)
     try:
         train(run.config, root, device, report)
     except TrainingDivergedError:
-        assert run.diverged  # which says so
+        assert run.diverged  # recorded in its folder
 
 
 def _train_stack(runs: list[Run], device: torch.device, report: Report | None) -> None:
@@ -124,6 +123,6 @@ def _train_stack(runs: list[Run], device: torch.device, report: Report | None) -
     with ExitStack() as locks, deferred_interrupt() as interrupted, shown as reported:
         for run in runs:
             locks.enter_context(run.lock())
-        left = [run for run in runs if not run.done]  # while other stacks were trained, others may have finished some
+        left = [run for run in runs if not run.done]  # another process may have finished some
         if left:
             Ensemble(left, device, reported).finish(interrupted)

@@ -1,4 +1,4 @@
-"""What members of an ensemble have side by side: batches, functions of each, gradient norms."""
+"""Stacked members of an ensemble (torch.vmap): their batches, functions of each member, gradient norms."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -15,77 +15,77 @@ from ihlab.measure.loss import OfModel, gathered_loss
 from ihlab.measure.rows import Scored, each_tensor
 from ihlab.model.transformer import Transformer
 from ihlab.training.config import RunConfig
-from ihlab.training.data import Stream, ahead
+from ihlab.training.data import Stream, prefetch
 from tasks import IGNORE
 
 MemberLosses = Callable[[dict[str, Tensor], Tensor, Tensor, Tensor, Tensor | None], Tensor]
-"""Of stacked weights and the `tensors` of a `Stacked`, each with a leading dimension of members."""
+"""Loss [member] of stacked weights and the `tensors` of a `Stacked`, each with a leading member dimension."""
 
 
 @dataclass(frozen=True)
 class Stacked:
     """`Scored` rows of every member: index and targets are padded with (0, IGNORE) to the longest, queries with 0.
 
-    There are no queries if a member has none: it asks everywhere, and so do all.
-    `totals` float32 [member]: how many targets each member's whole step has.
+    `queries` is None (queries at every position) if it is None for any member.
+    `totals` float32 [member]: the number of targets in each member's whole step.
     """
 
     tokens: Int64[Tensor, "member batch pos"]
     index: Int64[Tensor, "member scored"]
     targets: Int64[Tensor, "member scored"]
-    queries: Int64[Tensor, "member batch asked"] | None
+    queries: Int64[Tensor, "member batch query"] | None
     totals: Float[Tensor, " member"]
 
     def to(self, device: torch.device) -> "Stacked":
-        """A copy on a device, without waiting for it."""
+        """Return a copy on a device, without waiting for it."""
         return each_tensor(self, lambda x: x.to(device, non_blocking=True))
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """What `MemberLosses` take beside the weights."""
+        """Arguments of `MemberLosses` after the weights."""
         return self.tokens, self.index, self.targets, self.queries
 
 
 def stacked(members: Sequence[Scored], pin: bool = False) -> Stacked:
-    """The members' rows side by side. With `pin`, in page-locked memory for an asynchronous copy."""
+    """Stack the members' rows; with `pin`, in page-locked memory for an asynchronous copy."""
     queries = [member.queries for member in members if member.queries is not None]
-    side = Stacked(
+    rows = Stacked(
         torch.stack([member.tokens for member in members]),
-        _side_by_side([member.index for member in members], 0),
-        _side_by_side([member.targets for member in members], IGNORE),
-        _side_by_side(queries, 0) if len(queries) == len(members) else None,
+        _padded_stack([member.index for member in members], 0),
+        _padded_stack([member.targets for member in members], IGNORE),
+        _padded_stack(queries, 0) if len(queries) == len(members) else None,
         torch.tensor([member.total for member in members], dtype=torch.float32),
     )
-    return each_tensor(side, Tensor.pin_memory) if pin else side
+    return each_tensor(rows, Tensor.pin_memory) if pin else rows
 
 
-def _side_by_side(tensors: Sequence[Tensor], value: int) -> Tensor:
-    """Padded at the last axis to the longest."""
+def _padded_stack(tensors: Sequence[Tensor], value: int) -> Tensor:
+    """Stack tensors, padded with `value` on the last axis to the longest."""
     longest = max(tensor.shape[-1] for tensor in tensors)
     return torch.stack([F.pad(tensor, (0, longest - tensor.shape[-1]), value=value) for tensor in tensors])
 
 
 class StackedStream:
-    """The training batches of every member, each drawn from its own seed as for a solo run."""
+    """Training batches of every member, each drawn from its own seed as in a solo run."""
 
     def __init__(self, configs: Sequence[RunConfig], pin: bool = False) -> None:
         self.streams = [Stream(c.task, c.seed, c.batch_size, c.accumulate) for c in configs]
         self.pin = pin
 
     def step(self, step: int) -> list[Stacked]:
-        """The pieces of one step."""
+        """Return the microbatches of one step."""
         by_member = [stream.step(step) for stream in self.streams]
-        return [stacked(pieces, self.pin) for pieces in zip(*by_member, strict=True)]
+        return [stacked(microbatches, self.pin) for microbatches in zip(*by_member, strict=True)]
 
     def steps(self, start: int, stop: int) -> Iterator[list[Stacked]]:
-        """The pieces of steps start .. stop - 1, drawn ahead."""
-        return ahead(self.step, start, stop)
+        """Yield the microbatches of steps start .. stop - 1, prefetched."""
+        return prefetch(self.step, start, stop)
 
 
 def member_losses(model: Transformer, compiled: bool = False) -> MemberLosses:
-    """A function of stacked weights (named as the model's) and batches: each member's summed loss [member].
+    """Return a function of stacked weights (named as the model's) and batches: each member's summed loss [member].
 
-    A member's gradient is its part of the gradient of the sum.
+    The gradient of the sum over members is, on each member's weights, that member's own gradient.
     """
     if compiled:
         torch.compiler.reset()  # or the ninth model of a process falls back to eager, silently slow
@@ -102,9 +102,9 @@ def member_losses(model: Transformer, compiled: bool = False) -> MemberLosses:
 def of_each_member(
     model: Transformer, function: Callable[..., Tensor], at_once: int | None = None, compiled: bool = False
 ) -> Callable[..., Tensor]:
-    """`function(model, ...)` of stacked weights (named as the model's) and stacked arguments: [member, ...].
+    """Map `function(model, ...)` over stacked weights (named as the model's) and stacked arguments: [member, ...].
 
-    `at_once`: of so many members in one go, which bounds what is held of them; None: of all.
+    `at_once`: members per vmap chunk, which bounds memory; None: all.
     """
     module = OfModel(model, function)
 
@@ -128,7 +128,7 @@ def of_each_member(
 def clip_members(parameters: Iterable[Tensor], limit: float) -> Float[Tensor, " member"]:
     """Scale each member's gradient to a norm of at most `limit`, as `clip_grad_norm_` does one model's.
 
-    Parameters have a leading dimension of members. Returns the norms from before.
+    Parameters have a leading member dimension. Returns the norms before clipping.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
     norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients]).norm(dim=0)
@@ -139,10 +139,10 @@ def clip_members(parameters: Iterable[Tensor], limit: float) -> Float[Tensor, " 
 
 
 def _needs_plain_attention(model: Transformer) -> bool:
-    """Whether fused attention cannot be stacked.
+    """Return whether fused attention cannot be vmapped.
 
-    The CPU's would be called member by member. A GPU's takes a bias that is the same for all members (ALiBi's, the
-    strict mask's) for one of the wrong shape (https://github.com/pytorch/pytorch/issues/151558).
+    The CPU kernel would be called member by member. A GPU kernel takes a bias that is the same for all members
+    (ALiBi's, the strict mask's) for one of the wrong shape (https://github.com/pytorch/pytorch/issues/151558).
     """
     on_cpu = next(model.parameters()).device.type == "cpu"
     return on_cpu or model.cfg.positional == "alibi" or model.cfg.mask == "strict"

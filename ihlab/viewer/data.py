@@ -1,4 +1,4 @@
-"""From a run to what its page shows: every head's pattern on one row, at every checkpoint."""
+"""Data of a run's page: every head's pattern on one row, at every checkpoint."""
 
 import base64
 import gzip
@@ -28,7 +28,7 @@ METRICS = {"loss": "eval_loss", "accuracy": "accuracy", "first": "accuracy_first
 def view_data(
     run: Run, row: Sequence[int] | None = None, tokens: Sequence[str] | None = None, checkpoints: int = MOST_STEPS
 ) -> dict[str, Any]:
-    """What the page of a run shows, as JSON types, with n positions, s steps, l layers, h heads, g key/value heads:
+    """Return the data of a run's page as JSON types; n positions, s steps, l layers, h heads, g key/value heads:
 
     - `run`, `model`: name and description; `n_layers`, `n_heads`, `group`: l, h and h / g;
     - `tokens` [n]: the text at each position; `stripe`: the pairs of `induction_stripe`;
@@ -39,7 +39,7 @@ def view_data(
     - `field`: the loss of Theorem 3.4 on the square around these paths, null for a vanilla model.
 
     `row` holds the ids to read, by default those of the task's first held-out row; `tokens` their text, by
-    default the ids. Of more than `checkpoints` checkpoints an even choice is shown, first and last among them.
+    default the ids. Of more than `checkpoints` checkpoints an even choice is shown, with the first and the last.
     Raises `ConfigError` for a run without checkpoints or metrics, a row that is empty, too long or outside the
     vocabulary, `tokens` of another length than the row, and fewer than two `checkpoints`.
     """
@@ -75,7 +75,7 @@ def view_data(
 
 
 def induction_stripe(ids: Int[np.ndarray, " pos"], strict: bool = False) -> list[list[int]]:
-    """The pairs [query, key] at which a perfect induction head looks: the key follows a copy of the query's token.
+    """Return the pairs [query, key] of a perfect induction head: the key follows a copy of the query's token.
 
     { (q, j + 1) : j < q, x_j = x_q },  without (q, q) where the mask is strict and a token does not see itself.
     """
@@ -84,7 +84,7 @@ def induction_stripe(ids: Int[np.ndarray, " pos"], strict: bool = False) -> list
 
 
 def quantised(panels: Float[np.ndarray, "*panel query key"]) -> dict[str, str]:
-    """Lower triangles in one byte an entry, each row of a panel on a scale of its own.
+    """Quantise lower triangles to one byte per entry, each row of a panel on its own scale.
 
         x[q, k] = low[q] + (high[q] - low[q]) level[q, k] / 255,  k <= q, rows one after another.
 
@@ -105,7 +105,7 @@ def quantised(panels: Float[np.ndarray, "*panel query key"]) -> dict[str, str]:
 
 @torch.no_grad()
 def _open(run: Run, step: int, ids: Int[np.ndarray, " pos"]) -> dict[str, Any]:
-    """One checkpoint's patterns and key routes, [layer, head, query, key] each, and its alpha and beta."""
+    """Return one checkpoint's patterns and key routes, [layer, head, query, key] each, and its alpha and beta."""
     model = run.model(step)
     _, cache = model.run_with_cache(torch.from_numpy(ids)[None])
     opened: dict[str, Any] = {"pattern": raw_patterns(cache)[:, 0].numpy()}
@@ -120,7 +120,7 @@ def _open(run: Run, step: int, ids: Int[np.ndarray, " pos"]) -> dict[str, Any]:
 
 
 def _panels(opened: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
-    """Every kind of panel, quantised; without the key routes if they would make the page too large."""
+    """Return every kind of panel, quantised; without the key routes if they would make the page too large."""
     kinds = [kind for kind in opened[0] if kind == "pattern" or kind.startswith("key")]
     panels = {kind: quantised(np.stack([at[kind] for at in opened])) for kind in kinds}
     characters = sum(len(text) for panel in panels.values() for text in panel.values())
@@ -145,7 +145,7 @@ def _path(run: Run) -> dict[str, list[list[list[float]]]]:
 
 
 def _field(path: dict[str, list[list[list[float]]]], n_tokens: int) -> dict[str, Any]:
-    """The exact loss for T = n_tokens (at least 5, which the theorem needs), wherever a path goes."""
+    """Return the exact loss for T = n_tokens (at least 5, as the theorem needs), over the range of the paths."""
     ends = [0.0, 1.0, *np.ravel(path["alpha1"]), *np.ravel(path["beta1"])]
     margin = 0.05 * (max(ends) - min(ends))
     n_tokens = max(n_tokens, 5)

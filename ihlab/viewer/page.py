@@ -26,7 +26,7 @@ class View:
     html: str = field(repr=False)
 
     def _repr_html_(self) -> str:
-        """The page in a frame that may run its script and nothing else."""
+        """Return the page in a frame that may run its script and nothing else."""
         page = html.escape(self.html, quote=True)
         return (
             f'<iframe srcdoc="{page}" sandbox="allow-scripts" title="Attention heads of a run" width="100%" '
@@ -42,7 +42,7 @@ class View:
 def view(
     run: Run, row: Sequence[int] | None = None, tokens: Sequence[str] | None = None, checkpoints: int = MOST_STEPS
 ) -> View:
-    """The page of a run: its heads on one row of tokens, at up to `checkpoints` checkpoints.
+    """Return the page of a run: its heads on one row of tokens, at up to `checkpoints` checkpoints.
 
     `row` holds the ids to read, by default the task's first held-out row; `tokens` their text, by default the
     ids. Raises `ConfigError` as `view_data` does.
@@ -62,7 +62,7 @@ def write_view(
 
 
 def assemble(data: dict[str, Any]) -> str:
-    """The page of one payload: style, script and data inline, and a policy that allows these and nothing else.
+    """Assemble the page: style, script and data inline, and a policy that allows these and nothing else.
 
     The policy names the style and the script by their SHA-256 and forbids every load, so neither a token's
     text nor anything else in the payload can run or fetch.

@@ -1,4 +1,4 @@
-"""What a parameter of iGSM is made of: a constant and other parameters, joined by +, - and *."""
+"""Definition of an iGSM parameter: a constant and other parameters, joined by +, - and *."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -32,17 +32,17 @@ class Definition:
 
     @property
     def operands(self) -> tuple[Parameter, ...]:
-        """Every parameter of the terms, in their order."""
+        """Parameters of the terms, in their order."""
         return tuple(factor for term in self.terms for factor in term)
 
     @property
     def cost(self) -> int:
-        """How many binary clauses compute it: one less than it has operands, a constant counted, and at least 1."""
+        """Number of binary clauses that compute it: its operands, a constant counted, less one, but at least 1."""
         return max(1, len(self.operands) + (self.constant is not None) - 1)
 
     @property
     def expression(self) -> Expression:
-        """Its canonical expression (see `combine`)."""
+        """Canonical expression of the definition (see `combine`)."""
         if not self.terms:
             return self.constant or 0
         terms = [_chain("*", term) for term in self.terms]
@@ -50,7 +50,7 @@ class Definition:
         return inner if self.constant is None else combine(self.applied, self.constant, inner)
 
     def value(self, values: Mapping[Parameter, int], modulus: int) -> int:
-        """Its value in 0 .. modulus - 1, given the values of its operands."""
+        """Return its value in 0 .. modulus - 1, given the values of its operands."""
         terms = [math.prod(values[factor] for factor in term) for term in self.terms]
         inner = terms[0] - terms[1] if self.joined == "-" else sum(terms)
         constant = self.constant or 0

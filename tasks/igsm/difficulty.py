@@ -1,11 +1,11 @@
-"""How large iGSM problems are: structure, numbers and nouns at each difficulty."""
+"""Sizes of iGSM problems: structure, numbers and nouns at each difficulty."""
 
 from tasks.config import config
 
 
 @config
 class Difficulty:
-    """The numbers behind a name.
+    """Sizes of one difficulty.
 
     - `most_edges`: instances of a structure at most (ip of the source);
     - `most_layers` and `most_width`: layers of a structure, items of a layer, 2 at least;

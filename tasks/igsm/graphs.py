@@ -8,7 +8,7 @@ from tasks.igsm.problem import Problem
 
 
 def structure_text(problem: Problem) -> str:
-    """Who has what: for each category but the last its items, each with what it has in the category below.
+    """Return the structure as text: for each category but the last its items, each with its items one category below.
 
     Harbours have Ships
       Bergen: Sloop, Ketch
@@ -26,14 +26,14 @@ def structure_text(problem: Problem) -> str:
 
 
 def dependency_text(problem: Problem) -> str:
-    """What rests on what: a line for each parameter, after the lines of its operands; the last needed one is the query.
+    """Return the dependencies as text: a line per parameter, after those of its operands; the last needed is the query.
 
     needed
       Riga's Ketch   =  5 <- 5
       Bergen's Ketch = 12 <- 7 + Riga's Ketch
     ? Bergen's Ships = 12 <- Bergen's Ketch
 
-    After the query come the stated parameters that it does not rest on, with the totals that these use.
+    After the query come the stated parameters that it does not depend on, with the totals that these use.
     """
     ordered = list(TopologicalSorter(problem.dependencies).static_order())
     needed = [parameter for parameter in ordered if parameter in problem.necessary]
@@ -53,14 +53,14 @@ def dependency_text(problem: Problem) -> str:
 
 
 def name(parameter: Parameter) -> str:
-    """A parameter in words: "Bergen's Sloop"."""
+    """Name a parameter: "Bergen's Sloop"."""
     return f"{parameter[0]}'s {parameter[1]}"
 
 
 def formula(definition: Definition) -> str:
-    """The definition in names: "5 * (Bergen's Sloop - Riga's Sloop)".
+    """Write the definition in names: "5 * (Bergen's Sloop - Riga's Sloop)".
 
-    Several terms that a constant meets are bracketed.
+    Several terms are bracketed if they are combined with a constant.
     """
     terms = [" * ".join(name(factor) for factor in term) for term in definition.terms]
     inner = f" {definition.joined} ".join(terms)

@@ -25,7 +25,7 @@ class Language:
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """The category words, four a domain."""
+        """Category words, four per domain."""
         domains = list(CATEGORIES.values())[: self.difficulty.domains]
         return tuple(category for domain in domains for category in domain)
 
@@ -39,16 +39,16 @@ class Language:
 
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
-        """Every token as a string; its place is its id."""
+        """Every token as a string; its index is its id."""
         return tuple(word for part in self.parts for word in part)
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """The id of each token."""
+        """Id of each token."""
         return {word: number for number, word in enumerate(self.vocabulary)}
 
     def encode(self, text: str | Sequence[str]) -> Int64[np.ndarray, " pos"]:
-        """Ids of tokens, or of a text with spaces between them.
+        """Return the ids of tokens, or of a text with spaces between them.
 
         Raises `ConfigError` for a token that is not of this vocabulary, naming the nearest one.
         """
@@ -59,11 +59,11 @@ class Language:
         return np.array([self.ids[token] for token in tokens], np.int64)
 
     def decode(self, ids: Int64[np.ndarray, " pos"]) -> list[str]:
-        """Ids as tokens, without the padding."""
+        """Return ids as tokens, without the padding."""
         return [self.vocabulary[number] for number in ids.tolist() if number != 0]
 
 
 @lru_cache
 def language(difficulty: Difficulty, format: str, modulus: int) -> Language:
-    """The vocabulary, made once."""
+    """Return the vocabulary, made once."""
     return Language(difficulty, format, modulus)

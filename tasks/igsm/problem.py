@@ -19,13 +19,13 @@ class Problem:
 
     - `format`       "natural" or "compact", the format it is written in;
     - `flat`         igsm_flat: items without hierarchy and no abstract parameters;
-    - `query`        the parameter asked for;
+    - `query`        the parameter in the question;
     - `layers`       category -> its items, from the top category to the bottom one, items in order of mention
                      (empty if flat);
     - `stated`       the instances I(x,y), each with its sentence, in the order of the sentences; as pairs (x, y)
                      they are the edges of the structure graph;
     - `definitions`  parameter -> Definition, for the stated instances and for A(x,g) of every item x and every
-                     category below it, asked for or not;
+                     category below it, whether needed or not;
     - `values`       parameter -> value in 0 .. modulus - 1, for all of them.
 
     A(x,1) = sum over y of I(x,y) and A(x,g>1) = sum over y of I(x,y) * A(y,g-1), where x -> y are edges; 0 if x has
@@ -67,14 +67,14 @@ class Problem:
 
     @property
     def answer(self) -> int:
-        """The value asked for."""
+        """Value of the query."""
         return self.values[self.query]
 
     @cached_property
     def dependencies(self) -> dict[Parameter, tuple[Parameter, ...]]:
-        """The dependency graph: parameter -> its operands, for the stated ones, the query and all that these rest on.
+        """Dependency graph: parameter -> its operands, for the stated ones, the query and all that these depend on.
 
-        The abstract parameters nobody speaks of are left out.
+        Abstract parameters that are not mentioned are left out.
         """
         found = self._closure([*self.stated, self.query])
         return {
@@ -83,16 +83,16 @@ class Problem:
 
     @cached_property
     def necessary(self) -> frozenset[Parameter]:
-        """The query and everything it rests on."""
+        """The query and everything it depends on."""
         return self.ancestors(self.query)
 
     def ancestors(self, parameter: Parameter) -> frozenset[Parameter]:
-        """The parameter itself and everything that must be known to compute it."""
+        """Return the parameter itself and everything that must be known to compute it."""
         return self._closure([parameter])
 
     @property
     def ops(self) -> int:
-        """The op of the problem: what its necessary parameters cost together."""
+        """The op of the problem: the total cost of its necessary parameters."""
         return sum(self.definitions[parameter].cost for parameter in self.necessary)
 
     def _closure(self, start: list[Parameter]) -> frozenset[Parameter]:
@@ -109,7 +109,7 @@ def _name(parameter: Parameter) -> str:
 
 
 def _layers(spoken: Sequence[Parameter]) -> dict[str, tuple[str, ...]]:
-    """The items of the parameters by category, categories from top to bottom."""
+    """Return the items of the parameters by category, categories from top to bottom."""
     items = dict.fromkeys(word for parameter in spoken for word in parameter if word in CATEGORY_OF)
     top = CATEGORY_OF[spoken[0][0]]
     domain = next(categories for categories in CATEGORIES.values() if top in categories)
@@ -133,7 +133,7 @@ _STEPS_DOWN = {step for categories in CATEGORIES.values() for step in pairwise(c
 
 
 def _abstract(layers: dict[str, tuple[str, ...]], stated: dict[Parameter, Definition]) -> dict[Parameter, Definition]:
-    """The definition of every abstract parameter there is: an item and a category below it."""
+    """Define every abstract parameter: an item and a category below it."""
     children: dict[str, list[str]] = {item: [] for items in layers.values() for item in items}
     if not layers:
         return {}
@@ -153,7 +153,7 @@ def _abstract(layers: dict[str, tuple[str, ...]], stated: dict[Parameter, Defini
 
 
 def _in_order(definitions: dict[Parameter, Definition]) -> list[Parameter]:
-    """The parameters, each after its operands."""
+    """Sort the parameters so that each comes after its operands."""
     graph = {parameter: definition.operands for parameter, definition in definitions.items()}
     try:
         return list(TopologicalSorter(graph).static_order())

@@ -6,7 +6,7 @@ The two formats (r a number, P a parameter):
                 P is `each X 's Y`; E is r, P, `the sum of P , P and P`, `the difference of P and P`,
                 `r more than E` or `r times as much as E`, where the inner E has no number
     compact     X Y = E .  ...  X Y ?
-                P is `X Y`; E is r, P, `P + P + P`, `P - P`, `r + E` or `r * E`; the inner E stands in brackets
+                P is `X Y`; E is r, P, `P + P + P`, `P - P`, `r + E` or `r * E`; the inner E is in brackets
                 exactly if it has two operands or more
 """
 
@@ -22,7 +22,7 @@ from tasks.igsm.words import CATEGORY_OF, NOUNS
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a prompt says: its format, the stated definitions in the order of the sentences, the query."""
+    """Contents of a prompt: its format, the stated definitions in the order of the sentences, the query."""
 
     format: Literal["natural", "compact"]
     stated: dict[Parameter, Definition]
@@ -58,12 +58,12 @@ def read_prompt(tokens: Sequence[str], modulus: int) -> Prompt:
 
 @cache
 def numbers(modulus: int) -> dict[str, int]:
-    """The words "0" .. str(modulus - 1) and what they stand for."""
+    """Return the words "0" .. str(modulus - 1) and their values."""
     return {str(number): number for number in range(modulus)}
 
 
 class _Reader:
-    """Words with a position, and what both formats share."""
+    """Reader of words at a position, with the rules that both formats share."""
 
     def __init__(self, words: list[str], numbers: dict[str, int], start: int) -> None:
         self.words = [*words, "the end"]

@@ -42,7 +42,7 @@ class Step(NamedTuple):
 
 
 def split(tokens: Sequence[str], mark: str) -> list[list[str]]:
-    """The runs of tokens between marks, one more than there are marks."""
+    """Split tokens at marks into runs, one more than there are marks."""
     parts, start = [], 0
     for _ in range(tokens.count(mark)):
         end = tokens.index(mark, start)
@@ -52,7 +52,7 @@ def split(tokens: Sequence[str], mark: str) -> list[list[str]]:
 
 
 def read_step(tokens: Sequence[str], format: str, numbers: Container[str]) -> Step | None:
-    """Read a step, its final "." taken off. None if it is not written as the format asks."""
+    """Read a step without its final ".". None if it does not have the format."""
     header, *parts = split(tokens, ";")
     named = read_header(header, format)
     if named is None or not parts:
@@ -70,7 +70,7 @@ def read_step(tokens: Sequence[str], format: str, numbers: Container[str]) -> St
 
 
 def read_header(tokens: Sequence[str], format: str) -> tuple[Parameter, str] | None:
-    """The parameter that a step is about and the letter it is given. None if that cannot be read."""
+    """Read the parameter of a step and the letter it is given. None if they cannot be read."""
     match format, *tokens:
         case ["natural", "Define", owner, "'s", owned, "as", symbol] | ["compact", owner, owned, symbol]:
             if owner in CATEGORY_OF and (owned in CATEGORY_OF or owned in NOUNS) and symbol in _LETTERS:

@@ -32,7 +32,7 @@ _PROBED = 1000  # problems drawn to see how many fit
 
 @dataclass(frozen=True)
 class Problems:
-    """Whole problems, one a row.
+    """Whole problems, one per row.
 
     - `tokens`      int64 [row, token]: BOS prompt SOL solution ANS value EOS, then padding (0);
     - `answers`     int64 [row, token - 1]: the next token where it is a clause's result or the value, else `IGNORE`;
@@ -47,11 +47,11 @@ class Problems:
     ops: Int64[np.ndarray, " row"]
 
     def prompt(self, row: int) -> Int64[np.ndarray, " token"]:
-        """A row from BOS to SOL: what a model is given."""
+        """Return a row from BOS to SOL, which a model is given."""
         return self.tokens[row, : self.prompt_size[row]]
 
     def solution(self, row: int) -> Int64[np.ndarray, " token"]:
-        """A row from behind SOL to EOS: what a model is to write."""
+        """Return a row from after SOL to EOS, which a model is to write."""
         return self.tokens[row, self.prompt_size[row] : self.size[row]]
 
 
@@ -74,7 +74,7 @@ class IGSMTask:
     - `loss` on the "solution", or on "all" tokens of a problem;
     - `modulus`: another than the difficulty's.
 
-    `Batch.answers` holds the results of clauses and the final value, which follow from what stands before them
+    `Batch.answers` holds the results of clauses and the final value, which follow from the tokens before them
     (letters and the order of steps do not). `Batch.groups["ops"]` is each row's number of operations.
 
     Source: Ye et al. 2024, arXiv 2407.20311, with words of our own; arXiv 2411.19574, Table 4.
@@ -109,22 +109,22 @@ class IGSMTask:
 
     @property
     def flat(self) -> bool:
-        """Whether problems are without hierarchy."""
+        """True if problems have no hierarchy."""
         return self.kind == "igsm_flat"
 
     @property
     def most_ops(self) -> int:
-        """The largest number of operations."""
+        """Largest number of operations."""
         return int(self.ops.removeprefix("<="))
 
     @property
     def exact(self) -> bool:
-        """Whether every problem has as many operations."""
+        """True if every problem has `most_ops` operations."""
         return not self.ops.startswith("<=")
 
     @property
     def dimensions(self) -> Difficulty:
-        """The numbers behind `difficulty`."""
+        """Sizes of `difficulty`."""
         return DIFFICULTIES[self.difficulty]
 
     @property
@@ -144,8 +144,7 @@ class IGSMTask:
         """
         problems = self._problems(size, rng)
         following = problems.tokens[:, 1:]
-        asked = self._asked(problems)
-        targets = np.where(asked, following, IGNORE)
+        targets = np.where(self._scored(problems), following, IGNORE)
         return Batch(problems.tokens[:, :-1], targets, problems.answers, {"ops": problems.ops})
 
     def prompts(
@@ -161,21 +160,21 @@ class IGSMTask:
         return task._problems(size, rng)
 
     def encode(self, text: str) -> Int64[np.ndarray, " token"]:
-        """The ids of a text, tokens with spaces between them. Raises `ConfigError` for an unknown token."""
+        """Return the ids of a text, tokens with spaces between them. Raises `ConfigError` for an unknown token."""
         return self.language.encode(text)
 
     def decode(self, ids: Int64[np.ndarray, " token"]) -> list[str]:
-        """Ids as tokens, without the padding; `" ".join` makes it a text."""
+        """Return ids as tokens, without the padding; `" ".join` makes it a text."""
         return self.language.decode(ids)
 
     def show(self, batch: Batch, row: int) -> str:
-        """The problem a sentence a line and the solution a step a line, answers in [brackets]."""
+        """Return the problem, one sentence per line, and the solution, one step per line, answers in [brackets]."""
         tokens = self.decode(batch.inputs[row])
-        asked = np.flatnonzero(batch.answers[row] != IGNORE) + 1
+        answers = np.flatnonzero(batch.answers[row] != IGNORE) + 1
         lines: list[str] = []
         line: list[str] = []
         for t, token in enumerate(tokens):
-            line.append(f"[{token}]" if t in asked else token)
+            line.append(f"[{token}]" if t in answers else token)
             if token in (".", "?", "<bos>", "<sol>") or t == len(tokens) - 1:
                 lines.append(" ".join(line))
                 line = []
@@ -190,18 +189,18 @@ class IGSMTask:
         )
         return _draw(self, rng.integers(0, 2**64, size, dtype=np.uint64), self.length + 1)
 
-    def _asked(self, problems: Problems) -> Bool[np.ndarray, "row token"]:
-        """Where the training loss asks for the next token."""
+    def _scored(self, problems: Problems) -> Bool[np.ndarray, "row token"]:
+        """Mask of the scored positions, at which the training loss is on the next token."""
         t = np.arange(1, self.length + 1)
-        asked = t < problems.size[:, None]
+        scored = t < problems.size[:, None]
         if self.loss == "solution":
-            asked &= t >= problems.prompt_size[:, None]
-        return asked
+            scored &= t >= problems.prompt_size[:, None]
+        return scored
 
 
 @lru_cache
 def fit(task: IGSMTask) -> tuple[float, int]:
-    """The fraction of a thousand problems that fit in the task's length, and a length that holds 99% of them.
+    """Return the fraction of a thousand problems that fit in the task's length, and a length that holds 99% of them.
 
     Raises `ConfigError` if no problem can be found.
     """
@@ -232,7 +231,7 @@ def _draw(task: IGSMTask, seeds: np.ndarray, most_tokens: int) -> Problems:
 
 @lru_cache
 def _words(language: Language) -> "Words":
-    """The vocabulary as the kernel wants it: where each part begins."""
+    """Return the vocabulary for the kernel: the first id of each part."""
     from tasks.igsm.kernels.language import FUNCTION, Words
 
     _, _, number, letter, category, noun = np.cumsum([0, *(len(part) for part in language.parts[:-1])]).tolist()

@@ -44,7 +44,7 @@ CATEGORIES: dict[str, tuple[str, str, str, str]] = {
 
 
 def read_pools(text: str) -> tuple[tuple[str, ...], ...]:
-    """The words that follow each theme: "a theme: Oak Elm" gives (("Oak", "Elm"),). A theme begins a line."""
+    """Read the words that follow each theme: "a theme: Oak Elm" gives (("Oak", "Elm"),). A theme begins a line."""
     return tuple(tuple(words.split()) for words in re.split(r"^.*:", text, flags=re.MULTILINE)[1:])
 
 

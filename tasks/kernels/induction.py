@@ -13,7 +13,7 @@ AMBIGUOUS = -1  # two different tokens have followed it
 
 @numba.njit(cache=True, nogil=True)
 def draw_rows(seeds: np.ndarray, low: int, high: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows of the induction task, one per uint64 seed.
+    """Draw rows of the induction task, one per uint64 seed.
 
     Returns tokens int64 [row, length + 1] (the last one is only ever a target), answers
     int64 [row, length]: the token that must follow at each scored repeat, -100 elsewhere, and gaps

@@ -13,10 +13,10 @@ from tasks.random64 import GOLDEN, below, mix
 def draw_rows(
     seeds: np.ndarray, weights: np.ndarray, pairs: int, vocab_size: int, length: int, random_fill: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows of multi-query associative recall, one per uint64 seed.
+    """Draw rows of multi-query associative recall, one per uint64 seed.
 
     `weights` float64 [slot]: how likely a query is to come at each of the slots after the pairs. Returns
-    inputs and targets int64 [row, length], -100 where nothing is asked, and the gaps int64 [row, length]
+    inputs and targets int64 [row, length], -100 at positions that are not scored, and the gaps int64 [row, length]
     of the queries (1 for the first slot), 0 elsewhere.
     """
     inputs = np.zeros((len(seeds), length), np.int64)

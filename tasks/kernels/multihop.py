@@ -13,7 +13,7 @@ ABSENT = -1  # the letter has not occurred yet
 def draw_rows(
     seeds: np.ndarray, least_hops: int, most_hops: int, first_letter: int, alphabet: int, length: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Rows of the multi-hop task, one per uint64 seed, with least_hops .. most_hops hops.
+    """Draw rows of the multi-hop task, one per uint64 seed, with least_hops .. most_hops hops.
 
     Letters are the ids from `first_letter` up, then come "none" and "blank". Returns inputs, targets and
     answers int64 [row, length], and the number of hops int64 [row]. A row's letters do not depend on its hops.

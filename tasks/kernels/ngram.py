@@ -9,7 +9,7 @@ from tasks.random64 import GOLDEN, below
 
 @numba.njit(cache=True, nogil=True)
 def draw_rows(seeds: np.ndarray, table: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of n-grams drawn uniformly from `table` [entry, order], one row per uint64 seed.
+    """Draw rows of n-grams uniformly from `table` [entry, order], one row per uint64 seed.
 
     Returns inputs and targets int64 [row, length]: an n-gram's last token where it is next, -100 elsewhere.
     """

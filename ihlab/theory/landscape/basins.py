@@ -1,4 +1,4 @@
-"""Which random heads become induction heads: the basins of the free flow over the paper's initialisation."""
+"""Basins of the free flow over the paper's initialisation: which random heads become induction heads."""
 
 import numpy as np
 import pandas as pd

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from ihlab.theory.landscape.forms import evaluate
 from tasks.config import require
 
-_ROWS = 16  # at a time: what is computed on the way stays in the processor's cache
+_ROWS = 16  # at a time, so that intermediate results stay in the CPU's cache
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ x_{i+1} at the last position. With
 
     S = 2 exp(alpha1) + exp(alpha2) + (T - 2),  a1 = exp(alpha1) / S,  a2 = exp(alpha2) / S,  r = 1 / S
 
-the attention on the two copies of x_i, on x_{i+1} and on any other place, the logits are
+the attention to the two copies of x_i, to x_{i+1} and to any other position, the logits are
 
     x_{i+1}            beta1 a2 + beta2 r
     x_{i-1} and x_T    beta1 r + beta2 a1
@@ -17,7 +17,7 @@ That is form "exact". What the paper has instead:
 
 - "printed" (equation 10, Table 3 and equation 14): beta2 a2 for beta2 a1 in the second row, against the
   derivation in its own Appendix C; the others enter the softmax's denominator as a constant `other` and S as the same
-  constant, where they have a logit like everybody else;
+  constant, where they have a logit like any other token;
 - "listing" (Appendix L): further, a2 + beta2 for a2 beta2 in the third row, and exp(other) in the
   denominator. (As listed it cannot run: it calls its function with one argument too many and takes
   the exponential of a plain number.) Kept to show what it draws.
@@ -59,10 +59,10 @@ LOGITS: dict[str, dict[str, list[Term]]] = {
 }
 
 Numbers = int | float | np.number | np.ndarray | Sequence[Any] | Tensor
-"""Anything that broadcasts."""
+"""Numbers and arrays, which broadcast."""
 
 Array = Any
-"""A float64 NumPy array or number, or a float64 tensor: whichever was given."""
+"""A float64 NumPy array or number, or a float64 tensor, as given."""
 
 
 class Gradient(NamedTuple):
@@ -83,7 +83,7 @@ def loss(
     form: str = "exact",
     other: Numbers | None = None,
 ) -> Array:
-    """The loss in nats, in float64, broadcast over all arguments; differentiable for tensors.
+    """Return the loss in nats, in float64, broadcast over all arguments; differentiable for tensors.
 
     `n_tokens` is T. "printed" and "listing" take either T or `other`, their O(T); T stands for
     other = T - 2, which gives the same S. Raises `ConfigError` for T below 5, other below 0,
@@ -101,7 +101,7 @@ def gradient(
     form: str = "exact",
     other: Numbers | None = None,
 ) -> Gradient:
-    """The derivative of `loss` by alpha1, alpha2, beta1 and beta2, in closed form. Raises as `loss` does."""
+    """Return the derivatives of `loss` by alpha1, alpha2, beta1 and beta2, in closed form. Raises as `loss` does."""
     return evaluate((alpha1, alpha2, beta1, beta2), n_tokens, form, other)[1]
 
 
@@ -111,7 +111,7 @@ def evaluate(
     form: str = "exact",
     other: Numbers | None = None,
 ) -> tuple[Array, Gradient]:
-    """`loss` and `gradient` at a point (alpha1, alpha2, beta1, beta2), sharing their work."""
+    """Return `loss` and `gradient` at a point (alpha1, alpha2, beta1, beta2), sharing their work."""
     rows = LOGITS[choose("form", form, LOGITS)]
     require(form != "exact" or other is None, f"other is {other}, but the exact form has no O(T): give n_tokens.")
     needed = "the length T" if form == "exact" else "the length T or other, its O(T)"
@@ -145,7 +145,7 @@ def evaluate(
 
 
 def _arrays(given: dict[str, Any]) -> tuple[Any, dict[str, Array]]:
-    """The numbers given as float64 arrays of one library."""
+    """Convert the given numbers to float64 arrays of one library."""
     given = {name: value for name, value in given.items() if value is not None}
     tensors = [value for value in given.values() if isinstance(value, Tensor)]
     if tensors:
@@ -175,13 +175,13 @@ def _check(xp: Any, values: dict[str, Array]) -> None:
 
 
 def _refuse(wrong: Array, message: str) -> None:
-    """Raise `ConfigError` with the first of the wrong numbers, if there are any."""
+    """Raise `ConfigError` with the first of the wrong numbers, if any."""
     if len(wrong):
         raise ConfigError(message.format(f"{float(wrong[0]):g}"))
 
 
 def _attention(xp: Any, values: dict[str, Array], rest: Array) -> tuple[dict[str, Array], tuple[Array, Array, Array]]:
-    """a1, a2 and r, from exponents below 0 so that none overflows."""
+    """Return a1, a2 and r, computed from exponents of at most 0 so that none overflows."""
     zero = xp.zeros_like(values["alpha1"])
     top = xp.maximum(xp.maximum(values["alpha1"], values["alpha2"]), zero)
     one, two, none = xp.exp(values["alpha1"] - top), xp.exp(values["alpha2"] - top), xp.exp(zero - top)
@@ -191,5 +191,5 @@ def _attention(xp: Any, values: dict[str, Array], rest: Array) -> tuple[dict[str
 
 
 def _log(xp: Any, count: Array) -> Array:
-    """log, and -inf for none, without a warning."""
+    """Return the log, -inf for 0, without a warning."""
     return xp.where(count > 0, xp.log(xp.where(count > 0, count, xp.ones_like(count))), -np.inf)

@@ -1,4 +1,4 @@
-"""Where gradient descent goes: in steps, on a form or on the simplified model itself, and in continuous time."""
+"""Paths of gradient descent, on a form or on the simplified model itself, and of gradient flow."""
 
 from dataclasses import dataclass
 
@@ -22,22 +22,22 @@ class Path:
 
     @property
     def alpha1(self) -> Float[np.ndarray, "time *start"]:
-        """The key's own weight."""
+        """Weight of the token's own key."""
         return self.parameters[0]
 
     @property
     def alpha2(self) -> Float[np.ndarray, "time *start"]:
-        """The weight of the key before."""
+        """Weight of the previous token's key."""
         return self.parameters[1]
 
     @property
     def beta1(self) -> Float[np.ndarray, "time *start"]:
-        """The value's own weight."""
+        """Weight of the token's own value."""
         return self.parameters[2]
 
     @property
     def beta2(self) -> Float[np.ndarray, "time *start"]:
-        """The weight of the value before."""
+        """Weight of the previous token's value."""
         return self.parameters[3]
 
 
@@ -57,17 +57,17 @@ def descend(
     samples: int = 64,
     seed: int = 0,
 ) -> Path:
-    """Gradient descent from each start: step 0, each `every` steps and so the last if `every` divides `steps`.
+    """Run gradient descent from each start, recorded every `every` steps from 0 (the last only if it is a multiple).
 
     The loss is `form`'s; with `d_model` it is that of the simplified model itself, averaged over
-    `samples` fixed random embeddings (then give n_tokens). With `square`, alpha2 = 1 - alpha1 and beta2 = 1 - beta1 are
-    held, as in Figure 2, and alpha1 and beta1 descend: the paper's alpha2 and beta2 only start there.
-    Raises `ConfigError` as `loss` does, for lr <= 0, steps or every < 1, and for a start off a square to be held.
+    `samples` fixed random embeddings (then give n_tokens). With `square`, alpha1 and beta1 descend under the constraint
+    alpha2 = 1 - alpha1 and beta2 = 1 - beta1, as in Figure 2; the paper's alpha2 and beta2 only start there.
+    Raises `ConfigError` as `loss` does, for lr <= 0, steps or every < 1, and with `square` for a start off the square.
     """
     require(lr > 0, f"lr is {lr}, but must be positive.")
     require(steps >= 1, f"steps is {steps}, but must be at least 1.")
     require(every >= 1, f"every is {every}, but must be at least 1.")
-    loss(alpha1, alpha2, beta1, beta2, n_tokens, form, other)  # refuses what is not a start
+    loss(alpha1, alpha2, beta1, beta2, n_tokens, form, other)  # raises for an invalid start
     at = np.stack(np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (alpha1, alpha2, beta1, beta2))))
     sums = at[0] + at[1], at[2] + at[3]
     require(
@@ -108,10 +108,10 @@ def flow(
     form: str = "exact",
     other: int | float | None = None,
 ) -> Path:
-    """Gradient flow d theta / d t = -dL / d theta of all four parameters from one start, at the given times.
+    """Integrate the gradient flow d theta / d t = -dL / d theta of all four parameters from one start.
 
-    Integrated in log(1 + t), because the flow slows down as it goes: the times can span many powers of ten.
-    Raises `ConfigError` as `loss` does, and for times that do not rise from 0 or above.
+    Returns the path at the given times. The integration is in log(1 + t), because the flow slows down: the times can
+    span many powers of ten. Raises `ConfigError` as `loss` does, and for times that do not increase from 0 or above.
     """
     require(len(times) > 0 and times[0] >= 0 and bool((np.diff(times) > 0).all()), "times must rise, from 0 or later.")
     loss(alpha1, alpha2, beta1, beta2, n_tokens, form, other)

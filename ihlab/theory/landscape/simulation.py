@@ -1,4 +1,4 @@
-"""The model of Theorem 3.4 at a finite width, with random embeddings: what the limit is the limit of."""
+"""The simplified model of Theorem 3.4 at finite width, with random embeddings, whose limit is the exact form."""
 
 from typing import NamedTuple
 
@@ -31,9 +31,9 @@ def simulate(
     seed: int = 0,
     repeat: int = 2,
 ) -> Simulated:
-    """The simplified model's loss, averaged over `samples` embeddings with i.i.d. N(0, 1 / d_model) entries.
+    """Return the simplified model's loss, averaged over `samples` embeddings with i.i.d. N(0, 1 / d_model) entries.
 
-    `d_model` None stands for orthonormal embeddings, the limit: one sample, no error. `repeat` is i, the place
+    `d_model` None stands for orthonormal embeddings, the limit: one sample, no error. `repeat` is i, the position
     that the last token repeats. Raises `ConfigError` for i at an edge (1 < i < T - 1), T below 5, fewer than 2
     samples, parameters that do not broadcast or are not finite.
     """
@@ -54,7 +54,7 @@ def simulate(
 
 
 def inner_products(n_tokens: int, d_model: int | None, samples: int, seed: int) -> Float[Tensor, "sample T T"]:
-    """u_i . u_j for random embeddings u: all that the model's output depends on. The identity for d_model None."""
+    """Return u_i . u_j of random embeddings u, on which alone the model depends; the identity for d_model None."""
     require(n_tokens >= 5, f"n_tokens is {n_tokens}, but must be at least 5.")
     if d_model is None:
         return torch.eye(n_tokens, dtype=torch.float64)[None]
@@ -70,7 +70,7 @@ def inner_products(n_tokens: int, d_model: int | None, samples: int, seed: int) 
 def simulated_loss(
     parameters: Float[Tensor, "4 point"], products: Float[Tensor, "sample T T"], repeat: int
 ) -> Float[Tensor, "point sample"]:
-    """The loss of real attention for each point (alpha1, alpha2, beta1, beta2) and each embedding; differentiable."""
+    """Return the loss of real attention for each point (alpha1, alpha2, beta1, beta2) and embedding; differentiable."""
     n_tokens = products.shape[-1]
     require(
         1 < repeat < n_tokens - 1,

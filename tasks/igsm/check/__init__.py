@@ -1,1 +1,1 @@
-"""What is right and wrong in a solution of an iGSM problem."""
+"""Verification of solutions of iGSM problems."""

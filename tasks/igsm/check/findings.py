@@ -1,4 +1,4 @@
-"""What the verifier finds in each step of an iGSM solution."""
+"""Findings of the verifier in each step of an iGSM solution."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ NO_ERROR = "no error"
 
 
 def findings(problem: Problem, solution: Sequence[str]) -> list[str]:
-    """What is wrong with each step, and last with what stands after the steps; together, the errors of `verify`.
+    """Return the error of each step, and last that of the end of the solution; together, the errors of `verify`.
 
     "no error" also where an earlier error is carried on; "not judged" after a step that cannot be read.
     """

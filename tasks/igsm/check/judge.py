@@ -1,6 +1,6 @@
-"""Is one step of an iGSM solution right, given the steps before it?
+"""Judgement of one step of an iGSM solution, given the steps before it.
 
-A step is held against the truth in this order, and the first thing wrong with it is its error: its parameter, its
+A step is compared with the truth in this order, and the first difference is its error: its parameter, its
 letters, what the letters stand for, the numbers.
 """
 
@@ -29,14 +29,14 @@ _APPLY = {"+": add, "-": sub, "*": mul}
 
 
 class Symbol(NamedTuple):
-    """What a letter stands for (None: that was lost to an error) and the values that may be copied from it."""
+    """Meaning of a letter (None: lost to an error) and the values that may be copied from it."""
 
     meaning: Expression | None
     values: frozenset[str]
 
 
 def judge_step(problem: Problem, step: Step, known: dict[str, Symbol], defined: set[Parameter]) -> str | None:
-    """The error of a step, None if it is right. `known` and `defined`: letters and parameters of the earlier steps.
+    """Return the error of a step, None if it is right. `known`, `defined`: letters, parameters of earlier steps.
 
     - `NONEXISTENT`, `REDEFINITION`: the prompt has no such parameter; an earlier step defines it.
     - `DUPLICATE`, `UNDEFINED`: a clause gives a letter that is taken; it uses one that is neither known nor given by
@@ -63,8 +63,8 @@ def remember(problem: Problem, step: Step, known: dict[str, Symbol]) -> None:
     """Add the letters of a step to the known ones.
 
     From the step's own letter both the value written and the true one may be copied, so that an error is not
-    reported again where it is carried on, nor where it is not. The letters of its parts stand for themselves, which
-    no definition has as an operand. A letter given twice stands for nothing known.
+    reported again, whether or not it is carried on. The letters of its parts stand for themselves, which
+    no definition has as an operand. A letter given twice has no known meaning.
     """
     for clause in step.clauses:
         meaning: Expression | None = (clause.symbol,)

@@ -1,4 +1,4 @@
-"""Is a solution of an iGSM problem right, and if not, what is wrong with it?
+"""Verifier of iGSM solutions: is a solution right, and if not, what are its errors?
 
 The truth is what the prompt says (`Problem`); of the solution only its words are read. What is right:
 
@@ -13,11 +13,11 @@ The truth is what the prompt says (`Problem`); of the solution only its words ar
   every step equals the truth.
 - The last step defines the query (flat: some step does), and the value after ANS is its value.
 
-Parameters that the query does not rest on may be computed, if computed right; they are counted.
+Parameters that the query does not depend on may be computed, if computed right; they are counted.
 
 An error is reported once. Each step has at most one (`tasks.igsm.check.judge`), and later steps are judged as if it
-had been right: they may copy the value written or the true one, and where an error has taken a letter's meaning, the
-steps that use it are not held against their definition. After a step that cannot be read nothing more is judged.
+had been right: they may copy the value written or the true one, and if an error has taken a letter's meaning, the
+steps that use it are not compared with their definition. After a step that cannot be read nothing more is judged.
 
 Source: Ye et al. 2024, arXiv 2407.20311; their published checker lets some wrong constants and operators pass.
 """
@@ -51,16 +51,16 @@ ERRORS = (
     FORMAT, NONEXISTENT, REDEFINITION, DUPLICATE, UNDEFINED, MISSING, EXTRA, OPERATOR, COPY, ARITHMETIC, NOT_LAST
 )
 # fmt: on
-"""Every class of errors."""
+"""All classes of errors."""
 
 
 class Verdict(NamedTuple):
-    """What is right with a solution.
+    """Verdict on a solution.
 
     - `lenient`      some step is headed by the query and ends in its true value, whatever else is wrong;
     - `final`        the value after ANS is the true one (flat, where there is no ANS: as `lenient`);
     - `errors`       classes of `ERRORS`, in the order of the steps;
-    - `unnecessary`  the number of steps about parameters that the query does not rest on, which is no error.
+    - `unnecessary`  the number of steps on parameters that the query does not depend on, which is no error.
     """
 
     lenient: bool
@@ -70,12 +70,12 @@ class Verdict(NamedTuple):
 
     @property
     def strict(self) -> bool:
-        """No errors. Unnecessary parameters are allowed."""
+        """True without errors. Unnecessary parameters are allowed."""
         return not self.errors
 
     @property
     def minimal(self) -> bool:
-        """No errors and no unnecessary parameters."""
+        """True without errors and without unnecessary parameters."""
         return not self.errors and not self.unnecessary
 
 
@@ -117,7 +117,7 @@ def _judge_steps(problem: Problem, steps: list[Step]) -> list[str]:
 
 
 def _judge_end(problem: Problem, steps: list[Step], tail: list[str]) -> list[str]:
-    """What stands after the last step, and whether the query is where it should be."""
+    """Judge the end of a solution: what follows the last step, and whether the query is where it should be."""
     match tail:
         case [] if problem.flat:
             given = None
@@ -137,7 +137,7 @@ def _judge_end(problem: Problem, steps: list[Step], tail: list[str]) -> list[str
 
 
 def _ends_in_truth(problem: Problem, part: list[str]) -> bool:
-    """Whether the words of a step are headed by the query and end in its value."""
+    """Return whether the words of a step are headed by the query and end in its value."""
     if part[-1:] != [str(problem.answer)]:
         return False
     head = read_header(split(part, ";")[0], problem.format)

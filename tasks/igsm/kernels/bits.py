@@ -1,6 +1,6 @@
-"""Sets of up to 63 numbers held as the bits of an int64, and random draws from them, for the kernels of iGSM.
+"""Sets of up to 63 numbers, stored as the bits of an int64, and random draws from them, for the kernels of iGSM.
 
-A stream is a uint64 array of one element, the counter of tasks/random64.py; every draw moves it on.
+A stream is a uint64 array of one element, the counter of tasks/random64.py; every draw advances it.
 """
 
 import math
@@ -21,7 +21,7 @@ def bit(i: int) -> np.int64:
 
 @numba.njit
 def count(mask: int) -> np.int64:
-    """How many numbers a set holds: the usual sums of neighbouring bits, which LLVM knows as one instruction."""
+    """Return the size of a set: the usual sums of neighbouring bits, which LLVM compiles to one instruction."""
     x = np.uint64(mask)
     x -= (x >> np.uint64(1)) & np.uint64(0x5555555555555555)
     x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
@@ -31,41 +31,41 @@ def count(mask: int) -> np.int64:
 
 @numba.njit
 def lowest(mask: int) -> int:
-    """The smallest number of a set that is not empty. `mask & (mask - 1)` is the set without it."""
+    """Return the smallest number of a set that is not empty. `mask & (mask - 1)` is the set without it."""
     return count((mask & -mask) - 1)
 
 
 @numba.njit
 def draw(stream: np.ndarray, n: int) -> int:
-    """A uniform integer in [0, n)."""
+    """Draw a uniform integer in [0, n)."""
     stream[0] += GOLDEN
     return below(stream[0], n)
 
 
 @numba.njit
 def coin(stream: np.ndarray) -> bool:
-    """True or false, 50:50."""
+    """Draw true or false, 50:50."""
     stream[0] += GOLDEN
     return mix(stream[0]) >> np.uint64(63) == np.uint64(1)
 
 
 @numba.njit
 def uniform(stream: np.ndarray) -> float:
-    """A number in (0, 1)."""
+    """Draw a uniform number in (0, 1)."""
     stream[0] += GOLDEN
     return (float(mix(stream[0]) >> np.uint64(11)) + 0.5) * 2.0**-53
 
 
 @numba.njit
 def half_normal(stream: np.ndarray) -> float:
-    """|N(0, 1)|, by Box and Muller."""
+    """Draw from |N(0, 1)|, by Box and Muller."""
     radius = math.sqrt(-2.0 * math.log(uniform(stream)))
     return abs(radius * math.cos(2.0 * math.pi * uniform(stream)))
 
 
 @numba.njit
 def nth(mask: int, n: int) -> int:
-    """The n-th smallest number of a set, from 0."""
+    """Return the n-th smallest number of a set, from 0."""
     for _ in range(n):
         mask &= mask - 1
     return lowest(mask)
@@ -73,7 +73,7 @@ def nth(mask: int, n: int) -> int:
 
 @numba.njit
 def pick(mask: int, stream: np.ndarray) -> int:
-    """A uniform choice from a set that is not empty."""
+    """Draw a uniform choice from a set that is not empty."""
     return nth(mask, draw(stream, count(mask)))
 
 

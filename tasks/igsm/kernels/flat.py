@@ -1,9 +1,9 @@
 """Problems without hierarchy, as the public re-implementation of iGSM that the KV paper names draws them. Compiled.
 
-Four owners have 1 to 3 items each. One parameter after another, in random order, depends on up to 3 of those
-that have not had their turn, all numbers of them equally likely: none makes it a constant, one a constant more
-or times (2 : 1), two a sum or difference, three a sum. Constants are U{1 .. modulus - 1}. Any parameter may be
-asked for; the solution computes them all.
+Four owners have 1 to 3 items each. In the solution's order, which is random, each parameter depends on up to 3 of
+the earlier ones, all numbers of them equally likely: none makes it a constant, one a constant more or times (2 : 1),
+two a sum or difference, three a sum. Constants are U{1 .. modulus - 1}. Any parameter may be the query; the
+solution computes them all.
 
 Source: github.com/kaminocode/iGSM, whose law this is, but for products of parameters and differences of
 three, which our grammar does not have; "r less than" is there "modulus - r more than".
@@ -26,7 +26,7 @@ MOST_DEPENDENCIES = 3
 
 @numba.njit
 def draw_flat_problem(test: bool, modulus: int, words: Words, draft: Draft, stream: np.ndarray) -> Outline:
-    """Draw a problem into `draft`. Comes to nothing in the wrong split."""
+    """Draw a problem into `draft`. Fails, with an outline of 0s, in the wrong split."""
     n = _draw_flat_names(words, draft, stream)
     order = np.arange(n)
     shuffle(order, n, stream)
@@ -44,7 +44,7 @@ def draw_flat_problem(test: bool, modulus: int, words: Words, draft: Draft, stre
 
 @numba.njit
 def _draw_flat_equation(p: int, n_earlier: int, earlier: int, modulus: int, draft: Draft, stream: np.ndarray) -> None:
-    """Dependencies from the earlier ones of the solution, and the wording."""
+    """Draw dependencies, among the earlier parameters of the solution, and the wording."""
     equations = draft.equations
     n = draw(stream, min(MOST_DEPENDENCIES, n_earlier) + 1)
     for j in range(n):
@@ -58,7 +58,7 @@ def _draw_flat_equation(p: int, n_earlier: int, earlier: int, modulus: int, draf
 
 @numba.njit
 def _draw_flat_names(words: Words, draft: Draft, stream: np.ndarray) -> int:
-    """Owners of one pool, what they have of a pool of the next category. Returns the number of parameters."""
+    """Draw owners of one pool, and their items of a pool of the next category. Returns the number of parameters."""
     category = 4 * draw(stream, words.domains) + draw(stream, 3)
     owners = words.noun + (category * words.pools + draw(stream, words.pools)) * words.pool_size
     items = words.noun + ((category + 1) * words.pools + draw(stream, words.pools)) * words.pool_size

@@ -24,7 +24,7 @@ MORE, THAN, AS_TIMES, AS, MUCH, HOW, MANY, DOES, HAVE, DEFINE, SO = range(20, 31
 
 
 class Words(NamedTuple):
-    """Where each kind of word begins among the ids.
+    """First ids of each kind of word.
 
     - `function` [FUNCTION]: an id each;
     - `number`, `letter`: the ids of 0 and of a;
@@ -52,7 +52,7 @@ class Names(NamedTuple):
 
 @numba.njit
 def no_names() -> Names:
-    """Room for the names of one problem."""
+    """Allocate the names of one problem."""
     return Names(np.empty(MOST_PARAMETERS, np.int64), np.empty(MOST_PARAMETERS, np.int64))
 
 
@@ -79,7 +79,7 @@ def draw_names(structure: Structure, words: Words, names: Names, stream: np.ndar
 
 @numba.njit
 def put(tokens: np.ndarray, n: int, token: int) -> int:
-    """Write one token, and return the number of tokens then."""
+    """Write one token, and return the new number of tokens."""
     tokens[n] = token
     return n + 1
 
@@ -140,7 +140,7 @@ def _put_natural_terms(tokens: np.ndarray, n: int, words: Words, names: Names, p
 
 @numba.njit
 def _put_compact_terms(tokens: np.ndarray, n: int, words: Words, names: Names, p: int, equations: Equations) -> int:
-    """`P`, `P + Q`, `P + Q + R` or `P - Q`, in brackets where a constant stands before several."""
+    """`P`, `P + Q`, `P + Q + R` or `P - Q`, in brackets if a constant comes before several."""
     n_terms = equations.n_terms[p]
     brackets = n_terms > 1 and equations.constant[p] != NONE
     if brackets:

@@ -1,4 +1,4 @@
-"""What each instance of an iGSM problem is computed from, and how that is worded. Steps F, G and I, compiled."""
+"""Operands of each instance of an iGSM problem, and their wording. Steps F, G and I, compiled."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ class Equations(NamedTuple):
     """Each instance's right side: a constant, terms, or a constant with terms.
 
     - `n_terms` [parameter], `terms` [parameter, term]: parameters, added up;
-    - `minus` [parameter]: the second of two terms is taken away instead;
+    - `minus` [parameter]: the second of two terms is subtracted instead;
     - `constant` [parameter]: -1 where there is none. With terms it is added, where `times` multiplied.
     """
 
@@ -28,7 +28,7 @@ class Equations(NamedTuple):
 
 @numba.njit
 def no_equations() -> Equations:
-    """Room for the equations of one problem."""
+    """Allocate the equations of one problem."""
     n = MOST_PARAMETERS
     return Equations(
         np.empty(n, np.int64),
@@ -50,12 +50,12 @@ def draw_necessary_equations(
     equations: Equations,
     stream: np.ndarray,
 ) -> bool:
-    """Step F: operands for the instances among `order[:n]`, which cost `surplus` op more than the least.
+    """Step F: draw operands for the instances among `order[:n]`, which cost `surplus` op more than the least.
 
-    Every operand comes earlier in the order. False if so much cannot be spread.
+    Every operand comes earlier in the order. Returns False if the surplus cannot be spread.
     """
     extra = np.zeros(n, np.int64)
-    roomy = np.int64(0)  # places that could have one operand more
+    roomy = np.int64(0)  # instances that could have one operand more
     for i in range(2, n):
         if structure.level[order[i]] == 0:
             roomy |= bit(i)
@@ -83,9 +83,9 @@ def draw_necessary_equations(
 def draw_other_equations(
     structure: Structure, necessary: int, modulus: int, equations: Equations, stream: np.ndarray
 ) -> None:
-    """Step G: operands for the instances that are not necessary, one after another in random order.
+    """Step G: draw operands for the instances that are not necessary, one after another in random order.
 
-    They are taken from earlier ones of these, or from everything that can be computed by then.
+    They are drawn from earlier ones of these, or from everything that can be computed by then.
     """
     others = np.empty(structure.n_edges, np.int64)
     n = 0
@@ -109,7 +109,7 @@ def draw_other_equations(
 
 @numba.njit
 def _with_computable(structure: Structure, known: int) -> int:
-    """The known parameters and every abstract one that can be computed from them."""
+    """Return the known parameters and every abstract one that can be computed from them."""
     for p in range(structure.n_edges, structure.n_parameters):
         if structure.needs[p] & ~known == 0:
             known |= bit(p)
@@ -146,7 +146,7 @@ def draw_equation(
 
 @numba.njit
 def _word(p: int, chosen: int, has_constant: bool, modulus: int, equations: Equations, stream: np.ndarray) -> None:
-    """Step I: the order of the terms, sum or difference, the constant and what it does."""
+    """Step I: draw the order of the terms, sum or difference, the constant and its operation."""
     n = 0
     while chosen:
         equations.terms[p, n] = lowest(chosen)

@@ -1,4 +1,4 @@
-"""Which parameters a solution needs, and in which order it computes them. Steps D and E of iGSM, compiled."""
+"""Necessary parameters of a solution, and the order in which it computes them. Steps D and E of iGSM, compiled."""
 
 import math
 
@@ -11,9 +11,9 @@ from tasks.igsm.kernels.structure import Structure
 
 @numba.njit
 def draw_necessary(structure: Structure, abstract_ops: int, ops: int, stream: np.ndarray) -> np.int64:
-    """Step D: a set of parameters that holds whatever its members need, of `ops` op where the structure allows.
+    """Step D: draw a set of parameters, closed under what they need, of `ops` op if the structure allows.
 
-    Up to `abstract_ops` op go to abstract parameters and what they need, deep ones where they can be paid
+    Up to `abstract_ops` op go to abstract parameters and what they need, deep ones if they can be paid
     for; instances fill the rest.
     """
     budget = min(abstract_ops, _available(structure))
@@ -48,7 +48,7 @@ def draw_necessary(structure: Structure, abstract_ops: int, ops: int, stream: np
 
 @numba.njit
 def _available(structure: Structure) -> int:
-    """The op of all instances and all abstract parameters that have children."""
+    """Return the op of all instances and all abstract parameters that have children."""
     total = structure.n_edges
     for x in range(structure.n_items):
         levels = structure.n_layers - structure.layer[x] - 1
@@ -60,7 +60,7 @@ def _available(structure: Structure) -> int:
 
 @numba.njit
 def total_cost(structure: Structure, parameters: int) -> int:
-    """The least op of a set of parameters."""
+    """Return the least op of a set of parameters."""
     total = 0
     while parameters:
         total += structure.cost[lowest(parameters)]
@@ -72,8 +72,8 @@ def total_cost(structure: Structure, parameters: int) -> int:
 def draw_order(structure: Structure, necessary: int, order: np.ndarray, kept: np.ndarray, stream: np.ndarray) -> bool:
     """Step E: order the necessary parameters from the last, the query, to the first.
 
-    Fills `order` [place], and `kept` [parameter]: an operand that the parameter must have, so that
-    everything is necessary for the query; -1 where there is none. False if it came to a dead end.
+    Fills `order` [index], and `kept` [parameter]: an operand that the parameter must have, so that
+    everything is necessary for the query; -1 if there is none. Returns False at a dead end.
     """
     often, bias = uniform(stream), math.exp(half_normal(stream))
     n = count(necessary)
@@ -128,7 +128,7 @@ def draw_order(structure: Structure, necessary: int, order: np.ndarray, kept: np
 
 @numba.njit
 def draw_weighted(pool: int, abstract: int, stack: int, bias: float, stream: np.ndarray) -> int:
-    """One of the pool; its weight is `bias` for being abstract times `bias` for not being on the stack."""
+    """Draw one of the pool; its weight is `bias` for being abstract times `bias` for not being on the stack."""
     once, twice = (abstract & stack) | (~abstract & ~stack), abstract & ~stack
     none = ~abstract & stack
     once, twice, none = once & pool, twice & pool, none & pool

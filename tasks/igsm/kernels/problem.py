@@ -1,4 +1,4 @@
-"""One try at an iGSM problem, in numbers: steps B to J, compiled. The language comes later."""
+"""One attempt at drawing an iGSM problem, in numbers: steps B to J, compiled. The language comes later."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ MOST_REDRAWS = 1000  # of steps C to E with one draw of step B
 
 
 class Draft(NamedTuple):
-    """Room for one problem: the equations of its instances, its solution, the names of its parameters."""
+    """Buffers of one problem: the equations of its instances, its solution, the names of its parameters."""
 
     equations: Equations
     solution: Solution
@@ -25,7 +25,7 @@ class Draft(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """What a draft holds: sentences (of the first parameters), steps, clauses; all 0 if it came to nothing."""
+    """Sizes of a draft: sentences (of the first parameters), steps, clauses; all 0 if the draw failed."""
 
     n_sentences: int
     n_steps: int
@@ -34,7 +34,7 @@ class Outline(NamedTuple):
 
 @numba.njit
 def no_draft() -> Draft:
-    """Room for one problem."""
+    """Allocate one problem."""
     return Draft(no_equations(), no_solution(), no_names())
 
 
@@ -44,7 +44,7 @@ def draw_problem(
 ) -> Outline:
     """Draw a problem of `ops` operations into `draft`. Its last step is the query's.
 
-    Comes to nothing at a dead end, where the operations cannot be spread, and in the wrong split.
+    Fails (see `Outline`) at a dead end, if the operations cannot be spread, and in the wrong split.
     """
     nothing = Outline(0, 0, 0)
     abstract_ops = 1 + max(draw(stream, ops), draw(stream, ops))

@@ -31,10 +31,10 @@ MOST_TRIES = 20_000  # at one row
 
 
 class Wanted(NamedTuple):
-    """Which problems are wanted.
+    """Constraints on the problems to draw.
 
-    `exact`: with so many operations. Else up to so many: the smaller of two U{1 .. ops}, but in flat problems what
-    comes. `test`: of the test split. `most_tokens`: rows of at most so many.
+    `exact`: with exactly `ops` operations. Else with up to so many: the smaller of two U{1 .. ops}, but in flat
+    problems as they come. `test`: of the test split. `most_tokens`: rows of at most so many.
     """
 
     flat: bool
@@ -55,7 +55,7 @@ def _write(
     is_result: np.ndarray,
     stream: np.ndarray,
 ) -> tuple[int, int]:
-    """Step K. Returns the tokens up to SOL and to EOS, and marks the results behind SOL in `is_result`."""
+    """Step K. Returns the numbers of tokens up to SOL and to EOS, and marks the results after SOL in `is_result`."""
     solution, names = draft.solution, draft.names
     sentences = np.arange(outline.n_sentences)
     shuffle(sentences, outline.n_sentences, stream)
@@ -74,7 +74,7 @@ def _write(
 
 
 def _compiled(sources: str) -> Callable[..., Any]:
-    """The kernel. numba's cache goes by this file and what a function closes over: with `sources`, by all kernels."""
+    """Compile the kernel. numba's cache depends on this file and on closures: with `sources`, on all kernels."""
 
     @numba.njit(cache=True, nogil=True)
     def draw_rows(

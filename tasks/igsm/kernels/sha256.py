@@ -7,7 +7,7 @@ Source: FIPS 180-4. Its constants are the first 32 bits of the fractional parts 
 import numba
 import numpy as np
 
-PADDING = 72  # bytes at most, behind a message
+PADDING = 72  # bytes at most, after a message
 
 _PRIMES = [n for n in range(2, 312) if all(n % k for k in range(2, n))]  # the first 64
 _START = np.array([int(p ** (1 / 2) % 1 * 2**32) for p in _PRIMES[:8]], np.uint32)
@@ -18,7 +18,7 @@ _ROUND = np.array([int(p ** (1 / 3) % 1 * 2**32) for p in _PRIMES], np.uint32)
 def sha256_mod(message: np.ndarray, n: int, modulus: int) -> np.int64:
     """SHA-256 of the bytes `message[:n]`, as a whole number, modulo `modulus` < 2^31.
 
-    Writes the padding behind the n bytes: `message` (uint8) must have room for `PADDING` more.
+    Writes the padding after the n bytes: `message` (uint8) must have room for `PADDING` more.
     """
     n_blocks = (n + 9 + 63) // 64
     message[n] = 0x80

@@ -23,7 +23,7 @@ class Solution(NamedTuple):
     - `parameter` [step] is what a step defines, `end` [step] the clause after its last;
     - `symbol` [parameter]: the clause that defines it;
     - `operation` [clause] is one of SET .. MULTIPLY, `left` and `right` [clause] its operands, symbols.
-      Where `left` is -1 the constant `number` [clause] stands in its place;
+      If `left` is -1, the operand is the constant `number` [clause];
     - `value` [clause]: its result.
     """
 
@@ -39,7 +39,7 @@ class Solution(NamedTuple):
 
 @numba.njit
 def no_solution() -> Solution:
-    """Room for one solution."""
+    """Allocate one solution."""
     steps, symbol = np.empty((2, MOST_PARAMETERS), np.int64), np.empty(MOST_PARAMETERS, np.int64)
     clauses = np.empty((5, MOST_CLAUSES), np.int64)
     return Solution(steps[0], steps[1], symbol, clauses[0], clauses[1], clauses[2], clauses[3], clauses[4])
@@ -63,14 +63,14 @@ def solve(
 
 @numba.njit
 def close_step(step: int, p: int, end: int, solution: Solution) -> None:
-    """Step number `step` is that of parameter p, and ends before clause `end`."""
+    """Record that step number `step` is that of parameter p, and ends before clause `end`."""
     solution.parameter[step], solution.end[step] = p, end
     solution.symbol[p] = end - 1
 
 
 @numba.njit
 def solve_instance(p: int, equations: Equations, end: int, modulus: int, solution: Solution) -> int:
-    """Clauses from `end` on: the terms from left to right, then the constant with them. Returns the new end."""
+    """Write clauses from `end` on: the terms from left to right, then with the constant. Returns the new end."""
     n, constant = equations.n_terms[p], equations.constant[p]
     if n == 0:
         return _clause(SET, NONE, NONE, constant, end, modulus, solution)
@@ -89,7 +89,7 @@ def solve_instance(p: int, equations: Equations, end: int, modulus: int, solutio
 
 @numba.njit
 def _solve_abstract(p: int, structure: Structure, end: int, modulus: int, solution: Solution) -> int:
-    """Clauses of A(x,g): the products I(x,y) A(y,g-1) where g > 1, then their sum. Returns the new end."""
+    """Write clauses of A(x,g): the products I(x,y) A(y,g-1) if g > 1, then their sum. Returns the new end."""
     x, g = structure.owner[p], structure.level[p]
     edges = structure.needs[structure.abstract[x, 1]]
     if edges == 0:

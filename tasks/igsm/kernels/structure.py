@@ -1,6 +1,6 @@
 """The structure graph of an iGSM problem, and the parameters it has. Steps B and C, compiled.
 
-Items stand in layers (categories), numbered layer by layer from the top. An edge x -> y leads to the
+Items are in layers (categories), numbered layer by layer from the top. An edge x -> y leads to the
 next layer. Parameters are numbered too: first the instances I(x,y), one an edge, then the abstract
 A(x,g), the items of category layer(x) + g under x.
 
@@ -16,11 +16,11 @@ import numpy as np
 from tasks.igsm.kernels.bits import bit, count, draw, lowest, nth, uniform
 
 MOST_ITEMS = 16  # 4 layers of 4
-MOST_PARAMETERS = 52  # 28 instances; 4 items a layer with 3, 2, 1 and 0 levels below them
+MOST_PARAMETERS = 52  # 28 instances; 4 items per layer with 3, 2, 1 and 0 levels below them
 
 
 class Limits(NamedTuple):
-    """How large a structure may be: edges, layers (2 .. most_layers) and items a layer (2 .. most_width)."""
+    """Limits of a structure: edges, layers (2 .. most_layers) and items per layer (2 .. most_width)."""
 
     most_edges: int
     most_layers: int
@@ -28,7 +28,7 @@ class Limits(NamedTuple):
 
 
 class Size(NamedTuple):
-    """What step B draws: the number of layers, the widths of the narrowest and the widest, the number of edges."""
+    """Draws of step B: the number of layers, the widths of the narrowest and the widest, the number of edges."""
 
     n_layers: int
     least_width: int
@@ -79,7 +79,7 @@ def draw_size(ops: int, limits: Limits, stream: np.ndarray) -> Size:
 
 @numba.njit
 def _two_to(most: int, difficulty: float, stream: np.ndarray) -> int:
-    """One of 2, 3, .. most (at most 4), with weights exp(-(difficulty - c)^2) for c = 0.2, 0.5, 0.8."""
+    """Draw one of 2, 3, .. most (at most 4), with weights exp(-(difficulty - c)^2) for c = 0.2, 0.5, 0.8."""
     total = 0.0
     for i in range(most - 1):
         total += math.exp(-((difficulty - 0.2 - 0.3 * i) ** 2))
@@ -129,7 +129,7 @@ def draw_structure(size: Size, stream: np.ndarray) -> Structure:
 
 @numba.njit
 def _draw_widths(size: Size, stream: np.ndarray) -> np.ndarray:
-    """Items a layer: enough for the edges, and perhaps more, but no more than there are edges to reach them."""
+    """Draw items per layer: enough for the edges, perhaps more, but no more than there are edges to reach them."""
     width = np.full(size.n_layers, size.least_width)
     while True:
         possible, reached = 0, 0

@@ -1,4 +1,4 @@
-"""Which split a problem belongs to: the hash of its solution without names, numbers and letters. Compiled.
+"""Train or test split of a problem: a hash of its solution without names, numbers and letters. Compiled.
 
 The template of a solution is its compact text without spaces, in which I stands for the name of an
 instance, A for that of an abstract parameter, 0 for every number, and a, b, c, ... for the letters in the
@@ -6,7 +6,7 @@ order of their first use:
 
     Ia;a=0.Ib;b=0*a=0*0=0.Ac;d=a+b=0+0=0;c=d+b=0+0=0.
 
-Its SHA-256, as a whole number modulo 23, says the split: 0 .. 15 is train, 16 .. 22 is test. With fewer than 3
+Its SHA-256, as a whole number modulo 23, decides the split: 0 .. 15 is train, 16 .. 22 is test. With fewer than 3
 clauses there are too few templates, and the whole row is hashed.
 """
 
@@ -25,7 +25,7 @@ ROOM = 1024  # 52 steps of 3 characters and 52 clauses of 12, and the padding
 
 @numba.njit
 def in_split(test: bool, n_steps: int, n_clauses: int, solution: Solution, n_edges: int) -> bool:
-    """Whether a solution is of the split, by its template. Parameters below `n_edges` are instances.
+    """Return whether a solution is of the split, by its template. Parameters below `n_edges` are instances.
 
     True for fewer than 3 clauses: `row_in_split` decides.
     """
@@ -37,7 +37,7 @@ def in_split(test: bool, n_steps: int, n_clauses: int, solution: Solution, n_edg
 
 @numba.njit
 def row_in_split(test: bool, n_clauses: int, ids: np.ndarray, n: int) -> bool:
-    """Whether a row with fewer than 3 clauses is of the split, by its first n ids. True for more clauses.
+    """Return whether a row with fewer than 3 clauses is of the split, by its first n ids. True for more clauses.
 
     The ids are hashed as two bytes each, the high one first.
     """
@@ -51,7 +51,7 @@ def row_in_split(test: bool, n_clauses: int, ids: np.ndarray, n: int) -> bool:
 
 @numba.njit
 def template(n_steps: int, solution: Solution, n_edges: int) -> tuple[np.ndarray, int]:
-    """The template in ASCII, in a uint8 array with room behind it, and its length."""
+    """Return the template in ASCII, in a uint8 array with room for the padding, and its length."""
     text = np.empty(ROOM, np.uint8)
     letter = np.full(MOST_CLAUSES, NONE)  # symbol -> its number by first use
     n, clause, n_letters = 0, 0, 0
@@ -76,7 +76,7 @@ def template(n_steps: int, solution: Solution, n_edges: int) -> tuple[np.ndarray
 
 @numba.njit
 def _right_side(clause: int, solution: Solution, letter: np.ndarray, text: np.ndarray, n: int) -> int:
-    """What follows the first = of a clause, written from n on. Returns where it ends."""
+    """Write the right side of a clause, after its first =, from n on. Returns its end."""
     operation, left = solution.operation[clause], solution.left[clause]
     if operation == SET:
         text[n] = ord("0")
@@ -94,5 +94,5 @@ def _right_side(clause: int, solution: Solution, letter: np.ndarray, text: np.nd
 
 @numba.njit
 def _letter(i: int) -> int:
-    """The i-th of a .. z, A .. Z in ASCII."""
+    """Return the i-th of a .. z, A .. Z in ASCII."""
     return ord("a") + i if i < 26 else ord("A") + i - 26
