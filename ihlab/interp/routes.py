@@ -236,7 +236,7 @@ def _hook_z(layer: int) -> str:
 def _window(model: Transformer, layer: int) -> int:
     """How many columns a layer's shift has."""
     require(
-        model.cfg.attention == "kv_shift",
+        model.cfg.shifted,
         f"The model's attention is {model.cfg.attention!r}, which has no routes: they need 'kv_shift'.",
     )
     n_layers = model.cfg.n_layers

@@ -26,14 +26,14 @@ MemberLosses = Callable[[dict[str, Tensor], Tensor, Tensor, Tensor, Tensor | Non
 class Stacked:
     """`Scored` rows of every member: index and targets are padded with (0, IGNORE) to the longest, queries with 0.
 
-    There are no queries if a member has none: it asks everywhere, and so do all.
+    There are no queries if a member has none: its queries are at all positions, and so are those of all.
     `totals` float32 [member]: how many targets each member's whole step has.
     """
 
     tokens: Int64[Tensor, "member batch pos"]
     index: Int64[Tensor, "member scored"]
     targets: Int64[Tensor, "member scored"]
-    queries: Int64[Tensor, "member batch asked"] | None
+    queries: Int64[Tensor, "member batch query"] | None
     totals: Float[Tensor, " member"]
 
     def to(self, device: torch.device) -> "Stacked":
