@@ -110,17 +110,17 @@ class Attention(nn.Module):
             bias = self.score_bias(k, positions)
             z = _explicit(q, k, v, bias, self.hook_attn_scores, self.hook_pattern, dropout)
         else:
-            z = _fused(q, k, v, None if self._plainly_causal(q, positions) else self.score_bias(k, positions), dropout)
+            z = _fused(q, k, v, None if self._plainly_causal(k, positions) else self.score_bias(k, positions), dropout)
         z = self.hook_z(z)
         if is_hooked(self.hook_result):
             return self.hook_result(torch.einsum("bphd,hdm->bphm", z, self.W_O)).sum(dim=2) + self.b_O
         return self.o_proj(z.flatten(start_dim=2))
 
-    def _plainly_causal(self, q: Float[Tensor, "batch query head d_head"], positions: Positions) -> bool:
-        """Return True if the fused kernel needs no bias: for rows from their beginning, or their last tokens alone."""
+    def _plainly_causal(self, k: Float[Tensor, "batch key kv_head d_head"], positions: Positions) -> bool:
+        """Return True if the fused kernel needs no bias: for queries of whole rows, or of their last tokens alone."""
         if self.strict or self.alibi is not None or not isinstance(positions, slice):
             return False
-        return positions.start == 0 or q.shape[1] == 1
+        return positions.stop == k.shape[1] and positions.start in (0, positions.stop - 1)
 
     def score_bias(
         self, k: Float[Tensor, "batch key _ d_head"], positions: Positions

@@ -117,6 +117,8 @@ def test_queries_at_some_positions_give_the_output_there(make_config, kind, n_ke
         listen(attn.hook_pattern)
     x_q, expected = (torch.stack([of[row, positions[row]] for row in range(3)]) for of in (x, everywhere))
     torch.testing.assert_close(attn.read(attn.queries(x_q), *attn.keys_values(x), positions), expected)
+    for some in (slice(0, 1), slice(0, 4), slice(3, 4), slice(3, 7), slice(8, 9)):
+        torch.testing.assert_close(attn.read(attn.queries(x[:, some]), *attn.keys_values(x), some), everywhere[:, some])
 
 
 @KINDS
