@@ -90,13 +90,14 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
 
 
 def score_bias(cache: ActivationCache, layer: int) -> Float[Tensor, "#head query key"]:
-    """Return the bias of a layer's scores, beside all routes: -inf at masked keys, and ALiBi's if there is one."""
-    return cache.model.blocks[layer].attn.score_bias(_cached(cache, layer, "q"))
+    """What a layer adds to the scores of all routes together: -inf at hidden keys, and ALiBi where there is one."""
+    k = _cached(cache, layer, "k")
+    return cache.model.blocks[layer].attn.score_bias(k, slice(0, k.shape[1]))[0]
 
 
 def _is_shifted(cache: ActivationCache) -> bool:
     # TransformerLens' own configs do not know the field.
-    return getattr(cache.model.cfg, "attention", "vanilla") == "kv_shift"
+    return getattr(cache.model.cfg, "shifted", False)
 
 
 def _cached(cache: ActivationCache, layer: int, kind: str) -> Tensor:

@@ -214,7 +214,7 @@ def _hook_z(layer: int) -> str:
 def _window(model: Transformer, layer: int) -> int:
     """Return the number of columns of a layer's shift."""
     require(
-        model.cfg.attention == "kv_shift",
+        model.cfg.shifted,
         f"The model's attention is {model.cfg.attention!r}, which has no routes: they need 'kv_shift'.",
     )
     n_layers = model.cfg.n_layers

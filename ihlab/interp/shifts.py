@@ -61,7 +61,7 @@ def shift_report(model: Transformer) -> pd.DataFrame:
     Raises `ConfigError` for a model without shift.
     """
     require(
-        model.cfg.attention == "kv_shift",
+        model.cfg.shifted,
         f"The model's attention is {model.cfg.attention!r}, which has no alpha and beta: they need 'kv_shift'.",
     )
     tables = []

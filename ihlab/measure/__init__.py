@@ -1,1 +1,1 @@
-"""What a model does on rows: loss, accuracy, and where its heads attend. One definition of each."""
+"""Measures of a model on rows: loss, accuracy, and attention scores of its heads. One definition of each."""

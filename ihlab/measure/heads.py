@@ -1,4 +1,4 @@
-"""Where a head looks, in numbers: scores of attention patterns on rows of known tokens."""
+"""Scores of attention heads from their patterns on rows of known tokens."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,7 +12,7 @@ LOOKS = ("prefix_matching", "previous_token", "duplicate_token", "first_position
 def looks(
     patterns: Float[Tensor, "layer batch head query key"], tokens: Int[Tensor, "batch pos"]
 ) -> dict[str, Float[Tensor, "layer head"]]:
-    """The mean attention that each head's queries pay to
+    """Return the mean attention of each head's queries to
 
     - prefix_matching: the tokens right after earlier occurrences of the query's token (`prefix_matches`);
     - previous_token: the token before;
@@ -67,7 +67,7 @@ def mean_attention(
 
 
 def follows(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:
-    """Where an induction head looks: at keys, up to the query, whose token before is the query's token."""
+    """Return the keys an induction head attends to: up to the query, whose token before is the query's token."""
     before = torch.cat([torch.full_like(tokens[:, :1], -1), tokens[:, :-1]], dim=1)
     return (tokens[:, :, None] == before[:, None]).tril()
 

@@ -20,13 +20,13 @@ def summed_loss(
     tokens: Int64[Tensor, "batch pos"],
     index: Int64[Tensor, " scored"],
     targets: Int64[Tensor, " scored"],
-    queries: Int64[Tensor, "batch asked"] | None = None,
+    queries: Int64[Tensor, "batch query"] | None = None,
 ) -> Float[Tensor, ""]:
-    """Cross-entropy in nats, summed over targets: of `Scored` rows.
+    """Return the cross-entropy of `Scored` rows in nats, summed over targets.
 
     Only scored positions are unembedded: at vocabulary 8000 and length 512 the other logits are four fifths of the
-    step's memory and are never looked at. Of other positions the last layer makes keys and values alone (and queries,
-    where `asked_queries` gives none). Where every position is scored, `linear_cross_entropy` goes through a wide
+    step's memory and are never read. At other positions the last layer computes keys and values alone (and queries,
+    where `query_positions` gives none). Where every position is scored, `linear_cross_entropy` goes through a wide
     vocabulary in chunks instead of holding all logits at once.
     """
     if len(index) < tokens.numel():
@@ -49,9 +49,9 @@ def gathered_loss(
     tokens: Int64[Tensor, "batch pos"],
     index: Int64[Tensor, " scored"],
     targets: Int64[Tensor, " scored"],
-    queries: Int64[Tensor, "batch asked"] | None = None,
+    queries: Int64[Tensor, "batch query"] | None = None,
 ) -> Float[Tensor, ""]:
-    """The same for `torch.vmap`, whose members have different scored positions: these are always picked out."""
+    """Return the same for `torch.vmap`, whose members have different scored positions: these are always gathered."""
     return _unembedded_loss(model, model.residual_at(tokens, index, queries), targets)
 
 
@@ -69,5 +69,5 @@ class OfModel(nn.Module):
         self.model, self.function = model, function
 
     def forward(self, *arguments: Tensor | None) -> Tensor:
-        """The function of the model and what else it takes."""
+        """Call the function with the model and its other arguments."""
         return self.function(self.model, *arguments)

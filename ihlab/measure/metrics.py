@@ -1,4 +1,4 @@
-"""What a run records about its model: loss, accuracy, induction-head scores, alpha and beta."""
+"""Metrics of a run's model: loss, accuracy, induction-head scores, alpha and beta."""
 
 import itertools
 import math
@@ -27,7 +27,7 @@ ANSWER_ROWS = 64  # of the held-out set, for the heads' attention to the answer
 
 @runtime_checkable
 class Measured(Protocol):
-    """What an evaluation needs to know of a run: `RunConfig` has it."""
+    """The part of a run that an evaluation needs: `RunConfig` has it."""
 
     @property
     def task(self) -> Task:
@@ -43,19 +43,19 @@ class Measured(Protocol):
 
 
 class Evaluator:
-    """Measures a model on a fixed held-out set and on repeated random tokens.
+    """Measure a model on a fixed held-out set and on repeated random tokens.
 
-    All that is read of a model are its `numbers`, side by side so that a device is asked once; `row` names them.
-    `members` of an ensemble that are measured together share what a CPU's cache takes.
+    All that is read of a model are its `numbers`, in one tensor so that a device is asked once; `row` names them.
+    `members` of an ensemble that are measured together share a CPU's cache.
     """
 
     def __init__(self, run: Measured, device: torch.device, members: int = 1) -> None:
         batch = draw(run.task, EVAL_SEED, "eval", 0, run.eval_rows)
         rows = max(1, CHUNK_POSITIONS // run.task.length // (members if device.type == "cpu" else 1))
-        pieces = [batch.rows(i, i + rows) for i in range(0, run.eval_rows, rows)]
-        self.batches = [graded(piece, device) for piece in pieces]
+        chunks = [batch.rows(i, i + rows) for i in range(0, run.eval_rows, rows)]
+        self.batches = [graded(chunk, device) for chunk in chunks]
         self.slices = slices(batch)
-        masks = [membership(piece, self.slices) for piece in pieces]
+        masks = [membership(chunk, self.slices) for chunk in chunks]
         self.n_in_slices, self.masks = n_in_slices(masks), [mask.to(device) for mask in masks]
         self.probe = task_probe(run.task, device)
         self.answers = answer_places(batch.rows(0, ANSWER_ROWS), device)
@@ -64,11 +64,11 @@ class Evaluator:
 
     @torch.no_grad()
     def __call__(self, model: Transformer) -> dict[str, float]:
-        """One row of metrics: eval_loss, accuracy, accuracy_hops_3, prefix_L.H, answer_L.H, alpha1_L.G, ..."""
+        """Return one row of metrics: eval_loss, accuracy, accuracy_hops_3, prefix_L.H, answer_L.H, alpha1_L.G, ..."""
         return self.row(self.numbers(model).tolist())
 
     def numbers(self, model: Transformer) -> Float[Tensor, " numbers"]:
-        """In float64: what is counted on the held-out set, scores of heads, alpha and beta."""
+        """Return in float64 the counts on the held-out set, the scores of heads, alpha and beta."""
         parts = [_counts(model, self.batches, self.masks)]
         if self.probe is not None:
             parts.append(_prefix_scores(model, self.probe))
@@ -78,7 +78,7 @@ class Evaluator:
         return torch.cat([part.double() for part in parts])
 
     def row(self, numbers: Sequence[float]) -> dict[str, float]:
-        """The numbers of one model as a row of metrics."""
+        """Return the numbers of one model as a row of metrics."""
         n_counts = len(numbers) - len(self.names)
         counted = _shares(numbers[:n_counts], self.batches, self.slices, self.n_in_slices)
         return counted | dict(zip(self.names, numbers[n_counts:], strict=True))
@@ -90,10 +90,10 @@ def held_out(
     slices: Sequence[tuple[str, int]] = (),
     masks: Sequence[Bool[Tensor, "slice _"]] = (),
 ) -> dict[str, float]:
-    """Loss over targets, accuracy over all answers, over the first answer of each row, and over each slice.
+    """Return the loss over targets, and the accuracy over all answers, the first of each row, and each slice.
 
     A slice's column is `accuracy_<group>_<value>`, such as accuracy_hops_3; `masks` holds one `membership`
-    a batch. An accuracy is NaN where nothing is asked.
+    a batch. An accuracy is NaN where there are no answers.
     """
     return _shares(_counts(model, batches, masks).tolist(), batches, slices, n_in_slices(masks))
 
@@ -101,7 +101,7 @@ def held_out(
 def _counts(
     model: Transformer, batches: list[Graded], masks: Sequence[Bool[Tensor, "slice _"]]
 ) -> Float[Tensor, " counts"]:
-    """The summed loss, and how many answers are right: of all, of the first ones, of each slice."""
+    """Return the summed loss, and the number of right answers: of all, of the first ones, of each slice."""
     by_batch = []
     for i, batch in enumerate(batches):
         logits = model.unembed(model.residual_at(batch.tokens, batch.index, batch.queries)).float()
@@ -133,25 +133,25 @@ def _share(n: float, of: int) -> float:
 
 
 def slices(batch: Batch) -> list[tuple[str, int]]:
-    """Every (group, value) that some answer of the batch belongs to, values in order.
+    """Return every (group, value) that some answer of the batch belongs to, values in order.
 
     Gaps, which are many, are sliced by powers of two: ("gap", 4) is of the gaps 4 to 7.
     """
-    asked = batch.answers != IGNORE
-    return [(group, int(value)) for group in batch.groups for value in np.unique(_by_position(group, batch)[asked])]
+    answered = batch.answers != IGNORE
+    return [(group, int(value)) for group in batch.groups for value in np.unique(_by_position(group, batch)[answered])]
 
 
 def membership(batch: Batch, slices: Sequence[tuple[str, int]]) -> Bool[Tensor, "slice graded"]:
-    """Which of a batch's graded positions, in the order of `Graded.index`, are answers that belong to each slice."""
-    asked = batch.answers != IGNORE
-    kept = asked | (batch.targets != IGNORE)
+    """Mark the graded positions of a batch, in the order of `Graded.index`, whose answers belong to each slice."""
+    answered = batch.answers != IGNORE
+    kept = answered | (batch.targets != IGNORE)
     of_group = {group: _by_position(group, batch)[kept] for group in batch.groups}
-    members = [asked[kept] & (of_group[group] == value) for group, value in slices]
+    members = [answered[kept] & (of_group[group] == value) for group, value in slices]
     return torch.from_numpy(np.array(members, dtype=bool).reshape(len(slices), kept.sum()))
 
 
 def n_in_slices(masks: Sequence[Bool[Tensor, "slice _"]]) -> list[int]:
-    """How many answers there are in each slice, of the batches whose `membership` this is."""
+    """Count the answers in each slice, of the batches whose `membership` this is."""
     return torch.stack([mask.sum(dim=1) for mask in masks]).sum(dim=0).tolist() if masks else []
 
 
@@ -164,7 +164,7 @@ def _by_position(group: str, batch: Batch) -> Int[np.ndarray, "batch pos"]:
 
 
 def _prefix_scores(model: Transformer, probe: Probe) -> Float[Tensor, " heads"]:
-    """Of every head, in the order of `_head_names`."""
+    """Return the prefix-matching score of every head, in the order of `_head_names`."""
     return _scored_patterns(model, probe.tokens, lambda pattern: mean_attention(pattern, probe.matches))
 
 
@@ -172,8 +172,8 @@ def _prefix_scores(model: Transformer, probe: Probe) -> Float[Tensor, " heads"]:
 class AnswerPlaces:
     """Rows of a task, the position of each one's first answer, and where in the row that answer stands.
 
-    An answer's places are the positions right after the earlier occurrences of the token that it is asked at, as far
-    as those lie two or more back and were followed by the answer.
+    An answer's places are the positions right after the earlier occurrences of its query's token, as far as
+    those lie two or more back and were followed by the answer.
     """
 
     tokens: Int64[Tensor, "batch pos"]
@@ -182,7 +182,7 @@ class AnswerPlaces:
 
 
 def answer_places(batch: Batch, device: torch.device | None = None) -> AnswerPlaces | None:
-    """The places of each row's first answer; None for a task where some row's answer has no such place."""
+    """Return the places of each row's first answer; None for a task where some row's answer has no such place."""
     tokens, answered = batch.inputs, batch.answers != IGNORE
     rows, query = np.arange(len(tokens)), answered.argmax(axis=1)
     followed = tokens[:, :-1] == tokens[rows, query][:, None]
@@ -196,7 +196,7 @@ def answer_places(batch: Batch, device: torch.device | None = None) -> AnswerPla
 
 
 def answer_attention(pattern: Float[Tensor, "batch head query key"], answers: AnswerPlaces) -> Float[Tensor, " head"]:
-    """Mean attention from each row's first answer to its places: what induction does, on the task's own rows."""
+    """Return the mean attention from each row's first answer to its places: induction on the task's own rows."""
     rows = torch.arange(len(pattern), device=pattern.device)
     return (pattern[rows, :, answers.query] * answers.places[:, None]).sum(dim=2).mean(dim=0)
 
@@ -206,7 +206,7 @@ def _answer_scores(model: Transformer, answers: AnswerPlaces) -> Float[Tensor, "
 
 
 def _scored_patterns(model: Transformer, tokens: Tensor, score: Callable[[Tensor], Tensor]) -> Float[Tensor, " heads"]:
-    """A score of every head, layer by layer. Patterns are scored as they come by: none is kept."""
+    """Return a score of every head, layer by layer. Patterns are scored as they come by: none is kept."""
     scores: list[Tensor] = []
 
     def note(pattern: Tensor, hook: HookPoint) -> None:
@@ -222,14 +222,14 @@ def _head_names(score: str, cfg: ModelConfig) -> list[str]:
 
 
 def _shift_weights(model: Transformer) -> list[Float[Tensor, " weights"]]:
-    """Each layer's alpha and beta, in the order of `_shift_names`."""
-    if model.cfg.attention == "vanilla":
+    """Return each layer's alpha and beta, in the order of `_shift_names`."""
+    if not model.cfg.shifted:
         return []
     return [weight.flatten() for block in model.layers for weight in (block.attn.alpha, block.attn.beta)]
 
 
 def _shift_names(cfg: ModelConfig) -> list[str]:
-    if cfg.attention == "vanilla":
+    if not cfg.shifted:
         return []
     entries = itertools.product(range(cfg.n_layers), ("alpha", "beta"), range(cfg.kv_heads), range(cfg.shift_window))
     return [f"{name}{column + 1}_{layer}.{head}" for layer, name, head, column in entries]

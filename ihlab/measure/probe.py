@@ -21,7 +21,7 @@ TASK_ROWS = 16
 
 
 class Probe(NamedTuple):
-    """Rows of repeated random tokens, and where prefix matching is looked for in them."""
+    """Rows of repeated random tokens, and the attention that prefix matching is in them."""
 
     tokens: Int[Tensor, "rows pos"]
     matches: Bool[Tensor, "rows query key"]

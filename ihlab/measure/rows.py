@@ -1,4 +1,4 @@
-"""Rows as a training step and an evaluation take them: with the positions that are scored, and no others."""
+"""Rows with their scored positions, as a training step and an evaluation take them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,22 +16,22 @@ RowsT = TypeVar("RowsT", bound=Any)  # a dataclass
 
 @dataclass(frozen=True)
 class Scored:
-    """Rows as a training step wants them: tokens, and the positions to unembed.
+    """Rows for a training step: tokens, and the positions to unembed.
 
     - `tokens`  int64 [batch, pos];
     - `index`   int64 [scored]: positions in the flattened [batch * pos];
-    - `targets` int64 [scored]: what the loss asks for there. Index and targets are padded with
+    - `targets` int64 [scored]: the tokens that the loss asks for there. Index and targets are padded with
       (0, IGNORE) to a multiple of a sixteenth of all positions, so that a compiled step meets few shapes.
       Where that makes them as long as all positions, they are all positions, in order;
-    - `queries` int64 [batch, asked], or None: `asked_queries` of the targets;
-    - `count`: how many targets are not padding;
-    - `total`: how many the whole step has, in all its pieces on all machines: the loss is divided by it.
+    - `queries` int64 [batch, query], or None: the `query_positions` of the targets;
+    - `count`: the number of targets that are not padding;
+    - `total`: their number in the whole step, in all its microbatches on all ranks: the loss is divided by it.
     """
 
     tokens: Int64[Tensor, "batch pos"]
     index: Int64[Tensor, " scored"]
     targets: Int64[Tensor, " scored"]
-    queries: Int64[Tensor, "batch asked"] | None
+    queries: Int64[Tensor, "batch query"] | None
     count: int
     total: int
 
@@ -41,7 +41,7 @@ class Scored:
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """What `summed_loss` takes."""
+        """The arguments of `summed_loss`."""
         return self.tokens, self.index, self.targets, self.queries
 
 
@@ -62,7 +62,7 @@ def scored(
         torch.from_numpy(np.ascontiguousarray(tokens)),
         torch.from_numpy(padded_index),
         torch.from_numpy(padded_targets),
-        asked_queries(targets != IGNORE),
+        query_positions(targets != IGNORE),
         count,
         total=count,
     )
@@ -73,8 +73,8 @@ def scored(
 class Graded:
     """One evaluation batch: tokens, and every position that has a target or an answer.
 
-    `first` marks the first answer of each row; `queries` are `asked_queries` of all that are graded. The counts are
-    kept apart, so that no device is asked for them.
+    `first` marks the first answer of each row; `queries` are the `query_positions` of all that are graded.
+    The counts are kept apart, so that no device is asked for them.
     """
 
     tokens: Int64[Tensor, "batch pos"]
@@ -82,7 +82,7 @@ class Graded:
     targets: Int64[Tensor, " graded"]
     answers: Int64[Tensor, " graded"]
     first: Bool[Tensor, " graded"]
-    queries: Int64[Tensor, "batch asked"] | None
+    queries: Int64[Tensor, "batch query"] | None
     n_targets: int
     n_answers: int
     n_first: int
@@ -101,7 +101,7 @@ def graded(batch: Batch, device: torch.device | None = None) -> Graded:
         targets,
         answers,
         is_first,
-        asked_queries(graded),
+        query_positions(graded),
         n_targets=int(has_target.sum()),
         n_answers=int(has_answer.sum()),
         n_first=int(first.sum()),
@@ -109,21 +109,21 @@ def graded(batch: Batch, device: torch.device | None = None) -> Graded:
     return each_tensor(rows, lambda x: x.to(device))
 
 
-def asked_queries(kept: Bool[np.ndarray, "batch pos"]) -> Int64[Tensor, "batch asked"] | None:
-    """Positions of each row that include the kept ones, as many in each: where the last layer's queries are needed.
+def query_positions(kept: Bool[np.ndarray, "batch pos"]) -> Int64[Tensor, "batch query"] | None:
+    """Return positions of each row that include the kept ones, as many in each: for the last layer's queries.
 
     As many as the fullest row keeps, up to a multiple of a sixteenth of the row. None if that is more than half of it:
-    to ask everywhere, which plainly causal attention does, then costs no more. (What pads `Scored.index` need not be
+    plainly causal attention, with queries at all positions, then costs no more. (What pads `Scored.index` need not be
     among them: its targets are ignored.)
     """
     length = kept.shape[1]
     bucket = max(1, length // 16)
-    asked = max(1, -(-int(kept.sum(axis=1).max()) // bucket)) * bucket
-    if 2 * asked > length:
+    n_queries = max(1, -(-int(kept.sum(axis=1).max()) // bucket)) * bucket
+    if 2 * n_queries > length:
         return None
-    return torch.from_numpy(np.ascontiguousarray(np.argsort(~kept, axis=1, kind="stable")[:, :asked]))
+    return torch.from_numpy(np.ascontiguousarray(np.argsort(~kept, axis=1, kind="stable")[:, :n_queries]))
 
 
 def each_tensor(rows: RowsT, change: Callable[[Tensor], Tensor]) -> RowsT:
-    """The same rows with each tensor of theirs changed."""
+    """Return the same rows with each tensor changed."""
     return replace(rows, **{name: change(x) for name, x in vars(rows).items() if isinstance(x, Tensor)})

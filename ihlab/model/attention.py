@@ -3,27 +3,20 @@
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.config import ModelConfig
-from ihlab.model.kv_cache import KVCache
+from ihlab.model.kv_cache import KVCache, next_positions
 from ihlab.model.linear import bias_of
-from ihlab.model.positions import Alibi, Rotary
-from ihlab.model.shift import TokenShift
-
-
-def positions_of(
-    x: Float[Tensor, "batch pos d_model"], at: Int[Tensor, "batch asked"]
-) -> Float[Tensor, "batch asked d_model"]:
-    """Some positions of each row."""
-    return x.gather(1, at[:, :, None].expand(-1, -1, x.shape[-1]))
+from ihlab.model.positions import Alibi, Positions, Rotary, as_tensor
+from ihlab.model.shift import make_shifts
 
 
 def is_hooked(*points: HookPoint) -> bool:
-    """Whether anything listens at one of these hook points."""
+    """Return True if anything listens at one of these hook points."""
     return any(point.fwd_hooks or point.bwd_hooks for point in points)
 
 
@@ -34,15 +27,16 @@ class Attention(nn.Module):
 
     - hook_q [batch, pos, h, d_head]; hook_k_raw, hook_v_raw [batch, pos, g, d_head] before the shift;
     - hook_alpha, hook_beta [g, window]; hook_k, hook_v [batch, pos, g, d_head] after it;
-    - hook_rot_q, hook_rot_k: after the rotary turn;
+    - hook_rot_q, hook_rot_k: after the rotation;
     - hook_attn_scores, hook_pattern [batch, h, query, key]; hook_z [batch, pos, h, d_head], z = pattern @ v;
     - hook_result [batch, pos, h, d_model]: each head's own output. Their sum, plus b_O, is the output.
 
     The fused kernel is used unless something listens at the scores or the pattern, and hook_result
     is computed only when something listens there. In training, dropout falls on the pattern after its hook.
 
-    With a cache, x goes on where the cache ends: pos and query are the tokens of x, key is those and all before.
-    With queries `at` some positions only, those are pos and query of hook_q, hook_rot_q and of all from the scores on.
+    With a cache, x continues the rows that the cache holds: pos and query are the tokens of x, key is those and all
+    before. Queries can be taken at some positions only (`ihlab.model.pruned`): those are then pos of hook_q,
+    hook_rot_q, hook_z and hook_result.
     """
 
     def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
@@ -52,10 +46,9 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=cfg.bias)
         self.v_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=cfg.bias)
         self.o_proj = nn.Linear(self.n_heads * self.d_head, cfg.d_model, bias=cfg.bias)
-        self.shifted = cfg.attention == "kv_shift"
+        self.shifted = cfg.shifted
         if self.shifted:
-            self.key_shift = TokenShift(self.n_key_value_heads, cfg.shift_window, generator)
-            self.value_shift = TokenShift(self.n_key_value_heads, cfg.shift_window, generator)
+            self.key_shift, self.value_shift = make_shifts(cfg, generator)
             self.hook_alpha, self.hook_beta = HookPoint(), HookPoint()
             self.hook_k_raw, self.hook_v_raw = HookPoint(), HookPoint()
         rotary = cfg.positional == "rope"
@@ -70,70 +63,76 @@ class Attention(nn.Module):
         self.hook_z, self.hook_result = HookPoint(), HookPoint()
 
     def forward(
-        self,
-        x: Float[Tensor, "batch pos d_model"],
-        cache: KVCache | None = None,
-        at: Int[Tensor, "batch asked"] | None = None,
-    ) -> Float[Tensor, "batch query d_model"]:
-        """The sum of the heads' outputs for the normalised residual stream x; the cache then holds x as well.
+        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """Return the sum of the heads' outputs for the normalised residual stream x; the cache then holds x as well."""
+        positions = next_positions(cache, x.shape[1])
+        q = self.queries(x)
+        k, v = self.keys_values(x, cache)
+        return self.read(q, k, v, positions)
 
-        Without a cache, queries may be made `at` some positions of each row only; keys and values are of all.
-        """
-        assert cache is None or at is None, "where a cache goes on, every position asks"
-        start = 0 if cache is None else cache.length
-        q = self.hook_q(self._heads(self.q_proj(x if at is None else positions_of(x, at)), self.n_heads))
+    def queries(self, x_q: Float[Tensor, "batch query d_model"]) -> Float[Tensor, "batch query head d_head"]:
+        """Project the normalised residual stream at the query positions. `read` rotates the result."""
+        return self.hook_q(self._heads(self.q_proj(x_q), self.n_heads))
+
+    def keys_values(
+        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
+    ) -> tuple[Float[Tensor, "batch key kv_head d_head"], Float[Tensor, "batch key kv_head d_head"]]:
+        """Return the keys, shifted and rotated, and the shifted values of all tokens, those in the cache included."""
+        positions = next_positions(cache, x.shape[1])
         k = self._heads(self.k_proj(x), self.n_key_value_heads)
         v = self._heads(self.v_proj(x), self.n_key_value_heads)
         if self.shifted:
             k, v = self.hook_k_raw(k), self.hook_v_raw(v)
             k_before, v_before = (None, None) if cache is None else cache.exchange_raw(k, v)
-            # Copies: a hook that writes into what it is given must not write into the parameters.
-            k = self.key_shift(k, self.hook_alpha(self.alpha.clone()), k_before)
-            v = self.value_shift(v, self.hook_beta(self.beta.clone()), v_before)
+            k = self.key_shift(k, self.hook_alpha, k_before)
+            v = self.value_shift(v, self.hook_beta, v_before)
         k, v = self.hook_k(k), self.hook_v(v)
         if self.rotary is not None:
-            turned = self.rotary(q, start) if at is None else self.rotary.at(q, at)
-            q, k = self.hook_rot_q(turned), self.hook_rot_k(self.rotary(k, start))
-        own = k
-        if cache is not None:
-            k, v = cache.append(k, v)
+            k = self.hook_rot_k(self.rotary(k, positions))
+        return (k, v) if cache is None else cache.append(k, v)
+
+    def read(
+        self,
+        q: Float[Tensor, "batch query head d_head"],
+        k: Float[Tensor, "batch key kv_head d_head"],
+        v: Float[Tensor, "batch key kv_head d_head"],
+        positions: Positions,
+    ) -> Float[Tensor, "batch query d_model"]:
+        """Return softmax(q k^T / sqrt(d_head) + bias) v, through W_O, for queries at `positions` of their rows.
+
+        The queries are those of `queries`; keys and values are those of positions 0, 1, ... of every row.
+        """
+        if self.rotary is not None:
+            q = self.hook_rot_q(self.rotary(q, positions))
         dropout = self.dropout if self.training else 0.0
         if is_hooked(self.hook_attn_scores, self.hook_pattern):
-            bias = self._bias(own, start, at)
+            bias = self.score_bias(k, positions)
             z = _explicit(q, k, v, bias, self.hook_attn_scores, self.hook_pattern, dropout)
         else:
-            # What the kernel can do without a bias: a row from its beginning, or its last token.
-            plain = not self.strict and self.alibi is None and at is None and (start == 0 or q.shape[1] == 1)
-            z = _fused(q, k, v, None if plain else self._bias(own, start, at), dropout)
+            z = _fused(q, k, v, None if self._plainly_causal(k, positions) else self.score_bias(k, positions), dropout)
         z = self.hook_z(z)
         if is_hooked(self.hook_result):
             return self.hook_result(torch.einsum("bphd,hdm->bphm", z, self.W_O)).sum(dim=2) + self.b_O
         return self.o_proj(z.flatten(start_dim=2))
 
-    def _bias(
-        self, k: Float[Tensor, "batch pos kv_head d_head"], start: int, at: Int[Tensor, "batch asked"] | None
+    def _plainly_causal(self, k: Float[Tensor, "batch key kv_head d_head"], positions: Positions) -> bool:
+        """Return True if the fused kernel needs no bias: for queries of whole rows, or of their last tokens alone."""
+        if self.strict or self.alibi is not None or not isinstance(positions, slice):
+            return False
+        return positions.stop == k.shape[1] and positions.start in (0, positions.stop - 1)
+
+    def score_bias(
+        self, k: Float[Tensor, "batch key _ d_head"], positions: Positions
     ) -> Float[Tensor, "#batch #head query key"]:
-        """`score_bias` of every position of k, or of those that are asked."""
-        bias = self.score_bias(k, start)
-        return bias[None] if at is None else bias[:, at].transpose(0, 1)
+        """Return what is added to the scores: -inf at keys that a query may not see, and ALiBi where there is one.
 
-    def score_bias(self, q: Float[Tensor, "batch query _ d_head"], start: int = 0) -> Float[Tensor, "#head query key"]:
-        """What is added to the scores: -inf at keys that a query may not see, and ALiBi where there is one.
-
-        The first query is at the position `start`; the keys are those of all positions up to the last query's.
-        Of q, only the number of positions, the type and the device are read.
+        The queries are at `positions`. Of k, only the number of keys, the type and the device are read.
         """
-        n_pos = q.shape[1]
-        hidden = torch.ones((n_pos, start + n_pos), dtype=torch.bool, device=q.device)
-        hidden = hidden.triu(start + (0 if self.strict else 1))
-        bias = q.new_zeros(1, n_pos, start + n_pos) if self.alibi is None else self.alibi(n_pos, q.dtype, start)
-        return bias.masked_fill(hidden, -torch.inf)
-
-    @property
-    def asking_hooks(self) -> list[HookPoint]:
-        """The hook points at which `at` leaves positions out."""
-        own = [self.hook_q, self.hook_attn_scores, self.hook_pattern, self.hook_z, self.hook_result]
-        return own if self.rotary is None else [*own, self.hook_rot_q]
+        keys = torch.arange(k.shape[1], device=k.device)
+        ahead = keys - as_tensor(positions, k.device)[:, :, None]  # by how much each key is ahead of each query
+        bias = torch.zeros_like(ahead, dtype=k.dtype)[:, None] if self.alibi is None else self.alibi(ahead, k.dtype)
+        return bias.masked_fill((ahead >= (0 if self.strict else 1))[:, None], -torch.inf)
 
     @staticmethod
     def _heads(x: Tensor, n_heads: int) -> Float[Tensor, "batch pos head d_head"]:

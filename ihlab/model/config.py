@@ -1,13 +1,28 @@
 """The shape of a model, in TransformerLens' field names. No torch here: configs must load fast."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from tasks.config import config, require
 
 if TYPE_CHECKING:
     import torch
+
+
+@dataclass(frozen=True)
+class Variant:
+    """An attention variant: its name for people, and which shifts of equation 5 it learns ("alpha", "beta")."""
+
+    name: str
+    learns: tuple[str, ...] = ()
+
+
+VARIANTS = {
+    "vanilla": Variant("vanilla attention"),
+    "kv_shift": Variant("KV shifting attention", ("alpha", "beta")),
+}
+"""Every value of `ModelConfig.attention`. `ihlab.model.shift.make_shifts` builds the shifts of a variant."""
 
 # The switches of a GPT-2 block (Radford et al. 2019), where they are not the defaults: ModelConfig(..., **GPT2).
 GPT2 = {"positional": "learned", "norm": "layer", "eps": 1e-5, "mlp": "gelu", "bias": True}
@@ -32,15 +47,15 @@ class ModelConfig:
     - `mlp`: "swiglu", "gelu" (in the tanh approximation) or "none";
     - `bias`: whether the linear maps of attention and MLP have biases. They start at 0;
     - `dropout`: the chance that in training an entry of the embedded tokens, of a pattern or of what attention or
-      MLP adds to the stream is set to 0; what stays is divided by 1 - dropout;
-    - `residual`: whether attention and MLP add to the stream or replace it; one value, or one a layer;
+      MLP adds to the residual stream is set to 0; what stays is divided by 1 - dropout;
+    - `residual`: whether attention and MLP add to the residual stream or replace it; one value, or one a layer;
     - `tied_embeddings`: unembed with the embedding matrix;
-    - `unembedding`: "linear", or "none": the first d_vocab entries of the final normalised stream are the logits
-      (Sanford et al. 2024, arXiv 2402.09268, take all of it: d_vocab = d_model);
+    - `unembedding`: "linear", or "none": the first d_vocab entries of the final normalised residual stream are the
+      logits (Sanford et al. 2024, arXiv 2402.09268, take all of it: d_vocab = d_model);
     - `init_std`: standard deviation of every weight matrix; None: 1 / sqrt(fan in), an untied embedding 1 and
       learned positions as wide as the embedding;
     - `embed_std`: that of the embedding and of learned positions alone; None: as `init_std` says;
-    - `scaled_residual_init`: GPT-2's: matrices that write to the stream start 1 / sqrt(2 n_layers) as wide.
+    - `scaled_residual_init`: GPT-2's: matrices that write to the residual stream start 1 / sqrt(2 n_layers) as wide.
     """
 
     n_layers: int
@@ -99,7 +114,7 @@ class ModelConfig:
         self._check_layers()
 
     def _check_unembedding(self) -> None:
-        """What a model without an unembedding needs."""
+        """Raise `ConfigError` unless the model can do without an unembedding, if it has none."""
         if self.unembedding == "linear":
             return
         require(
@@ -113,7 +128,7 @@ class ModelConfig:
         )
 
     def _check_layers(self) -> None:
-        """The fields that can hold a value for each layer."""
+        """Raise `ConfigError` unless the fields that can hold a value for each layer do so."""
         given = self.residual if isinstance(self.residual, tuple) else (self.residual,)
         require(
             len(given) in (1, self.n_layers) and all(isinstance(on, bool) for on in given),
@@ -172,21 +187,31 @@ class ModelConfig:
         assert self.d_mlp is not None
         return self.d_mlp
 
+    @property
+    def learned_shifts(self) -> tuple[str, ...]:
+        """The shifts that attention learns, "alpha" (of keys) and "beta" (of values): none in a vanilla model."""
+        return VARIANTS[self.attention].learns
+
+    @property
+    def shifted(self) -> bool:
+        """True if attention mixes keys and values with earlier ones: the model has alpha and beta."""
+        return bool(self.learned_shifts)
+
     def residual_in(self, layer: int) -> bool:
-        """Whether the parts of a layer add to the stream."""
+        """Return True if the parts of a layer add to the residual stream."""
         return self.residual[layer % len(self.residual)] if isinstance(self.residual, tuple) else self.residual
 
     def slopes_in(self, layer: int) -> tuple[float, ...] | None:
-        """The ALiBi slopes of a layer's heads, if they are given."""
+        """Return the ALiBi slopes of a layer's heads, if they are given."""
         if self.alibi_slopes is None or len(self.alibi_slopes) == self.n_heads:
             return self.alibi_slopes
         return self.alibi_slopes[layer * self.n_heads : (layer + 1) * self.n_heads]
 
-    # What TransformerLens asks of a config:
+    # TransformerLens' interface of a config:
 
     @property
     def attn_only(self) -> bool:
-        """Whether blocks have no MLP."""
+        """True if blocks have no MLP."""
         return self.mlp == "none"
 
     @property
@@ -196,12 +221,12 @@ class ModelConfig:
 
     @property
     def device(self) -> str:
-        """Where TransformerLens gathers what it measures, wherever the model is."""
+        """The device on which TransformerLens gathers its measurements, on whichever the model is."""
         return "cpu"
 
     @property
     def dtype(self) -> "torch.dtype":
-        """What TransformerLens' head detector keeps its scores in."""
+        """The type of the scores of TransformerLens' head detector."""
         import torch  # whoever asks has it; a config alone does not need it
 
         return torch.float32

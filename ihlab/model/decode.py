@@ -8,12 +8,12 @@ from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
 from ihlab.model.kv_cache import KVCache
-from ihlab.model.transformer import Transformer
+from ihlab.model.network import Network
 from tasks.config import require
 
 
 class Decoder:
-    """Reads rows of tokens chunk by chunk; the logits are those of the full forward on all read so far.
+    """Read rows of tokens chunk by chunk; the logits are those of the full forward on all read so far.
 
         decoder = Decoder(model, batch=2, capacity=16)
         decoder.forward(tokens[:, :5])   # [2, 5, d_vocab], as model(tokens[:, :5])
@@ -23,7 +23,7 @@ class Decoder:
     Hooks fire on each chunk, as `docs/hooks.md` says. Raises `ConfigError` for sizes below 1 and for more than `n_ctx`.
     """
 
-    def __init__(self, model: Transformer, batch: int, capacity: int) -> None:
+    def __init__(self, model: Network, batch: int, capacity: int) -> None:
         require(batch >= 1, f"Decoder.batch is {batch}, but must be at least 1.")
         require(
             1 <= capacity <= model.cfg.n_ctx,
@@ -35,12 +35,12 @@ class Decoder:
 
     @property
     def length(self) -> int:
-        """How many tokens of each row have been read."""
+        """The number of tokens of each row that have been read."""
         return self.caches[0].length
 
     @torch.no_grad()
     def forward(self, chunk: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
-        """Logits at every position of the next tokens, one or more of each row. Nothing of it can be differentiated.
+        """Return the logits at every position of the next tokens, one or more of each row. They carry no gradient.
 
         Raises `ConfigError` for ids outside the vocabulary, another number of rows, more tokens than there is room
         for, a model with dropout in training, and after a pass that did not end.
@@ -58,7 +58,7 @@ class Decoder:
         return self.model.unembed(self._read(chunk)[:, -1]).argmax(dim=-1)
 
     def _read(self, chunk: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
-        """The final stream of the next tokens, which the caches then hold."""
+        """Return the final residual stream of the next tokens, which the caches then hold."""
         room = self.capacity - self.length
         require(
             chunk.shape[1] <= room,
@@ -77,13 +77,13 @@ class Decoder:
 
 
 def generate(
-    model: Transformer,
+    model: Network,
     tokens: Int[Tensor, "batch pos"],
     max_new_tokens: int,
     stop: int | None = None,
     pad: int | None = None,
 ) -> Int64[Tensor, "batch longer"]:
-    """The tokens, and up to `max_new_tokens` after them, each the likeliest under the model (the first of equals).
+    """Continue the tokens by up to `max_new_tokens`, each the likeliest under the model (the first of equals).
 
     A row that has emitted `stop` (in the prompt it does not count) goes on with `pad`, left out with `stop` itself;
     when all rows have, the tokens end. The model reads with dropout off and is left in the mode it was in. Hooks fire
@@ -116,8 +116,8 @@ def generate(
     return rows[:, :length].contiguous()
 
 
-def _require_stop(model: Transformer, stop: int | None, pad: int | None) -> None:
-    """Whether `stop` and `pad` make sense for the model."""
+def _require_stop(model: Network, stop: int | None, pad: int | None) -> None:
+    """Raise `ConfigError` unless `stop` and `pad` make sense for the model."""
     require(stop is not None or pad is None, f"pad is {pad}, but without stop no row is padded: give stop, too.")
     for name, token in (("stop", stop), ("pad", pad)):
         require(
@@ -127,8 +127,8 @@ def _require_stop(model: Transformer, stop: int | None, pad: int | None) -> None
 
 
 @contextmanager
-def _evaluating(model: Transformer) -> Iterator[None]:
-    """The model in `eval()`; afterwards each of its modules is in the mode it was in."""
+def _evaluating(model: Network) -> Iterator[None]:
+    """Put the model in `eval()`, and afterwards each of its modules in the mode it was in."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

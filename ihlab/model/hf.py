@@ -20,7 +20,7 @@ _LAYER_NAMES = {
 
 
 def _llama_names(cfg: ModelConfig) -> dict[str, str]:
-    """Our parameter names -> those of `LlamaForCausalLM`."""
+    """Map our parameter names to those of `LlamaForCausalLM`."""
     names = {
         "embed.weight": "model.embed_tokens.weight",
         "ln_final.w": "model.norm.weight",
@@ -35,7 +35,7 @@ def _llama_names(cfg: ModelConfig) -> dict[str, str]:
 
 
 def to_llama(model: Transformer) -> Any:
-    """A `transformers.LlamaForCausalLM` with this model's weights.
+    """Return a `transformers.LlamaForCausalLM` with this model's weights.
 
     Raises `ConfigError` for a model that Llama cannot express (shifted, or with parts switched off).
     """
@@ -78,7 +78,7 @@ def to_llama(model: Transformer) -> Any:
 
 
 def from_llama(llama: Any) -> Transformer:
-    """A `Transformer` with the weights of a `transformers.LlamaForCausalLM` (default rotary, no biases)."""
+    """Return a `Transformer` with the weights of a `transformers.LlamaForCausalLM` (default rotary, no biases)."""
     theirs = llama.config
     rope = theirs.rope_parameters
     form = (rope["rope_type"], theirs.hidden_act, theirs.attention_bias, theirs.mlp_bias)

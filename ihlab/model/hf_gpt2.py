@@ -25,11 +25,11 @@ _LAYER_NAMES = {
     "mlp.out_proj.weight": "mlp.c_proj.weight",
     "mlp.out_proj.bias": "mlp.c_proj.bias",
 }
-_QKV = ("attn.q_proj", "attn.k_proj", "attn.v_proj")  # side by side in GPT-2's attn.c_attn
+_QKV = ("attn.q_proj", "attn.k_proj", "attn.v_proj")  # concatenated in GPT-2's attn.c_attn
 
 
 def to_gpt2(model: Transformer) -> Any:
-    """A `transformers.GPT2LMHeadModel` with this model's weights; of one with unembedding="none" a `GPT2Model`.
+    """Return a `transformers.GPT2LMHeadModel` with this model's weights; of one with unembedding="none" a `GPT2Model`.
 
     A `GPT2Model`'s `last_hidden_state` is our `final_residual`. Raises `ConfigError` for a model that GPT-2
     cannot express (shifted, or with parts that are not GPT-2's).
@@ -63,18 +63,18 @@ def to_gpt2(model: Transformer) -> Any:
     )
     gpt2: Any = GPT2Model(config) if cfg.unembedding == "none" else GPT2LMHeadModel(config)
     ours = model.state_dict()
-    state = {theirs: _turned(name, ours[name]) for name, theirs in _names(cfg).items()}
+    state = {theirs: _transposed(name, ours[name]) for name, theirs in _names(cfg).items()}
     for layer in range(cfg.n_layers):
         merged = f"{_body(cfg)}h.{layer}.attn.c_attn"
         for kind in ("weight", "bias"):
-            parts = [_turned(kind, ours[f"blocks.{layer}.{name}.{kind}"]) for name in _QKV]
+            parts = [_transposed(kind, ours[f"blocks.{layer}.{name}.{kind}"]) for name in _QKV]
             state[f"{merged}.{kind}"] = torch.cat(parts, dim=-1)
     gpt2.load_state_dict({name: value.detach().clone() for name, value in state.items()}, strict=True)
     return gpt2
 
 
 def from_gpt2(gpt2: Any) -> Transformer:
-    """A `Transformer` with the weights of a `transformers.GPT2LMHeadModel`, or, without unembedding, of a `GPT2Model`.
+    """Return a `Transformer` with the weights of a `transformers.GPT2LMHeadModel` or, without unembedding, `GPT2Model`.
 
     Raises `ConfigError` for what our blocks cannot express: another activation, other scales of the scores,
     cross-attention, three dropouts that differ, or a bare `GPT2Model` with more tokens than its hidden states have
@@ -112,24 +112,24 @@ def from_gpt2(gpt2: Any) -> Transformer:
         **{**GPT2, "eps": theirs.layer_norm_epsilon},
     )
     state = gpt2.state_dict()
-    ours = {name: _turned(name, state[given]) for name, given in _names(cfg).items()}
+    ours = {name: _transposed(name, state[given]) for name, given in _names(cfg).items()}
     for layer in range(cfg.n_layers):
         merged = f"{_body(cfg)}h.{layer}.attn.c_attn"
         for kind in ("weight", "bias"):
             parts = state[f"{merged}.{kind}"].chunk(3, dim=-1)
-            ours |= {f"blocks.{layer}.{name}.{kind}": _turned(kind, x) for name, x in zip(_QKV, parts, strict=True)}
+            ours |= {f"blocks.{layer}.{name}.{kind}": _transposed(kind, x) for name, x in zip(_QKV, parts, strict=True)}
     model = Transformer(cfg)
     model.load_state_dict({name: value.detach().clone() for name, value in ours.items()}, strict=True)
     return model
 
 
 def _body(cfg: ModelConfig) -> str:
-    """What the names of a `GPT2Model`'s parameters begin with."""
+    """Return the prefix of the names of a `GPT2Model`'s parameters."""
     return "" if cfg.unembedding == "none" else "transformer."
 
 
 def _names(cfg: ModelConfig) -> dict[str, str]:
-    """Our parameter names -> Hugging Face's, all but queries, keys and values."""
+    """Map our parameter names to Hugging Face's, all but queries, keys and values."""
     body = _body(cfg)
     names = {
         "embed.weight": f"{body}wte.weight",
@@ -144,6 +144,6 @@ def _names(cfg: ModelConfig) -> dict[str, str]:
     return names
 
 
-def _turned(name: str, value: Tensor) -> Tensor:
-    """Weights of linear maps lie [out, in] here and [in, out] there; all else lies alike."""
+def _transposed(name: str, value: Tensor) -> Tensor:
+    """Transpose weights of linear maps, [out, in] here and [in, out] there; all else is alike."""
     return value.T if name == "weight" or name.endswith("_proj.weight") else value

@@ -10,7 +10,7 @@ from ihlab.model.linear import bias_of
 
 
 class MLP(nn.Module):
-    """What both kinds share: the weights into and out of the neurons, in TransformerLens' layout."""
+    """The parts of both activations: the weights into and out of the neurons, in TransformerLens' layout."""
 
     in_proj: nn.Linear
     out_proj: nn.Linear

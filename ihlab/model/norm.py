@@ -22,7 +22,7 @@ class RMSNorm(nn.Module):
         self.hook_scale, self.hook_normalized = HookPoint(), HookPoint()
 
     def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        """Normalise in float32 whatever the stream's type: the mean of squares does not fit bfloat16."""
+        """Normalise in float32 whatever the residual stream's type: the mean of squares does not fit bfloat16."""
         return self._normalise(_wide(x)).to(x.dtype)
 
     def _normalise(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
@@ -42,7 +42,7 @@ class LayerNorm(RMSNorm):
         self.b = nn.Parameter(torch.zeros(d_model))
 
     def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        """Normalise in float32 whatever the stream's type."""
+        """Normalise in float32 whatever the residual stream's type."""
         wide = _wide(x)
         return (self._normalise(wide - wide.mean(dim=-1, keepdim=True)) + self.b).to(x.dtype)
 

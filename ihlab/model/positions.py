@@ -6,9 +6,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+Positions = slice | Int[Tensor, "batch query"]
+"""Positions of tokens in their rows: a slice from start to stop that is the same for all rows, or those of each row."""
+
+
+def as_tensor(positions: Positions, device: torch.device) -> Int[Tensor, "#batch query"]:
+    """Return the positions as numbers; those of a slice once for all rows."""
+    if isinstance(positions, slice):
+        return torch.arange(positions.start, positions.stop, device=device)[None]
+    return positions
+
 
 class Rotary(nn.Module):
-    """Turn the pair (x_i, x_{i + d/2}) at position t by the angle t / base^(2i / d).
+    """Rotate the pair (x_i, x_{i + d/2}) at position t by the angle t / base^(2i / d).
 
     Pairing halves rather than neighbours is what Hugging Face's Llama does; weights trained under
     one pairing are noise under the other. The tables of angles are laid out for up to `n_heads` heads: a CPU
@@ -28,23 +38,13 @@ class Rotary(nn.Module):
         self.register_buffer("signed_sin", signed_sin.repeat(1, n_heads, 1), persistent=False)
 
     def forward(
-        self, x: Float[Tensor, "batch pos head d_head"], start: int = 0
-    ) -> Float[Tensor, "batch pos head d_head"]:
-        """Turn every head's vector by its position's angle; the first of x is at the position `start`."""
-        n_pos, n_heads = x.shape[1:3]
-        return _turned(x, self.cos[start : start + n_pos, :n_heads], self.signed_sin[start : start + n_pos, :n_heads])
-
-    def at(
-        self, x: Float[Tensor, "batch asked head d_head"], positions: Int[Tensor, "batch asked"]
-    ) -> Float[Tensor, "batch asked head d_head"]:
-        """The same for vectors that do not stand next to one another."""
-        n_heads = x.shape[2]
-        return _turned(x, self.cos[positions, :n_heads], self.signed_sin[positions, :n_heads])
-
-
-def _turned(x: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
-    first, second = x.chunk(2, dim=-1)
-    return x * cos.to(x.dtype) + torch.cat([second, first], dim=-1) * signed_sin.to(x.dtype)
+        self, x: Float[Tensor, "batch query head d_head"], positions: Positions | None = None
+    ) -> Float[Tensor, "batch query head d_head"]:
+        """Rotate every head's vector by the angles of its position; without positions they are 0, 1, 2, ..."""
+        at = slice(0, x.shape[1]) if positions is None else positions
+        cos, signed_sin = (table[at, : x.shape[2]].to(x.dtype) for table in (self.cos, self.signed_sin))
+        first, second = x.chunk(2, dim=-1)
+        return x * cos + torch.cat([second, first], dim=-1) * signed_sin
 
 
 class Alibi(nn.Module):
@@ -64,10 +64,11 @@ class Alibi(nn.Module):
         given = torch.tensor(usual if slopes is None else list(slopes), dtype=torch.float64)
         self.register_buffer("slopes", given, persistent=False)
 
-    def forward(self, n_pos: int, dtype: torch.dtype, start: int = 0) -> Float[Tensor, "head query key"]:
-        """What is added to the scores of queries at `start`, `start` + 1, ..., n_pos of them, and all keys up to these.
+    def forward(
+        self, ahead: Int[Tensor, "batch query key"], dtype: torch.dtype
+    ) -> Float[Tensor, "batch head query key"]:
+        """Return the bias of every head, from how many positions each key is `ahead` of each query: key - query.
 
-        Where a key comes after its query it means nothing.
+        For a key that comes after its query it means nothing.
         """
-        at = torch.arange(start + n_pos, device=self.slopes.device)
-        return (self.slopes[:, None, None] * (at - at[start:, None])).to(dtype)
+        return (self.slopes[:, None, None] * ahead[:, None]).to(dtype)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 class FirstEntries(nn.Module):
     """The first d_vocab of d_model entries, as they are.
 
-    What Sanford et al. (2024, arXiv 2402.09268) do: the final hidden state of GPT-2 is read as logits, all of it,
+    As in Sanford et al. (2024, arXiv 2402.09268): the final hidden state of GPT-2 is read as logits, all of it,
     so with d_vocab = d_model. `weight` [d_vocab, d_model], rows of the identity, says so to whoever asks for W_U.
     """
 

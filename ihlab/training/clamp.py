@@ -51,7 +51,7 @@ class Clamp:
             _within("head", self.head, "n_heads", model.n_heads)
             return
         require(
-            model.attention == "kv_shift",
+            self.what in model.learned_shifts,
             f"Clamp.what is '{self.what}', but a {model.attention} model has none: its attention must be 'kv_shift'.",
         )
         _within("head", self.head, "n_key_value_heads", model.kv_heads)

@@ -26,8 +26,8 @@ MemberLosses = Callable[[dict[str, Tensor], Tensor, Tensor, Tensor, Tensor | Non
 class Stacked:
     """`Scored` rows of every member: index and targets are padded with (0, IGNORE) to the longest, queries with 0.
 
-    `queries` is None (queries at every position) if it is None for any member.
-    `totals` float32 [member]: the number of targets in each member's whole step.
+    There are no queries if a member has none: its queries are at all positions, and so are those of all.
+    `totals` float32 [member]: how many targets each member's whole step has.
     """
 
     tokens: Int64[Tensor, "member batch pos"]

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from ihlab.interp.patterns import raw_patterns, score_routes
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.heads import follows
+from ihlab.model.config import VARIANTS
 from ihlab.theory import landscape
 from ihlab.training.config import even_choice
 from ihlab.training.run import Run
@@ -55,7 +56,7 @@ def view_data(
 
     steps = even_choice(run.checkpoints, checkpoints)
     opened = [_open(run, step, ids) for step in steps]
-    path = _path(run) if cfg.attention == "kv_shift" else None
+    path = _path(run) if cfg.shifted else None
     return {
         "run": run.folder.name,
         "model": _described(run),
@@ -109,7 +110,7 @@ def _open(run: Run, step: int, ids: Int[np.ndarray, " pos"]) -> dict[str, Any]:
     model = run.model(step)
     _, cache = model.run_with_cache(torch.from_numpy(ids)[None])
     opened: dict[str, Any] = {"pattern": raw_patterns(cache)[:, 0].numpy()}
-    if model.cfg.attention == "vanilla":
+    if not model.cfg.shifted:
         return opened
     last_key = -1 if model.cfg.mask == "strict" else 0
     routes = torch.stack([score_routes(cache, layer)[:, 0] for layer in range(model.cfg.n_layers)], dim=1)
@@ -156,6 +157,5 @@ def _field(path: dict[str, list[list[list[float]]]], n_tokens: int) -> dict[str,
 
 def _described(run: Run) -> str:
     cfg, task = run.config.model, run.config.task
-    kind = "KV shifting attention" if cfg.attention == "kv_shift" else "vanilla attention"
     size = f"{cfg.n_layers} x {cfg.n_heads} heads, width {cfg.d_model}"
-    return f"{kind}, {size}; {task.kind} task, vocabulary {task.vocab_size}"
+    return f"{VARIANTS[cfg.attention].name}, {size}; {task.kind} task, vocabulary {task.vocab_size}"

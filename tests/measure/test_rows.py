@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from ihlab.measure.batches import draw
-from ihlab.measure.rows import asked_queries, graded, scored
+from ihlab.measure.rows import graded, query_positions, scored
 from tasks import IGNORE, Batch, InductionTask
 
 TASK = InductionTask(vocab_size=64, length=16)
@@ -49,21 +49,21 @@ def test_graded_marks_the_first_answer_of_each_row():
 def test_queries_by_hand():
     kept = np.zeros((3, 32), bool)
     kept[0, [5, 9, 30]] = kept[1, 0] = True
-    queries = asked_queries(kept)
+    queries = query_positions(kept)
     assert queries.tolist() == [[5, 9, 30, 0], [0, 1, 2, 3], [0, 1, 2, 3]]  # 3, up to a multiple of 32 / 16
 
 
 @given(arrays(bool, st.tuples(st.integers(1, 5), st.integers(1, 40))))
 def test_queries_are_different_positions_and_include_all_that_are_kept(kept):
-    queries, length = asked_queries(kept), kept.shape[1]
+    queries, length = query_positions(kept), kept.shape[1]
     fullest = max(row.sum() for row in kept)
     if queries is None:
         assert 2 * (fullest + max(1, length // 16)) > length  # else rounding up would have kept it within half
         return
     assert 2 * queries.shape[1] <= length
-    for row, asked in zip(kept, queries.tolist(), strict=True):
-        assert set(np.flatnonzero(row)) <= set(asked) <= set(range(length))
-        assert len(set(asked)) == len(asked)
+    for row, at in zip(kept, queries.tolist(), strict=True):
+        assert set(np.flatnonzero(row)) <= set(at) <= set(range(length))
+        assert len(set(at)) == len(at)
 
 
 def test_rows_that_ask_little_have_queries_and_rows_that_ask_much_none():

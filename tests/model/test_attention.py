@@ -111,11 +111,14 @@ def test_the_fused_path_equals_the_explicit_path(make_config, kind, n_key_value_
 def test_queries_at_some_positions_give_the_output_there(make_config, kind, n_key_value_heads, explicit):
     cfg = make_config(n_key_value_heads=n_key_value_heads, **kind)
     attn = Attention(cfg)
-    x, at = torch.randn(3, 9, cfg.d_model), torch.tensor([[0, 8], [3, 4], [7, 7]])
+    x, positions = torch.randn(3, 9, cfg.d_model), torch.tensor([[0, 8], [3, 4], [7, 7]])
     everywhere = attn(x)
     if explicit:
         listen(attn.hook_pattern)
-    torch.testing.assert_close(attn(x, at=at), torch.stack([everywhere[row, at[row]] for row in range(3)]))
+    x_q, expected = (torch.stack([of[row, positions[row]] for row in range(3)]) for of in (x, everywhere))
+    torch.testing.assert_close(attn.read(attn.queries(x_q), *attn.keys_values(x), positions), expected)
+    for some in (slice(0, 1), slice(0, 4), slice(3, 4), slice(3, 7), slice(8, 9)):
+        torch.testing.assert_close(attn.read(attn.queries(x[:, some]), *attn.keys_values(x), some), everywhere[:, some])
 
 
 @KINDS

@@ -29,6 +29,12 @@ def test_a_product_of_turned_vectors_depends_on_their_distance_only(base):
     torch.testing.assert_close(near, far)
 
 
+def ahead(n_keys, start=0):
+    """By how much each key is ahead of queries from position `start` on: [1, query, key]."""
+    at = torch.arange(n_keys)
+    return (at - at[start:, None])[None]
+
+
 def test_the_first_token_is_not_turned():
     x = torch.randn(2, 4, 3, 6)
     assert torch.equal(Rotary(6, 4, 100.0)(x)[:, 0], x[:, 0])
@@ -36,8 +42,15 @@ def test_the_first_token_is_not_turned():
 
 def test_a_row_can_be_turned_in_pieces():
     x, rotary = torch.randn(2, 9, 3, 6), Rotary(6, 9, 100.0)
-    pieces = [rotary(x[:, :4]), rotary(x[:, 4:5], start=4), rotary(x[:, 5:], 5)]
+    pieces = [rotary(x[:, :4]), rotary(x[:, 4:5], slice(4, 5)), rotary(x[:, 5:], slice(5, 9))]
     assert torch.equal(torch.cat(pieces, dim=1), rotary(x))
+
+
+def test_every_row_can_have_positions_of_its_own():
+    x, rotary, positions = torch.randn(2, 9, 3, 6), Rotary(6, 9, 100.0), torch.tensor([[8, 0, 3], [1, 1, 7]])
+    picked = torch.stack([row[at] for row, at in zip(x, positions, strict=True)])
+    wanted = torch.stack([row[at] for row, at in zip(rotary(x), positions, strict=True)])
+    assert torch.equal(rotary(picked, positions), wanted)
 
 
 def test_angles_are_no_weights():
@@ -52,12 +65,12 @@ def test_alibi_slopes_are_those_of_bloom(n_heads):
     from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
     theirs = build_alibi_tensor(torch.ones(1, 7), n_heads, torch.float32).view(n_heads, 7)
-    ours = Alibi(n_heads)(7, torch.float32)[:, -1]
+    ours = Alibi(n_heads)(ahead(7), torch.float32)[0, :, -1]
     torch.testing.assert_close(ours - ours[:, :1], theirs)
 
 
 def test_alibi_is_minus_slope_times_distance():
-    bias = Alibi(2, [0.5, 3.0])(5, torch.float64)
+    bias = Alibi(2, [0.5, 3.0])(ahead(5), torch.float64)[0]
     assert bias.shape == (2, 5, 5)
     assert bias[1, 4, 1] == -9.0
     assert not bias[:, range(5), range(5)].any()
@@ -66,11 +79,11 @@ def test_alibi_is_minus_slope_times_distance():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_alibi_of_later_queries(dtype):
     """Queries at 3 and 4 of five keys, with slopes in their own type: distances are whole numbers before they count."""
-    bias = Alibi(2, [0.5, 3.0]).to(dtype)(2, dtype, start=3)
+    bias = Alibi(2, [0.5, 3.0]).to(dtype)(ahead(5, start=3), dtype)[0]
     assert bias.tolist() == [[[slope * (key - query) for key in range(5)] for query in (3, 4)] for slope in (0.5, 3.0)]
 
 
 def test_alibi_keeps_long_distances_in_bfloat16():
     """Positions 999 and 1000 are one number in bfloat16; their distance is not."""
-    bias = Alibi(1, [1.0]).to(torch.bfloat16)(1, torch.bfloat16, start=1000)
+    bias = Alibi(1, [1.0]).to(torch.bfloat16)(ahead(1001, start=1000), torch.bfloat16)[0]
     assert bias[0, 0, 998:].tolist() == [-2, -1, 0]

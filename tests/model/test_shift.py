@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from ihlab.model.shift import TokenShift, _MixedByHand
+from ihlab.model.shift import TokenShift, token_shift
+from ihlab.model.shift_grad import ShiftWithGradient
 
 WINDOWS = pytest.mark.parametrize("window", [2, 3, 4])
 
@@ -28,9 +29,11 @@ def test_shift_equals_a_loop_over_tokens(window, n_tokens):
 
 
 @WINDOWS
-def test_a_given_weight_replaces_the_own(window):
-    x, weight = torch.randn(2, 7, 3, 5), torch.randn(3, window)
-    torch.testing.assert_close(TokenShift(3, window)(x, weight), shift_by_loop(x, weight))
+def test_what_the_hook_returns_replaces_the_own_weight(window):
+    shift, x, weight = TokenShift(3, window), torch.randn(2, 7, 3, 5), torch.randn(3, window)
+    own = shift.weight.detach().clone()
+    torch.testing.assert_close(shift(x, lambda given: given.copy_(weight)), shift_by_loop(x, weight))
+    assert torch.equal(shift.weight, own)  # the hook was given a copy
 
 
 @WINDOWS
@@ -66,6 +69,13 @@ def test_fresh_earlier_tokens_share_alike(window):
 
 
 @WINDOWS
+def test_a_restarted_shift_begins_every_row_with_the_number(window):
+    shift = TokenShift(3, window)
+    shift.restart(0.2)
+    assert torch.equal(shift.weight, torch.tensor([[0.2] + (window - 1) * [0.8 / (window - 1)]] * 3))
+
+
+@WINDOWS
 def test_every_weight_is_free(window):
     shift = TokenShift(3, window)
     (shift(torch.randn(2, 7, 3, 5)) ** 2).sum().backward()
@@ -79,7 +89,7 @@ def test_the_generator_decides_the_weights():
 
 
 def by_hand(x, weight):
-    return _MixedByHand.apply(x, weight.T[:, :, None].expand(-1, -1, x.shape[-1]))
+    return ShiftWithGradient.apply(x, weight.T[:, :, None].expand(-1, -1, x.shape[-1]))
 
 
 @WINDOWS
@@ -88,7 +98,7 @@ def test_gradients_equal_those_of_the_loop(window, n_tokens):
     x, weight = torch.randn(2, n_tokens, 3, 5), torch.randn(3, window)
     wanted = torch.randn(2, n_tokens, 3, 5)
     of_all = []
-    for mixed in (shift_by_loop, TokenShift(3, window), by_hand):
+    for mixed in (shift_by_loop, token_shift, by_hand):
         inputs = [x.clone().requires_grad_(), weight.clone().requires_grad_()]
         out = mixed(*inputs)
         of_all.append((out, *torch.autograd.grad((out * wanted).sum(), inputs)))
@@ -106,13 +116,12 @@ def test_the_written_gradient_is_right_to_second_order(window):
 
 @WINDOWS
 def test_a_compiler_gets_the_written_gradient(window, monkeypatch):
-    calls, backward = [], _MixedByHand.backward
-    monkeypatch.setattr(_MixedByHand, "backward", staticmethod(lambda *given: calls.append(1) or backward(*given)))
-    shift = TokenShift(2, window)
+    calls, backward = [], ShiftWithGradient.backward
+    monkeypatch.setattr(ShiftWithGradient, "backward", staticmethod(lambda *given: calls.append(1) or backward(*given)))
     inputs = [torch.randn(shape, requires_grad=True) for shape in ((2, 5, 2, 3), (2, window))]
-    own = torch.autograd.grad((shift(*inputs) ** 2).sum(), inputs)
+    own = torch.autograd.grad((token_shift(*inputs) ** 2).sum(), inputs)
     assert not calls
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    by_compiler = torch.autograd.grad((shift(*inputs) ** 2).sum(), inputs)
+    by_compiler = torch.autograd.grad((token_shift(*inputs) ** 2).sum(), inputs)
     assert calls
     torch.testing.assert_close(by_compiler, own)

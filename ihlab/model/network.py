@@ -1,0 +1,190 @@
+"""The network: tokens to logits.
+
+- Llama-style pre-norm blocks: RMSNorm -> attention -> residual -> RMSNorm -> SwiGLU -> residual
+- final RMSNorm, untied unembedding, no biases, rotary positions with base 100,000
+- grouped-query attention; keys and values shifted by one token where the config says so
+- every part can be switched off, or exchanged for what the paper's theorems use (ALiBi, the strict mask) and for
+  GPT-2's (LayerNorm, GELU, learned positions, biases, dropout)
+- a TransformerLens `HookedRootModule`: hook names and `run_with_hooks` work as they do there
+- weights start as N(0, 1 / fan in); an embedding reads one token, so its fan in is 1; biases start as 0
+
+`Transformer` (`ihlab.model.transformer`) is this with what is built on it: decoding, the residual stream at scored
+positions only, and the rest of TransformerLens' interface.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformer_lens import HookedRootModule
+from transformer_lens.hook_points import HookPoint
+
+from ihlab.model.attention import Attention
+from ihlab.model.config import ModelConfig
+from ihlab.model.kv_cache import KVCache, next_positions
+from ihlab.model.mlp import make_mlp
+from ihlab.model.norm import make_norm
+from ihlab.model.unembed import FirstEntries
+from tasks.config import require
+
+
+class Block(nn.Module):
+    """One layer: attention, then the MLP, each on the normalised residual stream and added to it.
+
+    In training, dropout falls on what they add, before hook_attn_out and hook_mlp_out.
+    """
+
+    hook_out_is_single_residual_stream = True  # what TransformerLens asks before it reads resid_post
+
+    def __init__(self, cfg: ModelConfig, layer: int, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.residual = cfg.residual_in(layer)
+        self.ln1 = make_norm(cfg)
+        self.attn = Attention(cfg, generator, layer)
+        self.ln2 = None if cfg.mlp == "none" else make_norm(cfg)
+        self.mlp = make_mlp(cfg)
+        self.dropout = make_dropout(cfg)
+        if self.mlp is not None:
+            self.hook_mlp_out, self.hook_resid_mid = HookPoint(), HookPoint()
+        self.hook_resid_pre, self.hook_attn_out, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
+
+    def forward(
+        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """Return the residual stream after this layer; with a cache, of tokens that continue the rows in it."""
+        x = self.hook_resid_pre(x)
+        return self.add_mlp(self.add_attention(x, self.attn(self.attention_input(x), cache)))
+
+    def attention_input(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
+        """Normalise the residual stream for attention."""
+        return x if self.ln1 is None else self.ln1(x)
+
+    def add_attention(
+        self, x: Float[Tensor, "batch query d_model"], attn_out: Float[Tensor, "batch query d_model"]
+    ) -> Float[Tensor, "batch query d_model"]:
+        """Add what attention returned to the residual stream x at the same positions."""
+        attn_out = self.hook_attn_out(self.dropout(attn_out))
+        return attn_out + x if self.residual else attn_out
+
+    def add_mlp(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
+        """Add the output of the layer's MLP, which works on each position alone, to the residual stream."""
+        if self.mlp is not None:
+            x = self.hook_resid_mid(x)
+            mlp_out = self.hook_mlp_out(self.dropout(self.mlp(x if self.ln2 is None else self.ln2(x))))
+            x = x + mlp_out if self.residual else mlp_out
+        return self.hook_resid_post(x)
+
+
+class Network(HookedRootModule):
+    """Tokens to next-token logits. `Network(cfg, seed)` is a pure function of its arguments."""
+
+    def __init__(self, cfg: ModelConfig, seed: int = 0) -> None:
+        super().__init__()
+        self.cfg = cfg
+        # Shifts draw from a generator of their own: with one seed, vanilla and shifted models start alike.
+        # Spawned, because two generators with one seed would tie alpha to the first weights.
+        shifts = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, 1]).generate_state(1)[0]))
+        self.embed = nn.Embedding(cfg.d_vocab, cfg.d_model)
+        self.hook_embed = HookPoint()
+        self.pos_embed = nn.Embedding(cfg.n_ctx, cfg.d_model) if cfg.positional == "learned" else None
+        if self.pos_embed is not None:
+            self.hook_pos_embed = HookPoint()
+        self.dropout = make_dropout(cfg)
+        self.blocks = nn.ModuleList(Block(cfg, layer, shifts) for layer in range(cfg.n_layers))
+        self.ln_final = make_norm(cfg) or nn.Identity()
+        self.unembed: nn.Linear | FirstEntries = (
+            FirstEntries(cfg.d_model, cfg.d_vocab)
+            if cfg.unembedding == "none"
+            else nn.Linear(cfg.d_model, cfg.d_vocab, bias=False)
+        )
+        if cfg.tied_embeddings:
+            self.unembed.weight = self.embed.weight
+        self._initialise(torch.Generator().manual_seed(seed))
+        self.setup()  # names the hook points
+
+    @torch.no_grad()
+    def _initialise(self, generator: torch.Generator) -> None:
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                # An embedding reads one token: fan in 1. Smaller ones drown in the first layer's output,
+                # and two-layer models then learn induction several times later or never (docs/LOG.md).
+                alone = isinstance(module, nn.Embedding) and not self.cfg.tied_embeddings
+                fan_in = 1 if alone else module.weight.shape[1]
+                std = fan_in**-0.5 if self.cfg.init_std is None else self.cfg.init_std
+                if isinstance(module, nn.Embedding) and self.cfg.embed_std is not None:
+                    std = self.cfg.embed_std
+                writes_to_residual = name.endswith((".o_proj", ".out_proj"))
+                if self.cfg.scaled_residual_init and writes_to_residual:
+                    std *= (2 * self.cfg.n_layers) ** -0.5
+                module.weight.normal_(std=std, generator=generator)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                module.bias.zero_()
+
+    def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
+        """Return the logits at every position.
+
+        Raises `ConfigError` for ids outside the vocabulary and rows longer than `n_ctx`.
+        """
+        require(
+            tokens.shape[1] <= self.cfg.n_ctx,
+            f"The tokens have {tokens.shape[1]} positions, but the model's n_ctx is {self.cfg.n_ctx}.",
+        )
+        self.require_ids(tokens)
+        return self.unembed(self.final_residual(tokens))
+
+    def require_ids(self, tokens: Int[Tensor, "..."]) -> None:
+        """Raise `ConfigError` for ids outside the vocabulary.
+
+        Only where ids have values to read: not while the model is compiled or exported, under `torch.func.vmap` or
+        on the meta device.
+        """
+        if torch.compiler.is_compiling() or tokens.is_meta or torch._C._functorch.is_batchedtensor(tokens):
+            return
+        low, high = int(tokens.min()), int(tokens.max())
+        require(
+            low >= 0 and high < self.cfg.d_vocab,
+            f"Token id {low if low < 0 else high} is outside the vocabulary: ids run from 0 to {self.cfg.d_vocab - 1}.",
+        )
+
+    def final_residual(
+        self, tokens: Int[Tensor, "batch pos"], caches: Sequence[KVCache] | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """Return the normalised residual stream that the unembedding reads.
+
+        With a cache for each layer, the tokens continue the rows in the caches and are kept there (`decode`).
+        """
+        x = self.embedded(tokens, None if caches is None else caches[0])
+        for layer, block in enumerate(self.blocks):
+            x = block(x, None if caches is None else caches[layer])
+        return self.ln_final(x)
+
+    def embedded(
+        self, tokens: Int[Tensor, "batch pos"], cache: KVCache | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """Return the residual stream before the first layer; with a cache, of tokens that continue the rows in it."""
+        x = self.hook_embed(self.embed(tokens))
+        if self.pos_embed is not None:
+            own = self.pos_embed.weight[next_positions(cache, tokens.shape[1])]
+            # Copies, one for each row: a hook may write into what it is given.
+            x = x + self.hook_pos_embed(own.repeat(len(tokens), 1, 1))
+        return self.dropout(x)
+
+    @property
+    def layers(self) -> list[Block]:
+        """Return the blocks, typed."""
+        return [block for block in self.blocks if isinstance(block, Block)]
+
+    @property
+    def n_params(self) -> int:
+        """Count the parameters without embedding (of tokens and of positions) and unembedding, as the paper does."""
+        embeddings = {id(self.embed.weight), id(self.unembed.weight)}
+        if self.pos_embed is not None:
+            embeddings.add(id(self.pos_embed.weight))
+        return sum(p.numel() for p in self.parameters() if id(p) not in embeddings)
+
+
+def make_dropout(cfg: ModelConfig) -> nn.Module:
+    """Return the dropout that a config asks for; it acts in training mode only."""
+    return nn.Dropout(cfg.dropout) if cfg.dropout else nn.Identity()

@@ -1,0 +1,93 @@
+"""The last layer at scored positions only: what training and evaluation read of a model.
+
+A loss reads the logits of scored positions. For these the last layer needs keys and values of every position, but
+queries, output and MLP at the scored positions alone. All layers before it work on every position.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ihlab.model.attention import is_hooked
+from ihlab.model.network import Block, Network
+
+EVERYWHERE = (
+    "hook_resid_pre",
+    "ln1.hook_scale",
+    "ln1.hook_normalized",
+    "attn.hook_k_raw",
+    "attn.hook_v_raw",
+    "attn.hook_alpha",
+    "attn.hook_beta",
+    "attn.hook_k",
+    "attn.hook_v",
+    "attn.hook_rot_k",
+)
+"""Hook points of the last layer that see the same with and without pruning."""
+
+
+def residual_at(
+    model: Network,
+    tokens: Int[Tensor, "batch pos"],
+    index: Int[Tensor, " scored"],
+    queries: Int[Tensor, "batch query"] | None = None,
+) -> Float[Tensor, "scored d_model"]:
+    """Return `final_residual` at the positions `index` of the flattened [batch * pos].
+
+    - `queries`: the query positions of each row, a superset of those in `index`; None: all. Positions that only
+      `queries` holds cost time and change nothing; for one that only `index` holds, the result is that of another.
+
+    With a hook at a point that pruning changes, nothing is pruned, so that hooks are given what they always are.
+    """
+    x = model.embedded(tokens)
+    *before, last = model.layers
+    for block in before:
+        x = block(x)
+    if not may_prune(model):
+        return model.ln_final(last(x)).flatten(0, 1)[index]
+    x = last.hook_resid_pre(x)
+    # ALiBi's bias is for each head: for the queries of each row too, it is as large as the pattern.
+    if queries is None or model.cfg.positional == "alibi":
+        x = last.add_attention(x, last.attn(last.attention_input(x)))
+    else:
+        x = _attend_at(last, x, queries)
+        index = _among(queries, index, tokens.shape[1])
+    return model.ln_final(last.add_mlp(x.flatten(0, 1)[index][None]))[0]
+
+
+def may_prune(model: Network) -> bool:
+    """Return True if every hook is at a point that pruning leaves as it is: before the last layer, or `EVERYWHERE`.
+
+    A list of what is allowed, so that a hook point that is not on it is safe.
+    """
+    last = len(model.blocks) - 1
+    allowed = {"hook_embed", "hook_pos_embed", *(f"blocks.{last}.{name}" for name in EVERYWHERE)}
+    earlier = tuple(f"blocks.{layer}." for layer in range(last))
+    hooked = (name for name, point in model.hook_dict.items() if is_hooked(point))
+    return all(name in allowed or name.startswith(earlier) for name in hooked)
+
+
+def _attend_at(
+    block: Block, x: Float[Tensor, "batch pos d_model"], queries: Int[Tensor, "batch query"]
+) -> Float[Tensor, "batch query d_model"]:
+    """Return the residual stream after the block's attention at the query positions."""
+    normalised = block.attention_input(x)
+    q = block.attn.queries(_positions(normalised, queries))
+    k, v = block.attn.keys_values(normalised)
+    attn_out = block.attn.read(q, k, v, queries)
+    return block.add_attention(_positions(x, queries), attn_out)
+
+
+def _positions(
+    x: Float[Tensor, "batch pos d_model"], queries: Int[Tensor, "batch query"]
+) -> Float[Tensor, "batch query d_model"]:
+    """Gather the residual stream at positions of each row."""
+    return x.gather(1, queries[:, :, None].expand(-1, -1, x.shape[-1]))
+
+
+def _among(queries: Int[Tensor, "batch query"], index: Int[Tensor, " scored"], n_pos: int) -> Int[Tensor, " scored"]:
+    """Return where the positions `index`, of the flattened [batch * pos], are in the flattened queries."""
+    n_queries = queries.shape[1]
+    nth = torch.arange(n_queries, device=queries.device).expand_as(queries)
+    nth_at = torch.zeros((len(queries), n_pos), dtype=torch.int64, device=queries.device).scatter(1, queries, nth)
+    return index // n_pos * n_queries + nth_at.flatten()[index]

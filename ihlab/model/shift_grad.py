@@ -1,0 +1,44 @@
+"""The token shift with its gradient written out, for the compiler.
+
+From autograd's gradient the compiler makes a shifted copy of x in memory, kept for the backward pass, which costs more
+than all the arithmetic. Without a compiler that copy costs no more than the calls of this do, and of stacked or single
+tokens much less (docs/LOG.md).
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class ShiftWithGradient(torch.autograd.Function):
+    """The sum over r of wide[r] x[t - r], of x [batch, pos, head, d_head] and wide [window, head, d_head].
+
+    It is `ihlab.model.shift.token_shift` with weights spread over d_head.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, wide: Tensor) -> Tensor:
+        """Mix every vector with those before it in its row."""
+        mixed = x * wide[0]
+        for back in range(1, min(len(wide), x.shape[1])):
+            mixed[:, back:] += x[:, :-back] * wide[back]
+        return mixed
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        """Keep x and wide for the backward pass."""
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradient of x[t], sum over r of wide[r] grad[t + r], and of wide[r], sum of grad[t] x[t - r]."""
+        x, wide = ctx.saved_tensors
+        grad_x, grad_wide = grad * wide[0], [(grad * x).sum(dim=(0, 1))]
+        for back in range(1, min(len(wide), x.shape[1])):
+            grad_x[:, :-back] += grad[:, back:] * wide[back]
+            grad_wide.append((grad[:, back:] * x[:, :-back]).sum(dim=(0, 1)))
+        unused = len(wide) - len(grad_wide)  # a row shorter than the window
+        return grad_x, torch.stack(grad_wide + unused * [torch.zeros_like(wide[0])])
