@@ -6,7 +6,7 @@ FIGURES ?=
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: reproduce test lint lab notebooks bench clean
+.PHONY: reproduce test test-fast lint lab notebooks bench clean
 
 reproduce: $(READY)
 	$(BIN)/ihlab reproduce $(FIGURES) --scale $(SCALE)
@@ -14,6 +14,10 @@ reproduce: $(READY)
 # Every test computes on one thread, so two go side by side; a file's stay together, for what they share.
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# While one works: what neither starts processes nor compiles nor trains for long.
+test-fast: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -19,6 +19,8 @@ from tasks import TASKS, ConfigError, InductionTask, StoredTask, register_task
 from tasks.config import config
 from tasks.registry import load_plugins
 
+pytestmark = pytest.mark.slow
+
 GUIDE = (Path(__file__).parents[1] / "docs" / "extend.md").read_text(encoding="utf-8")
 MINE = GUIDE.partition("```python\n")[2].partition("```")[0]
 """The file that the guide prints."""

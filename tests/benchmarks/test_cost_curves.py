@@ -14,6 +14,8 @@ from cost_figure import draw_costs
 from torch.nn import functional as F
 from workers import flops
 
+pytestmark = pytest.mark.slow
+
 SIZES = (2, 4, 8)
 MEASURE = """
 import sys; sys.path.append(sys.argv[1])

@@ -5,6 +5,8 @@ import pytest
 from paired import Bar, figure, missed
 from run import PAGE, PARTS, main, page
 
+pytestmark = pytest.mark.slow
+
 FIGURES = pd.DataFrame(
     [
         figure("First", "quick", [1.0, 2.0, 3.0], "s", Bar(2)),

@@ -12,6 +12,8 @@ import pytest
 from ihlab import Run
 from ihlab.cli import main
 
+pytestmark = pytest.mark.slow
+
 TINY = (
     "--steps 12 --batch-size 4 --eval-rows 8 --eval-every 4 --checkpoints 3 --task.vocab-size 40 --task.length 12 "
     "--model.n-layers 1 --model.d-model 8 --model.n-heads 2 --model.d-vocab 40 --model.n-ctx 12"

@@ -10,6 +10,8 @@ import pytest
 import tasks.igsm.task
 from ihlab.cli import main
 
+pytestmark = pytest.mark.slow
+
 TOY = ("--ops", "3", "--format", "compact", "--length", "128")
 
 

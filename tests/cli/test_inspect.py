@@ -19,6 +19,8 @@ from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.probe import task_ids
 from tasks import InductionTask
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def small(root):

@@ -6,6 +6,8 @@ import pytest
 from ihlab import Run
 from ihlab.cli import main
 
+pytestmark = pytest.mark.slow
+
 GRID = """
 steps = 4
 batch_size = 2

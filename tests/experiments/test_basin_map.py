@@ -26,6 +26,8 @@ from ihlab.theory.landscape import basins, descend
 from ihlab.training.ensemble import check_members
 from ihlab.training.run import Run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):

@@ -21,6 +21,8 @@ from ihlab.experiments.figure1b import NARROW, SHAPES, Figure1b, kv, vanilla
 from ihlab.measure.batches import EVAL_SEED, draw
 from tasks import IGNORE, InductionTask
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("experiment", [Figure1a(), Figure1b()], ids=lambda e: e.name)

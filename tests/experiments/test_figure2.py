@@ -14,6 +14,8 @@ from ihlab.experiments.figure2 import AWAY, COORDINATES, FINE, FORMS, OTHERS, Fi
 from ihlab.experiments.reproduce import reproduce
 from ihlab.theory import landscape
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):

@@ -18,6 +18,8 @@ from ihlab.experiments.reproduce import reproduce
 from ihlab.measure.batches import EVAL_SEED
 from ihlab.plots.hops import hop_errors
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):

@@ -17,6 +17,8 @@ from ihlab.measure.metrics import held_out
 from ihlab.measure.rows import graded
 from ihlab.model.transformer import Transformer
 
+pytestmark = pytest.mark.slow
+
 CARRIED = (0.5, 0.05)
 """The falls of accuracy without the previous value and without the previous key, as the explanation has them."""
 

@@ -36,6 +36,8 @@ from ihlab.experiments.formation import (
 from ihlab.experiments.reproduce import reproduce
 from ihlab.training.run import Run
 
+pytestmark = pytest.mark.slow
+
 AT = np.arange(0, 301, 2)
 LASTS = 40
 """Steps from the start of a planted change to its end."""

@@ -14,6 +14,8 @@ from ihlab.plots.robustness import ABOVE
 from ihlab.training.ensemble import check_members
 from ihlab.training.train import train_ensemble
 
+pytestmark = pytest.mark.slow
+
 
 def test_it_is_an_experiment_of_one_stage():
     assert isinstance(Initialisation(), Experiment)

@@ -24,6 +24,8 @@ from ihlab.experiments.mqar import (
 )
 from ihlab.experiments.reproduce import ON_REQUEST, reproduce
 
+pytestmark = pytest.mark.slow
+
 HORIZON = 2500
 BEST = {KV1: 6e-3, V1: 3e-3, V2: 3e-3}
 

@@ -13,6 +13,8 @@ from ihlab.experiments.figure1b import Figure1b
 from ihlab.experiments.reproduce import reproduce
 from tasks import ConfigError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def reproduced(tmp_path_factory):

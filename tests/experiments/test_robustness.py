@@ -29,6 +29,8 @@ from ihlab.plots.robustness import ABOVE
 from ihlab.training.run import Run
 from ihlab.training.train import train_ensemble
 
+pytestmark = pytest.mark.slow
+
 NAMES = list(SETTINGS)
 
 

@@ -11,6 +11,8 @@ from scipy import stats as scipy_stats
 
 from ihlab.experiments import stats
 
+pytestmark = pytest.mark.slow
+
 
 def test_mean_interval_by_the_table():
     """t(0.975, 4) = 2.776445 stands in any statistics book."""

@@ -26,6 +26,8 @@ from ihlab.experiments.table4 import (
 from ihlab.model.config import ModelConfig
 from tasks.igsm.check.verify import ERRORS
 
+pytestmark = pytest.mark.slow
+
 [SETTING] = SETTINGS["laptop"]
 
 

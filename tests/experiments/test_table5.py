@@ -16,6 +16,8 @@ from ihlab.experiments.reproduce import reproduce
 from ihlab.experiments.table5 import Table5, counted, coupling
 from ihlab.training.run import Run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):

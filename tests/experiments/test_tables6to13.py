@@ -27,6 +27,8 @@ from ihlab.experiments.tables6to13 import (
     residual_sd,
 )
 
+pytestmark = pytest.mark.slow
+
 EXPERIMENT = Tables6To13()
 
 

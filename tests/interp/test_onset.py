@@ -10,6 +10,8 @@ from ihlab.training.run import Run
 from tasks import InductionTask
 from tasks.config import ConfigError
 
+pytestmark = pytest.mark.slow
+
 TASK = InductionTask(vocab_size=32, length=8)
 MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=32, n_ctx=8)
 CONFIG = RunConfig(task=TASK, model=MODEL, steps=1000)

@@ -9,6 +9,8 @@ import torch
 from ihlab import ModelConfig, Transformer
 from tasks import ConfigError
 
+pytestmark = pytest.mark.slow
+
 SHAPE = {"n_layers": 2, "d_model": 16, "n_heads": 2, "d_vocab": 11, "n_ctx": 8}
 KINDS = {
     "vanilla": {},

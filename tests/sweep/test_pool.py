@@ -15,6 +15,8 @@ from ihlab import ModelConfig, Run, RunConfig, train
 from ihlab.sweep.pool import costliest_first, stacks, steps_bar, train_all
 from tasks import ConfigError, InductionTask
 
+pytestmark = pytest.mark.slow
+
 TASK = InductionTask(vocab_size=40, length=12)
 MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12, attention="kv_shift")
 BASE = RunConfig(task=TASK, model=MODEL, steps=10, batch_size=4, eval_rows=8, checkpoints=2)

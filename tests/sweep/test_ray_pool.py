@@ -12,6 +12,8 @@ from ihlab import Run
 from ihlab.sweep.ray_pool import in_ray
 from tasks import ConfigError
 
+pytestmark = pytest.mark.slow
+
 LONG = """
 import sys
 from functools import partial

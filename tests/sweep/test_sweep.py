@@ -15,6 +15,8 @@ from ihlab.sweep.grid import Point
 from ihlab.sweep.sweep import sweep
 from tasks import ConfigError, InductionTask
 
+pytestmark = pytest.mark.slow
+
 TASK = InductionTask(vocab_size=40, length=12)
 MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12, attention="kv_shift")
 BASE = RunConfig(

@@ -17,6 +17,8 @@ from ihlab.training.distributed import join_ranks, own_device
 from ihlab.training.single import dropout_seed
 from tasks import ConfigError
 
+pytestmark = pytest.mark.slow
+
 WORKER = """
     import json, os, signal, sys, torch
     from ihlab import train

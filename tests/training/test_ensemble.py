@@ -18,6 +18,8 @@ from ihlab.training.train import train_ensemble
 from ihlab.training.vmapped import StackedStream, clip_members, stacked
 from tasks import IGNORE, ConfigError, InductionTask, NGramTask
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def members(small):

@@ -299,6 +299,7 @@ COMPILED = """
 """
 
 
+@pytest.mark.slow
 def test_clamps_hold_in_a_compiled_fork(tmp_path, parent):
     """In a process without the shape checks, which torch.compile cannot trace."""
     arguments = [str(parent.folder), str(tmp_path)]

@@ -13,6 +13,8 @@ from ihlab.training.config import to_dict
 from ihlab.training.memory import memory_estimate
 from tasks import ConfigError, InductionTask
 
+pytestmark = pytest.mark.slow
+
 MEASURE = """
     import gc, json, sys, tempfile, torch
     from ihlab.training import single

@@ -88,6 +88,7 @@ COMPILED = """
 """
 
 
+@pytest.mark.slow
 def test_a_compiled_run_follows_the_eager_one(small, tmp_path):
     """In a process without the shape checks, which torch.compile cannot trace."""
     arguments = [json.dumps(to_dict(small)), str(tmp_path)]
@@ -112,6 +113,7 @@ KILLED = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("at", "dropout"), [(3, 0.0), (17, 0.0), (17, 0.3)])
 def test_a_killed_run_resumes_bit_for_bit(small, tmp_path, at, dropout):
     """Killed without warning in the middle of everything, as by a lost machine."""

@@ -11,6 +11,8 @@ from ihlab.model.transformer import Transformer
 from ihlab.theory.constructions import kv_shift_induction_head
 from ihlab.training import checkpoint
 
+pytestmark = pytest.mark.slow
+
 ROW = [3, 4, 5, 3, 4, 4, 7, 3, 5, 3, 4, 5]
 
 

@@ -7,6 +7,8 @@ from playwright.sync_api import expect
 
 from ihlab.viewer import view, write_view
 
+pytestmark = pytest.mark.slow
+
 ROW = [3, 4, 5, 3, 4, 4, 7, 3, 5, 3, 4, 5]
 
 

@@ -13,6 +13,8 @@ from scipy.stats import binomtest, chisquare
 from tasks.igsm import IGSMTask
 from tasks.igsm.words import CATEGORIES, CATEGORY_OF, NOUNS
 
+pytestmark = pytest.mark.slow
+
 reading = runpy.run_path(str(Path(__file__).with_name("reading.py")))
 Row, APPLY = reading["Row"], reading["APPLY"]
 

@@ -11,6 +11,8 @@ from scipy.stats import ks_2samp
 
 from tasks.igsm import IGSMTask
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__)
 Row = runpy.run_path(str(HERE.with_name("reading.py")))["Row"]
 draw_row = runpy.run_path(str(HERE.parents[3] / "benchmarks" / "plain_igsm.py"))["draw_row"]

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from ihlab.theory import landscape
 from tasks import ConfigError
 
+pytestmark = pytest.mark.slow
+
 
 @given(st.floats(-5, 5), st.floats(-5, 5), st.floats(-5, 5), st.integers(5, 60), st.booleans())
 def test_on_the_wall_the_loss_is_at_least_log_of_t_minus_3(x, y, z, n_tokens, through_alpha2):

@@ -16,6 +16,8 @@ from tasks.igsm.check.verify import ERRORS, verify
 from tasks.igsm.problem import Problem
 from tasks.igsm.words import CATEGORY_OF, LETTERS
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parents[1]
 PROBLEMS = runpy.run_path(str(HERE / "by_hand.py"))["PROBLEMS"]
 MAKE = runpy.run_path(str(HERE / "mutants.py"))
