@@ -65,12 +65,20 @@ def _check_shape(hint: Any, plain: Any, name: str) -> None:
 
 
 def _task(plain: Mapping[str, Any], null: str | None, name: str) -> Any:
-    """Return the task of its stored fields; its kind is given to it only where that is a field too."""
+    """Return the task of its stored fields. Raises `ConfigError` if they name a rule that is not the task's now."""
     kind, known = plain.get("kind"), kinds()
     require(isinstance(kind, str), f"The task's kind is {kind!r}, but must be a name.")
     cls = known[choose("task", str(kind), known)]
     own = {field.name for field in fields(cls)}
-    return _config(cls, {at: item for at, item in plain.items() if at != "kind" or at in own}, null, name)
+    given = {at: item for at, item in plain.items() if at not in ("kind", "rule") or at in own}
+    task = _config(cls, given, null, name)
+    then = plain.get("rule", rule_of(task))
+    require(
+        then == rule_of(task),
+        f"This run was trained on rows drawn by rule {then} of the task '{kind}', which draws them by rule "
+        f"{rule_of(task)} now ({cls.__name__}.rule says what changed): the two do not compare, train it again.",
+    )
+    return task
 
 
 def _config(cls: Any, plain: Mapping[str, Any], null: str | None, name: str) -> Any:
