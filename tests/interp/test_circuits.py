@@ -228,6 +228,7 @@ def test_the_pair_of_theorem_3_2_is_found_and_confirmed(theorem_3_2, batch):
     assert pair["loss_rise"] > 0
 
 
+@pytest.mark.slow
 def test_untrained_models_have_no_pair(make_model, batch):
     for seed in range(3):
         table = find_induction_pair(make_model(attention="vanilla", seed=seed), batch)

@@ -398,6 +398,7 @@ def test_other_sources_are_refused(theorem_3_3, batch):
         locate_induction_heads(cache, tokens[None])
 
 
+@pytest.mark.slow
 def test_the_public_names_load_without_torch_until_they_are_used():
     code = (
         "import sys, ihlab.interp; assert 'torch' not in sys.modules; from ihlab.interp import *; print(*sorted(dir()))"

@@ -76,6 +76,7 @@ def test_a_model_too_small_for_the_task(problems):
         solve(oracle(problems, n_ctx=64), TASK, problems)
 
 
+@pytest.mark.slow
 def test_an_untrained_model_is_judged_too(problems):
     judged = judge(TASK, problems, solve(Transformer(oracle(problems).cfg), TASK, problems))
     assert not judged["strict"].any()

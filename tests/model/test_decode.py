@@ -151,6 +151,7 @@ def test_logits_of_a_decoder_cannot_be_differentiated(make_model, tokens):
 # Generating
 
 
+@pytest.mark.slow
 @given(switches(), st.integers(1, 3), st.integers(1, N_CTX), st.integers(0, 9))
 def test_generating_is_the_loop_of_full_forwards(kind, batch, n_prompt, seed):
     model, tokens = random_model(kind, seed), random_tokens(batch, n_prompt, seed)

@@ -59,6 +59,7 @@ def offline(tmp_path, monkeypatch):
     return tmp_path / "wandb"
 
 
+@pytest.mark.slow
 def test_every_evaluation_and_the_config_are_logged(tmp_path, offline):
     heard = []
     outcome = attempt(tmp_path / "runs", "cpu", True, CONFIG, lambda step, row: heard.append(step))

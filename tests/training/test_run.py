@@ -109,6 +109,7 @@ with Run.open(sys.argv[1]).lock():
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_no_lock_though_one_that_it_forked_lives(small, tmp_path):
     run = Run.create(small, tmp_path)
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(run.folder)], stdout=subprocess.PIPE, text=True)

@@ -249,6 +249,7 @@ def test_dropout_changes_what_is_learned(dropping, tmp_path):
     assert with_dropout.metrics["eval_loss"].iloc[-1] != without.metrics["eval_loss"].iloc[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unembedding", ["linear", "none"])
 def test_a_one_layer_shifted_gpt2_learns_induction(tmp_path, unembedding):
     task = InductionTask(vocab_size=32, length=16)
@@ -333,6 +334,7 @@ def test_an_interrupt_in_the_step_that_reaches_until_changes_nothing(learner, tm
     assert run.done["steps"] == REACHED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lost", "resumed_from"), [([], REACHED), ([REACHED], 20), ([REACHED, 20], 0)])
 def test_a_run_killed_after_it_reached_until_ends_there_again(learner, tmp_path, lost, resumed_from):
     """Killed before its end was written down; before the checkpoint there was, too; or longer ago."""
