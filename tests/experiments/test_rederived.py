@@ -49,6 +49,17 @@ def same(value, claim, abs_=1e-4):
     assert claim["value"] == pytest.approx(value, abs=abs_)
 
 
+def over_training(data, curve):
+    """Mean accuracy of every run over its steps: evaluations weigh as the steps around them."""
+    runs = [run for _, run in data[data["curve"] == curve].groupby("seed")]
+    return np.array([np.trapezoid(run["accuracy"], run["step"]) / np.ptp(run["step"]) for run in runs])
+
+
+def median_difference(a, b):
+    """Hodges and Lehmann's: the median over all pairs."""
+    return np.median(np.subtract.outer(a, b))
+
+
 def holm(p_values):
     order, adjusted, largest = np.argsort(p_values), np.empty(len(p_values)), 0.0
     for rank, i in enumerate(order):
@@ -113,6 +124,13 @@ def test_figure1b():
     same((ends(data, vanilla("8")) < data["guess"].iloc[0] + 0.1).mean(), poorly)
     [cover] = claims("figure1b", "share of runs of vanilla 2 layers, hidden size 8")
     same((ends(data, vanilla("8"), "in_row") < 0.5).mean(), cover)
+    for heads, claim in zip(("8", "8, 2 heads"), claims("figure1b", "final accuracy, KV"), strict=True):
+        same(median_difference(ends(data, kv(heads)), ends(data, vanilla(heads))), claim)
+    [faster] = claims("figure1b", "steps to 90% accuracy")
+    same(median_ratio(waits(data, kv("8")), waits(data, vanilla("8")), data["horizon"].max()), faster)
+    [size] = claims("figure1b", "parameters without embeddings")
+    n_params = data.groupby("curve")["n_params"].first()
+    same(n_params[vanilla("8")] / n_params[kv("8")], size)
     n = len(ends(data, vanilla("8")))
     hits = round(cover["value"] * n)
     exact = stats.binomtest(hits, n).proportion_ci(0.95, method="exact")
@@ -128,6 +146,13 @@ def test_figure2():
     small, large = claims("figure2", "share of starts that first move away")
     same(exact.loc[0, "share that first moves away from (0, 1)"], small)
     same(exact.loc[100, "share that first moves away from (0, 1)"], large)
+    [slower] = claims("figure2", "mean slope")
+    slopes = exact["mean slope"].sort_index().to_numpy()
+    same((slopes[1:] / slopes[:-1]).max(), slower)
+    coordinates = exact[["share whose alpha1 first rises", "share whose beta1 first falls"]].max(axis=1)
+    small, large = claims("figure2", "share of starts whose alpha1")
+    same(coordinates[0], small)
+    same(coordinates[100], large)
 
 
 def test_figure8():
@@ -140,6 +165,9 @@ def test_figure8():
         by_seed = many.groupby(["attention", "seed"])["error"].mean()
         welch = stats.ttest_ind(by_seed["KV shifting"], by_seed["vanilla"], equal_var=False)
         assert claim["p"] == pytest.approx(welch.pvalue, rel=0.02)
+    [degrades] = claims("figure8", "error of vanilla with 3 layers")
+    vanilla = data.query("attention == 'vanilla' and n_layers == 3").groupby("hops")["error"].mean()
+    same(vanilla[4] - vanilla[2], degrades)
     [small] = claims("figure8", "error of KV shifting with 3 layers at k = 4")
     same(data.query("attention == 'KV shifting' and n_layers == 3 and hops == 4")["error"].mean(), small)
 
@@ -149,7 +177,14 @@ def test_figure9():
     for size in ("0.8K", "0.4M", "0.2M, 4 layers"):
         kv, vanilla = (ends(data, f"{who}, {size}", "accuracy") for who in ("KV shifting", "vanilla"))
         [ahead] = [c for c in claims("figure9", "difference in final accuracy") if f"({size})" in c["sentence"]]
-        same(np.median(np.subtract.outer(kv, vanilla)), ahead)
+        same(median_difference(kv, vanilla), ahead)
+        [final, _] = [c for c in claims("figure9", "size of the difference") if f"({size})" in c["sentence"]]
+        same(abs(median_difference(kv, vanilla)), final)
+        learning = median_difference(*(over_training(data, f"{who}, {size}") for who in ("KV shifting", "vanilla")))
+        [_, even] = [c for c in claims("figure9", "size of the difference") if f"({size})" in c["sentence"]]
+        [sooner] = [c for c in claims("figure9", "difference in mean accuracy") if f"({size})" in c["sentence"]]
+        same(abs(learning), even)
+        same(learning, sooner)
         if len({*kv, *vanilla}) == len(kv) + len(vanilla):  # no ties: the interval inverts this test
             test = stats.mannwhitneyu(kv, vanilla, method="exact")
             assert (ahead["p"] <= 0.05) == (test.pvalue <= 0.05)
@@ -164,6 +199,75 @@ def test_table5():
     for count, claim in zip(("raw", "gauge_free"), claims("table5", "share of heads in the upper right"), strict=True):
         corner = (last[f"key_{count}"] == "previous") & (last[f"value_{count}"] == "own")
         same(corner.mean(), claim)
+    [coupled] = claims("table5", "share of heads on the diagonal")
+    cells = []
+    for _, heads in last.groupby("seed"):
+        key, value = heads["key_gauge_free"] == "own", heads["value_gauge_free"] == "own"
+        cells.append((key.mean(), value.mean(), (key == value).mean()))
+    key, value, diagonal = np.array(cells).T
+    n = len(cells)
+    untied = [key[a] * value[b] + (1 - key[a]) * (1 - value[b]) for a in range(n) for b in range(n) if a != b]
+    same(diagonal.mean() - np.mean(untied), coupled)
+
+
+def test_tables6to13():
+    """What the paper printed: counts of cells, tests and a fit."""
+    data = table("tables6to13")
+    loss = data[data["kind"] == "loss"].pivot_table(index=["lr", "context"], columns="method", values="loss")
+    five = loss[["vanilla", "K shifting", "V shifting", "QKV shifting", "KV shifting"]]
+
+    def below(a, b):
+        return (loss[a] < loss[b])[loss[a].notna() & loss[b].notna()].mean()
+
+    def of(start):
+        [claim] = claims("tables6to13", start)
+        return claim
+
+    same((five.idxmin(axis=1) == "KV shifting").mean(), of("share of the 30 cells in which KV shifting has the lowest"))
+    best = loss.groupby("context").min()
+    for other in ("vanilla", "V shifting"):
+        same(
+            (best["KV shifting"] < best[other]).mean(),
+            of(f"share of context lengths at which KV shifting at its best learning rate is below {other}"),
+        )
+    same(below("K shifting", "V shifting"), of("share of the 30 cells in which K shifting"))
+    for other in ("Differential", "Differential with QK norm", "Selective"):
+        cells = loss[other].notna().sum()
+        same(below("vanilla", other), of(f"share of the {cells} cells in which {other} is above"))
+    for other in ("vanilla", "V shifting alone", "K shifting alone"):
+        same(
+            below("KV shifting", other.removesuffix(" alone")),
+            of(f"share of the 30 cells in which KV shifting is below {other}"),
+        )
+    gain = loss["vanilla"] - loss["KV shifting"]
+    additive = gain.unstack().iloc[:-1].to_numpy()
+    rest = additive - additive.mean(axis=0) - additive.mean(axis=1, keepdims=True) + additive.mean()
+    noise = np.sqrt((rest**2).sum() / np.prod(np.subtract(additive.shape, 1)))
+    same(gain.median() / noise, of("median gain of KV shifting"), abs_=1e-3)
+    counts = data[data["kind"] == "count"].set_index("quantity")["number"]
+    upper, lower = counts["previous key, own value"], counts["own key, previous value"]
+    same(upper / (upper + lower), of("share of the upper right corner"))
+    square = [[counts["own key, own value"], upper], [lower, counts["previous key, previous value"]]]
+    same(stats.contingency.odds_ratio(np.array(square, dtype=int)).statistic, of("odds ratio of the table"), abs_=1e-3)
+    sizes = data[data["quantity"] == "batch size in tokens"].groupby("model")["number"]
+    same((sizes.max() / sizes.min() >= 1.25).sum(), of("model sizes for which"))
+
+
+def test_mqar():
+    data = table("mqar")
+    if "kind" not in data:
+        pytest.skip("made by an earlier version of the experiment, as the page of results says")
+    data = data[data["kind"] == "run"]
+    setting = "64 positions, 4 pairs"
+
+    def steps(who):
+        runs = data[data["curve"] == f"{who}, {setting}"]
+        reached = runs[runs["accuracy_first"] >= 0.9].groupby("seed")["step"].min()
+        return reached.reindex(runs["seed"].unique()).fillna(math.inf).to_numpy()
+
+    for other in ("vanilla, 1 layer", "vanilla, 2 layers"):
+        [claim] = [c for c in claims("mqar", "first evaluated step") if f"/ {other}" in c["measure"]]
+        same(median_ratio(steps("KV shifting, 1 layer"), steps(other), data["horizon"].max()), claim)
 
 
 def test_formation():
