@@ -240,7 +240,8 @@ def test_tables6to13():
             of(f"share of the 30 cells in which KV shifting is below {other}"),
         )
     gain = loss["vanilla"] - loss["KV shifting"]
-    additive = gain.unstack().iloc[:-1].to_numpy()
+    cells = gain.rename("gain").reset_index().pivot_table(index="lr", columns="context", values="gain")
+    additive = cells.iloc[:-1].to_numpy()
     rest = additive - additive.mean(axis=0) - additive.mean(axis=1, keepdims=True) + additive.mean()
     noise = np.sqrt((rest**2).sum() / np.prod(np.subtract(additive.shape, 1)))
     same(gain.median() / noise, of("median gain of KV shifting"), abs_=1e-3)
