@@ -160,7 +160,7 @@ class MQAR:
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw a panel for each setting."""
         names, runs = settings(scale), data[data["kind"] == "run"]
-        figure = new_figure(4.4 * len(names) + 0.6, 3.8)
+        figure = new_figure(max(7.4, 4.4 * len(names) + 0.6), 4.0)
         for axes, setting in zip(figure.subplots(1, len(names), sharey=True, squeeze=False)[0], names, strict=True):
             lines = {f"{who}, {setting}": look for who, look in LINES.items()}
             learning_curves(axes, runs, "step", "accuracy_first", lines)
@@ -169,10 +169,12 @@ class MQAR:
             axes.label_outer()
         figure.axes[0].set_ylabel("accuracy at the first query")
         labels = [f"{who}, lr {_lr(data, who, tuning_setting(scale)):g}" for who in LINES]
-        figure.legend(figure.axes[0].get_lines()[: len(LINES)], labels, loc="outside lower center", ncols=len(LINES))
+        figure.legend(
+            figure.axes[0].get_lines()[: len(LINES)], labels, loc="outside lower center", ncols=len(LINES), fontsize=9
+        )
         seeds = runs["seed"].nunique()
         figure.suptitle(
-            f"Multi-query associative recall ({scale} scale; median of {seeds} seeds, band: all; runs end at {GOAL:g})"
+            f"Multi-query associative recall ({scale} scale)\nmedian of {seeds} seeds, band: all; runs end at {GOAL:g}"
         )
         return figure
 
