@@ -1,4 +1,4 @@
-"""Which tasks there are, by kind: the package's own and those that others register."""
+"""Registry of tasks by kind: the package's own and those that others register."""
 
 import dataclasses
 import warnings

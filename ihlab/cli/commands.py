@@ -97,7 +97,7 @@ def trainer(kind: str) -> Callable[..., None]:
 
 
 def _ending(run: "Run") -> str:
-    """How a run ended, as one line."""
+    """Return one line on how a run ended."""
     if run.diverged:
         return f"{run.folder}: the loss is not finite at step {run.diverged['step']}; the last checkpoint is kept."
     last = run.metrics.iloc[-1]

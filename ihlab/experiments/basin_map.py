@@ -1,4 +1,4 @@
-"""Which initial (alpha1, beta1) find induction, and how fast: many starts of one head, over Theorem 3.4's field.
+"""Basin map: the initial (alpha1, beta1) of one head that find induction, and how fast, over Theorem 3.4's field.
 
 The theorem's model has nothing but the four scalars to learn; a trained one has weights too, and can go on where the
 four alone would not. One layer with one key/value head is trained from every point of a grid, with

@@ -1,4 +1,4 @@
-"""How induction heads form: what rises first, the heads' attention, their alpha and beta, or the accuracy?
+"""Formation of induction heads: what rises first, the heads' attention, their alpha and beta, or the accuracy?
 
 The question is the field's and ours, not the paper's. Runs of Figure 1a's models at its rate, evaluated every
 few steps while they learn. Four series of each, all of them in [0, 1] and all on the task's own held-out rows:
@@ -76,7 +76,7 @@ ORDERS = (
 
 
 class Formation:
-    """What rises when, in one layer of KV shifting and in two of vanilla, paired within each seed."""
+    """Order of the rises, in one layer of KV shifting and in two of vanilla, paired within each seed."""
 
     name = "formation"
 
@@ -101,7 +101,7 @@ class Formation:
         return pd.concat([_points(curve, run, guess) for curve, run in trained], ignore_index=True)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """What comes first, by the starts of the changes and by their middles; then the control."""
+        """Judge what comes first, by the starts of the changes and by their middles; then the control."""
         return [*(claim for part in PARTS for claim in _order(data, part)), _control(data)]
 
     @printed
@@ -129,7 +129,7 @@ class Formation:
         return figure
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """How far apart the middles are, in one sentence."""
+        """State in one sentence how far apart the middles are."""
         said = []
         for curve, first, second in ORDERS[:2]:
             at = changes(data, curve, "middle")
@@ -157,7 +157,7 @@ def above_guessing(accuracy: pd.Series, guess: float) -> pd.Series:
 
 
 def series(metrics: pd.DataFrame, heads: Sequence[str], group: int, guess: float) -> dict[str, pd.Series]:
-    """What is compared, by name; alpha and beta only where there are any. `group` heads share an alpha and beta."""
+    """Return the compared series by name, alpha and beta only where there are any; `group` heads share these."""
 
     def mean(of: str, against: str) -> pd.Series:
         shares = []

@@ -93,7 +93,7 @@ class Initialisation:
         return table
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Who is slowed down by a small start, and whether KV shifting is much faster from either."""
+        """Judge who is slowed down by a small start, and whether KV shifting is much faster from either."""
         source = "a finding of the lab log (docs/LOG.md)"
         claim = partial(Claim, source=source, of_paper=False, declared=DECLARED, seeds=int(data["seed"].nunique()))
         slowed = [
@@ -165,5 +165,5 @@ def _horizon(data: pd.DataFrame) -> float:
 
 
 def _ratio(data: pd.DataFrame, one: tuple[str, float], other: tuple[str, float]) -> stats.Estimate:
-    """Of steps to 90%, each of a curve and a standard deviation."""
+    """Return the ratio of two curves' steps to 90%, each at a standard deviation."""
     return stats.ratio_of_times(_steps(data, *one), _steps(data, *other), _horizon(data))

@@ -171,7 +171,7 @@ class Robustness:
         return figure
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """How much faster in each setting, and who learns without positions."""
+        """State how much faster in each setting, and who learns without positions."""
         horizon = _horizon(data)
         ratios = [
             f"{ratio_in_words(_steps(data, setting, KV1), _steps(data, setting, V2), horizon)} ({label})"
@@ -206,7 +206,7 @@ def _steps(data: pd.DataFrame, setting: str, curve: str) -> list[float]:
 
 
 def _learned(data: pd.DataFrame, setting: str, curve: str) -> tuple[int, int]:
-    """How many seeds reach the accuracy, and of how many."""
+    """Count the seeds that reach the accuracy, and all seeds."""
     steps = pd.Series(_steps(data, setting, curve))
     return int((steps < float("inf")).sum()), len(steps)
 
@@ -238,7 +238,7 @@ def _share_measure(data: pd.DataFrame, curve: str) -> str:
 
 
 def _labels(scale: Scale) -> dict[str, str]:
-    """What each setting is called in claims and pictures: Figure 1a's with what is varied."""
+    """Name each setting as in claims and pictures: Figure 1a's with what is varied."""
     model = base(scale).model
     own = f"as in Figure 1a: rotary base {model.rotary_base:,.0f}, {model.n_heads} heads"
     return {setting: own if setting == AS_FIGURE1A else setting for setting in settings(scale)}

@@ -90,7 +90,7 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
 
 
 def score_bias(cache: ActivationCache, layer: int) -> Float[Tensor, "#head query key"]:
-    """What a layer adds to the scores of all routes together: -inf at hidden keys, and ALiBi where there is one."""
+    """Return the bias of a layer's scores, beside all routes: -inf at masked keys, and ALiBi's if there is one."""
     k = _cached(cache, layer, "k")
     return cache.model.blocks[layer].attn.score_bias(k, slice(0, k.shape[1]))[0]
 

@@ -108,7 +108,7 @@ def _flat(tables: Mapping[str, Any], prefix: str = "") -> Values:
 
 
 def _axes(content: Mapping[str, Any]) -> list[list[Values]]:
-    """What the product goes over: each axis a list of values that are set together."""
+    """Return the axes of the product: each axis a list of values that are set together."""
     grid, zips = content.get("grid", {}), content.get("zip", [])
     require(isinstance(grid, dict), f"grid is {grid!r}, but must be a table: [grid].")
     right = isinstance(zips, list) and all(isinstance(table, dict) for table in zips)

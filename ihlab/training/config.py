@@ -149,7 +149,7 @@ class RunConfig:
 
     @property
     def clamps(self) -> tuple[Clamp, ...]:
-        """What is held fixed: nothing."""
+        """Clamps of the run: none."""
         return ()
 
     def eval_steps(self) -> list[int]:
@@ -161,7 +161,7 @@ class RunConfig:
         return [self.first_step, *(step for step in at if step > self.first_step)]
 
     def checkpoint_steps(self) -> list[int]:
-        """Which of the evaluation steps keep a checkpoint: first, last and evenly between."""
+        """Return the evaluation steps that keep a checkpoint: first, last and evenly between."""
         return even_choice(self.eval_steps(), self.checkpoints)
 
 
@@ -178,7 +178,7 @@ def even_choice(steps: Sequence[int], most: int) -> list[int]:
 
 @config
 class Fork:
-    """Where a fork comes from, and what it holds.
+    """Origin of a fork, and what it clamps.
 
     - `parent`: the digest of the run it was forked from, and `parent_name`, which only people read;
     - `step`: of the checkpoint it starts at;
@@ -229,7 +229,7 @@ class ForkConfig(RunConfig):
 
     @property
     def clamps(self) -> tuple[Clamp, ...]:
-        """What is held fixed."""
+        """Clamps of the fork."""
         return self.fork.clamps
 
 

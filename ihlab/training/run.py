@@ -23,7 +23,7 @@ from tasks.registry import StoredTask, require_registered
 
 
 class Run:
-    """What training leaves behind, and what analysis starts from.
+    """Run folder: training writes it, analysis reads it.
 
     `Run.open(folder)` reads a stored one; `train` returns one. `run.metrics` is a DataFrame with a row
     for each evaluation; `run.model(step)` the model at a checkpoint.
@@ -84,12 +84,12 @@ class Run:
 
     @property
     def has_metrics(self) -> bool:
-        """Whether the run was evaluated at least once."""
+        """True if the run was evaluated at least once."""
         return (self.folder / "metrics.csv").exists()
 
     @property
     def done(self) -> dict[str, Any] | None:
-        """How the run ended (seconds, tokens a second, versions, device), or None if it has not."""
+        """Summary of how the run ended (seconds, tokens a second, versions, device), or None if it has not."""
         path = self.folder / "done.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
@@ -148,11 +148,11 @@ class Run:
     # Writing
 
     def checkpoint_path(self, step: int) -> Path:
-        """Where the model of a step is stored."""
+        """Path of the model stored at a step."""
         return self.folder / "checkpoints" / f"step-{step}.safetensors"
 
     def optimizer_path(self, step: int) -> Path:
-        """Where the optimiser state of a step is stored."""
+        """Path of the optimiser state stored at a step."""
         return self.folder / "checkpoints" / f"step-{step}.optimizer.safetensors"
 
     def write_metrics(self, rows: list[Row]) -> None:
