@@ -35,10 +35,12 @@ def quiet_sweep(swept, root, **how):
         return sweep(swept, root, device="cpu", jobs=2, console=Console(file=nowhere), **how)
 
 
-def kill_when_trained(config, root, killed):
-    """Kill the process that trains a run, once, when the run has a checkpoint past its first."""
-    deadline = time.monotonic() + 100
-    while time.monotonic() < deadline and not killed:
+def kill_when_trained(config, root, killed, over):
+    """Kill the process that trains a run, once, when the run has a checkpoint past its first.
+
+    Until the sweep is over: on a busy machine Ray takes minutes to start.
+    """
+    while not killed and not over.is_set():
         folder = config.folder(root)
         if len(list(folder.glob("checkpoints/*.safetensors"))) >= 4:  # two models with their optimisers
             for process in psutil.Process().children(recursive=True):
@@ -49,11 +51,14 @@ def kill_when_trained(config, root, killed):
 
 
 def with_one_killed(swept, victim, root, **how):
-    killed = []
-    killer = threading.Thread(target=kill_when_trained, args=(victim.config, root, killed))
+    killed, over = [], threading.Event()
+    killer = threading.Thread(target=kill_when_trained, args=(victim.config, root, killed, over))
     killer.start()
-    table = quiet_sweep(swept, root, **how)
-    killer.join()
+    try:
+        table = quiet_sweep(swept, root, **how)
+    finally:
+        over.set()
+        killer.join()
     assert len(killed) == 1
     return table
 
