@@ -111,9 +111,7 @@ def _check(
     """Raise `ConfigError` unless there is a direct path between the two heads."""
     check_heads(model, [sender, receiver])
     require(sender[0] < receiver[0], f"The receiver {receiver} is not in a later layer than the sender {sender}.")
-    # Without residual, attention in a layer between, or an MLP from the sender's layer on, ends the path.
-    first = sender[0] + (1 if model.cfg.attn_only else 0)
-    replaced = [layer for layer in range(first, receiver[0]) if not model.cfg.residual_in(layer)]
+    replaced = _replacing_layers(model, sender[0], receiver[0])
     require(
         not replaced,
         f"Layer {replaced[0] if replaced else ''} has no residual: nothing passes it directly "
@@ -153,13 +151,13 @@ def without_key_path(
     _, cache = model.run_with_cache(tokens, names_filter=lambda name: name in names)
     resid = cache[resid_name]
     for layer, sender in senders:
-        if _reaches_layer(model, layer, late):
+        if not _replacing_layers(model, layer, late):
             z = cache["z", layer]
             lost = (z - replacement(z, how, seed))[:, :, sender]
             resid = resid - lost @ model.layers[layer].attn.W_O[sender]
     block = model.layers[late]
     attn = block.attn
-    keys = attn.k_proj(resid if block.ln1 is None else block.ln1(resid)).unflatten(-1, (attn.n_key_value_heads, -1))
+    keys = attn.k_proj(block.attention_input(resid)).unflatten(-1, (attn.n_key_value_heads, -1))
     seen = [f"blocks.{late}.attn.hook_{kind}" for kind in ("pattern", "z")]
     hook_name = f"blocks.{late}.attn.hook_{'k_raw' if attn.shifted else 'k'}"
     with model.hooks(fwd_hooks=[(hook_name, lambda k, hook: keys)]):
@@ -170,7 +168,10 @@ def without_key_path(
     return pattern[:, head], patched["z", late][:, :, head]
 
 
-def _reaches_layer(model: Transformer, early: int, late: int) -> bool:
-    """Return whether a layer's attention output is still in the residual stream before a later layer."""
-    kept = model.layers[early].residual or model.layers[early].mlp is None
-    return kept and all(block.residual for block in model.layers[early + 1 : late])
+def _replacing_layers(model: Transformer, early: int, late: int) -> list[int]:
+    """Return the layers that end every direct path from an early layer's heads to a late layer: without residual.
+
+    Attention of a layer between, or an MLP from the early layer on, then replaces the residual stream.
+    """
+    first = early + (1 if model.cfg.attn_only else 0)
+    return [layer for layer in range(first, late) if not model.cfg.residual_in(layer)]

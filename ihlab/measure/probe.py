@@ -11,7 +11,7 @@ from torch import Tensor
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.heads import prefix_matches
 from ihlab.model.transformer import Transformer
-from tasks import Task
+from tasks import StoredTask, Task
 from tasks.config import require
 
 PREFIX_REPEATS, STRIPE_REPEATS = 4, 2
@@ -50,7 +50,8 @@ def probe_rows(
     length = n_ctx if length is None else length
     require(length <= n_ctx, f"length is {length}, but the model's n_ctx is {n_ctx}: too long.")
     if ids is None:
-        ids = range(model.cfg.d_vocab) if model.trained_ids is None else model.trained_ids
+        task = model.trained_on
+        ids = range(model.cfg.d_vocab) if task is None or isinstance(task, StoredTask) else task_ids(task)
     return repeated_rows(ids, rows, length // repeats, repeats, seed).to(model.embed.weight.device)
 
 

@@ -3,7 +3,6 @@
 `run_with_cache`, `ActivationCache` and what they ask of a model work as with TransformerLens' own models.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from transformer_lens.utilities import Slice
 from ihlab.model import decode, pruned
 from ihlab.model.network import Network
 from ihlab.model.norm import LayerNorm, RMSNorm
+from tasks import Task
 from tasks.config import ConfigError, require
 
 
@@ -25,8 +25,8 @@ class MissingWeightError(ConfigError, AttributeError):
 class Transformer(Network):
     """Tokens to next-token logits. `Transformer(cfg, seed)` is a pure function of its arguments."""
 
-    trained_ids: Sequence[int] | None = None
-    """The token ids of the task it was trained on, where that is known (`Run.model`): probes are made of these."""
+    trained_on: Task | None = None
+    """The task it was trained on, where that is known (`Run.model`): probes are made of its token ids."""
 
     def residual_at(
         self,

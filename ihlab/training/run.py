@@ -12,14 +12,13 @@ from filelock import FileLock, Timeout
 
 from ihlab import kept
 from ihlab.files import write_json, write_text
-from ihlab.measure.probe import task_ids
 from ihlab.model.transformer import Transformer
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import install
 from ihlab.training.config import RunConfig, even_choice, from_dict, to_dict
 from ihlab.training.progress import Row
 from tasks.config import ConfigError, require
-from tasks.registry import StoredTask, require_registered
+from tasks.registry import require_registered
 
 
 class Run:
@@ -115,8 +114,7 @@ class Run:
         path = self.checkpoint_path(step)
         checkpoint.load_model_state(model, checkpoint.load(path), path)
         install(model.to(device), self.config.clamps)
-        if not isinstance(self.config.task, StoredTask):  # which draws no rows
-            model.trained_ids = task_ids(self.config.task)
+        model.trained_on = self.config.task
         return model.eval()
 
     def require_checkpoint(self, step: int | None = None) -> int:
