@@ -119,7 +119,7 @@ def shift(
     report = shift_report(model)
     console = Console()
     console.print(_shift_table(report, f"Shifts of {found.folder.name} at step {step}"))
-    if model.cfg.shift_window == 2:
+    if model.cfg.shift_window == 2 and {"alpha", "beta"} <= set(model.cfg.learned_shifts):
         console.print(_quadrants(quadrant_table([model])))
     if csv is not None:
         write_table(report, csv)

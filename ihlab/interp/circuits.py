@@ -2,7 +2,7 @@
 
 Matrices act on row vectors, as in TransformerLens: scores are x_q W_QK x_k^T, outputs x W_OV. The learned weights of
 the norms and a LayerNorm's centring are folded in, their scales and biases are not; rotary embeddings and ALiBi are
-left out, so W_QK gives the score of two tokens at the same position.
+left out, so W_QK gives the score of two tokens at the same position. So is gamma, where queries are shifted.
 """
 
 import math
@@ -57,7 +57,8 @@ def strongest_route(model: Transformer, layer: int, head: int, name: str) -> int
     """The column of a head's "alpha" or "beta" (`name`) with the largest absolute weight; 0 for a vanilla head."""
     group, attn = _group(model, layer, head), model.layers[layer].attn
     choose("shift", name, SHIFTS)
-    return int(getattr(attn, name)[group].abs().argmax()) if attn.shifted else 0
+    routes = getattr(attn, name)[group]
+    return int(routes.reshape(len(routes), -1).norm(dim=1).argmax()) if attn.shifted else 0
 
 
 def _behind_norm(

@@ -159,11 +159,11 @@ def without_key_path(
     attn = block.attn
     keys = attn.k_proj(block.attention_input(resid)).unflatten(-1, (attn.n_key_value_heads, -1))
     seen = [f"blocks.{late}.attn.hook_{kind}" for kind in ("pattern", "z")]
-    hook_name = f"blocks.{late}.attn.hook_{'k_raw' if attn.shifted else 'k'}"
+    hook_name = f"blocks.{late}.attn.hook_{'k' if attn.key_shift is None else 'k_raw'}"
     with model.hooks(fwd_hooks=[(hook_name, lambda k, hook: keys)]):
         _, patched = model.run_with_cache(tokens, names_filter=lambda name: name in seen)
     pattern = patched["pattern", late]
-    if attn.shifted:
+    if attn.value_shift is not None:
         pattern = effective_pattern(pattern, gauge_fixed(attn.beta))
     return pattern[:, head], patched["z", late][:, :, head]
 

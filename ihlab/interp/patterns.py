@@ -4,7 +4,7 @@ import math
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lens import ActivationCache
 
@@ -24,7 +24,11 @@ def effective_pattern(pattern: Float[Tensor, "..."], beta: Float[Tensor, "..."])
         pattern.ndim >= 3,
         f"The pattern has the shape {list(pattern.shape)}, but must be [..., head, query, key].",
     )
-    require(beta.ndim == 2, f"beta has the shape {list(beta.shape)}, but must be [kv_head, window].")
+    require(
+        beta.ndim == 2,
+        f"beta has the shape {list(beta.shape)}, but must be [kv_head, window]: where each channel of a head has "
+        "weights of its own, no one pattern says what is read.",
+    )
     n_heads, n_keys = pattern.shape[-3], pattern.shape[-1]
     require(
         n_heads % len(beta) == 0,
@@ -59,7 +63,7 @@ def effective_patterns(cache: ActivationCache, fix_gauge: bool = False) -> Float
     With `fix_gauge`, by `gauge_fixed(beta)`. Raises `ConfigError` if the cache lacks a pattern or a beta.
     """
     patterns = raw_patterns(cache)
-    if not _is_shifted(cache):
+    if "beta" not in _learned(cache):
         return patterns
     betas = [_cached(cache, layer, "beta") for layer in range(len(patterns))]
     betas = [gauge_fixed(beta) for beta in betas] if fix_gauge else betas
@@ -71,21 +75,25 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
 
         S_r[q, s] = rot_q(q_q) . rot_s(alpha[r] k_raw[s - r]) / sqrt(d_head),  sum over r of S_r + bias = scores.
 
-    The rotary embedding comes after the shift: a raw key is rotated at the position it is shifted to. A vanilla layer
-    has one route. `score_bias` is the other summand. The cache must hold whole rows with their batch axis.
-    Raises `ConfigError` if it does not, or lacks an activation that is needed.
+    The rotary embedding comes after the shift: a raw key is rotated at the position it is shifted to, unless
+    `cfg.shift_place` is "after_rotary". Keys that are not shifted have one route. `score_bias` is the other summand.
+    The cache must hold whole rows with their batch axis. Raises `ConfigError` if it does not, or lacks an activation
+    that is needed.
     """
-    shifted, rotary = _is_shifted(cache), cache.model.blocks[layer].attn.rotary
-    q = _cached(cache, layer, "q" if rotary is None else "rot_q")
+    shifted, attn = "alpha" in _learned(cache), cache.model.blocks[layer].attn
+    rotary = attn.rotary or nn.Identity()
+    q = _cached(cache, layer, "q" if attn.rotary is None else "rot_q")
     k = _cached(cache, layer, "k_raw" if shifted else "k")
     require(q.ndim == 4, f"The cache's queries have the shape {list(q.shape)}, but must be [batch, pos, head, d_head].")
     alpha = _cached(cache, layer, "alpha") if shifted else k.new_ones(k.shape[2], 1)
     routes = []
-    for back, weight in enumerate(alpha.T):
-        moved = F.pad(k * weight[:, None], (0, 0, 0, 0, back, 0))[:, : k.shape[1]]
-        turned = moved if rotary is None else rotary(moved)
-        turned = turned.repeat_interleave(q.shape[2] // k.shape[2], dim=2)
-        routes.append(torch.einsum("bqhd,bkhd->bhqk", q, turned) / math.sqrt(q.shape[-1]))
+    rotates_first = shifted and attn.rotates_first
+    k = rotary(k) if rotates_first else k
+    for back, weight in enumerate(alpha.unbind(dim=1)):
+        moved = F.pad(k * weight.reshape(len(weight), -1), (0, 0, 0, 0, back, 0))[:, : k.shape[1]]
+        rotated = moved if rotates_first else rotary(moved)
+        rotated = rotated.repeat_interleave(q.shape[2] // k.shape[2], dim=2)
+        routes.append(torch.einsum("bqhd,bkhd->bhqk", q, rotated) / math.sqrt(q.shape[-1]))
     return torch.stack(routes)
 
 
@@ -95,9 +103,9 @@ def score_bias(cache: ActivationCache, layer: int) -> Float[Tensor, "#head query
     return cache.model.blocks[layer].attn.score_bias(k, slice(0, k.shape[1]))[0]
 
 
-def _is_shifted(cache: ActivationCache) -> bool:
+def _learned(cache: ActivationCache) -> tuple[str, ...]:
     # TransformerLens' own configs do not know the field.
-    return getattr(cache.model.cfg, "shifted", False)
+    return getattr(cache.model.cfg, "learned_shifts", ())
 
 
 def _cached(cache: ActivationCache, layer: int, kind: str) -> Tensor:

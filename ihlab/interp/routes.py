@@ -201,10 +201,24 @@ def _only(column: int) -> Callable[..., Tensor]:
 
 def _z(model: Transformer, tokens: Tensor, layer: int, **overrides: Callable[..., Tensor]) -> Tensor:
     """Return a layer's z [batch, pos, head, d_head], with alpha or beta overridden by hooks."""
-    hooks = [(f"blocks.{layer}.attn.hook_{name}", hook) for name, hook in overrides.items()]
+    hooks = [_override(model, layer, name, hook) for name, hook in overrides.items()]
     with model.hooks(fwd_hooks=hooks):
         _, cache = model.run_with_cache(tokens, names_filter=_hook_z(layer))
     return cache["z", layer]
+
+
+def _override(
+    model: Transformer, layer: int, name: str, change: Callable[..., Tensor]
+) -> tuple[str, Callable[..., Tensor]]:
+    """Return a hook point and the hook that changes alpha or beta there.
+
+    Where they are not learned they are (1, 0, ...): then the keys, or values, are scaled instead.
+    """
+    attn, point = model.layers[layer].attn, f"blocks.{layer}.attn.hook_"
+    if name in model.cfg.learned_shifts:
+        return f"{point}{name}", change
+    own = change(getattr(attn, name), None)[:, 0]
+    return f"{point}{'k' if name == 'alpha' else 'v'}", lambda x, hook: x * own[:, None].to(x.dtype)
 
 
 def _hook_z(layer: int) -> str:

@@ -58,15 +58,21 @@ def shift_report(model: Transformer) -> pd.DataFrame:
     - alpha_flips: whether c = -1 reverses alpha_raw. It does unless alpha1 = alpha2.
 
     All but the stored numbers, raw and flips are the same for (c alpha, W_K / c) and (c beta, W_V / c).
-    Raises `ConfigError` for a model without shift.
+    A model that shifts only keys, or only values, has only their columns; gamma, of query heads, is not reported.
+    Raises `ConfigError` for a model without alpha and beta, and where each channel has weights of its own.
     """
+    learned = [name for name in ("alpha", "beta") if name in model.cfg.learned_shifts]
     require(
-        model.cfg.shifted,
+        bool(learned),
         f"The model's attention is {model.cfg.attention!r}, which has no alpha and beta: they need 'kv_shift'.",
+    )
+    require(
+        model.cfg.shift_share != "channel",
+        "The model's shift_share is 'channel', but the report is of heads: each must have one alpha and one beta.",
     )
     tables = []
     for layer, block in enumerate(model.layers):
-        weights = {name: getattr(block.attn, name).detach().double().cpu().numpy() for name in ("alpha", "beta")}
+        weights = {name: getattr(block.attn, name).detach().double().cpu().numpy() for name in learned}
         columns: dict[str, Any] = {"layer": layer, "head": np.arange(model.cfg.kv_heads)}
         for name, weight in weights.items():
             columns |= {f"{name}{column + 1}": weight[:, column] for column in range(weight.shape[1])}
@@ -100,13 +106,17 @@ def quadrant_table(models: Iterable[Transformer]) -> pd.DataFrame:
 
     Four rows, key and value "own" or "previous". `raw` counts heads by alpha1 > alpha2 and beta1 > beta2, as the
     paper does; `gauge_free` by |alpha1| > |alpha2| and |beta1| > |beta2|; `flipped` is raw with the sign of every
-    head's alpha and beta flipped. Raises `ConfigError` for a model without shift, a window that is not 2, or no
-    model at all.
+    head's alpha and beta flipped. Raises `ConfigError` for a model that does not learn both, a window that is not 2,
+    or no model at all.
     """
     reports = []
     for model in models:
         report = shift_report(model)  # first, because it raises for a model without shift
         window = model.cfg.shift_window
+        require(
+            {"alpha", "beta"} <= set(model.cfg.learned_shifts),
+            f"The model's attention is {model.cfg.attention!r}, but Table 5 needs alpha and beta: 'kv_shift'.",
+        )
         require(window == 2, f"The model's shift_window is {window}, but Table 5 compares two columns.")
         reports.append(report)
     require(bool(reports), "There is no model to count the heads of.")

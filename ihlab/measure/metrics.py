@@ -222,14 +222,15 @@ def _head_names(score: str, cfg: ModelConfig) -> list[str]:
 
 
 def _shift_weights(model: Transformer) -> list[Float[Tensor, " weights"]]:
-    """Return each layer's alpha and beta, in the order of `_shift_names`."""
-    if not model.cfg.shifted:
-        return []
-    return [weight.flatten() for block in model.layers for weight in (block.attn.alpha, block.attn.beta)]
+    """Return each layer's alpha, beta and gamma, in the order of `_shift_names`; of channels their mean."""
+    learned = [getattr(block.attn, name) for block in model.layers for name in model.cfg.learned_shifts]
+    return [(weight if weight.ndim == 2 else weight.mean(dim=2)).flatten() for weight in learned]
 
 
 def _shift_names(cfg: ModelConfig) -> list[str]:
-    if not cfg.shifted:
-        return []
-    entries = itertools.product(range(cfg.n_layers), ("alpha", "beta"), range(cfg.kv_heads), range(cfg.shift_window))
-    return [f"{name}{column + 1}_{layer}.{head}" for layer, name, head, column in entries]
+    n_heads = {"alpha": cfg.kv_heads, "beta": cfg.kv_heads, "gamma": cfg.n_heads}
+    return [
+        f"{name}{column + 1}_{layer}.{head}"
+        for layer, name in itertools.product(range(cfg.n_layers), cfg.learned_shifts)
+        for head, column in itertools.product(range(n_heads[name]), range(cfg.shift_window))
+    ]

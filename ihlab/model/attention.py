@@ -1,9 +1,9 @@
-"""Causal attention, vanilla or with shifted keys and values."""
+"""Causal attention, vanilla or with shifted keys, values and queries."""
 
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
@@ -12,7 +12,14 @@ from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache, next_positions
 from ihlab.model.linear import bias_of
 from ihlab.model.positions import Alibi, Positions, Rotary, as_tensor
-from ihlab.model.shift import make_shifts
+from ihlab.model.shift import TokenShift, make_shifts
+
+
+def at_positions(
+    x: Float[Tensor, "batch pos *wide"], at: Int[Tensor, "batch query"]
+) -> Float[Tensor, "batch query *wide"]:
+    """Gather vectors at positions of each row."""
+    return x.gather(1, at.reshape(*at.shape, *[1] * (x.ndim - 2)).expand(-1, -1, *x.shape[2:]))
 
 
 def is_hooked(*points: HookPoint) -> bool:
@@ -27,6 +34,8 @@ class Attention(nn.Module):
 
     - hook_q [batch, pos, h, d_head]; hook_k_raw, hook_v_raw [batch, pos, g, d_head] before the shift;
     - hook_alpha, hook_beta [g, window]; hook_k, hook_v [batch, pos, g, d_head] after it;
+    - hook_q_raw, hook_gamma [h, window]: the same where queries are shifted. The hooks of a shift are there where
+      `cfg.attention` learns it, and its weights are [.., window, d_head] where channels learn their own;
     - hook_rot_q, hook_rot_k: after the rotation;
     - hook_attn_scores, hook_pattern [batch, h, query, key]; hook_z [batch, pos, h, d_head], z = pattern @ v;
     - hook_result [batch, pos, h, d_model]: each head's own output. Their sum, plus b_O, is the output.
@@ -46,11 +55,15 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=cfg.bias)
         self.v_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=cfg.bias)
         self.o_proj = nn.Linear(self.n_heads * self.d_head, cfg.d_model, bias=cfg.bias)
-        self.shifted = cfg.shifted
-        if self.shifted:
-            self.key_shift, self.value_shift = make_shifts(cfg, generator)
-            self.hook_alpha, self.hook_beta = HookPoint(), HookPoint()
-            self.hook_k_raw, self.hook_v_raw = HookPoint(), HookPoint()
+        self.shifted, self.shift_window = cfg.shifted, cfg.shift_window
+        self.rotates_first = cfg.shift_place == "after_rotary"
+        self.key_shift, self.value_shift, self.query_shift = make_shifts(cfg, generator, layer)
+        if self.key_shift is not None:
+            self.hook_k_raw, self.hook_alpha = HookPoint(), HookPoint()
+        if self.value_shift is not None:
+            self.hook_v_raw, self.hook_beta = HookPoint(), HookPoint()
+        if self.query_shift is not None:
+            self.hook_q_raw, self.hook_gamma = HookPoint(), HookPoint()
         rotary = cfg.positional == "rope"
         self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base, self.n_heads) if rotary else None
         self.alibi = Alibi(cfg.n_heads, cfg.slopes_in(layer)) if cfg.positional == "alibi" else None
@@ -67,13 +80,22 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "batch pos d_model"]:
         """Return the sum of the heads' outputs for the normalised residual stream x; the cache then holds x as well."""
         positions = next_positions(cache, x.shape[1])
-        q = self.queries(x)
+        q = self.queries(x, cache=cache)
         k, v = self.keys_values(x, cache)
         return self.read(q, k, v, positions)
 
-    def queries(self, x_q: Float[Tensor, "batch query d_model"]) -> Float[Tensor, "batch query head d_head"]:
-        """Project the normalised residual stream at the query positions. `read` rotates the result."""
-        return self.hook_q(self._heads(self.q_proj(x_q), self.n_heads))
+    def queries(
+        self,
+        x: Float[Tensor, "batch pos d_model"],
+        at: Int[Tensor, "batch query"] | None = None,
+        cache: KVCache | None = None,
+    ) -> Float[Tensor, "batch query head d_head"]:
+        """Project queries, shifted where they are, at positions `at` of each row (None: all). `read` rotates them."""
+        if self.query_shift is None:
+            return self.hook_q(self._heads(self.q_proj(x if at is None else at_positions(x, at)), self.n_heads))
+        q = self.hook_q_raw(self._heads(self.q_proj(x), self.n_heads))
+        q = self.query_shift(q, self.hook_gamma, None if cache is None else cache.exchange("query", q))
+        return self.hook_q(q if at is None else at_positions(q, at))
 
     def keys_values(
         self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
@@ -82,14 +104,17 @@ class Attention(nn.Module):
         positions = next_positions(cache, x.shape[1])
         k = self._heads(self.k_proj(x), self.n_key_value_heads)
         v = self._heads(self.v_proj(x), self.n_key_value_heads)
-        if self.shifted:
-            k, v = self.hook_k_raw(k), self.hook_v_raw(v)
-            k_before, v_before = (None, None) if cache is None else cache.exchange_raw(k, v)
-            k = self.key_shift(k, self.hook_alpha, k_before)
-            v = self.value_shift(v, self.hook_beta, v_before)
+        rotates_first = self.rotates_first and self.key_shift is not None
+        if self.key_shift is not None:
+            k = self.hook_k_raw(k)
+            k = self.rotary(k, positions) if rotates_first and self.rotary is not None else k
+            k = self.key_shift(k, self.hook_alpha, None if cache is None else cache.exchange("key", k))
+        if self.value_shift is not None:
+            v = self.hook_v_raw(v)
+            v = self.value_shift(v, self.hook_beta, None if cache is None else cache.exchange("value", v))
         k, v = self.hook_k(k), self.hook_v(v)
         if self.rotary is not None:
-            k = self.hook_rot_k(self.rotary(k, positions))
+            k = self.hook_rot_k(k if rotates_first else self.rotary(k, positions))
         return (k, v) if cache is None else cache.append(k, v)
 
     def read(
@@ -138,15 +163,33 @@ class Attention(nn.Module):
     def _heads(x: Tensor, n_heads: int) -> Float[Tensor, "batch pos head d_head"]:
         return x.unflatten(-1, (n_heads, -1))
 
+    def share_shifts(self, other: "Attention") -> None:
+        """Shift as another layer does, by the same parameters."""
+        self.key_shift, self.value_shift, self.query_shift = other.key_shift, other.value_shift, other.query_shift
+
     @property
     def alpha(self) -> Tensor:
-        """The key shift's weights [n_key_value_heads, window]; the paper's alpha1, alpha2 are columns 0, 1."""
-        return self.key_shift.weight
+        """The key shift's weights [n_key_value_heads, window]; the paper's alpha1, alpha2 are columns 0, 1.
+
+        They are the parameter itself where the variant stores them so, and (1, 0, ...) where keys are not shifted.
+        """
+        return self._mixing(self.key_shift, self.n_key_value_heads)
 
     @property
     def beta(self) -> Tensor:
-        """The value shift's weights [n_key_value_heads, window]; the paper's beta1, beta2 are columns 0, 1."""
-        return self.value_shift.weight
+        """The value shift's weights [n_key_value_heads, window], likewise; beta1, beta2 are columns 0, 1."""
+        return self._mixing(self.value_shift, self.n_key_value_heads)
+
+    @property
+    def gamma(self) -> Tensor:
+        """The query shift's weights [n_heads, window], likewise."""
+        return self._mixing(self.query_shift, self.n_heads)
+
+    def _mixing(self, shift: TokenShift | None, n_heads: int) -> Tensor:
+        if shift is not None:
+            return shift.weights()
+        own = self.q_proj.weight.new_zeros(n_heads, self.shift_window)
+        return own.index_fill(1, torch.zeros(1, dtype=torch.int64, device=own.device), 1)
 
     @property
     def W_Q(self) -> Float[Tensor, "head d_model d_head"]:

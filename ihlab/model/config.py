@@ -12,15 +12,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Variant:
-    """An attention variant: its name for people, and which shifts of equation 5 it learns ("alpha", "beta")."""
+    """An attention variant: its name for people, and by which rule it shifts keys, values and queries.
+
+    A rule is one of `ihlab.model.shift.KINDS`; None: not shifted.
+    """
 
     name: str
-    learns: tuple[str, ...] = ()
+    key: str | None = None
+    value: str | None = None
+    query: str | None = None
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The rule of each of the learned mixing weights, "alpha" (keys), "beta" (values) and "gamma" (queries)."""
+        sides = {"alpha": self.key, "beta": self.value, "gamma": self.query}
+        return {name: kind for name, kind in sides.items() if kind is not None}
 
 
 VARIANTS = {
     "vanilla": Variant("vanilla attention"),
-    "kv_shift": Variant("KV shifting attention", ("alpha", "beta")),
+    "kv_shift": Variant("KV shifting attention", key="free", value="free"),
+    "k_shift": Variant("K-only shifting attention", key="free"),
+    "v_shift": Variant("V-only shifting attention", value="free"),
+    "qkv_shift": Variant("QKV shifting attention", key="free", value="free", query="free"),
+    "kv_gate": Variant("KV shifting gate", key="gate", value="gate"),
+    "kv_sum1": Variant("KV shifting, weights sum to 1", key="sum1", value="sum1"),
+    "kv_clip": Variant("KV shifting, weights clipped to 0-1", key="clip", value="clip"),
+    "kv_project": Variant("KV shifting, weights projected to 0-1", key="project", value="project"),
 }
 """Every value of `ModelConfig.attention`. `ihlab.model.shift.make_shifts` builds the shifts of a variant."""
 
@@ -35,7 +53,14 @@ class ModelConfig:
     The switches turn it into a GPT-2 block (`GPT2` holds them), or into what the paper's theorems use.
 
     - `attention`: "vanilla", or "kv_shift" (arXiv 2411.19574, equation 5: each key and value head
-      mixes in the `shift_window - 1` tokens before, with learned scalars alpha and beta);
+      mixes in the `shift_window - 1` tokens before, with learned scalars alpha and beta), or another of `VARIANTS`:
+      only keys ("k_shift") or values ("v_shift") shifted, queries as well ("qkv_shift"), or constrained weights
+      ("kv_gate", "kv_sum1", "kv_clip", "kv_project"; the paper's Appendix F.1);
+    - `shift_start`: "equal" (column 0 from U(0, 1), the rest shared by the others) or "uniform" (all columns but the
+      last from U(0, 1), the last is 1 minus their sum: the paper's for windows of 3 and 4); the same for a window of 2;
+    - `shift_share`: whose weights are one: "head" (each head has its own), "layer" (one row for all heads of a layer),
+      "model" (one for all layers too), or "channel" (every channel of a head has its own row);
+    - `shift_place`: keys are mixed "before_rotary" (the paper's order) or "after_rotary";
     - `n_key_value_heads`: fewer than `n_heads` for grouped-query attention; None: as many;
     - `d_head`: None: d_model / n_heads. `d_mlp`: None: 8/3 d_model, rounded up to even; for "gelu" 4 d_model;
     - `positional`: "rope" with base `rotary_base` (the paper's 100,000), "alibi", "learned" (a vector for each
@@ -63,8 +88,13 @@ class ModelConfig:
     n_heads: int
     d_vocab: int
     n_ctx: int
-    attention: Literal["vanilla", "kv_shift"] = "vanilla"
+    attention: Literal[
+        "vanilla", "kv_shift", "k_shift", "v_shift", "qkv_shift", "kv_gate", "kv_sum1", "kv_clip", "kv_project"
+    ] = "vanilla"
     shift_window: int = 2
+    shift_start: Literal["equal", "uniform"] = "equal"
+    shift_share: Literal["head", "layer", "model", "channel"] = "head"
+    shift_place: Literal["before_rotary", "after_rotary"] = "before_rotary"
     n_key_value_heads: int | None = None
     d_head: int | None = None
     d_mlp: int | None = None
@@ -96,7 +126,7 @@ class ModelConfig:
             self.positional != "rope" or self.head_width % 2 == 0,
             f"ModelConfig.d_head is {self.head_width}, but rotary positions turn pairs: d_head must be even.",
         )
-        require(self.shift_window >= 2, f"ModelConfig.shift_window is {self.shift_window}, but must be at least 2.")
+        self._check_shift()
         require(self.eps > 0, f"ModelConfig.eps is {self.eps}, but must be positive.")
         require(self.rotary_base > 0, f"ModelConfig.rotary_base is {self.rotary_base}, but must be positive.")
         for name in ("init_std", "embed_std"):
@@ -112,6 +142,15 @@ class ModelConfig:
         )
         self._check_unembedding()
         self._check_layers()
+
+    def _check_shift(self) -> None:
+        """Raise `ConfigError` for a window too small, or too large for a rule that knows two columns."""
+        require(self.shift_window >= 2, f"ModelConfig.shift_window is {self.shift_window}, but must be at least 2.")
+        require(
+            self.shift_window == 2 or "gate" not in self.shift_kinds.values(),
+            f"ModelConfig.shift_window is {self.shift_window}, but a gate ({self.attention!r}) chooses between two "
+            "tokens: it must be 2.",
+        )
 
     def _check_unembedding(self) -> None:
         """Raise `ConfigError` unless the model can do without an unembedding, if it has none."""
@@ -189,12 +228,17 @@ class ModelConfig:
 
     @property
     def learned_shifts(self) -> tuple[str, ...]:
-        """The shifts that attention learns, "alpha" (of keys) and "beta" (of values): none in a vanilla model."""
-        return VARIANTS[self.attention].learns
+        """The mixing weights that attention learns, of "alpha" (keys), "beta" (values) and "gamma" (queries)."""
+        return tuple(self.shift_kinds)
+
+    @property
+    def shift_kinds(self) -> dict[str, str]:
+        """The rule (`ihlab.model.shift.KINDS`) of each of the mixing weights that attention learns."""
+        return VARIANTS[self.attention].kinds
 
     @property
     def shifted(self) -> bool:
-        """True if attention mixes keys and values with earlier ones: the model has alpha and beta."""
+        """True if attention mixes keys, values or queries with earlier ones."""
         return bool(self.learned_shifts)
 
     def residual_in(self, layer: int) -> bool:

@@ -12,25 +12,28 @@ class KVCache:
 
     - keys, values [batch, n_key_value_heads, capacity, d_head]: after shift and rotation, ready to attend to;
       the first `length` along the third axis are filled;
-    - raw_keys, raw_values [batch, window - 1, n_key_value_heads, d_head], with shifted attention: those of the
+    - raw: of each of "key", "value" and "query" that is shifted, the vectors [batch, window - 1, head, d_head] of the
       last window - 1 tokens before the shift, which equation 5 of arXiv 2411.19574 mixes into the next ones. Zeros
-      stand for tokens before the first, as in the shift itself.
+      stand for tokens before the first, as in the shift itself. Keys shifted after the rotation are rotated here.
     """
 
     def __init__(self, cfg: ModelConfig, batch: int, capacity: int, like: Tensor) -> None:
         shape = (batch, cfg.kv_heads, capacity, cfg.head_width)
         self.keys, self.values = like.new_empty(shape), like.new_empty(shape)
         self.length = 0
-        if cfg.shifted:
-            earlier = (batch, cfg.shift_window - 1, cfg.kv_heads, cfg.head_width)
-            self.raw_keys, self.raw_values = like.new_zeros(earlier), like.new_zeros(earlier)
+        heads = {"key": ("alpha", cfg.kv_heads), "value": ("beta", cfg.kv_heads), "query": ("gamma", cfg.n_heads)}
+        self.raw = {
+            what: like.new_zeros(batch, cfg.shift_window - 1, n_heads, cfg.head_width)
+            for what, (weights, n_heads) in heads.items()
+            if weights in cfg.learned_shifts
+        }
 
-    def exchange_raw(
-        self, k: Float[Tensor, "batch pos kv_head d_head"], v: Float[Tensor, "batch pos kv_head d_head"]
-    ) -> tuple[Float[Tensor, "batch earlier kv_head d_head"], Float[Tensor, "batch earlier kv_head d_head"]]:
-        """Return the raw keys and values of the window - 1 tokens before these, and keep the last ones of these."""
-        before = self.raw_keys, self.raw_values
-        self.raw_keys, self.raw_values = (_last(old, new) for old, new in zip(before, (k, v), strict=True))
+    def exchange(
+        self, what: str, raw: Float[Tensor, "batch pos head d_head"]
+    ) -> Float[Tensor, "batch earlier head d_head"]:
+        """Return the raw keys, values or queries of the window - 1 tokens before these, and keep the last of these."""
+        before = self.raw[what]
+        self.raw[what] = _last(before, raw)
         return before
 
     def append(
@@ -50,8 +53,8 @@ def next_positions(cache: KVCache | None, n_pos: int) -> slice:
 
 
 def _last(
-    old: Float[Tensor, "batch earlier kv_head d_head"], new: Float[Tensor, "batch pos kv_head d_head"]
-) -> Float[Tensor, "batch earlier kv_head d_head"]:
+    old: Float[Tensor, "batch earlier head d_head"], new: Float[Tensor, "batch pos head d_head"]
+) -> Float[Tensor, "batch earlier head d_head"]:
     """Return as many tokens as `old` has, the last ones of old and new."""
     n = old.shape[1]
     return new[:, -n:] if new.shape[1] >= n else torch.cat([old, new], dim=1)[:, -n:]

@@ -93,6 +93,9 @@ class Network(HookedRootModule):
             self.hook_pos_embed = HookPoint()
         self.dropout = make_dropout(cfg)
         self.blocks = nn.ModuleList(Block(cfg, layer, shifts) for layer in range(cfg.n_layers))
+        if cfg.shift_share == "model":
+            for block in self.layers[1:]:
+                block.attn.share_shifts(self.layers[0].attn)
         self.ln_final = make_norm(cfg) or nn.Identity()
         self.unembed: nn.Linear | FirstEntries = (
             FirstEntries(cfg.d_model, cfg.d_vocab)

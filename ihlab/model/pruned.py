@@ -8,13 +8,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ihlab.model.attention import is_hooked
+from ihlab.model.attention import at_positions, is_hooked
 from ihlab.model.network import Block, Network
 
 EVERYWHERE = (
     "hook_resid_pre",
     "ln1.hook_scale",
     "ln1.hook_normalized",
+    "attn.hook_q_raw",
+    "attn.hook_gamma",
     "attn.hook_k_raw",
     "attn.hook_v_raw",
     "attn.hook_alpha",
@@ -72,17 +74,10 @@ def _attend_at(
 ) -> Float[Tensor, "batch query d_model"]:
     """Return the residual stream after the block's attention at the query positions."""
     normalised = block.attention_input(x)
-    q = block.attn.queries(_positions(normalised, queries))
+    q = block.attn.queries(normalised, at=queries)
     k, v = block.attn.keys_values(normalised)
     attn_out = block.attn.read(q, k, v, queries)
-    return block.add_attention(_positions(x, queries), attn_out)
-
-
-def _positions(
-    x: Float[Tensor, "batch pos d_model"], queries: Int[Tensor, "batch query"]
-) -> Float[Tensor, "batch query d_model"]:
-    """Gather the residual stream at positions of each row."""
-    return x.gather(1, queries[:, :, None].expand(-1, -1, x.shape[-1]))
+    return block.add_attention(at_positions(x, queries), attn_out)
 
 
 def _among(queries: Int[Tensor, "batch query"], index: Int[Tensor, " scored"], n_pos: int) -> Int[Tensor, " scored"]:

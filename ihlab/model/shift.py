@@ -1,34 +1,38 @@
-"""The token shift of keys and values: equation 5 of arXiv 2411.19574, and where its weights start.
+"""The token shift of keys, values and queries: equation 5 of arXiv 2411.19574, its variants, and where weights start.
 
     x_hat[t] = w[0] x[t] + w[1] x[t - 1] + ... + w[window - 1] x[t - window + 1],
 
-with zeros before the first token. w is alpha for keys and beta for values: the paper's alpha1, beta1 are w[0], and its
-alpha2, beta2 are w[1].
+with zeros before the first token. w is alpha for keys, beta for values and gamma for queries: the paper's alpha1, beta1
+are w[0], and its alpha2, beta2 are w[1]. A variant (`ihlab.model.config.VARIANTS`) is another rule, of `KINDS`, for
+what w may be; everything that reads w reads `TokenShift.weights()`, so hooks, decoding and reports know no rules.
 """
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ihlab.model.config import ModelConfig
+from ihlab.model.config import VARIANTS, ModelConfig
 from ihlab.model.shift_grad import ShiftWithGradient
 
 
 def token_shift(
     x: Float[Tensor, "batch pos head d_head"],
-    weight: Float[Tensor, "head window"],
+    weight: Float[Tensor, "head window *d_head"],
     before: Float[Tensor, "batch earlier head d_head"] | None = None,
 ) -> Float[Tensor, "batch pos head d_head"]:
     """Mix each head's vector with those of the tokens before it: equation 5, with a row of weights for each head.
 
-    `before`, the vectors of the window - 1 tokens before x, stands for the zeros where x continues a row.
+    With weights [head, window, d_head], each channel of a head has a row of its own. `before`, the vectors of the
+    window - 1 tokens before x, stands for the zeros where x continues a row.
     """
     # Spread over d_head first: a CPU multiplies (and sums the gradient) along a broadcast last axis
     # several times slower than along a plain one.
-    wide = weight.T[:, :, None].expand(-1, -1, x.shape[-1]).to(x.dtype).contiguous()
+    each = weight[..., None].expand(-1, -1, x.shape[-1]) if weight.ndim == 2 else weight
+    wide = each.transpose(0, 1).to(x.dtype).contiguous()
     if torch.compiler.is_compiling() and before is None:
         return ShiftWithGradient.apply(x, wide)
     seen = x if before is None else torch.cat([before, x], dim=1)
@@ -38,7 +42,7 @@ def token_shift(
     return mixed if before is None else mixed[:, before.shape[1] :]
 
 
-def start(own: Float[Tensor, "head 1"], window: int) -> Float[Tensor, "head window"]:
+def start(own: Float[Tensor, "row 1"], window: int) -> Float[Tensor, "row window"]:
     """Return the weights that a shift starts from: column 0 is `own`, the others share 1 - `own` equally.
 
     So a row sums to 1. With window 2 it is the paper's alpha2 = 1 - alpha1, beta2 = 1 - beta1.
@@ -47,15 +51,55 @@ def start(own: Float[Tensor, "head 1"], window: int) -> Float[Tensor, "head wind
     return torch.cat([own, earlier], dim=1)
 
 
-class TokenShift(nn.Module):
-    """`token_shift` with learned weights [head, window]: alpha of the keys, or beta of the values.
+def complete(drawn: Float[Tensor, "row drawn"]) -> Float[Tensor, "row window"]:
+    """Return rows that sum to 1: the columns given, and what is left as the last one."""
+    return torch.cat([drawn, 1 - drawn.sum(dim=1, keepdim=True)], dim=1)
 
-    A fresh shift draws column 0 from U(0, 1), and the other columns follow by `start`; all are free afterwards.
+
+class TokenShift(nn.Module):
+    """`token_shift` with learned weights [head, window]: alpha of the keys, beta of the values, gamma of the queries.
+
+    A fresh shift draws column 0 from U(0, 1), and the other columns follow by `start`; with `uniform` it draws all
+    columns but the last, which follows by `complete`. All are free afterwards. With `shared` one row serves every head;
+    with `d_head` each channel of a head starts from a copy of its head's row and learns alone.
+
+    The other kinds change what is stored, and how the weights follow from it (`stored`, `mixed`).
     """
 
-    def __init__(self, n_heads: int, window: int, generator: torch.Generator | None = None) -> None:
+    tied = False
+    """True if the columns of a row follow from fewer numbers: none can then be held while another moves."""
+
+    def __init__(
+        self,
+        n_heads: int,
+        window: int,
+        generator: torch.Generator | None = None,
+        *,
+        uniform: bool = False,
+        shared: bool = False,
+        d_head: int | None = None,
+    ) -> None:
         super().__init__()
-        self.weight = nn.Parameter(start(torch.rand(n_heads, 1, generator=generator), window))
+        self.n_heads = n_heads
+        drawn = torch.rand(1 if shared else n_heads, window - 1 if uniform else 1, generator=generator)
+        rows = complete(drawn) if uniform else start(drawn, window)
+        each = rows if d_head is None else rows[..., None].repeat(1, 1, d_head)
+        self.weight = nn.Parameter(self.stored(each).contiguous())  # the fused AdamW is wrong on a strided view
+
+    def weights(self) -> Float[Tensor, "head window *d_head"]:
+        """Return the weights that the forward pass mixes with."""
+        mixed = self.mixed(self.weight)
+        return mixed if len(mixed) == self.n_heads else mixed.expand(self.n_heads, *mixed.shape[1:])
+
+    @staticmethod
+    def stored(rows: Float[Tensor, "row window *d_head"]) -> Float[Tensor, "row ..."]:
+        """Return the parameter that gives these rows: the inverse of `mixed`."""
+        return rows
+
+    @staticmethod
+    def mixed(weight: Float[Tensor, "row ..."]) -> Float[Tensor, "row window *d_head"]:
+        """Return the rows of weights that a parameter stands for."""
+        return weight
 
     def forward(
         self,
@@ -65,17 +109,126 @@ class TokenShift(nn.Module):
     ) -> Float[Tensor, "batch pos head d_head"]:
         """Shift x by what the hook returns for these weights; `before` is that of `token_shift`."""
         # The hook is given a copy: it may write into it, and must not write into the parameter.
-        weight = self.weight if hook is None else hook(self.weight.clone())
+        weight = self.weights() if hook is None else hook(self.weights().clone())
         return token_shift(x, weight, before)
 
     @torch.no_grad()
     def restart(self, own: float) -> None:
         """Start every head's row from one number instead of a draw."""
-        n_heads, window = self.weight.shape
-        self.weight.copy_(start(torch.full((n_heads, 1), own, dtype=torch.float64), window))
+        rows = start(torch.full((len(self.weight), 1), own, dtype=torch.float64), self.weights().shape[1])
+        stored = self.stored(rows if self.weight.ndim == 2 else rows[..., None])
+        self.weight.copy_(stored.expand_as(self.weight))
+
+    @torch.no_grad()
+    def hold(self, heads: int | slice, columns: int | slice, value: float) -> None:
+        """Set columns of some heads' rows to a value. Of tied columns the others share what is left of 1 equally."""
+        if not self.tied:
+            self.weight[heads, columns] = value
+            return
+        rows = self.mixed(self.weight)
+        rows[heads] = (1 - value) / (rows.shape[1] - 1)
+        rows[heads, columns] = value
+        self.weight[heads] = self.stored(rows)[heads]
 
 
-def make_shifts(cfg: ModelConfig, generator: torch.Generator | None) -> tuple[TokenShift, TokenShift]:
-    """Return the shifts of a layer's keys and values, as `cfg.attention` asks for them (`VARIANTS`)."""
-    key, value = (TokenShift(cfg.kv_heads, cfg.shift_window, generator) for _ in range(2))
-    return key, value
+class GatedShift(TokenShift):
+    """The paper's KV shifting gate (Appendix F.1): w = (sigmoid(A), 1 - sigmoid(A)), A one number a head.
+
+    It starts where the free shift does, A = logit(w[0]), with w[0] kept in [0.001, 0.999].
+    """
+
+    tied = True
+
+    @staticmethod
+    def stored(rows: Float[Tensor, "row 2 *d_head"]) -> Float[Tensor, "row 1 *d_head"]:
+        """Return the logit of the own token's weight."""
+        return torch.logit(rows[:, :1], eps=1e-3)
+
+    @staticmethod
+    def mixed(weight: Float[Tensor, "row 1 *d_head"]) -> Float[Tensor, "row 2 *d_head"]:
+        """Return (sigmoid(A), sigmoid(-A)): the same as 1 - sigmoid(A), and exact where that is tiny."""
+        return torch.cat([weight.sigmoid(), (-weight).sigmoid()], dim=1)
+
+
+class SumToOneShift(TokenShift):
+    """Weights of a row that sum to 1, without bounds (Appendix F.1): all columns but the last are free."""
+
+    tied = True
+
+    @staticmethod
+    def stored(rows: Float[Tensor, "row window *d_head"]) -> Float[Tensor, "row drawn *d_head"]:
+        """Return all columns but the last."""
+        return rows[:, :-1]
+
+    @staticmethod
+    def mixed(weight: Float[Tensor, "row drawn *d_head"]) -> Float[Tensor, "row window *d_head"]:
+        """Return the free columns, and 1 minus their sum."""
+        return complete(weight)
+
+
+class ClippedShift(TokenShift):
+    """Weights clipped to [0, 1] in the forward pass (Appendix F.1's 0-1 constraint, first reading).
+
+    An entry outside gets no gradient: it is dead until AdamW's momentum carries it back.
+    """
+
+    @staticmethod
+    def mixed(weight: Float[Tensor, "row window *d_head"]) -> Float[Tensor, "row window *d_head"]:
+        """Return the weights, clipped."""
+        return weight.clamp(0, 1)
+
+
+class ProjectedShift(TokenShift):
+    """Weights that training puts back into [0, 1] after each step (the 0-1 constraint, second reading)."""
+
+
+KINDS: dict[str, type[TokenShift]] = {
+    "free": TokenShift,
+    "gate": GatedShift,
+    "sum1": SumToOneShift,
+    "clip": ClippedShift,
+    "project": ProjectedShift,
+}
+"""The rules that `ihlab.model.config.Variant` names for keys, values and queries."""
+
+
+def make_shifts(
+    cfg: ModelConfig, generator: torch.Generator | None, layer: int
+) -> tuple[TokenShift | None, TokenShift | None, TokenShift | None]:
+    """Return the shifts of a layer's keys, values and queries, each None where `cfg.attention` has none.
+
+    Keys and values draw from the generator whether they are shifted or not, and queries from one of their own: with one
+    seed, whatever two variants have in common starts alike.
+    """
+    variant = VARIANTS[cfg.attention]
+    if not variant.kinds:
+        return None, None, None
+
+    def make(kind: str | None, n_heads: int, source: torch.Generator | None) -> TokenShift | None:
+        shift = KINDS[kind or "free"](
+            n_heads,
+            cfg.shift_window,
+            source,
+            uniform=cfg.shift_start == "uniform",
+            shared=cfg.shift_share in ("layer", "model"),
+            d_head=cfg.head_width if cfg.shift_share == "channel" else None,
+        )
+        return None if kind is None else shift
+
+    return (
+        make(variant.key, cfg.kv_heads, generator),
+        make(variant.value, cfg.kv_heads, generator),
+        make(variant.query, cfg.n_heads, _of_queries(generator, layer)),
+    )
+
+
+def _of_queries(generator: torch.Generator | None, layer: int) -> torch.Generator | None:
+    if generator is None:
+        return None
+    seed = np.random.SeedSequence([generator.initial_seed(), layer]).generate_state(1)[0]
+    return torch.Generator().manual_seed(int(seed))
+
+
+def projected(model: nn.Module) -> list[str]:
+    """Return the names of the parameters that training puts back into [0, 1] after each step."""
+    return [f"{name}.weight" for name, module in model.named_modules() if isinstance(module, ProjectedShift)]

@@ -51,7 +51,7 @@ class Transformer(Network):
         """Run, and return the output with a TransformerLens `ActivationCache` of the activations.
 
         Batch and positions are dropped here and not by TransformerLens, which goes by the names it
-        knows and would cut our raw keys along the heads, and alpha and beta along anything.
+        knows and would cut our raw keys along the heads, and mixing weights along anything.
         """
         require(
             not remove_batch_dim or len(args[0]) == 1,
@@ -60,7 +60,7 @@ class Transformer(Network):
         output, cache = super().run_with_cache(*args, **kwargs)
         positions = Slice.unwrap(pos_slice)
         for name, x in cache.items():
-            if "hook_alpha" in name or "hook_beta" in name:
+            if name.endswith(("hook_alpha", "hook_beta", "hook_gamma")):
                 continue
             kept = positions.apply(x, dim=2 if "hook_pattern" in name or "hook_attn_scores" in name else 1)
             cache[name] = kept[0] if remove_batch_dim else kept

@@ -29,7 +29,7 @@ def attention_pattern(axes: Axes, pattern: Float[np.ndarray, "query key"], token
 @printed
 def shift_weights(axes: Axes, metrics: pd.DataFrame, layer: int, kv_head: int) -> None:
     """Draw alpha and beta of one key/value head over training. `metrics` is a run's, with columns alpha1_L.G ..."""
-    for name, (color, part) in SHIFT_COLORS.items():
+    for name, (color, part) in SHIFT_COLORS.items():  # of keys only, or of values only, where only these are shifted
         window = metrics.filter(regex=rf"^{name}\d+_{layer}\.{kv_head}$").shape[1]
         for back in range(window):
             token = SHIFT_TOKENS[back] if back < len(SHIFT_TOKENS) else f"{back} tokens before"
@@ -48,9 +48,9 @@ def shift_weights(axes: Axes, metrics: pd.DataFrame, layer: int, kv_head: int) -
 def shift_training(metrics: pd.DataFrame, title: str) -> Figure:
     """Draw alpha and beta of every key/value head of a run over training: a row of axes for each layer.
 
-    `metrics` is that of a run with shift, with columns alpha1_L.G ...
+    `metrics` is that of a run with shift, with columns alpha1_L.G ..., or beta1_L.G ..., or both.
     """
-    names = [str(column).removeprefix("alpha1_") for column in metrics.filter(regex=r"^alpha1_")]
+    names = sorted({str(column).split("_")[1] for column in metrics.filter(regex=r"^(alpha|beta)1_")})
     places = [(int(layer), int(kv_head)) for layer, kv_head in (name.split(".") for name in names)]
     n_layers, kv_heads = (1 + max(at) for at in zip(*places, strict=True))
     figure = new_figure(max(2.3 * kv_heads, 4.6) + 0.5, 2.1 * n_layers + 1.0)

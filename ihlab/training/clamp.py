@@ -7,6 +7,9 @@ from tasks.config import choose, config, require
 
 CLAMPED = ("alpha", "beta", "pattern")
 PATTERNS = ("previous", "uniform", "zero")
+TIED = ("gate", "sum1")
+BOUNDS = {"gate": (0.001, 0.999), "clip": (0.0, 1.0), "project": (0.0, 1.0)}
+"""Values that the rules of `ihlab.model.config.Variant` can take."""
 
 
 @config
@@ -21,7 +24,8 @@ class Clamp:
       itself or, under the strict mask, to nothing), "uniform" (equally to all visible keys) or "zero" (to nothing:
       the head is off).
 
-    Of two clamps on one entry the later one applies.
+    Of two clamps on one entry the later one applies. Where the columns of a head sum to 1 by construction ("kv_gate",
+    "kv_sum1"), a clamp of one column holds them all: the others share what is left of 1 equally.
     """
 
     what: str
@@ -55,6 +59,26 @@ class Clamp:
             f"Clamp.what is '{self.what}', but a {model.attention} model has none: its attention must be 'kv_shift'.",
         )
         _within("head", self.head, "n_key_value_heads", model.kv_heads)
+        require(
+            model.shift_share != "model",
+            "Clamp.layer names one layer, but the model's shift_share is 'model': its layers have one alpha and beta.",
+        )
+        require(
+            model.shift_share != "layer" or self.head is None,
+            f"Clamp.head is {self.head}, but the model's shift_share is 'layer': its heads have one alpha and beta. "
+            "Leave it out.",
+        )
+        kind = model.shift_kinds[self.what]
+        require(
+            kind not in TIED or self.column is not None or self.value is None,
+            f"Clamp.column is None, but the columns of a {model.attention} model's {self.what} sum to 1: name one, "
+            "the others follow.",
+        )
+        low, high = BOUNDS.get(kind, (-math.inf, math.inf))
+        require(
+            not isinstance(self.value, float) or low <= self.value <= high,
+            f"Clamp.value is {self.value}, but a {model.attention} model's {self.what} is from {low} to {high}.",
+        )
         _within("column", self.column, "shift_window", model.shift_window)
 
 

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
+from ihlab.model.shift import TokenShift
 from ihlab.model.transformer import Transformer
 from ihlab.training.clamp import Clamp
 
@@ -30,7 +31,7 @@ def install(model: Transformer, clamps: Sequence[Clamp]) -> None:
         if clamp.what == "pattern":
             hook = _set_pattern(clamp, attention.strict)
         else:
-            hook = _freeze_weight(_entries(clamp, shift_weight(model, clamp)))
+            hook = _freeze_weight(_entries(clamp, shift_of(model, clamp)))
         model.add_hook(f"blocks.{clamp.layer}.attn.hook_{clamp.what}", hook, is_permanent=True)
 
 
@@ -44,19 +45,21 @@ def impose(model: Transformer, optimizer_state: dict[str, Tensor], clamps: Seque
     for clamp in clamps:
         if clamp.what == "pattern":
             continue
-        weight = shift_weight(model, clamp)
-        entries = _entries(clamp, weight)
+        shift = shift_of(model, clamp)
+        heads, columns = _heads(clamp), _columns(clamp, shift)
         if isinstance(clamp.value, float):
-            weight[entries] = clamp.value
+            shift.hold(heads, slice(None) if clamp.column is None else clamp.column, clamp.value)
         for moment in ("exp_avg", "exp_avg_sq"):  # there are none before the first step
-            if (key := f"{moment}/{names[id(weight)]}") in optimizer_state:
-                optimizer_state[key][entries] = 0
+            if (key := f"{moment}/{names[id(shift.weight)]}") in optimizer_state:
+                optimizer_state[key][heads, columns] = 0
 
 
-def shift_weight(model: Transformer, clamp: Clamp) -> Tensor:
-    """Return the alpha or beta [n_key_value_heads, window] that a clamp acts on."""
+def shift_of(model: Transformer, clamp: Clamp) -> TokenShift:
+    """Return the shift, of keys or of values, whose weights a clamp acts on."""
     attention = model.layers[clamp.layer].attn
-    return attention.alpha if clamp.what == "alpha" else attention.beta
+    shift = attention.key_shift if clamp.what == "alpha" else attention.value_shift
+    assert shift is not None  # `Clamp.check` has seen to it
+    return shift
 
 
 def set_pattern(
@@ -72,14 +75,22 @@ def set_pattern(
     return visible.to(dtype) / visible.sum(dim=-1, keepdim=True).clamp(min=1)
 
 
-def _entries(clamp: Clamp, weight: Tensor) -> Bool[Tensor, "head window"]:
-    entries = torch.zeros(weight.shape, dtype=torch.bool, device=weight.device)
-    heads = slice(None) if clamp.head is None else clamp.head
-    entries[heads, slice(None) if clamp.column is None else clamp.column] = True
+def _heads(clamp: Clamp) -> int | slice:
+    return slice(None) if clamp.head is None else clamp.head
+
+
+def _columns(clamp: Clamp, shift: TokenShift) -> int | slice:
+    """Return the columns that stay as they are: tied ones all together."""
+    return slice(None) if clamp.column is None or shift.tied else clamp.column
+
+
+def _entries(clamp: Clamp, shift: TokenShift) -> Bool[Tensor, "head window *d_head"]:
+    entries = torch.zeros_like(shift.weights(), dtype=torch.bool)
+    entries[_heads(clamp), _columns(clamp, shift)] = True
     return entries
 
 
-def _freeze_weight(entries: Bool[Tensor, "head window"]) -> Hook:
+def _freeze_weight(entries: Bool[Tensor, "head window *d_head"]) -> Hook:
     def freeze(weight: Tensor, hook: HookPoint) -> Tensor:
         return torch.where(entries.to(weight.device), weight.detach(), weight)
 
@@ -91,7 +102,7 @@ def _set_pattern(clamp: Clamp, strict: bool) -> Hook:
         n_pos = pattern.shape[-1]
         visible = torch.ones((n_pos, n_pos), dtype=torch.bool, device=pattern.device).tril(-1 if strict else 0)
         heads = torch.zeros((pattern.shape[1], 1, 1), dtype=torch.bool, device=pattern.device)
-        heads[slice(None) if clamp.head is None else clamp.head] = True
+        heads[_heads(clamp)] = True
         return torch.where(heads, set_pattern(str(clamp.value), visible, pattern.dtype), pattern)
 
     return put

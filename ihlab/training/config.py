@@ -112,7 +112,7 @@ class RunConfig:
             f"RunConfig.init_shift is {given}, but must be two finite numbers: alpha1 and beta1.",
         )
         require(
-            self.model.learned_shifts == ("alpha", "beta"),
+            self.model.learned_shifts[:2] == ("alpha", "beta"),
             f"RunConfig.init_shift is {given}, but a {self.model.attention} model has no alpha and beta: "
             "its attention must be 'kv_shift'.",
         )

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.func import stack_module_state
 
 from ihlab.measure.metrics import CHUNK_POSITIONS, Evaluator
+from ihlab.model.shift import projected
 from ihlab.training import checkpoint
 from ihlab.training.config import ForkConfig, RunConfig
 from ihlab.training.initial import initial_model
@@ -108,6 +109,7 @@ class Ensemble(Loop[list[Stacked]]):
         self.part = torch.tensor([config.lr / self.fastest.lr for config in configs], device=device)
         self.one_rate = len({config.lr for config in configs}) == 1
         self.optimizer = make_optimizer(self.model, self.config, self.parameters)
+        self.projected = projected(self.model)
         self.evaluate = Evaluator(self.config, device, len(runs))
         at_once = max(1, EVALUATED_LOGITS // (CHUNK_POSITIONS * self.config.model.d_vocab))
         self.numbers = of_each_member(self.model, self.evaluate.numbers, at_once)
@@ -153,6 +155,8 @@ class Ensemble(Loop[list[Stacked]]):
             for name, old in before.items():
                 now = self.parameters[name]
                 now.copy_(old.lerp(now, self.part.view(-1, *[1] * (now.ndim - 1))))
+            for name in self.projected:
+                self.parameters[name].clamp_(0, 1)
         self.optimizer.zero_grad()
         self.loss_steps += 1
         self.step += 1

@@ -14,5 +14,6 @@ def initial_model(config: RunConfig) -> Transformer:
     if config.init_shift is not None:
         for block in model.layers:
             for shift, own in zip((block.attn.key_shift, block.attn.value_shift), config.init_shift, strict=True):
+                assert shift is not None  # `RunConfig` has seen to it
                 shift.restart(own)
     return model

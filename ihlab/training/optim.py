@@ -14,7 +14,7 @@ from ihlab.training.config import RunConfig, constant_steps
 def make_optimizer(
     model: Transformer, run: RunConfig, parameters: Mapping[str, Tensor] | None = None
 ) -> torch.optim.AdamW:
-    """Return fused AdamW. Weight decay acts on matrices only: not on norms, and never on alpha or beta.
+    """Return fused AdamW. Weight decay acts on matrices only: not on norms, and never on a shift's weights.
 
     `parameters`: the tensors to optimise, by the model's parameter names; by default the model's own.
     """

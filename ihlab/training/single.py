@@ -14,6 +14,7 @@ from ihlab.measure.batches import SPLITS
 from ihlab.measure.loss import summed_loss
 from ihlab.measure.metrics import Evaluator
 from ihlab.measure.rows import Scored
+from ihlab.model.shift import projected
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import install
 from ihlab.training.data import Stream
@@ -53,6 +54,7 @@ class SingleModel(Loop[list[Scored]]):
         self.model = initial_model(config).to(self.device)
         install(self.model, config.clamps)
         self.optimizer = make_optimizer(self.model, config)
+        self.projected = [self.model.get_parameter(name) for name in projected(self.model)]
         self.evaluate = Evaluator(config, self.device)
         self.running_loss = _RunningLoss(torch.zeros((), device=self.device))
         self.record = RunWriter(run)
@@ -107,6 +109,8 @@ class SingleModel(Loop[list[Scored]]):
         if self.config.clip is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
         self.optimizer.step()
+        for weight in self.projected:
+            weight.data.clamp_(0, 1)
         self.optimizer.zero_grad()
         self.running_loss.steps += 1
         self.step += 1

@@ -35,9 +35,10 @@ def view_data(
     - `tokens` [n]: the text at each position; `stripe`: the pairs of `induction_stripe`;
     - `steps` [s] and `metrics`, each [s]: loss, accuracy, accuracy at first repeats; null where not measured;
     - `panels`: `pattern`, and for shifted models `key1` .. `keyW` (`score_routes`), each as `quantised`, [s, l, h];
-    - `alpha`, `beta` [s, l, g, window], null for a vanilla model: the page multiplies them in itself;
-    - `path`: alpha1 and beta1 [l, g, evaluation] over the whole training, null for a vanilla model;
-    - `field`: the loss of Theorem 3.4 on the square around these paths, null for a vanilla model.
+    - `alpha`, `beta` [s, l, g, window], null for a vanilla model and for weights of each channel: the page multiplies
+      them in itself;
+    - `path`: alpha1 and beta1 [l, g, evaluation] over the whole training, null for a model without both;
+    - `field`: the loss of Theorem 3.4 on the square around these paths, likewise.
 
     `row` holds the ids to read, by default those of the task's first held-out row; `tokens` their text, by
     default the ids. Of more than `checkpoints` checkpoints an even choice is shown, with the first and the last.
@@ -56,7 +57,8 @@ def view_data(
 
     steps = even_choice(run.checkpoints, checkpoints)
     opened = [_open(run, step, ids) for step in steps]
-    path = _path(run) if cfg.shifted else None
+    path = _path(run) if {"alpha", "beta"} <= set(cfg.learned_shifts) else None
+    mixed = cfg.shifted and cfg.shift_share != "channel"
     return {
         "run": run.folder.name,
         "model": _described(run),
@@ -68,8 +70,8 @@ def view_data(
         "group": cfg.n_heads // cfg.kv_heads,
         "stripe": induction_stripe(ids, strict=cfg.mask == "strict"),
         "panels": _panels(opened),
-        "alpha": [at["alpha"] for at in opened] if path else None,
-        "beta": [at["beta"] for at in opened] if path else None,
+        "alpha": [at["alpha"] for at in opened] if mixed else None,
+        "beta": [at["beta"] for at in opened] if mixed else None,
         "path": path,
         "field": _field(path, run.config.task.length - 1) if path else None,
     }
@@ -110,7 +112,7 @@ def _open(run: Run, step: int, ids: Int[np.ndarray, " pos"]) -> dict[str, Any]:
     model = run.model(step)
     _, cache = model.run_with_cache(torch.from_numpy(ids)[None])
     opened: dict[str, Any] = {"pattern": raw_patterns(cache)[:, 0].numpy()}
-    if not model.cfg.shifted:
+    if not model.cfg.shifted or model.cfg.shift_share == "channel":
         return opened
     last_key = -1 if model.cfg.mask == "strict" else 0
     routes = torch.stack([score_routes(cache, layer)[:, 0] for layer in range(model.cfg.n_layers)], dim=1)

@@ -22,6 +22,7 @@ SWITCHES = {
     "mlp": ["swiglu", "gelu", "none"],
 }
 MODELS = [dict(zip(SWITCHES, values, strict=True)) for values in itertools.product(*SWITCHES.values())]
+MODELS += [{"attention": attention} for attention in ("k_shift", "v_shift", "qkv_shift", "kv_sum1")]
 
 
 def rows():
@@ -29,7 +30,9 @@ def rows():
 
 
 def is_there(when, cfg):
-    """Whether a config meets 'always', or conditions such as norm="rms"/"layer"."""
+    """Whether a config meets 'always', 'alpha learned', or conditions such as norm="rms"/"layer"."""
+    if when.endswith(" learned"):
+        return when.removesuffix(" learned") in cfg.learned_shifts
     conditions = re.findall(r'(\w+)=((?:"\w+"/?)+)', when)
     assert when == "always" or ", ".join(f"{name}={values}" for name, values in conditions) == when
     return all(f'"{getattr(cfg, name)}"' in values.split("/") for name, values in conditions)

@@ -1,0 +1,119 @@
+"""Variants of the shift in training: resumed, stacked, projected, clamped, and their columns of the metrics."""
+
+import pandas as pd
+import pytest
+import torch
+
+from ihlab import Transformer, train
+from ihlab.training.checkpoint import load
+from ihlab.training.clamp import Clamp
+from ihlab.training.clamp_hooks import impose, install
+from ihlab.training.train import train_ensemble
+from tasks import ConfigError
+
+CASES = {
+    "only keys": {"attention": "k_shift"},
+    "only values": {"attention": "v_shift"},
+    "queries too": {"attention": "qkv_shift", "n_key_value_heads": 1},
+    "gate": {"attention": "kv_gate"},
+    "sum to 1": {"attention": "kv_sum1", "shift_window": 3},
+    "clipped": {"attention": "kv_clip"},
+    "projected": {"attention": "kv_project"},
+    "shared in the model": {"attention": "kv_shift", "shift_share": "model", "n_layers": 2},
+    "each channel its own": {"attention": "kv_shift", "shift_share": "channel"},
+    "after rotary": {"attention": "kv_shift", "shift_place": "after_rotary"},
+}
+
+
+@pytest.fixture(params=CASES.values(), ids=CASES)
+def config(request, small):
+    """A run of each variant, with a learning rate that moves its weights far."""
+    return small.but(model=small.model.but(**request.param), lr=3e-2, eval_every=12, checkpoints=3)
+
+
+def test_a_run_goes_on_bit_for_bit_and_members_follow_it(config, tmp_path):
+    whole = train(config, tmp_path / "whole")
+    again = train(config, tmp_path / "again")
+    for path in ("done.json", "checkpoints/step-24.safetensors", "checkpoints/step-24.optimizer.safetensors"):
+        (again.folder / path).unlink(missing_ok=True)
+    resumed = train(config, tmp_path / "again")
+    pd.testing.assert_frame_equal(resumed.metrics, whole.metrics, check_exact=True)
+    for name, weight in load(whole.checkpoint_path(24)).items():
+        assert torch.equal(load(resumed.checkpoint_path(24))[name], weight), name
+    other = config.but(seed=1)
+    alone = train(other, tmp_path / "alone")
+    for member, solo in zip(train_ensemble([config, other], tmp_path / "stack", stack=2), (whole, alone), strict=True):
+        pd.testing.assert_frame_equal(member.metrics, solo.metrics, atol=1e-4, rtol=0)
+
+
+def test_metrics_hold_what_the_forward_pass_mixes_with(config, tmp_path):
+    run = train(config, tmp_path)
+    attn, last = run.model().layers[0].attn, run.metrics.iloc[-1]
+    for name in ("alpha", "beta", "gamma"):
+        columns = [column for column in run.metrics if column.startswith(name)]
+        learned = name in config.model.learned_shifts
+        heads = config.model.n_heads if name == "gamma" else config.model.kv_heads
+        assert len(columns) == learned * config.model.n_layers * heads * config.model.shift_window
+        if learned:
+            weight = getattr(attn, name).detach()
+            own = weight[1 % heads, 0].mean() if weight.ndim == 3 else weight[1 % heads, 0]
+            assert last[f"{name}1_0.{1 % heads}"] == pytest.approx(own.item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_projected_weights_stay_between_0_and_1_and_reach_the_ends(small, tmp_path, stacked):
+    config = small.but(model=small.model.but(attention="kv_project"), lr=0.2, warmup=0)
+    # Two rates, so that a member takes a part of the common step.
+    run = train_ensemble([config.but(lr=0.1), config], tmp_path, stack=2)[1] if stacked else train(config, tmp_path)
+    rows = run.metrics.filter(regex=r"^(alpha|beta)")
+    assert rows.min().min() == 0
+    assert rows.max().max() == 1
+
+
+def test_clipped_weights_outside_get_no_gradient():
+    """And what the forward pass reads stays between 0 and 1."""
+    from ihlab.model.shift import KINDS
+
+    shift = KINDS["clip"](2, 2)
+    with torch.no_grad():
+        shift.weight.copy_(torch.tensor([[1.5, 0.3], [-0.2, 0.9]]))
+    torch.testing.assert_close(shift.weights(), torch.tensor([[1.0, 0.3], [0.0, 0.9]]))
+    shift(torch.randn(2, 5, 2, 3)).square().sum().backward()
+    assert ((shift.weight.grad == 0) == torch.tensor([[True, False], [True, False]])).all()
+
+
+@pytest.mark.parametrize("attention", ["kv_shift", "k_shift", "kv_gate", "kv_sum1", "kv_clip", "kv_project"])
+def test_a_clamped_column_is_read_and_gets_no_gradient(small, attention):
+    clamp = Clamp(what="alpha", layer=0, head=1, column=1, value=0.25)
+    cfg = small.model.but(attention=attention)
+    clamp.check(cfg)
+    model = Transformer(cfg)
+    impose(model, {}, [clamp])
+    install(model, [clamp])
+    _, cache = model.run_with_cache(torch.arange(12)[None])
+    assert cache["blocks.0.attn.hook_alpha"][1, 1] == pytest.approx(0.25, abs=1e-6)
+    torch.testing.assert_close(cache["blocks.0.attn.hook_alpha"], model.layers[0].attn.alpha)
+    if attention in ("kv_gate", "kv_sum1"):
+        assert cache["blocks.0.attn.hook_alpha"][1, 0] == pytest.approx(0.75, abs=1e-6)
+    model(torch.arange(12)[None]).square().sum().backward()
+    gradient = model.layers[0].attn.key_shift.weight.grad
+    held = gradient[1] if gradient.shape[1] == 1 else gradient[1, 1]
+    assert (held == 0).all()
+    assert (gradient[0] != 0).all()
+
+
+@pytest.mark.parametrize(
+    ("model", "clamp", "words"),
+    [
+        ({"attention": "k_shift"}, {"what": "beta"}, ["Clamp.what is 'beta'", "k_shift"]),
+        ({"attention": "kv_gate"}, {"what": "alpha", "value": 0.5}, ["Clamp.column is None", "sum to 1"]),
+        ({"attention": "kv_gate"}, {"what": "alpha", "column": 0, "value": 1.0}, ["Clamp.value is 1.0", "0.999"]),
+        ({"attention": "kv_clip"}, {"what": "beta", "column": 0, "value": -0.5}, ["Clamp.value is -0.5", "0.0 to 1.0"]),
+        ({"shift_share": "layer"}, {"what": "alpha", "head": 0, "value": 0.0}, ["Clamp.head is 0", "'layer'"]),
+        ({"shift_share": "model"}, {"what": "alpha", "value": 0.0}, ["Clamp.layer", "'model'"]),
+    ],
+)
+def test_clamps_that_a_variant_cannot_hold_are_refused(small, model, clamp, words):
+    with pytest.raises(ConfigError) as caught:
+        Clamp(layer=0, **clamp).check(small.model.but(**model))
+    assert all(word in str(caught.value) for word in words), str(caught.value)
