@@ -133,13 +133,46 @@ def two_layer_bound(d: int, sigma: float, first_slope: float) -> float:
     return 4 * d / sigma * decay / (1 - decay)
 
 
+@torch.no_grad()
+def two_layer_v_shift_induction_head(embedding: Float[Tensor, "vocab d"], n_ctx: int, sigma: float) -> Transformer:
+    """Two layers that shift values alone, of width 2d and without positions: induction while no token has come twice.
+
+        y_s = sum over r <= s of softmax_r(x_s . x_r / sigma) x_{r-1},  x_0 = 0,
+        out_L = sum over s <= L of softmax_s(x_L . y_s / sigma) x_s.
+
+    Layer 1 attends to the own token by its content, reads the value beside it (beta = (0, 1)) and writes it into the
+    second half of the residual stream (x_s, 0). Layer 2, with beta = (1, 0) and without residual, matches x_L with
+    y_s and copies x_s. For orthonormal embeddings and sigma -> 0, y_s is the mean of the tokens before all copies of
+    x_s so far: exactly x_{s-1} until a token repeats, so out_L at the first repeat is exactly what followed.
+    One such layer cannot do it: it matches a key with its own token. Raises `ConfigError` for sigma <= 0.
+    """
+    require(sigma > 0, f"sigma is {sigma}, but must be positive.")
+    vocab, d = embedding.shape
+    cfg = _bare(vocab, 2 * d, n_ctx, "causal", n_layers=2, attention="v_shift", residual=(True, False), slopes=(0.0,))
+    model = Transformer(cfg).double()
+    for weight in model.parameters():
+        weight.zero_()
+    model.embed.weight[:, :d] = embedding
+    one, two = (layer.attn for layer in model.layers)
+    first, second, eye = slice(0, d), slice(d, 2 * d), torch.eye(d, dtype=torch.float64)
+    for attn, matched in ((one, first), (two, second)):
+        attn.q_proj.weight[first, first] = eye * (2 * d) ** 0.5 / sigma
+        attn.k_proj.weight[first, matched] = eye
+        attn.o_proj.weight.copy_(torch.eye(2 * d))
+    one.v_proj.weight[second, first] = eye
+    two.v_proj.weight[first, first] = eye
+    one.beta[:] = torch.tensor([0.0, 1.0])
+    two.beta[:] = torch.tensor([1.0, 0.0])
+    return model.eval()
+
+
 def _bare(
     vocab: int,
     d_model: int,
     n_ctx: int,
     mask: Literal["causal", "strict"],
     n_layers: int,
-    attention: Literal["vanilla", "kv_shift"],
+    attention: Literal["vanilla", "kv_shift", "v_shift"],
     residual: bool | tuple[bool, ...],
     slopes: tuple[float, ...],
 ) -> ModelConfig:
