@@ -161,7 +161,7 @@ def test_two_layers_that_shift_values_alone_need_no_positions():
         torch.testing.assert_close(out[n, :4], expected, rtol=0, atol=1e-10)
 
     batch = InductionTask(vocab_size=32, length=16, score="first").batch(200, np.random.default_rng(0))
-    model = two_layer_v_shift_induction_head(torch.eye(32), 16, 0.02)
+    model = two_layer_v_shift_induction_head(torch.eye(32), 16, 0.002)
     scored = torch.from_numpy(batch.targets != IGNORE)
     said = model(torch.from_numpy(batch.inputs))[scored]
     answers = torch.from_numpy(batch.targets)[scored]
