@@ -35,7 +35,8 @@ from ihlab.experiments.experiment import Planned, Scale
 from ihlab.experiments.figure1 import base, guessing_accuracy
 from ihlab.experiments.figure1a import CURVES, KV1, V1, V2
 from ihlab.experiments.figure2 import IS_INDUCTION
-from ihlab.plots.formation import Gap, Mark, gaps, legend_keys, medians
+from ihlab.plots.curves import Mark
+from ihlab.plots.formation import Gap, gaps, legend_keys, medians
 from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, new_figure, printed
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 ACCURACY, ATTENTION = "accuracy above guessing", "attention to the answer"
 ALPHA, BETA = "alpha2 share", "beta1 share"
-LOOKS = {
+STYLES = {
     ALPHA: Mark(BLUE, "o", "--"),
     ATTENTION: Mark(GREEN, "s", "-."),
     ACCURACY: Mark(BLACK, "^"),
@@ -111,12 +112,12 @@ class Formation:
         (top,), (bottom,) = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.15))
         for axes, curve in zip(top.subplots(1, 3), (*LEARNERS, CONTROL), strict=True):
             mine = data[data["curve"] == curve]
-            long = mine.melt(["seed", "step"], list(LOOKS), "series", "value").dropna()
-            medians(axes, long, LOOKS, rise=curve != CONTROL)
+            long = mine.melt(["seed", "step"], list(STYLES), "series", "value").dropna()
+            medians(axes, long, STYLES, rise=curve != CONTROL)
             axes.set(title=curve, xlabel="training step")
             axes.set_ylabel("as measured" if curve == CONTROL else "share of its own way")
             axes.set_ylim(-0.35 if curve != CONTROL else -0.05, 1.3 if curve != CONTROL else 1.05)
-        top.legend(handles=legend_keys(LOOKS), loc="outside lower center", ncols=len(LOOKS))
+        top.legend(handles=legend_keys(STYLES), loc="outside lower center", ncols=len(STYLES))
         for panel, part in zip(bottom.subplots(1, 2, sharey=True), PARTS, strict=True):
             gaps(panel, [_gap(data, order, part) for order in ORDERS], TOGETHER)
             panel.set_xlabel(f"{part} of the first less {part} of the second, in steps")
@@ -199,7 +200,7 @@ def changes(data: pd.DataFrame, curve: str, part: str) -> pd.DataFrame:
     return pd.DataFrame(
         {
             name: {seed: crossing(run["step"], run[name], PARTS[part]) for seed, run in mine.groupby("seed")}
-            for name in LOOKS
+            for name in STYLES
             if mine[name].notna().all()
         }
     )
@@ -211,7 +212,7 @@ def _points(curve: str, run: "Run", guess: float) -> pd.DataFrame:
     model = run.config.model
     values = series(metrics, heads, model.n_heads // model.kv_heads, guess)
     table = pd.DataFrame({"step": metrics["step"], **{name: x.round(5) for name, x in values.items()}})
-    table = table.reindex(columns=["step", *LOOKS])
+    table = table.reindex(columns=["step", *STYLES])
     table.insert(0, "curve", curve)
     table.insert(1, "seed", run.config.seed)
     table.insert(2, "heads", " ".join(heads))

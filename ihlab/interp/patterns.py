@@ -83,9 +83,9 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
     routes = []
     for back, weight in enumerate(alpha.T):
         moved = F.pad(k * weight[:, None], (0, 0, 0, 0, back, 0))[:, : k.shape[1]]
-        turned = moved if rotary is None else rotary(moved)
-        turned = turned.repeat_interleave(q.shape[2] // k.shape[2], dim=2)
-        routes.append(torch.einsum("bqhd,bkhd->bhqk", q, turned) / math.sqrt(q.shape[-1]))
+        rotated = moved if rotary is None else rotary(moved)
+        rotated = rotated.repeat_interleave(q.shape[2] // k.shape[2], dim=2)
+        routes.append(torch.einsum("bqhd,bkhd->bhqk", q, rotated) / math.sqrt(q.shape[-1]))
     return torch.stack(routes)
 
 

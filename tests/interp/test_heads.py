@@ -16,9 +16,9 @@ from ihlab.interp.copying import copying, eigenvalue_copying
 from ihlab.interp.heads import probed
 from ihlab.interp.patterns import raw_patterns
 from ihlab.measure.batches import EVAL_SEED
-from ihlab.measure.heads import looks
+from ihlab.measure.heads import pattern_scores
 from ihlab.measure.metrics import Evaluator
-from ihlab.measure.probe import probe_rows, repeated_rows, task_ids, turned
+from ihlab.measure.probe import probe_rows, repeated_rows, rolled, task_ids
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from ihlab.theory.constructions import shifted_head
@@ -62,7 +62,7 @@ def line_of(table, layer, head, pattern):
 @pytest.mark.parametrize("repeats", [2, 4])
 def test_hand_written_heads_score_one_for_what_they_do(repeats):
     tokens = repeated_rows(range(50), rows=3, period=6, repeats=repeats)
-    scores = {name: score[0].tolist() for name, score in looks(hand_written(tokens), tokens).items()}
+    scores = {name: score[0].tolist() for name, score in pattern_scores(hand_written(tokens), tokens).items()}
     names = {"induction": "prefix_matching", "previous": "previous_token", "duplicate": "duplicate_token"}
     for name, kind in ((names.get(kind, "first_position"), kind) for kind in KINDS[:4]):
         assert scores[name][KINDS.index(kind)] == pytest.approx(1)
@@ -73,7 +73,7 @@ def test_hand_written_heads_score_one_for_what_they_do(repeats):
 def test_scores_are_the_attention_summed_by_hand():
     tokens = torch.randint(6, (2, 14), generator=torch.Generator().manual_seed(0))
     patterns = torch.rand(2, 2, 3, 14, 14).tril().double()
-    scores = looks(patterns, tokens)
+    scores = pattern_scores(patterns, tokens)
     for layer in range(2):
         for head in range(3):
             found = {name: [] for name in scores}
@@ -97,10 +97,10 @@ def test_scores_are_the_attention_summed_by_hand():
 def test_places_that_looking_one_back_would_find_too_do_not_count():
     """Of 1 2 1 2 and 5 5 5 nothing tells induction from looking back; of 7 8 9 7 the last does."""
     tokens = torch.tensor([[1, 2, 1, 2, 5, 5, 5, 7, 8, 9, 7]])
-    heads = looks(hand_written(tokens), tokens)["prefix_matching"][0].tolist()
+    heads = pattern_scores(hand_written(tokens), tokens)["prefix_matching"][0].tolist()
     assert heads == pytest.approx([1, 0, 0, 0, 1 / 11, 0])
     with pytest.raises(ConfigError, match="No token occurs again"):
-        looks(hand_written(tokens[:, :7]), tokens[:, :7])
+        pattern_scores(hand_written(tokens[:, :7]), tokens[:, :7])
 
 
 # Whole models
@@ -312,9 +312,9 @@ def test_a_head_that_goes_by_positions_is_not_called_one(distance):
     assert not line["induction"]
 
 
-def test_the_turned_rows_keep_their_tokens_and_no_token_its_place():
+def test_rolled_rows_keep_their_tokens_and_no_token_its_place():
     rows = repeated_rows(range(9), rows=5, period=3, repeats=4)
-    for row, other in zip(rows.tolist(), turned(rows, last=3, seed=2).tolist(), strict=True):
+    for row, other in zip(rows.tolist(), rolled(rows, last=3, seed=2).tolist(), strict=True):
         assert other[:9] == row[:9]
         assert sorted(other[9:]) == sorted(row[9:])
         assert all(one != two for one, two in zip(other[9:], row[9:], strict=True))

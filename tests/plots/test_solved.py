@@ -4,7 +4,8 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 
-from ihlab.plots.solved import Mark, by_operations, error_table
+from ihlab.plots.curves import Mark
+from ihlab.plots.solved import by_operations, error_table
 from ihlab.plots.style import new_figure
 
 MARKS = {"one": Mark("#000000", "o"), "other": Mark("#0072b2", "s")}
