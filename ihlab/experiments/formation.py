@@ -13,10 +13,10 @@ few steps while they learn. Four series of each, all of them in [0, 1] and all o
 A run's induction heads are those whose attention to the answer is at least 0.5 at the end, or all where there is none.
 This judges where a head ends and never when; the head that moves first would be early by choice.
 
-A series has gone a part of its way where it last crosses that part of the distance between its first value and its
-last (means over `AVERAGED` evaluations), the curve being a running median of five. No fit, no threshold on a value.
+A series has risen by a part where it last crosses that part of the distance between its first value and its last
+(means over `AVERAGED` evaluations), the curve being a running median of five. No fit, no threshold on a value.
 
-The guess was taken out after the runs: a fifth of the accuracy's way was seen to be the guess itself (docs/LOG.md).
+The guess was taken out after the runs: a fifth of the accuracy's rise was seen to be the guess itself (docs/LOG.md).
 """
 
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ EVERY = {KV1: 2, V2: 4, V1: 10}
 """Steps from one evaluation to the next: V2 takes four times as long; the control's rule is made for few of them."""
 
 PARTS = {"start": 0.2, "middle": 0.5}
-"""Of a series' way: where it counts as begun, and as half done."""
+"""Shares of a series' rise: where it counts as begun, and as half done."""
 AVERAGED = 5
 TOGETHER = 5.0
 """Steps. Changes no further apart are together."""
@@ -107,7 +107,7 @@ class Formation:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Every series on its own way, a column for each model; below, how far apart the changes are."""
+        """Draw every series rescaled from its first to its last value, a column for each model; below, the gaps."""
         figure = new_figure(13.0, 8.6)
         (top,), (bottom,) = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.15))
         for axes, curve in zip(top.subplots(1, 3), (*LEARNERS, CONTROL), strict=True):
@@ -115,13 +115,13 @@ class Formation:
             long = mine.melt(["seed", "step"], list(STYLES), "series", "value").dropna()
             medians(axes, long, STYLES, rise=curve != CONTROL)
             axes.set(title=curve, xlabel="training step")
-            axes.set_ylabel("as measured" if curve == CONTROL else "share of its own way")
+            axes.set_ylabel("as measured" if curve == CONTROL else "rescaled: 0 first value, 1 last")
             axes.set_ylim(-0.35 if curve != CONTROL else -0.05, 1.3 if curve != CONTROL else 1.05)
         top.legend(handles=legend_keys(STYLES), loc="outside lower center", ncols=len(STYLES))
         for panel, part in zip(bottom.subplots(1, 2, sharey=True), PARTS, strict=True):
             gaps(panel, [_gap(data, order, part) for order in ORDERS], TOGETHER)
             panel.set_xlabel(f"{part} of the first less {part} of the second, in steps")
-            panel.set_title(f"by the {part}s ({PARTS[part]:.0%} of the way): left, the first is earlier", fontsize=10)
+            panel.set_title(f"by the {part}s ({PARTS[part]:.0%} of the rise): left, the first is earlier", fontsize=10)
         seeds = data["seed"].nunique()
         figure.suptitle(
             f"What rises first? ({scale} scale; above: median of {seeds} seeds, band: all seeds; below: a dot a seed, "
@@ -146,14 +146,14 @@ class Formation:
 
 
 def induction_heads(metrics: pd.DataFrame) -> list[str]:
-    """The heads, as "layer.head", whose attention to the answer is at least 0.5 at the end; all where there is none."""
+    """Return the heads ("layer.head") with attention to the answer of at least 0.5 at the end; all if none has it."""
     last = metrics.filter(regex=r"^answer_").iloc[-AVERAGED:].mean()
     chosen = last[last >= IS_INDUCTION] if (last >= IS_INDUCTION).any() else last
     return [str(name).removeprefix("answer_") for name in chosen.index]
 
 
 def above_guessing(accuracy: pd.Series, guess: float) -> pd.Series:
-    """The accuracy on a scale where guessing is 0 and always right 1; worse than guessing is 0 too."""
+    """Return the accuracy on a scale where guessing is 0 and always right 1; worse than guessing is 0 too."""
     return ((accuracy - guess) / (1 - guess)).clip(lower=0)
 
 
@@ -178,7 +178,7 @@ def series(metrics: pd.DataFrame, heads: Sequence[str], group: int, guess: float
 
 
 def crossing(steps: ArrayLike, values: ArrayLike, part: float) -> float:
-    """The step at which a series has gone `part` of its way for good; NaN for one that goes nowhere.
+    """Return the step from which on a series stays beyond `part` of its rise; NaN for a series that does not change.
 
     From the first value to the last, each a mean over `AVERAGED` evaluations; between two evaluations a straight line.
     """

@@ -93,7 +93,7 @@ class Initialisation:
         return table
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge who is slowed down by a small start, and whether KV shifting is much faster from either."""
+        """Judge which curves small initial embeddings slow down, and whether KV shifting is much faster with either."""
         source = "a finding of the lab log (docs/LOG.md)"
         claim = partial(Claim, source=source, of_paper=False, declared=DECLARED, seeds=int(data["seed"].nunique()))
         slowed = [

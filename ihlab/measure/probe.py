@@ -21,7 +21,7 @@ TASK_ROWS = 16
 
 
 class Probe(NamedTuple):
-    """Rows of repeated random tokens, and the attention that prefix matching is in them."""
+    """Rows of repeated random tokens, and the attention that counts as prefix matching in them."""
 
     tokens: Int[Tensor, "rows pos"]
     matches: Bool[Tensor, "rows query key"]
@@ -45,7 +45,7 @@ def task_probe(task: Task, device: torch.device | None = None) -> Probe | None:
 def probe_rows(
     model: Transformer, repeats: int, rows: int, length: int | None, ids: Sequence[int] | None, seed: int
 ) -> Int[Tensor, "rows pos"]:
-    """Repeated random tokens for a model, where it is; see `head_scores`."""
+    """Repeated random tokens for a model, on its device; see `head_scores`."""
     n_ctx = model.cfg.n_ctx
     length = n_ctx if length is None else length
     require(length <= n_ctx, f"length is {length}, but the model's n_ctx is {n_ctx}: too long.")

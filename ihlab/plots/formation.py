@@ -51,7 +51,7 @@ def medians(axes: Axes, curves: pd.DataFrame, styles: dict[str, Mark], rise: boo
 def gaps(axes: Axes, rows: Sequence[Gap], together: float) -> None:
     """Draw each row's seeds as dots, stacked where they are equal, over its median and interval.
 
-    Within the grey band, `together` to either side of 0, two changes cannot be told apart.
+    Within the grey band, `together` to either side of 0, two changes cannot be distinguished.
     """
     axes.axvspan(-together, together, color="#E6E6E6", linewidth=0)
     axes.axvline(0, color="#999999", linewidth=0.8)

@@ -12,7 +12,7 @@ from ihlab.plots.curves import Line
 from ihlab.plots.style import BLACK, BLUE, ORANGE, printed
 
 BELOW_TO_ABOVE = LinearSegmentedColormap.from_list("below_to_above", (BLUE, "#FFFFFF", ORANGE))
-"""Blue and orange are told apart with any colour vision; white is the baseline itself."""
+"""Blue and orange are distinguishable with any colour vision; white is the baseline itself."""
 
 MISSING = "#E6E6E6"
 

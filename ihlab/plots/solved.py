@@ -27,7 +27,7 @@ def by_operations(
     if guess:
         shares = table[table["measure"] == "guess"].groupby("ops")["share"].mean()
         axes.plot(shares.index, shares, color="0.45", ls=":", lw=1.4, label="always the commonest answer")
-    axes.axvline(trained + step / 2, color="0.45", ls="--", lw=1, label="left of it: as in training")
+    axes.axvline(trained + step / 2, color="0.45", ls="--", lw=1, label="most operations in training")
     axes.set_xticks(numbers)
     axes.set(xlim=(numbers[0] - step / 2, numbers[-1] + step / 2), ylim=(-0.02, 1.02))
     axes.grid(visible=False, axis="x")

@@ -28,7 +28,7 @@ KINDS = ("induction", "previous", "duplicate", "first", "uniform", "self")
 
 
 def places(kind, row, q):
-    """The keys that a hand-written head of this kind looks at, all alike."""
+    """The keys that a hand-written head of this kind attends to, all alike."""
     earlier = [k for k in range(q) if row[k] == row[q]]
     return {
         "induction": [k + 1 for k in earlier] or [0],
@@ -116,7 +116,7 @@ def test_the_head_of_theorem_3_3_has_a_perfect_stripe(theorem_3_3, batch):
         assert line["copying"] == pytest.approx(1, abs=1e-6)
         assert line["eigenvalue_copying"] == pytest.approx(1)
         assert max(line["duplicate_token"], line["fixed_distance"]) < 1e-6
-        assert line["previous_token"] < 0.1  # tokens that are new find nothing, and look everywhere
+        assert line["previous_token"] < 0.1  # tokens that are new find nothing, and attend everywhere
         assert line["accuracy_fall_zero"] > 0.99
         assert line["loss_rise_mean"] > 10 * line["loss_rise_mean_error"]
 
@@ -127,14 +127,14 @@ def test_the_two_heads_of_theorem_3_2(theorem_3_2, batch):
     assert first["previous_token"] == pytest.approx(1, abs=1e-6)
     assert second["induction_stripe"] == pytest.approx(1, abs=1e-6)
     assert second["copying"] == pytest.approx(1, abs=1e-6)
-    assert first["copying"] == 0  # it writes where the unembedding does not look
+    assert first["copying"] == 0  # it writes where the unembedding does not read
     assert first["prefix_matching"] < 1e-6
     assert second["previous_token"] < 0.1
     located = locate_induction_heads(theorem_3_2, batch=batch)
     assert located[["layer", "head", "induction"]].to_numpy().tolist() == [[1, 0, True], [0, 0, False]]
 
 
-def test_a_head_that_looks_at_itself_and_reads_the_token_before(self_reader):
+def test_a_head_that_attends_to_itself_and_reads_the_token_before(self_reader):
     table = head_scores(self_reader)
     raw, effective = line_of(table, 0, 0, "raw"), line_of(table, 0, 0, "effective")
     assert raw["previous_token"] == pytest.approx(0, abs=1e-6)
@@ -263,7 +263,7 @@ def test_only_the_induction_head_among_hand_written_ones_is_called_one(repeats):
         assert table["prefix_matching"][0] == pytest.approx(1)
 
 
-def test_at_the_shortest_period_a_head_that_looks_everywhere_is_not_called_one():
+def test_at_the_shortest_period_a_head_that_attends_everywhere_is_not_called_one():
     tokens = repeated_rows(range(3), rows=1, period=3, repeats=4)
     table = locate_induction_heads(hand_written(tokens), tokens)
     assert table["head"][table["induction"]].tolist() == [0]
@@ -301,7 +301,7 @@ def test_a_head_that_the_task_does_not_need_is_not_called_one(theorem_3_3, batch
 
 @pytest.mark.parametrize("distance", [7, 15, 23])
 def test_a_head_that_goes_by_positions_is_not_called_one(distance):
-    """A hook that stays makes it look as far back as the token after an earlier repeat of the probe is."""
+    """A hook that stays makes it attend as far back as the token after an earlier repeat of the probe is."""
     model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=40, n_ctx=32))
     pattern = torch.zeros(32, 32)
     for q in range(32):

@@ -25,7 +25,7 @@ from ihlab.training.vmapped import of_each_member
 from tasks import IGNORE, Batch, InductionTask, MQARTask, MultiHopTask, NGramTask
 
 
-def test_prefix_matching_is_one_for_a_head_that_looks_right_after_earlier_occurrences():
+def test_prefix_matching_is_one_for_a_head_that_attends_right_after_earlier_occurrences():
     period, repeats = 5, 4
     tokens = torch.arange(period).repeat(repeats)[None]
     size = period * repeats
