@@ -8,7 +8,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from ihlab.plots.style import BLACK, BLUE, ORANGE, new_figure, printed, save
 
-LOOKS = {"vanilla": (BLUE, "-", "o"), "kv_shift": (ORANGE, "--", "s")}
+STYLES = {"vanilla": (BLUE, "-", "o"), "kv_shift": (ORANGE, "--", "s")}
 NAMES = {
     "length": "length",
     "d_model": "width (d_model)",
@@ -40,7 +40,7 @@ def _panel(axes: Axes, points: pd.DataFrame, slopes: pd.DataFrame, cost: str) ->
     """One cost along one axis, both logarithmic, with the exponents in words."""
     measured, counted, _ = COSTS[cost]
     lines = ["exponents"]
-    for attention, (color, dashes, marker) in LOOKS.items():
+    for attention, (color, dashes, marker) in STYLES.items():
         part = points[points["attention"] == attention]
         axes.plot(part["value"], part[measured], color=color, linestyle=dashes, marker=marker, ms=4, label=attention)
         if cost == "time":

@@ -48,9 +48,9 @@ def measure(quick: bool = False) -> pd.DataFrame:
 def _ours(model: Any, rows: Any) -> dict[str, Any]:
     """Attention to each kind of source position, by layer and head."""
     from ihlab.interp.heads import pattern_of, probed
-    from ihlab.measure.heads import looks
+    from ihlab.measure.heads import pattern_scores
 
-    return looks(pattern_of(probed(model, rows), "raw"), rows)
+    return pattern_scores(pattern_of(probed(model, rows), "raw"), rows)
 
 
 def _detected(model: Any, rows: Any) -> dict[str, Any]:

@@ -94,8 +94,8 @@ def _case(shape: Shape, rounds: int) -> list[dict[str, object]]:
         for model in (OURS, SHIFTED, LLAMA, LENS)
         for mode in MODES.get(model, tuple(SHIFT_BARS))
     }
-    with workers(_prepare, list(sides.values())) as (turns, told):
-        facts = dict(zip(sides, told, strict=True))
+    with workers(_prepare, list(sides.values())) as (turns, reported):
+        facts = dict(zip(sides, reported, strict=True))
         _check_same_loss({name: fact.loss for name, fact in facts.items()})
         by_name = take_turns({" ".join(name): turn for name, turn in zip(sides, turns, strict=True)}, rounds)
     seconds = dict(zip(sides, by_name.values(), strict=True))

@@ -16,14 +16,23 @@ if TYPE_CHECKING:
 
     from ihlab.training.run import Run
 
-RunName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+# Options that the three commands share; tyro takes the help from here, and that of the others from their docstrings.
+RunName = Annotated[
+    str,
+    tyro.conf.Positional,
+    tyro.conf.arg(
+        metavar="RUN", help="A run's folder, or its name, of which a prefix that is unique under --root is enough."
+    ),
+]
+Root = Annotated[Path, tyro.conf.arg(help="Where runs are kept.")]
+Step = Annotated[int | None, tyro.conf.arg(help="The checkpoint to open; by default the last.")]
 
 
 def heads(
     run: RunName,
     /,
-    root: Path = Path("runs"),
-    step: int | None = None,
+    root: Root = Path("runs"),
+    step: Step = None,
     rows: int | None = None,
     seed: int = 0,
     csv: Path | None = None,
@@ -32,9 +41,6 @@ def heads(
     """Score every head of a run: induction scores, other attention scores, and the task's loss with it ablated.
 
     Args:
-        run: A run's folder, or its name, of which a prefix that is unique under --root is enough.
-        root: Where runs are kept.
-        step: The checkpoint to open; by default the last.
         rows: Held-out rows of the task on which heads are ablated; by default as many as training evaluates on.
         seed: Seed of the repeated random tokens on which heads are scored.
         csv: Write all scores here, of raw and of effective patterns.
@@ -95,17 +101,14 @@ def _heads_table(scores: "pd.DataFrame", title: str) -> Table:
 def shift(
     run: RunName,
     /,
-    root: Path = Path("runs"),
-    step: int | None = None,
+    root: Root = Path("runs"),
+    step: Step = None,
     csv: Path | None = None,
     out: Path | None = None,
 ) -> None:
     """Show alpha and beta of a run with KV shifting attention, as stored and with the gauge fixed.
 
     Args:
-        run: A run's folder, or its name, of which a prefix that is unique under --root is enough.
-        root: Where runs are kept.
-        step: The checkpoint to open; by default the last.
         csv: Write the report of every key/value head here.
         out: Draw alpha and beta over all of training here (.png or .svg).
     """
@@ -154,7 +157,7 @@ def _quadrants(counts: "pd.DataFrame") -> Table:
 def view(
     run: RunName,
     /,
-    root: Path = Path("runs"),
+    root: Root = Path("runs"),
     out: Path | None = None,
     row: str | None = None,
     checkpoints: int = 20,
@@ -162,8 +165,6 @@ def view(
     """Write a page of a run's attention patterns through training: one HTML file that opens offline.
 
     Args:
-        run: A run's folder, or its name, of which a prefix that is unique under --root is enough.
-        root: Where runs are kept.
         out: The page to write; by default the run folder's name and .html, in this folder.
         row: The token ids to read, as 3,1,4,1,5; by default the task's first held-out row.
         checkpoints: Most checkpoints of the run that the page shows.

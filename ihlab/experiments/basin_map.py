@@ -341,7 +341,7 @@ def _gain(runs: pd.DataFrame) -> float:
 
 
 def _of_signs(runs: pd.DataFrame) -> float:
-    """The other basin is never, for who takes the start's signs at their word."""
+    """Gain in rank correlation by the mirror images; without them, a flow to the other basin counts as inf."""
     as_it_is = runs["flow_time"].where(runs["basin"] == INDUCTION, np.inf)
     return _of_steps("mirror_time")(runs) - rank_correlation(as_it_is, runs["steps"])
 

@@ -18,7 +18,7 @@ class Claim:
     The verdict has one rule. A number over seeds decides where its p-value against the threshold is at most .05,
     adjusted by Holm for the other claims of the experiment (`judged`): the claim then *holds* if the number is on
     the right side, and *fails* if it is on the other; else it is *undecided*. A number that is counted and not sampled
-    is compared directly. Where nothing at this scale can speak for or against the sentence, it is *not tested*.
+    is compared directly. Where nothing at this scale can confirm or refute the sentence, it is *not tested*.
 
     - `of_paper`: the sentence is the paper's, or a number that the paper states; else it is a question of our own;
     - `declared`: the date (ISO) at which measure, threshold and side were fixed, before the runs that they judge;

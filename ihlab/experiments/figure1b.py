@@ -160,8 +160,8 @@ class Figure1b:
         panels = figure.subplots(1, len(SHAPES), sharey=True)
         n_params = data.groupby("curve")["n_params"].first()
         for (name, (width, heads)), axes in zip(SHAPES.items(), panels, strict=True):
-            looks = {kv(name): Line(BLUE), vanilla(name): Line(ORANGE, "--")}
-            learning_curves(axes, data, "step", "accuracy_first", looks)
+            styles = {kv(name): Line(BLUE), vanilla(name): Line(ORANGE, "--")}
+            learning_curves(axes, data, "step", "accuracy_first", styles)
             sizes = f"{n_params[kv(name)]:,} and {n_params[vanilla(name)]:,} parameters"
             seeds = len(final(data, kv(name)))
             axes.set_title(f"hidden size {width}, {heads} head{'s' * (heads > 1)}\n{sizes}; {seeds} seeds", fontsize=10)

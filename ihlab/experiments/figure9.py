@@ -151,7 +151,9 @@ class Figure9:
         figure = new_figure(3.6 * len(names), 3.6)
         for panel, size in zip(figure.subplots(1, len(names), sharey=True), names, strict=True):
             of_size = data[data["curve"].str.endswith(f", {size}")]
-            learning_curves(panel, of_size, "step", "accuracy", {f"{who}, {size}": look for who, look in LINES.items()})
+            learning_curves(
+                panel, of_size, "step", "accuracy", {f"{who}, {size}": style for who, style in LINES.items()}
+            )
             n_params = of_size["n_params"].min()
             n_seeds = of_size["seed"].nunique()
             panel.set_title(

@@ -13,10 +13,10 @@ few steps while they learn. Four series of each, all of them in [0, 1] and all o
 A run's induction heads are those whose attention to the answer is at least 0.5 at the end, or all where there is none.
 This judges where a head ends and never when; the head that moves first would be early by choice.
 
-A series has gone a part of its way where it last crosses that part of the distance between its first value and its
-last (means over `AVERAGED` evaluations), the curve being a running median of five. No fit, no threshold on a value.
+A series has risen by a part where it last crosses that part of the distance between its first value and its last
+(means over `AVERAGED` evaluations), the curve being a running median of five. No fit, no threshold on a value.
 
-The guess was taken out after the runs: a fifth of the accuracy's way was seen to be the guess itself (docs/LOG.md).
+The guess was taken out after the runs: a fifth of the accuracy's rise was seen to be the guess itself (docs/LOG.md).
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,8 @@ from ihlab.experiments.experiment import Planned, Scale
 from ihlab.experiments.figure1 import base, guessing_accuracy
 from ihlab.experiments.figure1a import CURVES, KV1, V1, V2
 from ihlab.experiments.figure2 import IS_INDUCTION
-from ihlab.plots.formation import Gap, Mark, gaps, legend_keys, medians
+from ihlab.plots.curves import Mark
+from ihlab.plots.formation import Gap, gaps, legend_keys, medians
 from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, new_figure, printed
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 ACCURACY, ATTENTION = "accuracy above guessing", "attention to the answer"
 ALPHA, BETA = "alpha2 share", "beta1 share"
-LOOKS = {
+STYLES = {
     ALPHA: Mark(BLUE, "o", "--"),
     ATTENTION: Mark(GREEN, "s", "-."),
     ACCURACY: Mark(BLACK, "^"),
@@ -60,7 +61,7 @@ EVERY = {KV1: 2, V2: 4, V1: 10}
 """Steps from one evaluation to the next: V2 takes four times as long; the control's rule is made for few of them."""
 
 PARTS = {"start": 0.2, "middle": 0.5}
-"""Of a series' way: where it counts as begun, and as half done."""
+"""Shares of a series' rise: where it counts as begun, and as half done."""
 AVERAGED = 5
 TOGETHER = 5.0
 """Steps. Changes no further apart are together."""
@@ -106,21 +107,21 @@ class Formation:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Every series on its own way, a column for each model; below, how far apart the changes are."""
+        """Draw every series rescaled from its first to its last value, a column for each model; below, the gaps."""
         figure = new_figure(13.0, 8.6)
         (top,), (bottom,) = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.15))
         for axes, curve in zip(top.subplots(1, 3), (*LEARNERS, CONTROL), strict=True):
             mine = data[data["curve"] == curve]
-            long = mine.melt(["seed", "step"], list(LOOKS), "series", "value").dropna()
-            medians(axes, long, LOOKS, rise=curve != CONTROL)
+            long = mine.melt(["seed", "step"], list(STYLES), "series", "value").dropna()
+            medians(axes, long, STYLES, rise=curve != CONTROL)
             axes.set(title=curve, xlabel="training step")
-            axes.set_ylabel("as measured" if curve == CONTROL else "share of its own way")
+            axes.set_ylabel("as measured" if curve == CONTROL else "rescaled: 0 first value, 1 last")
             axes.set_ylim(-0.35 if curve != CONTROL else -0.05, 1.3 if curve != CONTROL else 1.05)
-        top.legend(handles=legend_keys(LOOKS), loc="outside lower center", ncols=len(LOOKS))
+        top.legend(handles=legend_keys(STYLES), loc="outside lower center", ncols=len(STYLES))
         for panel, part in zip(bottom.subplots(1, 2, sharey=True), PARTS, strict=True):
             gaps(panel, [_gap(data, order, part) for order in ORDERS], TOGETHER)
             panel.set_xlabel(f"{part} of the first less {part} of the second, in steps")
-            panel.set_title(f"by the {part}s ({PARTS[part]:.0%} of the way): left, the first is earlier", fontsize=10)
+            panel.set_title(f"by the {part}s ({PARTS[part]:.0%} of the rise): left, the first is earlier", fontsize=10)
         seeds = data["seed"].nunique()
         figure.suptitle(
             f"What rises first? ({scale} scale; above: median of {seeds} seeds, band: all seeds; below: a dot a seed, "
@@ -145,14 +146,14 @@ class Formation:
 
 
 def induction_heads(metrics: pd.DataFrame) -> list[str]:
-    """The heads, as "layer.head", whose attention to the answer is at least 0.5 at the end; all where there is none."""
+    """Return the heads ("layer.head") with attention to the answer of at least 0.5 at the end; all if none has it."""
     last = metrics.filter(regex=r"^answer_").iloc[-AVERAGED:].mean()
     chosen = last[last >= IS_INDUCTION] if (last >= IS_INDUCTION).any() else last
     return [str(name).removeprefix("answer_") for name in chosen.index]
 
 
 def above_guessing(accuracy: pd.Series, guess: float) -> pd.Series:
-    """The accuracy on a scale where guessing is 0 and always right 1; worse than guessing is 0 too."""
+    """Return the accuracy on a scale where guessing is 0 and always right 1; worse than guessing is 0 too."""
     return ((accuracy - guess) / (1 - guess)).clip(lower=0)
 
 
@@ -177,7 +178,7 @@ def series(metrics: pd.DataFrame, heads: Sequence[str], group: int, guess: float
 
 
 def crossing(steps: ArrayLike, values: ArrayLike, part: float) -> float:
-    """The step at which a series has gone `part` of its way for good; NaN for one that goes nowhere.
+    """Return the step from which on a series stays beyond `part` of its rise; NaN for a series that does not change.
 
     From the first value to the last, each a mean over `AVERAGED` evaluations; between two evaluations a straight line.
     """
@@ -199,7 +200,7 @@ def changes(data: pd.DataFrame, curve: str, part: str) -> pd.DataFrame:
     return pd.DataFrame(
         {
             name: {seed: crossing(run["step"], run[name], PARTS[part]) for seed, run in mine.groupby("seed")}
-            for name in LOOKS
+            for name in STYLES
             if mine[name].notna().all()
         }
     )
@@ -211,7 +212,7 @@ def _points(curve: str, run: "Run", guess: float) -> pd.DataFrame:
     model = run.config.model
     values = series(metrics, heads, model.n_heads // model.kv_heads, guess)
     table = pd.DataFrame({"step": metrics["step"], **{name: x.round(5) for name, x in values.items()}})
-    table = table.reindex(columns=["step", *LOOKS])
+    table = table.reindex(columns=["step", *STYLES])
     table.insert(0, "curve", curve)
     table.insert(1, "seed", run.config.seed)
     table.insert(2, "heads", " ".join(heads))

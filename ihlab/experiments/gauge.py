@@ -54,7 +54,7 @@ def angular_distance(key_angle: Any, value_angle: Any) -> Any:
 
 
 def paper_distance(alpha1: Any, beta1: Any) -> Any:
-    """Return the distance of (alpha1, beta1) to (0, 1), of which section 3.2 speaks. It depends on the signs."""
+    """Return the distance of (alpha1, beta1) to (0, 1), that section 3.2 uses. It depends on the signs."""
     return np.round(np.hypot(alpha1, 1 - np.asarray(beta1)), DECIMALS)
 
 

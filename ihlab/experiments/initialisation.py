@@ -37,7 +37,7 @@ CURVES: dict[str, dict[str, object]] = {
     KV2: {"attention": "kv_shift", "n_layers": 2},
     V2: {"n_layers": 2},
 }
-LOOKS = {KV1: LINES[KV1], KV2: Line(SKY, "-."), V2: LINES[V2]}
+STYLES = {KV1: LINES[KV1], KV2: Line(SKY, "-."), V2: LINES[V2]}
 
 SMALL, UNIT = 0.02, 1.0
 """Standard deviations: Llama's, and Figure 1a's at all scales but the paper's."""
@@ -93,7 +93,7 @@ class Initialisation:
         return table
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge who is slowed down by a small start, and whether KV shifting is much faster from either."""
+        """Judge which curves small initial embeddings slow down, and whether KV shifting is much faster with either."""
         source = "a finding of the lab log (docs/LOG.md)"
         claim = partial(Claim, source=source, of_paper=False, declared=DECLARED, seeds=int(data["seed"].nunique()))
         slowed = [
@@ -125,8 +125,8 @@ class Initialisation:
         """Every seed's steps to 90% against the standard deviation, and a line through the medians."""
         figure = new_figure(6.6, 4.4)
         axes = figure.subplots()
-        steps_by_width(axes, data, LOOKS, _horizon(data))
-        figure.legend(loc="outside lower center", ncols=len(LOOKS), fontsize=9)
+        steps_by_width(axes, data, STYLES, _horizon(data))
+        figure.legend(loc="outside lower center", ncols=len(STYLES), fontsize=9)
         seeds = data["seed"].nunique()
         figure.suptitle(f"Small embeddings and induction ({scale} scale; {seeds} seeds, line: median)")
         return figure

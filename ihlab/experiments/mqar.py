@@ -162,7 +162,7 @@ class MQAR:
         names, runs = settings(scale), data[data["kind"] == "run"]
         figure = new_figure(max(7.4, 4.4 * len(names) + 0.6), 4.0)
         for axes, setting in zip(figure.subplots(1, len(names), sharey=True, squeeze=False)[0], names, strict=True):
-            lines = {f"{who}, {setting}": look for who, look in LINES.items()}
+            lines = {f"{who}, {setting}": style for who, style in LINES.items()}
             learning_curves(axes, runs, "step", "accuracy_first", lines)
             axes.axhline(GOAL, color="0.5", lw=1, ls=(0, (1, 3)), zorder=0)
             axes.set(title=setting, xlabel="training step", ylim=(-0.02, 1.02))

@@ -171,7 +171,7 @@ class Robustness:
         return figure
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State how much faster in each setting, and who learns without positions."""
+        """State how much faster in each setting, and which curves learn without positions."""
         horizon = _horizon(data)
         ratios = [
             f"{ratio_in_words(_steps(data, setting, KV1), _steps(data, setting, V2), horizon)} ({label})"

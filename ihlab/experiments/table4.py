@@ -15,7 +15,8 @@ from ihlab.experiments.claims import Claim
 from ihlab.experiments.curves import plan
 from ihlab.experiments.experiment import Planned, Scale
 from ihlab.model.config import ModelConfig
-from ihlab.plots.solved import Mark, by_operations, error_table
+from ihlab.plots.curves import Mark
+from ihlab.plots.solved import by_operations, error_table
 from ihlab.plots.style import BLACK, BLUE, new_figure, printed
 from ihlab.training.config import RunConfig
 from tasks import IGSMTask

@@ -13,13 +13,13 @@ from ihlab.experiments.experiment import Planned, Scale
 from ihlab.experiments.figure1a import KV1, Figure1a
 from ihlab.experiments.figure1b import SHAPES, Figure1b, kv
 from ihlab.plots.curves import Line
-from ihlab.plots.quadrants import journeys, quadrants
+from ihlab.plots.quadrants import quadrants, trajectories
 from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, PINK, new_figure, printed
 
 if TYPE_CHECKING:
     from ihlab.training.run import Run
 
-LOOKS = {
+STYLES = {
     KV1: Line(BLUE),
     **{kv(name): Line(color) for name, color in zip(SHAPES, (BLACK, GREEN, ORANGE, PINK), strict=True)},
 }
@@ -39,7 +39,7 @@ class Table5:
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the KV shifting runs of Figures 1a and 1b."""
-        return [plan for figure in (Figure1a(), Figure1b()) for plan in figure.runs(scale) if plan.curve in LOOKS]
+        return [plan for figure in (Figure1a(), Figure1b()) for plan in figure.runs(scale) if plan.curve in STYLES]
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
         """Gather each key/value head twice, from the first checkpoint and from the last.
@@ -101,7 +101,7 @@ class Table5:
                 quadrants(figure.add_subplot(grid[row, column]), cells, columns, rows, f"{when}\n{title}")
         axes = figure.add_subplot(grid[:, 3])
         start, end = (data[data["when"] == when] for when in (START, END))
-        journeys(axes, start, end, LOOKS)
+        trajectories(axes, start, end, STYLES)
         axes.set(
             title="each head from initialisation (hollow) to the end (filled)",
             xlabel=r"own key, $|\alpha_1| / (|\alpha_1| + |\alpha_2|)$",

@@ -45,7 +45,7 @@ COMPARATORS = (DIFFERENTIAL, QK_NORM, SELECTIVE)
 ALMOST_EVERY = 0.9
 """Share of cells from which a statement is true "in almost every" cell."""
 
-LOOKS = {K: Line(PINK, ":"), V: Line(GREEN, "--"), QKV: Line(ORANGE, "-."), KV: Line(BLUE)}
+STYLES = {K: Line(PINK, ":"), V: Line(GREEN, "--"), QKV: Line(ORANGE, "-."), KV: Line(BLUE)}
 
 COLOUR_LIMIT = 0.05
 
@@ -186,9 +186,9 @@ class Tables6To13:
 
     def _draw_best_rates(self, axes: Axes, loss: pd.DataFrame) -> None:
         best = at_best_rate(loss)
-        difference = 1000 * best[list(LOOKS)].sub(best[VANILLA], axis=0)
+        difference = 1000 * best[list(STYLES)].sub(best[VANILLA], axis=0)
         table = difference.melt(ignore_index=False, var_name="method", value_name="difference").reset_index()
-        differences_by_context(axes, table, LOOKS)
+        differences_by_context(axes, table, STYLES)
         axes.set_xlabel("context length")
         axes.set_ylabel("thousandths")
         axes.set_title("each at its best learning rate, less vanilla at its own", fontsize=10, weight="bold")

@@ -11,8 +11,8 @@ from transformer_lens import ActivationCache
 from ihlab.interp.ablation import ablation_sweep
 from ihlab.interp.copying import copying, eigenvalue_copying
 from ihlab.interp.patterns import effective_patterns, raw_patterns
-from ihlab.measure.heads import follows, looks, mean_attention, prefix_matches
-from ihlab.measure.probe import PREFIX_REPEATS, STRIPE_REPEATS, probe_rows, turned
+from ihlab.measure.heads import follows, mean_attention, pattern_scores, prefix_matches
+from ihlab.measure.probe import PREFIX_REPEATS, STRIPE_REPEATS, probe_rows, rolled
 from ihlab.model.transformer import Transformer
 from tasks import Batch
 
@@ -32,7 +32,7 @@ def head_scores(
     - prefix_matching: from each token of the last repeat to the tokens right after its earlier occurrences;
     - fixed_distance: the attention between the same positions when the last repeat is rolled, so that they are no
       prefix matches: a control for heads that attend by position, whatever the tokens;
-    - previous_token, duplicate_token, first_position: see `looks`;
+    - previous_token, duplicate_token, first_position: see `pattern_scores`;
     - copying: see `copying`, over the last repeat.
 
     On rows repeated once, up to the same length:
@@ -51,15 +51,15 @@ def head_scores(
     stripe_rows = probe_rows(model, STRIPE_REPEATS, rows, length, ids, seed)
     prefix_cache, stripe_cache = probed(model, prefix_rows), probed(model, stripe_rows)
     last = prefix_rows.shape[1] // PREFIX_REPEATS
-    turned_cache = probed(model, turned(prefix_rows, last, seed))
+    rolled_cache = probed(model, rolled(prefix_rows, last, seed))
     matches = prefix_matches(prefix_rows)
     of_weights = {"eigenvalue_copying": eigenvalue_copying(model)}
     tables = []
     for kind in ("raw", "effective"):
         patterns = pattern_of(prefix_cache, kind)
         scores = {
-            **looks(patterns, prefix_rows),
-            "fixed_distance": mean_attention(pattern_of(turned_cache, kind), matches),
+            **pattern_scores(patterns, prefix_rows),
+            "fixed_distance": mean_attention(pattern_of(rolled_cache, kind), matches),
             "induction_stripe": mean_attention(pattern_of(stripe_cache, kind), follows(stripe_rows)),
             "copying": copying(model, prefix_cache, patterns, prefix_rows, last),
         }

@@ -10,7 +10,7 @@ from transformer_lens import ActivationCache
 
 from ihlab.interp.heads import as_table, head_scores
 from ihlab.interp.patterns import effective_patterns
-from ihlab.measure.heads import looks
+from ihlab.measure.heads import pattern_scores
 from ihlab.model.transformer import Transformer
 from tasks import Batch
 from tasks.config import ConfigError, require
@@ -38,7 +38,7 @@ def locate_induction_heads(
     - a `Transformer`: probed with random repeated tokens (of `ids`, by default those it was trained on), giving the
       columns of `head_scores` for effective patterns. With a task's `batch`, the causal score has to agree;
     - patterns [layer, head, query, key] with their `tokens` [pos], or [layer, batch, head, query, key] with
-      [batch, pos], of any model: the columns of `looks`;
+      [batch, pos], of any model: the columns of `pattern_scores`;
     - a TransformerLens `ActivationCache` with its `tokens`: the same, of effective patterns if the model is shifted.
 
     Heads are ranked by prefix_matching, and are induction heads from `PREFIX_LEAST` on. In a `Transformer`, their
@@ -55,7 +55,7 @@ def locate_induction_heads(
         require(batch is None and ids is None, "batch and ids are given, but only a Transformer can be run on them.")
         if tokens is None:
             raise ConfigError("tokens are not given, but patterns can only be judged by their tokens.")
-        table = as_table(looks(*_fitting(_patterns(source), tokens)))
+        table = as_table(pattern_scores(*_fitting(_patterns(source), tokens)))
     induction = table["prefix_matching"] >= PREFIX_LEAST
     if "fixed_distance" in table:
         induction &= table["fixed_distance"] < PREFIX_LEAST

@@ -38,9 +38,9 @@ def angle(weight: Float[np.ndarray, "*head 2"]) -> Float[np.ndarray, "*head"]:
     Angles near 0 and near pi are neighbours.
     """
     line = direction(weight)
-    turned = np.arctan2(line[..., 1], line[..., 0])
-    turned = np.where(turned < 0, turned + np.pi, turned)
-    return np.where(turned >= np.pi, 0.0, turned)
+    modulo = np.arctan2(line[..., 1], line[..., 0])
+    modulo = np.where(modulo < 0, modulo + np.pi, modulo)
+    return np.where(modulo >= np.pi, 0.0, modulo)
 
 
 def shift_report(model: Transformer) -> pd.DataFrame:

@@ -6,10 +6,8 @@ from torch import Tensor
 
 from tasks.config import require
 
-LOOKS = ("prefix_matching", "previous_token", "duplicate_token", "first_position")
 
-
-def looks(
+def pattern_scores(
     patterns: Float[Tensor, "layer batch head query key"], tokens: Int[Tensor, "batch pos"]
 ) -> dict[str, Float[Tensor, "layer head"]]:
     """Return the mean attention of each head's queries to
@@ -20,7 +18,7 @@ def looks(
     - first_position: the first token, a control.
 
     Previous and first are counted from the third query on: for the second they are one token. Attention to a
-    kind of place is summed over its places. Raises `ConfigError` if the tokens leave nothing to measure.
+    kind of source position is summed over these positions. Raises `ConfigError` if the tokens leave nothing to measure.
     """
     prefix = mean_attention(patterns, prefix_matches(tokens))
     at = torch.arange(tokens.shape[1], device=tokens.device)
@@ -35,11 +33,11 @@ def looks(
 
 
 def prefix_matches(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:
-    """Return where the prefix-matching score (Olsson et al. 2022, arXiv 2209.11895) asks for attention.
+    """Return the source positions of the prefix-matching score (Olsson et al. 2022, arXiv 2209.11895).
 
     The score is `mean_attention` to them: from the last occurrence of each repeated token in its row to the tokens
     right after its earlier occurrences. On a sequence that is repeated, that is from its last repeat. A head that
-    attends nowhere else scores 1. Queries are left out for which such a place is also the token before, the token
+    attends nowhere else scores 1. Queries are left out for which such a position is also the token before, the token
     itself or a copy of it: there a previous-token or duplicate-token head would score too.
 
     Raises `ConfigError` if no query is left.
@@ -52,8 +50,8 @@ def prefix_matches(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch quer
     matches = after & last & ~confounded
     require(
         bool(matches.any()),
-        "No token occurs again in its row in a way that tells induction from looking one back: use repeated "
-        "sequences of at least 3 distinct tokens.",
+        "No token occurs again in its row in a way that tells induction from attention to the previous token: use "
+        "repeated sequences of at least 3 distinct tokens.",
     )
     return matches
 

@@ -45,7 +45,7 @@ class Measured(Protocol):
 class Evaluator:
     """Measure a model on a fixed held-out set and on repeated random tokens.
 
-    All that is read of a model are its `numbers`, in one tensor so that a device is asked once; `row` names them.
+    `numbers` has all measurements of a model in one tensor, so that a device is synchronised once; `row` names them.
     `members` of an ensemble that are measured together share a CPU's cache.
     """
 
@@ -170,10 +170,10 @@ def _prefix_scores(model: Transformer, probe: Probe) -> Float[Tensor, " heads"]:
 
 @dataclass(frozen=True)
 class AnswerPlaces:
-    """Rows of a task, the position of each one's first answer, and where in the row that answer stands.
+    """Rows of a task, the position of each one's first answer, and the positions of that answer in the row.
 
     An answer's places are the positions right after the earlier occurrences of its query's token, as far as
-    those lie two or more back and were followed by the answer.
+    those are at least two positions back and hold the answer.
     """
 
     tokens: Int64[Tensor, "batch pos"]
@@ -206,7 +206,7 @@ def _answer_scores(model: Transformer, answers: AnswerPlaces) -> Float[Tensor, "
 
 
 def _scored_patterns(model: Transformer, tokens: Tensor, score: Callable[[Tensor], Tensor]) -> Float[Tensor, " heads"]:
-    """Return a score of every head, layer by layer. Patterns are scored as they come by: none is kept."""
+    """Return a score of every head, layer by layer. Each pattern is scored in its hook; none is kept."""
     scores: list[Tensor] = []
 
     def note(pattern: Tensor, hook: HookPoint) -> None:

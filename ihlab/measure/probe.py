@@ -16,12 +16,12 @@ from tasks.config import require
 
 PREFIX_REPEATS, STRIPE_REPEATS = 4, 2
 LEAST_PERIOD = 3
-"""With 2 tokens in turn, the token after the earlier occurrence is also the token before."""
+"""When 2 tokens alternate, the token after the earlier occurrence is also the token before."""
 TASK_ROWS = 16
 
 
 class Probe(NamedTuple):
-    """Rows of repeated random tokens, and the attention that prefix matching is in them."""
+    """Rows of repeated random tokens, and the attention that counts as prefix matching in them."""
 
     tokens: Int[Tensor, "rows pos"]
     matches: Bool[Tensor, "rows query key"]
@@ -45,7 +45,7 @@ def task_probe(task: Task, device: torch.device | None = None) -> Probe | None:
 def probe_rows(
     model: Transformer, repeats: int, rows: int, length: int | None, ids: Sequence[int] | None, seed: int
 ) -> Int[Tensor, "rows pos"]:
-    """Repeated random tokens for a model, where it is; see `head_scores`."""
+    """Repeated random tokens for a model, on its device; see `head_scores`."""
     n_ctx = model.cfg.n_ctx
     length = n_ctx if length is None else length
     require(length <= n_ctx, f"length is {length}, but the model's n_ctx is {n_ctx}: too long.")
@@ -56,7 +56,7 @@ def probe_rows(
 
 
 def repeated_rows(ids: Sequence[int], rows: int, period: int, repeats: int, seed: int = 0) -> Int[Tensor, "rows pos"]:
-    """Rows of `period` distinct random ids (all of them, if there are fewer), standing there `repeats` times in all.
+    """Rows of `period` distinct random ids (all of them, if there are fewer), each sequence `repeats` times in all.
 
     Raises `ConfigError` if a row would hold fewer than 3 distinct ids.
     """
@@ -72,8 +72,8 @@ def repeated_rows(ids: Sequence[int], rows: int, period: int, repeats: int, seed
     return torch.from_numpy(np.stack(tokens))
 
 
-def turned(rows: Int[Tensor, "rows pos"], last: int, seed: int = 0) -> Int[Tensor, "rows pos"]:
-    """Rows whose last tokens are turned around, each row by its own number of places: none stays where it was."""
+def rolled(rows: Int[Tensor, "rows pos"], last: int, seed: int = 0) -> Int[Tensor, "rows pos"]:
+    """Rows whose last `last` tokens are rolled, each row by its own number of positions: none keeps its position."""
     by = np.random.default_rng(seed).integers(1, last, size=(len(rows), 1))
     order = torch.from_numpy((np.arange(last) + by) % last).to(rows.device)
     return torch.cat([rows[:, :-last], rows[:, -last:].gather(1, order)], dim=1)

@@ -20,7 +20,7 @@ class Scored:
 
     - `tokens`  int64 [batch, pos];
     - `index`   int64 [scored]: positions in the flattened [batch * pos];
-    - `targets` int64 [scored]: the tokens that the loss asks for there. Index and targets are padded with
+    - `targets` int64 [scored]: the token that the loss scores at each. Index and targets are padded with
       (0, IGNORE) to a multiple of a sixteenth of all positions, so that a compiled step meets few shapes.
       Where that makes them as long as all positions, they are all positions, in order;
     - `queries` int64 [batch, query], or None: the `query_positions` of the targets;
@@ -74,7 +74,7 @@ class Graded:
     """One evaluation batch: tokens, and every position that has a target or an answer.
 
     `first` marks the first answer of each row; `queries` are the `query_positions` of all that are graded.
-    The counts are kept apart, so that no device is asked for them.
+    The counts are Python integers: reading them does not synchronise a device.
     """
 
     tokens: Int64[Tensor, "batch pos"]

@@ -36,7 +36,7 @@ class Block(nn.Module):
     In training, dropout falls on what they add, before hook_attn_out and hook_mlp_out.
     """
 
-    hook_out_is_single_residual_stream = True  # what TransformerLens asks before it reads resid_post
+    hook_out_is_single_residual_stream = True  # TransformerLens checks it before it reads resid_post
 
     def __init__(self, cfg: ModelConfig, layer: int, generator: torch.Generator | None = None) -> None:
         super().__init__()

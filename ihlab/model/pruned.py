@@ -1,4 +1,4 @@
-"""The last layer at scored positions only: what training and evaluation read of a model.
+"""The last layer at scored positions only, for training and evaluation.
 
 A loss reads the logits of scored positions. For these the last layer needs keys and values of every position, but
 queries, output and MLP at the scored positions alone. All layers before it work on every position.
@@ -39,7 +39,7 @@ def residual_at(
     - `queries`: the query positions of each row, a superset of those in `index`; None: all. Positions that only
       `queries` holds cost time and change nothing; for one that only `index` holds, the result is that of another.
 
-    With a hook at a point that pruning changes, nothing is pruned, so that hooks are given what they always are.
+    With a hook at a point that pruning changes, nothing is pruned: hooks see the activations of the full forward.
     """
     x = model.embedded(tokens)
     *before, last = model.layers

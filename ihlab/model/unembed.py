@@ -9,7 +9,7 @@ class FirstEntries(nn.Module):
     """The first d_vocab of d_model entries, as they are.
 
     As in Sanford et al. (2024, arXiv 2402.09268): the final hidden state of GPT-2 is read as logits, all of it,
-    so with d_vocab = d_model. `weight` [d_vocab, d_model], rows of the identity, says so to whoever asks for W_U.
+    so with d_vocab = d_model. `weight` [d_vocab, d_model], rows of the identity, is W_U in TransformerLens' interface.
     """
 
     weight: Tensor

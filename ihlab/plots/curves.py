@@ -1,6 +1,7 @@
 """Learning curves: the median over seeds, with the band that holds all of them."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,15 @@ class Line:
     dashes: str = "-"
 
 
+@dataclass(frozen=True)
+class Mark:
+    """Style of one series with markers: a colour, and a marker and dashes for readers who cannot see it."""
+
+    color: str
+    marker: str
+    dashes: Literal["-", "--", "-.", ":"] = "-"
+
+
 @printed
 def learning_curves(axes: Axes, data: pd.DataFrame, x: str, y: str, lines: dict[str, Line]) -> None:
     """Draw `y` against `x` for each curve named in `lines`.
@@ -24,12 +34,12 @@ def learning_curves(axes: Axes, data: pd.DataFrame, x: str, y: str, lines: dict[
     `data` is tidy: columns curve, seed, `x`, `y`, with the same `x` in every seed of a curve. The band
     runs from the lowest to the highest seed; a seed that ended before others keeps its last value.
     """
-    for name, look in lines.items():
+    for name, style in lines.items():
         wide = data[data["curve"] == name].pivot_table(index=x, columns="seed", values=y).ffill()
         if wide.empty:
             continue
-        axes.plot(wide.index, wide.median(axis=1), color=look.color, linestyle=look.dashes, label=name)
-        axes.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=look.color, alpha=0.18, linewidth=0)
+        axes.plot(wide.index, wide.median(axis=1), color=style.color, linestyle=style.dashes, label=name)
+        axes.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=style.color, alpha=0.18, linewidth=0)
     axes.set_axisbelow(True)
 
 
@@ -41,16 +51,16 @@ def waiting_times(
 
     `data` has columns curve, rate and steps; inf, "never within `horizon`", is drawn as a cross above it.
     """
-    for column, (name, look) in enumerate(lines.items()):
+    for column, (name, style) in enumerate(lines.items()):
         for side, rate in zip((-0.15, 0.15), rates, strict=True):
             steps = data[(data["curve"] == name) & (data["rate"] == rate)]["steps"].to_numpy(dtype=float)
             if not len(steps):
                 continue
             x = column + side + np.linspace(-0.06, 0.06, len(steps))
             known = np.isfinite(steps)
-            face = look.color if rate == rates[1] else "none"
-            axes.scatter(x[known], steps[known], s=22, facecolors=face, edgecolors=look.color)
-            axes.scatter(x[~known], np.full((~known).sum(), 1.15 * horizon), s=24, marker="x", color=look.color)
+            face = style.color if rate == rates[1] else "none"
+            axes.scatter(x[known], steps[known], s=22, facecolors=face, edgecolors=style.color)
+            axes.scatter(x[~known], np.full((~known).sum(), 1.15 * horizon), s=24, marker="x", color=style.color)
     axes.set_yscale("log")
     axes.set_xticks(range(len(lines)), [name.replace(", ", "\n") for name in lines], fontsize=8)
     axes.scatter([], [], s=22, facecolors="none", edgecolors="0.3", label=rates[0])

@@ -2,23 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from ihlab.plots.curves import Mark
 from ihlab.plots.style import BLACK, printed
-
-
-@dataclass(frozen=True)
-class Mark:
-    """Style of one series: a colour, and a symbol and dashes for readers who cannot see it."""
-
-    color: str
-    marker: str
-    dashes: Literal["-", "--", "-.", ":"] = "-"
 
 
 @dataclass(frozen=True)
@@ -32,35 +23,35 @@ class Gap:
     high: float
 
 
-def legend_keys(looks: dict[str, Mark]) -> list[Line2D]:
+def legend_keys(styles: dict[str, Mark]) -> list[Line2D]:
     """Return a legend key for each series: its symbol on a line."""
     return [
-        Line2D([], [], color=look.color, linestyle=look.dashes, marker=look.marker, label=series)
-        for series, look in looks.items()
+        Line2D([], [], color=style.color, linestyle=style.dashes, marker=style.marker, label=series)
+        for series, style in styles.items()
     ]
 
 
 @printed
-def medians(axes: Axes, curves: pd.DataFrame, looks: dict[str, Mark], rise: bool) -> None:
+def medians(axes: Axes, curves: pd.DataFrame, styles: dict[str, Mark], rise: bool) -> None:
     """Draw the median over seeds of each series, columns series, seed, step, value; the band holds every seed.
 
     With `rise`, each seed's curve is first rescaled to run from 0 at the first evaluation to 1 at the last.
     """
-    for series, look in looks.items():
+    for series, style in styles.items():
         wide = curves[curves["series"] == series].pivot_table(index="step", columns="seed", values="value")
         if wide.empty:
             continue
         if rise:
             wide = (wide - wide.iloc[0]) / (wide.iloc[-1] - wide.iloc[0])
-        axes.plot(wide.index, wide.median(axis=1), color=look.color, linestyle=look.dashes, label=series)
-        axes.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=look.color, alpha=0.12, linewidth=0)
+        axes.plot(wide.index, wide.median(axis=1), color=style.color, linestyle=style.dashes, label=series)
+        axes.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=style.color, alpha=0.12, linewidth=0)
 
 
 @printed
 def gaps(axes: Axes, rows: Sequence[Gap], together: float) -> None:
     """Draw each row's seeds as dots, stacked where they are equal, over its median and interval.
 
-    Within the grey band, `together` to either side of 0, two changes cannot be told apart.
+    Within the grey band, `together` to either side of 0, two changes cannot be distinguished.
     """
     axes.axvspan(-together, together, color="#E6E6E6", linewidth=0)
     axes.axvline(0, color="#999999", linewidth=0.8)

@@ -82,14 +82,14 @@ def head_patterns(
     kinds = kinds[-1:] if equal else kinds
     n_layers, n_heads, n_queries, _ = patterns[kinds[0]].shape
     signed = any((patterns[kind] < 0).any() for kind in kinds)
-    look = {"cmap": "RdBu" if signed else "Blues", "vmin": -1 if signed else 0, "vmax": 1}
+    colours = {"cmap": "RdBu" if signed else "Blues", "vmin": -1 if signed else 0, "vmax": 1}
     figure = new_figure(max(2.1 * n_heads + 1.2, 5.4), 2.5 * n_layers * len(kinds) + 0.7)
     figure.set_layout_engine("compressed")  # panels are square: no wide gaps between them
     grid = figure.subplots(n_layers * len(kinds), n_heads, squeeze=False, sharex=True, sharey=True)
     by_place = {(score.layer, score.head, score.pattern): score for score in scores.itertuples()}
     for row, (layer, kind) in enumerate((layer, kind) for layer in range(n_layers) for kind in kinds):
         for head, axes in enumerate(grid[row]):
-            image = axes.imshow(patterns[kind][layer, head], interpolation="nearest", **look)
+            image = axes.imshow(patterns[kind][layer, head], interpolation="nearest", **colours)
             _stripe(axes, n_queries // 2)
             _scored(axes, f"{layer}.{head}" if equal else f"{layer}.{head} {kind}", by_place[layer, head, kind])
             axes.set(xlabel="key", ylabel="query")

@@ -21,17 +21,17 @@ def steps_by_width(axes: Axes, data: pd.DataFrame, lines: dict[str, Line], horiz
     median too.
     """
     steps_axis(axes, data["steps_to_90"], horizon)
-    for number, (curve, look) in enumerate(lines.items()):
+    for number, (curve, style) in enumerate(lines.items()):
         mine = data[data["curve"] == curve].sort_values(["embed_std", "seed"])
         beside = BESIDE ** (number - (len(lines) - 1) / 2)
         for width in mine["embed_std"].unique():
             steps = mine.loc[mine["embed_std"] == width, "steps_to_90"]
             spread = BESIDE ** np.linspace(-0.35, 0.35, len(steps))
-            dots(axes, width * beside * spread, steps, horizon, look, MARKERS[number], filled=False)
+            dots(axes, width * beside * spread, steps, horizon, style, MARKERS[number], filled=False)
         middle = mine.groupby("embed_std")["steps_to_90"].median()
         at = middle.where(np.isfinite(middle), ABOVE * horizon)
-        axes.plot(middle.index * beside, at, look.dashes, color=look.color, lw=1.6, zorder=2)
-        axes.plot([], [], look.dashes, color=look.color, lw=1.6, marker=MARKERS[number], mfc="white", label=curve)
+        axes.plot(middle.index * beside, at, style.dashes, color=style.color, lw=1.6, zorder=2)
+        axes.plot([], [], style.dashes, color=style.color, lw=1.6, marker=MARKERS[number], mfc="white", label=curve)
     widths = sorted(data["embed_std"].unique())
     axes.set_xscale("log")
     axes.set_xticks(widths, [f"{width:g}" for width in widths])

@@ -12,7 +12,7 @@ from ihlab.plots.curves import Line
 from ihlab.plots.style import BLACK, BLUE, ORANGE, printed
 
 BELOW_TO_ABOVE = LinearSegmentedColormap.from_list("below_to_above", (BLUE, "#FFFFFF", ORANGE))
-"""Blue and orange are told apart with any colour vision; white is the baseline itself."""
+"""Blue and orange are distinguishable with any colour vision; white is the baseline itself."""
 
 MISSING = "#E6E6E6"
 
@@ -57,10 +57,10 @@ def differences_by_context(axes: Axes, table: pd.DataFrame, lines: Mapping[str, 
     `table` has the columns method, context and difference.
     """
     contexts = sorted(table["context"].unique())
-    for method, look in lines.items():
+    for method, style in lines.items():
         mine = table[table["method"] == method].sort_values("context")
         places = [contexts.index(context) for context in mine["context"]]
-        axes.plot(places, mine["difference"], color=look.color, ls=look.dashes, marker="o", ms=5, label=method)
+        axes.plot(places, mine["difference"], color=style.color, ls=style.dashes, marker="o", ms=5, label=method)
     axes.axhline(0, color="0.3", lw=1)
     axes.set_xticks(range(len(contexts)), [str(int(context)) for context in contexts])
     axes.set_axisbelow(True)

@@ -34,22 +34,22 @@ def quadrants(
 
 
 @printed
-def journeys(axes: Axes, start: pd.DataFrame, end: pd.DataFrame, looks: dict[str, Line]) -> None:
+def trajectories(axes: Axes, start: pd.DataFrame, end: pd.DataFrame, styles: dict[str, Line]) -> None:
     """Draw each head as an arrow from a small hollow marker to a filled one, over (key, value) in [0, 1] x [0, 1].
 
-    `start` and `end` have columns curve, key and value and the same heads in the same order; `looks` has the style of
+    `start` and `end` have columns curve, key and value and the same heads in the same order; `styles` has the style of
     each curve that is drawn.
     """
-    for (curve, look), marker in zip(looks.items(), MARKERS, strict=False):
+    for (curve, style), marker in zip(styles.items(), MARKERS, strict=False):
         mine = (start["curve"] == curve).to_numpy()
         tails, tips = start[mine], end[mine]
         for x, y, to_x, to_y in zip(tails["key"], tails["value"], tips["key"], tips["value"], strict=True):
             axes.annotate(
-                "", (to_x, to_y), (x, y), arrowprops={"arrowstyle": "->", "color": look.color, "alpha": 0.3, "lw": 0.8}
+                "", (to_x, to_y), (x, y), arrowprops={"arrowstyle": "->", "color": style.color, "alpha": 0.3, "lw": 0.8}
             )
-        axes.scatter(tails["key"], tails["value"], s=16, marker=marker, facecolors="none", edgecolors=look.color)
+        axes.scatter(tails["key"], tails["value"], s=16, marker=marker, facecolors="none", edgecolors=style.color)
         axes.scatter(
-            tips["key"], tips["value"], s=42, marker=marker, color=look.color, edgecolors="white", lw=0.5, label=curve,
+            tips["key"], tips["value"], s=42, marker=marker, color=style.color, edgecolors="white", lw=0.5, label=curve,
             zorder=3,
         )  # fmt: skip
     axes.axhline(0.5, color="#999999", linewidth=0.8)

@@ -35,13 +35,13 @@ def steps_axis(axes: Axes, steps: pd.Series, horizon: float) -> None:
 
 @printed
 def dots(
-    axes: Axes, x: float | np.ndarray, steps: pd.Series, horizon: float, look: Line, marker: str, filled: bool = True
+    axes: Axes, x: float | np.ndarray, steps: pd.Series, horizon: float, style: Line, marker: str, filled: bool = True
 ) -> PathCollection:
     """Draw the steps of each seed at `x`, those that are inf at "never"."""
     y = steps.where(np.isfinite(steps), ABOVE * horizon).to_numpy(dtype=float)
     return axes.scatter(
         np.broadcast_to(x, y.shape), y, s=26 if filled else 20, marker=marker,
-        facecolors=look.color if filled else "none", edgecolors="white" if filled else look.color,
+        facecolors=style.color if filled else "none", edgecolors="white" if filled else style.color,
         linewidths=0.6 if filled else 1.0, zorder=3,
     )  # fmt: skip
 
@@ -65,7 +65,7 @@ def steps_by_setting(
     bottom, top = axes.get_ylim()
     axes.set_ylim(bottom / (top / bottom) ** 0.07, top)  # room for the learning rates
     for group, setting in enumerate(settings):
-        for number, (curve, look) in enumerate(lines.items()):
+        for number, (curve, style) in enumerate(lines.items()):
             for rate, filled in zip(rates, (True, False), strict=True):
                 shown = data[(data["setting"] == setting) & (data["curve"] == curve) & (data["rate"] == rate)]
                 if shown.empty:
@@ -73,9 +73,9 @@ def steps_by_setting(
                 x = group + (number - (len(lines) - 1) / 2) * 0.42 + (-0.09 if filled else 0.09)
                 spread = x + WIDTH * (np.linspace(-0.5, 0.5, len(shown)) if len(shown) > 1 else np.zeros(1))
                 steps = shown.sort_values("seed")["steps_to_90"]
-                dots(axes, spread, steps, horizon, look, "os"[number % 2], filled)
+                dots(axes, spread, steps, horizon, style, "os"[number % 2], filled)
                 if filled:
-                    _median(axes, x, steps, horizon, look)
+                    _median(axes, x, steps, horizon, style)
                     axes.annotate(
                         f"{shown['lr'].iloc[0]:g}", (x, 0), (0, 3), ("data", "axes fraction"),
                         textcoords="offset points", ha="center", va="bottom", fontsize=8, color="0.3",
@@ -87,17 +87,17 @@ def steps_by_setting(
         axes.axvline(edge - 0.5, color="#E6E6E6", linewidth=0.7, zorder=0)
 
 
-def _median(axes: Axes, x: float, steps: pd.Series, horizon: float, look: Line) -> None:
+def _median(axes: Axes, x: float, steps: pd.Series, horizon: float, style: Line) -> None:
     middle = float(steps.median())
     if np.isfinite(middle):
-        axes.hlines(middle, x - WIDTH, x + WIDTH, color=look.color, linewidth=1.2, zorder=2)
+        axes.hlines(middle, x - WIDTH, x + WIDTH, color=style.color, linewidth=1.2, zorder=2)
 
 
 def legend_keys(lines: dict[str, Line], rates: Sequence[str]) -> list[Line2D]:
     """Return a key for each curve, and one for filled and one for hollow."""
     curves = [
-        Line2D([], [], ls="", marker="os"[i % 2], color=look.color, label=curve)
-        for i, (curve, look) in enumerate(lines.items())
+        Line2D([], [], ls="", marker="os"[i % 2], color=style.color, label=curve)
+        for i, (curve, style) in enumerate(lines.items())
     ]
     fills = [
         Line2D([], [], ls="", marker="o", mfc="0.3" if filled else "none", mec="0.3", label=rate)

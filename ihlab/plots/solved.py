@@ -1,24 +1,18 @@
 """Shares of problems solved, and the errors in the others."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-
-class Mark(NamedTuple):
-    """Style of a model's points."""
-
-    color: str
-    shape: str
+from ihlab.plots.curves import Mark
 
 
 def by_operations(
     axes: Axes, table: pd.DataFrame, measure: str, marks: Mapping[str, Mark], trained: int, guess: bool = False
 ) -> None:
-    """Draw a measure against the number of operations: seeds hollow, their mean filled; a line ends the trained range.
+    """Draw a measure against the number of operations: seeds hollow, their mean filled, a line after those of training.
 
     `table` has the columns model, seed, ops, measure and share. With `guess`, its measure "guess" is drawn dotted.
     """
@@ -27,13 +21,13 @@ def by_operations(
     for number, (model, mark) in enumerate(marks.items()):
         shown = table[(table["model"] == model) & (table["measure"] == measure)]
         beside = (number - (len(marks) - 1) / 2) * 0.16 * step
-        axes.plot(shown["ops"] + beside, shown["share"], mark.shape, color=mark.color, mfc="none", ms=4)
+        axes.plot(shown["ops"] + beside, shown["share"], mark.marker, color=mark.color, mfc="none", ms=4)
         means = shown.groupby("ops")["share"].mean()
-        axes.plot(means.index + beside, means, mark.shape, ls="-", lw=1, color=mark.color, ms=8, label=model)
+        axes.plot(means.index + beside, means, mark.marker, ls="-", lw=1, color=mark.color, ms=8, label=model)
     if guess:
         shares = table[table["measure"] == "guess"].groupby("ops")["share"].mean()
         axes.plot(shares.index, shares, color="0.45", ls=":", lw=1.4, label="always the commonest answer")
-    axes.axvline(trained + step / 2, color="0.45", ls="--", lw=1, label="left of it: as in training")
+    axes.axvline(trained + step / 2, color="0.45", ls="--", lw=1, label="most operations in training")
     axes.set_xticks(numbers)
     axes.set(xlim=(numbers[0] - step / 2, numbers[-1] + step / 2), ylim=(-0.02, 1.02))
     axes.grid(visible=False, axis="x")

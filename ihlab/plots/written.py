@@ -29,7 +29,7 @@ SURE = LinearSegmentedColormap.from_list("sure", [ORANGE, "#FFFFFF"])
 GREY = "#666666"
 
 
-class Line(NamedTuple):
+class TextLine(NamedTuple):
     """The tokens `start` .. `stop` - 1, written `indent` letters from the left, and the finding beside them."""
 
     start: int
@@ -68,9 +68,9 @@ def written_solution(
     return figure
 
 
-def _lines(solution: Sequence[str], found: Sequence[str]) -> list[Line]:
+def _lines(solution: Sequence[str], found: Sequence[str]) -> list[TextLine]:
     """Return the lines; a finding is beside the last line of its step."""
-    lines: list[Line] = []
+    lines: list[TextLine] = []
     *left, last = found
     start, indent, marks = 0, 0, 0
     for at, token in enumerate(solution):
@@ -78,15 +78,15 @@ def _lines(solution: Sequence[str], found: Sequence[str]) -> list[Line]:
         ends_step = token == "." and bool(left)
         full = indent + len(" ".join(solution[start : at + 2])) > MOST_LETTERS
         if ends_step:
-            lines.append(Line(start, at + 1, indent, left.pop(0)))
+            lines.append(TextLine(start, at + 1, indent, left.pop(0)))
             start, indent, marks = at + 1, 0, 0
         elif full or (token == ";" and marks > 1):  # the first ";" ends what the step is about
-            lines.append(Line(start, at + 1, indent, ""))
+            lines.append(TextLine(start, at + 1, indent, ""))
             start, indent = at + 1, INDENT
-    return [*lines, Line(start, len(solution), indent, last)]
+    return [*lines, TextLine(start, len(solution), indent, last)]
 
 
-def _letters(solution: Sequence[str], line: Line) -> int:
+def _letters(solution: Sequence[str], line: TextLine) -> int:
     return line.indent + len(" ".join(solution[line.start : line.stop]))
 
 

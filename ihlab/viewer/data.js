@@ -52,7 +52,7 @@ function gauge(beta) {
   return largest === 0 ? 1 : Math.sign(largest) / beta.reduce((sum, weight) => sum + Math.abs(weight), 0);
 }
 
-/** The ways to look at a head. `panel(step, layer, head)` gives values and error.
+/** The views of a head. `panel(step, layer, head)` gives values and error.
  *  `gauge` is what its stripe score is multiplied by; scores before the softmax have none. */
 function makeViews(data, stores) {
   const n = data.tokens.length;
@@ -61,7 +61,7 @@ function makeViews(data, stores) {
   const raw = stored("pattern");
   const views = [{
     id: "raw", label: "Raw", panel: raw, gauge: () => 1,
-    explained: "The attention pattern A[q, k]: which key the query hits.",
+    explained: "The attention pattern A[q, k]: which key the query matches.",
   }];
   if (data.beta === null) return views;
 
@@ -80,7 +80,7 @@ function makeViews(data, stores) {
     views.push({
       id: `value${b + 1}`, label: `Value: ${routeName(b)}`, gauge: (...at) => gauge(betaOf(...at)),
       panel: (...at) => throughValues(raw(...at), betaOf(...at).map((weight, c) => (c === b ? weight : 0)), n),
-      explained: `${read(b)}: what is read as ${b === 0 ? "the hit token's own value" : `the value ${before(b)} the hit one`}. `
+      explained: `${read(b)}: what is read as ${b === 0 ? "the matched token's own value" : `the value ${before(b)} the matched one`}. `
         + "The value routes sum to the effective pattern.",
     });
   }

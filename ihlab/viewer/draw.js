@@ -39,7 +39,7 @@ function inkOn(color) {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000" : "#fff";
 }
 
-/** One pixel an entry; nothing where a query may not look. */
+/** One pixel an entry; nothing at masked keys. */
 function paintPattern(canvas, values, n, size, scale) {
   canvas.width = canvas.height = n;
   const image = new ImageData(n, n), pixels = new Uint32Array(image.data.buffer);

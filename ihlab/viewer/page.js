@@ -46,7 +46,7 @@ function drawPictures() {
 function drawQuery() {
   drawOverlay($$("overlay"), $$("pattern"), data.tokens, state.stripe ? data.stripe : [], state);
   $$("readout").textContent = `query ${named(state.query)} → key ${named(state.key)}: ${reading(state.query, state.key)}`;
-  drawLooks();
+  drawAttended();
   drawTokens();
 }
 
@@ -83,11 +83,11 @@ function stripeScoreOf({ layer, head }, values) {
   return gauge === null || score === null ? "" : written(score * gauge(state.step, layer, head), 0.01);
 }
 
-function drawLooks() {
-  $$("looks-title").textContent = `Where ${named(state.query)} looks`;
+function drawAttended() {
+  $$("attended-title").textContent = `Where ${named(state.query)} attends`;
   const row = shown.values.subarray(state.query * n, state.query * n + state.query + 1);
   const strongest = [...row.keys()].sort((a, b) => strength(row[b]) - strength(row[a])).slice(0, 6);
-  $$("looks").replaceChildren(...strongest.map((k) => {
+  $$("attended").replaceChildren(...strongest.map((k) => {
     const bar = make("i", { className: row[k] < 0 ? "minus" : "" });
     bar.style.width = `${100 * Math.abs(row[k]) / range.size}%`;
     return make("li", {}, [
@@ -174,7 +174,7 @@ function strength(value) {
   return views[state.view].gauge === null ? value : Math.abs(value);
 }
 
-/** Where a query looks most. */
+/** The key that a query attends to most. */
 function strongestKey(q) {
   const row = shown.values.subarray(q * n, q * n + q + 1);
   return row.reduce((best, value, k) => (strength(value) > strength(row[best]) ? k : best), 0);

@@ -20,11 +20,11 @@ from ihlab.experiments.formation import (
     ATTENTION,
     BETA,
     EVERY,
-    LOOKS,
     ORDERS,
     PARTS,
     SEEDS,
     STEPS,
+    STYLES,
     TOGETHER,
     Formation,
     above_guessing,
@@ -173,7 +173,7 @@ def test_the_table_holds_the_series_of_the_induction_heads(tmp_path):
         written(tmp_path, V2, 0, two_layers),
     ]  # fmt: skip
     data = Formation().gather(trained, "laptop")
-    assert list(data.columns) == ["curve", "seed", "heads", "step", *LOOKS, "alarms", "accuracy", "guess"]
+    assert list(data.columns) == ["curve", "seed", "heads", "step", *STYLES, "alarms", "accuracy", "guess"]
     mine = data[data["curve"] == KV1]
     assert mine["heads"].unique().tolist() == ["0.1"]
     guess = guessing_accuracy(base("laptop").task)
@@ -211,7 +211,7 @@ def planted(starts: Starts, alarms: list[int], seeds: int = 16, jitter: float = 
     for curve in (KV1, V2, V1):
         for seed in range(seeds):
             part = pd.DataFrame({"curve": curve, "seed": seed, "heads": "0.0", "step": AT}).assign(
-                **dict.fromkeys(LOOKS, np.nan), alarms=np.nan, accuracy=np.nan, guess=0.0
+                **dict.fromkeys(STYLES, np.nan), alarms=np.nan, accuracy=np.nan, guess=0.0
             )
             part[ACCURACY] = part[ATTENTION] = 0.1
             for name, start in starts.get(curve, {}).items():

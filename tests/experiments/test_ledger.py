@@ -77,11 +77,11 @@ class Made:
 
     def claims(self, data, scale):
         mean = stats.mean(data["x"].tolist())
-        told = {"source": "here", "sentence": "It is above.", "measure": "x", "seeds": len(data), "declared": "2026"}
+        fields = {"source": "here", "sentence": "It is above.", "measure": "x", "seeds": len(data), "declared": "2026"}
         return [
-            Claim(**told, estimate=mean, threshold=0.5),
-            Claim(**told, estimate=mean, threshold=9.0),
-            Claim(**told, estimate=stats.exact(float(data["x"].max())), threshold=0.0),
+            Claim(**fields, estimate=mean, threshold=0.5),
+            Claim(**fields, estimate=mean, threshold=9.0),
+            Claim(**fields, estimate=stats.exact(float(data["x"].max())), threshold=0.0),
         ]
 
     def summary(self, data, scale):

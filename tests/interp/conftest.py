@@ -11,7 +11,7 @@ from tasks import InductionTask
 
 VOCAB, N_CTX = 40, 24
 
-# Grouped queries, a window of 3, and heads that together are wider than the stream.
+# Grouped queries, a window of 3, and heads that together are wider than the residual stream.
 SIZES = {
     "n_layers": 2,
     "d_model": 20,

@@ -18,7 +18,7 @@ from tasks import ConfigError
 
 
 def test_w_qk_gives_the_scores_of_each_route(make_model, tokens):
-    """Without positions, from the normalised stream (before the norm's weight) to the scores."""
+    """Without positions, from the normalised residual stream (before the norm's weight) to the scores."""
     model = make_model(positional="none")
     _, cache = model.run_with_cache(tokens)
     for layer in range(2):
@@ -33,7 +33,7 @@ def test_w_qk_gives_the_scores_of_each_route(make_model, tokens):
 
 
 def test_a_layer_norms_centring_is_folded_in(make_model, tokens):
-    """The circuits read the stream itself, mean and all, as the head reads it centred; the scale is divided out."""
+    """The circuits read the residual stream uncentred, as the head reads it centred; the scale is divided out."""
     model = make_model(norm="layer", positional="none", attention="vanilla")
     _, cache = model.run_with_cache(tokens)
     stream = cache["resid_pre", 1] + 3.0  # a mean that only centring takes away
@@ -156,14 +156,14 @@ def test_the_keys_of_theorem_3_2_come_from_its_first_layer(theorem_3_2, batch):
     scores = (-0.01 * (at[:, None] - at)).masked_fill(at[:, None] <= at, -torch.inf)
     expected = scores[1:].double().softmax(dim=-1).expand(64, -1, -1)
     torch.testing.assert_close(pattern[:, 1:], expected)
-    values = theorem_3_2.embed(tokens)  # the first half of the stream, which the first head does not write
+    values = theorem_3_2.embed(tokens)  # the first half of the residual stream, which the first head does not write
     torch.testing.assert_close(z[:, 1:], expected @ values)
 
 
 @pytest.mark.parametrize("attention", ["vanilla", "kv_shift"])
 @pytest.mark.parametrize("how", ["zero", "mean", "resample"])
 def test_only_the_receivers_keys_change(make_model, tokens, attention, how):
-    """Against attention written out from streams with and without the senders, for one of two heads that share keys."""
+    """Against attention from residual streams with and without the senders, for one of two heads that share keys."""
     model = make_model(attention=attention, positional="none")
     senders, receiver = [(0, 1), (0, 3)], (1, 2)
     with torch.no_grad():

@@ -16,9 +16,9 @@ from ihlab.interp.copying import copying, eigenvalue_copying
 from ihlab.interp.heads import probed
 from ihlab.interp.patterns import raw_patterns
 from ihlab.measure.batches import EVAL_SEED
-from ihlab.measure.heads import looks
+from ihlab.measure.heads import pattern_scores
 from ihlab.measure.metrics import Evaluator
-from ihlab.measure.probe import probe_rows, repeated_rows, task_ids, turned
+from ihlab.measure.probe import probe_rows, repeated_rows, rolled, task_ids
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from ihlab.theory.constructions import shifted_head
@@ -28,7 +28,7 @@ KINDS = ("induction", "previous", "duplicate", "first", "uniform", "self")
 
 
 def places(kind, row, q):
-    """The keys that a hand-written head of this kind looks at, all alike."""
+    """The keys that a hand-written head of this kind attends to, all alike."""
     earlier = [k for k in range(q) if row[k] == row[q]]
     return {
         "induction": [k + 1 for k in earlier] or [0],
@@ -62,7 +62,7 @@ def line_of(table, layer, head, pattern):
 @pytest.mark.parametrize("repeats", [2, 4])
 def test_hand_written_heads_score_one_for_what_they_do(repeats):
     tokens = repeated_rows(range(50), rows=3, period=6, repeats=repeats)
-    scores = {name: score[0].tolist() for name, score in looks(hand_written(tokens), tokens).items()}
+    scores = {name: score[0].tolist() for name, score in pattern_scores(hand_written(tokens), tokens).items()}
     names = {"induction": "prefix_matching", "previous": "previous_token", "duplicate": "duplicate_token"}
     for name, kind in ((names.get(kind, "first_position"), kind) for kind in KINDS[:4]):
         assert scores[name][KINDS.index(kind)] == pytest.approx(1)
@@ -73,7 +73,7 @@ def test_hand_written_heads_score_one_for_what_they_do(repeats):
 def test_scores_are_the_attention_summed_by_hand():
     tokens = torch.randint(6, (2, 14), generator=torch.Generator().manual_seed(0))
     patterns = torch.rand(2, 2, 3, 14, 14).tril().double()
-    scores = looks(patterns, tokens)
+    scores = pattern_scores(patterns, tokens)
     for layer in range(2):
         for head in range(3):
             found = {name: [] for name in scores}
@@ -97,10 +97,10 @@ def test_scores_are_the_attention_summed_by_hand():
 def test_places_that_looking_one_back_would_find_too_do_not_count():
     """Of 1 2 1 2 and 5 5 5 nothing tells induction from looking back; of 7 8 9 7 the last does."""
     tokens = torch.tensor([[1, 2, 1, 2, 5, 5, 5, 7, 8, 9, 7]])
-    heads = looks(hand_written(tokens), tokens)["prefix_matching"][0].tolist()
+    heads = pattern_scores(hand_written(tokens), tokens)["prefix_matching"][0].tolist()
     assert heads == pytest.approx([1, 0, 0, 0, 1 / 11, 0])
     with pytest.raises(ConfigError, match="No token occurs again"):
-        looks(hand_written(tokens[:, :7]), tokens[:, :7])
+        pattern_scores(hand_written(tokens[:, :7]), tokens[:, :7])
 
 
 # Whole models
@@ -116,7 +116,7 @@ def test_the_head_of_theorem_3_3_has_a_perfect_stripe(theorem_3_3, batch):
         assert line["copying"] == pytest.approx(1, abs=1e-6)
         assert line["eigenvalue_copying"] == pytest.approx(1)
         assert max(line["duplicate_token"], line["fixed_distance"]) < 1e-6
-        assert line["previous_token"] < 0.1  # tokens that are new find nothing, and look everywhere
+        assert line["previous_token"] < 0.1  # tokens that are new find nothing, and attend everywhere
         assert line["accuracy_fall_zero"] > 0.99
         assert line["loss_rise_mean"] > 10 * line["loss_rise_mean_error"]
 
@@ -127,14 +127,14 @@ def test_the_two_heads_of_theorem_3_2(theorem_3_2, batch):
     assert first["previous_token"] == pytest.approx(1, abs=1e-6)
     assert second["induction_stripe"] == pytest.approx(1, abs=1e-6)
     assert second["copying"] == pytest.approx(1, abs=1e-6)
-    assert first["copying"] == 0  # it writes where the unembedding does not look
+    assert first["copying"] == 0  # it writes where the unembedding does not read
     assert first["prefix_matching"] < 1e-6
     assert second["previous_token"] < 0.1
     located = locate_induction_heads(theorem_3_2, batch=batch)
     assert located[["layer", "head", "induction"]].to_numpy().tolist() == [[1, 0, True], [0, 0, False]]
 
 
-def test_a_head_that_looks_at_itself_and_reads_the_token_before(self_reader):
+def test_a_head_that_attends_to_itself_and_reads_the_token_before(self_reader):
     table = head_scores(self_reader)
     raw, effective = line_of(table, 0, 0, "raw"), line_of(table, 0, 0, "effective")
     assert raw["previous_token"] == pytest.approx(0, abs=1e-6)
@@ -263,7 +263,7 @@ def test_only_the_induction_head_among_hand_written_ones_is_called_one(repeats):
         assert table["prefix_matching"][0] == pytest.approx(1)
 
 
-def test_at_the_shortest_period_a_head_that_looks_everywhere_is_not_called_one():
+def test_at_the_shortest_period_a_head_that_attends_everywhere_is_not_called_one():
     tokens = repeated_rows(range(3), rows=1, period=3, repeats=4)
     table = locate_induction_heads(hand_written(tokens), tokens)
     assert table["head"][table["induction"]].tolist() == [0]
@@ -301,7 +301,7 @@ def test_a_head_that_the_task_does_not_need_is_not_called_one(theorem_3_3, batch
 
 @pytest.mark.parametrize("distance", [7, 15, 23])
 def test_a_head_that_goes_by_positions_is_not_called_one(distance):
-    """A hook that stays makes it look as far back as the token after an earlier repeat of the probe is."""
+    """A hook that stays makes it attend as far back as the token after an earlier repeat of the probe is."""
     model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=40, n_ctx=32))
     pattern = torch.zeros(32, 32)
     for q in range(32):
@@ -312,9 +312,9 @@ def test_a_head_that_goes_by_positions_is_not_called_one(distance):
     assert not line["induction"]
 
 
-def test_the_turned_rows_keep_their_tokens_and_no_token_its_place():
+def test_rolled_rows_keep_their_tokens_and_no_token_its_place():
     rows = repeated_rows(range(9), rows=5, period=3, repeats=4)
-    for row, other in zip(rows.tolist(), turned(rows, last=3, seed=2).tolist(), strict=True):
+    for row, other in zip(rows.tolist(), rolled(rows, last=3, seed=2).tolist(), strict=True):
         assert other[:9] == row[:9]
         assert sorted(other[9:]) == sorted(row[9:])
         assert all(one != two for one, two in zip(other[9:], row[9:], strict=True))

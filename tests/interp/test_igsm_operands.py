@@ -1,4 +1,4 @@
-"""Operands: which tokens are copies of which, marked by hand, and heads that are made to look there."""
+"""Operands: which tokens are copies of which, marked by hand, and heads that are made to attend there."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def test_every_copy_of_generated_rows_is_one():
         assert all(max(keys) <= query for _, query, keys in found)
 
 
-def test_a_head_that_looks_everywhere_alike_is_even():
+def test_a_head_that_attends_everywhere_alike_is_even():
     cfg = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=TASK.vocab_size, n_ctx=120, positional="none")
     model = Transformer(cfg)
     with torch.no_grad():

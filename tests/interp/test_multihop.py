@@ -38,7 +38,7 @@ def model():
     return Transformer(cfg, seed=3)
 
 
-def test_a_head_that_looks_where_one_hop_leads_scores_one(model):
+def test_a_head_that_attends_where_one_hop_leads_scores_one(model):
     """Patterns put in by hand: head 1 of layer 0 attends to find_1, all else to itself; beta reads the own value."""
     with torch.no_grad():
         for block in model.blocks:

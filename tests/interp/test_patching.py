@@ -276,13 +276,13 @@ def test_in_the_theorem_3_2_model_the_first_layer_speaks_to_the_keys_alone():
     for into, answer in (("q", 5), ("k", 8), ("v", 5)):
         logits = path_patch(model, tokens, source, (0, 0), (1, 0), into)
         assert logits[0, -1].argmax() == answer, into
-        # Queries and values read the half of the stream that the first layer does not write.
+        # Queries and values read the half of the residual stream that the first layer does not write.
         assert torch.equal(logits, untouched) == (into != "k"), into
 
 
 @torch.no_grad()
 def test_in_the_theorem_3_2_model_the_path_to_the_keys_is_all_the_first_layer_does():
-    """Exchanging the first layer's whole output does no more than exchanging what the keys hear of it."""
+    """Exchanging the first layer's whole output does no more than exchanging what the keys read of it."""
     n = 12
     model = two_layer_induction_head(torch.eye(n).double(), 8, sigma=0.05, slope=0.01, first_slope=20.0)
     generator = torch.Generator().manual_seed(0)
@@ -322,7 +322,7 @@ def test_a_source_of_another_shape_is_refused(model, tokens, source):
     [((True, False, True), "none", 1), ((False, True, True), "swiglu", 0), ((False, True, True), "none", None)],
 )
 def test_a_layer_without_residual_ends_the_path(tokens, source, residual, mlp, ends):
-    """But an attention that replaces the stream writes to it all the same, if no MLP replaces it after."""
+    """But an attention that replaces the residual stream writes to it all the same, if no MLP replaces it after."""
     model = random_model(residual=residual, mlp=mlp)
     if ends is None:
         assert not torch.allclose(path_patch(model, tokens, source, (0, 0), (2, 0), "q"), model(tokens))

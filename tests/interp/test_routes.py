@@ -43,8 +43,8 @@ def induction():
     return head, InductionTask(vocab_size=60, length=24).batch(256, np.random.default_rng(0))
 
 
-def turned(x, position, base):
-    """One head's vector, turned by its position's angles, pair by pair."""
+def rotated(x, position, base):
+    """One head's vector, rotated by its position's angles, pair by pair."""
     half = len(x) // 2
     y = x.clone()
     for i in range(half):
@@ -74,7 +74,7 @@ def loop_z(model, cache, layer, head, alpha, beta_of_alpha):
                     value = sum(beta_used[b] * v[row, s - b] for b in range(WINDOW) if s - b >= 0)
                     query = q[row, t]
                     if model.cfg.positional == "rope":
-                        query, key = turned(query, t, model.cfg.rotary_base), turned(key, s, model.cfg.rotary_base)
+                        query, key = rotated(query, t, model.cfg.rotary_base), rotated(key, s, model.cfg.rotary_base)
                     bias = -slope * (t - s) if model.cfg.positional == "alibi" else 0.0
                     scores.append((query @ key) / math.sqrt(D_HEAD) + bias)
                     values.append(value)

@@ -112,9 +112,9 @@ def test_a_direction_is_the_same_for_every_multiple(weight, size, negative):
     c = -size if negative else size
     np.testing.assert_allclose(direction(c * w), direction(w), atol=1e-12)
     if len(w) == 2:
-        turned, before = angle(c * w), angle(w)
-        assert 0 <= turned < np.pi
-        assert abs((turned - before + np.pi / 2) % np.pi - np.pi / 2) < 1e-9
+        scaled, before = angle(c * w), angle(w)
+        assert 0 <= scaled < np.pi
+        assert abs((scaled - before + np.pi / 2) % np.pi - np.pi / 2) < 1e-9
 
 
 @pytest.mark.parametrize("window", [2, 3])

@@ -25,7 +25,7 @@ from ihlab.training.vmapped import of_each_member
 from tasks import IGNORE, Batch, InductionTask, MQARTask, MultiHopTask, NGramTask
 
 
-def test_prefix_matching_is_one_for_a_head_that_looks_right_after_earlier_occurrences():
+def test_prefix_matching_is_one_for_a_head_that_attends_right_after_earlier_occurrences():
     period, repeats = 5, 4
     tokens = torch.arange(period).repeat(repeats)[None]
     size = period * repeats
@@ -43,7 +43,9 @@ def test_prefix_matching_is_one_for_a_head_that_looks_right_after_earlier_occurr
 
 def test_probe_repeats_distinct_known_tokens():
     task = InductionTask(vocab_size=64, length=18)
-    rows, matches = task_probe(task)
+    probe = task_probe(task)
+    assert probe is not None
+    rows, matches = probe
     assert rows.shape == (16, 16)
     assert torch.equal(matches, prefix_matches(rows))
     for row in rows:
@@ -75,8 +77,8 @@ def test_held_out_counts_by_hand():
 def test_evaluator_names_every_head_and_shift(small):
     row = Evaluator(small, torch.device("cpu"))(model := Transformer(small.model))
     assert {"prefix_0.0", "prefix_0.1"} <= row.keys()
-    assert row["alpha1_0.1"] == pytest.approx(model.blocks[0].attn.alpha[1, 0].item())
-    assert row["beta2_0.0"] == pytest.approx(model.blocks[0].attn.beta[0, 1].item())
+    assert row["alpha1_0.1"] == pytest.approx(model.layers[0].attn.alpha[1, 0].item())
+    assert row["beta2_0.0"] == pytest.approx(model.layers[0].attn.beta[0, 1].item())
     assert Evaluator(small, torch.device("cpu"))(model) == row
 
 
@@ -92,12 +94,13 @@ def three_hops():
 
 def test_every_number_has_its_name(three_hops):
     row = Evaluator(three_hops, torch.device("cpu"))(model := Transformer(three_hops.model))
-    for layer, block in enumerate(model.blocks):
+    for layer, block in enumerate(model.layers):
         for name, weight in (("alpha", block.attn.alpha), ("beta", block.attn.beta)):
             for head in range(2):
                 for column in range(3):
                     assert row[f"{name}{column + 1}_{layer}.{head}"] == weight[head, column].item()
     probe = task_probe(three_hops.task)
+    assert probe is not None
     _, cache = model.run_with_cache(probe.tokens)
     for layer in range(2):
         scores = mean_attention(cache["pattern", layer], probe.matches)
@@ -128,9 +131,9 @@ class AnswersByRule(Transformer):
     def __init__(self, offset):
         super().__init__(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=5, n_ctx=3))
         self.offset = offset
-        self.unembed = torch.nn.Identity()
+        self.unembed = torch.nn.Identity()  # type: ignore[assignment]
 
-    def residual_at(self, tokens, index, queries):
+    def residual_at(self, tokens, index, queries=None):
         return torch.nn.functional.one_hot((tokens.flatten()[index] + self.offset) % 5, 5).float()
 
 
@@ -164,11 +167,11 @@ def test_accuracy_of_each_slice_by_hand(with_groups, offset, cut):
         found,
         [membership(piece, found) for piece in pieces],
     )
-    hits = {}
+    hits: dict[str, list[bool]] = {}
     for row, t in np.ndindex(ROWS.shape):
         if ASKED[row, t] != IGNORE:
             right = (ROWS[row, t] + offset) % 5 == ASKED[row, t]
-            for column in ("accuracy", f"accuracy_hops_{HOPS[row]}", f"accuracy_gap_{POWERS[GAPS[row, t]]}"):
+            for column in ("accuracy", f"accuracy_hops_{HOPS[row]}", f"accuracy_gap_{POWERS[int(GAPS[row, t])]}"):
                 hits.setdefault(column, []).append(right)
     expected = {column: sum(right) / len(right) for column, right in hits.items()}
     assert {column: measured[column] for column in expected} == pytest.approx(expected)
@@ -217,7 +220,7 @@ def test_a_run_with_gaps_records_their_slices(task):
     row = Evaluator(run, torch.device("cpu"))(Transformer(model))
     batch = draw(task, EVAL_SEED, "eval", 0, 64)
     asked = batch.groups["gap"][batch.answers != IGNORE]
-    n = {}
+    n: dict[int, int] = {}
     for gap in asked.tolist():
         power = 1 << (gap.bit_length() - 1)
         n[power] = n.get(power, 0) + 1
@@ -257,6 +260,7 @@ NO_PLACE = {
 def test_an_answers_places_by_hand():
     rows, at, answers, places = zip(*HAND_MADE.values(), strict=True)
     found = answer_places(answered_at(list(rows), list(at), list(answers)))
+    assert found is not None
     assert found.query.tolist() == list(at)
     assert [set(np.flatnonzero(row)) for row in found.places.numpy()] == list(places)
     assert np.array_equal(found.tokens.numpy(), np.array(rows))
@@ -285,7 +289,9 @@ def test_answer_attention_of_heads_made_by_hand():
         first_place[row, at[row], min(places[row])] = 0.25
         first_place[row, at[row] - 1] = 1 / 6  # what another query attends to counts nothing
     pattern = torch.stack([induction, uniform, itself, first_place], dim=1)
-    found = answer_attention(pattern, answer_places(answered_at(list(rows), list(at), list(answers))))
+    where = answer_places(answered_at(list(rows), list(at), list(answers)))
+    assert where is not None
+    found = answer_attention(pattern, where)
     by_hand = np.mean([len(of) / (t + 1) for of, t in zip(places, at, strict=True)])
     assert found.tolist() == pytest.approx([1.0, by_hand, 0.0, 0.25])
 

@@ -50,6 +50,7 @@ def test_queries_by_hand():
     kept = np.zeros((3, 32), bool)
     kept[0, [5, 9, 30]] = kept[1, 0] = True
     queries = query_positions(kept)
+    assert queries is not None
     assert queries.tolist() == [[5, 9, 30, 0], [0, 1, 2, 3], [0, 1, 2, 3]]  # 3, up to a multiple of 32 / 16
 
 
@@ -70,8 +71,9 @@ def test_rows_that_ask_little_have_queries_and_rows_that_ask_much_none():
     inputs = np.arange(64).reshape(2, 32)
     targets = np.full_like(inputs, IGNORE)
     targets[1, 4:20] = 7
-    assert scored(inputs, targets).queries.tolist()[1] == list(range(4, 20))
-    assert graded(Batch(inputs=inputs, targets=targets)).queries.tolist()[1] == list(range(4, 20))
+    for rows in (scored(inputs, targets), graded(Batch(inputs=inputs, targets=targets))):
+        assert rows.queries is not None
+        assert rows.queries.tolist()[1] == list(range(4, 20))
     targets[0, :17] = 7
     assert scored(inputs, targets).queries is None
     assert graded(Batch(inputs=inputs, targets=targets)).queries is None

@@ -6,7 +6,7 @@ import torch
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 
-# Grouped queries, and heads that together are wider than the stream.
+# Grouped queries, and heads that together are wider than the residual stream.
 SIZES = {
     "n_layers": 2,
     "d_model": 20,

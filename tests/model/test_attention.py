@@ -25,11 +25,11 @@ KINDS = pytest.mark.parametrize(
 HEADS = pytest.mark.parametrize("n_key_value_heads", [1, 2, 4])
 
 
-def turn(vector, t, base):
+def rotate(vector, t, base):
     """Rotary positions by complex numbers: coordinate i is a real, i + d/2 an imaginary part."""
     half = len(vector) // 2
-    turned = [complex(vector[i], vector[i + half]) * cmath.exp(1j * t / base ** (i / half)) for i in range(half)]
-    return torch.tensor([c.real for c in turned] + [c.imag for c in turned], dtype=torch.float64)
+    rotated = [complex(vector[i], vector[i + half]) * cmath.exp(1j * t / base ** (i / half)) for i in range(half)]
+    return torch.tensor([c.real for c in rotated] + [c.imag for c in rotated], dtype=torch.float64)
 
 
 def mix(vectors, weights):
@@ -64,8 +64,8 @@ def attention_by_loops(attn, cfg, x):
         if cfg.attention == "kv_shift":
             keys, values = mix(keys, attn.alpha[group].tolist()), mix(values, attn.beta[group].tolist())
         if cfg.positional == "rope":
-            queries = [turn(q, t, cfg.rotary_base) for t, q in enumerate(queries)]
-            keys = [turn(k, t, cfg.rotary_base) for t, k in enumerate(keys)]
+            queries = [rotate(q, t, cfg.rotary_base) for t, q in enumerate(queries)]
+            keys = [rotate(k, t, cfg.rotary_base) for t, k in enumerate(keys)]
         slope = 0.0
         if cfg.positional == "alibi":
             slope = cfg.alibi_slopes[head] if cfg.alibi_slopes else 2.0 ** (-8 * (head + 1) / cfg.n_heads)

@@ -218,7 +218,7 @@ def test_the_prompt_is_read_once_and_then_one_token_at_a_time(make_model, tokens
 
 @pytest.fixture
 def counting():
-    """A model that continues t with t + 1, by hand: no layer writes anything, the unembedding looks one token ahead."""
+    """A model that continues t with t + 1, by hand: no layer writes anything, the unembedding predicts t + 1."""
     cfg = ModelConfig(n_layers=1, d_model=19, n_heads=1, d_head=2, d_vocab=19, n_ctx=12, norm="none", mlp="none")
     model = Transformer(cfg)
     with torch.no_grad():

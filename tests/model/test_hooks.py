@@ -245,7 +245,7 @@ def test_a_heads_z_can_be_zeroed(model, tokens):
 
 
 def test_a_pattern_can_be_replaced(model, tokens):
-    """Every query looks at itself alone: then z is the value."""
+    """Every query attends to itself alone: then z is the value."""
     seen = {}
     model.run_with_hooks(
         tokens,

@@ -15,7 +15,7 @@ def attention(request):
 
 @pytest.fixture(params=["linear", "none"])
 def model(request, attention, make_model):
-    """Norm weights are not 1 and biases not 0. Without an unembedding the stream holds one entry more than tokens."""
+    """Norm weights are not 1 and biases not 0. Without an unembedding it has one entry more than tokens."""
     return make_model(**GPT2, attention=attention, unembedding=request.param).eval()
 
 
@@ -39,7 +39,7 @@ def test_the_model_is_what_transformer_lens_calls_one(model):
     assert model.cfg.normalization_type == "LN"
 
 
-# The stream
+# The residual stream
 
 
 @pytest.mark.parametrize("layer", [1, 2])
@@ -79,7 +79,7 @@ def test_neuron_results_and_their_bias_sum_to_the_mlp_outputs(model, cached):
 @torch.no_grad()
 @pytest.mark.parametrize("include_mlp_biases", [True, False])
 def test_accumulated_biases_by_hand(model, include_mlp_biases):
-    """The stream before each layer, in the order in which it is written to."""
+    """The residual stream before each layer, in the order in which it is written to."""
     (one, two), mlps = model.blocks, float(include_mlp_biases)
     b_O = [one.attn.o_proj.bias, two.attn.o_proj.bias]
     b_out = [mlps * one.mlp.out_proj.bias, mlps * two.mlp.out_proj.bias]

@@ -430,7 +430,7 @@ def test_each_layer_can_have_its_own_residual(make_model, tokens):
 
 
 def test_each_layer_can_have_its_own_slopes(make_model, tokens):
-    """Heads of layer 1 with a steep slope look at themselves, those of layer 0 do not."""
+    """Heads of layer 1 with a steep slope attend to themselves, those of layer 0 do not."""
     slopes = (0.0,) * 4 + (1000.0,) * 4
     _, cache = make_model(positional="alibi", alibi_slopes=slopes).run_with_cache(tokens)
     torch.testing.assert_close(cache["pattern", 1], torch.eye(9).expand(3, 4, 9, 9))

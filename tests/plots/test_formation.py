@@ -6,17 +6,18 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ihlab.plots.formation import Gap, Mark, gaps, legend_keys, medians
+from ihlab.plots.curves import Mark
+from ihlab.plots.formation import Gap, gaps, legend_keys, medians
 
-LOOKS = {"one": Mark("#000000", "o"), "two": Mark("#111111", "s", "--")}
+STYLES = {"one": Mark("#000000", "o"), "two": Mark("#111111", "s", "--")}
 
 
 def test_medians_are_of_each_seeds_own_way():
     rows = [("one", seed, step, seed + (1 + seed) * step) for seed in range(3) for step in (0, 1, 4)]
     table = pd.DataFrame(rows, columns=["series", "seed", "step", "value"])
     raw, own = Figure().subplots(1, 2)
-    medians(raw, table, LOOKS, rise=False)
-    medians(own, table, LOOKS, rise=True)
+    medians(raw, table, STYLES, rise=False)
+    medians(own, table, STYLES, rise=True)
     assert np.asarray(raw.get_lines()[0].get_xydata()).tolist() == [[0, 1], [1, 3], [4, 9]]
     assert np.asarray(own.get_lines()[0].get_xydata()).tolist() == [[0, 0], [1, 0.25], [4, 1]]
 
@@ -32,7 +33,7 @@ def test_every_seed_is_a_dot_and_the_unknown_are_counted():
 
 
 def test_the_legend_shows_colour_symbol_and_dashes():
-    keys = legend_keys(LOOKS)
+    keys = legend_keys(STYLES)
     assert [(key.get_label(), key.get_marker(), key.get_linestyle()) for key in keys] == [
         ("one", "o", "-"),
         ("two", "s", "--"),

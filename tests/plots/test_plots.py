@@ -38,8 +38,8 @@ def test_a_seed_that_ended_before_the_others_stays_where_it_ended():
 def test_waiting_times_are_dots_by_rate_and_crosses_for_never():
     rows = [("a", "common", 100.0), ("a", "common", np.inf), ("a", "own", 40.0), ("b", "common", np.inf)]
     axes = Figure().subplots()
-    looks = {"a": Line("#000000"), "b": Line("#111111"), "c": Line("#222222")}
-    waiting_times(axes, pd.DataFrame(rows, columns=["curve", "rate", "steps"]), looks, ("common", "own"), 200.0)
+    styles = {"a": Line("#000000"), "b": Line("#111111"), "c": Line("#222222")}
+    waiting_times(axes, pd.DataFrame(rows, columns=["curve", "rate", "steps"]), styles, ("common", "own"), 200.0)
     drawn = [
         (*point, len(group.get_facecolors()) > 0)
         for group in axes.collections

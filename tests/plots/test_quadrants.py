@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.plots.curves import Line
-from ihlab.plots.quadrants import journeys, quadrants
+from ihlab.plots.quadrants import quadrants, trajectories
 
 
 def test_every_count_stands_in_its_cell():
@@ -26,7 +26,7 @@ def test_each_head_is_an_arrow_from_start_to_end():
     start = pd.DataFrame({"curve": ["a", "b", "a"], "key": [0.1, 0.2, 0.3], "value": [0.9, 0.8, 0.7]})
     end = start.assign(key=[0.4, 0.5, 0.6], value=[0.0, 0.1, 0.2])
     axes = Figure().subplots()
-    journeys(axes, start, end, {"a": Line("#000000"), "b": Line("#111111")})
+    trajectories(axes, start, end, {"a": Line("#000000"), "b": Line("#111111")})
     arrows = [(text.xyann, text.xy) for text in axes.texts]
     assert arrows == [((0.1, 0.9), (0.4, 0.0)), ((0.3, 0.7), (0.6, 0.2)), ((0.2, 0.8), (0.5, 0.1))]
     tails, tips = axes.collections[0].get_offsets(), axes.collections[1].get_offsets()

@@ -4,7 +4,8 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 
-from ihlab.plots.solved import Mark, by_operations, error_table
+from ihlab.plots.curves import Mark
+from ihlab.plots.solved import by_operations, error_table
 from ihlab.plots.style import new_figure
 
 MARKS = {"one": Mark("#000000", "o"), "other": Mark("#0072b2", "s")}
@@ -32,7 +33,7 @@ def test_means_seeds_and_the_end_of_training(axes):
     assert to_hex(lines["other"].get_color()) == "#0072b2"
     hollow = [line for line in axes.lines if line.get_markerfacecolor() == "none"]
     assert sorted(y for line in hollow for y in line.get_ydata()) == [0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0, 1.0]
-    assert lines["left of it: as in training"].get_xdata() == pytest.approx([4.5, 4.5])
+    assert lines["most operations in training"].get_xdata() == pytest.approx([4.5, 4.5])
     assert "always the commonest answer" not in lines
     assert axes.get_xticks().tolist() == [3, 6]
 

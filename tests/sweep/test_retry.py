@@ -1,4 +1,4 @@
-"""One run of a sweep: its outcome is told, not raised."""
+"""One run of a sweep: its outcome is returned, not raised."""
 
 import threading
 import time

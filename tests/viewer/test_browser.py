@@ -166,14 +166,14 @@ def test_the_stripe_is_outlined_where_a_token_was_seen_before(show, run):
     assert page.locator("rect.stripe").count() == 0
 
 
-def test_hovering_a_token_lists_where_it_looks(show, run):
+def test_hovering_a_token_lists_where_it_attends(show, run):
     page = show(run)
     layer, head = chosen_head(page)
     page.locator(".token").nth(8).hover()
     pattern = cached(run, 20)["pattern", layer][0, head, 8, :9].numpy()
-    assert page.locator("#looks-title").inner_text() == "Where 8 ‘5’ looks"
-    places = [int(text) for text in page.locator("#looks .place").all_inner_texts()]
-    numbers = [number(text)[0] for text in page.locator("#looks .number").all_inner_texts()]
+    assert page.locator("#attended-title").inner_text() == "Where 8 ‘5’ attends"
+    places = [int(text) for text in page.locator("#attended .place").all_inner_texts()]
+    numbers = [number(text)[0] for text in page.locator("#attended .number").all_inner_texts()]
     assert numbers == sorted(numbers, reverse=True)
     assert numbers[0] == pytest.approx(pattern.max(), abs=0.005)
     assert numbers == pytest.approx(pattern[places].tolist(), abs=0.005)
@@ -205,7 +205,7 @@ def test_dark_and_light(show, run):
     page = show(run, color_scheme="light")
     assert brightness() > 200
     page.emulate_media(color_scheme="dark")
-    page.get_by_role("button", name="Switch to light colours").wait_for()  # the page hears of it at its next frame
+    page.get_by_role("button", name="Switch to light colours").wait_for()  # the page is notified at its next frame
     assert brightness() < 60
     assert np.array_equal(pixels(page), dark)
 

@@ -24,10 +24,10 @@ def test_a_clicked_token_is_held_until_escape(show, run):
     page = show(run)
     page.locator(".token").nth(8).click()
     page.locator(".token").nth(2).hover()
-    assert page.locator("#looks-title").inner_text() == "Where 8 ‘5’ looks"
+    assert page.locator("#attended-title").inner_text() == "Where 8 ‘5’ attends"
     page.keyboard.press("Escape")
     page.locator(".token").nth(3).hover()
-    assert page.locator("#looks-title").inner_text() == "Where 3 ‘3’ looks"
+    assert page.locator("#attended-title").inner_text() == "Where 3 ‘3’ attends"
 
 
 def test_everything_works_from_the_keyboard(show, run):
@@ -58,10 +58,10 @@ def test_everything_works_from_the_keyboard(show, run):
 
     page.locator(".token").nth(4).focus()
     page.keyboard.press("ArrowRight")
-    assert page.locator("#looks-title").inner_text() == "Where 5 ‘4’ looks"
+    assert page.locator("#attended-title").inner_text() == "Where 5 ‘4’ attends"
     page.keyboard.press("Enter")
     page.locator(".token").nth(1).hover()
-    assert page.locator("#looks-title").inner_text() == "Where 5 ‘4’ looks"
+    assert page.locator("#attended-title").inner_text() == "Where 5 ‘4’ attends"
 
     page.locator("input[value=raw]").focus()
     page.keyboard.press("ArrowRight")

@@ -1,14 +1,24 @@
 """A right solution of iGSM in pieces, to be put together wrong. Loaded with `runpy`."""
 
+import random
 import string
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
-APPLY = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
+T = TypeVar("T")
+Clause = list[str]
+
+APPLY: dict[str, Callable[[int, int], int]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+}
 
 
 class Case:
     """A right solution taken apart: steps, each a header and clauses, each a list of words ("so" is set aside)."""
 
-    def __init__(self, prompt, solution, modulus, rng):
+    def __init__(self, prompt: list[str], solution: list[str], modulus: int, rng: random.Random) -> None:
         self.prompt, self.solution, self.modulus, self.rng = prompt, solution, modulus, rng
         self.natural = solution[0] == "Define"
         end = max(t for t, word in enumerate(solution) if word == ".") + 1
@@ -16,9 +26,9 @@ class Case:
         self.steps = [[part.split() for part in step.split(" ; ")] for step in body.split(" . ")]
         self.tail = solution[end:]
 
-    def put_together(self):
+    def put_together(self) -> list[str]:
         """The tokens of the steps as they are now."""
-        words = []
+        words: list[str] = []
         for header, *clauses in self.steps:
             words += header
             for clause in clauses[:-1]:
@@ -26,51 +36,53 @@ class Case:
             words += [";", *(["so"] if self.natural else []), *clauses[-1], "."]
         return words + self.tail
 
-    def pick(self, options):
+    def pick(self, options: Iterable[T]) -> T | None:
         """One of the options at random; None if there is none."""
-        options = list(options)
-        return self.rng.choice(options) if options else None
+        listed = list(options)
+        return self.rng.choice(listed) if listed else None
 
-    def clauses(self, wanted=lambda clause: True, steps=slice(None)):
+    def clauses(
+        self, wanted: Callable[[Clause], bool] = lambda clause: True, steps: slice = slice(None)
+    ) -> list[Clause]:
         return [clause for step in self.steps[steps] for clause in step[1:] if wanted(clause)]
 
-    def letters(self):
+    def letters(self) -> set[str]:
         return {clause[0] for clause in self.clauses()}
 
-    def fresh(self):
+    def fresh(self) -> str | None:
         return self.pick(sorted(set(string.ascii_letters) - self.letters()))
 
-    def values(self):
+    def values(self) -> dict[str, str]:
         """Letter of a step's parameter -> its value."""
         return {step[0][-1]: step[-1][-1] for step in self.steps}
 
-    def other_number(self, word):
+    def other_number(self, word: str) -> str:
         return str((int(word) + self.rng.randrange(1, self.modulus)) % self.modulus)
 
-    def result(self, sign, clause):
+    def result(self, sign: str, clause: Clause) -> int:
         """What a binary clause should give if it had this sign."""
         return APPLY[sign](int(clause[6]), int(clause[8])) % self.modulus
 
-    def recompute(self, clause):
+    def recompute(self, clause: Clause) -> None:
         if self.is_binary(clause):
             clause[10] = str(self.result(clause[7], clause))
 
-    def names(self, header):
+    def names(self, header: list[str]) -> tuple[str, str]:
         """The parameter that a step's header names."""
         return (header[1], header[3]) if self.natural else (header[0], header[1])
 
-    def header(self, owner, owned, letter):
+    def header(self, owner: str, owned: str, letter: str) -> list[str]:
         return ["Define", owner, "'s", owned, "as", letter] if self.natural else [owner, owned, letter]
 
     @staticmethod
-    def is_binary(clause):
+    def is_binary(clause: Clause) -> bool:
         return len(clause) == 11
 
     @staticmethod
-    def has_constant(clause):
+    def has_constant(clause: Clause) -> bool:
         return Case.is_binary(clause) and clause[2].isdigit()
 
-    def operands(self, steps=slice(None)):
+    def operands(self, steps: slice = slice(None)) -> list[tuple[list[Clause], Clause, int]]:
         """(step, clause, place) of every letter operand that is a parameter's."""
         known = self.values()
         return [
@@ -81,7 +93,7 @@ class Case:
             if clause[place] in known
         ]
 
-    def unneeded_constants(self):
+    def unneeded_constants(self) -> Iterator[tuple[tuple[str, str], str]]:
         """The parameters that a sentence sets to a number and the solution does not compute, with that number."""
         text = " ".join(self.prompt).replace("<bos> ", "")
         done = {self.names(header) for header, *_ in self.steps}

@@ -1,20 +1,42 @@
 """An iGSM row in the compact format, read slowly from its words alone. Loaded with `runpy` by the tests beside it."""
 
-from collections import namedtuple
+from collections.abc import Callable, Sequence
 from functools import cache
+from typing import NamedTuple
 
 from tasks.igsm.words import CATEGORIES, CATEGORY_OF
 
-APPLY = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
+Parameter = tuple[str, str]
+
+APPLY: dict[str, Callable[[int, int], int]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+}
 LAYER = {category: layer for domain in CATEGORIES.values() for layer, category in enumerate(domain)}
 
-Equation = namedtuple("Equation", "constant sign terms minus")  # constant sign (term + term), or term - term
-Step = namedtuple("Step", "parameter letter clauses")
+
+class Equation(NamedTuple):
+    """The right-hand side: constant sign (term + term), or term - term."""
+
+    constant: int | None
+    sign: str | None
+    terms: list[Parameter]
+    minus: bool
 
 
-def chop(words, end):
+class Step(NamedTuple):
+    """A step of the solution."""
+
+    parameter: Parameter
+    letter: str
+    clauses: list[list[str]]
+
+
+def chop(words: Sequence[str], end: str) -> list[list[str]]:
     """The parts of `words` that `end` closes."""
-    parts, part = [], []
+    parts: list[list[str]] = []
+    part: list[str] = []
     for word in words:
         if word == end:
             parts.append(part)
@@ -28,7 +50,7 @@ def chop(words, end):
 class Row:
     """Sentences, question, steps and final value of one row; parameters are pairs of words."""
 
-    def __init__(self, words, modulus):
+    def __init__(self, words: list[str], modulus: int) -> None:
         self.words, self.modulus = words, modulus
         assert words[0] == "<bos>"
         assert words[-1] == "<eos>"
@@ -40,7 +62,7 @@ class Row:
         assert mark == "?"
         self.query = x, y
         rest = words[sol + 1 : -1]
-        self.final = None
+        self.final: str | None = None
         if "<ans>" in rest:
             assert rest[-2] == "<ans>"
             self.final = rest[-1]
@@ -49,17 +71,17 @@ class Row:
         self.clauses = [clause for s in self.steps for clause in s.clauses]
         self.defined = [s.parameter for s in self.steps]
 
-    def is_abstract(self, parameter):
+    def is_abstract(self, parameter: Parameter) -> bool:
         return parameter[1] in LAYER
 
-    def children(self, x):
+    def children(self, x: str) -> list[str]:
         return [y for (owner, y) in self.equations if owner == x]
 
-    def level(self, parameter):
+    def level(self, parameter: Parameter) -> int:
         """g of an abstract parameter A(x,g)."""
         return LAYER[parameter[1]] - LAYER[CATEGORY_OF[parameter[0]]]
 
-    def needs(self, parameter):
+    def needs(self, parameter: Parameter) -> list[Parameter]:
         """What a parameter is computed from directly."""
         if not self.is_abstract(parameter):
             return list(self.equations[parameter].terms)
@@ -67,11 +89,12 @@ class Row:
         below = [(y, category) for y in self.children(x)] if self.level(parameter) > 1 else []
         return [(x, y) for y in self.children(x)] + below
 
-    def ancestors(self, parameter):
+    def ancestors(self, parameter: Parameter) -> set[Parameter]:
         """The parameter and everything it is computed from. Fails if it depends on itself."""
-        found, path = set(), []
+        found: set[Parameter] = set()
+        path: list[Parameter] = []
 
-        def visit(p):
+        def visit(p: Parameter) -> None:
             assert p not in path, f"{p} depends on itself"
             if p not in found:
                 path.append(p)
@@ -83,7 +106,7 @@ class Row:
         visit(parameter)
         return found
 
-    def cost(self, parameter):
+    def cost(self, parameter: Parameter) -> int:
         """The op of a parameter: the rule of the source."""
         if self.is_abstract(parameter):
             k = len(self.children(parameter[0]))
@@ -91,14 +114,14 @@ class Row:
         right = self.equations[parameter]
         return max(1, len(right.terms) + (right.constant is not None) - 1)
 
-    def value(self, parameter):
+    def value(self, parameter: Parameter) -> int:
         """The value of a parameter, from the sentences alone."""
         return self._values(parameter)
 
     @property
-    def _values(self):
+    def _values(self) -> Callable[[Parameter], int]:
         @cache
-        def value(parameter):
+        def value(parameter: Parameter) -> int:
             if self.is_abstract(parameter):
                 x, category = parameter
                 if self.level(parameter) == 1:
@@ -110,14 +133,14 @@ class Row:
             values = [value(term) for term in right.terms]
             total = values[0] - values[1] if right.minus else sum(values)
             if right.constant is not None:
-                total = APPLY[right.sign](right.constant, total) if values else right.constant
+                total = APPLY[right.sign](right.constant, total) if right.sign is not None else right.constant
             return total % self.modulus
 
         return value
 
-    def template(self):
+    def template(self) -> str:
         """The solution with I and A for names, 0 for numbers and a, b, c, ... for letters."""
-        letters = {}
+        letters: dict[str, str] = {}
         alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
         text = ""
         for s in self.steps:
@@ -136,11 +159,12 @@ class Row:
         return text
 
 
-def equation(words):
+def equation(words: list[str]) -> Equation:
     """What stands between = and the stop."""
     assert words[0] == "="
     words = words[1:]
-    constant, sign = None, None
+    constant: int | None = None
+    sign: str | None = None
     if words[0].isdigit():
         constant, words = int(words[0]), words[1:]
         if words:
@@ -157,7 +181,7 @@ def equation(words):
     return Equation(constant, sign, terms, signs == ["-"])
 
 
-def step(words):
+def step(words: list[str]) -> Step:
     """`X Y v ; clause ; clause`."""
     (x, y, letter), *clauses = chop([*words, ";"], ";")
     return Step((x, y), letter, clauses)

@@ -14,6 +14,7 @@ from ihlab.theory.constructions import shifted_head
 from tasks import ConfigError
 
 PARAMETER = st.floats(-4, 4)
+Four = tuple[float, float, float, float]
 FOUR = st.tuples(PARAMETER, PARAMETER, PARAMETER, PARAMETER)
 FORMS = pytest.mark.parametrize("form", ["exact", "printed", "listing"])
 
@@ -30,7 +31,7 @@ def loss_of_a_transformer(alpha1, alpha2, beta1, beta2, n_tokens, repeat):
 
 
 @given(FOUR, st.integers(5, 40), st.data())
-def test_the_exact_form_is_the_loss_of_a_transformer(parameters, n_tokens, data):
+def test_the_exact_form_is_the_loss_of_a_transformer(parameters: Four, n_tokens: int, data: st.DataObject) -> None:
     repeat = data.draw(st.integers(2, n_tokens - 2))
     expected = loss_of_a_transformer(*parameters, n_tokens, repeat)
     assert landscape.loss(*parameters, n_tokens) == pytest.approx(expected, rel=0, abs=1e-12)
@@ -64,7 +65,7 @@ def listing_by_hand(alpha1, alpha2, beta1, beta2, other):
 
 
 @given(FOUR, st.floats(0, 100))
-def test_printed_and_listing_are_what_stands_on_the_page(parameters, other):
+def test_printed_and_listing_are_what_stands_on_the_page(parameters: Four, other: float) -> None:
     by_hand = {"printed": printed_by_hand(*parameters, other), "listing": listing_by_hand(*parameters, other)}
     for form, expected in by_hand.items():
         assert landscape.loss(*parameters, form=form, other=other) == pytest.approx(expected, rel=1e-12, abs=1e-12)
@@ -78,9 +79,9 @@ def test_a_length_stands_for_two_others_fewer():
 
 @FORMS
 @given(FOUR)
-def test_gradients_equal_autograd(form, parameters):
-    given_ones = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in parameters]
-    expected = torch.autograd.grad(landscape.loss(*given_ones, form=form, **size(form)), given_ones)
+def test_gradients_equal_autograd(form: str, parameters: Four) -> None:
+    a1, a2, b1, b2 = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in parameters)
+    expected = torch.autograd.grad(landscape.loss(a1, a2, b1, b2, form=form, **size(form)), (a1, a2, b1, b2))
     for ours, theirs in zip(landscape.gradient(*parameters, form=form, **size(form)), expected, strict=True):
         assert ours == pytest.approx(theirs.item(), rel=0, abs=1e-10)
 
@@ -89,8 +90,8 @@ def test_gradients_equal_autograd(form, parameters):
 def test_arrays_and_tensors_broadcast_alike(form):
     alpha1, beta1 = np.linspace(0, 1, 4)[None], np.linspace(0, 1, 3)[:, None]
     by_numpy = landscape.loss(alpha1, 1 - alpha1, beta1, 1 - beta1, form=form, **size(form))
-    tensors = [torch.from_numpy(x) for x in (alpha1, 1 - alpha1, beta1, 1 - beta1)]
-    by_torch = landscape.loss(*tensors, form=form, **size(form))
+    a1, b1 = torch.from_numpy(alpha1), torch.from_numpy(beta1)
+    by_torch = landscape.loss(a1, 1 - a1, b1, 1 - b1, form=form, **size(form))
     assert by_numpy.shape == (3, 4)
     assert by_numpy.dtype == np.float64
     assert isinstance(by_torch, torch.Tensor)

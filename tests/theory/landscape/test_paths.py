@@ -16,14 +16,15 @@ def test_one_step_is_one_gradient():
     path = landscape.descend(*START, n_tokens=12, lr=0.5, steps=1)
     moved = np.array(START) - 0.5 * np.array(landscape.gradient(*START, 12))
     np.testing.assert_allclose(path.parameters[:, 1], moved, rtol=1e-14)
-    assert path.loss.tolist() == [landscape.loss(*START, 12), landscape.loss(*moved, 12)]
+    alpha1, alpha2, beta1, beta2 = moved
+    assert path.loss.tolist() == [landscape.loss(*START, 12), landscape.loss(alpha1, alpha2, beta1, beta2, 12)]
     assert path.time.tolist() == [0.0, 0.5]
 
 
 def test_the_steps_are_those_of_torchs_sgd_on_a_real_transformer():
     """The free four parameters of a whole model with one-hot embeddings, W = I held."""
     model = shifted_head(torch.eye(9), 10, START[:2], START[2:])
-    attn = model.blocks[0].attn
+    attn = model.layers[0].attn
     optimiser = torch.optim.SGD([attn.alpha, attn.beta], lr=0.3)
     tokens = torch.tensor([[*range(9), 3]])
     for _ in range(20):

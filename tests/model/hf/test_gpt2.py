@@ -5,7 +5,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
 
 from ihlab.model.config import GPT2, ModelConfig
-from ihlab.model.hf_gpt2 import from_gpt2, to_gpt2
+from ihlab.model.hf import from_gpt2, to_gpt2
 from ihlab.model.transformer import Transformer
 from tasks import ConfigError
 

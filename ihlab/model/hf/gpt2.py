@@ -1,4 +1,4 @@
-"""Weights to and from Hugging Face's GPT-2: another implementation to be held against."""
+"""Weights to and from Hugging Face's GPT-2."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Weights to and from Hugging Face's Llama (GPT-2: `hf_gpt2`): another implementation to be held against."""
+"""Weights to and from Hugging Face's Llama."""
 
 from typing import Any
 

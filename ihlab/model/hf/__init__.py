@@ -1,0 +1,6 @@
+"""Weights to and from Hugging Face's Llama and GPT-2: other implementations of the same models, to compare with."""
+
+from ihlab.model.hf.gpt2 import from_gpt2, to_gpt2
+from ihlab.model.hf.llama import from_llama, to_llama
+
+__all__ = ["from_gpt2", "from_llama", "to_gpt2", "to_llama"]
