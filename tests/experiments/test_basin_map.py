@@ -2,13 +2,10 @@
 
 import functools
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from ihlab.experiments.basin_map import (
     CURVE,
@@ -21,7 +18,7 @@ from ihlab.experiments.basin_map import (
     starts,
 )
 from ihlab.experiments.gauge import angular_distance, coordinates, flow, paper_distance
-from ihlab.experiments.reproduce import ON_REQUEST, reproduce
+from ihlab.experiments.reproduce import ON_REQUEST
 from ihlab.theory.landscape import basins, descend
 from ihlab.training.ensemble import check_members
 from ihlab.training.run import Run
@@ -30,12 +27,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    root = tmp_path_factory.mktemp("basin_map")
-    [folder] = reproduce(
-        ["basin_map"], "smoke", runs=root / "runs", figures=root / "figures", console=Console(quiet=True)
-    )
-    return root, folder
+def made(smoke):
+    return smoke("basin_map")
 
 
 # The runs of both stages
@@ -350,14 +343,3 @@ def test_the_second_stage_begins_as_the_first(made):
     for (seed, start, steps), short in loss.items():
         if steps == 20:
             assert loss[seed, start, 60][20] == pytest.approx(short[20], rel=1e-4)
-
-
-def test_redrawing_needs_no_torch_and_gives_the_same_files(made):
-    root, folder = made
-    before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
-    for name in ("basin_map-smoke.svg", "basin_map-smoke.png", "claims.json"):
-        (folder.path / name).unlink()
-    script = "import sys; from ihlab.cli import main; main(sys.argv[1:]); assert 'torch' not in sys.modules"
-    arguments = ["reproduce", "basin_map", "--scale", "smoke", "--from-data", "--figures", str(root / "figures")]
-    subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True)
-    assert {path.name: path.read_bytes() for path in folder.path.iterdir()} == before

@@ -1,29 +1,21 @@
 """Figure 2 at smoke scale: its table, its shares against a slow count, its verdicts and its redrawing."""
 
-import subprocess
-import sys
 from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from ihlab.experiments.claims import judged
 from ihlab.experiments.figure2 import AWAY, COORDINATES, FINE, FORMS, OTHERS, Figure2
-from ihlab.experiments.reproduce import reproduce
 from ihlab.theory import landscape
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    root = tmp_path_factory.mktemp("figure2")
-    [folder] = reproduce(
-        ["figure2"], "smoke", runs=root / "runs", figures=root / "figures", console=Console(quiet=True)
-    )
-    return root, folder
+def made(smoke):
+    return smoke("figure2")
 
 
 @pytest.fixture(scope="module")
@@ -144,14 +136,3 @@ def test_the_verdicts_are_the_tables(made, data):
     ratios = [numbers["exact", b, "mean slope"] / numbers["exact", a, "mean slope"] for a, b in pairwise(OTHERS)]
     assert slows["value"] == pytest.approx(max(ratios))
     assert (leads["verdict"], by_distance["verdict"]) == ("holds", "fails")
-
-
-def test_redrawing_needs_no_torch_and_gives_the_same_files(made):
-    root, folder = made
-    before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
-    for name in ("figure2-smoke.svg", "figure2-smoke.png", "claims.json", "summary.md"):
-        (folder.path / name).unlink()
-    script = "import sys; from ihlab.cli import main; main(sys.argv[1:]); assert 'torch' not in sys.modules"
-    arguments = ["reproduce", "figure2", "--scale", "smoke", "--from-data", "--figures", str(root / "figures")]
-    subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True)
-    assert {path.name: path.read_bytes() for path in folder.path.iterdir()} == before

@@ -1,6 +1,7 @@
 """Figure 8: its errors against a slow count, its verdicts on planted curves, the published curve."""
 
 import io
+import json
 from collections.abc import Callable
 
 import numpy as np
@@ -8,13 +9,11 @@ import pandas as pd
 import pytest
 import torch
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from ihlab import Run
 from ihlab.experiments.claims import NOT_TESTED, judged
 from ihlab.experiments.experiment import SCALES, Scale
 from ihlab.experiments.figure8 import DEPTHS, Figure8, base, hop_table, origin
-from ihlab.experiments.reproduce import reproduce
 from ihlab.measure.batches import EVAL_SEED
 from ihlab.plots.hops import hop_errors
 
@@ -22,12 +21,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    root = tmp_path_factory.mktemp("figure8")
-    [folder] = reproduce(
-        ["figure8"], "smoke", runs=root / "runs", figures=root / "figures", console=Console(quiet=True)
-    )
-    return root, folder
+def made(smoke):
+    return smoke("figure8")
 
 
 def test_the_table_has_an_error_for_every_run_and_hop(made):
@@ -37,7 +32,9 @@ def test_the_table_has_an_error_for_every_run_and_hop(made):
 
 
 def test_errors_are_wrong_letters_counted_one_by_one(made):
-    run = next(Run.open(path) for path in sorted((made[0] / "runs").iterdir()))
+    root, folder = made
+    names = [entry["run"] for entry in json.loads((folder.path / "manifest.json").read_text())["runs"]]
+    run = Run.open(root / "runs" / min(names))
     model, task = run.model(), run.config.task
     counted = []
     for k in range(task.max_hops + 1):

@@ -1,18 +1,17 @@
 """Figure 9: an equivalence has to be shown, not merely a difference missed; and a small difference can be one too."""
 
 import io
+import json
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from rich.console import Console
 
 from ihlab import Run
 from ihlab.experiments.claims import NOT_TESTED, judged
 from ihlab.experiments.experiment import SCALES
 from ihlab.experiments.figure9 import CARRIES, LAPTOP_SIZES, MARGIN, ROUTES, SIZES, SMALLEST, Figure9, base, sizes
-from ihlab.experiments.reproduce import reproduce
 from ihlab.measure.metrics import held_out
 from ihlab.measure.rows import graded
 from ihlab.model.transformer import Transformer
@@ -140,12 +139,8 @@ def test_claims_sentence_and_picture_follow_from_the_stored_table():
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    root = tmp_path_factory.mktemp("figure9")
-    [folder] = reproduce(
-        ["figure9"], "smoke", runs=root / "runs", figures=root / "figures", console=Console(quiet=True)
-    )
-    return root, folder
+def made(smoke):
+    return smoke("figure9")
 
 
 def test_it_is_made_at_smoke_scale(made):
@@ -160,6 +155,8 @@ def test_it_is_made_at_smoke_scale(made):
 def test_falls_are_those_of_models_with_a_column_set_to_nothing(made):
     """Only in the last row of the smallest shifted runs. One layer: a route's part is what its column adds."""
     root, folder = made
+    names = [entry["run"] for entry in json.loads((folder.path / "manifest.json").read_text())["runs"]]
+    runs = [Run.open(root / "runs" / name) for name in names]
     data = folder.data()
     known = data.dropna(subset=list(ROUTES), how="all")
     assert known["curve"].unique().tolist() == [f"KV shifting, {SMALLEST}"]
@@ -167,7 +164,7 @@ def test_falls_are_those_of_models_with_a_column_set_to_nothing(made):
     for row in known.itertuples():
         [run] = [
             run
-            for run in map(Run.open, (root / "runs").iterdir())
+            for run in runs
             if (run.config.seed, run.config.model.attention, run.config.model.d_model) == (row.seed, "kv_shift", 8)
         ]
         assert row.step == run.config.steps

@@ -2,13 +2,10 @@
 
 import io
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from ihlab.experiments.claims import judged
 from ihlab.experiments.experiment import SCALES
@@ -33,7 +30,6 @@ from ihlab.experiments.formation import (
     induction_heads,
     series,
 )
-from ihlab.experiments.reproduce import reproduce
 from ihlab.training.run import Run
 
 pytestmark = pytest.mark.slow
@@ -44,12 +40,8 @@ LASTS = 40
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    root = tmp_path_factory.mktemp("formation")
-    [folder] = reproduce(
-        ["formation"], "smoke", runs=root / "runs", figures=root / "figures", console=Console(quiet=True)
-    )
-    return root, folder
+def made(smoke):
+    return smoke("formation")
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -307,14 +299,3 @@ def test_every_compared_pair_is_a_series_of_its_curve(made):
     data = made[1].data()
     for curve, *pair in ORDERS:
         assert data.loc[data["curve"] == curve, pair].notna().all(axis=None)
-
-
-def test_redrawing_needs_no_torch_and_gives_the_same_files(made):
-    root, folder = made
-    before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
-    for name in ("formation-smoke.svg", "formation-smoke.png", "claims.json", "summary.md"):
-        (folder.path / name).unlink()
-    script = "import sys; from ihlab.cli import main; main(sys.argv[1:]); assert 'torch' not in sys.modules"
-    arguments = ["reproduce", "formation", "--scale", "smoke", "--from-data", "--figures", str(root / "figures")]
-    subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True)
-    assert {path.name: path.read_bytes() for path in folder.path.iterdir()} == before

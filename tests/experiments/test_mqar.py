@@ -5,7 +5,6 @@ import math
 
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from ihlab.experiments.claims import judged
 from ihlab.experiments.experiment import SCALES, TwoStages
@@ -22,7 +21,7 @@ from ihlab.experiments.mqar import (
     settings,
     tuning_setting,
 )
-from ihlab.experiments.reproduce import ON_REQUEST, reproduce
+from ihlab.experiments.reproduce import ON_REQUEST
 
 pytestmark = pytest.mark.slow
 
@@ -126,10 +125,8 @@ def test_what_is_tuned(scale):
     assert {plan.config.until for plan in planned} == {GOAL}
 
 
-def test_the_whole_way_at_smoke_scale(tmp_path):
-    [folder] = reproduce(
-        ["mqar"], "smoke", runs=tmp_path / "runs", figures=tmp_path / "figures", console=Console(quiet=True)
-    )
+def test_the_whole_way_at_smoke_scale(smoke):
+    _, folder = smoke("mqar")
     data = folder.data()
     runs, tuning = data[data["kind"] == "run"], data[data["kind"] == "tuning"]
     assert tuning["seed"].isin(TUNING_SEEDS).all()

@@ -6,10 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from ihlab.experiments.claims import NOT_TESTED, judged
-from ihlab.experiments.reproduce import ON_REQUEST, reproduce
+from ihlab.experiments.reproduce import ON_REQUEST
 from ihlab.experiments.table4 import (
     CURVES,
     GUESS,
@@ -161,10 +160,8 @@ def test_the_papers_settings():
         assert isinstance(run.model, ModelConfig)
 
 
-def test_the_whole_way_at_smoke_scale(tmp_path):
-    [folder] = reproduce(
-        ["table4"], "smoke", runs=tmp_path / "runs", figures=tmp_path / "figures", console=Console(quiet=True)
-    )
+def test_the_whole_way_at_smoke_scale(smoke):
+    _, folder = smoke("table4")
     data = folder.data()
     assert set(data["model"]) == set(CURVES)
     assert data.groupby("model")["seed"].nunique().eq(2).all()

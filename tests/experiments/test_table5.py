@@ -2,17 +2,13 @@
 
 import io
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from ihlab.experiments import figure1a, figure1b, stats
 from ihlab.experiments.claims import NOT_TESTED, judged
-from ihlab.experiments.reproduce import reproduce
 from ihlab.experiments.table5 import Table5, counted, coupling
 from ihlab.training.run import Run
 
@@ -20,10 +16,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    root = tmp_path_factory.mktemp("table5")
-    [folder] = reproduce(["table5"], "smoke", runs=root / "runs", figures=root / "figures", console=Console(quiet=True))
-    return root, folder
+def made(smoke):
+    return smoke("table5")
 
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop", "gpu", "paper"])
@@ -188,14 +182,3 @@ def test_coupling_is_not_fooled_by_models_that_share_their_first_numbers():
         hits += estimate.low <= 0 <= estimate.high
     assert np.mean(values) == pytest.approx(0, abs=4 * np.std(values) / np.sqrt(1500))
     assert 0.91 <= hits / 1500 <= 1
-
-
-def test_redrawing_needs_no_torch_and_gives_the_same_files(made):
-    root, folder = made
-    before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
-    for name in ("table5-smoke.svg", "table5-smoke.png", "claims.json", "summary.md"):
-        (folder.path / name).unlink()
-    script = "import sys; from ihlab.cli import main; main(sys.argv[1:]); assert 'torch' not in sys.modules"
-    arguments = ["reproduce", "table5", "--scale", "smoke", "--from-data", "--figures", str(root / "figures")]
-    subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True)
-    assert {path.name: path.read_bytes() for path in folder.path.iterdir()} == before
