@@ -1,10 +1,16 @@
-"""Atomic files: a reader sees the old content or the new, never half of either."""
+"""Atomic files, and locks: a reader sees the old content or the new, never half of either; a lock has one holder."""
 
+import glob
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
+
+from tasks.config import ConfigError
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
@@ -13,11 +19,30 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         write(aside)
-        with aside.open("rb") as file:
-            os.fsync(file.fileno())
+        _force_to_disk(aside)
         os.replace(aside, path)
+        with suppress(OSError):  # the new name; not every file system can
+            _force_to_disk(path.parent)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def _force_to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_partial(folder: Path, name: str = "*") -> None:
+    """Remove what killed processes left of files that they wrote to a folder, or of the one named `name`.
+
+    Only for who holds the lock of these files: another process may be writing them.
+    """
+    pattern = name if name == "*" else glob.escape(name)
+    for path in folder.glob(f".{pattern}.*.partial"):
+        path.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -28,3 +53,26 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Write JSON atomically, indented, with a final newline."""
     write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+@contextmanager
+def locked(path: Path, taken: str, wait: float = 0.0) -> Iterator[os.stat_result]:
+    """Hold the lock file at `path`, made if new, and yield which file it is, for `is_file`.
+
+    The kernel lets go of it when the process dies; worker processes do not inherit it. Raises `ConfigError` with the
+    message `taken` if another process still holds it after `wait` seconds.
+    """
+    try:  # a file system that cannot lock is an error: a lock that outlives its process would be none here
+        held = FileLock(path, fallback_to_soft=False).acquire(timeout=wait)
+    except Timeout:
+        raise ConfigError(taken) from None
+    with held:
+        yield path.stat()
+
+
+def is_file(path: Path, known: os.stat_result) -> bool:
+    """Return whether the file at `path` is the known one: neither removed nor replaced."""
+    try:
+        return os.path.samestat(path.stat(), known)
+    except OSError:
+        return False

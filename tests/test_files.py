@@ -1,8 +1,15 @@
-"""Atomic files: a failed write leaves the old content and nothing beside it."""
+"""Atomic files and locks: a failed write leaves the old content and nothing beside it; a lock has one holder."""
+
+import errno
+import os
+import stat
+import threading
+import time
 
 import pytest
 
-from ihlab.files import write_atomically, write_json, write_text
+from ihlab.files import is_file, locked, remove_partial, write_atomically, write_json, write_text
+from tasks import ConfigError
 
 
 def test_a_failed_write_keeps_the_old_file(tmp_path):
@@ -22,3 +29,61 @@ def test_a_failed_write_keeps_the_old_file(tmp_path):
 def test_folders_are_made_and_json_ends_with_a_newline(tmp_path):
     write_json(tmp_path / "a" / "b.json", {"x": 1})
     assert (tmp_path / "a" / "b.json").read_text() == '{\n  "x": 1\n}\n'
+
+
+def test_content_and_name_are_forced_to_disk(tmp_path, monkeypatch):
+    """A file's name is in its folder: without the folder's own fsync a crash of the machine can undo the rename."""
+    forced, fsync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: forced.append(os.readlink(f"/proc/self/fd/{file}")) or fsync(file))
+    path = tmp_path / "note.txt"
+    write_text(path, "new")
+    assert forced == [str(tmp_path / f".note.txt.{os.getpid()}.partial"), str(tmp_path)]
+
+
+def test_a_file_system_that_cannot_force_folders_still_takes_files(tmp_path, monkeypatch):
+    def fsync(file):
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_text(tmp_path / "note.txt", "new")
+    assert (tmp_path / "note.txt").read_text() == "new"
+
+
+def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
+    names = [".a[1].csv.12.partial", ".a[1].csv.345.partial", ".b.csv.6.partial", "a[1].csv", ".hidden", "my.partial"]
+    for name in names:
+        (tmp_path / name).touch()
+    remove_partial(tmp_path, "a[1].csv")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[2:])
+    remove_partial(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[3:])
+
+
+def test_a_lock_has_one_holder_and_the_next_waits_as_long_as_it_says(tmp_path):
+    path = tmp_path / "new" / ".lock"
+    with locked(path, "Taken."), pytest.raises(ConfigError, match=r"^Taken\.$"), locked(path, "Taken."):
+        pass
+    taken = threading.Event()
+
+    def hold():
+        with locked(path, "Taken."):
+            taken.set()
+            time.sleep(0.3)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    taken.wait()
+    with locked(path, "Taken.", wait=60.0):
+        pass
+    holder.join()
+
+
+def test_a_file_that_was_removed_or_replaced_is_not_the_known_one(tmp_path):
+    path = tmp_path / ".lock"
+    with locked(path, "Taken.") as known:
+        assert is_file(path, known)
+        path.unlink()
+        assert not is_file(path, known)
+        path.touch()
+        assert not is_file(path, known)

@@ -14,6 +14,7 @@ from ihlab.cli.commands import reproduce, runs, sample, sampler, train, trainer
 from ihlab.cli.inspect import heads, shift, view
 from ihlab.cli.named import registered_task
 from ihlab.cli.sweep import sweep
+from ihlab.training.interrupt import exit_code, interruptible
 from tasks import TASKS, InductionTask
 from tasks.config import ConfigError
 
@@ -32,8 +33,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 
+@interruptible()
 def main(args: Sequence[str] | None = None) -> None:
-    """Run the `ihlab` command. Exits with 2 for a bad input, 130 after Ctrl-C."""
+    """Run the `ihlab` command. Exits with 2 for a bad input, 130 after Ctrl-C, 143 after SIGTERM."""
     given = list(sys.argv[1:] if args is None else args)
     argv = list(given)
     try:
@@ -50,7 +52,7 @@ def main(args: Sequence[str] | None = None) -> None:
         again = "the same torchrun command" if "WORLD_SIZE" in os.environ else f"ihlab {shlex.join(given)}"
         if os.environ.get("RANK", "0") == "0":  # under torchrun, rank 0 alone prints
             print(f"\nihlab: {message} To go on: {again}", file=sys.stderr)
-        raise SystemExit(130) from None
+        raise SystemExit(exit_code(stopped)) from None
     except ConfigError as error:
         print(f"ihlab: {error}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -4,12 +4,14 @@ import math
 import multiprocessing
 import os
 import signal
+import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from functools import partial
+from multiprocessing import connection
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from ihlab.sweep.retry import wait_for_lock
 from ihlab.training.config import RunConfig
 from ihlab.training.progress import Report, Row, progress_bar
 
@@ -32,8 +35,12 @@ Ended = Callable[[int, Future[Any]], None]
 LARGEST = 256
 """Most members of one stacked model, on any device: its memory grows with each."""
 
+GRACE = 8.0
+"""Seconds that a worker has to save a checkpoint in when its parent is dead."""
+
 _context = multiprocessing.get_context("spawn")  # a forked child of a threaded torch can hang
 _parent: Connection  # in a worker: updates go out, whatever comes in means stop
+_idle = threading.Event()  # in a worker: it has no job
 
 
 def train_all(
@@ -92,6 +99,8 @@ def _train(root: Path, device: str, stacked: dict[str, list[RunConfig]], config:
     from ihlab.training.train import train, train_ensemble
 
     members = stacked.get(config.digest)
+    for each in members or [config]:
+        wait_for_lock(each, root)
     if members is None:
         train(config, root, device, report)
     else:
@@ -111,7 +120,8 @@ def in_processes(
     Processes rather than threads or one stacked model: on a CPU two runs of one thread each finish
     sooner than two runs of two threads one after the other. Each worker gets its share of the cores.
 
-    A job whose worker is killed is retried, at most `retries` times; then it ends with `BrokenProcessPool`.
+    A job whose worker is killed is retried, at most `retries` times; then it ends with `BrokenProcessPool`, or with
+    `Interrupted` if the worker alone was asked to stop. No worker outlives this process by more than `GRACE` seconds.
     `on_update` gets the reports of jobs, `on_end` the end of each. An exception of `on_end`, or Ctrl-C, is raised
     after the other workers have been asked to stop and have stopped.
     """
@@ -130,9 +140,9 @@ def in_processes(
                 worker.drain(on_update)
             for future in finished:
                 index, worker = running.pop(future)
-                died = isinstance(future.exception(), BrokenProcessPool)
-                idle.append(_Worker(threads) if died else worker)
-                if died and killed[index] < retries:
+                error = future.exception()
+                idle.append(_Worker(threads) if isinstance(error, BrokenProcessPool) else worker)
+                if isinstance(error, BrokenProcessPool | KeyboardInterrupt) and killed[index] < retries:
                     killed[index] += 1
                     todo.appendleft(index)
                 else:
@@ -213,10 +223,13 @@ class _Worker:
 
 def _start_worker(parent: Connection, threads: int) -> None:
     global _parent  # noqa: PLW0603  # a pool's initialiser has no other way to hand something to its tasks
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # between runs; while training, the loop saves and stops
+    for signum in (signal.SIGINT, signal.SIGTERM):  # between runs; while training, the loop saves and stops
+        signal.signal(signum, signal.SIG_IGN)
+    _parent = parent
+    _idle.set()
+    threading.Thread(target=_follow_parent, daemon=True).start()
     import torch
 
-    _parent = parent
     torch.set_num_threads(threads)
 
 
@@ -227,4 +240,22 @@ def _do(index: int, config: RunConfig, job: Job) -> Any:
         if _parent.poll():  # a notebook's interrupt reaches the parent alone: pass it on to the loop
             os.kill(os.getpid(), signal.SIGINT)
 
-    return None if _parent.poll() else job(config, report)
+    _idle.clear()
+    try:
+        return None if _parent.poll() else job(config, report)
+    finally:
+        _idle.set()
+
+
+def _follow_parent() -> None:
+    """Interrupt the loop, without waiting for its next report, when the parent asks or dies; then end with the parent.
+
+    The queue of jobs does not end when the parent dies, because this process holds its other end, too.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    connection.wait([_parent, parent.sentinel])
+    os.kill(os.getpid(), signal.SIGINT)
+    connection.wait([parent.sentinel])
+    _idle.wait(GRACE)
+    os._exit(1)

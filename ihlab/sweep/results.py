@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from ihlab.files import write_text
+from ihlab.files import locked, remove_partial, write_text
 from ihlab.sweep.grid import Point
 from ihlab.sweep.retry import DIVERGED, DONE, FAILED, UNFINISHED
 from tasks.config import ConfigError, require
@@ -81,6 +82,21 @@ def as_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     table = pd.DataFrame(list(rows))
     last = ["steps_to_90", "seconds", "error"]
     return table[[name for name in table if name not in last] + last]
+
+
+@contextmanager
+def only_writer(path: Path) -> Iterator[None]:
+    """Hold a CSV for one sweep. Raises `ConfigError` if another sweep writes it, or it cannot be written."""
+    lock = path.with_name(f".{path.name}.lock")
+    with ExitStack() as held:
+        try:
+            taken = f"Another sweep is writing {path}: wait for its end, or give another file."
+            held.enter_context(locked(lock, taken))
+            held.callback(lock.unlink, missing_ok=True)  # while it is held: nobody can have locked this file since
+            remove_partial(path.parent, path.name)
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
+        yield
 
 
 def write_results(table: pd.DataFrame, path: Path) -> None:

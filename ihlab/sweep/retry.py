@@ -1,18 +1,12 @@
 """Training of one run of a sweep, with failures returned as outcomes instead of raised."""
 
-import time
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ihlab.sweep.tracking import tracked
 from ihlab.training.config import RunConfig
 from ihlab.training.progress import Report
-from tasks.config import ConfigError
-
-if TYPE_CHECKING:
-    from ihlab.training.run import Run
 
 DONE, DIVERGED, FAILED, UNFINISHED = "done", "diverged", "failed", "unfinished"
 
@@ -39,7 +33,7 @@ def attempt(root: Path, device: str, wandb: bool, config: RunConfig, report: Rep
 
     try:
         run = Run.create(config, root)
-        _wait_for_lock(run)
+        wait_for_lock(config, root)
         with tracked(run, report) if wandb else nullcontext(report) as told:
             train(config, root, device, told)
     except TrainingDivergedError as error:
@@ -54,14 +48,12 @@ def failure(error: BaseException) -> Outcome:
     return Outcome(FAILED, " ".join(f"{type(error).__name__}: {error}".split()))
 
 
-def _wait_for_lock(run: "Run") -> None:
-    """Wait for the run's lock to be free: a killed worker's lock may outlive it by a moment."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            with run.lock():
-                return
-        except ConfigError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
+def wait_for_lock(config: RunConfig, root: Path) -> None:
+    """Wait for the run's lock to be free: a killed sweep's workers still save, and hold it for a moment.
+
+    Raises `ConfigError` if another process has it for longer than that.
+    """
+    from ihlab.training.run import Run
+
+    with Run.create(config, root).lock(PATIENCE):
+        pass

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from rich.console import Console
 from ihlab.sweep.grid import Point, require_distinct
 from ihlab.sweep.pool import default_jobs, in_processes, steps_bar
 from ihlab.sweep.ray_pool import in_ray
-from ihlab.sweep.results import as_table, result_row, write_results
+from ihlab.sweep.results import as_table, only_writer, result_row, write_results
 from ihlab.sweep.retry import DIVERGED, DONE, Outcome, attempt, failure
 from ihlab.sweep.tracking import require_wandb
 from tasks.config import choose, require
@@ -48,7 +49,7 @@ def sweep(
 
     Raises `ConfigError`, before any training, for no points or two that are the same run, an unknown engine, numbers
     out of range, a device that is not available (local), Ray or wandb that are not installed, an `out` that must not
-    or cannot be written, and under `torchrun`.
+    or cannot be written or that another sweep is writing, and under `torchrun`.
     """
     console, root = console or Console(), Path(root).resolve()
     require(len(points) > 0, "A sweep needs at least one run.")
@@ -59,42 +60,43 @@ def sweep(
     if wandb:
         require_wandb()
     require(out is None or out.suffix == ".csv", f"out is {str(out)!r}, but must end in .csv.")
-    rows = [result_row(point, root) for point in points]
-    todo = {i: points[i].config for i, row in enumerate(rows) if row["status"] not in (DONE, DIVERGED)}
-    console.print(f"{len(points)} runs, {len(points) - len(todo)} of them ended before.", highlight=False)
-    usual = _usual_jobs(device, engine) if todo else None
-    started = time.perf_counter()
+    with only_writer(out) if out is not None else nullcontext():
+        rows = [result_row(point, root) for point in points]
+        todo = {i: points[i].config for i, row in enumerate(rows) if row["status"] not in (DONE, DIVERGED)}
+        console.print(f"{len(points)} runs, {len(points) - len(todo)} of them ended before.", highlight=False)
+        usual = _usual_jobs(device, engine) if todo else None
+        started = time.perf_counter()
 
-    def write() -> pd.DataFrame:
-        table = as_table(rows)
-        if out is not None:
-            write_results(table, out)
+        def write() -> pd.DataFrame:
+            table = as_table(rows)
+            if out is not None:
+                write_results(table, out)
+            return table
+
+        write()
+        configs = [point.config for point in points]
+        with steps_bar(configs, set(range(len(points))) - set(todo), console) as show:
+
+            def ended(index: int, future: Future[Any]) -> None:
+                error = future.exception()
+                outcome: Outcome = future.result() if error is None else failure(error)
+                rows[index] = row = result_row(points[index], root, outcome.error)
+                if outcome.status == DONE:
+                    show((index, configs[index].steps, {name: row[name] for name in ("eval_loss", "accuracy")}))
+                else:
+                    line = f"{configs[index].name}: {outcome.status}. {outcome.error}"
+                    console.print(line, highlight=False, markup=False)
+                write()
+
+            job = partial(attempt, root, device, wandb)
+            if engine == "ray":
+                in_ray(todo, job, jobs, retries, ended, n_gpus=int(device.startswith("cuda")))
+            elif usual is not None:
+                in_processes(todo, job, jobs or usual, retries, show, ended)
+        table = write()
+        counts = ", ".join(f"{count} {status}" for status, count in table["status"].value_counts().items())
+        console.print(f"{counts}; {time.perf_counter() - started:.0f} s.", highlight=False)
         return table
-
-    write()
-    configs = [point.config for point in points]
-    with steps_bar(configs, set(range(len(points))) - set(todo), console) as show:
-
-        def ended(index: int, future: Future[Any]) -> None:
-            error = future.exception()
-            outcome: Outcome = future.result() if error is None else failure(error)
-            rows[index] = row = result_row(points[index], root, outcome.error)
-            if outcome.status == DONE:
-                show((index, configs[index].steps, {name: row[name] for name in ("eval_loss", "accuracy")}))
-            else:
-                line = f"{configs[index].name}: {outcome.status}. {outcome.error}"
-                console.print(line, highlight=False, markup=False)
-            write()
-
-        job = partial(attempt, root, device, wandb)
-        if engine == "ray":
-            in_ray(todo, job, jobs, retries, ended, n_gpus=int(device.startswith("cuda")))
-        elif usual is not None:
-            in_processes(todo, job, jobs or usual, retries, show, ended)
-    table = write()
-    counts = ", ".join(f"{count} {status}" for status, count in table["status"].value_counts().items())
-    console.print(f"{counts}; {time.perf_counter() - started:.0f} s.", highlight=False)
-    return table
 
 
 def _usual_jobs(device: str, engine: str) -> int | None:

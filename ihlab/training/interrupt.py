@@ -1,4 +1,4 @@
-"""Ctrl-C between steps. No torch here."""
+"""Ctrl-C and SIGTERM: between training steps, and in commands. No torch here."""
 
 import math
 import signal
@@ -6,37 +6,79 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 ONE_INTERRUPT = 1.0  # seconds
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training was interrupted, and has saved a checkpoint."""
+    """Training was interrupted, and has saved a checkpoint. `signum`: by SIGINT (Ctrl-C) or SIGTERM."""
+
+    signum = signal.SIGINT
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which stops a command as Ctrl-C does."""
+
+    signum = signal.SIGTERM
+
+
+def exit_code(stopped: KeyboardInterrupt) -> int:
+    """Return the exit code of a command that was stopped: 130 after Ctrl-C, 143 after SIGTERM."""
+    return 128 + getattr(stopped, "signum", signal.SIGINT)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let SIGTERM raise `Terminated`, and Ctrl-C KeyboardInterrupt though a shell has it ignored.
+
+    A shell ignores Ctrl-C for what it puts in the background; training, which loses nothing by it, answers always.
+    """
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    with _handled(_stop, signal.SIGTERM, *([signal.SIGINT] if ignored else [])):
+        yield
 
 
 @contextmanager
 def deferred_interrupt() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C into a flag that the loop reads between steps; a second one stops at once.
+    """Turn the first Ctrl-C or SIGTERM into a flag that the loop reads between steps; a second one stops at once.
 
     A model that is stopped inside an optimiser step is only half updated. Interrupts less than `ONE_INTERRUPT`
     seconds after the first count as the same one: a terminal sends Ctrl-C to a pool's workers, and the pool, which
-    cannot know that, sends it to them again.
+    cannot know that, sends it to them again. A program's own handler of SIGTERM stays in place.
     """
-    asked, since = threading.Event(), math.inf
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
-        yield asked
-        return
+    asked, since, first = threading.Event(), math.inf, signal.SIGINT
 
     def handle(signum: int, frame: Any) -> None:
-        nonlocal since
+        nonlocal since, first
         if time.monotonic() - since > ONE_INTERRUPT:
-            raise KeyboardInterrupt
-        since = min(since, time.monotonic())
-        asked.set()
+            _stop(signum, frame)
+        if not asked.is_set():
+            since, first = time.monotonic(), signal.Signals(signum)
+            asked.set()
 
-    before = signal.signal(signal.SIGINT, handle)
+    foreign = callable(handler := signal.getsignal(signal.SIGTERM)) and handler is not _stop
+    with _handled(handle, signal.SIGINT, *([] if foreign else [signal.SIGTERM])):
+        try:
+            yield asked
+        except Interrupted as stopped:
+            stopped.signum = first
+            raise
+
+
+def _stop(signum: int, frame: Any) -> NoReturn:
+    raise Terminated if signum == signal.SIGTERM else KeyboardInterrupt
+
+
+@contextmanager
+def _handled(handle: Any, *signums: signal.Signals) -> Iterator[None]:
+    """Handle signals so, and afterwards as before. Only the main thread may; in others nothing is changed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {signum: signal.signal(signum, handle) for signum in signums}
     try:
-        yield asked
+        yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)

@@ -1,6 +1,7 @@
 """A run folder: `config.json`, `metrics.csv`, `checkpoints/step-N.safetensors`, `done.json` (or `diverged.json`)."""
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,10 +9,9 @@ from typing import Any
 
 import pandas as pd
 import torch
-from filelock import FileLock, Timeout
 
 from ihlab import kept
-from ihlab.files import write_json, write_text
+from ihlab.files import is_file, locked, remove_partial, write_json, write_text
 from ihlab.model.transformer import Transformer
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import install
@@ -19,6 +19,8 @@ from ihlab.training.config import RunConfig, even_choice, from_dict, to_dict
 from ihlab.training.progress import Row
 from tasks.config import ConfigError, require
 from tasks.registry import require_registered
+
+TO_CREATE = 10.0  # seconds
 
 
 class Run:
@@ -30,6 +32,7 @@ class Run:
 
     def __init__(self, folder: Path, config: RunConfig) -> None:
         self.folder, self.config = folder, config
+        self._lock: os.stat_result | None = None  # the lock file, once this process has locked it
 
     @classmethod
     def open(cls, folder: str | Path) -> "Run":
@@ -60,14 +63,15 @@ class Run:
         require_registered(config.task)
         run = cls(config.folder(root), config)
         path = run.folder / "config.json"
-        if path.exists():
-            stored = cls.open(run.folder).config
-            require(
-                stored.but(name=config.name) == config,
-                f"{run.folder} is the folder of another config; nothing was changed in it.",
-            )
-        else:
-            write_json(path, to_dict(config))
+        if not path.exists():
+            with run.lock(TO_CREATE):  # another process may create it now
+                if not path.exists():
+                    write_json(path, to_dict(config))
+        stored = cls.open(run.folder).config
+        require(
+            stored.but(name=config.name) == config,
+            f"{run.folder} is the folder of another config; nothing was changed in it.",
+        )
         return run
 
     def __repr__(self) -> str:
@@ -171,17 +175,31 @@ class Run:
         write_json(self.folder / "done.json", summary)
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the folder for one writer. Raises `ConfigError` if another process is training this run.
+    def lock(self, wait: float = 0.0) -> Iterator[None]:
+        """Hold the folder for one writer, and remove what a killed one left half-written.
 
-        The kernel lets go of it when the process dies; worker processes do not inherit it.
+        Raises `ConfigError` if after `wait` seconds another process is still training this run.
         """
-        try:  # a file system that cannot lock is an error: a lock that outlives its process would be none here
-            held = FileLock(self.folder / ".lock", fallback_to_soft=False).acquire(blocking=False)
-        except Timeout:
-            raise ConfigError(f"Another process is training {self.folder}.") from None
-        with held:
+        with locked(self.folder / ".lock", f"Another process is training {self.folder}.", wait) as self._lock:
+            for folder in (self.folder, self.folder / "checkpoints"):
+                remove_partial(folder)
             yield
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Write to the folder, if it is still the one that was locked. Raises `ConfigError` if it was taken away."""
+        self._require_own()
+        try:
+            yield
+        finally:
+            self._require_own()  # removed in the meantime: that is why a write failed, or made a new folder
+
+    def _require_own(self) -> None:
+        require(
+            self._lock is None or is_file(self.folder / ".lock", self._lock),
+            f"{self.folder}, or the file .lock in it, was removed or replaced while the run was trained: "
+            f"nothing more is written there.",
+        )
 
 
 def as_csv(rows: list[Row], header: bool = True) -> str:

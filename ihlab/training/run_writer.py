@@ -80,7 +80,8 @@ class RunWriter:
         row: Row = {"step": step, "tokens": tokens, "train_loss": train_loss, **measured}
         self.rows.append(row)
         self.written += as_csv([row], header=not self.written)  # rewriting all rows would be quadratic
-        self.run.write_table(self.written)
+        with self.run.writing():
+            self.run.write_table(self.written)
 
     @property
     def reached(self) -> bool:
@@ -93,7 +94,8 @@ class RunWriter:
         if all(map(math.isfinite, losses)):
             return
         last = self.run.checkpoints[-1] if self.run.checkpoints else "none"
-        self.run.write_diverged(step)
+        with self.run.writing():
+            self.run.write_diverged(step)
         raise TrainingDivergedError(
             f"{self.run.folder}: the loss is not finite at step {step} (lr={self.config.lr}); "
             f"the last checkpoint, step {last}, is kept."
@@ -107,14 +109,14 @@ class RunWriter:
             "tally/steps": torch.tensor(stored.steps),
             "tally/seconds": torch.tensor(time.perf_counter() - self.started, dtype=torch.float64),
         }
-        checkpoint.save(self.run.optimizer_path(step), {**stored.optimizer, **tally})
-        checkpoint.save(self.run.checkpoint_path(step), stored.weights)
+        with self.run.writing():
+            checkpoint.save(self.run.optimizer_path(step), {**stored.optimizer, **tally})
+            checkpoint.save(self.run.checkpoint_path(step), stored.weights)
 
     def conclude(self, resumed_from: int, n_params: int, device: torch.device, **more: Any) -> None:
         """Remove leftover checkpoints of an interruption, and write `done.json` with `more` in it."""
         seconds = time.perf_counter() - self.started
         last = int(self.rows[-1]["step"])  # before `steps` where `until` was reached
-        self._remove(set(self.run.checkpoints) - {*self.config.checkpoint_steps(), last})
         tokens = (last - self.config.first_step) * self.config.batch_size * self.config.task.length
         summary: dict[str, Any] = {
             "steps": last,
@@ -127,7 +129,9 @@ class RunWriter:
             "versions": {name: version(name) for name in ("ihlab", "torch", "numpy", "transformer-lens")},
             **more,
         }
-        self.run.write_done(summary)
+        with self.run.writing():
+            self._remove(set(self.run.checkpoints) - {*self.config.checkpoint_steps(), last})
+            self.run.write_done(summary)
 
     def _remove(self, steps: set[int]) -> None:
         for step in steps:

@@ -6,13 +6,17 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from functools import partial
 
 import pandas as pd
+import psutil
 import pytest
 from rich.console import Console
 
 from ihlab import ModelConfig, Run, RunConfig, train
-from ihlab.sweep.pool import costliest_first, stacks, steps_bar, train_all
+from ihlab.sweep.pool import costliest_first, in_processes, stacks, steps_bar, train_all
+from ihlab.training.interrupt import Interrupted
 from tasks import ConfigError, InductionTask
 
 pytestmark = pytest.mark.slow
@@ -136,3 +140,72 @@ def test_an_interrupt_stops_and_saves_the_workers(tmp_path, send):
     started = [Run.open(folder) for folder in root.iterdir()]
     assert len(started) == 2
     assert all(run.checkpoints[-1] > 0 and run.done is None for run in started)
+
+
+ONE_IDLE = LONG.replace("[base.but(seed=seed) for seed in range(3)]", "[base, base.but(steps=4)]")
+
+
+def session_of(process):
+    """The living processes of a session, the resource tracker included."""
+    alive = []
+    for pid in psutil.pids():
+        with suppress(ProcessLookupError, psutil.Error):
+            if os.getsid(pid) == process.pid and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                alive.append(pid)
+    return alive
+
+
+def test_a_killed_parent_leaves_no_worker_and_what_they_trained_is_saved(tmp_path):
+    """Neither the one that trains nor the one that waits for a job, whose queue does not end with the parent."""
+    script = tmp_path / "long.py"
+    script.write_text(ONE_IDLE)
+    root = tmp_path / "runs"
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(root)], stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    deadline = time.monotonic() + 300
+    while not (list(root.rglob("done.json")) and evaluated_twice(root) == 2) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert len(session_of(process)) == 4  # the parent, two workers and the resource tracker
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 10
+    while session_of(process) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert session_of(process) == []
+    [stopped] = [run for run in map(Run.open, root.iterdir()) if not run.done]
+    assert stopped.checkpoints[-1] > stopped.config.first_step
+
+
+def test_a_worker_that_is_stopped_alone_is_replaced_and_its_run_goes_on(tmp_path):
+    """As a killed one is, so often as there are retries; and it has lost nothing."""
+    whole = train(BASE, tmp_path / "whole")
+    assert in_processes_once(BASE.but(), tmp_path / "stopped", retries=1).result() is None
+    assert Run.open(BASE.folder(tmp_path / "stopped")).metrics.equals(whole.metrics)
+    assert Run.open(BASE.folder(tmp_path / "stopped")).done["resumed_from"] > 0
+    ended = in_processes_once(BASE, tmp_path / "given up", retries=0)
+    assert isinstance(ended.exception(), Interrupted)
+    assert "Stopped at step" in str(ended.exception())
+
+
+def in_processes_once(config, root, retries):
+    ends = []
+    job = partial(train_and_stop, root)
+    in_processes({7: config}, job, 1, retries, lambda update: None, lambda index, future: ends.append(future))
+    [ended] = ends
+    return ended
+
+
+def train_and_stop(root, config, report):
+    """Train, and stop as by SIGTERM to this process alone, the first time that a report comes."""
+    from ihlab.training import loop
+
+    loop.REPORT_EVERY = 0.0
+
+    def stopping(step, row):
+        if not (root / "stopped").exists():
+            (root / "stopped").touch()
+            os.kill(os.getpid(), signal.SIGTERM)
+        report(step, row)
+
+    train(config, root, "cpu", stopping)

@@ -5,11 +5,13 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from ihlab import ModelConfig, RunConfig, train
 from ihlab.files import write_json
 from ihlab.sweep.grid import Point
-from ihlab.sweep.results import as_table, first_reach, result_row, write_results
+from ihlab.sweep.results import as_table, first_reach, only_writer, result_row, write_results
+from ihlab.sweep.sweep import sweep
 from tasks import ConfigError, MultiHopTask
 
 MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=40, n_ctx=24)
@@ -142,3 +144,25 @@ def test_what_cannot_be_written_gets_a_sentence(tables, tmp_path):
 def test_first_reach():
     assert first_reach([0, 10, 20, 30], [0.1, 0.95, 0.5, 0.99], 0.9) == 10
     assert first_reach([0, 10], [0.1, 0.2], 0.9) == math.inf
+
+
+def test_a_csv_has_one_sweep_at_a_time(tmp_path):
+    out = tmp_path / "new" / "all.csv"
+    left = tmp_path / "new" / ".all.csv.12.partial"  # of a sweep that was killed
+    left.parent.mkdir()
+    left.touch()
+    with only_writer(out):
+        assert not left.exists()
+        with pytest.raises(ConfigError, match=f"^Another sweep is writing {out}: wait for its end, or give another"):
+            sweep([Point({"lr": 0.01}, CONFIG)], tmp_path / "runs", out=out, device="cpu", console=Console(quiet=True))
+        with only_writer(out.with_name("other.csv")):
+            pass
+    assert not list(out.parent.iterdir())
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_csv_that_cannot_be_written_is_refused_before_any_training(tmp_path):
+    (tmp_path / "file").touch()
+    out = tmp_path / "file" / "all.csv"
+    with pytest.raises(ConfigError, match=f"^{out} cannot be written: "), only_writer(out):
+        pass

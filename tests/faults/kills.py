@@ -1,0 +1,361 @@
+"""Random kills: training that is killed again and again, and resumed, ends as the training that nobody killed.
+
+`campaign` kills three kinds of training (a run, a stacked ensemble, a sweep with its worker processes) with SIGKILL,
+SIGTERM and SIGINT, at any moment and in the middle of writing a file, starts the same command again until it has
+finished, and compares what it leaves, byte for byte, with what the undisturbed command leaves. Everything is drawn from
+one seed but the scheduling of the processes.
+"""
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import psutil
+from safetensors.numpy import load_file, save
+
+from tests.faults.table import Row
+
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+ANY, WRITE = "at any moment", "in the middle of a write"
+
+TO_END = 10.0
+"""Seconds after which no process of a killed command may live."""
+
+FOR_EVER = 300.0  # seconds
+
+TRAIN = """
+train induction --name killed --device cpu --steps 60 --batch-size 8 --eval-every 7 --eval-growth 0 --eval-rows 16
+--checkpoints 5 --task.vocab-size 40 --task.length 12 --model.attention kv_shift --model.n-layers 1 --model.d-model 8
+--model.n-heads 2 --model.d-vocab 40 --model.n-ctx 12
+"""
+
+GRID = """
+name = "killed"
+seeds = 3
+steps = 300
+batch_size = 8
+eval_every = 40
+eval_growth = 0.0
+eval_rows = 16
+checkpoints = 5
+task = { kind = "induction", vocab_size = 40, length = 12 }
+model = { n_layers = 1, d_model = 8, n_heads = 2, d_vocab = 40, n_ctx = 12, attention = "kv_shift" }
+"""
+
+
+def train(folder: Path) -> list[str]:
+    return [*TRAIN.split(), "--root", str(folder)]
+
+
+def ensemble(folder: Path) -> list[str]:
+    return [*train(folder), "--members", "3"]
+
+
+def sweep(folder: Path) -> list[str]:
+    grid = folder.with_suffix(".toml")
+    grid.write_text(GRID)
+    return ["sweep", str(grid), "--device", "cpu", "--jobs", "2", "--root", str(folder), "--out", f"{folder}/all.csv"]
+
+
+KINDS: dict[str, Callable[[Path], list[str]]] = {"train": train, "train --members 3": ensemble, "sweep": sweep}
+"""The `ihlab` commands that are killed, by what the table calls them."""
+
+SHARES = {"train": 0.65, "train --members 3": 0.3, "sweep": 0.05}
+"""Parts of the kills. A sweep takes seconds, because each of its workers has to import torch."""
+
+WRITES = {"train": 22, "train --members 3": 66, "sweep": 5}
+"""Files that the process of each command writes, one after another."""
+
+WRITES_OF_WORKER = 21
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A signal to the command ("parent"), to it and its workers ("group") or to one worker ("worker").
+
+    `after`: seconds from the start; None: in the middle of the `write`-th file that the command, or a worker
+    (`by_worker`), writes. If the writer dies by it, the file has its whole content but not yet its name, or only a
+    `part` of its content (between 0 and 1), or already its name (`part` below 0).
+    """
+
+    signum: int
+    to: str
+    after: float | None
+    by_worker: bool
+    write: int
+    part: float
+
+    @property
+    def moment(self) -> str:
+        return WRITE if self.after is None else ANY
+
+
+def draw(kind: str, seconds: float, rng: np.random.Generator) -> Kill:
+    """Draw a kill of a command that takes so many seconds."""
+    in_write = rng.random() < 0.6
+    by_worker = bool(kind == "sweep" and in_write and rng.random() < 0.7)
+    targets = ["parent", *(["group"] if kind == "sweep" else []), *(["worker"] if by_worker else [])]
+    return Kill(
+        signum=int(rng.choice(SIGNALS)),
+        to=str(rng.choice(targets)),
+        after=None if in_write else float(rng.uniform(0, seconds)),
+        by_worker=by_worker,
+        write=int(rng.integers(WRITES_OF_WORKER if by_worker else WRITES[kind])) + 1,
+        part=float(rng.uniform(-0.5, 1.5)),
+    )
+
+
+# In the command's process, and in a sweep's workers
+
+
+def kill_in_write(kill: Kill, note: str) -> None:
+    """Let this process carry out a kill when it renames its `write`-th file. The file `note` says that it was done."""
+    replace, count = os.replace, 0
+    from_worker = kill.by_worker and kill.to == "parent"
+
+    def killing(source: Any, target: Any) -> None:
+        nonlocal count
+        count += str(source).endswith(".partial")
+        if count == kill.write and not Path(note).exists():
+            Path(note).touch()
+            if kill.signum == signal.SIGKILL and not from_worker:
+                if kill.part < 0:
+                    replace(source, target)
+                elif kill.part < 1:
+                    os.truncate(source, int(kill.part * os.path.getsize(source)))
+            if kill.to == "group":
+                os.killpg(0, kill.signum)
+            else:
+                os.kill(os.getppid() if from_worker else os.getpid(), kill.signum)
+        replace(source, target)
+
+    os.replace = killing
+
+
+def start_worker(kill: Kill, note: str, *arguments: Any) -> None:
+    """Start a worker of a sweep that carries out a kill."""
+    from ihlab.sweep.pool import _start_worker
+
+    kill_in_write(kill, note)
+    _start_worker(*arguments)
+
+
+def forget_optimizer() -> None:
+    from ihlab.training import checkpoint
+
+    checkpoint.load_optimizer_state = lambda *arguments: None
+
+
+def forget_running_loss() -> None:
+    from dataclasses import replace
+
+    from ihlab.training.run_writer import RunWriter
+
+    load = RunWriter.load
+
+    def forgetful(*arguments: Any) -> Any:
+        stored = load(*arguments)
+        return replace(stored, loss=stored.loss * 0, steps=0)
+
+    RunWriter.load = forgetful
+
+
+SABOTAGE: dict[str, Callable[[], None]] = {"optimizer": forget_optimizer, "running loss": forget_running_loss}
+"""What is wrong with resuming, for the test that the campaign would notice."""
+
+
+def command(arguments: Sequence[str], planned: Mapping[str, Any] | None, note: str, sabotage: str) -> None:
+    """Be the command, with a kill planned in it, in a process and a session of its own."""
+    if os.getsid(0) != os.getpid():
+        os.setsid()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+    import torch
+
+    from ihlab.cli import main
+    from ihlab.sweep import pool
+
+    torch.set_num_threads(1)
+    if sabotage:
+        SABOTAGE[sabotage]()
+    kill = Kill(**planned) if planned else None
+    if kill and kill.after is None and kill.by_worker:
+        pool._start_worker = partial(start_worker, kill, note)
+    elif kill and kill.after is None:
+        kill_in_write(kill, note)
+    main(arguments)
+
+
+# In the campaign's process
+
+
+@dataclass
+class Started:
+    """A started command: its process, and how to wait for it."""
+
+    pid: int
+    wait: Callable[[float], int | None]
+
+    @classmethod
+    def spawned(cls, *arguments: Any) -> "Started":
+        """Start a Python of its own, as a user does."""
+        script = "import json, sys; from tests.faults.kills import command; command(*json.loads(sys.argv[1]))"
+        process = subprocess.Popen([sys.executable, "-c", script, json.dumps(arguments)], start_new_session=True)
+
+        def wait(seconds: float) -> int | None:
+            with suppress(subprocess.TimeoutExpired):
+                return process.wait(seconds)
+            return None
+
+        return cls(process.pid, wait)
+
+    @classmethod
+    def forked(cls, *arguments: Any) -> "Started":
+        """Fork a process that has everything imported, which would take seconds."""
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["tests.faults.loaded"])
+        process = context.Process(target=command, args=arguments)
+        process.start()
+
+        def wait(seconds: float) -> int | None:
+            process.join(seconds)
+            return process.exitcode
+
+        return cls(process.pid, wait)
+
+    def living(self) -> list[int]:
+        """Return the processes of the command's session that are alive."""
+        alive = []
+        for pid in psutil.pids():
+            with suppress(ProcessLookupError, PermissionError, psutil.Error):
+                if os.getsid(pid) == self.pid and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                    alive.append(pid)
+        return alive
+
+
+class Attempt:
+    """One start of a command, killed as planned: whether it `was_killed`, its exit `code`, and what was `wrong`."""
+
+    def __init__(self, kind: str, folder: Path, kill: Kill | None, sabotage: str) -> None:
+        note = folder.with_suffix(".killed")
+        note.unlink(missing_ok=True)
+        start = Started.spawned if kind == "sweep" else Started.forked
+        begun = time.perf_counter()
+        started = start(KINDS[kind](folder), asdict(kill) if kill else None, str(note), sabotage)
+        code, self.was_killed = None, False
+        if kill and kill.after is not None:
+            code = started.wait(kill.after)
+            self.was_killed = code is None
+            if self.was_killed:
+                with suppress(ProcessLookupError):
+                    (os.killpg if kill.to == "group" else os.kill)(started.pid, kill.signum)
+        self.code = started.wait(FOR_EVER) if code is None else code
+        self.seconds = time.perf_counter() - begun
+        self.was_killed |= note.exists()
+        self.wrong = []
+        if self.code not in self._codes(kill):
+            self.wrong.append(f"exit code {self.code}")
+        deadline = time.monotonic() + TO_END
+        while (alive := started.living()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        if alive:
+            self.wrong.append(f"{len(alive)} processes live on")
+        for pid in alive:
+            os.kill(pid, signal.SIGKILL)
+
+    def _codes(self, kill: Kill | None) -> set[int]:
+        """Exit codes of a command that has finished, or was killed."""
+        if not (kill and self.was_killed):
+            return {0}
+        early = {1} if kill.after is not None else set()  # Python itself was still starting
+        return {0, -kill.signum, 128 + kill.signum} | early
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Return the content of every file under a folder but locks, without what differs between any two trainings."""
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_dir() or path.name.endswith(".lock"):
+            continue
+        read = path.read_bytes()
+        if path.name == "done.json":
+            done = json.loads(read)
+            read = json.dumps({name: done[name] for name in ("steps", "n_params", "threads")}).encode()
+        elif path.name.endswith(".optimizer.safetensors"):
+            read = save({name: tensor for name, tensor in load_file(path).items() if name != "tally/seconds"})
+        elif path.name == "all.csv":
+            read = pd.read_csv(path).drop(columns="seconds").to_csv().encode()
+        files[str(path.relative_to(folder))] = read
+    return files
+
+
+def _chain(
+    kind: str, folder: Path, planned: Sequence[Kill], whole: Mapping[str, bytes], sabotage: str
+) -> list[tuple[str, list[str]]]:
+    """Kill a command as planned, again and again, then let it finish: the moment of each kill, and what was wrong."""
+    ended: list[tuple[str, list[str]]] = []
+    finished = False
+    for kill in planned:
+        attempt = Attempt(kind, folder, kill, sabotage)
+        finished = attempt.code == 0
+        if attempt.was_killed:
+            ended.append((kill.moment, attempt.wrong))
+        if finished:
+            break
+    wrong = [] if finished else Attempt(kind, folder, None, sabotage).wrong
+    left = content(folder)
+    wrong += [f"{name} differs" for name in sorted({*left, *whole}) if left.get(name) != whole.get(name)]
+    return [(moment, faults + wrong) for moment, faults in ended]
+
+
+def campaign(
+    kills: int, seed: int, folder: Path, *, kinds: Sequence[str] = tuple(KINDS), sabotage: str = ""
+) -> list[Row]:
+    """Kill commands so many times. Returns a row for each kind of command and moment: kills, and those that failed.
+
+    A kill fails if the command ends with a wrong exit code or leaves processes behind, and all kills of a command do if
+    in the end its files differ from those of the command that nobody killed, or others are left. What was wrong is
+    written to `wrong.txt` in the folder.
+    """
+    rng = np.random.default_rng(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    tried: Counter[tuple[str, str]] = Counter()
+    failed: Counter[tuple[str, str]] = Counter()
+    shares = np.array([SHARES[kind] for kind in kinds])
+    numbers = np.ceil(kills * shares / shares.sum()).astype(int)
+    for i, (kind, number) in enumerate(zip(kinds, numbers, strict=True)):
+        if kind != "sweep":  # the first fork waits for the imports
+            Attempt(kind, folder / f"{i}-first", None, "")
+        whole = Attempt(kind, folder / f"{i}-whole", None, "")
+        assert not whole.wrong, whole.wrong
+        expected = content(folder / f"{i}-whole")
+        done = 0
+        while done < number:
+            planned = [draw(kind, whole.seconds, rng) for _ in range(min(int(rng.integers(1, 5)), number - done))]
+            name = f"{i}-{done}-{rng.integers(2**31)}"
+            for moment, wrong in _chain(kind, folder / name, planned, expected, sabotage):
+                done += 1
+                tried[kind, moment] += 1
+                failed[kind, moment] += bool(wrong)
+                if wrong:
+                    with (folder / "wrong.txt").open("a") as file:
+                        file.write(f"{kind}, {name}, {moment}: {'; '.join(wrong)}\n")
+            if not failed[kind, ANY] + failed[kind, WRITE]:
+                shutil.rmtree(folder / name, ignore_errors=True)
+    cells = [(kind, moment) for kind in kinds for moment in (ANY, WRITE)]
+    return [Row(f"{kind}, {moment}", tried[kind, moment], failed[kind, moment]) for kind, moment in cells]

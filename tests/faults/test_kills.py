@@ -1,0 +1,23 @@
+"""Whatever is killed, and whenever, ends as if it had not been; and a campaign of kills notices what would not."""
+
+import pytest
+
+from tests.faults.kills import ANY, KINDS, SABOTAGE, WRITE, campaign
+
+pytestmark = pytest.mark.slow
+
+
+def test_killed_trainings_end_as_if_nobody_had_killed_them(tmp_path):
+    rows = campaign(10, 0, tmp_path)
+    assert [row.what for row in rows] == [f"{kind}, {moment}" for kind in KINDS for moment in (ANY, WRITE)]
+    assert sum(row.tried for row in rows) >= 10
+    assert 3 * sum(row.tried for row in rows if row.what.endswith(WRITE)) >= sum(row.tried for row in rows)
+    assert not (tmp_path / "wrong.txt").exists(), (tmp_path / "wrong.txt").read_text()
+    assert sum(row.failed for row in rows) == 0
+
+
+@pytest.mark.parametrize("sabotage", SABOTAGE)
+def test_a_campaign_notices_what_is_lost_when_a_run_goes_on(tmp_path, sabotage):
+    rows = campaign(4, 0, tmp_path, kinds=["train"], sabotage=sabotage)
+    assert sum(row.failed for row in rows) > 0
+    assert "metrics.csv differs" in (tmp_path / "wrong.txt").read_text()
