@@ -66,8 +66,11 @@ def fork_config(
 ) -> ForkConfig:
     """Return the config of a fork, as `fork` stores it. Raises `ConfigError` as `fork` does."""
     run.require_checkpoint(step)
-    if not run.optimizer_path(step).exists():
-        raise ConfigError(f"{run.folder} has a model at step {step} but no optimiser state to train it on with.")
+    state = run.optimizer_path(step)
+    if not state.exists():
+        raise ConfigError(
+            f"{run.folder} has a model at step {step} but no optimiser state to train it on with: no {state.name}."
+        )
     parent = run.config
     origin = Fork(
         parent=parent.digest, parent_name=parent.name, step=step, horizon=parent.horizon, clamps=tuple(clamps)

@@ -104,9 +104,10 @@ class Run:
     def _known_metrics(self, step: int) -> str | None:
         """The `record` of the metrics in a checkpoint. None: it has none, or is damaged, which its model will tell."""
         try:
-            return checkpoint.stored_about(self.checkpoint_path(step)).get("metrics")
+            found = checkpoint.stored_about(self.checkpoint_path(step))
         except ConfigError:
             return None
+        return found.get("metrics") if self.about(step).items() <= found.items() else None
 
     @property
     def has_metrics(self) -> bool:
