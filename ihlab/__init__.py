@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ihlab.training.clamp import Clamp
     from ihlab.training.config import RunConfig
     from ihlab.training.fork import fork
+    from ihlab.training.listing import runs
     from ihlab.training.run import Run
     from ihlab.training.train import train
     from tasks import (
@@ -37,6 +38,7 @@ _HOME = {
     "Clamp": "ihlab.training.clamp",
     "RunConfig": "ihlab.training.config",
     "fork": "ihlab.training.fork",
+    "runs": "ihlab.training.listing",
     "Run": "ihlab.training.run",
     "train": "ihlab.training.train",
     "register_experiment": "ihlab.experiments.reproduce",
@@ -63,6 +65,7 @@ __all__ = [
     "fork",
     "register_experiment",
     "register_task",
+    "runs",
     "train",
 ]
 

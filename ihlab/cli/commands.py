@@ -1,5 +1,6 @@
 """Commands that make runs and figures, and list what there is: `reproduce`, `train`, `sample`, `runs`."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,7 @@ from ihlab.cli.igsm import check_out, show_graphs
 from ihlab.cli.named import registered_experiment
 from ihlab.training.config import RunConfig
 from tasks import TASKS, IGSMTask
-from tasks.config import ConfigError, choose, config, require
+from tasks.config import choose, config, require
 
 if TYPE_CHECKING:  # --help needs no torch
     from ihlab.training.run import Run
@@ -165,32 +166,26 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /) -> None:
     Args:
         root: Where runs are kept.
     """
-    from ihlab.training.run import Run, run_folders
+    from ihlab.training.listing import DAMAGED, DIVERGED, DONE
+    from ihlab.training.listing import runs as stored_runs
 
     table = Table(title=f"Runs in {root}", title_justify="left")
     for column in ("run", "task", "model", "seed", "steps", "accuracy", "seconds"):
         table.add_column(column, justify="right" if column in ("seed", "steps", "accuracy", "seconds") else "left")
-    folders, unreadable = run_folders(root), list[str]()
-    require(bool(folders), f"There are no runs in {root}.")
-    for folder in folders:
-        try:
-            run = Run.open(folder)
-        except ConfigError as error:
-            unreadable.append(str(error))
-            continue
-        model, done = run.config.model, run.done
-        rows = run.metrics if run.has_metrics else None
-        steps = 0 if rows is None else int(rows["step"].iloc[-1])
+    stored = stored_runs(root)
+    require(len(stored) > 0, f"There are no runs in {root}.")
+    for run in stored[stored["status"] != DAMAGED].to_dict("records"):
+        done, accuracy = run["status"] == DONE, run["accuracy"]
         table.add_row(
-            run.folder.name,
-            f"{run.config.task.kind} {run.config.task.vocab_size}x{run.config.task.length}",
-            f"{model.attention} {model.n_layers}L d{model.d_model} h{model.n_heads}",
-            str(run.config.seed),
-            str(steps) if done else f"{steps}/{run.config.steps}" + " diverged" * bool(run.diverged),
-            "" if rows is None else f"{rows['accuracy'].iloc[-1]:.3f}",
-            f"{done['seconds']:.0f}" if done else "",
+            run["run"],
+            f"{run['task']} {run['vocab_size']}x{run['length']}",
+            f"{run['attention']} {run['n_layers']}L d{run['d_model']} h{run['n_heads']}",
+            str(run["seed"]),
+            str(run["step"]) if done else f"{run['step']}/{run['steps']}" + " diverged" * (run["status"] == DIVERGED),
+            "" if math.isnan(accuracy) else f"{accuracy:.3f}",
+            f"{run['seconds']:.0f}" if done else "",
         )
     console = Console()
     console.print(table)
-    for sentence in unreadable:
-        console.print(sentence, markup=False, highlight=False)
+    for sentence in stored.loc[stored["status"] == DAMAGED, "problem"]:
+        console.print(sentence, markup=False, highlight=False, soft_wrap=True)

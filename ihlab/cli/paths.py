@@ -9,6 +9,7 @@ from rich.console import Console
 
 from ihlab import kept
 from ihlab.files import write_atomically, write_text
+from ihlab.stored import present
 from tasks.config import ConfigError, choose, require
 
 if TYPE_CHECKING:
@@ -31,16 +32,16 @@ def find_run(name: str, root: Path) -> "Run":
     Names are searched in `root`, or in the folder that `name` begins with. An exact name takes precedence over a
     prefix. Raises `ConfigError` if there is no such run (with the nearest name) or several.
     """
-    from ihlab.training.run import Run
+    from ihlab.training.run import Run, run_folders
 
     given = Path(name)
     for folder in (given, root / given):
-        if (folder / "config.json").exists():
+        if present(folder / "config.json"):
             return Run.open(folder)
     if name in kept.names():
         return Run.open(kept.path(name))
     within = root if given.parent == Path() else given.parent
-    folders = sorted(path.parent.name for path in within.glob("*/config.json"))
+    folders = [folder.name for folder in run_folders(within)]
     require(bool(folders), f"There are no runs in {within}.")
     names = [folder.rpartition("-")[0] for folder in folders]
     named = [folder for folder, known in zip(folders, names, strict=True) if known == given.name]

@@ -1,33 +1,115 @@
-"""Model and optimiser state as safetensors."""
+"""Model and optimiser state as safetensors, with a checksum; checked in full before anything takes them."""
 
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ihlab.files import write_atomically
+from ihlab.stored import present, require_regular
 from tasks.config import ConfigError, require
 
+CHECKSUM = "crc32"
+"""The entry of a file's metadata that holds its checksum. Checkpoints from before there was one have none."""
 
-def save(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write tensors atomically."""
-    contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, lambda aside: save_file(contiguous, aside))
+RUNNING_LOSS = {
+    "tally/loss": torch.zeros(()),
+    "tally/steps": torch.zeros((), dtype=torch.int64),
+    "tally/seconds": torch.zeros((), dtype=torch.float64),
+}
+"""What stands beside AdamW's state: the summed training loss, its steps since the last evaluation, and seconds."""
 
 
-def load(path: Path, device: str | torch.device = "cpu") -> dict[str, Tensor]:
-    """Read tensors. Raises `ConfigError` for a file that is missing, cut short or not safetensors."""
+About = Mapping[str, str]
+"""What a checkpoint is about: its run's digest, its step and what it knows of the metrics."""
+
+
+def save(path: Path, tensors: Mapping[str, Tensor], about: About | None = None) -> None:
+    """Write tensors atomically, with what they are `about` and a checksum in the file's metadata."""
+    about = about or {}
+    stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    metadata = {**about, CHECKSUM: checksum(stored, about)}
+    write_atomically(path, lambda aside: save_file(stored, aside, metadata))
+
+
+def load(
+    path: Path,
+    device: str | torch.device = "cpu",
+    like: Mapping[str, Tensor] | None = None,
+    about: About | None = None,
+) -> dict[str, Tensor]:
+    """Read tensors.
+
+    - `like`: tensors with the names, types and shapes that are wanted; None: any;
+    - `about`: what the file must be about, where it says so.
+
+    Raises `ConfigError` for a file that is missing, cut short or not safetensors, that holds other tensors or is about
+    something else, and for one whose checksum is not that of its content.
+    """
+    tensors, metadata = _read(path)
+    if like is not None:
+        _require_layout(path, tensors, like)
+    stored = metadata.pop(CHECKSUM, None)
+    require(
+        stored is None or stored == checksum(tensors, metadata),
+        f"The checkpoint {path} is damaged: it has another checksum than when it was written; "
+        "delete it to go on from an earlier one.",
+    )
+    for name, wanted in (about or {}).items():
+        found = metadata.get(name, wanted)
+        require(found == wanted, f"The checkpoint {path} is another one: its {name} is {found}, not {wanted}.")
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+def stored_about(path: Path) -> dict[str, str]:
+    """Return what a file is about, without its tensors. Raises `ConfigError` if it cannot be read."""
+    return _read(path, tensors=False)[1]
+
+
+def _read(path: Path, tensors: bool = True) -> tuple[dict[str, Tensor], dict[str, str]]:
+    require(present(path), f"There is no checkpoint {path}.")
     try:
-        return load_file(path, device=str(device))
-    except FileNotFoundError:
-        raise ConfigError(f"There is no checkpoint {path}.") from None
-    except (SafetensorError, OSError) as error:
+        require_regular(path)
+        with safe_open(path, framework="pt") as file:
+            names = file.keys() if tensors else ()
+            return {name: file.get_tensor(name) for name in names}, dict(file.metadata() or {})
+    except ConfigError as error:
+        raise ConfigError(f"{str(error).rstrip('.')}; delete it to go on from an earlier one.") from None
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise ConfigError(
             f"The checkpoint {path} cannot be read ({error}); delete it to go on from an earlier one."
         ) from None
+
+
+def _require_layout(path: Path, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
+    """Refuse tensors of other names, types or shapes: an optimiser's kernel reads past the end of smaller ones."""
+    for name in sorted({*tensors, *like}):
+        if name not in tensors:
+            difference = f"it lacks the tensor '{name}'"
+        elif name not in like:
+            difference = f"it holds a tensor '{name}', which the run's model does not have"
+        elif _described(tensors[name]) != _described(like[name]):
+            difference = f"its tensor '{name}' is {_described(tensors[name])}, not {_described(like[name])}"
+        else:
+            continue
+        raise ConfigError(f"The checkpoint {path} holds another model than the run's config describes: {difference}.")
+
+
+def _described(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+
+
+def checksum(tensors: Mapping[str, Tensor], about: About) -> str:
+    """Return the CRC-32 of tensors on the CPU, their names, types and shapes, and of what they are about."""
+    crc = zlib.crc32(repr(sorted(about.items())).encode())
+    for name, tensor in sorted(tensors.items()):
+        crc = zlib.crc32(f"{name} {_described(tensor)}".encode(), crc)
+        crc = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, crc)
+    return f"{crc:08x}"
 
 
 def model_state(model: nn.Module) -> dict[str, Tensor]:
@@ -35,13 +117,21 @@ def model_state(model: nn.Module) -> dict[str, Tensor]:
     return dict(model.named_parameters(remove_duplicate=True))
 
 
-def load_model_state(model: nn.Module, tensors: dict[str, Tensor], source: Path) -> None:
-    """Copy tensors into the model. Raises `ConfigError` when names or shapes do not fit it."""
-    parameters = dict(model.named_parameters(remove_duplicate=True))
-    if {n: tuple(p.shape) for n, p in parameters.items()} != {n: tuple(t.shape) for n, t in tensors.items()}:
-        raise ConfigError(f"The checkpoint {source} holds another model than the run's config describes.")
+def load_weights(
+    path: Path, model: nn.Module, about: About | None = None, device: str | torch.device = "cpu"
+) -> dict[str, Tensor]:
+    """Read a model's tensors. Raises `ConfigError` as `load` does, and for a weight that is not finite."""
+    weights = load(path, device, model_state(model), about)
+    for name, tensor in weights.items():
+        finite = bool(tensor.isfinite().all())
+        require(finite, f"The checkpoint {path} is damaged: its tensor '{name}' holds a number that is not finite.")
+    return weights
+
+
+def load_model_state(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Copy tensors of `load_weights` into the model."""
     with torch.no_grad():
-        for name, parameter in parameters.items():
+        for name, parameter in model_state(model).items():
             parameter.copy_(tensors[name])
 
 
@@ -54,11 +144,30 @@ def optimizer_state(parameters: Mapping[str, Tensor], optimizer: torch.optim.Opt
     }
 
 
+def load_optimizer(
+    path: Path, step: int, model: nn.Module, about: About | None = None, device: str | torch.device = "cpu"
+) -> dict[str, Tensor]:
+    """Read AdamW's state of a model after `step` steps, and its `RUNNING_LOSS`.
+
+    Raises `ConfigError` as `load` does, for NaN (a moment may be infinite: its entry then stands still), and for a
+    step count that is not `step`.
+    """
+    like = dict(RUNNING_LOSS)
+    for name, parameter in model_state(model).items() if step else ():  # there are none before the first step
+        like |= {f"exp_avg/{name}": parameter, f"exp_avg_sq/{name}": parameter, f"step/{name}": torch.zeros(())}
+    state = load(path, device, like, about)
+    for name, tensor in state.items():
+        missing = bool(tensor.isnan().any())
+        require(not missing, f"The checkpoint {path} is damaged: its tensor '{name}' holds a NaN.")
+        counted = not name.startswith("step/") or tensor.item() == step
+        require(counted, f"The checkpoint {path} is damaged: its tensor '{name}' is {tensor.tolist()}, not {step}.")
+    return state
+
+
 def load_optimizer_state(
-    parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
+    parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]
 ) -> None:
     """Restore AdamW's moments and step counts, on the parameter's device, where the fused kernel needs them."""
     for key, tensor in tensors.items():
         what, name = key.split("/", 1)
-        require(name in parameters, f"The optimiser state holds '{name}', which the run's model does not have.")
         optimizer.state[parameters[name]][what] = tensor.to(parameters[name].device)

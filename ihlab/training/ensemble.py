@@ -95,13 +95,16 @@ class Ensemble(Loop[list[Stacked]]):
         configs = [run.config for run in runs]
         self.stream = StackedStream(configs, pin=device.type == "cuda")
         self.start = self.step = self._common_step()
-        for record in self.records:
-            record.forget_after(self.step)
         models = [initial_model(config).to(device) for config in configs]
-        stored = [record.load(self.step, device) if self.step else None for record in self.records]
-        for model, record, state in zip(models, self.records, stored, strict=True):
+        stored = [
+            record.load(self.step, model, device) if self.step else None
+            for record, model in zip(self.records, models, strict=True)
+        ]
+        for record in self.records:  # once all can be resumed
+            record.forget_after(self.step)
+        for model, state in zip(models, stored, strict=True):
             if state is not None:
-                checkpoint.load_model_state(model, state.weights, record.run.checkpoint_path(self.step))
+                checkpoint.load_model_state(model, state.weights)
         self.parameters: dict[str, Tensor] = stack_module_state(models)[0]
         self.model = models[0]  # the module that is called with stacked weights
         # The optimiser has the largest learning rate; a member with a smaller one takes that fraction of each step.

@@ -66,8 +66,11 @@ def fork_config(
 ) -> ForkConfig:
     """Return the config of a fork, as `fork` stores it. Raises `ConfigError` as `fork` does."""
     run.require_checkpoint(step)
-    if not run.optimizer_path(step).exists():
-        raise ConfigError(f"{run.folder} has a model at step {step} but no optimiser state to train it on with.")
+    state = run.optimizer_path(step)
+    if not state.exists():
+        raise ConfigError(
+            f"{run.folder} has a model at step {step} but no optimiser state to train it on with: no {state.name}."
+        )
     parent = run.config
     origin = Fork(
         parent=parent.digest, parent_name=parent.name, step=step, horizon=parent.horizon, clamps=tuple(clamps)
@@ -82,10 +85,10 @@ def fork_config(
 def _start(run: Run, made: Run, config: ForkConfig) -> None:
     """Write the clamped checkpoint in place of an interrupted run's last one."""
     step = config.first_step
-    model, state = run.model(step), checkpoint.load(run.optimizer_path(step))
+    model = run.model(step)
+    state = checkpoint.load_optimizer(run.optimizer_path(step), step, model, run.about(step))
     impose(model, state, config.clamps)
     # The fork's running loss and seconds start at 0: those of its parent are not its own.
-    for name in ("tally/loss", "tally/steps", "tally/seconds"):
-        state[name].zero_()
-    checkpoint.save(made.optimizer_path(step), state)
-    checkpoint.save(made.checkpoint_path(step), checkpoint.model_state(model))
+    state |= {name: tensor.clone() for name, tensor in checkpoint.RUNNING_LOSS.items()}
+    checkpoint.save(made.optimizer_path(step), state, made.about(step))
+    checkpoint.save(made.checkpoint_path(step), checkpoint.model_state(model), made.about(step))

@@ -1,9 +1,11 @@
 """A run folder: `config.json`, `metrics.csv`, `checkpoints/step-N.safetensors`, `done.json` (or `diverged.json`)."""
 
-import json
 import os
+import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,19 @@ import pandas as pd
 import torch
 
 from ihlab import kept
-from ihlab.files import is_file, locked, remove_partial, write_json, write_text
+from ihlab.files import is_file, locked, remove_partial, write_atomically, write_json, write_text
 from ihlab.model.transformer import Transformer
+from ihlab.stored import present, read_json, read_summary, write_summary
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import install
 from ihlab.training.config import RunConfig, even_choice, from_dict, to_dict
 from ihlab.training.progress import Row
+from ihlab.training.stored_metrics import as_csv, read_metrics
 from tasks.config import ConfigError, require
-from tasks.registry import require_registered
+from tasks.registry import StoredTask, require_registered
+
+FILES = ("config.json", "metrics.csv", "done.json", "diverged.json", "checkpoints")
+"""What a run folder holds. One that lacks config.json is a damaged one."""
 
 TO_CREATE = 10.0  # seconds
 
@@ -38,21 +45,27 @@ class Run:
     def open(cls, folder: str | Path) -> "Run":
         """Open a stored run by its folder, or one of `ihlab.kept` by its name.
 
-        Raises `ConfigError` if the folder is none, or its config cannot be read.
+        Raises `ConfigError` if the folder is none, or its config cannot be read or is not the one whose hash the
+        folder's name ends in.
         """
         folder = Path(folder)
         if not folder.exists() and str(folder) in kept.names():
             folder = kept.path(str(folder))
+        path = folder / "config.json"
+        require(present(path), f"{folder} is not a run folder: it has no config.json.")
+        stored = read_json(path)
         try:
-            stored = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ConfigError(f"{folder} is not a run folder: it has no config.json.") from None
-        except json.JSONDecodeError as error:
-            raise ConfigError(f"{folder / 'config.json'} is not JSON ({error}).") from None
-        try:
-            return cls(folder, from_dict(stored))
+            config = from_dict(stored)
         except ConfigError as error:
-            raise ConfigError(f"{folder / 'config.json'}: {error}") from None
+            raise ConfigError(f"{path}: {error}") from None
+        except (TypeError, ValueError, ArithmeticError, AttributeError, LookupError) as error:  # of a task from outside
+            raise ConfigError(
+                f"{path} cannot be read ({type(error).__name__}: {' '.join(str(error).split())})."
+            ) from None
+        run, named = cls(folder, config), re.fullmatch(r".+-([0-9a-f]{10})", folder.absolute().name)
+        right = named is None or run._digest in (None, named[1])
+        require(right, f"{folder} is the folder of another config than its config.json holds (hash {run._digest}).")
+        return run
 
     @classmethod
     def create(cls, config: RunConfig, root: str | Path) -> "Run":
@@ -63,15 +76,11 @@ class Run:
         require_registered(config.task)
         run = cls(config.folder(root), config)
         path = run.folder / "config.json"
-        if not path.exists():
+        if not present(path):
             with run.lock(TO_CREATE):  # another process may create it now
-                if not path.exists():
+                if not present(path):
                     write_json(path, to_dict(config))
-        stored = cls.open(run.folder).config
-        require(
-            stored.but(name=config.name) == config,
-            f"{run.folder} is the folder of another config; nothing was changed in it.",
-        )
+        cls.open(run.folder)  # raises unless it is the config of this folder's hash
         return run
 
     def __repr__(self) -> str:
@@ -83,49 +92,101 @@ class Run:
     def metrics(self) -> pd.DataFrame:
         """A row for each evaluation so far: step, tokens, train_loss, eval_loss, accuracy, ..."""
         require(self.has_metrics, f"{self.folder} has no metrics yet.")
-        return pd.read_csv(self.folder / "metrics.csv")
+        steps, done = self.checkpoints, self.done
+        known = self._known_metrics(steps[-1]) if steps else None
+        last = max([*steps[-1:], *([done["steps"]] if done else [])], default=-1)
+        return self.metrics_to(last, known)
+
+    def metrics_to(self, step: int, known: str | None = None) -> pd.DataFrame:
+        """The metrics, which must hold every evaluation up to a step, and begin with the `record` of a checkpoint.
+
+        Raises `ConfigError` for a `metrics.csv` that does not, or that cannot be read.
+        """
+        return read_metrics(self.folder / "metrics.csv", [at for at in self.config.eval_steps() if at <= step], known)
+
+    def _known_metrics(self, step: int) -> str | None:
+        """The `record` of the metrics in a checkpoint. None: it has none, or is damaged, which its model will tell."""
+        try:
+            found = checkpoint.stored_about(self.checkpoint_path(step))
+        except ConfigError:
+            return None
+        return found.get("metrics") if self.about(step).items() <= found.items() else None
 
     @property
     def has_metrics(self) -> bool:
         """True if the run was evaluated at least once."""
-        return (self.folder / "metrics.csv").exists()
+        return present(self.folder / "metrics.csv")
 
     @property
     def done(self) -> dict[str, Any] | None:
-        """Summary of how the run ended (seconds, tokens a second, versions, device), or None if it has not."""
-        path = self.folder / "done.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        """Summary of how the run ended (seconds, tokens a second, versions, device), or None if it has not.
+
+        Raises `ConfigError` for a `done.json` that is damaged.
+        """
+        return read_summary(self.folder / "done.json", {"steps": int, "n_params": int, "seconds": float}, self._digest)
 
     @property
     def diverged(self) -> dict[str, Any] | None:
-        """At which step the loss was not finite any more, or None if it always was, as far as the run went."""
-        path = self.folder / "diverged.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        """At which step the loss was not finite any more, or None if it always was, as far as the run went.
+
+        Raises `ConfigError` for a `diverged.json` that is damaged.
+        """
+        return read_summary(self.folder / "diverged.json", {"step": int, "lr": float}, self._digest)
 
     @property
     def checkpoints(self) -> list[int]:
-        """The steps at which a model can be opened."""
-        names = (self.folder / "checkpoints").glob("step-*.safetensors")
-        return sorted(int(path.stem.removeprefix("step-")) for path in names if "optimizer" not in path.name)
+        """The steps at which a model can be opened. Raises `ConfigError` for a name that is not a checkpoint's."""
+        folder = self.folder / "checkpoints"
+        try:
+            names = os.listdir(folder) if present(folder) else []
+        except OSError as error:
+            raise ConfigError(f"{folder} cannot be read ({error.strerror}).") from None
+        return sorted(step for name in names if (step := self._step_of(name)) is not None)
+
+    def _step_of(self, name: str) -> int | None:
+        """The step of a model's file, None for any other file. Raises `ConfigError` for `step-x.safetensors`."""
+        if not (name.startswith("step-") and name.endswith(".safetensors")):
+            return None
+        found = re.fullmatch(r"step-(0|[1-9][0-9]{0,18})(\.optimizer)?\.safetensors", name)
+        require(
+            found is not None and int(found[1]) <= self.config.steps,
+            f"{self.folder / 'checkpoints' / name} is not the name of a checkpoint of the run's {self.config.steps} "
+            "steps (such as step-0.safetensors): take it away.",
+        )
+        return int(found[1]) if found and not found[2] else None
+
+    def about(self, step: int) -> dict[str, str]:
+        """What the checkpoint at a step is about: its step and, unless its task is of an unknown kind, its run."""
+        return {"step": str(step), **({"run": self._digest} if self._digest else {})}
+
+    @property
+    def _digest(self) -> str | None:
+        """The hash by which the run is stored. None: it is not known, because its task is of an unknown kind."""
+        return None if isinstance(self.config.task, StoredTask) else self.config.digest
 
     def model(self, step: int | None = None, device: str | torch.device = "cpu") -> Transformer:
         """The model at a checkpoint, by default the last, with a fork's clamps hooked in.
 
-        Raises `ConfigError` if there is none at `step`.
+        Raises `ConfigError` if there is none at `step`, or if its file is damaged.
         """
         step = self.require_checkpoint(step)
         model = Transformer(self.config.model, seed=self.config.seed)
-        path = self.checkpoint_path(step)
-        checkpoint.load_model_state(model, checkpoint.load(path), path)
+        weights = checkpoint.load_weights(self.checkpoint_path(step), model, self.about(step))
+        checkpoint.load_model_state(model, weights)
         install(model.to(device), self.config.clamps)
         model.trained_on = self.config.task
         return model.eval()
 
     def require_checkpoint(self, step: int | None = None) -> int:
-        """The step given, by default the last one. Raises `ConfigError` if it has no checkpoint."""
+        """The step given, by default the last one: of a finished run, the one at which it ended.
+
+        Raises `ConfigError` if it has no checkpoint.
+        """
         steps = self.checkpoints
         require(bool(steps), f"{self.folder} has no checkpoints yet.")
-        step = steps[-1] if step is None else step
+        if step is None:
+            done = self.done
+            step = done["steps"] if done else steps[-1]
         require(step in steps, f"{self.folder} has no checkpoint at step {step}; it has {', '.join(map(str, steps))}.")
         return step
 
@@ -140,7 +201,9 @@ class Run:
         copy = Run(Path(folder), self.config)
         require(not (copy.folder / "config.json").exists(), f"{folder} holds a run already; nothing was changed in it.")
         for step in even_choice(self.checkpoints, checkpoints):
-            checkpoint.save(copy.checkpoint_path(step), checkpoint.load(self.checkpoint_path(step)))
+            own = self.checkpoint_path(step)
+            checkpoint.load(own, about=self.about(step))
+            write_atomically(copy.checkpoint_path(step), partial(_copy, own))
         for name in ("metrics.csv", "done.json"):
             if (self.folder / name).exists():
                 write_text(copy.folder / name, (self.folder / name).read_text(encoding="utf-8"))
@@ -167,12 +230,12 @@ class Run:
 
     def write_diverged(self, step: int) -> None:
         """Say that the loss was not finite at a step."""
-        write_json(self.folder / "diverged.json", {"step": step, "lr": self.config.lr})
+        write_summary(self.folder / "diverged.json", {"step": step, "lr": self.config.lr}, self.config.digest)
 
     def write_done(self, summary: dict[str, Any]) -> None:
         """Say how the run ended: well, whatever it did the time before."""
         (self.folder / "diverged.json").unlink(missing_ok=True)
-        write_json(self.folder / "done.json", summary)
+        write_summary(self.folder / "done.json", summary, self.config.digest)
 
     @contextmanager
     def lock(self, wait: float = 0.0) -> Iterator[None]:
@@ -202,11 +265,17 @@ class Run:
         )
 
 
-def as_csv(rows: list[Row], header: bool = True) -> str:
-    """Metrics as CSV, floats in full so that they read back bit for bit."""
-    return pd.DataFrame(rows).to_csv(index=False, header=header)
+def _copy(source: Path, to: Path) -> None:
+    shutil.copyfile(source, to)
 
 
 def run_folders(root: str | Path) -> list[Path]:
-    """The folders of all runs under a folder, by name, whether they can be opened or not."""
-    return [path.parent for path in sorted(Path(root).glob("*/config.json"))]
+    """The folders of all runs under a folder, by name, whether they can be opened or not.
+
+    Raises `ConfigError` if `root` cannot be read.
+    """
+    try:
+        folders = sorted(path for path in Path(root).iterdir() if os.path.isdir(path))
+    except OSError as error:
+        raise ConfigError(f"There are no runs in {root} ({error.strerror}).") from None
+    return [path for path in folders if any(present(path / name) for name in FILES) or not os.access(path, os.X_OK)]

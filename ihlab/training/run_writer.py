@@ -8,12 +8,13 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ihlab.training import checkpoint
 from ihlab.training.config import ForkConfig
 from ihlab.training.progress import Row
-from ihlab.training.run import Run, as_csv
+from ihlab.training.run import Run
+from ihlab.training.stored_metrics import as_csv, record
 from tasks.config import require
 
 
@@ -53,15 +54,16 @@ class RunWriter:
         )
         return steps
 
-    def load(self, step: int, device: torch.device) -> Stored:
-        """Load the checkpoint at a step, and the metrics up to it. Raises `ConfigError` for unusable files."""
-        weights = checkpoint.load(self.run.checkpoint_path(step), device)
-        state = checkpoint.load(self.run.optimizer_path(step), device)
+    def load(self, step: int, model: nn.Module, device: torch.device) -> Stored:
+        """Load a checkpoint of the model, and the metrics up to it. Raises `ConfigError` for damaged files."""
+        path, about = self.run.checkpoint_path(step), self.run.about(step)
+        weights = checkpoint.load_weights(path, model, about, device)
+        state = checkpoint.load_optimizer(self.run.optimizer_path(step), step, model, about, device)
         self.started = time.perf_counter() - state.pop("tally/seconds").item()  # as if never interrupted
         stored = Stored(weights, state, state.pop("tally/loss"), int(state.pop("tally/steps")))
         if step == self.config.first_step and not self.run.has_metrics:  # a fork's first step
             return stored
-        metrics = self.run.metrics
+        metrics = self.run.metrics_to(step, checkpoint.stored_about(path).get("metrics"))
         self.rows = metrics[metrics["step"] <= step].to_dict("records")  # type: ignore[assignment]
         require(bool(self.rows), f"{self.run.folder} has a checkpoint at step {step} but no metrics up to it.")
         self.written = as_csv(self.rows)
@@ -109,9 +111,10 @@ class RunWriter:
             "tally/steps": torch.tensor(stored.steps),
             "tally/seconds": torch.tensor(time.perf_counter() - self.started, dtype=torch.float64),
         }
+        about = self.run.about(step)
         with self.run.writing():
-            checkpoint.save(self.run.optimizer_path(step), {**stored.optimizer, **tally})
-            checkpoint.save(self.run.checkpoint_path(step), stored.weights)
+            checkpoint.save(self.run.optimizer_path(step), {**stored.optimizer, **tally}, about)
+            checkpoint.save(self.run.checkpoint_path(step), stored.weights, {**about, "metrics": record(self.written)})
 
     def conclude(self, resumed_from: int, n_params: int, device: torch.device, **more: Any) -> None:
         """Remove leftover checkpoints of an interruption, and write `done.json` with `more` in it."""

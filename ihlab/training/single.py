@@ -159,8 +159,10 @@ class SingleModel(Loop[list[Scored]]):
         self.ranks.require_same("runs resumed at step", step)
         if not steps:
             return 0
-        stored = self.record.load(step, self.device)
-        checkpoint.load_model_state(self.model, stored.weights, self.run.checkpoint_path(step))
+        stored = self.record.load(step, self.model, self.device)
+        if self.ranks.first:
+            self.record.forget_after(step)
+        checkpoint.load_model_state(self.model, stored.weights)
         checkpoint.load_optimizer_state(dict(self.model.named_parameters()), self.optimizer, stored.optimizer)
         self.running_loss = _RunningLoss(
             stored.loss if self.ranks.first else torch.zeros_like(stored.loss), stored.steps

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from ihlab.interp.patterns import raw_patterns, score_routes
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.heads import follows
-from ihlab.model.config import VARIANTS
+from ihlab.model.config import VARIANTS, ModelConfig
 from ihlab.theory import landscape
 from ihlab.training.config import even_choice
 from ihlab.training.run import Run
@@ -23,6 +23,7 @@ from tasks.config import require
 MOST_STEPS = 20
 SCORES_FIT = 2_800_000  # characters: with more, the page would pass 3 MB, and the key routes are left out
 FIELD_POINTS = 61
+PATH = ("alpha1", "beta1")
 METRICS = {"loss": "eval_loss", "accuracy": "accuracy", "first": "accuracy_first"}
 
 
@@ -42,8 +43,8 @@ def view_data(
 
     `row` holds the ids to read, by default those of the task's first held-out row; `tokens` their text, by
     default the ids. Of more than `checkpoints` checkpoints an even choice is shown, with the first and the last.
-    Raises `ConfigError` for a run without checkpoints or metrics, a row that is empty, too long or outside the
-    vocabulary, `tokens` of another length than the row, and fewer than two `checkpoints`.
+    Raises `ConfigError` for a run without checkpoints or metrics or with damaged ones, a row that is empty, too long
+    or outside the vocabulary, `tokens` of another length than the row, and fewer than two `checkpoints`.
     """
     require(bool(run.checkpoints), f"{run.folder} has no checkpoints: there is nothing to view.")
     require(checkpoints >= 2, f"checkpoints is {checkpoints}, but must be at least 2: the first and the last.")
@@ -57,14 +58,15 @@ def view_data(
 
     steps = even_choice(run.checkpoints, checkpoints)
     opened = [_open(run, step, ids) for step in steps]
-    path = _path(run) if {"alpha", "beta"} <= set(cfg.learned_shifts) else None
+    metrics = _require_columns(run)
+    path = _path(metrics, cfg) if _has_plane(cfg) else None
     mixed = cfg.shifted and cfg.shift_share != "channel"
     return {
         "run": run.folder.name,
         "model": _described(run),
         "tokens": names,
         "steps": steps,
-        "metrics": _metrics(run.metrics, steps),
+        "metrics": _metrics(metrics, steps),
         "n_layers": cfg.n_layers,
         "n_heads": cfg.n_heads,
         "group": cfg.n_heads // cfg.kv_heads,
@@ -139,11 +141,29 @@ def _metrics(metrics: pd.DataFrame, steps: list[int]) -> dict[str, list[float | 
     return {name: [None if math.isnan(x) else x for x in at[column]] for name, column in METRICS.items()}
 
 
-def _path(run: Run) -> dict[str, list[list[list[float]]]]:
-    cfg, metrics = run.config.model, run.metrics
+def _require_columns(run: Run) -> pd.DataFrame:
+    """Return the metrics. Raises `ConfigError` if they lack one of those shown, or have gaps in alpha and beta."""
+    metrics, cfg = run.metrics, run.config.model
+    heads = [f"{layer}.{g}" for layer in range(cfg.n_layers) for g in range(cfg.kv_heads)] if _has_plane(cfg) else []
+    whole = [f"{name}_{head}" for head in heads for name in PATH]
+    for name in (*METRICS.values(), *whole):
+        require(name in metrics, f"{run.folder / 'metrics.csv'} has no column '{name}'.")
+    for name in whole:
+        require(
+            bool(metrics[name].notna().all()), f"{run.folder / 'metrics.csv'} lacks a number in the column '{name}'."
+        )
+    return metrics
+
+
+def _has_plane(cfg: ModelConfig) -> bool:
+    """Return whether the model learns both coordinates of Theorem 3.4's square."""
+    return {"alpha", "beta"} <= set(cfg.learned_shifts)
+
+
+def _path(metrics: pd.DataFrame, cfg: ModelConfig) -> dict[str, list[list[list[float]]]]:
     return {
         name: [[metrics[f"{name}_{layer}.{g}"].tolist() for g in range(cfg.kv_heads)] for layer in range(cfg.n_layers)]
-        for name in ("alpha1", "beta1")
+        for name in PATH
     }
 
 

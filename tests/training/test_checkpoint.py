@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
-from ihlab import Transformer
+from ihlab import ModelConfig, Run, Transformer, fork, train
 from ihlab.training import checkpoint
+from ihlab.training.optim import make_optimizer
 from tasks import ConfigError
 
 
@@ -12,7 +14,7 @@ def test_round_trip(small, tmp_path):
     model, other = Transformer(small.model, seed=1), Transformer(small.model, seed=2)
     path = tmp_path / "m.safetensors"
     checkpoint.save(path, checkpoint.model_state(model))
-    checkpoint.load_model_state(other, checkpoint.load(path), path)
+    checkpoint.load_model_state(other, checkpoint.load_weights(path, other))
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
     assert [p.name for p in tmp_path.iterdir()] == ["m.safetensors"]
 
@@ -22,7 +24,7 @@ def test_tied_embeddings_round_trip(small, tmp_path):
     model, other = Transformer(tied, seed=1), Transformer(tied, seed=2)
     path = tmp_path / "m.safetensors"
     checkpoint.save(path, checkpoint.model_state(model))
-    checkpoint.load_model_state(other, checkpoint.load(path), path)
+    checkpoint.load_model_state(other, checkpoint.load_weights(path, other))
     assert torch.equal(other.unembed.weight, model.embed.weight)
 
 
@@ -42,4 +44,164 @@ def test_missing_and_foreign_files_are_refused(small, tmp_path):
         checkpoint.load(path)
     checkpoint.save(path, checkpoint.model_state(Transformer(small.model.but(d_model=16))))
     with pytest.raises(ConfigError, match="holds another model"):
-        checkpoint.load_model_state(Transformer(small.model), checkpoint.load(path), path)
+        checkpoint.load_weights(path, Transformer(small.model))
+
+
+# Checksums
+
+
+def test_a_flipped_bit_is_told_wherever_it_is(small, tmp_path):
+    path = tmp_path / "m.safetensors"
+    checkpoint.save(path, {"x": torch.arange(3.0), "y": torch.ones(2, 2)}, {"step": "7"})
+    whole = path.read_bytes()
+    like = {"x": torch.zeros(3), "y": torch.zeros(2, 2)}
+    accepted = unnamed = 0
+    for at in range(8 * len(whole)):
+        changed = bytearray(whole)
+        changed[at // 8] ^= 1 << at % 8
+        path.write_bytes(bytes(changed))
+        try:
+            read = checkpoint.load(path, like=like, about={"step": "7"})
+        except ConfigError as error:
+            unnamed += str(path) not in str(error)
+            continue
+        accepted += 1  # a bit of the checksum's own name
+        assert read["x"].tolist() == [0, 1, 2]
+        assert read["y"].tolist() == [[1, 1], [1, 1]]
+    assert accepted <= 8 * len(checkpoint.CHECKSUM)
+    assert unnamed == 0
+
+
+def test_a_checksum_does_not_depend_on_order_and_covers_names_types_and_shapes():
+    x, y = torch.arange(4.0), torch.ones(2)
+    whole = checkpoint.checksum({"x": x, "y": y}, {})
+    assert checkpoint.checksum({"y": y, "x": x}, {}) == whole
+    others = [{"y": x, "x": y}, {"x": x.view(2, 2), "y": y}, {"x": x.view(torch.int32), "y": y}, {"x": x}]
+    assert len({checkpoint.checksum(other, {}) for other in others} | {whole}) == 5
+    assert checkpoint.checksum({"x": x, "y": y}, {"step": "1"}) != whole
+
+
+def test_types_without_a_numpy_equal_have_one_too(tmp_path):
+    tensors = {"b": torch.ones(3, dtype=torch.bfloat16), "n": torch.tensor(3), "none": torch.zeros(0)}
+    checkpoint.save(tmp_path / "m.safetensors", tensors)
+    read = checkpoint.load(tmp_path / "m.safetensors", like=tensors)
+    assert all(torch.equal(read[name], tensor) for name, tensor in tensors.items())
+
+
+def test_a_checkpoint_from_before_there_were_checksums_opens(small, tmp_path):
+    run = train(small, tmp_path)
+    weights = [p.clone() for p in run.model().parameters()]
+    for path in (run.folder / "checkpoints").iterdir():
+        held = {name: x.clone() for name, x in load_file(path).items()}
+        path.unlink()
+        save_file(held, path)
+    assert all(torch.equal(a, b) for a, b in zip(run.model().parameters(), weights, strict=True))
+    (run.folder / "done.json").unlink()
+    run.checkpoint_path(small.steps).unlink()
+    again = train(small, tmp_path)
+    assert all(torch.equal(a, b) for a, b in zip(again.model().parameters(), weights, strict=True))
+
+
+def test_the_file_of_another_step_or_run_is_refused(small, tmp_path):
+    run, other = train(small, tmp_path), train(small.but(seed=1), tmp_path)
+    last = run.checkpoint_path(small.steps)
+    last.write_bytes(run.checkpoint_path(small.checkpoint_steps()[-2]).read_bytes())
+    with pytest.raises(
+        ConfigError, match=rf"{last} is another one: its step is {small.checkpoint_steps()[-2]}, not 24"
+    ):
+        run.model()
+    last.write_bytes(other.checkpoint_path(small.steps).read_bytes())
+    with pytest.raises(ConfigError, match=rf"{last} is another one: its run is {other.config.digest}"):
+        run.model()
+
+
+# Weights
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused_by_name(small, tmp_path, value):
+    model, path = Transformer(small.model), tmp_path / "m.safetensors"
+    model.W_U.data[1, 2] = value
+    checkpoint.save(path, checkpoint.model_state(model))
+    with pytest.raises(
+        ConfigError, match=r"m\.safetensors is damaged: its tensor 'unembed\.\S+' holds a number that is not"
+    ):
+        checkpoint.load_weights(path, model)
+
+
+# The optimiser's state
+
+NAME = "blocks.0.attn.key_shift.weight"
+
+SPOILT = {
+    "missing": (lambda held: held.pop(f"exp_avg/{NAME}"), f"lacks the tensor 'exp_avg/{NAME}'"),
+    "all missing": (lambda held: [held.pop(n) for n in list(held) if "tally" not in n], "lacks the tensor 'exp_avg/"),
+    "extra": (lambda held: held.update({"exp_avg/x": torch.zeros(1)}), "holds a tensor 'exp_avg/x'"),
+    "size 0": (lambda held: held.update({f"exp_avg/{NAME}": torch.zeros(0)}), f"'exp_avg/{NAME}' is float32 [0]"),
+    "size 1": (lambda held: held.update({f"exp_avg_sq/{NAME}": torch.zeros(1)}), f"'exp_avg_sq/{NAME}' is float32 [1]"),
+    "cut": (lambda held: held.update({f"exp_avg/{NAME}": torch.zeros(1, 2)}), "is float32 [1, 2], not float32 [2, 2]"),
+    "double": (lambda held: held.update({f"exp_avg/{NAME}": torch.zeros(2, 2).double()}), "is float64 [2, 2], not"),
+    "NaN": (lambda held: held[f"exp_avg/{NAME}"].fill_(torch.nan), f"'exp_avg/{NAME}' holds a NaN"),
+    "step": (lambda held: held[f"step/{NAME}"].fill_(3.0), f"'step/{NAME}' is 3.0, not 24"),
+    "step of size 1": (lambda held: held.update({f"step/{NAME}": torch.zeros(1)}), "is float32 [1], not float32 []"),
+    "no running loss": (lambda held: held.pop("tally/loss"), "lacks the tensor 'tally/loss'"),
+    "steps in float": (lambda held: held.update({"tally/steps": torch.zeros(())}), "'tally/steps' is float32 []"),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT)
+@pytest.mark.parametrize("sealed", [True, False], ids=["with a checksum", "from before checksums"])
+def test_a_spoilt_optimiser_state_is_refused_before_a_kernel_sees_it(small, tmp_path, spoil, sealed):
+    run = train(small, tmp_path)
+    (run.folder / "done.json").unlink()
+    path = run.optimizer_path(small.steps)
+    held = {name: x.clone() for name, x in load_file(path).items()}
+    change, sentence = SPOILT[spoil]
+    change(held)
+    path.unlink()
+    checkpoint.save(path, held, run.about(small.steps)) if sealed else save_file(held, path)
+    for resume in (lambda: train(small, tmp_path), lambda: fork(run, small.steps, steps=30, root=tmp_path)):
+        with pytest.raises(ConfigError) as refused:
+            resume()
+        assert str(path) in str(refused.value)
+        assert sentence in str(refused.value)
+
+
+def test_another_models_optimiser_state_is_refused(small, tmp_path):
+    run = train(small, tmp_path)
+    wide = train(small.but(model=small.model.but(d_model=16)), tmp_path)
+    (run.folder / "done.json").unlink()
+    path = run.optimizer_path(small.steps)
+    path.write_bytes(wide.optimizer_path(small.steps).read_bytes())
+    with pytest.raises(ConfigError, match=rf"{path} holds another model than the run's config describes: its tensor"):
+        train(small, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"attention": "kv_shift"},
+        {"tied_embeddings": True, "positional": "learned", "norm": "layer", "mlp": "gelu", "bias": True},
+        {"n_layers": 2, "n_key_value_heads": 1, "positional": "alibi", "mlp": "none", "residual": False},
+        {"unembedding": "none", "d_model": 40, "mask": "strict", "norm": "none", "positional": "none"},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_after_a_step_adamw_has_moments_of_every_parameter(small, fields):
+    """As `load_optimizer` demands."""
+    model = Transformer(
+        ModelConfig(**{"n_layers": 1, "d_model": 8, "n_heads": 2, "d_vocab": 40, "n_ctx": 12, **fields})
+    )
+    optimizer = make_optimizer(model, small)
+    model(torch.arange(12)[None]).square().sum().backward()
+    optimizer.step()
+    names = {f"{what}/{name}" for name in checkpoint.model_state(model) for what in ("step", "exp_avg", "exp_avg_sq")}
+    assert checkpoint.optimizer_state(dict(model.named_parameters()), optimizer).keys() == names
+
+
+def test_a_finished_run_without_its_last_checkpoint_opens_by_step_only(small, tmp_path):
+    run = train(small, tmp_path)
+    run.checkpoint_path(small.steps).unlink()
+    with pytest.raises(ConfigError, match=r"no checkpoint at step 24; it has 0, "):
+        Run.open(run.folder).model()
+    assert Run.open(run.folder).model(0) is not None

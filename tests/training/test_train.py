@@ -399,7 +399,7 @@ def test_an_optimiser_file_that_does_not_serve_is_named_and_can_be_deleted(small
         message = "optimizer.safetensors cannot be read"
     else:
         checkpoint.save(last, {**checkpoint.load(last), "exp_avg/elsewhere": torch.zeros(1)})
-        message = "'elsewhere', which the run's model does not have"
+        message = "'exp_avg/elsewhere', which the run's model does not have"
     with pytest.raises(ConfigError, match=message):
         train(small, tmp_path)
     last.unlink()

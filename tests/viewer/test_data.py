@@ -123,9 +123,9 @@ def test_field_is_theorem_3_4_around_all_paths(make_run):
 
 
 def test_a_checkpoint_between_evaluations_has_no_metrics(make_run):
-    run = make_run()
+    run = make_run(steps=(0, 5, 10, 20))
     run.write_metrics(run.metrics.drop(index=1).to_dict("records"))
-    assert view_data(run, ROW)["metrics"]["accuracy"] == [0.0, None, 0.2]
+    assert view_data(run, ROW)["metrics"]["accuracy"] == [0.0, None, 0.1, 0.2]
 
 
 def test_a_vanilla_run_has_patterns_only(make_run):

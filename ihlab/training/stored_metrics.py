@@ -1,0 +1,79 @@
+"""The metrics of a run as stored: `metrics.csv`, and the record of it that each checkpoint carries."""
+
+import io
+import re
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ihlab.stored import as_text, read_bytes
+from ihlab.training.progress import Row
+from tasks.config import ConfigError, require
+
+
+def as_csv(rows: list[Row], header: bool = True) -> str:
+    """Metrics as CSV, floats in full so that they read back bit for bit."""
+    return pd.DataFrame(rows).to_csv(index=False, header=header)
+
+
+def record(table: str) -> str:
+    """Return the size in bytes and the CRC-32 of a table: what a checkpoint knows of the metrics up to it."""
+    content = table.encode()
+    return f"{len(content)} {zlib.crc32(content):08x}"
+
+
+def read_metrics(path: Path, steps: Iterable[int], known: str | None = None) -> pd.DataFrame:
+    """Read the table of `as_csv`.
+
+    `steps` are evaluations that it must hold, `known` the `record` of its beginning. Raises `ConfigError` for a file
+    that cannot be read, is cut anywhere, lacks one of `steps`, or holds anything but numbers, at steps that increase.
+    """
+    content = read_bytes(path)
+    text = as_text(content, path)
+    lines = text.split("\n")
+    require(lines.pop() == "", f"{path} is cut in its last row.")
+    table = _parsed(path, text, lines)
+    _check_steps(path, table)
+    lost = sorted(set(steps) - set(table["step"]))
+    require(not lost, f"{path} is cut: it has no row of step {lost and lost[0]}, at which the run was evaluated.")
+    if known is not None:
+        require(_begins(content, known), f"{path} is damaged: it is not what the run's last checkpoint knows it to be.")
+    return table
+
+
+def _parsed(path: Path, text: str, lines: list[str]) -> pd.DataFrame:
+    columns = lines[0].count(",")
+    for i, line in enumerate(lines[1:], start=2):
+        require(line.count(",") == columns, f"{path} has {line.count(',') + 1} cells in line {i}, not {columns + 1}.")
+    try:
+        table = pd.read_csv(io.StringIO(text))
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(f"{path} is not a table of metrics ({' '.join(str(error).split())}).") from None
+    require(len(table) > 0, f"{path} is cut: it has no rows.")
+    require("step" in table, f"{path} is not a table of metrics: it has no column 'step'.")
+    require(len(table) == len(lines) - 1, f"{path} is not a table of metrics: it has empty lines.")
+    for name, column in table.items():
+        numbers = column.dtype.kind in "iuf" and not np.isinf(column).any()
+        require(numbers, f"{path}: the column '{name}' holds something that is not a finite number.")
+    return table
+
+
+def _check_steps(path: Path, table: pd.DataFrame) -> None:
+    step = table["step"]
+    require(step.dtype.kind == "i" and int(step.iloc[0]) >= 0, f"{path}: the steps must be whole numbers from 0 on.")
+    again = step[step.diff() <= 0]
+    require(
+        again.empty, f"{path}: the steps must increase, but step {again.empty or again.iloc[0]} follows a later one."
+    )
+
+
+def _begins(content: bytes, known: str) -> bool:
+    """Return whether a `record` is that of the beginning of a file. One that cannot be read says nothing."""
+    found = re.fullmatch(r"(\d{1,12}) ([0-9a-f]{8})", known)
+    if found is None:
+        return True
+    size = int(found[1])
+    return size <= len(content) and f"{zlib.crc32(content[:size]):08x}" == found[2]

@@ -1,0 +1,140 @@
+"""Damage to run folders: every file x every kind of damage x every way in, each in at most `SECONDS`.
+
+A way in must refuse what it reads in one sentence that names the file, or come to the result of the sound folder.
+"""
+
+import random
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ihlab import Run
+from tests.faults.kinds_of_damage import ANY_FILE, OF_CHECKPOINTS, Damage, Damages, of_json, of_metrics, of_tensors
+from tests.faults.table import Row
+from tests.faults.ways_in import CONFIG, FINISHED, LONGEST, STOPPED, STOPPED_AT, Refused, Way, pristine, result
+
+
+class Cell(NamedTuple):
+    """A cell of the matrix: a file (by its path in the run folder), its damage, and a way in to a root of runs."""
+
+    file: str
+    what: str
+    damage: Damage
+    root: str
+    way: Way
+
+
+READERS = {
+    "config.json": ("opened", "runs", "heads", "trained"),
+    "metrics.csv": ("metrics", "runs", "view", "resumed", "trained"),
+    "done.json": ("model", "listed", "runs", "ended"),
+    "weights": ("model", "heads", "view", "forked", "resumed", "trained"),
+    "optimiser state": ("forked", "resumed", "trained"),
+}
+"""The ways in on which damage inside a file is tried, those that read it. Damage to a file as a whole: on all."""
+
+
+def matrix(folder: Path) -> list[Cell]:
+    """Every cell, for the roots that `pristine` made in a folder."""
+    cells = []
+    for root, ways, last in (("finished", FINISHED, CONFIG.steps), ("stopped", STOPPED, STOPPED_AT)):
+        run = Run.open(CONFIG.folder(folder / root))
+        for file in _files(run, last):
+            whole, inside = _damages(run.folder / file)
+            readers = [way for way in ways if way.__name__ in READERS.get(_kind(file), ())]
+            for damages, through in ((whole, ways), (inside, readers)):
+                cells += [Cell(file, what, damage, root, way) for what, damage in damages.items() for way in through]
+    return [cell for cell in cells if (cell.file, cell.what) not in ANOTHER_STATE]
+
+
+def _files(run: Run, last: int) -> list[str]:
+    own = [run.checkpoint_path(last), run.optimizer_path(last)]
+    summary = [run.folder / "done.json"] if run.done else []
+    paths = [run.folder / "config.json", run.folder / "metrics.csv", *summary, *own, run.folder / "checkpoints"]
+    return [str(path.relative_to(run.folder)) for path in paths]
+
+
+def _damages(path: Path) -> tuple[Damages, Damages]:
+    """Return the kinds of damage to a file as a whole, and to what is in it."""
+    if path.is_dir():
+        return OF_CHECKPOINTS, {}
+    inside = {".json": of_json, ".csv": of_metrics, ".safetensors": of_tensors}[path.suffix]
+    return ANY_FILE, inside(path)
+
+
+def _kind(file: str) -> str:
+    """Return what a file is, whatever its step."""
+    if not file.endswith(".safetensors"):
+        return file
+    return "optimiser state" if ".optimizer." in file else "weights"
+
+
+ANOTHER_STATE = {
+    ("done.json", "missing"): "a run that is not finished",
+    ("config.json", "task.kind is a word"): "a run of a task from outside",
+    ("config.json", "name is a word"): "a run under another name, which its hash leaves out",
+    ("config.json", "without name"): "likewise",
+}
+"""Changes that leave a folder which is not damaged, but another sound one."""
+
+
+class Outcome(NamedTuple):
+    """What came of a cell. `wrong`: what is wrong about it, "" if nothing is."""
+
+    cell: Cell
+    wrong: str
+
+
+def outcomes(cells: Iterable[Cell], rng: random.Random, folder: Path) -> Iterator[Outcome]:
+    """Try cells of `matrix(folder / "sound")`."""
+    sound: dict[tuple[str, Way], str | Refused] = {}
+    for cell in cells:
+        if (cell.root, cell.way) not in sound:
+            sound[cell.root, cell.way] = result(cell.way, _copied(folder, cell.root))
+        damaged = _copied(folder, cell.root)
+        cell.damage(damaged / cell.file, rng)
+        yield Outcome(cell, _wrong(cell, damaged, result(cell.way, damaged), sound[cell.root, cell.way]))
+
+
+def _copied(folder: Path, root: str) -> Path:
+    """Copy a sound root to where the way in looks, and return the folder of its run to damage."""
+    tried = folder / "tried"
+    if tried.exists():
+        shutil.rmtree(tried)
+    shutil.copytree(folder / "sound" / root, tried)
+    return CONFIG.folder(tried)
+
+
+def _wrong(cell: Cell, folder: Path, found: str | Refused, sound: str | Refused) -> str:
+    assert isinstance(sound, str), sound
+    if isinstance(found, str):
+        return "" if found == sound else f"another result: {found[-300:]!r}"
+    name = Path(cell.file).name
+    named = name in found.sentence or (cell.what == "missing" and folder.name in found.sentence)
+    added = cell.what.removeprefix("with ")
+    one = found.sentence.endswith((".", "?")) and "\n" not in found.sentence and len(found.sentence) <= LONGEST
+    right = one and (named or added in found.sentence)
+    return "" if right else f"no sentence that names {name}: {found.sentence[:300]!r}"
+
+
+def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
+    """Return a row for each file of a run: in how many ways it was damaged and read, and how many answers were wrong.
+
+    - `limit`: cells of the matrix to try, drawn from `seed`; None: all;
+    - `folder`: where runs are made, damaged and read.
+
+    Wrong answers are printed to stderr.
+    """
+    pristine(folder / "sound")
+    cells, rng = matrix(folder / "sound"), random.Random(seed)
+    chosen = cells if limit is None else rng.sample(cells, min(limit, len(cells)))
+    tried, failed = Counter[str](), Counter[str]()
+    for cell, wrong in outcomes(chosen, rng, folder):
+        tried[_kind(cell.file)] += 1
+        if wrong:
+            failed[_kind(cell.file)] += 1
+            print(f"{cell.file} {cell.what}, {cell.way.__name__} ({cell.root}): {wrong}", file=sys.stderr)
+    return [Row(f"damaged {kind}", tried[kind], failed[kind]) for kind in sorted(tried)]

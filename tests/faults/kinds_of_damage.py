@@ -1,0 +1,265 @@
+"""Kinds of damage to one file of a run folder: each writes something else in its place."""
+
+import json
+import os
+import random
+import socket
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+Damage = Callable[[Path, random.Random], None]
+"""Takes a sound file, and draws what it needs."""
+
+Damages = dict[str, Damage]
+
+
+def replaced(make: Callable[[bytes, random.Random], bytes]) -> Damage:
+    def damage(path: Path, rng: random.Random) -> None:
+        path.write_bytes(make(path.read_bytes(), rng))
+
+    return damage
+
+
+def instead(make: Callable[[Path], Any]) -> Damage:
+    def damage(path: Path, rng: random.Random) -> None:
+        path.unlink()
+        make(path)
+
+    return damage
+
+
+def flipped(content: bytes, rng: random.Random) -> bytes:
+    at = rng.randrange(8 * len(content))
+    changed = bytearray(content)
+    changed[at // 8] ^= 1 << at % 8
+    return bytes(changed)
+
+
+def huge(path: Path) -> None:
+    """A terabyte without a block on the disk."""
+    with path.open("wb") as file:
+        file.truncate(2**40)
+
+
+def bound(path: Path) -> None:
+    """A socket. Its path must be short."""
+    where = os.getcwd()
+    os.chdir(path.parent)
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(where)
+
+
+def exchanged(path: Path, rng: random.Random) -> None:
+    """Put the file of the same name of another run in its place."""
+    run = next(folder for folder in path.parents if folder.name.startswith("small-"))
+    other = next(run.parent.glob("other-*"))
+    path.write_bytes((other / path.relative_to(run)).read_bytes())
+
+
+ANY_FILE: Damages = {
+    "missing": instead(lambda path: None),
+    "empty": replaced(lambda content, rng: b""),
+    "cut in the middle": replaced(lambda content, rng: content[: len(content) // 2]),
+    "cut anywhere": replaced(lambda content, rng: content[: rng.randrange(1, len(content) - 1)]),
+    "cut at the end": replaced(lambda content, rng: content[:-2]),
+    "twice": replaced(lambda content, rng: content + content),
+    "not UTF-8": replaced(lambda content, rng: content[:5] + b"\xff\xfe" + content[5:]),
+    "null": replaced(lambda content, rng: b"null\n"),
+    "a number": replaced(lambda content, rng: b"3\n"),
+    "a list": replaced(lambda content, rng: b"[]\n"),
+    "an object": replaced(lambda content, rng: b"{}\n"),
+    "nested": replaced(lambda content, rng: b"[" * 100_000),
+    "nested object": replaced(lambda content, rng: b'{"task":' * 900 + b"1" + b"}" * 900),
+    "5,000 digits": replaced(lambda content, rng: b'{"steps": ' + b"9" * 5000 + b"}"),
+    "zeros": replaced(lambda content, rng: bytes(len(content))),
+    "random bytes": replaced(lambda content, rng: rng.randbytes(len(content))),
+    "a terabyte": instead(huge),
+    "a directory": instead(lambda path: path.mkdir()),
+    "a link to nothing": instead(lambda path: path.symlink_to("nowhere")),
+    "a link to itself": instead(lambda path: path.symlink_to(path.name)),
+    "/dev/zero": instead(lambda path: path.symlink_to("/dev/zero")),
+    "/dev/urandom": instead(lambda path: path.symlink_to("/dev/urandom")),
+    "a FIFO": instead(os.mkfifo),
+    "a socket": instead(bound),
+    "another run's": exchanged,
+    **{f"a flipped bit, {i}": replaced(flipped) for i in range(4)},
+}
+
+
+# JSON
+
+WRONG: dict[str, Any] = {
+    "3": 3, "-1": -1, "1.5": 1.5, "a word": "x", "a list": [], "an object": {}, "null": None, "true": True,
+    "NaN": float("nan"), "Infinity": float("inf"), "20 digits": 10**19,
+    "half a pair": "\ud800", "nested": [[[[[[[]]]]]]],
+}  # fmt: skip
+
+
+def fields(content: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every path to a value in JSON, from the outside in."""
+    pairs = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    for name, value in pairs:
+        yield (*at, name)
+        yield from fields(value, (*at, name))
+
+
+def put(at: tuple[Any, ...], value: Any, path: Path, rng: random.Random) -> None:
+    content = json.loads(path.read_text())
+    inner = content
+    for name in at[:-1]:
+        inner = inner[name]
+    inner[at[-1]] = value
+    path.write_text(json.dumps(content))
+
+
+def left_out(at: tuple[Any, ...], path: Path, rng: random.Random) -> None:
+    content = json.loads(path.read_text())
+    inner = content
+    for name in at[:-1]:
+        inner = inner[name]
+    del inner[at[-1]]
+    path.write_text(json.dumps(content))
+
+
+def of_json(path: Path) -> Damages:
+    """Every field of a JSON file left out or of every wrong value, and one field too many."""
+    made: Damages = {"one field too many": partial(put, ("betta",), 1)}
+    content = json.loads(path.read_text())
+    for at in fields(content):
+        named = ".".join(map(str, at))
+        made[f"without {named}"] = partial(left_out, at)
+        made |= {f"{named} is {what}": partial(put, at, value) for what, value in WRONG.items()}
+    return made
+
+
+# metrics.csv
+
+
+def rows(change: Callable[[list[str]], list[str]]) -> Damage:
+    return replaced(lambda content, rng: "".join(change(content.decode().splitlines(keepends=True))).encode())
+
+
+def cell(column: str, value: str) -> Damage:
+    def change(lines: list[str]) -> list[str]:
+        cells = lines[1].rstrip("\n").split(",")
+        cells[lines[0].rstrip("\n").split(",").index(column)] = value
+        return [lines[0], ",".join(cells) + "\n", *lines[2:]]
+
+    return rows(change)
+
+
+def without_column(at: int) -> Damage:
+    def change(lines: list[str]) -> list[str]:
+        return [
+            ",".join(line.rstrip("\n").split(",")[:at] + line.rstrip("\n").split(",")[at + 1 :]) + "\n"
+            for line in lines
+        ]
+
+    return rows(change)
+
+
+def of_metrics(path: Path) -> Damages:
+    """Rows and columns missing, twice, swapped or of something else."""
+    columns = path.read_text().splitlines()[0].split(",")
+    made = {
+        "no header": rows(lambda lines: lines[1:]),
+        "only the header": rows(lambda lines: lines[:1]),
+        "the last row missing": rows(lambda lines: lines[:-1]),
+        "the last two rows missing": rows(lambda lines: lines[:-2]),
+        "a row missing": rows(lambda lines: [*lines[:2], *lines[3:]]),
+        "a row twice": rows(lambda lines: [*lines[:2], *lines[1:]]),
+        "rows swapped": rows(lambda lines: [lines[0], lines[2], lines[1], *lines[3:]]),
+        "a row cut": rows(lambda lines: [*lines[:2], lines[2][: len(lines[2]) // 2] + "\n", *lines[3:]]),
+        "the last row cut": rows(lambda lines: [*lines[:-1], lines[-1][:-4]]),
+        "a row longer": rows(lambda lines: [*lines[:2], lines[2].rstrip("\n") + ",1\n", *lines[3:]]),
+        "an empty line": rows(lambda lines: [*lines[:2], "\n", *lines[2:]]),
+        "DOS lines": rows(lambda lines: [line.replace("\n", "\r\n") for line in lines]),
+    }
+    for at, column in enumerate(columns):
+        made[f"without the column {column}"] = without_column(at)
+        for value in ("x", "", "inf", "9" * 5000, "1e400", "0.25", "-3"):
+            made[f"{column} is {value[:5]!r}"] = cell(column, value)
+    return made
+
+
+# safetensors
+
+
+def tensors(change: Callable[[dict[str, torch.Tensor]], Any]) -> Damage:
+    """Change a file's tensors, and write it as it was written before there were checksums."""
+
+    def damage(path: Path, rng: random.Random) -> None:
+        held = {name: tensor.clone() for name, tensor in load_file(path).items()}
+        change(held)
+        path.unlink()
+        save_file(held, path)
+
+    return damage
+
+
+def of_tensors(path: Path) -> Damages:
+    """Every third tensor missing, or of another size, type or value; and one too many."""
+    made = {
+        "one tensor too many": tensors(lambda held: held.update(extra=torch.zeros(1))),
+        "no tensors": tensors(lambda held: held.clear()),
+        "the name of a parameter that is none": tensors(lambda held: held.update({"exp_avg/none": torch.zeros(1)})),
+    }
+    changes: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "of size 0": lambda x: x.new_zeros(0),
+        "of size 1": lambda x: x.new_zeros(1).repeat(1, 1),
+        "cut": lambda x: x.reshape(-1)[:-1].clone(),
+        "transposed": lambda x: x.reshape(-1, 1).repeat(1, 2),
+        "in double": lambda x: x.to(torch.float64 if x.dtype != torch.float64 else torch.float32),
+        "in half": lambda x: x.to(torch.float16),
+        "in integers": lambda x: x.to(torch.int32),
+        "all NaN": lambda x: torch.full_like(x, float("nan")) if x.is_floating_point() else x[None],
+    }
+    for name in sorted(load_file(path))[::3]:
+        made[f"{name} missing"] = tensors(lambda held, name=name: held.pop(name))
+        for what, change in changes.items():
+            made[f"{name} {what}"] = tensors(
+                lambda held, name=name, change=change: held.update({name: change(held[name])})
+            )
+        if name.startswith("step/"):
+            made[f"{name} is of another step"] = tensors(lambda held, name=name: held.update({name: held[name] + 1}))
+    return made
+
+
+# Folders
+
+
+def a_file(path: Path, rng: random.Random) -> None:
+    path.rename(path.with_name("moved"))
+    path.write_text("checkpoints")
+
+
+def a_link_to_nothing(path: Path, rng: random.Random) -> None:
+    path.rename(path.with_name("moved"))
+    path.symlink_to("nowhere")
+
+
+def named(name: str, path: Path, rng: random.Random) -> None:
+    (path / name).write_bytes(next(path.glob("step-*.safetensors")).read_bytes())
+
+
+OF_CHECKPOINTS: Damages = {
+    "a file": a_file,
+    "a link to nothing": a_link_to_nothing,
+    **{
+        f"with {name}": partial(named, name)
+        for name in ("step-x.safetensors", "step-.safetensors", "step-007.safetensors")
+    },
+    **{
+        f"with {name}": partial(named, name)
+        for name in ("step-99999999999999999999.safetensors", "step-10.safetensors")
+    },
+    "with step-٣.safetensors": partial(named, "step-٣.safetensors"),
+}

@@ -1,0 +1,101 @@
+"""Stored files: whatever is in the place of one is read as it was written, or refused in a sentence that names it."""
+
+import json
+import os
+
+import pytest
+
+from ihlab.stored import MOST_DEPTH, read_bytes, read_json, read_summary, write_summary
+from tasks import ConfigError
+
+NUMBERS = {"steps": int, "seconds": float}
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "x.json is empty."),
+        (b"{half", r"x.json is not JSON \(Expecting .*\)."),
+        (b"\xff{}", r"x.json is not UTF-8 text \(byte 0\)."),
+        (b"null", "x.json holds no JSON object: it must begin with '{'."),
+        (b"[1]", "x.json holds no JSON object: it must begin with '{'."),
+        (b"[" * 100_000, "x.json is nested too deeply."),
+        (b'{"a":' * 500 + b"1" + b"}" * 500, "x.json is nested too deeply."),
+        (b'{"a": ' + b"9" * 5000 + b"}", "x.json holds a whole number of 5000 digits."),
+        (b'{"a": ' + b"9" * 21 + b"}", "x.json holds a whole number of 21 digits."),
+        (rb'{"a": ["\ud800"]}', "x.json holds text that is no Unicode."),
+        (rb'{"\udfff": 1}', "x.json holds text that is no Unicode."),
+    ],
+)
+def test_what_is_no_json_object_is_refused(tmp_path, content, sentence):
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"^\S+/{sentence}$"):
+        read_json(path)
+
+
+def test_depth_is_counted_from_the_outside(tmp_path):
+    path = tmp_path / "x.json"
+    for depth, right in ((MOST_DEPTH - 1, True), (MOST_DEPTH, False)):
+        path.write_text('{"a":' * depth + "1" + "}" * depth)
+        if right:
+            assert read_json(path)
+        else:
+            with pytest.raises(ConfigError, match="nested"):
+                read_json(path)
+
+
+@pytest.mark.parametrize("put", ["folder", "fifo", "/dev/zero", "/dev/urandom", "nowhere", "x.json", "a\0b"])
+def test_what_is_no_regular_file_is_not_opened(tmp_path, put):
+    path = tmp_path / "x.json"
+    if put == "folder":
+        path.mkdir()
+    elif put == "fifo":
+        os.mkfifo(path)
+    elif "\0" in put:
+        path = tmp_path / put
+    else:
+        path.symlink_to(put)
+    with pytest.raises(ConfigError, match=r"cannot be read \(.+\)\.$"):
+        read_bytes(path)
+
+
+def test_a_file_of_a_terabyte_is_not_read(tmp_path):
+    path = tmp_path / "x.json"
+    with path.open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(ConfigError, match="has 1099511627776 bytes, but must have at most"):
+        read_bytes(path)
+
+
+def test_a_summary_reads_back_and_any_other_content_is_refused(tmp_path):
+    path = tmp_path / "done.json"
+    assert read_summary(path, NUMBERS, "run") is None
+    content = {"steps": 24, "seconds": 1.5, "versions": {"torch": "2"}}
+    write_summary(path, content, "run")
+    assert read_summary(path, NUMBERS, "run") == content
+    assert read_summary(path, NUMBERS, None) == content
+    with pytest.raises(ConfigError, match="another checksum"):
+        read_summary(path, NUMBERS, "another run")
+    for changes in ({"steps": 25}, {"seconds": 1.4}, {"versions": {}}, {"more": 1}):
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+        with pytest.raises(ConfigError, match=r"done\.json is damaged: it has another checksum"):
+            read_summary(path, NUMBERS, "run")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"steps": None}, "steps is None, but must be a whole number"),
+        ({"steps": 1.5}, "steps is 1.5, but must be a whole number"),
+        ({"steps": True}, "steps is True, but must be a whole number"),
+        ({"seconds": "x"}, "seconds is 'x', but must be a number"),
+    ],
+)
+def test_a_summary_without_a_checksum_has_its_numbers_at_least(tmp_path, changes, sentence):
+    path = tmp_path / "done.json"
+    path.write_text(json.dumps({"steps": 1, "seconds": 2}))
+    assert read_summary(path, NUMBERS, "run") == {"steps": 1, "seconds": 2}
+    path.write_text(json.dumps({"steps": 1, "seconds": 2} | changes))
+    with pytest.raises(ConfigError, match=sentence):
+        read_summary(path, NUMBERS, "run")

@@ -1,0 +1,81 @@
+"""Metrics read back bit for bit; cut, changed or of something else, they are refused."""
+
+import pytest
+
+from ihlab import Run, train
+from ihlab.training.stored_metrics import as_csv, read_metrics, record
+from tasks import ConfigError
+
+ROWS = [{"step": s, "train_loss": float("nan") if s == 0 else 1 / 3, "accuracy": s / 7} for s in (0, 5, 10, 15)]
+TABLE = as_csv(ROWS)
+LINES = TABLE.splitlines(keepends=True)
+
+
+def test_whole_metrics_read_back_and_may_go_on_after_what_is_known(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text(TABLE)
+    table = read_metrics(path, [0, 5, 10], record(as_csv(ROWS[:2])))
+    assert as_csv(table.to_dict("records")) == TABLE
+    assert read_metrics(path, []).equals(table)
+    assert read_metrics(path, [], record("")).equals(table)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "is empty"),
+        (LINES[0], "is cut: it has no rows"),
+        (TABLE[:-1], "is cut in its last row"),
+        ("".join(LINES[:-1]), "is cut: it has no row of step 15"),
+        ("".join([*LINES[:2], *LINES[3:]]), "is cut: it has no row of step 5"),
+        ("".join([*LINES[:3], LINES[3][:4] + "\n", LINES[4]]), "has 2 cells in line 4, not 3"),
+        ("".join([*LINES[:3], *LINES[2:]]), "steps must increase, but step 5 follows"),
+        ("".join([LINES[0], *LINES[:0:-1]]), "steps must increase, but step 10 follows"),
+        ("".join([*LINES[:2], "\n", *LINES[2:]]), "has 1 cells in line 3"),
+        (TABLE.replace("step", "stop"), "it has no column 'step'"),
+        (TABLE.replace("15,", "15.5,"), "steps must be whole numbers"),
+        (TABLE.replace("\n0,", "\n-1,"), "steps must be whole numbers"),
+        (TABLE.replace("15,", "x,"), "the column 'step' holds something that is not a finite number"),
+        (TABLE.replace(",0.3333333333333333,", ",inf,"), "the column 'train_loss' holds something that is not"),
+        (TABLE.replace(",0.3333333333333333,", f",{'9' * 5000},"), "the column 'train_loss' holds something that is"),
+        (TABLE.replace("0.3333333333333333", "0.3333333333333334", 1), "is not what the run's last checkpoint knows"),
+        (TABLE.replace("accuracy", "accurate"), "is not what the run's last checkpoint knows"),
+        ("".join(line.rpartition(",")[0] + "\n" for line in LINES), "is not what the run's last checkpoint knows"),
+    ],
+)
+def test_damaged_metrics_are_refused(tmp_path, text, sentence):
+    path = tmp_path / "metrics.csv"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        read_metrics(path, [0, 5, 10, 15], record(TABLE))
+    assert str(refused.value).startswith(str(path))
+    assert sentence in str(refused.value)
+
+
+def test_a_run_is_not_resumed_from_metrics_that_are_cut(small, tmp_path):
+    run = train(small, tmp_path)
+    path = run.folder / "metrics.csv"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    (run.folder / "done.json").unlink()
+    for read in (lambda: Run.open(run.folder).metrics, lambda: train(small, tmp_path)):
+        with pytest.raises(ConfigError, match=r"metrics\.csv is cut: it has no row of step 24"):
+            read()
+
+
+def test_a_finished_run_without_checkpoints_still_knows_where_it_ended(small, tmp_path):
+    run = train(small, tmp_path)
+    for path in (run.folder / "checkpoints").iterdir():
+        path.unlink()
+    path = run.folder / "metrics.csv"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(ConfigError, match="it has no row of step 24"):
+        _ = run.metrics
+
+
+def test_each_checkpoint_records_the_metrics_up_to_it(small, tmp_path):
+    from ihlab.training import checkpoint
+
+    run = train(small, tmp_path)
+    for step in run.checkpoints:
+        rows = run.metrics[run.metrics["step"] <= step].to_dict("records")
+        assert checkpoint.stored_about(run.checkpoint_path(step))["metrics"] == record(as_csv(rows))
