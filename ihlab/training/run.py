@@ -16,6 +16,7 @@ from ihlab.model.transformer import Transformer
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import install
 from ihlab.training.config import RunConfig, even_choice, from_dict, to_dict
+from ihlab.training.memory import require_model_fits
 from ihlab.training.progress import Row
 from tasks.config import ConfigError, require
 from tasks.registry import require_registered
@@ -110,6 +111,7 @@ class Run:
         Raises `ConfigError` if there is none at `step`.
         """
         step = self.require_checkpoint(step)
+        require_model_fits(self.config.model)
         model = Transformer(self.config.model, seed=self.config.seed)
         path = self.checkpoint_path(step)
         checkpoint.load_model_state(model, checkpoint.load(path), path)
