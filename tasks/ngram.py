@@ -73,7 +73,10 @@ class NGramTask:
     def table(self) -> Int64[np.ndarray, "entry order"]:
         """The n-grams, one per row: a context and its last token. No context occurs twice. Read-only."""
         drawn_from = self.n_contexts if self.n_contexts < 50 * self.table_size else self.table_size  # by rng.choice
-        require_memory(f"A table of {self.table_size} n-grams (NGramTask.table_size)", 8 * drawn_from)
+        require_memory(
+            f"A table of {self.table_size} n-grams (NGramTask.table_size)",
+            8 * (drawn_from + (self.order + 1) * self.table_size),
+        )
         rng = np.random.default_rng(self.table_seed)
         number = rng.choice(self.n_contexts, self.table_size, replace=False)
         last = rng.integers(0, self.vocab_size, self.table_size)

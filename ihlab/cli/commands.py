@@ -6,17 +6,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from ihlab.cli.igsm import check_out, show_graphs
 from ihlab.cli.named import registered_experiment
+from ihlab.cli.paths import closed_folders, listable
+from ihlab.cli.terminal import console, text
 from ihlab.training.config import RunConfig
 from tasks import TASKS, IGSMTask
 from tasks.config import ConfigError, choose, config, require
 
 if TYPE_CHECKING:  # --help needs no torch
     from ihlab.training.run import Run
+
+MOST_PRINTED = 10_000_000
+"""Positions that `ihlab sample` prints: more take minutes and a hundred bytes each."""
 
 SMALL: dict[str, Any] = {"vocab_size": 64, "length": 32}
 SAMPLED: dict[str, dict[str, Any]] = {
@@ -64,6 +68,8 @@ def trainer(kind: str) -> Callable[..., None]:
 
         task: task_type  # type: ignore[valid-type]
 
+    Options.__name__ = RunConfig.__name__  # in what it says of a bad field
+
     def train(
         options: Annotated[Options, tyro.conf.arg(name="")],
         root: Path = Path("runs"),
@@ -89,7 +95,7 @@ def trainer(kind: str) -> Callable[..., None]:
             if not join_ranks(device).first:  # of torchrun's processes one speaks
                 return
         for each in trained:
-            print(_ending(each))
+            print(text(_ending(each)))
         if any(each.diverged for each in trained):
             raise SystemExit(1)  # as a run alone
 
@@ -148,6 +154,11 @@ def sampler(kind: str) -> Callable[..., None]:
             out: A picture of the rows' graphs, such as igsm.svg; iGSM only.
         """
         require(rows >= 1, f"rows is {rows}, but must be at least 1.")
+        require(
+            rows * task.length <= MOST_PRINTED,  # type: ignore[attr-defined]
+            f"rows={rows} and length={task.length} are more than can be printed: "  # type: ignore[attr-defined]
+            f"ask for at most {MOST_PRINTED} positions, with fewer rows or a shorter length.",
+        )
         require(seed >= 0, f"seed is {seed}, but must not be negative.")
         check_out(kind, out)
         batch = task.batch(rows, np.random.default_rng(seed))  # type: ignore[attr-defined]
@@ -167,30 +178,36 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /) -> None:
     """
     from ihlab.training.run import Run, run_folders
 
-    table = Table(title=f"Runs in {root}", title_justify="left")
+    table = Table(title=f"Runs in {text(root)}", title_justify="left")
     for column in ("run", "task", "model", "seed", "steps", "accuracy", "seconds"):
         table.add_column(column, justify="right" if column in ("seed", "steps", "accuracy", "seconds") else "left")
-    folders, unreadable = run_folders(root), list[str]()
-    require(bool(folders), f"There are no runs in {root}.")
+    folders, unreadable = (
+        run_folders(listable(root)),
+        [f"{folder}: Permission denied." for folder in closed_folders(root)],
+    )
+    require(bool(folders or unreadable), f"There are no runs in {root}.")
     for folder in folders:
         try:
             run = Run.open(folder)
         except ConfigError as error:
             unreadable.append(str(error))
             continue
+        except OSError as error:
+            unreadable.append(f"{error.filename}: {error.strerror}.")
+            continue
         model, done = run.config.model, run.done
         rows = run.metrics if run.has_metrics else None
         steps = 0 if rows is None else int(rows["step"].iloc[-1])
         table.add_row(
-            run.folder.name,
-            f"{run.config.task.kind} {run.config.task.vocab_size}x{run.config.task.length}",
+            text(run.folder.name),
+            f"{text(run.config.task.kind)} {run.config.task.vocab_size}x{run.config.task.length}",
             f"{model.attention} {model.n_layers}L d{model.d_model} h{model.n_heads}",
             str(run.config.seed),
             str(steps) if done else f"{steps}/{run.config.steps}" + " diverged" * bool(run.diverged),
             "" if rows is None else f"{rows['accuracy'].iloc[-1]:.3f}",
             f"{done['seconds']:.0f}" if done else "",
         )
-    console = Console()
-    console.print(table)
+    terminal = console()
+    terminal.print(table)
     for sentence in unreadable:
-        console.print(sentence, markup=False, highlight=False)
+        terminal.print(text(sentence))

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as serialised
 from torch import Tensor, nn
 
 from ihlab.files import write_atomically
@@ -13,17 +14,21 @@ from tasks.config import ConfigError, require
 
 
 def save(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write tensors atomically."""
+    """Write tensors atomically. (safetensors' own `save_file` makes files that only their owner may read.)"""
     contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, lambda aside: save_file(contiguous, aside))
+    content = serialised(contiguous)
+    write_atomically(path, lambda aside: aside.write_bytes(content))  # type: ignore[arg-type]
 
 
 def load(path: Path, device: str | torch.device = "cpu") -> dict[str, Tensor]:
     """Read tensors. Raises `ConfigError` for a file that is missing, cut short or not safetensors."""
     try:
+        path.open("rb").close()  # safetensors takes one that may not be read for one that is missing
         return load_file(path, device=str(device))
     except FileNotFoundError:
         raise ConfigError(f"There is no checkpoint {path}.") from None
+    except PermissionError as error:
+        raise ConfigError(f"The checkpoint {path} cannot be read: {error.strerror}.") from None
     except (SafetensorError, OSError) as error:
         raise ConfigError(
             f"The checkpoint {path} cannot be read ({error}); delete it to go on from an earlier one."

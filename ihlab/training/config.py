@@ -91,7 +91,7 @@ class RunConfig:
         require(
             named and len(self.name.encode()) <= LONGEST_NAME,
             f"RunConfig.name is {shown(self.name)}, but must be usable as a folder name: printable, without '/', at "
-            f"most {LONGEST_NAME} bytes, and not beginning with one of . = + - @",
+            f"most {LONGEST_NAME} bytes, and beginning with none of . = + - @.",
         )
         self._check_evaluations()
         require(

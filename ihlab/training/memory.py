@@ -65,7 +65,7 @@ def require_fits(config: RunConfig, device: torch.device, ranks: int = 1, member
 
 def require_model_fits(model: ModelConfig) -> None:
     """Raise `ConfigError` for a model whose weights cannot be in the machine's memory."""
-    require_memory(f"A model of {_shape(model)}", weights_memory(model) + model.n_layers * LAYER_OBJECTS)
+    require_memory(f"A model of {_shape(model)}", weights_memory(model) + _fixed(model))
 
 
 def _require_within(limit: int, parts: dict[str, int]) -> None:
@@ -88,10 +88,9 @@ def least_memory(config: RunConfig, ranks: int = 1, members: int = 1) -> dict[st
     rows = config.batch_size // (config.accumulate * ranks)
     kept = model.n_layers * (model.d_model + 2 * model.kv_heads * model.head_width)
     of_microbatch = rows * length * kept * (2 if config.precision == "bf16" else 4)
-    layers = model.n_layers * LAYER_OBJECTS
     return {
         f"the weights of {_shape(model)}, their gradient and AdamW's moments": members * 4 * weights_memory(model)
-        + layers,
+        + _fixed(model),
         f"the activations of {rows} rows of {length} positions (batch_size / accumulate)": members * of_microbatch,
         f"a batch of {config.batch_size} rows (batch_size)": members * rows_memory(config.task, config.batch_size),
         f"{config.eval_rows} held-out rows (eval_rows)": rows_memory(config.task, config.eval_rows),
@@ -107,6 +106,12 @@ def weights_memory(model: ModelConfig) -> int:
     positions = model.n_ctx if model.positional == "learned" else 0
     matrices = (tables * model.d_vocab + positions) * model.d_model
     return 4 * (matrices + model.n_layers * (attention + mlp + shifts))
+
+
+def _fixed(model: ModelConfig) -> int:
+    """Return the bytes of what is not trained: a layer's objects, and the rotary angles' sines and cosines."""
+    angles = 2 * model.n_ctx * model.head_width if model.positional == "rope" else 0
+    return model.n_layers * LAYER_OBJECTS + 4 * angles
 
 
 def _shape(model: ModelConfig) -> str:
