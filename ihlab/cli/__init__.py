@@ -4,6 +4,7 @@ Nothing here imports torch before a command needs it: `ihlab --help` answers at 
 """
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -42,17 +43,8 @@ def main(args: Sequence[str] | None = None) -> None:
     """
     print_anywhere()
     given = list(sys.argv[1:] if args is None else args)
-    argv = list(given)
     try:
-        require(not any("\0" in arg for arg in argv), "An argument holds the character NUL, which no name can.")
-        if argv == ["train"] or (argv[:1] == ["train"] and argv[1].startswith("--") and argv[1] != "--help"):
-            argv.insert(1, InductionTask.kind)  # the default task
-        if argv and argv[0] in OF_TASKS and argv[1:2] and ":" in argv[1]:
-            argv[1] = registered_task(argv[1])
-        if argv and argv[0] in OF_TASKS and argv[1:2] and argv[1] in TASKS:
-            tyro.cli(OF_TASKS[argv[0]](argv[1]), prog=f"ihlab {argv[0]} {argv[1]}", args=argv[2:])
-            return
-        tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="ihlab", args=argv, description=__doc__.splitlines()[0])
+        _run(list(given))
     except KeyboardInterrupt as stopped:
         message = str(stopped) or "Stopped."
         again = "the same torchrun command" if "WORLD_SIZE" in os.environ else f"ihlab {shlex.join(given)}"
@@ -75,6 +67,22 @@ def main(args: Sequence[str] | None = None) -> None:
         if not _is_out_of_memory(error):
             raise
         _end(f"Out of memory: {str(error).partition(chr(10))[0]}", 1)
+
+
+def _run(argv: list[str]) -> None:
+    """Run the command that the arguments name."""
+    for arg in argv:  # what tyro says of an argument goes to the terminal as it is
+        plain = not re.search(r"[\x00-\x1f\x7f-\x9f]", arg)
+        require(plain, f"The argument {shown(arg)} holds a control character.")
+    if argv == ["train"] or (argv[:1] == ["train"] and argv[1].startswith("--") and argv[1] != "--help"):
+        argv.insert(1, InductionTask.kind)  # the default task
+    if argv and argv[0] in OF_TASKS and argv[1:2] and ":" in argv[1]:
+        argv[1] = registered_task(argv[1])
+    if argv and argv[0] in OF_TASKS and argv[1:2] and argv[1] in TASKS:
+        tyro.cli(OF_TASKS[argv[0]](argv[1]), prog=f"ihlab {argv[0]} {argv[1]}", args=argv[2:])
+        return
+    description = str(__doc__).splitlines()[0]
+    tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="ihlab", args=argv, description=description)
 
 
 def _end(sentence: str, code: int) -> NoReturn:

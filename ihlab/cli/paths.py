@@ -31,14 +31,12 @@ def find_run(name: str, root: Path) -> "Run":
     Names are searched in `root`, or in the folder that `name` begins with. An exact name takes precedence over a
     prefix. Raises `ConfigError` if there is no such run (with the nearest name) or several.
     """
-    from ihlab.training.run import Run
-
     given = Path(name)
     for folder in (given, root / given):
         if (folder / "config.json").exists():
-            return Run.open(folder)
+            return _opened(folder)
     if name in kept.names():
-        return Run.open(kept.path(name))
+        return _opened(kept.path(name))
     within = listable(root if given.parent == Path() else given.parent)
     folders = sorted(path.parent.name for path in within.glob("*/config.json"))
     require(bool(folders), f"There are no runs in {within}.")
@@ -49,7 +47,15 @@ def find_run(name: str, root: Path) -> "Run":
         choose("run", given.name, set(names))  # raises, with the nearest name
     listed = ", ".join(found[:MOST_LISTED]) + (", ..." if len(found) > MOST_LISTED else "")
     require(len(found) == 1, f"{len(found)} runs in {within} are called {given.name!r}: {listed}; write more of one.")
-    return Run.open(within / found[0])
+    return _opened(within / found[0])
+
+
+def _opened(folder: Path) -> "Run":
+    from ihlab.training.run import Run
+
+    run = Run.open(folder)
+    listable(folder / "checkpoints")
+    return run
 
 
 def listable(folder: Path) -> Path:
