@@ -14,17 +14,26 @@ from tasks.config import ConfigError
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a file beside `path`, force it to disk, then rename it into place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Let `write` fill a file beside `path`, force it to disk, then rename it into place.
+
+    Raises `OSError` that names `path` if the system does not allow it (a full disk, say); `path` is then as it was.
+    """
     aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        write(aside)
-        _force_to_disk(aside)
-        os.replace(aside, path)
-        with suppress(OSError):  # the new name; not every file system can
-            _force_to_disk(path.parent)
-    finally:
-        aside.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write(aside)
+            _force_to_disk(aside)
+            os.replace(aside, path)
+            with suppress(OSError):  # the new name; not every file system can
+                _force_to_disk(path.parent)
+        finally:
+            aside.unlink(missing_ok=True)
+    except OSError as error:
+        if error.errno is None:  # no system's
+            raise
+        # A full disk's error names no file, and others name the file beside, which no user knows.
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _force_to_disk(path: Path) -> None:

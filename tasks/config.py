@@ -1,13 +1,25 @@
 """Frozen, keyword-only configurations that refuse typos and say what would be right."""
 
 import difflib
+import math
+import reprlib
 import types
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 T = TypeVar("T", bound=type)
+
+LONGEST_GUESSED = 200  # characters: no name is longer, and finding the nearest one takes the square of it
+_WORDS = {int: "a whole number", float: "a number", bool: "a bool", str: "a str", Mapping: "a mapping"}
+_MANY = {int: "whole numbers", float: "finite numbers", bool: "bools", str: "strings"}
+
+_short = reprlib.Repr()
+_short.maxlist = _short.maxtuple = _short.maxdict = 20
+_short.maxstring = _short.maxother = _short.maxlong = 100
 
 
 class ConfigError(ValueError):
@@ -20,33 +32,49 @@ def require(condition: bool, message: str) -> None:
         raise ConfigError(message)
 
 
+def shown(value: Any) -> str:
+    """Return a value of any type as an error shows it: on one line, a long one cut short."""
+    try:
+        text = _short.repr(value)
+    except Exception:  # of somebody else's __repr__, or a whole number of too many digits
+        return f"a value of type {type(value).__name__}"
+    return visible(text if len(text) <= 4 * LONGEST_GUESSED else f"{text[: 4 * LONGEST_GUESSED]}...")
+
+
+def visible(text: str) -> str:
+    """Return a text with everything that a terminal would not print as a character escaped: "\\x1b", "\\n"."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def choose(what: str, given: str, options: Iterable[str]) -> str:
     """Return `given` if it is one of the options; else raise `ConfigError` naming the nearest one."""
     known = sorted(options)
     if given in known:
         return given
-    near = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(given)[:LONGEST_GUESSED], known, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}."
-    raise ConfigError(f"There is no {what} '{given}'; {hint}")
+    named = given if len(str(given)) <= LONGEST_GUESSED else f"{str(given)[:LONGEST_GUESSED]}..."
+    raise ConfigError(f"There is no {what} '{visible(str(named))}'; {hint}")
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def config(cls: T) -> T:
     """Make `cls` a frozen, keyword-only dataclass whose constructor checks names and simple types.
 
-    A misspelt field raises `ConfigError` with the nearest name; a value of the wrong type, or
-    outside a `Literal`, raises `ConfigError` with what is allowed. Numerical limits belong in
-    the class's own `__post_init__`, which runs after these checks.
+    A misspelt field raises `ConfigError` with the nearest name; a value of the wrong type, one that is not finite, or
+    one outside a `Literal`, raises `ConfigError` with what is allowed. Values are stored as plain ones, so that equal
+    settings have one hash: a NumPy scalar as Python's, a whole number as a float and a list as a tuple where the field
+    is one. Numerical limits belong in the class's own `__post_init__`, which runs after these checks.
     """
     validate = getattr(cls, "__post_init__", None)
 
     def __post_init__(self: Any) -> None:
         hints = get_type_hints(type(self))
         for field in fields(self):
-            value, hint = getattr(self, field.name), hints[field.name]
-            _check_type(f"{type(self).__name__}.{field.name}", value, hint)
-            if isinstance(value, int) and hint in (float, float | None):
-                object.__setattr__(self, field.name, float(value))  # 1 and 1.0 are one setting, with one hash
+            value = getattr(self, field.name)
+            checked = _checked(f"{type(self).__name__}.{field.name}", value, hints[field.name])
+            if checked is not value:
+                object.__setattr__(self, field.name, checked)
         if validate is not None:
             validate(self)
 
@@ -66,21 +94,60 @@ def _refuse_typos(init: Callable[..., None], owner: str, names: list[str]) -> Ca
     return checked
 
 
-def _check_type(name: str, value: Any, hint: Any) -> None:
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        if value is None and type(None) in get_args(hint):
-            return
-        alternatives = [arm for arm in get_args(hint) if arm is not type(None)]
-        if len(alternatives) == 1:
-            _check_type(name, value, alternatives[0])
-    elif origin is Literal:
-        options = get_args(hint)
-        require(value in options, f"{name} is {value!r}, but must be one of {', '.join(map(repr, options))}.")
-    elif hint is int or hint is float:
-        allowed = (int,) if hint is int else (int, float)
-        right = isinstance(value, allowed) and not isinstance(value, bool)
-        kind = "a whole number" if hint is int else "a number"
-        require(right, f"{name} is {value!r}, but must be {kind}.")
-    elif hint is bool or hint is str:
-        require(isinstance(value, hint), f"{name} is {value!r}, but must be a {hint.__name__}.")
+def _checked(name: str, value: Any, hint: Any) -> Any:
+    """Return the value as a field of type `hint` stores it. Raises `ConfigError` if it is of another type."""
+    alternatives = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if value is None and types.NoneType in alternatives:
+        return None
+    if isinstance(value, np.generic):
+        value = value.item()
+    sorts = [sort for sort in alternatives if sort is not types.NoneType]
+    for sort in sorts:
+        if _is_of(value, sort):
+            return _plain(name, value, sort)
+    if get_origin(sorts[0]) is Literal:
+        options = [repr(option) for sort in sorts for option in get_args(sort)]
+        raise ConfigError(f"{name} is {shown(value)}, but must be one of {', '.join(options)}.")
+    raise ConfigError(f"{name} is {shown(value)}, but must be {' or '.join(dict.fromkeys(map(_word, sorts)))}.")
+
+
+def _is_of(value: Any, sort: Any) -> bool:
+    """Return whether a value is of a type, as far as its outermost type tells."""
+    origin = get_origin(sort) or sort
+    if origin is Literal:
+        return any(isinstance(value, type(option)) and value == option for option in get_args(sort))
+    if origin in (int, float):
+        return isinstance(value, int if origin is int else int | float) and not isinstance(value, bool)
+    if origin is tuple:
+        return isinstance(value, list | tuple)
+    return not isinstance(origin, type) or isinstance(value, origin)
+
+
+def _plain(name: str, value: Any, sort: Any) -> Any:
+    """Return a value of the right outermost type as it is stored, after a look at its inside."""
+    if get_origin(sort) is tuple:
+        each = get_args(sort)
+        sorts = each[:1] * len(value) if Ellipsis in each else each
+        try:
+            items = tuple(_checked(name, item, hint) for item, hint in zip(value, sorts, strict=True))
+        except ValueError:  # of a wrong length, or of an item
+            raise ConfigError(f"{name} is {shown(value)}, but must be {_word(sort)}.") from None
+        return items if isinstance(value, list) or any(a is not b for a, b in zip(items, value, strict=True)) else value
+    if sort is int:
+        require(-(2**63) <= value < 2**64, f"{name} is {shown(value)}, but must be below 2 to the power of 64.")
+    if sort is float:
+        finite = abs(value) < 2**1023 if isinstance(value, int) else math.isfinite(value)
+        require(finite, f"{name} is {shown(value)}, but must be a finite number.")
+        return float(value)
+    return value
+
+
+def _word(sort: Any) -> str:
+    """Return a type in words."""
+    origin = get_origin(sort) or sort
+    if origin is tuple:
+        each = get_args(sort)
+        size = "a list of" if Ellipsis in each else {2: "two"}.get(len(each), len(each))
+        return f"{size} {_MANY.get(each[0], 'values')}"
+    fallback = f"a {getattr(origin, '__name__', origin)}"
+    return f"the fields of {fallback}" if is_dataclass(origin) else _WORDS.get(origin, fallback)

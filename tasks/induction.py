@@ -21,6 +21,7 @@ import numpy as np
 
 from tasks.batch import IGNORE, Batch
 from tasks.config import config, require
+from tasks.memory import require_rows
 
 
 @config
@@ -55,6 +56,8 @@ class InductionTask:
     def __post_init__(self) -> None:
         require(self.length >= 3, f"InductionTask.length is {self.length}, but a repeat needs at least 3 positions.")
         require(self.min_token >= 0, f"InductionTask.min_token is {self.min_token}, but ids start at 0.")
+        most = 2**31  # rows are drawn in 32 bits
+        require(self.vocab_size <= most, f"InductionTask.vocab_size is {self.vocab_size}, but must be at most {most}.")
         drawable = self.vocab_size - self.min_token
         require(
             drawable >= self.length,
@@ -67,6 +70,7 @@ class InductionTask:
         """Draw `size` rows, each a pure function of one 64-bit seed taken from `rng`."""
         from tasks.kernels.induction import draw_rows  # numba loads only when rows are drawn
 
+        require_rows(self, size, more=8 * (self.vocab_size - self.min_token))
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
         tokens, answers, gaps = draw_rows(seeds, self.min_token, self.vocab_size, self.length)
         inputs, following = tokens[:, :-1], tokens[:, 1:]

@@ -16,6 +16,7 @@ import numpy as np
 
 from tasks.batch import IGNORE, Batch, in_lines
 from tasks.config import config, require
+from tasks.memory import require_rows
 
 
 @config
@@ -63,6 +64,7 @@ class MQARTask:
         """Draw `size` rows, each a pure function of one 64-bit seed taken from `rng`."""
         from tasks.kernels.mqar import draw_rows  # numba loads only when rows are drawn
 
+        require_rows(self, size, more=8 * self.vocab_size)
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
         n_slots = self.length // 2 - self.pairs
         weights = np.arange(1.0, n_slots + 1) ** (self.power_a - 1)

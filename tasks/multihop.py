@@ -21,6 +21,7 @@ import numpy as np
 
 from tasks.batch import Batch, in_lines
 from tasks.config import config, require
+from tasks.memory import require_rows
 
 
 @config
@@ -95,10 +96,9 @@ class MultiHopTask:
 
     def show(self, batch: Batch, row: int) -> str:
         """Return the row in lines of 16 positions: token and target, with letters as letters."""
-        names = [self._name(token) for token in range(self.vocab_size)]
         cells = {
-            "token": [f"k={batch.inputs[row, 0]}", *(names[token] for token in batch.inputs[row, 1:])],
-            "target": [names[token] for token in batch.targets[row]],
+            "token": [f"k={batch.inputs[row, 0]}", *(self._name(token) for token in batch.inputs[row, 1:])],
+            "target": [self._name(token) for token in batch.targets[row]],
         }
         lines = in_lines(cells, width=5)
         lines.append("The target is the letter that k hops lead to, - where there is none. A hop from a letter goes")
@@ -108,6 +108,7 @@ class MultiHopTask:
     def _rows(self, size: int, rng: np.random.Generator, least_hops: int, most_hops: int) -> Batch:
         from tasks.kernels.multihop import draw_rows  # numba loads only when rows are drawn
 
+        require_rows(self, size, more=8 * self.alphabet * self.length)
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
         inputs, targets, answers, hops = draw_rows(
             seeds, least_hops, most_hops, self.first_letter, self.alphabet, self.length

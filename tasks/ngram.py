@@ -17,6 +17,7 @@ from jaxtyping import Int64
 
 from tasks.batch import IGNORE, Batch, in_lines
 from tasks.config import config, require
+from tasks.memory import require_memory, require_rows
 
 
 @config
@@ -52,7 +53,7 @@ class NGramTask:
         )
         require(self.table_size >= 1, f"NGramTask.table_size is {self.table_size}, but must be at least 1.")
         require(
-            self.n_contexts < 2**63,
+            self.order < 64 and self.n_contexts < 2**63,  # the power itself can take for ever
             f"NGramTask.order is {self.order}, but vocab_size={self.vocab_size} to the power of order - 1, "
             "the number of contexts, must be below 2 to the power of 63.",
         )
@@ -71,6 +72,11 @@ class NGramTask:
     @cached_property
     def table(self) -> Int64[np.ndarray, "entry order"]:
         """The n-grams, one per row: a context and its last token. No context occurs twice. Read-only."""
+        drawn_from = self.n_contexts if self.n_contexts < 50 * self.table_size else self.table_size  # by rng.choice
+        require_memory(
+            f"A table of {self.table_size} n-grams (NGramTask.table_size)",
+            8 * (drawn_from + (self.order + 1) * self.table_size),
+        )
         rng = np.random.default_rng(self.table_seed)
         number = rng.choice(self.n_contexts, self.table_size, replace=False)
         last = rng.integers(0, self.vocab_size, self.table_size)
@@ -83,6 +89,7 @@ class NGramTask:
         """Draw `size` rows, each a pure function of the table and one 64-bit seed taken from `rng`."""
         from tasks.kernels.ngram import draw_rows  # numba loads only when rows are drawn
 
+        require_rows(self, size)
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
         inputs, targets = draw_rows(seeds, self.table, self.length)
         return Batch(inputs=inputs, targets=targets)

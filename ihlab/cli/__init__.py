@@ -4,9 +4,11 @@ Nothing here imports torch before a command needs it: `ihlab --help` answers at 
 """
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import tyro
 
@@ -14,9 +16,10 @@ from ihlab.cli.commands import reproduce, runs, sample, sampler, train, trainer
 from ihlab.cli.inspect import heads, shift, view
 from ihlab.cli.named import registered_task
 from ihlab.cli.sweep import sweep
+from ihlab.cli.terminal import print_anywhere, text
 from ihlab.training.interrupt import exit_code, interruptible
 from tasks import TASKS, InductionTask
-from tasks.config import ConfigError
+from tasks.config import ConfigError, require, shown
 
 OF_TASKS = {"train": trainer, "sample": sampler}
 """Commands whose options depend on the task."""
@@ -35,29 +38,61 @@ COMMANDS: dict[str, Callable[..., None]] = {
 
 @interruptible()
 def main(args: Sequence[str] | None = None) -> None:
-    """Run the `ihlab` command. Exits with 2 for a bad input, 130 after Ctrl-C, 143 after SIGTERM."""
+    """Run the `ihlab` command.
+
+    Exits with 2 for a bad input, 130 after Ctrl-C, 143 after SIGTERM, and 1 for a run that diverged or failed, and where
+    the system said no: a full disk, no permission, too little memory. Each prints one sentence.
+    """
+    print_anywhere()
     given = list(sys.argv[1:] if args is None else args)
-    argv = list(given)
     try:
-        if argv == ["train"] or (argv[:1] == ["train"] and argv[1].startswith("--") and argv[1] != "--help"):
-            argv.insert(1, InductionTask.kind)  # the default task
-        if argv and argv[0] in OF_TASKS and argv[1:2] and ":" in argv[1]:
-            argv[1] = registered_task(argv[1])
-        if argv and argv[0] in OF_TASKS and argv[1:2] and argv[1] in TASKS:
-            tyro.cli(OF_TASKS[argv[0]](argv[1]), prog=f"ihlab {argv[0]} {argv[1]}", args=argv[2:])
-            return
-        tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="ihlab", args=argv, description=__doc__.splitlines()[0])
+        _run(list(given))
     except KeyboardInterrupt as stopped:
         message = str(stopped) or "Stopped."
         again = "the same torchrun command" if "WORLD_SIZE" in os.environ else f"ihlab {shlex.join(given)}"
         if os.environ.get("RANK", "0") == "0":  # under torchrun, rank 0 alone prints
-            print(f"\nihlab: {message} To go on: {again}", file=sys.stderr)
+            print(f"\nihlab: {text(message)} To go on: {again}", file=sys.stderr)
         raise SystemExit(exit_code(stopped)) from None
     except ConfigError as error:
-        print(f"ihlab: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except RuntimeError as error:  # a diverged run, or out of memory: a message without a traceback
-        if type(error).__module__.partition(".")[0] != "ihlab":
-            raise
-        print(f"ihlab: {error}", file=sys.stderr)
+        _end(str(error), 2)
+    except BrokenPipeError:  # whoever read the output has closed it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at the end fails too
         raise SystemExit(1) from None
+    except OSError as error:
+        where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        _end(f"{where}{error.strerror or error}.", 1)
+    except UnicodeEncodeError as error:
+        _end(f"{shown(error.object)} cannot be a name here, where names are {error.encoding}.", 1)
+    except (MemoryError, RuntimeError) as error:  # of the package's own: a run that diverged, a sweep with failures
+        if type(error).__module__.partition(".")[0] == "ihlab":
+            _end(str(error), 1)
+        if not _is_out_of_memory(error):
+            raise
+        _end(f"Out of memory: {str(error).partition(chr(10))[0]}", 1)
+
+
+def _run(argv: list[str]) -> None:
+    """Run the command that the arguments name."""
+    for arg in argv:  # what tyro says of an argument goes to the terminal as it is
+        plain = not re.search(r"[\x00-\x1f\x7f-\x9f]", arg)
+        require(plain, f"The argument {shown(arg)} holds a control character.")
+    if argv == ["train"] or (argv[:1] == ["train"] and argv[1].startswith("--") and argv[1] != "--help"):
+        argv.insert(1, InductionTask.kind)  # the default task
+    if argv and argv[0] in OF_TASKS and argv[1:2] and ":" in argv[1]:
+        argv[1] = registered_task(argv[1])
+    if argv and argv[0] in OF_TASKS and argv[1:2] and argv[1] in TASKS:
+        tyro.cli(OF_TASKS[argv[0]](argv[1]), prog=f"ihlab {argv[0]} {argv[1]}", args=argv[2:])
+        return
+    description = str(__doc__).splitlines()[0]
+    tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="ihlab", args=argv, description=description)
+
+
+def _end(sentence: str, code: int) -> NoReturn:
+    print(f"ihlab: {text(sentence)}", file=sys.stderr)
+    raise SystemExit(code) from None
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Return whether Python, NumPy or torch found no memory; torch has a class of its own for that on a GPU only."""
+    said = ("can't allocate memory", "out of memory")
+    return isinstance(error, MemoryError) or any(words in str(error).lower() for words in said)

@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from ihlab.cli.igsm import check_out, show_graphs
 from ihlab.cli.named import registered_experiment
+from ihlab.cli.paths import closed_folders, listable
+from ihlab.cli.terminal import console, text
 from ihlab.training.config import RunConfig
 from tasks import TASKS, IGSMTask
 from tasks.config import choose, config, require
 
 if TYPE_CHECKING:  # --help needs no torch
     from ihlab.training.run import Run
+
+MOST_PRINTED = 10_000_000
+"""Positions that `ihlab sample` prints: more take minutes and a hundred bytes each."""
 
 SMALL: dict[str, Any] = {"vocab_size": 64, "length": 32}
 SAMPLED: dict[str, dict[str, Any]] = {
@@ -65,6 +69,8 @@ def trainer(kind: str) -> Callable[..., None]:
 
         task: task_type  # type: ignore[valid-type]
 
+    Options.__name__ = RunConfig.__name__  # in what it says of a bad field
+
     def train(
         options: Annotated[Options, tyro.conf.arg(name="")],
         root: Path = Path("runs"),
@@ -90,7 +96,7 @@ def trainer(kind: str) -> Callable[..., None]:
             if not join_ranks(device).first:  # of torchrun's processes one speaks
                 return
         for each in trained:
-            print(_ending(each))
+            print(text(_ending(each)))
         if any(each.diverged for each in trained):
             raise SystemExit(1)  # as a run alone
 
@@ -149,6 +155,11 @@ def sampler(kind: str) -> Callable[..., None]:
             out: A picture of the rows' graphs, such as igsm.svg; iGSM only.
         """
         require(rows >= 1, f"rows is {rows}, but must be at least 1.")
+        require(
+            rows * task.length <= MOST_PRINTED,  # type: ignore[attr-defined]
+            f"rows={rows} and length={task.length} are more than can be printed: "  # type: ignore[attr-defined]
+            f"ask for at most {MOST_PRINTED} positions, with fewer rows or a shorter length.",
+        )
         require(seed >= 0, f"seed is {seed}, but must not be negative.")
         check_out(kind, out)
         batch = task.batch(rows, np.random.default_rng(seed))  # type: ignore[attr-defined]
@@ -169,23 +180,25 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /) -> None:
     from ihlab.training.listing import DAMAGED, DIVERGED, DONE
     from ihlab.training.listing import runs as stored_runs
 
-    table = Table(title=f"Runs in {root}", title_justify="left")
+    table = Table(title=f"Runs in {text(root)}", title_justify="left")
     for column in ("run", "task", "model", "seed", "steps", "accuracy", "seconds"):
         table.add_column(column, justify="right" if column in ("seed", "steps", "accuracy", "seconds") else "left")
-    stored = stored_runs(root)
-    require(len(stored) > 0, f"There are no runs in {root}.")
-    for run in stored[stored["status"] != DAMAGED].to_dict("records"):
+    stored = stored_runs(listable(root))
+    damaged = stored["status"] == DAMAGED
+    unreadable = [f"{folder}: Permission denied." for folder in closed_folders(root)] + list(stored["problem"][damaged])
+    require(len(stored) + len(unreadable) > 0, f"There are no runs in {root}.")
+    for run in stored[~damaged].to_dict("records"):
         done, accuracy = run["status"] == DONE, run["accuracy"]
         table.add_row(
-            run["run"],
-            f"{run['task']} {run['vocab_size']}x{run['length']}",
+            text(run["run"]),
+            f"{text(run['task'])} {run['vocab_size']}x{run['length']}",
             f"{run['attention']} {run['n_layers']}L d{run['d_model']} h{run['n_heads']}",
             str(run["seed"]),
             str(run["step"]) if done else f"{run['step']}/{run['steps']}" + " diverged" * (run["status"] == DIVERGED),
             "" if math.isnan(accuracy) else f"{accuracy:.3f}",
             f"{run['seconds']:.0f}" if done else "",
         )
-    console = Console()
-    console.print(table)
-    for sentence in stored.loc[stored["status"] == DAMAGED, "problem"]:
-        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+    terminal = console()
+    terminal.print(table)
+    for sentence in unreadable:
+        terminal.print(text(sentence), soft_wrap=True)

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, find_run, write_picture, write_table, writing
+from ihlab.cli.terminal import console, text
 from tasks.config import ConfigError, require
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ def heads(
     step = found.require_checkpoint(step)
     model = found.model(step)
     scores = scored_heads(model, found.config.task, rows, seed)
-    console = Console()
-    console.print(_heads_table(scores, f"Heads of {found.folder.name} at step {step}"))
-    console.out(
+    terminal = console()
+    terminal.print(_heads_table(scores, f"Heads of {text(found.folder.name)} at step {step}"))
+    terminal.out(
         "prefix, fixed, stripe, prev.: of effective patterns; raw: prefix of the raw one;\n"
         f"copying: by eigenvalues; loss rise: mean-ablated, {rows} held-out rows, ± its error.",
         highlight=False,
@@ -120,10 +120,10 @@ def shift(
     step = found.require_checkpoint(step)
     model = found.model(step)
     report = shift_report(model)
-    console = Console()
-    console.print(_shift_table(report, f"Shifts of {found.folder.name} at step {step}"))
+    terminal = console()
+    terminal.print(_shift_table(report, f"Shifts of {text(found.folder.name)} at step {step}"))
     if model.cfg.shift_window == 2 and {"alpha", "beta"} <= set(model.cfg.learned_shifts):
-        console.print(_quadrants(quadrant_table([model])))
+        terminal.print(_quadrants(quadrant_table([model])))
     if csv is not None:
         write_table(report, csv)
     if out is not None:

@@ -33,7 +33,9 @@ def _imported(name: str) -> Any:
         if error.name != module.partition(".")[0] and error.name != module:
             raise  # the module itself imports something that is missing
         raise ConfigError(f"{name!r}: there is no module {module!r} here or installed.") from None
-    except ValueError:
+    except (ValueError, TypeError):
+        if module.strip("."):  # raised by the module itself
+            raise
         raise ConfigError(f"{name!r} is no module:name, such as my_tasks:CopyTask.") from None
     if not hasattr(found, attribute):
         raise ConfigError(f"{name!r}: the module {module!r} has no {attribute!r}.")

@@ -1,13 +1,13 @@
 """Paths that commands read and write: runs found by name, tables and pictures written whole or not at all."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from ihlab import kept
+from ihlab.cli.terminal import console, text
 from ihlab.files import write_atomically, write_text
 from ihlab.stored import present
 from tasks.config import ConfigError, choose, require
@@ -32,15 +32,15 @@ def find_run(name: str, root: Path) -> "Run":
     Names are searched in `root`, or in the folder that `name` begins with. An exact name takes precedence over a
     prefix. Raises `ConfigError` if there is no such run (with the nearest name) or several.
     """
-    from ihlab.training.run import Run, run_folders
+    from ihlab.training.run import run_folders
 
     given = Path(name)
     for folder in (given, root / given):
         if present(folder / "config.json"):
-            return Run.open(folder)
+            return _opened(folder)
     if name in kept.names():
-        return Run.open(kept.path(name))
-    within = root if given.parent == Path() else given.parent
+        return _opened(kept.path(name))
+    within = listable(root if given.parent == Path() else given.parent)
     folders = [folder.name for folder in run_folders(within)]
     require(bool(folders), f"There are no runs in {within}.")
     names = [folder.rpartition("-")[0] for folder in folders]
@@ -50,7 +50,28 @@ def find_run(name: str, root: Path) -> "Run":
         choose("run", given.name, set(names))  # raises, with the nearest name
     listed = ", ".join(found[:MOST_LISTED]) + (", ..." if len(found) > MOST_LISTED else "")
     require(len(found) == 1, f"{len(found)} runs in {within} are called {given.name!r}: {listed}; write more of one.")
-    return Run.open(within / found[0])
+    return _opened(within / found[0])
+
+
+def _opened(folder: Path) -> "Run":
+    from ihlab.training.run import Run
+
+    run = Run.open(folder)
+    listable(folder / "checkpoints")
+    return run
+
+
+def listable(folder: Path) -> Path:
+    """Return the folder. Raises `OSError` for one that may not be read, in which a search would find nothing."""
+    if folder.is_dir():
+        next(folder.iterdir(), None)
+    return folder
+
+
+def closed_folders(root: Path) -> list[Path]:
+    """Return the folders in `root` that this user may not look into: a search passes them over."""
+    folders = sorted(root.iterdir()) if root.is_dir() else []
+    return [folder for folder in folders if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK)]
 
 
 def check_output(option: str, path: Path | None, suffixes: Sequence[str], run: "Run") -> None:
@@ -79,7 +100,7 @@ def writing(path: Path) -> Iterator[None]:
         raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
     size = path.stat().st_size
     printed = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
-    Console().out(f"{path}: {printed}", highlight=False)  # unlike `print`, ignores a closed pipe
+    console().out(f"{text(path)}: {printed}")  # unlike `print`, ignores a closed pipe
 
 
 def write_table(table: "pd.DataFrame", path: Path) -> None:

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
-from rich.console import Console
 from rich.table import Table
+
+from ihlab.cli.terminal import console, text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,10 +45,13 @@ def sweep(
 
     points = read_grid(grid)
     written = out or Path(f"{grid.stem}.csv")
-    table = run_sweep(points, root, engine=engine, jobs=jobs, device=device, retries=retries, out=written, wandb=wandb)
-    console = Console()
-    console.print(_summary(table, list(points[0].swept)))
-    console.out(f"{written}: {len(table)} runs", highlight=False)
+    terminal = console()
+    table = run_sweep(
+        points, root, engine=engine, jobs=jobs, device=device, retries=retries, out=written, wandb=wandb,
+        console=terminal,
+    )  # fmt: skip
+    terminal.print(_summary(table, list(points[0].swept)))
+    terminal.out(f"{text(written)}: {len(table)} runs", highlight=False)
     failed = int((table["status"] == FAILED).sum())
     if failed:
         raise SweepError(f"{failed} of {len(table)} runs failed; the column error of {written} says how.")
@@ -63,5 +67,5 @@ def _summary(table: "pd.DataFrame", swept: list[str]) -> Table:
     for values, runs in groups:
         done = runs[runs["status"] == "done"]
         medians = (f"{done['accuracy_first'].median():.3f}", f"{done['steps_to_90'].median():g}") if len(done) else ()
-        shown.add_row(*map(str, values), f"{len(done)}/{len(runs)}", *medians)
+        shown.add_row(*map(text, values), f"{len(done)}/{len(runs)}", *medians)
     return shown

@@ -123,8 +123,8 @@ def reproduce(
         )
     print_ledger(console, folders)
     for folder in folders:
-        console.print(f"{folder.path}/", style="dim")
-    console.print(f"{write_results_page(figures, tuple(EXPERIMENTS))}", style="dim")
+        console.print(f"{folder.path}/", style="dim", markup=False)
+    console.print(f"{write_results_page(figures, tuple(EXPERIMENTS))}", style="dim", markup=False)
     return folders
 
 

@@ -1,10 +1,9 @@
 """The shape of a model, in TransformerLens' field names. No torch here: configs must load fast."""
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from tasks.config import config, require
+from tasks.config import config, require, shown
 
 if TYPE_CHECKING:
     import torch
@@ -170,30 +169,25 @@ class ModelConfig:
         """Raise `ConfigError` unless the fields that can hold a value for each layer do so."""
         given = self.residual if isinstance(self.residual, tuple) else (self.residual,)
         require(
-            len(given) in (1, self.n_layers) and all(isinstance(on, bool) for on in given),
-            f"ModelConfig.residual is {self.residual}, but must be a bool, or one for each of {self.n_layers} layers.",
+            len(given) in (1, self.n_layers),
+            f"ModelConfig.residual is {shown(self.residual)}, but must be a bool, "
+            f"or one for each of {self.n_layers} layers.",
         )
         slopes = self.alibi_slopes
         if slopes is None:
             return
         require(
             self.positional == "alibi",
-            f"ModelConfig.alibi_slopes is {slopes}, but positional is {self.positional!r}: slopes need 'alibi'.",
+            f"ModelConfig.alibi_slopes is {shown(slopes)}, but positional is {self.positional!r}: slopes need 'alibi'.",
         )
         require(
-            len(slopes) in (self.n_heads, self.n_layers * self.n_heads) and all(math.isfinite(m) for m in slopes),
-            f"ModelConfig.alibi_slopes is {slopes}, but must be {self.n_heads} finite numbers, one a head, "
+            len(slopes) in (self.n_heads, self.n_layers * self.n_heads),
+            f"ModelConfig.alibi_slopes is {shown(slopes)}, but must be {self.n_heads} finite numbers, one a head, "
             f"or {self.n_layers * self.n_heads}, one a head for each layer.",
         )
 
     def _fill_in(self) -> None:
         """Give the fields left out their values, so that a stored config says all it means."""
-        if isinstance(self.residual, list):  # a list has no hash
-            object.__setattr__(self, "residual", tuple(self.residual))
-        if self.alibi_slopes is not None:
-            numbers = all(isinstance(m, int | float) for m in self.alibi_slopes)
-            require(numbers, f"ModelConfig.alibi_slopes is {self.alibi_slopes}, but must be numbers.")
-            object.__setattr__(self, "alibi_slopes", tuple(map(float, self.alibi_slopes)))
         require(self.n_heads >= 1, f"ModelConfig.n_heads is {self.n_heads}, but must be at least 1.")
         if self.d_head is None:
             require(

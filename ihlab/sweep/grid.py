@@ -29,6 +29,7 @@ each `[[zip]]` and the seeds, the last of them fastest. TOML has no null: "none"
 """
 
 import itertools
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,16 +38,20 @@ from pathlib import Path
 from typing import Any
 
 from ihlab.model.config import ModelConfig
+from ihlab.training.config import LONGEST_NAME as MOST_NAME_BYTES
 from ihlab.training.config import RunConfig
 from tasks import TASKS, registry
 from tasks.codec import from_plain
 from tasks.config import ConfigError, choose, require
+from tasks.config import shown as in_short
 
 Values = dict[str, Any]
 """Values of fields by dotted name."""
 
 SWEEPING = ("grid", "zip", "seeds")
 LONGEST_NAME = 100
+MOST_RUNS = 100_000
+MOST_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,15 @@ def read_grid(path: str | Path) -> list[Point]:
     Raises `ConfigError` for a file that cannot be read, a misspelt field (with the nearest), lists that are empty or
     do not fit together, a field swept twice, two runs that are the same, and, naming the run, what a config refuses.
     """
-    content = _read(Path(path))
-    base = {"name": Path(path).stem, **_flat({key: value for key, value in content.items() if key not in SWEEPING})}
+    try:
+        return _points(Path(path))
+    except RecursionError:
+        raise ConfigError(f"{path} nests tables or lists too deeply for a sweep.") from None
+
+
+def _points(path: Path) -> list[Point]:
+    content = _read(path)
+    base = {"name": path.stem, **_flat({key: value for key, value in content.items() if key not in SWEEPING})}
     axes = _axes(content)
     _check_names(base, axes)
     swept = [name for axis in axes for name in axis[0]]
@@ -72,6 +84,7 @@ def read_grid(path: str | Path) -> list[Point]:
     require("name" not in swept, "name cannot be swept: runs are named after what is.")
     twice = {name for name in swept if swept.count(name) > 1}
     require(not twice, f"{', '.join(sorted(twice))} is swept twice.")
+    _require_few(math.prod(map(len, axes)))
     points = [_point(base, _joined(choice)) for choice in itertools.product(*axes)]
     require_distinct(points)
     return points
@@ -87,14 +100,23 @@ def require_distinct(points: Sequence[Point]) -> None:
 
 def shown(values: Mapping[str, Any]) -> str:
     """Values as a person reads them: lr=0.01, model.n_layers=2."""
-    return ", ".join(f"{name}={value}" for name, value in values.items())
+    texts = {name: value if isinstance(value, str) else in_short(value) for name, value in values.items()}
+    return ", ".join(f"{name}={text}" for name, text in texts.items())
+
+
+def _require_few(n_runs: int) -> None:
+    require(n_runs <= MOST_RUNS, f"The sweep has {n_runs} runs, but at most {MOST_RUNS} fit in one: each has a folder.")
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
+    require(len(content) <= MOST_BYTES, f"{path} has more than {MOST_BYTES} bytes, but no sweep needs as many.")
+    try:
+        return tomllib.loads(content.decode("utf-8"))
     except ValueError as error:  # neither UTF-8 nor TOML
         raise ConfigError(f"{path} is not TOML: {error}.") from None
 
@@ -110,9 +132,9 @@ def _flat(tables: Mapping[str, Any], prefix: str = "") -> Values:
 def _axes(content: Mapping[str, Any]) -> list[list[Values]]:
     """Return the axes of the product: each axis a list of values that are set together."""
     grid, zips = content.get("grid", {}), content.get("zip", [])
-    require(isinstance(grid, dict), f"grid is {grid!r}, but must be a table: [grid].")
+    require(isinstance(grid, dict), f"grid is {in_short(grid)}, but must be a table: [grid].")
     right = isinstance(zips, list) and all(isinstance(table, dict) for table in zips)
-    require(right, f"zip is {zips!r}, but must be tables: [[zip]].")
+    require(right, f"zip is {in_short(zips)}, but must be tables: [[zip]].")
     axes = [[{name: value} for value in _list(f"grid.{name}", values)] for name, values in _flat(grid).items()]
     for table in map(_flat, zips):
         lists = {name: _list(f"zip.{name}", values) for name, values in table.items()}
@@ -124,13 +146,16 @@ def _axes(content: Mapping[str, Any]) -> list[list[Values]]:
         seeds = content["seeds"]
         counted = isinstance(seeds, int) and not isinstance(seeds, bool) and seeds > 0
         right = counted or (isinstance(seeds, list) and len(seeds) > 0)
-        require(right, f"seeds is {seeds!r}, but must be a number of seeds, at least 1, or a list of them.")
+        require(right, f"seeds is {in_short(seeds)}, but must be a number of seeds, at least 1, or a list of them.")
+        _require_few(seeds if counted else len(seeds))
         axes.append([{"seed": seed} for seed in (range(seeds) if counted else seeds)])
     return axes
 
 
 def _list(name: str, values: Any) -> list[Any]:
-    require(isinstance(values, list) and len(values) > 0, f"{name} is {values!r}, but must be a list of values.")
+    require(
+        isinstance(values, list) and len(values) > 0, f"{name} is {in_short(values)}, but must be a list of values."
+    )
     return list(values)
 
 
@@ -159,7 +184,9 @@ def _point(base: Values, swept: Values) -> Point:
     except (ConfigError, TypeError) as error:  # TypeError: of what stands inside a list, configs know no types
         raise ConfigError(f"The sweep's run ({shown(swept)}) cannot be: {error}") from None
     words = [base["name"], *(re.sub(r"[^\w.]+", "-", str(value)).strip("-") for value in swept.values())]
-    return Point(swept, config.but(name="-".join(words)[:LONGEST_NAME]))
+    return Point(
+        swept, config.but(name="-".join(words)[:LONGEST_NAME].encode()[:MOST_NAME_BYTES].decode(errors="ignore"))
+    )
 
 
 def _nested(values: Values) -> dict[str, Any]:

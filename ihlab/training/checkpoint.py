@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as serialised
 from torch import Tensor, nn
 
 from ihlab.files import write_atomically
@@ -29,11 +29,15 @@ About = Mapping[str, str]
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], about: About | None = None) -> None:
-    """Write tensors atomically, with what they are `about` and a checksum in the file's metadata."""
+    """Write tensors atomically, with what they are `about` and a checksum in the file's metadata.
+
+    Not by safetensors' own `save_file`, which makes files that only their owner may read.
+    """
     about = about or {}
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     metadata = {**about, CHECKSUM: checksum(stored, about)}
-    write_atomically(path, lambda aside: save_file(stored, aside, metadata))
+    content = serialised(stored, metadata)
+    write_atomically(path, lambda aside: aside.write_bytes(content))  # type: ignore[arg-type]
 
 
 def load(
@@ -74,11 +78,14 @@ def _read(path: Path, tensors: bool = True) -> tuple[dict[str, Tensor], dict[str
     require(present(path), f"There is no checkpoint {path}.")
     try:
         require_regular(path)
+        path.open("rb").close()  # safetensors takes one that may not be read for one that is missing
         with safe_open(path, framework="pt") as file:
             names = file.keys() if tensors else ()
             return {name: file.get_tensor(name) for name in names}, dict(file.metadata() or {})
     except ConfigError as error:
         raise ConfigError(f"{str(error).rstrip('.')}; delete it to go on from an earlier one.") from None
+    except PermissionError as error:
+        raise ConfigError(f"The checkpoint {path} cannot be read: {error.strerror}.") from None
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise ConfigError(
             f"The checkpoint {path} cannot be read ({error}); delete it to go on from an earlier one."

@@ -1,9 +1,7 @@
 """Clamps of a fork: alpha, beta, or the attention pattern of a head. No torch here."""
 
-import math
-
 from ihlab.model.config import ModelConfig
-from tasks.config import choose, config, require
+from tasks.config import choose, config, require, shown
 
 CLAMPED = ("alpha", "beta", "pattern")
 PATTERNS = ("previous", "uniform", "zero")
@@ -32,7 +30,7 @@ class Clamp:
     layer: int
     head: int | None = None
     column: int | None = None
-    value: int | float | str | None = None
+    value: float | str | None = None
 
     def __post_init__(self) -> None:
         choose("clamp", self.what, CLAMPED)
@@ -40,13 +38,12 @@ class Clamp:
             require(self.column is None, f"Clamp.column is {self.column}, but a pattern has no columns: leave it out.")
             require(
                 isinstance(self.value, str),
-                f"Clamp.value is {self.value!r}, but a pattern needs a name: {', '.join(PATTERNS)}.",
+                f"Clamp.value is {shown(self.value)}, but a pattern needs a name: {', '.join(PATTERNS)}.",
             )
             choose("pattern", str(self.value), PATTERNS)
         elif self.value is not None:
-            number = not isinstance(self.value, str | bool) and math.isfinite(self.value)
-            require(number, f"Clamp.value is {self.value!r}, but {self.what} needs a finite number, or None.")
-            object.__setattr__(self, "value", float(self.value))  # 0 and 0.0 are one clamp, with one hash
+            number = not isinstance(self.value, str)
+            require(number, f"Clamp.value is {shown(self.value)}, but {self.what} needs a finite number, or None.")
 
     def check(self, model: ModelConfig) -> None:
         """Raise `ConfigError` if the model has no such layer, head or column, or no shift to clamp."""

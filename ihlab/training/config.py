@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import field, fields, is_dataclass, replace
 from pathlib import Path
@@ -12,8 +11,11 @@ from ihlab.model.config import ModelConfig
 from ihlab.training.clamp import Clamp
 from tasks import StoredTask, Task
 from tasks.codec import from_plain, rule, to_plain
-from tasks.config import config, require
+from tasks.config import config, require, shown
 from tasks.registry import kinds
+
+LONGEST_NAME = 244  # bytes: a folder's name has at most 255, and the hash takes its share
+MOST_EVALUATIONS = 1_000_000
 
 
 @config
@@ -84,10 +86,14 @@ class RunConfig:
             self.batch_size % self.accumulate == 0,
             f"RunConfig.accumulate is {self.accumulate}, which does not divide batch_size={self.batch_size}.",
         )
+        # A "-" would be an option of the command line, and with the others a formula of a spreadsheet.
+        named = self.name.isprintable() and "/" not in self.name and self.name[:1] not in ("", *".=+-@")
         require(
-            self.name != "" and "/" not in self.name and not self.name.startswith("."),
-            f"RunConfig.name is {self.name!r}, but must be usable as a folder name.",
+            named and len(self.name.encode()) <= LONGEST_NAME,
+            f"RunConfig.name is {shown(self.name)}, but must be usable as a folder name: printable, without '/', at "
+            f"most {LONGEST_NAME} bytes, and beginning with none of . = + - @.",
         )
+        self._check_evaluations()
         require(
             self.task.length >= 4,
             f"The task's length is {self.task.length}, but must be at least 4: heads are probed with 4 repeats.",
@@ -101,22 +107,23 @@ class RunConfig:
             f"The task's vocab_size is {self.task.vocab_size}, but the model's d_vocab is only {self.model.d_vocab}.",
         )
 
-    def _check_init_shift(self) -> None:
-        """Two finite numbers, for a model that has alpha and beta."""
-        given = self.init_shift
-        if given is None:
-            return
-        right = isinstance(given, list | tuple) and len(given) == 2  # a JSON or TOML list is a tuple here
+    def _check_evaluations(self) -> None:
+        """Raise `ConfigError` for more evaluations than a table of metrics can hold."""
+        evenly = self.steps / self.eval_every  # at most; with growth, gaps are even for the first 1 / growth of them
+        dense = min(evenly, 1 / self.eval_growth) if self.eval_growth * evenly > 1 else evenly
         require(
-            right and all(isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x) for x in given),
-            f"RunConfig.init_shift is {given}, but must be two finite numbers: alpha1 and beta1.",
+            dense <= MOST_EVALUATIONS,
+            f"RunConfig.eval_every is {self.eval_every}, which with eval_growth={self.eval_growth} makes more than "
+            f"{MOST_EVALUATIONS} evaluations in {self.steps} steps: it must be larger.",
         )
+
+    def _check_init_shift(self) -> None:
+        """Raise `ConfigError` for a start of alpha and beta where the model has none."""
         require(
-            self.model.learned_shifts[:2] == ("alpha", "beta"),
-            f"RunConfig.init_shift is {given}, but a {self.model.attention} model has no alpha and beta: "
+            self.init_shift is None or self.model.learned_shifts[:2] == ("alpha", "beta"),
+            f"RunConfig.init_shift is {self.init_shift}, but a {self.model.attention} model has no alpha and beta: "
             "its attention must be 'kv_shift'.",
         )
-        object.__setattr__(self, "init_shift", tuple(map(float, given)))  # 0 and 0.0 are one start, with one hash
 
     def but(self, **changes: Any) -> "RunConfig":
         """This config with some fields changed."""
@@ -156,7 +163,7 @@ class RunConfig:
         """The steps after which the run is evaluated: dense early, sparse late, always the first and `steps`."""
         at = [0]
         while at[-1] < self.steps:
-            gap = max(self.eval_every, int(at[-1] * self.eval_growth))
+            gap = max(self.eval_every, int(min(at[-1] * self.eval_growth, self.steps)))
             at.append(min(at[-1] + gap, self.steps))
         return [self.first_step, *(step for step in at if step > self.first_step)]
 

@@ -29,6 +29,8 @@ FREE = ("name", "seed", "lr", "init_shift")
 CPU_VALUES = 65_536
 """Most d_model x positions of a stacked step on a CPU: beyond its cache, members train faster one after another."""
 
+MOST_MEMBERS = 10_000
+
 EVALUATED_LOGITS = 2**28
 """Most logits of members that are evaluated at once: 1 GiB in float32. The other members follow."""
 
@@ -36,6 +38,7 @@ EVALUATED_LOGITS = 2**28
 def seeds(config: RunConfig, members: int) -> list[RunConfig]:
     """Return the config with `members` consecutive seeds, its own first."""
     require(members >= 1, f"members is {members}, but must be at least 1.")
+    require(members <= MOST_MEMBERS, f"members is {members}, but must be at most {MOST_MEMBERS}: each has a folder.")
     return [config.but(seed=config.seed + i) for i in range(members)]
 
 

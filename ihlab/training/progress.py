@@ -19,10 +19,10 @@ Report = Callable[[int, Row], None]
 def progress_bar(console: Console) -> Progress:
     """Return a bar whose tasks have a field `latest`; it draws nothing if the output is not a terminal."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[latest]}"),
+        TextColumn("{task.fields[latest]}", markup=False),
         TimeRemainingColumn(),
     )
     return Progress(*columns, console=console, disable=not console.is_terminal)

@@ -19,6 +19,7 @@ from ihlab.stored import present, read_json, read_summary, write_summary
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import install
 from ihlab.training.config import RunConfig, even_choice, from_dict, to_dict
+from ihlab.training.memory import require_model_fits
 from ihlab.training.progress import Row
 from ihlab.training.stored_metrics import as_csv, read_metrics
 from tasks.config import ConfigError, require
@@ -170,6 +171,7 @@ class Run:
         Raises `ConfigError` if there is none at `step`, or if its file is damaged.
         """
         step = self.require_checkpoint(step)
+        require_model_fits(self.config.model)
         model = Transformer(self.config.model, seed=self.config.seed)
         weights = checkpoint.load_weights(self.checkpoint_path(step), model, self.about(step))
         checkpoint.load_model_state(model, weights)

@@ -11,6 +11,7 @@ from ihlab.training.config import RunConfig
 from ihlab.training.distributed import Ranks, join_ranks, pick_device, require_alone
 from ihlab.training.ensemble import Ensemble, best_stack, check_members, seeds, stacks
 from ihlab.training.interrupt import deferred_interrupt
+from ihlab.training.memory import require_fits
 from ihlab.training.progress import Report, progress
 from ihlab.training.run import Run
 from ihlab.training.run_writer import TrainingDivergedError
@@ -48,11 +49,13 @@ def train(
     processes train one run together (`ihlab.training.distributed`).
 
     Raises `TrainingDivergedError` when the loss stops being finite, `Interrupted` after Ctrl-C (at the end of the
-    step, saved), and `ConfigError` for a folder that another process has locked or that has another config.
+    step, saved), and `ConfigError` for a run that cannot be in memory, and for a folder that another process has locked
+    or that has another config.
     """
     if members is not None:
         return train_ensemble(seeds(config, members), root, device, report)
     ranks = join_ranks(device)
+    require_fits(config, ranks.device, ranks.size)
     if not ranks.first:
         ranks.wait()  # until rank 0 has made the folder
     run = Run.create(config, root)
@@ -101,6 +104,8 @@ def train_ensemble(
     require(stack is None or stack >= 1, f"stack is {stack}, but must be at least 1.")
     require_alone("An ensemble is trained")
     where = pick_device(device)
+    most = best_stack(configs[0], len(configs), where) if stack is None else min(stack, len(configs))
+    require_fits(configs[0], where, members=most)
     runs = [Run.create(config, root) for config in configs]
     todo = [run for run in runs if not run.done and not run.diverged]
     for group in stacks(todo, best_stack(configs[0], len(todo), where) if stack is None else stack):

@@ -22,6 +22,7 @@ from tasks.batch import IGNORE, Batch
 from tasks.config import config, require
 from tasks.igsm.difficulty import DIFFICULTIES, Difficulty
 from tasks.igsm.language import Language, language
+from tasks.memory import require_rows
 
 if TYPE_CHECKING:
     from tasks.igsm.kernels.language import Words
@@ -142,6 +143,7 @@ class IGSMTask:
 
         Raises `ConfigError` if more than 5% of the problems do not fit in `length`, or none can be found.
         """
+        require_rows(self, size)
         problems = self._problems(size, rng)
         following = problems.tokens[:, 1:]
         targets = np.where(self._scored(problems), following, IGNORE)

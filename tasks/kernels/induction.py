@@ -4,6 +4,7 @@ import numba
 import numpy as np
 
 from tasks.batch import IGNORE
+from tasks.compiled import kernel
 from tasks.random64 import GOLDEN, below
 
 UNSEEN = -3  # the pool member has not been appended yet
@@ -11,7 +12,7 @@ LAST = -2  # it has, but nothing has followed it yet
 AMBIGUOUS = -1  # two different tokens have followed it
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def draw_rows(seeds: np.ndarray, low: int, high: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw rows of the induction task, one per uint64 seed.
 

@@ -6,10 +6,11 @@ import numba
 import numpy as np
 
 from tasks.batch import IGNORE
+from tasks.compiled import kernel
 from tasks.random64 import GOLDEN, below, mix
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def draw_rows(
     seeds: np.ndarray, weights: np.ndarray, pairs: int, vocab_size: int, length: int, random_fill: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,15 +1,15 @@
 """The inner loop of the multi-hop task, compiled: one step a position, however many the hops."""
 
-import numba
 import numpy as np
 
 from tasks.batch import IGNORE
+from tasks.compiled import kernel
 from tasks.random64 import GOLDEN, below
 
 ABSENT = -1  # the letter has not occurred yet
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def draw_rows(
     seeds: np.ndarray, least_hops: int, most_hops: int, first_letter: int, alphabet: int, length: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -1,13 +1,13 @@
 """The inner loop of the n-gram task, compiled."""
 
-import numba
 import numpy as np
 
 from tasks.batch import IGNORE
+from tasks.compiled import kernel
 from tasks.random64 import GOLDEN, below
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def draw_rows(seeds: np.ndarray, table: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw rows of n-grams uniformly from `table` [entry, order], one row per uint64 seed.
 

@@ -148,7 +148,7 @@ task.kind = ["igsm", "igsm_flat"]
         ("[grid]\nlr = ['fast']", "", "The sweep's run (lr=fast) cannot be: RunConfig.lr is 'fast'"),
         ("[grid]\nbetas = [0.9]", "", "betas is 0.9, but must be a list of 2"),
         ("[grid]\nbetas = [[0.9]]", "", "betas is [0.9], but must be a list of 2"),
-        ("[grid]\nbetas = [['a', 'b']]", "", "cannot be: '<=' not supported"),
+        ("[grid]\nbetas = [['a', 'b']]", "", "cannot be: RunConfig.betas is ('a', 'b'), but must be two finite"),
         ("[grid]\ntask.kind = ['inducton']", "", "There is no task 'inducton'; did you mean 'induction'?"),
     ],
 )

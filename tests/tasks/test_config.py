@@ -1,11 +1,13 @@
 """The `config` decorator: typos, types, limits."""
 
+import math
 from dataclasses import FrozenInstanceError, asdict
 from typing import ClassVar, Literal
 
+import numpy as np
 import pytest
 
-from tasks.config import ConfigError, choose, config, require
+from tasks.config import ConfigError, choose, config, require, shown, visible
 
 
 @config
@@ -156,3 +158,91 @@ def test_choose_lists_all_when_nothing_is_near():
 
 def test_a_config_error_is_a_value_error():
     assert issubclass(ConfigError, ValueError)
+
+
+# What is stored
+
+
+@config
+class Grill(Oven):
+    """One more field of each kind that holds others."""
+
+    pair: tuple[float, float] = (0.0, 1.0)
+    many: tuple[float, ...] | None = None
+    each: bool | tuple[bool, ...] = True
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "stored"),
+    [
+        ("degrees", np.int64(180), 180),
+        ("degrees", np.uint8(180), 180),
+        ("hours", np.float32(0.1), float(np.float32(0.1))),
+        ("hours", np.int16(2), 2.0),
+        ("fan", np.bool_(True), True),
+        ("name", np.str_("b"), "b"),
+        ("pair", [0, np.float64(0.5)], (0.0, 0.5)),
+        ("many", [1, 2, 3], (1.0, 2.0, 3.0)),
+        ("many", (), ()),
+        ("each", [True, False], (True, False)),
+    ],
+)
+def test_exact_values_are_stored_as_plain_ones(field, value, stored):
+    got = getattr(Grill(**{"degrees": 180, field: value}), field)
+    assert got == stored
+    assert type(got) is type(stored)
+    assert not isinstance(got, np.generic)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "right"),
+    [
+        ("degrees", np.float64(180.0), "a whole number"),
+        ("degrees", np.array(180), "a whole number"),
+        ("degrees", 2**64, "below 2 to the power of 64"),
+        pytest.param("degrees", 10**5000, "below 2 to the power of 64", id="enormous"),
+        ("hours", math.inf, "a finite number"),
+        ("hours", math.nan, "a finite number"),
+        ("hours", 10**400, "a finite number"),
+        ("hours", np.longdouble(1), "a number"),
+        ("hours", np.array([1.0]), "a number"),
+        ("mode", ["top"], "one of 'top', 'bottom'"),
+        ("mode", np.array(["top", "top"]), "one of 'top', 'bottom'"),
+        ("pair", 0.5, "two finite numbers"),
+        ("pair", (0.5,), "two finite numbers"),
+        ("pair", ("a", "b"), "two finite numbers"),
+        ("pair", (0.5, math.nan), "two finite numbers"),
+        ("pair", np.zeros(2), "two finite numbers"),
+        ("pair", {0.1, 0.2}, "two finite numbers"),
+        ("many", 0, "a list of finite numbers"),
+        ("each", 1, "a bool or a list of bools"),
+        ("each", (True, 1), "a list of bools"),
+    ],
+)
+def test_values_of_no_use_are_refused_in_a_sentence(field, value, right):
+    with pytest.raises(ConfigError) as caught:
+        Grill(**{"degrees": 180, field: value})
+    assert str(caught.value).startswith(f"Grill.{field} is ")
+    assert str(caught.value).endswith(f"but must be {right}.")
+    assert str(caught.value).isprintable()
+
+
+def test_values_are_shown_on_one_short_line():
+    class Rude:
+        def __repr__(self):
+            raise ZeroDivisionError
+
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    for value in (Rude(), deep, list(range(10**6)), "x" * 10**6, {"a\nb": "\x1b[31m"}, 10**5000, np.zeros((50, 50))):
+        assert len(shown(value)) <= 1000
+        assert shown(value).isprintable()
+    assert shown((0.5, "a")) == "(0.5, 'a')"
+    assert visible("a\x1b\nb\u202eé") == "a\\x1b\\nb\\u202eé"
+
+
+def test_choose_takes_names_of_any_length():
+    with pytest.raises(ConfigError) as caught:
+        choose("task", "ngram" * 10**6, ["ngram"])
+    assert len(str(caught.value)) < 500

@@ -22,7 +22,7 @@ SHIFTED = ModelConfig(
         ({"what": "alpha", "layer": "0"}, ["Clamp.layer", "'0'", "whole number"]),
         ({"what": "alpha", "layer": 0, "value": "zero"}, ["Clamp.value", "'zero'", "alpha needs a finite number"]),
         ({"what": "beta", "layer": 0, "value": math.nan}, ["Clamp.value", "nan", "finite"]),
-        ({"what": "beta", "layer": 0, "value": True}, ["Clamp.value", "True", "finite"]),
+        ({"what": "beta", "layer": 0, "value": True}, ["Clamp.value", "True", "a number or a str"]),
         ({"what": "pattern", "layer": 0}, ["Clamp.value", "None", "previous, uniform, zero"]),
         ({"what": "pattern", "layer": 0, "value": 0.0}, ["Clamp.value", "0.0", "previous, uniform, zero"]),
         ({"what": "pattern", "layer": 0, "value": "previus"}, ["'previus'", "did you mean 'previous'?"]),

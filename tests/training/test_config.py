@@ -77,7 +77,7 @@ def test_evaluations_are_dense_early_and_sparse_late(steps, every, growth, kept)
         ({"until": 0.0}, ["RunConfig.until is 0.0", "above 0 and at most 1"]),
         ({"until": -0.5}, ["RunConfig.until is -0.5", "above 0 and at most 1"]),
         ({"until": 90}, ["RunConfig.until is 90.0", "above 0 and at most 1"]),
-        ({"until": float("nan")}, ["RunConfig.until is nan", "above 0 and at most 1"]),
+        ({"until": float("nan")}, ["RunConfig.until is nan", "finite"]),
         ({"until": "0.9"}, ["RunConfig.until", "'0.9'", "a number"]),
         ({"schedule": "trapezium"}, ["RunConfig.schedule", "'trapezium'", "'trapezoid'"]),
         ({"step": 3}, ["step", "did you mean 'steps'?"]),

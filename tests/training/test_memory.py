@@ -8,9 +8,9 @@ import textwrap
 
 import pytest
 
-from ihlab import ModelConfig, RunConfig
+from ihlab import ModelConfig, RunConfig, Transformer, train
 from ihlab.training.config import to_dict
-from ihlab.training.memory import memory_estimate
+from ihlab.training.memory import LAYER_OBJECTS, least_memory, memory_estimate, weights_memory
 from tasks import ConfigError, InductionTask
 
 pytestmark = pytest.mark.slow
@@ -99,3 +99,51 @@ def test_pieces_hold_less_than_the_whole():
     assert quarter < half < memory_estimate(whole)
     fixed = 2 * quarter - half  # what does not shrink: the parameters' share
     assert memory_estimate(whole) - fixed == pytest.approx(4 * (quarter - fixed), rel=0.05)
+
+
+SHAPES = [
+    {},
+    {"attention": "kv_shift"},
+    {"mlp": "gelu", "norm": "layer", "positional": "learned"},
+    {"mlp": "none", "n_key_value_heads": 1},
+    {"tied_embeddings": True},
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("n_layers", [1, 4])
+def test_the_quick_bound_is_a_bound(shape, n_layers):
+    """And no less than an eighth: sizes that cannot be are far beyond it."""
+    config = config_of(64, 64, 200, n_layers=n_layers, **shape)
+    config = config.but(task=InductionTask(vocab_size=200, length=64, score="first"))
+    weights, activations, *_ = least_memory(config).values()
+    estimate = memory_estimate(config)
+    objects = n_layers * LAYER_OBJECTS  # which the estimate leaves out
+    assert estimate / 8 < weights - objects + activations <= estimate
+    held = sum(p.numel() * p.element_size() for p in Transformer(config.model).parameters())
+    assert 0.9 * held < weights_memory(config.model) <= held
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"batch_size": 10**12}, "batch_size"),
+        ({"eval_rows": 10**12}, "eval_rows"),
+        ({"n_layers": 10**8}, "n_layers=100000000"),
+        ({"d_vocab": 10**12}, "d_vocab=1000000000000"),
+        ({"n_ctx": 10**12}, "n_ctx=1000000000000"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused_before_it_has_a_folder(tmp_path, change, words):
+    config = config_of(1, 8, 40)
+    of_model = {name: value for name, value in change.items() if name in type(config.model).__dataclass_fields__}
+    config = config.but(model=config.model.but(**of_model), **{k: v for k, v in change.items() if k not in of_model})
+    for members in (None, 2):
+        with pytest.raises(ConfigError, match=rf"at least .* of memory, most of it for .*{words}"):
+            train(config, tmp_path, "cpu", members=members)
+    assert not list(tmp_path.iterdir())
+
+
+def test_more_members_than_folders_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="members is 100000000, but must be at most 10000"):
+        train(config_of(1, 8, 40), tmp_path, "cpu", members=10**8)

@@ -9,6 +9,7 @@ import numba
 import numpy as np
 
 from tasks.batch import IGNORE
+from tasks.compiled import kernel
 from tasks.igsm.kernels.bits import draw, shuffle
 from tasks.igsm.kernels.flat import draw_flat_problem
 from tasks.igsm.kernels.language import (
@@ -76,7 +77,7 @@ def _write(
 def _compiled(sources: str) -> Callable[..., Any]:
     """Compile the kernel. numba's cache depends on this file and on closures: with `sources`, on all kernels."""
 
-    @numba.njit(cache=True, nogil=True)
+    @kernel
     def draw_rows(
         seeds: np.ndarray, wanted: Wanted, limits: Limits, words: Words
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -1,0 +1,38 @@
+"""Printing that every terminal can show: names as they are, ASCII where the terminal knows nothing else."""
+
+import codecs
+import sys
+from io import TextIOWrapper
+
+from rich.console import Console
+
+from tasks.config import visible
+
+_IN_ASCII = {"±": "+-", "×": "x", "–": "-", "—": "-", "…": "...", "•": "*", "█": "#", "━": "-"}
+_LINES = dict.fromkeys("│┃║", "|") | dict.fromkeys("─━═", "-") | dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╰╯", "+")
+HANDLER = "ihlab.ascii"
+
+
+def print_anywhere() -> None:
+    """Let standard output and error replace characters that their encoding lacks, instead of failing."""
+    codecs.register_error(HANDLER, _replaced)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a notebook's is none, and takes every character
+            stream.reconfigure(errors=HANDLER)
+
+
+def _replaced(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(_IN_ASCII.get(c) or _LINES.get(c) or ascii(c)[1:-1] for c in lacking), error.end
+
+
+def console() -> Console:
+    """Return a console that takes names for text: "[red]" is no colour and ":x:" no picture."""
+    return Console(markup=False, emoji=False, highlight=False)
+
+
+def text(name: object) -> str:
+    """Return a name for a table: what a terminal would obey, such as a colour or a new line, is escaped."""
+    return visible(str(name))

@@ -1,0 +1,51 @@
+"""Memory that a setting needs at least, compared with the machine's before anything is allocated."""
+
+import os
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tasks.config import require
+
+_CONTAINER = Path("/sys/fs/cgroup/memory.max")
+_BYTES_A_POSITION = 16  # of a row: its token and its target
+
+
+def require_memory(what: str, needed: int, limit: int | None = None) -> None:
+    """Raise `ConfigError` naming `what` if it needs more bytes than `limit`, by default the machine's memory.
+
+    `needed` is a lower bound: what passes may still be too much, but what is refused cannot work.
+    """
+    has = machine_memory() if limit is None else limit
+    require(needed <= has, f"{what} takes at least {in_units(needed)} of memory, but there are {in_units(has)}.")
+
+
+def require_rows(task: Any, size: int, more: int = 0) -> None:
+    """Raise `ConfigError` if `size` rows of a task, and `more` bytes, cannot be in memory."""
+    needed = rows_memory(task, size) + more
+    require_memory(f"A batch of {size} rows of {task.length} positions ({task.kind}, {task.vocab_size} ids)", needed)
+
+
+def rows_memory(task: Any, size: int) -> int:
+    """Return the bytes that `size` rows of a task take at least."""
+    return _BYTES_A_POSITION * size * int(task.length)
+
+
+@lru_cache
+def machine_memory() -> int:
+    """Return the bytes of memory of this machine, or of the container that the process is in."""
+    try:
+        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # a system that does not tell
+        physical = sys.maxsize
+    try:
+        return min(physical, int(_CONTAINER.read_text(encoding="ascii")))
+    except (OSError, ValueError):  # no container, or one that sets no limit
+        return physical
+
+
+def in_units(n_bytes: int) -> str:
+    """Return a number of bytes as a person reads it: 1.5 GiB."""
+    power = min(max(n_bytes.bit_length() - 1, 0) // 10, 6)
+    return f"{n_bytes / 1024**power:.3g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB')[power]}"

@@ -1,0 +1,73 @@
+"""Names as text and ASCII for terminals that know nothing else, in every command that prints a table."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from ihlab.cli import main
+
+pytestmark = pytest.mark.slow
+
+COMMANDS = [
+    "runs ROOT",
+    "heads small --root ROOT",
+    "shift small --root ROOT",
+    "heads smal --root ROOT",
+    "--help",
+    "train --help",
+]
+
+
+def test_ascii_terminals_get_ascii(root):
+    """All commands in one process, whose streams are ASCII from its start."""
+    script = """
+import sys
+from ihlab.cli import main
+for command in sys.argv[1].split(","):
+    try:
+        main([word.replace("ROOT", sys.argv[2]) for word in command.split()])
+    except SystemExit as ended:
+        assert ended.code in (None, 0, 2), ended.code
+"""
+    ascii_only = {
+        **os.environ,
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONIOENCODING": "ascii",
+        "PYTHONCOERCECLOCALE": "0",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script, ",".join(COMMANDS), str(root)], env=ascii_only, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    printed = done.stdout.decode("ascii") + done.stderr.decode("ascii")
+    assert "+-" in printed  # of a table's frame, and for the sign of the error
+    assert "\\u" not in printed
+
+
+@pytest.mark.parametrize("name", ["[red]x[", "[bold]b[", ":smile:", "a\x1b[31mb", "two\nlines"])
+def test_names_are_shown_as_text(root, tmp_path, capsys, monkeypatch, name):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+    folder = next(root.glob("small-*"))
+    shutil.copytree(folder, tmp_path / "runs" / f"{name}-0123456789")
+    wanted = name.replace("\x1b", "\\x1b").replace("\n", "\\n")
+    for command in (["runs"], ["heads", "[small"], ["heads"], ["shift"], ["view"]):
+        if len(command) == 2:  # refused, with the name in the sentence
+            with pytest.raises(SystemExit):
+                main(command)
+        else:
+            monkeypatch.setattr("ihlab.cli.paths.kept.names", lambda: [])
+            main([*command, *([] if command == ["runs"] else [_prefix(name)])])
+        printed = "".join(capsys.readouterr())
+        assert "\x1b" not in printed
+        if command in (["runs"], ["heads"], ["shift"]):
+            assert wanted in printed
+
+
+def _prefix(name: str) -> str:
+    """Return what a user can type of the name: no control characters."""
+    return "".join(name.partition("\x1b")[0].partition("\n")[0])

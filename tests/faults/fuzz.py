@@ -1,0 +1,425 @@
+"""Hostile values, of configs in Python and on the command line: each must work or be refused in one sentence.
+
+A config's fields are drawn from what their types allow and from values of any other type. What is accepted must have a
+hash and come back from JSON as it was, and some of the small ones train for two steps. Command lines and the TOML files
+of sweeps are made of known options and hostile words, and run in this process: they must end with 0, or with 1 or 2 and
+one sentence. Anything else fails: another exception, a traceback, a colour that a name has set, more than `LIMIT`
+seconds. Failures are written to failures.txt.
+"""
+
+import contextlib
+import io
+import json
+import math
+import os
+import signal
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as seeded
+from hypothesis import strategies as st
+
+from ihlab import ModelConfig, RunConfig, train
+from ihlab.cli import main
+from ihlab.training.run_writer import TrainingDivergedError
+from tasks import IGSMTask, InductionTask, MQARTask, MultiHopTask, NGramTask
+from tasks.codec import from_plain, to_plain
+from tasks.config import ConfigError
+from tests.faults.table import Row
+
+LIMIT = 10.0
+"""Seconds for one example."""
+TRAINED = 25
+"""One in so many of the small configs that are accepted is trained."""
+
+CONFIGS = "configs in Python: an object, or one sentence"
+STORED = "accepted configs: back from JSON as they were"
+TRAININGS = "small ones: two steps of training"
+COMMANDS = "command lines: exit 0, or one sentence"
+SWEEPS = "TOML files of sweeps: one sentence"
+KINDS = (CONFIGS, STORED, TRAININGS, COMMANDS, SWEEPS)
+
+BASE_MODEL = {"n_layers": 1, "d_model": 8, "n_heads": 2, "d_vocab": 64, "n_ctx": 24, "attention": "kv_shift"}
+BASE_RUN = {"steps": 2, "batch_size": 4, "eval_rows": 8, "eval_every": 1, "checkpoints": 2, "warmup": 1}
+BASE_TASKS: list[tuple[Any, dict[str, Any]]] = [
+    (InductionTask, {"vocab_size": 40, "length": 12}),
+    (NGramTask, {"vocab_size": 40, "length": 12, "table_size": 20}),
+    (MQARTask, {"vocab_size": 40, "length": 16, "pairs": 2}),
+    (MultiHopTask, {"vocab_size": 40, "length": 12, "max_hops": 3}),
+    (IGSMTask, {"difficulty": "toy", "ops": "<=3", "length": 160}),
+]
+
+
+class Hang(BaseException):
+    """An example took longer than the limit. No `Exception`: nothing on the way may catch it."""
+
+
+@dataclass
+class Tally:
+    """Counts of what was tried and what failed, and the failures in words."""
+
+    folder: Path
+    tried: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+
+    @contextlib.contextmanager
+    def one(self, what: str, example: object) -> Iterator[None]:
+        """Count one example, and as a failure anything but the end of the block or a `ConfigError` of one line."""
+        self.tried[what] += 1
+        try:
+            with time_limit(LIMIT):
+                yield
+        except ConfigError as error:
+            sentence = str(error)
+            if not sentence or len(sentence) > 4000 or not sentence.isprintable():
+                self.fail(what, example, f"no sentence: {sentence!r}")
+        except (Exception, Hang):
+            self.fail(what, example, traceback.format_exc())
+
+    def fail(self, what: str, example: object, reason: str) -> None:
+        """Count a failure, and write it down."""
+        self.failed[what] += 1
+        with (self.folder / "failures.txt").open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(f"{what}\n{_safe_repr(example)}\n{reason}\n\n")
+
+
+def campaign(examples: int, seed: int, folder: Path) -> list[Row]:
+    """Try as many examples, a function of the seed alone, and return a row for each kind of fault."""
+    inside = folder / "inside"  # so that "../x" stays in the folder
+    inside.mkdir(parents=True, exist_ok=True)
+    tally = Tally(folder)
+    with contextlib.chdir(inside), _environment():
+        _warm_up()
+        of_commands, of_sweeps = examples // 4, examples // 8
+        _draw(configs(), examples - of_commands - of_sweeps, seed, lambda drawn: try_config(tally, drawn))
+        _draw(command_lines(), of_commands, seed, lambda drawn: try_command(tally, COMMANDS, drawn))
+        _draw(sweep_files(), of_sweeps, seed, lambda drawn: try_sweep(tally, drawn))
+    return [Row(what, tally.tried[what], tally.failed[what]) for what in KINDS]
+
+
+def _draw(strategy: st.SearchStrategy[Any], examples: int, seed: int, attempt: Callable[[Any], None]) -> None:
+    """Call `attempt` on so many drawn values; it raises nothing, so that one failure does not end the campaign."""
+
+    @seeded(seed)
+    @settings(
+        max_examples=max(examples, 1), deadline=None, database=None, derandomize=False, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(strategy)
+    def every(drawn: Any) -> None:
+        attempt(drawn)
+
+    every()
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise `Hang` in the block after so many seconds."""
+
+    def ring(signum: int, frame: Any) -> None:
+        raise Hang(f"more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def _environment() -> Iterator[None]:
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "200"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before
+
+
+def _warm_up() -> None:
+    """Compile and load what examples need, and train the run that commands open: none of it is timed."""
+    for cls, base in BASE_TASKS:
+        cls(**base).batch(2, np.random.default_rng(0))
+    task = InductionTask(**BASE_TASKS[0][1])
+    run = train(RunConfig(task=task, model=ModelConfig(**BASE_MODEL), name="small", **BASE_RUN), "runs", "cpu")
+    for command in (["heads"], ["shift"], ["view"], ["heads", "--out", "a.png"]):
+        _run_command([command[0], str(run.folder), *command[1:]], "utf-8")
+
+
+# Values of any type
+
+WORDS = [
+    "", " ", "0", "-1", "nan", "inf", "1e400", "1e-400", "none", "None", "True", "[red]", "[/]", "[bold]x[/bold]",
+    ":x:",
+    "\x1b[31mred", "a\nb", "a\rb", "\0", "\x07", "é", "日本", "\udcff", "\ud800", "=1+1", "-x", "--", "@a", "+1",
+    "x" * 300,
+    "../x", "/proc/x", "/dev/null", ".", "..", "a/b", "small", "%s", "{0}", "$(x)", "induction", "kv_shift", "\u202e",
+    str(2**64), str(10**30), "9" * 5000, "1_000", "٣", "0x10", "1,2", "3,1,4", "1;2",
+]  # fmt: skip
+
+
+class _Rude:
+    def __repr__(self) -> str:
+        raise ZeroDivisionError("no repr")
+
+
+def _enormous() -> int:
+    return 10**5000  # Python refuses to print it
+
+
+INTEGERS = st.one_of(
+    st.integers(-2, 40), st.sampled_from([2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 10**12, 10**30,
+    -(2**63)]),
+    st.builds(_enormous), st.integers(),
+)  # fmt: skip
+NUMPY = st.sampled_from([
+    np.int64(3), np.uint8(7), np.float32(0.1), np.float64(0.5), np.bool_(True), np.str_("x"), np.float64("nan"),
+    np.longdouble(1), np.complex64(1j), np.datetime64("2020"), np.array(3), np.array([1, 2]), np.array(["a"]),
+    np.zeros(0),
+])  # fmt: skip
+SCALARS = st.one_of(
+    st.none(), st.booleans(), INTEGERS, st.floats(), st.sampled_from(WORDS), st.text(max_size=8),
+    st.binary(max_size=4),
+    NUMPY, st.builds(_Rude), st.sampled_from([object(), int, len, 1j, ..., NotImplemented, range(3)]),
+)  # fmt: skip
+HOSTILE = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.tuples(inner, inner), st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+
+
+def plausible(hint: Any) -> st.SearchStrategy[Any]:
+    """Return values of a field's type, some of them out of range."""
+    origin = get_origin(hint)
+    if origin in (Union, UnionType):
+        return st.one_of(*(plausible(sort) for sort in get_args(hint)))
+    if origin is Literal:
+        return st.sampled_from(get_args(hint))
+    if origin is tuple:
+        each = plausible(get_args(hint)[0])
+        return st.lists(each, max_size=4) | st.tuples(each, each)
+    known = {
+        NoneType: st.none(), bool: st.booleans(), int: INTEGERS, float: st.floats(0, 2) | st.floats(),
+        str: st.sampled_from(WORDS),
+    }  # fmt: skip
+    return known.get(hint, HOSTILE)
+
+
+@st.composite
+def changes(draw: st.DrawFn, cls: Any) -> dict[str, Any]:
+    """Draw other values for up to three fields of a config, now and then for one that it does not have."""
+    hints = get_type_hints(cls)
+    names = [one.name for one in fields(cls) if one.name not in ("task", "model")]
+    chosen = draw(st.lists(st.sampled_from(names), max_size=2, unique=True))
+    hostile = draw(st.booleans())
+    changed = {
+        name: draw(st.one_of(plausible(hints[name]), HOSTILE) if hostile else plausible(hints[name])) for name in chosen
+    }
+    return changed | ({draw(st.text(max_size=6)): 0} if draw(st.integers(0, 30)) == 0 else {})
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw the fields of a task, a model and a run; now and then something else in the place of a task or a model."""
+    cls, base = draw(st.sampled_from(BASE_TASKS))
+    drawn = {
+        "cls": cls,
+        "task": {**base, **draw(changes(cls))},
+        "model": {**BASE_MODEL, **draw(changes(ModelConfig))},
+        "run": {**BASE_RUN, **draw(changes(RunConfig))},
+        "trained": draw(st.integers(0, TRAINED - 1)) == 0,
+    }
+    if draw(st.integers(0, 40)) == 0:
+        drawn["run"][draw(st.sampled_from(["task", "model"]))] = draw(HOSTILE)
+    return drawn
+
+
+def try_config(tally: Tally, drawn: dict[str, Any]) -> None:
+    """Make the config; store, read and, if it is small, train it."""
+    run: RunConfig | None = None
+    with tally.one(CONFIGS, drawn):
+        task = drawn["cls"](**drawn["task"])
+        sizes = {**drawn["model"]}
+        if type(sizes["d_vocab"]) is int and sizes["d_vocab"] == BASE_MODEL["d_vocab"]:
+            sizes["d_vocab"] = max(sizes["d_vocab"], task.vocab_size)
+        if type(sizes["n_ctx"]) is int and sizes["n_ctx"] == BASE_MODEL["n_ctx"]:
+            sizes["n_ctx"] = max(sizes["n_ctx"], task.length)
+        run = RunConfig(**{"task": task, "model": ModelConfig(**sizes), **drawn["run"]})
+    if run is None:
+        return
+    with tally.one(STORED, drawn):
+        read = from_plain(RunConfig, json.loads(json.dumps(to_plain(run), allow_nan=False)))
+        assert read == run
+        assert hash(read) == hash(run)
+        assert read.digest == run.digest
+        assert read.name == run.name
+    if drawn["trained"] and is_small(run):
+        with tally.one(TRAININGS, drawn), contextlib.suppress(TrainingDivergedError):
+            trained = train(run.but(steps=2, compile=False), "runs", "cpu", lambda step, row: None)
+            assert trained.done is not None
+            assert math.isfinite(trained.metrics["eval_loss"].iloc[-1])
+
+
+def is_small(run: RunConfig) -> bool:
+    """Return whether two steps of the run take a moment."""
+    model, task = run.model, run.task
+    widths = (model.d_model, model.n_heads, model.head_width, model.mlp_width, model.n_layers, model.shift_window)
+    rows = (run.batch_size, run.eval_rows, task.length)
+    vocabulary = max(model.d_vocab, task.vocab_size, model.n_ctx)
+    return max(widths) <= 64 and max(rows) <= 160 and vocabulary <= 4096 and getattr(task, "difficulty", "toy") == "toy"
+
+
+# Command lines
+
+NUMBERS = st.sampled_from(["0", "1", "2", "3", "7", "12", "-1", "1.5", "nan", "inf", "-inf", "1e400", "1e-400", "1e308",
+                           str(10**12), str(2**63), str(2**64), str(10**30), "9" * 5000])  # fmt: skip
+VALUES = st.one_of(NUMBERS, st.sampled_from(WORDS), st.text(max_size=6))
+FEW = st.sampled_from(["1", "2", "3", "0", "-1", "x", "nan", "1e3", ""])  # steps: a large number would be obeyed
+
+OPTIONS = {
+    "train": [
+        "--name", "--seed", "--steps", "--batch-size", "--accumulate", "--lr", "--warmup", "--schedule", "--betas",
+        "--weight-decay", "--clip", "--precision", "--eval-every", "--eval-growth", "--eval-rows", "--checkpoints",
+        "--init-shift", "--until", "--root", "--device", "--members", "--task.vocab-size", "--task.length",
+        "--task.min-token", "--model.n-layers", "--model.d-model", "--model.n-heads", "--model.d-vocab",
+        "--model.n-ctx",
+        "--model.attention", "--model.shift-window", "--model.d-head", "--model.d-mlp", "--model.positional",
+        "--model.rotary-base", "--model.alibi-slopes", "--model.norm", "--model.eps", "--model.dropout",
+        "--model.residual",
+        "--model.init-std", "--stepz", "--model",
+    ],
+    "sample": ["--rows", "--seed", "--length", "--vocab-size", "--out", "--min-token", "--max-hops", "--pairs",
+    "--ops"],
+    "runs": ["--root"],
+    "heads": ["--root", "--step", "--rows", "--seed", "--csv", "--out"],
+    "shift": ["--root", "--step", "--csv", "--out"],
+    "view": ["--root", "--out", "--row", "--checkpoints"],
+    "sweep": ["--engine", "--jobs", "--root", "--out", "--retries"],
+}  # fmt: skip
+FILES = st.sampled_from(
+    ["a.csv", "a.png", "a.svg", "a.html", "A.CSV", "no/such/a.csv", "runs", "/proc/x.csv", "/proc/x.html"]
+)
+TINY = (
+    "--steps 2 --batch-size 4 --eval-rows 8 --eval-every 4 --checkpoints 3 --warmup 1 --task.vocab-size 40 "
+    "--task.length 12 --model.n-layers 1 --model.d-model 8 --model.n-heads 2 --model.d-vocab 40 --model.n-ctx 12"
+).split()
+
+
+@st.composite
+def command_lines(draw: st.DrawFn) -> tuple[list[str], str]:
+    """Draw a command line, and the encoding of the terminal."""
+    command = draw(st.sampled_from(sorted(OPTIONS)))
+    words = [command]
+    if command == "train":
+        words += [*draw(st.sampled_from([[], ["induction"]])), *TINY, "--device", "cpu"]
+    elif command == "sample":
+        words.append(
+            draw(st.sampled_from(["induction", "multihop", "ngram", "mqar", "igsm"]) | VALUES.filter(_no_module))
+        )
+    elif command != "runs" or draw(st.booleans()):
+        words.append(draw(st.sampled_from(["small", "runs", "s"]) | st.sampled_from(WORDS)))
+    for name in draw(st.lists(st.sampled_from(OPTIONS[command]), max_size=3)):
+        of_option = FEW if name == "--steps" else FILES | VALUES if name in ("--out", "--csv") else VALUES
+        words += [name, *draw(st.lists(of_option, min_size=0 if draw(st.integers(0, 9)) == 0 else 1, max_size=2))]
+    if draw(st.integers(0, 20)) == 0:
+        words.insert(draw(st.integers(0, len(words))), draw(VALUES.filter(_no_module)))
+    return words, draw(st.sampled_from(["ascii", "utf-8"]))
+
+
+def _no_module(word: str) -> bool:
+    """Return False for a module:name, which would be imported."""
+    return ":" not in word
+
+
+def try_command(tally: Tally, what: str, drawn: tuple[list[str], str]) -> None:
+    """Run a command line as `main` does."""
+    words, encoding = drawn
+    with tally.one(what, words):
+        code, printed = _run_command(words, encoding)
+        said = [line for line in printed.splitlines() if line.startswith("ihlab: ")]
+        assert code in (0, 1, 2), code
+        assert code == 0 or printed.strip(), "ended without a word"
+        assert len(said) <= 1, said
+        assert "Traceback" not in printed, printed
+        assert "\x1b" not in printed, printed
+
+
+def _run_command(words: list[str], encoding: str) -> tuple[int, str]:
+    raw = io.BytesIO()
+    terminal = io.TextIOWrapper(raw, encoding=encoding, write_through=True)
+    code = 0
+    with contextlib.redirect_stdout(terminal), contextlib.redirect_stderr(terminal):
+        try:
+            main(words)
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 3
+        except ConfigError as error:
+            raise AssertionError("main lets a ConfigError pass") from error
+    return code, raw.getvalue().decode(encoding)
+
+
+# Sweeps
+
+TOML_VALUES = st.sampled_from([
+    "1", "-1", "0", "1.5", "nan", "inf", "true", '"x"', '""', '"none"', '"[red]"', '"\\u001b"', '"=1"', "[]",
+    "[[]]", "[1, 2]",
+    "[0.9, 0.95]", '["a", 1]', "{}", "{a = 1}", "[{}]", "1979-05-27", "9223372036854775807",
+    "99999999999999999999999", "[true]",
+    "3000000", "[" * 50 + "]" * 50, "[" * 5000 + "]" * 5000, '["kv_shift", "vanilla"]', "[1e-3, 1e-2]", "[1, 1]",
+    '"""a\nb"""',
+])  # fmt: skip
+TOML_NAMES = st.sampled_from([
+    "seeds", "seed", "lr", "name", "steps", "betas", "task", "model", "task.kind", "task.length", "model.n_layers",
+    "grid",
+    "grid.lr", "grid.model.n_layers", "grid.betas", "grid.name", "grid.task.kind", "zip", "init_shift", "x",
+    "model.attention",
+    "grid.seed", "model.residual", "model.alibi_slopes", "until", '"a.b"', '""', "grid.grid.x", "fork",
+])  # fmt: skip
+SWEEP = """
+task.kind = "induction"
+task.vocab_size = 40
+task.length = 12
+model.n_layers = 1
+model.d_model = 8
+model.n_heads = 2
+model.d_vocab = 40
+model.n_ctx = 12
+"""
+
+
+@st.composite
+def sweep_files(draw: st.DrawFn) -> bytes:
+    """Draw a sweep's file: known fields with hostile values, now and then any bytes."""
+    if draw(st.integers(0, 15)) == 0:
+        return draw(st.binary(max_size=30))
+    lines = draw(st.lists(st.tuples(TOML_NAMES, TOML_VALUES), max_size=4))
+    base = SWEEP if draw(st.integers(0, 5)) else ""
+    return "\n".join([base, *(f"{name} = {value}" for name, value in lines)]).encode()
+
+
+def try_sweep(tally: Tally, content: bytes) -> None:
+    """Run a sweep that cannot start, for it has no workers: only its file is read."""
+    Path("sweep.toml").write_bytes(content)
+    try_command(tally, SWEEPS, (["sweep", "sweep.toml", "--jobs", "0"], "utf-8"))
+
+
+def _safe_repr(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:
+        return repr(getattr(value, "items", lambda: [])() and sorted(map(str, value)))  # type: ignore[call-overload]
