@@ -6,7 +6,7 @@ FIGURES ?=
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: reproduce test test-fast lint lab notebooks bench clean
+.PHONY: reproduce test test-fast faults lint lab notebooks bench clean
 
 reproduce: $(READY)
 	$(BIN)/ihlab reproduce $(FIGURES) --scale $(SCALE)
@@ -18,6 +18,10 @@ test: $(READY)
 # While one works: what neither starts processes nor compiles nor trains for long.
 test-fast: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+# Kills, damage and hostile values by the thousand: half an hour. `make test` has a sample.
+faults: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults
 
 lint: $(READY)
 	$(BIN)/ruff check .

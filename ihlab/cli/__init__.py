@@ -40,8 +40,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
 def main(args: Sequence[str] | None = None) -> None:
     """Run the `ihlab` command.
 
-    Exits with 2 for a bad input, 130 after Ctrl-C, 143 after SIGTERM, and 1 for a run that diverged or failed, and where
-    the system said no: a full disk, no permission, too little memory. Each prints one sentence.
+    Exits with 2 for a bad input, 130 after Ctrl-C, 143 after SIGTERM, and 1 for a run that diverged or failed, and
+    where the system said no: a full disk, no permission, too little memory. Each prints one sentence.
     """
     print_anywhere()
     given = list(sys.argv[1:] if args is None else args)
