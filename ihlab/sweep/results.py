@@ -1,6 +1,5 @@
 """Results of the runs of a sweep, as one tidy table."""
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,8 +11,10 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from ihlab.files import locked, remove_partial, write_text
+from ihlab.stored import present, read_summary
 from ihlab.sweep.grid import Point
 from ihlab.sweep.retry import DIVERGED, DONE, FAILED, UNFINISHED
+from ihlab.training.stored_metrics import read_metrics
 from tasks.config import ConfigError, require
 
 GOAL = 0.9
@@ -33,6 +34,8 @@ def result_row(point: Point, root: Path, error: str = "") -> dict[str, Any]:
     - `steps_to_90`: the first evaluated step with `accuracy_first` >= 0.9. inf: never, in a run that is done or
       diverged; NaN: not yet, in one that failed or is unfinished;
     - `seconds` of training, NaN unless it is done; `error`.
+
+    Raises `ConfigError` for a summary or metrics that cannot be read, which it names.
     """
     folder = point.config.folder(root)
     row = {"run": folder.name, **{name: _cell(value) for name, value in point.swept.items()}}
@@ -64,13 +67,13 @@ def first_reach(steps: ArrayLike, accuracy: ArrayLike, threshold: float) -> floa
 
 
 def _stored(path: Path) -> dict[str, Any]:
-    """Read a JSON file, {} if there is none. (`Run` would load torch, which a table does not need.)"""
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    """Read a run's summary, {} if there is none. (`Run` would load torch, which a table does not need.)"""
+    return read_summary(path, {}, None) or {}
 
 
 def _metrics(folder: Path) -> pd.DataFrame:
     path = folder / "metrics.csv"
-    return pd.read_csv(path) if path.exists() else pd.DataFrame()
+    return read_metrics(path, ()) if present(path) else pd.DataFrame()
 
 
 def _cell(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The three campaigns of faults in full, and the table of what was tried: `make faults` writes it to `docs/faults.md`."""
+"""The three campaigns of faults in full; `make faults` writes the table of what was tried to `docs/faults.md`."""
 
 import tempfile
 import time
@@ -16,14 +16,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 
 TEXT = """# Faults: what was tried, and what failed
 
-Made by `make faults` (`tests/faults`): training killed at random and in the middle of writing a file, stored runs damaged in
-every way that we could think of, and hostile values through Python and the command line. A fault fails unless the answer
-is one sentence that names it, or the result of an undisturbed run, byte for byte.
+Made by `make faults` (`tests/faults`): training killed at random and in the middle of writing a file, stored runs
+damaged in every way that we could think of, and hostile values through Python and the command line. A fault fails
+unless the answer is one sentence that names it, or the result of an undisturbed run, byte for byte.
 
 {table}
 
-{times} of wall time, seed {seed}. Each campaign is itself tested: with a check taken away, or with the optimiser's state or
-the running loss dropped where a run goes on, it must report failures (`tests/faults/test_*.py`).
+{times} of wall time, seed {seed}. Each campaign is itself tested: with a check taken away, or with the
+optimiser's state or the running loss dropped where a run goes on, it must report failures (`tests/faults/test_*.py`).
 """
 
 
