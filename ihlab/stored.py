@@ -1,7 +1,6 @@
 """Stored files, read as if anything could be in them: regular files of a sane size, UTF-8, JSON of a sane shape."""
 
 import json
-import os
 import stat
 import zlib
 from collections.abc import Mapping
@@ -20,8 +19,17 @@ SEAL = "crc32"
 
 
 def present(path: Path) -> bool:
-    """Return whether anything has this path: a symbolic link to nothing has, and is damage."""
-    return os.path.lexists(path)
+    """Return whether anything has this path: a symbolic link to nothing has, and is damage.
+
+    Raises `ConfigError` where this user may not know, in a folder that is closed to others.
+    """
+    try:
+        path.lstat()
+    except PermissionError as error:
+        raise ConfigError(f"{path}: {error.strerror}.") from None
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def require_regular(path: Path) -> int:

@@ -97,8 +97,8 @@ class MultiHopTask:
     def show(self, batch: Batch, row: int) -> str:
         """Return the row in lines of 16 positions: token and target, with letters as letters."""
         cells = {
-            "token": [f"k={batch.inputs[row, 0]}", *(self._name(token) for token in batch.inputs[row, 1:])],
-            "target": [self._name(token) for token in batch.targets[row]],
+            "token": [f"k={batch.inputs[row, 0]}", *(self._name(int(token)) for token in batch.inputs[row, 1:])],
+            "target": [self._name(int(token)) for token in batch.targets[row]],
         }
         lines = in_lines(cells, width=5)
         lines.append("The target is the letter that k hops lead to, - where there is none. A hop from a letter goes")

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ihlab.cli.igsm import check_out, show_graphs
 from ihlab.cli.named import registered_experiment
-from ihlab.cli.paths import closed_folders, listable
+from ihlab.cli.paths import listable
 from ihlab.cli.terminal import console, text
 from ihlab.training.config import RunConfig
 from tasks import TASKS, IGSMTask
@@ -185,8 +185,7 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /) -> None:
         table.add_column(column, justify="right" if column in ("seed", "steps", "accuracy", "seconds") else "left")
     stored = stored_runs(listable(root))
     damaged = stored["status"] == DAMAGED
-    unreadable = [f"{folder}: Permission denied." for folder in closed_folders(root)] + list(stored["problem"][damaged])
-    require(len(stored) + len(unreadable) > 0, f"There are no runs in {root}.")
+    require(len(stored) > 0, f"There are no runs in {root}.")
     for run in stored[~damaged].to_dict("records"):
         done, accuracy = run["status"] == DONE, run["accuracy"]
         table.add_row(
@@ -200,5 +199,5 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /) -> None:
         )
     terminal = console()
     terminal.print(table)
-    for sentence in unreadable:
+    for sentence in stored["problem"][damaged]:
         terminal.print(text(sentence), soft_wrap=True)

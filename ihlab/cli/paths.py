@@ -1,6 +1,5 @@
 """Paths that commands read and write: runs found by name, tables and pictures written whole or not at all."""
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,12 +65,6 @@ def listable(folder: Path) -> Path:
     if folder.is_dir():
         next(folder.iterdir(), None)
     return folder
-
-
-def closed_folders(root: Path) -> list[Path]:
-    """Return the folders in `root` that this user may not look into: a search passes them over."""
-    folders = sorted(root.iterdir()) if root.is_dir() else []
-    return [folder for folder in folders if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK)]
 
 
 def check_output(option: str, path: Path | None, suffixes: Sequence[str], run: "Run") -> None:

@@ -97,7 +97,7 @@ def replacement(
     return another_row(z, seed)
 
 
-def another_row(values: Float[Tensor, "batch *rest"], seed: int) -> Float[Tensor, "batch *rest"]:
+def another_row(values: Float[Tensor, " batch *rest"], seed: int) -> Float[Tensor, " batch *rest"]:
     """Return for each row the values of another row, paired at random. Raises `ConfigError` for a single row."""
     require(len(values) >= 2, "The batch has one row, but resampling takes another row's values: it needs at least 2.")
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(values)))

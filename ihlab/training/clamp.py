@@ -1,5 +1,7 @@
 """Clamps of a fork: alpha, beta, or the attention pattern of a head. No torch here."""
 
+import math
+
 from ihlab.model.config import ModelConfig
 from tasks.config import choose, config, require, shown
 

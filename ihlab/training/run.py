@@ -280,4 +280,4 @@ def run_folders(root: str | Path) -> list[Path]:
         folders = sorted(path for path in Path(root).iterdir() if os.path.isdir(path))
     except OSError as error:
         raise ConfigError(f"There are no runs in {root} ({error.strerror}).") from None
-    return [path for path in folders if any(present(path / name) for name in FILES) or not os.access(path, os.X_OK)]
+    return [path for path in folders if not os.access(path, os.X_OK) or any(present(path / name) for name in FILES)]

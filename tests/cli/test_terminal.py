@@ -53,7 +53,7 @@ def test_names_are_shown_as_text(root, tmp_path, capsys, monkeypatch, name):
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)
     folder = next(root.glob("small-*"))
-    shutil.copytree(folder, tmp_path / "runs" / f"{name}-0123456789")
+    shutil.copytree(folder, tmp_path / "runs" / f"{name}-copied")
     wanted = name.replace("\x1b", "\\x1b").replace("\n", "\\n")
     for command in (["runs"], ["heads", "[small"], ["heads"], ["shift"], ["view"]):
         if len(command) == 2:  # refused, with the name in the sentence

@@ -43,8 +43,8 @@ def test_a_full_disk_ends_in_a_sentence_and_leaves_a_run_that_goes_on(small, tmp
 
     monkeypatch.setattr("os.fsync", full)
     stopped = 0
-    for room in range(100):
-        left = room % 7
+    for room in range(200):
+        left = room % 15
         try:
             run = train(small, tmp_path / "full", "cpu")
             break

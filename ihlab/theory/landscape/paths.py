@@ -18,25 +18,25 @@ class Path:
 
     time: Float[np.ndarray, " time"]
     parameters: Float[np.ndarray, "4 time *start"]
-    loss: Float[np.ndarray, "time *start"]
+    loss: Float[np.ndarray, " time *start"]
 
     @property
-    def alpha1(self) -> Float[np.ndarray, "time *start"]:
+    def alpha1(self) -> Float[np.ndarray, " time *start"]:
         """Weight of the token's own key."""
         return self.parameters[0]
 
     @property
-    def alpha2(self) -> Float[np.ndarray, "time *start"]:
+    def alpha2(self) -> Float[np.ndarray, " time *start"]:
         """Weight of the previous token's key."""
         return self.parameters[1]
 
     @property
-    def beta1(self) -> Float[np.ndarray, "time *start"]:
+    def beta1(self) -> Float[np.ndarray, " time *start"]:
         """Weight of the token's own value."""
         return self.parameters[2]
 
     @property
-    def beta2(self) -> Float[np.ndarray, "time *start"]:
+    def beta2(self) -> Float[np.ndarray, " time *start"]:
         """Weight of the previous token's value."""
         return self.parameters[3]
 
