@@ -63,7 +63,7 @@ def effective_patterns(cache: ActivationCache, fix_gauge: bool = False) -> Float
     With `fix_gauge`, by `gauge_fixed(beta)`. Raises `ConfigError` if the cache lacks a pattern or a beta.
     """
     patterns = raw_patterns(cache)
-    if "beta" not in _learned(cache):
+    if "beta" not in _mixing(cache):
         return patterns
     betas = [_cached(cache, layer, "beta") for layer in range(len(patterns))]
     betas = [gauge_fixed(beta) for beta in betas] if fix_gauge else betas
@@ -80,7 +80,7 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
     The cache must hold whole rows with their batch axis. Raises `ConfigError` if it does not, or lacks an activation
     that is needed.
     """
-    shifted, attn = "alpha" in _learned(cache), cache.model.blocks[layer].attn
+    shifted, attn = "alpha" in _mixing(cache), cache.model.blocks[layer].attn
     rotary = attn.rotary or nn.Identity()
     q = _cached(cache, layer, "q" if attn.rotary is None else "rot_q")
     k = _cached(cache, layer, "k_raw" if shifted else "k")
@@ -103,9 +103,9 @@ def score_bias(cache: ActivationCache, layer: int) -> Float[Tensor, "#head query
     return cache.model.blocks[layer].attn.score_bias(k, slice(0, k.shape[1]))[0]
 
 
-def _learned(cache: ActivationCache) -> tuple[str, ...]:
+def _mixing(cache: ActivationCache) -> tuple[str, ...]:
     # TransformerLens' own configs do not know the field.
-    return getattr(cache.model.cfg, "learned_shifts", ())
+    return getattr(cache.model.cfg, "mixing_weights", ())
 
 
 def _cached(cache: ActivationCache, layer: int, kind: str) -> Tensor:

@@ -52,12 +52,11 @@ class Attention(nn.Module):
         super().__init__()
         self.n_heads, self.n_key_value_heads, self.d_head = cfg.n_heads, cfg.kv_heads, cfg.head_width
         self.q_proj = nn.Linear(cfg.d_model, self.n_heads * self.d_head, bias=cfg.bias)
-        self.k_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=cfg.bias)
-        self.v_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=cfg.bias)
+        self._make_key_value_maps(cfg)
         self.o_proj = nn.Linear(self.n_heads * self.d_head, cfg.d_model, bias=cfg.bias)
         self.shifted, self.shift_window = cfg.shifted, cfg.shift_window
         self.rotates_first = cfg.shift_place == "after_rotary"
-        self.key_shift, self.value_shift, self.query_shift = make_shifts(cfg, generator, layer)
+        self.key_shift, self.value_shift, self.query_shift = self._make_shifts(cfg, generator, layer)
         if self.key_shift is not None:
             self.hook_k_raw, self.hook_alpha = HookPoint(), HookPoint()
         if self.value_shift is not None:
@@ -74,6 +73,15 @@ class Attention(nn.Module):
             self.hook_rot_q, self.hook_rot_k = HookPoint(), HookPoint()
         self.hook_attn_scores, self.hook_pattern = HookPoint(), HookPoint()
         self.hook_z, self.hook_result = HookPoint(), HookPoint()
+
+    def _make_key_value_maps(self, cfg: ModelConfig) -> None:
+        self.k_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=cfg.bias)
+        self.v_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=cfg.bias)
+
+    def _make_shifts(
+        self, cfg: ModelConfig, generator: torch.Generator | None, layer: int
+    ) -> tuple[TokenShift | None, TokenShift | None, TokenShift | None]:
+        return make_shifts(cfg, generator, layer)
 
     def forward(
         self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
@@ -101,9 +109,23 @@ class Attention(nn.Module):
         self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
     ) -> tuple[Float[Tensor, "batch key kv_head d_head"], Float[Tensor, "batch key kv_head d_head"]]:
         """Return the keys, shifted and rotated, and the shifted values of all tokens, those in the cache included."""
-        positions = next_positions(cache, x.shape[1])
-        k = self._heads(self.k_proj(x), self.n_key_value_heads)
-        v = self._heads(self.v_proj(x), self.n_key_value_heads)
+        k, v = self._shifted_and_rotated(*self.project(x), next_positions(cache, x.shape[1]), cache)
+        return (k, v) if cache is None else cache.append(k, v)
+
+    def project(
+        self, x: Float[Tensor, "batch pos d_model"]
+    ) -> tuple[Float[Tensor, "batch pos kv_head d_head"], Float[Tensor, "batch pos kv_head d_head"]]:
+        """Return the keys and values before any shift or rotation."""
+        k, v = self.k_proj(x), self.v_proj(x)
+        return self._heads(k, self.n_key_value_heads), self._heads(v, self.n_key_value_heads)
+
+    def _shifted_and_rotated(
+        self,
+        k: Float[Tensor, "batch pos kv_head d_head"],
+        v: Float[Tensor, "batch pos kv_head d_head"],
+        positions: Positions,
+        cache: KVCache | None,
+    ) -> tuple[Float[Tensor, "batch pos kv_head d_head"], Float[Tensor, "batch pos kv_head d_head"]]:
         rotates_first = self.rotates_first and self.key_shift is not None
         if self.key_shift is not None:
             k = self.hook_k_raw(k)
@@ -115,7 +137,7 @@ class Attention(nn.Module):
         k, v = self.hook_k(k), self.hook_v(v)
         if self.rotary is not None:
             k = self.hook_rot_k(k if rotates_first else self.rotary(k, positions))
-        return (k, v) if cache is None else cache.append(k, v)
+        return k, v
 
     def read(
         self,
