@@ -78,8 +78,9 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
     The rotary embedding comes after the shift: a raw key is rotated at the position it is shifted to, unless
     `cfg.shift_place` is "after_rotary". Keys that are not shifted have one route. `score_bias` is the other summand.
     The cache must hold whole rows with their batch axis. Raises `ConfigError` if it does not, or lacks an activation
-    that is needed.
+    that is needed, and for attention whose scores are no such sum.
     """
+    _require_additive(cache)
     shifted, attn = "alpha" in _mixing(cache), cache.model.blocks[layer].attn
     rotary = attn.rotary or nn.Identity()
     q = _cached(cache, layer, "q" if attn.rotary is None else "rot_q")
@@ -98,9 +99,21 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
 
 
 def score_bias(cache: ActivationCache, layer: int) -> Float[Tensor, "#head query key"]:
-    """Return the bias of a layer's scores, beside all routes: -inf at masked keys, and ALiBi's if there is one."""
+    """Return the bias of a layer's scores, beside all routes: -inf at masked keys, and ALiBi's if there is one.
+
+    Raises `ConfigError` as `score_routes` does.
+    """
+    _require_additive(cache)
     k = _cached(cache, layer, "k")
     return cache.model.blocks[layer].attn.score_bias(k, slice(0, k.shape[1]))[0]
+
+
+def _require_additive(cache: ActivationCache) -> None:
+    attention = getattr(cache.model.cfg, "attention", None)
+    require(
+        getattr(cache.model.blocks[0].attn, "additive_scores", True),
+        f"The model's attention is {attention!r}, whose scores are not one sum over routes: there are none to split.",
+    )
 
 
 def _mixing(cache: ActivationCache) -> tuple[str, ...]:

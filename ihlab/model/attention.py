@@ -152,16 +152,30 @@ class Attention(nn.Module):
         """
         if self.rotary is not None:
             q = self.hook_rot_q(self.rotary(q, positions))
-        dropout = self.dropout if self.training else 0.0
-        if is_hooked(self.hook_attn_scores, self.hook_pattern):
-            bias = self.score_bias(k, positions)
-            z = _explicit(q, k, v, bias, self.hook_attn_scores, self.hook_pattern, dropout)
-        else:
-            z = _fused(q, k, v, None if self._plainly_causal(k, positions) else self.score_bias(k, positions), dropout)
-        z = self.hook_z(z)
+        z = self.hook_z(self._attend(q, k, v, positions))
         if is_hooked(self.hook_result):
             return self.hook_result(torch.einsum("bphd,hdm->bphm", z, self.W_O)).sum(dim=2) + self.b_O
         return self.o_proj(z.flatten(start_dim=2))
+
+    def _attend(
+        self,
+        q: Float[Tensor, "batch query head d_head"],
+        k: Float[Tensor, "batch key kv_head d_head"],
+        v: Float[Tensor, "batch key kv_head d_head"],
+        positions: Positions,
+    ) -> Float[Tensor, "batch query head d_head"]:
+        """Return z, for rotated queries."""
+        dropout = self.dropout if self.training else 0.0
+        if is_hooked(self.hook_attn_scores, self.hook_pattern):
+            pattern = explicit_pattern(q, k, self.score_bias(k, positions), self.hook_attn_scores, self.hook_pattern)
+            return read_values(pattern, v, dropout)
+        return fused(q, k, v, self._fused_bias(k, positions), dropout)
+
+    def _fused_bias(
+        self, k: Float[Tensor, "batch key kv_head d_head"], positions: Positions
+    ) -> Float[Tensor, "#batch #head query key"] | None:
+        """Return the bias that the fused kernel needs, if any."""
+        return None if self._plainly_causal(k, positions) else self.score_bias(k, positions)
 
     def _plainly_causal(self, k: Float[Tensor, "batch key kv_head d_head"], positions: Positions) -> bool:
         """Return True if the fused kernel needs no bias: for queries of whole rows, or of their last tokens alone."""
@@ -213,6 +227,14 @@ class Attention(nn.Module):
         own = self.q_proj.weight.new_zeros(n_heads, self.shift_window)
         return own.index_fill(1, torch.zeros(1, dtype=torch.int64, device=own.device), 1)
 
+    additive_scores = True
+    """True if scores are q . k / sqrt(d_head) plus a bias that depends on positions alone, and give one pattern."""
+
+    @property
+    def value_gain(self) -> Float[Tensor, " d_head"]:
+        """What multiplies the channels of every head's values before W_O: 1."""
+        return self.o_proj.weight.new_ones(self.d_head)
+
     @property
     def W_Q(self) -> Float[Tensor, "head d_model d_head"]:
         """A view of the query weights in TransformerLens' layout; writing to it writes to the model."""
@@ -254,13 +276,13 @@ class Attention(nn.Module):
         return bias_of(self.o_proj)
 
 
-def _fused(
+def fused(
     q: Float[Tensor, "batch query head d_head"],
     k: Float[Tensor, "batch key kv_head d_head"],
-    v: Float[Tensor, "batch key kv_head d_head"],
+    v: Float[Tensor, "batch key kv_head d_value"],
     bias: Float[Tensor, "#batch #head query key"] | None,
     dropout: float,
-) -> Float[Tensor, "batch query head d_head"]:
+) -> Float[Tensor, "batch query head d_value"]:
     """Attention by PyTorch's fused kernel, which never holds the pattern.
 
     Without a bias plainly causal for as many queries as keys; a single query then sees all keys.
@@ -275,22 +297,26 @@ def _fused(
     return z.transpose(1, 2)
 
 
-def _explicit(
+def explicit_pattern(
     q: Float[Tensor, "batch query head d_head"],
     k: Float[Tensor, "batch key kv_head d_head"],
-    v: Float[Tensor, "batch key kv_head d_head"],
     bias: Float[Tensor, "#batch #head query key"],
     hook_scores: HookPoint,
     hook_pattern: HookPoint,
-    dropout: float,
-) -> Float[Tensor, "batch query head d_head"]:
-    """The same attention with scores and pattern laid open to hooks."""
-    group = q.shape[2] // k.shape[2]
-    k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)
+) -> Float[Tensor, "batch head query key"]:
+    """Return the pattern of the same attention, with scores and pattern laid open to hooks."""
+    k = k.repeat_interleave(q.shape[2] // k.shape[2], dim=2)
     scores = hook_scores(torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[-1]) + bias)
     # A query left with no key attends to nothing: the first token under the strict mask, or what a hook hides.
     nothing = torch.isneginf(scores).all(dim=-1, keepdim=True)
-    pattern = hook_pattern(scores.masked_fill(nothing, 0).softmax(dim=-1).masked_fill(nothing, 0))
+    return hook_pattern(scores.masked_fill(nothing, 0).softmax(dim=-1).masked_fill(nothing, 0))
+
+
+def read_values(
+    pattern: Float[Tensor, "batch head query key"], v: Float[Tensor, "batch key kv_head d_value"], dropout: float
+) -> Float[Tensor, "batch query head d_value"]:
+    """Return z, each head's mix of values."""
+    v = v.repeat_interleave(pattern.shape[1] // v.shape[2], dim=2)
     if dropout:
         pattern = F.dropout(pattern, dropout)
     return torch.einsum("bhqk,bkhd->bqhd", pattern.to(v.dtype), v)

@@ -43,6 +43,7 @@ VARIANTS = {
     "kv_project": Variant("KV shifting, weights projected to 0-1", key="project", value="project"),
     "mla": Variant("multi-head latent attention"),
     "mla_kv": Variant("multi-head latent attention, a key and a value shifted", fixed=("alpha", "beta")),
+    "differential": Variant("differential attention"),
 }
 """Every value of `ModelConfig.attention`. `ihlab.model.shift.make_shifts` builds the shifts of a variant."""
 
@@ -66,6 +67,9 @@ class ModelConfig:
     - `mla_rope_width`: how many of a head's d_head channels are the rotated part of queries and keys, which the keys of
       all heads share; None: half of them, rounded down to even (the paper's 32 of 64), 0 unless positional is "rope";
     - `mla_norm`: whether the latent vector passes an RMSNorm (as DeepSeek-V2's; the paper does not say);
+    - `attention` "differential": the difference of two patterns (arXiv 2410.05258, `ihlab.model.differential`); pass
+      half as many heads as a baseline has;
+    - `diff_norm`: whether differential attention normalises and scales each head's output, as in its paper;
     - `shift_start`: "equal" (column 0 from U(0, 1), the rest shared by the others) or "uniform" (all columns but the
       last from U(0, 1), the last is 1 minus their sum: the paper's for windows of 3 and 4); the same for a window of 2;
     - `shift_share`: whose weights are one: "head" (each head has its own), "layer" (one row for all heads of a layer),
@@ -110,6 +114,7 @@ class ModelConfig:
         "kv_project",
         "mla",
         "mla_kv",
+        "differential",
     ] = "vanilla"
     shift_window: int = 2
     shift_start: Literal["equal", "uniform"] = "equal"
@@ -136,6 +141,7 @@ class ModelConfig:
     mla_rank: int | None = None
     mla_rope_width: int | None = None
     mla_norm: bool = False
+    diff_norm: bool = True
 
     def __post_init__(self) -> None:
         self._fill_in()
@@ -151,6 +157,7 @@ class ModelConfig:
         )
         self._check_shift()
         self._check_latent()
+        self._check_halves()
         require(self.eps > 0, f"ModelConfig.eps is {self.eps}, but must be positive.")
         require(self.rotary_base > 0, f"ModelConfig.rotary_base is {self.rotary_base}, but must be positive.")
         for name in ("init_std", "embed_std"):
@@ -198,6 +205,15 @@ class ModelConfig:
             name == "mla" or (self.n_heads >= 2 and self.shift_window == 2),
             f"ModelConfig.n_heads is {self.n_heads} and shift_window {self.shift_window}, but 'mla_kv' takes one "
             "head's key and another's value from the token before: at least 2 heads, and a window of 2.",
+        )
+
+    def _check_halves(self) -> None:
+        """Raise `ConfigError` unless a head of differential attention can be halved."""
+        pairs = 4 if self.positional == "rope" else 2
+        require(
+            self.attention != "differential" or self.head_width % pairs == 0,
+            f"ModelConfig.d_head is {self.head_width}, but 'differential' halves it, with positional="
+            f"{self.positional!r}: it must be a multiple of {pairs}.",
         )
 
     def _check_unembedding(self) -> None:

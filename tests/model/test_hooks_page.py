@@ -25,6 +25,7 @@ MODELS = [dict(zip(SWITCHES, values, strict=True)) for values in itertools.produ
 MODELS += [{"attention": attention} for attention in ("k_shift", "v_shift", "qkv_shift", "kv_sum1")]
 LATENT = {"n_key_value_heads": 4, "shift_window": 2, "mla_rank": 8}
 MODELS += [{"attention": attention, **LATENT, "mla_norm": attention == "mla"} for attention in ("mla", "mla_kv")]
+MODELS += [{"attention": "differential", "d_head": 8, "diff_norm": norm} for norm in (True, False)]
 
 
 def rows():
@@ -35,9 +36,9 @@ def is_there(when, cfg):
     """Whether a config meets 'always', 'alpha learned' (or fixed), or conditions such as norm="rms"/"layer"."""
     if when.endswith(" learned"):
         return when.removesuffix(" learned") in cfg.mixing_weights
-    conditions = re.findall(r'(\w+)=((?:"\w+"/?)+)', when)
-    assert when == "always" or ", ".join(f"{name}={values}" for name, values in conditions) == when
-    return all(f'"{getattr(cfg, name)}"' in values.split("/") for name, values in conditions)
+    conditions = re.findall(r'(\w+)(!?=)((?:"\w+"/?)+)', when)
+    assert when == "always" or ", ".join("".join(condition) for condition in conditions) == when
+    return all((f'"{getattr(cfg, name)}"' in values.split("/")) == (sign == "=") for name, sign, values in conditions)
 
 
 def numbers(shape, cfg):

@@ -5,6 +5,7 @@ import torch
 
 from ihlab.model.attention import Attention
 from ihlab.model.decode import Decoder
+from ihlab.model.differential import DifferentialAttention
 from ihlab.model.make_attention import make_attention
 from ihlab.model.mla import LatentAttention
 
@@ -16,13 +17,17 @@ CASES = {
     },
     "latent, ALiBi": {"attention": "mla", "n_key_value_heads": 4, "positional": "alibi"},
     "latent, shifted": {"attention": "mla_kv", "n_key_value_heads": 4},
+    "differential": {"attention": "differential", "d_head": 8},
+    "differential, no norm, strict, ALiBi": {
+        "attention": "differential", "diff_norm": False, "mask": "strict", "positional": "alibi",
+    },
     "latent, shifted, normalised, no positions": {
         "attention": "mla_kv", "n_key_value_heads": 4, "mla_norm": True, "positional": "none",
     },
 }  # fmt: skip
 EVERY = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
-CACHED = {"latent": 2 + 6, "latent, shifted": 2 + 6}
+CACHED = {"latent": 2 + 6, "latent, shifted": 2 + 6, "differential": 2 * 2 * 8}
 """Numbers that a cache holds of each token in each layer."""
 
 
@@ -37,6 +42,7 @@ def test_a_config_says_which_attention_a_layer_has(make_config):
     assert type(make_attention(make_config(attention="kv_shift"))) is Attention
     for name in ("mla", "mla_kv"):
         assert type(make_attention(make_config(attention=name, n_key_value_heads=4))) is LatentAttention
+    assert type(make_attention(make_config(attention="differential", d_head=8))) is DifferentialAttention
 
 
 @EVERY

@@ -23,6 +23,7 @@ CASES = {
     "each channel its own": {"attention": "kv_shift", "shift_share": "channel"},
     "latent": {"attention": "mla", "mla_rank": 3, "mla_norm": True},
     "latent, shifted": {"attention": "mla_kv"},
+    "differential": {"attention": "differential"},
     "after rotary": {"attention": "kv_shift", "shift_place": "after_rotary"},
 }
 
