@@ -24,9 +24,15 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
     """W_QK = diag(w) W_Q (alpha[route] W_K)^T diag(w) / sqrt(d_head)  [d_model, d_model], w of the layer's norm.
 
     `route` is the column of alpha: 0 for the key's own token, 1 for the one before it. A vanilla head has route 0
-    only, without a weight. Raises `ConfigError` for a head or route that does not exist.
+    only, without a weight. Raises `ConfigError` for a head or route that does not exist, and for differential
+    attention, which has two of them.
     """
     group, attn = _group(model, layer, head), model.layers[layer].attn
+    require(
+        model.cfg.attention != "differential",
+        "The model's attention is 'differential', whose heads match by two products of queries and keys: there is no "
+        "one W_QK.",
+    )
     weight = _route(attn.alpha[group] if attn.shifted else None, "alpha", route)
     scale = weight / math.sqrt(attn.d_head)
     queries, keys = (_behind_norm(model, layer, w) for w in (attn.W_Q[head], attn.W_K[group]))
@@ -34,10 +40,14 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
 
 
 def ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
-    """W_OV = diag(w) (beta[route] W_V) W_O  [d_model, d_model]; see `qk_circuit` for `route`."""
+    """W_OV = diag(w) (beta[route] W_V) W_O  [d_model, d_model]; see `qk_circuit` for `route`.
+
+    Differential attention's norm of each head's output lies between the two, as the layer's norm does before W_V: its
+    weight is folded in and its scale is not.
+    """
     group, attn = _group(model, layer, head), model.layers[layer].attn
     weight = _route(attn.beta[group] if attn.shifted else None, "beta", route)
-    return FactoredMatrix(_behind_norm(model, layer, attn.W_V[group]) * weight, attn.W_O[head])
+    return FactoredMatrix(_behind_norm(model, layer, attn.W_V[group]) * weight * attn.value_gain, attn.W_O[head])
 
 
 def full_qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:

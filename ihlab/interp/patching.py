@@ -157,7 +157,7 @@ def without_key_path(
             resid = resid - lost @ model.layers[layer].attn.W_O[sender]
     block = model.layers[late]
     attn = block.attn
-    keys = attn.k_proj(block.attention_input(resid)).unflatten(-1, (attn.n_key_value_heads, -1))
+    keys, _ = attn.project(block.attention_input(resid))
     seen = [f"blocks.{late}.attn.hook_{kind}" for kind in ("pattern", "z")]
     hook_name = f"blocks.{late}.attn.hook_{'k' if attn.key_shift is None else 'k_raw'}"
     with model.hooks(fwd_hooks=[(hook_name, lambda k, hook: keys)]):

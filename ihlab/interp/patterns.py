@@ -63,7 +63,7 @@ def effective_patterns(cache: ActivationCache, fix_gauge: bool = False) -> Float
     With `fix_gauge`, by `gauge_fixed(beta)`. Raises `ConfigError` if the cache lacks a pattern or a beta.
     """
     patterns = raw_patterns(cache)
-    if "beta" not in _learned(cache):
+    if "beta" not in _mixing(cache):
         return patterns
     betas = [_cached(cache, layer, "beta") for layer in range(len(patterns))]
     betas = [gauge_fixed(beta) for beta in betas] if fix_gauge else betas
@@ -78,9 +78,10 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
     The rotary embedding comes after the shift: a raw key is rotated at the position it is shifted to, unless
     `cfg.shift_place` is "after_rotary". Keys that are not shifted have one route. `score_bias` is the other summand.
     The cache must hold whole rows with their batch axis. Raises `ConfigError` if it does not, or lacks an activation
-    that is needed.
+    that is needed, and for attention whose scores are no such sum.
     """
-    shifted, attn = "alpha" in _learned(cache), cache.model.blocks[layer].attn
+    _require_additive(cache)
+    shifted, attn = "alpha" in _mixing(cache), cache.model.blocks[layer].attn
     rotary = attn.rotary or nn.Identity()
     q = _cached(cache, layer, "q" if attn.rotary is None else "rot_q")
     k = _cached(cache, layer, "k_raw" if shifted else "k")
@@ -98,14 +99,26 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
 
 
 def score_bias(cache: ActivationCache, layer: int) -> Float[Tensor, "#head query key"]:
-    """Return the bias of a layer's scores, beside all routes: -inf at masked keys, and ALiBi's if there is one."""
+    """Return the bias of a layer's scores, beside all routes: -inf at masked keys, and ALiBi's if there is one.
+
+    Raises `ConfigError` as `score_routes` does.
+    """
+    _require_additive(cache)
     k = _cached(cache, layer, "k")
     return cache.model.blocks[layer].attn.score_bias(k, slice(0, k.shape[1]))[0]
 
 
-def _learned(cache: ActivationCache) -> tuple[str, ...]:
+def _require_additive(cache: ActivationCache) -> None:
+    attention = getattr(cache.model.cfg, "attention", None)
+    require(
+        getattr(cache.model.blocks[0].attn, "additive_scores", True),
+        f"The model's attention is {attention!r}, whose scores are not one sum over routes: there are none to split.",
+    )
+
+
+def _mixing(cache: ActivationCache) -> tuple[str, ...]:
     # TransformerLens' own configs do not know the field.
-    return getattr(cache.model.cfg, "learned_shifts", ())
+    return getattr(cache.model.cfg, "mixing_weights", ())
 
 
 def _cached(cache: ActivationCache, layer: int, kind: str) -> Tensor:

@@ -212,10 +212,10 @@ def _override(
 ) -> tuple[str, Callable[..., Tensor]]:
     """Return a hook point and the hook that changes alpha or beta there.
 
-    Where they are not learned they are (1, 0, ...): then the keys, or values, are scaled instead.
+    Where a model does not have them they are (1, 0, ...): then the keys, or values, are scaled instead.
     """
     attn, point = model.layers[layer].attn, f"blocks.{layer}.attn.hook_"
-    if name in model.cfg.learned_shifts:
+    if name in model.cfg.mixing_weights:
         return f"{point}{name}", change
     own = change(getattr(attn, name), None)[:, 0]
     return f"{point}{'k' if name == 'alpha' else 'v'}", lambda x, hook: x * own[:, None].to(x.dtype)

@@ -52,12 +52,11 @@ class Attention(nn.Module):
         super().__init__()
         self.n_heads, self.n_key_value_heads, self.d_head = cfg.n_heads, cfg.kv_heads, cfg.head_width
         self.q_proj = nn.Linear(cfg.d_model, self.n_heads * self.d_head, bias=cfg.bias)
-        self.k_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=cfg.bias)
-        self.v_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=cfg.bias)
+        self._make_key_value_maps(cfg)
         self.o_proj = nn.Linear(self.n_heads * self.d_head, cfg.d_model, bias=cfg.bias)
         self.shifted, self.shift_window = cfg.shifted, cfg.shift_window
         self.rotates_first = cfg.shift_place == "after_rotary"
-        self.key_shift, self.value_shift, self.query_shift = make_shifts(cfg, generator, layer)
+        self.key_shift, self.value_shift, self.query_shift = self._make_shifts(cfg, generator, layer)
         if self.key_shift is not None:
             self.hook_k_raw, self.hook_alpha = HookPoint(), HookPoint()
         if self.value_shift is not None:
@@ -74,6 +73,15 @@ class Attention(nn.Module):
             self.hook_rot_q, self.hook_rot_k = HookPoint(), HookPoint()
         self.hook_attn_scores, self.hook_pattern = HookPoint(), HookPoint()
         self.hook_z, self.hook_result = HookPoint(), HookPoint()
+
+    def _make_key_value_maps(self, cfg: ModelConfig) -> None:
+        self.k_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=cfg.bias)
+        self.v_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=cfg.bias)
+
+    def _make_shifts(
+        self, cfg: ModelConfig, generator: torch.Generator | None, layer: int
+    ) -> tuple[TokenShift | None, TokenShift | None, TokenShift | None]:
+        return make_shifts(cfg, generator, layer)
 
     def forward(
         self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
@@ -101,9 +109,23 @@ class Attention(nn.Module):
         self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
     ) -> tuple[Float[Tensor, "batch key kv_head d_head"], Float[Tensor, "batch key kv_head d_head"]]:
         """Return the keys, shifted and rotated, and the shifted values of all tokens, those in the cache included."""
-        positions = next_positions(cache, x.shape[1])
-        k = self._heads(self.k_proj(x), self.n_key_value_heads)
-        v = self._heads(self.v_proj(x), self.n_key_value_heads)
+        k, v = self._shifted_and_rotated(*self.project(x), next_positions(cache, x.shape[1]), cache)
+        return (k, v) if cache is None else cache.append(k, v)
+
+    def project(
+        self, x: Float[Tensor, "batch pos d_model"]
+    ) -> tuple[Float[Tensor, "batch pos kv_head d_head"], Float[Tensor, "batch pos kv_head d_head"]]:
+        """Return the keys and values before any shift or rotation."""
+        k, v = self.k_proj(x), self.v_proj(x)
+        return self._heads(k, self.n_key_value_heads), self._heads(v, self.n_key_value_heads)
+
+    def _shifted_and_rotated(
+        self,
+        k: Float[Tensor, "batch pos kv_head d_head"],
+        v: Float[Tensor, "batch pos kv_head d_head"],
+        positions: Positions,
+        cache: KVCache | None,
+    ) -> tuple[Float[Tensor, "batch pos kv_head d_head"], Float[Tensor, "batch pos kv_head d_head"]]:
         rotates_first = self.rotates_first and self.key_shift is not None
         if self.key_shift is not None:
             k = self.hook_k_raw(k)
@@ -115,7 +137,7 @@ class Attention(nn.Module):
         k, v = self.hook_k(k), self.hook_v(v)
         if self.rotary is not None:
             k = self.hook_rot_k(k if rotates_first else self.rotary(k, positions))
-        return (k, v) if cache is None else cache.append(k, v)
+        return k, v
 
     def read(
         self,
@@ -130,16 +152,30 @@ class Attention(nn.Module):
         """
         if self.rotary is not None:
             q = self.hook_rot_q(self.rotary(q, positions))
-        dropout = self.dropout if self.training else 0.0
-        if is_hooked(self.hook_attn_scores, self.hook_pattern):
-            bias = self.score_bias(k, positions)
-            z = _explicit(q, k, v, bias, self.hook_attn_scores, self.hook_pattern, dropout)
-        else:
-            z = _fused(q, k, v, None if self._plainly_causal(k, positions) else self.score_bias(k, positions), dropout)
-        z = self.hook_z(z)
+        z = self.hook_z(self._attend(q, k, v, positions))
         if is_hooked(self.hook_result):
             return self.hook_result(torch.einsum("bphd,hdm->bphm", z, self.W_O)).sum(dim=2) + self.b_O
         return self.o_proj(z.flatten(start_dim=2))
+
+    def _attend(
+        self,
+        q: Float[Tensor, "batch query head d_head"],
+        k: Float[Tensor, "batch key kv_head d_head"],
+        v: Float[Tensor, "batch key kv_head d_head"],
+        positions: Positions,
+    ) -> Float[Tensor, "batch query head d_head"]:
+        """Return z, for rotated queries."""
+        dropout = self.dropout if self.training else 0.0
+        if is_hooked(self.hook_attn_scores, self.hook_pattern):
+            pattern = explicit_pattern(q, k, self.score_bias(k, positions), self.hook_attn_scores, self.hook_pattern)
+            return read_values(pattern, v, dropout)
+        return fused(q, k, v, self._fused_bias(k, positions), dropout)
+
+    def _fused_bias(
+        self, k: Float[Tensor, "batch key kv_head d_head"], positions: Positions
+    ) -> Float[Tensor, "#batch #head query key"] | None:
+        """Return the bias that the fused kernel needs, if any."""
+        return None if self._plainly_causal(k, positions) else self.score_bias(k, positions)
 
     def _plainly_causal(self, k: Float[Tensor, "batch key kv_head d_head"], positions: Positions) -> bool:
         """Return True if the fused kernel needs no bias: for queries of whole rows, or of their last tokens alone."""
@@ -191,6 +227,14 @@ class Attention(nn.Module):
         own = self.q_proj.weight.new_zeros(n_heads, self.shift_window)
         return own.index_fill(1, torch.zeros(1, dtype=torch.int64, device=own.device), 1)
 
+    additive_scores = True
+    """True if scores are q . k / sqrt(d_head) plus a bias that depends on positions alone, and give one pattern."""
+
+    @property
+    def value_gain(self) -> Float[Tensor, " d_head"]:
+        """What multiplies the channels of every head's values before W_O: 1."""
+        return self.o_proj.weight.new_ones(self.d_head)
+
     @property
     def W_Q(self) -> Float[Tensor, "head d_model d_head"]:
         """A view of the query weights in TransformerLens' layout; writing to it writes to the model."""
@@ -232,13 +276,13 @@ class Attention(nn.Module):
         return bias_of(self.o_proj)
 
 
-def _fused(
+def fused(
     q: Float[Tensor, "batch query head d_head"],
     k: Float[Tensor, "batch key kv_head d_head"],
-    v: Float[Tensor, "batch key kv_head d_head"],
+    v: Float[Tensor, "batch key kv_head d_value"],
     bias: Float[Tensor, "#batch #head query key"] | None,
     dropout: float,
-) -> Float[Tensor, "batch query head d_head"]:
+) -> Float[Tensor, "batch query head d_value"]:
     """Attention by PyTorch's fused kernel, which never holds the pattern.
 
     Without a bias plainly causal for as many queries as keys; a single query then sees all keys.
@@ -253,22 +297,26 @@ def _fused(
     return z.transpose(1, 2)
 
 
-def _explicit(
+def explicit_pattern(
     q: Float[Tensor, "batch query head d_head"],
     k: Float[Tensor, "batch key kv_head d_head"],
-    v: Float[Tensor, "batch key kv_head d_head"],
     bias: Float[Tensor, "#batch #head query key"],
     hook_scores: HookPoint,
     hook_pattern: HookPoint,
-    dropout: float,
-) -> Float[Tensor, "batch query head d_head"]:
-    """The same attention with scores and pattern laid open to hooks."""
-    group = q.shape[2] // k.shape[2]
-    k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)
+) -> Float[Tensor, "batch head query key"]:
+    """Return the pattern of the same attention, with scores and pattern laid open to hooks."""
+    k = k.repeat_interleave(q.shape[2] // k.shape[2], dim=2)
     scores = hook_scores(torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[-1]) + bias)
     # A query left with no key attends to nothing: the first token under the strict mask, or what a hook hides.
     nothing = torch.isneginf(scores).all(dim=-1, keepdim=True)
-    pattern = hook_pattern(scores.masked_fill(nothing, 0).softmax(dim=-1).masked_fill(nothing, 0))
+    return hook_pattern(scores.masked_fill(nothing, 0).softmax(dim=-1).masked_fill(nothing, 0))
+
+
+def read_values(
+    pattern: Float[Tensor, "batch head query key"], v: Float[Tensor, "batch key kv_head d_value"], dropout: float
+) -> Float[Tensor, "batch query head d_value"]:
+    """Return z, each head's mix of values."""
+    v = v.repeat_interleave(pattern.shape[1] // v.shape[2], dim=2)
     if dropout:
         pattern = F.dropout(pattern, dropout)
     return torch.einsum("bhqk,bkhd->bqhd", pattern.to(v.dtype), v)

@@ -20,6 +20,8 @@ class Variant:
     key: str | None = None
     value: str | None = None
     query: str | None = None
+    fixed: tuple[str, ...] = ()
+    """Mixing weights that attention has and does not learn."""
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -38,6 +40,9 @@ VARIANTS = {
     "kv_sum1": Variant("KV shifting, weights sum to 1", key="sum1", value="sum1"),
     "kv_clip": Variant("KV shifting, weights clipped to 0-1", key="clip", value="clip"),
     "kv_project": Variant("KV shifting, weights projected to 0-1", key="project", value="project"),
+    "mla": Variant("multi-head latent attention"),
+    "mla_kv": Variant("multi-head latent attention, a key and a value shifted", fixed=("alpha", "beta")),
+    "differential": Variant("differential attention"),
 }
 """Every value of `ModelConfig.attention`. `ihlab.model.shift.make_shifts` builds the shifts of a variant."""
 
@@ -55,6 +60,15 @@ class ModelConfig:
       mixes in the `shift_window - 1` tokens before, with learned scalars alpha and beta), or another of `VARIANTS`:
       only keys ("k_shift") or values ("v_shift") shifted, queries as well ("qkv_shift"), or constrained weights
       ("kv_gate", "kv_sum1", "kv_clip", "kv_project"; the paper's Appendix F.1);
+    - `attention`, beyond mixing: "mla" (keys and values from a latent vector) or "mla_kv" (with one head's key and
+      another's value of the token before; the paper's Appendix J), of `ihlab.model.mla`;
+    - `mla_rank`: width of that latent vector; None: d_model / 3, rounded down (the paper's 256 of 768);
+    - `mla_rope_width`: how many of a head's d_head channels are the rotated part of queries and keys, which the keys of
+      all heads share; None: half of them, rounded down to even (the paper's 32 of 64), 0 unless positional is "rope";
+    - `mla_norm`: whether the latent vector passes an RMSNorm (as DeepSeek-V2's; the paper does not say);
+    - `attention` "differential": the difference of two patterns (arXiv 2410.05258, `ihlab.model.differential`); pass
+      half as many heads as a baseline has;
+    - `diff_norm`: whether differential attention normalises and scales each head's output, as in its paper;
     - `shift_start`: "equal" (column 0 from U(0, 1), the rest shared by the others) or "uniform" (all columns but the
       last from U(0, 1), the last is 1 minus their sum: the paper's for windows of 3 and 4); the same for a window of 2;
     - `shift_share`: whose weights are one: "head" (each head has its own), "layer" (one row for all heads of a layer),
@@ -88,7 +102,18 @@ class ModelConfig:
     d_vocab: int
     n_ctx: int
     attention: Literal[
-        "vanilla", "kv_shift", "k_shift", "v_shift", "qkv_shift", "kv_gate", "kv_sum1", "kv_clip", "kv_project"
+        "vanilla",
+        "kv_shift",
+        "k_shift",
+        "v_shift",
+        "qkv_shift",
+        "kv_gate",
+        "kv_sum1",
+        "kv_clip",
+        "kv_project",
+        "mla",
+        "mla_kv",
+        "differential",
     ] = "vanilla"
     shift_window: int = 2
     shift_start: Literal["equal", "uniform"] = "equal"
@@ -112,6 +137,10 @@ class ModelConfig:
     init_std: float | None = None
     scaled_residual_init: bool = False
     embed_std: float | None = None
+    mla_rank: int | None = None
+    mla_rope_width: int | None = None
+    mla_norm: bool = False
+    diff_norm: bool = True
 
     def __post_init__(self) -> None:
         self._fill_in()
@@ -126,6 +155,8 @@ class ModelConfig:
             f"ModelConfig.d_head is {self.head_width}, but rotary positions turn pairs: d_head must be even.",
         )
         self._check_shift()
+        self._check_latent()
+        self._check_halves()
         require(self.eps > 0, f"ModelConfig.eps is {self.eps}, but must be positive.")
         require(self.rotary_base > 0, f"ModelConfig.rotary_base is {self.rotary_base}, but must be positive.")
         for name in ("init_std", "embed_std"):
@@ -149,6 +180,39 @@ class ModelConfig:
             self.shift_window == 2 or "gate" not in self.shift_kinds.values(),
             f"ModelConfig.shift_window is {self.shift_window}, but a gate ({self.attention!r}) chooses between two "
             "tokens: it must be 2.",
+        )
+
+    def _check_latent(self) -> None:
+        """Raise `ConfigError` for widths and parts that latent attention does not have."""
+        if not self.latent:
+            return
+        name, rope = self.attention, self.rope_width
+        require(self.latent_rank >= 1, f"ModelConfig.mla_rank is {self.mla_rank}, but must be at least 1.")
+        require(
+            (rope % 2 == 0 and 2 <= rope < self.head_width) if self.positional == "rope" else rope == 0,
+            f"ModelConfig.mla_rope_width is {rope}, but with positional={self.positional!r} and "
+            f"d_head={self.head_width} it must be "
+            + ("even, at least 2 and less than d_head." if self.positional == "rope" else "0: nothing is rotated."),
+        )
+        require(
+            self.kv_heads == self.n_heads,
+            f"ModelConfig.n_key_value_heads is {self.kv_heads}, but under {name!r} each of the n_heads={self.n_heads} "
+            "heads has keys and values of its own.",
+        )
+        require(not self.bias, f"ModelConfig.bias is True, but the maps of {name!r} have no biases: it must be False.")
+        require(
+            name == "mla" or (self.n_heads >= 2 and self.shift_window == 2),
+            f"ModelConfig.n_heads is {self.n_heads} and shift_window {self.shift_window}, but 'mla_kv' takes one "
+            "head's key and another's value from the token before: at least 2 heads, and a window of 2.",
+        )
+
+    def _check_halves(self) -> None:
+        """Raise `ConfigError` unless a head of differential attention can be halved."""
+        pairs = 4 if self.positional == "rope" else 2
+        require(
+            self.attention != "differential" or self.head_width % pairs == 0,
+            f"ModelConfig.d_head is {self.head_width}, but 'differential' halves it, with positional="
+            f"{self.positional!r}: it must be a multiple of {pairs}.",
         )
 
     def _check_unembedding(self) -> None:
@@ -231,9 +295,31 @@ class ModelConfig:
         return VARIANTS[self.attention].kinds
 
     @property
+    def mixing_weights(self) -> tuple[str, ...]:
+        """The mixing weights that attention has, with a hook point each: those that it learns, and fixed ones."""
+        return self.learned_shifts + VARIANTS[self.attention].fixed
+
+    @property
     def shifted(self) -> bool:
         """True if attention mixes keys, values or queries with earlier ones."""
-        return bool(self.learned_shifts)
+        return bool(self.mixing_weights)
+
+    @property
+    def latent(self) -> bool:
+        """True if keys and values are made from a latent vector."""
+        return self.attention in ("mla", "mla_kv")
+
+    @property
+    def latent_rank(self) -> int:
+        """`mla_rank`, known to be a number."""
+        return max(1, self.d_model // 3) if self.mla_rank is None else self.mla_rank
+
+    @property
+    def rope_width(self) -> int:
+        """`mla_rope_width`, known to be a number."""
+        if self.mla_rope_width is not None:
+            return self.mla_rope_width
+        return max(2, 2 * (self.head_width // 4)) if self.positional == "rope" else 0
 
     def residual_in(self, layer: int) -> bool:
         """Return True if the parts of a layer add to the residual stream."""

@@ -12,19 +12,23 @@ class KVCache:
 
     - keys, values [batch, n_key_value_heads, capacity, d_head]: after shift and rotation, ready to attend to;
       the first `length` along the third axis are filled;
+      under latent attention (`ihlab.model.mla`) they are one head: the keys' shared part before its rotation
+      [batch, 1, capacity, rope_width], and the latent vectors [batch, 1, capacity, latent_rank];
     - raw: of each of "key", "value" and "query" that is shifted, the vectors [batch, window - 1, head, d_head] of the
       last window - 1 tokens before the shift, which equation 5 of arXiv 2411.19574 mixes into the next ones. Zeros
       stand for tokens before the first, as in the shift itself. Keys shifted after the rotation are rotated here.
     """
 
     def __init__(self, cfg: ModelConfig, batch: int, capacity: int, like: Tensor) -> None:
-        shape = (batch, cfg.kv_heads, capacity, cfg.head_width)
-        self.keys, self.values = like.new_empty(shape), like.new_empty(shape)
+        heads, widths = cfg.kv_heads, (cfg.head_width, cfg.head_width)
+        if cfg.latent:
+            heads, widths = 1, (cfg.rope_width, cfg.latent_rank)
+        self.keys, self.values = (like.new_empty(batch, heads, capacity, width) for width in widths)
         self.length = 0
-        heads = {"key": ("alpha", cfg.kv_heads), "value": ("beta", cfg.kv_heads), "query": ("gamma", cfg.n_heads)}
+        sides = {"key": ("alpha", cfg.kv_heads), "value": ("beta", cfg.kv_heads), "query": ("gamma", cfg.n_heads)}
         self.raw = {
             what: like.new_zeros(batch, cfg.shift_window - 1, n_heads, cfg.head_width)
-            for what, (weights, n_heads) in heads.items()
+            for what, (weights, n_heads) in sides.items()
             if weights in cfg.learned_shifts
         }
 
@@ -37,8 +41,8 @@ class KVCache:
         return before
 
     def append(
-        self, k: Float[Tensor, "batch pos kv_head d_head"], v: Float[Tensor, "batch pos kv_head d_head"]
-    ) -> tuple[Float[Tensor, "batch key kv_head d_head"], Float[Tensor, "batch key kv_head d_head"]]:
+        self, k: Float[Tensor, "batch pos kv_head d_head"], v: Float[Tensor, "batch pos kv_head d_value"]
+    ) -> tuple[Float[Tensor, "batch key kv_head d_head"], Float[Tensor, "batch key kv_head d_value"]]:
         """Keep the keys and values of the next tokens, and return views of all so far."""
         start, self.length = self.length, self.length + k.shape[1]
         self.keys[:, :, start : self.length] = k.transpose(1, 2)

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
-from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache, next_positions
+from ihlab.model.make_attention import make_attention
 from ihlab.model.mlp import make_mlp
 from ihlab.model.norm import make_norm
 from ihlab.model.unembed import FirstEntries
@@ -42,7 +42,7 @@ class Block(nn.Module):
         super().__init__()
         self.residual = cfg.residual_in(layer)
         self.ln1 = make_norm(cfg)
-        self.attn = Attention(cfg, generator, layer)
+        self.attn = make_attention(cfg, generator, layer)
         self.ln2 = None if cfg.mlp == "none" else make_norm(cfg)
         self.mlp = make_mlp(cfg)
         self.dropout = make_dropout(cfg)

@@ -12,7 +12,7 @@ class RMSNorm(nn.Module):
     """x / scale * w with scale = sqrt(mean(x^2) + eps) (Zhang and Sennrich 2019, arXiv 1910.07467).
 
     hook_scale [batch, pos, 1] is the scale; hook_normalized [batch, pos, d_model] is x / scale,
-    before the learned w [d_model].
+    before the learned w [d_model]. With an axis of heads, each head's vector is normalised on its own.
     """
 
     def __init__(self, d_model: int, eps: float) -> None:
@@ -21,11 +21,11 @@ class RMSNorm(nn.Module):
         self.w = nn.Parameter(torch.ones(d_model))
         self.hook_scale, self.hook_normalized = HookPoint(), HookPoint()
 
-    def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
+    def forward(self, x: Float[Tensor, "batch pos *head d_model"]) -> Float[Tensor, "batch pos *head d_model"]:
         """Normalise in float32 whatever the residual stream's type: the mean of squares does not fit bfloat16."""
         return self._normalise(_wide(x)).to(x.dtype)
 
-    def _normalise(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
+    def _normalise(self, x: Float[Tensor, "batch pos *head d_model"]) -> Float[Tensor, "batch pos *head d_model"]:
         scale = self.hook_scale((x.pow(2).mean(dim=-1, keepdim=True) + self.eps).sqrt())
         return self.hook_normalized(x / scale) * self.w
 

@@ -17,6 +17,8 @@ EVERYWHERE = (
     "ln1.hook_normalized",
     "attn.hook_q_raw",
     "attn.hook_gamma",
+    "attn.hook_latent",
+    "attn.hook_lambda",
     "attn.hook_k_raw",
     "attn.hook_v_raw",
     "attn.hook_alpha",

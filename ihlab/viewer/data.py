@@ -60,7 +60,7 @@ def view_data(
     opened = [_open(run, step, ids) for step in steps]
     metrics = _require_columns(run)
     path = _path(metrics, cfg) if _has_plane(cfg) else None
-    mixed = cfg.shifted and cfg.shift_share != "channel"
+    mixed = bool(cfg.learned_shifts) and cfg.shift_share != "channel"
     return {
         "run": run.folder.name,
         "model": _described(run),
@@ -114,7 +114,7 @@ def _open(run: Run, step: int, ids: Int[np.ndarray, " pos"]) -> dict[str, Any]:
     model = run.model(step)
     _, cache = model.run_with_cache(torch.from_numpy(ids)[None])
     opened: dict[str, Any] = {"pattern": raw_patterns(cache)[:, 0].numpy()}
-    if not model.cfg.shifted or model.cfg.shift_share == "channel":
+    if not model.cfg.learned_shifts or model.cfg.shift_share == "channel":
         return opened
     last_key = -1 if model.cfg.mask == "strict" else 0
     routes = torch.stack([score_routes(cache, layer)[:, 0] for layer in range(model.cfg.n_layers)], dim=1)

@@ -23,6 +23,9 @@ SWITCHES = {
 }
 MODELS = [dict(zip(SWITCHES, values, strict=True)) for values in itertools.product(*SWITCHES.values())]
 MODELS += [{"attention": attention} for attention in ("k_shift", "v_shift", "qkv_shift", "kv_sum1")]
+LATENT = {"n_key_value_heads": 4, "shift_window": 2, "mla_rank": 8}
+MODELS += [{"attention": attention, **LATENT, "mla_norm": attention == "mla"} for attention in ("mla", "mla_kv")]
+MODELS += [{"attention": "differential", "d_head": 8, "diff_norm": norm} for norm in (True, False)]
 
 
 def rows():
@@ -30,12 +33,12 @@ def rows():
 
 
 def is_there(when, cfg):
-    """Whether a config meets 'always', 'alpha learned', or conditions such as norm="rms"/"layer"."""
+    """Whether a config meets 'always', 'alpha learned' (or fixed), or conditions such as norm="rms"/"layer"."""
     if when.endswith(" learned"):
-        return when.removesuffix(" learned") in cfg.learned_shifts
-    conditions = re.findall(r'(\w+)=((?:"\w+"/?)+)', when)
-    assert when == "always" or ", ".join(f"{name}={values}" for name, values in conditions) == when
-    return all(f'"{getattr(cfg, name)}"' in values.split("/") for name, values in conditions)
+        return when.removesuffix(" learned") in cfg.mixing_weights
+    conditions = re.findall(r'(\w+)(!?=)((?:"\w+"/?)+)', when)
+    assert when == "always" or ", ".join("".join(condition) for condition in conditions) == when
+    return all((f'"{getattr(cfg, name)}"' in values.split("/")) == (sign == "=") for name, sign, values in conditions)
 
 
 def numbers(shape, cfg):
@@ -43,10 +46,10 @@ def numbers(shape, cfg):
     return tuple(known[axis] if axis in known else getattr(cfg, axis) for axis in shape.split(", "))
 
 
-@pytest.mark.parametrize("switches", MODELS, ids=lambda switches: "-".join(switches.values()))
+@pytest.mark.parametrize("switches", MODELS, ids=lambda switches: "-".join(map(str, switches.values())))
 def test_the_page_lists_exactly_the_hook_points_of_a_model_with_their_shapes(make_model, tokens, switches):
     """Sizes are all different in these models, but for batch (3), so that no axis passes for another."""
-    model = make_model(**switches, shift_window=5)
+    model = make_model(**{"shift_window": 5, **switches})
     _, cache = model.run_with_cache(tokens)
     expected = {}
     for row in rows():
@@ -54,6 +57,8 @@ def test_the_page_lists_exactly_the_hook_points_of_a_model_with_their_shapes(mak
             layers = range(model.cfg.n_layers) if "blocks.L." in row["name"] else [None]
             names = [row["name"].replace("blocks.L.", f"blocks.{layer}.") for layer in layers]
             expected |= dict.fromkeys(names, numbers(row["shape"], model.cfg))
+            if row["name"].endswith("hook_alpha") and model.cfg.attention == "mla_kv":  # "good to know"
+                expected |= dict.fromkeys(names, (*numbers(row["shape"], model.cfg), model.cfg.d_head))
     assert {name: tuple(x.shape) for name, x in cache.items()} == expected
     assert set(model.hook_dict) == set(expected)
 

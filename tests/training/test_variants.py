@@ -21,6 +21,9 @@ CASES = {
     "projected": {"attention": "kv_project"},
     "shared in the model": {"attention": "kv_shift", "shift_share": "model", "n_layers": 2},
     "each channel its own": {"attention": "kv_shift", "shift_share": "channel"},
+    "latent": {"attention": "mla", "mla_rank": 3, "mla_norm": True},
+    "latent, shifted": {"attention": "mla_kv"},
+    "differential": {"attention": "differential"},
     "after rotary": {"attention": "kv_shift", "shift_place": "after_rotary"},
 }
 

@@ -1,0 +1,152 @@
+"""Multi-head latent attention (MLA), plain and with a shifted key and value: Appendix J of arXiv 2411.19574.
+
+MLA (DeepSeek-V2, arXiv 2405.04434) makes the keys and values of all heads from one latent vector of each token,
+
+    c_t = W_D x_t  in R^r,    k_t = (W_UK c_t, R_t W_KR x_t),    v_t = W_UV c_t,    q_t = (q^C_t, R_t q^R_t),
+
+where the rotated part of the keys is shared by all heads. Scores are q . k / sqrt(d_head), over both parts; a cache
+keeps c and W_KR x of each token and nothing else.
+
+The appendix has d_model 768, 12 heads, r = 256 and a rotated part of 32 beside 32 others, and no rank for queries. It
+does not say how wide values are, whether c is normalised, which heads are shifted, nor what becomes of the shifted
+head's rotated part. Here values are d_head wide, c is normalised where `mla_norm` says so, the first head's key and the
+last head's value are shifted, and the rotated part, which is all heads', stays in its place.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from transformer_lens.hook_points import HookPoint
+
+from ihlab.model.attention import Attention
+from ihlab.model.config import ModelConfig
+from ihlab.model.kv_cache import KVCache
+from ihlab.model.norm import RMSNorm
+from ihlab.model.positions import Positions, Rotary
+from ihlab.model.shift import TokenShift
+
+
+class LatentAttention(Attention):
+    """latent -> keys and values -> shift ("mla_kv") -> rotary on the shared part -> scores -> softmax -> output.
+
+    With r = `cfg.latent_rank` and w = `cfg.rope_width`; the last w of a head's d_head channels are the rotated ones:
+
+    - hook_latent [batch, pos, r]: c, normalised where there is a norm (`latent_norm`, with the hooks of `RMSNorm`);
+    - hook_k, hook_rot_k and the others: as `Attention` has them, the shared part repeated for each head;
+    - hook_alpha [h, 2, d_head] and hook_beta [h, 2], under "mla_kv" only: (0, 1) for what is shifted, otherwise (1, 0).
+
+    With a cache, which holds what keys and values are made from, hook_k, hook_v, hook_rot_k and hook_k_raw, hook_v_raw
+    see all tokens so far each time.
+    """
+
+    def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
+        super().__init__(cfg, generator, layer)
+        self.latent_norm = RMSNorm(cfg.latent_rank, cfg.eps) if cfg.mla_norm else None
+        self.hook_latent = HookPoint()
+        if self.rotary is not None:
+            self.rotary = TailRotary(cfg.rope_width, cfg.n_ctx, cfg.rotary_base, self.n_heads)
+
+    def _make_key_value_maps(self, cfg: ModelConfig) -> None:
+        rank, own = cfg.latent_rank, self.d_head - cfg.rope_width
+        self.kv_down = nn.Linear(cfg.d_model, rank, bias=False)
+        self.k_up = nn.Linear(rank, self.n_heads * own, bias=False)
+        self.v_up = nn.Linear(rank, self.n_heads * self.d_head, bias=False)
+        self.k_rope = nn.Linear(cfg.d_model, cfg.rope_width, bias=False) if cfg.rope_width else None
+
+    def _make_shifts(
+        self, cfg: ModelConfig, generator: torch.Generator | None, layer: int
+    ) -> tuple[TokenShift | None, TokenShift | None, None]:
+        if cfg.attention == "mla":
+            return None, None, None
+        own, before = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
+        beta = own.repeat(cfg.n_heads, 1)
+        alpha = own[:, None].repeat(cfg.n_heads, 1, cfg.head_width)
+        alpha[0, :, : cfg.head_width - cfg.rope_width] = before[:, None]
+        beta[-1] = before
+        return FixedShift(alpha), FixedShift(beta), None
+
+    def keys_values(
+        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
+    ) -> tuple[Float[Tensor, "batch key head d_head"], Float[Tensor, "batch key head d_head"]]:
+        """Return the keys, shifted and rotated, and the shifted values of all tokens, those in the cache included."""
+        shared, latent = self._compressed(x)
+        if cache is not None:
+            shared, latent = (kept[:, :, 0] for kept in cache.append(shared[:, :, None], latent[:, :, None]))
+        return self._shifted_and_rotated(*self._expanded(shared, latent), slice(0, latent.shape[1]), None)
+
+    def project(
+        self, x: Float[Tensor, "batch pos d_model"]
+    ) -> tuple[Float[Tensor, "batch pos head d_head"], Float[Tensor, "batch pos head d_head"]]:
+        """Return the keys and values before any shift or rotation."""
+        return self._expanded(*self._compressed(x))
+
+    def _compressed(
+        self, x: Float[Tensor, "batch pos d_model"]
+    ) -> tuple[Float[Tensor, "batch pos rope"], Float[Tensor, "batch pos rank"]]:
+        """Return what the cache keeps of each token: the keys' shared part before its rotation, and c."""
+        latent = self.kv_down(x)
+        latent = self.hook_latent(latent if self.latent_norm is None else self.latent_norm(latent))
+        return latent[..., :0] if self.k_rope is None else self.k_rope(x), latent
+
+    def _expanded(
+        self, shared: Float[Tensor, "batch pos rope"], latent: Float[Tensor, "batch pos rank"]
+    ) -> tuple[Float[Tensor, "batch pos head d_head"], Float[Tensor, "batch pos head d_head"]]:
+        k, v = self._heads(self.k_up(latent), self.n_heads), self._heads(self.v_up(latent), self.n_heads)
+        return torch.cat([k, shared[:, :, None].expand(-1, -1, self.n_heads, -1).to(k.dtype)], dim=-1), v
+
+    @property
+    def W_K(self) -> Float[Tensor, "head d_model d_head"]:
+        """The key weights as a product, (W_UK W_D, W_KR) of each head: a copy, unlike vanilla attention's.
+
+        A norm's learned weight is part of W_D here, as it is in circuits; its scale is not.
+        """
+        own = self.k_up.weight.unflatten(0, (self.n_heads, -1))
+        weight = (own @ self._down).mT
+        if self.k_rope is None:
+            return weight
+        return torch.cat([weight, self.k_rope.weight.T.expand(self.n_heads, -1, -1)], dim=-1)
+
+    @property
+    def W_V(self) -> Float[Tensor, "head d_model d_head"]:
+        """The value weights W_UV W_D, likewise."""
+        return (self.v_up.weight.unflatten(0, (self.n_heads, -1)) @ self._down).mT
+
+    @property
+    def _down(self) -> Float[Tensor, "rank d_model"]:
+        return self.kv_down.weight if self.latent_norm is None else self.latent_norm.w[:, None] * self.kv_down.weight
+
+    @property
+    def b_K(self) -> Float[Tensor, "head d_head"]:
+        """Zeros: these maps have no biases."""
+        return self.q_proj.weight.new_zeros(self.n_heads, self.d_head)
+
+    @property
+    def b_V(self) -> Float[Tensor, "head d_head"]:
+        """Zeros, likewise."""
+        return self.b_K
+
+
+class TailRotary(Rotary):
+    """`Rotary` on the last `width` channels of each head; the others stay as they are."""
+
+    def __init__(self, width: int, n_ctx: int, base: float, n_heads: int = 1) -> None:
+        super().__init__(width, n_ctx, base, n_heads)
+        self.width = width
+
+    def forward(
+        self, x: Float[Tensor, "batch query head d_head"], positions: Positions | None = None
+    ) -> Float[Tensor, "batch query head d_head"]:
+        """Rotate by the angles of each position; without positions they are 0, 1, 2, ..."""
+        still, turned = x.split([x.shape[-1] - self.width, self.width], dim=-1)
+        return torch.cat([still, super().forward(turned, positions)], dim=-1)
+
+
+class FixedShift(TokenShift):
+    """`TokenShift` with weights that are given and not learned: no parameter, and nothing in a checkpoint."""
+
+    weight: Tensor  # type: ignore[assignment]
+
+    def __init__(self, rows: Float[Tensor, "head window *d_head"]) -> None:
+        nn.Module.__init__(self)
+        self.n_heads = len(rows)
+        self.register_buffer("weight", rows, persistent=False)

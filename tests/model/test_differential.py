@@ -1,0 +1,218 @@
+"""Differential attention against a loop over tokens, and against the vanilla attention that it reduces to."""
+
+import math
+
+import pytest
+import torch
+
+from ihlab import Transformer
+from ihlab.interp.circuits import ov_circuit, qk_circuit
+from ihlab.interp.heads import head_scores
+from ihlab.interp.patching import path_effects, without_key_path
+from ihlab.interp.patterns import effective_patterns, score_bias, score_routes
+from ihlab.interp.routes import route_contributions
+from ihlab.model.positions import Rotary
+from tasks import ConfigError
+
+CASES = {
+    "the paper's": {},
+    "without norm": {"diff_norm": False},
+    "strict, no positions": {"mask": "strict", "positional": "none"},
+    "ALiBi, a head each": {"positional": "alibi", "n_key_value_heads": 4, "diff_norm": False},
+}
+EVERY = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+@pytest.fixture
+def make(make_model):
+    """Models in float64, with halves of width 4 and a lambda that is not quite where it starts."""
+
+    def moved(**changes):
+        model = make_model(**{"attention": "differential", "d_head": 8, **changes}).double()
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                if "lambda_" in name:
+                    weight.normal_(std=0.3)
+        return model
+
+    return moved
+
+
+def by_loop(attn, cfg, x):
+    """Attention of one layer by the equations of the module: x [pos, d_model] to [pos, d_model]."""
+    d, group = cfg.head_width // 2, cfg.n_heads // cfg.kv_heads
+    turn = Rotary(d, cfg.n_ctx, cfg.rotary_base).double() if cfg.positional == "rope" else None
+    weight = math.exp(attn.lambda_q1 @ attn.lambda_k1) - math.exp(attn.lambda_q2 @ attn.lambda_k2) + attn.lambda_init
+
+    def rotated(vector, t):
+        return vector if turn is None else turn(vector[None, None, None], slice(t, t + 1))[0, 0, 0]
+
+    out = torch.zeros(len(x), cfg.d_model, dtype=x.dtype)
+    for h in range(cfg.n_heads):
+        queries, keys, values = x @ attn.W_Q[h], x @ attn.W_K[h // group], x @ attn.W_V[h // group]
+        slope = 2.0 ** (-8 * (h + 1) / 4) if cfg.positional == "alibi" else 0.0
+        for t in range(len(x)):
+            seen = range(t if cfg.mask == "strict" else t + 1)
+            if not seen:
+                continue
+            pattern = 0
+            for half, sign in ((slice(0, d), 1), (slice(d, 2 * d), -weight)):
+                q = rotated(queries[t, half], t)
+                scores = [q @ rotated(keys[s, half], s) / math.sqrt(d) - slope * (t - s) for s in seen]
+                pattern = pattern + sign * torch.stack(scores).softmax(dim=0)
+            z = sum(share * values[s] for share, s in zip(pattern, seen, strict=True))
+            if cfg.diff_norm:
+                z = z / (z.pow(2).mean() + 1e-5).sqrt() * attn.sub_norm.w * (1 - attn.lambda_init)
+            out[t] += z @ attn.W_O[h]
+    return out
+
+
+@EVERY
+@torch.no_grad()
+def test_a_layer_equals_a_loop_over_tokens(make, case):
+    model = make(**case)
+    x = torch.randn(2, 7, 20, dtype=torch.float64)
+    for block in model.layers:
+        wanted = torch.stack([by_loop(block.attn, model.cfg, row) for row in x])
+        torch.testing.assert_close(block.attn(x), wanted, atol=1e-12, rtol=1e-10)
+
+
+def test_it_starts_and_has_parameters_as_its_paper_says(make_config):
+    """Beside the maps of vanilla attention 4 vectors as wide as a half, and a norm as wide as the values."""
+    shape = {"d_head": 64, "n_key_value_heads": 4}
+    model, vanilla = (Transformer(make_config(attention=name, **shape)) for name in ("differential", "vanilla"))
+    bare = Transformer(make_config(attention="differential", diff_norm=False, **shape))
+    assert model.n_params - vanilla.n_params == 2 * (4 * 32 + 64)
+    assert bare.n_params - vanilla.n_params == 2 * 4 * 32
+    drawn = torch.cat([w.detach() for name, w in model.named_parameters() if "lambda_" in name])
+    assert abs(drawn.std() - 0.1) < 0.02
+    for layer, block in enumerate(model.layers):
+        assert block.attn.lambda_init == pytest.approx(0.8 - 0.6 * math.exp(-0.3 * layer))
+        assert abs(block.attn.lambda_weight.item() - block.attn.lambda_init) < 0.3
+        assert torch.equal(block.attn.W_Q, vanilla.layers[layer].attn.W_Q)
+        assert (block.attn.sub_norm.w == 1).all()
+
+
+@pytest.mark.parametrize("positional", ["rope", "alibi", "none"])
+@torch.no_grad()
+def test_with_lambda_0_and_no_norm_it_is_vanilla_attention_with_narrow_queries_and_keys(make, tokens, positional):
+    """Those of vanilla attention are as wide as its values: the second half of their channels is 0.
+
+    With rotary positions, vanilla attention turns channels 2j and 2j + d as a half turns j and j + d / 2.
+    """
+    model = make(positional=positional, diff_norm=False)
+    vanilla = make(positional=positional, attention="vanilla")
+    for block in model.layers:
+        block.attn.lambda_q1.zero_()
+        block.attn.lambda_q2.zero_()[0] = math.log(1 + block.attn.lambda_init)
+        block.attn.lambda_k2[0] = 1
+    own = dict(vanilla.named_parameters())
+    for name, weight in model.named_parameters():
+        if "lambda_" not in name:
+            own[name].copy_(weight)
+    places = torch.tensor([0, 2, 4, 6])
+    for block, plain in zip(model.layers, vanilla.layers, strict=True):
+        for mine, theirs, gain in (("W_Q", "q_proj", 2**0.5), ("W_K", "k_proj", 1)):
+            heads = getattr(plain.attn, theirs).weight.zero_().unflatten(0, (-1, 8))
+            heads[:, places] = gain * getattr(block.attn, mine).mT[:, :4]
+    torch.testing.assert_close(model(tokens), vanilla(tokens), atol=1e-12, rtol=0)
+
+
+def test_a_hook_on_lambda_changes_it_and_leaves_the_parameters(make, tokens):
+    model = make()
+    plain, before = model(tokens), {name: x.clone() for name, x in model.state_dict().items()}
+    with model.hooks(fwd_hooks=[(lambda name: name.endswith("hook_lambda"), lambda x, hook: x.zero_())]):
+        _, cache = model.run_with_cache(tokens)
+    torch.testing.assert_close(cache["pattern", 0], cache["blocks.0.attn.hook_pattern_1"])
+    assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+    torch.testing.assert_close(model(tokens), plain)
+
+
+# What reads its weights and activations
+
+
+@EVERY
+def test_the_pattern_is_the_signed_difference_and_what_values_are_read_by(make, case, tokens):
+    model = make(**case)
+    _, cache = model.run_with_cache(tokens)
+    for layer, pattern in enumerate(effective_patterns(cache)):
+        name = f"blocks.{layer}.attn.hook_"
+        weight = cache[name + "lambda"]
+        torch.testing.assert_close(pattern, cache[name + "pattern_1"] - weight * cache[name + "pattern_2"])
+        v = cache["v", layer].repeat_interleave(4 // model.cfg.kv_heads, dim=2)
+        torch.testing.assert_close(torch.einsum("bhqk,bkhd->bqhd", pattern, v), cache[name + "z_raw"])
+        torch.testing.assert_close(pattern[:, :, 1:].sum(-1), (1 - weight).expand(3, 4, 8))
+    assert (pattern < 0).any()
+
+
+def test_outputs_of_heads_sum_to_the_layers(make, tokens):
+    model = make()
+    _, cache = model.run_with_cache(tokens)
+    heads = cache.stack_head_results(layer=1)
+    torch.testing.assert_close(heads.sum(dim=0), cache["attn_out", 0], atol=1e-12, rtol=0)
+    torch.testing.assert_close(cache["result", 0, "attn"], torch.einsum(
+        "bphd,hdm->bphm", cache["z", 0], model.layers[0].attn.W_O))  # fmt: skip
+
+
+def test_a_cache_is_cut_along_positions_and_rows(make, tokens):
+    model = make()
+    _, whole = model.run_with_cache(tokens[:1])
+    _, cut = model.run_with_cache(tokens[:1], remove_batch_dim=True, pos_slice=(7, 9))
+    for kind in ("pattern_1", "attn_scores_2", "pattern"):
+        name = f"blocks.0.attn.hook_{kind}"
+        torch.testing.assert_close(cut[name], whole[name][0, :, 7:])
+    for name in ("blocks.0.attn.hook_z_raw", "blocks.0.attn.sub_norm.hook_scale"):
+        torch.testing.assert_close(cut[name], whole[name][0, 7:])
+    torch.testing.assert_close(cut["blocks.0.attn.hook_lambda"], whole["blocks.0.attn.hook_lambda"])
+
+
+@torch.no_grad()
+def test_an_ov_circuit_is_what_a_head_writes_but_for_scales(make, tokens):
+    model = make(norm="none")
+    _, cache = model.run_with_cache(tokens[:, :1])  # a first token reads itself alone, times 1 - lambda
+    attn, x = model.layers[1].attn, cache["resid_pre", 1]
+    scale = cache["blocks.1.attn.sub_norm.hook_scale"]
+    for head in range(4):
+        wanted = (1 - attn.lambda_weight) * (x @ ov_circuit(model, 1, head).AB) / scale[:, :, head]
+        torch.testing.assert_close(cache["result", 1, "attn"][:, :, head], wanted, atol=1e-12, rtol=0)
+
+
+def test_head_scores_and_patching_run(make, tokens):
+    model = make()
+    assert head_scores(model, length=12, rows=2).notna().all(axis=None)
+    pattern, _ = without_key_path(model, tokens, [], (1, 0))
+    _, cache = model.run_with_cache(tokens)
+    torch.testing.assert_close(pattern, cache["pattern", 1][:, 0], atol=1e-12, rtol=0)
+    table = path_effects(model, tokens, tokens, lambda logits: logits.std())
+    assert table["effect"].abs().max() < 1e-12
+
+
+def test_what_makes_no_sense_of_two_patterns_is_refused(make, tokens):
+    model = make()
+    _, cache = model.run_with_cache(tokens)
+    with pytest.raises(ConfigError, match="two products of queries and keys"):
+        qk_circuit(model, 0, 0)
+    for measure in (score_routes, score_bias):
+        with pytest.raises(ConfigError, match="'differential', whose scores are not one sum"):
+            measure(cache, 0)
+    with pytest.raises(ConfigError, match="'differential', which has no routes"):
+        route_contributions(model, tokens, 0)
+
+
+def test_in_training_dropout_falls_on_the_difference(make, tokens):
+    model = make(dropout=0.5)
+    plain = model.eval()(tokens)
+    model.train()
+    torch.manual_seed(0)
+    first = model(tokens)
+    torch.manual_seed(0)
+    hooked, _ = model.run_with_cache(tokens)
+    torch.testing.assert_close(first, hooked)
+    assert (first - plain).abs().max() > 1e-3
+
+
+def test_heads_that_cannot_be_halved_are_refused(make_config):
+    with pytest.raises(ConfigError, match=r"d_head is 6.*'rope': it must be a multiple of 4"):
+        make_config(attention="differential")
+    with pytest.raises(ConfigError, match=r"d_head is 5.*'none': it must be a multiple of 2"):
+        make_config(attention="differential", positional="none", d_head=5)

@@ -1,0 +1,115 @@
+"""What every attention with code of its own must do, whatever it computes."""
+
+import pytest
+import torch
+
+from ihlab.model.attention import Attention
+from ihlab.model.decode import Decoder
+from ihlab.model.differential import DifferentialAttention
+from ihlab.model.make_attention import make_attention
+from ihlab.model.mla import LatentAttention
+
+CASES = {
+    "latent": {"attention": "mla", "n_key_value_heads": 4},
+    "latent, normalised, strict": {
+        "attention": "mla", "n_key_value_heads": 4, "mla_norm": True, "mla_rank": 5, "mla_rope_width": 4,
+        "mask": "strict",
+    },
+    "latent, ALiBi": {"attention": "mla", "n_key_value_heads": 4, "positional": "alibi"},
+    "latent, shifted": {"attention": "mla_kv", "n_key_value_heads": 4},
+    "differential": {"attention": "differential", "d_head": 8},
+    "differential, no norm, strict, ALiBi": {
+        "attention": "differential", "diff_norm": False, "mask": "strict", "positional": "alibi",
+    },
+    "latent, shifted, normalised, no positions": {
+        "attention": "mla_kv", "n_key_value_heads": 4, "mla_norm": True, "positional": "none",
+    },
+}  # fmt: skip
+EVERY = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+CACHED = {"latent": 2 + 6, "latent, shifted": 2 + 6, "differential": 2 * 2 * 8}
+"""Numbers that a cache holds of each token in each layer."""
+
+
+@pytest.fixture
+def make(make_model):
+    """Models in float64."""
+    return lambda **changes: make_model(**changes).double()
+
+
+def test_a_config_says_which_attention_a_layer_has(make_config):
+    assert type(make_attention(make_config())) is Attention
+    assert type(make_attention(make_config(attention="kv_shift"))) is Attention
+    for name in ("mla", "mla_kv"):
+        assert type(make_attention(make_config(attention=name, n_key_value_heads=4))) is LatentAttention
+    assert type(make_attention(make_config(attention="differential", d_head=8))) is DifferentialAttention
+
+
+@EVERY
+def test_no_token_sees_a_later_one(make, case, tokens):
+    model = make(**case)
+    before, changed = model(tokens), tokens.clone()
+    changed[:, 5] = (changed[:, 5] + 1) % 19
+    after = model(changed)
+    torch.testing.assert_close(after[:, :5], before[:, :5], atol=1e-13, rtol=0)
+    assert ((after - before)[:, 5:].abs().amax(dim=-1) > 1e-9).any()
+
+
+@EVERY
+def test_attention_with_hooks_equals_attention_without(make, case, tokens):
+    model = make(**case)
+    hooked, _ = model.run_with_cache(tokens)
+    torch.testing.assert_close(hooked, model(tokens), atol=1e-12, rtol=0)
+
+
+@EVERY
+@pytest.mark.parametrize("chunk", [1, 2, 5])
+@pytest.mark.parametrize("hooked", [False, True])
+def test_decoding_in_any_chunks_equals_the_full_forward(make, case, tokens, chunk, hooked):
+    model = make(**case)
+    decoder, patterns = Decoder(model, 3, 9), []
+    with model.hooks(fwd_hooks=[(lambda name: hooked, lambda x, hook: patterns.append(x))]):
+        logits = torch.cat([decoder.forward(piece) for piece in tokens.split(chunk, dim=1)], dim=1)
+    torch.testing.assert_close(logits, model(tokens), atol=1e-10, rtol=0)
+    assert bool(patterns) == hooked
+
+
+@pytest.mark.parametrize(("name", "wanted"), CACHED.items())
+def test_a_cache_holds_no_more_than_decoding_needs(make, name, wanted):
+    """Measured on everything that the cache keeps."""
+    cache = Decoder(make(**CASES[name]), 3, 9).caches[0]
+    held = [x for x in [*vars(cache).values(), *cache.raw.values()] if isinstance(x, torch.Tensor)]
+    assert sum(x.numel() for x in held) == 3 * 9 * wanted
+
+
+@EVERY
+@pytest.mark.parametrize("at", [None, [[0, 4, 1], [4, 0, 0], [2, 8, 7]]])
+def test_the_residual_at_some_positions_is_that_of_all(make, case, tokens, at):
+    model, index = make(**case), torch.tensor([4, 0, 26, 13, 4])
+    queries = None if at is None else torch.tensor(at)
+    wanted = model.final_residual(tokens).flatten(0, 1)[index]
+    torch.testing.assert_close(model.residual_at(tokens, index, queries), wanted, atol=1e-12, rtol=0)
+    seen = []
+    for name in model.hook_dict:
+        for run in (model, lambda tokens: model.residual_at(tokens, index, queries)):
+            with model.hooks(fwd_hooks=[(name, lambda x, hook: seen.append(x))]):
+                run(tokens)
+        torch.testing.assert_close(seen[-1], seen[-2], atol=1e-12, rtol=0)
+    assert len(seen) == 2 * len(model.hook_dict)
+
+
+@EVERY
+def test_gradients_equal_finite_differences(make, case, tokens):
+    """Along a random direction of each parameter."""
+    model, at = make(**case), torch.randn(3, 9, 19, dtype=torch.float64)
+    (model(tokens) * at).sum().backward()
+    for name, weight in model.named_parameters():
+        direction, values, step = torch.randn_like(weight), [], 1e-6
+        for moved in (step, -2 * step):
+            with torch.no_grad():
+                weight.add_(moved * direction)
+                values.append((model(tokens) * at).sum())
+        with torch.no_grad():
+            weight.add_(step * direction)
+        slope = (values[0] - values[1]) / (2 * step)
+        torch.testing.assert_close((weight.grad * direction).sum(), slope, atol=1e-5, rtol=1e-5, msg=name)

@@ -1,0 +1,243 @@
+"""Multi-head latent attention against a loop over tokens, and against the attention that it reduces to."""
+
+import math
+
+import pytest
+import torch
+
+from ihlab import ModelConfig, Transformer
+from ihlab.interp.circuits import ov_circuit, qk_circuit
+from ihlab.interp.heads import head_scores
+from ihlab.interp.patching import without_key_path
+from ihlab.interp.patterns import effective_patterns, score_bias, score_routes
+from ihlab.interp.routes import all_routes, route_contributions
+from ihlab.model.mla import FixedShift
+from ihlab.model.positions import Rotary
+from tasks import ConfigError
+
+CASES = {
+    "plain": {},
+    "normalised": {"mla_norm": True, "mla_rank": 5, "mla_rope_width": 4},
+    "shifted": {"attention": "mla_kv"},
+    "shifted, normalised, strict": {"attention": "mla_kv", "mla_norm": True, "mask": "strict"},
+    "no positions": {"attention": "mla_kv", "positional": "none"},
+}
+EVERY = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+@pytest.fixture
+def make(make_model):
+    """Models in float64."""
+    return lambda **changes: make_model(**{"attention": "mla", "n_key_value_heads": 4, **changes}).double()
+
+
+def by_loop(attn, cfg, x):
+    """Attention of one layer by the equations of the module: x [pos, d_model] to [pos, d_model]."""
+    h, d, w, shifted = cfg.n_heads, cfg.head_width, cfg.rope_width, cfg.attention == "mla_kv"
+    turn = Rotary(w, cfg.n_ctx, cfg.rotary_base).double() if w else None
+
+    def rotated(vector, t):
+        return vector if turn is None else turn(vector[None, None, None], slice(t, t + 1))[0, 0, 0]
+
+    latents = []
+    for x_t in x:
+        c = attn.kv_down.weight @ x_t
+        if cfg.mla_norm:
+            c = c / (c.pow(2).mean() + cfg.eps).sqrt() * attn.latent_norm.w
+        latents.append(c)
+    nothing, out = torch.zeros_like(latents[0]), torch.zeros(len(x), cfg.d_model, dtype=x.dtype)
+    for head in range(h):
+        q_of = attn.q_proj.weight[head * d : (head + 1) * d]
+        k_of = attn.k_up.weight[head * (d - w) : (head + 1) * (d - w)]
+        v_of = attn.v_up.weight[head * d : (head + 1) * d]
+        before = [nothing, *latents[:-1]]
+        keys_from = before if shifted and head == 0 else latents
+        values_from = before if shifted and head == h - 1 else latents
+        for t in range(len(x)):
+            seen = range(t if cfg.mask == "strict" else t + 1)
+            if not seen:
+                continue
+            q = q_of @ x[t]
+            scores = []
+            for s in seen:
+                score = q[: d - w] @ (k_of @ keys_from[s])
+                if w:
+                    score = score + rotated(q[d - w :], t) @ rotated(attn.k_rope.weight @ x[s], s)
+                scores.append(score / math.sqrt(d))
+            pattern = torch.stack(scores).softmax(dim=0)
+            z = sum(weight * (v_of @ values_from[s]) for weight, s in zip(pattern, seen, strict=True))
+            out[t] += attn.o_proj.weight[:, head * d : (head + 1) * d] @ z
+    return out
+
+
+@EVERY
+def test_a_layer_equals_a_loop_over_tokens(make, case):
+    model = make(**case)
+    x = torch.randn(2, 7, 20, dtype=torch.float64)
+    for block in model.layers:
+        wanted = torch.stack([by_loop(block.attn, model.cfg, row) for row in x])
+        torch.testing.assert_close(block.attn(x), wanted, atol=1e-12, rtol=1e-10)
+
+
+@pytest.mark.parametrize("attention", ["mla", "mla_kv"])
+@pytest.mark.parametrize(("rank", "rope", "norm"), [(5, 2, False), (7, 4, True)])
+def test_it_has_as_many_parameters_as_it_says(make_config, attention, rank, rope, norm):
+    """r d + h (d_C + d_v) r + d_R d for keys and values, and the shift adds none."""
+    switches = {"n_key_value_heads": 4, "n_layers": 1}
+    vanilla = Transformer(make_config(**switches)).n_params - 2 * 20 * 4 * 6
+    model = Transformer(make_config(attention=attention, mla_rank=rank, mla_rope_width=rope, mla_norm=norm, **switches))
+    assert model.n_params - vanilla == rank * 20 + 4 * (6 - rope + 6) * rank + rope * 20 + norm * rank
+
+
+def test_the_papers_shape_is_the_default():
+    cfg = ModelConfig(n_layers=1, d_model=768, n_heads=12, d_vocab=2, n_ctx=2, attention="mla_kv")
+    assert (cfg.latent_rank, cfg.rope_width, cfg.head_width - cfg.rope_width) == (256, 32, 32)
+    assert not cfg.mla_norm
+
+
+def given_the_weights_of(model, vanilla):
+    """Give latent attention of full rank the weights of vanilla attention: W_D = I."""
+    own = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, weight in vanilla.named_parameters():
+            if "_shift." not in name:
+                own[name.replace("k_proj", "k_up").replace("v_proj", "v_up")].copy_(weight)
+        for block in model.layers:
+            block.attn.kv_down.weight.copy_(torch.eye(20))
+
+
+FULL = {"mla_rank": 20, "positional": "alibi"}
+
+
+def test_at_full_rank_and_without_a_rotated_part_it_is_vanilla_attention(make, tokens):
+    model, vanilla = make(**FULL), make(attention="vanilla", positional="alibi")
+    given_the_weights_of(model, vanilla)
+    torch.testing.assert_close(model(tokens), vanilla(tokens), atol=1e-12, rtol=0)
+
+
+def test_shifted_at_full_rank_it_is_kv_shifting_attention_of_two_heads(make, tokens):
+    model, kv = make(attention="mla_kv", **FULL), make(attention="kv_shift", positional="alibi")
+    given_the_weights_of(model, kv)
+    own, before = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
+    with torch.no_grad():
+        for block in kv.layers:
+            block.attn.alpha.copy_(torch.stack([before, own, own, own]))
+            block.attn.beta.copy_(torch.stack([own, own, own, before]))
+    torch.testing.assert_close(model(tokens), kv(tokens), atol=1e-12, rtol=0)
+
+
+def test_with_no_head_shifted_it_is_plain(make, tokens):
+    shifted, plain = make(attention="mla_kv"), make()
+    assert (shifted(tokens) - plain(tokens)).abs().max() > 1e-3
+    assert shifted.state_dict().keys() == plain.state_dict().keys()
+    own = FixedShift(torch.tensor([[1.0, 0.0]] * 4).double())
+    for block in shifted.layers:
+        block.attn.key_shift = block.attn.value_shift = own
+    torch.testing.assert_close(shifted(tokens), plain(tokens), atol=1e-12, rtol=0)
+
+
+@torch.no_grad()
+def test_its_shifted_key_is_the_induction_head_of_theorem_3_3():
+    """With one-hot tokens and sharp scores, head 0 reads what followed the last earlier copies of the last token."""
+    vocab, n_ctx = 6, 8
+    cfg = ModelConfig(
+        n_layers=1, d_model=vocab, n_heads=2, d_head=vocab, d_vocab=vocab, n_ctx=n_ctx, attention="mla_kv",
+        mla_rank=vocab, positional="none", norm="none", mlp="none", residual=False, unembedding="none",
+    )  # fmt: skip
+    model, eye = Transformer(cfg).double(), torch.eye(vocab, dtype=torch.float64)
+    for weight in model.parameters():
+        weight.zero_()
+    attn = model.layers[0].attn
+    model.embed.weight.copy_(eye)
+    attn.kv_down.weight.copy_(eye)
+    attn.q_proj.weight[:vocab] = 200 * eye
+    for weight in (attn.k_up.weight, attn.v_up.weight):
+        weight[:vocab] = eye
+    attn.o_proj.weight[:, :vocab] = eye
+    rows = torch.tensor([[0, 1, 2, 3, 4, 1], [5, 2, 4, 2, 3, 2], [3, 3, 1, 0, 2, 0]])
+    wanted = torch.stack([eye[2], (eye[4] + eye[3]) / 2, eye[2]])
+    torch.testing.assert_close(model(rows)[:, -1], wanted, atol=1e-12, rtol=0)
+
+
+# What reads its weights and activations
+
+
+@EVERY
+def test_the_effective_pattern_reads_raw_values(make, case, tokens):
+    model = make(**case)
+    _, cache = model.run_with_cache(tokens)
+    for layer, (block, pattern) in enumerate(zip(model.layers, effective_patterns(cache), strict=True)):
+        _, raw = block.attn.project(block.attention_input(cache["resid_pre", layer]))
+        z = torch.einsum("bhqk,bkhd->bqhd", pattern, raw)
+        torch.testing.assert_close(z, cache["z", layer], atol=1e-12, rtol=0)
+
+
+@EVERY
+def test_key_routes_sum_to_the_scores_and_value_routes_to_z(make, case, tokens):
+    model = make(**case)
+    _, cache = model.run_with_cache(tokens)
+    for layer in range(2):
+        scores = score_routes(cache, layer).sum(dim=0) + score_bias(cache, layer)
+        torch.testing.assert_close(scores, cache["attn_scores", layer], atol=1e-12, rtol=0)
+    if model.cfg.attention == "mla":
+        with pytest.raises(ConfigError, match="'mla', which has no routes"):
+            route_contributions(model, tokens, 1)
+        return
+    routes = route_contributions(model, tokens, 1, all_routes(2))
+    torch.testing.assert_close(routes[None, 0] + routes[None, 1], cache["z", 1], atol=1e-12, rtol=0)
+    assert (routes[1, None][:, :, 1:] == 0).all()
+    assert (routes[None, 1][:, :, :-1] == 0).all()
+
+
+@torch.no_grad()
+def test_circuits_are_scores_and_outputs(make, tokens):
+    """On the layer's normalised input, without rotation and at the same position."""
+    model = make(attention="mla_kv")
+    _, cache = model.run_with_cache(tokens)
+    x = cache["normalized", 1, "ln1"]
+    for head in range(4):
+        q, k = cache["q", 1][:, :, head], cache["k_raw", 1, "attn"][:, :, head]
+        own, before = (qk_circuit(model, 1, head, route).AB for route in range(2))
+        torch.testing.assert_close(x @ (own + before) @ x.mT, q @ k.mT / 6**0.5, atol=1e-12, rtol=0)
+        own, before = (ov_circuit(model, 1, head, route).AB for route in range(2))
+        raw = cache["v_raw", 1, "attn"][:, :, head] @ model.layers[1].attn.W_O[head]
+        torch.testing.assert_close(x @ (own + before), raw, atol=1e-12, rtol=0)
+        assert (own == 0).all() == (head == 3)
+
+
+@pytest.mark.parametrize("attention", ["mla", "mla_kv"])
+def test_head_scores_and_patched_keys_run(make, tokens, attention):
+    model = make(attention=attention)
+    table = head_scores(model, length=12, rows=2)
+    assert len(table) == 2 * 2 * 4
+    assert table.notna().all(axis=None)
+    pattern, z = without_key_path(model, tokens, [], (1, 0))
+    _, cache = model.run_with_cache(tokens)
+    torch.testing.assert_close(pattern, effective_patterns(cache)[1, :, 0], atol=1e-12, rtol=0)
+    torch.testing.assert_close(z, cache["z", 1][:, :, 0], atol=1e-12, rtol=0)
+
+
+def test_a_fixed_shift_is_no_parameter(make):
+    shift = FixedShift(torch.tensor([[0.25, 0.75]]))
+    assert not list(shift.parameters())
+    assert not shift.state_dict()
+    x = torch.randn(1, 3, 1, 2)
+    torch.testing.assert_close(shift(x)[:, 1:], 0.25 * x[:, 1:] + 0.75 * x[:, :-1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"n_key_value_heads": 2}, r"n_key_value_heads is 2, but under 'mla' each of the n_heads=4"),
+        ({"bias": True}, r"bias is True.*must be False"),
+        ({"mla_rank": 0}, r"mla_rank is 0.*at least 1"),
+        ({"mla_rope_width": 3}, r"mla_rope_width is 3.*even"),
+        ({"mla_rope_width": 6}, r"mla_rope_width is 6.*less than d_head"),
+        ({"positional": "none", "mla_rope_width": 2}, r"mla_rope_width is 2.*must be 0"),
+        ({"attention": "mla_kv", "shift_window": 3}, r"shift_window 3.*window of 2"),
+        ({"attention": "mla_kv", "n_heads": 1, "n_key_value_heads": 1}, r"n_heads is 1.*at least 2 heads"),
+    ],
+)
+def test_configs_that_make_no_sense_are_refused(make_config, changes, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        make_config(**{"attention": "mla", "n_key_value_heads": 4, **changes})
