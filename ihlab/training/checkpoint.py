@@ -1,5 +1,6 @@
 """Model and optimiser state as safetensors, with a checksum; checked in full before anything takes them."""
 
+import json
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,10 @@ from ihlab.stored import present, require_regular
 from tasks.config import ConfigError, require
 
 CHECKSUM = "crc32"
-"""The entry of a file's metadata that holds its checksum. Checkpoints from before there was one have none."""
+"""The name, beside what a file is about, of its checksum. Checkpoints from before there was one have none."""
+
+ENTRY = "ihlab"
+"""The one entry of a file's metadata, in JSON: safetensors writes several in no order, and equal files would differ."""
 
 RUNNING_LOSS = {
     "tally/loss": torch.zeros(()),
@@ -35,8 +39,8 @@ def save(path: Path, tensors: Mapping[str, Tensor], about: About | None = None) 
     """
     about = about or {}
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    metadata = {**about, CHECKSUM: checksum(stored, about)}
-    content = serialised(stored, metadata)
+    entry = json.dumps({**about, CHECKSUM: checksum(stored, about)}, sort_keys=True)
+    content = serialised(stored, {ENTRY: entry})
     write_atomically(path, lambda aside: aside.write_bytes(content))  # type: ignore[arg-type]
 
 
@@ -81,12 +85,14 @@ def _read(path: Path, tensors: bool = True) -> tuple[dict[str, Tensor], dict[str
         path.open("rb").close()  # safetensors takes one that may not be read for one that is missing
         with safe_open(path, framework="pt") as file:
             names = file.keys() if tensors else ()
-            return {name: file.get_tensor(name) for name in names}, dict(file.metadata() or {})
+            known = json.loads((file.metadata() or {}).get(ENTRY, "{}"))
+            require(isinstance(known, dict), f"The metadata of {path} is no JSON object.")
+            return {name: file.get_tensor(name) for name in names}, {str(k): str(v) for k, v in known.items()}
     except ConfigError as error:
         raise ConfigError(f"{str(error).rstrip('.')}; delete it to go on from an earlier one.") from None
     except PermissionError as error:
         raise ConfigError(f"The checkpoint {path} cannot be read: {error.strerror}.") from None
-    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:  # RecursionError, too
         raise ConfigError(
             f"The checkpoint {path} cannot be read ({error}); delete it to go on from an earlier one."
         ) from None
