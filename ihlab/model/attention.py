@@ -90,7 +90,7 @@ class Attention(nn.Module):
         positions = next_positions(cache, x.shape[1])
         q = self.queries(x, cache=cache)
         k, v = self.keys_values(x, cache)
-        return self.read(q, k, v, positions)
+        return self.read(q, k, v, positions, cache)
 
     def queries(
         self,
@@ -145,14 +145,16 @@ class Attention(nn.Module):
         k: Float[Tensor, "batch key kv_head d_head"],
         v: Float[Tensor, "batch key kv_head d_head"],
         positions: Positions,
+        cache: KVCache | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         """Return softmax(q k^T / sqrt(d_head) + bias) v, through W_O, for queries at `positions` of their rows.
 
-        The queries are those of `queries`; keys and values are those of positions 0, 1, ... of every row.
+        The queries are those of `queries`; keys and values are those of positions 0, 1, ... of every row. The cache,
+        which has these keys and values already, is read by attention alone whose queries depend on earlier ones.
         """
         if self.rotary is not None:
             q = self.hook_rot_q(self.rotary(q, positions))
-        z = self.hook_z(self._attend(q, k, v, positions))
+        z = self.hook_z(self._attend(q, k, v, positions, cache))
         if is_hooked(self.hook_result):
             return self.hook_result(torch.einsum("bphd,hdm->bphm", z, self.W_O)).sum(dim=2) + self.b_O
         return self.o_proj(z.flatten(start_dim=2))
@@ -163,6 +165,7 @@ class Attention(nn.Module):
         k: Float[Tensor, "batch key kv_head d_head"],
         v: Float[Tensor, "batch key kv_head d_head"],
         positions: Positions,
+        cache: KVCache | None,
     ) -> Float[Tensor, "batch query head d_head"]:
         """Return z, for rotated queries."""
         dropout = self.dropout if self.training else 0.0
@@ -226,6 +229,9 @@ class Attention(nn.Module):
             return shift.weights()
         own = self.q_proj.weight.new_zeros(n_heads, self.shift_window)
         return own.index_fill(1, torch.zeros(1, dtype=torch.int64, device=own.device), 1)
+
+    queries_alone = True
+    """True if what a query reads does not depend on other queries, so that they can be taken at some positions only."""
 
     additive_scores = True
     """True if scores are q . k / sqrt(d_head) plus a bias that depends on positions alone, and give one pattern."""

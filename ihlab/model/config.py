@@ -43,6 +43,7 @@ VARIANTS = {
     "mla": Variant("multi-head latent attention"),
     "mla_kv": Variant("multi-head latent attention, a key and a value shifted", fixed=("alpha", "beta")),
     "differential": Variant("differential attention"),
+    "selective": Variant("selective attention"),
 }
 """Every value of `ModelConfig.attention`. `ihlab.model.shift.make_shifts` builds the shifts of a variant."""
 
@@ -69,6 +70,7 @@ class ModelConfig:
     - `attention` "differential": the difference of two patterns (arXiv 2410.05258, `ihlab.model.differential`); pass
       half as many heads as a baseline has;
     - `diff_norm`: whether differential attention normalises and scales each head's output, as in its paper;
+    - `attention` "selective": tokens mask earlier ones for later ones (arXiv 2410.02703, `ihlab.model.selective`);
     - `shift_start`: "equal" (column 0 from U(0, 1), the rest shared by the others) or "uniform" (all columns but the
       last from U(0, 1), the last is 1 minus their sum: the paper's for windows of 3 and 4); the same for a window of 2;
     - `shift_share`: whose weights are one: "head" (each head has its own), "layer" (one row for all heads of a layer),
@@ -114,6 +116,7 @@ class ModelConfig:
         "mla",
         "mla_kv",
         "differential",
+        "selective",
     ] = "vanilla"
     shift_window: int = 2
     shift_start: Literal["equal", "uniform"] = "equal"

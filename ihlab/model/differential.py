@@ -17,6 +17,7 @@ from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.attention import Attention, explicit_pattern, fused, is_hooked, read_values
 from ihlab.model.config import ModelConfig
+from ihlab.model.kv_cache import KVCache
 from ihlab.model.norm import RMSNorm
 from ihlab.model.positions import Positions, Rotary
 
@@ -71,6 +72,7 @@ class DifferentialAttention(Attention):
         k: Float[Tensor, "batch key kv_head d_head"],
         v: Float[Tensor, "batch key kv_head d_head"],
         positions: Positions,
+        cache: KVCache | None,
     ) -> Float[Tensor, "batch query head d_head"]:
         """Return z, for rotated queries."""
         weight = self.hook_lambda(self.lambda_weight)

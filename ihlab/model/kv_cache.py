@@ -16,7 +16,8 @@ class KVCache:
       [batch, 1, capacity, rope_width], and the latent vectors [batch, 1, capacity, latent_rank];
     - raw: of each of "key", "value" and "query" that is shifted, the vectors [batch, window - 1, head, d_head] of the
       last window - 1 tokens before the shift, which equation 5 of arXiv 2411.19574 mixes into the next ones. Zeros
-      stand for tokens before the first, as in the shift itself. Keys shifted after the rotation are rotated here.
+      stand for tokens before the first, as in the shift itself. Keys shifted after the rotation are rotated here;
+    - selection [batch, capacity]: under selective attention, how much tokens so far have selected each; else empty.
     """
 
     def __init__(self, cfg: ModelConfig, batch: int, capacity: int, like: Tensor) -> None:
@@ -25,6 +26,7 @@ class KVCache:
             heads, widths = 1, (cfg.rope_width, cfg.latent_rank)
         self.keys, self.values = (like.new_empty(batch, heads, capacity, width) for width in widths)
         self.length = 0
+        self.selection = like.new_zeros(batch, capacity if cfg.attention == "selective" else 0)
         sides = {"key": ("alpha", cfg.kv_heads), "value": ("beta", cfg.kv_heads), "query": ("gamma", cfg.n_heads)}
         self.raw = {
             what: like.new_zeros(batch, cfg.shift_window - 1, n_heads, cfg.head_width)
@@ -48,6 +50,12 @@ class KVCache:
         self.keys[:, :, start : self.length] = k.transpose(1, 2)
         self.values[:, :, start : self.length] = v.transpose(1, 2)
         return self.keys[:, :, : self.length].transpose(1, 2), self.values[:, :, : self.length].transpose(1, 2)
+
+    def selected(self, selection: Float[Tensor, "batch pos key"]) -> Float[Tensor, "batch key"]:
+        """Return how much the tokens before these have selected each key, and add what these select."""
+        before = self.selection[:, : self.length].clone()
+        self.selection[:, : self.length] += selection.sum(dim=1)
+        return before
 
 
 def next_positions(cache: KVCache | None, n_pos: int) -> slice:

@@ -6,6 +6,7 @@ from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.differential import DifferentialAttention
 from ihlab.model.mla import LatentAttention
+from ihlab.model.selective import SelectiveAttention
 
 
 def make_attention(cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> Attention:
@@ -14,5 +15,6 @@ def make_attention(cfg: ModelConfig, generator: torch.Generator | None = None, l
         "mla": LatentAttention,
         "mla_kv": LatentAttention,
         "differential": DifferentialAttention,
+        "selective": SelectiveAttention,
     }
     return kinds.get(cfg.attention, Attention)(cfg, generator, layer)

@@ -51,7 +51,7 @@ def residual_at(
         return model.ln_final(last(x)).flatten(0, 1)[index]
     x = last.hook_resid_pre(x)
     # ALiBi's bias is for each head: for the queries of each row too, it is as large as the pattern.
-    if queries is None or model.cfg.positional == "alibi":
+    if queries is None or model.cfg.positional == "alibi" or not last.attn.queries_alone:
         x = last.add_attention(x, last.attn(last.attention_input(x)))
     else:
         x = _attend_at(last, x, queries)

@@ -8,6 +8,7 @@ from ihlab.model.decode import Decoder
 from ihlab.model.differential import DifferentialAttention
 from ihlab.model.make_attention import make_attention
 from ihlab.model.mla import LatentAttention
+from ihlab.model.selective import SelectiveAttention
 
 CASES = {
     "latent": {"attention": "mla", "n_key_value_heads": 4},
@@ -17,6 +18,10 @@ CASES = {
     },
     "latent, ALiBi": {"attention": "mla", "n_key_value_heads": 4, "positional": "alibi"},
     "latent, shifted": {"attention": "mla_kv", "n_key_value_heads": 4},
+    "selective": {"attention": "selective"},
+    "selective, ALiBi, strict": {
+        "attention": "selective", "positional": "alibi", "mask": "strict", "alibi_slopes": (-0.1, 0.2, 0.1, 0.0),
+    },
     "differential": {"attention": "differential", "d_head": 8},
     "differential, no norm, strict, ALiBi": {
         "attention": "differential", "diff_norm": False, "mask": "strict", "positional": "alibi",
@@ -27,7 +32,7 @@ CASES = {
 }  # fmt: skip
 EVERY = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
-CACHED = {"latent": 2 + 6, "latent, shifted": 2 + 6, "differential": 2 * 2 * 8}
+CACHED = {"latent": 2 + 6, "latent, shifted": 2 + 6, "differential": 2 * 2 * 8, "selective": 2 * 2 * 6 + 1}
 """Numbers that a cache holds of each token in each layer."""
 
 
@@ -43,6 +48,7 @@ def test_a_config_says_which_attention_a_layer_has(make_config):
     for name in ("mla", "mla_kv"):
         assert type(make_attention(make_config(attention=name, n_key_value_heads=4))) is LatentAttention
     assert type(make_attention(make_config(attention="differential", d_head=8))) is DifferentialAttention
+    assert type(make_attention(make_config(attention="selective"))) is SelectiveAttention
 
 
 @EVERY

@@ -24,6 +24,7 @@ CASES = {
     "latent": {"attention": "mla", "mla_rank": 3, "mla_norm": True},
     "latent, shifted": {"attention": "mla_kv"},
     "differential": {"attention": "differential"},
+    "selective": {"attention": "selective", "n_key_value_heads": 1},
     "after rotary": {"attention": "kv_shift", "shift_place": "after_rotary"},
 }
 

@@ -1,0 +1,78 @@
+"""Selective attention (Leviathan et al. 2024, arXiv 2410.02703): tokens mask earlier ones for the tokens after them.
+
+With l^h the scores of head h (ALiBi's bias and the causal mask included), the first head's are also the selection
+
+    Sel_{tj} = relu(l^0_{tj}) for 0 < j < t, otherwise 0,    F_{tj} = sum over i < t of Sel_{ij},
+
+and every head of the layer attends by softmax(l^h - F). There are no parameters of its own. The definition follows the
+paper's description and agrees with the public ports of its listing. Key 0 is exempt because in the paper it is the
+beginning-of-sequence token: rows without one exempt an ordinary token.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+from transformer_lens.hook_points import HookPoint
+
+from ihlab.model.attention import Attention, explicit_pattern, read_values
+from ihlab.model.config import ModelConfig
+from ihlab.model.kv_cache import KVCache
+from ihlab.model.positions import Positions, as_tensor
+from tasks.config import require
+
+
+class SelectiveAttention(Attention):
+    """project q, k, v -> rotary or ALiBi -> scores -> less what earlier tokens selected -> softmax -> values -> output.
+
+    The hooks of `Attention`, and
+
+    - hook_selection [batch, query, key]: Sel, what each query's token selects;
+    - hook_masked [batch, query, key]: F, what tokens before each query have selected. hook_attn_scores are less F.
+
+    A query depends on those before it, so queries cannot be taken at some positions only, and scores are always
+    explicit. A cache keeps one number more of each token: the sum of what it was selected by so far.
+    """
+
+    additive_scores = False
+    queries_alone = False
+
+    def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
+        super().__init__(cfg, generator, layer)
+        self.hook_selection, self.hook_masked = HookPoint(), HookPoint()
+
+    def _attend(
+        self,
+        q: Float[Tensor, "batch query head d_head"],
+        k: Float[Tensor, "batch key kv_head d_head"],
+        v: Float[Tensor, "batch key kv_head d_head"],
+        positions: Positions,
+        cache: KVCache | None,
+    ) -> Float[Tensor, "batch query head d_head"]:
+        """Return z, for rotated queries of whole rows or chunks. Raises `ConfigError` for others."""
+        require(
+            isinstance(positions, slice),
+            "Selective attention reads queries of consecutive tokens only: each depends on those before it.",
+        )
+        bias = self.score_bias(k, positions)
+        selection = self.hook_selection(self._selection(q[:, :, 0], k[:, :, 0], bias[:, 0], positions))
+        masked = F.pad(selection.cumsum(dim=1), (0, 0, 1, -1))  # up to the query before
+        if cache is not None:
+            masked = masked + cache.selected(selection)[:, None]
+        bias = bias - self.hook_masked(masked)[:, None]
+        pattern = explicit_pattern(q, k, bias, self.hook_attn_scores, self.hook_pattern)
+        return read_values(pattern, v, self.dropout if self.training else 0.0)
+
+    @staticmethod
+    def _selection(
+        q: Float[Tensor, "batch query d_head"],
+        k: Float[Tensor, "batch key d_head"],
+        bias: Float[Tensor, "#batch query key"],
+        positions: Positions,
+    ) -> Float[Tensor, "batch query key"]:
+        scores = torch.einsum("bqd,bkd->bqk", q, k) / math.sqrt(q.shape[-1]) + bias
+        keys = torch.arange(k.shape[1], device=k.device)
+        own = keys == as_tensor(positions, k.device)[:, :, None]
+        return scores.relu().masked_fill(own | (keys == 0), 0)
