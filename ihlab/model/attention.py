@@ -9,7 +9,8 @@ from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.config import ModelConfig
-from ihlab.model.kv_cache import KVCache, next_positions
+from ihlab.model.input_shift import make_input_shifts
+from ihlab.model.kv_cache import KVCache, earlier, next_positions
 from ihlab.model.linear import bias_of
 from ihlab.model.positions import Alibi, Positions, Rotary, as_tensor
 from ihlab.model.shift import TokenShift, make_shifts
@@ -64,6 +65,7 @@ class Attention(nn.Module):
             self.hook_v_raw, self.hook_beta = HookPoint(), HookPoint()
         if self.query_shift is not None:
             self.hook_q_raw, self.hook_gamma = HookPoint(), HookPoint()
+        self.input_shift = make_input_shifts(cfg, layer)
         rotary = cfg.positional == "rope"
         self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base, self.n_heads) if rotary else None
         self.alibi = Alibi(cfg.n_heads, cfg.slopes_in(layer)) if cfg.positional == "alibi" else None
@@ -80,8 +82,9 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "batch pos d_model"]:
         """Return the sum of the heads' outputs for the normalised residual stream x; the cache then holds x as well."""
         positions = next_positions(cache, x.shape[1])
-        q = self.queries(x, cache=cache)
-        k, v = self.keys_values(x, cache)
+        before = earlier(cache, "input", x, 1) if self.input_shift else None
+        q = self.queries(x, cache=cache, before=before)
+        k, v = self.keys_values(x, cache, before)
         return self.read(q, k, v, positions)
 
     def queries(
@@ -89,29 +92,40 @@ class Attention(nn.Module):
         x: Float[Tensor, "batch pos d_model"],
         at: Int[Tensor, "batch query"] | None = None,
         cache: KVCache | None = None,
+        before: Float[Tensor, "batch 1 d_model"] | None = None,
     ) -> Float[Tensor, "batch query head d_head"]:
-        """Project queries, shifted where they are, at positions `at` of each row (None: all). `read` rotates them."""
+        """Project queries, shifted where they are, at positions `at` of each row (None: all). `read` rotates them.
+
+        `before`: of an input that is shifted and continues a row, the token before x.
+        """
+        x = self._input("query", x, before)
         if self.query_shift is None:
             return self.hook_q(self._heads(self.q_proj(x if at is None else at_positions(x, at)), self.n_heads))
         q = self.hook_q_raw(self._heads(self.q_proj(x), self.n_heads))
-        q = self.query_shift(q, self.hook_gamma, None if cache is None else cache.exchange("query", q))
+        q = self.query_shift(q, self.hook_gamma, earlier(cache, "query", q, self.shift_window - 1))
         return self.hook_q(q if at is None else at_positions(q, at))
 
     def keys_values(
-        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
+        self,
+        x: Float[Tensor, "batch pos d_model"],
+        cache: KVCache | None = None,
+        before: Float[Tensor, "batch 1 d_model"] | None = None,
     ) -> tuple[Float[Tensor, "batch key kv_head d_head"], Float[Tensor, "batch key kv_head d_head"]]:
-        """Return the keys, shifted and rotated, and the shifted values of all tokens, those in the cache included."""
+        """Return the keys, shifted and rotated, and the shifted values of all tokens, those in the cache included.
+
+        `before` is that of `queries`.
+        """
         positions = next_positions(cache, x.shape[1])
-        k = self._heads(self.k_proj(x), self.n_key_value_heads)
-        v = self._heads(self.v_proj(x), self.n_key_value_heads)
+        k = self._heads(self.k_proj(self._input("key", x, before)), self.n_key_value_heads)
+        v = self._heads(self.v_proj(self._input("value", x, before)), self.n_key_value_heads)
         rotates_first = self.rotates_first and self.key_shift is not None
         if self.key_shift is not None:
             k = self.hook_k_raw(k)
             k = self.rotary(k, positions) if rotates_first and self.rotary is not None else k
-            k = self.key_shift(k, self.hook_alpha, None if cache is None else cache.exchange("key", k))
+            k = self.key_shift(k, self.hook_alpha, earlier(cache, "key", k, self.shift_window - 1))
         if self.value_shift is not None:
             v = self.hook_v_raw(v)
-            v = self.value_shift(v, self.hook_beta, None if cache is None else cache.exchange("value", v))
+            v = self.value_shift(v, self.hook_beta, earlier(cache, "value", v, self.shift_window - 1))
         k, v = self.hook_k(k), self.hook_v(v)
         if self.rotary is not None:
             k = self.hook_rot_k(k if rotates_first else self.rotary(k, positions))
@@ -158,6 +172,10 @@ class Attention(nn.Module):
         ahead = keys - as_tensor(positions, k.device)[:, :, None]  # by how much each key is ahead of each query
         bias = torch.zeros_like(ahead, dtype=k.dtype)[:, None] if self.alibi is None else self.alibi(ahead, k.dtype)
         return bias.masked_fill((ahead >= (0 if self.strict else 1))[:, None], -torch.inf)
+
+    def _input(self, what: str, x: Tensor, before: Tensor | None) -> Float[Tensor, "batch pos d_model"]:
+        """Return what queries, keys or values are projected from: x, shifted where it is."""
+        return self.input_shift[what](x, before) if what in self.input_shift else x
 
     @staticmethod
     def _heads(x: Tensor, n_heads: int) -> Float[Tensor, "batch pos head d_head"]:

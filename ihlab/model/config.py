@@ -21,6 +21,8 @@ class Variant:
     key: str | None = None
     value: str | None = None
     query: str | None = None
+    elsewhere: bool = False
+    """True if keys or values are mixed with earlier ones in a way that alpha and beta do not say."""
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -39,6 +41,7 @@ VARIANTS = {
     "kv_sum1": Variant("KV shifting, weights sum to 1", key="sum1", value="sum1"),
     "kv_clip": Variant("KV shifting, weights clipped to 0-1", key="clip", value="clip"),
     "kv_project": Variant("KV shifting, weights projected to 0-1", key="project", value="project"),
+    "rwkv_shift": Variant("RWKV's token shift", elsewhere=True),
 }
 """Every value of `ModelConfig.attention`. `ihlab.model.shift.make_shifts` builds the shifts of a variant."""
 
@@ -55,7 +58,8 @@ class ModelConfig:
     - `attention`: "vanilla", or "kv_shift" (arXiv 2411.19574, equation 5: each key and value head
       mixes in the `shift_window - 1` tokens before, with learned scalars alpha and beta), or another of `VARIANTS`:
       only keys ("k_shift") or values ("v_shift") shifted, queries as well ("qkv_shift"), or constrained weights
-      ("kv_gate", "kv_sum1", "kv_clip", "kv_project"; the paper's Appendix F.1);
+      ("kv_gate", "kv_sum1", "kv_clip", "kv_project"; the paper's Appendix F.1), or one that mixes tokens elsewhere:
+      "rwkv_shift" shifts what queries, keys and values are projected from (`ihlab.model.input_shift`);
     - `shift_start`: "equal" (column 0 from U(0, 1), the rest shared by the others) or "uniform" (all columns but the
       last from U(0, 1), the last is 1 minus their sum: the paper's for windows of 3 and 4); the same for a window of 2;
     - `shift_share`: whose weights are one: "head" (each head has its own), "layer" (one row for all heads of a layer),
@@ -89,7 +93,16 @@ class ModelConfig:
     d_vocab: int
     n_ctx: int
     attention: Literal[
-        "vanilla", "kv_shift", "k_shift", "v_shift", "qkv_shift", "kv_gate", "kv_sum1", "kv_clip", "kv_project"
+        "vanilla",
+        "kv_shift",
+        "k_shift",
+        "v_shift",
+        "qkv_shift",
+        "kv_gate",
+        "kv_sum1",
+        "kv_clip",
+        "kv_project",
+        "rwkv_shift",
     ] = "vanilla"
     shift_window: int = 2
     shift_start: Literal["equal", "uniform"] = "equal"
@@ -240,6 +253,11 @@ class ModelConfig:
     def shifted(self) -> bool:
         """True if attention mixes keys, values or queries with earlier ones."""
         return bool(self.learned_shifts)
+
+    @property
+    def values_mixed_elsewhere(self) -> str | None:
+        """The field by which keys or values hold earlier tokens in a way that alpha and beta do not say, if any."""
+        return f"attention={self.attention!r}" if VARIANTS[self.attention].elsewhere else None
 
     def residual_in(self, layer: int) -> bool:
         """Return True if the parts of a layer add to the residual stream."""

@@ -56,7 +56,11 @@ def complete(drawn: Float[Tensor, "row drawn"]) -> Float[Tensor, "row window"]:
     return torch.cat([drawn, 1 - drawn.sum(dim=1, keepdim=True)], dim=1)
 
 
-class TokenShift(nn.Module):
+class TokenMix(nn.Module):
+    """A part that mixes each token with those before it by parameters of its own. Weight decay acts on none of them."""
+
+
+class TokenShift(TokenMix):
     """`token_shift` with learned weights [head, window]: alpha of the keys, beta of the values, gamma of the queries.
 
     A fresh shift draws column 0 from U(0, 1), and the other columns follow by `start`; with `uniform` it draws all
