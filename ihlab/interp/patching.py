@@ -111,6 +111,11 @@ def _check(
     """Raise `ConfigError` unless there is a direct path between the two heads."""
     check_heads(model, [sender, receiver])
     require(sender[0] < receiver[0], f"The receiver {receiver} is not in a later layer than the sender {sender}.")
+    require(
+        model.cfg.stream_shift != "added",
+        "The model has stream_shift='added': from head to head the residual stream itself carries output to later "
+        "tokens, and no path is direct.",
+    )
     replaced = _replacing_layers(model, sender[0], receiver[0])
     require(
         not replaced,

@@ -60,6 +60,8 @@ class ModelConfig:
       only keys ("k_shift") or values ("v_shift") shifted, queries as well ("qkv_shift"), or constrained weights
       ("kv_gate", "kv_sum1", "kv_clip", "kv_project"; the paper's Appendix F.1), or one that mixes tokens elsewhere:
       "rwkv_shift" shifts what queries, keys and values are projected from (`ihlab.model.input_shift`);
+    - `stream_shift`: each layer mixes the residual stream with that of the token before, by learned weights of each
+      channel, for attention "before_norm" or "after_norm", or as something "added" to the stream; or "none";
     - `shift_start`: "equal" (column 0 from U(0, 1), the rest shared by the others) or "uniform" (all columns but the
       last from U(0, 1), the last is 1 minus their sum: the paper's for windows of 3 and 4); the same for a window of 2;
     - `shift_share`: whose weights are one: "head" (each head has its own), "layer" (one row for all heads of a layer),
@@ -104,6 +106,7 @@ class ModelConfig:
         "kv_project",
         "rwkv_shift",
     ] = "vanilla"
+    stream_shift: Literal["none", "before_norm", "after_norm", "added"] = "none"
     shift_window: int = 2
     shift_start: Literal["equal", "uniform"] = "equal"
     shift_share: Literal["head", "layer", "model", "channel"] = "head"
@@ -257,7 +260,9 @@ class ModelConfig:
     @property
     def values_mixed_elsewhere(self) -> str | None:
         """The field by which keys or values hold earlier tokens in a way that alpha and beta do not say, if any."""
-        return f"attention={self.attention!r}" if VARIANTS[self.attention].elsewhere else None
+        if VARIANTS[self.attention].elsewhere:
+            return f"attention={self.attention!r}"
+        return None if self.stream_shift == "none" else f"stream_shift={self.stream_shift!r}"
 
     def residual_in(self, layer: int) -> bool:
         """Return True if the parts of a layer add to the residual stream."""

@@ -23,7 +23,8 @@ from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
-from ihlab.model.kv_cache import KVCache, next_positions
+from ihlab.model.input_shift import make_stream_shift
+from ihlab.model.kv_cache import KVCache, earlier, next_positions
 from ihlab.model.mlp import make_mlp
 from ihlab.model.norm import make_norm
 from ihlab.model.unembed import FirstEntries
@@ -49,17 +50,36 @@ class Block(nn.Module):
         if self.mlp is not None:
             self.hook_mlp_out, self.hook_resid_mid = HookPoint(), HookPoint()
         self.hook_resid_pre, self.hook_attn_out, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
+        self.stream_shift, self.shift_at = make_stream_shift(cfg, layer), cfg.stream_shift
+        if self.shift_at == "added":
+            self.hook_resid_shift = HookPoint()
 
     def forward(
         self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
     ) -> Float[Tensor, "batch pos d_model"]:
         """Return the residual stream after this layer; with a cache, of tokens that continue the rows in it."""
-        x = self.hook_resid_pre(x)
-        return self.add_mlp(self.add_attention(x, self.attn(self.attention_input(x), cache)))
+        x = self.entering(x, cache)
+        return self.add_mlp(self.add_attention(x, self.attn(self.attention_input(x, cache), cache)))
 
-    def attention_input(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        """Normalise the residual stream for attention."""
-        return x if self.ln1 is None else self.ln1(x)
+    def entering(
+        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """Return the residual stream that the layer begins with; a shift that is added to it is in it then."""
+        x = self.hook_resid_pre(x)
+        if self.stream_shift is None or self.shift_at != "added":
+            return x
+        return x + self.hook_resid_shift(self.stream_shift.of_previous(x, earlier(cache, "stream", x, 1)))
+
+    def attention_input(
+        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """Normalise the residual stream for attention, shifted before or after where the config says so."""
+        if self.stream_shift is not None and self.shift_at == "before_norm":
+            x = self.stream_shift(x, earlier(cache, "stream", x, 1))
+        x = x if self.ln1 is None else self.ln1(x)
+        if self.stream_shift is not None and self.shift_at == "after_norm":
+            x = self.stream_shift(x, earlier(cache, "stream", x, 1))
+        return x
 
     def add_attention(
         self, x: Float[Tensor, "batch query d_model"], attn_out: Float[Tensor, "batch query d_model"]

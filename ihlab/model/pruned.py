@@ -13,6 +13,7 @@ from ihlab.model.network import Block, Network
 
 EVERYWHERE = (
     "hook_resid_pre",
+    "hook_resid_shift",
     "ln1.hook_scale",
     "ln1.hook_normalized",
     "attn.hook_q_raw",
@@ -47,7 +48,7 @@ def residual_at(
         x = block(x)
     if not may_prune(model):
         return model.ln_final(last(x)).flatten(0, 1)[index]
-    x = last.hook_resid_pre(x)
+    x = last.entering(x)
     # ALiBi's bias is for each head: for the queries of each row too, it is as large as the pattern.
     if queries is None or model.cfg.positional == "alibi":
         x = last.add_attention(x, last.attn(last.attention_input(x)))

@@ -9,16 +9,18 @@ from torch.nn import functional as F
 
 from ihlab import Transformer, train
 from ihlab.interp.circuits import ov_circuit
-from ihlab.interp.patching import without_key_path
+from ihlab.interp.patching import path_patch, without_key_path
 from ihlab.interp.patterns import effective_patterns, raw_patterns, score_routes
 from ihlab.interp.routes import route_contributions
+from ihlab.model.config import GPT2
 from ihlab.model.decode import Decoder
+from ihlab.model.hf import to_gpt2, to_llama
 from ihlab.training.checkpoint import load
 from ihlab.training.optim import make_optimizer
 from ihlab.training.train import train_ensemble
 from tasks import ConfigError
 
-MIXING = ("input_shift.",)
+MIXING = ("input_shift.", "stream_shift.")
 """What the names of the parameters hold that mix tokens."""
 
 CASES = {
@@ -26,13 +28,23 @@ CASES = {
     "rwkv, GPT-2's block, ALiBi": {
         "attention": "rwkv_shift", "norm": "layer", "mlp": "gelu", "bias": True, "positional": "alibi",
     },
+    "stream before the norm": {"stream_shift": "before_norm"},
+    "stream after the norm": {"stream_shift": "after_norm", "norm": "layer", "positional": "none"},
+    "added to the stream": {"stream_shift": "added"},
 }  # fmt: skip
 EVERY = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
-STATE = {"rwkv": {"input": (1, 20)}, "rwkv, GPT-2's block, ALiBi": {"input": (1, 20)}}
+STATE = {
+    "rwkv": {"input": (1, 20)}, "rwkv, GPT-2's block, ALiBi": {"input": (1, 20)},
+    "stream before the norm": {"stream": (1, 20)}, "stream after the norm": {"stream": (1, 20)},
+    "added to the stream": {"stream": (1, 20)},
+}  # fmt: skip
 """What decoding keeps of a layer beside keys and values: the axes after the batch's."""
 
-PARAMETERS = {"rwkv": 3 * 20, "rwkv, GPT-2's block, ALiBi": 3 * 20}
+PARAMETERS = {
+    "rwkv": 3 * 20, "rwkv, GPT-2's block, ALiBi": 3 * 20,
+    "stream before the norm": 20, "stream after the norm": 20, "added to the stream": 20,
+}  # fmt: skip
 """Of a layer with d_model 20, d_mlp 14, four query heads and two key/value heads of width 6."""
 
 
@@ -71,7 +83,11 @@ def lerped(shift, vectors):
 def layer_by_loop(block, cfg, stream):
     """Return the residual stream [pos, d_model] after a layer, token by token and head by head."""
     stream = list(stream)
-    read = [x if block.ln1 is None else block.ln1(x[None, None])[0, 0] for x in stream]
+    if cfg.stream_shift == "added":
+        stream = [x + block.stream_shift.mu * at(stream, t - 1) for t, x in enumerate(stream)]
+    read = lerped(block.stream_shift, stream) if cfg.stream_shift == "before_norm" else stream
+    read = [x if block.ln1 is None else block.ln1(x[None, None])[0, 0] for x in read]
+    read = lerped(block.stream_shift, read) if cfg.stream_shift == "after_norm" else read
     out = attention_by_loop(block.attn, cfg, read)
     stream = [x + y for x, y in zip(stream, out, strict=True)]
     if block.mlp is None:
@@ -164,7 +180,7 @@ def test_a_model_adds_as_many_parameters_as_it_says(make_config, name):
     assert all(torch.equal(weight, own[name]) for name, weight in vanilla.named_parameters())
 
 
-MIXED_BY = ("attention",)
+MIXED_BY = ("attention", "stream_shift")
 """The fields that say how tokens are mixed."""
 
 
@@ -226,6 +242,9 @@ def test_what_asks_for_one_pattern_over_values_refuses(make_model, tokens, case)
 # What they reduce to
 
 
+STREAM = ("before_norm", "after_norm", "added")
+
+
 @torch.no_grad()
 def alike(model, other):
     """Give `other` the weights of `model` where both have them."""
@@ -246,8 +265,9 @@ def same(model, other, tokens):
 
 
 @torch.no_grad()
-def test_mu_of_0_is_vanilla(make, tokens):
-    model, vanilla = make(attention="rwkv_shift"), make()
+@pytest.mark.parametrize("case", [{"attention": "rwkv_shift"}, *({"stream_shift": at} for at in STREAM)])
+def test_mu_of_0_is_vanilla(make, tokens, case):
+    model, vanilla = make(**case), make()
     alike(model, vanilla)
     for mu in mixing(model).values():
         mu.zero_()
@@ -265,6 +285,29 @@ def test_one_mu_for_all_channels_is_equation_5_with_one_alpha(make, tokens):
             shift[what].mu.fill_(mu)
         set_kv(kv, layer, [1 - key, key], [1 - value, value])
     same(model, kv, tokens)
+
+
+@torch.no_grad()
+def test_a_shift_of_the_normalised_stream_is_rwkvs_with_one_mu(make, tokens):
+    """So is one before the norm where there is no norm."""
+    for case in ({"stream_shift": "after_norm"}, {"stream_shift": "before_norm", "norm": "none"}):
+        model, rwkv = make(**case), make(**{**case, "stream_shift": "none", "attention": "rwkv_shift"})
+        alike(model, rwkv)
+        for block, other in zip(model.layers, rwkv.layers, strict=True):
+            for shift in other.attn.input_shift.values():
+                shift.mu.copy_(block.stream_shift.mu)
+        same(model, rwkv, tokens)
+
+
+def test_a_path_through_a_stream_that_is_shifted_is_not_direct(make_model, tokens):
+    with pytest.raises(ConfigError, match="stream_shift='added'"):
+        path_patch(make_model(stream_shift="added"), tokens, tokens, (0, 0), (1, 0), "k")
+
+
+@pytest.mark.parametrize(("convert", "block"), [(to_llama, {}), (to_gpt2, GPT2)])
+def test_hugging_faces_blocks_mix_tokens_in_attention_alone(make_model, convert, block):
+    with pytest.raises(ConfigError, match="stream_shift"):
+        convert(make_model(**block, stream_shift="added"))
 
 
 def test_rwkv_starts_where_rwkv_6_does(make_config):

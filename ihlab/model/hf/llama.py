@@ -50,6 +50,10 @@ def to_llama(model: Transformer) -> Any:
         "('vanilla', 'rope', 'rms', 'swiglu', 'causal', True, False, 0.0) and 'linear'.",
     )
     require(
+        cfg.values_mixed_elsewhere is None,
+        f"The model has {cfg.values_mixed_elsewhere}, but in Llama attention alone mixes tokens.",
+    )
+    require(
         cfg.d_model % cfg.n_heads == 0,
         f"The model's d_model is {cfg.d_model}, but Llama's must be a multiple of n_heads={cfg.n_heads}.",
     )
