@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.config import ModelConfig
+from ihlab.model.depthwise import make_head_convolutions
 from ihlab.model.input_shift import make_input_shifts
 from ihlab.model.kv_cache import KVCache, earlier, next_positions
 from ihlab.model.linear import bias_of
@@ -66,6 +67,7 @@ class Attention(nn.Module):
         if self.query_shift is not None:
             self.hook_q_raw, self.hook_gamma = HookPoint(), HookPoint()
         self.input_shift = make_input_shifts(cfg, layer)
+        self.convolution = make_head_convolutions(cfg, generator, layer)
         rotary = cfg.positional == "rope"
         self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base, self.n_heads) if rotary else None
         self.alibi = Alibi(cfg.n_heads, cfg.slopes_in(layer)) if cfg.positional == "alibi" else None
@@ -99,10 +101,12 @@ class Attention(nn.Module):
         `before`: of an input that is shifted and continues a row, the token before x.
         """
         x = self._input("query", x, before)
-        if self.query_shift is None:
+        if self.query_shift is None and not self.convolution:
             return self.hook_q(self._heads(self.q_proj(x if at is None else at_positions(x, at)), self.n_heads))
-        q = self.hook_q_raw(self._heads(self.q_proj(x), self.n_heads))
-        q = self.query_shift(q, self.hook_gamma, earlier(cache, "query", q, self.shift_window - 1))
+        q = self._convolved("query", self._heads(self.q_proj(x), self.n_heads), cache)
+        if self.query_shift is not None:
+            q = self.hook_q_raw(q)
+            q = self.query_shift(q, self.hook_gamma, earlier(cache, "query", q, self.shift_window - 1))
         return self.hook_q(q if at is None else at_positions(q, at))
 
     def keys_values(
@@ -118,6 +122,7 @@ class Attention(nn.Module):
         positions = next_positions(cache, x.shape[1])
         k = self._heads(self.k_proj(self._input("key", x, before)), self.n_key_value_heads)
         v = self._heads(self.v_proj(self._input("value", x, before)), self.n_key_value_heads)
+        k, v = self._convolved("key", k, cache), self._convolved("value", v, cache)
         rotates_first = self.rotates_first and self.key_shift is not None
         if self.key_shift is not None:
             k = self.hook_k_raw(k)
@@ -176,6 +181,10 @@ class Attention(nn.Module):
     def _input(self, what: str, x: Tensor, before: Tensor | None) -> Float[Tensor, "batch pos d_model"]:
         """Return what queries, keys or values are projected from: x, shifted where it is."""
         return self.input_shift[what](x, before) if what in self.input_shift else x
+
+    def _convolved(self, what: str, x: Tensor, cache: KVCache | None) -> Float[Tensor, "batch pos head d_head"]:
+        """Return queries, keys or values, convolved where they are."""
+        return self.convolution[what](x, cache, what) if what in self.convolution else x
 
     @staticmethod
     def _heads(x: Tensor, n_heads: int) -> Float[Tensor, "batch pos head d_head"]:

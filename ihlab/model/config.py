@@ -62,6 +62,8 @@ class ModelConfig:
       "rwkv_shift" shifts what queries, keys and values are projected from (`ihlab.model.input_shift`);
     - `stream_shift`: each layer mixes the residual stream with that of the token before, by learned weights of each
       channel, for attention "before_norm" or "after_norm", or as something "added" to the stream; or "none";
+    - `canon`: the places of Canon layers, such as "ABCD": "A", what attention projects, "B", queries, keys and values,
+      "C", the MLP's input, "D", what its activation acts on (`ihlab.model.depthwise`); "": none;
     - `shift_start`: "equal" (column 0 from U(0, 1), the rest shared by the others) or "uniform" (all columns but the
       last from U(0, 1), the last is 1 minus their sum: the paper's for windows of 3 and 4); the same for a window of 2;
     - `shift_share`: whose weights are one: "head" (each head has its own), "layer" (one row for all heads of a layer),
@@ -107,6 +109,7 @@ class ModelConfig:
         "rwkv_shift",
     ] = "vanilla"
     stream_shift: Literal["none", "before_norm", "after_norm", "added"] = "none"
+    canon: str = ""
     shift_window: int = 2
     shift_start: Literal["equal", "uniform"] = "equal"
     shift_share: Literal["head", "layer", "model", "channel"] = "head"
@@ -143,6 +146,7 @@ class ModelConfig:
             f"ModelConfig.d_head is {self.head_width}, but rotary positions turn pairs: d_head must be even.",
         )
         self._check_shift()
+        self._check_canon()
         require(self.eps > 0, f"ModelConfig.eps is {self.eps}, but must be positive.")
         require(self.rotary_base > 0, f"ModelConfig.rotary_base is {self.rotary_base}, but must be positive.")
         for name in ("init_std", "embed_std"):
@@ -166,6 +170,22 @@ class ModelConfig:
             self.shift_window == 2 or "gate" not in self.shift_kinds.values(),
             f"ModelConfig.shift_window is {self.shift_window}, but a gate ({self.attention!r}) chooses between two "
             "tokens: it must be 2.",
+        )
+
+    def _check_canon(self) -> None:
+        """Raise `ConfigError` for places that do not exist, or are taken."""
+        require(
+            isinstance(self.canon, str) and self.canon == "".join(place for place in "ABCD" if place in self.canon),
+            f"ModelConfig.canon is {self.canon!r}, but must be some of the letters of 'ABCD', each once and in order.",
+        )
+        require(
+            self.mlp != "none" or not set(self.canon) & {"C", "D"},
+            f"ModelConfig.canon is {self.canon!r}, but mlp is 'none': 'C' and 'D' are places of an MLP.",
+        )
+        require(
+            "B" not in self.canon or not self.shifted,
+            f"ModelConfig.canon is {self.canon!r}, but attention={self.attention!r} mixes keys and values too, where "
+            "'B' does: leave 'B' out, or choose another attention.",
         )
 
     def _check_unembedding(self) -> None:
@@ -262,7 +282,9 @@ class ModelConfig:
         """The field by which keys or values hold earlier tokens in a way that alpha and beta do not say, if any."""
         if VARIANTS[self.attention].elsewhere:
             return f"attention={self.attention!r}"
-        return None if self.stream_shift == "none" else f"stream_shift={self.stream_shift!r}"
+        if self.stream_shift != "none":
+            return f"stream_shift={self.stream_shift!r}"
+        return f"canon={self.canon!r}" if set(self.canon) & {"A", "B"} else None
 
     def residual_in(self, layer: int) -> bool:
         """Return True if the parts of a layer add to the residual stream."""

@@ -61,9 +61,12 @@ def residual_at(
 def may_prune(model: Network) -> bool:
     """Return True if every hook is at a point that pruning leaves as it is: before the last layer, or `EVERYWHERE`.
 
-    A list of what is allowed, so that a hook point that is not on it is safe.
+    A list of what is allowed, so that a hook point that is not on it is safe. False also if the last layer's MLP mixes
+    tokens: it then reads positions that are not scored.
     """
     last = len(model.blocks) - 1
+    if model.layers[last].mlp_reads_neighbours:
+        return False
     allowed = {"hook_embed", "hook_pos_embed", *(f"blocks.{last}.{name}" for name in EVERYWHERE)}
     earlier = tuple(f"blocks.{layer}." for layer in range(last))
     hooked = (name for name, point in model.hook_dict.items() if is_hooked(point))

@@ -222,14 +222,15 @@ def make_shifts(
     return (
         make(variant.key, cfg.kv_heads, generator),
         make(variant.value, cfg.kv_heads, generator),
-        make(variant.query, cfg.n_heads, _of_queries(generator, layer)),
+        make(variant.query, cfg.n_heads, spawned(generator, layer)),
     )
 
 
-def _of_queries(generator: torch.Generator | None, layer: int) -> torch.Generator | None:
+def spawned(generator: torch.Generator | None, *key: int) -> torch.Generator | None:
+    """Return a generator that follows from this one's seed and a key, which does not end in 0; None for None."""
     if generator is None:
         return None
-    seed = np.random.SeedSequence([generator.initial_seed(), layer]).generate_state(1)[0]
+    seed = np.random.SeedSequence([generator.initial_seed(), *key]).generate_state(1)[0]
     return torch.Generator().manual_seed(int(seed))
 
 

@@ -15,12 +15,13 @@ from ihlab.interp.routes import route_contributions
 from ihlab.model.config import GPT2
 from ihlab.model.decode import Decoder
 from ihlab.model.hf import to_gpt2, to_llama
+from ihlab.model.pruned import may_prune
 from ihlab.training.checkpoint import load
 from ihlab.training.optim import make_optimizer
 from ihlab.training.train import train_ensemble
 from tasks import ConfigError
 
-MIXING = ("input_shift.", "stream_shift.")
+MIXING = ("input_shift.", "stream_shift.", "canon.", "convolution.")
 """What the names of the parameters hold that mix tokens."""
 
 CASES = {
@@ -31,19 +32,30 @@ CASES = {
     "stream before the norm": {"stream_shift": "before_norm"},
     "stream after the norm": {"stream_shift": "after_norm", "norm": "layer", "positional": "none"},
     "added to the stream": {"stream_shift": "added"},
+    "canon": {"canon": "ABCD"},
+    "canon B, GELU, no positions": {"canon": "B", "mlp": "gelu", "positional": "none"},
+    "canon D, GELU": {"canon": "D", "mlp": "gelu"},
+    "canon A and C, shifted stream": {"canon": "AC", "stream_shift": "after_norm"},
 }  # fmt: skip
 EVERY = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
+HEADS = (("query", 4), ("key", 2), ("value", 2))
 STATE = {
     "rwkv": {"input": (1, 20)}, "rwkv, GPT-2's block, ALiBi": {"input": (1, 20)},
     "stream before the norm": {"stream": (1, 20)}, "stream after the norm": {"stream": (1, 20)},
     "added to the stream": {"stream": (1, 20)},
+    "canon": {"A": (3, 1, 20), **{key: (3, n, 6) for key, n in HEADS}, "C": (3, 1, 20), "neuron": (3, 2, 14)},
+    "canon B, GELU, no positions": {key: (3, n, 6) for key, n in HEADS},
+    "canon D, GELU": {"neuron": (3, 1, 14)},
+    "canon A and C, shifted stream": {"A": (3, 1, 20), "C": (3, 1, 20), "stream": (1, 20)},
 }  # fmt: skip
 """What decoding keeps of a layer beside keys and values: the axes after the batch's."""
 
 PARAMETERS = {
     "rwkv": 3 * 20, "rwkv, GPT-2's block, ALiBi": 3 * 20,
     "stream before the norm": 20, "stream after the norm": 20, "added to the stream": 20,
+    "canon": 4 * (2 * 20 + (4 + 2 * 2) * 6 + 2 * 14), "canon B, GELU, no positions": 4 * (4 + 2 * 2) * 6,
+    "canon D, GELU": 4 * 14, "canon A and C, shifted stream": 4 * 2 * 20 + 20,
 }  # fmt: skip
 """Of a layer with d_model 20, d_mlp 14, four query heads and two key/value heads of width 6."""
 
@@ -80,6 +92,13 @@ def lerped(shift, vectors):
     return [x + shift.mu * (at(vectors, t - 1) - x) for t, x in enumerate(vectors)]
 
 
+def convolved(part, group, vectors):
+    """x, where there is a residual, plus the taps of each channel times its values so far."""
+    taps = part.weight[group]
+    mixed = [sum(tap * at(vectors, t - back) for back, tap in enumerate(taps)) for t in range(len(vectors))]
+    return [part.residual * x + y for x, y in zip(vectors, mixed, strict=True)]
+
+
 def layer_by_loop(block, cfg, stream):
     """Return the residual stream [pos, d_model] after a layer, token by token and head by head."""
     stream = list(stream)
@@ -88,11 +107,13 @@ def layer_by_loop(block, cfg, stream):
     read = lerped(block.stream_shift, stream) if cfg.stream_shift == "before_norm" else stream
     read = [x if block.ln1 is None else block.ln1(x[None, None])[0, 0] for x in read]
     read = lerped(block.stream_shift, read) if cfg.stream_shift == "after_norm" else read
+    read = convolved(block.canon["A"], 0, read) if "A" in cfg.canon else read
     out = attention_by_loop(block.attn, cfg, read)
     stream = [x + y for x, y in zip(stream, out, strict=True)]
     if block.mlp is None:
         return torch.stack(stream)
     read = [x if block.ln2 is None else block.ln2(x[None, None])[0, 0] for x in stream]
+    read = convolved(block.canon["C"], 0, read) if "C" in cfg.canon else read
     return torch.stack([x + y for x, y in zip(stream, mlp_by_loop(block, cfg, read), strict=True)])
 
 
@@ -100,6 +121,8 @@ def mlp_by_loop(block, cfg, read):
     mlp = block.mlp
     linear = [x @ mlp.W_in + mlp.b_in for x in read]
     gates = [x @ mlp.W_gate + mlp.b_gate for x in read] if cfg.mlp == "swiglu" else linear
+    if "D" in cfg.canon:  # GELU's one branch is both here
+        gates, linear = convolved(mlp.canon, 0, gates), convolved(mlp.canon, -1, linear)
     for u, g in zip(linear, gates, strict=True):
         post = F.gelu(u, approximate="tanh") if cfg.mlp == "gelu" else g * g.sigmoid() * u
         yield post @ mlp.W_out + mlp.b_out
@@ -115,6 +138,9 @@ def attention_by_loop(attn, cfg, read):
         queries = [x @ attn.W_Q[h] + attn.b_Q[h] for x in inputs["query"]]
         keys = [x @ attn.W_K[g] + attn.b_K[g] for x in inputs["key"]]
         values = [x @ attn.W_V[g] + attn.b_V[g] for x in inputs["value"]]
+        if attn.convolution:
+            queries = convolved(attn.convolution["query"], h, queries)
+            keys, values = convolved(attn.convolution["key"], g, keys), convolved(attn.convolution["value"], g, values)
         for t, q in enumerate(queries):
             scores = [rotated(attn, q, t) @ rotated(attn, keys[s], s) / math.sqrt(cfg.d_head) for s in range(t + 1)]
             if cfg.positional == "alibi":
@@ -180,7 +206,7 @@ def test_a_model_adds_as_many_parameters_as_it_says(make_config, name):
     assert all(torch.equal(weight, own[name]) for name, weight in vanilla.named_parameters())
 
 
-MIXED_BY = ("attention", "stream_shift")
+MIXED_BY = ("attention", "stream_shift", "canon")
 """The fields that say how tokens are mixed."""
 
 
@@ -223,7 +249,10 @@ def test_a_run_goes_on_bit_for_bit_and_a_member_follows_it(small, tmp_path, case
     pd.testing.assert_frame_equal(member.metrics, whole.metrics, atol=1e-4, rtol=0)
 
 
-@EVERY
+ELSEWHERE = [case for case in CASES.values() if case.get("canon") != "D"]
+
+
+@pytest.mark.parametrize("case", ELSEWHERE, ids=str)
 def test_what_asks_for_one_pattern_over_values_refuses(make_model, tokens, case):
     model = make_model(**case)
     _, cache = model.run_with_cache(tokens)
@@ -265,13 +294,15 @@ def same(model, other, tokens):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("case", [{"attention": "rwkv_shift"}, *({"stream_shift": at} for at in STREAM)])
-def test_mu_of_0_is_vanilla(make, tokens, case):
+@pytest.mark.parametrize(
+    "case", [{"attention": "rwkv_shift"}, *({"stream_shift": at} for at in STREAM), {"canon": "ABCD"}]
+)
+def test_weights_of_0_are_vanilla(make, tokens, case):
     model, vanilla = make(**case), make()
     alike(model, vanilla)
-    for mu in mixing(model).values():
-        mu.zero_()
-    assert torch.equal(model(tokens), vanilla(tokens))
+    for weight in mixing(model).values():
+        weight.zero_()
+    same(model, vanilla, tokens)
 
 
 @torch.no_grad()
@@ -308,6 +339,58 @@ def test_a_path_through_a_stream_that_is_shifted_is_not_direct(make_model, token
 def test_hugging_faces_blocks_mix_tokens_in_attention_alone(make_model, convert, block):
     with pytest.raises(ConfigError, match="stream_shift"):
         convert(make_model(**block, stream_shift="added"))
+
+
+@torch.no_grad()
+def test_canon_b_with_one_tap_for_all_channels_is_equation_5(make, tokens):
+    """alpha = (1 + w0, w1) of each head's keys, beta likewise of its values, and nothing for queries."""
+    model, kv = make(canon="B"), make(attention="kv_shift")
+    alike(model, kv)
+    for layer, block in enumerate(model.layers):
+        taps = torch.randn(2, 2, 2, 1, dtype=torch.float64)
+        for part, each in zip(("key", "value"), taps, strict=True):
+            block.attn.convolution[part].weight.zero_()[:, :2] = each
+        block.attn.convolution["query"].weight.zero_()
+        set_kv(kv, layer, *(taps[..., 0] + torch.tensor([1.0, 0.0])))
+    same(model, kv, tokens)
+
+
+def test_canon_starts_as_a_convolution_of_torch_and_alpha_as_without_it(make_config):
+    model = Transformer(make_config(canon="ACD", attention="kv_shift", d_model=400))
+    drawn = torch.cat([weight.flatten() for weight in mixing(model).values()])
+    assert drawn.abs().max() <= 0.5
+    assert abs(drawn.mean()) < 0.02
+    assert abs(drawn.std() - 12**-0.5) < 0.02
+    assert torch.unique(drawn).numel() > 0.99 * drawn.numel()  # no two places, or layers, with the same draws
+    kv = Transformer(make_config(attention="kv_shift", d_model=400))
+    assert torch.equal(kv.layers[1].attn.alpha, model.layers[1].attn.alpha)
+
+
+def test_a_canon_layer_of_the_mlp_leaves_equation_5_exact(make, tokens):
+    model = make(canon="CD", attention="kv_shift")
+    _, cache = model.run_with_cache(tokens)
+    for layer, block in enumerate(model.layers):
+        raw = cache["v_raw", layer, "attn"].repeat_interleave(2, dim=2)
+        z = torch.einsum("bhqk,bkhd->bqhd", effective_patterns(cache)[layer], raw)
+        torch.testing.assert_close(z, cache["z", layer], atol=1e-12, rtol=0)
+        assert block.mlp_reads_neighbours
+    assert not may_prune(model)
+    assert may_prune(make(canon="AB"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"canon": "E"}, "canon is 'E'.*'ABCD'"),
+        ({"canon": "BA"}, "canon is 'BA'.*in order"),
+        ({"canon": "AA"}, "canon is 'AA'.*each once"),
+        ({"canon": "AD", "mlp": "none"}, "canon is 'AD', but mlp is 'none'"),
+        ({"canon": "B", "attention": "k_shift"}, "canon is 'B', but attention='k_shift'"),
+    ],
+)
+def test_places_that_do_not_exist_or_are_taken_are_refused(make_config, changes, words):
+    with pytest.raises(ConfigError, match=words):
+        make_config(**changes)
 
 
 def test_rwkv_starts_where_rwkv_6_does(make_config):

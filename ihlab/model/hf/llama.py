@@ -50,8 +50,8 @@ def to_llama(model: Transformer) -> Any:
         "('vanilla', 'rope', 'rms', 'swiglu', 'causal', True, False, 0.0) and 'linear'.",
     )
     require(
-        cfg.values_mixed_elsewhere is None,
-        f"The model has {cfg.values_mixed_elsewhere}, but in Llama attention alone mixes tokens.",
+        (cfg.stream_shift, cfg.canon) == ("none", ""),
+        f"The model has stream_shift={cfg.stream_shift!r} and canon={cfg.canon!r}, but Llama is 'none' and ''.",
     )
     require(
         cfg.d_model % cfg.n_heads == 0,
