@@ -42,6 +42,7 @@ VARIANTS = {
     "kv_clip": Variant("KV shifting, weights clipped to 0-1", key="clip", value="clip"),
     "kv_project": Variant("KV shifting, weights projected to 0-1", key="project", value="project"),
     "rwkv_shift": Variant("RWKV's token shift", elsewhere=True),
+    "mdha": Variant("Primer's multi-DConv-head attention", elsewhere=True),
 }
 """Every value of `ModelConfig.attention`. `ihlab.model.shift.make_shifts` builds the shifts of a variant."""
 
@@ -59,7 +60,8 @@ class ModelConfig:
       mixes in the `shift_window - 1` tokens before, with learned scalars alpha and beta), or another of `VARIANTS`:
       only keys ("k_shift") or values ("v_shift") shifted, queries as well ("qkv_shift"), or constrained weights
       ("kv_gate", "kv_sum1", "kv_clip", "kv_project"; the paper's Appendix F.1), or one that mixes tokens elsewhere:
-      "rwkv_shift" shifts what queries, keys and values are projected from (`ihlab.model.input_shift`);
+      "rwkv_shift" shifts what queries, keys and values are projected from (`ihlab.model.input_shift`), and "mdha"
+      convolves each channel of all three with a kernel of 3 (`ihlab.model.depthwise`);
     - `stream_shift`: each layer mixes the residual stream with that of the token before, by learned weights of each
       channel, for attention "before_norm" or "after_norm", or as something "added" to the stream; or "none";
     - `canon`: the places of Canon layers, such as "ABCD": "A", what attention projects, "B", queries, keys and values,
@@ -107,6 +109,7 @@ class ModelConfig:
         "kv_clip",
         "kv_project",
         "rwkv_shift",
+        "mdha",
     ] = "vanilla"
     stream_shift: Literal["none", "before_norm", "after_norm", "added"] = "none"
     canon: str = ""
@@ -183,7 +186,7 @@ class ModelConfig:
             f"ModelConfig.canon is {self.canon!r}, but mlp is 'none': 'C' and 'D' are places of an MLP.",
         )
         require(
-            "B" not in self.canon or not self.shifted,
+            "B" not in self.canon or not (self.shifted or self.attention == "mdha"),
             f"ModelConfig.canon is {self.canon!r}, but attention={self.attention!r} mixes keys and values too, where "
             "'B' does: leave 'B' out, or choose another attention.",
         )

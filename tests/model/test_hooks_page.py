@@ -24,6 +24,7 @@ SWITCHES = {
 MODELS = [dict(zip(SWITCHES, values, strict=True)) for values in itertools.product(*SWITCHES.values())]
 MODELS += [{"attention": attention} for attention in ("k_shift", "v_shift", "qkv_shift", "kv_sum1")]
 MODELS += [{"stream_shift": "added"}, {"stream_shift": "after_norm"}, {"canon": "ABCD"}, {"attention": "rwkv_shift"}]
+MODELS += [{"attention": "mdha"}]
 
 
 def rows():

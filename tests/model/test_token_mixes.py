@@ -33,6 +33,7 @@ CASES = {
     "stream after the norm": {"stream_shift": "after_norm", "norm": "layer", "positional": "none"},
     "added to the stream": {"stream_shift": "added"},
     "canon": {"canon": "ABCD"},
+    "primer": {"attention": "mdha"},
     "canon B, GELU, no positions": {"canon": "B", "mlp": "gelu", "positional": "none"},
     "canon D, GELU": {"canon": "D", "mlp": "gelu"},
     "canon A and C, shifted stream": {"canon": "AC", "stream_shift": "after_norm"},
@@ -47,6 +48,7 @@ STATE = {
     "canon": {"A": (3, 1, 20), **{key: (3, n, 6) for key, n in HEADS}, "C": (3, 1, 20), "neuron": (3, 2, 14)},
     "canon B, GELU, no positions": {key: (3, n, 6) for key, n in HEADS},
     "canon D, GELU": {"neuron": (3, 1, 14)},
+    "primer": {key: (2, n, 6) for key, n in HEADS},
     "canon A and C, shifted stream": {"A": (3, 1, 20), "C": (3, 1, 20), "stream": (1, 20)},
 }  # fmt: skip
 """What decoding keeps of a layer beside keys and values: the axes after the batch's."""
@@ -55,7 +57,7 @@ PARAMETERS = {
     "rwkv": 3 * 20, "rwkv, GPT-2's block, ALiBi": 3 * 20,
     "stream before the norm": 20, "stream after the norm": 20, "added to the stream": 20,
     "canon": 4 * (2 * 20 + (4 + 2 * 2) * 6 + 2 * 14), "canon B, GELU, no positions": 4 * (4 + 2 * 2) * 6,
-    "canon D, GELU": 4 * 14, "canon A and C, shifted stream": 4 * 2 * 20 + 20,
+    "primer": 3 * (4 + 2 * 2) * 6, "canon D, GELU": 4 * 14, "canon A and C, shifted stream": 4 * 2 * 20 + 20,
 }  # fmt: skip
 """Of a layer with d_model 20, d_mlp 14, four query heads and two key/value heads of width 6."""
 
@@ -386,11 +388,46 @@ def test_a_canon_layer_of_the_mlp_leaves_equation_5_exact(make, tokens):
         ({"canon": "AA"}, "canon is 'AA'.*each once"),
         ({"canon": "AD", "mlp": "none"}, "canon is 'AD', but mlp is 'none'"),
         ({"canon": "B", "attention": "k_shift"}, "canon is 'B', but attention='k_shift'"),
+        ({"canon": "B", "attention": "mdha"}, "canon is 'B', but attention='mdha'"),
     ],
 )
 def test_places_that_do_not_exist_or_are_taken_are_refused(make_config, changes, words):
     with pytest.raises(ConfigError, match=words):
         make_config(**changes)
+
+
+def set_taps(block, **taps):
+    """Set a convolution's taps [window] or [head, window], the same for every channel."""
+    for part, each in taps.items():
+        weight = block.attn.convolution[part].weight
+        weight.copy_(torch.as_tensor(each, dtype=torch.float64)[..., None].expand_as(weight))
+
+
+@torch.no_grad()
+def test_primer_that_reads_the_token_itself_is_vanilla(make, tokens):
+    model, vanilla = make(attention="mdha"), make()
+    alike(model, vanilla)
+    for block in model.layers:
+        set_taps(block, query=[1, 0, 0], key=[1, 0, 0], value=[1, 0, 0])
+    same(model, vanilla, tokens)
+
+
+@torch.no_grad()
+def test_primer_with_one_row_of_taps_a_head_is_equation_5_with_a_window_of_3(make, tokens):
+    """Of queries as well: QKV."""
+    for attention in ("kv_shift", "qkv_shift"):
+        model, kv = make(attention="mdha"), make(attention=attention, shift_window=3)
+        alike(model, kv)
+        for block, other in zip(model.layers, kv.layers, strict=True):
+            gamma = other.attn.gamma if attention == "qkv_shift" else [1, 0, 0]
+            set_taps(block, query=gamma, key=other.attn.alpha, value=other.attn.beta)
+        same(model, kv, tokens)
+
+
+def test_primer_starts_from_a_half_and_two_sixths(make_config):
+    for part, weight in mixing(Transformer(make_config(attention="mdha"))).items():
+        wanted = torch.tensor([0.5, 0.5 / 3, 0.5 / 3])[:, None].expand_as(weight)
+        assert torch.equal(weight, wanted), part
 
 
 def test_rwkv_starts_where_rwkv_6_does(make_config):
