@@ -10,6 +10,7 @@ from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.config import ModelConfig
 from ihlab.model.depthwise import make_head_convolutions
+from ihlab.model.input_gate import make_input_gates
 from ihlab.model.input_shift import make_input_shifts
 from ihlab.model.kv_cache import KVCache, earlier, next_positions
 from ihlab.model.linear import bias_of
@@ -68,6 +69,9 @@ class Attention(nn.Module):
             self.hook_q_raw, self.hook_gamma = HookPoint(), HookPoint()
         self.input_shift = make_input_shifts(cfg, layer)
         self.convolution = make_head_convolutions(cfg, generator, layer)
+        self.input_gate = make_input_gates(cfg, generator)
+        if self.input_gate:
+            self.hook_key_gate, self.hook_value_gate = HookPoint(), HookPoint()
         rotary = cfg.positional == "rope"
         self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base, self.n_heads) if rotary else None
         self.alibi = Alibi(cfg.n_heads, cfg.slopes_in(layer)) if cfg.positional == "alibi" else None
@@ -123,6 +127,9 @@ class Attention(nn.Module):
         k = self._heads(self.k_proj(self._input("key", x, before)), self.n_key_value_heads)
         v = self._heads(self.v_proj(self._input("value", x, before)), self.n_key_value_heads)
         k, v = self._convolved("key", k, cache), self._convolved("value", v, cache)
+        if self.input_gate:
+            k = self.input_gate["key"](k, x, self.hook_key_gate, cache, "key")
+            v = self.input_gate["value"](v, x, self.hook_value_gate, cache, "value")
         rotates_first = self.rotates_first and self.key_shift is not None
         if self.key_shift is not None:
             k = self.hook_k_raw(k)

@@ -42,6 +42,7 @@ VARIANTS = {
     "kv_clip": Variant("KV shifting, weights clipped to 0-1", key="clip", value="clip"),
     "kv_project": Variant("KV shifting, weights projected to 0-1", key="project", value="project"),
     "rwkv_shift": Variant("RWKV's token shift", elsewhere=True),
+    "input_gate": Variant("KV shifting gate of the input", elsewhere=True),
     "mdha": Variant("Primer's multi-DConv-head attention", elsewhere=True),
 }
 """Every value of `ModelConfig.attention`. `ihlab.model.shift.make_shifts` builds the shifts of a variant."""
@@ -61,7 +62,8 @@ class ModelConfig:
       only keys ("k_shift") or values ("v_shift") shifted, queries as well ("qkv_shift"), or constrained weights
       ("kv_gate", "kv_sum1", "kv_clip", "kv_project"; the paper's Appendix F.1), or one that mixes tokens elsewhere:
       "rwkv_shift" shifts what queries, keys and values are projected from (`ihlab.model.input_shift`), and "mdha"
-      convolves each channel of all three with a kernel of 3 (`ihlab.model.depthwise`);
+      convolves each channel of all three with a kernel of 3 (`ihlab.model.depthwise`), and "input_gate" is "kv_gate"
+      with weights that depend on the token (`ihlab.model.input_gate`);
     - `stream_shift`: each layer mixes the residual stream with that of the token before, by learned weights of each
       channel, for attention "before_norm" or "after_norm", or as something "added" to the stream; or "none";
     - `canon`: the places of Canon layers, such as "ABCD": "A", what attention projects, "B", queries, keys and values,
@@ -110,6 +112,7 @@ class ModelConfig:
         "kv_project",
         "rwkv_shift",
         "mdha",
+        "input_gate",
     ] = "vanilla"
     stream_shift: Literal["none", "before_norm", "after_norm", "added"] = "none"
     canon: str = ""
@@ -170,10 +173,16 @@ class ModelConfig:
         """Raise `ConfigError` for a window too small, or too large for a rule that knows two columns."""
         require(self.shift_window >= 2, f"ModelConfig.shift_window is {self.shift_window}, but must be at least 2.")
         require(
-            self.shift_window == 2 or "gate" not in self.shift_kinds.values(),
+            self.shift_window == 2 or ("gate" not in self.shift_kinds.values() and self.attention != "input_gate"),
             f"ModelConfig.shift_window is {self.shift_window}, but a gate ({self.attention!r}) chooses between two "
             "tokens: it must be 2.",
         )
+        for name, value in (("shift_share", "head"), ("shift_place", "before_rotary")):
+            require(
+                getattr(self, name) == value or self.attention != "input_gate",
+                f"ModelConfig.{name} is {getattr(self, name)!r}, but a gate of the input is each head's own and acts "
+                f"before the rotation: it must be {value!r}.",
+            )
 
     def _check_canon(self) -> None:
         """Raise `ConfigError` for places that do not exist, or are taken."""
@@ -186,7 +195,7 @@ class ModelConfig:
             f"ModelConfig.canon is {self.canon!r}, but mlp is 'none': 'C' and 'D' are places of an MLP.",
         )
         require(
-            "B" not in self.canon or not (self.shifted or self.attention == "mdha"),
+            "B" not in self.canon or not (self.shifted or self.attention in ("mdha", "input_gate")),
             f"ModelConfig.canon is {self.canon!r}, but attention={self.attention!r} mixes keys and values too, where "
             "'B' does: leave 'B' out, or choose another attention.",
         )

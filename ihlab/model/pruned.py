@@ -22,6 +22,8 @@ EVERYWHERE = (
     "attn.hook_v_raw",
     "attn.hook_alpha",
     "attn.hook_beta",
+    "attn.hook_key_gate",
+    "attn.hook_value_gate",
     "attn.hook_k",
     "attn.hook_v",
     "attn.hook_rot_k",

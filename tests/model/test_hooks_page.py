@@ -24,7 +24,7 @@ SWITCHES = {
 MODELS = [dict(zip(SWITCHES, values, strict=True)) for values in itertools.product(*SWITCHES.values())]
 MODELS += [{"attention": attention} for attention in ("k_shift", "v_shift", "qkv_shift", "kv_sum1")]
 MODELS += [{"stream_shift": "added"}, {"stream_shift": "after_norm"}, {"canon": "ABCD"}, {"attention": "rwkv_shift"}]
-MODELS += [{"attention": "mdha"}]
+MODELS += [{"attention": "mdha"}, {"attention": "input_gate"}]
 
 
 def rows():
@@ -48,7 +48,7 @@ def numbers(shape, cfg):
 @pytest.mark.parametrize("switches", MODELS, ids=lambda switches: "-".join(switches.values()))
 def test_the_page_lists_exactly_the_hook_points_of_a_model_with_their_shapes(make_model, tokens, switches):
     """Sizes are all different in these models, but for batch (3), so that no axis passes for another."""
-    model = make_model(**switches, shift_window=5)
+    model = make_model(**switches, shift_window=2 if switches.get("attention") == "input_gate" else 5)
     _, cache = model.run_with_cache(tokens)
     expected = {}
     for row in rows():

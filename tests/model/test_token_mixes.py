@@ -21,7 +21,7 @@ from ihlab.training.optim import make_optimizer
 from ihlab.training.train import train_ensemble
 from tasks import ConfigError
 
-MIXING = ("input_shift.", "stream_shift.", "canon.", "convolution.")
+MIXING = ("input_shift.", "stream_shift.", "canon.", "convolution.", "input_gate.")
 """What the names of the parameters hold that mix tokens."""
 
 CASES = {
@@ -34,6 +34,7 @@ CASES = {
     "added to the stream": {"stream_shift": "added"},
     "canon": {"canon": "ABCD"},
     "primer": {"attention": "mdha"},
+    "input gate": {"attention": "input_gate"},
     "canon B, GELU, no positions": {"canon": "B", "mlp": "gelu", "positional": "none"},
     "canon D, GELU": {"canon": "D", "mlp": "gelu"},
     "canon A and C, shifted stream": {"canon": "AC", "stream_shift": "after_norm"},
@@ -49,6 +50,7 @@ STATE = {
     "canon B, GELU, no positions": {key: (3, n, 6) for key, n in HEADS},
     "canon D, GELU": {"neuron": (3, 1, 14)},
     "primer": {key: (2, n, 6) for key, n in HEADS},
+    "input gate": {"key": (1, 2, 6), "value": (1, 2, 6)},
     "canon A and C, shifted stream": {"A": (3, 1, 20), "C": (3, 1, 20), "stream": (1, 20)},
 }  # fmt: skip
 """What decoding keeps of a layer beside keys and values: the axes after the batch's."""
@@ -57,7 +59,8 @@ PARAMETERS = {
     "rwkv": 3 * 20, "rwkv, GPT-2's block, ALiBi": 3 * 20,
     "stream before the norm": 20, "stream after the norm": 20, "added to the stream": 20,
     "canon": 4 * (2 * 20 + (4 + 2 * 2) * 6 + 2 * 14), "canon B, GELU, no positions": 4 * (4 + 2 * 2) * 6,
-    "primer": 3 * (4 + 2 * 2) * 6, "canon D, GELU": 4 * 14, "canon A and C, shifted stream": 4 * 2 * 20 + 20,
+    "input gate": 2 * 2 * (20 + 1), "primer": 3 * (4 + 2 * 2) * 6,
+    "canon D, GELU": 4 * 14, "canon A and C, shifted stream": 4 * 2 * 20 + 20,
 }  # fmt: skip
 """Of a layer with d_model 20, d_mlp 14, four query heads and two key/value heads of width 6."""
 
@@ -99,6 +102,12 @@ def convolved(part, group, vectors):
     taps = part.weight[group]
     mixed = [sum(tap * at(vectors, t - back) for back, tap in enumerate(taps)) for t in range(len(vectors))]
     return [part.residual * x + y for x, y in zip(vectors, mixed, strict=True)]
+
+
+def gated(gate, group, vectors, read):
+    """a x[t] + (1 - a) x[t - 1], a = sigmoid(w . u[t] + A)."""
+    own = [1 / (1 + torch.exp(-(gate.weight[group] @ u) - gate.bias[group])) for u in read]
+    return [a * x + (1 - a) * at(vectors, t - 1) for t, (a, x) in enumerate(zip(own, vectors, strict=True))]
 
 
 def layer_by_loop(block, cfg, stream):
@@ -143,6 +152,11 @@ def attention_by_loop(attn, cfg, read):
         if attn.convolution:
             queries = convolved(attn.convolution["query"], h, queries)
             keys, values = convolved(attn.convolution["key"], g, keys), convolved(attn.convolution["value"], g, values)
+        if cfg.attention == "input_gate":
+            keys, values = (
+                gated(attn.input_gate["key"], g, keys, read),
+                gated(attn.input_gate["value"], g, values, read),
+            )
         for t, q in enumerate(queries):
             scores = [rotated(attn, q, t) @ rotated(attn, keys[s], s) / math.sqrt(cfg.d_head) for s in range(t + 1)]
             if cfg.positional == "alibi":
@@ -389,9 +403,13 @@ def test_a_canon_layer_of_the_mlp_leaves_equation_5_exact(make, tokens):
         ({"canon": "AD", "mlp": "none"}, "canon is 'AD', but mlp is 'none'"),
         ({"canon": "B", "attention": "k_shift"}, "canon is 'B', but attention='k_shift'"),
         ({"canon": "B", "attention": "mdha"}, "canon is 'B', but attention='mdha'"),
+        ({"canon": "B", "attention": "input_gate"}, "canon is 'B', but attention='input_gate'"),
+        ({"shift_window": 3, "attention": "input_gate"}, "shift_window is 3.*gate.*must be 2"),
+        ({"shift_share": "layer", "attention": "input_gate"}, "shift_share is 'layer'.*'head'"),
+        ({"shift_place": "after_rotary", "attention": "input_gate"}, "shift_place is 'after_rotary'.*'before_rotary'"),
     ],
 )
-def test_places_that_do_not_exist_or_are_taken_are_refused(make_config, changes, words):
+def test_what_makes_no_sense_together_is_refused(make_config, changes, words):
     with pytest.raises(ConfigError, match=words):
         make_config(**changes)
 
@@ -428,6 +446,33 @@ def test_primer_starts_from_a_half_and_two_sixths(make_config):
     for part, weight in mixing(Transformer(make_config(attention="mdha"))).items():
         wanted = torch.tensor([0.5, 0.5 / 3, 0.5 / 3])[:, None].expand_as(weight)
         assert torch.equal(weight, wanted), part
+
+
+def test_a_gate_that_reads_nothing_is_kv_gate_and_starts_as_it(make_config, make, tokens):
+    gate, kv = (Transformer(make_config(attention=name), seed=5) for name in ("input_gate", "kv_gate"))
+    torch.testing.assert_close(gate(tokens), kv(tokens), atol=1e-5, rtol=0)
+    model, kv = make(attention="input_gate"), make(attention="kv_gate")
+    alike(model, kv)
+    with torch.no_grad():
+        for block, other in zip(model.layers, kv.layers, strict=True):
+            for part, shift in (("key", other.attn.key_shift), ("value", other.attn.value_shift)):
+                block.attn.input_gate[part].weight.zero_()
+                shift.weight.copy_(block.attn.input_gate[part].bias[:, None])
+    same(model, kv, tokens)
+
+
+@torch.no_grad()
+def test_a_gate_shifts_at_some_tokens_only(make, tokens):
+    """And what a hook writes into it is what the keys and values are mixed by."""
+    model, vanilla = make(attention="input_gate"), make()
+    alike(model, vanilla)
+    _, cache = model.run_with_cache(tokens)
+    own = cache["blocks.0.attn.hook_key_gate"]
+    assert own.shape == (3, 9, 2)
+    assert own.std(dim=1).min() > 0.01
+    names = [f"blocks.{layer}.attn.hook_{what}_gate" for layer in range(2) for what in ("key", "value")]
+    unshifted = model.run_with_hooks(tokens, fwd_hooks=[(name, lambda a, hook: torch.ones_like(a)) for name in names])
+    torch.testing.assert_close(unshifted, vanilla(tokens), atol=1e-12, rtol=0)
 
 
 def test_rwkv_starts_where_rwkv_6_does(make_config):
