@@ -13,6 +13,7 @@ from torch import Tensor
 from transformer_lens import FactoredMatrix
 
 from ihlab.interp.ablation import check_heads
+from ihlab.interp.patterns import require_routes
 from ihlab.model.norm import LayerNorm, RMSNorm
 from ihlab.model.transformer import Transformer
 from tasks.config import choose, require
@@ -24,8 +25,8 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
     """W_QK = diag(w) W_Q (alpha[route] W_K)^T diag(w) / sqrt(d_head)  [d_model, d_model], w of the layer's norm.
 
     `route` is the column of alpha: 0 for the key's own token, 1 for the one before it. A vanilla head has route 0
-    only, without a weight. Raises `ConfigError` for a head or route that does not exist, and for differential
-    attention, which has two of them.
+    only, without a weight. Raises `ConfigError` for a head or route that does not exist, for differential
+    attention, which has two of them, and as `require_routes` does.
     """
     group, attn = _group(model, layer, head), model.layers[layer].attn
     require(
@@ -83,7 +84,8 @@ def _behind_norm(
 
 
 def _group(model: Transformer, layer: int, head: int) -> int:
-    """Return the key/value head that a query head reads."""
+    """Return the key/value head that a query head reads, in a model that has circuits."""
+    require_routes(model.cfg)
     check_heads(model, [(layer, head)])
     return head // (model.cfg.n_heads // model.cfg.kv_heads)
 

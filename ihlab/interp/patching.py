@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ihlab.interp.ablation import Head, check_heads, replace_heads, replacement
-from ihlab.interp.patterns import effective_pattern, gauge_fixed
+from ihlab.interp.patterns import effective_pattern, gauge_fixed, require_routes
 from ihlab.model.transformer import Transformer
 from tasks.config import choose, require
 
@@ -111,6 +111,11 @@ def _check(
     """Raise `ConfigError` unless there is a direct path between the two heads."""
     check_heads(model, [sender, receiver])
     require(sender[0] < receiver[0], f"The receiver {receiver} is not in a later layer than the sender {sender}.")
+    require(
+        model.cfg.stream_shift != "added",
+        "The model has stream_shift='added': from head to head the residual stream itself carries output to later "
+        "tokens, and no path is direct.",
+    )
     replaced = _replacing_layers(model, sender[0], receiver[0])
     require(
         not replaced,
@@ -138,8 +143,10 @@ def without_key_path(
     stream before the receiver's layer. Only the receiver's keys are computed from that; its queries and values, and
     every other head, are those of the clean run. Only the direct path is ablated: what later layers compute from the
     senders' output still arrives. Under grouped queries the other heads of the receiver's group keep their keys.
-    Raises `ConfigError` for heads that do not exist or a receiver not in a later layer than all senders.
+    Raises `ConfigError` for heads that do not exist or a receiver not in a later layer than all senders, and as
+    `require_routes` does.
     """
+    require_routes(model.cfg)
     check_heads(model, [*senders, receiver])
     late, head = receiver
     for layer, sender in senders:

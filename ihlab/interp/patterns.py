@@ -1,6 +1,7 @@
 """Effective attention, that is, which token's value a query reads; and attention scores by the key's route."""
 
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -9,6 +10,19 @@ from torch.nn import functional as F
 from transformer_lens import ActivationCache
 
 from tasks.config import require
+
+
+def require_routes(cfg: Any) -> None:
+    """Raise `ConfigError` for a model whose keys or values hold earlier tokens in a way that alpha and beta do not say.
+
+    No pattern over tokens then says what its heads read, and no one matrix or route how they match it.
+    """
+    field = getattr(cfg, "values_mixed_elsewhere", None)  # TransformerLens' own configs do not know it
+    require(
+        field is None,
+        f"The model has {field}, which mixes keys or values with earlier ones beside alpha and beta, so that no "
+        "effective pattern, route or circuit of its heads is exact: use raw patterns (`raw_patterns`) and patching.",
+    )
 
 
 def effective_pattern(pattern: Float[Tensor, "..."], beta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -60,8 +74,10 @@ def raw_patterns(cache: ActivationCache) -> Float[Tensor, "layer *batch head que
 def effective_patterns(cache: ActivationCache, fix_gauge: bool = False) -> Float[Tensor, "layer *batch head query key"]:
     """Return all layers' effective patterns: which token's value is read. Those of vanilla layers are the raw ones.
 
-    With `fix_gauge`, by `gauge_fixed(beta)`. Raises `ConfigError` if the cache lacks a pattern or a beta.
+    With `fix_gauge`, by `gauge_fixed(beta)`. Raises `ConfigError` if the cache lacks a pattern or a beta, and as
+    `require_routes` does.
     """
+    require_routes(cache.model.cfg)
     patterns = raw_patterns(cache)
     if "beta" not in _mixing(cache):
         return patterns
@@ -78,8 +94,9 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
     The rotary embedding comes after the shift: a raw key is rotated at the position it is shifted to, unless
     `cfg.shift_place` is "after_rotary". Keys that are not shifted have one route. `score_bias` is the other summand.
     The cache must hold whole rows with their batch axis. Raises `ConfigError` if it does not, or lacks an activation
-    that is needed, and for attention whose scores are no such sum.
+    that is needed, for attention whose scores are no such sum, and as `require_routes` does.
     """
+    require_routes(cache.model.cfg)
     _require_additive(cache)
     shifted, attn = "alpha" in _mixing(cache), cache.model.blocks[layer].attn
     rotary = attn.rotary or nn.Identity()

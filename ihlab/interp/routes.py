@@ -25,6 +25,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ihlab.interp.ablation import HOWS, another_row, check_heads, check_measurable
+from ihlab.interp.patterns import require_routes
 from ihlab.measure.metrics import held_out
 from ihlab.measure.rows import graded
 from ihlab.model.transformer import Transformer
@@ -63,8 +64,8 @@ def route_contributions(
     """Contribution of routes to each head's z, which it loses under ablation; by default of all routes.
 
     A route with weight 0 contributes exactly 0.0, and the contributions of the value routes sum to z. Those of the
-    key routes do not: a softmax is not a sum. Raises `ConfigError` for a layer without shift and for a
-    column that its window does not have.
+    key routes do not: a softmax is not a sum. Raises `ConfigError` for a layer without shift, for a column that its
+    window does not have, and as `require_routes` does.
     """
     window = _window(model, layer)
     wanted = all_routes(window) if routes is None else list(routes)
@@ -227,6 +228,7 @@ def _hook_z(layer: int) -> str:
 
 def _window(model: Transformer, layer: int) -> int:
     """Return the number of columns of a layer's shift."""
+    require_routes(model.cfg)
     require(
         model.cfg.shifted,
         f"The model's attention is {model.cfg.attention!r}, which has no routes: they need 'kv_shift'.",

@@ -9,7 +9,10 @@ from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.config import ModelConfig
-from ihlab.model.kv_cache import KVCache, next_positions
+from ihlab.model.depthwise import make_head_convolutions
+from ihlab.model.input_gate import make_input_gates
+from ihlab.model.input_shift import make_input_shifts
+from ihlab.model.kv_cache import KVCache, earlier, next_positions
 from ihlab.model.linear import bias_of
 from ihlab.model.positions import Alibi, Positions, Rotary, as_tensor
 from ihlab.model.shift import TokenShift, make_shifts
@@ -63,6 +66,11 @@ class Attention(nn.Module):
             self.hook_v_raw, self.hook_beta = HookPoint(), HookPoint()
         if self.query_shift is not None:
             self.hook_q_raw, self.hook_gamma = HookPoint(), HookPoint()
+        self.input_shift = make_input_shifts(cfg, layer)
+        self.convolution = make_head_convolutions(cfg, generator, layer)
+        self.input_gate = make_input_gates(cfg, generator)
+        if self.input_gate:
+            self.hook_key_gate, self.hook_value_gate = HookPoint(), HookPoint()
         rotary = cfg.positional == "rope"
         self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base, self.n_heads) if rotary else None
         self.alibi = Alibi(cfg.n_heads, cfg.slopes_in(layer)) if cfg.positional == "alibi" else None
@@ -88,8 +96,9 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "batch pos d_model"]:
         """Return the sum of the heads' outputs for the normalised residual stream x; the cache then holds x as well."""
         positions = next_positions(cache, x.shape[1])
-        q = self.queries(x, cache=cache)
-        k, v = self.keys_values(x, cache)
+        before = earlier(cache, "input", x, 1) if self.input_shift else None
+        q = self.queries(x, cache=cache, before=before)
+        k, v = self.keys_values(x, cache, before)
         return self.read(q, k, v, positions, cache)
 
     def queries(
@@ -97,26 +106,44 @@ class Attention(nn.Module):
         x: Float[Tensor, "batch pos d_model"],
         at: Int[Tensor, "batch query"] | None = None,
         cache: KVCache | None = None,
+        before: Float[Tensor, "batch 1 d_model"] | None = None,
     ) -> Float[Tensor, "batch query head d_head"]:
-        """Project queries, shifted where they are, at positions `at` of each row (None: all). `read` rotates them."""
-        if self.query_shift is None:
+        """Project queries, shifted where they are, at positions `at` of each row (None: all). `read` rotates them.
+
+        `before`: of an input that is shifted and continues a row, the token before x.
+        """
+        x = self._input("query", x, before)
+        if self.query_shift is None and not self.convolution:
             return self.hook_q(self._heads(self.q_proj(x if at is None else at_positions(x, at)), self.n_heads))
-        q = self.hook_q_raw(self._heads(self.q_proj(x), self.n_heads))
-        q = self.query_shift(q, self.hook_gamma, None if cache is None else cache.exchange("query", q))
+        q = self._convolved("query", self._heads(self.q_proj(x), self.n_heads), cache)
+        if self.query_shift is not None:
+            q = self.hook_q_raw(q)
+            q = self.query_shift(q, self.hook_gamma, earlier(cache, "query", q, self.shift_window - 1))
         return self.hook_q(q if at is None else at_positions(q, at))
 
     def keys_values(
-        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
+        self,
+        x: Float[Tensor, "batch pos d_model"],
+        cache: KVCache | None = None,
+        before: Float[Tensor, "batch 1 d_model"] | None = None,
     ) -> tuple[Float[Tensor, "batch key kv_head d_head"], Float[Tensor, "batch key kv_head d_head"]]:
-        """Return the keys, shifted and rotated, and the shifted values of all tokens, those in the cache included."""
-        k, v = self._shifted_and_rotated(*self.project(x), next_positions(cache, x.shape[1]), cache)
+        """Return the keys, shifted and rotated, and the shifted values of all tokens, those in the cache included.
+
+        `before` is that of `queries`.
+        """
+        k, v = self.project(x, before)
+        k, v = self._convolved("key", k, cache), self._convolved("value", v, cache)
+        if self.input_gate:
+            k = self.input_gate["key"](k, x, self.hook_key_gate, cache, "key")
+            v = self.input_gate["value"](v, x, self.hook_value_gate, cache, "value")
+        k, v = self._shifted_and_rotated(k, v, next_positions(cache, x.shape[1]), cache)
         return (k, v) if cache is None else cache.append(k, v)
 
     def project(
-        self, x: Float[Tensor, "batch pos d_model"]
+        self, x: Float[Tensor, "batch pos d_model"], before: Float[Tensor, "batch 1 d_model"] | None = None
     ) -> tuple[Float[Tensor, "batch pos kv_head d_head"], Float[Tensor, "batch pos kv_head d_head"]]:
-        """Return the keys and values before any shift or rotation."""
-        k, v = self.k_proj(x), self.v_proj(x)
+        """Return the keys and values before any convolution, shift or rotation."""
+        k, v = self.k_proj(self._input("key", x, before)), self.v_proj(self._input("value", x, before))
         return self._heads(k, self.n_key_value_heads), self._heads(v, self.n_key_value_heads)
 
     def _shifted_and_rotated(
@@ -130,10 +157,10 @@ class Attention(nn.Module):
         if self.key_shift is not None:
             k = self.hook_k_raw(k)
             k = self.rotary(k, positions) if rotates_first and self.rotary is not None else k
-            k = self.key_shift(k, self.hook_alpha, None if cache is None else cache.exchange("key", k))
+            k = self.key_shift(k, self.hook_alpha, earlier(cache, "key", k, self.shift_window - 1))
         if self.value_shift is not None:
             v = self.hook_v_raw(v)
-            v = self.value_shift(v, self.hook_beta, None if cache is None else cache.exchange("value", v))
+            v = self.value_shift(v, self.hook_beta, earlier(cache, "value", v, self.shift_window - 1))
         k, v = self.hook_k(k), self.hook_v(v)
         if self.rotary is not None:
             k = self.hook_rot_k(k if rotates_first else self.rotary(k, positions))
@@ -197,6 +224,14 @@ class Attention(nn.Module):
         ahead = keys - as_tensor(positions, k.device)[:, :, None]  # by how much each key is ahead of each query
         bias = torch.zeros_like(ahead, dtype=k.dtype)[:, None] if self.alibi is None else self.alibi(ahead, k.dtype)
         return bias.masked_fill((ahead >= (0 if self.strict else 1))[:, None], -torch.inf)
+
+    def _input(self, what: str, x: Tensor, before: Tensor | None) -> Float[Tensor, "batch pos d_model"]:
+        """Return what queries, keys or values are projected from: x, shifted where it is."""
+        return self.input_shift[what](x, before) if what in self.input_shift else x
+
+    def _convolved(self, what: str, x: Tensor, cache: KVCache | None) -> Float[Tensor, "batch pos head d_head"]:
+        """Return queries, keys or values, convolved where they are."""
+        return self.convolution[what](x, cache, what) if what in self.convolution else x
 
     @staticmethod
     def _heads(x: Tensor, n_heads: int) -> Float[Tensor, "batch pos head d_head"]:

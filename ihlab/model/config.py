@@ -22,6 +22,8 @@ class Variant:
     query: str | None = None
     fixed: tuple[str, ...] = ()
     """Mixing weights that attention has and does not learn."""
+    elsewhere: bool = False
+    """True if keys or values are mixed with earlier ones in a way that alpha and beta do not say."""
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -44,6 +46,9 @@ VARIANTS = {
     "mla_kv": Variant("multi-head latent attention, a key and a value shifted", fixed=("alpha", "beta")),
     "differential": Variant("differential attention"),
     "selective": Variant("selective attention"),
+    "rwkv_shift": Variant("RWKV's token shift", elsewhere=True),
+    "input_gate": Variant("KV shifting gate of the input", elsewhere=True),
+    "mdha": Variant("Primer's multi-DConv-head attention", elsewhere=True),
 }
 """Every value of `ModelConfig.attention`. `ihlab.model.shift.make_shifts` builds the shifts of a variant."""
 
@@ -60,7 +65,10 @@ class ModelConfig:
     - `attention`: "vanilla", or "kv_shift" (arXiv 2411.19574, equation 5: each key and value head
       mixes in the `shift_window - 1` tokens before, with learned scalars alpha and beta), or another of `VARIANTS`:
       only keys ("k_shift") or values ("v_shift") shifted, queries as well ("qkv_shift"), or constrained weights
-      ("kv_gate", "kv_sum1", "kv_clip", "kv_project"; the paper's Appendix F.1);
+      ("kv_gate", "kv_sum1", "kv_clip", "kv_project"; the paper's Appendix F.1), or one that mixes tokens elsewhere:
+      "rwkv_shift" shifts what queries, keys and values are projected from (`ihlab.model.input_shift`), and "mdha"
+      convolves each channel of all three with a kernel of 3 (`ihlab.model.depthwise`), and "input_gate" is "kv_gate"
+      with weights that depend on the token (`ihlab.model.input_gate`);
     - `attention`, beyond mixing: "mla" (keys and values from a latent vector) or "mla_kv" (with one head's key and
       another's value of the token before; the paper's Appendix J), of `ihlab.model.mla`;
     - `mla_rank`: width of that latent vector; None: d_model / 3, rounded down (the paper's 256 of 768);
@@ -71,6 +79,10 @@ class ModelConfig:
       half as many heads as a baseline has;
     - `diff_norm`: whether differential attention normalises and scales each head's output, as in its paper;
     - `attention` "selective": tokens mask earlier ones for later ones (arXiv 2410.02703, `ihlab.model.selective`);
+    - `stream_shift`: each layer mixes the residual stream with that of the token before, by learned weights of each
+      channel, for attention "before_norm" or "after_norm", or as something "added" to the stream; or "none";
+    - `canon`: the places of Canon layers, such as "ABCD": "A", what attention projects, "B", queries, keys and values,
+      "C", the MLP's input, "D", what its activation acts on (`ihlab.model.depthwise`); "": none;
     - `shift_start`: "equal" (column 0 from U(0, 1), the rest shared by the others) or "uniform" (all columns but the
       last from U(0, 1), the last is 1 minus their sum: the paper's for windows of 3 and 4); the same for a window of 2;
     - `shift_share`: whose weights are one: "head" (each head has its own), "layer" (one row for all heads of a layer),
@@ -117,7 +129,12 @@ class ModelConfig:
         "mla_kv",
         "differential",
         "selective",
+        "rwkv_shift",
+        "mdha",
+        "input_gate",
     ] = "vanilla"
+    stream_shift: Literal["none", "before_norm", "after_norm", "added"] = "none"
+    canon: str = ""
     shift_window: int = 2
     shift_start: Literal["equal", "uniform"] = "equal"
     shift_share: Literal["head", "layer", "model", "channel"] = "head"
@@ -160,6 +177,7 @@ class ModelConfig:
         self._check_shift()
         self._check_latent()
         self._check_halves()
+        self._check_canon()
         require(self.eps > 0, f"ModelConfig.eps is {self.eps}, but must be positive.")
         require(self.rotary_base > 0, f"ModelConfig.rotary_base is {self.rotary_base}, but must be positive.")
         for name in ("init_std", "embed_std"):
@@ -180,9 +198,31 @@ class ModelConfig:
         """Raise `ConfigError` for a window too small, or too large for a rule that knows two columns."""
         require(self.shift_window >= 2, f"ModelConfig.shift_window is {self.shift_window}, but must be at least 2.")
         require(
-            self.shift_window == 2 or "gate" not in self.shift_kinds.values(),
+            self.shift_window == 2 or ("gate" not in self.shift_kinds.values() and self.attention != "input_gate"),
             f"ModelConfig.shift_window is {self.shift_window}, but a gate ({self.attention!r}) chooses between two "
             "tokens: it must be 2.",
+        )
+        for name, value in (("shift_share", "head"), ("shift_place", "before_rotary")):
+            require(
+                getattr(self, name) == value or self.attention != "input_gate",
+                f"ModelConfig.{name} is {getattr(self, name)!r}, but a gate of the input is each head's own and acts "
+                f"before the rotation: it must be {value!r}.",
+            )
+
+    def _check_canon(self) -> None:
+        """Raise `ConfigError` for places that do not exist, or are taken."""
+        require(
+            isinstance(self.canon, str) and self.canon == "".join(place for place in "ABCD" if place in self.canon),
+            f"ModelConfig.canon is {self.canon!r}, but must be some of the letters of 'ABCD', each once and in order.",
+        )
+        require(
+            self.mlp != "none" or not set(self.canon) & {"C", "D"},
+            f"ModelConfig.canon is {self.canon!r}, but mlp is 'none': 'C' and 'D' are places of an MLP.",
+        )
+        require(
+            "B" not in self.canon or not (self.shifted or self.latent or self.attention in ("mdha", "input_gate")),
+            f"ModelConfig.canon is {self.canon!r}, but attention={self.attention!r} mixes keys and values too, where "
+            "'B' does: leave 'B' out, or choose another attention.",
         )
 
     def _check_latent(self) -> None:
@@ -323,6 +363,15 @@ class ModelConfig:
         if self.mla_rope_width is not None:
             return self.mla_rope_width
         return max(2, 2 * (self.head_width // 4)) if self.positional == "rope" else 0
+
+    @property
+    def values_mixed_elsewhere(self) -> str | None:
+        """The field by which keys or values hold earlier tokens in a way that alpha and beta do not say, if any."""
+        if VARIANTS[self.attention].elsewhere:
+            return f"attention={self.attention!r}"
+        if self.stream_shift != "none":
+            return f"stream_shift={self.stream_shift!r}"
+        return f"canon={self.canon!r}" if set(self.canon) & {"A", "B"} else None
 
     def residual_in(self, layer: int) -> bool:
         """Return True if the parts of a layer add to the residual stream."""

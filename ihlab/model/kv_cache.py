@@ -15,8 +15,9 @@ class KVCache:
       under latent attention (`ihlab.model.mla`) they are one head: the keys' shared part before its rotation
       [batch, 1, capacity, rope_width], and the latent vectors [batch, 1, capacity, latent_rank];
     - raw: of each of "key", "value" and "query" that is shifted, the vectors [batch, window - 1, head, d_head] of the
-      last window - 1 tokens before the shift, which equation 5 of arXiv 2411.19574 mixes into the next ones. Zeros
-      stand for tokens before the first, as in the shift itself. Keys shifted after the rotation are rotated here;
+      last window - 1 tokens before the shift, which equation 5 of arXiv 2411.19574 mixes into the next ones; likewise
+      of whatever else in the layer mixes tokens. Zeros stand for tokens before the first, as in the shift itself. Keys
+      shifted after the rotation are rotated here;
     - selection [batch, capacity]: under selective attention, how much tokens so far have selected each; else empty.
     """
 
@@ -27,18 +28,15 @@ class KVCache:
         self.keys, self.values = (like.new_empty(batch, heads, capacity, width) for width in widths)
         self.length = 0
         self.selection = like.new_zeros(batch, capacity if cfg.attention == "selective" else 0)
-        sides = {"key": ("alpha", cfg.kv_heads), "value": ("beta", cfg.kv_heads), "query": ("gamma", cfg.n_heads)}
-        self.raw = {
-            what: like.new_zeros(batch, cfg.shift_window - 1, n_heads, cfg.head_width)
-            for what, (weights, n_heads) in sides.items()
-            if weights in cfg.learned_shifts
-        }
+        self.raw: dict[str, Tensor] = {}
 
     def exchange(
-        self, what: str, raw: Float[Tensor, "batch pos head d_head"]
-    ) -> Float[Tensor, "batch earlier head d_head"]:
-        """Return the raw keys, values or queries of the window - 1 tokens before these, and keep the last of these."""
-        before = self.raw[what]
+        self, what: str, raw: Float[Tensor, "batch pos *wide"], n: int
+    ) -> Float[Tensor, "batch earlier *wide"]:
+        """Return the raw vectors (keys, say) of the n tokens before these, and keep those of the last n."""
+        before = self.raw.get(what)
+        if before is None:
+            before = raw.new_zeros(len(raw), n, *raw.shape[2:])
         self.raw[what] = _last(before, raw)
         return before
 
@@ -58,6 +56,13 @@ class KVCache:
         return before
 
 
+def earlier(
+    cache: KVCache | None, what: str, raw: Float[Tensor, "batch pos *wide"], n: int
+) -> Float[Tensor, "batch earlier *wide"] | None:
+    """Return `cache.exchange` of these; None without a cache, for rows that begin here."""
+    return None if cache is None else cache.exchange(what, raw, n)
+
+
 def next_positions(cache: KVCache | None, n_pos: int) -> slice:
     """Return the positions of the next n_pos tokens of each row: from where the cache ends, without one from 0."""
     start = 0 if cache is None else cache.length
@@ -65,8 +70,8 @@ def next_positions(cache: KVCache | None, n_pos: int) -> slice:
 
 
 def _last(
-    old: Float[Tensor, "batch earlier head d_head"], new: Float[Tensor, "batch pos head d_head"]
-) -> Float[Tensor, "batch earlier head d_head"]:
+    old: Float[Tensor, "batch earlier *wide"], new: Float[Tensor, "batch pos *wide"]
+) -> Float[Tensor, "batch earlier *wide"]:
     """Return as many tokens as `old` has, the last ones of old and new."""
     n = old.shape[1]
     return new[:, -n:] if new.shape[1] >= n else torch.cat([old, new], dim=1)[:, -n:]

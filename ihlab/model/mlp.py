@@ -1,11 +1,14 @@
 """The feed-forward half of a block: SwiGLU as in Llama, or GELU as in GPT-2."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.config import ModelConfig
+from ihlab.model.depthwise import Depthwise, make_canon
+from ihlab.model.kv_cache import KVCache
 from ihlab.model.linear import bias_of
 
 
@@ -14,6 +17,10 @@ class MLP(nn.Module):
 
     in_proj: nn.Linear
     out_proj: nn.Linear
+
+    def __init__(self, canon: list[Depthwise]) -> None:
+        super().__init__()
+        self.canon = canon[0] if canon else None
 
     @property
     def W_in(self) -> Float[Tensor, "d_model d_mlp"]:
@@ -43,16 +50,21 @@ class SwiGLU(MLP):
     each [batch, pos, d_mlp].
     """
 
-    def __init__(self, cfg: ModelConfig) -> None:
-        super().__init__()
+    def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
+        super().__init__(make_canon(cfg, "D", (2,), cfg.mlp_width, generator, layer))
         self.gate_proj = nn.Linear(cfg.d_model, cfg.mlp_width, bias=cfg.bias)
         self.in_proj = nn.Linear(cfg.d_model, cfg.mlp_width, bias=cfg.bias)
         self.out_proj = nn.Linear(cfg.mlp_width, cfg.d_model, bias=cfg.bias)
         self.hook_pre, self.hook_pre_linear, self.hook_post = HookPoint(), HookPoint(), HookPoint()
 
-    def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        """The gated MLP of every position on its own."""
-        pre, pre_linear = self.hook_pre(self.gate_proj(x)), self.hook_pre_linear(self.in_proj(x))
+    def forward(
+        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """The gated MLP of every position on its own; a Canon layer alone reads others, in the cache too."""
+        pre, pre_linear = self.gate_proj(x), self.in_proj(x)
+        if self.canon is not None:
+            pre, pre_linear = self.canon(torch.stack([pre, pre_linear], dim=2), cache, "neuron").unbind(dim=2)
+        pre, pre_linear = self.hook_pre(pre), self.hook_pre_linear(pre_linear)
         return self.out_proj(self.hook_post(F.silu(pre) * pre_linear))
 
     @property
@@ -73,19 +85,24 @@ class GeluMLP(MLP):
     W_in x + b_in, hook_post its gelu, each [batch, pos, d_mlp].
     """
 
-    def __init__(self, cfg: ModelConfig) -> None:
-        super().__init__()
+    def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
+        super().__init__(make_canon(cfg, "D", (1,), cfg.mlp_width, generator, layer))
         self.in_proj = nn.Linear(cfg.d_model, cfg.mlp_width, bias=cfg.bias)
         self.out_proj = nn.Linear(cfg.mlp_width, cfg.d_model, bias=cfg.bias)
         self.hook_pre, self.hook_post = HookPoint(), HookPoint()
 
-    def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        """The MLP of every position on its own."""
-        return self.out_proj(self.hook_post(F.gelu(self.hook_pre(self.in_proj(x)), approximate="tanh")))
+    def forward(
+        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """The MLP of every position on its own; a Canon layer alone reads others, in the cache too."""
+        pre = self.in_proj(x)
+        if self.canon is not None:
+            pre = self.canon.of_vectors(pre, cache, "neuron")
+        return self.out_proj(self.hook_post(F.gelu(self.hook_pre(pre), approximate="tanh")))
 
 
-def make_mlp(cfg: ModelConfig) -> MLP | None:
+def make_mlp(cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> MLP | None:
     """The MLP that a config asks for, if any."""
     if cfg.mlp == "none":
         return None
-    return GeluMLP(cfg) if cfg.mlp == "gelu" else SwiGLU(cfg)
+    return (GeluMLP if cfg.mlp == "gelu" else SwiGLU)(cfg, generator, layer)

@@ -22,10 +22,13 @@ from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.config import ModelConfig
-from ihlab.model.kv_cache import KVCache, next_positions
+from ihlab.model.depthwise import make_canon
+from ihlab.model.input_shift import make_stream_shift
+from ihlab.model.kv_cache import KVCache, earlier, next_positions
 from ihlab.model.make_attention import make_attention
 from ihlab.model.mlp import make_mlp
 from ihlab.model.norm import make_norm
+from ihlab.model.shift import TokenMix
 from ihlab.model.unembed import FirstEntries
 from tasks.config import require
 
@@ -44,22 +47,43 @@ class Block(nn.Module):
         self.ln1 = make_norm(cfg)
         self.attn = make_attention(cfg, generator, layer)
         self.ln2 = None if cfg.mlp == "none" else make_norm(cfg)
-        self.mlp = make_mlp(cfg)
+        self.mlp = make_mlp(cfg, generator, layer)
+        canon = {place: make_canon(cfg, place, (1,), cfg.d_model, generator, layer) for place in "AC"}
+        self.canon = nn.ModuleDict({place: made[0] for place, made in canon.items() if made})
         self.dropout = make_dropout(cfg)
         if self.mlp is not None:
             self.hook_mlp_out, self.hook_resid_mid = HookPoint(), HookPoint()
         self.hook_resid_pre, self.hook_attn_out, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
+        self.stream_shift, self.shift_at = make_stream_shift(cfg, layer), cfg.stream_shift
+        if self.shift_at == "added":
+            self.hook_resid_shift = HookPoint()
 
     def forward(
         self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
     ) -> Float[Tensor, "batch pos d_model"]:
         """Return the residual stream after this layer; with a cache, of tokens that continue the rows in it."""
-        x = self.hook_resid_pre(x)
-        return self.add_mlp(self.add_attention(x, self.attn(self.attention_input(x), cache)))
+        x = self.entering(x, cache)
+        return self.add_mlp(self.add_attention(x, self.attn(self.attention_input(x, cache), cache)), cache)
 
-    def attention_input(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        """Normalise the residual stream for attention."""
-        return x if self.ln1 is None else self.ln1(x)
+    def entering(
+        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """Return the residual stream that the layer begins with; a shift that is added to it is in it then."""
+        x = self.hook_resid_pre(x)
+        if self.stream_shift is None or self.shift_at != "added":
+            return x
+        return x + self.hook_resid_shift(self.stream_shift.of_previous(x, earlier(cache, "stream", x, 1)))
+
+    def attention_input(
+        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """Normalise the residual stream for attention, with earlier tokens mixed in where the config says so."""
+        if self.stream_shift is not None and self.shift_at == "before_norm":
+            x = self.stream_shift(x, earlier(cache, "stream", x, 1))
+        x = x if self.ln1 is None else self.ln1(x)
+        if self.stream_shift is not None and self.shift_at == "after_norm":
+            x = self.stream_shift(x, earlier(cache, "stream", x, 1))
+        return self._canon("A", x, cache)
 
     def add_attention(
         self, x: Float[Tensor, "batch query d_model"], attn_out: Float[Tensor, "batch query d_model"]
@@ -68,13 +92,26 @@ class Block(nn.Module):
         attn_out = self.hook_attn_out(self.dropout(attn_out))
         return attn_out + x if self.residual else attn_out
 
-    def add_mlp(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        """Add the output of the layer's MLP, which works on each position alone, to the residual stream."""
+    def add_mlp(
+        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """Add the output of the layer's MLP to the residual stream; see `mlp_reads_neighbours`."""
         if self.mlp is not None:
             x = self.hook_resid_mid(x)
-            mlp_out = self.hook_mlp_out(self.dropout(self.mlp(x if self.ln2 is None else self.ln2(x))))
+            read = self._canon("C", x if self.ln2 is None else self.ln2(x), cache)
+            mlp_out = self.hook_mlp_out(self.dropout(self.mlp(read, cache)))
             x = x + mlp_out if self.residual else mlp_out
         return self.hook_resid_post(x)
+
+    @property
+    def mlp_reads_neighbours(self) -> bool:
+        """True if `add_mlp` needs all positions of the rows: a part of it mixes tokens. Else it works on each alone."""
+        of_mlp = [part for part in (self.ln2, self.mlp) if part is not None]
+        return "C" in self.canon or any(isinstance(module, TokenMix) for part in of_mlp for module in part.modules())
+
+    def _canon(self, place: str, x: Tensor, cache: KVCache | None) -> Float[Tensor, "batch pos d_model"]:
+        """Return x, convolved where a Canon layer is at this place."""
+        return self.canon[place].of_vectors(x, cache, place) if place in self.canon else x  # type: ignore[operator]
 
 
 class Network(HookedRootModule):

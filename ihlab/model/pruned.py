@@ -13,6 +13,7 @@ from ihlab.model.network import Block, Network
 
 EVERYWHERE = (
     "hook_resid_pre",
+    "hook_resid_shift",
     "ln1.hook_scale",
     "ln1.hook_normalized",
     "attn.hook_q_raw",
@@ -23,6 +24,8 @@ EVERYWHERE = (
     "attn.hook_v_raw",
     "attn.hook_alpha",
     "attn.hook_beta",
+    "attn.hook_key_gate",
+    "attn.hook_value_gate",
     "attn.hook_k",
     "attn.hook_v",
     "attn.hook_rot_k",
@@ -49,7 +52,7 @@ def residual_at(
         x = block(x)
     if not may_prune(model):
         return model.ln_final(last(x)).flatten(0, 1)[index]
-    x = last.hook_resid_pre(x)
+    x = last.entering(x)
     # ALiBi's bias is for each head: for the queries of each row too, it is as large as the pattern.
     if queries is None or model.cfg.positional == "alibi" or not last.attn.queries_alone:
         x = last.add_attention(x, last.attn(last.attention_input(x)))
@@ -62,9 +65,12 @@ def residual_at(
 def may_prune(model: Network) -> bool:
     """Return True if every hook is at a point that pruning leaves as it is: before the last layer, or `EVERYWHERE`.
 
-    A list of what is allowed, so that a hook point that is not on it is safe.
+    A list of what is allowed, so that a hook point that is not on it is safe. False also if the last layer's MLP mixes
+    tokens: it then reads positions that are not scored.
     """
     last = len(model.blocks) - 1
+    if model.layers[last].mlp_reads_neighbours:
+        return False
     allowed = {"hook_embed", "hook_pos_embed", *(f"blocks.{last}.{name}" for name in EVERYWHERE)}
     earlier = tuple(f"blocks.{layer}." for layer in range(last))
     hooked = (name for name, point in model.hook_dict.items() if is_hooked(point))

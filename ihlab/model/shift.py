@@ -56,7 +56,11 @@ def complete(drawn: Float[Tensor, "row drawn"]) -> Float[Tensor, "row window"]:
     return torch.cat([drawn, 1 - drawn.sum(dim=1, keepdim=True)], dim=1)
 
 
-class TokenShift(nn.Module):
+class TokenMix(nn.Module):
+    """A part that mixes each token with those before it by parameters of its own. Weight decay acts on none of them."""
+
+
+class TokenShift(TokenMix):
     """`token_shift` with learned weights [head, window]: alpha of the keys, beta of the values, gamma of the queries.
 
     A fresh shift draws column 0 from U(0, 1), and the other columns follow by `start`; with `uniform` it draws all
@@ -218,14 +222,15 @@ def make_shifts(
     return (
         make(variant.key, cfg.kv_heads, generator),
         make(variant.value, cfg.kv_heads, generator),
-        make(variant.query, cfg.n_heads, _of_queries(generator, layer)),
+        make(variant.query, cfg.n_heads, spawned(generator, layer)),
     )
 
 
-def _of_queries(generator: torch.Generator | None, layer: int) -> torch.Generator | None:
+def spawned(generator: torch.Generator | None, *key: int) -> torch.Generator | None:
+    """Return a generator that follows from this one's seed and a key, which does not end in 0; None for None."""
     if generator is None:
         return None
-    seed = np.random.SeedSequence([generator.initial_seed(), layer]).generate_state(1)[0]
+    seed = np.random.SeedSequence([generator.initial_seed(), *key]).generate_state(1)[0]
     return torch.Generator().manual_seed(int(seed))
 
 

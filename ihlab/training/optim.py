@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ihlab.model.shift import TokenShift
+from ihlab.model.shift import TokenMix
 from ihlab.model.transformer import Transformer
 from ihlab.training.config import RunConfig, constant_steps
 
@@ -14,14 +14,14 @@ from ihlab.training.config import RunConfig, constant_steps
 def make_optimizer(
     model: Transformer, run: RunConfig, parameters: Mapping[str, Tensor] | None = None
 ) -> torch.optim.AdamW:
-    """Return fused AdamW. Weight decay acts on matrices only: not on norms, and never on a shift's weights.
+    """Return fused AdamW. Weight decay acts on matrices only: not on norms, and never on what mixes tokens.
 
     `parameters`: the tensors to optimise, by the model's parameter names; by default the model's own.
     """
-    shifts = {id(module.weight) for module in model.modules() if isinstance(module, TokenShift)}
+    mixing = {id(p) for module in model.modules() if isinstance(module, TokenMix) for p in module.parameters()}
     own = dict(model.named_parameters())
     given = own if parameters is None else parameters
-    matrices = {name for name, p in own.items() if p.ndim >= 2 and id(p) not in shifts}
+    matrices = {name for name, p in own.items() if p.ndim >= 2 and id(p) not in mixing}
     groups = [
         {"params": [given[name] for name in own if name in matrices], "weight_decay": run.weight_decay},
         {"params": [given[name] for name in own if name not in matrices], "weight_decay": 0.0},

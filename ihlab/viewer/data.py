@@ -36,8 +36,8 @@ def view_data(
     - `tokens` [n]: the text at each position; `stripe`: the pairs of `induction_stripe`;
     - `steps` [s] and `metrics`, each [s]: loss, accuracy, accuracy at first repeats; null where not measured;
     - `panels`: `pattern`, and for shifted models `key1` .. `keyW` (`score_routes`), each as `quantised`, [s, l, h];
-    - `alpha`, `beta` [s, l, g, window], null for a vanilla model and for weights of each channel: the page multiplies
-      them in itself;
+    - `alpha`, `beta` [s, l, g, window], null for a vanilla model, weights of each channel and where tokens are mixed
+      elsewhere too: the page multiplies them in itself;
     - `path`: alpha1 and beta1 [l, g, evaluation] over the whole training, null for a model without both;
     - `field`: the loss of Theorem 3.4 on the square around these paths, likewise.
 
@@ -60,7 +60,7 @@ def view_data(
     opened = [_open(run, step, ids) for step in steps]
     metrics = _require_columns(run)
     path = _path(metrics, cfg) if _has_plane(cfg) else None
-    mixed = bool(cfg.learned_shifts) and cfg.shift_share != "channel"
+    mixed = _says_all(cfg)
     return {
         "run": run.folder.name,
         "model": _described(run),
@@ -114,7 +114,7 @@ def _open(run: Run, step: int, ids: Int[np.ndarray, " pos"]) -> dict[str, Any]:
     model = run.model(step)
     _, cache = model.run_with_cache(torch.from_numpy(ids)[None])
     opened: dict[str, Any] = {"pattern": raw_patterns(cache)[:, 0].numpy()}
-    if not model.cfg.learned_shifts or model.cfg.shift_share == "channel":
+    if not _says_all(model.cfg):
         return opened
     last_key = -1 if model.cfg.mask == "strict" else 0
     routes = torch.stack([score_routes(cache, layer)[:, 0] for layer in range(model.cfg.n_layers)], dim=1)
@@ -122,6 +122,11 @@ def _open(run: Run, step: int, ids: Int[np.ndarray, " pos"]) -> dict[str, Any]:
         opened[f"key{back + 1}"] = scores
     attns = [block.attn for block in model.layers]
     return opened | {name: [getattr(attn, name).tolist() for attn in attns] for name in ("alpha", "beta")}
+
+
+def _says_all(cfg: ModelConfig) -> bool:
+    """Return True if a model shifts, and one alpha and beta a head say all of what its keys and values hold."""
+    return bool(cfg.learned_shifts) and cfg.shift_share != "channel" and cfg.values_mixed_elsewhere is None
 
 
 def _panels(opened: list[dict[str, Any]]) -> dict[str, dict[str, str]]:

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ihlab import Run
+from ihlab import Run, train
 from ihlab.theory import landscape
 from ihlab.viewer import view
 from ihlab.viewer.data import induction_stripe, quantised, view_data
@@ -188,3 +188,11 @@ def test_few_of_many_checkpoints(make_run):
     true = cached(run.model(3), "pattern")
     assert (np.abs(values[8:16] - true.reshape(8, 12, 12)) <= error[8:16]).all()
     assert isinstance(run.metrics, pd.DataFrame)
+
+
+def test_of_a_model_that_mixes_tokens_elsewhere_too_patterns_alone_are_shown(small, tmp_path):
+    """Alpha and beta do not say all that its keys and values hold."""
+    model = small.model.but(attention="kv_shift", canon="A")
+    data = view_data(train(small.but(model=model, steps=4, eval_every=2), tmp_path), ROW)
+    assert set(data["panels"]) == {"pattern"}
+    assert data["alpha"] is data["beta"] is None

@@ -50,6 +50,10 @@ def to_llama(model: Transformer) -> Any:
         "('vanilla', 'rope', 'rms', 'swiglu', 'causal', True, False, 0.0) and 'linear'.",
     )
     require(
+        (cfg.stream_shift, cfg.canon) == ("none", ""),
+        f"The model has stream_shift={cfg.stream_shift!r} and canon={cfg.canon!r}, but Llama is 'none' and ''.",
+    )
+    require(
         cfg.d_model % cfg.n_heads == 0,
         f"The model's d_model is {cfg.d_model}, but Llama's must be a multiple of n_heads={cfg.n_heads}.",
     )

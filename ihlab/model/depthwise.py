@@ -1,0 +1,85 @@
+"""Depthwise causal convolutions: each channel mixed with its own last values, by taps of its own.
+
+Canon layers (Allen-Zhu 2025, Physics of Language Models 4.1) have one with a kernel of 4, without bias and activation,
+added to what it reads:
+
+    y[t] = x[t] + w[0] (.) x[t] + w[1] (.) x[t - 1] + w[2] (.) x[t - 2] + w[3] (.) x[t - 3],
+
+with zeros before the first token, at any of four places: A, what attention projects; B, queries, keys and values before
+the rotation; C, the MLP's normalised input; D, what its activation acts on (of SwiGLU both branches). Where B's taps
+are w[0], w[1], 0, 0 for all channels of keys and of values and 0 for queries, it is equation 5 of arXiv 2411.19574 with
+alpha1 = 1 + w[0] and alpha2 = w[1].
+
+Primer's multi-DConv-head attention (So et al. 2021, arXiv 2109.08668) has one with a kernel of 3 in the place of B,
+which replaces what it reads. Where all channels of a head share taps it is equation 5 with a window of 3, and queries
+shifted too.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ihlab.model.config import ModelConfig
+from ihlab.model.kv_cache import KVCache, earlier
+from ihlab.model.shift import TokenMix, spawned, token_shift
+
+CANON_KERNEL = 4
+
+
+class Depthwise(TokenMix):
+    """A causal convolution of each channel with learned taps [group, window, width]; with `residual`, plus its input.
+
+    Groups are heads, or the branches of an MLP. Column r of the taps is for the token r before.
+    """
+
+    def __init__(self, taps: Float[Tensor, "group window width"], residual: bool) -> None:
+        super().__init__()
+        self.weight, self.residual = nn.Parameter(taps), residual
+
+    def forward(
+        self, x: Float[Tensor, "batch pos group width"], cache: KVCache | None, place: str
+    ) -> Float[Tensor, "batch pos group width"]:
+        """Convolve x along its tokens; with a cache, which then keeps x under `place`, x continues the rows in it."""
+        mixed = token_shift(x, self.weight, earlier(cache, place, x, self.weight.shape[1] - 1))
+        return x + mixed if self.residual else mixed
+
+    def of_vectors(
+        self, x: Float[Tensor, "batch pos width"], cache: KVCache | None, place: str
+    ) -> Float[Tensor, "batch pos width"]:
+        """Convolve vectors of one group, likewise."""
+        return self(x[:, :, None], cache, place)[:, :, 0]
+
+
+def make_canon(
+    cfg: ModelConfig,
+    place: str,
+    groups: tuple[int, ...],
+    width: int,
+    generator: torch.Generator | None,
+    layer: int,
+) -> list[Depthwise]:
+    """Return the Canon layers of a place, one for each number of groups; none where `cfg.canon` has not the place.
+
+    They start as `torch.nn.Conv1d` does, from U(-1/2, 1/2), drawn from a generator of their own: what is beside them
+    starts as it does without them.
+    """
+    if place not in cfg.canon:
+        return []
+    source = spawned(generator, layer, 1 + "ABCD".index(place))
+    taps = (torch.rand(n, CANON_KERNEL, width, generator=source) - 0.5 for n in groups)
+    return [Depthwise(each, residual=True) for each in taps]
+
+
+def make_head_convolutions(cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> nn.ModuleDict:
+    """Return the convolutions of a layer's "query", "key" and "value" after their projection, if the config has any."""
+    heads = (cfg.n_heads, cfg.kv_heads, cfg.kv_heads)
+    if cfg.attention == "mdha":
+        made = [Depthwise(primer_taps(n, cfg.head_width), residual=False) for n in heads]
+    else:
+        made = make_canon(cfg, "B", heads, cfg.head_width, generator, layer)
+    return nn.ModuleDict(dict(zip(("query", "key", "value"), made, strict=False)))
+
+
+def primer_taps(n_heads: int, d_head: int) -> Float[Tensor, "head 3 d_head"]:
+    """Return the taps that Primer starts from: 1/2 for the token itself, 1/6 for each of the two before."""
+    return torch.tensor([1 / 2, 1 / 6, 1 / 6])[:, None].repeat(n_heads, 1, d_head)

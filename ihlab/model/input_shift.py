@@ -1,0 +1,66 @@
+"""Token shift of what attention reads, before it is projected: RWKV's, and shifts of the residual stream.
+
+    x~[t] = x[t] + mu (.) (x[t - 1] - x[t]),
+
+mu one number a channel of d_model, zeros before the first token (Peng et al. 2023, arXiv 2305.13048). RWKV's queries
+(its receptance), keys and values each have a mu. A projection without bias passes a mu that all channels share through
+to what it makes: then this is equation 5 of arXiv 2411.19574 with alpha = (1 - mu, mu) in every head.
+
+The residual stream has one mu for all three (`ModelConfig.stream_shift`). A norm works on each token alone, but is not
+linear: a mix of normalised tokens is not the normalised mix.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ihlab.model.config import ModelConfig
+from ihlab.model.shift import TokenMix, token_shift
+
+
+class InputShift(TokenMix):
+    """x + mu (.) (Sx - x) with learned mu [d_model], S the shift by one token."""
+
+    def __init__(self, mu: Float[Tensor, " d_model"]) -> None:
+        super().__init__()
+        self.mu = nn.Parameter(mu)
+
+    def forward(
+        self, x: Float[Tensor, "batch pos d_model"], before: Float[Tensor, "batch 1 d_model"] | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """Mix x with the tokens before; `before` is the token before x, where x continues a row."""
+        return _mixed(x, 1 - self.mu, self.mu, before)
+
+    def of_previous(
+        self, x: Float[Tensor, "batch pos d_model"], before: Float[Tensor, "batch 1 d_model"] | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """Return mu (.) Sx alone."""
+        return _mixed(x, torch.zeros_like(self.mu), self.mu, before)
+
+
+def rwkv_mu(cfg: ModelConfig, layer: int, what: str) -> Float[Tensor, " d_model"]:
+    """Return the mu of "query", "key" or "value" that RWKV-6 starts from, by channel i of d and layer l of L.
+
+    key: 1 - (i / d)^(1 - l / L),  value: that less 0.3 l / (L - 1),  query: 1 - (i / d)^((1 - l / L) / 2).
+    """
+    channel = torch.arange(cfg.d_model) / cfg.d_model
+    power = (1 - layer / cfg.n_layers) * (0.5 if what == "query" else 1)
+    less = 0.3 * layer / max(1, cfg.n_layers - 1) if what == "value" else 0.0
+    return 1 - channel**power - less
+
+
+def make_input_shifts(cfg: ModelConfig, layer: int) -> nn.ModuleDict:
+    """Return the shifts of what queries, keys and values are projected from, by these names; none but for RWKV's."""
+    names = ("query", "key", "value") if cfg.attention == "rwkv_shift" else ()
+    return nn.ModuleDict({name: InputShift(rwkv_mu(cfg, layer, name)) for name in names})
+
+
+def make_stream_shift(cfg: ModelConfig, layer: int) -> InputShift | None:
+    """Return the shift of the residual stream that a config asks for, if any; it starts as RWKV's keys do."""
+    return None if cfg.stream_shift == "none" else InputShift(rwkv_mu(cfg, layer, "key"))
+
+
+def _mixed(x: Tensor, own: Tensor, previous: Tensor, before: Tensor | None) -> Tensor:
+    """Return own (.) x + previous (.) Sx."""
+    weight = torch.stack([own, previous])[None]
+    return token_shift(x[:, :, None], weight, None if before is None else before[:, :, None])[:, :, 0]
