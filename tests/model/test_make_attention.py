@@ -1,9 +1,12 @@
 """What every attention with code of its own must do, whatever it computes."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from ihlab.model.attention import Attention
+from ihlab.model.config import VARIANTS
 from ihlab.model.decode import Decoder
 from ihlab.model.differential import DifferentialAttention
 from ihlab.model.make_attention import make_attention
@@ -119,3 +122,8 @@ def test_gradients_equal_finite_differences(make, case, tokens):
             weight.add_(step * direction)
         slope = (values[0] - values[1]) / (2 * step)
         torch.testing.assert_close((weight.grad * direction).sum(), slope, atol=1e-5, rtol=1e-5, msg=name)
+
+
+def test_the_page_of_variants_has_every_one():
+    page = (Path(__file__).parents[2] / "docs" / "variants.md").read_text(encoding="utf-8")
+    assert [name for name in VARIANTS if f"`{name}`" not in page] == []
