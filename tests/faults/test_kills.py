@@ -8,9 +8,11 @@ pytestmark = pytest.mark.slow
 
 
 def test_killed_trainings_end_as_if_nobody_had_killed_them(tmp_path):
-    rows = campaign(10, 0, tmp_path)
-    assert [row.what for row in rows] == [f"{kind}, {moment}" for kind in KINDS for moment in (ANY, WRITE)]
-    assert sum(row.tried for row in rows) >= 10
+    """Without sweeps, which take half a minute a kill: `make faults` kills these, too."""
+    kinds = [kind for kind in KINDS if kind != "sweep"]
+    rows = campaign(8, 0, tmp_path, kinds=kinds)
+    assert [row.what for row in rows] == [f"{kind}, {moment}" for kind in kinds for moment in (ANY, WRITE)]
+    assert sum(row.tried for row in rows) >= 8
     assert 3 * sum(row.tried for row in rows if row.what.endswith(WRITE)) >= sum(row.tried for row in rows)
     assert not (tmp_path / "wrong.txt").exists(), (tmp_path / "wrong.txt").read_text()
     assert sum(row.failed for row in rows) == 0
