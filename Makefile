@@ -11,9 +11,10 @@ READY := .venv/.ready
 reproduce: $(READY)
 	$(BIN)/ihlab reproduce $(FIGURES) --scale $(SCALE)
 
-# Every test computes on one thread, so two go side by side; a file's stay together, for what they share.
-test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+# Every test computes on one thread, so two go side by side; a file's slow tests stay together, for what they share.
+# The fast ones check the shapes of arrays at run time, the slow ones do not (tests/conftest.py).
+test: test-fast
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow
 
 # While one works: what neither starts processes nor compiles nor trains for long.
 test-fast: $(READY)

@@ -1,4 +1,7 @@
-"""For every test: array shapes are checked at run time, torch uses one thread, examples are the same each run."""
+"""For every test: array shapes are checked at run time, torch uses one thread, examples are the same each run.
+
+The slow tests, run by themselves (`-m slow`), go without the shape checks, which double their time.
+"""
 
 import signal
 from importlib.util import find_spec
@@ -18,9 +21,6 @@ def _checked_modules() -> list[str]:
     return ["ihlab", *(".".join(("tasks", *parts)) for parts in checked)]
 
 
-# Before any test module imports these packages.
-jaxtyping.install_import_hook(_checked_modules(), "beartype.beartype")
-
 torch.set_num_threads(1)
 
 # A shell starts what it puts in the background with Ctrl-C ignored, and every process started from there inherits it.
@@ -28,6 +28,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("ihlab", deadline=None, derandomize=True, database=None, max_examples=50)
 settings.load_profile("ihlab")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Check shapes, from before any test module imports these packages."""
+    if config.option.markexpr != "slow":
+        jaxtyping.install_import_hook(_checked_modules(), "beartype.beartype")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
