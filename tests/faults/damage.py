@@ -77,6 +77,13 @@ ANOTHER_STATE = {
     ("config.json", "task.kind is a word"): "a run of a task from outside",
     ("config.json", "name is a word"): "a run under another name, which its hash leaves out",
     ("config.json", "without name"): "likewise",
+    **{
+        (
+            f"checkpoints/step-{step}.safetensors",
+            "missing",
+        ): "a run with a checkpoint fewer: the viewer shows the others"
+        for step in CONFIG.checkpoint_steps()[1:-1]
+    },
 }
 """Changes that leave a folder which is not damaged, but another sound one."""
 
