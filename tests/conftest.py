@@ -36,12 +36,6 @@ def pytest_configure(config: pytest.Config) -> None:
         jaxtyping.install_import_hook(_checked_modules(), "beartype.beartype")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests first: two workers then end together, on files that take seconds."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
-
-
 @pytest.fixture
 def small():
     """A run small enough to train in a second."""

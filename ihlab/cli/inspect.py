@@ -122,7 +122,7 @@ def shift(
     report = shift_report(model)
     terminal = console()
     terminal.print(_shift_table(report, f"Shifts of {text(found.folder.name)} at step {step}"))
-    if model.cfg.shift_window == 2 and {"alpha", "beta"} <= set(model.cfg.learned_shifts):
+    if model.cfg.shift_window == 2 and model.cfg.learns_both:
         terminal.print(_quadrants(quadrant_table([model])))
     if csv is not None:
         write_table(report, csv)

@@ -114,7 +114,7 @@ def quadrant_table(models: Iterable[Transformer]) -> pd.DataFrame:
         report = shift_report(model)  # first, because it raises for a model without shift
         window = model.cfg.shift_window
         require(
-            {"alpha", "beta"} <= set(model.cfg.learned_shifts),
+            model.cfg.learns_both,
             f"The model's attention is {model.cfg.attention!r}, but Table 5 needs alpha and beta: 'kv_shift'.",
         )
         require(window == 2, f"The model's shift_window is {window}, but Table 5 compares two columns.")

@@ -58,8 +58,8 @@ class Attention(nn.Module):
         self._make_key_value_maps(cfg)
         self.o_proj = nn.Linear(self.n_heads * self.d_head, cfg.d_model, bias=cfg.bias)
         self.shifted, self.shift_window = cfg.shifted, cfg.shift_window
-        self.rotates_first = cfg.shift_place == "after_rotary"
         self.key_shift, self.value_shift, self.query_shift = self._make_shifts(cfg, generator, layer)
+        self.rotates_first = cfg.shift_place == "after_rotary" and self.key_shift is not None
         if self.key_shift is not None:
             self.hook_k_raw, self.hook_alpha = HookPoint(), HookPoint()
         if self.value_shift is not None:
@@ -153,17 +153,16 @@ class Attention(nn.Module):
         positions: Positions,
         cache: KVCache | None,
     ) -> tuple[Float[Tensor, "batch pos kv_head d_head"], Float[Tensor, "batch pos kv_head d_head"]]:
-        rotates_first = self.rotates_first and self.key_shift is not None
         if self.key_shift is not None:
             k = self.hook_k_raw(k)
-            k = self.rotary(k, positions) if rotates_first and self.rotary is not None else k
+            k = self.rotary(k, positions) if self.rotates_first and self.rotary is not None else k
             k = self.key_shift(k, self.hook_alpha, earlier(cache, "key", k, self.shift_window - 1))
         if self.value_shift is not None:
             v = self.hook_v_raw(v)
             v = self.value_shift(v, self.hook_beta, earlier(cache, "value", v, self.shift_window - 1))
         k, v = self.hook_k(k), self.hook_v(v)
         if self.rotary is not None:
-            k = self.hook_rot_k(k if rotates_first else self.rotary(k, positions))
+            k = self.hook_rot_k(k if self.rotates_first else self.rotary(k, positions))
         return k, v
 
     def read(

@@ -343,6 +343,11 @@ class ModelConfig:
         return self.learned_shifts + VARIANTS[self.attention].fixed
 
     @property
+    def learns_both(self) -> bool:
+        """True if attention learns alpha and beta: the two that the paper's Table 5 and Theorem 3.4 are about."""
+        return {"alpha", "beta"} <= set(self.learned_shifts)
+
+    @property
     def shifted(self) -> bool:
         """True if attention mixes keys, values or queries with earlier ones."""
         return bool(self.mixing_weights)

@@ -120,7 +120,7 @@ class RunConfig:
     def _check_init_shift(self) -> None:
         """Raise `ConfigError` for a start of alpha and beta where the model has none."""
         require(
-            self.init_shift is None or self.model.learned_shifts[:2] == ("alpha", "beta"),
+            self.init_shift is None or self.model.learns_both,
             f"RunConfig.init_shift is {self.init_shift}, but a {self.model.attention} model has no alpha and beta: "
             "its attention must be 'kv_shift'.",
         )

@@ -60,7 +60,7 @@ def view_data(
     steps = even_choice(run.checkpoints, checkpoints)
     opened = [_open(run, step, ids) for step in steps]
     metrics = _require_columns(run)
-    path = _path(metrics, cfg) if _has_plane(cfg) else None
+    path = _path(metrics, cfg) if cfg.learns_both else None
     mixed = _says_all(cfg)
     return {
         "run": run.folder.name,
@@ -150,7 +150,7 @@ def _metrics(metrics: pd.DataFrame, steps: list[int]) -> dict[str, list[float | 
 def _require_columns(run: Run) -> pd.DataFrame:
     """Return the metrics. Raises `ConfigError` if they lack one of those shown, or have gaps in alpha and beta."""
     metrics, cfg = run.metrics, run.config.model
-    heads = [f"{layer}.{g}" for layer in range(cfg.n_layers) for g in range(cfg.kv_heads)] if _has_plane(cfg) else []
+    heads = [f"{layer}.{g}" for layer in range(cfg.n_layers) for g in range(cfg.kv_heads)] if cfg.learns_both else []
     whole = [f"{name}_{head}" for head in heads for name in PATH]
     for name in (*METRICS.values(), *whole):
         require(name in metrics, f"{run.folder / 'metrics.csv'} has no column '{name}'.")
@@ -159,11 +159,6 @@ def _require_columns(run: Run) -> pd.DataFrame:
             bool(metrics[name].notna().all()), f"{run.folder / 'metrics.csv'} lacks a number in the column '{name}'."
         )
     return metrics
-
-
-def _has_plane(cfg: ModelConfig) -> bool:
-    """Return whether the model learns both coordinates of Theorem 3.4's square."""
-    return {"alpha", "beta"} <= set(cfg.learned_shifts)
 
 
 def _path(metrics: pd.DataFrame, cfg: ModelConfig) -> dict[str, list[list[list[float]]]]:
