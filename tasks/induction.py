@@ -20,6 +20,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from tasks.batch import IGNORE, Batch
+from tasks.bos import batch_with_bos, without_bos
 from tasks.config import config, require
 from tasks.memory import require_rows
 
@@ -37,7 +38,8 @@ class InductionTask:
     `score` selects the targets of the training loss: "all" answers, only the "first" of a row (the
     positions the paper's listing returns), or the next token at every position ("tokens").
     `Batch.answers` holds all answers whatever the score; `Batch.groups["gap"]`, int64 [batch, pos], the distance
-    t - i >= 2 of each answer from the latest such i (0 where there is no answer).
+    t - i >= 2 of each answer from the latest such i (0 where there is no answer). With `bos`, each row begins with id
+    vocab_size - 1 (`tasks.bos`).
 
     Source: arXiv 2411.19574, section 3.2 and Appendix K (ids 11..7999, length 512). The printed
     listing overwrites a token's follower when it reappears and can emit -1; this rule does neither.
@@ -52,8 +54,11 @@ class InductionTask:
     length: int = 512
     score: Literal["all", "first", "tokens"] = "all"
     min_token: int = 11
+    bos: bool = False
 
     def __post_init__(self) -> None:
+        if self.bos:
+            without_bos(self)
         require(self.length >= 3, f"InductionTask.length is {self.length}, but a repeat needs at least 3 positions.")
         require(self.min_token >= 0, f"InductionTask.min_token is {self.min_token}, but ids start at 0.")
         most = 2**31  # rows are drawn in 32 bits
@@ -70,6 +75,8 @@ class InductionTask:
         """Draw `size` rows, each a pure function of one 64-bit seed taken from `rng`."""
         from tasks.kernels.induction import draw_rows  # numba loads only when rows are drawn
 
+        if self.bos:
+            return batch_with_bos(self, size, rng)
         require_rows(self, size, more=8 * (self.vocab_size - self.min_token))
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
         tokens, answers, gaps = draw_rows(seeds, self.min_token, self.vocab_size, self.length)

@@ -15,6 +15,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from tasks.batch import IGNORE, Batch, in_lines
+from tasks.bos import batch_with_bos, without_bos
 from tasks.config import config, require
 from tasks.memory import require_rows
 
@@ -27,7 +28,9 @@ class MQARTask:
     vocabulary. After the pairs, every other position is a slot for a query. Slots are numbered by their
     gap g = 1, 2, ... from the pairs on; the keys, in their order, draw theirs without replacement with
     probability ~ g^(power_a - 1): 1 is uniform, near 0 most queries come early. Everywhere else is a
-    "random" token of the whole vocabulary, or token 0 ("blank").
+    "random" token of the whole vocabulary, or token 0 ("blank"). Each value stands `value_gap` positions after its key:
+    beyond 1, which is Zoology's, other tokens are between them. With `bos`, each row begins with id vocab_size - 1
+    (`tasks.bos`).
 
     `Batch.groups["gap"]` is, at each query, the power of two at or below its gap.
 
@@ -42,8 +45,12 @@ class MQARTask:
     pairs: int = 4
     power_a: float = 0.01
     fill: Literal["random", "blank"] = "random"
+    value_gap: int = 1
+    bos: bool = False
 
     def __post_init__(self) -> None:
+        if self.bos:
+            without_bos(self)
         require(self.pairs >= 1, f"MQARTask.pairs is {self.pairs}, but must be at least 1.")
         require(
             self.vocab_size // 2 - 1 >= self.pairs,
@@ -51,36 +58,53 @@ class MQARTask:
             f"pairs={self.pairs} take as many different keys from 1 .. vocab_size // 2 - 1.",
         )
         require(
-            self.length >= 4 * self.pairs,
-            f"MQARTask.length is {self.length}, but must be at least {4 * self.pairs}: "
-            f"pairs={self.pairs} take 2 positions each, and 2 more for the query.",
+            self.value_gap >= 1, f"MQARTask.value_gap is {self.value_gap}, but must be at least 1: next to the key."
+        )
+        least = self._n_front + 2 * self.pairs
+        require(
+            self.length >= least,
+            f"MQARTask.length is {self.length}, but must be at least {least}: "
+            f"pairs={self.pairs} take {1 + self.value_gap} positions each, and 2 more for the query.",
         )
         require(
             0 < self.power_a <= 1,
             f"MQARTask.power_a is {self.power_a}, but must be above 0 and at most 1, where gaps are uniform.",
         )
 
+    @property
+    def _n_front(self) -> int:
+        """Number of positions of the pairs."""
+        return self.pairs * (1 + self.value_gap)
+
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
         """Draw `size` rows, each a pure function of one 64-bit seed taken from `rng`."""
         from tasks.kernels.mqar import draw_rows  # numba loads only when rows are drawn
 
+        if self.bos:
+            return batch_with_bos(self, size, rng)
         require_rows(self, size, more=8 * self.vocab_size)
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
-        n_slots = self.length // 2 - self.pairs
+        n_slots = (self.length - self._n_front) // 2
         weights = np.arange(1.0, n_slots + 1) ** (self.power_a - 1)
         random_fill = self.fill == "random"
-        inputs, targets, gaps = draw_rows(seeds, weights, self.pairs, self.vocab_size, self.length, random_fill)
+        inputs, targets, gaps = draw_rows(
+            seeds, weights, self.pairs, self.value_gap, self.vocab_size, self.length, random_fill
+        )
         exponent = np.frexp(gaps)[1]  # 2^(exponent - 1) <= gap < 2^exponent
         return Batch(inputs=inputs, targets=targets, groups={"gap": np.left_shift(1, exponent) // 2})
 
     def show(self, batch: Batch, row: int) -> str:
         """Return the row in lines of 16 positions: token, its role (K key, V value, Q query), the target."""
         asked = batch.targets[row] != IGNORE
+        pairs = ["K", *[""] * (self.value_gap - 1), "V"] * self.pairs
         cells = {
             "token": batch.inputs[row].tolist(),
-            "role": ["K", "V"] * self.pairs + ["Q" if query else "" for query in asked[2 * self.pairs :]],
+            "role": [""] * self.bos + pairs + ["Q" if query else "" for query in asked[self.bos + self._n_front :]],
             "target": [str(target) if target != IGNORE else "" for target in batch.targets[row]],
         }
         lines = in_lines(cells, width=max(5, len(str(self.vocab_size - 1)) + 1))
-        lines.append("Q repeats a key K; the target is the value V that stands after it. Other tokens mean nothing.")
+        after = "" if self.value_gap == 1 else f"{self.value_gap} positions "
+        lines.append(
+            f"Q repeats a key K; the target is the value V that stands {after}after it. Other tokens mean nothing."
+        )
         return "\n".join(lines)

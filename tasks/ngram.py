@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from tasks.batch import IGNORE, Batch, in_lines
+from tasks.bos import batch_with_bos, without_bos
 from tasks.config import config, require
 from tasks.memory import require_memory, require_rows
 
@@ -27,7 +28,8 @@ class NGramTask:
     The table holds `table_size` distinct contexts of `order` - 1 tokens, each with one last token, all
     uniform on 0 .. vocab_size - 1. It is a pure function of `table_seed` and the sizes: part of the task,
     the same in every batch. A row is drawn from it, one n-gram after another, and cut at `length`. At the
-    last token of each context, the target is the n-gram's last token.
+    last token of each context, the target is the n-gram's last token. With `bos`, each row begins with id
+    vocab_size - 1 (`tasks.bos`).
 
     Source: arXiv 2411.19574, Appendix E.3, Figure 9 ("approximately 200 pairs of x1 and x2", order 3).
     The vocabulary is not stated there; at 64, about three contexts end in the same x2, so x2 alone
@@ -41,8 +43,11 @@ class NGramTask:
     order: int = 3
     table_size: int = 200
     table_seed: int = 0
+    bos: bool = False
 
     def __post_init__(self) -> None:
+        if self.bos:
+            without_bos(self)
         require(
             self.vocab_size >= 2, f"NGramTask.vocab_size is {self.vocab_size}, but an alphabet has at least 2 symbols."
         )
@@ -89,6 +94,8 @@ class NGramTask:
         """Draw `size` rows, each a pure function of the table and one 64-bit seed taken from `rng`."""
         from tasks.kernels.ngram import draw_rows  # numba loads only when rows are drawn
 
+        if self.bos:
+            return batch_with_bos(self, size, rng)
         require_rows(self, size)
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
         inputs, targets = draw_rows(seeds, self.table, self.length)
@@ -98,7 +105,7 @@ class NGramTask:
         """Return the row in lines of 16 positions: token, its place in its n-gram (x1, x2, ...), the target."""
         cells = {
             "token": batch.inputs[row].tolist(),
-            "role": [f"x{t % self.order + 1}" for t in range(self.length)],
+            "role": [""] * self.bos + [f"x{t % self.order + 1}" for t in range(self.length - self.bos)],
             "target": [str(target) if target != IGNORE else "" for target in batch.targets[row]],
         }
         lines = in_lines(cells, width=max(5, len(str(self.vocab_size - 1)) + 1))

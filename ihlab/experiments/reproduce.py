@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any, cast
 from rich.console import Console
 
 from ihlab.experiments.basin_map import BasinMap
+from ihlab.experiments.elsewhere import Elsewhere
 from ihlab.experiments.experiment import METHODS, SCALES, Experiment, Planned, Scale, TwoStages
 from ihlab.experiments.figure1a import Figure1a
 from ihlab.experiments.figure1b import Figure1b
 from ihlab.experiments.figure2 import Figure2
+from ihlab.experiments.figure7 import Figure7
 from ihlab.experiments.figure8 import Figure8
 from ihlab.experiments.figure9 import Figure9
+from ihlab.experiments.figure10 import Figure10
+from ihlab.experiments.figure11 import Figure11
 from ihlab.experiments.formation import Formation
 from ihlab.experiments.initialisation import Initialisation
 from ihlab.experiments.ledger import Folder, print_ledger
@@ -24,7 +28,9 @@ from ihlab.experiments.results_page import write_results_page
 from ihlab.experiments.robustness import Robustness
 from ihlab.experiments.table4 import Table4
 from ihlab.experiments.table5 import Table5
+from ihlab.experiments.table15 import Table15
 from ihlab.experiments.tables6to13 import Tables6To13
+from ihlab.experiments.zoo import Zoo
 from ihlab.sweep.pool import default_jobs, steps_bar, train_all
 from ihlab.training.config import RunConfig
 from tasks.config import choose, require
@@ -49,6 +55,12 @@ EXPERIMENTS: dict[str, Experiment] = {
         BasinMap(),
         Robustness(),
         Initialisation(),
+        Figure7(),
+        Figure10(),
+        Figure11(),
+        Elsewhere(),
+        Table15(),
+        Zoo(),
     )
 }
 """Every experiment by its name, in the order of the page of results."""
@@ -56,7 +68,10 @@ EXPERIMENTS: dict[str, Experiment] = {
 GROUP = "ihlab.experiments"
 """The entry points that name experiments of installed packages."""
 
-ON_REQUEST = {"formation", "mqar", "table4", "basin_map", "robustness", "initialisation"}
+ON_REQUEST = {
+    *("formation", "mqar", "table4", "basin_map", "robustness", "initialisation"),
+    *("figure7", "figure10", "figure11", "elsewhere", "table15", "zoo"),
+}
 """Experiments that are made only if named, as are those that others register."""
 
 

@@ -18,7 +18,13 @@ MARKS = {"holds": "✔", "fails": "✘", "undecided": "?", "not tested at this s
 SHORT = {verdict: verdict.removesuffix(" at this scale") for verdict in MARKS}
 """Each verdict as the heading of a column of counts."""
 
-TITLES = {"formation": "Formation of induction heads", "mqar": "MQAR", "tables6to13": "Tables 6 to 13"}
+TITLES = {
+    "formation": "Formation of induction heads",
+    "mqar": "MQAR",
+    "tables6to13": "Tables 6 to 13",
+    "elsewhere": "Shifting elsewhere",
+    "zoo": "Attention variants",
+}
 """Titles of experiments that do not follow from the name."""
 
 SCALE_TITLES: dict[Scale, str] = {

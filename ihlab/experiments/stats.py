@@ -246,6 +246,28 @@ def size(signed: Estimate) -> Estimate:
     )
 
 
+def factor(ratio: Estimate) -> Estimate:
+    """The factor by which two times differ, whichever is the larger: for saying that they are *about equal*.
+
+    Of a ratio, max(ratio, 1 / ratio). Against a margin, as `size`, of which it is the exponential.
+    """
+    assert ratio.at is not None
+    at = ratio.at
+
+    def log(x: float) -> float:
+        return math.log(x) if x > 0 or math.isnan(x) else -math.inf
+
+    def of_logs(level: float) -> Range:
+        low, high = at(level)
+        return log(low), log(high)
+
+    of_log = size(Estimate(log(ratio.value), log(ratio.low), log(ratio.high), ratio.confidence, of_logs))
+    return Estimate(
+        math.exp(of_log.value), math.exp(of_log.low), math.exp(of_log.high), of_log.confidence,
+        lambda level: _each(math.exp, of_log, level),
+    )  # fmt: skip
+
+
 def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Estimate:
     """The ratio of waiting times, a to b, with inf for "not within `horizon`".
 

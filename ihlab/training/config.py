@@ -28,8 +28,8 @@ class RunConfig:
     - `batch_size` rows a step, in `accumulate` pieces (same gradient but for dropout's, less memory);
     - `lr` after `warmup` linear steps, then "constant", "cosine" or "linear" to 0 at `steps`, or "trapezoid": constant,
       then linear to 0 over the last fifth of the steps;
-    - `until`: an accuracy at the first answer of a row; the run ends at the first evaluation that reaches it, or at
-      `steps`. None: it goes to `steps`;
+    - `until`: an accuracy; the run ends at the first evaluation at which `until_metric` reaches it, or at `steps`.
+      None: it goes to `steps`. `until_metric` is "accuracy_first" (at a row's first answer) or "accuracy" (at all);
     - AdamW with `betas`; `weight_decay` acts on matrices, never on norms, alpha or beta;
       `clip`: largest gradient norm, None: no clipping;
     - `precision`: "fp32", or "bf16" autocast. `compile`: train through `torch.compile`;
@@ -59,6 +59,7 @@ class RunConfig:
     checkpoints: int = 16
     init_shift: tuple[float, float] | None = None
     until: float | None = None
+    until_metric: Literal["accuracy_first", "accuracy"] = "accuracy_first"
 
     def __post_init__(self) -> None:
         for name, least in (("steps", 1), ("batch_size", 1), ("accumulate", 1), ("warmup", 0), ("seed", 0)):

@@ -89,7 +89,7 @@ class RunWriter:
     def reached(self) -> bool:
         """True if the last evaluation reached `RunConfig.until`."""
         until = self.config.until
-        return until is not None and bool(self.rows) and self.rows[-1]["accuracy_first"] >= until
+        return until is not None and bool(self.rows) and self.rows[-1][self.config.until_metric] >= until
 
     def check_finite(self, step: int, *losses: float) -> None:
         """Raise `TrainingDivergedError`, and record it in the folder, if a loss is not finite."""

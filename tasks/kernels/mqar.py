@@ -12,13 +12,19 @@ from tasks.random64 import GOLDEN, below, mix
 
 @kernel
 def draw_rows(
-    seeds: np.ndarray, weights: np.ndarray, pairs: int, vocab_size: int, length: int, random_fill: bool
+    seeds: np.ndarray,
+    weights: np.ndarray,
+    pairs: int,
+    value_gap: int,
+    vocab_size: int,
+    length: int,
+    random_fill: bool,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw rows of multi-query associative recall, one per uint64 seed.
 
-    `weights` float64 [slot]: how likely a query is to come at each of the slots after the pairs. Returns
-    inputs and targets int64 [row, length], -100 at positions that are not scored, and the gaps int64 [row, length]
-    of the queries (1 for the first slot), 0 elsewhere.
+    `weights` float64 [slot]: how likely a query is to come at each of the slots after the pairs; a value stands
+    `value_gap` positions after its key. Returns inputs and targets int64 [row, length], -100 at positions that are not
+    scored, and the gaps int64 [row, length] of the queries (1 for the first slot), 0 elsewhere.
     """
     inputs = np.zeros((len(seeds), length), np.int64)
     targets = np.full((len(seeds), length), IGNORE)
@@ -27,6 +33,7 @@ def draw_rows(
     values = np.arange(vocab_size // 2, vocab_size)
     key_swaps, value_swaps = np.empty(pairs, np.int64), np.empty(pairs, np.int64)
     arrival = np.empty(len(weights))
+    n_front = pairs * (1 + value_gap)
 
     for row in range(len(seeds)):
         state = seeds[row]
@@ -40,12 +47,14 @@ def draw_rows(
             arrival[slot] = -math.log1p(-uniform) / weights[slot]
         slots = np.argsort(arrival)
         if random_fill:
-            for t in range(2 * pairs, length):
-                state += GOLDEN
-                inputs[row, t] = below(state, vocab_size)
+            for t in range(length):
+                if t >= n_front or 0 < t % (1 + value_gap) < value_gap:
+                    state += GOLDEN
+                    inputs[row, t] = below(state, vocab_size)
         for pair in range(pairs):
-            t = 2 * (pairs + slots[pair])
-            inputs[row, 2 * pair], inputs[row, 2 * pair + 1] = keys[pair], values[pair]
+            t = n_front + 2 * slots[pair]
+            inputs[row, (1 + value_gap) * pair] = keys[pair]
+            inputs[row, (1 + value_gap) * pair + value_gap] = values[pair]
             inputs[row, t], targets[row, t] = keys[pair], values[pair]
             gaps[row, t] = slots[pair] + 1
         _put_back(keys, key_swaps)

@@ -10,7 +10,18 @@ from rich.console import Console
 from ihlab.experiments.ledger import Folder
 from ihlab.experiments.reproduce import reproduce
 
-SMOKE = ("figure2", "figure8", "figure9", "table5", "formation", "mqar", "table4", "basin_map")
+SMOKE = (
+    "figure2",
+    "figure8",
+    "figure9",
+    "table5",
+    "formation",
+    "mqar",
+    "table4",
+    "basin_map",
+    "table15",
+    "zoo",
+)
 
 
 @pytest.fixture(scope="session")

@@ -175,6 +175,31 @@ def test_as_many_pairs_as_slots_fill_every_slot():
     assert all(sorted(slots) == [1, 2, 3, 4] for slots in slots_of(task, task.batch(50, np.random.default_rng(0))))
 
 
+# Values farther from their keys
+
+
+@given(task_fields(), st.integers(1, 4), seeds)
+def test_a_value_stands_that_many_positions_after_its_key(fields, value_gap, seed):
+    pairs = fields["pairs"]
+    width, front = 1 + value_gap, pairs * (1 + value_gap)
+    task = MQARTask(**{**fields, "length": fields["length"] + front - 2 * pairs, "value_gap": value_gap})
+    batch = task.batch(4, np.random.default_rng(seed))
+    for row, targets in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
+        known = dict(zip(row[:front:width], row[value_gap:front:width], strict=True))
+        asked = {t: target for t, target in enumerate(targets) if target != IGNORE}
+        assert sorted(row[t] for t in asked) == sorted(known)
+        assert all(known[row[t]] == target for t, target in asked.items())
+        assert all(t >= front and (t - front) % 2 == 0 for t in asked)
+        assert len(known) == len(set(known.values())) == pairs
+
+
+def test_what_stands_between_a_key_and_its_value_is_filled_like_the_rest():
+    filled = MQARTask(vocab_size=20, value_gap=3).batch(500, np.random.default_rng(0)).inputs[:, :16].reshape(-1, 4)
+    assert chisquare(np.bincount(filled[:, 1:3].ravel(), minlength=20)).pvalue > 1e-3
+    blank = MQARTask(vocab_size=20, value_gap=3, fill="blank").batch(50, np.random.default_rng(0)).inputs[:, :16]
+    assert (blank.reshape(-1, 4)[:, 1:3] == 0).all()
+
+
 # Randomness
 
 
@@ -190,9 +215,9 @@ def test_one_seed_gives_one_batch_and_the_generator_moves_on():
 def test_a_row_depends_on_its_own_seed_only(random_fill):
     """Not on the rows drawn before it."""
     row_seeds = np.arange(20, dtype=np.uint64)
-    together = draw_rows(row_seeds, np.ones(10), 5, 30, 30, random_fill)
+    together = draw_rows(row_seeds, np.ones(10), 5, 1, 30, 30, random_fill)
     for i in range(20):
-        alone = draw_rows(row_seeds[i : i + 1], np.ones(10), 5, 30, 30, random_fill)
+        alone = draw_rows(row_seeds[i : i + 1], np.ones(10), 5, 1, 30, 30, random_fill)
         assert all(np.array_equal(part[i], one[0]) for part, one in zip(together, alone, strict=True))
 
 
@@ -224,6 +249,9 @@ def test_show_writes_tokens_roles_and_targets():
         ({"pairs": 0}, ["MQARTask.pairs is 0,", "at least 1"]),
         ({"pairs": 17}, ["MQARTask.length is 64,", "at least 68", "pairs=17"]),
         ({"vocab_size": 9}, ["MQARTask.vocab_size is 9,", "at least 10", "pairs=4"]),
+        ({"value_gap": 0}, ["MQARTask.value_gap is 0,", "at least 1"]),
+        ({"value_gap": 20}, ["MQARTask.length is 64,", "at least 92", "21 positions each"]),
+        ({"bos": True, "length": 16}, ["MQARTask.length is 15,", "at least 16", "MQARTask.bos is True"]),
         ({"power_a": 0}, ["MQARTask.power_a is 0.0,", "above 0"]),
         ({"power_a": 1.5}, ["MQARTask.power_a is 1.5,", "at most 1"]),
         ({"power_a": math.nan}, ["MQARTask.power_a is nan,"]),

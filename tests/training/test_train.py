@@ -295,6 +295,14 @@ def test_a_run_ends_at_the_first_evaluation_that_reaches_until(learner, tmp_path
     assert (run.folder / "done.json").read_bytes() == before
 
 
+def test_until_can_ask_for_the_accuracy_at_all_answers(learner, tmp_path):
+    whole = train(learner, tmp_path).metrics
+    goal = float(whole["accuracy"].iloc[len(whole) // 2])
+    run = train(learner.but(until=goal, until_metric="accuracy"), tmp_path)
+    reached = whole.loc[whole["accuracy"] >= goal, "step"].iloc[0]
+    assert run.metrics["step"].iloc[-1] == reached
+
+
 def test_a_run_that_never_reaches_until_goes_to_its_last_step(learner, tmp_path):
     whole, run = train(learner, tmp_path), train(learner.but(until=0.99), tmp_path)
     assert_same_up_to(run, whole, learner.steps)

@@ -1,0 +1,24 @@
+"""Figure 10: constraints on alpha and beta (Appendix F.1) do not make a model learn better."""
+
+from ihlab.experiments.comparison import Comparison, Question
+from ihlab.experiments.variants import CLIP, GATE, INDUCTION1, INDUCTION2, KV, NGRAM, PROJECT, SUM1
+
+_CONSTRAINED = (GATE, SUM1, CLIP, PROJECT)
+
+
+class Figure10(Comparison):
+    """Gates, rows that sum to 1 and rows in [0, 1], in both readings of the latter, against free weights."""
+
+    name = "figure10"
+    title = "Constraints on the mixing weights"
+    variants = (KV, *_CONSTRAINED)
+    settings = (INDUCTION1, INDUCTION2, NGRAM)
+    declared = "2026-11-22"
+    questions = tuple(
+        Question(
+            setting, one, "not faster", KV, f"Using more controls ({one}) does not make the model learn better: "
+            f"{setting}.", "Appendix F.1, Figure 10", of_paper=True,
+        )
+        for setting in settings
+        for one in _CONSTRAINED
+    )  # fmt: skip

@@ -1,0 +1,60 @@
+"""Table 15: multi-head latent attention gains from one shifted key and one shifted value (Appendix J).
+
+The paper argues that the latent vector is a bottleneck of width, so that shifting should help more the narrower it is.
+It compares one rank; here are four.
+"""
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from ihlab.experiments import stats
+from ihlab.experiments.claims import Claim
+from ihlab.experiments.comparison import Comparison, Question
+from ihlab.experiments.experiment import Scale
+from ihlab.experiments.variants import INDUCTION2, KV, MLA, MLA_KV, NGRAM, RANKS, VANILLA, Cell, latent, of_cell
+
+
+class Table15(Comparison):
+    """MLA with and without shifts at four ranks of the latent vector, two layers of it and one."""
+
+    name = "table15"
+    title = "Latent attention with and without shifts"
+    variants = (VANILLA, KV, *(latent(name, rank) for rank in RANKS for name in (MLA, MLA_KV)))
+    settings = (INDUCTION2, NGRAM)
+    declared = "2026-11-22"
+    questions = tuple(
+        Question(
+            INDUCTION2, latent(MLA, rank), "slower", latent(MLA_KV, rank),
+            f"KV shifting enhances MLA (latent vector of {rank}).", "Appendix J, Table 15", of_paper=True,
+        )
+        for rank in RANKS
+    )  # fmt: skip
+
+    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
+        """Judge the gain at each rank, and whether it is greater at the narrowest than at the widest."""
+        narrow, wide = (_gains(data, rank) for rank in (RANKS[0], RANKS[-1]))
+        narrower = Claim(
+            source="Appendix J",
+            sentence="Shifting gains more the narrower the latent vector is.",
+            measure="log of the steps to 90% accuracy, MLA / MLA with shifts of the same seed (never: the horizon), "
+            f"at rank {RANKS[0]} less at rank {RANKS[-1]}, {INDUCTION2}",
+            estimate=stats.shift(narrow, wide),
+            threshold=0.0,
+            right_side="above",
+            seeds=len(narrow),
+            declared=self.declared,
+        )
+        return [*super().claims(data, scale), narrower]
+
+
+def _gains(data: pd.DataFrame, rank: int) -> list[float]:
+    """Return by how much shifting shortens each seed's way, as a log; a run that never gets there took the horizon."""
+    plain, shifted = (_capped(data, (latent(name, rank), INDUCTION2)) for name in (MLA, MLA_KV))
+    return [math.log(a / b) for a, b in zip(plain, shifted, strict=True)]
+
+
+def _capped(data: pd.DataFrame, cell: Cell) -> list[float]:
+    runs = of_cell(data, cell)
+    return np.minimum(runs["steps_to_90"], runs["horizon"]).tolist()

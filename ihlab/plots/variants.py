@@ -1,0 +1,73 @@
+"""Attention variants: steps to an accuracy, seed by seed, and a matrix of variants by settings."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.image import AxesImage
+
+from ihlab.plots.style import BLUE, ORANGE, printed
+
+NEVER = 1.6
+"""Place of "never", as a multiple of the last step."""
+
+SPREAD = 0.22
+"""Half the width of a row of seeds; variants are 1 apart."""
+
+
+@printed
+def steps_by_variant(axes: Axes, data: pd.DataFrame, variants: Sequence[str]) -> None:
+    """Draw the steps of every seed on a log axis, a row for each variant, the first on top, with a bar at the median.
+
+    `data` has columns variant, seed, lr, steps_to_90 (inf: never) and horizon. The learning rate stands at the right.
+    """
+    horizon = float(data["horizon"].max())
+    for row, variant in enumerate(variants):
+        mine = data[data["variant"] == variant].sort_values("seed")
+        taken = mine["steps_to_90"].to_numpy(dtype=float)
+        never = np.isinf(taken)
+        y = row + (np.linspace(-SPREAD, SPREAD, len(taken)) if len(taken) > 1 else np.zeros(len(taken)))
+        axes.scatter(taken[~never], y[~never], s=16, color=BLUE, linewidths=0, zorder=3)
+        axes.scatter(np.full(never.sum(), NEVER * horizon), y[never], s=16, color=ORANGE, marker="x", zorder=3)
+        middle = float(np.median(taken))
+        if np.isfinite(middle):
+            axes.vlines(middle, row - 0.36, row + 0.36, color=BLUE, linewidth=1.2, zorder=2)
+        if len(mine):
+            axes.annotate(
+                f"{mine['lr'].iloc[0]:g}", (1, row), (4, 0), ("axes fraction", "data"), textcoords="offset points",
+                va="center", fontsize=7, color="0.4", annotation_clip=False,
+            )  # fmt: skip
+    axes.axvline(horizon, color="#999999", linewidth=0.8, zorder=1)
+    exact = [digit * 10**power for power in range(6) for digit in (1, 2, 5)]
+    reached = data["steps_to_90"].replace(np.inf, np.nan).min()
+    low = max(1.0, min(float(reached) if np.isfinite(reached) else horizon, horizon / 4))
+    ticks = [tick for tick in exact if low / 1.3 <= tick < horizon]
+    axes.set(xscale="log", xlim=(low / 1.3, 1.35 * NEVER * horizon), ylim=(len(variants) - 0.4, -0.6))
+    axes.set_xticks([*ticks, NEVER * horizon], [*map(str, ticks), "never"], fontsize=8)
+    axes.minorticks_off()
+    axes.set_yticks(range(len(variants)), list(variants))
+    axes.set_xlabel("steps to 90% accuracy", fontsize=9)
+    axes.set_axisbelow(True)
+
+
+@printed
+def matrix(axes: Axes, ratios: pd.DataFrame, labels: pd.DataFrame, most: float) -> AxesImage:
+    """Draw variants [row] by settings [column]: the colour is the log of the ratio, cut at `most` and 1 / `most`.
+
+    `labels` has the text of each cell. A ratio is inf where a variant never gets there, NaN where nothing can be said.
+    """
+    shown = np.log2(ratios.to_numpy(dtype=float).clip(1 / most, most))
+    bound = np.log2(most)
+    image = axes.imshow(shown, cmap="PuOr_r", norm=TwoSlopeNorm(0.0, -bound, bound), aspect="auto")
+    for i, row in enumerate(labels.to_numpy()):
+        for j, text in enumerate(row):
+            dark = abs(shown[i, j]) > 0.7 * bound
+            axes.text(j, i, text, ha="center", va="center", fontsize=8, color="white" if dark else "black")
+    axes.set_xticks(range(len(ratios.columns)), [label.replace(", ", ",\n") for label in ratios.columns], fontsize=9)
+    axes.set_yticks(range(len(ratios.index)), list(ratios.index))
+    axes.tick_params(length=0)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    return image

@@ -1,0 +1,42 @@
+"""Rows that begin with a beginning-of-sequence token: a place that a head can attend to and that says nothing.
+
+The tasks with a field `bos` share these. With it, `vocab_size` counts the token's id, which is the last, and `length`
+its position, which is the first; what follows is a row of the same task without them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tasks.batch import IGNORE, Batch
+from tasks.config import ConfigError
+
+
+def without_bos(task: Any) -> Any:
+    """Return the task whose rows follow the token. Raises `ConfigError` if what is left is too small."""
+    try:
+        return replace(task, bos=False, vocab_size=task.vocab_size - 1, length=task.length - 1)
+    except ConfigError as error:
+        name = type(task).__name__
+        message = f"{error} ({name}.bos is True: the token takes one id of vocab_size and one position of length.)"
+        raise ConfigError(message) from None
+
+
+def batch_with_bos(task: Any, size: int, rng: np.random.Generator) -> Batch:
+    """Draw rows of `without_bos(task)`, each after the token; nothing is scored at it, and it is in no group."""
+    batch = without_bos(task).batch(size, rng)
+
+    def after(values: np.ndarray, first: int) -> np.ndarray:
+        return np.insert(values, 0, first, axis=1)
+
+    groups: Mapping[str, np.ndarray] = {
+        name: after(values, 0) if values.ndim == 2 else values for name, values in batch.groups.items()
+    }
+    return Batch(
+        inputs=after(batch.inputs, task.vocab_size - 1),
+        targets=after(batch.targets, IGNORE),
+        answers=after(batch.answers, IGNORE),
+        groups=dict(groups),
+    )
