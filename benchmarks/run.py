@@ -20,6 +20,7 @@ import startup
 import theory
 import train_step
 import tyro
+import variants
 from paired import missed
 from tables import HEADINGS, cells, show
 
@@ -45,6 +46,9 @@ every solution made wrong must fail.
 Decoding is greedy with a KV cache, and ours and the Llama must write the same tokens. Head scores are held against
 TransformerLens' `detect_head`, which takes one row at a time and must agree.
 
+A variant of attention is held against vanilla in the same way, at one shape: a step, decoding one row, and what is
+counted: parameters, FLOPs, what a step adds to memory, what a layer caches for each token and, beside that, for a row.
+
 An ensemble is a number of whole runs with different seeds, stacked into one model or one after another, evaluations and
 files included; members must end at the losses that they have alone.
 
@@ -64,6 +68,7 @@ PARTS: dict[str, Callable[[bool], pd.DataFrame]] = {
     "heads": heads.measure,
     "decode": decode.measure,
     "train_step": train_step.measure,
+    "variants": variants.measure,
     "ensembles": ensembles.measure,
     "cost_curves": cost_curves.measure,
 }

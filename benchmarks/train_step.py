@@ -5,7 +5,8 @@ Every model lives in a process of its own, as a training run does, and the proce
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,8 @@ from paired import Bar, figure, ratio, take_turns, timed
 from workers import flops, peak_mib, resident_mib, workers
 
 OURS, SHIFTED, LLAMA, LENS = "ours, vanilla", "ours, kv_shift", "Hugging Face Llama", "TransformerLens native"
+FIELDS = {SHIFTED: {"attention": "kv_shift"}}
+"""Fields of the config of those of ours that are not vanilla."""
 MODES = {LENS: ("eager",)}
 """Modes in which a model is timed, if not in both."""
 SHIFT_BARS = {"eager": Bar(1.10), "compiled": Bar(1.05)}  # kv_shift / vanilla
@@ -73,11 +76,12 @@ class Facts:
 
 @dataclass(frozen=True)
 class Side:
-    """Shape, model and mode of one process."""
+    """Shape, model and mode of one process; `fields` of our model's config make it another variant than vanilla."""
 
     shape: Shape
     model: str
     mode: str
+    fields: dict[str, Any] = field(default_factory=dict)
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
@@ -90,11 +94,11 @@ def _case(shape: Shape, rounds: int) -> list[dict[str, object]]:
     """The figures of one shape."""
     table = f"A training step, {shape.title}"
     sides = {
-        (model, mode): Side(shape, model, mode)
+        (model, mode): Side(shape, model, mode, FIELDS.get(model, {}))
         for model in (OURS, SHIFTED, LLAMA, LENS)
         for mode in MODES.get(model, tuple(SHIFT_BARS))
     }
-    with workers(_prepare, list(sides.values())) as (turns, reported):
+    with workers(prepare, list(sides.values())) as (turns, reported):
         facts = dict(zip(sides, reported, strict=True))
         _check_same_loss({name: fact.loss for name, fact in facts.items()})
         by_name = take_turns({" ".join(name): turn for name, turn in zip(sides, turns, strict=True)}, rounds)
@@ -140,7 +144,7 @@ def _check_same_loss(losses: dict[tuple[str, str], float]) -> None:
         assert apart < 1e-4, f"{model}, {mode}: the loss is {apart:.2g} from ours, eager"
 
 
-def _prepare(side: Side) -> tuple[Facts, Callable[[], float]]:
+def prepare(side: Side) -> tuple[Facts, Callable[[], float]]:
     """Build a side: its `Facts`, and the seconds of one step."""
     speed = _matmul_speed()
     before = resident_mib()
@@ -184,11 +188,10 @@ def _stepper(side: Side) -> Callable[[], float]:
     config = ModelConfig(
         n_layers=shape.n_layers,
         d_model=shape.d_model,
-        n_heads=shape.n_heads,
         d_mlp=shape.d_mlp,
         d_vocab=shape.vocab_size,
         n_ctx=shape.length,
-        attention="kv_shift" if side.model == SHIFTED else "vanilla",
+        **{"n_heads": shape.n_heads, **side.fields},
     )
     run = RunConfig(task=task, model=config, batch_size=shape.rows)
     stream = Stream(task, run.seed, shape.rows)

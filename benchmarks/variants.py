@@ -1,0 +1,89 @@
+"""What each attention variant costs beside vanilla: a training step, decoding, memory, parameters, FLOPs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from paired import COLUMNS, ratio, take_turns, timed
+from train_step import OURS, Shape, Side, prepare
+from workers import workers
+
+from ihlab.experiments.variants import DIFFERENTIAL, VANILLA, VARIANTS
+from ihlab.experiments.zoo import Zoo
+
+SHAPE = Shape("larger", 512, 64, 64, n_layers=2)
+ROUNDS = 30
+PROMPT, NEW, DECODE_ROUNDS = 16, 48, 10
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Floats of a layer's cache, keys and values included: for each token, and for a row however long it is."""
+
+    a_token: float
+    a_row: float
+    parameters: int
+
+
+def measure(quick: bool = False) -> pd.DataFrame:
+    """Ratios to vanilla of every variant of the zoo; when quick, of two."""
+    names = [VANILLA, *(name for name in Zoo.variants if name != VANILLA)][: 3 if quick else None]
+    sides = {name: Side(SHAPE, OURS, "eager", _fields(name)) for name in names}
+    with workers(prepare, list(sides.values())) as (turns, steps):
+        seconds = take_turns(dict(zip(names, turns, strict=True)), 3 if quick else ROUNDS)
+    with workers(_decoder, list(sides.values())) as (turns, caches):
+        decoding = take_turns(dict(zip(names, turns, strict=True)), 2 if quick else DECODE_ROUNDS)
+    step, cache = steps[0], caches[0]
+    rows = []
+    for i, name in enumerate(names):
+        if name == VANILLA:
+            continue
+        table = f"Attention variants / vanilla, {SHAPE.title}"
+        note = (
+            f"{caches[i].parameters - cache.parameters:+,} parameters; FLOPs x {steps[i].flops / step.flops:.3f}; "
+            f"memory x {steps[i].memory / step.memory:.2f}"
+        )
+        rows.append(ratio(f"{table}: a training step, eager", name, seconds[name], seconds[VANILLA]) | {"note": note})
+        kept = f"{caches[i].a_token / cache.a_token:.3g} x the cache a token, and {caches[i].a_row:.0f} floats a layer"
+        decoded = ratio(f"{table}: {NEW} new tokens", name, decoding[name], decoding[VANILLA]) | {"note": kept}
+        rows.append(decoded)
+    return pd.DataFrame(rows, columns=list(COLUMNS)).sort_values("table", kind="stable", ignore_index=True)
+
+
+def _fields(name: str) -> dict[str, Any]:
+    heads = {"n_heads": SHAPE.n_heads // 2} if name == DIFFERENTIAL else {}
+    return {**VARIANTS[name], **heads}
+
+
+def _decoder(side: Side) -> tuple[Cache, Callable[[], float]]:
+    """Build a side: what it caches, and the seconds of decoding one row."""
+    import torch
+
+    from ihlab.model.config import ModelConfig
+    from ihlab.model.transformer import Transformer
+
+    shape = side.shape
+    fields = {"n_heads": shape.n_heads, **side.fields}
+    model = Transformer(
+        ModelConfig(
+            n_layers=shape.n_layers, d_model=shape.d_model, d_vocab=shape.vocab_size, n_ctx=shape.length, **fields
+        )
+    )
+    prompt = torch.randint(shape.vocab_size, (1, PROMPT), generator=torch.Generator().manual_seed(0))
+    return _cache(model, prompt), timed(lambda: model.generate(prompt, NEW))
+
+
+def _cache(model: Any, prompt: Any) -> Cache:
+    """Count what the first layer's cache holds after the prompt."""
+    from ihlab.model.decode import Decoder
+
+    decoder = Decoder(model, batch=1, capacity=prompt.shape[1])
+    decoder.forward(prompt)
+    layer = decoder.caches[0]
+    growing = sum(part.numel() for part in (layer.keys, layer.values, layer.selection))  # noqa: PD011 (no DataFrame)
+    return Cache(
+        a_token=growing / prompt.shape[1],
+        a_row=sum(part.numel() for part in layer.raw.values()),
+        parameters=sum(p.numel() for p in model.parameters()),
+    )
