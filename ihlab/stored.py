@@ -14,6 +14,9 @@ MOST_BYTES = 2**28
 MOST_DEPTH = 32
 MOST_DIGITS = 20
 
+DONE, DIVERGED, UNFINISHED = "done", "diverged", "unfinished"
+"""How far a stored run is, as tables of runs say it."""
+
 SEAL = "crc32"
 """The key of a summary's checksum over its other fields."""
 

@@ -177,7 +177,8 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /) -> None:
     Args:
         root: Where runs are kept.
     """
-    from ihlab.training.listing import DAMAGED, DIVERGED, DONE
+    from ihlab.stored import DIVERGED, DONE
+    from ihlab.training.listing import DAMAGED
     from ihlab.training.listing import runs as stored_runs
 
     table = Table(title=f"Runs in {text(root)}", title_justify="left")

@@ -11,9 +11,9 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from ihlab.files import locked, remove_partial, write_text
-from ihlab.stored import present, read_summary
+from ihlab.stored import DIVERGED, DONE, UNFINISHED, present, read_summary
 from ihlab.sweep.grid import Point
-from ihlab.sweep.retry import DIVERGED, DONE, FAILED, UNFINISHED
+from ihlab.sweep.retry import FAILED
 from ihlab.training.stored_metrics import read_metrics
 from tasks.config import ConfigError, require
 

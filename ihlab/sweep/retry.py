@@ -4,11 +4,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from ihlab.stored import DIVERGED, DONE
 from ihlab.sweep.tracking import tracked
 from ihlab.training.config import RunConfig
 from ihlab.training.progress import Report
 
-DONE, DIVERGED, FAILED, UNFINISHED = "done", "diverged", "failed", "unfinished"
+FAILED = "failed"
 
 PATIENCE = 10.0  # seconds
 

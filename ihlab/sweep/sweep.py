@@ -11,11 +11,12 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
+from ihlab.stored import DIVERGED, DONE
 from ihlab.sweep.grid import Point, require_distinct
 from ihlab.sweep.pool import default_jobs, in_processes, steps_bar
 from ihlab.sweep.ray_pool import in_ray
 from ihlab.sweep.results import as_table, only_writer, result_row, write_results
-from ihlab.sweep.retry import DIVERGED, DONE, Outcome, attempt, failure
+from ihlab.sweep.retry import Outcome, attempt, failure
 from ihlab.sweep.tracking import require_wandb
 from tasks.config import choose, require
 

@@ -109,19 +109,7 @@ def two_layer_induction_head(
     vocab, d = embedding.shape
     slopes = (first_slope, slope)
     cfg = _bare(vocab, 2 * d, n_ctx, mask, n_layers=2, attention="vanilla", residual=(True, False), slopes=slopes)
-    model = Transformer(cfg).double()
-    for weight in model.parameters():
-        weight.zero_()
-    model.embed.weight[:, :d] = embedding
-    one, two = (layer.attn for layer in model.layers)
-    first, second, eye = slice(0, d), slice(d, 2 * d), torch.eye(d, dtype=torch.float64)
-    one.v_proj.weight[second, first] = eye
-    two.q_proj.weight[first, first] = eye * (2 * d) ** 0.5 / sigma
-    two.k_proj.weight[first, second] = eye
-    two.v_proj.weight[first, first] = eye
-    for attn in (one, two):
-        attn.o_proj.weight.copy_(torch.eye(2 * d))
-    return model.eval()
+    return _two_layers(embedding, sigma, cfg)
 
 
 def two_layer_bound(d: int, sigma: float, first_slope: float) -> float:
@@ -149,20 +137,34 @@ def two_layer_v_shift_induction_head(embedding: Float[Tensor, "vocab d"], n_ctx:
     require(sigma > 0, f"sigma is {sigma}, but must be positive.")
     vocab, d = embedding.shape
     cfg = _bare(vocab, 2 * d, n_ctx, "causal", n_layers=2, attention="v_shift", residual=(True, False), slopes=(0.0,))
+    model = _two_layers(embedding, sigma, cfg)
+    one, two = (layer.attn for layer in model.layers)
+    one.q_proj.weight[:d, :d] = two.q_proj.weight[:d, :d]
+    one.k_proj.weight[:d, :d] = torch.eye(d)
+    one.beta[:] = torch.tensor([0.0, 1.0])
+    two.beta[:] = torch.tensor([1.0, 0.0])
+    return model
+
+
+def _two_layers(embedding: Float[Tensor, "vocab d"], sigma: float, cfg: ModelConfig) -> Transformer:
+    """Return two layers of width 2d on the stream (x_s, 0), all weights 0 but these.
+
+    Layer 1 adds what it attends to to the second half. Layer 2 matches x_L with the second half of s, and copies the
+    first.
+    """
+    d = embedding.shape[1]
     model = Transformer(cfg).double()
     for weight in model.parameters():
         weight.zero_()
     model.embed.weight[:, :d] = embedding
     one, two = (layer.attn for layer in model.layers)
     first, second, eye = slice(0, d), slice(d, 2 * d), torch.eye(d, dtype=torch.float64)
-    for attn, matched in ((one, first), (two, second)):
-        attn.q_proj.weight[first, first] = eye * (2 * d) ** 0.5 / sigma
-        attn.k_proj.weight[first, matched] = eye
-        attn.o_proj.weight.copy_(torch.eye(2 * d))
     one.v_proj.weight[second, first] = eye
+    two.q_proj.weight[first, first] = eye * (2 * d) ** 0.5 / sigma
+    two.k_proj.weight[first, second] = eye
     two.v_proj.weight[first, first] = eye
-    one.beta[:] = torch.tensor([0.0, 1.0])
-    two.beta[:] = torch.tensor([1.0, 0.0])
+    for attn in (one, two):
+        attn.o_proj.weight.copy_(torch.eye(2 * d))
     return model.eval()
 
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import pandas as pd
 
+from ihlab.stored import DIVERGED, DONE, UNFINISHED
 from ihlab.training.config import ForkConfig
 from ihlab.training.run import Run, run_folders
 from tasks.config import ConfigError, require
 
-DONE, DIVERGED, UNFINISHED, DAMAGED = "done", "diverged", "unfinished", "damaged"
+DAMAGED = "damaged"
 
 COLUMNS = (
     "run", "status", "task", "vocab_size", "length", "attention", "n_layers", "d_model", "n_heads", "seed", "step",

@@ -108,38 +108,44 @@ def test_files_follow_the_umask(small, tmp_path):
     assert run.checkpoint_path(0) in files
 
 
+CLOSED = ("config.json", "checkpoints", "checkpoints/step-6.safetensors", ".")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-@pytest.mark.parametrize("closed", ["config.json", "checkpoints", "checkpoints/step-6.safetensors", "."])
-def test_another_user_is_told_of_the_permission(request, closed):
+def test_another_user_is_told_of_the_permission(request):
     """In a process that has loaded all it needs before it becomes the other user."""
     script = """
 import os, sys
 from ihlab.cli import main
-root, closed = sys.argv[1:]
-main(["heads", "run", "--root", root])
-main(["runs", root])
+open_root, *roots = sys.argv[1:]
+main(["heads", "run", "--root", open_root])
+main(["runs", open_root])
 os.chdir("/")
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-for command in (["heads", "run", "--root", root], ["runs", root]):
-    print("=====", flush=True)
-    try:
-        main(command)
-    except SystemExit as ended:
-        print(ended.code)
+for root in roots:
+    for command in (["heads", "run", "--root", root], ["runs", root]):
+        print("=====", flush=True)
+        try:
+            main(command)
+        except SystemExit as ended:
+            print(ended.code)
 """
     open_to_all = Path(tempfile.gettempdir())
     if any(path.stat().st_mode & 0o001 == 0 for path in (open_to_all, *open_to_all.parents)):
         pytest.skip("another user has no way to the temporary folder")
-    root = Path(tempfile.mkdtemp(dir=open_to_all))
-    request.addfinalizer(lambda: shutil.rmtree(root))
-    root.chmod(0o755)
-    main(["train", *TINY, "--root", str(root)])
-    [folder] = root.iterdir()
-    (folder / closed).chmod(0)
-    command = [sys.executable, "-c", script, str(root), closed]
+    parent = Path(tempfile.mkdtemp(dir=open_to_all))
+    request.addfinalizer(lambda: shutil.rmtree(parent))
+    parent.chmod(0o755)
+    main(["train", *TINY, "--root", str(parent / "open")])
+    roots = [shutil.copytree(parent / "open", parent / str(i)) for i in range(len(CLOSED))]
+    for root, closed in zip(roots, CLOSED, strict=True):
+        [folder] = root.iterdir()
+        (folder / closed).chmod(0)
+    command = [sys.executable, "-c", script, *map(str, (parent / "open", *roots))]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     assert done.returncode == 0, done.stdout
-    _, heads, runs = done.stdout.split("=====")
-    assert "Permission denied" in heads, heads
     assert "Traceback" not in done.stdout
-    assert closed.startswith("checkpoints") or "Permission denied" in runs, runs
+    _, *said = done.stdout.split("=====")
+    for closed, heads, runs in zip(CLOSED, said[::2], said[1::2], strict=True):
+        assert "Permission denied" in heads, (closed, heads)
+        assert closed.startswith("checkpoints") or "Permission denied" in runs, (closed, runs)
