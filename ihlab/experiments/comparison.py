@@ -169,6 +169,8 @@ def _claim(question: Question, data: pd.DataFrame, declared: str) -> Claim:
     counts = ["{} of {}".format(*learned(data, cell)) for cell in (one, other)]
     pair = f"steps to 90% accuracy, {pair} ({counts[0]} and {counts[1]} seeds get there)"
     estimate = ratio(data, one, other)
+    if np.isnan(estimate.value):
+        return claim(measure=pair, why="Neither gets there within the steps: nothing is compared.")
     if question.kind == "equal":
         return claim(measure=f"factor between the {pair}", estimate=stats.factor(estimate))
     return claim(measure=pair, estimate=estimate)

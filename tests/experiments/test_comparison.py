@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from ihlab.experiments import stats
-from ihlab.experiments.claims import judged
+from ihlab.experiments.claims import NOT_TESTED, judged
 from ihlab.experiments.comparison import EQUAL, HIGHER, MUCH, Comparison, Question, ratio
 from ihlab.experiments.elsewhere import Elsewhere
 from ihlab.experiments.experiment import SCALES, Experiment, TwoStages
@@ -180,7 +180,9 @@ def test_a_sentence_can_come_out_each_way(kind, one, verdict):
 
 @pytest.mark.parametrize("kind", WAYS)
 def test_where_nobody_gets_there_nothing_is_decided(kind):
-    assert judge(kind, NEVER, NEVER).verdict == "undecided"
+    claim = judge(kind, NEVER, NEVER)
+    assert claim.verdict == NOT_TESTED
+    assert "Neither gets there" in claim.why
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Nothing here imports `ihlab`: a reader who doubts a verdict can start from these
 
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -388,3 +389,52 @@ def test_table4():
         operations, _, model = claim["sentence"].removeprefix("With ").partition(" operations ")
         model = model.partition(" does")[0]
         same(share(model, "lenient", operations) - share(model, "guess", operations), claim)
+
+
+COMPARISONS = ("figure7", "figure10", "figure11", "elsewhere", "table15", "zoo")
+
+
+def cells_of(measure, data):
+    """The two variants and the setting that a measure names."""
+    (setting,) = [s for s in data["setting"].unique() if re.search(rf", {re.escape(s)}( \(\d|$)", measure)]
+    named = [v for v in data["variant"].unique() if re.search(rf"(^|, | / | less |the )\b{re.escape(v)} at 0", measure)]
+    return sorted(named, key=lambda v: measure.index(f"{v} at 0")), setting
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_variants_are_compared_as_claimed(name):
+    data, stored = table(name), claims(name, "")
+    runs = data[data["kind"] == "run"]
+    checked = 0
+    for claim in stored:
+        measure = claim["measure"]
+        if measure.startswith("log of"):
+            continue
+        (one, other), setting = cells_of(measure, data)
+        of = {v: runs[(runs["variant"] == v) & (runs["setting"] == setting)] for v in (one, other)}
+        assert all(len(rows) == 8 for rows in of.values())
+        if measure.startswith("highest accuracy"):
+            same(median_difference(of[one]["best"], of[other]["best"]), claim)
+        else:
+            times = [of[v]["steps_to_90"].to_numpy(dtype=float) for v in (one, other)]
+            if np.isinf(times).all():
+                assert claim["value"] is None
+                continue
+            ratio = median_ratio(*times, of[one]["horizon"].max())
+            same(max(ratio, 1 / ratio) if measure.startswith("factor") else ratio, claim)
+        checked += 1
+    assert checked
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_each_variants_rate_is_the_fastest_of_its_tuning_runs(name):
+    data = table(name)
+    for (variant, setting), cell in data.groupby(["variant", "setting"]):
+        tuning, (chosen,) = cell[cell["kind"] == "tuning"], cell.loc[cell["kind"] == "run", "lr"].unique()
+        never = np.isinf(tuning["steps_to_90"])
+        if never.all():
+            best = tuning.groupby("lr")["best"].mean()
+            assert best[chosen] == best.max(), (variant, setting)
+        else:
+            mean = tuning["steps_to_90"].where(~never, 2 * tuning["horizon"]).groupby(tuning["lr"]).mean()
+            assert mean[chosen] == mean.min(), (variant, setting)

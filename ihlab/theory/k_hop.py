@@ -1,0 +1,204 @@
+"""Transformers with hand-set weights that follow k hops, exactly: one layer fewer with the shift.
+
+Following Sanford et al. (2024, arXiv 2402.09268), pointers double: if the stream at each position i points to
+find_a(i), a head that attends there and reads the pointer leaves find_2a(i). What KV shifting saves is the layer in
+front: the first hop needs the token before at each key, which a vanilla model must first copy with a layer of its own.
+
+    with the shift     layer 1: find_1      layer m: find_{2^(m-1)}     up to 2^(L-1) hops with L layers
+    vanilla            layer 1: x_{s-1}     layer m: find_{2^(m-2)}     up to 2^(L-2) hops
+
+These are upper bounds on the depth that suffices. That vanilla models of this width need about log2 k layers is a lower
+bound of the same paper, conditional on a conjecture; that they need this one more is not proved by anybody.
+"""
+
+import torch
+from torch import Tensor
+
+from ihlab.model.attention import Attention
+from ihlab.model.config import ModelConfig
+from ihlab.model.mlp import SwiGLU
+from ihlab.model.transformer import Transformer
+from tasks import MultiHopTask
+from tasks.config import choose, require
+
+SHARP = 50.0
+"""Least difference of attention scores: every other weight is below e^-50."""
+OPEN = 40.0
+"""Input to silu that opens a gate: silu(40) = 40 to the last bit of float64, and silu(0) = 0."""
+ATTENTIONS = ("vanilla", "kv_shift", "k_shift")
+
+
+def horizon(n_layers: int, attention: str) -> int:
+    """Return the most hops that `k_hop` follows: 2^(L-1) with the shift, 2^(L-2) without, 0 for one vanilla layer."""
+    hops = n_layers - (attention == "vanilla")
+    return 2 ** (hops - 1) if hops else 0
+
+
+@torch.no_grad()
+def k_hop(n_layers: int, attention: str, task: MultiHopTask | None = None) -> Transformer:
+    """Return a model that answers `task` for every k up to `horizon(n_layers, attention)`, exactly; more hops it cuts.
+
+    The stream holds, each in entries of its own, the token and the position (one-hot), the symbol c_0 at the position
+    (a letter, or "none" at the hop token), and for every layer that hops a pointer p_m and a symbol c_m. k is written
+    as a sum of some of 1, 1, 2, 4, ..., one term for each such layer, on or off; the hop token's embedding has the
+    switches b_m, and a second head of layer 1 copies them from position 0 to every other.
+
+    - The first such layer attends to the latest s with x_{s-1} = x_i. With the shift, alpha = (0, 1), its key is that
+      of the token before. A vanilla model attends from s to s - 1 by position in layer 1 and keeps that token.
+      It reads s itself: p_1 = find_1. Where no such s is, it attends to position 0, from which every hop leads to 0.
+    - Layer m attends to p_{m-1} and reads that position's pointer and symbol, r_m: p_m = find_{2^(m-1)}.
+    - Its MLP switches: c_m = b_m r_m + (1 - b_m) c_{m-1}, so that c_m(i) is the symbol as many hops from i as the
+      switches up to m add up to.
+
+    Two heads, no norm, SwiGLU MLPs, learned positions, no biases, float64. Raises `ConfigError` for
+    an attention that is not of `ATTENTIONS` and for no layers.
+    """
+    choose("attention", attention, ATTENTIONS)
+    require(n_layers >= 1, f"n_layers is {n_layers}, but must be at least 1.")
+    return _Builder(n_layers, attention, task or MultiHopTask()).build()
+
+
+class _Builder:
+    """Entries of the stream by name, and the weights of one layer after another."""
+
+    def __init__(self, n_layers: int, attention: str, task: MultiHopTask) -> None:
+        self.task, self.shifted = task, attention != "vanilla"
+        self.hops = n_layers - (not self.shifted)
+        n_symbols = task.alphabet + 1
+        sizes = {"one": 1, "index": 1, "token": task.vocab_size, "position": task.length, "c0": n_symbols}
+        sizes |= {"own switches": self.hops, "switches": self.hops, "before": task.vocab_size}
+        for m in range(1, self.hops + 1):
+            sizes |= {f"p{m}": task.length, f"r{m}": n_symbols, f"c{m}": n_symbols}
+        self.at: dict[str, Tensor] = {}
+        width = 0
+        for name, size in sizes.items():
+            self.at[name] = torch.arange(width, width + size)
+            width += size
+        self.cfg = ModelConfig(
+            n_layers=n_layers, d_model=width, n_heads=2, d_head=max(task.vocab_size + 2, task.length + n_symbols),
+            d_mlp=2 * n_symbols, d_vocab=task.vocab_size, n_ctx=task.length, attention=attention,  # type: ignore[arg-type]
+            positional="learned", norm="none",
+        )  # fmt: skip
+        self.model = Transformer(self.cfg).double()
+
+    def build(self) -> Transformer:
+        """Return the model."""
+        for weight in self.model.parameters():
+            weight.zero_()
+        for layer in self.model.layers:
+            self._no_shift(layer.attn)
+        self._embed()
+        first = self.model.layers[0].attn
+        self._copy_switches(first)
+        if not self.shifted:
+            self._copy_token_before(first)
+        hopping = self.model.layers[-self.hops :] if self.hops else ()
+        for m, layer in enumerate(hopping, start=1):
+            if m == 1:
+                self._match(layer.attn)
+            else:
+                self._head(layer.attn, 0, [(f"p{m - 1}", "position", SHARP)])
+            self._read(layer.attn, 0, {"position" if m == 1 else f"p{m - 1}": f"p{m}", f"c{m - 1}": f"r{m}"})
+            assert isinstance(layer.mlp, SwiGLU)
+            self._switch(layer.mlp, m)
+        self._unembed()
+        return self.model.eval()
+
+    def _embed(self) -> None:
+        tokens, task = self.model.embed.weight, self.task
+        tokens[:, self.at["one"]] = 1.0
+        tokens[:, self.at["token"]] = torch.eye(task.vocab_size, dtype=torch.float64)
+        for letter in range(task.alphabet):
+            tokens[task.first_letter + letter, self.at["c0"][letter]] = 1.0
+        for k in range(task.max_hops + 1):
+            tokens[k, self.at["c0"][-1]] = 1.0
+            tokens[k, self.at["own switches"]] = torch.tensor(_switches(k, self.hops), dtype=torch.float64)
+        assert self.model.pos_embed is not None
+        positions = self.model.pos_embed.weight
+        positions[:, self.at["position"]] = torch.eye(task.length, dtype=torch.float64)
+        positions[:, self.at["index"][0]] = torch.arange(task.length, dtype=torch.float64)
+
+    def _no_shift(self, attn: Attention) -> None:
+        for shift in (attn.key_shift, attn.value_shift):
+            if shift is not None:
+                shift.weight[:, 0] = 1.0
+
+    def _head(self, attn: Attention, head: int, terms: list[tuple[str, str, float]]) -> None:
+        """Let a head's scores be the sum over (of query, of key, factor) of factor * <query's entries, key's>."""
+        d = self.cfg.head_width
+        start = head * d
+        for of_query, of_key, factor in terms:
+            rows = start + torch.arange(len(self.at[of_query]))
+            attn.q_proj.weight[rows, self.at[of_query]] = factor * d**0.5
+            attn.k_proj.weight[rows, self.at[of_key]] = 1.0
+            start += len(rows)
+
+    def _read(self, attn: Attention, head: int, copies: dict[str, str]) -> None:
+        """Let a head copy entries of where it attends into others."""
+        start = head * self.cfg.head_width
+        for source, to in copies.items():
+            rows = start + torch.arange(len(self.at[source]))
+            attn.v_proj.weight[rows, self.at[source]] = 1.0
+            attn.o_proj.weight[self.at[to], rows] = 1.0
+            start += len(rows)
+
+    def _of_hop_token(self, attn: Attention, row: int, factor: float) -> None:
+        """Give a row of the keys that value at the hop token, and 0 at letters."""
+        attn.k_proj.weight[row, self.at["token"][: self.task.max_hops + 1]] = factor
+
+    def _copy_switches(self, attn: Attention) -> None:
+        row = self.cfg.head_width  # the first of head 1
+        attn.q_proj.weight[row, self.at["one"]] = SHARP * self.cfg.head_width**0.5
+        self._of_hop_token(attn, row, 1.0)
+        self._read(attn, 1, {"own switches": "switches"})
+
+    def _copy_token_before(self, attn: Attention) -> None:
+        self._head(attn, 0, [("position", "position", 0.0)])
+        here, d = self.at["position"], self.cfg.head_width
+        attn.q_proj.weight[torch.arange(len(here) - 1), here[1:]] = SHARP * d**0.5  # from s, the row of s - 1
+        self._read(attn, 0, {"token": "before"})
+
+    def _match(self, attn: Attention) -> None:
+        """Score 2 (P + 1) [x_i = x_{s-1}] - (P + 1) + the key's index: positive for a match and more so for later ones.
+
+        Negative for all others, and 0 at position 0, which is where a row without a match goes.
+        """
+        most = self.cfg.n_ctx + 1.0
+        of_key = "token" if self.shifted else "before"
+        self._head(
+            attn, 0, [("token", of_key, 2 * most * SHARP), ("one", "one", -most * SHARP), ("one", "index", SHARP)]
+        )
+        if self.shifted:  # nothing is before position 0: its key is 0
+            assert attn.key_shift is not None
+            attn.key_shift.weight[0] = torch.tensor([0.0, 1.0])
+        else:
+            self._of_hop_token(attn, len(self.at["token"]), -1.0)  # its "one" becomes 0
+
+    def _switch(self, mlp: SwiGLU, m: int) -> None:
+        """c_m = b_m r_m + (1 - b_m) c_{m-1}."""
+        switch, one, n = self.at["switches"][m - 1], self.at["one"], len(self.at["c0"])
+        taken, kept = torch.arange(n), torch.arange(n, 2 * n)
+        mlp.gate_proj.weight[taken, switch] = OPEN
+        mlp.gate_proj.weight[kept, one] = OPEN
+        mlp.gate_proj.weight[kept, switch] = -OPEN
+        mlp.in_proj.weight[taken, self.at[f"r{m}"]] = 1 / OPEN
+        mlp.in_proj.weight[kept, self.at[f"c{m - 1}"]] = 1 / OPEN
+        for units in (taken, kept):
+            mlp.out_proj.weight[self.at[f"c{m}"], units] = 1.0
+
+    def _unembed(self) -> None:
+        logits, task, last = self.model.unembed.weight, self.task, self.at[f"c{self.hops}"]
+        for letter in range(task.alphabet):
+            logits[task.first_letter + letter, last[letter]] = 1.0
+        logits[task.none, last[-1]] = 1.0
+        logits[task.blank, self.at["token"][: task.max_hops + 1]] = 2.0  # the answer at the hop token itself
+
+
+def _switches(k: int, n: int) -> list[int]:
+    """Return which of 1, 1, 2, 4, ... (n of them) add up to k, or to their sum if that is less."""
+    terms = [2 ** max(m - 1, 0) for m in range(n)]
+    left, on = k, [0] * n
+    for m in reversed(range(n)):
+        if left >= terms[m]:
+            on[m], left = 1, left - terms[m]
+    return on

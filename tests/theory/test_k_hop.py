@@ -1,0 +1,77 @@
+"""The hand-built k-hop models: right for every k up to their horizon, wrong beyond it, one layer apart."""
+
+import numpy as np
+import pytest
+import torch
+
+from ihlab.theory.k_hop import horizon, k_hop
+from tasks import IGNORE, ConfigError, MultiHopTask
+
+
+def task_of(most):
+    return MultiHopTask(vocab_size=most + 7, length=max(24, 3 * most + 6), max_hops=most)
+
+
+def wrong(model, task, hops, rows=40):
+    """The share of positions at which the likeliest token is not the target, and that of wrong letters."""
+    batch = task.batch_of(hops, rows, np.random.default_rng(hops))
+    with torch.no_grad():
+        said = model(torch.from_numpy(batch.inputs.copy())).argmax(dim=-1).numpy()
+    asked = batch.answers != IGNORE
+    return (said != batch.targets).mean(), (said != batch.answers)[asked].mean()
+
+
+@pytest.mark.parametrize("attention", ["vanilla", "kv_shift", "k_shift"])
+@pytest.mark.parametrize("n_layers", [1, 2, 3, 4, 5])
+def test_every_number_of_hops_up_to_the_horizon_is_followed_and_no_more(n_layers, attention):
+    most = horizon(n_layers, attention)
+    task = task_of(max(most + 1, 2))
+    model = k_hop(n_layers, attention, task)
+    assert model.cfg.n_layers == n_layers
+    assert model.cfg.attention == attention
+    for hops in range(most + 1):
+        assert wrong(model, task, hops) == (0, 0), hops
+    assert wrong(model, task, most + 1)[1] > 0.3
+
+
+def test_the_shift_saves_one_layer_exactly():
+    for n_layers in range(2, 7):
+        assert horizon(n_layers, "vanilla") == horizon(n_layers - 1, "kv_shift") == 2 ** (n_layers - 2)
+    assert (horizon(5, "vanilla"), horizon(5, "kv_shift")) == (8, 16)  # Appendix E.1
+    assert horizon(1, "vanilla") == 0
+
+
+def test_the_originals_task_is_answered_by_five_layers():
+    task = MultiHopTask()
+    model = k_hop(5, "kv_shift")
+    assert all(wrong(model, task, hops, rows=4) == (0, 0) for hops in (0, 1, 7, 13, 16))
+
+
+def test_layer_by_layer_heads_attend_where_the_derivation_says():
+    """With the shift 1, 1, 2 hops away; without, the token before and then 1, 1."""
+    task = task_of(4)
+    batch = task.batch_of(4, 1, np.random.default_rng(0))
+    letters = batch.inputs[0]
+
+    def find(i):
+        earlier = [j for j in range(1, i) if letters[j] == letters[i]]
+        return 1 + earlier[-1] if earlier else 0
+
+    hop = [find(i) if i else 0 for i in range(task.length)]
+    twice = [hop[at] for at in hop]
+    before = [max(i - 1, 0) for i in range(task.length)]
+    for attention, expected in (("kv_shift", (hop, hop, twice)), ("vanilla", (before, hop, hop))):
+        model = k_hop(3, attention, task)
+        _, cache = model.run_with_cache(torch.from_numpy(batch.inputs.copy()))
+        for layer, where in enumerate(expected):
+            pattern = cache["pattern", layer][0, 0].numpy()
+            # With the shift, key s speaks of token s - 1: the pattern itself already lies on the hop.
+            assert np.array_equal(pattern.argmax(axis=1), where), (attention, layer)
+            assert pattern.max(axis=1).min() > 1 - 1e-12
+
+
+def test_bad_wishes_are_refused():
+    with pytest.raises(ConfigError, match="n_layers is 0"):
+        k_hop(0, "kv_shift")
+    with pytest.raises(ConfigError, match="attention"):
+        k_hop(2, "v_shift")
