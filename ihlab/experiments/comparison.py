@@ -79,6 +79,8 @@ class Comparison:
     settings: tuple[str, ...]
     questions: tuple[Question, ...]
     declared: str
+    many: tuple[str, ...] = ()
+    """Settings with many seeds."""
 
     def cells(self, scale: Scale) -> list[Cell]:
         """Return every variant in every setting; at smoke scale only those that a question names, and KV shifting."""
@@ -94,7 +96,7 @@ class Comparison:
 
     def follow(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> list[Planned]:
         """Plan every cell at its own rate."""
-        return chosen_runs(trained, self.cells(scale), scale)
+        return chosen_runs(trained, self.cells(scale), scale, self.many)
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
         """Gather the table of `ihlab.experiments.variants.variants_table`."""
@@ -118,8 +120,7 @@ class Comparison:
             axes.set_title(setting, fontsize=10)
         for axes in panels[len(settings) :]:
             axes.remove()
-        seeds = runs["seed"].nunique()
-        figure.suptitle(f"{self.title} ({scale} scale; dot: a seed of {seeds}, bar: median; each at its own rate)")
+        figure.suptitle(f"{self.title} ({scale} scale; dot: a seed, bar: median; each at its own rate, at the right)")
         return figure
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:

@@ -14,6 +14,7 @@ class Figure11(Comparison):
     variants = (VANILLA, KV, QKV, MDHA)
     settings = (INDUCTION1, INDUCTION2, NGRAM, RECALL1)
     declared = "2026-11-22"
+    many = (INDUCTION1, NGRAM, RECALL1)
     questions = (
         *(
             Question(

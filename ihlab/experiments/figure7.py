@@ -22,6 +22,7 @@ from ihlab.experiments.variants import (
 )
 
 _ABLATION, _WINDOW = "section 4.5, Figure 7a", "section 4.5, Figure 7b"
+_OURS = "a prediction of our own"
 _HALVES = "The shifting of key and value both play an important role: without the {} shift, {} is learned later."
 
 
@@ -33,6 +34,7 @@ class Figure7(Comparison):
     variants = (VANILLA, KV, K, V, WINDOW3, WINDOW4)
     settings = (INDUCTION1, INDUCTION2, NO_POSITIONS2, NGRAM, RECALL1, RECALL2)
     declared = "2026-11-22"
+    many = (INDUCTION1, NGRAM, RECALL1)
     questions = (
         *(
             Question(setting, one, "slower", KV, _HALVES.format(half, what), _ABLATION, of_paper=True)
@@ -47,8 +49,11 @@ class Figure7(Comparison):
             for setting in (INDUCTION1, INDUCTION2, NGRAM, RECALL1)
             for one in (WINDOW3, WINDOW4)
         ),
+        Question(INDUCTION1, K, "equal", KV, "One layer learns induction as fast with the key shift alone.", _OURS),
+        Question(NGRAM, V, "equal", KV, "3-grams are learned as fast with the value shift alone.", _OURS),
+        Question(RECALL1, K, "equal", KV, "Recall is learned as fast with the key shift alone.", _OURS),
         Question(
             RECALL2, WINDOW3, "much faster", KV,
-            "A window of 3 learns what one of 2 does not where the value is two places after its key.", _WINDOW,
+            "A window of 3 learns what one of 2 does not where the value is two places after its key.", _OURS,
         ),
     )  # fmt: skip

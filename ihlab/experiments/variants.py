@@ -145,7 +145,13 @@ SHAPE: dict[Scale, dict[str, int]] = {
     "gpu": {"d_model": 64, "n_heads": 8},
     "paper": {"d_model": 64, "n_heads": 8},
 }
-SEEDS = {"smoke": 2, "laptop": 8, "gpu": 16, "paper": 16}
+FEW = {"smoke": range(2), "laptop": range(8), "gpu": range(8), "paper": range(8)}
+MANY = {"smoke": range(2), "laptop": range(8, 40), "gpu": range(8, 40), "paper": range(8, 40)}
+"""Seeds of a cell, and of one in which it is asked whether two variants are *equal*, or one no better.
+
+At its fastest rate a variant's seeds differ by a factor of two, so that eight against eight cannot tell 1 from 1.25.
+The many are others than the few, which showed that.
+"""
 TUNING_SEEDS = {"smoke": (100,), "laptop": (100, 101), "gpu": (100, 101), "paper": (100, 101)}
 TUNING, RUN = "tuning", "run"
 
@@ -181,10 +187,16 @@ def tuning_runs(cells: Iterable[Cell], scale: Scale) -> list[Planned]:
     ]
 
 
-def chosen_runs(trained: Sequence[tuple[str, "Run"]], cells: Iterable[Cell], scale: Scale) -> list[Planned]:
-    """Plan every cell at its own rate, by the finished tuning runs."""
+def chosen_runs(
+    trained: Sequence[tuple[str, "Run"]], cells: Iterable[Cell], scale: Scale, many: Sequence[str] = ()
+) -> list[Planned]:
+    """Plan every cell at its own rate, by the finished tuning runs; with many seeds in the settings `many`."""
     tuned = variants_table(trained, scale)
-    return [_planned(cell, _own_rate(tuned, cell), seed, scale) for cell in cells for seed in range(SEEDS[scale])]
+    return [
+        _planned(cell, _own_rate(tuned, cell), seed, scale)
+        for cell in cells
+        for seed in (MANY if cell[1] in many else FEW)[scale]
+    ]
 
 
 def variants_table(trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:

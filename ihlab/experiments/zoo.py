@@ -65,12 +65,8 @@ class Zoo(Comparison):
     settings = (INDUCTION1, INDUCTION2, NO_POSITIONS2, NGRAM, HOPS, RECALL1, RECALL2)
     declared = "2026-11-22"
     questions = (
-        Question(INDUCTION1, K, "equal", KV, "One layer learns induction as fast with the key shift alone.", _OURS),
-        Question(INDUCTION1, GATE, "equal", KV, "A gate does as well as free weights with one layer.", _OURS),
         Question(INDUCTION1, V, "much slower", KV, "The value shift alone is no induction head.", _OURS),
         Question(INDUCTION1, VANILLA, "much slower", KV, "Nor is one layer of vanilla attention.", _OURS),
-        Question(NGRAM, V, "equal", KV, "3-grams are learned as fast with the value shift alone.", _OURS),
-        Question(NGRAM, K, "slower", KV, "They are learned later with the key shift alone.", _OURS),
         Question(
             NO_POSITIONS2, V, "much faster", VANILLA,
             "With the value shift alone two layers learn induction without positions, and vanilla ones do not.", _OURS,
