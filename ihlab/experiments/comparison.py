@@ -120,7 +120,9 @@ class Comparison:
             axes.set_title(setting, fontsize=10)
         for axes in panels[len(settings) :]:
             axes.remove()
-        figure.suptitle(f"{self.title} ({scale} scale; dot: a seed, bar: median; each at its own rate, at the right)")
+        figure.suptitle(
+            f"{self.title} ({scale} scale)\ndot: a seed, bar: median; at the right its learning rate", fontsize=11
+        )
         return figure
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
