@@ -26,6 +26,8 @@ def steps_by_variant(axes: Axes, data: pd.DataFrame, variants: Sequence[str]) ->
     horizon = float(data["horizon"].max())
     for row, variant in enumerate(variants):
         mine = data[data["variant"] == variant].sort_values("seed")
+        if mine.empty:
+            continue
         taken = mine["steps_to_90"].to_numpy(dtype=float)
         never = np.isinf(taken)
         y = row + (np.linspace(-SPREAD, SPREAD, len(taken)) if len(taken) > 1 else np.zeros(len(taken)))
@@ -34,11 +36,10 @@ def steps_by_variant(axes: Axes, data: pd.DataFrame, variants: Sequence[str]) ->
         middle = float(np.median(taken))
         if np.isfinite(middle):
             axes.vlines(middle, row - 0.36, row + 0.36, color=BLUE, linewidth=1.2, zorder=2)
-        if len(mine):
-            axes.annotate(
-                f"{mine['lr'].iloc[0]:g}", (1, row), (4, 0), ("axes fraction", "data"), textcoords="offset points",
-                va="center", fontsize=7, color="0.4", annotation_clip=False,
-            )  # fmt: skip
+        axes.annotate(
+            f"{mine['lr'].iloc[0]:g}", (1, row), (4, 0), ("axes fraction", "data"), textcoords="offset points",
+            va="center", fontsize=7, color="0.4", annotation_clip=False,
+        )  # fmt: skip
     axes.axvline(horizon, color="#999999", linewidth=0.8, zorder=1)
     exact = [digit * 10**power for power in range(6) for digit in (1, 2, 5)]
     reached = data["steps_to_90"].replace(np.inf, np.nan).min()
