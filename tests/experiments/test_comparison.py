@@ -220,9 +220,8 @@ def test_a_factor_is_the_ratio_or_its_inverse_whichever_is_larger():
 
 
 @named
-@pytest.mark.parametrize("factor", [0.5, 1.0])
-def test_claims_pictures_and_sentences_come_from_any_table(comparison, factor):
-    data = made_up(comparison, factor)
+def test_claims_pictures_and_sentences_come_from_any_table(comparison):
+    data = made_up(comparison, 0.9)
     claims = judged(comparison.claims(data, "laptop"))
     assert len(claims) >= len(comparison.questions)
     assert all(claim.seeds in (0, 8) for claim in claims)
