@@ -72,7 +72,9 @@ def test_its_run_opens_without_the_class_but_for_rows(folder, trained):
     with pytest.raises(ConfigError, match="task 'copy' is not registered: import its class and call ihlab"):
         run.config.task.batch(1, np.random.default_rng(0))
     assert "copied" in ihlab(folder, "runs")
-    assert "not registered" in ihlab(folder, "heads", "copied", fails=True)
+    for command in ("heads", "view"):
+        said = ihlab(folder, command, "copied", fails=True)
+        assert "config.json: The task 'copy' is not registered" in " ".join(said.split())
 
 
 def test_its_run_opens_whole_where_the_class_is_imported(folder, trained):

@@ -55,6 +55,7 @@ def heads(
     rows = found.config.eval_rows if rows is None else rows
     require(rows >= 2, f"rows is {rows}, but must be at least 2: the loss is given with its error.")
     step = found.require_checkpoint(step)
+    found.require_task()
     model = found.model(step)
     scores = scored_heads(model, found.config.task, rows, seed)
     terminal = console()

@@ -11,8 +11,7 @@ from ihlab.training.distributed import require_alone
 from ihlab.training.progress import Report
 from ihlab.training.run import Run
 from ihlab.training.train import train
-from tasks.config import ConfigError, require
-from tasks.registry import StoredTask, unregistered
+from tasks.config import ConfigError
 
 
 def fork(
@@ -73,8 +72,7 @@ def fork_config(
             f"{run.folder} has a model at step {step} but no optimiser state to train it on with: no {state.name}."
         )
     parent = run.config
-    known = not isinstance(parent.task, StoredTask)
-    require(known, f"{run.folder / 'config.json'}: {unregistered(parent.task.kind)}")
+    run.require_task()
     origin = Fork(
         parent=parent.digest, parent_name=parent.name, step=step, horizon=parent.horizon, clamps=tuple(clamps)
     )  # fmt: skip

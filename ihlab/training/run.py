@@ -23,7 +23,7 @@ from ihlab.training.memory import require_model_fits
 from ihlab.training.progress import Row
 from ihlab.training.stored_metrics import as_csv, read_metrics
 from tasks.config import ConfigError, require
-from tasks.registry import StoredTask, require_registered
+from tasks.registry import StoredTask, require_registered, unregistered
 
 FILES = ("config.json", "metrics.csv", "done.json", "diverged.json", "checkpoints")
 """What a run folder holds. One that lacks config.json is a damaged one."""
@@ -112,6 +112,11 @@ class Run:
         except ConfigError:
             return None
         return found.get("metrics") if self.about(step).items() <= found.items() else None
+
+    def require_task(self) -> None:
+        """Raise `ConfigError` naming the file for a run whose task nobody registered: rows of it cannot be drawn."""
+        task = self.config.task
+        require(not isinstance(task, StoredTask), f"{self.folder / 'config.json'}: {unregistered(task.kind)}")
 
     @property
     def has_metrics(self) -> bool:

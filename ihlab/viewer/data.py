@@ -49,6 +49,8 @@ def view_data(
     require(bool(run.checkpoints), f"{run.folder} has no checkpoints: there is nothing to view.")
     run.require_checkpoint()  # a finished run's page ends where the run did
     require(checkpoints >= 2, f"checkpoints is {checkpoints}, but must be at least 2: the first and the last.")
+    if row is None:
+        run.require_task()
     ids = np.array(draw(run.config.task, EVAL_SEED, "eval", 0, 1).inputs[0] if row is None else row, dtype=np.int64)
     cfg = run.config.model
     require(
