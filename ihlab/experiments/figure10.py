@@ -25,7 +25,7 @@ class Figure10(Comparison):
             for one in _CONSTRAINED
         ),
         Question(
-            INDUCTION1, GATE, "equal", KV, "A gate does as well as free weights with one layer.",
+            INDUCTION1, GATE, "equal", KV, "With one layer a gate is as fast as free weights, within a factor of 1.25.",
             "a prediction of our own",
         ),
     )  # fmt: skip

@@ -268,6 +268,7 @@ def test_the_matrix_shows_ratios_and_marks_what_differs():
     assert labels.loc[VANILLA, INDUCTION1] == "never*"
     assert labels.loc[KV, NGRAM] == "never"
     assert labels.loc[K, NGRAM].startswith("\u2264 0.05")
+    assert labels.loc[VANILLA, INDUCTION1] == "never*"
     assert labels.loc[K, NGRAM].endswith("*")
     assert labels.loc[VANILLA, NGRAM] == ""
 
