@@ -414,7 +414,7 @@ def test_variants_are_compared_as_claimed(name):
         of = {v: runs[(runs["variant"] == v) & (runs["setting"] == setting)] for v in (one, other)}
         assert all(len(rows) == claim["seeds"] and len(rows) in (8, 32) for rows in of.values())
         if measure.startswith("highest accuracy"):
-            same(median_difference(of[one]["best"], of[other]["best"]), claim)
+            same(median_difference(*(of[v]["best"].to_numpy() for v in (one, other))), claim)
         else:
             times = [of[v]["steps_to_90"].to_numpy(dtype=float) for v in (one, other)]
             ratio = median_ratio(*times, of[one]["horizon"].max())
