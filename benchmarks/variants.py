@@ -9,7 +9,7 @@ from paired import COLUMNS, ratio, take_turns, timed
 from train_step import OURS, Shape, Side, prepare
 from workers import workers
 
-from ihlab.experiments.variants import DIFFERENTIAL, VANILLA, VARIANTS
+from ihlab.experiments.variants import VANILLA, fields_of
 from ihlab.experiments.zoo import Zoo
 
 SHAPE = Shape("larger", 512, 64, 64, n_layers=2)
@@ -19,7 +19,7 @@ PROMPT, NEW, DECODE_ROUNDS = 16, 48, 10
 
 @dataclass(frozen=True)
 class Cache:
-    """Floats of a layer's cache, keys and values included: for each token, and for a row however long it is."""
+    """Floats of a layer's cache, for each token and, beside that, for a row however long; parameters of the model."""
 
     a_token: float
     a_row: float
@@ -29,31 +29,24 @@ class Cache:
 def measure(quick: bool = False) -> pd.DataFrame:
     """Ratios to vanilla of every variant of the zoo; when quick, of two."""
     names = [VANILLA, *(name for name in Zoo.variants if name != VANILLA)][: 3 if quick else None]
-    sides = {name: Side(SHAPE, OURS, "eager", _fields(name)) for name in names}
+    sides = {name: Side(SHAPE, OURS, "eager", fields_of(name, SHAPE.n_heads)) for name in names}
     with workers(prepare, list(sides.values())) as (turns, steps):
         seconds = take_turns(dict(zip(names, turns, strict=True)), 3 if quick else ROUNDS)
     with workers(_decoder, list(sides.values())) as (turns, caches):
         decoding = take_turns(dict(zip(names, turns, strict=True)), 2 if quick else DECODE_ROUNDS)
-    step, cache = steps[0], caches[0]
+    (step, *_), (cache, *_) = steps, caches
     rows = []
-    for i, name in enumerate(names):
-        if name == VANILLA:
-            continue
+    for name, its_step, its_cache in zip(names[1:], steps[1:], caches[1:], strict=True):
         table = f"Attention variants / vanilla, {SHAPE.title}"
         note = (
-            f"{caches[i].parameters - cache.parameters:+,} parameters; FLOPs x {steps[i].flops / step.flops:.3f}; "
-            f"memory x {steps[i].memory / step.memory:.2f}"
+            f"{its_cache.parameters - cache.parameters:+,} parameters; FLOPs x {its_step.flops / step.flops:.3f}; "
+            f"memory x {its_step.memory / step.memory:.2f}"
         )
         rows.append(ratio(f"{table}: a training step, eager", name, seconds[name], seconds[VANILLA]) | {"note": note})
-        kept = f"{caches[i].a_token / cache.a_token:.3g} x the cache a token, and {caches[i].a_row:.0f} floats a layer"
+        kept = f"{its_cache.a_token / cache.a_token:.3g} x the cache a token, and {its_cache.a_row:.0f} floats a layer"
         decoded = ratio(f"{table}: {NEW} new tokens", name, decoding[name], decoding[VANILLA]) | {"note": kept}
         rows.append(decoded)
     return pd.DataFrame(rows, columns=list(COLUMNS)).sort_values("table", kind="stable", ignore_index=True)
-
-
-def _fields(name: str) -> dict[str, Any]:
-    heads = {"n_heads": SHAPE.n_heads // 2} if name == DIFFERENTIAL else {}
-    return {**VARIANTS[name], **heads}
 
 
 def _decoder(side: Side) -> tuple[Cache, Callable[[], float]]:

@@ -4,7 +4,6 @@ The tasks with a field `bos` share these. With it, `vocab_size` counts the token
 its position, which is the first; what follows is a row of the same task without them.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -31,12 +30,9 @@ def batch_with_bos(task: Any, size: int, rng: np.random.Generator) -> Batch:
     def after(values: np.ndarray, first: int) -> np.ndarray:
         return np.insert(values, 0, first, axis=1)
 
-    groups: Mapping[str, np.ndarray] = {
-        name: after(values, 0) if values.ndim == 2 else values for name, values in batch.groups.items()
-    }
     return Batch(
         inputs=after(batch.inputs, task.vocab_size - 1),
         targets=after(batch.targets, IGNORE),
         answers=after(batch.answers, IGNORE),
-        groups=dict(groups),
+        groups={name: after(values, 0) if values.ndim == 2 else values for name, values in batch.groups.items()},
     )

@@ -40,6 +40,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
+def unchecked(monkeypatch):
+    """Without the check of shapes, as users have it: the check would refuse a field's type before the class does."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.fixture
 def small():
     """A run small enough to train in a second."""
     from ihlab import ModelConfig, RunConfig

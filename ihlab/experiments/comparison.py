@@ -164,13 +164,15 @@ def _claim(question: Question, data: pd.DataFrame, declared: str) -> Claim:
         of_paper=question.of_paper,
         declared=declared,
     )
-    pair = f"{_at(data, one)} / {_at(data, other)}, {question.setting}"
     if question.kind == "less accurate":
         best, least = (of_cell(data, cell)["best"].tolist() for cell in (other, one))
-        pair = f"{_at(data, other)} less {_at(data, one)}, {question.setting}"
-        return claim(measure=f"highest accuracy, {pair}", estimate=stats.shift(best, least, stats.DIFFERENCE))
+        measure = f"highest accuracy, {_at(data, other)} less {_at(data, one)}, {question.setting}"
+        return claim(measure=measure, estimate=stats.shift(best, least, stats.DIFFERENCE))
     counts = ["{} of {}".format(*learned(data, cell)) for cell in (one, other)]
-    pair = f"steps to 90% accuracy, {pair} ({counts[0]} and {counts[1]} seeds get there)"
+    pair = (
+        f"steps to 90% accuracy, {_at(data, one)} / {_at(data, other)}, {question.setting} "
+        f"({counts[0]} and {counts[1]} seeds get there)"
+    )
     estimate = ratio(data, one, other)
     if np.isnan(estimate.value):
         return claim(measure=pair, why="Neither gets there within the steps: nothing is compared.")

@@ -21,7 +21,8 @@ def steps_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
     """Return a table with one row per run.
 
     - curve, lr, seed;
-    - steps_to_90: the first evaluated step with accuracy_first >= 0.9; inf: never, also in a run that diverged before;
+    - steps_to_90: the first evaluated step with an accuracy (`RunConfig.until_metric`, by default accuracy_first) of
+      0.9 or more; inf: never, also in a run that diverged before;
     - accuracy_first: at the run's last evaluation, which with `RunConfig.until` is that step;
     - horizon: the steps that the run could have taken.
     """
@@ -33,7 +34,7 @@ def steps_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
                 "curve": curve,
                 "lr": config.lr,
                 "seed": config.seed,
-                "steps_to_90": first_reach(metrics["step"], metrics["accuracy_first"], ACCURACY),
+                "steps_to_90": first_reach(metrics["step"], metrics[config.until_metric], ACCURACY),
                 "accuracy_first": round(float(metrics["accuracy_first"].iloc[-1]), 6),
                 "horizon": config.steps,
             }

@@ -18,9 +18,8 @@ import numpy as np
 import pandas as pd
 
 from ihlab.experiments.experiment import Planned, Scale
-from ihlab.experiments.rates import ACCURACY, fastest_rate
+from ihlab.experiments.rates import ACCURACY, fastest_rate, steps_table
 from ihlab.model.config import ModelConfig
-from ihlab.sweep.results import first_reach
 from ihlab.training.config import RunConfig
 from tasks import InductionTask, MQARTask, MultiHopTask, NGramTask, Task
 
@@ -209,26 +208,23 @@ def variants_table(trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.Dat
     - accuracy: the same, at the run's last evaluation, and best, the highest of all evaluations;
     - horizon: the steps that the run could have taken.
     """
-    rows = []
-    for curve, run in trained:
-        variant, setting = curve.split(_BETWEEN)
-        config, metrics = run.config, run.metrics
-        accuracy = metrics[SETTINGS[setting].accuracy]
-        rows.append(
-            {
-                "kind": TUNING if config.seed in TUNING_SEEDS[scale] else RUN,
-                "variant": variant,
-                "setting": setting,
-                "lr": config.lr,
-                "seed": config.seed,
-                "n_params": (run.done or {}).get("n_params"),
-                "steps_to_90": first_reach(metrics["step"], accuracy, ACCURACY),
-                "accuracy": round(float(accuracy.iloc[-1]), 6),
-                "best": round(float(accuracy.max()), 6),
-                "horizon": config.steps,
-            }
-        )
-    return pd.DataFrame(rows)
+    table = steps_table(trained)
+    accuracy = [run.metrics[run.config.until_metric] for _, run in trained]
+    cells = [curve.split(_BETWEEN) for curve in table["curve"]]
+    return pd.DataFrame(
+        {
+            "kind": np.where(table["seed"].isin(TUNING_SEEDS[scale]), TUNING, RUN),
+            "variant": [variant for variant, _ in cells],
+            "setting": [setting for _, setting in cells],
+            "lr": table["lr"],
+            "seed": table["seed"],
+            "n_params": [(run.done or {}).get("n_params") for _, run in trained],
+            "steps_to_90": table["steps_to_90"],
+            "accuracy": [round(float(column.iloc[-1]), 6) for column in accuracy],
+            "best": [round(float(column.max()), 6) for column in accuracy],
+            "horizon": table["horizon"],
+        }
+    )
 
 
 def of_cell(data: pd.DataFrame, cell: Cell, kind: str = RUN) -> pd.DataFrame:
@@ -252,14 +248,19 @@ def learned(data: pd.DataFrame, cell: Cell) -> tuple[int, int]:
 _BETWEEN = " | "
 
 
+def fields_of(variant: str, n_heads: int) -> dict[str, Any]:
+    """Return the fields that make a variant of a vanilla model with `n_heads` heads."""
+    if variant != DIFFERENTIAL:
+        return VARIANTS[variant]
+    # Half the heads, each of twice the width.
+    return {**VARIANTS[variant], "n_heads": n_heads // 2, "n_key_value_heads": None, "d_head": None}
+
+
 def _planned(cell: Cell, lr: float, seed: int, scale: Scale) -> Planned:
     variant, setting = cell
     run = base(setting, scale)
-    changes = dict(VARIANTS[variant])
-    if variant == DIFFERENTIAL:  # half the heads, each of twice the width
-        changes |= {"n_heads": run.model.n_heads // 2, "n_key_value_heads": None, "d_head": None}
     name = re.sub("[^a-z0-9.]+", "-", f"variants {setting} {variant} {lr:g} {seed}".lower()).strip("-")
-    config = run.but(name=name, model=run.model.but(**changes), lr=lr, seed=seed)
+    config = run.but(name=name, model=run.model.but(**fields_of(variant, run.model.n_heads)), lr=lr, seed=seed)
     return Planned(f"{variant}{_BETWEEN}{setting}", config, stacked=True)
 
 

@@ -50,6 +50,9 @@ from ihlab.plots.variants import matrix
 MOST = 8.0
 """Ratio at which the colours end."""
 
+BOUND = {(True, False): "\u2265 ", (False, True): "\u2264 ", (True, True): "~ ", (False, False): ""}
+"""Sign before a ratio where some seeds never get there: of the variant, of KV shifting."""
+
 _OURS = "a prediction of our own"
 
 
@@ -116,8 +119,7 @@ def relative(data: pd.DataFrame, variants: Sequence[str], settings: Sequence[str
     for cell, estimate in known.items():
         reached, of = learned(data, cell)
         kv_reached, kv_of = learned(data, (KV, cell[1]))
-        bounds = {(True, False): "\u2265 ", (False, True): "\u2264 ", (True, True): "~ ", (False, False): ""}
-        bound = bounds[reached < of, kv_reached < kv_of]
+        bound = BOUND[reached < of, kv_reached < kv_of]
         some = f" ({reached}/{of})" if reached < of else ""
         text = f"{bound}{estimate.value:.2g}{some}" if reached else "never"
         ratios.loc[cell], labels.loc[cell] = estimate.value if reached else np.inf, text + "*" * (cell in marked)

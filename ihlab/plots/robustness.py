@@ -9,7 +9,7 @@ from matplotlib.collections import PathCollection
 from matplotlib.lines import Line2D
 
 from ihlab.plots.curves import Line
-from ihlab.plots.style import printed
+from ihlab.plots.style import STEPS, printed
 
 ABOVE = 1.35
 """Height of "never", as a multiple of the last step."""
@@ -23,8 +23,7 @@ def steps_axis(axes: Axes, steps: pd.Series, horizon: float) -> None:
     """Make y a log axis of training steps from the least of `steps` to `horizon`, and above it "never"."""
     never = ABOVE * horizon
     low = min(float(steps.min()), horizon)
-    exact = [digit * 10**power for power in range(7) for digit in (1, 2, 5)]
-    ticks = [tick for tick in exact if low / 1.6 <= tick <= horizon]
+    ticks = [tick for tick in STEPS if low / 1.6 <= tick <= horizon]
     axes.set(yscale="log", ylim=(min([low, *ticks]) / 1.15, 1.2 * never))
     axes.set_yticks([*ticks, never], [*map(str, ticks), "never"])
     axes.minorticks_off()

@@ -22,6 +22,8 @@ BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK = (
     "#000000",
 )
 LINES = ("-", "--", "-.", ":")
+STEPS = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 5))
+"""Ticks of a log axis of training steps."""
 
 PRINT: Any = {
     "font.size": 10,

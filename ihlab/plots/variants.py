@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.image import AxesImage
 
-from ihlab.plots.style import BLUE, ORANGE, printed
+from ihlab.plots.style import BLUE, ORANGE, STEPS, printed
 
 NEVER = 1.6
 """Place of "never", as a multiple of the last step."""
@@ -41,10 +41,9 @@ def steps_by_variant(axes: Axes, data: pd.DataFrame, variants: Sequence[str]) ->
             va="center", fontsize=7, color="0.4", annotation_clip=False,
         )  # fmt: skip
     axes.axvline(horizon, color="#999999", linewidth=0.8, zorder=1)
-    exact = [digit * 10**power for power in range(6) for digit in (1, 2, 5)]
     reached = data["steps_to_90"].replace(np.inf, np.nan).min()
     low = max(1.0, min(float(reached) if np.isfinite(reached) else horizon, horizon / 4))
-    ticks = [tick for tick in exact if low / 1.3 <= tick < horizon]
+    ticks = [tick for tick in STEPS if low / 1.3 <= tick < horizon]
     axes.set(xscale="log", xlim=(low / 1.3, 1.35 * NEVER * horizon), ylim=(len(variants) - 0.4, -0.6))
     axes.set_xticks([*ticks, NEVER * horizon], [*map(str, ticks), "never"], fontsize=8)
     axes.minorticks_off()

@@ -197,6 +197,7 @@ def test_show_writes_tokens_roles_and_targets():
         ({"table_sise": 9}, ["no NGramTask field 'table_sise'", "did you mean 'table_size'?"]),
     ],
 )
+@pytest.mark.usefixtures("unchecked")
 def test_bad_settings_are_refused_with_what_would_be_right(given_fields, said):
     with pytest.raises(ConfigError) as refusal:
         NGramTask(**given_fields)

@@ -190,6 +190,7 @@ def test_show_puts_sentences_and_steps_on_lines_and_answers_in_brackets():
         ({"op": "15"}, ["no IGSMTask field 'op'", "did you mean 'ops'?"]),
     ],
 )
+@pytest.mark.usefixtures("unchecked")
 def test_bad_settings_are_refused_with_what_would_be_right(fields, said):
     with pytest.raises(ConfigError) as refusal:
         IGSMTask(**fields)
