@@ -13,8 +13,9 @@ from ihlab.experiments import stats
 from ihlab.experiments.claims import Claim
 from ihlab.experiments.curves import plan
 from ihlab.experiments.experiment import Planned, Scale
+from ihlab.experiments.hops import KINDS, SMALL, gap_claim, hop_table, horizons, layer_claim, predicted
 from ihlab.model.config import GPT2, ModelConfig
-from ihlab.plots.hops import hop_errors
+from ihlab.plots.hops import hop_errors, hop_ticks
 from ihlab.plots.style import new_figure, printed
 from ihlab.training.config import RunConfig
 from tasks import MultiHopTask
@@ -22,7 +23,6 @@ from tasks import MultiHopTask
 if TYPE_CHECKING:
     from ihlab.training.run import Run
 
-KINDS = {"vanilla": "vanilla", "kv_shift": "KV shifting"}
 DEPTHS = {"smoke": (2,), "laptop": (2, 3), "gpu": (2, 3, 4, 5), "paper": (2, 3, 4, 5, 6)}
 SEEDS = {"smoke": 2, "laptop": 5, "gpu": 5, "paper": 3}
 
@@ -31,9 +31,6 @@ ORIGIN = Path(__file__).with_name("figure8a_origin.csv")
 
 CHANCE = 0.75
 """Error of guessing among the four letters."""
-
-SMALL = 0.1
-"""Largest "small error", and the least growth of an error that is to "degrade significantly"."""
 
 
 def base(scale: Scale) -> RunConfig:
@@ -72,21 +69,19 @@ class Figure8:
     """Errors of vanilla and KV shifting attention, a panel each, with a curve for each depth."""
 
     name = "figure8"
+    kinds = ("vanilla", "kv_shift")
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan both attention variants at every depth."""
         curves: dict[str, dict[str, object]] = {
             f"{KINDS[kind]}, {depth} layers": {"attention": kind, "n_layers": depth}
             for depth in DEPTHS[scale]
-            for kind in KINDS
+            for kind in self.kinds
         }
         return plan(self.name, base(scale), curves, SEEDS[scale])
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """Gather each model's error at each number of hops, on 100 rows of each, the same for all; dropout is off.
-
-        The error is the share of wrong answers where the answer is a letter, as in the original's evaluation.
-        """
+        """Gather each model's error at each number of hops, on rows that are the same for all."""
         return pd.concat([hop_table(run) for _, run in trained], ignore_index=True)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
@@ -131,15 +126,28 @@ class Figure8:
                 _degrades(data, law, f"{deepest} vanilla layers degrade beyond {vanilla} hops.", deepest, vanilla),
                 _small(data, law, f"{deepest} layers of KV shifting reach {shifted} hops.", deepest, shifted),
             ]
+        if deepest > 2:
+            claims += self._doublings(horizons(data), claim, deepest)
         if _is_the_originals(scale):
             claims.append(self._agreement(data, claim))
         return claims
+
+    def _doublings(self, table: pd.DataFrame, claim: "partial[Claim]", deepest: int) -> list[Claim]:
+        """Judge the law as a whole: a layer is worth a doubling of the hops, and the shift is worth a layer."""
+        kv, vanilla, law = "KV shifting", "vanilla", partial(claim, source="The hop horizon k*", of_paper=False)
+        one_less, depths = deepest - 1, (deepest - 1, deepest)
+        doubles, saves = f"With {deepest} layers the shift doubles the hops.", "The shift saves a layer: the same hops."
+        return [
+            *(layer_claim(table, law, kind, depths) for kind in (vanilla, kv)),
+            gap_claim(table, law, doubles, [(kv, deepest)], [(vanilla, deepest)], 1),
+            gap_claim(table, law, saves, [(kv, one_less)], [(vanilla, deepest)], 0),
+        ]
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State the errors of the deepest models in one sentence."""
         deepest = max(DEPTHS[scale])
         hops = 2 ** (deepest - 1)
-        at = {kind: float(np.mean(_errors(data, kind, deepest, hops, hops))) for kind in KINDS.values()}
+        at = {kind: float(np.mean(_errors(data, kind, deepest, hops, hops))) for kind in ("KV shifting", "vanilla")}
         return (
             f"With {deepest} layers the error at {hops} hops is {at['KV shifting']:.3f} with KV shifting and "
             f"{at['vanilla']:.3f} without (means of {data['seed'].nunique()} seeds, all at one learning rate that was "
@@ -165,9 +173,10 @@ class Figure8:
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw errors over a log2 axis of hops, as in the paper."""
         figure = new_figure(9.5, 3.8)
-        for axes, kind in zip(figure.subplots(1, 2, sharey=True), KINDS.values(), strict=True):
-            published = origin() if kind == "vanilla" and _is_the_originals(scale) else None
+        for axes, kind in zip(figure.subplots(1, 2, sharey=True), (KINDS[kind] for kind in self.kinds), strict=True):
+            published = origin() if kind == "vanilla" else None
             hop_errors(axes, data[(data["attention"] == kind) & (data["hops"] > 0)], published)
+            hop_ticks(axes, {depth: predicted((kind, depth)) for depth in DEPTHS[scale]}, SMALL)
             axes.axhline(CHANCE, color="0.5", lw=1, ls=(0, (1, 3)), label="guessing a letter")
             axes.set(title=kind, xlabel="hops $k$")
             axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.92))
@@ -176,25 +185,6 @@ class Figure8:
         seeds = data["seed"].nunique()
         figure.suptitle(f"Multi-hop induction ({scale} scale; median of {seeds} seeds, band: all seeds)")
         return figure
-
-
-def hop_table(run: "Run") -> pd.DataFrame:
-    """Return one run's errors: attention, n_layers, seed, hops, error."""
-    import torch
-
-    from ihlab.measure.batches import EVAL_SEED
-    from ihlab.measure.metrics import held_out
-    from ihlab.measure.rows import graded
-
-    task, model, device = run.config.task, run.model(), torch.device("cpu")
-    assert isinstance(task, MultiHopTask)
-    errors = []
-    for k in range(task.max_hops + 1):
-        rows = task.batch_of(k, 100, np.random.default_rng(EVAL_SEED))
-        with torch.no_grad():
-            errors.append(1 - held_out(model, [graded(rows, device)])["accuracy"])
-    facts = {"attention": KINDS[model.cfg.attention], "n_layers": model.cfg.n_layers, "seed": run.config.seed}
-    return pd.DataFrame({**facts, "hops": range(len(errors)), "error": errors})
 
 
 def origin() -> pd.DataFrame:

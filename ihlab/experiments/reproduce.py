@@ -17,6 +17,7 @@ from ihlab.experiments.figure1b import Figure1b
 from ihlab.experiments.figure2 import Figure2
 from ihlab.experiments.figure7 import Figure7
 from ihlab.experiments.figure8 import Figure8
+from ihlab.experiments.figure8_law import Figure8Law
 from ihlab.experiments.figure9 import Figure9
 from ihlab.experiments.figure10 import Figure10
 from ihlab.experiments.figure11 import Figure11
@@ -55,6 +56,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         BasinMap(),
         Robustness(),
         Initialisation(),
+        Figure8Law(),
         Figure7(),
         Figure10(),
         Figure11(),
@@ -70,7 +72,7 @@ GROUP = "ihlab.experiments"
 
 ON_REQUEST = {
     *("formation", "mqar", "table4", "basin_map", "robustness", "initialisation"),
-    *("figure7", "figure10", "figure11", "elsewhere", "table15", "zoo"),
+    *("figure8_law", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo"),
 }
 """Experiments that are made only if named, as are those that others register."""
 

@@ -28,15 +28,9 @@ OPEN = 40.0
 ATTENTIONS = ("vanilla", "kv_shift", "k_shift")
 
 
-def horizon(n_layers: int, attention: str) -> int:
-    """Return the most hops that `k_hop` follows: 2^(L-1) with the shift, 2^(L-2) without, 0 for one vanilla layer."""
-    hops = n_layers - (attention == "vanilla")
-    return 2 ** (hops - 1) if hops else 0
-
-
 @torch.no_grad()
 def k_hop(n_layers: int, attention: str, task: MultiHopTask | None = None) -> Transformer:
-    """Return a model that answers `task` for every k up to `horizon(n_layers, attention)`, exactly; more hops it cuts.
+    """Return a model that answers `task` for every k up to its `horizon` (`ihlab.theory.depth`), exactly.
 
     The stream holds, each in entries of its own, the token and the position (one-hot), the symbol c_0 at the position
     (a letter, or "none" at the hop token), and for every layer that hops a pointer p_m and a symbol c_m. k is written

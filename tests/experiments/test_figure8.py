@@ -13,9 +13,10 @@ from matplotlib.figure import Figure
 from ihlab import Run
 from ihlab.experiments.claims import NOT_TESTED, judged
 from ihlab.experiments.experiment import SCALES, Scale
-from ihlab.experiments.figure8 import DEPTHS, Figure8, base, hop_table, origin
+from ihlab.experiments.figure8 import DEPTHS, Figure8, base, origin
+from ihlab.experiments.hops import hop_table
 from ihlab.measure.batches import EVAL_SEED
-from ihlab.plots.hops import hop_errors
+from ihlab.plots.hops import hop_errors, hop_ticks
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +63,9 @@ def planted(vanilla: Error, shifted: Error, depths=DEPTHS["laptop"], hops=8, noi
 
 
 def verdicts(data: pd.DataFrame, scale: Scale) -> list[str]:
-    return [claim.verdict for claim in judged(Figure8().claims(data, scale))]
+    """Of the sentences about errors; those about horizons are tested in test_hops.py."""
+    claims = judged(Figure8().claims(data, scale))
+    return [claim.verdict for claim in claims if claim.source != "The hop horizon k*"]
 
 
 def steep(least: int) -> Error:
@@ -174,4 +177,11 @@ def test_each_depth_is_a_curve_and_the_published_one_is_dotted():
     assert [line.get_label() for line in solid] == ["2 layers", "3 layers"]
     np.testing.assert_allclose(solid[0].get_xydata(), [[k, 0.1 * k + 0.001] for k in range(1, 5)])
     dotted = [line for line in axes.get_lines() if line.get_linestyle() == ":"]
-    assert [len(line.get_xdata()) for line in dotted] == [16, 16]
+    assert [line.get_xdata().tolist() for line in dotted] == [[1, 2, 3, 4]] * 2, "no hops that the data lack"
+
+
+def test_the_horizons_of_the_constructions_are_marked():
+    axes = Figure().subplots()
+    hop_ticks(axes, {1: 0, 2: 1, 3: 2}, 0.1)
+    _, *marks = axes.get_lines()
+    assert [list(line.get_xdata()) for line in marks] == [[1, 1], [2, 2]]

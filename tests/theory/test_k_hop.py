@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from ihlab.theory.k_hop import horizon, k_hop
+from ihlab.theory.depth import horizon
+from ihlab.theory.k_hop import k_hop
 from tasks import IGNORE, ConfigError, MultiHopTask
 
 
