@@ -87,7 +87,8 @@ def train_ensemble(
 
     Each member has its own weights, batches, gradient norm (for clipping), optimiser state, metrics and folder, and
     equals to rounding the run that `train` makes of its config: it has the same hash, and is resumed and forked the
-    same way. `seconds` in its `done.json` is the time of all members together, `ensemble` their number. Finished
+    same way. `seconds` in its `done.json` is the time of all members together, `ensemble` the number that were
+    still stacked: with `RunConfig.until`, once half have reached it the others go on as a smaller stack. Finished
     members are not trained again; interrupted ones are resumed at the last step of which all have a checkpoint.
 
     A member whose loss stops being finite is left at its last checkpoint, with the step in `diverged.json`
@@ -128,6 +129,8 @@ def _train_stack(runs: list[Run], device: torch.device, report: Report | None) -
     with ExitStack() as locks, deferred_interrupt() as interrupted, shown as reported:
         for run in runs:
             locks.enter_context(run.lock())
-        left = [run for run in runs if not run.done]  # another process may have finished some
-        if left:
-            Ensemble(left, device, reported).finish(interrupted)
+        resumed_from = None
+        while left := [run for run in runs if not run.done and not run.diverged]:  # others may have finished some
+            ensemble = Ensemble(left, device, reported, resumed_from)
+            ensemble.finish(interrupted)
+            resumed_from = ensemble.resumed_from

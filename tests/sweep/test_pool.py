@@ -87,15 +87,16 @@ def test_a_stacked_run_that_diverges_stops_no_other(tmp_path):
 
 
 def test_stacks_hold_what_differs_as_members_may(monkeypatch):
-    """384 values a step, so 4 members fill a cache of 1536; 5 make two stacks. Keys stay with their configs."""
-    monkeypatch.setattr("ihlab.training.ensemble.CPU_VALUES", 1536)
+    """384 values a step, so that 8 members fill 3072. Of at most 4 each, 5 make two stacks. Keys stay with configs."""
+    monkeypatch.setattr("ihlab.training.ensemble.CPU_VALUES", 3072)
+    monkeypatch.setattr("ihlab.sweep.pool.LARGEST", 4)
     same = [BASE.but(seed=seed, name=f"seed {seed}") for seed in range(3)] + [BASE.but(lr=1.0), BASE.but(lr=2.0)]
     longer = [BASE.but(steps=20), BASE.but(steps=20, init_shift=(0.0, 1.0))]
     configs = dict(zip((9, 7, 5, 3, 1, 2, 4), (*same, *longer), strict=True))
     assert stacks(configs, "cpu") == [[9, 7, 5], [3, 1], [2, 4]]
     monkeypatch.setattr("ihlab.sweep.pool.LARGEST", 2)
     assert stacks(configs, "cpu") == [[9, 7], [5, 3], [1], [2, 4]]
-    monkeypatch.setattr("ihlab.training.ensemble.CPU_VALUES", 1535)  # three: not worth it
+    monkeypatch.setattr("ihlab.training.ensemble.CPU_VALUES", 3071)  # seven: not worth it
     assert stacks(configs, "cpu") == [[9], [7], [5], [3], [1], [2], [4]]
     assert stacks({}, "cpu") == []
 
