@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from ihlab.training.run import Run
 
 
-def plan(figure: str, base: RunConfig, curves: dict[str, dict[str, object]], seeds: int) -> list[Planned]:
-    """Plan the runs of every curve, a set of model fields altered from `base`, with seeds 0 .. seeds - 1."""
+def plan(figure: str, base: RunConfig, curves: dict[str, dict[str, object]], seeds: int | range) -> list[Planned]:
+    """Plan the runs of every curve, a set of model fields altered from `base`; a number of seeds counts from 0."""
     return [
         Planned(curve, base.but(name=f"{figure}-{_slug(curve)}-{seed}", model=base.model.but(**changes), seed=seed))
         for curve, changes in curves.items()
-        for seed in range(seeds)
+        for seed in (range(seeds) if isinstance(seeds, int) else seeds)
     ]
 
 

@@ -88,6 +88,15 @@ def test_a_bound_is_not_judged():
     assert layer_claim(table, claim, "vanilla", (3, 4)).verdict == "holds"
 
 
+def test_all_four_attentions_are_planned_at_every_depth_on_rows_with_enough_hops():
+    planned = Figure8Law().runs("laptop")
+    kinds = {(plan.config.model.attention, plan.config.model.n_layers) for plan in planned}
+    assert kinds == {(kind, depth) for kind in ("vanilla", "kv_shift", "k_shift", "v_shift") for depth in (1, 2, 3, 4)}
+    assert len({plan.config.digest for plan in planned}) == len(planned) == 16 * 5
+    assert {plan.config.task.max_hops for plan in planned} == {12}
+    assert all(plan.config.model.d_vocab == plan.config.task.vocab_size for plan in planned)
+
+
 def test_the_picture_and_the_sentence_follow_from_the_table():
     data = planted(law, LAW_DEPTHS["laptop"])
     (axes,) = Figure8Law().draw(data, "laptop").axes
