@@ -183,5 +183,5 @@ def test_each_depth_is_a_curve_and_the_published_one_is_dotted():
 def test_the_horizons_of_the_constructions_are_marked():
     axes = Figure().subplots()
     hop_ticks(axes, {1: 0, 2: 1, 3: 2}, 0.1)
-    _, *marks = axes.get_lines()
+    _, _, *marks = axes.get_lines()
     assert [list(line.get_xdata()) for line in marks] == [[1, 1], [2, 2]]
