@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
+from ihlab.model.modes import evaluated
 from ihlab.model.transformer import Transformer
 from tasks import IGNORE, Batch
 from tasks.config import choose, require
@@ -60,6 +61,7 @@ def ablation_sweep(model: Transformer, batch: Batch, how: str = "mean", seed: in
     return pd.DataFrame(table)
 
 
+@evaluated
 @torch.no_grad()
 def clean_z(model: Transformer, batch: Batch) -> list[Float[Tensor, "batch pos head d_head"]]:
     """Return each layer's z on the clean run."""
@@ -106,6 +108,7 @@ def another_row(values: Float[Tensor, " batch *rest"], seed: int) -> Float[Tenso
     return values[source.to(values.device)]
 
 
+@evaluated
 @torch.no_grad()
 def row_scores(model: Transformer, batch: Batch) -> pd.DataFrame:
     """Score each row: `loss` summed over its `targets` (a count), and how many of its `answers` are `right`."""

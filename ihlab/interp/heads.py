@@ -13,6 +13,7 @@ from ihlab.interp.copying import copying, eigenvalue_copying
 from ihlab.interp.patterns import effective_patterns, raw_patterns
 from ihlab.measure.heads import follows, mean_attention, pattern_scores, prefix_matches
 from ihlab.measure.probe import PREFIX_REPEATS, STRIPE_REPEATS, probe_rows, rolled
+from ihlab.model.modes import evaluated
 from ihlab.model.transformer import Transformer
 from tasks import Batch
 
@@ -76,6 +77,7 @@ def causal_scores(model: Transformer, batch: Batch) -> pd.DataFrame:
     return table.drop(columns="loss_rise_error_zero").rename(columns={"loss_rise_error_mean": "loss_rise_mean_error"})
 
 
+@evaluated
 @torch.no_grad()
 def probed(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> ActivationCache:
     """Run the model on tokens and cache what the scores need: patterns, z and beta."""

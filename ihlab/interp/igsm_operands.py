@@ -9,6 +9,7 @@ import torch
 
 from ihlab.interp.patterns import effective_patterns, raw_patterns
 from ihlab.measure.heads import mean_attention
+from ihlab.model.modes import evaluated
 from ihlab.model.transformer import Transformer
 from tasks import IGSMTask
 from tasks.config import require
@@ -67,6 +68,7 @@ def _of_clause(
     return found
 
 
+@evaluated
 @torch.no_grad()
 def operand_attention(model: Transformer, task: IGSMTask, problems: Problems) -> pd.DataFrame:
     """Attention of each head to an operand's source just before the operand is written, on true solutions.

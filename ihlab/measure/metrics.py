@@ -18,6 +18,7 @@ from ihlab.measure.heads import mean_attention
 from ihlab.measure.probe import Probe, task_probe
 from ihlab.measure.rows import Graded, each_tensor, graded
 from ihlab.model.config import ModelConfig
+from ihlab.model.modes import evaluated
 from ihlab.model.transformer import Transformer
 from tasks import IGNORE, Batch, Task
 
@@ -84,6 +85,7 @@ class Evaluator:
         return counted | dict(zip(self.names, numbers[n_counts:], strict=True))
 
 
+@evaluated
 def held_out(
     model: Transformer,
     batches: list[Graded],

@@ -1,13 +1,11 @@
 """Decoding with a KV cache: each token is read once, whatever comes after it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
 from ihlab.model.kv_cache import KVCache
+from ihlab.model.modes import evaluating
 from ihlab.model.network import Network
 from tasks.config import require
 
@@ -103,7 +101,7 @@ def generate(
     model.require_ids(tokens)
     rows = tokens.new_empty(batch, total, dtype=torch.int64)
     rows[:, :length] = tokens
-    with torch.inference_mode(), _evaluating(model):
+    with torch.inference_mode(), evaluating(model):
         decoder = Decoder(model, batch, total)
         stopped = torch.zeros(batch, dtype=torch.bool, device=tokens.device)
         while length < total and not (stop is not None and stopped.all()):
@@ -124,15 +122,3 @@ def _require_stop(model: Network, stop: int | None, pad: int | None) -> None:
             token is None or 0 <= token < model.cfg.d_vocab,
             f"{name} is {token}, but must be a token id from 0 to {model.cfg.d_vocab - 1}.",
         )
-
-
-@contextmanager
-def _evaluating(model: Network) -> Iterator[None]:
-    """Put the model in `eval()`, and afterwards each of its modules in the mode it was in."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True

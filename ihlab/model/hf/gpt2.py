@@ -76,6 +76,7 @@ def to_gpt2(model: Transformer) -> Any:
 def from_gpt2(gpt2: Any) -> Transformer:
     """Return a `Transformer` with the weights of a `transformers.GPT2LMHeadModel` or, without unembedding, `GPT2Model`.
 
+    It is in evaluation mode, whatever the GPT-2 is in, and has its dropout for training.
     Raises `ConfigError` for what our blocks cannot express: another activation, other scales of the scores,
     cross-attention, three dropouts that differ, or a bare `GPT2Model` with more tokens than its hidden states have
     entries to be logits.
@@ -120,7 +121,7 @@ def from_gpt2(gpt2: Any) -> Transformer:
             ours |= {f"blocks.{layer}.{name}.{kind}": _transposed(kind, x) for name, x in zip(_QKV, parts, strict=True)}
     model = Transformer(cfg)
     model.load_state_dict({name: value.detach().clone() for name, value in ours.items()}, strict=True)
-    return model
+    return model.eval()
 
 
 def _body(cfg: ModelConfig) -> str:

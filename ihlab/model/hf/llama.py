@@ -82,7 +82,10 @@ def to_llama(model: Transformer) -> Any:
 
 
 def from_llama(llama: Any) -> Transformer:
-    """Return a `Transformer` with the weights of a `transformers.LlamaForCausalLM` (default rotary, no biases)."""
+    """Return a `Transformer`, in evaluation mode, with the weights of a `transformers.LlamaForCausalLM`.
+
+    Raises `ConfigError` unless it has default rotary positions, silu and no biases.
+    """
     theirs = llama.config
     rope = theirs.rope_parameters
     form = (rope["rope_type"], theirs.hidden_act, theirs.attention_bias, theirs.mlp_bias)
@@ -108,4 +111,4 @@ def from_llama(llama: Any) -> Transformer:
     state = llama.state_dict()
     with torch.no_grad():
         model.load_state_dict({ours: state[name].detach().clone() for ours, name in _llama_names(cfg).items()})
-    return model
+    return model.eval()

@@ -150,6 +150,15 @@ def test_there_and_back_is_the_same_model(make_gpt2_like, shape):
         assert torch.equal(back.state_dict()[name], weight), name
 
 
+def test_a_gpt2_in_training_is_read_in_evaluation_mode(make_gpt2_like):
+    """Else dropout, Hugging Face's default, would give other logits at every call."""
+    model = make_gpt2_like(dropout=0.1)
+    tokens = rows(model.cfg)
+    read = from_gpt2(to_gpt2(model).train())
+    assert torch.equal(read(tokens), read(tokens))
+    assert torch.equal(read(tokens), model.eval()(tokens))
+
+
 def test_the_gpt2_is_a_copy(make_gpt2_like):
     model = make_gpt2_like()
     gpt2 = to_gpt2(model)
