@@ -119,10 +119,11 @@ def layer_claim(table: pd.DataFrame, claim: "partial[Claim]", attention: str, de
     if why := _outside(table, [first, last]):
         return claim(sentence=sentence, seeds=0, why=why)
     layers = depths[-1] - depths[0]
-    gains = (log2_hops(table, last) - log2_hops(table, first)) / layers
+    most, least = (log2_hops(table, cell) / layers for cell in (last, first))
     a_layer = "" if layers == 1 else " a layer"
     measure = f"log2 k*, {_named([last])} less {_named([first])}{a_layer}"
-    return _near(claim, sentence, measure, stats.mean((gains - 1).tolist()), 1)
+    # Not paired by seed: models of two depths share nothing but its number.
+    return _near(claim, sentence, measure, stats.difference(most.tolist(), (least + 1).tolist()), 1)
 
 
 def _near(claim: "partial[Claim]", sentence: str, measure: str, off: stats.Estimate, expected: int) -> Claim:
