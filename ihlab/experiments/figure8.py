@@ -11,9 +11,8 @@ from matplotlib.figure import Figure
 
 from ihlab.experiments import stats
 from ihlab.experiments.claims import Claim
-from ihlab.experiments.curves import plan
 from ihlab.experiments.experiment import Planned, Scale
-from ihlab.experiments.hops import KINDS, SMALL, gap_claim, hop_table, horizons, layer_claim, predicted
+from ihlab.experiments.hops import SMALL, gap_claim, hop_tables, horizons, layer_claim, plan_hops, predicted
 from ihlab.model.config import GPT2, ModelConfig
 from ihlab.plots.hops import hop_errors, hop_ticks
 from ihlab.plots.style import new_figure, printed
@@ -70,20 +69,14 @@ class Figure8:
     """Errors of vanilla and KV shifting attention, a panel each, with a curve for each depth."""
 
     name = "figure8"
-    kinds = ("vanilla", "kv_shift")
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan both attention variants at every depth."""
-        curves: dict[str, dict[str, object]] = {
-            f"{KINDS[kind]}, {depth} layers": {"attention": kind, "n_layers": depth}
-            for depth in DEPTHS[scale]
-            for kind in self.kinds
-        }
-        return plan(self.name, base(scale), curves, SEEDS[scale])
+        return plan_hops(self.name, base(scale), ("vanilla", "kv_shift"), DEPTHS[scale], SEEDS[scale])
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
         """Gather each model's error at each number of hops, on rows that are the same for all."""
-        return pd.concat([hop_table(run) for _, run in trained], ignore_index=True)
+        return hop_tables(trained)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Claims of Appendix E.1. Its two sentences about five layers are also judged as the law behind them.
@@ -136,10 +129,10 @@ class Figure8:
     def _doublings(self, table: pd.DataFrame, claim: "partial[Claim]", deepest: int) -> list[Claim]:
         """Judge the law as a whole: a layer is worth a doubling of the hops, and the shift is worth a layer."""
         kv, vanilla, law = "KV shifting", "vanilla", partial(claim, source="The hop horizon k*", of_paper=False)
-        one_less, depths = deepest - 1, (deepest - 1, deepest)
+        one_less = deepest - 1
         doubles, saves = f"With {deepest} layers the shift doubles the hops.", "The shift saves a layer: the same hops."
         return [
-            *(layer_claim(table, law, kind, depths) for kind in (vanilla, kv)),
+            *(layer_claim(table, law, kind, one_less, deepest) for kind in (vanilla, kv)),
             gap_claim(table, law, doubles, [(kv, deepest)], [(vanilla, deepest)], 1),
             gap_claim(table, law, saves, [(kv, one_less)], [(vanilla, deepest)], 0),
         ]
@@ -174,7 +167,7 @@ class Figure8:
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw errors over a log2 axis of hops, as in the paper."""
         figure = new_figure(9.5, 3.8)
-        for axes, kind in zip(figure.subplots(1, 2, sharey=True), (KINDS[kind] for kind in self.kinds), strict=True):
+        for axes, kind in zip(figure.subplots(1, 2, sharey=True), ("vanilla", "KV shifting"), strict=True):
             published = origin() if kind == "vanilla" else None
             hop_errors(axes, data[(data["attention"] == kind) & (data["hops"] > 0)], published)
             hop_ticks(axes, {depth: predicted((kind, depth)) for depth in DEPTHS[scale]}, SMALL)

@@ -8,10 +8,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.experiments.claims import Claim
-from ihlab.experiments.curves import plan
 from ihlab.experiments.experiment import Planned, Scale
 from ihlab.experiments.figure8 import base, origin
-from ihlab.experiments.hops import KINDS, gap_claim, hop_table, horizons, layer_claim, log2_hops
+from ihlab.experiments.hops import KINDS, gap_claim, hop_tables, horizons, layer_claim, log2_hops, plan_hops
 from ihlab.plots.hops import horizon_law
 from ihlab.plots.style import new_figure, printed
 from ihlab.theory.depth import horizon
@@ -42,16 +41,11 @@ class Figure8Law:
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the four kinds of attention at every depth."""
-        curves: dict[str, dict[str, object]] = {
-            f"{label}, {depth} layers": {"attention": kind, "n_layers": depth}
-            for depth in DEPTHS[scale]
-            for kind, label in KINDS.items()
-        }
-        return plan(self.name, law_base(scale), curves, SEEDS[scale])
+        return plan_hops(self.name, law_base(scale), tuple(KINDS), DEPTHS[scale], SEEDS[scale])
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
         """Gather each model's error at each number of hops, on rows that are the same for all."""
-        return pd.concat([hop_table(run) for _, run in trained], ignore_index=True)
+        return hop_tables(trained)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge the law over all depths from two layers on: a doubling for a layer and for the key shift."""
@@ -60,9 +54,10 @@ class Figure8Law:
             Claim, source="The hop horizon k*", seeds=int(data["seed"].nunique()), declared="2026-11-22", of_paper=False
         )
         cells = {label: [(label, depth) for depth in depths] for label in KINDS.values()}
+        layered = (VANILLA, KV) if len(depths) > 1 else ()
         shallower = [(KV, depth - 1) for depth in depths]
         return [
-            *(layer_claim(table, claim, label, depths) for label in (VANILLA, KV)),
+            *(layer_claim(table, claim, label, depths[0], depths[-1]) for label in layered),
             gap_claim(table, claim, "The shift doubles the hops.", cells[KV], cells[VANILLA], 1),
             gap_claim(table, claim, "The shift saves a layer: the same hops.", shallower, cells[VANILLA], 0),
             gap_claim(table, claim, "The key shift alone does what both do.", cells[K], cells[KV], 0),

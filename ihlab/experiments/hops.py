@@ -9,7 +9,10 @@ import pandas as pd
 
 from ihlab.experiments import stats
 from ihlab.experiments.claims import Claim
+from ihlab.experiments.curves import plan
+from ihlab.experiments.experiment import Planned
 from ihlab.theory.depth import horizon
+from ihlab.training.config import RunConfig
 
 if TYPE_CHECKING:
     from ihlab.training.run import Run
@@ -25,6 +28,23 @@ SMALL = 0.1
 
 MARGIN = 0.3
 """Doublings within which two horizons are the same: less than a third of what a layer is worth."""
+
+
+def plan_hops(
+    figure: str, base: RunConfig, attentions: Sequence[str], depths: Sequence[int], seeds: int | range
+) -> list[Planned]:
+    """Plan kinds of attention at depths, all else as in `base`: curves such as "vanilla, 2 layers"."""
+    curves: dict[str, dict[str, object]] = {
+        f"{KINDS[kind]}, {depth} layers": {"attention": kind, "n_layers": depth}
+        for depth in depths
+        for kind in attentions
+    }
+    return plan(figure, base, curves, seeds)
+
+
+def hop_tables(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
+    """Return every run's `hop_table` below one another."""
+    return pd.concat([hop_table(run) for _, run in trained], ignore_index=True)
 
 
 def hop_table(run: "Run") -> pd.DataFrame:
@@ -98,36 +118,20 @@ def gap_claim(
     more: Sequence[Cell],
     less: Sequence[Cell],
     expected: int,
+    layers: int = 1,
 ) -> Claim:
     """Judge whether the horizon of some cells is `expected` doublings above that of others, to within `MARGIN`.
 
-    `table` is that of `horizons`; of several cells the mean is taken, for each seed.
+    `table` is that of `horizons`; of several cells the mean is taken, for each seed. A gap of several `layers` is
+    divided by their number. Seeds are not paired: models of two cells share nothing but a seed's number.
     """
     if why := _outside(table, [*more, *less]):
         return claim(sentence=sentence, seeds=0, why=why)
     log2_more, log2_less = (
-        pd.concat([log2_hops(table, cell) for cell in cells], axis=1).mean(axis=1) for cells in (more, less)
+        pd.concat([log2_hops(table, cell) for cell in cells], axis=1).mean(axis=1) / layers for cells in (more, less)
     )
     off = stats.difference(log2_more.tolist(), (log2_less + expected).tolist())
-    return _near(claim, sentence, f"log2 k*, {_named(more)} less {_named(less)}", off, expected)
-
-
-def layer_claim(table: pd.DataFrame, claim: "partial[Claim]", attention: str, depths: Sequence[int]) -> Claim:
-    """Judge whether each layer from the first to the last of `depths` doubles the hops, to within `MARGIN`."""
-    sentence = f"{attention[0].upper()}{attention[1:]}: each layer doubles the hops."
-    first, last = (attention, depths[0]), (attention, depths[-1])
-    if why := _outside(table, [first, last]):
-        return claim(sentence=sentence, seeds=0, why=why)
-    layers = depths[-1] - depths[0]
-    most, least = (log2_hops(table, cell) / layers for cell in (last, first))
-    a_layer = "" if layers == 1 else " a layer"
-    measure = f"log2 k*, {_named([last])} less {_named([first])}{a_layer}"
-    # Not paired by seed: models of two depths share nothing but its number.
-    return _near(claim, sentence, measure, stats.difference(most.tolist(), (least + 1).tolist()), 1)
-
-
-def _near(claim: "partial[Claim]", sentence: str, measure: str, off: stats.Estimate, expected: int) -> Claim:
-    """Judge a number that is `off` from what is expected."""
+    measure = f"log2 k*, {_named(more)} less {_named(less)}{' a layer' if layers > 1 else ''}"
     return claim(
         sentence=sentence,
         measure=f"{measure}, here {off.value + expected:.2f}: its distance from {expected}",
@@ -135,6 +139,12 @@ def _near(claim: "partial[Claim]", sentence: str, measure: str, off: stats.Estim
         threshold=MARGIN,
         right_side="below",
     )
+
+
+def layer_claim(table: pd.DataFrame, claim: "partial[Claim]", attention: str, first: int, last: int) -> Claim:
+    """Judge whether each layer after the first of these, up to the last, doubles the hops, to within `MARGIN`."""
+    sentence = f"{attention[0].upper()}{attention[1:]}: each layer doubles the hops."
+    return gap_claim(table, claim, sentence, [(attention, last)], [(attention, first)], 1, last - first)
 
 
 def _outside(table: pd.DataFrame, cells: Sequence[Cell]) -> str:

@@ -37,7 +37,7 @@ def hop_errors(axes: Axes, data: pd.DataFrame, published: pd.DataFrame | None = 
 
 @printed
 def hop_ticks(axes: Axes, hops: dict[int, int], error: float) -> None:
-    """Mark on the line of an error, which is drawn too, how many hops each depth is predicted to reach (0: none)."""
+    """Mark on the line of an error, which is drawn too, how many hops each depth follows by hand (0: none)."""
     axes.axhline(error, color="0.8", lw=0.8, zorder=0)
     axes.plot([], [], "|", color="0.4", ms=10, mew=2.5, label="reached by hand")
     for depth, most in hops.items():

@@ -14,6 +14,7 @@ from ihlab.measure.batches import SPLITS
 from ihlab.measure.loss import summed_loss
 from ihlab.measure.metrics import Evaluator
 from ihlab.measure.rows import Scored
+from ihlab.model.modes import evaluating
 from ihlab.model.shift import projected
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import install
@@ -127,9 +128,8 @@ class SingleModel(Loop[list[Scored]]):
     def _evaluate(self) -> None:
         train_loss, eval_loss = self._train_loss(), math.nan
         if self.ranks.first:
-            self.model.eval()  # without dropout
-            measured = self.evaluate(self.model)
-            self.model.train()
+            with evaluating(self.model):
+                measured = self.evaluate(self.model)
             eval_loss = measured["eval_loss"]
         eval_loss = self.ranks.from_first(eval_loss)
         self.record.check_finite(self.step, eval_loss, *([train_loss] if self.running_loss.steps else []))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import time
 import pytest
 
 from ihlab import Run
-from ihlab.cli import main
+from ihlab.cli import commands, main
 
 pytestmark = pytest.mark.slow
 
@@ -211,3 +212,11 @@ def test_train_takes_another_task_and_induction_if_none_is_named(tmp_path, capsy
         main(["train", "mutlihop"])
     assert refused.value.code == 2
     assert "did you mean 'multihop'?" in capsys.readouterr().err
+
+
+def test_the_help_of_reproduce_names_every_figure_where_it_belongs():
+    from ihlab.experiments.reproduce import EXPERIMENTS, ON_REQUEST
+
+    usual, longer = commands.reproduce.__doc__.split("if none is named,")[1].split("scale:")[0].split("The others")
+    words = [set(re.findall(r"\w+", part)) & set(EXPERIMENTS) for part in (usual, longer)]
+    assert words == [set(EXPERIMENTS) - ON_REQUEST, ON_REQUEST & set(EXPERIMENTS)]

@@ -80,12 +80,12 @@ def test_figure_8_has_the_law_of_its_two_deepest(horizon, expected):
 def test_a_bound_is_not_judged():
     claim = partial(Claim, source="", seeds=5, declared="2026-11-22")
     table = horizons(planted(law, (2, 3, 4), hops=6))
-    deepest = layer_claim(table, claim, "KV shifting", (3, 4))
+    deepest = layer_claim(table, claim, "KV shifting", 3, 4)
     assert (deepest.verdict, deepest.seeds) == (NOT_TESTED, 0)
     assert deepest.why == "k* lies outside the hops that rows have: KV shifting with 4 layers."
     gap = gap_claim(table, claim, "", [("KV shifting", 4)], [("vanilla", 4)], 1)
     assert gap.verdict == NOT_TESTED
-    assert layer_claim(table, claim, "vanilla", (3, 4)).verdict == "holds"
+    assert layer_claim(table, claim, "vanilla", 3, 4).verdict == "holds"
 
 
 def test_all_four_attentions_are_planned_at_every_depth_on_rows_with_enough_hops():
