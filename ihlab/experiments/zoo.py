@@ -27,7 +27,6 @@ from ihlab.experiments.variants import (
     MLA,
     MLA_KV,
     NGRAM,
-    NO_POSITIONS2,
     PROJECT,
     QKV,
     RECALL1,
@@ -65,7 +64,7 @@ class Zoo(Comparison):
         KV, K, V, VANILLA, WINDOW3, WINDOW4, QKV, GATE, SUM1, CLIP, PROJECT, INPUT_GATE, RWKV, BEFORE_NORM, AFTER_NORM,
         ADDED, CANON, MDHA, MLA, MLA_KV, DIFFERENTIAL, SELECTIVE,
     )  # fmt: skip
-    settings = (INDUCTION1, INDUCTION2, NO_POSITIONS2, NGRAM, HOPS, RECALL1, RECALL2)
+    settings = (INDUCTION1, INDUCTION2, NGRAM, HOPS, RECALL1, RECALL2)
     declared = "2026-11-22"
     questions = (
         Question(INDUCTION1, V, "much slower", KV, "One layer with V only does not learn induction.", _OURS),
