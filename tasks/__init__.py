@@ -1,4 +1,4 @@
-"""Synthetic tasks, as pure functions of a random generator. NumPy and numba only."""
+"""Synthetic tasks, as pure functions of a random generator. NumPy and numba only; text also needs tokenizers."""
 
 from tasks.batch import IGNORE, Batch, Task
 from tasks.config import ConfigError
@@ -8,8 +8,9 @@ from tasks.mqar import MQARTask
 from tasks.multihop import MultiHopTask
 from tasks.ngram import NGramTask
 from tasks.registry import GROUP, TASKS, StoredTask, load_plugins, register_task, rule_of
+from tasks.text import TextTask
 
-for own in (InductionTask, MultiHopTask, NGramTask, MQARTask, IGSMTask):
+for own in (InductionTask, MultiHopTask, NGramTask, MQARTask, IGSMTask, TextTask):
     register_task(own)
 load_plugins(GROUP, register_task)
 
@@ -25,6 +26,7 @@ __all__ = [
     "NGramTask",
     "StoredTask",
     "Task",
+    "TextTask",
     "register_task",
     "rule_of",
 ]

@@ -42,7 +42,11 @@ class Batch:
 
 @runtime_checkable
 class Task(Protocol):
-    """A source of batches. `length` is the number of positions in a row, ids are below `vocab_size`."""
+    """A source of batches. `length` is the number of positions in a row, ids are below `vocab_size`.
+
+    Two more properties are read where a task has them: `held_out`, the task from which evaluations draw in its place
+    (documents that training never sees), and `provenance`, facts about its data that are kept with a run.
+    """
 
     @property
     def kind(self) -> str:

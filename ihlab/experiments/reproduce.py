@@ -31,6 +31,7 @@ from ihlab.experiments.table4 import Table4
 from ihlab.experiments.table5 import Table5
 from ihlab.experiments.table15 import Table15
 from ihlab.experiments.tables6to13 import Tables6To13
+from ihlab.experiments.text import Text
 from ihlab.experiments.zoo import Zoo
 from ihlab.sweep.pool import default_jobs, steps_bar, train_all
 from ihlab.training.config import RunConfig
@@ -57,6 +58,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Robustness(),
         Initialisation(),
         Figure8Law(),
+        Text(),
         Figure7(),
         Figure10(),
         Figure11(),
@@ -72,7 +74,7 @@ GROUP = "ihlab.experiments"
 
 ON_REQUEST = {
     *("formation", "mqar", "table4", "basin_map", "robustness", "initialisation"),
-    *("figure8_law", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo"),
+    *("figure8_law", "text", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo"),
 }
 """Experiments that are made only if named, as are those that others register."""
 
@@ -183,5 +185,6 @@ def _manifest(trained: list[tuple[str, "Run"]], scale: Scale) -> dict[str, Any]:
         "devices": sorted({str(facts["device"]) for facts in done if facts}),
         "threads_per_run": sorted({int(facts["threads"]) for facts in done if facts}),
         "python": platform.python_version(),
+        **({"data": data} if (data := next((facts["data"] for facts in done if "data" in facts), None)) else {}),
         "versions": {name: version(name) for name in packages},
     }

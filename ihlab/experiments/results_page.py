@@ -24,6 +24,7 @@ TITLES = {
     "tables6to13": "Tables 6 to 13",
     "elsewhere": "Shifting elsewhere",
     "zoo": "Attention variants",
+    "text": "Real text",
 }
 """Titles of experiments that do not follow from the name."""
 

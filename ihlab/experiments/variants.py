@@ -103,7 +103,7 @@ class Setting:
 
 # Each row begins with a token that says nothing (the hop token of multi-hop rows does): selective attention needs one.
 _INDUCTION = InductionTask(vocab_size=65, length=33, bos=True), InductionTask(vocab_size=33, length=17, bos=True)
-# Of one layer, and of two. A fourth rate, 2.5 times the highest, was chosen in 4 of 154 cells and took a third of the tuning.
+# Of one layer, and of two. A fourth rate, 2.5 times the highest, was chosen in 4 of 154 cells, for a third of the time.
 _RATES_1, _RATES_2 = (1e-2, 2.5e-2, 6.3e-2), (4e-3, 1e-2, 2.5e-2)
 
 

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 from torch.nn import functional as F
-from transformer_lens.hook_points import HookPoint
 
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.heads import mean_attention
+from ihlab.measure.patterns import scored_patterns
 from ihlab.measure.probe import Probe, task_probe
 from ihlab.measure.rows import Graded, each_tensor, graded
 from ihlab.model.config import ModelConfig
@@ -167,7 +167,7 @@ def _by_position(group: str, batch: Batch) -> Int[np.ndarray, "batch pos"]:
 
 def _prefix_scores(model: Transformer, probe: Probe) -> Float[Tensor, " heads"]:
     """Return the prefix-matching score of every head, in the order of `_head_names`."""
-    return _scored_patterns(model, probe.tokens, lambda pattern: mean_attention(pattern, probe.matches))
+    return scored_patterns(model, probe.tokens, lambda pattern: mean_attention(pattern, probe.matches))
 
 
 @dataclass(frozen=True)
@@ -204,19 +204,7 @@ def answer_attention(pattern: Float[Tensor, "batch head query key"], answers: An
 
 
 def _answer_scores(model: Transformer, answers: AnswerPlaces) -> Float[Tensor, " heads"]:
-    return _scored_patterns(model, answers.tokens, lambda pattern: answer_attention(pattern, answers))
-
-
-def _scored_patterns(model: Transformer, tokens: Tensor, score: Callable[[Tensor], Tensor]) -> Float[Tensor, " heads"]:
-    """Return a score of every head, layer by layer. Each pattern is scored in its hook; none is kept."""
-    scores: list[Tensor] = []
-
-    def note(pattern: Tensor, hook: HookPoint) -> None:
-        scores.append(score(pattern))
-
-    with model.hooks(fwd_hooks=[(lambda name: name.endswith("hook_pattern"), note)]):
-        model.final_residual(tokens)
-    return torch.cat(scores)
+    return scored_patterns(model, answers.tokens, lambda pattern: answer_attention(pattern, answers))
 
 
 def _head_names(score: str, cfg: ModelConfig) -> list[str]:

@@ -130,6 +130,7 @@ class RunWriter:
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
             "threads": torch.get_num_threads(),
             "versions": {name: version(name) for name in ("ihlab", "torch", "numpy", "transformer-lens")},
+            **({"data": self.config.task.provenance} if hasattr(self.config.task, "provenance") else {}),
             **more,
         }
         with self.run.writing():

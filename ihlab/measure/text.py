@@ -1,0 +1,124 @@
+"""Measures of a language model on text: bits per byte, and how much of them induction could save."""
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Int8
+from torch import Tensor
+from torch.nn import functional as F
+
+from ihlab.measure.batches import EVAL_SEED, draw
+from ihlab.measure.heads import mean_attention
+from ihlab.measure.patterns import scored_patterns
+from ihlab.model.modes import evaluated
+from ihlab.model.transformer import Transformer
+from tasks import TextTask
+
+REST, ELIGIBLE, MISLED = 0, 1, 2
+CLASSES = {ELIGIBLE: "eligible", MISLED: "misled", REST: "rest"}
+"""Classes of positions by what a copy of the text after an earlier occurrence of the context would say."""
+
+CHUNK_LOGITS = 2**24
+"""Logits held at a time."""
+
+EARLY, LATE = (20 / 256, 50 / 256), (200 / 256, 1.0)
+"""Parts of a row that the in-context score compares: positions 20 to 49, and 200 to 255, of 256."""
+
+
+@evaluated
+@torch.no_grad()
+def token_losses(
+    model: Transformer, inputs: Int[np.ndarray, "rows pos"], targets: Int[np.ndarray, "rows pos"]
+) -> Float[np.ndarray, "rows pos"]:
+    """Return the cross-entropy of each target, in nats."""
+    device = model.embed.weight.device
+    rows = max(1, CHUNK_LOGITS // (inputs.shape[1] * model.cfg.d_vocab))
+    losses = []
+    for start in range(0, len(inputs), rows):
+        logits = model(torch.from_numpy(inputs[start : start + rows]).to(device)).float()
+        aim = torch.from_numpy(targets[start : start + rows]).to(device)
+        losses.append(F.cross_entropy(logits.transpose(1, 2), aim, reduction="none").double().cpu())
+    return torch.cat(losses).numpy()
+
+
+def bits_per_byte(losses: Float[np.ndarray, "*shape"], n_bytes: Int[np.ndarray, "*shape"]) -> float:
+    """Return the mean bits that a byte costs: sum of losses / (log 2 x bytes of their targets)."""
+    return float(losses.sum() / (math.log(2) * n_bytes.sum()))
+
+
+def position_classes(
+    task: TextTask,
+    inputs: Int[np.ndarray, "rows pos"],
+    targets: Int[np.ndarray, "rows pos"],
+    context: int = 4,
+) -> Int8[np.ndarray, "rows pos"]:
+    """Return the class of each position by its last `context` bytes, sought in the row before.
+
+    - `ELIGIBLE`: they stand earlier in the row, at least once followed by the bytes of the target;
+    - `MISLED`: they stand earlier, and never followed by those;
+    - `REST`: they stand nowhere earlier.
+
+    Counted in bytes, so that models with different tokens are compared at the same places.
+    """
+    vocabulary = task.prepared.vocabulary
+    classes = np.zeros(inputs.shape, dtype=np.int8)
+    for row, (tokens, following) in enumerate(zip(inputs.tolist(), targets.tolist(), strict=True)):
+        text, seen, indexed = b"", defaultdict[bytes, list[int]](list), context
+        for at, (token, target) in enumerate(zip(tokens, following, strict=True)):
+            text += vocabulary[token]
+            for end in range(indexed, len(text)):  # contexts that end before the last byte: something follows them
+                seen[text[end - context : end]].append(end)
+            indexed = max(indexed, len(text))
+            ends = seen.get(text[-context:], []) if len(text) >= context else []
+            if ends:
+                truth = vocabulary[target]
+                classes[row, at] = ELIGIBLE if any(text.startswith(truth, end) for end in ends) else MISLED
+    return classes
+
+
+def in_context_score(losses: Float[np.ndarray, "rows pos"]) -> float:
+    """Return the mean loss late in a row less that early in it (Olsson et al. 2022, arXiv 2209.11895), in nats."""
+    length = losses.shape[1]
+    early, late = (losses[:, round(a * length) : round(b * length)].mean() for a, b in (EARLY, LATE))
+    return float(late - early)
+
+
+@dataclass(frozen=True)
+class RepeatedText:
+    """Held-out text and the same again: `inputs`, `targets` int64 [rows, pos] of 2 x `period` - 1 positions."""
+
+    inputs: Int[np.ndarray, "rows pos"]
+    targets: Int[np.ndarray, "rows pos"]
+    period: int
+
+
+def repeated_text(task: TextTask, rows: int = 64, seed: int = EVAL_SEED) -> RepeatedText:
+    """Draw held-out rows half as long as the task's, each followed by itself."""
+    period = task.length // 2
+    once = draw(replace(task, length=period), seed, "eval", 1, rows).inputs
+    twice = np.concatenate([once, once], axis=1)
+    return RepeatedText(np.ascontiguousarray(twice[:, :-1]), np.ascontiguousarray(twice[:, 1:]), period)
+
+
+def repeat_gain(losses: Float[np.ndarray, "rows pos"], period: int) -> float:
+    """Return the mean loss in the first copy less that in the second, in nats: what reading it before saves.
+
+    The second copy's first token, which nothing foretells, counts in neither.
+    """
+    return float(losses[:, : period - 1].mean() - losses[:, period:].mean())
+
+
+@evaluated
+@torch.no_grad()
+def repeat_attention(model: Transformer, text: RepeatedText) -> Float[Tensor, " heads"]:
+    """Return every head's mean attention, layer by layer, in the second copy to the token to come, in the first.
+
+    The prefix-matching score on natural text: from position t to t - period + 1.
+    """
+    tokens = torch.from_numpy(text.inputs).to(model.embed.weight.device)
+    at = torch.arange(tokens.shape[1], device=tokens.device)
+    places = (at[:, None] - text.period + 1 == at) & (at[:, None] >= text.period)
+    return scored_patterns(model, tokens, lambda pattern: mean_attention(pattern, places.expand(len(tokens), -1, -1)))

@@ -1,0 +1,61 @@
+"""Language models on text: curves over training tokens, and the gain by class of positions."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
+
+from ihlab.plots.style import BLUE, GREEN, ORANGE, SKY, printed
+
+CLASSES = {
+    "eligible": (BLUE, "seen before, with what comes next"),
+    "misled": (ORANGE, "seen before, with something else"),
+    "rest": ("0.75", "not seen before"),
+}
+"""Colour and legend of each class of positions."""
+
+DEPTHS = {"1": (SKY, 1.4), "2": (BLUE, 1.4), "3": (GREEN, 1.4)}
+
+
+@printed
+def text_curves(axes: Axes, data: pd.DataFrame, column: str, arms: Sequence[str]) -> None:
+    """Draw a column against training tokens, a line for each seed: colour by depth, vanilla dashed.
+
+    `data` has arm (such as "KV shifting, 2 layers"), seed, tokens and the column.
+    """
+    for arm in arms:
+        depth = arm.split(", ")[1].split(" ")[0]
+        color, width = DEPTHS[depth]
+        for number, (_, run) in enumerate(data[data["arm"] == arm].groupby("seed")):
+            axes.plot(
+                run["tokens"] / 1e6, run[column], color=color, lw=width, ls="--" if arm.startswith("vanilla") else "-",
+                alpha=0.8, label=arm if number == 0 else None,
+            )  # fmt: skip
+    axes.set_xlabel("training tokens (millions)")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+    axes.yaxis.set_minor_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+    axes.set_axisbelow(True)
+
+
+@printed
+def gains_by_class(axes: Axes, gains: pd.DataFrame, context: int) -> None:
+    """Draw the mean gain in bits per byte of each pair of models as bars, a bar for each class of positions.
+
+    `gains` has pair, context, positions (a key of `CLASSES`), seed and gain; every seed is a dot.
+    """
+    there = gains[gains["context"] == context]
+    pairs = list(dict.fromkeys(there["pair"]))
+    for number, (name, (color, label)) in enumerate(CLASSES.items()):
+        at = [x + 0.26 * (number - 1) for x in range(len(pairs))]
+        of_class = there[there["positions"] == name]
+        means = [of_class.loc[of_class["pair"] == pair, "gain"].mean() for pair in pairs]
+        axes.bar(at, means, 0.24, color=color, label=label)
+        for x, pair in zip(at, pairs, strict=True):
+            seeds = of_class.loc[of_class["pair"] == pair, "gain"]
+            axes.plot([x] * len(seeds), seeds, "o", color="0.2", ms=2.2)
+    axes.axhline(0, color="0.4", lw=0.8)
+    axes.set_xticks(range(len(pairs)), [pair.replace(", ", ",\n") for pair in pairs])
+    axes.set(title="where KV shifting gains", ylabel="bits per byte saved against vanilla")
+    axes.legend(fontsize=8, title=f"last {context} bytes", title_fontsize=8)
+    axes.set_axisbelow(True)

@@ -1,0 +1,120 @@
+"""The documents of a corpus, without copies of one another, and which of them are held out."""
+
+import hashlib
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks.config import require
+
+STDLIB, SAMPLE = "stdlib", "sample"
+"""The sources of the running Python's standard library, and those of this package of tasks: a few kilobytes."""
+
+LEFT_OUT = {"__pycache__", "dist-packages", "ensurepip", "idlelib", "lib2to3", "site-packages", "test", "tests"}
+"""Directories of the standard library that are installed packages, tests, or data of tests."""
+
+LINE = 10
+"""Characters from which a line counts when files are compared: shorter ones are in every file."""
+COPIED = 0.5
+"""Share of lines in other files from which a file is a copy: tables of encodings are one table many times over."""
+HELD_OUT = 0.1
+"""Largest share of the bytes that is held out."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A file: its path in the corpus, with "/" between directories, and its bytes."""
+
+    path: str
+    content: bytes
+
+    @property
+    def directory(self) -> str:
+        """Directory of the file; a file that is in none has its own path."""
+        return self.path.rpartition("/")[0] or self.path
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents in the order of their paths, apart by directory: those to train on, and those held out."""
+
+    train: tuple[Document, ...]
+    test: tuple[Document, ...]
+
+
+def read(corpus: str) -> tuple[Document, ...]:
+    """Return every document of "stdlib", "sample" or a folder that is not empty, in the order of their paths.
+
+    Raises `ConfigError` for a folder that is not there, cannot be read, or holds no text.
+    """
+    if corpus == STDLIB:
+        root = Path(sysconfig.get_path("stdlib"))
+        found = [path for path in root.rglob("*.py") if not LEFT_OUT & set(path.relative_to(root).parts)]
+        found = [path for path in found if not path.name.startswith("_sysconfigdata")]  # of this machine
+    elif corpus == SAMPLE:
+        root = Path(__file__).parents[1]
+        found = list(root.rglob("*.py"))
+    else:
+        root = Path(corpus).expanduser()
+        require(
+            root.is_dir(), f"TextTask.corpus is '{corpus}', but must be '{STDLIB}', '{SAMPLE}' or a folder that exists."
+        )
+        found = [path for path in root.rglob("*") if path.is_file() and not _hidden(path.relative_to(root))]
+    try:
+        documents = [Document(path.relative_to(root).as_posix(), path.read_bytes()) for path in found]
+    except OSError as error:
+        require(False, f"TextTask.corpus is '{corpus}', but {error.filename} cannot be read: {error.strerror}.")
+    documents = sorted((document for document in documents if document.content.strip()), key=lambda d: d.path)
+    require(bool(documents), f"TextTask.corpus is '{corpus}', but no file there holds any text.")
+    return tuple(documents)
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def digest(documents: Sequence[Document]) -> str:
+    """Return the SHA-256 of paths and contents."""
+    of_all = hashlib.sha256()
+    for document in documents:
+        of_all.update(f"{document.path}\0{len(document.content)}\0".encode())
+        of_all.update(document.content)
+    return of_all.hexdigest()
+
+
+def split(documents: Sequence[Document]) -> Corpus:
+    """Return the documents without copies, some directories held out: at most a tenth of the bytes, at least one.
+
+    A file more than half of whose lines stand in files before it is left out, so that no near-copy of a held-out file
+    is trained on. Directories are held out in the order of their names' SHA-256, each if it fits in the tenth.
+    Raises `ConfigError` for a single file.
+    """
+    kept = distinct(documents)
+    require(len(kept) > 1, "TextTask.corpus has a single file, but must have at least two: one is held out.")
+    together = len({document.directory for document in kept}) == 1  # then each file stands for itself
+    groups: dict[str, list[Document]] = {}
+    for document in kept:
+        groups.setdefault(document.path if together else document.directory, []).append(document)
+    sizes = {name: sum(len(document.content) for document in group) for name, group in groups.items()}
+    room, held = HELD_OUT * sum(sizes.values()), set[str]()
+    for name in sorted(groups, key=lambda name: hashlib.sha256(name.encode()).digest()):
+        if sizes[name] <= room:
+            room -= sizes[name]
+            held.add(name)
+    held = held or {min(sizes, key=lambda name: (sizes[name], name))}
+    test = [document for name in sorted(held) for document in groups[name]]
+    train = [document for name in sorted(groups.keys() - held) for document in groups[name]]
+    return Corpus(tuple(train), tuple(test))
+
+
+def distinct(documents: Sequence[Document]) -> list[Document]:
+    """Return the documents of whose lines at most half stand in documents before them."""
+    seen: set[bytes] = set()
+    kept = []
+    for document in documents:
+        lines = {line for line in map(bytes.strip, document.content.splitlines()) if len(line) >= LINE}
+        if len(lines & seen) <= COPIED * len(lines):
+            kept.append(document)
+            seen |= lines
+    return kept

@@ -1,0 +1,173 @@
+"""A corpus as token ids in files outside the repository, prepared once and read through memory maps."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Int64, UInt16
+
+from tasks.config import require
+from tasks.text.corpus import Corpus, Document, digest, read, split
+
+Split = Literal["train", "test"]
+BYTES = 256
+"""The vocabulary of bytes themselves."""
+MOST_IDS = 2**16
+
+RULE = 1
+"""Version of how a corpus is split and cut into tokens: part of the cache's name."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Ids of one side of a corpus, its documents one after another, and the place of each one's first id and end."""
+
+    ids: UInt16[np.ndarray, " token"]
+    bounds: Int64[np.ndarray, " bound"]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A corpus in ids.
+
+    - `sha256`: of the corpus as it was read;
+    - `vocabulary`: the bytes of each id;
+    - `train`, `test`: the two sides.
+    """
+
+    sha256: str
+    vocabulary: tuple[bytes, ...]
+    train: Part
+    test: Part
+
+
+@lru_cache(maxsize=8)
+def prepare(corpus: str, vocab_size: int) -> Prepared:
+    """Return a corpus in ids of a byte-level BPE of this size, trained on its training side; 256: as bytes.
+
+    What was prepared before is read from the cache, `IHLAB_CACHE` or the user's, in a folder that is named by the
+    corpus' content: another corpus never meets it. It appears there whole or not at all, whoever else prepares it.
+
+    Raises `ConfigError` for a corpus that cannot be read (`tasks.text.corpus`), is too small for the vocabulary, or
+    has a file that is not UTF-8, which only bytes take.
+    """
+    documents = read(corpus)
+    sha256 = digest(documents)
+    folder = cache() / f"text-{RULE}-{sha256[:20]}-{vocab_size}"
+    stored = _load(folder, sha256)
+    if stored is None:
+        _store(folder, sha256, *_encoded(split(documents), vocab_size))
+        stored = _load(folder, sha256)
+    require(stored is not None, f"{folder} was written, but cannot be read: remove it.")
+    assert stored is not None
+    return stored
+
+
+def cache() -> Path:
+    """Return the folder of prepared corpora: `IHLAB_CACHE`, or ihlab in the user's cache."""
+    own = os.environ.get("IHLAB_CACHE")
+    users = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(own) if own else users / "ihlab"
+
+
+Sides = dict[str, list[np.ndarray]]
+
+
+def _encoded(corpus: Corpus, vocab_size: int) -> tuple[list[bytes], Sides]:
+    """Return the vocabulary, and the ids of each document of both sides."""
+    sides: dict[str, Sequence[Document]] = {"train": corpus.train, "test": corpus.test}
+    if vocab_size == BYTES:
+        as_bytes = {name: [np.frombuffer(d.content, np.uint8) for d in side] for name, side in sides.items()}
+        return [bytes([byte]) for byte in range(BYTES)], as_bytes
+    texts = {name: [_text(document) for document in side] for name, side in sides.items()}
+    tokenizer = _trained(texts["train"], vocab_size)
+    by_id = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    byte_of = _byte_of_character()
+    vocabulary = [bytes(byte_of[character] for character in token) for token, _ in by_id]
+    encoded = {name: [np.array(e.ids) for e in tokenizer.encode_batch(side)] for name, side in texts.items()}
+    return vocabulary, encoded
+
+
+def _text(document: Document) -> str:
+    try:
+        return document.content.decode()
+    except UnicodeDecodeError:
+        require(False, f"{document.path} of the corpus is not UTF-8: only bytes can take it (vocab_size=256).")
+        raise
+
+
+def _trained(texts: Sequence[str], vocab_size: int) -> Any:
+    """Return a byte-level BPE tokenizer (Sennrich et al. 2016, arXiv 1508.07909, over GPT-2's 256 byte characters)."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        show_progress=False,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    found = tokenizer.get_vocab_size()
+    require(
+        found == vocab_size,
+        f"TextTask.vocab_size is {vocab_size}, but the corpus has only {found} byte pairs that occur twice.",
+    )
+    return tokenizer
+
+
+def _byte_of_character() -> dict[str, int]:
+    """Return the byte that each character of GPT-2's byte-level alphabet stands for.
+
+    Printable Latin-1 characters stand for themselves, the other bytes in their order for those from U+0100 on.
+    """
+    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
+    others = [byte for byte in range(BYTES) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(BYTES + i): byte for i, byte in enumerate(others)}
+
+
+def _store(folder: Path, sha256: str, vocabulary: list[bytes], sides: Sides) -> None:
+    """Write the folder beside its place and move it there; whoever was first stays, a damaged one goes."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError:
+        require(False, f"{folder.parent} cannot be written: set IHLAB_CACHE to a folder that can.")
+    try:
+        for name, encoded in sides.items():
+            np.save(beside / f"{name}.npy", np.concatenate(encoded).astype(np.uint16))
+            np.save(beside / f"{name}_bounds.npy", np.cumsum([0, *map(len, encoded)]))
+        told = {"sha256": sha256, "vocabulary": [token.hex() for token in vocabulary]}
+        (beside / "corpus.json").write_text(json.dumps(told), encoding="utf-8")
+        if _load(folder, sha256) is None:
+            shutil.rmtree(folder, ignore_errors=True)
+            try:
+                beside.rename(folder)
+            except OSError:  # another process was first
+                require(folder.is_dir(), f"{folder} cannot be written: set IHLAB_CACHE to a folder that can.")
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _load(folder: Path, sha256: str) -> Prepared | None:
+    """Return what a folder of the cache holds; None if it is not there, of another corpus, or damaged."""
+    try:
+        told = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
+        train, test = (
+            Part(np.load(folder / f"{name}.npy", mmap_mode="r"), np.load(folder / f"{name}_bounds.npy"))
+            for name in ("train", "test")
+        )
+        vocabulary = tuple(bytes.fromhex(token) for token in told["vocabulary"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    whole = told["sha256"] == sha256 and all(len(part.ids) == part.bounds[-1] for part in (train, test))
+    return Prepared(sha256, vocabulary, train, test) if whole else None

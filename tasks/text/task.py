@@ -1,0 +1,103 @@
+"""Text: predict the next token of real documents, as language models do."""
+
+import platform
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import numpy as np
+from jaxtyping import Int64
+
+from tasks.batch import Batch
+from tasks.config import config, require
+from tasks.memory import require_rows
+from tasks.text.corpus import STDLIB
+from tasks.text.prepared import BYTES, MOST_IDS, Part, Prepared, prepare
+
+
+@config
+class TextTask:
+    """Rows cut out of real text, every next token a target.
+
+    - `corpus`: "stdlib", the sources of the running Python's standard library (9 MB, on every disk); "sample", those
+      of this package of tasks; or a folder, of which every file is read that is not hidden;
+    - `vocab_size`: 256 for bytes, more for a byte-level BPE trained on the corpus' training side;
+    - `length`: tokens that a model reads of a row. A row lies within one document, and all such rows are as likely;
+      documents of at most `length` tokens are in none;
+    - `split`: "train", or "test": other directories of the corpus, without near-copies (`tasks.text.corpus`).
+      Evaluations draw from the latter.
+
+    The corpus differs with the version of Python: `provenance` says which it was, and is kept with a run.
+    """
+
+    kind: ClassVar[str] = "text"
+
+    corpus: str = STDLIB
+    vocab_size: int = 2048
+    length: int = 256
+    split: Literal["train", "test"] = "train"
+
+    def __post_init__(self) -> None:
+        require(
+            BYTES <= self.vocab_size <= MOST_IDS,
+            f"TextTask.vocab_size is {self.vocab_size}, but must be at least {BYTES}, which is bytes, and at most "
+            f"{MOST_IDS}.",
+        )
+        require(self.length >= 1, f"TextTask.length is {self.length}, but must be at least 1.")
+        require(self.corpus != "", f"TextTask.corpus is empty, but must be '{STDLIB}' or a folder.")
+
+    @property
+    def held_out(self) -> "TextTask":
+        """The same task on documents that training never sees."""
+        return replace(self, split="test")
+
+    @property
+    def prepared(self) -> Prepared:
+        """The corpus in ids. Raises `ConfigError` as `tasks.text.prepared.prepare` does."""
+        return prepare(self.corpus, self.vocab_size)
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """The corpus' SHA-256 and the version of Python that ran."""
+        return {"corpus_sha256": self.prepared.sha256, "python": platform.python_version()}
+
+    def batch(self, size: int, rng: np.random.Generator) -> Batch:
+        """Draw `size` rows, with replacement. Raises `ConfigError` if no document is as long as a row."""
+        require_rows(self, size)
+        part: Part = getattr(self.prepared, self.split)
+        starts_in = np.maximum(np.diff(part.bounds) - self.length, 0)
+        until = np.cumsum(starts_in)
+        require(
+            bool(until.size) and bool(until[-1]),
+            f"TextTask.length is {self.length}, but no document of '{self.corpus}' ({self.split}) has more than "
+            f"{int(np.diff(part.bounds).max(initial=0))} tokens.",
+        )
+        drawn = rng.integers(0, until[-1], size)
+        document = np.searchsorted(until, drawn, side="right")
+        start = part.bounds[document] + drawn - (until - starts_in)[document]
+        rows = part.ids[start[:, None] + np.arange(self.length + 1)].astype(np.int64)
+        return Batch(np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, 1:]))
+
+    def n_bytes(self, ids: Int64[np.ndarray, "*shape"]) -> Int64[np.ndarray, "*shape"]:
+        """Return the number of bytes that each id stands for."""
+        return np.array([len(token) for token in self.prepared.vocabulary])[ids]
+
+    def decode(self, ids: Int64[np.ndarray, " token"]) -> bytes:
+        """Return the bytes that ids stand for."""
+        return b"".join(self.prepared.vocabulary[i] for i in ids)
+
+    def tokens(self, ids: Int64[np.ndarray, " token"]) -> list[str]:
+        """Return each id as readable text: its bytes, control characters and parts of characters escaped."""
+        return [readable(self.prepared.vocabulary[i]) for i in ids]
+
+    def show(self, batch: Batch, row: int) -> str:
+        """Return the row as its text, a bar between tokens, and the row's last target."""
+        whole = [*batch.inputs[row], batch.targets[row, -1]]
+        text = "|".join(readable(self.prepared.vocabulary[i], breaks=True) for i in whole)
+        unit = "bytes" if self.vocab_size == BYTES else "tokens"
+        return f"{text}\n\nEvery one of these {self.length + 1} {unit} but the first is a target."
+
+
+def readable(token: bytes, breaks: bool = False) -> str:
+    """Return bytes as text, with escapes for what cannot be printed; line breaks stay if `breaks`."""
+    text = token.decode(errors="backslashreplace")
+    return "".join(c if c.isprintable() or (breaks and c == "\n") else repr(c)[1:-1] for c in text)

@@ -1,0 +1,134 @@
+"""Measures on text, against hand-made texts, counting by hand, and models whose answer is known."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from ihlab import ModelConfig, Transformer
+from ihlab.measure.heads import pattern_scores
+from ihlab.measure.text import (
+    ELIGIBLE,
+    MISLED,
+    REST,
+    bits_per_byte,
+    in_context_score,
+    position_classes,
+    repeat_attention,
+    repeat_gain,
+    repeated_text,
+    token_losses,
+)
+from ihlab.theory.constructions import kv_shift_induction_head
+from tasks import TextTask
+from tasks.text.corpus import SAMPLE
+
+BYTES = TextTask(corpus=SAMPLE, vocab_size=256, length=16)
+TOKENS = TextTask(corpus=SAMPLE, vocab_size=300, length=32)
+
+
+def as_rows(text):
+    """A text of bytes as inputs and targets of one row."""
+    ids = np.frombuffer(text, np.uint8).astype(np.int64)[None]
+    return ids[:, :-1], ids[:, 1:]
+
+
+def classes_of(text, context):
+    """The class of each byte of a text but the first, as letters."""
+    inputs, targets = as_rows(text)
+    letters = {ELIGIBLE: "e", MISLED: "m", REST: "."}
+    return "".join(letters[c] for c in position_classes(BYTES, inputs, targets, context)[0])
+
+
+def test_a_uniform_model_costs_log_of_the_vocabulary_for_each_token():
+    model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=300, n_ctx=32))
+    torch.nn.init.zeros_(model.unembed.weight)
+    batch = TOKENS.batch(3, np.random.default_rng(0))
+    losses = token_losses(model, batch.inputs, batch.targets)
+    assert losses == pytest.approx(np.full((3, 32), math.log(300)))
+    n_bytes = TOKENS.n_bytes(batch.targets)
+    assert bits_per_byte(losses, n_bytes) == pytest.approx(math.log2(300) * 96 / n_bytes.sum())
+
+
+def test_losses_are_the_cross_entropy_in_evaluation_mode_and_in_pieces(monkeypatch):
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=300, n_ctx=32, dropout=0.3)).train()
+    batch = TOKENS.batch(5, np.random.default_rng(0))
+    whole = token_losses(model, batch.inputs, batch.targets)
+    assert model.training
+    monkeypatch.setattr("ihlab.measure.text.CHUNK_LOGITS", 300 * 32 * 2)
+    assert token_losses(model, batch.inputs, batch.targets) == pytest.approx(whole, rel=1e-6)
+    logits = model.eval()(torch.from_numpy(batch.inputs))
+    by_hand = [-F.log_softmax(logits[2, t], -1)[batch.targets[2, t]].item() for t in range(32)]
+    assert whole[2] == pytest.approx(by_hand, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "context", "classes"),
+    [
+        #  a  b  c  x  a  b  c  y: after "ab" comes c both times, after "bc" x and then y
+        (b"abcxabcy", 2, ".....em"),
+        (b"abcxabcy", 3, "......m"),
+        (b"aaaa", 2, "..e"),  # "aa" after which a came; the first "aa" has no earlier one
+        (b"abab", 1, "..e"),
+        (b"abacab", 1, "..m.e"),  # after a: first b, then c (misled), then b again (any of them will do)
+        (b"abcd", 2, "..."),
+    ],
+)
+def test_classes_of_bytes_are_those_found_by_eye(text, context, classes):
+    assert classes_of(text, context) == classes
+
+
+def test_classes_of_tokens_are_counted_in_bytes():
+    rng = np.random.default_rng(1)
+    batch = TOKENS.batch(20, rng)
+    found = position_classes(TOKENS, batch.inputs, batch.targets, 3)
+    assert {ELIGIBLE, MISLED, REST} == set(np.unique(found))
+    vocabulary = TOKENS.prepared.vocabulary
+    for row in range(20):
+        for t in range(32):
+            text, truth = TOKENS.decode(batch.inputs[row, : t + 1]), vocabulary[batch.targets[row, t]]
+            context = text[-3:]
+            ends = [i + 3 for i in range(len(text) - 3) if text[i : i + 3] == context] if len(text) >= 3 else []
+            follows = [text[end : end + len(truth)] == truth for end in ends]
+            expected = REST if not ends else ELIGIBLE if any(follows) else MISLED
+            assert found[row, t] == expected
+
+
+def test_the_in_context_score_compares_late_with_early():
+    losses = np.zeros((2, 256))
+    losses[:, 20:50], losses[:, 200:] = 3.0, 1.0
+    losses[:, :20], losses[:, 50:200] = 99.0, 77.0
+    assert in_context_score(losses) == pytest.approx(-2.0)
+
+
+def test_repeated_text_is_held_out_text_twice():
+    text = repeated_text(TOKENS, rows=7)
+    assert text.period == 16
+    assert text.inputs.shape == text.targets.shape == (7, 31)
+    assert np.array_equal(text.inputs[:, :15], text.inputs[:, 16:])
+    assert np.array_equal(text.inputs[:, 1:], text.targets[:, :-1])
+    assert np.array_equal(repeated_text(TOKENS, rows=7).inputs, text.inputs)
+
+
+def test_the_gain_of_repeating_leaves_out_the_first_token_of_the_copy():
+    losses = np.full((2, 31), 5.0)
+    losses[:, 15], losses[:, 16:] = 1000.0, 2.0
+    assert repeat_gain(losses, 16) == pytest.approx(3.0)
+
+
+def test_a_hand_built_induction_head_attends_to_the_token_to_come():
+    """Where no token occurs twice in the text, attention to the token to come is the prefix-matching score."""
+    model = kv_shift_induction_head(torch.eye(20), n_ctx=16, sigma=0.05, slope=0.01)
+    rng = np.random.default_rng(0)
+    once = np.stack([rng.permutation(20)[:8] for _ in range(4)])
+    twice = np.concatenate([once, once], axis=1)
+    text = repeated_text(TOKENS)
+    text = type(text)(twice[:, :-1], twice[:, 1:], 8)
+    (attention,) = repeat_attention(model, text)
+    assert attention == pytest.approx(1.0, abs=1e-3)
+    _, cache = model.run_with_cache(torch.from_numpy(text.inputs))
+    patterns = torch.stack([cache["pattern", layer] for layer in range(model.cfg.n_layers)])
+    assert pattern_scores(patterns, torch.from_numpy(text.inputs))["prefix_matching"] == pytest.approx(1.0, abs=1e-3)

@@ -1,0 +1,118 @@
+"""Corpora: what is read, what is left out as a copy, and that no directory stands on both sides."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks import ConfigError
+from tasks.text.corpus import HELD_OUT, LEFT_OUT, SAMPLE, STDLIB, Corpus, Document, digest, distinct, read, split
+
+
+def text_of(name, lines=20):
+    """A file of lines that are in no other."""
+    return "".join(f"line {i} of {name} and of no other\n" for i in range(lines)).encode()
+
+
+def test_a_folder_is_read_file_by_file_in_the_order_of_paths(tmp_path):
+    for name in ("b.txt", "a/c.md", "a/b.py", ".hidden", ".git/x"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(text_of(name))
+    (tmp_path / "empty").write_bytes(b" \n")
+    found = read(str(tmp_path))
+    assert [document.path for document in found] == ["a/b.py", "a/c.md", "b.txt"]
+    assert found[0].content == text_of("a/b.py")
+    assert [document.directory for document in found] == ["a", "a", "b.txt"]
+
+
+def test_the_standard_library_is_read_without_tests_and_installed_packages():
+    documents = read(STDLIB)
+    paths = {document.path for document in documents}
+    assert {"argparse.py", "json/decoder.py", "asyncio/tasks.py"} <= paths
+    assert not [path for path in paths if LEFT_OUT & set(path.split("/"))]
+    assert 6e6 < sum(len(document.content) for document in documents) < 20e6
+
+
+def test_the_sample_is_this_packages_own_source():
+    assert "text/corpus.py" in {document.path for document in read(SAMPLE)}
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (None, "must be 'stdlib', 'sample' or a folder that exists"),
+        ({}, "no file there holds any text"),
+        ({"a.txt": b"\n"}, "no file there holds any text"),
+    ],
+)
+def test_a_folder_that_is_not_there_or_empty_is_named(tmp_path, made, said):
+    folder = tmp_path / "texts"
+    if made is not None:
+        folder.mkdir()
+        for name, content in made.items():
+            (folder / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=said) as refused:
+        read(str(folder))
+    assert str(folder) in str(refused.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_bytes(b"text")
+
+    def denied(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    with pytest.raises(ConfigError, match=r"a\.txt cannot be read: Permission denied"):
+        read(str(tmp_path))
+
+
+def test_a_file_is_a_copy_if_more_than_half_of_its_lines_stood_before():
+    first = Document("a", text_of("a", 10))
+    half = Document("b", text_of("a", 5) + text_of("b", 5))
+    more = Document("c", text_of("a", 6) + text_of("c", 5))
+    of_two = Document("d", text_of("a", 3) + text_of("b", 3) + text_of("d", 5))
+    short = Document("e", b"}\n  }\nx\n")  # no line counts: a copy of nothing
+    assert [document.path for document in distinct([first, half, more, of_two, short])] == ["a", "b", "e"]
+
+
+def test_the_digest_is_of_paths_and_contents():
+    one, other = Document("a", b"xy"), Document("a", b"x")
+    assert digest([one]) != digest([other]) != digest([Document("b", b"x")])
+    assert digest([one]) == hashlib.sha256(b"a\x002\x00xy").hexdigest()
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(1, 40)), min_size=2, max_size=40))
+def test_each_directory_is_on_one_side_and_at_most_a_tenth_is_held_out(files):
+    documents = [Document(f"{directory}/{i}", text_of(str(i), lines)) for i, (directory, lines) in enumerate(files)]
+    sides = split(documents)
+    assert sides == split(documents)
+    assert sorted(d.path for d in sides.train + sides.test) == sorted(d.path for d in documents)
+    assert sides.train
+    assert sides.test
+    held, total = (sum(len(d.content) for d in side) for side in (sides.test, documents))
+    if len({directory for directory, _ in files}) > 1:
+        assert not {d.directory for d in sides.train} & {d.directory for d in sides.test}
+        assert held <= HELD_OUT * total or len({d.directory for d in sides.test}) == 1
+    else:
+        assert held <= HELD_OUT * total or len(sides.test) == 1
+
+
+def test_files_of_one_directory_stand_each_for_itself():
+    documents = [Document(f"only/{i}", text_of(str(i))) for i in range(30)]
+    assert len(split(documents).test) == 3
+
+
+def test_a_single_file_cannot_be_split():
+    with pytest.raises(ConfigError, match="must have at least two"):
+        split([Document("a", b"text"), Document("b", b"")][:1])
+
+
+def test_sides_of_the_standard_library_share_no_directory():
+    sides = split(read(STDLIB))
+    assert isinstance(sides, Corpus)
+    assert not {d.directory for d in sides.train} & {d.directory for d in sides.test}
+    tables = [d.path for d in sides.train + sides.test if d.path.startswith("encodings/cp")]
+    assert 0 < len(tables) < 12  # of some sixty

@@ -1,0 +1,128 @@
+"""Prepared corpora: the ids give the documents back, and the cache is whole, or not there."""
+
+import json
+import multiprocessing
+import os
+
+import numpy as np
+import pytest
+
+from tasks import ConfigError
+from tasks.text.corpus import SAMPLE, read, split
+from tasks.text.prepared import cache, prepare
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("IHLAB_CACHE", str(tmp_path / "cache"))
+    prepare.cache_clear()
+    yield tmp_path / "cache"
+    prepare.cache_clear()
+
+
+@pytest.mark.parametrize("vocab_size", [256, 300])
+def test_ids_of_each_document_spell_its_bytes(vocab_size):
+    prepared = prepare(SAMPLE, vocab_size)
+    sides = split(read(SAMPLE))
+    assert len(prepared.vocabulary) == len(set(prepared.vocabulary)) == vocab_size
+    for part, documents in ((prepared.train, sides.train), (prepared.test, sides.test)):
+        assert len(part.bounds) == len(documents) + 1
+        for document, start, end in zip(documents, part.bounds, part.bounds[1:], strict=False):
+            assert b"".join(prepared.vocabulary[i] for i in part.ids[start:end]) == document.content
+
+
+def test_a_larger_vocabulary_needs_fewer_tokens_and_bytes_are_bytes():
+    sizes = [len(prepare(SAMPLE, vocab_size).train.ids) for vocab_size in (256, 300, 600)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert prepare(SAMPLE, 256).vocabulary[65] == b"A"
+
+
+def test_it_is_trained_on_the_training_side_alone(tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / "texts" / name).mkdir(parents=True)
+    (tmp_path / "texts" / "a" / "x").write_text("abcabcabc " * 40)
+    (tmp_path / "texts" / "b" / "x").write_text("defdefdef " * 40)
+    (tmp_path / "texts" / "c" / "x").write_text("ghighighi " * 3)
+    sides = split(read(str(tmp_path / "texts")))
+    (held,) = sides.test
+    unseen = held.content[:3]
+    assert not [token for token in prepare(str(tmp_path / "texts"), 260).vocabulary[256:] if unseen in token]
+
+
+def test_it_is_read_again_from_files_and_made_again_if_they_are_damaged(own_cache):
+    first = prepare(SAMPLE, 300)
+    (folder,) = own_cache.iterdir()
+    prepare.cache_clear()
+    written = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    assert prepare(SAMPLE, 300).sha256 == first.sha256
+    assert written == {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    for damage in ("cut", "gone", "other"):
+        prepare.cache_clear()
+        if damage == "cut":
+            (folder / "train.npy").unlink()  # the file that is mapped stays whole
+            np.save(folder / "train.npy", np.zeros(3, np.uint16))
+        elif damage == "gone":
+            (folder / "test_bounds.npy").unlink()
+        else:
+            told = json.loads((folder / "corpus.json").read_text())
+            (folder / "corpus.json").write_text(json.dumps({**told, "sha256": "of another"}))
+        again = prepare(SAMPLE, 300)
+        assert np.array_equal(again.train.ids, first.train.ids)
+        assert [path.name for path in own_cache.iterdir()] == [folder.name]  # nothing is left beside it
+
+
+def test_another_content_is_another_folder(tmp_path, own_cache):
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    (texts / "a").write_text("one text")
+    (texts / "b").write_text("another text")
+    first = prepare(str(texts), 256)
+    (texts / "b").write_text("another text, changed")
+    prepare.cache_clear()
+    assert prepare(str(texts), 256).sha256 != first.sha256
+    assert len(list(own_cache.iterdir())) == 2
+
+
+def _prepare(folder):
+    os.environ["IHLAB_CACHE"] = folder
+    return len(prepare(SAMPLE, 300).train.ids)
+
+
+@pytest.mark.slow
+def test_processes_that_prepare_it_at_once_all_get_it(own_cache):
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        sizes = pool.map(_prepare, [str(own_cache)] * 8)
+    assert len(set(sizes)) == 1
+    assert len(list(own_cache.iterdir())) == 1
+
+
+def test_a_file_that_is_not_utf8_is_named_and_bytes_take_it(tmp_path):
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    (texts / "good").write_bytes(b"some text " * 9)
+    (texts / "latin").write_bytes(b"caf\xe9 " * 9)
+    assert prepare(str(texts), 256).vocabulary[0xE9] == b"\xe9"
+    with pytest.raises(ConfigError, match="latin of the corpus is not UTF-8: only bytes can take it"):
+        prepare(str(texts), 300)
+
+
+def test_a_corpus_too_small_for_the_vocabulary_says_how_large_it_can_be(tmp_path):
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    (texts / "a").write_text("abab abab")
+    (texts / "b").write_text("cdcd")
+    with pytest.raises(ConfigError, match=r"vocab_size is 2000, but the corpus has only 2\d\d"):
+        prepare(str(texts), 2000)
+
+
+def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("IHLAB_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ConfigError, match="set IHLAB_CACHE to a folder"):
+        prepare(SAMPLE, 256)
+
+
+def test_the_cache_is_the_users_unless_told_otherwise(monkeypatch, tmp_path):
+    monkeypatch.delenv("IHLAB_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache() == tmp_path / "ihlab"

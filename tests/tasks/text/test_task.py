@@ -1,0 +1,96 @@
+"""Rows of text: windows of documents, next tokens as targets, held out where evaluations draw."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ihlab.measure.batches import draw
+from tasks import ConfigError, TextTask
+from tasks.text.corpus import SAMPLE, read, split
+
+TASK = TextTask(corpus=SAMPLE, vocab_size=300, length=24)
+
+
+@given(st.integers(0, 2**32), st.sampled_from([1, 24, 100]), st.sampled_from([256, 300]))
+def test_a_row_is_a_window_of_a_document_and_its_targets_are_the_next_tokens(seed, length, vocab_size):
+    task = TextTask(corpus=SAMPLE, vocab_size=vocab_size, length=length)
+    batch = task.batch(3, np.random.default_rng(seed))
+    assert batch.inputs.shape == batch.targets.shape == (3, length)
+    assert np.array_equal(batch.inputs[:, 1:], batch.targets[:, :-1])
+    contents = [document.content for document in split(read(SAMPLE)).train]
+    for row in range(3):
+        text = task.decode(np.append(batch.inputs[row], batch.targets[row, -1]))
+        assert any(text in content for content in contents)
+
+
+def test_every_window_is_as_likely(tmp_path):
+    (tmp_path / "a").write_bytes(bytes(range(100, 110)))
+    (tmp_path / "b").write_bytes(bytes(range(200, 204)))
+    (tmp_path / "c").write_bytes(b"z")
+    sides = split(read(str(tmp_path)))
+    assert [document.path for document in sides.test] == ["c"]
+    task = TextTask(corpus=str(tmp_path), vocab_size=256, length=2)
+    first = task.batch(20_000, np.random.default_rng(0)).inputs[:, 0]
+    drawn, counts = np.unique(first, return_counts=True)
+    assert drawn.tolist() == [*range(100, 108), 200, 201]  # windows of three bytes
+    assert np.abs(counts - 2000).max() < 5 * np.sqrt(2000)
+
+
+def test_evaluations_draw_from_held_out_documents_and_training_never_does():
+    sides = split(read(SAMPLE))
+    for at, side in (("train", sides.train), ("probe", sides.train), ("eval", sides.test)):
+        for row in draw(TASK, 0, at, 0, 20).inputs:
+            assert any(TASK.decode(row) in document.content for document in side)
+    assert TASK.held_out.split == "test"
+    assert TASK.held_out.held_out == TASK.held_out
+
+
+def test_bytes_of_ids_are_counted():
+    batch = TASK.batch(2, np.random.default_rng(0))
+    assert TASK.n_bytes(batch.inputs).shape == batch.inputs.shape
+    assert TASK.n_bytes(batch.inputs)[0].sum() == len(TASK.decode(batch.inputs[0]))
+
+
+def test_show_spells_the_row():
+    batch = TASK.batch(1, np.random.default_rng(0))
+    shown = TASK.show(batch, 0)
+    text, told = shown.rsplit("\n\n", 1)
+    whole = TASK.decode(np.append(batch.inputs[0], batch.targets[0, -1]))
+    assert text.replace("|", "") == whole.decode().replace("|", "")
+    assert "25 tokens" in told
+    as_bytes = TextTask(corpus=SAMPLE, vocab_size=256, length=24)
+    assert "25 bytes" in as_bytes.show(as_bytes.batch(1, np.random.default_rng(0)), 0)
+
+
+def test_tokens_are_readable():
+    assert TASK.tokens(np.array([TASK.prepared.vocabulary.index(b"\n"), TASK.prepared.vocabulary.index(b"a")])) == [
+        "\\n",
+        "a",
+    ]
+
+
+def test_provenance_says_which_corpus_it_was():
+    assert set(TASK.provenance) == {"corpus_sha256", "python"}
+    assert TASK.provenance["corpus_sha256"] == TASK.prepared.sha256
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"vocab_size": 255}, "vocab_size is 255, but must be at least 256, which is bytes"),
+        ({"vocab_size": 2**17}, "at most 65536"),
+        ({"length": 0}, "length is 0, but must be at least 1"),
+        ({"corpus": ""}, "corpus is empty"),
+    ],
+)
+def test_impossible_settings_are_refused(fields, said):
+    with pytest.raises(ConfigError, match=said):
+        TextTask(**fields)
+
+
+def test_a_corpus_shorter_than_a_row_says_how_long_it_is(tmp_path):
+    (tmp_path / "a").write_text("some text of 24 letters.")
+    (tmp_path / "b").write_text("short")
+    with pytest.raises(ConfigError, match=r"length is 24, but no document of .* \(train\) has more than 24 tokens"):
+        TextTask(corpus=str(tmp_path), vocab_size=256, length=24).batch(1, np.random.default_rng(0))
