@@ -70,7 +70,7 @@ SEEDS = {"smoke": range(2), "laptop": range(5), "gpu": range(5), "paper": range(
 FEWER = {"smoke": range(2), "laptop": range(3), "gpu": range(3), "paper": range(3)}
 TUNING_SEED = 100
 RATES: dict[Scale, tuple[float, ...]] = {
-    "smoke": (4e-3,), "laptop": (3e-3, 6e-3, 1.2e-2), "gpu": (5e-4, 1e-3, 2e-3), "paper": (2.5e-4, 5e-4, 1e-3),
+    "smoke": (4e-3,), "laptop": (4e-3, 8e-3, 1.6e-2), "gpu": (5e-4, 1e-3, 2e-3), "paper": (2.5e-4, 5e-4, 1e-3),
 }  # fmt: skip
 
 BUMP = 0.25
@@ -90,7 +90,7 @@ def base(scale: Scale) -> RunConfig:
         model = ModelConfig(n_layers=2, d_model=16, n_heads=2, d_vocab=task.vocab_size, n_ctx=task.length)
         return RunConfig(task=task, model=model, steps=16, batch_size=4, warmup=4, eval_rows=8, checkpoints=3)
     vocab_size, d_model, steps, batch_size = {
-        "laptop": (1024, 128, 1000, 8), "gpu": (2048, 384, 12_000, 32), "paper": (4096, 768, 60_000, 64),
+        "laptop": (1024, 96, 600, 8), "gpu": (2048, 384, 12_000, 32), "paper": (4096, 768, 60_000, 64),
     }[scale]  # fmt: skip
     task = TextTask(vocab_size=vocab_size, length=256)
     model = ModelConfig(n_layers=2, d_model=d_model, n_heads=d_model // 32, d_vocab=vocab_size, n_ctx=task.length)

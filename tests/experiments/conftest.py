@@ -20,6 +20,7 @@ SMOKE = (
     "table4",
     "basin_map",
     "table15",
+    "text",
     "zoo",
 )
 
