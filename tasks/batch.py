@@ -44,8 +44,9 @@ class Batch:
 class Task(Protocol):
     """A source of batches. `length` is the number of positions in a row, ids are below `vocab_size`.
 
-    Two more properties are read where a task has them: `held_out`, the task from which evaluations draw in its place
-    (documents that training never sees), and `provenance`, facts about its data that are kept with a run.
+    More is read where a task has it: the properties `held_out`, the task from which evaluations draw in its place
+    (documents that training never sees), and `provenance`, facts about its data that are kept with a run; and
+    `words(ids)`, the text of each id, which the viewer shows.
     """
 
     @property

@@ -18,6 +18,7 @@ from ihlab.model.config import VARIANTS, ModelConfig
 from ihlab.theory import landscape
 from ihlab.training.config import even_choice
 from ihlab.training.run import Run
+from tasks import IGNORE, InductionTask, Task
 from tasks.config import require
 
 MOST_STEPS = 20
@@ -39,10 +40,11 @@ def view_data(
     - `alpha`, `beta` [s, l, g, window], null for a vanilla model, weights of each channel and where tokens are mixed
       elsewhere too: the page multiplies them in itself;
     - `path`: alpha1 and beta1 [l, g, evaluation] over the whole training, null for a model without both;
-    - `field`: the loss of Theorem 3.4 on the square around these paths, likewise.
+    - `field`: the square around these paths, likewise, and for an induction task Theorem 3.4's loss on it.
 
-    `row` holds the ids to read, by default those of the task's first held-out row; `tokens` their text, by
-    default the ids. Of more than `checkpoints` checkpoints an even choice is shown, with the first and the last.
+    `row` holds the ids to read, by default those of the task's first held-out row, without padding; `tokens` their
+    text, by default the task's words, if it has any, else the ids. Of more than `checkpoints` checkpoints an even
+    choice is shown, with the first and the last.
     Raises `ConfigError` for a run without checkpoints or metrics or with damaged ones, a row that is empty, too long
     or outside the vocabulary, `tokens` of another length than the row, and fewer than two `checkpoints`.
     """
@@ -51,12 +53,12 @@ def view_data(
     require(checkpoints >= 2, f"checkpoints is {checkpoints}, but must be at least 2: the first and the last.")
     if row is None:
         run.require_task()
-    ids = np.array(draw(run.config.task, EVAL_SEED, "eval", 0, 1).inputs[0] if row is None else row, dtype=np.int64)
+    ids = np.array(_held_out_row(run.config.task) if row is None else row, dtype=np.int64)
     cfg = run.config.model
     require(
         0 < len(ids) <= cfg.n_ctx, f"The row has {len(ids)} positions, but must have 1 to n_ctx={cfg.n_ctx} of them."
     )
-    names = [str(i) for i in ids.tolist()] if tokens is None else list(tokens)
+    names = _words(run.config.task, ids) if tokens is None else list(tokens)
     require(len(names) == len(ids), f"tokens has {len(names)} names, but the row has {len(ids)} positions.")
 
     steps = even_choice(run.checkpoints, checkpoints)
@@ -78,8 +80,25 @@ def view_data(
         "alpha": [at["alpha"] for at in opened] if mixed else None,
         "beta": [at["beta"] for at in opened] if mixed else None,
         "path": path,
-        "field": _field(path, run.config.task.length - 1) if path else None,
+        "field": _field(path, run.config.task) if path else None,
     }
+
+
+def _held_out_row(task: Task) -> Int[np.ndarray, " pos"]:
+    """Return the task's first held-out row, without the padding behind its last target: one id over and over."""
+    batch = draw(task, EVAL_SEED, "eval", 0, 1)
+    row, last = batch.inputs[0], int(np.flatnonzero(batch.targets[0] != IGNORE)[-1])
+    size = max(last + 1, int(np.flatnonzero(row != row[-1])[-1]) + 1) if (row != row[-1]).any() else len(row)
+    return row if len(row) - size < 2 else row[:size]
+
+
+def _words(task: Task, ids: Int[np.ndarray, " pos"]) -> list[str]:
+    """Return the text of each id, by the task if it has words, and of an id that is not the task's the id."""
+    known = (ids >= 0) & (ids < task.vocab_size)
+    words = getattr(task, "words", None)
+    if words is None:
+        return [str(i) for i in ids.tolist()]
+    return [words(ids[at : at + 1])[0] if known[at] else str(ids[at]) for at in range(len(ids))]
 
 
 def induction_stripe(ids: Int[np.ndarray, " pos"], strict: bool = False) -> list[list[int]]:
@@ -170,14 +189,20 @@ def _path(metrics: pd.DataFrame, cfg: ModelConfig) -> dict[str, list[list[list[f
     }
 
 
-def _field(path: dict[str, list[list[list[float]]]], n_tokens: int) -> dict[str, Any]:
-    """Return the exact loss for T = n_tokens (at least 5, as the theorem needs), over the range of the paths."""
+def _field(path: dict[str, list[list[list[float]]]], task: Task) -> dict[str, Any]:
+    """Return the square around the paths, with the exact loss for T = length - 1 (at least 5, as the theorem needs).
+
+    The theorem is about induction: of another task's run the square alone is drawn.
+    """
     ends = [0.0, 1.0, *np.ravel(path["alpha1"]), *np.ravel(path["beta1"])]
     margin = 0.05 * (max(ends) - min(ends))
-    n_tokens = max(n_tokens, 5)
     low, high = float(min(ends)) - margin, float(max(ends)) + margin
+    square: dict[str, Any] = {"n_tokens": None, "low": low, "high": high, "loss": None}
+    if task.kind != InductionTask.kind:
+        return square
+    n_tokens = max(task.length - 1, 5)
     loss = landscape.field(form="exact", n_tokens=n_tokens, points=FIELD_POINTS, low=low, high=high).loss
-    return {"n_tokens": n_tokens, "low": low, "high": high, "loss": loss.round(4).tolist()}
+    return {**square, "n_tokens": n_tokens, "loss": loss.round(4).tolist()}
 
 
 def _described(run: Run) -> str:

@@ -148,8 +148,10 @@ function build() {
     : "No token of this row repeats: there is no induction stripe.";
   $$("plane-panel").hidden = data.path === null;
   if (data.path !== null) {
-    $$("plane-note").textContent = `Shaded: the exact loss of Theorem 3.4 for T = ${data.field.n_tokens}, darker is lower, on the plane `
-      + "α₂ = 1 − α₁, β₂ = 1 − β₁ where heads start; a trained head is free to leave it. Dashed: the square of initial values.";
+    const plane = "the plane α₂ = 1 − α₁, β₂ = 1 − β₁ where heads start; a trained head is free to leave it. Dashed: the square of initial values.";
+    $$("plane-note").textContent = data.field.loss
+      ? `Shaded: the exact loss of Theorem 3.4 for T = ${data.field.n_tokens}, darker is lower, on ${plane}`
+      : `On ${plane}`;
   }
   $$("tokens").append(...data.tokens.map(tokenButton));
 }
@@ -253,7 +255,7 @@ function useTheme(theme) {
   $$("theme").textContent = isDark() ? "Light" : "Dark";
   $$("theme").setAttribute("aria-label", `Switch to ${isDark() ? "light" : "dark"} colours`);
   scale = makeScale();
-  if (data.path !== null) paintField($$("field"), data.field);
+  if (data.path !== null && data.field.loss) paintField($$("field"), data.field);
   drawPictures();
   drawQuery();
 }

@@ -44,8 +44,8 @@ def view(
 ) -> View:
     """Return the page of a run: its heads on one row of tokens, at up to `checkpoints` checkpoints.
 
-    `row` holds the ids to read, by default the task's first held-out row; `tokens` their text, by default the
-    ids. Raises `ConfigError` as `view_data` does.
+    `row` holds the ids to read, by default the task's first held-out row without padding; `tokens` their text,
+    by default the task's words, or the ids. Raises `ConfigError` as `view_data` does.
     """
     return View(assemble(view_data(run, row, tokens, checkpoints)))
 

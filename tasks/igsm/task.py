@@ -169,6 +169,10 @@ class IGSMTask:
         """Return ids as tokens, without the padding; `" ".join` makes it a text."""
         return self.language.decode(ids)
 
+    def words(self, ids: Int64[np.ndarray, " token"]) -> list[str]:
+        """Return each id's token, padding too."""
+        return [self.language.vocabulary[i] for i in ids]
+
     def show(self, batch: Batch, row: int) -> str:
         """Return the problem, one sentence per line, and the solution, one step per line, answers in [brackets]."""
         tokens = self.decode(batch.inputs[row])

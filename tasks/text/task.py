@@ -85,7 +85,7 @@ class TextTask:
         """Return the bytes that ids stand for."""
         return b"".join(self.prepared.vocabulary[i] for i in ids)
 
-    def tokens(self, ids: Int64[np.ndarray, " token"]) -> list[str]:
+    def words(self, ids: Int64[np.ndarray, " token"]) -> list[str]:
         """Return each id as readable text: its bytes, control characters and parts of characters escaped."""
         return [readable(self.prepared.vocabulary[i]) for i in ids]
 

@@ -181,7 +181,7 @@ def made(smoke):
 
 
 def test_smoke_runs_end_in_a_table_a_picture_and_claims(made):
-    root, folder = made
+    _, folder = made
     data = folder.data()
     ends = data[data["kind"] == "run"].groupby(["arm", "seed"]).tail(1)
     assert len(ends) == 2 * len(FEW_ARMS)

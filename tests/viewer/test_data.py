@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ihlab import Run, train
+from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.theory import landscape
 from ihlab.viewer import view
 from ihlab.viewer.data import induction_stripe, quantised, view_data
-from tasks import ConfigError
+from tasks import ConfigError, IGSMTask, TextTask
 
 ROW = [3, 4, 5, 3, 4, 4, 7, 3, 5, 3, 4, 5]
 
@@ -141,6 +142,30 @@ def test_the_row_is_held_out_and_the_same_each_time_or_the_given_one(run):
     assert all(11 <= int(token) < 40 for token in held_out)
     assert view_data(run, ROW)["tokens"] == [str(i) for i in ROW]
     assert view_data(run, ROW[:3], ["a", "b", "c"])["tokens"] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        IGSMTask(ops="<=2", difficulty="toy", format="compact", length=90),
+        TextTask(corpus="sample", vocab_size=300, length=12),
+    ],
+    ids=lambda task: task.kind,
+)
+def test_tokens_are_the_tasks_words_and_the_theorem_is_left_to_induction(small, tmp_path, task):
+    model = small.model.but(d_vocab=task.vocab_size, n_ctx=task.length)
+    run = train(small.but(task=task, model=model, steps=4), tmp_path)
+    data = view_data(run)
+    row = draw(task, EVAL_SEED, "eval", 0, 1).inputs[0]
+    assert data["tokens"] == task.words(row)[: len(data["tokens"])]
+    assert "<pad>" not in data["tokens"]
+    if task.kind == "igsm":
+        assert data["tokens"][-1] == "<eos>"
+        assert len(data["tokens"]) < task.length
+    assert data["field"]["loss"] is None
+    assert data["field"]["low"] < 0
+    assert data["field"]["high"] > 1
+    assert view_data(run, row=[1, 2, 3])["tokens"] == task.words(np.array([1, 2, 3]))
 
 
 def test_strict_masks_show_no_score_where_nothing_is_seen(make_run):

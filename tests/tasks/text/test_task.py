@@ -63,8 +63,8 @@ def test_show_spells_the_row():
     assert "25 bytes" in as_bytes.show(as_bytes.batch(1, np.random.default_rng(0)), 0)
 
 
-def test_tokens_are_readable():
-    assert TASK.tokens(np.array([TASK.prepared.vocabulary.index(b"\n"), TASK.prepared.vocabulary.index(b"a")])) == [
+def test_words_are_readable():
+    assert TASK.words(np.array([TASK.prepared.vocabulary.index(b"\n"), TASK.prepared.vocabulary.index(b"a")])) == [
         "\\n",
         "a",
     ]
