@@ -1,9 +1,13 @@
 """Language models on text: curves over training tokens, and the gain by class of positions."""
 
+import re
 from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter
 
 from ihlab.plots.style import BLUE, GREEN, ORANGE, SKY, printed
@@ -14,6 +18,9 @@ CLASSES = {
     "rest": ("0.75", "not seen before"),
 }
 """Colour and legend of each class of positions."""
+
+DARK = 0.45
+"""Luminance below which text is written in white."""
 
 DEPTHS = {"1": (SKY, 1.4), "2": (BLUE, 1.4), "3": (GREEN, 1.4)}
 
@@ -59,3 +66,28 @@ def gains_by_class(axes: Axes, gains: pd.DataFrame, context: int) -> None:
     axes.set(title="where KV shifting gains", ylabel="bits per byte saved against vanilla")
     axes.legend(fontsize=8, title=f"last {context} bytes", title_fontsize=8)
     axes.set_axisbelow(True)
+
+
+@printed
+def text_page(axes: Axes, words: Sequence[str], values: Sequence[float], most: float, columns: int = 100) -> int:
+    r"""Draw a text as on a page, each word on a background by its value: purple above 0, orange below.
+
+    `words` are as `TextTask.words` gives them, with "\n" for the end of a line; what is longer than `columns`
+    characters is cut. `most` is the value of the darkest colours. Returns the number of lines drawn.
+    """
+    colours, line, column = ScalarMappable(TwoSlopeNorm(0.0, -most, most), "PuOr"), 0, 0
+    for word, value in zip(words, values, strict=True):
+        for part in re.split(r"(\\n)", word):
+            if part == r"\n":
+                line, column = line + 1, 0
+                continue
+            shown = part[: max(0, columns - column)]
+            if shown:
+                fill = colours.to_rgba(value)
+                ink = "black" if 0.3 * fill[0] + 0.6 * fill[1] + 0.1 * fill[2] > DARK else "white"
+                axes.add_patch(Rectangle((column, line), len(shown), 1, facecolor=fill, linewidth=0))
+                axes.text(column, line + 0.76, shown, family="monospace", fontsize=9, color=ink)
+            column += len(part)
+    axes.set(xlim=(0, columns), ylim=(line + 1, 0))
+    axes.axis("off")
+    return line + 1

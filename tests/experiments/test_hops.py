@@ -91,9 +91,9 @@ def test_a_bound_is_not_judged():
 def test_all_four_attentions_are_planned_at_every_depth_on_rows_with_enough_hops():
     planned = Figure8Law().runs("laptop")
     kinds = {(plan.config.model.attention, plan.config.model.n_layers) for plan in planned}
-    assert kinds == {(kind, depth) for kind in ("vanilla", "kv_shift", "k_shift", "v_shift") for depth in (1, 2, 3, 4)}
-    assert len({plan.config.digest for plan in planned}) == len(planned) == 16 * 5
-    assert {plan.config.task.max_hops for plan in planned} == {12}
+    assert kinds == {(kind, depth) for kind in ("vanilla", "kv_shift", "k_shift", "v_shift") for depth in (1, 2, 3)}
+    assert len({plan.config.digest for plan in planned}) == len(planned) == 12 * 16
+    assert all(plan.config.task.max_hops > predicted(("KV shifting", 3)) for plan in planned)
     assert all(plan.config.model.d_vocab == plan.config.task.vocab_size for plan in planned)
 
 
@@ -103,6 +103,5 @@ def test_the_picture_and_the_sentence_follow_from_the_table():
     assert {text.get_text() for text in axes.get_legend().get_texts()} >= {"vanilla", "V only", "vanilla, published"}
     said = Figure8Law().summary(data, "laptop")
     assert said.endswith(
-        "vanilla 1.0, 1.2, 2.3, 4.6; KV shifting 1.2, 2.3, 4.6, 9.2; K only 1.2, 2.3, 4.6, 9.2; "
-        "V only 1.0, 1.2, 2.3, 4.6."
+        "vanilla 1.0, 1.2, 2.3; KV shifting 1.1, 2.3, 4.6; K only 1.1, 2.3, 4.6; V only 1.0, 1.1, 2.3."
     )
