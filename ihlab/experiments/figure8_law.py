@@ -24,7 +24,7 @@ DEPTHS = {"smoke": (1, 2), "laptop": (1, 2, 3), "gpu": (1, 2, 3, 4, 5), "paper":
 SEEDS = {"smoke": 2, "laptop": 16, "gpu": 16, "paper": 3}
 """With Figure 8's spread over seeds five would leave even an exact law undecided (docs/LOG.md)."""
 LETTERS, LAPTOP_HOPS = 10, 6
-"""With ten letters a hop leaves the window of the last few tokens, in which four letters let several be seen at once."""
+"""Letters, and hops of a row. With four letters the last few tokens, seen at once, hold several hops."""
 VANILLA, KV, K, V = KINDS.values()
 
 

@@ -167,12 +167,16 @@ class Network(HookedRootModule):
 
         Raises `ConfigError` for ids outside the vocabulary and rows longer than `n_ctx`.
         """
+        return self.unembed(self.final_residual(self.require_rows(tokens)))
+
+    def require_rows(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
+        """Return the tokens. Raises `ConfigError` for ids outside the vocabulary and rows longer than `n_ctx`."""
         require(
             tokens.shape[1] <= self.cfg.n_ctx,
             f"The tokens have {tokens.shape[1]} positions, but the model's n_ctx is {self.cfg.n_ctx}.",
         )
         self.require_ids(tokens)
-        return self.unembed(self.final_residual(tokens))
+        return tokens
 
     def require_ids(self, tokens: Int[Tensor, "..."]) -> None:
         """Raise `ConfigError` for ids outside the vocabulary.

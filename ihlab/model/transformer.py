@@ -3,8 +3,9 @@
 `run_with_cache`, `ActivationCache` and what they ask of a model work as with TransformerLens' own models.
 """
 
-from typing import Any
+from typing import Any, Literal, cast
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
@@ -12,7 +13,7 @@ from transformer_lens import ActivationCache
 from transformer_lens.utilities import Slice
 
 from ihlab.model import decode, pruned
-from ihlab.model.network import Network
+from ihlab.model.lens_weights import LensWeights
 from ihlab.model.norm import LayerNorm, RMSNorm
 from tasks import Task
 from tasks.config import ConfigError, require
@@ -22,11 +23,64 @@ class MissingWeightError(ConfigError, AttributeError):
     """A weight that models of another config have. An `AttributeError`, so that `hasattr` is False."""
 
 
-class Transformer(Network):
+class Transformer(LensWeights):
     """Tokens to next-token logits. `Transformer(cfg, seed)` is a pure function of its arguments."""
 
     trained_on: Task | None = None
     """The task it was trained on, where that is known (`Run.model`): probes are made of its token ids."""
+
+    def forward(
+        self,
+        input: Any,
+        return_type: Literal["logits", "loss", "both"] | None = "logits",
+        loss_per_token: bool = False,
+        prepend_bos: bool | None = None,
+        start_at_layer: int | None = None,
+        stop_at_layer: int | None = None,
+        past_kv_cache: None = None,
+    ) -> Any:
+        """Return the logits [batch, pos, d_vocab], and what else a TransformerLens model returns on request.
+
+        - `input`: ids [batch, pos], or one row [pos], as a tensor or as lists;
+        - `return_type`: "logits"; "loss", of predicting each next token of the row (`loss_fn`; a scalar, or with
+          `loss_per_token` [batch, pos - 1]); "both"; or None, to run for the cache alone;
+        - `stop_at_layer`: return the residual stream before this layer instead; -1 is the last layer;
+        - `start_at_layer`: `input` is the residual stream before this layer. It has no loss.
+
+        Raises `ConfigError` for ids outside the vocabulary, rows longer than `n_ctx`, a layer that is not there, and
+        for `prepend_bos` and `past_kv_cache`: a task draws its own first token, and `generate` keeps its own cache.
+        """
+        plain = start_at_layer is None and stop_at_layer is None and return_type == "logits" and not prepend_bos
+        if plain and past_kv_cache is None:
+            return super().forward(self.to_tokens(input))
+        require(not prepend_bos, "prepend_bos is True, but ids are taken as they are: put the token in front yourself.")
+        require(past_kv_cache is None, "past_kv_cache is not taken: Transformer.generate continues rows with a cache.")
+        kinds = ("logits", "loss", "both", None)
+        require(return_type in kinds, f"return_type is {return_type!r}, but must be 'logits', 'loss', 'both' or None.")
+        wants_loss = return_type in ("loss", "both")
+        require(
+            start_at_layer is None or not wants_loss,
+            f"return_type is '{return_type}', but a run that starts at layer {start_at_layer} has no tokens to score.",
+        )
+        start = 0 if start_at_layer is None else self._layer(start_at_layer, "start_at_layer")
+        stop = self.cfg.n_layers if stop_at_layer is None else self._layer(stop_at_layer, "stop_at_layer")
+        tokens = None if start_at_layer is not None else self.to_tokens(input)
+        x = input if tokens is None else self.embedded(self.require_rows(tokens))
+        for block in self.layers[start:stop]:
+            x = block(x)
+        if stop_at_layer is not None:
+            return x
+        logits = self.unembed(self.ln_final(x))
+        if not wants_loss:
+            return logits if return_type == "logits" else None
+        loss = self.loss_fn(logits, cast(Tensor, tokens), per_token=loss_per_token)
+        return loss if return_type == "loss" else (logits, loss)
+
+    def _layer(self, layer: int, name: str) -> int:
+        """Return the number of a layer that may count from the end."""
+        n_layers = self.cfg.n_layers
+        require(-n_layers <= layer <= n_layers, f"{name} is {layer}, but the model has layers 0 to {n_layers - 1}.")
+        return layer + n_layers if layer < 0 else layer
 
     def residual_at(
         self,
@@ -53,14 +107,15 @@ class Transformer(Network):
         Batch and positions are dropped here and not by TransformerLens, which goes by the names it
         knows and would cut our raw keys along the heads, and mixing weights along anything.
         """
+        given = args[0] if args else kwargs["input"]
+        rows = 1 if kwargs.get("start_at_layer") is None and np.ndim(given) == 1 else len(given)
         require(
-            not remove_batch_dim or len(args[0]) == 1,
-            f"The batch dimension of {len(args[0])} rows cannot be removed; it can with one row.",
+            not remove_batch_dim or rows == 1, f"The batch dimension of {rows} rows cannot be removed; it can with one."
         )
         output, cache = super().run_with_cache(*args, **kwargs)
         positions = Slice.unwrap(pos_slice)
         for name, x in cache.items():
-            if name.endswith(("hook_alpha", "hook_beta", "hook_gamma", "hook_lambda")):
+            if name.removesuffix("_grad").endswith(("hook_alpha", "hook_beta", "hook_gamma", "hook_lambda")):
                 continue
             kept = positions.apply(x, dim=2 if "hook_pattern" in name or "hook_attn_scores" in name else 1)
             cache[name] = kept[0] if remove_batch_dim else kept
@@ -122,6 +177,15 @@ class Transformer(Network):
                 total = total + block.mlp.b_out
         return total
 
-    def to_tokens(self, tokens: Tensor, *_: Any, **__: Any) -> Tensor:
-        """Return the tokens: they are tensors already."""
-        return tokens
+    def to_tokens(self, tokens: Any, *_: Any, **__: Any) -> Int[Tensor, "batch pos"]:
+        """Return ids, a tensor or lists of them, as rows [batch, pos]. Raises `ConfigError` for text."""
+        require(
+            not isinstance(tokens, str) and not (isinstance(tokens, list) and tokens and isinstance(tokens[0], str)),
+            "The model takes token ids, not text: encode it with the task that the model was trained on.",
+        )
+        ids = tokens if isinstance(tokens, Tensor) else torch.tensor(tokens, device=self.embed.weight.device)
+        return ids[None] if ids.ndim == 1 else ids
+
+    def to_single_token(self, *_: Any, **__: Any) -> int:
+        """Raise `ConfigError`: text has no tokens here."""
+        raise ConfigError("The model takes token ids, not text: give the id itself.")

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -83,7 +84,7 @@ def text_page(axes: Axes, words: Sequence[str], values: Sequence[float], most: f
                 continue
             shown = part[: max(0, columns - column)]
             if shown:
-                fill = colours.to_rgba(value)
+                fill = colours.to_rgba(np.array(value))
                 ink = "black" if 0.3 * fill[0] + 0.6 * fill[1] + 0.1 * fill[2] > DARK else "white"
                 axes.add_patch(Rectangle((column, line), len(shown), 1, facecolor=fill, linewidth=0))
                 axes.text(column, line + 0.76, shown, family="monospace", fontsize=9, color=ink)

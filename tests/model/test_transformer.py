@@ -416,7 +416,7 @@ def test_tokens_that_do_not_fit_are_refused(make_model, row, said):
 def test_shapes_are_checked_in_tests(make_model):
     """The import hook of tests/conftest.py is at work."""
     with pytest.raises(TypeCheckError):
-        make_model()(torch.tensor([1, 2, 3]))
+        make_model().final_residual(torch.tensor([1, 2, 3]))
 
 
 def test_a_row_of_n_ctx_tokens_and_every_id_fit(make_model):

@@ -1,0 +1,163 @@
+"""The weights and losses of a model under TransformerLens' names, as its tools ask a `TransformerBridge` for them.
+
+With the shift, `W_K`, `W_V`, `QK` and `OV` are of the raw weights, as stored: what a head reads is alpha and beta of
+them. The matrices of each route, such as alpha_2 W_Q W_K^T for the key of the token before, are `ihlab.interp`'s.
+"""
+
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformer_lens import FactoredMatrix
+from transformer_lens.model_bridge.composition_scores import CompositionScores
+from transformer_lens.utilities import composition_scores, lm_cross_entropy_loss
+
+from ihlab.model.network import Block, Network
+from tasks.config import require
+
+
+class LensWeights(Network):
+    """A network that names its weights as TransformerLens does."""
+
+    @property
+    def W_Q(self) -> Float[Tensor, "layer head d_model d_head"]:
+        """The query weights of all layers, a copy."""
+        return self._stacked("W_Q")
+
+    @property
+    def W_K(self) -> Float[Tensor, "layer kv_head d_model d_head"]:
+        """The key weights before any shift, likewise."""
+        return self._stacked("W_K")
+
+    @property
+    def W_V(self) -> Float[Tensor, "layer kv_head d_model d_head"]:
+        """The value weights before any shift, likewise."""
+        return self._stacked("W_V")
+
+    @property
+    def W_O(self) -> Float[Tensor, "layer head d_head d_model"]:
+        """The output weights, likewise."""
+        return self._stacked("W_O")
+
+    @property
+    def b_Q(self) -> Float[Tensor, "layer head d_head"]:
+        """The queries' biases, zeros where there are none."""
+        return self._stacked("b_Q")
+
+    @property
+    def b_K(self) -> Float[Tensor, "layer kv_head d_head"]:
+        """The keys' biases, likewise."""
+        return self._stacked("b_K")
+
+    @property
+    def b_V(self) -> Float[Tensor, "layer kv_head d_head"]:
+        """The values' biases, likewise."""
+        return self._stacked("b_V")
+
+    @property
+    def b_O(self) -> Float[Tensor, "layer d_model"]:
+        """The outputs' biases, likewise."""
+        return self._stacked("b_O")
+
+    @property
+    def W_in(self) -> Float[Tensor, "layer d_model d_mlp"]:
+        """The weights into the neurons. Raises `ConfigError` for a model without MLPs."""
+        return self._stacked_mlp("W_in")
+
+    @property
+    def W_out(self) -> Float[Tensor, "layer d_mlp d_model"]:
+        """The weights out of the neurons, likewise."""
+        return self._stacked_mlp("W_out")
+
+    @property
+    def b_in(self) -> Float[Tensor, "layer d_mlp"]:
+        """The neurons' biases, zeros where there are none."""
+        return self._stacked_mlp("b_in")
+
+    @property
+    def b_out(self) -> Float[Tensor, "layer d_model"]:
+        """The MLPs' output biases, likewise."""
+        return self._stacked_mlp("b_out")
+
+    @property
+    def QK(self) -> FactoredMatrix:
+        """W_Q W_K^T of every layer and query head: how its query reads its own key, but for alpha and positions."""
+        return FactoredMatrix(self.W_Q, self._of_queries(self.W_K).transpose(-2, -1))
+
+    @property
+    def OV(self) -> FactoredMatrix:
+        """W_V W_O of every layer and query head: what it writes of a token that it attends to, but for beta."""
+        return FactoredMatrix(self._of_queries(self.W_V), self.W_O)
+
+    @property
+    def all_head_labels(self) -> list[str]:
+        """The heads' names, layer by layer: L0H0, L0H1, ..."""
+        return [f"L{layer}H{head}" for layer in range(self.cfg.n_layers) for head in range(self.cfg.n_heads)]
+
+    def all_composition_scores(self, mode: Literal["Q", "K", "V"]) -> CompositionScores:
+        """Return the composition score of every head with every one in a later layer, by the raw weights.
+
+        ||W_left W_right|| / (||W_left|| ||W_right||) with the earlier head's OV on the left, and on the right the later
+        one's QK (Q), its transpose (K) or its OV (V); 0 where the right head is not in a later layer. Elhage et al.
+        2021. Raises `ConfigError` for another mode. `ihlab.interp.composition` has the routes of shifted heads.
+        """
+        require(mode in ("Q", "K", "V"), f"mode is {mode!r}, but must be 'Q', 'K' or 'V'.")
+        right = {"Q": self.QK, "K": self.QK.T, "V": self.OV}[mode]
+        scores = composition_scores(self.OV, right, broadcast_dims=True)
+        layer = torch.arange(self.cfg.n_layers, device=scores.device)
+        later = layer[:, None, None, None] < layer[None, None, :, None]
+        return CompositionScores(torch.where(later, scores, 0.0), list(range(self.cfg.n_layers)), self.all_head_labels)
+
+    def blocks_with(self, submodule: str) -> list[tuple[int, Block]]:
+        """Return the layers that have a part of this name, such as "attn" or "mlp", each with its number."""
+        found = [(layer, block) for layer, block in enumerate(self.layers)]
+        return [(layer, block) for layer, block in found if getattr(block, submodule, None) is not None]
+
+    def tl_parameters(self) -> dict[str, Tensor]:
+        """Return the weights by TransformerLens' names, such as blocks.0.attn.W_Q, as its `SVDInterpreter` reads them.
+
+        Keys and values of shared heads are repeated for each query head, since they are asked for by its number.
+        """
+        named = {"embed.W_E": self.embed.weight, "unembed.W_U": self.unembed.weight.T}
+        if self.pos_embed is not None:
+            named["pos_embed.W_pos"] = self.pos_embed.weight
+        for layer, block in enumerate(self.layers):
+            attn = {
+                name: getattr(block.attn, name) for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O")
+            }
+            for name in ("W_K", "W_V", "b_K", "b_V"):
+                attn[name] = attn[name].repeat_interleave(self.cfg.n_heads // len(attn[name]), dim=0)
+            parts = {"attn": attn}
+            if block.mlp is not None:
+                parts["mlp"] = {name: getattr(block.mlp, name) for name in ("W_in", "W_out", "b_in", "b_out")}
+            for norm in ("ln1", "ln2"):
+                weights = dict(getattr(block, norm).named_parameters()) if getattr(block, norm) is not None else {}
+                parts |= {norm: weights} if weights else {}
+            named |= {f"blocks.{layer}.{part}.{name}": x for part, of in parts.items() for name, x in of.items()}
+        return named | {f"ln_final.{name}": x for name, x in self.ln_final.named_parameters()}
+
+    def loss_fn(
+        self,
+        logits: Float[Tensor, "batch pos d_vocab"],
+        tokens: Int[Tensor, "batch pos"],
+        attention_mask: Tensor | None = None,
+        per_token: bool = False,
+    ) -> Float[Tensor, "*shape"]:
+        """Return the cross-entropy of each next token of the row, in nats: their mean, or [batch, pos - 1].
+
+        This is a language model's loss. Tasks are trained on their targets instead (`Batch.targets`).
+        """
+        return lm_cross_entropy_loss(logits, tokens.to(logits.device), attention_mask, per_token)
+
+    def _stacked(self, name: str) -> Tensor:
+        return torch.stack([getattr(block.attn, name) for block in self.layers])
+
+    def _stacked_mlp(self, name: str) -> Tensor:
+        parts: list[Any] = [block.mlp for block in self.layers]
+        require(all(mlp is not None for mlp in parts), f"The model has no MLPs, and so no {name}.")
+        return torch.stack([getattr(mlp, name) for mlp in parts])
+
+    def _of_queries(self, weight: Float[Tensor, "layer kv_head a b"]) -> Float[Tensor, "layer head a b"]:
+        """Repeat shared heads for each query head that reads them."""
+        return weight.repeat_interleave(self.cfg.n_heads // weight.shape[1], dim=1)
