@@ -8,11 +8,13 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from typing import NoReturn
 
 import tyro
 
 from ihlab.cli.commands import reproduce, runs, sample, sampler, train, trainer
+from ihlab.cli.defaults import with_defaults
 from ihlab.cli.inspect import heads, shift, view
 from ihlab.cli.named import registered_task
 from ihlab.cli.sweep import sweep
@@ -81,7 +83,11 @@ def _run(argv: list[str]) -> None:
     if argv and argv[0] in OF_TASKS and argv[1:2] and ":" in argv[1]:
         argv[1] = registered_task(argv[1])
     if argv and argv[0] in OF_TASKS and argv[1:2] and argv[1] in TASKS:
-        tyro.cli(OF_TASKS[argv[0]](argv[1]), prog=f"ihlab {argv[0]} {argv[1]}", args=argv[2:])
+        options = with_defaults(argv[1], argv[2:]) if argv[0] == "train" else argv[2:]
+        tyro.cli(OF_TASKS[argv[0]](argv[1]), prog=f"ihlab {argv[0]} {argv[1]}", args=options)
+        return
+    if argv == ["--version"]:
+        print(f"ihlab {version('ihlab')}")
         return
     description = str(__doc__).splitlines()[0]
     tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="ihlab", args=argv, description=description)

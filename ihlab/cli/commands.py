@@ -1,6 +1,7 @@
 """Commands that make runs and figures, and list what there is: `reproduce`, `train`, `sample`, `runs`."""
 
 import math
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -47,7 +48,7 @@ def reproduce(
         names: Figures to make, such as figure1a, or module:Class of your own; if none is named,
             figure1a, figure1b, figure2, figure8, figure9, table5 and tables6to13. The others take longer: figure7,
             figure8_law, figure10, figure11, elsewhere, table4, table15, mqar, formation, basin_map, robustness,
-            initialisation and zoo.
+            initialisation, text and zoo.
         scale: smoke (seconds), laptop (minutes on 2 cores), gpu (tens of minutes) or paper (its own numbers).
         jobs: Runs trained at a time; by default 2 on a CPU and 1 on a GPU.
         device: A torch device, or auto: a GPU if there is one.
@@ -99,10 +100,18 @@ def trainer(kind: str) -> Callable[..., None]:
                 return
         for each in trained:
             print(text(_ending(each)))
+        if members is None and not trained[0].diverged:
+            print(text(_next(trained[0], root)))
         if any(each.diverged for each in trained):
             raise SystemExit(1)  # as a run alone
 
     return train
+
+
+def _next(run: "Run", root: Path) -> str:
+    """Return what to type next."""
+    where = shlex.quote(run.folder.name if root == Path("runs") else str(run.folder))
+    return f"Its heads: ihlab heads {where}    and on a page: ihlab view {where}"
 
 
 def _ending(run: "Run") -> str:

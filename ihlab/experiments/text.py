@@ -80,6 +80,8 @@ CONTEXT = 4
 CONTEXTS = (2, 3, 4)
 ROWS = {"smoke": 8, "laptop": 256, "gpu": 1024, "paper": 1024}
 """Held-out rows of a finished model; its checkpoints are measured on a quarter of them."""
+EARLY = 0.02
+"""Part of the longest run that the curves of bits per byte leave out: they begin at the size of the vocabulary."""
 TUNING, RUN = "tuning", "run"
 
 
@@ -187,16 +189,16 @@ class Text:
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw the bump, the bits per byte, and the gain by class of positions."""
-        figure = new_figure(12.5, 4.6)
+        figure = new_figure(12.5, 5.2)
         bump, cost, where = figure.subplots(1, 3, width_ratios=(1.25, 1.25, 1.0))
         runs = data[data["kind"] == RUN]
         lines = [arm.label for arm in (V1, KV1, V2, KV2, V3, KV3) if arm in ARMS[scale]]
         text_curves(bump, runs, "repeat_gain", lines)
         bump.axhline(BUMP, color="0.6", lw=0.8, ls=":")
         bump.set(title="the induction bump", ylabel="saved by reading the text before (nats a token)")
-        bump.legend(fontsize=8, loc="upper left")
-        text_curves(cost, runs[runs["step"] > 0], "bits_per_byte", lines)
-        cost.set(title="what text costs", ylabel="held-out bits per byte", yscale="log")
+        bump.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+        text_curves(cost, runs[runs["tokens"] > EARLY * runs["tokens"].max()], "bits_per_byte", lines)
+        cost.set(title="what text costs", ylabel="held-out bits per byte")
         gains_by_class(where, _gains(data), CONTEXT)
         unit = f"{base(scale).task.vocab_size} byte pairs"
         figure.suptitle(

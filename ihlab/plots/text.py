@@ -9,9 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FuncFormatter
 
-from ihlab.plots.style import BLUE, GREEN, ORANGE, SKY, printed
+from ihlab.plots.style import BLUE, ORANGE, printed
 
 CLASSES = {
     "eligible": (BLUE, "seen before, with what comes next"),
@@ -23,26 +22,25 @@ CLASSES = {
 DARK = 0.45
 """Luminance below which text is written in white."""
 
-DEPTHS = {"1": (SKY, 1.4), "2": (BLUE, 1.4), "3": (GREEN, 1.4)}
+COLOURS = {"vanilla": ORANGE, "KV shifting": BLUE}
+DEPTHS = {"1": ":", "2": "-", "3": "--"}
+"""Line of each number of layers."""
 
 
 @printed
 def text_curves(axes: Axes, data: pd.DataFrame, column: str, arms: Sequence[str]) -> None:
-    """Draw a column against training tokens, a line for each seed: colour by depth, vanilla dashed.
+    """Draw a column against training tokens, a line for each seed: colour by attention, style by depth.
 
     `data` has arm (such as "KV shifting, 2 layers"), seed, tokens and the column.
     """
     for arm in arms:
-        depth = arm.split(", ")[1].split(" ")[0]
-        color, width = DEPTHS[depth]
+        attention, depth = arm.split(", ")[:2]
         for number, (_, run) in enumerate(data[data["arm"] == arm].groupby("seed")):
             axes.plot(
-                run["tokens"] / 1e6, run[column], color=color, lw=width, ls="--" if arm.startswith("vanilla") else "-",
-                alpha=0.8, label=arm if number == 0 else None,
+                run["tokens"] / 1e6, run[column], color=COLOURS[attention], ls=DEPTHS[depth.split(" ")[0]], lw=1.4,
+                alpha=0.85, label=arm if number == 0 else None,
             )  # fmt: skip
     axes.set_xlabel("training tokens (millions)")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
-    axes.yaxis.set_minor_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
     axes.set_axisbelow(True)
 
 
@@ -65,7 +63,10 @@ def gains_by_class(axes: Axes, gains: pd.DataFrame, context: int) -> None:
     axes.axhline(0, color="0.4", lw=0.8)
     axes.set_xticks(range(len(pairs)), [pair.replace(", ", ",\n") for pair in pairs])
     axes.set(title="where KV shifting gains", ylabel="bits per byte saved against vanilla")
-    axes.legend(fontsize=8, title=f"last {context} bytes", title_fontsize=8)
+    axes.legend(
+        fontsize=8, title=f"the last {context} bytes were", title_fontsize=8, loc="upper center",
+        bbox_to_anchor=(0.5, -0.2), ncols=1,
+    )  # fmt: skip
     axes.set_axisbelow(True)
 
 

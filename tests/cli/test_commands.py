@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 
 import pytest
 
 from ihlab import Run
 from ihlab.cli import commands, main
+from ihlab.cli.defaults import with_defaults
 
 pytestmark = pytest.mark.slow
 
@@ -82,7 +84,7 @@ def test_members_are_the_seeds_from_the_runs_own_on_and_print_a_line_each(capsys
     """Seeds 4, 5 and 6, the last of them trained before, alone."""
     small = ["train", "induction", "--root", str(tmp_path), "--model.attention", "kv_shift", *TINY]
     main([*small, "--seed", "6"])
-    [alone] = capsys.readouterr().out.splitlines()
+    alone, _ = capsys.readouterr().out.splitlines()
     main([*small, "--seed", "4", "--members", "3"])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
@@ -220,3 +222,44 @@ def test_the_help_of_reproduce_names_every_figure_where_it_belongs():
     usual, longer = commands.reproduce.__doc__.split("if none is named,")[1].split("scale:")[0].split("The others")
     words = [set(re.findall(r"\w+", part)) & set(EXPERIMENTS) for part in (usual, longer)]
     assert words == [set(EXPERIMENTS) - ON_REQUEST, ON_REQUEST & set(EXPERIMENTS)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "added"),
+    [
+        (
+            "induction",
+            [],
+            [*"--task.vocab-size 128 --task.length 32".split(), "kv_shift", "--steps", "--model.d-vocab"],
+        ),
+        ("induction", ["--task.vocab-size", "600"], ["kv_shift", "--model.d-vocab", "600", "--model.n-ctx", "512"]),
+        (
+            "induction",
+            ["--model.n_layers=2", "--task.length", "20"],
+            ["--model.d-vocab", "8000", "--model.n-ctx", "20"],
+        ),
+        ("ngram", ["--steps", "7"], ["--model.d-vocab", "64", "--model.n-ctx", "63"]),
+        ("induction", TINY, []),
+        ("induction", ["--help"], []),
+    ],
+)
+def test_what_is_left_out_follows_from_the_rest(kind, given, added):
+    options = with_defaults(kind, given)
+    assert options[: len(given)] == given
+    assert set(added) <= set(options)
+    assert (len(options) == len(given)) == (not added)
+    assert options.count("--steps") <= 1
+
+
+def test_train_alone_trains_a_model_that_learns_and_says_what_to_type_next(tmp_path, capsys):
+    main(["train", "--root", str(tmp_path)])
+    ending, following = capsys.readouterr().out.splitlines()[-2:]
+    (run,) = tmp_path.iterdir()
+    assert Run.open(run).metrics["accuracy_first"].iloc[-1] > 0.99
+    assert str(run) in ending
+    assert following == f"Its heads: ihlab heads {run}    and on a page: ihlab view {run}"
+
+
+def test_the_version_is_the_packages(capsys):
+    main(["--version"])
+    assert capsys.readouterr().out == f"ihlab {version('ihlab')}\n"

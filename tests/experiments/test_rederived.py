@@ -425,6 +425,50 @@ def test_table4():
 COMPARISONS = ("figure7", "figure10", "figure11", "elsewhere", "table15", "zoo")
 
 
+def test_text():
+    data = table("text")
+    runs = data[data["kind"] == "run"]
+    ends = runs.groupby(["arm", "seed"]).last()
+
+    def gap(one, other, column="bits_per_byte"):
+        return (ends.loc[one, column] - ends.loc[other, column]).to_numpy()
+
+    pairs = [("KV shifting, 1 layer", "vanilla, 1 layer"), ("KV shifting, 2 layers", "vanilla, 2 layers")]
+    pairs += [(f"{one}, bytes", f"{other}, bytes") for one, other in pairs[1:]]
+    for claim, pair in zip(claims("text", "held-out bits per byte at the end"), pairs, strict=True):
+        same(gap(*pair).mean(), claim)
+        assert claim["p"] == pytest.approx(max(stats.ttest_1samp(gap(*pair), 0).pvalue, 1e-12), rel=0.01)
+    kv, vanilla = pairs[1]
+    gained, all_gained = -gap(kv, vanilla, "bits_eligible_4"), -gap(kv, vanilla)
+    half, alike = claims("text", "gain in bits per byte at positions")
+    same((gained - all_gained / 2).mean(), half)
+    share = ends.loc[vanilla, "bits_eligible_4"] / ends.loc[vanilla, "bits_per_byte"]
+    same((gained - share.to_numpy() * all_gained).mean(), alike)
+    for name in ("eligible", "misled", "rest"):
+        assert f"bits_{name}_4" in ends
+    assert ends[[f"bits_{name}_4" for name in ("eligible", "misled", "rest")]].sum(axis=1).to_numpy() == pytest.approx(
+        ends["bits_per_byte"].to_numpy(), abs=1e-5
+    )
+
+    def onsets(arm):
+        mine = runs[runs["arm"] == arm]
+        first = mine[mine["repeat_gain"] >= 0.25].groupby("seed")["tokens"].min()
+        return first.reindex(mine["seed"].unique()).fillna(math.inf).to_numpy()
+
+    (earlier,) = claims("text", "training tokens until")
+    horizon = runs.loc[runs["arm"] == vanilla, "tokens"].max()
+    same(median_ratio(onsets(kv), onsets(vanilla), horizon), earlier)
+    for claim in claims("text", "nats a token that a second copy"):
+        arm = claim["measure"].split("less 0.25, ")[1]
+        same((ends.loc[arm, "repeat_gain"] - 0.25).mean(), claim)
+        assert claim["seeds"] == len(ends.loc[arm])
+    diagonal = ends.loc[kv, ["own_key_own_value", "previous_key_previous_value"]].sum(axis=1) / 6
+    same(diagonal.mean(), claims("text", "share of key/value heads")[0])
+    same(gap("K only, 2 layers", "V only, 2 layers").mean(), claims("text", "bits per byte, K only")[0])
+    tuned = data[data["kind"] == "tuning"]
+    assert set(tuned["seed"]).isdisjoint(runs["seed"])
+
+
 def cells_of(measure, data):
     """The two variants and the setting that a measure names."""
     (setting,) = [s for s in data["setting"].unique() if re.search(rf", {re.escape(s)}( \(\d|$)", measure)]
