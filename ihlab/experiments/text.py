@@ -294,8 +294,9 @@ def _where(data: pd.DataFrame, claim: "partial[Claim]", shifted: Arm, plain: Arm
     return [
         claim(
             source="Abstract: KV shifting enhances induction",
-            sentence="At least half of the gain of KV shifting lies where induction could make it.",
-            measure=f"gain in bits per byte at {where}, less half of the whole gain (two layers)",
+            sentence="At least half of the gain of KV shifting lies where induction could make it (two layers, "
+            "byte pairs).",
+            measure=f"gain in bits per byte at {where}, less half of the whole gain",
             estimate=stats.mean((gain - of_all / 2).tolist()),
             threshold=0.0,
         ),
@@ -341,7 +342,13 @@ def _bump(data: pd.DataFrame, claim: "partial[Claim]", own: "partial[Claim]") ->
     has = [
         (claim, KV1, "above", "Section 3.1", "One layer of KV shifting is enough for induction on text."),
         (claim, V1, "below", "Section 3.1", "One layer of vanilla attention is not."),
-        (own, LONG_V2, "above", "beside section 3.2", "Two vanilla layers have the bump, in four times the tokens."),
+        (
+            own,
+            LONG_V2,
+            "above",
+            "beside section 3.2",
+            "Two vanilla layers have the bump in four times the tokens, at the rate chosen for one.",
+        ),
         (own, BYTES_KV2, "above", "beside section 3.2", "KV shifting has the bump on bytes, too."),
     ]
     ends = [
@@ -405,5 +412,6 @@ def _onset_in_words(data: pd.DataFrame, arm: Arm) -> str:
     onsets = np.array(_onsets(data, arm))
     if np.isinf(onsets).all():
         return "never"
-    few = "" if np.isfinite(onsets).all() else f" ({np.isfinite(onsets).sum()} of {len(onsets)} seeds)"
-    return f"{np.median(onsets[np.isfinite(onsets)]) / 1000:.0f}{few}"
+    few = "" if np.isfinite(onsets).all() else f" ({np.isfinite(onsets).sum()} of {len(onsets)} seeds get there)"
+    middle = float(np.median(onsets))  # never counts as later than any
+    return (f"{middle / 1000:.0f}" if np.isfinite(middle) else "not by most") + few
