@@ -27,6 +27,7 @@ from tasks import TextTask
 from tasks.text.corpus import SAMPLE
 
 if TYPE_CHECKING:
+    from ihlab.model.transformer import Transformer
     from ihlab.training.run import Run
 
 PAIRS, BYTES = "byte pairs", "bytes"
@@ -145,7 +146,10 @@ class Text:
         - repeat_gain (nats), and repeat_attention, that of the head with most of it;
         - at the end, for the contexts of 2, 3 and 4 bytes: bits_eligible_4, ... the bits per byte (of all bytes) that
           are spent at positions of a class, and positions_eligible_4, ... their share of the positions;
-        - at the end, own_key_own_value, ...: the key/value heads in each cell of Table 5, by absolute values.
+        - of arms that learn alpha and beta: own_key_own_value, ..., the key/value heads in each cell of Table 5 by
+          absolute values, and raw_own_key_own_value, ... as the paper counts; alpha_sum and beta_sum, the mean over
+          heads of |alpha1 + alpha2| and |beta1 + beta2|, 1 at the start; alpha_opposed and beta_opposed, the share of
+          heads whose two weights have opposite signs. No change of sign of W_K or W_V moves any but the raw ones.
         """
         return pd.DataFrame([row for curve, run in trained for row in _rows(curve, run, scale)])
 
@@ -227,7 +231,6 @@ def _rows(curve: str, run: "Run", scale: Scale) -> list[dict[str, Any]]:
 
 def _measured(run: "Run", step: int, n_rows: int, whole: bool) -> dict[str, float]:
     """Measure a checkpoint; with `whole`, also by class of positions, and its heads."""
-    from ihlab.interp.shifts import quadrant_table
     from ihlab.measure import text
     from ihlab.measure.batches import EVAL_SEED, draw
 
@@ -249,10 +252,26 @@ def _measured(run: "Run", step: int, n_rows: int, whole: bool) -> dict[str, floa
                 there = classes == value
                 spent = losses[there].sum() / (np.log(2) * n_bytes.sum())
                 row |= {f"bits_{name}_{context}": float(spent), f"positions_{name}_{context}": float(there.mean())}
-        if model.cfg.learns_both:
-            cells = quadrant_table([model]).set_index(["key", "value"])["gauge_free"]
-            row |= {f"{key}_key_{value}_value": int(cells[key, value]) for key, value in cells.index}
+    if model.cfg.learns_both:
+        row |= _heads(model)
     return {name: round(value, 6) for name, value in row.items()}
+
+
+def _heads(model: "Transformer") -> dict[str, float]:
+    """Return Table 5 of one model by both counts, and the size and agreement of its heads' weights."""
+    from ihlab.interp.shifts import quadrant_table, shift_report
+
+    cells, heads = quadrant_table([model]).set_index(["key", "value"]), shift_report(model)
+    row: dict[str, float] = {}
+    for prefix, count in (("", "gauge_free"), ("raw_", "raw")):
+        row |= {f"{prefix}{key}_key_{value}_value": int(cells[count][key, value]) for key, value in cells.index}
+    for name in ("alpha", "beta"):
+        own, previous = heads[f"{name}1"], heads[f"{name}2"]
+        row |= {
+            f"{name}_sum": float((own + previous).abs().mean()),
+            f"{name}_opposed": float((own * previous < 0).mean()),
+        }
+    return row
 
 
 def _ends(data: pd.DataFrame) -> pd.DataFrame:

@@ -193,6 +193,9 @@ def test_smoke_runs_end_in_a_table_a_picture_and_claims(made):
         assert spent.to_numpy() == pytest.approx(ends["bits_per_byte"].to_numpy(), abs=1e-5)
     kv = ends[ends["arm"].isin([KV1.label, KV2.label])]
     assert (kv[CELLS].sum(axis=1) == 2 * kv["arm"].map({KV1.label: 1, KV2.label: 2})).all()
+    assert kv["alpha_sum"].between(0.5, 1.5).all()  # 1 at the start
+    raw = data[[f"raw_{cell}" for cell in CELLS]].sum(axis=1)
+    assert (raw[data["arm"] == KV2.label].dropna() == 4).all()  # at every checkpoint
     assert isinstance(FIGURE.draw(data, "smoke"), Figure)
     assert V1.label in FIGURE.summary(data, "smoke")
     manifest = json.loads((folder.path / "manifest.json").read_text())
