@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ihlab.cli.igsm import check_out, show_graphs
 from ihlab.cli.named import registered_experiment
-from ihlab.cli.paths import listable
+from ihlab.cli.paths import TABLES, check_output, listable, write_table
 from ihlab.cli.terminal import console, text
 from ihlab.training.config import RunConfig
 from tasks import TASKS, IGSMTask
@@ -182,16 +182,18 @@ def sampler(kind: str) -> Callable[..., None]:
     return sample_task
 
 
-def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /) -> None:
+def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /, csv: Path | None = None) -> None:
     """List stored runs: what they are, how far they got, how well they do. One that cannot be opened says why.
 
     Args:
         root: Where runs are kept.
+        csv: Write the whole table here, damaged runs too: that of ihlab.runs in Python.
     """
     from ihlab.stored import DIVERGED, DONE
     from ihlab.training.listing import DAMAGED
     from ihlab.training.listing import runs as stored_runs
 
+    check_output("--csv", csv, TABLES)
     table = Table(title=f"Runs in {text(root)}", title_justify="left")
     for column in ("run", "task", "model", "seed", "steps", "accuracy", "seconds"):
         table.add_column(column, justify="right" if column in ("seed", "steps", "accuracy", "seconds") else "left")
@@ -209,7 +211,13 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /) -> None:
             "" if math.isnan(accuracy) else f"{accuracy:.3f}",
             f"{run['seconds']:.0f}" if done else "",
         )
+    if csv is not None:
+        write_table(stored, csv)
     terminal = console()
+    if not terminal.is_terminal:  # a file or another program: names are not cut
+        terminal.width = max(
+            terminal.width, terminal.measure(table, options=terminal.options.update(width=10_000)).maximum
+        )
     terminal.print(table)
     for sentence in stored["problem"][damaged]:
         terminal.print(text(sentence), soft_wrap=True)

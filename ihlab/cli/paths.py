@@ -67,7 +67,7 @@ def listable(folder: Path) -> Path:
     return folder
 
 
-def check_output(option: str, path: Path | None, suffixes: Sequence[str], run: "Run") -> None:
+def check_output(option: str, path: Path | None, suffixes: Sequence[str], run: "Run | None" = None) -> None:
     """Check an output file before any work.
 
     Raises `ConfigError` for a suffix that the command does not write, and for a path inside the run's own folder.
@@ -79,7 +79,7 @@ def check_output(option: str, path: Path | None, suffixes: Sequence[str], run: "
         f"{option} is {str(path)!r}, but must end in {' or '.join(suffixes)}.",
     )
     require(
-        run.folder.resolve() not in path.resolve().parents,
+        run is None or run.folder.resolve() not in path.resolve().parents,
         f"{option} is {str(path)!r}, which is inside the run's folder, where only training writes: give another place.",
     )
 

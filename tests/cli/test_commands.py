@@ -9,6 +9,7 @@ import sys
 import time
 from importlib.metadata import version
 
+import pandas as pd
 import pytest
 
 from ihlab import Run
@@ -263,3 +264,20 @@ def test_train_alone_trains_a_model_that_learns_and_says_what_to_type_next(tmp_p
 def test_the_version_is_the_packages(capsys):
     main(["--version"])
     assert capsys.readouterr().out == f"ihlab {version('ihlab')}\n"
+
+
+def test_runs_are_written_as_a_table_and_piped_names_are_whole(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    name = "a-name-that-is-far-too-long-for-a-terminal-of-sixty-columns"
+    main(["train", "--root", str(tmp_path / "runs"), "--name", name, *TINY])
+    capsys.readouterr()
+    main(["runs", str(tmp_path / "runs"), "--csv", str(tmp_path / "runs.csv")])
+    printed = capsys.readouterr().out
+    (run,) = (tmp_path / "runs").iterdir()
+    assert run.name in printed
+    table = pd.read_csv(tmp_path / "runs.csv")
+    assert table["run"].tolist() == [run.name]
+    assert {"status", "accuracy", "seconds", "problem"} <= set(table.columns)
+    with pytest.raises(SystemExit):
+        main(["runs", str(tmp_path / "runs"), "--csv", str(tmp_path / "runs.txt")])
+    assert "must end in .csv" in capsys.readouterr().err
