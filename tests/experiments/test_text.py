@@ -80,12 +80,12 @@ def test_each_arm_goes_on_at_the_rate_at_which_its_text_costs_least():
     assert set(counts) == {5}
 
 
-def arm_rows(arm, seed, cost, onset, eligible=0.5, diagonal=3):
+def arm_rows(arm, seed, cost, onset, eligible, diagonal, noise):
     """A planted run: its bits per byte at the end, the million tokens of its bump, its share of eligible bits."""
     rows = []
     for step in range(21):
         seen = step * 0.1 * arm.longer
-        bump = 1.0 if seen >= onset else 0.0
+        bump = noise + (1.0 if seen >= onset else 0.0)
         rows.append(
             {"kind": "run", "arm": arm.label, "lr": 1e-3, "seed": seed, "n_params": 1, "step": step * 50}
             | {"tokens": seen * 1e6, "bits_per_byte": 4 - (4 - cost) * step / 20, "repeat_gain": bump}
@@ -103,7 +103,9 @@ def table(cost, onset, eligible=lambda arm: 0.5, diagonal=7, seeds=5):
     for arm in FEW_ARMS:
         for seed in range(3 if arm is LONG_V2 else seeds):
             noise = 0.001 * np.sin(seed * len(arm.label))  # another one for each arm
-            rows += arm_rows(arm, seed, cost(arm) + noise, onset(arm), eligible(arm) + noise, diagonal - seed % 2)
+            rows += arm_rows(
+                arm, seed, cost(arm) + noise, onset(arm), eligible(arm) + noise, diagonal - seed % 2, noise
+            )
     return pd.DataFrame(rows)
 
 
@@ -174,8 +176,8 @@ def test_a_bump_that_vanilla_never_has_is_earlier_as_far_as_its_steps_say():
     assert claim.estimate.value == pytest.approx(0.3)  # 0.6 of at least 2.0 million
     assert (
         verdicts(data)["Two vanilla layers have the bump in four times the tokens, at the rate chosen for one."]
-        == "undecided"
-    )  # all alike
+        == "fails"
+    )
 
 
 @pytest.fixture(scope="module")
