@@ -7,7 +7,7 @@ the same rows in the same order (a run's seed decides them), so they are compare
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,13 +20,14 @@ from ihlab.experiments.experiment import Planned, Scale
 from ihlab.experiments.stats import SHARE
 from ihlab.model.config import ModelConfig
 from ihlab.plots.style import new_figure, printed
-from ihlab.plots.text import gains_by_class, text_curves
+from ihlab.plots.text import CLASSES, gains_by_class, text_curves
 from ihlab.sweep.results import first_reach
 from ihlab.training.config import RunConfig
-from tasks import TextTask
+from tasks import Batch, TextTask
 from tasks.text.corpus import SAMPLE
 
 if TYPE_CHECKING:
+    from ihlab.measure.text import RepeatedText
     from ihlab.model.transformer import Transformer
     from ihlab.training.run import Run
 
@@ -126,14 +127,12 @@ class Text:
 
     def follow(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> list[Planned]:
         """Plan the runs of the claims, each arm at the rate at which its held-out text costs least."""
-        own = {
-            arm: min((float(run.metrics["eval_loss"].iloc[-1]), run.config.lr) for name, run in trained if name == arm)[
-                1
-            ]
-            for arm in {name for name, _ in trained}
-        }
+        cheapest: dict[str, tuple[float, float]] = {}
+        for arm, run in trained:
+            tried = float(run.metrics["eval_loss"].iloc[-1]), run.config.lr
+            cheapest[arm] = min(tried, cheapest.get(arm, tried))
         return [
-            planned(arm, own[replace(arm, longer=1).label], seed, scale)
+            planned(arm, cheapest[replace(arm, longer=1).label][1], seed, scale)
             for arm in ARMS[scale]
             for seed in (FEWER if arm.fewer_seeds else SEEDS)[scale]
         ]
@@ -232,13 +231,11 @@ def _rows(curve: str, run: "Run", scale: Scale) -> list[dict[str, Any]]:
 def _measured(run: "Run", step: int, n_rows: int, whole: bool) -> dict[str, float]:
     """Measure a checkpoint; with `whole`, also by class of positions, and its heads."""
     from ihlab.measure import text
-    from ihlab.measure.batches import EVAL_SEED, draw
 
     model, task = run.model(step), run.config.task
     assert isinstance(task, TextTask)
-    batch = draw(task, EVAL_SEED, "eval", 2, n_rows)
-    losses, n_bytes = text.token_losses(model, batch.inputs, batch.targets), task.n_bytes(batch.targets)
-    twice = text.repeated_text(task, max(4, n_rows // 4))
+    batch, n_bytes, twice = _held_out(task, n_rows)
+    losses = text.token_losses(model, batch.inputs, batch.targets)
     row = {
         "bits_per_byte": text.bits_per_byte(losses, n_bytes),
         "in_context": text.in_context_score(losses),
@@ -247,14 +244,33 @@ def _measured(run: "Run", step: int, n_rows: int, whole: bool) -> dict[str, floa
     }
     if whole:
         for context in CONTEXTS:
-            classes = text.position_classes(task, batch.inputs, batch.targets, context)
+            classes = _classes(task, n_rows, context)
             for value, name in text.CLASSES.items():
                 there = classes == value
-                spent = losses[there].sum() / (np.log(2) * n_bytes.sum())
-                row |= {f"bits_{name}_{context}": float(spent), f"positions_{name}_{context}": float(there.mean())}
+                spent = text.bits_per_byte(np.where(there, losses, 0.0), n_bytes)
+                row |= {f"bits_{name}_{context}": spent, f"positions_{name}_{context}": float(there.mean())}
     if model.cfg.learns_both:
         row |= _heads(model)
     return {name: round(value, 6) for name, value in row.items()}
+
+
+@lru_cache
+def _held_out(task: TextTask, n_rows: int) -> tuple[Batch, np.ndarray, "RepeatedText"]:
+    """Return rows to measure models on, the bytes of their targets, and repeated text: the same for every run."""
+    from ihlab.measure.batches import EVAL_SEED, draw
+    from ihlab.measure.text import repeated_text
+
+    batch = draw(task, EVAL_SEED, "eval", 2, n_rows)
+    return batch, task.n_bytes(batch.targets), repeated_text(task, max(4, n_rows // 4))
+
+
+@lru_cache
+def _classes(task: TextTask, n_rows: int, context: int) -> np.ndarray:
+    """Return the classes of these rows' positions, which no model enters."""
+    from ihlab.measure.text import position_classes
+
+    batch, _, _ = _held_out(task, n_rows)
+    return position_classes(task, batch.inputs, batch.targets, context)
 
 
 def _heads(model: "Transformer") -> dict[str, float]:
@@ -400,8 +416,6 @@ def _diagonal(data: pd.DataFrame, claim: "partial[Claim]") -> Claim:
 
 def _gains(data: pd.DataFrame) -> pd.DataFrame:
     """Return the gain of KV shifting over vanilla by depth, tokens, seed, context and class of positions."""
-    from ihlab.plots.text import CLASSES
-
     rows = []
     for shifted, plain in PAIRED:
         label = _layers(shifted) + f", {BYTES}" * (shifted.tokens == BYTES)
