@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from transformer_lens import FactoredMatrix
-from transformer_lens.model_bridge.composition_scores import CompositionScores
 from transformer_lens.utilities import composition_scores, lm_cross_entropy_loss
 
 from ihlab.model.network import Block, Network
@@ -95,13 +94,16 @@ class LensWeights(Network):
         """The heads' names, layer by layer: L0H0, L0H1, ..."""
         return [f"L{layer}H{head}" for layer in range(self.cfg.n_layers) for head in range(self.cfg.n_heads)]
 
-    def all_composition_scores(self, mode: Literal["Q", "K", "V"]) -> CompositionScores:
-        """Return the composition score of every head with every one in a later layer, by the raw weights.
+    def all_composition_scores(self, mode: Literal["Q", "K", "V"]) -> Any:
+        """Return TransformerLens' `CompositionScores` of every head with every later one, by the raw weights.
 
         ||W_left W_right|| / (||W_left|| ||W_right||) with the earlier head's OV on the left, and on the right the later
         one's QK (Q), its transpose (K) or its OV (V); 0 where the right head is not in a later layer. Elhage et al.
         2021. Raises `ConfigError` for another mode. `ihlab.interp.composition` has the routes of shifted heads.
         """
+        # With it come all architectures of transformers, which every other command would wait for.
+        from transformer_lens.model_bridge.composition_scores import CompositionScores
+
         require(mode in ("Q", "K", "V"), f"mode is {mode!r}, but must be 'Q', 'K' or 'V'.")
         right = {"Q": self.QK, "K": self.QK.T, "V": self.OV}[mode]
         scores = composition_scores(self.OV, right, broadcast_dims=True)
