@@ -42,6 +42,8 @@ VARIANTS = {
     "kv_sum1": Variant("KV shifting, weights sum to 1", key="sum1", value="sum1"),
     "kv_clip": Variant("KV shifting, weights clipped to 0-1", key="clip", value="clip"),
     "kv_project": Variant("KV shifting, weights projected to 0-1", key="project", value="project"),
+    "kv_frozen": Variant("KV shifting, weights frozen", key="frozen", value="frozen"),
+    "kv_frozen_unit": Variant("KV shifting, weights frozen at norm 1", key="frozen_unit", value="frozen_unit"),
     "mla": Variant("multi-head latent attention"),
     "mla_kv": Variant("multi-head latent attention, a key and a value shifted", fixed=("alpha", "beta")),
     "differential": Variant("differential attention"),
@@ -65,7 +67,8 @@ class ModelConfig:
     - `attention`: "vanilla", or "kv_shift" (arXiv 2411.19574, equation 5: each key and value head
       mixes in the `shift_window - 1` tokens before, with learned scalars alpha and beta), or another of `VARIANTS`:
       only keys ("k_shift") or values ("v_shift") shifted, queries as well ("qkv_shift"), or constrained weights
-      ("kv_gate", "kv_sum1", "kv_clip", "kv_project"; the paper's Appendix F.1), or one that mixes tokens elsewhere:
+      ("kv_gate", "kv_sum1", "kv_clip", "kv_project"; the paper's Appendix F.1), or weights that stay as drawn
+      ("kv_frozen"; "kv_frozen_unit" divides them by their norm), or one that mixes tokens elsewhere:
       "rwkv_shift" shifts what queries, keys and values are projected from (`ihlab.model.input_shift`), and "mdha"
       convolves each channel of all three with a kernel of 3 (`ihlab.model.depthwise`), and "input_gate" is "kv_gate"
       with weights that depend on the token (`ihlab.model.input_gate`);
@@ -125,6 +128,8 @@ class ModelConfig:
         "kv_sum1",
         "kv_clip",
         "kv_project",
+        "kv_frozen",
+        "kv_frozen_unit",
         "mla",
         "mla_kv",
         "differential",

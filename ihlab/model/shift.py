@@ -186,12 +186,35 @@ class ProjectedShift(TokenShift):
     """Weights that training puts back into [0, 1] after each step (the 0-1 constraint, second reading)."""
 
 
+class FrozenShift(TokenShift):
+    """Weights that stay where they are drawn: their gradient is 0."""
+
+    @staticmethod
+    def mixed(weight: Float[Tensor, "row window *d_head"]) -> Float[Tensor, "row window *d_head"]:
+        """Return the weights, which nothing moves."""
+        return weight.detach() + 0 * weight  # a gradient of 0, not none: a checkpoint has the state of every parameter
+
+
+class FrozenUnitShift(FrozenShift):
+    """Frozen weights divided by their norm, so that mixing two independent vectors leaves their variance as it is.
+
+    Weights that sum to 1 as the free shift's do shrink it: by a third on average, alpha1^2 + alpha2^2 = 2/3.
+    """
+
+    @staticmethod
+    def stored(rows: Float[Tensor, "row window *d_head"]) -> Float[Tensor, "row window *d_head"]:
+        """Return rows of norm 1."""
+        return rows / rows.norm(dim=1, keepdim=True)
+
+
 KINDS: dict[str, type[TokenShift]] = {
     "free": TokenShift,
     "gate": GatedShift,
     "sum1": SumToOneShift,
     "clip": ClippedShift,
     "project": ProjectedShift,
+    "frozen": FrozenShift,
+    "frozen_unit": FrozenUnitShift,
 }
 """The rules that `ihlab.model.config.Variant` names for keys, values and queries."""
 

@@ -136,6 +136,7 @@ def test_the_residual_at_some_positions_is_that_of_all(make, case, tokens, at):
 PARAMETERS = {
     "kv_shift": 4 * 2, "k_shift": 2 * 2, "v_shift": 2 * 2, "qkv_shift": 4 * 2 + 2 * 4, "kv_gate": 2 * 2,
     "kv_sum1": 2 * 2, "kv_clip": 4 * 2, "kv_project": 4 * 2,
+    "kv_frozen": 4 * 2, "kv_frozen_unit": 4 * 2,
 }  # fmt: skip
 """Of a layer with two key/value heads and four query heads."""
 
@@ -168,6 +169,9 @@ def test_gradients_equal_finite_differences(make, case, tokens):
     loss.backward()
     for name, weight in model.named_parameters():
         if "_shift." not in name:
+            continue
+        if "frozen" in case["attention"]:
+            assert (weight.grad == 0).all()
             continue
         for entry in range(weight.numel()):
             values, step = [], 1e-6
@@ -219,6 +223,7 @@ REDUCTIONS = {
     ),
     "clipped is KV inside": ({"attention": "kv_clip"}, KV, {"alpha": SOME, "beta": SOME}),
     "projected is KV": ({"attention": "kv_project"}, KV, {"alpha": SOME, "beta": SOME}),
+    "frozen is KV": ({"attention": "kv_frozen"}, KV, {"alpha": SOME, "beta": SOME}),
     "window 3 with a zero is window 2": (
         {"attention": "kv_shift", "shift_window": 3}, KV,
         {"alpha": torch.tensor([[0.3, 0.7, 0.0]] * 2), "beta": torch.tensor([[0.9, 0.2, 0.0]] * 2)},
@@ -318,7 +323,8 @@ def test_a_gates_start_stays_off_the_ends():
 def test_restarting_gives_the_weights_asked_for(kind):
     shift = KINDS[kind](3, 2)
     shift.restart(0.25)
-    torch.testing.assert_close(shift.weights(), torch.tensor([[0.25, 0.75]] * 3))
+    wanted = torch.tensor([[0.25, 0.75]] * 3)
+    torch.testing.assert_close(shift.weights(), wanted / wanted[0].norm() if kind == "frozen_unit" else wanted)
 
 
 def test_a_window_of_three_has_no_gate(make_config):

@@ -19,6 +19,7 @@ CASES = {
     "sum to 1": {"attention": "kv_sum1", "shift_window": 3},
     "clipped": {"attention": "kv_clip"},
     "projected": {"attention": "kv_project"},
+    "frozen": {"attention": "kv_frozen_unit"},
     "shared in the model": {"attention": "kv_shift", "shift_share": "model", "n_layers": 2},
     "each channel its own": {"attention": "kv_shift", "shift_share": "channel"},
     "latent": {"attention": "mla", "mla_rank": 3, "mla_norm": True},
@@ -84,6 +85,15 @@ def test_clipped_weights_outside_get_no_gradient():
     torch.testing.assert_close(shift.weights(), torch.tensor([[1.0, 0.3], [0.0, 0.9]]))
     shift(torch.randn(2, 5, 2, 3)).square().sum().backward()
     assert ((shift.weight.grad == 0) == torch.tensor([[True, False], [True, False]])).all()
+
+
+@pytest.mark.parametrize("attention", ["kv_frozen", "kv_frozen_unit"])
+def test_frozen_weights_stay_where_kv_shifting_starts(small, attention, tmp_path):
+    fresh = Transformer(small.model, small.seed).layers[0].attn.alpha
+    run = train(small.but(model=small.model.but(attention=attention)), tmp_path)
+    assert run.metrics.filter(regex=r"^(alpha|beta)").nunique().max() == 1
+    divisor = fresh.norm(dim=1, keepdim=True) if attention == "kv_frozen_unit" else 1
+    torch.testing.assert_close(run.model().layers[0].attn.alpha, fresh / divisor)
 
 
 @pytest.mark.parametrize("attention", ["kv_shift", "k_shift", "kv_gate", "kv_sum1", "kv_clip", "kv_project"])
