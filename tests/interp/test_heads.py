@@ -401,7 +401,8 @@ def test_other_sources_are_refused(theorem_3_3, batch):
 @pytest.mark.slow
 def test_the_public_names_load_without_torch_until_they_are_used():
     code = (
-        "import sys, ihlab.interp; assert 'torch' not in sys.modules; from ihlab.interp import *; print(*sorted(dir()))\n"
+        "import sys, ihlab.interp; assert 'torch' not in sys.modules\n"
+        "from ihlab.interp import *; print(*sorted(dir()))\n"
         "assert 'transformer_lens.model_bridge' not in sys.modules, 'that is every architecture there is, 2 s'"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
