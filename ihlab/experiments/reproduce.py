@@ -15,6 +15,7 @@ from ihlab.experiments.experiment import METHODS, SCALES, Experiment, Planned, S
 from ihlab.experiments.figure1a import Figure1a
 from ihlab.experiments.figure1b import Figure1b
 from ihlab.experiments.figure2 import Figure2
+from ihlab.experiments.figure4 import Figure4
 from ihlab.experiments.figure7 import Figure7
 from ihlab.experiments.figure8 import Figure8
 from ihlab.experiments.figure8_law import Figure8Law
@@ -47,6 +48,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Figure1a(),
         Figure1b(),
         Figure2(),
+        Figure4(),
         Figure8(),
         Figure9(),
         Table5(),
@@ -74,7 +76,7 @@ GROUP = "ihlab.experiments"
 
 ON_REQUEST = {
     *("formation", "mqar", "table4", "basin_map", "robustness", "initialisation"),
-    *("figure8_law", "text", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo"),
+    *("figure8_law", "text", "figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo"),
 }
 """Experiments that are made only if named, as are those that others register."""
 

@@ -1,0 +1,125 @@
+"""Learning rates on text: what is planned, planted tables whose verdicts come out each way, and runs at smoke scale."""
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from ihlab import train
+from ihlab.experiments.claims import NOT_TESTED, judged
+from ihlab.experiments.experiment import SCALES
+from ihlab.experiments.figure4 import AGAIN, ARMS, FROZEN, KV, RATES, SEEDS, UNIT, VANILLA, Figure4, critical_rate
+
+FIGURE = Figure4()
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_arms_differ_in_attention_and_nothing_else(scale):
+    runs = FIGURE.runs(scale)
+    assert len(runs) == len(ARMS) * len(RATES[scale]) * SEEDS[scale] == len({run.config.digest for run in runs})
+    one = runs[0].config
+    for run in runs:
+        config = run.config
+        assert config.model.attention == ARMS[run.curve]
+        plain = config.model.but(attention="vanilla")
+        assert config.but(model=plain, lr=one.lr, seed=0, name=one.name) == one
+        assert config.clip is None
+        assert config.schedule == "constant"
+
+
+class Run:
+    """A run, as far as the table reads it."""
+
+    def __init__(self, losses, diverged=False):
+        self.config, self.diverged = FIGURE.runs("smoke")[0].config, diverged
+        self.metrics = pd.DataFrame({"eval_loss": losses})
+
+
+@pytest.mark.parametrize(
+    ("run", "last", "diverged"),
+    [
+        (Run([5.0, 4.0, 3.0, 3.0, 3.0]), 3.0, False),
+        (Run([5.0, 3.0, 3.2, 3.4, 3.3]), 3.3, False),
+        (Run([5.0, 3.0, 3.5, 3.5, 3.5]), 3.5, True),
+        (Run([5.0, 3.0, 3.0, 3.0, 4.2]), 3.4, False),  # a spike at the end
+        (Run([5.0, 3.0, math.nan, 9.0, 9.0]), math.log(300), True),
+        (Run([5.0, 3.0], diverged=True), math.log(300), True),  # stopped there
+    ],
+)
+def test_a_run_has_diverged_if_it_ends_half_a_nat_above_its_least_loss(run, last, diverged):
+    row = FIGURE.gather([(VANILLA, run)], "smoke").iloc[0]
+    assert row["last"] == pytest.approx(last, abs=1e-6)
+    assert bool(row["diverged"]) == diverged
+    assert AGAIN == 0.5
+
+
+def planted(gain, diverging, seeds=6):
+    """A table in which an arm gains so many nats on vanilla, and diverges from such a rate on."""
+    rng, rows = np.random.default_rng(0), []
+    for arm, (number, lr), seed in itertools.product(ARMS, enumerate(RATES["laptop"]), range(seeds)):
+        gone = lr >= diverging[arm]
+        last = 4 + 0.1 * abs(number - 1) + 0.01 * rng.standard_normal() - gain[arm] + 2 * gone
+        rows.append({"arm": arm, "lr": lr, "seed": seed, "least": last - gone, "last": last, "diverged": gone})
+    return pd.DataFrame(rows)
+
+
+def verdicts(data):
+    claims = judged(FIGURE.claims(data, "laptop"))
+    return [claim.verdict for claim in claims], claims
+
+
+NEVER = math.inf
+
+
+def test_verdicts_come_out_each_way():
+    better = planted({VANILLA: 0, KV: 0.1, FROZEN: 0.05, UNIT: 0}, {VANILLA: 0.256, KV: 0.512, FROZEN: 0.512, UNIT: 1})
+    assert set(verdicts(better)[0]) == {"holds"}
+    n = len(RATES["laptop"])
+    worse = planted({VANILLA: 0.1, KV: 0, FROZEN: 0, UNIT: 0}, dict.fromkeys(ARMS, 0.256))
+    given, claims = verdicts(worse)
+    assert given[:n] == ["fails"] * n
+    assert given[n : n + 3] == ["undecided"] * 3, "all diverge alike"
+    assert given[-1] == "fails"
+    assert sum(claim.of_paper for claim in claims) == n + 1
+    equal = planted(dict.fromkeys(ARMS, 0), dict.fromkeys(ARMS, NEVER))
+    given, claims = verdicts(equal)
+    assert "holds" not in given
+    assert given[n : n + 3] == [NOT_TESTED] * 3
+    assert "Neither diverges" in claims[n].why
+
+
+def test_diverging_at_a_lower_rate_than_vanilla_fails():
+    data = planted(dict.fromkeys(ARMS, 0), {VANILLA: 0.512, KV: 0.256, FROZEN: NEVER, UNIT: NEVER})
+    n = len(RATES["laptop"])
+    assert verdicts(data)[0][n : n + 3] == ["fails", "holds", "holds"]
+    assert critical_rate(data, VANILLA) == 0.512
+    assert critical_rate(data, KV) == 0.256
+    assert critical_rate(data, UNIT) is None
+    told = FIGURE.summary(data, "laptop")
+    assert "KV shifting 4.0" in told
+    assert "most runs diverge from 0.256 on" in told
+    assert "most runs diverge at no rate of the grid" in told
+
+
+def test_the_picture_has_each_arm_in_both_panels():
+    data = planted(dict.fromkeys(ARMS, 0), {VANILLA: 0.256, KV: 0.512, FROZEN: NEVER, UNIT: NEVER})
+    figure = FIGURE.draw(data, "laptop")
+    assert isinstance(figure, Figure)
+    losses, shares = figure.axes
+    assert [line.get_label() for line in losses.lines if not line.get_label().startswith("_")] == [
+        *ARMS, "a run that diverged",
+    ]  # fmt: skip
+    crosses = [line for line in losses.lines if line.get_marker() == "x" and len(line.get_xdata())]
+    assert sum(len(line.get_xdata()) for line in crosses) == data["diverged"].sum()
+    assert len(shares.patches) == len(ARMS) * len(RATES["laptop"])
+
+
+@pytest.mark.slow
+def test_runs_at_smoke_scale_are_gathered(tmp_path):
+    trained = [(plan.curve, train(plan.config, tmp_path)) for plan in FIGURE.runs("smoke") if plan.config.seed == 0]
+    data = FIGURE.gather(trained, "smoke")
+    assert list(data["arm"].unique()) == list(ARMS)
+    assert np.isfinite(data["last"]).all()
