@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from ihlab.experiments import stats
 from ihlab.experiments.claims import Claim
 from ihlab.experiments.experiment import Planned, Scale
-from ihlab.experiments.hops import SMALL, gap_claim, hop_tables, horizons, layer_claim, plan_hops, predicted
+from ihlab.experiments.hops import SMALL, hop_tables, plan_hops, predicted
 from ihlab.model.config import GPT2, ModelConfig
 from ihlab.plots.hops import hop_errors, hop_ticks
 from ihlab.plots.style import new_figure, printed
@@ -79,10 +79,11 @@ class Figure8:
         return hop_tables(trained)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Claims of Appendix E.1. Its two sentences about five layers are also judged as the law behind them.
+        """Claims of Appendix E.1. Its two sentences about five layers are also judged at the depth that there is.
 
-        L vanilla layers reach 2^(L - 2) hops (Sanford et al. 2024). KV shifting needs one layer less, because it
-        needs no previous-token layer: 2^(L - 1). At L = 5 these are the paper's 8 and 16.
+        L vanilla layers reach 2^(L - 2) hops in the construction of Sanford et al. (2024), and KV shifting, which
+        needs no previous-token layer, 2^(L - 1). At L = 5 these are the paper's 8 and 16. `figure8_law` asks what
+        models of fewer layers follow at most, and what the shift is worth.
         """
         seeds = int(data["seed"].nunique())
         claim = partial(Claim, source="Appendix E.1, Figure 8", seeds=seeds, declared="2026-11-22")
@@ -120,22 +121,9 @@ class Figure8:
                 _degrades(data, law, f"{deepest} vanilla layers degrade beyond {vanilla} hops.", deepest, vanilla),
                 _small(data, law, f"{deepest} layers of KV shifting reach {shifted} hops.", deepest, shifted),
             ]
-        if deepest > 2:
-            claims += self._doublings(horizons(data), claim, deepest)
         if _is_the_originals(scale):
             claims.append(self._agreement(data, claim))
         return claims
-
-    def _doublings(self, table: pd.DataFrame, claim: "partial[Claim]", deepest: int) -> list[Claim]:
-        """Judge the law as a whole: a layer is worth a doubling of the hops, and the shift is worth a layer."""
-        kv, vanilla, law = "KV shifting", "vanilla", partial(claim, source="The hop horizon k*", of_paper=False)
-        one_less = deepest - 1
-        doubles, saves = f"With {deepest} layers the shift doubles the hops.", "The shift saves a layer: the same hops."
-        return [
-            *(layer_claim(table, law, kind, one_less, deepest) for kind in (vanilla, kv)),
-            gap_claim(table, law, doubles, [(kv, deepest)], [(vanilla, deepest)], 1),
-            gap_claim(table, law, saves, [(kv, one_less)], [(vanilla, deepest)], 0),
-        ]
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State the errors of the deepest models in one sentence."""

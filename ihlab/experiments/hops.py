@@ -1,6 +1,6 @@
 """How many hops trained models follow: errors against hops, and the hop horizon."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,9 +25,6 @@ Cell = tuple[str, int]
 
 SMALL = 0.1
 """Largest "small error", and the least growth of an error that is to "degrade significantly"."""
-
-MARGIN = 0.3
-"""Doublings within which two horizons are the same: less than a third of what a layer is worth."""
 
 
 def plan_hops(
@@ -111,54 +108,28 @@ def log2_hops(table: pd.DataFrame, cell: Cell) -> pd.Series:
     return mine.set_index("seed")["log2_hops"].sort_index()
 
 
-def gap_claim(
-    table: pd.DataFrame,
-    claim: "partial[Claim]",
-    sentence: str,
-    more: Sequence[Cell],
-    less: Sequence[Cell],
-    expected: int,
-    layers: int = 1,
-) -> Claim:
-    """Judge whether the horizon of some cells is `expected` doublings above that of others, to within `MARGIN`.
+def hops_followed(errors: Sequence[float]) -> int:
+    """Return the most hops h with an error of at most `SMALL` at every k = 1 .. h; `errors` are those of 1, 2, ..."""
+    return int(np.cumprod(np.asarray(errors, dtype=float) <= SMALL).sum())
 
-    `table` is that of `horizons`; of several cells the mean is taken, for each seed. A gap of several `layers` is
-    divided by their number. Seeds are not paired: models of two cells share nothing but a seed's number.
-    """
-    if why := _outside(table, [*more, *less]):
-        return claim(sentence=sentence, seeds=0, why=why)
-    log2_more, log2_less = (
-        pd.concat([log2_hops(table, cell) for cell in cells], axis=1).mean(axis=1) / layers for cells in (more, less)
-    )
-    off = stats.difference(log2_more.tolist(), (log2_less + expected).tolist())
-    measure = f"log2 k*, {_named(more)} less {_named(less)}{' a layer' if layers > 1 else ''}"
+
+def followed(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the hops that each model follows: attention, n_layers, seed and hops (`hops_followed`)."""
+    curves = data[data["hops"] > 0].sort_values("hops").groupby(["attention", "n_layers", "seed"])
+    return curves["error"].agg(hops_followed).rename("hops").reset_index()
+
+
+def share_claim(table: pd.DataFrame, claim: "partial[Claim]", sentence: str, wanted: Mapping[Cell, int]) -> Claim:
+    """Judge whether most models of some cells follow exactly so many hops; `table` is that of `followed`."""
+    hits = [
+        hops == wanted[kind, depth]
+        for kind, depth, hops in zip(table["attention"], table["n_layers"], table["hops"], strict=True)
+        if (kind, depth) in wanted
+    ]
+    told = " and ".join(f"{hops} ({kind}, {depth} layer{'s' * (depth > 1)})" for (kind, depth), hops in wanted.items())
     return claim(
         sentence=sentence,
-        measure=f"{measure}, here {off.value + expected:.2f}: its distance from {expected}",
-        estimate=stats.size(off),
-        threshold=MARGIN,
-        right_side="below",
-    )
-
-
-def layer_claim(table: pd.DataFrame, claim: "partial[Claim]", attention: str, first: int, last: int) -> Claim:
-    """Judge whether each layer after the first of these, up to the last, doubles the hops, to within `MARGIN`."""
-    sentence = f"{attention[0].upper()}{attention[1:]}: each layer doubles the hops."
-    return gap_claim(table, claim, sentence, [(attention, last)], [(attention, first)], 1, last - first)
-
-
-def _outside(table: pd.DataFrame, cells: Sequence[Cell]) -> str:
-    """Return a sentence if the horizon of a cell's seed is only a bound."""
-    bounds = table[table["bound"] != ""]
-    missed = [cell for cell in cells if len(log2_hops(bounds, cell))]
-    return f"k* lies outside the hops that rows have: {_named(missed)}." if missed else ""
-
-
-def _named(cells: Sequence[Cell]) -> str:
-    """Return cells as words: "vanilla with 2, 3 layers"."""
-    depths: dict[str, list[str]] = {}
-    for attention, n_layers in cells:
-        depths.setdefault(attention, []).append(str(n_layers))
-    return " and ".join(
-        f"{attention} with {', '.join(layers)} layer{'s' * (layers != ['1'])}" for attention, layers in depths.items()
+        measure=f"share of models that follow exactly {told} hops: errors at most {SMALL} up to there, and not beyond",
+        estimate=stats.share(sum(hits), len(hits)),
+        threshold=0.5,
     )

@@ -1,14 +1,19 @@
-"""Transformers with hand-set weights that follow k hops, exactly: one layer fewer with the shift.
+"""Transformers with hand-set weights that follow k hops, exactly: the shift is worth one hop at every depth.
 
-Following Sanford et al. (2024, arXiv 2402.09268), pointers double: if the stream at each position i points to
-find_a(i), a head that attends there and reads the pointer leaves find_2a(i). What KV shifting saves is the layer in
-front: the first hop needs the token before at each key, which a vanilla model must first copy with a layer of its own.
+Pointers double (Sanford et al. 2024, arXiv 2402.09268): if the stream at each position i points to find_a(i), a head
+that attends there and reads the pointer leaves find_2a(i); and if it reads a symbol b hops further on, the stream has
+the one a + b hops from i. After layer 1 both kinds of model point to find_1. With the shift they have read its symbol,
+too: a key that holds the token before is matched and the token itself is read. A vanilla model cannot. But it can find
+the latest *copy* of its token, which needs no earlier layer, and point to the position after that.
 
-    with the shift     layer 1: find_1      layer m: find_{2^(m-1)}     up to 2^(L-1) hops with L layers
-    vanilla            layer 1: x_{s-1}     layer m: find_{2^(m-2)}     up to 2^(L-2) hops
+    with the shift     points to find_1, 2, 4, ...      has read 1, 2, 4, ... hops      2^(L-1) with L layers
+    vanilla            points to find_1, 2, 4, ...      has read 0, 1, 3, ... hops      2^(L-1) - 1
+
+Sanford et al. give vanilla models a layer for the token before, and reach 2^(L-2), half as many as with the shift. That
+layer is not needed where positions can be added to: at L = 5 the paper's 8 is theirs, and 15 can be followed.
 
 These are upper bounds on the depth that suffices. That vanilla models of this width need about log2 k layers is a lower
-bound of the same paper, conditional on a conjecture; that they need this one more is not proved by anybody.
+bound of the same paper, conditional on a conjecture; that one hop is all the shift can save is not proved by anybody.
 """
 
 import torch
@@ -33,14 +38,16 @@ def k_hop(n_layers: int, attention: str, task: MultiHopTask | None = None) -> Tr
     """Return a model that answers `task` for every k up to its `horizon` (`ihlab.theory.depth`), exactly.
 
     The stream holds, each in entries of its own, the token and the position (one-hot), the symbol c_0 at the position
-    (a letter, or "none" at the hop token), and for every layer that hops a pointer p_m and a symbol c_m. k is written
-    as a sum of some of 1, 1, 2, 4, ..., one term for each such layer, on or off; the hop token's embedding has the
-    switches b_m, and a second head of layer 1 copies them from position 0 to every other.
+    (a letter, or "none" at the hop token), and for every layer m a pointer p_m and a symbol c_m. k is written as a sum
+    of some of the hops that layers read: 1, 1, 2, 4, ... with the shift, 0, 1, 2, 4, ... without, each on or off. The
+    hop token's embedding has the switches b_m, and a second head of layer 1 copies them from position 0 to every other.
 
-    - The first such layer attends to the latest s with x_{s-1} = x_i. With the shift, alpha = (0, 1), its key is that
-      of the token before. A vanilla model attends from s to s - 1 by position in layer 1 and keeps that token.
-      It reads s itself: p_1 = find_1. Where no such s is, it attends to position 0, from which every hop leads to 0.
-    - Layer m attends to p_{m-1} and reads that position's pointer and symbol, r_m: p_m = find_{2^(m-1)}.
+    - With the shift, alpha = (0, 1), the first key is that of the token before: layer 1 attends to the latest s with
+      x_{s-1} = x_i and reads s itself: p_1 = find_1 and r_1. Where no such s is, it attends to position 0, from which
+      every hop leads to 0.
+    - A vanilla layer 1 attends to the latest s before i with x_s = x_i and reads its position as the next one's: p_1 =
+      s + 1 = find_1; or position 0 as itself. It has no r_1, and no switch for it.
+    - Layer m attends to p_{m-1} and reads that position's pointer and symbol, r_m: p_m points twice as far.
     - Its MLP switches: c_m = b_m r_m + (1 - b_m) c_{m-1}, so that c_m(i) is the symbol as many hops from i as the
       switches up to m add up to.
 
@@ -56,20 +63,20 @@ class _Builder:
     """Entries of the stream by name, and the weights of one layer after another."""
 
     def __init__(self, n_layers: int, attention: str, task: MultiHopTask) -> None:
-        self.task, self.shifted = task, attention != "vanilla"
-        self.hops = n_layers - (not self.shifted)
+        self.task, self.shifted, self.n_layers = task, attention != "vanilla", n_layers
         n_symbols = task.alphabet + 1
         sizes = {"one": 1, "index": 1, "token": task.vocab_size, "position": task.length, "c0": n_symbols}
-        sizes |= {"own switches": self.hops, "switches": self.hops, "before": task.vocab_size}
-        for m in range(1, self.hops + 1):
+        sizes |= {"own switches": n_layers, "switches": n_layers}
+        for m in range(1, n_layers + 1):
             sizes |= {f"p{m}": task.length, f"r{m}": n_symbols, f"c{m}": n_symbols}
         self.at: dict[str, Tensor] = {}
         width = 0
         for name, size in sizes.items():
             self.at[name] = torch.arange(width, width + size)
             width += size
+        d_head = task.length + max(task.vocab_size + 2, n_symbols)
         self.cfg = ModelConfig(
-            n_layers=n_layers, d_model=width, n_heads=2, d_head=max(task.vocab_size + 2, task.length + n_symbols),
+            n_layers=n_layers, d_model=width, n_heads=2, d_head=d_head,
             d_mlp=2 * n_symbols, d_vocab=task.vocab_size, n_ctx=task.length, attention=attention,  # type: ignore[arg-type]
             positional="learned", norm="none",
         )  # fmt: skip
@@ -84,15 +91,16 @@ class _Builder:
         self._embed()
         first = self.model.layers[0].attn
         self._copy_switches(first)
-        if not self.shifted:
-            self._copy_token_before(first)
-        hopping = self.model.layers[-self.hops :] if self.hops else ()
-        for m, layer in enumerate(hopping, start=1):
-            if m == 1:
-                self._match(layer.attn)
-            else:
+        for m, layer in enumerate(self.model.layers, start=1):
+            if m > 1:
                 self._head(layer.attn, 0, [(f"p{m - 1}", "position", SHARP)])
-            self._read(layer.attn, 0, {"position" if m == 1 else f"p{m - 1}": f"p{m}", f"c{m - 1}": f"r{m}"})
+                self._read(layer.attn, 0, {f"p{m - 1}": f"p{m}", f"c{m - 1}": f"r{m}"})
+            elif self.shifted:
+                self._match(layer.attn, "token before")
+                self._read(layer.attn, 0, {"position": "p1", "c0": "r1"})
+            else:
+                self._match(layer.attn, "token")
+                self._point_after(layer.attn)
             assert isinstance(layer.mlp, SwiGLU)
             self._switch(layer.mlp, m)
         self._unembed()
@@ -106,7 +114,7 @@ class _Builder:
             tokens[task.first_letter + letter, self.at["c0"][letter]] = 1.0
         for k in range(task.max_hops + 1):
             tokens[k, self.at["c0"][-1]] = 1.0
-            tokens[k, self.at["own switches"]] = torch.tensor(_switches(k, self.hops), dtype=torch.float64)
+            tokens[k, self.at["own switches"]] = torch.tensor(self._switches(k), dtype=torch.float64)
         assert self.model.pos_embed is not None
         positions = self.model.pos_embed.weight
         positions[:, self.at["position"]] = torch.eye(task.length, dtype=torch.float64)
@@ -146,27 +154,29 @@ class _Builder:
         self._of_hop_token(attn, row, 1.0)
         self._read(attn, 1, {"own switches": "switches"})
 
-    def _copy_token_before(self, attn: Attention) -> None:
-        self._head(attn, 0, [("position", "position", 0.0)])
-        here, d = self.at["position"], self.cfg.head_width
-        attn.q_proj.weight[torch.arange(len(here) - 1), here[1:]] = SHARP * d**0.5  # from s, the row of s - 1
-        self._read(attn, 0, {"token": "before"})
+    def _match(self, attn: Attention, what: str) -> None:
+        """Score 2 (P + 1) [match] - (P + 1) + the key's index: positive for a match and more so for later ones.
 
-    def _match(self, attn: Attention) -> None:
-        """Score 2 (P + 1) [x_i = x_{s-1}] - (P + 1) + the key's index: positive for a match and more so for later ones.
-
-        Negative for all others, and 0 at position 0, which is where a row without a match goes.
+        Negative for all others, and 0 at position 0, which is where a row without a match goes. The "token" of a key
+        matches unless the key is the query itself; its "token before", with the shift, as it stands.
         """
         most = self.cfg.n_ctx + 1.0
-        of_key = "token" if self.shifted else "before"
-        self._head(
-            attn, 0, [("token", of_key, 2 * most * SHARP), ("one", "one", -most * SHARP), ("one", "index", SHARP)]
-        )
-        if self.shifted:  # nothing is before position 0: its key is 0
-            assert attn.key_shift is not None
-            attn.key_shift.weight[0] = torch.tensor([0.0, 1.0])
-        else:
+        terms = [("token", "token", 2 * most * SHARP), ("one", "one", -most * SHARP), ("one", "index", SHARP)]
+        if what == "token":
+            self._head(attn, 0, [*terms, ("position", "position", -2 * most * SHARP)])
             self._of_hop_token(attn, len(self.at["token"]), -1.0)  # its "one" becomes 0
+        else:
+            self._head(attn, 0, terms)
+            assert attn.key_shift is not None
+            attn.key_shift.weight[0] = torch.tensor([0.0, 1.0])  # nothing is before position 0: its key is 0
+
+    def _point_after(self, attn: Attention) -> None:
+        """Let head 0 read the position after the one it attends to, and position 0 as itself."""
+        here, to = self.at["position"], self.at["p1"]
+        rows = torch.arange(len(here))
+        attn.v_proj.weight[rows, here] = 1.0
+        attn.o_proj.weight[to[1:], rows[:-1]] = 1.0
+        attn.o_proj.weight[to[[0, 1]], 0] = torch.tensor([1.0, 0.0], dtype=torch.float64)
 
     def _switch(self, mlp: SwiGLU, m: int) -> None:
         """c_m = b_m r_m + (1 - b_m) c_{m-1}."""
@@ -181,18 +191,17 @@ class _Builder:
             mlp.out_proj.weight[self.at[f"c{m}"], units] = 1.0
 
     def _unembed(self) -> None:
-        logits, task, last = self.model.unembed.weight, self.task, self.at[f"c{self.hops}"]
+        logits, task, last = self.model.unembed.weight, self.task, self.at[f"c{self.n_layers}"]
         for letter in range(task.alphabet):
             logits[task.first_letter + letter, last[letter]] = 1.0
         logits[task.none, last[-1]] = 1.0
         logits[task.blank, self.at["token"][: task.max_hops + 1]] = 2.0  # the answer at the hop token itself
 
-
-def _switches(k: int, n: int) -> list[int]:
-    """Return which of 1, 1, 2, 4, ... (n of them) add up to k, or to their sum if that is less."""
-    terms = [2 ** max(m - 1, 0) for m in range(n)]
-    left, on = k, [0] * n
-    for m in reversed(range(n)):
-        if left >= terms[m]:
-            on[m], left = 1, left - terms[m]
-    return on
+    def _switches(self, k: int) -> list[int]:
+        """Return which of the hops that each layer reads add up to k, or to their sum if that is less."""
+        terms = [int(self.shifted), *(2**m for m in range(self.n_layers - 1))]
+        left, on = k, [0] * self.n_layers
+        for m in reversed(range(self.n_layers)):
+            if terms[m] and left >= terms[m]:
+                on[m], left = 1, left - terms[m]
+        return on

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ihlab.theory.depth import horizon
+from ihlab.theory.depth import by_previous_token, horizon
 from ihlab.theory.k_hop import k_hop
 from tasks import IGNORE, ConfigError, MultiHopTask
 
@@ -35,11 +35,12 @@ def test_every_number_of_hops_up_to_the_horizon_is_followed_and_no_more(n_layers
     assert wrong(model, task, most + 1)[1] > 0.3
 
 
-def test_the_shift_saves_one_layer_exactly():
-    for n_layers in range(2, 7):
-        assert horizon(n_layers, "vanilla") == horizon(n_layers - 1, "kv_shift") == 2 ** (n_layers - 2)
-    assert (horizon(5, "vanilla"), horizon(5, "kv_shift")) == (8, 16)  # Appendix E.1
-    assert horizon(1, "vanilla") == 0
+def test_the_shift_is_worth_one_hop_at_every_depth():
+    for n_layers in range(1, 7):
+        assert horizon(n_layers, "kv_shift") == horizon(n_layers, "vanilla") + 1 == 2 ** (n_layers - 1)
+    assert (horizon(5, "vanilla"), horizon(5, "kv_shift")) == (15, 16)
+    assert (by_previous_token(5), by_previous_token(1)) == (8, 0), "Appendix E.1, after Sanford et al."
+    assert all(by_previous_token(n_layers) <= horizon(n_layers, "vanilla") for n_layers in range(1, 7))
 
 
 def test_the_originals_task_is_answered_by_five_layers():
@@ -49,7 +50,7 @@ def test_the_originals_task_is_answered_by_five_layers():
 
 
 def test_layer_by_layer_heads_attend_where_the_derivation_says():
-    """With the shift 1, 1, 2 hops away; without, the token before and then 1, 1."""
+    """With the shift 1, 1, 2 hops away; without, the latest copy of the token and then 1, 2."""
     task = task_of(4)
     batch = task.batch_of(4, 1, np.random.default_rng(0))
     letters = batch.inputs[0]
@@ -60,8 +61,8 @@ def test_layer_by_layer_heads_attend_where_the_derivation_says():
 
     hop = [find(i) if i else 0 for i in range(task.length)]
     twice = [hop[at] for at in hop]
-    before = [max(i - 1, 0) for i in range(task.length)]
-    for attention, expected in (("kv_shift", (hop, hop, twice)), ("vanilla", (before, hop, hop))):
+    copy = [max(at - 1, 0) for at in hop]
+    for attention, expected in (("kv_shift", (hop, hop, twice)), ("vanilla", (copy, hop, twice))):
         model = k_hop(3, attention, task)
         _, cache = model.run_with_cache(torch.from_numpy(batch.inputs.copy()))
         for layer, where in enumerate(expected):
