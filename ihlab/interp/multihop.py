@@ -3,7 +3,8 @@
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from ihlab.interp.ablation import ablate_heads
 from ihlab.interp.heads import pattern_of, probed
@@ -32,26 +33,32 @@ def found(letters: Int[np.ndarray, "batch pos"], hops: int) -> Int[np.ndarray, "
 
 
 def hop_scores(model: Transformer, task: MultiHopTask, hops: int, rows: int = 64, seed: int = 0) -> pd.DataFrame:
-    """Attention of each head from position i to find_j(i), in rows of `hops` hops.
+    """Attention of each head from position i to find_j(i) and to the position before it, in rows of `hops` hops.
 
-    Columns: layer, head, j (0 .. hops) and attention, the mean of effective patterns (beta's gauge fixed) over the
-    positions where find_j exists. Raises `ConfigError` as `batch_of` does.
+    Columns: layer, head, j (0 .. hops), attention, the mean of effective patterns (beta's gauge fixed) over the
+    positions where find_j exists, and before, likewise to find_j - 1: for j = 0 the previous token, for j = 1 the
+    latest copy of the token. Raises `ConfigError` as `batch_of` does.
     """
     batch = task.batch_of(hops, rows, np.random.default_rng(seed))
-    positions = found(batch.inputs[:, 1:], hops)
     tokens = torch.from_numpy(batch.inputs.copy())
     with torch.no_grad():
         patterns = pattern_of(probed(model, tokens), "effective")
-    n_pos = tokens.shape[1]
+    layer, head = np.indices((model.cfg.n_layers, model.cfg.n_heads)).reshape(2, -1)
     tables = []
-    for j, position in enumerate(positions):
-        sources = torch.zeros(len(tokens), n_pos, n_pos, dtype=torch.bool)
-        row, i = np.nonzero(position >= 0)
-        sources[row, i + 1, position[row, i] + 1] = True  # + 1: the hop token comes before the letters
-        attention = mean_attention(patterns, sources)
-        heads = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
-        tables.append(pd.DataFrame(heads, columns=["layer", "head"]).assign(j=j, attention=attention.flatten().numpy()))
+    for j, position in enumerate(found(batch.inputs[:, 1:], hops)):
+        to, before = (_attention_to(patterns, at).flatten().numpy() for at in (position, position - 1))
+        tables.append(pd.DataFrame({"layer": layer, "head": head, "j": j, "attention": to, "before": before}))
     return pd.concat(tables, ignore_index=True)
+
+
+def _attention_to(
+    patterns: Float[Tensor, "layer batch head query key"], position: Int[np.ndarray, "batch letter"]
+) -> Float[Tensor, "layer head"]:
+    """Return the mean attention from each letter to the one at `position`, over those at which that is not negative."""
+    sources = torch.zeros(patterns.shape[1], *patterns.shape[-2:], dtype=torch.bool)
+    row, i = np.nonzero(position >= 0)
+    sources[row, i + 1, position[row, i] + 1] = True  # + 1: the hop token comes before the letters
+    return mean_attention(patterns, sources)
 
 
 def hop_ablation(
