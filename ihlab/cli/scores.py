@@ -5,7 +5,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from ihlab.interp import head_scores, locate_induction_heads
-from ihlab.interp.heads import pattern_of, probed
+from ihlab.interp.patterns import pattern_of, probed
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.probe import STRIPE_REPEATS, probe_rows
 from ihlab.model.transformer import Transformer

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int
 
 from ihlab.interp.ablation import ablate_heads
-from ihlab.interp.heads import pattern_of, probed
+from ihlab.interp.patterns import pattern_of, probed
 from ihlab.measure.heads import mean_attention
 from ihlab.model.transformer import Transformer
 from tasks import MultiHopTask

@@ -4,11 +4,13 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lens import ActivationCache
 
+from ihlab.model.modes import evaluated
+from ihlab.model.transformer import Transformer
 from tasks.config import require
 
 
@@ -84,6 +86,19 @@ def effective_patterns(cache: ActivationCache, fix_gauge: bool = False) -> Float
     betas = [_cached(cache, layer, "beta") for layer in range(len(patterns))]
     betas = [gauge_fixed(beta) for beta in betas] if fix_gauge else betas
     return torch.stack([effective_pattern(*layer) for layer in zip(patterns, betas, strict=True)])
+
+
+@evaluated
+@torch.no_grad()
+def probed(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> ActivationCache:
+    """Run the model on tokens and cache what the scores need: patterns, z and beta."""
+    needed = ("hook_pattern", "hook_z", "hook_beta")
+    return model.run_with_cache(tokens, names_filter=lambda name: name.endswith(needed))[1]
+
+
+def pattern_of(cache: ActivationCache, kind: str) -> Float[Tensor, "layer *batch head query key"]:
+    """Return all layers' "raw" or "effective" patterns, the latter with beta's gauge fixed."""
+    return raw_patterns(cache) if kind == "raw" else effective_patterns(cache, fix_gauge=True)
 
 
 def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window batch head query key"]:
