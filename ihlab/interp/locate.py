@@ -45,11 +45,16 @@ def locate_induction_heads(
     """
     table = head_scores(source, batch, ids=ids, seed=seed, tokens=tokens)
     table = table[table["pattern"] == table["pattern"].iloc[-1]].drop(columns="pattern")  # effective, where it is known
-    induction = table["prefix_matching"] >= PREFIX_LEAST
-    if "fixed_distance" in table:
-        induction &= table["fixed_distance"] < PREFIX_LEAST
-    if "loss_rise_mean" in table:
-        induction &= table["loss_rise_mean"] > ERRORS_LEAST * table["loss_rise_mean_error"]
-    return table.assign(induction=induction).sort_values(
+    return table.assign(induction=verdicts(table)).sort_values(
         "prefix_matching", ascending=False, kind="stable", ignore_index=True
     )
+
+
+def verdicts(scores: pd.DataFrame) -> "pd.Series[bool]":
+    """Return whether each row of scores is an induction head's, by the rule of `locate_induction_heads`."""
+    induction = scores["prefix_matching"] >= PREFIX_LEAST
+    if "fixed_distance" in scores:
+        induction &= scores["fixed_distance"] < PREFIX_LEAST
+    if "loss_rise_mean" in scores:
+        induction &= scores["loss_rise_mean"] > ERRORS_LEAST * scores["loss_rise_mean_error"]
+    return induction
