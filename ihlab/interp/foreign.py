@@ -134,6 +134,11 @@ class ForeignModel(ABC):
         )
         return self.rows(repeated_rows(self.ids if ids is None else ids, rows, length // repeats, repeats, seed))
 
+    @property
+    def writes_known(self) -> bool:
+        """True if the output projections were found, so that it is known what each head writes."""
+        return len(self._layers) == self.n_layers
+
     @torch.no_grad()
     def read(self, tokens: Int[Tensor, "batch pos"], kinds: Sequence[str] = ("raw", "effective")) -> Reading:
         """Run the model on tokens, in evaluation mode, and return its patterns (float32, on the CPU) and every z.
@@ -173,7 +178,7 @@ class ForeignModel(ABC):
 
     def _require_outputs(self) -> None:
         require(
-            len(self._layers) == self.n_layers,
+            self.writes_known,
             f"The output projections of the {self.name}'s attention were not found: its patterns can be read "
             "(`ihlab.interp.sources.attention_patterns`), but its heads cannot be ablated.",
         )

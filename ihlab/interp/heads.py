@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -48,6 +49,9 @@ def head_scores(
     loss_rise_mean, loss_rise_mean_error, accuracy_fall_zero and accuracy_fall_mean of `ablation_sweep`, the same in
     both rows.
 
+    Copying scores are NaN where it is not known what heads write: of an attention of one's own without hook_z, W_V and
+    W_O, and eigenvalue_copying of a foreign one whose values are not linear in what it reads.
+
     Effective patterns are those of `gauge_fixed(beta)`; with a vanilla model they are the raw ones. Tokens are drawn
     from `ids`, by default those that a run was trained on, and else the whole vocabulary without the special tokens
     that a Hugging Face config names.
@@ -71,7 +75,8 @@ def head_scores(
     device = prefix.patterns["raw"].device
     prefix_rows, stripe_rows = prefix_rows.to(device), stripe_rows.to(device)
     matches = prefix_matches(prefix_rows)
-    of_weights = {"eigenvalue_copying": source.eigenvalue_copying()}
+    unknown = torch.full((source.n_layers, source.n_heads), torch.nan)
+    of_weights = {"eigenvalue_copying": source.eigenvalue_copying() if source.writes_known else unknown}
     tables = []
     for kind in KINDS:
         patterns = prefix.patterns[kind]
@@ -79,7 +84,9 @@ def head_scores(
             **pattern_scores(patterns, prefix_rows),
             "fixed_distance": mean_attention(by_position[kind], matches),
             "induction_stripe": mean_attention(stripe[kind], follows(stripe_rows)),
-            "copying": attended_share(source.direct_logits, source.d_vocab, prefix.z, patterns, prefix_rows, last),
+            "copying": attended_share(source.direct_logits, source.d_vocab, prefix.z, patterns, prefix_rows, last)
+            if source.writes_known
+            else unknown,
         }
         tables.append(as_table(scores | of_weights).assign(pattern=kind))
     table = _by_head(tables)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lens import ActivationCache
 
+from ihlab.model.attention import Attention
 from ihlab.model.modes import evaluated
 from ihlab.model.transformer import Transformer
 from tasks.config import require
@@ -155,5 +156,12 @@ def _mixing(cache: ActivationCache) -> tuple[str, ...]:
 
 def _cached(cache: ActivationCache, layer: int, kind: str) -> Tensor:
     name = f"blocks.{layer}.attn.hook_{kind}"
-    require(name in cache.cache_dict, f"The cache lacks {name}; run_with_cache without a names_filter keeps it.")
+    attn = getattr(getattr(cache.model, "blocks", {}), str(layer), None)
+    attn = getattr(attn, "attn", None)
+    reason = "run_with_cache without a names_filter keeps it."
+    if attn is not None and not hasattr(attn, f"hook_{kind}"):
+        reason = f"{type(attn).__name__} has no HookPoint hook_{kind}."
+    elif isinstance(attn, nn.Module) and not isinstance(attn, Attention):
+        reason += f" It is there if the forward of {type(attn).__name__} calls self.hook_{kind}."
+    require(name in cache.cache_dict, f"The cache lacks {name}; {reason}")
     return cache[name]

@@ -68,11 +68,22 @@ class OwnModel:
         """Return patterns, the effective ones with beta's gauge fixed, and every layer's z."""
         cache = probed(self.model, tokens)
         patterns = {kind: pattern_of(cache, kind) for kind in kinds}
-        return Reading(patterns, [cache["z", layer] for layer in range(self.n_layers)])
+        return Reading(patterns, [cache["z", layer] for layer in range(self.n_layers)] if self.writes_known else [])
+
+    @property
+    def writes_known(self) -> bool:
+        """True unless an attention of one's own does not say what each head writes: it has no hook_z, or no W_O."""
+        return all(hasattr(block.attn, name) for block in self.model.layers for name in ("hook_z", "W_O", "W_V"))
 
     @torch.no_grad()
     def z(self, tokens: Int[Tensor, "batch pos"]) -> list[Float[Tensor, "batch pos head d_head"]]:
-        """Return every layer's z."""
+        """Return every layer's z. Raises `ConfigError` for an attention of one's own without hook_z."""
+        for layer, block in enumerate(self.model.layers):
+            require(
+                hasattr(block.attn, "hook_z"),
+                f"{type(block.attn).__name__}, the attention of layer {layer}, has no HookPoint hook_z "
+                "[batch, pos, head, d_head], at which heads are ablated.",
+            )
         with evaluating(self.model):
             _, cache = self.model.run_with_cache(tokens, names_filter=lambda name: name.endswith("hook_z"))
         return [cache["z", layer] for layer in range(self.n_layers)]

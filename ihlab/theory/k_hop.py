@@ -70,7 +70,7 @@ class _Builder:
             width += size
         self.cfg = ModelConfig(
             n_layers=n_layers, d_model=width, n_heads=2, d_head=max(task.vocab_size + 2, task.length + n_symbols),
-            d_mlp=2 * n_symbols, d_vocab=task.vocab_size, n_ctx=task.length, attention=attention,  # type: ignore[arg-type]
+            d_mlp=2 * n_symbols, d_vocab=task.vocab_size, n_ctx=task.length, attention=attention,
             positional="learned", norm="none",
         )  # fmt: skip
         self.model = Transformer(self.cfg).double()
