@@ -12,7 +12,7 @@ from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, find_run, wri
 from ihlab.cli.terminal import console, text
 from tasks.config import ConfigError, require
 
-HF_ROWS = 8
+HF_ROWS = 16
 """Every head is ablated twice, and a model of another library may have hundreds."""
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def heads(
         hf: Instead of a run, a causal language model of transformers: a folder, or a name that it finds by itself.
         length: Positions of the repeated random tokens; by default the model's context, and 128 at most with --hf.
         rows: Rows on which heads are ablated: of the run's task, held out, by default as many as training evaluates
-            on; with --hf of random tokens read twice, by default 8.
+            on; with --hf of random tokens read twice, by default 16.
         seed: Seed of the repeated random tokens on which heads are scored.
         csv: Write all scores here, of raw and of effective patterns.
         out: Draw every head's pattern here (.png or .svg).

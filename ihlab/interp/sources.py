@@ -159,9 +159,7 @@ def opened_model(source: Any, wanted: str) -> HeadModel:
     return model
 
 
-def attention_patterns(
-    source: Any, tokens: Int[Tensor, "batch pos"] | Sequence[Any] | np.ndarray
-) -> Float[Tensor, "layer batch head query key"]:
+def attention_patterns(source: Any, tokens: Any) -> Float[Tensor, "layer batch head query key"]:
     """Return every head's raw attention pattern on the given tokens, in float32 on the CPU.
 
     `source` is a `Run` (its last checkpoint), a `Transformer`, a TransformerLens `TransformerBridge` or a causal
