@@ -47,7 +47,7 @@ def measure(quick: bool = False) -> pd.DataFrame:
 
 def _ours(model: Any, rows: Any) -> dict[str, Any]:
     """Attention to each kind of source position, by layer and head."""
-    from ihlab.interp.heads import pattern_of, probed
+    from ihlab.interp.patterns import pattern_of, probed
     from ihlab.measure.heads import pattern_scores
 
     return pattern_scores(pattern_of(probed(model, rows), "raw"), rows)

@@ -13,6 +13,7 @@ if _tasks is not None and not _tasks.submodule_search_locations:  # a module, wh
 if TYPE_CHECKING:
     from ihlab.experiments.reproduce import register_experiment
     from ihlab.model.config import ModelConfig
+    from ihlab.model.registered import register_attention
     from ihlab.model.transformer import Transformer
     from ihlab.training.clamp import Clamp
     from ihlab.training.config import RunConfig
@@ -41,6 +42,7 @@ _HOME = {
     "runs": "ihlab.training.listing",
     "Run": "ihlab.training.run",
     "train": "ihlab.training.train",
+    "register_attention": "ihlab.model.registered",
     "register_experiment": "ihlab.experiments.reproduce",
     **dict.fromkeys(
         ("Batch", "ConfigError", "IGSMTask", "InductionTask", "MQARTask", "MultiHopTask", "NGramTask", "Task"), "tasks"
@@ -63,6 +65,7 @@ __all__ = [
     "Task",
     "Transformer",
     "fork",
+    "register_attention",
     "register_experiment",
     "register_task",
     "runs",

@@ -7,9 +7,13 @@ import tyro
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from ihlab.cli.hugging_face import causal_lm
 from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, find_run, write_picture, write_table, writing
 from ihlab.cli.terminal import console, text
 from tasks.config import ConfigError, require
+
+HF_ROWS = 16
+"""Every head is ablated twice, and a model of another library may have hundreds."""
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,45 +28,68 @@ RunName = Annotated[
         metavar="RUN", help="A run's folder, or its name, of which a prefix that is unique under --root is enough."
     ),
 ]
+OptionalRunName = Annotated[
+    str | None,
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="RUN", help="As of the other commands; left out with --hf."),
+]
 Root = Annotated[Path, tyro.conf.arg(help="Where runs are kept.")]
 Step = Annotated[int | None, tyro.conf.arg(help="The checkpoint to open; by default the last.")]
 
 
 def heads(
-    run: RunName,
+    run: OptionalRunName = None,
     /,
     root: Root = Path("runs"),
     step: Step = None,
+    hf: str | None = None,
+    length: int | None = None,
     rows: int | None = None,
     seed: int = 0,
     csv: Path | None = None,
     out: Path | None = None,
 ) -> None:
-    """Score every head of a run: induction scores, other attention scores, and the task's loss with it ablated.
+    """Score every head of a run, or of a Hugging Face model: induction and other scores, and the loss with it ablated.
 
     Args:
-        rows: Held-out rows of the task on which heads are ablated; by default as many as training evaluates on.
+        hf: Instead of a run, a causal language model of transformers: a folder, or a name that it finds by itself.
+        length: Positions of the repeated random tokens; by default the model's context, and 128 at most with --hf.
+        rows: Rows on which heads are ablated: of the run's task, held out, by default as many as training evaluates
+            on; with --hf of random tokens read twice, by default 16.
         seed: Seed of the repeated random tokens on which heads are scored.
         csv: Write all scores here, of raw and of effective patterns.
         out: Draw every head's pattern here (.png or .svg).
     """
-    from ihlab.cli.scores import mean_patterns, scored_heads
-
     require(seed >= 0, f"seed is {seed}, but must not be negative.")
-    found = find_run(run, root)
+    require(rows is None or rows >= 2, f"rows is {rows}, but must be at least 2: the loss is given with its error.")
+    require(
+        (run is None) != (hf is None),
+        "Give a run, or a model of transformers with --hf." if run is None else "A run and --hf are given: choose one.",
+    )
+    require(hf is None or step is None, "--step is of a run's checkpoints, and the model of --hf has none.")
+    found = None if run is None else find_run(run, root)
     check_output("--csv", csv, TABLES, found)
     check_output("--out", out, PICTURES, found)
-    rows = found.config.eval_rows if rows is None else rows
-    require(rows >= 2, f"rows is {rows}, but must be at least 2: the loss is given with its error.")
-    step = found.require_checkpoint(step)
-    found.require_task()
-    model = found.model(step)
-    scores = scored_heads(model, found.config.task, rows, seed)
+    if found is not None:
+        step = found.require_checkpoint(step)
+        found.require_task()
+
+    from ihlab.cli.scores import held_out_batch, mean_patterns, repetition, scored_heads
+    from ihlab.interp.sources import opened_model
+
+    if found is not None:
+        model = opened_model(found.model(step), "")
+        name = f"{found.folder.name} at step {step}"
+        batch, kind = held_out_batch(found.config.task, rows or found.config.eval_rows), "held-out rows"
+    else:
+        model, name = opened_model(causal_lm(str(hf)), ""), Path(str(hf)).name
+        batch, kind = repetition(model, rows or HF_ROWS, seed, length), "rows of random tokens read twice"
+    scores = scored_heads(model, batch, seed, length)
     terminal = console()
-    terminal.print(_heads_table(scores, f"Heads of {text(found.folder.name)} at step {step}"))
+    terminal.print(_heads_table(scores, f"Heads of {text(name)}"))
     terminal.out(
         "prefix, fixed, stripe, prev.: of effective patterns; raw: prefix of the raw one;\n"
-        f"copying: by eigenvalues; loss rise: mean-ablated, {rows} held-out rows, ± its error.",
+        f"copying: by eigenvalues; loss rise: mean-ablated, {len(batch.inputs)} {kind}, ± its error.",
         highlight=False,
     )
     if csv is not None:
@@ -70,8 +97,8 @@ def heads(
     if out is not None:
         from ihlab.plots.heads import head_patterns
 
-        patterns = mean_patterns(model, seed)
-        write_picture(head_patterns(patterns, scores, f"{found.folder.name}, step {step}"), out)
+        patterns = mean_patterns(model, seed, length)
+        write_picture(head_patterns(patterns, scores, name.replace(" at step", ", step")), out)
 
 
 def _heads_table(scores: "pd.DataFrame", title: str) -> Table:

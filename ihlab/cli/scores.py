@@ -4,31 +4,43 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from ihlab.interp import head_scores, locate_induction_heads
-from ihlab.interp.heads import pattern_of, probed
+from ihlab.interp import head_scores
+from ihlab.interp.locate import verdicts
+from ihlab.interp.sources import KINDS, HeadModel
 from ihlab.measure.batches import EVAL_SEED, draw
-from ihlab.measure.probe import STRIPE_REPEATS, probe_rows
-from ihlab.model.transformer import Transformer
-from tasks import Task
+from ihlab.measure.probe import STRIPE_REPEATS, repeated_batch
+from tasks import Batch, Task
 
 PROBE_ROWS = 16
 
 
-def scored_heads(model: Transformer, task: Task, rows: int, seed: int) -> pd.DataFrame:
+def scored_heads(model: HeadModel, batch: Batch, seed: int, length: int | None = None) -> pd.DataFrame:
     """`head_scores` of raw and effective patterns, with the verdict of `locate_induction_heads` beside each.
 
     Two rows a head, likeliest induction head first. Both are probed with repeated random tokens; heads are ablated
-    on `rows` of the task's held-out rows. Raises what these two raise.
+    on the batch. Raises what these two raise.
     """
-    batch = draw(task, EVAL_SEED, "eval", 0, rows)
-    verdicts = locate_induction_heads(model, batch=batch, seed=seed)
-    scores = head_scores(model, seed=seed)
+    scores = head_scores(model, batch, length=length, seed=seed)
+    effective = scores[scores["pattern"] == "effective"].sort_values("prefix_matching", ascending=False, kind="stable")
     names = ["layer", "head"]
-    causal = [name for name in verdicts if name not in scores]
-    return verdicts[names + causal].merge(scores, on=names)[[*scores, *causal]]
+    return effective.assign(induction=verdicts(effective))[[*names, "induction"]].merge(scores, on=names)[
+        [*scores, "induction"]
+    ]
 
 
-def mean_patterns(model: Transformer, seed: int) -> dict[str, Float[np.ndarray, "layer head query key"]]:
+def held_out_batch(task: Task, rows: int) -> Batch:
+    """Rows of a task that no training sees."""
+    return draw(task, EVAL_SEED, "eval", 0, rows)
+
+
+def repetition(model: HeadModel, rows: int, seed: int, length: int | None) -> Batch:
+    """Rows of random tokens read twice, as a task for a model that has none of ours."""
+    return repeated_batch(model.probe_rows(STRIPE_REPEATS, rows, length, None, seed + 1), STRIPE_REPEATS)
+
+
+def mean_patterns(
+    model: HeadModel, seed: int, length: int | None = None
+) -> dict[str, Float[np.ndarray, "layer head query key"]]:
     """Every head's "raw" and "effective" pattern, averaged over rows of random tokens that stand there twice."""
-    cache = probed(model, probe_rows(model, STRIPE_REPEATS, PROBE_ROWS, None, None, seed))
-    return {kind: pattern_of(cache, kind).mean(dim=1).cpu().numpy() for kind in ("raw", "effective")}
+    patterns = model.read(model.probe_rows(STRIPE_REPEATS, PROBE_ROWS, length, None, seed)).patterns
+    return {kind: patterns[kind].mean(dim=1).cpu().numpy() for kind in KINDS}

@@ -1,6 +1,7 @@
 """Zero-, mean- and resample-ablation of heads: a task's loss and accuracy without them."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
-from ihlab.model.modes import evaluated
+from ihlab.interp.circuits import require_heads
+from ihlab.interp.sources import opened_model
 from ihlab.model.transformer import Transformer
 from tasks import IGNORE, Batch
 from tasks.config import choose, require
@@ -20,11 +22,14 @@ Head = tuple[int, int]
 
 HOWS = ("zero", "mean", "resample")
 
+NEEDED = "heads are ablated by running a model without them"
 
-def ablate_heads(
-    model: Transformer, batch: Batch, heads: Sequence[Head], how: str = "mean", seed: int = 0
-) -> dict[str, float]:
+
+def ablate_heads(model: Any, batch: Batch, heads: Sequence[Head], how: str = "mean", seed: int = 0) -> dict[str, float]:
     """Return loss over targets and accuracy over answers with these heads ablated together.
+
+    `model` is a `Run`, a `Transformer`, a `TransformerBridge` or a causal language model of transformers, whose z is
+    the input of attention's output projection.
 
     `how` names the replacement of their z, which is computed on the clean run:
 
@@ -35,22 +40,25 @@ def ablate_heads(
       in distribution, but its information is false.
 
     Without heads, the model is not changed. Hooks are removed afterwards. Raises `ConfigError` for a head that does
-    not exist, an unknown `how`, a batch without targets or answers, or a single row to resample from.
+    not exist, an unknown `how`, a batch without targets or answers, a single row to resample from, and patterns that
+    are given without a model.
     """
+    model = opened_model(model, NEEDED)
     return totals(ablated_rows(model, batch, heads, clean_z(model, batch), how, seed))
 
 
-def ablation_sweep(model: Transformer, batch: Batch, how: str = "mean", seed: int = 0) -> pd.DataFrame:
+def ablation_sweep(model: Any, batch: Batch, how: str = "mean", seed: int = 0) -> pd.DataFrame:
     """Ablate every head alone. Columns: layer, head, how, loss_rise, loss_rise_error, accuracy_fall.
 
     `loss_rise_error` is the standard error of the rise over the batch's rows (a ratio of sums over rows).
-    Raises what `ablate_heads` raises.
+    `model` is as in `ablate_heads`, and so is what is raised.
     """
+    model = opened_model(model, NEEDED)
     z = clean_z(model, batch)
     whole = ablated_rows(model, batch, [], z, how, seed)
     table = []
-    for layer in range(model.cfg.n_layers):
-        for head in range(model.cfg.n_heads):
+    for layer in range(model.n_layers):
+        for head in range(model.n_heads):
             rows = ablated_rows(model, batch, [(layer, head)], z, how, seed)
             rise, error = _ratio(rows["loss"] - whole["loss"], rows["targets"])
             fall, _ = _ratio(whole["right"] - rows["right"], rows["answers"])
@@ -61,16 +69,14 @@ def ablation_sweep(model: Transformer, batch: Batch, how: str = "mean", seed: in
     return pd.DataFrame(table)
 
 
-@evaluated
-@torch.no_grad()
-def clean_z(model: Transformer, batch: Batch) -> list[Float[Tensor, "batch pos head d_head"]]:
+def clean_z(model: Any, batch: Batch) -> list[Float[Tensor, "batch pos head d_head"]]:
     """Return each layer's z on the clean run."""
-    _, cache = model.run_with_cache(tokens_of(batch, model), names_filter=lambda name: name.endswith("hook_z"))
-    return [cache["z", layer] for layer in range(model.cfg.n_layers)]
+    model = opened_model(model, NEEDED)
+    return model.z(tokens_of(batch, model))
 
 
 def ablated_rows(
-    model: Transformer,
+    model: Any,
     batch: Batch,
     heads: Sequence[Head],
     z: list[Float[Tensor, "batch pos head d_head"]],
@@ -78,12 +84,13 @@ def ablated_rows(
     seed: int = 0,
 ) -> pd.DataFrame:
     """Return `row_scores` with these heads ablated; `z` is that of the clean run (`clean_z`)."""
-    check_heads(model, heads)
-    hooks = []
+    model = opened_model(model, NEEDED)
+    require_heads(model.n_layers, model.n_heads, heads)
+    replace = {}
     for layer in sorted({layer for layer, _ in heads}):
         those = [head for at, head in heads if at == layer]
-        hooks.append((f"blocks.{layer}.attn.hook_z", replace_heads(those, replacement(z[layer], how, seed))))
-    with model.hooks(fwd_hooks=hooks):
+        replace[layer] = replaced(those, replacement(z[layer], how, seed))
+    with model.replacing(replace):
         return row_scores(model, batch)
 
 
@@ -108,12 +115,11 @@ def another_row(values: Float[Tensor, " batch *rest"], seed: int) -> Float[Tenso
     return values[source.to(values.device)]
 
 
-@evaluated
-@torch.no_grad()
-def row_scores(model: Transformer, batch: Batch) -> pd.DataFrame:
+def row_scores(model: Any, batch: Batch) -> pd.DataFrame:
     """Score each row: `loss` summed over its `targets` (a count), and how many of its `answers` are `right`."""
     check_measurable(batch)
-    logits = model(tokens_of(batch, model))
+    model = opened_model(model, NEEDED)
+    logits = model.logits(tokens_of(batch, model))
     targets = torch.from_numpy(np.ascontiguousarray(batch.targets)).to(logits.device)
     losses = F.cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORE, reduction="none")
     hit = logits.argmax(dim=-1).cpu().numpy() == batch.answers  # never where the answer is IGNORE
@@ -143,30 +149,31 @@ def totals(rows: pd.DataFrame) -> dict[str, float]:
 
 def check_heads(model: Transformer, heads: Sequence[Head]) -> None:
     """Raise `ConfigError` for a head that the model does not have."""
-    layers, width = model.cfg.n_layers, model.cfg.n_heads
-    for layer, head in heads:
-        require(
-            0 <= layer < layers and 0 <= head < width,
-            f"There is no head {layer}.{head}: the model has layers 0 to {layers - 1} with heads 0 to {width - 1}.",
-        )
+    require_heads(model.cfg.n_layers, model.cfg.n_heads, heads)
 
 
 def replace_heads(
     heads: list[int], values: Float[Tensor, "batch pos head d_head"]
 ) -> Callable[[Tensor, HookPoint], Tensor]:
     """Return a hook for hook_z that replaces these heads' z by `values`."""
-
-    def hook(z: Tensor, hook: HookPoint) -> Tensor:
-        replaced = z.clone()
-        replaced[:, :, heads] = values[:, :, heads]
-        return replaced
-
-    return hook
+    of_z = replaced(heads, values)
+    return lambda z, hook: of_z(z)
 
 
-def tokens_of(batch: Batch, model: Transformer) -> Int[Tensor, "batch pos"]:
+def replaced(heads: list[int], values: Float[Tensor, "batch pos head d_head"]) -> Callable[[Tensor], Tensor]:
+    """Return a function of z that replaces these heads' z by `values`."""
+
+    def function(z: Tensor) -> Tensor:
+        changed = z.clone()
+        changed[:, :, heads] = values[:, :, heads].to(z)
+        return changed
+
+    return function
+
+
+def tokens_of(batch: Batch, model: Any) -> Int[Tensor, "batch pos"]:
     """Return the batch's tokens on the model's device."""
-    return torch.from_numpy(np.ascontiguousarray(batch.inputs)).to(model.embed.weight.device)
+    return torch.from_numpy(np.ascontiguousarray(batch.inputs)).to(opened_model(model, NEEDED).device)
 
 
 def _ratio(amounts: pd.Series, counts: pd.Series) -> tuple[float, float]:

@@ -6,13 +6,13 @@ left out, so W_QK gives the score of two tokens at the same position. So is gamm
 """
 
 import math
+from collections.abc import Iterable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from transformer_lens import FactoredMatrix
 
-from ihlab.interp.ablation import check_heads
 from ihlab.interp.patterns import require_routes
 from ihlab.model.norm import LayerNorm, RMSNorm
 from ihlab.model.transformer import Transformer
@@ -72,6 +72,15 @@ def strongest_route(model: Transformer, layer: int, head: int, name: str) -> int
     return int(routes.reshape(len(routes), -1).norm(dim=1).argmax()) if attn.shifted else 0
 
 
+def require_heads(n_layers: int, n_heads: int, heads: Iterable[tuple[int, int]]) -> None:
+    """Raise `ConfigError` for a head (layer, head) that a model of this size does not have."""
+    for layer, head in heads:
+        require(
+            0 <= layer < n_layers and 0 <= head < n_heads,
+            f"There is no head {layer}.{head}: the model has layers 0 to {n_layers - 1} with heads 0 to {n_heads - 1}.",
+        )
+
+
 def _behind_norm(
     model: Transformer, layer: int, weight: Float[Tensor, "d_model d_head"]
 ) -> Float[Tensor, "d_model d_head"]:
@@ -86,7 +95,7 @@ def _behind_norm(
 def _group(model: Transformer, layer: int, head: int) -> int:
     """Return the key/value head that a query head reads, in a model that has circuits."""
     require_routes(model.cfg)
-    check_heads(model, [(layer, head)])
+    require_heads(model.cfg.n_layers, model.cfg.n_heads, [(layer, head)])
     return head // (model.cfg.n_heads // model.cfg.kv_heads)
 
 

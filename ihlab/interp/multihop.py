@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ihlab.interp.ablation import ablate_heads
-from ihlab.interp.heads import pattern_of, probed
+from ihlab.interp.patterns import pattern_of, probed
 from ihlab.measure.heads import mean_attention
 from ihlab.model.transformer import Transformer
 from tasks import MultiHopTask

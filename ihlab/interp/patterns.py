@@ -4,11 +4,14 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lens import ActivationCache
 
+from ihlab.model.attention import Attention
+from ihlab.model.modes import evaluated
+from ihlab.model.transformer import Transformer
 from tasks.config import require
 
 
@@ -86,6 +89,19 @@ def effective_patterns(cache: ActivationCache, fix_gauge: bool = False) -> Float
     return torch.stack([effective_pattern(*layer) for layer in zip(patterns, betas, strict=True)])
 
 
+@evaluated
+@torch.no_grad()
+def probed(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> ActivationCache:
+    """Run the model on tokens and cache what the scores need: patterns, z and beta."""
+    needed = ("hook_pattern", "hook_z", "hook_beta")
+    return model.run_with_cache(tokens, names_filter=lambda name: name.endswith(needed))[1]
+
+
+def pattern_of(cache: ActivationCache, kind: str) -> Float[Tensor, "layer *batch head query key"]:
+    """Return all layers' "raw" or "effective" patterns, the latter with beta's gauge fixed."""
+    return raw_patterns(cache) if kind == "raw" else effective_patterns(cache, fix_gauge=True)
+
+
 def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window batch head query key"]:
     """Split a layer's attention scores by the key's route: this token's raw key, the previous token's, ...:
 
@@ -140,5 +156,12 @@ def _mixing(cache: ActivationCache) -> tuple[str, ...]:
 
 def _cached(cache: ActivationCache, layer: int, kind: str) -> Tensor:
     name = f"blocks.{layer}.attn.hook_{kind}"
-    require(name in cache.cache_dict, f"The cache lacks {name}; run_with_cache without a names_filter keeps it.")
+    attn = getattr(getattr(cache.model, "blocks", {}), str(layer), None)
+    attn = getattr(attn, "attn", None)
+    reason = "run_with_cache without a names_filter keeps it."
+    if attn is not None and not hasattr(attn, f"hook_{kind}"):
+        reason = f"{type(attn).__name__} has no HookPoint hook_{kind}."
+    elif isinstance(attn, nn.Module) and not isinstance(attn, Attention):
+        reason += f" It is there if the forward of {type(attn).__name__} calls self.hook_{kind}."
+    require(name in cache.cache_dict, f"The cache lacks {name}; {reason}")
     return cache[name]

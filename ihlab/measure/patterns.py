@@ -1,6 +1,7 @@
 """A score of every head of a model, from its attention patterns."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -15,13 +16,19 @@ def scored_patterns(
 ) -> Float[Tensor, " heads"]:
     """Return a score of every head, layer by layer; `score` takes a layer's pattern [batch, head, query, key].
 
-    Each pattern is scored in its hook; none is kept.
+    Each pattern is scored in its hook; none is kept. NaN for the heads of a layer whose attention, one's own, has no
+    hook_pattern or does not call it.
     """
-    scores: list[Tensor] = []
+    scores: dict[int, Tensor] = {}
 
-    def note(pattern: Tensor, hook: HookPoint) -> None:
-        scores.append(score(pattern))
+    def note(layer: int, pattern: Tensor, hook: HookPoint) -> None:
+        scores[layer] = score(pattern)
 
-    with model.hooks(fwd_hooks=[(lambda name: name.endswith("hook_pattern"), note)]):
+    n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
+    model.name_new_hook_points()
+    names = {layer: f"blocks.{layer}.attn.hook_pattern" for layer in range(n_layers)}
+    hooks = [(name, partial(note, layer)) for layer, name in names.items() if name in model.hook_dict]
+    with model.hooks(fwd_hooks=hooks):
         model.final_residual(tokens)
-    return torch.cat(scores)
+    unknown = torch.full((n_heads,), torch.nan, device=tokens.device)
+    return torch.cat([scores.get(layer, unknown) for layer in range(n_layers)])

@@ -11,7 +11,7 @@ from torch import Tensor
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.heads import prefix_matches
 from ihlab.model.transformer import Transformer
-from tasks import StoredTask, Task
+from tasks import IGNORE, Batch, StoredTask, Task
 from tasks.config import require
 
 PREFIX_REPEATS, STRIPE_REPEATS = 4, 2
@@ -70,6 +70,15 @@ def repeated_rows(ids: Sequence[int], rows: int, period: int, repeats: int, seed
     rng = np.random.default_rng(seed)
     tokens = [np.tile(rng.permutation(np.asarray(ids))[:period], repeats) for _ in range(rows)]
     return torch.from_numpy(np.stack(tokens))
+
+
+def repeated_batch(rows: Int[Tensor, "rows pos"], repeats: int) -> Batch:
+    """Rows of `repeated_rows` as a task: to predict each next token from the second time on that they are read."""
+    inputs = rows.cpu().numpy()
+    targets = np.full_like(inputs, IGNORE)
+    period = inputs.shape[1] // repeats
+    targets[:, period - 1 : -1] = inputs[:, period:]
+    return Batch(inputs, targets)
 
 
 def rolled(rows: Int[Tensor, "rows pos"], last: int, seed: int = 0) -> Int[Tensor, "rows pos"]:

@@ -52,7 +52,18 @@ VARIANTS = {
     "input_gate": Variant("KV shifting gate of the input", elsewhere=True),
     "mdha": Variant("Primer's multi-DConv-head attention", elsewhere=True),
 }
-"""Every value of `ModelConfig.attention`. `ihlab.model.shift.make_shifts` builds the shifts of a variant."""
+"""Every value of `ModelConfig.attention`, and those that `ihlab.model.registered` adds.
+`ihlab.model.shift.make_shifts` builds the shifts of a variant."""
+
+
+def require_attention(name: str) -> None:
+    """Raise `ConfigError` for an attention that is neither one of `VARIANTS` nor registered in this process."""
+    require(
+        name in VARIANTS,
+        f"ModelConfig.attention is {shown(name)}, but must be one of {', '.join(map(repr, VARIANTS))}; for one of "
+        "your own, import its module and call ihlab.register_attention with this name.",
+    )
+
 
 # The switches of a GPT-2 block (Radford et al. 2019), where they are not the defaults: ModelConfig(..., **GPT2).
 GPT2 = {"positional": "learned", "norm": "layer", "eps": 1e-5, "mlp": "gelu", "bias": True}
@@ -82,6 +93,7 @@ class ModelConfig:
       half as many heads as a baseline has;
     - `diff_norm`: whether differential attention normalises and scales each head's output, as in its paper;
     - `attention` "selective": tokens mask earlier ones for later ones (arXiv 2410.02703, `ihlab.model.selective`);
+    - `attention`, any other name: a class of your own, given to `ihlab.register_attention` before;
     - `stream_shift`: each layer mixes the residual stream with that of the token before, by learned weights of each
       channel, for attention "before_norm" or "after_norm", or as something "added" to the stream; or "none";
     - `canon`: the places of Canon layers, such as "ABCD": "A", what attention projects, "B", queries, keys and values,
@@ -118,26 +130,29 @@ class ModelConfig:
     n_heads: int
     d_vocab: int
     n_ctx: int
-    attention: Literal[
-        "vanilla",
-        "kv_shift",
-        "k_shift",
-        "v_shift",
-        "qkv_shift",
-        "kv_gate",
-        "kv_sum1",
-        "kv_clip",
-        "kv_project",
-        "kv_frozen",
-        "kv_frozen_unit",
-        "mla",
-        "mla_kv",
-        "differential",
-        "selective",
-        "rwkv_shift",
-        "mdha",
-        "input_gate",
-    ] = "vanilla"
+    attention: (
+        Literal[
+            "vanilla",
+            "kv_shift",
+            "k_shift",
+            "v_shift",
+            "qkv_shift",
+            "kv_gate",
+            "kv_sum1",
+            "kv_clip",
+            "kv_project",
+            "kv_frozen",
+            "kv_frozen_unit",
+            "mla",
+            "mla_kv",
+            "differential",
+            "selective",
+            "rwkv_shift",
+            "mdha",
+            "input_gate",
+        ]
+        | str
+    ) = "vanilla"
     stream_shift: Literal["none", "before_norm", "after_norm", "added"] = "none"
     canon: str = ""
     shift_window: int = 2
@@ -168,6 +183,7 @@ class ModelConfig:
     diff_norm: bool = True
 
     def __post_init__(self) -> None:
+        require_attention(self.attention)
         self._fill_in()
         for name in ("n_layers", "d_model", "n_heads", "n_key_value_heads", "d_head", "d_mlp", "d_vocab", "n_ctx"):
             require(getattr(self, name) >= 1, f"ModelConfig.{name} is {getattr(self, name)}, but must be at least 1.")

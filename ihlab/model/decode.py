@@ -5,6 +5,7 @@ from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
 from ihlab.model.kv_cache import KVCache
+from ihlab.model.make_attention import require_decodable
 from ihlab.model.modes import evaluating
 from ihlab.model.network import Network
 from tasks.config import require
@@ -18,7 +19,8 @@ class Decoder:
         decoder.forward(tokens[:, 5:6])  # [2, 1, d_vocab], as model(tokens[:, :6])[:, 5:]
 
     Memory for `capacity` tokens a row is taken at once. The model is used as it is: after `eval()` if it has dropout.
-    Hooks fire on each chunk, as `docs/hooks.md` says. Raises `ConfigError` for sizes below 1 and for more than `n_ctx`.
+    Hooks fire on each chunk, as `docs/hooks.md` says. Raises `ConfigError` for sizes below 1, for more than `n_ctx`,
+    and for an attention of one's own that takes no cache.
     """
 
     def __init__(self, model: Network, batch: int, capacity: int) -> None:
@@ -27,6 +29,8 @@ class Decoder:
             1 <= capacity <= model.cfg.n_ctx,
             f"Decoder.capacity is {capacity}, but must be from 1 to the model's n_ctx, {model.cfg.n_ctx}.",
         )
+        for block in model.layers:
+            require_decodable(block.attn)
         self.model, self.batch, self.capacity = model, batch, capacity
         self.caches = [KVCache(model.cfg, batch, capacity, model.embed.weight.detach()) for _ in model.blocks]
         self._whole = True

@@ -1,16 +1,29 @@
 """The attention of a layer, as a config says."""
 
+import inspect
+from typing import Any
+
 import torch
+from torch import nn
 
 from ihlab.model.attention import Attention
-from ihlab.model.config import ModelConfig
+from ihlab.model.config import ModelConfig, require_attention
 from ihlab.model.differential import DifferentialAttention
 from ihlab.model.mla import LatentAttention
+from ihlab.model.registered import ATTENTIONS
 from ihlab.model.selective import SelectiveAttention
+from ihlab.model.shift import spawned
+from tasks.config import require
 
 
 def make_attention(cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> Attention:
-    """Return the attention that `cfg.attention` names; what is no matrix draws from the generator."""
+    """Return the attention that `cfg.attention` names; what is no matrix draws from the generator.
+
+    Raises `ConfigError` for a name that is not registered here, and for a registered one that makes no module.
+    """
+    require_attention(cfg.attention)
+    if cfg.attention in ATTENTIONS:
+        return _registered(cfg, generator, layer)
     kinds: dict[str, type[Attention]] = {
         "mla": LatentAttention,
         "mla_kv": LatentAttention,
@@ -18,3 +31,42 @@ def make_attention(cfg: ModelConfig, generator: torch.Generator | None = None, l
         "selective": SelectiveAttention,
     }
     return kinds.get(cfg.attention, Attention)(cfg, generator, layer)
+
+
+def _registered(cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> Any:
+    """Make an attention from outside the package: any module, of which is read what it has."""
+    with torch.random.fork_rng(devices=[]):  # what it draws is a function of the model's seed, too
+        own = spawned(generator, layer, 2)
+        torch.manual_seed(layer if own is None else own.initial_seed())
+        made = ATTENTIONS[cfg.attention](cfg, generator, layer)
+    require(
+        isinstance(made, nn.Module),
+        f"The attention '{cfg.attention}' made a {type(made).__name__}, but must make a torch.nn.Module.",
+    )
+    require(
+        not cfg.shifted or isinstance(made, Attention),
+        f"The attention '{cfg.attention}' is registered with shifts of keys or values, but {type(made).__name__} is no "
+        "subclass of ihlab.model.attention.Attention, which makes them.",
+    )
+    return made
+
+
+def reads_queries_alone(attention: nn.Module) -> bool:
+    """Return True if `queries`, `keys_values` and `read` of an attention at some positions do what its forward does.
+
+    Not of one whose forward is its own, unless its class says so itself (`queries_alone`).
+    """
+    if not isinstance(attention, Attention):
+        return False
+    own = type(attention)
+    return attention.queries_alone and (own.forward is Attention.forward or "queries_alone" in vars(own))
+
+
+def require_decodable(attention: nn.Module) -> None:
+    """Raise `ConfigError` for an attention whose forward takes no cache."""
+    name = type(attention).__name__
+    require(
+        "cache" in inspect.signature(type(attention).forward).parameters,
+        f"The forward of {name} takes no cache, so that it cannot continue rows: call the model on the whole rows, or "
+        "give it a second argument, cache.",
+    )

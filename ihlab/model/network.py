@@ -13,6 +13,7 @@ positions only, and the rest of TransformerLens' interface.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -63,7 +64,9 @@ class Block(nn.Module):
     ) -> Float[Tensor, "batch pos d_model"]:
         """Return the residual stream after this layer; with a cache, of tokens that continue the rows in it."""
         x = self.entering(x, cache)
-        return self.add_mlp(self.add_attention(x, self.attn(self.attention_input(x, cache), cache)), cache)
+        read = self.attention_input(x, cache)
+        attn_out = self.attn(read) if cache is None else self.attn(read, cache)  # one's own attention may take no cache
+        return self.add_mlp(self.add_attention(x, attn_out), cache)
 
     def entering(
         self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
@@ -130,7 +133,7 @@ class Network(HookedRootModule):
             self.hook_pos_embed = HookPoint()
         self.dropout = make_dropout(cfg)
         self.blocks = nn.ModuleList(Block(cfg, layer, shifts) for layer in range(cfg.n_layers))
-        if cfg.shift_share == "model":
+        if cfg.shift_share == "model" and cfg.shifted:
             for block in self.layers[1:]:
                 block.attn.share_shifts(self.layers[0].attn)
         self.ln_final = make_norm(cfg) or nn.Identity()
@@ -143,6 +146,32 @@ class Network(HookedRootModule):
             self.unembed.weight = self.embed.weight
         self._initialise(torch.Generator().manual_seed(seed))
         self.setup()  # names the hook points
+
+    def name_new_hook_points(self) -> None:
+        """Name the hook points of modules that were assigned since the model was made, such as another attention."""
+        named = set(map(id, self.hook_dict.values()))
+        if {id(module) for module in self.modules() if isinstance(module, HookPoint)} != named:
+            self.setup()
+
+    def hooks(self, *args: Any, **kwargs: Any) -> Any:
+        """As TransformerLens' own, with the names of all hook points that are there now."""
+        self.name_new_hook_points()
+        return super().hooks(*args, **kwargs)
+
+    def add_hook(self, *args: Any, **kwargs: Any) -> None:
+        """As TransformerLens' own, likewise."""
+        self.name_new_hook_points()
+        super().add_hook(*args, **kwargs)
+
+    def get_caching_hooks(self, *args: Any, **kwargs: Any) -> Any:
+        """As TransformerLens' own, likewise: `run_with_cache` takes its hooks from here."""
+        self.name_new_hook_points()
+        return super().get_caching_hooks(*args, **kwargs)
+
+    def add_caching_hooks(self, *args: Any, **kwargs: Any) -> Any:
+        """As TransformerLens' own, likewise."""
+        self.name_new_hook_points()
+        return super().add_caching_hooks(*args, **kwargs)
 
     @torch.no_grad()
     def _initialise(self, generator: torch.Generator) -> None:

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ihlab.model.attention import at_positions, is_hooked
+from ihlab.model.make_attention import reads_queries_alone
 from ihlab.model.network import Block, Network
 
 EVERYWHERE = (
@@ -54,7 +55,7 @@ def residual_at(
         return model.ln_final(last(x)).flatten(0, 1)[index]
     x = last.entering(x)
     # ALiBi's bias is for each head: for the queries of each row too, it is as large as the pattern.
-    if queries is None or model.cfg.positional == "alibi" or not last.attn.queries_alone:
+    if queries is None or model.cfg.positional == "alibi" or not reads_queries_alone(last.attn):
         x = last.add_attention(x, last.attn(last.attention_input(x)))
     else:
         x = _attend_at(last, x, queries)

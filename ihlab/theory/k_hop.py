@@ -77,7 +77,7 @@ class _Builder:
         d_head = task.length + max(task.vocab_size + 2, n_symbols)
         self.cfg = ModelConfig(
             n_layers=n_layers, d_model=width, n_heads=2, d_head=d_head,
-            d_mlp=2 * n_symbols, d_vocab=task.vocab_size, n_ctx=task.length, attention=attention,  # type: ignore[arg-type]
+            d_mlp=2 * n_symbols, d_vocab=task.vocab_size, n_ctx=task.length, attention=attention,
             positional="learned", norm="none",
         )  # fmt: skip
         self.model = Transformer(self.cfg).double()

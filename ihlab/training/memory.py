@@ -8,6 +8,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from ihlab.measure.loss import summed_loss
 from ihlab.measure.rows import each_tensor
 from ihlab.model.config import ModelConfig
+from ihlab.model.registered import ATTENTIONS
 from ihlab.model.transformer import Transformer
 from ihlab.training.config import RunConfig
 from ihlab.training.data import Stream
@@ -100,6 +101,8 @@ def least_memory(config: RunConfig, ranks: int = 1, members: int = 1) -> dict[st
 def weights_memory(model: ModelConfig) -> int:
     """Return the bytes of a model's matrices: a little less than it takes."""
     attention = 2 * model.d_model * model.head_width * (model.n_heads + model.kv_heads)
+    if model.attention in ATTENTIONS:  # nobody knows what it has
+        attention = 0
     mlp = {"none": 0, "gelu": 2, "swiglu": 3}[model.mlp] * model.d_model * model.mlp_width
     shifts = 2 * model.kv_heads * model.shift_window if model.shifted else 0
     tables = 1 if model.tied_embeddings or model.unembedding == "none" else 2

@@ -13,10 +13,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ihlab.measure.loss import OfModel, gathered_loss
 from ihlab.measure.rows import Scored, each_tensor
+from ihlab.model.registered import ATTENTIONS
 from ihlab.model.transformer import Transformer
 from ihlab.training.config import RunConfig
 from ihlab.training.data import Stream, prefetch
 from tasks import IGNORE
+from tasks.config import ConfigError
 
 MemberLosses = Callable[[dict[str, Tensor], Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """Loss [member] of stacked weights and the `tensors` of a `Stacked`, each with a leading member dimension."""
@@ -118,8 +120,16 @@ def of_each_member(
     plain = _needs_plain_attention(model)
 
     def stacked_function(weights: dict[str, Tensor], *arguments: Tensor) -> Tensor:
-        with sdpa_kernel(SDPBackend.MATH) if plain else nullcontext():
-            return every(weights, *arguments)
+        try:
+            with sdpa_kernel(SDPBackend.MATH) if plain else nullcontext():
+                return every(weights, *arguments)
+        except RuntimeError as error:
+            if model.cfg.attention not in ATTENTIONS or "vmap" not in str(error):
+                raise
+            raise ConfigError(
+                f"The attention '{model.cfg.attention}' cannot be stacked by torch.vmap: train its runs one "
+                f"by one, each by a call of train ({str(error).partition(chr(10))[0]})."
+            ) from error
 
     return stacked_function
 

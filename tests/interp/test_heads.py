@@ -13,8 +13,7 @@ import ihlab.interp
 from ihlab import RunConfig, train
 from ihlab.interp import head_scores, locate_induction_heads
 from ihlab.interp.copying import copying, eigenvalue_copying
-from ihlab.interp.heads import probed
-from ihlab.interp.patterns import raw_patterns
+from ihlab.interp.patterns import probed, raw_patterns
 from ihlab.measure.batches import EVAL_SEED
 from ihlab.measure.heads import pattern_scores
 from ihlab.measure.metrics import Evaluator
@@ -389,7 +388,7 @@ def test_other_sources_are_refused(theorem_3_3, batch):
         locate_induction_heads(patterns)
     with pytest.raises(ConfigError, match="whole numbers"):
         locate_induction_heads(patterns, tokens.float())
-    with pytest.raises(ConfigError, match="only a Transformer can be run"):
+    with pytest.raises(ConfigError, match="only a model can be run"):
         locate_induction_heads(patterns, tokens, batch=batch)
     with pytest.raises(ConfigError, match="probed with its own"):
         locate_induction_heads(theorem_3_3, tokens)

@@ -1,0 +1,30 @@
+"""Models of transformers that a command is given by folder or name."""
+
+from pathlib import Path
+from typing import Any
+
+from tasks.config import ConfigError, shown
+
+
+def causal_lm(name: str) -> Any:
+    """Load a causal language model with transformers, which finds a name among what it has stored or can fetch.
+
+    Code that comes with a model is not run, and weights are read from safetensors only. Raises `ConfigError` for a
+    folder or name with no such model.
+    """
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    folder = Path(name).expanduser()
+    try:
+        return AutoModelForCausalLM.from_pretrained(
+            str(folder) if folder.is_dir() else name, use_safetensors=True, trust_remote_code=False
+        )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:  # of every file and field that it looks for
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"--hf {shown(name)}: transformers cannot open it as a causal language model ({reason})"
+        ) from None
+    finally:
+        logging.enable_progress_bar()

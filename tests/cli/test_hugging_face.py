@@ -1,0 +1,64 @@
+"""`ihlab heads --hf`: the table, the file and the picture of a model of transformers."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, T5Config, T5ForConditionalGeneration
+
+from ihlab.cli import main
+from ihlab.interp import head_scores
+from ihlab.measure.probe import repeated_batch, repeated_rows
+
+pytestmark = pytest.mark.slow
+
+GPT2 = Path(__file__).parents[1] / "interp" / "gpt2_induction"
+
+
+def test_a_folder_is_scored_as_in_python(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    table, picture = tmp_path / "heads.csv", tmp_path / "heads.svg"
+    main(["heads", "--hf", str(GPT2), "--length", "32", "--rows", "4", "--csv", str(table), "--out", str(picture)])
+    printed = capsys.readouterr().out
+    assert "Heads of gpt2_induction" in printed
+    assert "4 rows of random tokens read twice" in " ".join(printed.split())
+    assert "…" not in printed
+    model = AutoModelForCausalLM.from_pretrained(GPT2, dtype=torch.float16)
+    batch = repeated_batch(repeated_rows(range(63), 4, 16, 2, seed=1), 2)
+    order = ["layer", "head", "pattern"]
+    scores = head_scores(model, batch, length=32).sort_values(order, ignore_index=True)
+    written = pd.read_csv(table).sort_values(order, ignore_index=True)
+    pd.testing.assert_frame_equal(written[scores.columns], scores, check_dtype=False, rtol=1e-5, atol=1e-6)
+    effective = written[written["pattern"] == "effective"]
+    assert set(effective["layer"][effective["prefix_matching"] > 0.9]) == {1}
+    assert picture.read_text(encoding="utf-8").startswith("<?xml")
+
+
+def t5(folder):
+    config = T5Config(vocab_size=50, d_model=16, d_ff=32, num_layers=1, num_heads=4, d_kv=4)
+    T5ForConditionalGeneration(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        ([], "Give a run, or a model of transformers with --hf."),
+        (["kv-shift-1-layer", "--hf", GPT2], "A run and --hf are given: choose one."),
+        (["--hf", GPT2, "--step", "3"], "--step is of a run's checkpoints"),
+        (["--hf", GPT2, "--length", "65"], "length is 65, but the model's n_ctx is 64: too long."),
+        (["--hf", GPT2, "--length", "8"], "2 distinct tokens would be repeated 4 times"),
+        (["--hf", GPT2, "--rows", "1"], "rows is 1, but must be at least 2"),
+        (["--hf", "EMPTY"], "transformers cannot open it as a causal language model"),
+        (["--hf", "T5"], "transformers cannot open it as a causal language model"),
+    ],
+)
+def test_what_cannot_be_scored_says_why(args, sentence, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    folders = {"EMPTY": lambda: tmp_path, "T5": lambda: t5(tmp_path)}
+    given = [str(folders[arg]() if arg in folders else arg) for arg in args]
+    with pytest.raises(SystemExit) as stopped:
+        main(["heads", *given])
+    assert stopped.value.code == 2
+    assert sentence in " ".join(capsys.readouterr().err.split())

@@ -1,0 +1,390 @@
+"""Models of other libraries: what is read of them from the outside is what ours say of the same weights.
+
+The GPT-2 of `gpt2_induction/train.py` learned induction: on new rows it ends at a loss of .002 nats a token and an
+accuracy of 1.000. All four heads of its last layer match prefixes (.98 to .99), fed by head 0.3; three of them are
+needed, the fourth's work is done by the others.
+"""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    BertConfig,
+    BertForMaskedLM,
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPT2Model,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+from transformers.utils import logging
+
+from ihlab import ModelConfig, RunConfig, Transformer, train
+from ihlab.interp import foreign, head_scores, locate_induction_heads
+from ihlab.interp.ablation import ablate_heads
+from ihlab.interp.foreign import HuggingFaceModel
+from ihlab.interp.sources import attention_patterns
+from ihlab.measure.probe import repeated_batch, repeated_rows
+from ihlab.model.hf import from_gpt2, from_llama
+from tasks import ConfigError, InductionTask
+
+INDUCTION_HEADS = [(1, 0), (1, 2), (1, 3)]
+STORED = Path(__file__).parent / "gpt2_induction"
+SMALL = {
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 32,
+}
+GROUPED = SMALL | {"num_key_value_heads": 2}
+GPT2_SMALL = {"vocab_size": 50, "n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 4}
+
+MODELS = {
+    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(**GPT2_SMALL)),
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**GROUPED)),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**GROUPED)),
+    "gpt_neox": lambda: GPTNeoXForCausalLM(GPTNeoXConfig(**SMALL)),
+}
+TOKENS = torch.randint(3, 50, (3, 12), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quiet():
+    logging.disable_progress_bar()
+    yield
+    logging.enable_progress_bar()
+
+
+def made(name):
+    torch.manual_seed(0)
+    model = MODELS[name]().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # as they start, patterns are all but uniform and biases zero
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.fixture(scope="module")
+def gpt2():
+    return AutoModelForCausalLM.from_pretrained(STORED, dtype=torch.float32, use_safetensors=True).eval()
+
+
+@pytest.fixture(scope="module")
+def batch():
+    """Random tokens read twice."""
+    return repeated_batch(repeated_rows(range(63), rows=16, period=32, repeats=2, seed=5), 2)
+
+
+def by_head(table):
+    return table.sort_values(["layer", "head"]).reset_index(drop=True)
+
+
+# The GPT-2 that learned induction
+
+
+@pytest.fixture(scope="module")
+def three_ways(gpt2, batch):
+    """The located heads of one set of weights: by transformers, by TransformerLens' bridge, by our own model."""
+    from transformer_lens.model_bridge import TransformerBridge
+
+    bridge = TransformerBridge.boot_transformers(str(STORED), device="cpu")
+    sources = {"transformers": gpt2, "bridge": bridge, "ours": from_gpt2(gpt2)}
+    return {
+        name: locate_induction_heads(source, batch=batch, ids=range(63), seed=1) for name, source in sources.items()
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_three_libraries_find_the_same_heads_with_the_same_scores(three_ways):
+    ours = three_ways["ours"]
+    found = by_head(ours[ours["induction"]])[["layer", "head"]]
+    assert [tuple(head) for head in found.to_numpy()] == INDUCTION_HEADS
+    assert (ours[ours["layer"] == 1]["prefix_matching"] > 0.98).all()
+    assert (ours[ours["layer"] == 0]["prefix_matching"] < 0.2).all()
+    for name in ("transformers", "bridge"):
+        theirs = three_ways[name]
+        pd.testing.assert_frame_equal(by_head(theirs[theirs["induction"]])[["layer", "head"]], found)
+        pd.testing.assert_frame_equal(by_head(theirs), by_head(ours), check_dtype=False, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_without_its_induction_heads_it_does_not_know_the_second_half(gpt2, batch):
+    whole, without = (ablate_heads(gpt2, batch, heads) for heads in ([], INDUCTION_HEADS))
+    assert whole["accuracy"] > 0.99
+    assert without["accuracy"] < 0.5
+    assert without == pytest.approx(ablate_heads(from_gpt2(gpt2), batch, INDUCTION_HEADS), abs=1e-4)
+
+
+def test_special_tokens_are_in_no_probe(gpt2):
+    """Id 63 is the config's bos and eos."""
+    assert HuggingFaceModel(gpt2).ids == list(range(63))
+    rows = HuggingFaceModel(gpt2).probe_rows(2, 50, None, None, 0)
+    assert rows.shape == (50, 64)
+    assert 63 not in rows
+
+
+@pytest.mark.slow
+def test_the_guides_examples_run(capsys):
+    """`docs/open_any_model.md`, with the GPT-2 of this folder for the one that must be fetched."""
+    page = (Path(__file__).parents[2] / "docs" / "open_any_model.md").read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, flags=re.S):
+        local = block.replace('"gpt2"', f'{str(STORED)!r}, dtype="float32"').replace("50_000", "63")
+        exec(compile(local, "open_any_model.md", "exec"), names)
+    assert "prefix_matching" in capsys.readouterr().out
+    assert set(names["heads"].query("induction")["layer"]) == {1}
+
+
+# Patterns
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_patterns_are_those_that_the_model_returns_itself(name):
+    model = made(name)
+    before = model.config._attn_implementation
+    model.train()
+    patterns = attention_patterns(model, TOKENS)
+    assert model.training
+    assert model.config._attn_implementation == before
+    assert not any(module._forward_pre_hooks for module in model.modules())
+    model.eval().set_attn_implementation("eager")
+    with torch.no_grad():
+        theirs = torch.stack(model(TOKENS, output_attentions=True).attentions)
+    torch.testing.assert_close(patterns, theirs)
+
+
+@pytest.mark.parametrize(("name", "convert"), [("gpt2", from_gpt2), ("llama", from_llama)])
+def test_scores_are_those_of_our_model_with_the_same_weights(name, convert):
+    """Grouped queries, a learned norm, biases; heads ablated on a task."""
+    model = made(name)
+    batch = InductionTask(vocab_size=50, length=32).batch(8, np.random.default_rng(0))
+    theirs, ours = (by_head(head_scores(source, batch, ids=range(50))) for source in (model, convert(model)))
+    pd.testing.assert_frame_equal(theirs, ours, check_dtype=False, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_ablation_is_the_head_taken_out_of_the_output_projection(name):
+    """Zeros in the columns of the matrix that read the head."""
+    model = made(name)
+    batch = InductionTask(vocab_size=50, length=32).batch(8, np.random.default_rng(0))
+    ablated = ablate_heads(model, batch, [(1, 2)], "zero")
+    output = {
+        "gpt2": lambda: model.transformer.h[1].attn.c_proj.weight[8:12],
+        "gpt_neox": lambda: model.gpt_neox.layers[1].attention.dense.weight[:, 8:12],
+    }.get(name, lambda: model.model.layers[1].self_attn.o_proj.weight[:, 8:12])()
+    with torch.no_grad():
+        output.zero_()
+    assert ablate_heads(model, batch, []) == pytest.approx(ablated, abs=1e-6)
+    with pytest.raises(ConfigError, match=r"There is no head 1\.4"):
+        ablate_heads(model, batch, [(1, 4)])
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_every_container_of_patterns_is_taken(name):
+    model = made(name)
+    tokens = repeated_rows(range(3, 50), rows=3, period=6, repeats=2)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        layers = model(tokens, output_attentions=True).attentions
+    stacked = torch.stack(layers)
+    expected = locate_induction_heads(stacked, tokens)
+    assert "copying" not in expected
+    for held in (layers, list(layers), stacked.numpy(), [layer.numpy() for layer in layers], stacked.double()):
+        pd.testing.assert_frame_equal(locate_induction_heads(held, tokens.numpy()), expected, check_exact=False)
+        assert torch.equal(attention_patterns(held, tokens.tolist()), stacked)
+        assert set(head_scores(held, tokens=tokens)["pattern"]) == {"raw"}
+    one = locate_induction_heads([layer[:1] for layer in layers], tokens[0])
+    pd.testing.assert_frame_equal(one, locate_induction_heads(stacked[:, 0], tokens[0]))
+
+
+def test_a_run_brings_its_own_ids(tmp_path):
+    task = InductionTask(vocab_size=48, length=12, min_token=20)
+    model = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=48, n_ctx=12, attention="kv_shift")
+    run = train(RunConfig(task=task, model=model, steps=1, eval_rows=8, batch_size=4), tmp_path)
+    pd.testing.assert_frame_equal(head_scores(run), head_scores(run.model()))
+    pd.testing.assert_frame_equal(
+        locate_induction_heads(run), locate_induction_heads(Transformer(model), ids=range(20, 48)), check_exact=False,
+        atol=1,
+    )  # fmt: skip
+    tokens = torch.randint(20, 48, (2, 12))
+    _, cache = run.model().run_with_cache(tokens)
+    torch.testing.assert_close(attention_patterns(run, tokens)[0], cache["pattern", 0])
+    torch.testing.assert_close(attention_patterns(cache, tokens)[0], cache["pattern", 0])
+    assert set(head_scores(cache, tokens=repeated_rows(range(3), 2, 3, 4))["pattern"]) == {"raw", "effective"}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_of_half_precision_give_nearly_the_same(dtype):
+    model = made("llama")
+    whole = head_scores(model, seed=3)
+    half = head_scores(model.to(dtype), seed=3)
+    columns = ["prefix_matching", "previous_token", "induction_stripe", "copying", "eigenvalue_copying"]
+    assert np.allclose(half[columns], whole[columns], atol=0.05)
+    assert attention_patterns(model, TOKENS).dtype == torch.float32
+
+
+def test_values_that_are_not_linear_have_no_eigenvalues():
+    """DeepSeek's come from a latent vector that is normalised."""
+    ranks = {"kv_lora_rank": 8, "q_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 4}
+    config = DeepseekV3Config(**SMALL, num_key_value_heads=4, first_k_dense_replace=2, **ranks)
+    scores = head_scores(DeepseekV3ForCausalLM(config), rows=4)
+    assert scores["eigenvalue_copying"].isna().all()
+    assert scores.drop(columns="eigenvalue_copying").notna().all(axis=None)
+
+
+# Bad input
+
+
+def windowed():
+    return MistralForCausalLM(MistralConfig(**GROUPED, sliding_window=16))
+
+
+def test_a_probe_fits_into_a_sliding_window():
+    assert HuggingFaceModel(windowed()).probe_rows(4, 2, None, None, 0).shape == (2, 16)
+    with pytest.raises(ConfigError, match="length is 24, but some layers of the MistralForCausalLM see the last 16"):
+        head_scores(windowed(), length=24)
+
+
+def half_cached():
+    """A model whose attention cannot be switched, as those from before there were interfaces."""
+    model = made("gpt2")
+    model.set_attn_implementation = lambda implementation: None
+    return model
+
+
+def broken():
+    model = made("gpt2")
+    with torch.no_grad():
+        model.transformer.wte.weight.fill_(torch.inf)
+    return model
+
+
+def bare():
+    return GPT2Model(GPT2Config(**GPT2_SMALL))
+
+
+def t5():
+    return T5ForConditionalGeneration(T5Config(vocab_size=50, d_model=16, d_ff=32, num_layers=1, num_heads=4, d_kv=4))
+
+
+def mamba():
+    return MambaForCausalLM(MambaConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1))
+
+
+def on_meta():
+    with torch.device("meta"):
+        return MODELS["gpt2"]()
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (t5, "The T5ForConditionalGeneration has an encoder and a decoder"),
+        (mamba, "The MambaForCausalLM has no attention heads"),
+        (lambda: BertForMaskedLM(BertConfig(**SMALL)), "The BertForMaskedLM attends to later tokens"),
+        (bare, "The GPT2Model has no unembedding: give the whole language model"),
+        (half_cached, "attends by 'sdpa', which gives no patterns, and it cannot be switched: load it with"),
+        (broken, "The patterns of the GPT2LMHeadModel are not finite"),
+        (on_meta, "The GPT2LMHeadModel is on the meta device"),
+        (
+            lambda: torch.nn.Linear(2, 2),
+            "The source is a Linear, but must be a Run, a Transformer, a TransformerBridge",
+        ),
+        (lambda: "gpt2", "The source is a str, but must be a Run"),
+        (lambda: {"a": 1}, "The source is a dict, but must be a Run"),
+    ],
+)
+def test_what_cannot_be_scored_says_why(make, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        locate_induction_heads(make())
+
+
+def test_a_compiled_model_is_read_as_it_is():
+    model = made("gpt2")
+    assert torch.equal(
+        attention_patterns(torch.compile(model, backend="eager"), TOKENS), attention_patterns(model, TOKENS)
+    )
+
+
+def test_without_the_output_projections_patterns_are_scored_all_the_same(monkeypatch, batch):
+    monkeypatch.setattr(foreign, "OUTPUT_PROJECTIONS", ())
+    model = made("llama")
+    scores = head_scores(model)
+    assert scores["prefix_matching"].notna().all()
+    assert scores[["copying", "eigenvalue_copying"]].isna().all(axis=None)
+    with pytest.raises(ConfigError, match="The output projections of the LlamaForCausalLM's attention were not found"):
+        ablate_heads(model, batch, [(0, 0)])
+
+
+def test_a_bare_model_has_patterns():
+    assert attention_patterns(bare(), TOKENS).shape == (2, 3, 4, 12, 12)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "sentence"),
+    [
+        (TOKENS + 40, "ids from .* but the vocabulary is 0 to 49"),
+        (TOKENS - 9, "ids from -"),
+        (TOKENS.repeat(1, 3), "The tokens have 36 positions, but the model's n_ctx is 32"),
+        (TOKENS.float(), "whole numbers"),
+        ([[1, 2], [3]], "rows of one length"),
+        (["a", "b"], "rows of one length, of whole numbers"),
+        (TOKENS[None], r"shape \[1, 3, 12\], but must be \[batch, pos\]"),
+        (TOKENS[:0], "at least one"),
+    ],
+)
+def test_tokens_that_a_model_cannot_read_say_why(tokens, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        attention_patterns(made("gpt2"), tokens)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "sentence"),
+    [
+        ((), "The source is a tuple"),
+        (("a",), "The source is a tuple of str"),
+        ([torch.rand(3, 4, 12, 12), torch.rand(3, 5, 12, 12)], "The layers' patterns have the shapes"),
+        (torch.zeros(2, 3, 4, 12, 12, dtype=torch.int64), "The patterns are torch.int64, but must be floats"),
+        (np.zeros((2, 3, 4, 12, 12), dtype=int), "The patterns are int64, but must be floats"),
+        (torch.rand(2, 3, 4, 12, 13), "12 queries and 13 keys"),
+        (torch.rand(2, 2, 4, 12, 12), r"need \[2, 12\]"),
+    ],
+)
+def test_patterns_that_are_none_say_why(patterns, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        attention_patterns(patterns, TOKENS)
+
+
+def test_patterns_alone_cannot_be_ablated(batch):
+    patterns = torch.rand(2, 3, 4, 12, 12)
+    with pytest.raises(ConfigError, match="of patterns alone no head can be ablated"):
+        head_scores(patterns, batch, tokens=TOKENS)
+    with pytest.raises(ConfigError, match="holds patterns alone, but heads are ablated by running a model"):
+        ablate_heads(patterns, batch, [(0, 0)])
+    with pytest.raises(ConfigError, match="tokens are not given"):
+        head_scores(patterns)
+    with pytest.raises(ConfigError, match="probed with its own"):
+        head_scores(made("gpt2"), tokens=TOKENS)
+    with pytest.raises(ConfigError, match="ids from 3 to 60, but the vocabulary is 0 to 49"):
+        head_scores(made("gpt2"), ids=[3, 4, 5, 60])

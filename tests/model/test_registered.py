@@ -1,0 +1,239 @@
+"""Attention from outside the package: by its name in a config, and assigned to a block."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformer_lens.hook_points import HookPoint
+
+import ihlab
+from ihlab import ModelConfig, Run, RunConfig, Transformer, train
+from ihlab.interp import head_scores, locate_induction_heads
+from ihlab.interp.ablation import ablate_heads
+from ihlab.model.attention import Attention
+from ihlab.model.config import VARIANTS
+from ihlab.model.registered import ATTENTIONS, register_attention
+from tasks import ConfigError, InductionTask
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "extend.md").read_text(encoding="utf-8")
+EXAMPLE = re.search(r"## An attention of your own.*?```python\n(.*?)```", GUIDE, flags=re.S)[1]  # type: ignore[index]
+SIZES = {"n_layers": 2, "d_model": 16, "n_heads": 2, "d_vocab": 40, "n_ctx": 16}
+TOKENS = torch.randint(40, (3, 9), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(autouse=True)
+def _as_before():
+    attentions, variants = dict(ATTENTIONS), dict(VARIANTS)
+    yield
+    for live, before in ((ATTENTIONS, attentions), (VARIANTS, variants)):
+        live.clear()
+        live.update(before)
+
+
+class Plain(nn.Module):
+    """Softmax attention in ten lines, with the hook points that ihlab's tools read and no other part of ours."""
+
+    def __init__(self, cfg, generator, layer):
+        super().__init__()
+        self.n_heads = cfg.n_heads
+        self.qkv = nn.Linear(cfg.d_model, 3 * cfg.d_model)
+        self.o_proj = nn.Linear(cfg.d_model, cfg.d_model)
+        self.gain = nn.Parameter(torch.rand(cfg.n_heads))  # of torch's own generator
+        self.hook_pattern, self.hook_z = HookPoint(), HookPoint()
+
+    def forward(self, x):
+        q, k, v = (part.unflatten(-1, (self.n_heads, -1)) for part in self.qkv(x).chunk(3, dim=-1))
+        scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * self.gain[:, None, None]
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        pattern = self.hook_pattern(scores.masked_fill(later, -torch.inf).softmax(dim=-1))
+        return self.o_proj(self.hook_z(torch.einsum("bhqk,bkhd->bqhd", pattern, v)).flatten(-2))
+
+
+class Sharper(Attention):
+    """Queries twice as long; everything else is the package's."""
+
+    def queries(self, x, at=None, cache=None, before=None):
+        return 2 * super().queries(x, at, cache, before)
+
+
+def config(**changes):
+    return ModelConfig(**{**SIZES, **changes})
+
+
+def test_a_module_of_ones_own_is_built_hooked_and_scored():
+    assert ihlab.register_attention("plain", Plain) is Plain
+    model = Transformer(config(attention="plain"), seed=3)
+    _, cache = model.run_with_cache(TOKENS)
+    assert cache["pattern", 1].shape == (3, 2, 9, 9)
+    torch.testing.assert_close(cache["z", 0][:, 0], model.blocks[0].attn.qkv(cache["normalized", 0, "ln1"])
+                               .chunk(3, dim=-1)[2].unflatten(-1, (2, -1))[:, 0])  # fmt: skip
+    again = Transformer(config(attention="plain"), seed=3)
+    assert all(torch.equal(*pair) for pair in zip(model.parameters(), again.parameters(), strict=True))
+    other = Transformer(config(attention="plain"), seed=4)
+    assert not torch.equal(model.blocks[0].attn.gain, other.blocks[0].attn.gain)
+    assert not torch.equal(model.blocks[0].attn.gain, model.blocks[1].attn.gain)
+    batch = InductionTask(vocab_size=40, length=16).batch(8, np.random.default_rng(0))
+    scores = head_scores(model, batch)
+    assert scores[["copying", "eigenvalue_copying"]].isna().all(axis=None)  # it has no W_V and W_O
+    assert scores.drop(columns=["copying", "eigenvalue_copying"]).notna().all(axis=None)
+    assert ablate_heads(model, batch, [(0, 0)]) != ablate_heads(model, batch, [])
+
+
+def test_a_subclass_does_all_that_the_packages_own_does():
+    """Queries twice as long are those of a model whose W_Q is twice as large, decoded and pruned too."""
+    register_attention("sharper", Sharper, shifts="kv_shift")
+    model, same = Transformer(config(attention="sharper")), Transformer(config(attention="kv_shift"))
+    same.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        for layer in same.layers:
+            layer.attn.q_proj.weight.mul_(2)
+    assert model.blocks[0].attn.alpha.shape == (2, 2)
+    torch.testing.assert_close(model(TOKENS), same(TOKENS))
+    assert torch.equal(model.generate(TOKENS, 4), same.generate(TOKENS, 4))
+    index, queries = torch.tensor([8, 17, 26]), torch.full((3, 1), 8)
+    torch.testing.assert_close(model.residual_at(TOKENS, index, queries), same.residual_at(TOKENS, index, queries))
+    one, other = (head_scores(each).drop(columns="pattern") for each in (model, same))
+    assert np.allclose(one, other, atol=1e-5)
+
+
+def test_a_forward_of_its_own_is_not_passed_by():
+    """Evaluation takes queries at scored positions alone, but not of a class that says nothing of it."""
+
+    class Doubled(Attention):
+        def forward(self, x, cache=None):
+            return 2 * super().forward(x, cache)
+
+    register_attention("doubled", Doubled)
+    model = Transformer(config(attention="doubled"))
+    index, queries = torch.tensor([8, 17, 26]), torch.full((3, 1), 8)
+    expected = model.final_residual(TOKENS)[:, 8]
+    torch.testing.assert_close(model.residual_at(TOKENS, index, queries), expected)
+    assert torch.equal(model.generate(TOKENS, 3)[:, :9], TOKENS)
+
+
+@pytest.mark.slow
+def test_it_is_trained_stored_stacked_and_opened_where_it_is_registered(tmp_path):
+    register_attention("plain", Plain)
+    task = InductionTask(vocab_size=40, length=16)
+    settings = RunConfig(task=task, model=config(attention="plain"), steps=3, batch_size=4, eval_rows=8, warmup=1)
+    members = train(settings, tmp_path, members=2)
+    alone = train(settings.but(seed=1), tmp_path / "alone")
+    assert members[1].metrics["eval_loss"].tolist() == pytest.approx(alone.metrics["eval_loss"].tolist(), rel=1e-5)
+    assert alone.metrics["prefix_1.1"].notna().all()
+    opened = Run.open(alone.folder)
+    assert opened.config == alone.config
+    assert torch.equal(opened.model()(TOKENS), alone.model()(TOKENS))
+    with pytest.raises(ConfigError, match="The forward of Plain takes no cache, so that it cannot continue rows"):
+        opened.model().generate(TOKENS, 2)
+    del ATTENTIONS["plain"], VARIANTS["plain"]
+    with pytest.raises(
+        ConfigError, match=r"config.json: ModelConfig.attention is 'plain', .* ihlab.register_attention"
+    ):
+        Run.open(alone.folder)
+    assert "ihlab.register_attention" in ihlab.runs(tmp_path / "alone")["problem"].iloc[0]
+
+
+@pytest.mark.slow
+def test_what_vmap_cannot_stack_says_so(tmp_path):
+    class Branching(Plain):
+        def forward(self, x):
+            return super().forward(x) if x.sum().item() > 0 else 2 * super().forward(x)
+
+    register_attention("branching", Branching)
+    task = InductionTask(vocab_size=40, length=16)
+    settings = RunConfig(task=task, model=config(attention="branching"), steps=2, batch_size=4, eval_rows=8, warmup=1)
+    with pytest.raises(ConfigError, match=r"'branching' cannot be stacked by torch\.vmap: train its runs one by one"):
+        train(settings, tmp_path, members=2)
+
+
+def test_an_attention_without_a_pattern_is_trained_and_its_missing_pattern_named(tmp_path):
+    class Mean(nn.Module):
+        def __init__(self, cfg, generator, layer):
+            super().__init__()
+
+        def forward(self, x):
+            return x.cumsum(dim=1) / torch.arange(1, x.shape[1] + 1)[:, None]
+
+    register_attention("mean", Mean)
+    task = InductionTask(vocab_size=40, length=16)
+    settings = RunConfig(task=task, model=config(attention="mean"), steps=1, batch_size=4, eval_rows=8, warmup=1)
+    run = train(settings, tmp_path)
+    assert run.metrics.filter(like="prefix_").isna().all(axis=None)
+    assert run.metrics["eval_loss"].notna().all()
+    with pytest.raises(ConfigError, match=r"lacks blocks\.0\.attn\.hook_pattern; Mean has no HookPoint hook_pattern"):
+        locate_induction_heads(run)
+    with pytest.raises(ConfigError, match="Mean, the attention of layer 0, has no HookPoint hook_z"):
+        ablate_heads(run, task.batch(4, np.random.default_rng(0)), [(0, 0)])
+
+
+def test_the_hook_points_of_an_assigned_module_are_named_without_a_further_call():
+    model = Transformer(config())
+    model.blocks[1].attn = Plain(model.cfg, None, 1)
+    _, cache = model.run_with_cache(TOKENS)
+    assert cache["pattern", 1].shape == (3, 2, 9, 9)
+    assert "blocks.1.attn.hook_q" not in cache.cache_dict
+    hook = ("blocks.1.attn.hook_z", lambda z, hook: 0 * z)
+    assert not torch.equal(model.run_with_hooks(TOKENS, fwd_hooks=[hook]), model(TOKENS))
+    model.blocks[0].attn = Plain(model.cfg, None, 0)
+    model.add_hook("blocks.0.attn.hook_pattern", lambda pattern, hook: 0 * pattern)
+    assert not torch.equal(model(TOKENS), Transformer(config())(TOKENS))
+
+
+def function(cfg):
+    return None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("vanilla", Plain), "There is an attention 'vanilla' already: Plain needs another name"),
+        (("", Plain), "The name of an attention is '', but must be a printable string"),
+        (("mine", 3), "3 is not a class or function"),
+        (("mine", function), r"cannot be called as function\(cfg, generator, layer\)"),
+        (("mine", Plain, "kv"), "shifts is 'kv', but must be one of 'k_shift'"),
+    ],
+)
+def test_what_cannot_be_registered_says_why(arguments, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        register_attention(*arguments)
+
+
+def test_a_name_is_one_class_but_may_be_registered_again():
+    register_attention("mine", Plain)
+    register_attention("mine", Plain)
+    with pytest.raises(ConfigError, match="There is an attention 'mine' already, Plain: Sharper needs another name"):
+        register_attention("mine", Sharper)
+
+
+@pytest.mark.parametrize(
+    ("make", "shifts", "sentence"),
+    [
+        (
+            lambda cfg, generator, layer: 3,
+            "vanilla",
+            "The attention 'mine' made a int, but must make a torch.nn.Module",
+        ),
+        (Plain, "kv_shift", "registered with shifts of keys or values, but Plain is no subclass"),
+    ],
+)
+def test_what_makes_no_attention_says_so(make, shifts, sentence):
+    register_attention("mine", make, shifts)
+    with pytest.raises(ConfigError, match=sentence):
+        Transformer(config(attention="mine"))
+
+
+def test_tokens_mixed_elsewhere_have_no_effective_pattern():
+    register_attention("plain", Plain, mixes_tokens=True)
+    with pytest.raises(ConfigError, match="attention='plain', which mixes keys or values"):
+        head_scores(Transformer(config(attention="plain")))
+
+
+@pytest.mark.slow
+def test_the_guides_example_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(compile(EXAMPLE, "extend.md", "exec"), names)
+    assert "prefix_matching" in capsys.readouterr().out
