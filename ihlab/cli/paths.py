@@ -58,7 +58,7 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
     size = path.stat().st_size
-    printed = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
+    printed = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
     console().out(f"{text(path)}: {printed}")  # unlike `print`, ignores a closed pipe
 
 
