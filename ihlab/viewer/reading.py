@@ -1,7 +1,7 @@
 """What a model does on one row: patterns, key routes, sizes of values, logits. Or the patterns alone, as given."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -44,9 +44,10 @@ def reader(source: Any, rows: list[Int[np.ndarray, " pos"]]) -> Reader:
         return lambda row, ids: _read(source, ids)
     if isinstance(source, ActivationCache):
         return lambda row, ids: _of_cache(source, row, None)
+    if isinstance(source, nn.Module):
+        return lambda row, ids: _of_module(source, ids)
     lengths = sorted({len(ids) for ids in rows})
-    if isinstance(source, nn.Module):  # a model without hooks: each row on its own
-        return lambda row, ids: _of_patterns(attention_patterns(source, torch.from_numpy(ids)[None])[:, 0])
+    source = source[None] if getattr(source, "ndim", None) == 3 else source  # one layer of one row
     require(len(lengths) == 1, f"The rows have {lengths[0]} to {lengths[-1]} tokens, but patterns are of one length.")
     patterns = attention_patterns(source, torch.from_numpy(np.stack(rows)))
     return lambda row, ids: _of_patterns(patterns[:, row])
@@ -60,6 +61,16 @@ def says_all(cfg: Any) -> bool:
 
 def _of_patterns(patterns: Float[Tensor, "layer head query key"]) -> Reading:
     return Reading({"pattern": patterns.detach().float().cpu().numpy()})
+
+
+@torch.no_grad()
+def _of_module(model: nn.Module, ids: Int[np.ndarray, " pos"]) -> Reading:
+    """Read a row with a model that has no hook points: its patterns, and the logits of its output."""
+    tokens = torch.from_numpy(ids)[None]
+    patterns = attention_patterns(model, tokens)[:, 0]
+    with evaluating(model):
+        logits = model(tokens.to(next(model.parameters()).device)).logits
+    return replace(_of_patterns(patterns), logits=logits[0].float().cpu())
 
 
 @torch.no_grad()

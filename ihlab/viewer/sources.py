@@ -13,9 +13,9 @@ from tasks.config import require, shown
 def attention_patterns(source: Any, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "layer batch head query key"]:
     """Return the patterns of every layer on rows of tokens.
 
-    `source`: a tensor or array [layer, batch, head, query, key], [layer, head, query, key] or [head, query, key], or
-    a list or tuple with one of [batch, head, query, key] or [head, query, key] for each layer, as Hugging Face's
-    `attentions`. Raises `ConfigError` for other types and shapes, and patterns that do not fit the tokens.
+    `source`: a tensor or array [layer, batch, head, query, key] or [layer, head, query, key], or a list or tuple with
+    one of [batch, head, query, key] or [head, query, key] for each layer, as Hugging Face's `attentions`. Raises
+    `ConfigError` for other types and shapes, and patterns that do not fit the tokens.
     """
     if isinstance(source, list | tuple) and source:
         layers = [_as_floats(layer) for layer in source]
@@ -26,8 +26,6 @@ def attention_patterns(source: Any, tokens: Int[Tensor, "batch pos"]) -> Float[T
     else:
         patterns = _as_floats(source)
     shape = list(patterns.shape)
-    if patterns.ndim == 3:
-        patterns = patterns[None]
     if patterns.ndim == 4:
         patterns = patterns[:, None]
     require(

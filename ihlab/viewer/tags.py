@@ -8,10 +8,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ihlab.interp.heads import pattern_of, probed
 from ihlab.interp.locate import PREFIX_LEAST
+from ihlab.interp.patterns import effective_patterns, raw_patterns
 from ihlab.measure.heads import at_positions, duplicates, mean_attention, prefix_matches
 from ihlab.measure.probe import PREFIX_REPEATS, probe_rows, repeated_rows, rolled
+from ihlab.model.modes import evaluated
 from ihlab.model.transformer import Transformer
 from ihlab.viewer.sources import attention_patterns
 from tasks.config import ConfigError
@@ -40,8 +41,7 @@ class Probe:
 
     def scores(self, model: Transformer) -> Scores:
         """Score the effective patterns, or the raw ones where none is exact; `fixed_distance` as a control."""
-        kind = "effective" if model.cfg.values_mixed_elsewhere is None else "raw"
-        return _with_control(lambda tokens: pattern_of(probed(model, tokens), kind), self.tokens, self.rolled)
+        return _with_control(lambda tokens: _patterns(model, tokens), self.tokens, self.rolled)
 
 
 def scores_of_model(model: Any, vocabulary: int, n_ctx: int) -> Scores:
@@ -86,6 +86,14 @@ def tagged(scores: Scores) -> list[list[dict[str, Any]]]:
         ]
         for layer in range(n_layers)
     ]
+
+
+@evaluated
+@torch.no_grad()
+def _patterns(model: Transformer, tokens: Int[Tensor, "rows pos"]) -> Float[Tensor, "layer rows head query key"]:
+    _, cache = model.run_with_cache(tokens, names_filter=lambda name: name.endswith(("hook_pattern", "hook_beta")))
+    exact = model.cfg.values_mixed_elsewhere is None
+    return effective_patterns(cache, fix_gauge=True) if exact else raw_patterns(cache)
 
 
 def _with_control(
