@@ -12,9 +12,10 @@ from rich.table import Table
 
 from ihlab.cli.igsm import check_out, show_graphs
 from ihlab.cli.named import registered_experiment
-from ihlab.cli.paths import TABLES, check_output, listable, write_table
+from ihlab.cli.paths import TABLES, check_output, write_table
 from ihlab.cli.terminal import console, text
 from ihlab.training.config import RunConfig
+from ihlab.training.search import listable
 from tasks import TASKS, IGSMTask
 from tasks.config import choose, config, require
 

@@ -187,24 +187,31 @@ def view(
     /,
     root: Root = Path("runs"),
     out: Path | None = None,
+    tokens: str | None = None,
     row: str | None = None,
+    rows: int = 4,
     checkpoints: int = 20,
 ) -> None:
     """Write a page of a run's attention patterns through training: one HTML file that opens offline.
 
     Args:
         out: The page to write; by default the run folder's name and .html, in this folder.
-        row: The token ids to read, as 3,1,4,1,5; by default the task's first held-out row.
+        tokens: The row to read, ids or the task's words with spaces between them, as "3 1 4 3"; by default rows that
+            the task holds out.
+        row: The same as ids with commas between them, as 3,1,4,1,5.
+        rows: Held-out rows to choose from on the page.
         checkpoints: Most checkpoints of the run that the page shows.
     """
     from ihlab.viewer import write_view
 
+    require(tokens is None or row is None, "--tokens and --row are both given, but the page reads one of them.")
+
     found = find_run(run, root)
     page = out or Path(f"{found.folder.name}.html")
     check_output("--out", page, PAGES, found)
-    ids = None if row is None else _ids(row, found)
+    read = tokens if row is None else _ids(row, found)
     with writing(page):
-        write_view(found, page, ids, checkpoints=checkpoints)
+        write_view(found, page, read, checkpoints=checkpoints, rows=rows)
 
 
 def _ids(row: str, run: "Run") -> list[int]:

@@ -5,11 +5,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ihlab import kept
 from ihlab.cli.terminal import console, text
 from ihlab.files import write_atomically, write_text
-from ihlab.stored import present
-from tasks.config import ConfigError, choose, require
+from ihlab.training.search import find_folder, listable
+from tasks.config import ConfigError, require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,54 +16,21 @@ if TYPE_CHECKING:
 
     from ihlab.training.run import Run
 
-MOST_LISTED = 6
 PICTURES = (".png", ".svg")
 TABLES = (".csv",)
 PAGES = (".html",)
 
 
 def find_run(name: str, root: Path) -> "Run":
-    """Find a run by its folder, by its name, or by a prefix of its folder's name.
+    """Open a run by its folder, by its name, or by a prefix of its folder's name: `ihlab.training.search`.
 
-    A folder takes precedence over a run of `ihlab.kept`, and that over a name.
-
-    Names are searched in `root`, or in the folder that `name` begins with. An exact name takes precedence over a
-    prefix. Raises `ConfigError` if there is no such run (with the nearest name) or several.
+    Raises `OSError` if its checkpoints may not be listed.
     """
-    from ihlab.training.run import run_folders
-
-    given = Path(name)
-    for folder in (given, root / given):
-        if present(folder / "config.json"):
-            return _opened(folder)
-    if name in kept.names():
-        return _opened(kept.path(name))
-    within = listable(root if given.parent == Path() else given.parent)
-    folders = [folder.name for folder in run_folders(within)]
-    require(bool(folders), f"There are no runs in {within}.")
-    names = [folder.rpartition("-")[0] for folder in folders]
-    named = [folder for folder, known in zip(folders, names, strict=True) if known == given.name]
-    found = named or [folder for folder in folders if folder.startswith(given.name)]
-    if not found:
-        choose("run", given.name, set(names))  # raises, with the nearest name
-    listed = ", ".join(found[:MOST_LISTED]) + (", ..." if len(found) > MOST_LISTED else "")
-    require(len(found) == 1, f"{len(found)} runs in {within} are called {given.name!r}: {listed}; write more of one.")
-    return _opened(within / found[0])
-
-
-def _opened(folder: Path) -> "Run":
     from ihlab.training.run import Run
 
-    run = Run.open(folder)
-    listable(folder / "checkpoints")
+    run = Run.open(find_folder(name, root))
+    listable(run.folder / "checkpoints")
     return run
-
-
-def listable(folder: Path) -> Path:
-    """Return the folder. Raises `OSError` for one that may not be read, in which a search would find nothing."""
-    if folder.is_dir():
-        next(folder.iterdir(), None)
-    return folder
 
 
 def check_output(option: str, path: Path | None, suffixes: Sequence[str], run: "Run | None" = None) -> None:
@@ -92,7 +58,7 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
     size = path.stat().st_size
-    printed = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
+    printed = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
     console().out(f"{text(path)}: {printed}")  # unlike `print`, ignores a closed pipe
 
 

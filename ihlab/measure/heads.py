@@ -20,16 +20,22 @@ def pattern_scores(
     Previous and first are counted from the third query on: for the second they are one token. Attention to a
     kind of source position is summed over these positions. Raises `ConfigError` if the tokens leave nothing to measure.
     """
-    prefix = mean_attention(patterns, prefix_matches(tokens))
+    at = at_positions(tokens)
+    places = {
+        "prefix_matching": prefix_matches(tokens),
+        "previous_token": at["previous_token"],
+        "duplicate_token": duplicates(tokens),
+        "first_position": at["first_position"],
+    }
+    return {name: mean_attention(patterns, marked) for name, marked in places.items()}
+
+
+def at_positions(tokens: Int[Tensor, "batch pos"]) -> dict[str, Bool[Tensor, "batch query key"]]:
+    """Return the source positions of previous_token and first_position; see `pattern_scores`."""
     at = torch.arange(tokens.shape[1], device=tokens.device)
     late = (at >= 2)[:, None]
-    previous, first = (at[:, None] - 1 == at) & late, (at == 0) & late
-    return {
-        "prefix_matching": prefix,
-        "previous_token": mean_attention(patterns, previous.expand(len(tokens), -1, -1)),
-        "duplicate_token": mean_attention(patterns, duplicates(tokens)),
-        "first_position": mean_attention(patterns, first.expand(len(tokens), -1, -1)),
-    }
+    places = {"previous_token": (at[:, None] - 1 == at) & late, "first_position": (at == 0) & late}
+    return {name: marked.expand(len(tokens), -1, -1) for name, marked in places.items()}
 
 
 def prefix_matches(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:

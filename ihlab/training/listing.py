@@ -8,7 +8,8 @@ import pandas as pd
 
 from ihlab.stored import DIVERGED, DONE, UNFINISHED
 from ihlab.training.config import ForkConfig
-from ihlab.training.run import Run, run_folders
+from ihlab.training.run import Run
+from ihlab.training.search import run_folders
 from tasks.config import ConfigError, require
 
 DAMAGED = "damaged"

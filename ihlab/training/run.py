@@ -12,7 +12,6 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ihlab import kept
 from ihlab.files import is_file, locked, remove_partial, write_atomically, write_json, write_text
 from ihlab.model.transformer import Transformer
 from ihlab.stored import present, read_json, read_summary, write_summary
@@ -21,12 +20,10 @@ from ihlab.training.clamp_hooks import install
 from ihlab.training.config import RunConfig, even_choice, from_dict, to_dict
 from ihlab.training.memory import require_model_fits
 from ihlab.training.progress import Row
+from ihlab.training.search import find_folder
 from ihlab.training.stored_metrics import as_csv, read_metrics
 from tasks.config import ConfigError, require
 from tasks.registry import StoredTask, require_registered, unregistered
-
-FILES = ("config.json", "metrics.csv", "done.json", "diverged.json", "checkpoints")
-"""What a run folder holds. One that lacks config.json is a damaged one."""
 
 TO_CREATE = 10.0  # seconds
 
@@ -34,7 +31,7 @@ TO_CREATE = 10.0  # seconds
 class Run:
     """Run folder: training writes it, analysis reads it.
 
-    `Run.open(folder)` reads a stored one; `train` returns one. `run.metrics` is a DataFrame with a row
+    `Run.open` finds a stored one by its folder or name; `train` returns one. `run.metrics` is a DataFrame with a row
     for each evaluation; `run.model(step)` the model at a checkpoint.
     """
 
@@ -43,15 +40,17 @@ class Run:
         self._lock: os.stat_result | None = None  # the lock file, once this process has locked it
 
     @classmethod
-    def open(cls, folder: str | Path) -> "Run":
-        """Open a stored run by its folder, or one of `ihlab.kept` by its name.
+    def open(cls, folder: str | Path, root: str | Path = "runs") -> "Run":
+        """Open a stored run by its folder or, as the commands do, by a name (`find_folder`).
 
-        Raises `ConfigError` if the folder is none, or its config cannot be read or is not the one whose hash the
-        folder's name ends in.
+        A name is a string that is no folder's path: of a run of `ihlab.kept`, or of one under `root`, of whose folder's
+        name a prefix that is unique is enough. A `Path` is not searched for.
+
+        Raises `ConfigError` if the folder is none, if no run or several have the name (with the nearest name, or the
+        names), or if its config cannot be read or is not the one whose hash the folder's name ends in.
         """
-        folder = Path(folder)
-        if not folder.exists() and str(folder) in kept.names():
-            folder = kept.path(str(folder))
+        search = isinstance(folder, str) and not Path(folder).exists()
+        folder = find_folder(folder, root) if search else Path(folder)
         path = folder / "config.json"
         require(present(path), f"{folder} is not a run folder: it has no config.json.")
         stored = read_json(path)
@@ -274,15 +273,3 @@ class Run:
 
 def _copy(source: Path, to: Path) -> None:
     shutil.copyfile(source, to)
-
-
-def run_folders(root: str | Path) -> list[Path]:
-    """The folders of all runs under a folder, by name, whether they can be opened or not.
-
-    Raises `ConfigError` if `root` cannot be read.
-    """
-    try:
-        folders = sorted(path for path in Path(root).iterdir() if os.path.isdir(path))
-    except OSError as error:
-        raise ConfigError(f"There are no runs in {root} ({error.strerror}).") from None
-    return [path for path in folders if not os.access(path, os.X_OK) or any(present(path / name) for name in FILES)]

@@ -1,104 +1,256 @@
-"""Data of a run's page: every head's pattern on one row, at every checkpoint."""
+"""Data of a page: the patterns of every head on some rows, at every checkpoint, and what the model predicts there."""
 
-import base64
-import gzip
-import math
-from collections.abc import Sequence
+import json
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
-from ihlab.interp.patterns import raw_patterns, score_routes
-from ihlab.measure.batches import EVAL_SEED, draw
+from ihlab.interp.patterns import effective_pattern, gauge_fixed
 from ihlab.measure.heads import follows
-from ihlab.model.config import VARIANTS, ModelConfig
-from ihlab.theory import landscape
-from ihlab.training.config import even_choice
+from ihlab.measure.probe import task_ids
+from ihlab.model.transformer import Transformer
 from ihlab.training.run import Run
-from tasks import IGNORE, InductionTask, Task
-from tasks.config import require
+from ihlab.viewer.opened import Opened, opened
+from ihlab.viewer.packing import fitting, packed, quantised
+from ihlab.viewer.predictions import Predictions
+from ihlab.viewer.reading import Reading, reader
+from ihlab.viewer.tags import NAMES, Probe, Scores, scores_of_model, scores_of_rows, tagged
+from ihlab.viewer.tokens import TokenRow, given_rows, held_out_rows, known_task, text_by
+from ihlab.viewer.training import training_data
+from tasks.config import ConfigError, require
 
 MOST_STEPS = 20
-SCORES_FIT = 2_800_000  # characters: with more, the page would pass 3 MB, and the key routes are left out
-FIELD_POINTS = 61
-PATH = ("alpha1", "beta1")
-METRICS = {"loss": "eval_loss", "accuracy": "accuracy", "first": "accuracy_first"}
+ROWS, MOST_ROWS = 4, 100
+MEGABYTES = 3.0
+PAGE = 100_000  # characters of a page without data, and some to spare
+NO_TRAINING: dict[str, Any] = {"metrics": None, "path": None, "field": None}
 
 
 def view_data(
-    run: Run, row: Sequence[int] | None = None, tokens: Sequence[str] | None = None, checkpoints: int = MOST_STEPS
+    source: Any,
+    tokens: Any = None,
+    words: Any = None,
+    checkpoints: int = MOST_STEPS,
+    rows: int = ROWS,
+    megabytes: float = MEGABYTES,
+    title: str | None = None,
 ) -> dict[str, Any]:
-    """Return the data of a run's page as JSON types; n positions, s steps, l layers, h heads, g key/value heads:
+    """Return the data of a page as JSON types; s steps, l layers, h heads, g key/value heads, n positions of a row:
 
-    - `run`, `model`: name and description; `n_layers`, `n_heads`, `group`: l, h and h / g;
-    - `tokens` [n]: the text at each position; `stripe`: the pairs of `induction_stripe`;
-    - `steps` [s] and `metrics`, each [s]: loss, accuracy, accuracy at first repeats; null where not measured;
-    - `panels`: `pattern`, and for shifted models `key1` .. `keyW` (`score_routes`), each as `quantised`, [s, l, h];
+    - `title`, `about`: headings; `left_out`: what the page has no room for; `n_layers`, `n_heads`, `group`: l, h, h/g;
+    - `steps` [s]; `metrics`, each [s]: loss, accuracy, accuracy at first repeats, null where not measured, and null as
+      a whole for what is no run;
+    - `rows`: of each `tokens` [n], the text at each position; `label`; `stripe`: the pairs of `induction_stripe`;
+      `causal`: false if a query sees later keys; `panels`: `pattern`, and for shifted models `key1` .. `keyW`
+      (`score_routes`), each [s] texts of `quantised` [l, h]; `norms`: `value` and of shifted values `raw`, each [s]
+      texts of float32 [l, h, n]; `predictions`, null without logits: `top`, `chance` [s] texts of uint32 and uint16
+      [n, 5], the likeliest tokens as places in `words`, and their probabilities times 65535, `loss` [s] texts of
+      float32 [n], `target` [n] places in `words` or -1, and `asked`: "target" or "next token";
+    - `words`: texts of ids; `heads` [s][l][h]: `scores` (of `score_names`) and `tags` of `tagged`; `scored`: on what;
     - `alpha`, `beta` [s, l, g, window], null for a vanilla model, weights of each channel and where tokens are mixed
       elsewhere too: the page multiplies them in itself;
     - `path`: alpha1 and beta1 [l, g, evaluation] over the whole training, null for a model without both;
     - `field`: the square around these paths, likewise, and for an induction task Theorem 3.4's loss on it.
 
-    `row` holds the ids to read, by default those of the task's first held-out row, without padding; `tokens` their
-    text, by default the task's words, if it has any, else the ids. Of more than `checkpoints` checkpoints an even
-    choice is shown, with the first and the last.
-    Raises `ConfigError` for a run without checkpoints or metrics or with damaged ones, a row that is empty, too long
-    or outside the vocabulary, `tokens` of another length than the row, and fewer than two `checkpoints`.
+    The arguments, and the errors, are those of `ihlab.viewer.view`.
     """
-    require(bool(run.checkpoints), f"{run.folder} has no checkpoints: there is nothing to view.")
-    run.require_checkpoint()  # a finished run's page ends where the run did
     require(checkpoints >= 2, f"checkpoints is {checkpoints}, but must be at least 2: the first and the last.")
-    if row is None:
-        run.require_task()
-    ids = np.array(_held_out_row(run.config.task) if row is None else row, dtype=np.int64)
-    cfg = run.config.model
-    require(
-        0 < len(ids) <= cfg.n_ctx, f"The row has {len(ids)} positions, but must have 1 to n_ctx={cfg.n_ctx} of them."
-    )
-    names = _words(run.config.task, ids) if tokens is None else list(tokens)
-    require(len(names) == len(ids), f"tokens has {len(names)} names, but the row has {len(ids)} positions.")
-
-    steps = even_choice(run.checkpoints, checkpoints)
-    opened = [_open(run, step, ids) for step in steps]
-    metrics = _require_columns(run)
-    path = _path(metrics, cfg) if cfg.learns_both else None
-    mixed = _says_all(cfg)
+    require(1 <= rows <= MOST_ROWS, f"rows is {rows}, but must be 1 to {MOST_ROWS}.")
+    shown = opened(source, checkpoints)
+    text = text_by(getattr(source, "tokenizer", None) if words is None else words, shown.task)
+    chosen = _rows(source, shown, tokens, words, text, rows)
+    predictions = Predictions(chosen, text)
+    most = round(megabytes * 1e6) - PAGE
+    cells, heads, scored = _read(shown, chosen, predictions, most)
+    base = [[cell.size for cell in row] for row in cells]
+    routes = [[cell.routes_size for cell in row] for row in cells]
+    first = cells[0][-1]
+    data = {
+        "title": title or shown.title,
+        "about": shown.about or f"{first.n_layers} layers of {first.n_heads} heads",
+        "n_layers": first.n_layers,
+        "n_heads": first.n_heads,
+        "group": first.n_heads // len(first.alpha[0]) if first.alpha else 1,
+        "words": predictions.words,
+        "score_names": list(NAMES.values()),
+        "scored": scored,
+    }
+    training = training_data(source, shown.steps) if isinstance(source, Run) else NO_TRAINING
+    frame = len(json.dumps([data, heads, training, [[row.names, induction_stripe(row.ids)] for row in chosen]]))
+    with_routes, n_rows, steps = fitting(base, routes, most - frame)
+    kept = [shown.steps[step] for step in steps]
     return {
-        "run": run.folder.name,
-        "model": _described(run),
-        "tokens": names,
-        "steps": steps,
-        "metrics": _metrics(metrics, steps),
-        "n_layers": cfg.n_layers,
-        "n_heads": cfg.n_heads,
-        "group": cfg.n_heads // cfg.kv_heads,
-        "stripe": induction_stripe(ids, strict=cfg.mask == "strict"),
-        "panels": _panels(opened),
-        "alpha": [at["alpha"] for at in opened] if mixed else None,
-        "beta": [at["beta"] for at in opened] if mixed else None,
-        "path": path,
-        "field": _field(path, run.config.task) if path else None,
+        **data,
+        "left_out": _left_out(
+            with_routes or not any(map(sum, routes)), n_rows, len(chosen), len(kept), len(shown.steps)
+        ),
+        "steps": kept,
+        **training,
+        "metrics": training["metrics"]
+        and {name: [values[step] for step in steps] for name, values in training["metrics"].items()},
+        "heads": [heads[step] for step in steps],
+        "alpha": [cells[0][step].alpha for step in steps] if first.alpha else None,
+        "beta": [cells[0][step].beta for step in steps] if first.beta else None,
+        "rows": [
+            _row_data(row, [of_row[step] for step in steps], with_routes, shown.strict, predictions)
+            for row, of_row in zip(chosen[:n_rows], cells, strict=False)
+        ],
     }
 
 
-def _held_out_row(task: Task) -> Int[np.ndarray, " pos"]:
-    """Return the task's first held-out row, without the padding behind its last target: one id over and over."""
-    batch = draw(task, EVAL_SEED, "eval", 0, 1)
-    row, last = batch.inputs[0], int(np.flatnonzero(batch.targets[0] != IGNORE)[-1])
-    size = max(last + 1, int(np.flatnonzero(row != row[-1])[-1]) + 1) if (row != row[-1]).any() else len(row)
-    return row if len(row) - size < 2 else row[:size]
+@dataclass
+class _Cell:
+    """One row at one step, packed."""
+
+    n_layers: int
+    n_heads: int
+    causal: bool
+    alpha: list[Any] | None
+    beta: list[Any] | None
+    panels: dict[str, str]
+    norms: dict[str, str]
+    predicted: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        own = [*self.norms.values(), *self.predicted.values(), self.panels["pattern"]]
+        return sum(map(len, own))
+
+    @property
+    def routes_size(self) -> int:
+        return sum(len(text) for kind, text in self.panels.items() if kind != "pattern")
 
 
-def _words(task: Task, ids: Int[np.ndarray, " pos"]) -> list[str]:
-    """Return the text of each id, by the task if it has words, and of an id that is not the task's the id."""
-    known = (ids >= 0) & (ids < task.vocab_size)
-    words = getattr(task, "words", None)
-    if words is None:
-        return [str(i) for i in ids.tolist()]
-    return [words(ids[at : at + 1])[0] if known[at] else str(ids[at]) for at in range(len(ids))]
+def _rows(source: Any, shown: Opened, tokens: Any, words: Any, text: Any, rows: int) -> list[TokenRow]:
+    """Return the rows to show: the given ones, or the first that the task holds out."""
+    if tokens is None:
+        if isinstance(source, Run):
+            source.require_task()
+        task = known_task(shown.task)
+        if task is None:
+            raise ConfigError("tokens are not given, but only a Run, or the model of one, has rows of its own.")
+        found = held_out_rows(task, 1 if isinstance(words, list | tuple) else rows, text)
+        if isinstance(words, list | tuple):
+            require(
+                len(words) == len(found[0].ids),
+                f"words has {len(words)} names, but the row has {len(found[0].ids)} positions.",
+            )
+            found = [TokenRow(found[0].ids, list(map(str, words)), found[0].targets, found[0].label)]
+    else:
+        found = given_rows(tokens, words, text, shown.vocabulary)
+    for row in found:
+        require(
+            shown.n_ctx is None or len(row.ids) <= shown.n_ctx,
+            f"The row has {len(row.ids)} positions, but must have 1 to n_ctx={shown.n_ctx} of them.",
+        )
+    return found
+
+
+def _read(
+    shown: Opened, rows: list[TokenRow], predictions: Predictions, most: int
+) -> tuple[list[list[_Cell]], list[list[list[dict[str, Any]]]], str]:
+    """Return every row at every step [row][step], the scores and tags of every head at every step, and of what.
+
+    Rows that do not fit in `most` characters at the first step are not read at the others.
+    """
+    cells: list[list[_Cell]] = [[] for _ in rows]
+    heads, probe, said = [], None, ""
+    ids = [row.ids for row in rows]
+    for step in shown.steps:
+        source = shown.at(step)
+        if step == shown.steps[0]:
+            probe = _probe(source, shown)
+        read = reader(source, ids)
+        scored_on: list[Reading] = []
+        for number, (row, of_row) in enumerate(zip(rows, cells, strict=False)):
+            reading = read(number, row.ids)
+            of_row.append(_cell(reading, row, predictions))
+            scored_on.append(reading)
+        scores, said = _scores(source, shown, probe, scored_on, ids)
+        heads.append(tagged(scores))
+        while len(cells) > 1 and sum(row[-1].size for row in cells) > most:
+            cells.pop()
+    return cells, heads, said
+
+
+def _probe(source: Any, shown: Opened) -> Probe | None:
+    """Return a probe of one of our models, or None where there is none, or its rows are too short for one."""
+    if not isinstance(source, Transformer):
+        return None
+    task = known_task(shown.task)
+    try:
+        return Probe(source, None if task is None else task_ids(task))
+    except ConfigError:
+        return None
+
+
+def _scores(
+    source: Any, shown: Opened, probe: Probe | None, readings: list[Reading], ids: list[Int[np.ndarray, " pos"]]
+) -> tuple[Scores, str]:
+    if probe is not None:
+        return probe.scores(source), "random tokens, repeated"
+    if shown.vocabulary is not None and shown.n_ctx is not None and not isinstance(source, Transformer):
+        try:
+            return scores_of_model(source, shown.vocabulary, shown.n_ctx), "random tokens, repeated"
+        except ConfigError:  # too few ids, or too short rows
+            pass
+    return scores_of_rows([_read_from(reading) for reading in readings], ids), "these rows"
+
+
+def _read_from(reading: Reading) -> np.ndarray:
+    """Return the pattern by which heads are scored: whose value is read, without beta's gauge."""
+    pattern = reading.panels["pattern"]
+    if reading.beta is None:
+        return pattern
+    layers = zip(torch.from_numpy(pattern), map(torch.tensor, reading.beta), strict=True)
+    return torch.stack([effective_pattern(layer, gauge_fixed(beta)) for layer, beta in layers]).numpy()
+
+
+def _cell(reading: Reading, row: TokenRow, predictions: Predictions) -> _Cell:
+    pattern = reading.panels["pattern"]
+    n_layers, n_heads, n, _ = pattern.shape
+    require(n == len(row.ids), f"The patterns are of {n} tokens, but the row has {len(row.ids)} of them.")
+    wrong = np.argwhere(~np.isfinite(pattern))
+    require(
+        not len(wrong),
+        f"The pattern of head {wrong[0][0]}.{wrong[0][1]} is not finite at query {wrong[0][2]}." if len(wrong) else "",
+    )
+    causal = not np.triu(pattern, 1).any()
+    return _Cell(
+        n_layers, n_heads, causal, reading.alpha, reading.beta,
+        panels={kind: quantised(panel, causal) for kind, panel in reading.panels.items()},
+        norms={name: packed(norm.astype("<f4")) for name, norm in reading.norms.items()},
+        predicted={} if reading.logits is None else predictions.packed(reading.logits, row),
+    )  # fmt: skip
+
+
+def _row_data(
+    row: TokenRow, cells: list[_Cell], with_routes: bool, strict: bool, predictions: Predictions
+) -> dict[str, Any]:
+    kinds = [kind for kind in cells[0].panels if kind == "pattern" or with_routes]
+    predicted = {name: [cell.predicted[name] for cell in cells] for name in cells[0].predicted}
+    return {
+        "tokens": row.names,
+        "label": row.label,
+        "stripe": induction_stripe(row.ids, strict),
+        "causal": all(cell.causal for cell in cells),
+        "panels": {kind: [cell.panels[kind] for cell in cells] for kind in kinds},
+        "norms": {name: [cell.norms[name] for cell in cells] for name in cells[0].norms},
+        "predictions": {**predicted, **predictions.targets(row)} if predicted else None,
+    }
+
+
+def _left_out(routes: bool, rows: int, all_rows: int, steps: int, all_steps: int) -> str:
+    """Return what the page has no room for, in words; nothing if all is there."""
+    parts = [
+        *(["key routes"] if not routes else []),
+        *([f"{all_rows - rows} of {all_rows} rows"] if rows < all_rows else []),
+        *([f"{all_steps - steps} of {all_steps} checkpoints"] if steps < all_steps else []),
+    ]
+    return f"Left out, for the size of the page: {', '.join(parts)}." if parts else ""
 
 
 def induction_stripe(ids: Int[np.ndarray, " pos"], strict: bool = False) -> list[list[int]]:
@@ -108,104 +260,3 @@ def induction_stripe(ids: Int[np.ndarray, " pos"], strict: bool = False) -> list
     """
     seen = follows(torch.from_numpy(ids)[None])[0]
     return (seen.tril(-1) if strict else seen).nonzero().tolist()
-
-
-def quantised(panels: Float[np.ndarray, "*panel query key"]) -> dict[str, str]:
-    """Quantise lower triangles to one byte per entry, each row of a panel on its own scale.
-
-        x[q, k] = low[q] + (high[q] - low[q]) level[q, k] / 255,  k <= q, rows one after another.
-
-    A value read back is off by at most (high[q] - low[q]) / 510, and float32's rounding; the least and the
-    greatest value of a row are exact. `levels` (uint8 [*panel, n (n + 1) / 2]), `low` and `high` (float32
-    [*panel, n]) are little-endian, gzipped, in base64.
-    """
-    n = panels.shape[-1]
-    query, key = np.tril_indices(n)
-    entries = panels[..., query, key].astype(np.float32)
-    starts = np.arange(n) * np.arange(1, n + 1) // 2
-    low = np.minimum.reduceat(entries, starts, axis=-1)
-    high = np.maximum.reduceat(entries, starts, axis=-1)
-    span = np.where(high > low, high - low, 1)[..., query]
-    levels = np.rint((entries - low[..., query]) / span * 255).astype(np.uint8)
-    return {"levels": _packed(levels), "low": _packed(low.astype("<f4")), "high": _packed(high.astype("<f4"))}
-
-
-@torch.no_grad()
-def _open(run: Run, step: int, ids: Int[np.ndarray, " pos"]) -> dict[str, Any]:
-    """Return one checkpoint's patterns and key routes, [layer, head, query, key] each, and its alpha and beta."""
-    model = run.model(step)
-    _, cache = model.run_with_cache(torch.from_numpy(ids)[None])
-    opened: dict[str, Any] = {"pattern": raw_patterns(cache)[:, 0].numpy()}
-    if not _says_all(model.cfg):
-        return opened
-    last_key = -1 if model.cfg.mask == "strict" else 0
-    routes = torch.stack([score_routes(cache, layer)[:, 0] for layer in range(model.cfg.n_layers)], dim=1)
-    for back, scores in enumerate(routes.tril(last_key).numpy()):
-        opened[f"key{back + 1}"] = scores
-    attns = [block.attn for block in model.layers]
-    return opened | {name: [getattr(attn, name).tolist() for attn in attns] for name in ("alpha", "beta")}
-
-
-def _says_all(cfg: ModelConfig) -> bool:
-    """Return True if a model shifts, and one alpha and beta a head say all of what its keys and values hold."""
-    return bool(cfg.learned_shifts) and cfg.shift_share != "channel" and cfg.values_mixed_elsewhere is None
-
-
-def _panels(opened: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
-    """Return every kind of panel, quantised; without the key routes if they would make the page too large."""
-    kinds = [kind for kind in opened[0] if kind == "pattern" or kind.startswith("key")]
-    panels = {kind: quantised(np.stack([at[kind] for at in opened])) for kind in kinds}
-    characters = sum(len(text) for panel in panels.values() for text in panel.values())
-    return panels if characters <= SCORES_FIT else {"pattern": panels["pattern"]}
-
-
-def _packed(array: np.ndarray) -> str:
-    return base64.b64encode(gzip.compress(array.tobytes(), mtime=0)).decode()  # without the time: same run, same page
-
-
-def _metrics(metrics: pd.DataFrame, steps: list[int]) -> dict[str, list[float | None]]:
-    at = metrics.set_index("step").reindex(steps)
-    return {name: [None if math.isnan(x) else x for x in at[column]] for name, column in METRICS.items()}
-
-
-def _require_columns(run: Run) -> pd.DataFrame:
-    """Return the metrics. Raises `ConfigError` if they lack one of those shown, or have gaps in alpha and beta."""
-    metrics, cfg = run.metrics, run.config.model
-    heads = [f"{layer}.{g}" for layer in range(cfg.n_layers) for g in range(cfg.kv_heads)] if cfg.learns_both else []
-    whole = [f"{name}_{head}" for head in heads for name in PATH]
-    for name in (*METRICS.values(), *whole):
-        require(name in metrics, f"{run.folder / 'metrics.csv'} has no column '{name}'.")
-    for name in whole:
-        require(
-            bool(metrics[name].notna().all()), f"{run.folder / 'metrics.csv'} lacks a number in the column '{name}'."
-        )
-    return metrics
-
-
-def _path(metrics: pd.DataFrame, cfg: ModelConfig) -> dict[str, list[list[list[float]]]]:
-    return {
-        name: [[metrics[f"{name}_{layer}.{g}"].tolist() for g in range(cfg.kv_heads)] for layer in range(cfg.n_layers)]
-        for name in PATH
-    }
-
-
-def _field(path: dict[str, list[list[list[float]]]], task: Task) -> dict[str, Any]:
-    """Return the square around the paths, with the exact loss for T = length - 1 (at least 5, as the theorem needs).
-
-    The theorem is about induction: of another task's run the square alone is drawn.
-    """
-    ends = [0.0, 1.0, *np.ravel(path["alpha1"]), *np.ravel(path["beta1"])]
-    margin = 0.05 * (max(ends) - min(ends))
-    low, high = float(min(ends)) - margin, float(max(ends)) + margin
-    square: dict[str, Any] = {"n_tokens": None, "low": low, "high": high, "loss": None}
-    if task.kind != InductionTask.kind:
-        return square
-    n_tokens = max(task.length - 1, 5)
-    loss = landscape.field(form="exact", n_tokens=n_tokens, points=FIELD_POINTS, low=low, high=high).loss
-    return {**square, "n_tokens": n_tokens, "loss": loss.round(4).tolist()}
-
-
-def _described(run: Run) -> str:
-    cfg, task = run.config.model, run.config.task
-    size = f"{cfg.n_layers} x {cfg.n_heads} heads, width {cfg.d_model}"
-    return f"{VARIANTS[cfg.attention].name}, {size}; {task.kind} task, vocabulary {task.vocab_size}"

@@ -39,12 +39,19 @@ function inkOn(color) {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000" : "#fff";
 }
 
-/** One pixel an entry; nothing at masked keys. */
-function paintPattern(canvas, values, n, size, scale) {
+/** One pixel an entry, of the colour [red, green, blue] that `colorAt` gives it; nothing at masked keys. */
+function paintPattern(canvas, row, colorAt) {
+  const { n } = row;
   canvas.width = canvas.height = n;
-  const image = new ImageData(n, n), pixels = new Uint32Array(image.data.buffer);
+  const image = new ImageData(n, n);
   for (let q = 0; q < n; q++) {
-    for (let k = 0; k <= q; k++) pixels[q * n + k] = scale.pixels[shadeOf(values[q * n + k], size)];
+    for (let k = 0; k <= lastKey(row, q); k++) {
+      const [red, green, blue] = colorAt(q, k), at = 4 * (q * n + k);
+      image.data[at] = red;
+      image.data[at + 1] = green;
+      image.data[at + 2] = blue;
+      image.data[at + 3] = 255;
+    }
   }
   canvas.getContext("2d").putImageData(image, 0, 0);
 }
@@ -56,21 +63,32 @@ function paintLegend(canvas, ticks, { size, signed }, scale) {
   const image = new ImageData(shown.length, 1);
   new Uint32Array(image.data.buffer).set(shown);
   canvas.getContext("2d").putImageData(image, 0, 0);
-  const least = signed ? -1 : 0;
-  ticks.replaceChildren(...[-1, -0.5, 0, 0.5, 1].filter((root) => root >= least).map((root) => {
-    const tick = make("span", { textContent: written(Math.sign(root) * root * root * size, size / 250) });
-    tick.style.left = `${100 * (root - least) / (1 - least)}%`;
+  ticks.replaceChildren(...legendTicks({ size, signed }).map(([place, text]) => {
+    const tick = make("span", { textContent: text });
+    tick.style.left = `${100 * place}%`;
     return tick;
   }));
 }
 
-/** Labels on both sides, the stripe and the cross hair, in units of a cell around the canvas. */
-function drawOverlay(svg, canvas, tokens, stripe, { query, key }) {
-  const n = tokens.length;
-  const every = Math.ceil(n / 40); // label no more than fit
+/** Numbers along the scale: [place from 0 to 1, text]. */
+function legendTicks({ size, signed }) {
+  const least = signed ? -1 : 0;
+  return [-1, -0.5, 0, 0.5, 1].filter((root) => root >= least)
+    .map((root) => [(root - least) / (1 - least), written(Math.sign(root) * root * root * size, size / 250)]);
+}
+
+/** Tokens as labels, in units of a cell: which have room, cut short, their size, and the margin that they need. */
+function labelsOf(tokens) {
+  const n = tokens.length, every = Math.ceil(n / 40);
   const short = tokens.map((token) => (token.length > 6 ? `${token.slice(0, 5)}…` : token));
-  const font = Math.min(0.68 * every, 0.026 * n);
-  const margin = font * (0.9 + 0.65 * Math.max(...short.map((token) => token.length)));
+  const font = Math.min(0.68 * every, Math.max(0.026 * n, 0.16));
+  return { every, short, font, margin: font * (0.9 + 0.65 * Math.max(...short.map((token) => token.length))) };
+}
+
+/** Labels on both sides, the stripe and the cross hair, in units of a cell around the canvas. */
+function drawFrame(svg, canvas, tokens, stripe, { query, key }) {
+  const n = tokens.length;
+  const { every, short, font, margin } = labelsOf(tokens);
   svg.setAttribute("viewBox", `${-margin} ${-margin} ${n + margin} ${n + margin}`);
   const share = 100 / (n + margin);
   Object.assign(canvas.style, { left: `${margin * share}%`, top: `${margin * share}%`, width: `${n * share}%`, height: `${n * share}%` });

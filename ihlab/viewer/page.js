@@ -2,65 +2,129 @@
 
 const $$ = (id) => document.getElementById(id);
 const data = JSON.parse($$("data").textContent);
-const n = data.tokens.length;
 const heads = headsOf(data);
 const darkPreferred = matchMedia("(prefers-color-scheme: dark)");
 const SECONDS_A_STEP = 0.7;
+const SETTLED = 300; // milliseconds without a change, after which the address is written: browsers refuse it every frame
 
-// `held`: the query was clicked, and stays until Escape or another click.
-const state = { step: data.steps.length - 1, chosen: 0, view: 0, query: n - 1, key: n - 1, stripe: true, held: false };
-let views, scale, range, shown, player = null; // range and shown: colour scale and panel of the large picture
+// `held`: the query was clicked, and stays until Escape or another click. `from`: the row shows who attends to the key.
+// `overlay`: null, or the heads that share the picture. `value`: weights times the norms of their values.
+const state = {
+  step: data.steps.length - 1, row: 0, chosen: 0, view: 0, query: 0, key: 0, stripe: true, held: false, from: false,
+  value: false, overlay: null,
+};
+// row, n: the row shown; range: colour scale; shown: the heads of the large picture, [{ name, panel, color }].
+let views, scale, range, row, n, shown, player = null, settling = null;
 
 /** Change the state and draw what hangs on it: for another query or key not the pictures. */
 function set(changes) {
+  if ("row" in changes && changes.row !== state.row) changes = { ...rowChosen(changes.row), ...changes };
   Object.assign(state, changes);
   const pointed = Object.keys(changes).every((name) => ["query", "key", "held"].includes(name));
   if (!pointed) drawPictures();
   drawQuery();
+  clearTimeout(settling);
+  settling = setTimeout(() => writeAddress(fragmentOf(state, data, views)), SETTLED);
+}
+
+/** Another row, opened where it shows most. */
+function rowChosen(number) {
+  openRow(number);
+  return { held: false, ...bestQuery() };
+}
+
+function openRow(number) {
+  row = data.rows[number];
+  ({ n } = row);
+  state.row = number;
+  $$("tokens").replaceChildren(...row.tokens.map(tokenButton));
+  $$("row").value = number;
+  shown = shownHeads();
 }
 
 /** The panel of a head as it is now shown. */
-const panelOf = ({ layer, head }) => views[state.view].panel(state.step, layer, head);
-const stripe = new Set(data.stripe.map(([q, k]) => q * n + k));
-const marked = (q, k) => state.stripe && stripe.has(q * n + k);
-const named = (at) => `${at} ‘${data.tokens[at]}’`;
+const panelOf = ({ layer, head }) => panelAt(views[state.view], { row, step: state.step, layer, head }, data, state.value);
+const marked = (q, k) => state.stripe && row.marks.has(q * n + k);
+const named = (at) => `${at} ‘${row.tokens[at]}’`;
+const nameOf = ({ layer, head }) => `${layer}.${head}`;
+
+/** The heads of the large picture: the chosen one, or all that are overlaid. */
+function shownHeads() {
+  return (state.overlay ?? [state.chosen]).map((i, place) => (
+    { name: nameOf(heads[i]), panel: panelOf(heads[i]), color: HEAD_COLORS[place % HEAD_COLORS.length] }
+  ));
+}
+
+/** The colour of an entry of the large picture. */
+function colorAt(q, k) {
+  if (!state.overlay) return scale.colors[shadeOf(shown[0].panel.values[q * n + k], range.size)];
+  const parts = shown.map(({ panel, color }) => [opacity(panel.values[q * n + k], range.size), color]);
+  return blended(parts, scale.colors[SHADES], isDark());
+}
 
 // Drawing
 
 function drawPictures() {
   const view = views[state.view], head = heads[state.chosen];
-  range = rangeOf(view, data);
-  shown = panelOf(head);
+  range = rangeOf(view, data, state.value);
+  shown = shownHeads();
   drawTime();
-  $$("explained").textContent = view.explained;
+  drawControls(view);
   heads.forEach(drawHead);
-  $$("heads-note").hidden = view.gauge === null;
-  const title = `Head ${head.layer}.${head.head} · ${view.label.toLowerCase()}`;
-  $$("picture-title").firstChild.textContent = title;
-  $$("picture").setAttribute("aria-label", `${title}, queries down, keys across`);
-  paintPattern($$("pattern"), shown.values, n, range.size, scale);
+  $$("picture-title").firstChild.textContent = pictureTitle();
+  $$("picture").setAttribute("aria-label", `${pictureTitle()}, queries down, keys across`);
+  $$("head-scores").textContent = state.overlay ? "" : scoresOf(head);
+  $$("legend").hidden = state.overlay !== null;
+  $$("overlaid").replaceChildren(...(state.overlay ? shown : []).map(({ name, color }) => make("span", {}, [chip(color), name])));
+  paintPattern($$("pattern"), row, colorAt);
   paintLegend($$("legend-bar"), $$("legend-ticks"), range, scale);
   if (data.path !== null) drawPlane(head);
 }
 
+function pictureTitle() {
+  const names = shown.map(({ name }) => name).join(", ");
+  const weighted = state.value && views[state.view].norm ? ", value-weighted" : "";
+  return `${shown.length > 1 ? "Heads" : "Head"} ${names || "–"} · ${views[state.view].label.toLowerCase()}${weighted}`;
+}
+
+function drawControls(view) {
+  const weighted = state.value && view.norm;
+  $$("explained").textContent = view.explained
+    + (weighted ? " Times ‖v‖, the norm of the value that it weighs: a large weight on a small value moves little." : "")
+    + (state.overlay ? " Heads are overlaid by the size of their weights: a sign does not show." : "");
+  $$("value").disabled = view.norm === null;
+  document.querySelectorAll("#views input").forEach((input, i) => { input.checked = i === state.view; });
+  for (const name of ["stripe", "value"]) $$(name).checked = state[name];
+  $$("overlay").checked = state.overlay !== null;
+  document.querySelectorAll("#direction input").forEach((input, i) => { input.checked = Boolean(i) === state.from; });
+  $$("heads-note").hidden = view.gauge === null || state.value;
+  $$("heads-note").textContent = row.stripe.length
+    ? `Right of each name: mean weight on the induction stripe, 1 for a perfect head${data.beta ? " (β scaled to |β₁| + |β₂| = 1)" : ""}.`
+    : "No token of this row repeats: there is no induction stripe.";
+}
+
 function drawQuery() {
-  drawOverlay($$("overlay"), $$("pattern"), data.tokens, state.stripe ? data.stripe : [], state);
-  $$("readout").textContent = `query ${named(state.query)} → key ${named(state.key)}: ${reading(state.query, state.key)}`;
-  drawAttended();
+  drawFrame($$("frame"), $$("pattern"), row.tokens, state.stripe ? row.stripe : [], state);
+  $$("readout").textContent = readingOf(state.query, state.key);
+  drawLists();
   drawTokens();
 }
 
-/** One entry in words: a number, or why there is none. */
+/** One entry in words: a number of each head shown, or why there is none. */
 function reading(q, k) {
-  if (k > q) return "not seen, it comes later";
-  return written(shown.values[q * n + k], shown.error[q]);
+  if (k > lastKey(row, q)) return "not seen, it comes later";
+  if (!state.overlay) return writtenAt(shown[0], q, k);
+  return shown.map((head) => `${head.name} ${writtenAt(head, q, k)}`).join(", ") || "no head is chosen";
 }
+
+const writtenAt = ({ panel }, q, k) => written(panel.values[q * n + k], panel.error[q]);
 
 function drawTime() {
   const step = data.steps[state.step];
-  const measured = (name) => data.metrics[name][state.step]?.toFixed(3) ?? "–";
   $$("step").value = state.step;
   $$("step").setAttribute("aria-valuetext", `step ${step}`);
+  if (data.metrics === null) return;
+  const measured = (name) => data.metrics[name][state.step]?.toFixed(3) ?? "–";
   $$("at-step").textContent = step;
   $$("at-loss").textContent = measured("loss");
   $$("at-accuracy").textContent = measured("accuracy");
@@ -70,49 +134,50 @@ function drawTime() {
 function drawHead(each, i) {
   const button = $$("heads").querySelectorAll(".head")[i];
   const { values } = panelOf(each);
-  const score = stripeScoreOf(each, values);
-  paintPattern(button.querySelector("canvas"), values, n, range.size, scale);
+  const score = stripeScoreOf(each, values), tags = tagsOf(each);
+  const place = state.overlay ? state.overlay.indexOf(i) : -1, pressed = state.overlay ? place >= 0 : i === state.chosen;
+  paintPattern(button.querySelector("canvas"), row, (q, k) => scale.colors[shadeOf(values[q * n + k], range.size)]);
   button.querySelector(".score").textContent = score;
-  button.setAttribute("aria-pressed", i === state.chosen);
-  button.setAttribute("aria-label", `Head ${each.layer}.${each.head}${score && `, ${score} on the stripe`}`);
+  button.querySelector(".tags").replaceChildren(...tags);
+  button.style.borderColor = place >= 0 ? css(HEAD_COLORS[place]) : "";
+  button.classList.toggle("overlaid", place >= 0);
+  button.setAttribute("aria-pressed", pressed);
+  const said = tags.map((tag) => `, ${tag.textContent}`).join("");
+  button.setAttribute("aria-label", `Head ${nameOf(each)}${score && `, ${score} on the stripe`}${said}`);
+  button.title = scoresOf(each);
   button.tabIndex = i === state.chosen ? 0 : -1;
 }
 
-function stripeScoreOf({ layer, head }, values) {
-  const { gauge } = views[state.view], score = stripeScore(values, data.stripe, n);
-  return gauge === null || score === null ? "" : written(score * gauge(state.step, layer, head), 0.01);
-}
-
-function drawAttended() {
-  $$("attended-title").textContent = `Where ${named(state.query)} attends`;
-  const row = shown.values.subarray(state.query * n, state.query * n + state.query + 1);
-  const strongest = [...row.keys()].sort((a, b) => strength(row[b]) - strength(row[a])).slice(0, 6);
-  $$("attended").replaceChildren(...strongest.map((k) => {
-    const bar = make("i", { className: row[k] < 0 ? "minus" : "" });
-    bar.style.width = `${100 * Math.abs(row[k]) / range.size}%`;
-    return make("li", {}, [
-      make("span", { className: "place", textContent: k }),
-      make("span", { className: marked(state.query, k) ? "text hit" : "text", textContent: data.tokens[k] }),
-      make("span", { className: "amount" }, [bar]),
-      make("span", { className: "number", textContent: reading(state.query, k) }),
-    ]);
-  }));
+function stripeScoreOf(each, values) {
+  const { gauge } = views[state.view], score = stripeScore(values, row);
+  return gauge === null || score === null || state.value ? "" : written(score * gauge({ step: state.step, ...each }), 0.01);
 }
 
 function drawTokens() {
-  $$("tokens").querySelectorAll(".token").forEach((token, k) => {
-    const future = k > state.query;
-    const color = future ? null : scale.colors[shadeOf(shown.values[state.query * n + k], range.size)];
-    token.style.background = future ? "" : `rgb(${color})`;
-    token.style.color = future ? "" : inkOn(color);
-    token.classList.toggle("future", future);
-    token.classList.toggle("query", k === state.query);
-    token.classList.toggle("held", k === state.query && state.held);
-    token.classList.toggle("hit", marked(state.query, k));
-    token.setAttribute("aria-pressed", k === state.query);
-    token.setAttribute("aria-label", `${named(k)}, ${reading(state.query, k)}`);
-    token.tabIndex = k === state.query ? 0 : -1;
+  const center = state.from ? state.key : state.query;
+  $$("tokens").querySelectorAll(".token").forEach((token, at) => {
+    const [q, k] = state.from ? [at, state.key] : [state.query, at], unseen = k > lastKey(row, q);
+    const color = unseen ? null : colorAt(q, k);
+    token.style.background = unseen ? "" : css(color);
+    token.style.color = unseen ? "" : inkOn(color);
+    token.classList.toggle("future", unseen);
+    token.classList.toggle("query", at === center);
+    token.classList.toggle("held", at === center && state.held);
+    token.classList.toggle("hit", marked(q, k));
+    token.setAttribute("aria-pressed", at === center);
+    token.setAttribute("aria-label", `${named(at)}, ${reading(q, k)}`);
+    token.tabIndex = at === center ? 0 : -1;
+    if (at === center) scrollWithin($$("tokens"), token);
   });
+  $$("tokens-title").querySelector("span").textContent = state.from
+    ? "shaded by how much each token attends to the outlined one" : "shaded by where the outlined token attends";
+}
+
+/** Scroll a box, and not the page, so that an element in it is seen. */
+function scrollWithin(box, element) {
+  const { top, bottom } = element.getBoundingClientRect(), bounds = box.getBoundingClientRect();
+  if (top < bounds.top) box.scrollTop -= bounds.top - top + 4;
+  if (bottom > bounds.bottom) box.scrollTop += bottom - bounds.bottom + 4;
 }
 
 function drawPlane({ layer, head }) {
@@ -129,23 +194,35 @@ function drawPlane({ layer, head }) {
 // Building, once
 
 function build() {
-  $$("heads").style.setProperty("--columns", Math.min(data.n_heads, heads.length > 8 ? 4 : 2));
-  const left = data.beta !== null && !data.panels.key1 ? ". Key routes left out: the page would pass 3 MB" : "";
-  $$("about").textContent = data.model + left;
+  const columns = data.n_heads === 3 ? 3 : Math.min(data.n_heads, heads.length > 8 ? 4 : 2);
+  $$("heads").style.setProperty("--columns", columns);
+  $$("heads").style.setProperty("--heads", Math.min(data.n_heads, 6));
+  $$("about").textContent = [data.about, data.left_out].filter(Boolean).join(". ");
+  $$("time").hidden = data.metrics === null;
+  $$("play").hidden = $$("step").hidden = data.steps.length === 1;
   $$("step").max = data.steps.length - 1;
+  $$("row-choice").hidden = data.rows.length === 1;
+  $$("row").append(...data.rows.map((each, i) => {
+    const begin = each.tokens.slice(0, 10).join(" ");
+    const text = `${i + 1}: ${begin.length > 48 ? `${begin.slice(0, 47)}…` : begin + (each.n > 10 ? " …" : "")}`;
+    return make("option", { value: i, textContent: each.label ? `${text} (${each.label})` : text });
+  }));
   $$("views").append(...views.map((view, i) => {
-    const input = make("input", { type: "radio", name: "view", value: view.id, checked: i === 0 });
+    const input = make("input", { type: "radio", name: "view", value: view.id });
     input.addEventListener("change", () => set({ view: i }));
     return make("label", {}, [input, view.label]);
   }));
   $$("views").hidden = views.length === 1;
+  $$("value-choice").hidden = Object.keys(data.rows[0].norms).length === 0;
+  $$("overlay-choice").hidden = heads.length === 1;
   for (let layer = 0; layer < data.n_layers; layer++) {
-    const row = heads.map((each, i) => [each, i]).filter(([each]) => each.layer === layer).map(([each, i]) => headButton(each, i));
-    $$("heads").append(make("p", { className: "layer", textContent: `Layer ${layer}` }), make("div", { className: "row" }, row));
+    const line = heads.map((each, i) => [each, i]).filter(([each]) => each.layer === layer).map(([each, i]) => headButton(each, i));
+    $$("heads").append(make("div", {}, [
+      make("p", { className: "layer", textContent: `Layer ${layer}` }), make("div", { className: "row" }, line),
+    ]));
   }
-  $$("heads-note").textContent = data.stripe.length
-    ? `Right of each name: mean weight on the induction stripe, 1 for a perfect head${data.beta ? " (β scaled to |β₁| + |β₂| = 1)" : ""}.`
-    : "No token of this row repeats: there is no induction stripe.";
+  const scored = `${data.beta ? "in its effective pattern " : ""}on ${data.scored}`;
+  $$("tags-note").textContent = `A head's tags name what gets at least half of its attention, ${scored}.`;
   $$("plane-panel").hidden = data.path === null;
   if (data.path !== null) {
     const plane = "the plane α₂ = 1 − α₁, β₂ = 1 − β₁ where heads start; a trained head is free to leave it. Dashed: the square of initial values.";
@@ -153,141 +230,88 @@ function build() {
       ? `Shaded: the exact loss of Theorem 3.4 for T = ${data.field.n_tokens}, darker is lower, on ${plane}`
       : `On ${plane}`;
   }
-  $$("tokens").append(...data.tokens.map(tokenButton));
 }
 
-function headButton({ layer, head }, i) {
-  const name = make("span", {}, [make("b", { textContent: `${layer}.${head}` }), make("span", { className: "score" })]);
-  const button = make("button", { type: "button", className: "head" }, [make("canvas"), name]);
-  button.addEventListener("click", () => set({ chosen: i }));
+function headButton(each, i) {
+  const name = make("span", { className: "name" }, [make("b", { textContent: nameOf(each) }), make("span", { className: "score" })]);
+  const button = make("button", { type: "button", className: "head" }, [make("canvas"), name, make("span", { className: "tags" })]);
+  button.addEventListener("click", () => set({ chosen: i, ...(state.overlay ? { overlay: toggled(state.overlay, i) } : {}) }));
   return button;
+}
+
+/** The overlaid heads with one more, or one fewer; no more than there are colours. */
+function toggled(overlay, i) {
+  if (overlay.includes(i)) return overlay.filter((each) => each !== i);
+  return [...overlay, i].slice(-HEAD_COLORS.length);
 }
 
 function tokenButton(token, at) {
   const button = make("button", { type: "button", className: "token", textContent: token });
-  button.addEventListener("pointerenter", () => state.held || set({ query: at, key: strongestKey(at) }));
-  button.addEventListener("focus", () => state.query === at || set({ query: at, key: strongestKey(at), held: false }));
-  button.addEventListener("click", () => set({ query: at, key: strongestKey(at), held: !(state.held && state.query === at) }));
+  const point = () => (state.from ? { key: at, query: strongestQuery(at) } : { query: at, key: strongestKey(at) });
+  const center = () => (state.from ? state.key : state.query);
+  button.addEventListener("pointerenter", () => {
+    if (!state.held) set(point());
+    showTokenTip(at, button);
+  });
+  button.addEventListener("pointerleave", hideTip);
+  button.addEventListener("blur", hideTip);
+  button.addEventListener("focus", () => {
+    if (center() !== at) set({ ...point(), held: false });
+    if (button.matches(":focus-visible")) showTokenTip(at, button);
+  });
+  button.addEventListener("click", () => set({ ...point(), held: !(state.held && center() === at) }));
   return button;
 }
+
+const hideTip = () => { $$("tip").hidden = true; };
 
 /** A weight counts by its size, negative or not; a score before the softmax only by being high. */
 function strength(value) {
   return views[state.view].gauge === null ? value : Math.abs(value);
 }
 
+/** How strong the strongest of the heads shown is at an entry. */
+const strengthAt = (q, k) => Math.max(...shown.map(({ panel }) => strength(panel.values[q * n + k])));
+
 /** The key that a query attends to most. */
 function strongestKey(q) {
-  const row = shown.values.subarray(q * n, q * n + q + 1);
-  return row.reduce((best, value, k) => (strength(value) > strength(row[best]) ? k : best), 0);
+  let best = 0;
+  for (let k = 1; k <= lastKey(row, q); k++) if (strengthAt(q, k) > strengthAt(q, best)) best = k;
+  return best;
 }
 
-// Keys and pointer
-
-const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
-const within = (value, count) => Math.min(Math.max(value, 0), count - 1);
-
-/** Arrow keys move among buttons: one along, or `line` along for up and down. */
-function moveAmong(container, selector, line) {
-  container.addEventListener("keydown", (event) => {
-    const arrow = ARROWS[event.key];
-    if (!arrow) return;
-    event.preventDefault();
-    const buttons = [...container.querySelectorAll(selector)];
-    const next = buttons[within(buttons.indexOf(document.activeElement) + arrow[0] * line + arrow[1], buttons.length)];
-    next.focus();
-    if (selector === ".head") next.click();
-  });
+/** The query that attends to a key most: a later one, if there is any. */
+function strongestQuery(k) {
+  const queries = Array.from({ length: n }, (_, q) => q).filter((q) => q !== k && k <= lastKey(row, q));
+  return queries.reduce((best, q) => (best === null || strengthAt(q, k) > strengthAt(best, k) ? q : best), null) ?? k;
 }
 
-function cellUnder(event) {
-  const box = $$("pattern").getBoundingClientRect();
-  const at = (place, start, size) => Math.floor(n * (place - start) / size);
-  return [at(event.clientY, box.top, box.height), at(event.clientX, box.left, box.width)];
+// Opening
+
+/** The last query with a stripe and, if there is one, a target, or else the last of the row; and its strongest key. */
+function bestQuery() {
+  const queries = row.stripe.map(([q]) => q), target = row.predictions?.target;
+  const query = queries.findLast((q) => !target || target[q] >= 0) ?? queries.at(-1) ?? n - 1;
+  return { query, key: strongestKey(query) };
 }
 
-function showTip(event) {
-  const [q, k] = cellUnder(event);
-  const inside = q >= 0 && q < n && k >= 0 && k < n;
-  $$("tip").hidden = !inside;
-  if (!inside) return;
-  if (!state.held) set({ query: q, key: k });
-  $$("tip").replaceChildren(
-    make("b", { textContent: reading(q, k) }),
-    make("span", { textContent: `query ${named(q)} → key ${named(k)}` }),
-  );
-  const { offsetWidth: width, offsetHeight: height } = $$("tip");
-  $$("tip").style.left = `${Math.min(event.clientX + 14, innerWidth - width - 8)}px`;
-  $$("tip").style.top = `${event.clientY + 18 + height > innerHeight ? event.clientY - height - 10 : event.clientY + 18}px`;
-}
-
-function pictureKeys(event) {
-  const arrow = ARROWS[event.key];
-  if (!arrow) return;
-  event.preventDefault();
-  set({ query: within(state.query + arrow[0], n), key: within(state.key + arrow[1], n), held: false });
-}
-
-function play() {
-  if (player !== null) return stop();
-  if (state.step === data.steps.length - 1) set({ step: 0 });
-  player = setInterval(() => (state.step < data.steps.length - 1 ? set({ step: state.step + 1 }) : stop()), 1000 * SECONDS_A_STEP);
-  $$("play").textContent = "Pause";
-  $$("play").setAttribute("aria-pressed", true);
-}
-
-function stop() {
-  clearInterval(player);
-  player = null;
-  $$("play").textContent = "Play";
-  $$("play").setAttribute("aria-pressed", false);
-}
-
-// Theme
-
-function isDark() {
-  const given = document.documentElement.dataset.theme;
-  return given ? given === "dark" : darkPreferred.matches;
-}
-
-function useTheme(theme) {
-  if (theme) document.documentElement.dataset.theme = theme;
-  $$("theme").textContent = isDark() ? "Light" : "Dark";
-  $$("theme").setAttribute("aria-label", `Switch to ${isDark() ? "light" : "dark"} colours`);
-  scale = makeScale();
-  if (data.path !== null && data.field.loss) paintField($$("field"), data.field);
-  drawPictures();
-  drawQuery();
-}
-
-function listen() {
-  $$("step").addEventListener("input", () => { stop(); set({ step: Number($$("step").value) }); });
-  $$("play").addEventListener("click", play);
-  $$("stripe").addEventListener("change", () => set({ stripe: $$("stripe").checked }));
-  $$("theme").addEventListener("click", () => useTheme(isDark() ? "light" : "dark"));
-  darkPreferred.addEventListener("change", () => useTheme());
-  $$("picture").addEventListener("pointermove", showTip);
-  $$("picture").addEventListener("pointerdown", showTip);
-  $$("picture").addEventListener("pointerleave", () => { $$("tip").hidden = true; });
-  $$("picture").addEventListener("keydown", pictureKeys);
-  document.addEventListener("keydown", (event) => { if (event.key === "Escape") set({ held: false }); });
-  moveAmong($$("heads"), ".head", data.n_heads);
-  moveAmong($$("tokens"), ".token", 1);
-}
-
-/** Open on what there is to see: the head most on the stripe, and the last query that has one. */
+/** Open on what a link asks for, or else on what there is to see: the head most on the stripe. */
 function choose() {
-  const scores = heads.map((each) => stripeScore(panelOf(each).values, data.stripe, n) ?? 0);
+  openRow(0);
+  const scores = heads.map((each) => stripeScore(panelOf(each).values, row) ?? 0);
   state.chosen = scores.indexOf(Math.max(...scores));
-  if (data.stripe.length) state.query = data.stripe[data.stripe.length - 1][0];
-  shown = panelOf(heads[state.chosen]);
-  state.key = strongestKey(state.query);
+  const asked = changesOf(location.hash, data, views);
+  const { row: number = 0, query, key, ...rest } = asked;
+  Object.assign(state, rest);
+  openRow(number);
+  Object.assign(state, bestQuery(), query === undefined ? {} : { query, key: strongestKey(query) }, key === undefined ? {} : { key });
 }
 
 async function main() {
-  views = makeViews(data, await unpackPanels(data.panels));
-  choose();
+  data.rows = await Promise.all(data.rows.map((each) => unpackRow(each, data)));
+  views = makeViews(data);
   build();
+  choose();
   listen();
   useTheme();
   document.body.dataset.ready = "true";

@@ -1,4 +1,4 @@
-"""One run, one HTML file: the payload and the page's own style and script, assembled."""
+"""One HTML file: the payload and the page's own style and script, assembled."""
 
 import base64
 import hashlib
@@ -12,24 +12,23 @@ from string import Template
 from typing import Any
 
 from ihlab.files import write_text
-from ihlab.training.run import Run
-from ihlab.viewer.data import MOST_STEPS, view_data
+from ihlab.viewer.data import MEGABYTES, MOST_STEPS, ROWS, view_data
 
-SCRIPTS = ("data.js", "draw.js", "page.js")
+SCRIPTS = ("data.js", "draw.js", "overlay.js", "link.js", "save.js", "lists.js", "controls.js", "page.js")
 FRAME_HEIGHT = 980  # pixels in a notebook: header, picture and row of tokens without a second scroll bar
 
 
 @dataclass(frozen=True)
 class View:
-    """A run's page. A notebook shows it in a frame of its own; `write` keeps it as a file."""
+    """A page of attention. A notebook shows it in a frame of its own; `write` keeps it as a file."""
 
     html: str = field(repr=False)
 
     def _repr_html_(self) -> str:
-        """Return the page in a frame that may run its script and nothing else."""
+        """Return the page in a frame that may run its script, save its pictures, and nothing else."""
         page = html.escape(self.html, quote=True)
         return (
-            f'<iframe srcdoc="{page}" sandbox="allow-scripts" title="Attention heads of a run" width="100%" '
+            f'<iframe srcdoc="{page}" sandbox="allow-scripts allow-downloads" title="Attention heads" width="100%" '
             f'height="{FRAME_HEIGHT}" style="border: 0"></iframe>'
         )
 
@@ -40,25 +39,62 @@ class View:
 
 
 def view(
-    run: Run, row: Sequence[int] | None = None, tokens: Sequence[str] | None = None, checkpoints: int = MOST_STEPS
+    source: Any,
+    tokens: Any = None,
+    words: Any = None,
+    checkpoints: int = MOST_STEPS,
+    rows: int = ROWS,
+    megabytes: float = MEGABYTES,
+    title: str | None = None,
+    *,
+    row: Sequence[int] | None = None,
 ) -> View:
-    """Return the page of a run: its heads on one row of tokens, at up to `checkpoints` checkpoints.
+    """Return a page of attention: every head on rows of tokens, with what else is known of them.
 
-    `row` holds the ids to read, by default the task's first held-out row without padding; `tokens` their text,
-    by default the task's words, or the ids. Raises `ConfigError` as `view_data` does.
+        view(run)                        # a run, at up to `checkpoints` checkpoints, on rows that its task holds out
+        view(model, tokens)              # a `Transformer`, or a TransformerLens model
+        view(patterns, tokens)           # any patterns, as CircuitsVis takes them
+
+    `source` is a `Run`; a model; an `ActivationCache`; or patterns, as a tensor or array [layer, batch, head, query,
+    key], [layer, head, query, key] or [head, query, key] (one layer), or as a list or tuple with one of [batch, head,
+    query, key] or [head, query, key] for each layer.
+
+    `tokens` are the rows: ids or words (a list, or a text with spaces between them), or a list of such rows, or a
+    tensor [pos] or [batch, pos]. Words of a model are looked up in its vocabulary; one that is not there is an id.
+    By default a run, or a model of one, shows the first `rows` rows that its task holds out, without padding.
+
+    `words` say how ids read: a tokenizer with `decode`, a task, a mapping, a function from an id to its text, or the
+    text of each position, nested as `tokens` are. By default the task's own words, or else the ids.
+
+    With a model there are predictions, value-weighted patterns, and tags of heads scored on random repeated tokens;
+    patterns alone are scored on their own tokens. What passes `megabytes` is left out, and the page says so: first
+    the key routes of shifted models, then rows, then checkpoints.
+
+    `row` is `tokens` under an older name, with which `tokens` were their text.
+
+    Raises `ConfigError` for a run without checkpoints or metrics or with damaged ones; rows that are empty, too long,
+    outside the vocabulary, or do not fit the patterns; names of another length than their row; patterns that are not
+    finite or not square; fewer than two `checkpoints`; and one row that alone passes `megabytes`.
     """
-    return View(assemble(view_data(run, row, tokens, checkpoints)))
+    if row is not None:
+        tokens, words = row, tokens if words is None else words
+    return View(assemble(view_data(source, tokens, words, checkpoints, rows, megabytes, title)))
 
 
 def write_view(
-    run: Run,
+    source: Any,
     path: str | Path,
-    row: Sequence[int] | None = None,
-    tokens: Sequence[str] | None = None,
+    tokens: Any = None,
+    words: Any = None,
     checkpoints: int = MOST_STEPS,
+    rows: int = ROWS,
+    megabytes: float = MEGABYTES,
+    title: str | None = None,
+    *,
+    row: Sequence[int] | None = None,
 ) -> Path:
-    """Write the page of a run (see `view`) to `path`, and return it."""
-    return view(run, row, tokens, checkpoints).write(path)
+    """Write the page that `view` returns to `path`, and return that. Other arguments and errors are those of `view`."""
+    return view(source, tokens, words, checkpoints, rows, megabytes, title, row=row).write(path)
 
 
 def assemble(data: dict[str, Any]) -> str:
@@ -70,7 +106,7 @@ def assemble(data: dict[str, Any]) -> str:
     style, script = _source("page.css"), "\n".join(_source(name) for name in SCRIPTS)
     return Template(_source("page.html")).substitute(
         policy=f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'",
-        title=html.escape(data["run"]),
+        title=html.escape(data["title"]),
         style=style,
         script=script,
         # Only "<" can end or open a tag inside a script element.

@@ -159,6 +159,16 @@ def test_view_writes_a_page_here_and_says_how_large(root, small, tmp_path, capsy
     text = (tmp_path / "other.html").read_text()
     assert '"tokens":["12","13","14","12","13"]' in text
     assert '"steps":[0,12]' in text
+    opened("view", "small", root, "--tokens", "12 13 14 12 13", "--checkpoints", 2, "--out", "other.html")
+    assert (tmp_path / "other.html").read_text() == text
+    opened("view", "small", root, "--rows", "2", "--out", "other.html")
+    assert (tmp_path / "other.html").read_text().count('"stripe":') == 2
+
+
+def test_view_reads_the_tasks_words(tmp_path):
+    page = tmp_path / "page.html"
+    main(["view", "igsm-kv-shift", "--tokens", "<bos> Yawl Clamp = 4 .", "--out", str(page)])
+    assert '"tokens":["\\u003cbos>","Yawl","Clamp","=","4","."]' in page.read_text()
 
 
 def test_a_file_of_the_same_kind_is_replaced(root, tmp_path):
@@ -185,6 +195,10 @@ def test_a_file_of_the_same_kind_is_replaced(root, tmp_path):
         (["view", "plain", "--row", "1,two"], ["--row is '1,two', but must be token ids"]),
         (["view", "plain", "--row", "3,40"], ["--row holds 40, but the model's ids are 0 to 39."]),
         (["view", "plain", "--row", ",".join(["3"] * 13)], ["The row has 13 positions", "n_ctx=12"]),
+        (["view", "plain", "--tokens", "3 40"], ["tokens holds 40, which is outside the vocabulary: ids are 0 to 39."]),
+        (["view", "plain", "--tokens", "3 four"], ["tokens holds 'four', which is no word of the model's vocabulary"]),
+        (["view", "plain", "--tokens", "3", "--row", "3"], ["--tokens and --row are both given"]),
+        (["view", "plain", "--rows", "0"], ["rows is 0, but must be 1 to 100."]),
         (["view", "plain", "--checkpoints", "1"], ["checkpoints is 1, but must be at least 2"]),
     ],
 )

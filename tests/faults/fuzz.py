@@ -308,7 +308,7 @@ OPTIONS = {
     "runs": ["--root"],
     "heads": ["--root", "--step", "--rows", "--seed", "--csv", "--out"],
     "shift": ["--root", "--step", "--csv", "--out"],
-    "view": ["--root", "--out", "--row", "--checkpoints"],
+    "view": ["--root", "--out", "--tokens", "--row", "--rows", "--checkpoints"],
     "sweep": ["--engine", "--jobs", "--root", "--out", "--retries"],
 }  # fmt: skip
 FILES = st.sampled_from(

@@ -11,7 +11,7 @@ import torch
 
 from ihlab import Run, train
 from ihlab.training.config import to_dict
-from ihlab.training.run import run_folders
+from ihlab.training.search import run_folders
 from tasks import ConfigError
 
 

@@ -74,17 +74,17 @@ def browser():
 
 @pytest.fixture
 def show(browser, tmp_path):
-    """Opens the page of a run; at the end it must have logged no error and asked for nothing but itself."""
+    """Opens the page of a source; at the end it must have logged no error and asked for nothing but itself."""
     opened, complaints, requests = [], [], []
 
-    def open_page(run, tokens=None, row=(3, 4, 5, 3, 4, 4, 7, 3, 5, 3, 4, 5), **context):
-        path = write_view(run, tmp_path / "view.html", row, tokens)
+    def open_page(source, words=None, tokens=(3, 4, 5, 3, 4, 4, 7, 3, 5, 3, 4, 5), fragment="", **context):
+        path = write_view(source, tmp_path / "view.html", tokens, words)
         page = browser.new_page(**{"viewport": {"width": 1280, "height": 1000}, **context})
         page.set_default_timeout(10_000)
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: requests.append(request.url))
-        page.goto(path.as_uri())
+        page.goto(path.as_uri() + fragment)
         page.wait_for_selector("body[data-ready]")
         opened.append(page)
         return page

@@ -240,7 +240,7 @@ def test_the_hand_built_induction_head_scores_one(show, make_run, tmp_path):
     run.write_metrics(
         [{"step": step, "eval_loss": 0.0, "accuracy": 1.0, "accuracy_first": 1.0, **weights} for step in (0, 1)]
     )
-    page = show(run, row=[3, 4, 5, 6, 3, 4, 5, 6])
+    page = show(run, tokens=[3, 4, 5, 6, 3, 4, 5, 6])
     for shown in ("raw", "effective"):
         page.locator(f"input[value={shown}]").check()
         assert page.locator(".head .score").inner_text() == "1.00"

@@ -14,7 +14,8 @@ from ihlab import Run, train
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.theory import landscape
 from ihlab.viewer import view
-from ihlab.viewer.data import induction_stripe, quantised, view_data
+from ihlab.viewer.data import induction_stripe, view_data
+from ihlab.viewer.packing import fitting, quantised
 from tasks import ConfigError, IGSMTask, TextTask
 
 ROW = [3, 4, 5, 3, 4, 4, 7, 3, 5, 3, 4, 5]
@@ -24,15 +25,21 @@ def unpacked(text, dtype):
     return np.frombuffer(gzip.decompress(base64.b64decode(text)), dtype)
 
 
-def decoded(panel, n):
+def decoded(texts, n, causal=True):
     """Panels [count, n, n] and the error that `quantised` allows each row, read by its formula, entry by entry."""
-    levels = unpacked(panel["levels"], np.uint8).reshape(-1, n * (n + 1) // 2)
-    low, high = (unpacked(panel[end], "<f4").reshape(-1, n).astype(float) for end in ("low", "high"))
+    size = n * (n + 1) // 2 if causal else n * n
+    parts = []
+    for text in texts:
+        content = gzip.decompress(base64.b64decode(text))
+        count = len(content) // (8 * n + size)
+        ends = np.frombuffer(content[: 8 * n * count], "<f4").reshape(2, count, n).astype(float)
+        parts.append((*ends, np.frombuffer(content[8 * n * count :], np.uint8).reshape(count, size)))
+    low, high, levels = (np.concatenate(part) for part in zip(*parts, strict=True))
     values = np.zeros((len(levels), n, n))
     for i in range(len(levels)):
         stored = iter(levels[i])
         for q in range(n):
-            for k in range(q + 1):
+            for k in range(q + 1 if causal else n):
                 values[i, q, k] = low[i, q] + (high[i, q] - low[i, q]) * next(stored) / 255
     return values, (high - low)[:, :, None] / 510 + 1e-6
 
@@ -44,14 +51,14 @@ def cached(model, hook, **hooks):
 
 
 def test_every_pattern_is_the_models_within_the_quantisation_error(run):
-    values, error = decoded(view_data(run, ROW)["panels"]["pattern"], len(ROW))
+    values, error = decoded(view_data(run, ROW)["rows"][0]["panels"]["pattern"], len(ROW))
     true = np.stack([cached(run.model(step), "pattern") for step in run.checkpoints]).reshape(values.shape)
     assert (np.abs(values - true) <= error).all()
     assert np.abs(values - true).max() > 1e-5  # it was quantised: the bound is not met for want of trying
 
 
 def test_key_routes_are_the_scores_with_the_other_route_cut(run):
-    panels = view_data(run, ROW)["panels"]
+    panels = view_data(run, ROW)["rows"][0]["panels"]
     for route, cut in (("key1", 1), ("key2", 0)):
         values, error = decoded(panels[route], len(ROW))
 
@@ -71,7 +78,7 @@ def test_key_routes_are_the_scores_with_the_other_route_cut(run):
 def test_quantised_rows_keep_their_ends_and_stay_within_half_a_level(n, seed):
     rng = np.random.default_rng(seed)
     panels = (rng.normal(size=(2, n, n)) * 10.0 ** rng.integers(-3, 4)).astype(np.float32)
-    values, _ = decoded(quantised(panels), n)
+    values, _ = decoded([quantised(panels)], n)
     for panel, value in zip(panels, values, strict=True):
         for q in range(n):
             row, back = panel[q, : q + 1].astype(float), value[q, : q + 1]
@@ -131,17 +138,17 @@ def test_a_checkpoint_between_evaluations_has_no_metrics(make_run):
 
 def test_a_vanilla_run_has_patterns_only(make_run):
     data = view_data(make_run(attention="vanilla"), ROW)
-    assert list(data["panels"]) == ["pattern"]
+    assert list(data["rows"][0]["panels"]) == ["pattern"]
     assert [data[name] for name in ("alpha", "beta", "path", "field")] == [None] * 4
 
 
 def test_the_row_is_held_out_and_the_same_each_time_or_the_given_one(run):
-    held_out = view_data(run)["tokens"]
-    assert held_out == view_data(run)["tokens"]
+    held_out = view_data(run)["rows"][0]["tokens"]
+    assert held_out == view_data(run)["rows"][0]["tokens"]
     assert len(held_out) == 12
     assert all(11 <= int(token) < 40 for token in held_out)
-    assert view_data(run, ROW)["tokens"] == [str(i) for i in ROW]
-    assert view_data(run, ROW[:3], ["a", "b", "c"])["tokens"] == ["a", "b", "c"]
+    assert view_data(run, ROW)["rows"][0]["tokens"] == [str(i) for i in ROW]
+    assert view_data(run, ROW[:3], ["a", "b", "c"])["rows"][0]["tokens"] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -156,25 +163,26 @@ def test_tokens_are_the_tasks_words_and_the_theorem_is_left_to_induction(small, 
     model = small.model.but(d_vocab=task.vocab_size, n_ctx=task.length)
     run = train(small.but(task=task, model=model, steps=4), tmp_path)
     data = view_data(run)
+    shown = data["rows"][0]["tokens"]
     row = draw(task, EVAL_SEED, "eval", 0, 1).inputs[0]
-    assert data["tokens"] == task.words(row)[: len(data["tokens"])]
-    assert "<pad>" not in data["tokens"]
+    assert shown == task.words(row)[: len(shown)]
+    assert "<pad>" not in shown
     if task.kind == "igsm":
-        assert data["tokens"][-1] == "<eos>"
-        assert len(data["tokens"]) < task.length
+        assert shown[-1] == "<eos>"
+        assert len(shown) < task.length
     assert data["field"]["loss"] is None
     assert data["field"]["low"] < 0
     assert data["field"]["high"] > 1
-    assert view_data(run, row=[1, 2, 3])["tokens"] == task.words(np.array([1, 2, 3]))
+    assert view_data(run, [1, 2, 3])["rows"][0]["tokens"] == task.words(np.array([1, 2, 3]))
 
 
 def test_strict_masks_show_no_score_where_nothing_is_seen(make_run):
     data = view_data(make_run(mask="strict", positional="none"), ROW)
     diagonal = range(len(ROW))
     for kind in ("pattern", "key1", "key2"):
-        values, error = decoded(data["panels"][kind], len(ROW))
+        values, error = decoded(data["rows"][0]["panels"][kind], len(ROW))
         assert (np.abs(values[:, diagonal, diagonal]) <= error[:, :, 0]).all()
-    assert [5, 5] not in data["stripe"]
+    assert [5, 5] not in data["rows"][0]["stripe"]
 
 
 @pytest.mark.parametrize("attention", ["kv_shift", "vanilla"])
@@ -187,7 +195,7 @@ def test_eight_heads_128_tokens_20_checkpoints_fit_three_megabytes(make_run, att
 
 
 def test_wider_shifts_have_a_key_route_each(make_run):
-    assert list(view_data(make_run(shift_window=3), ROW)["panels"]) == ["pattern", "key1", "key2", "key3"]
+    assert list(view_data(make_run(shift_window=3), ROW)["rows"][0]["panels"]) == ["pattern", "key1", "key2", "key3"]
 
 
 def test_what_cannot_be_shown_is_named(run, tmp_path):
@@ -199,7 +207,7 @@ def test_what_cannot_be_shown_is_named(run, tmp_path):
         view_data(run, [])
     with pytest.raises(ConfigError, match="outside the vocabulary"):
         view_data(run, [1, 40])
-    with pytest.raises(ConfigError, match="tokens has 2 names, but the row has 3 positions"):
+    with pytest.raises(ConfigError, match="words has 2 names, but the row has 3 positions"):
         view_data(run, [1, 2, 3], ["a", "b"])
     with pytest.raises(ConfigError, match="checkpoints is 1, but must be at least 2"):
         view_data(run, checkpoints=1)
@@ -209,7 +217,7 @@ def test_few_of_many_checkpoints(make_run):
     run = make_run(steps=range(7))
     data = view_data(run, ROW, checkpoints=3)
     assert data["steps"] == [0, 3, 6]
-    values, error = decoded(data["panels"]["pattern"], len(ROW))
+    values, error = decoded(data["rows"][0]["panels"]["pattern"], len(ROW))
     true = cached(run.model(3), "pattern")
     assert (np.abs(values[8:16] - true.reshape(8, 12, 12)) <= error[8:16]).all()
     assert isinstance(run.metrics, pd.DataFrame)
@@ -219,5 +227,50 @@ def test_of_a_model_that_mixes_tokens_elsewhere_too_patterns_alone_are_shown(sma
     """Alpha and beta do not say all that its keys and values hold."""
     model = small.model.but(attention="kv_shift", canon="A")
     data = view_data(train(small.but(model=model, steps=4, eval_every=2), tmp_path), ROW)
-    assert set(data["panels"]) == {"pattern"}
+    assert set(data["rows"][0]["panels"]) == {"pattern"}
     assert data["alpha"] is data["beta"] is None
+
+
+@given(st.integers(1, 4), st.integers(1, 6), st.data())
+def test_what_fits_is_left_out_in_the_order_that_is_promised(n_rows, n_steps, data):
+    sizes = st.lists(st.lists(st.integers(1, 50), min_size=n_steps, max_size=n_steps), min_size=n_rows, max_size=n_rows)
+    base, routes, most = data.draw(sizes), data.draw(sizes), data.draw(st.integers(1, 2000))
+    if base[0][-1] > most:
+        with pytest.raises(ConfigError, match=r"The patterns of one row need .* fewer tokens, layers or heads"):
+            fitting(base, routes, most)
+        return
+    with_routes, rows, steps = fitting(base, routes, most)
+    chosen = base[:rows] + (routes[:rows] if with_routes else [])
+    assert sum(row[step] for row in chosen for step in steps) <= most
+    assert steps[-1] == n_steps - 1
+    assert len(steps) == 1 or steps[0] == 0
+    if not with_routes:  # all of it would not have fitted
+        assert sum(map(sum, base)) + sum(map(sum, routes)) > most
+    if rows < n_rows:
+        assert not with_routes
+        assert sum(map(sum, base[: rows + 1])) > most
+    if len(steps) < n_steps:
+        assert rows == 1
+        assert sum(base[0]) > most
+
+
+def test_a_page_says_what_it_has_no_room_for(make_run):
+    run = make_run(steps=range(6), vocab=60, length=40)
+    whole = view_data(run, rows=3)
+    assert whole["left_out"] == ""
+    assert (len(whole["steps"]), len(whole["rows"])) == (6, 3)
+    assert "key1" in whole["rows"][2]["panels"]
+    left_out = []
+    for megabytes in (0.5, 0.4, 0.3, 0.2):
+        data = view_data(run, rows=3, megabytes=megabytes)
+        assert len(view(run, rows=3, megabytes=megabytes).html) <= 1e6 * megabytes
+        left_out.append(data["left_out"])
+        assert ("key1" in data["rows"][0]["panels"]) == ("key routes" not in data["left_out"])
+        assert data["metrics"]["loss"] == [3 - step / 100 for step in data["steps"]]
+        assert (
+            len(data["heads"]) == len(data["beta"]) == len(data["rows"][0]["panels"]["pattern"]) == len(data["steps"])
+        )
+    assert left_out[-1].startswith("Left out, for the size of the page: key routes, 2 of 3 rows, ")
+    assert left_out[-1].endswith(" of 6 checkpoints.")
+    with pytest.raises(ConfigError, match=r"The patterns of one row need .* or allow more with `megabytes`"):
+        view_data(run, megabytes=0.12)

@@ -5,6 +5,7 @@ import hashlib
 import html
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -54,13 +55,13 @@ def test_policy_allows_its_own_style_and_script_by_hash_and_nothing_else(page):
 def test_token_text_cannot_leave_the_data(page):
     assert page.count("<script") == page.count("</script") == 2  # the data and the page's own
     data = json.loads(element(page, "script", ' type="application/json" id="data"'))
-    assert data["tokens"] == EVIL
+    assert data["rows"][0]["tokens"] == EVIL
 
 
 def test_the_title_is_escaped(run, monkeypatch):
     from ihlab.viewer import page as module
 
-    data = {**module.view_data(run, ROW), "run": "<b>&"}
+    data = {**module.view_data(run, ROW), "title": "<b>&"}
     assert "<title>&lt;b&gt;&amp;</title>" in module.assemble(data)
 
 
@@ -76,5 +77,15 @@ def test_notebooks_get_the_page_in_a_sandboxed_frame(run):
     shown = view(run, ROW, EVIL)
     frame = shown._repr_html_()
     assert html.unescape(re.search(r'srcdoc="([^"]*)"', frame)[1]) == shown.html
-    assert 'sandbox="allow-scripts"' in frame
+    assert 'sandbox="allow-scripts allow-downloads"' in frame
     assert frame.count("<") == 2  # <iframe and </iframe
+
+
+@pytest.mark.slow
+def test_the_examples_of_the_documentation_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = Path(__file__).parents[2] / "docs" / "viewer.md"
+    names = {}
+    for example in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        exec(example, names)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.html", "patterns.html", "run.html"]

@@ -1,0 +1,60 @@
+"""Run folders: those under a folder, and one found by what people type. `Run.open` and every command search here."""
+
+import os
+from pathlib import Path
+
+from ihlab import kept
+from ihlab.stored import present
+from tasks.config import ConfigError, choose, require
+
+FILES = ("config.json", "metrics.csv", "done.json", "diverged.json", "checkpoints")
+"""What a run folder holds. One that lacks config.json is a damaged one."""
+
+MOST_LISTED = 6
+
+
+def find_folder(name: str | Path, root: str | Path) -> Path:
+    """Find a run's folder by its path, by the run's name, or by a prefix of the folder's name.
+
+    A folder takes precedence over a run of `ihlab.kept`, and that over a name.
+
+    Names are searched in `root`, or in the folder that `name` begins with. An exact name takes precedence over a
+    prefix. Raises `ConfigError` if there is no such run (with the nearest name) or several (with their names), and
+    `OSError` for a folder that may not be read.
+    """
+    given, root = Path(name), Path(root)
+    for folder in (given, root / given):
+        if present(folder / "config.json"):
+            return folder
+    if str(name) in kept.names():
+        return kept.path(str(name))
+    within = listable(root if given.parent == Path() else given.parent)
+    folders = [folder.name for folder in run_folders(within)]
+    require(bool(folders), f"There are no runs in {within}.")
+    names = [folder.rpartition("-")[0] for folder in folders]
+    named = [folder for folder, known in zip(folders, names, strict=True) if known == given.name]
+    found = named or [folder for folder in folders if folder.startswith(given.name)]
+    if not found:
+        choose("run", given.name, set(names))  # raises, with the nearest name
+    listed = ", ".join(found[:MOST_LISTED]) + (", ..." if len(found) > MOST_LISTED else "")
+    require(len(found) == 1, f"{len(found)} runs in {within} are called {given.name!r}: {listed}; write more of one.")
+    return within / found[0]
+
+
+def run_folders(root: str | Path) -> list[Path]:
+    """The folders of all runs under a folder, by name, whether they can be opened or not.
+
+    Raises `ConfigError` if `root` cannot be read.
+    """
+    try:
+        folders = sorted(path for path in Path(root).iterdir() if os.path.isdir(path))
+    except OSError as error:
+        raise ConfigError(f"There are no runs in {root} ({error.strerror}).") from None
+    return [path for path in folders if not os.access(path, os.X_OK) or any(present(path / name) for name in FILES)]
+
+
+def listable(folder: Path) -> Path:
+    """Return the folder. Raises `OSError` for one that may not be read, in which a search would find nothing."""
+    if folder.is_dir():
+        next(folder.iterdir(), None)
+    return folder

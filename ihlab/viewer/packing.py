@@ -1,0 +1,65 @@
+"""Numbers of a page as text, few characters each, and the choice of what fits in it."""
+
+import base64
+import gzip
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from ihlab.training.config import even_choice
+from tasks.config import ConfigError
+
+Sizes = Sequence[Sequence[int]]
+"""Characters of each row [row] at each step [step]."""
+
+
+def packed(array: np.ndarray) -> str:
+    """Return an array's bytes, gzipped, in base64."""
+    return base64.b64encode(gzip.compress(array.tobytes(), mtime=0)).decode()  # without the time: same run, same page
+
+
+def quantised(panels: Float[np.ndarray, "*panel query key"], causal: bool = True) -> str:
+    """Quantise lower triangles (without `causal`, whole squares) to one byte per entry, each query on its own scale.
+
+        x[q, k] = low[q] + (high[q] - low[q]) level[q, k] / 255,  queries one after another.
+
+    A value read back is off by at most (high[q] - low[q]) / 510, and float32's rounding; the least and the
+    greatest value of a query are exact. `packed`: low and high (float32 [*panel, n] each, little-endian), then levels
+    (uint8 [*panel, n (n + 1) / 2], or [*panel, n n]).
+    """
+    n = panels.shape[-1]
+    query, key = np.tril_indices(n) if causal else np.indices((n, n)).reshape(2, -1)
+    entries = panels[..., query, key].astype(np.float32)
+    starts = np.flatnonzero(key == 0)
+    low = np.minimum.reduceat(entries, starts, axis=-1)
+    high = np.maximum.reduceat(entries, starts, axis=-1)
+    span = np.where(high > low, high - low, 1)[..., query]
+    levels = np.rint((entries - low[..., query]) / span * 255).astype(np.uint8)
+    parts = low.astype("<f4"), high.astype("<f4"), levels
+    return packed(np.concatenate([part.reshape(-1).view(np.uint8) for part in parts]))
+
+
+def fitting(base: Sizes, routes: Sizes, most: int) -> tuple[bool, int, list[int]]:
+    """Return what of a page fits in `most` characters: whether key routes, how many rows, and which steps, by index.
+
+    `base`: of a row at a step without its key routes. Left out first are the key routes, then rows, the last one
+    first, then checkpoints, as evenly as can be, and at the end all but the last one. Raises `ConfigError` if not even
+    the first row at the last step fits.
+    """
+    every, n_rows = list(range(len(base[0]))), len(base)
+
+    def size(sizes: Sizes, rows: int, steps: list[int]) -> int:
+        return sum(row[step] for row in sizes[:rows] for step in steps)
+
+    if size(base, n_rows, every) + size(routes, n_rows, every) <= most:
+        return True, n_rows, every
+    choices = [(rows, every) for rows in range(n_rows, 0, -1)]
+    choices += [(1, even_choice(every, count)) for count in range(len(every) - 1, 1, -1)] + [(1, every[-1:])]
+    for rows, steps in choices:
+        if size(base, rows, steps) <= most:
+            return False, rows, steps
+    raise ConfigError(
+        f"The patterns of one row need {base[0][-1] / 1e6:.1f} MB, and the page has room for {most / 1e6:.1f}: show "
+        "fewer tokens, layers or heads, or allow more with `megabytes`."
+    )

@@ -1,0 +1,62 @@
+"""What a model predicts at each position: the likeliest tokens, the target and its loss."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from ihlab.viewer.packing import packed
+from ihlab.viewer.tokens import Text, TokenRow
+from tasks import IGNORE
+
+TOP = 5
+CHANCES = 65535
+"""Probabilities are written as whole numbers up to this."""
+
+
+class Predictions:
+    """Predictions of all rows and steps of a page, with one list of words for them all."""
+
+    def __init__(self, rows: list[TokenRow], text: Text | None) -> None:
+        named: dict[int, set[str]] = {}
+        for row in rows:
+            for i, name in zip(row.ids.tolist(), row.names, strict=True):
+                named.setdefault(i, set()).add(name)
+        self._named = {i: min(names) for i, names in named.items() if len(names) == 1}
+        self._text = text
+        self._places: dict[int, int] = {}
+        self.words: list[str] = []
+
+    def packed(self, logits: Float[Tensor, "pos d_vocab"], row: TokenRow) -> dict[str, str]:
+        """Return `top`, `chance` and `loss` of `view_data`, each as text. The loss is NaN where nothing is asked."""
+        logs = F.log_softmax(logits.double(), dim=-1)
+        values, ids = logs.topk(min(TOP, logs.shape[-1]), dim=-1)
+        targets = torch.from_numpy(_targets(row))
+        asked = targets != IGNORE
+        loss = torch.full(targets.shape, torch.nan, dtype=torch.float64)
+        loss[asked] = -logs[asked].gather(1, targets[asked, None])[:, 0]
+        places = np.array([[self._place(i) for i in at] for at in ids.tolist()])
+        return {
+            "top": packed(places.astype("<u4")),
+            "chance": packed(np.rint(values.exp().numpy() * CHANCES).astype("<u2")),
+            "loss": packed(loss.numpy().astype("<f4")),
+        }
+
+    def targets(self, row: TokenRow) -> dict[str, Any]:
+        """Return `target` and `asked` of `view_data`."""
+        places = [-1 if i == IGNORE else self._place(i) for i in _targets(row).tolist()]
+        return {"target": places, "asked": "next token" if row.targets is None else "target"}
+
+    def _place(self, i: int) -> int:
+        """Return the place of an id in `words`, where it is put if it is new."""
+        if i not in self._places:
+            self._places[i] = len(self.words)
+            self.words.append(self._text(i) if self._text else self._named.get(i, str(i)))
+        return self._places[i]
+
+
+def _targets(row: TokenRow) -> Int[np.ndarray, " pos"]:
+    return np.append(row.ids[1:], IGNORE) if row.targets is None else row.targets

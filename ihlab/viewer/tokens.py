@@ -1,0 +1,160 @@
+"""Rows of a page: ids or words as a researcher gives them, and the text of each token."""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+from torch import Tensor
+
+from ihlab.measure.batches import EVAL_SEED, draw
+from tasks import IGNORE, StoredTask, Task
+from tasks.config import ConfigError, require, shown
+
+Text = Callable[[int], str]
+"""The text of an id."""
+
+MOST_ID = 2**62
+MOST_WORDS = 100_000
+"""A vocabulary up to this size is searched for the words that are given."""
+
+
+@dataclass(frozen=True)
+class TokenRow:
+    """One row of a page.
+
+    - `ids`: of patterns that come without a model, any numbers that are equal where tokens are;
+    - `names`: the text at each position;
+    - `targets`: the task's, `IGNORE` where nothing is scored; None: the next token of the row is the target;
+    - `label`: what else there is to say of the row, such as the number of its operations.
+    """
+
+    ids: Int[np.ndarray, " pos"]
+    names: list[str]
+    targets: Int[np.ndarray, " pos"] | None = None
+    label: str = ""
+
+
+def text_by(words: Any, task: Task | None) -> Text | None:
+    """Return the text of an id by `words`, or by the task's; None if neither knows.
+
+    `words`: anything with `words(ids)` (a task) or `decode(ids)` (a tokenizer), a mapping, or a function.
+    """
+    words = task if words is None or isinstance(words, list | tuple | np.ndarray) else words
+    if getattr(words, "words", None) is not None:  # before `decode`, by which a text task gives bytes
+        size = words.vocab_size
+        return lambda i: words.words(np.array([i]))[0] if 0 <= i < size else str(i)
+    if hasattr(words, "decode"):
+        return lambda i: words.decode([i])
+    if isinstance(words, Mapping):
+        return lambda i: str(words.get(i, i))
+    require(
+        words is None or words is task or callable(words),
+        f"words is {shown(words)}, but must be a tokenizer with `decode`, a mapping or a function from ids to text, or "
+        "the text of each token.",
+    )
+    return words if callable(words) else None
+
+
+def held_out_rows(task: Task, rows: int, text: Text | None) -> list[TokenRow]:
+    """Return rows that the task holds out, with their targets, without the padding behind the last one."""
+    found = []
+    for number in range(rows):
+        batch = draw(task, EVAL_SEED, "eval", number, 1)
+        row, targets = batch.inputs[0], batch.targets[0]
+        last = int(np.flatnonzero(targets != IGNORE)[-1])
+        size = max(last + 1, int(np.flatnonzero(row != row[-1])[-1]) + 1) if (row != row[-1]).any() else len(row)
+        size = len(row) if len(row) - size < 2 else size  # padding is one id over and over
+        slices = [f"{name} {group[0]}" for name, group in batch.groups.items() if group.ndim == 1]
+        ids = row[:size]
+        found.append(
+            TokenRow(ids, [text(i) if text else str(i) for i in ids.tolist()], targets[:size], ", ".join(slices))
+        )
+    return found
+
+
+def given_rows(tokens: Any, words: Any, text: Text | None, vocabulary: int | None) -> list[TokenRow]:
+    """Return the rows that `tokens` holds; see `ihlab.viewer.view`. `vocabulary`: size of a model's, None without."""
+    rows = _nested(tokens)
+    given = isinstance(words, list | tuple | np.ndarray)
+    names = _nested(words) if given else [None] * len(rows)
+    require(len(names) == len(rows), f"words are of {len(names)} rows, but tokens has {len(rows)}.")
+    of_words = any(isinstance(token, str) for row in rows for token in row)
+    known = _inverse(text, vocabulary) if of_words and vocabulary is not None else None
+    if of_words and vocabulary is None:  # patterns alone: equal text is an equal token
+        known = {name: at for at, name in enumerate(dict.fromkeys(str(token) for row in rows for token in row))}
+    found = []
+    for row, own in zip(rows, names, strict=True):
+        require(len(row) > 0, "The row has 0 positions, but must have at least 1.")
+        ids = _encoded(row, known, vocabulary) if of_words and known is not None else _whole(row)
+        _require_known(ids, vocabulary)
+        named = own
+        if named is None:
+            as_given = of_words and vocabulary is None
+            named = [str(token) if as_given else text(i) if text else str(i) for token, i in zip(row, ids, strict=True)]
+        require(len(named) == len(ids), f"words has {len(named)} names, but the row has {len(ids)} positions.")
+        found.append(TokenRow(np.array(ids, dtype=np.int64), [str(name) for name in named]))
+    return found
+
+
+def _nested(tokens: Any) -> list[list[Any]]:
+    """Return one row, or rows, as lists of lists."""
+    if isinstance(tokens, Tensor | np.ndarray):
+        shape = list(tokens.shape)
+        require(len(shape) in (1, 2), f"tokens has the shape {shape}, but must be [pos] or [batch, pos].")
+        tokens = tokens.tolist()
+    if isinstance(tokens, str):
+        return [re.split(r"[\s,]+", tokens.strip()) if re.fullmatch(r"[-\d\s,]+", tokens) else tokens.split()]
+    require(
+        isinstance(tokens, Sequence | range),
+        f"tokens is {shown(tokens)}, but must be ids or words: a list, a list of rows, a tensor, or a text.",
+    )
+    rows = list(tokens)
+    if rows and all(isinstance(row, list | tuple | range | Tensor | np.ndarray) and np.ndim(row) == 1 for row in rows):
+        return [row.tolist() if isinstance(row, Tensor | np.ndarray) else list(row) for row in rows]
+    return [rows]
+
+
+def _whole(row: list[Any]) -> list[int]:
+    wrong = [token for token in row if isinstance(token, bool) or not isinstance(token, int | np.integer)]
+    if wrong and all(isinstance(token, Tensor) and token.ndim == 0 for token in wrong):
+        return [int(token) for token in row]
+    require(not wrong, f"tokens holds {shown(wrong[0] if wrong else '')}, but must hold ids, words, or rows of them.")
+    return [int(token) for token in row]
+
+
+def _require_known(ids: list[int], vocabulary: int | None) -> None:
+    least, last = (-MOST_ID, MOST_ID) if vocabulary is None else (0, vocabulary - 1)
+    wrong = [i for i in ids if not least <= i <= last]
+    require(
+        not wrong,
+        f"tokens holds {shown(wrong[0]) if wrong else ''}, which is outside the vocabulary: ids are {least} to {last}.",
+    )
+
+
+def _inverse(text: Text | None, vocabulary: int) -> dict[str, int]:
+    if text is None or vocabulary > MOST_WORDS:
+        return {}
+    return {text(i): i for i in reversed(range(vocabulary))}
+
+
+def _encoded(row: list[Any], known: dict[str, int], vocabulary: int | None) -> list[int]:
+    """Return the id of each word; a number that is no word is an id."""
+    return [known[token] if token in known else _id(token, known, vocabulary) for token in row]
+
+
+def _id(token: Any, known: dict[str, int], vocabulary: int | None) -> int:
+    try:
+        return int(token)
+    except (TypeError, ValueError):
+        near = difflib.get_close_matches(str(token)[:100], known, n=1) if len(known) < 10_000 else []
+        hint = f"did you mean {shown(near[0])}?" if near else f"ids are 0 to {(vocabulary or 1) - 1}."
+        raise ConfigError(f"tokens holds {shown(token)}, which is no word of the model's vocabulary; {hint}") from None
+
+
+def known_task(task: Task | None) -> Task | None:
+    """Return a task whose rows can be drawn, or None."""
+    return None if task is None or isinstance(task, StoredTask) else task

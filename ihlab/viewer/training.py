@@ -1,0 +1,80 @@
+"""Training as a run's page shows it: metrics at the checkpoints, the path of alpha1 and beta1, the field around it."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ihlab.model.config import VARIANTS, ModelConfig
+from ihlab.theory import landscape
+from ihlab.training.run import Run
+from tasks import InductionTask, Task
+from tasks.config import require
+
+FIELD_POINTS = 61
+PATH = ("alpha1", "beta1")
+METRICS = {"loss": "eval_loss", "accuracy": "accuracy", "first": "accuracy_first"}
+
+
+def training_data(run: Run, steps: list[int]) -> dict[str, Any]:
+    """Return `metrics`, `path` and `field` of `view_data`.
+
+    Raises `ConfigError` for a run without metrics or with damaged ones.
+    """
+    metrics, cfg = _require_columns(run), run.config.model
+    path = _path(metrics, cfg) if cfg.learns_both else None
+    return {
+        "metrics": _metrics(metrics, steps),
+        "path": path,
+        "field": _field(path, run.config.task) if path else None,
+    }
+
+
+def described(cfg: ModelConfig, task: Task | None) -> str:
+    """Return a model, and the task it was trained on, in one line."""
+    size = f"{cfg.n_layers} x {cfg.n_heads} heads, width {cfg.d_model}"
+    asked = f"; {task.kind} task, vocabulary {task.vocab_size}" if task else f"; vocabulary {cfg.d_vocab}"
+    return f"{VARIANTS[cfg.attention].name}, {size}{asked}"
+
+
+def _metrics(metrics: pd.DataFrame, steps: list[int]) -> dict[str, list[float | None]]:
+    at = metrics.set_index("step").reindex(steps)
+    return {name: [None if math.isnan(x) else x for x in at[column]] for name, column in METRICS.items()}
+
+
+def _require_columns(run: Run) -> pd.DataFrame:
+    """Return the metrics. Raises `ConfigError` if they lack one of those shown, or have gaps in alpha and beta."""
+    metrics, cfg = run.metrics, run.config.model
+    heads = [f"{layer}.{g}" for layer in range(cfg.n_layers) for g in range(cfg.kv_heads)] if cfg.learns_both else []
+    whole = [f"{name}_{head}" for head in heads for name in PATH]
+    for name in (*METRICS.values(), *whole):
+        require(name in metrics, f"{run.folder / 'metrics.csv'} has no column '{name}'.")
+    for name in whole:
+        require(
+            bool(metrics[name].notna().all()), f"{run.folder / 'metrics.csv'} lacks a number in the column '{name}'."
+        )
+    return metrics
+
+
+def _path(metrics: pd.DataFrame, cfg: ModelConfig) -> dict[str, list[list[list[float]]]]:
+    return {
+        name: [[metrics[f"{name}_{layer}.{g}"].tolist() for g in range(cfg.kv_heads)] for layer in range(cfg.n_layers)]
+        for name in PATH
+    }
+
+
+def _field(path: dict[str, list[list[list[float]]]], task: Task) -> dict[str, Any]:
+    """Return the square around the paths, with the exact loss for T = length - 1 (at least 5, as the theorem needs).
+
+    The theorem is about induction: of another task's run the square alone is drawn.
+    """
+    ends = [0.0, 1.0, *np.ravel(path["alpha1"]), *np.ravel(path["beta1"])]
+    margin = 0.05 * (max(ends) - min(ends))
+    low, high = float(min(ends)) - margin, float(max(ends)) + margin
+    square: dict[str, Any] = {"n_tokens": None, "low": low, "high": high, "loss": None}
+    if task.kind != InductionTask.kind:
+        return square
+    n_tokens = max(task.length - 1, 5)
+    loss = landscape.field(form="exact", n_tokens=n_tokens, points=FIELD_POINTS, low=low, high=high).loss
+    return {**square, "n_tokens": n_tokens, "loss": loss.round(4).tolist()}

@@ -1,0 +1,260 @@
+"""The page in a real browser, beyond patterns: predictions, tags, rows, readers of a key, overlays, links, pictures."""
+
+import re
+import xml.etree.ElementTree as ET
+from urllib.parse import parse_qs, urlparse
+
+import numpy as np
+import pytest
+import torch
+from playwright.sync_api import expect
+
+from ihlab.viewer import view
+from tests.viewer.test_browser import ROW, cached, chosen_head, hover, number, pixels, shown_by_loops
+
+pytestmark = pytest.mark.slow
+
+
+def numbers(page, selector):
+    return [number(text)[0] for text in page.locator(selector).all_inner_texts()]
+
+
+def test_hovering_a_token_tells_what_is_predicted_there(show, run):
+    page = show(run, [f"t{i}" for i in range(12)])
+    page.locator(".token").nth(4).hover()
+    chances = run.model(20)(torch.tensor([ROW]))[0, 4].softmax(-1)
+    top = chances.topk(5)
+    words = {i: f"t{at}" for at, i in enumerate(ROW) if ROW.count(i) == 1}  # one id has one name, or its own number
+    expected = [words.get(i, str(i)) for i in top.indices.tolist()]
+    assert page.locator("#predictions .text").all_inner_texts() == expected
+    assert numbers(page, "#predictions .number") == pytest.approx(top.values.tolist(), abs=6e-4)
+    chance = chances[ROW[5]].item()
+    asked = f"next token ‘{words.get(ROW[5], ROW[5])}’: probability {chance:.3f}, loss {-np.log(chance):.3f}"
+    assert page.locator("#asked").inner_text() == asked
+    lines = page.locator("#tip span").all_inner_texts()
+    assert page.locator("#tip b").inner_text() == "4 ‘t4’"
+    assert lines[0].startswith(f"predicts ‘{expected[0]}’ {top.values[0]:.2f}, ")
+    assert lines[1] == asked
+    page.locator(".token").nth(11).hover()
+    assert page.locator("#asked").inner_text() == "The row ends here."
+    page.locator("#picture-title").hover()
+    assert page.locator("#tip").is_hidden()
+
+
+def test_predictions_are_those_of_the_step(show, run):
+    page = show(run)
+    page.locator("#step").focus()
+    page.keyboard.press("Home")
+    page.locator(".token").nth(4).hover()
+    top = run.model(0)(torch.tensor([ROW]))[0, 4].softmax(-1).topk(5)
+    assert page.locator("#predictions .text").all_inner_texts() == [str(i) for i in top.indices.tolist()]
+
+
+def test_who_attends_to_a_key_is_listed_and_shades_the_row(show, run):
+    page = show(run)
+    layer, head = chosen_head(page)
+    pattern = cached(run, 20)["pattern", layer][0, head].numpy()
+    page.get_by_label("Attended from").check()
+    page.locator(".token").nth(3).hover()
+    assert page.locator("#readers-title").inner_text() == "What attends to 3 ‘3’"
+    places = [int(text) for text in page.locator("#readers .place").all_inner_texts()]
+    found = numbers(page, "#readers .number")
+    assert found == sorted(found, reverse=True)
+    assert found == pytest.approx(pattern[places, 3].tolist(), abs=0.005)
+    assert found[0] == pytest.approx(pattern[3:, 3].max(), abs=0.005)
+    # A token of the row is shaded as its own query's entry is.
+    picture = pixels(page)
+    colors = page.locator(".token").evaluate_all("tokens => tokens.map(token => token.style.background)")
+    assert colors[:3] == [""] * 3  # they come before it and cannot see it
+    for query in range(3, 12):
+        assert [int(c) for c in re.findall(r"\d+", colors[query])] == picture[query, 3, :3].tolist()
+    # From the list of what a query attends to, a click leads to who else reads that key.
+    first = page.locator("#attended li button").first
+    key = int(first.locator(".place").inner_text())
+    first.click()
+    assert page.locator("#readers-title").inner_text() == f"What attends to {key} ‘{ROW[key]}’"
+
+
+@pytest.mark.parametrize("kind", ["raw", "effective", "value2"])
+def test_value_weighted_patterns_are_times_the_norm_of_the_value(show, run, kind):
+    page = show(run)
+    page.locator(f"input[value={kind}]").check()
+    page.get_by_label("Value-weighted").check()
+    page.locator(".head").nth(5).click()
+    cache = cached(run, 20)
+    norms = cache["v" if kind == "raw" else "v_raw", 1, "attn"][0, :, 0].norm(dim=-1).detach().numpy()
+    true = shown_by_loops(run, 20, 1, 1, kind) * norms
+    for query, key in ((4, 1), (7, 7), (11, 3)):
+        value, half_digit = number(hover(page, query, key).locator("b").inner_text())
+        assert value == pytest.approx(true[query, key], abs=half_digit + 0.02 * np.abs(true[query]).max())
+    page.locator("input[value=key1]").check()
+    assert page.get_by_label("Value-weighted").is_disabled()
+
+
+def test_heads_overlay_each_in_its_colour(show, run):
+    page = show(run)
+    page.locator(".head").first.click()
+    page.get_by_label("Overlay heads").check()
+    alone = pixels(page)
+    page.locator(".head").nth(5).click()
+    assert page.locator("#picture-title").inner_text().startswith("Heads 0.0, 1.1 · raw")
+    assert page.locator(".head[aria-pressed=true]").count() == 2
+    assert page.locator("#overlaid").inner_text().split() == ["0.0", "1.1"]
+    both = pixels(page)
+    lower = np.tril_indices(12)
+    assert (both[lower][:, :3] <= alone[lower][:, :3]).all()  # in the light each head is an ink
+    assert (both != alone).any()
+    shown = [shown_by_loops(run, 20, layer, head, "raw") for layer, head in ((0, 0), (1, 1))]
+    said = re.fullmatch(r"0\.0 (\S+), 1\.1 (\S+)", hover(page, 7, 4).locator("b").inner_text())
+    assert [float(text) for text in said.groups()] == pytest.approx([each[7, 4] for each in shown], abs=0.01)
+    # The order in which they were chosen does not matter to the mix of two colours, and a second click takes one away.
+    page.locator(".head").first.click()
+    assert page.locator("#overlaid").inner_text().split() == ["1.1"]
+    page.get_by_label("Overlay heads").uncheck()
+    assert page.locator("#legend").is_visible()
+
+
+def test_overlaying_works_from_the_keyboard(show, run):
+    page = show(run)
+    page.locator(".head").first.click()
+    page.get_by_label("Overlay heads").check()
+    page.locator(".head").first.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".head[aria-pressed=true] b").all_inner_texts() == ["0.0"]
+    page.keyboard.press("Enter")
+    assert page.locator(".head[aria-pressed=true] b").all_inner_texts() == ["0.0", "0.1"]
+
+
+def test_rows_are_chosen_and_each_has_its_own_tokens(show, run):
+    page = show(run, tokens=[ROW, ROW[:7], [9, 8, 7]])
+    assert page.locator("#row option").count() == 3
+    page.locator("#row").select_option("1")
+    assert page.locator(".token").all_inner_texts() == [str(i) for i in ROW[:7]]
+    assert pixels(page).shape[:2] == (7, 7)
+    page.locator("#row").select_option("2")
+    assert "There is no induction stripe" in page.locator("#heads-note").inner_text().replace("there", "There")
+    assert page.locator("rect.stripe").count() == 0
+    page = show(run)
+    assert page.locator("#row-choice").is_hidden()
+
+
+def test_tags_of_heads_stand_on_their_panels(show):
+    n = 9
+    heads = torch.zeros(3, n, n)
+    heads[0, range(1, n), range(n - 1)] = 0.9  # previous token
+    heads[1, :, 0] = 1  # idle
+    heads[2] = torch.ones(n, n).tril() / torch.arange(1, n + 1)[:, None]
+    heads[0, 0, 0] = 1
+    page = show(heads, tokens=list(range(n)))
+    tags = [head.locator(".tag").all_inner_texts() for head in page.locator(".head").all()]
+    assert tags == [["previous token 0.90"], ["idle 1.00"], []]
+    page.locator(".head").nth(1).click()
+    assert "idle 1.00" in page.locator("#head-scores").inner_text()
+    assert page.locator(".head").nth(1).get_attribute("aria-label") == "Head 0.1, idle 1.00"
+
+
+def test_pages_of_patterns_leave_out_what_they_do_not_know(show):
+    page = show(torch.ones(2, 1, 5, 5).tril(), tokens="the cat sat the cat".split())
+    for hidden in ("#time", "#views", "#value-choice", "#predictions-panel", "#plane-panel", "#row-choice"):
+        assert page.locator(hidden).is_hidden(), hidden
+    assert page.locator(".token").all_inner_texts() == "the cat sat the cat".split()
+    assert page.locator("rect.stripe").count() == 2
+    page = show(torch.ones(1, 3, 3), tokens="a b c".split())
+    assert page.locator("#overlay-choice").is_hidden()
+    assert hover(page, 0, 0).locator("b").inner_text() == "1.0000"
+    assert pixels(page)[:, :, 3].min() == 255  # every key is seen
+
+
+def test_a_link_opens_on_what_was_shown(show, run):
+    page = show(run, tokens=[ROW, ROW[:7]])
+    page.locator("#row").select_option("1")
+    page.locator("#step").focus()
+    page.keyboard.press("Home")
+    page.locator("input[value=effective]").check()
+    for toggle in ("#value", "#stripe", "#overlay"):
+        page.locator(toggle).click()
+    page.locator(".head").nth(6).click()
+    page.get_by_label("Attended from").check()
+    page.locator(".token").nth(2).click()
+    page.locator("#link").click()
+    link = page.locator("#link-text").input_value()
+    asked = {name: value[0] for name, value in parse_qs(urlparse(link).fragment).items()}
+    assert (asked["row"], asked["step"], asked["view"], asked["key"]) == ("1", "0", "effective", "2")
+    page.wait_for_function("link => location.href === link", arg=link)  # the address is the link
+    seen = "main, #tokens, #measured, #explained"
+    before = page.locator(seen).all_inner_texts(), pixels(page).tolist()
+    again = show(run, tokens=[ROW, ROW[:7]], fragment="#" + urlparse(link).fragment)
+    again.locator("#picture-title").hover()
+    assert (again.locator(seen).all_inner_texts(), pixels(again).tolist()) == before
+    assert again.locator("#value").is_checked()
+    assert not again.locator("#stripe").is_checked()
+    again.evaluate("location.hash = '#step=20&view=raw'")  # a link followed on the page itself
+    expect(again.locator("#at-step")).to_have_text("20")
+    assert again.locator("#picture-title").inner_text().endswith("raw, value-weighted")
+
+
+def test_a_link_that_asks_for_what_is_not_there_is_no_harm(show, run):
+    plain = show(run)
+    fragment = "#step=7&row=9&head=5.5&view=%3Cb%3E&query=99&key=-1&heads=9.9,x&value=2&__proto__=1"
+    odd = show(run, fragment=fragment)
+    assert odd.locator("#readout").inner_text() == plain.locator("#readout").inner_text()
+    assert odd.locator("#at-step").inner_text() == "20"
+
+
+@pytest.mark.parametrize("overlaid", [False, True])
+def test_the_picture_is_saved_as_svg(show, run, tmp_path, overlaid):
+    page = show(run, ["<b>", "&", *(f"t{i}" for i in range(2, 12))])
+    if overlaid:
+        page.get_by_label("Overlay heads").check()
+        page.locator(".head").nth(2).click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save SVG").click()
+    download.value.save_as(tmp_path / "saved.svg")
+    assert download.value.suggested_filename.endswith(".svg")
+    root = ET.parse(tmp_path / "saved.svg").getroot()
+    space = "{http://www.w3.org/2000/svg}"
+    assert root.tag == f"{space}svg"
+    cells = [each for each in root.iter(f"{space}rect") if each.get("class") == "cell"]
+    picture = pixels(page)
+    drawn = [[int(c) for c in re.findall(r"\d+", cell.get("fill"))] for cell in cells]
+    assert drawn == [picture[q, k, :3].tolist() for q in range(12) for k in range(q + 1)]
+    assert sum(each.get("class") == "stripe" for each in root.iter()) == page.locator("rect.stripe").count()
+    texts = [each.text for each in root.iter(f"{space}text")]
+    assert texts[0].endswith("raw, step 20")
+    assert texts.count("<b>") == texts.count("&") == 2  # beside the picture and above it
+
+
+def test_a_notebooks_frame_gives_the_fragment_and_saves_pictures(browser, run):
+    page = browser.new_page()
+    complaints = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.set_content(f"<!doctype html><body>{view(run, ROW)._repr_html_()}</body>")
+    frame = page.frame_locator("iframe")
+    frame.locator("body[data-ready]").wait_for()
+    frame.locator(".head").nth(2).click()
+    frame.locator("#link").click()
+    assert "head=0.2" in frame.locator("#link-text").input_value()
+    expect(frame.locator("#said")).not_to_be_empty()
+    with page.expect_download() as download:
+        frame.locator("#save").click()
+    assert download.value.suggested_filename.endswith(".svg")
+    page.wait_for_timeout(400)  # the address is written after a while, and must not be here
+    assert [text for text in complaints if "clipboard" not in text.lower()] == []
+    page.close()
+
+
+def test_held_cells_stay_under_the_pointer_and_the_keyboard(show, run):
+    page = show(run)
+    hover(page, 9, 4)
+    page.mouse.down()
+    page.mouse.up()
+    hover(page, 3, 1)
+    assert page.locator("#readout").inner_text().startswith("query 9 ‘3’ → key 4 ‘4’")
+    page.keyboard.press("Escape")
+    hover(page, 3, 2)
+    assert page.locator("#readout").inner_text().startswith("query 3 ‘3’ → key 2 ‘5’")
+    page.locator("#picture").focus()
+    page.keyboard.press("Enter")
+    hover(page, 5, 1)
+    assert page.locator("#readout").inner_text().startswith("query 3 ")

@@ -1,0 +1,266 @@
+"""A page of what is no run: models, caches and patterns of any make, with tokens as people write them."""
+
+import numpy as np
+import pytest
+import torch
+
+from ihlab import ModelConfig, Run, Transformer, kept
+from ihlab.interp import head_scores
+from ihlab.viewer import view, write_view
+from ihlab.viewer.data import view_data
+from tasks import IGNORE, ConfigError, InductionTask
+from tests.viewer.test_data import decoded, unpacked
+
+ROW = [3, 4, 5, 3, 4, 4, 7, 3, 5, 3, 4, 5]
+WORDS = "the cat sat . the cat".split()
+
+
+@pytest.fixture(scope="module")
+def model():
+    cfg = ModelConfig(
+        n_layers=2, d_model=16, n_heads=4, n_key_value_heads=2, d_vocab=40, n_ctx=12, attention="kv_shift"
+    )
+    return Transformer(cfg, seed=0)
+
+
+@pytest.fixture
+def patterns():
+    """Random causal patterns [layer, batch, head, query, key] of two rows of the six words."""
+    scores = torch.randn(2, 2, 3, 6, 6, generator=torch.Generator().manual_seed(0))
+    return scores.masked_fill(torch.ones(6, 6).triu(1).bool(), -torch.inf).softmax(-1)
+
+
+def shown(data, row=0, causal=True):
+    """The pattern of a row [layer, head, query, key] as the page has it, and the error it may have."""
+    n = len(data["rows"][row]["tokens"])
+    values, error = decoded(data["rows"][row]["panels"]["pattern"], n, causal)
+    heads = data["n_layers"], data["n_heads"]
+    return values.reshape(*heads, n, n), error.reshape(*heads, n, 1)
+
+
+def close(data, true, row=0, causal=True):
+    values, error = shown(data, row, causal)
+    return (np.abs(values - np.asarray(true)) <= error).all()
+
+
+def test_patterns_are_taken_in_every_form_that_people_hold(patterns):
+    one = patterns[:, 0]
+    forms = [
+        one,
+        one.numpy(),
+        one.double(),
+        list(one),
+        tuple(one.numpy()),
+        [layer[None] for layer in one],
+        one[:, None],
+    ]
+    for form in forms:
+        data = view_data(form, WORDS)
+        assert close(data, one)
+        assert data["rows"][0]["tokens"] == WORDS
+        assert (data["title"], data["about"], data["steps"]) == ("Attention patterns", "2 layers of 3 heads", [0])
+        assert data["metrics"] is data["path"] is data["beta"] is data["rows"][0]["predictions"] is None
+    assert close(view_data(one[0], WORDS), one[:1])  # one layer
+    assert close(view_data(one.to(torch.bfloat16), WORDS), one.to(torch.bfloat16).float())
+
+
+def test_several_rows_are_there_to_choose_from(patterns):
+    rows = [WORDS, "a b c d e f".split()]
+    for form in (patterns, tuple(patterns)):
+        data = view_data(form, rows)
+        assert [row["tokens"] for row in data["rows"]] == rows
+        assert close(data, patterns[:, 1], row=1)
+    assert data["rows"][1]["stripe"] == []
+    assert data["rows"][0]["stripe"] == [[4, 1], [5, 2]]  # equal words are equal tokens
+
+
+def test_patterns_that_see_later_keys_are_kept_whole(patterns):
+    full = patterns[:, 0] + patterns[:, 0].transpose(-1, -2)
+    data = view_data(full, WORDS)
+    assert data["rows"][0]["causal"] is False
+    assert close(data, full, causal=False)
+
+
+def test_words_say_how_ids_read(patterns):
+    class Tokenizer:
+        def decode(self, ids):
+            return f"<{ids[0]}>"
+
+    ids = [7, 8, 9, 5, 7, 8]
+    expected = [f"<{i}>" for i in ids]
+    for words in (Tokenizer(), "<{}>".format, {i: f"<{i}>" for i in ids}, expected):
+        for tokens in (ids, torch.tensor(ids), np.array([ids]), "7 8 9 5 7 8", "7,8,9,5,7,8"):
+            given = tokens if not isinstance(tokens, str) else [int(t) for t in tokens.replace(",", " ").split()]
+            assert view_data(patterns[:, 0], given, words)["rows"][0]["tokens"] == expected
+    assert view_data(patterns[:, 0], "7,8,9,5,7,8")["rows"][0]["tokens"] == list(map(str, ids))
+    assert view_data(patterns[:, 0], ids)["rows"][0]["tokens"] == list(map(str, ids))
+
+
+def test_heads_are_tagged_by_what_they_attend_to():
+    tokens = [5, 6, 7, 8] * 3
+    n = len(tokens)
+    heads = torch.zeros(4, n, n)
+    heads[:, :, 0] = 1
+    for q in range(n):
+        last = max((j for j in range(q) if tokens[j] == tokens[q]), default=None)
+        for head, key in ((0, None if last is None else last + 1), (1, q - 1 if q else 0), (2, last)):
+            if key is not None:
+                heads[head, q, 0] = 0
+                heads[head, q, key] = 1
+    data = view_data(heads, tokens)
+    [layer] = data["heads"][0]
+    assert data["score_names"] == ["induction", "previous token", "duplicate token", "idle"]
+    assert data["scored"] == "these rows"
+    assert [layer[head]["scores"][head] for head in range(4)] == [1, 1, 1, 1]
+    assert all(head in layer[head]["tags"] for head in range(4))
+    assert layer[3]["tags"] == [3]
+    # Without a token that repeats, only what goes by position can be scored.
+    [layer] = view_data(heads, list(range(n)))["heads"][0]
+    assert [head["scores"][0] for head in layer] == [head["scores"][2] for head in layer] == [None] * 4
+    assert layer[1]["tags"] == [1]
+
+
+@pytest.mark.slow
+def test_a_trained_models_tags_are_those_of_head_scores():
+    run = Run.open(kept.names()[2])
+    data = view_data(run, rows=1)
+    table = head_scores(run.model())
+    table = table[table["pattern"] == "effective"]
+    found = np.array([head["scores"] for layer in data["heads"][-1] for head in layer])
+    names = ["prefix_matching", "previous_token", "duplicate_token", "first_position"]
+    assert found == pytest.approx(table[names].to_numpy(), abs=5.1e-4)
+    induction = [0 in head["tags"] for layer in data["heads"][-1] for head in layer]
+    assert induction == (table["prefix_matching"] >= 0.5).tolist()
+    assert any(induction)
+    assert not any(head["tags"] for layer in data["heads"][0] for head in layer)  # untrained
+
+
+def test_predictions_are_the_models(model):
+    data = view_data(model, [ROW, ROW[:5]], {i: f"w{i}" for i in range(40)})
+    assert (data["title"], data["steps"], data["metrics"]) == ("Transformer", [0], None)
+    for row, ids in zip(data["rows"], (ROW, ROW[:5]), strict=True):
+        chances = model(torch.tensor([ids]))[0].double().softmax(-1)
+        best = chances.topk(5)
+        found = row["predictions"]
+        top = unpacked(found["top"][0], "<u4").reshape(-1, 5)
+        assert [[data["words"][i] for i in at] for at in top] == [[f"w{i}" for i in at] for at in best.indices.tolist()]
+        chance = unpacked(found["chance"][0], "<u2").reshape(-1, 5) / 65535
+        assert np.abs(chance - best.values.detach().numpy()).max() < 1e-5
+        assert [data["words"][i] for i in found["target"][:-1]] == [f"w{i}" for i in ids[1:]]
+        assert found["target"][-1] == -1
+        loss = unpacked(found["loss"][0], "<f4")
+        true = [-chances[at, i].log().item() for at, i in enumerate(ids[1:])]
+        assert loss[:-1] == pytest.approx(true, rel=1e-5)
+        assert np.isnan(loss[-1])
+        assert found["asked"] == "next token"
+
+
+def test_held_out_rows_have_the_tasks_targets(run):
+    data = view_data(run, rows=3)
+    assert len(data["rows"]) == 3
+    assert len({tuple(row["tokens"]) for row in data["rows"]}) == 3
+    for row in data["rows"]:
+        found = row["predictions"]
+        assert found["asked"] == "target"
+        scored = [at for at, i in enumerate(found["target"]) if i >= 0]
+        assert scored
+        assert all(data["words"][found["target"][at]] == row["tokens"][at + 1] for at in scored if at + 1 < 12)
+        assert np.isfinite(unpacked(found["loss"][-1], "<f4")[scored]).all()
+
+
+def test_norms_are_those_of_the_values_that_weights_multiply(model):
+    data = view_data(model, ROW)
+    _, cache = model.run_with_cache(torch.tensor([ROW]))
+    for name, kind in (("value", "v"), ("raw", "v_raw")):
+        found = unpacked(data["rows"][0]["norms"][name][0], "<f4").reshape(2, 4, 12)
+        for layer in range(2):
+            for head in range(4):
+                true = cache[kind, layer, "attn"][0, :, head // 2].norm(dim=-1).detach()
+                assert found[layer, head] == pytest.approx(true.numpy(), rel=1e-6)
+
+
+def test_a_cache_and_its_model_show_the_same(model):
+    rows = [ROW, ROW[::-1]]
+    _, cache = model.run_with_cache(torch.tensor(rows))
+    of_cache, of_model = view_data(cache, rows), view_data(model, rows)
+    for name in ("norms", "tokens", "stripe"):
+        assert [row[name] for row in of_cache["rows"]] == [row[name] for row in of_model["rows"]]
+    for row in range(2):
+        assert close(of_cache, shown(of_model, row)[0], row)
+    assert of_cache["beta"] == of_model["beta"]
+    assert of_cache["rows"][0]["predictions"] is None
+    _, alone = model.run_with_cache(torch.tensor([ROW]), remove_batch_dim=True)
+    assert close(view_data(alone, ROW), shown(of_model)[0])
+
+
+def test_a_models_words_are_looked_up(model):
+    words = {3: "x", 4: "y", 5: "3"}
+    data = view_data(model, "x y 3 7", words)
+    assert data["rows"][0]["tokens"] == ["x", "y", "3", "7"]  # "3" is a word, 7 is none: an id
+    true = model.run_with_cache(torch.tensor([[3, 4, 5, 7]]))[1]["pattern", 0][0].detach()
+    assert np.abs(shown(data)[0][0] - true.numpy()).max() < 0.01
+    with pytest.raises(ConfigError, match="tokens holds 'why', which is no word of the model's vocabulary"):
+        view_data(model, ["x", "why"], words)
+
+
+def test_dropout_and_the_models_mode_do_not_matter(model):
+    noisy = Transformer(model.cfg.but(dropout=0.5), seed=0)
+    assert noisy.training
+    assert view(noisy, ROW).html == view(noisy, ROW).html
+    assert close(view_data(noisy, ROW), shown(view_data(model, ROW))[0])
+    assert noisy.training
+
+
+def test_a_model_of_a_run_shows_held_out_rows(run):
+    data = view_data(run.model())
+    assert data["rows"][0]["tokens"] == view_data(run)["rows"][0]["tokens"]
+
+
+def test_older_names_still_work(run, tmp_path):
+    names = [f"t{i}" for i in range(12)]
+    assert view(run, row=ROW, tokens=names).html == view(run, ROW, names).html
+    written = write_view(run, tmp_path / "page.html", row=ROW, checkpoints=2)
+    assert written.read_text(encoding="utf-8") == view(run, ROW, checkpoints=2).html
+
+
+@pytest.mark.parametrize(
+    ("source", "tokens", "sentence"),
+    [
+        ("patterns", WORDS[:5], "patterns.* 6"),
+        ("patterns", [WORDS, WORDS[:3]], "The rows have 3 to 6 tokens, but patterns are of one length"),
+        ("patterns", None, "tokens are not given, but only a Run, or the model of one, has rows of its own"),
+        ("patterns", [], "The row has 0 positions"),
+        ("patterns", 3, "tokens is 3, but must be ids or words"),
+        ("patterns", [1.5] * 6, "tokens holds 1.5, but must hold ids, words, or rows of them"),
+        ("wide", WORDS, r"\[2, 3, 6, 5\].* as many queries as keys|6 queries and 5 keys"),
+        ("nan", WORDS, "The pattern of head 0.1 is not finite at query 4"),
+        ("text", WORDS, r"The source is .*str.* but must be a Run, a Transformer"),
+        ("model", [1, 40], "tokens holds 40, which is outside the vocabulary: ids are 0 to 39"),
+        ("model", [1] * 13, "The row has 13 positions, but must have 1 to n_ctx=12"),
+        ("model", None, "tokens are not given"),
+    ],
+)
+def test_what_cannot_be_shown_is_one_sentence(model, patterns, source, tokens, sentence):
+    one = patterns[:, 0].clone()
+    nan = one.clone()
+    nan[0, 1, 4, 2] = torch.nan
+    sources = {"patterns": one, "wide": one[..., :5], "nan": nan, "text": "gpt2", "model": model}
+    with pytest.raises(ConfigError, match=sentence) as error:
+        view_data(sources[source], tokens)
+    assert "\n" not in str(error.value)
+
+
+def test_rows_and_words_that_do_not_fit_are_named(patterns, run):
+    with pytest.raises(ConfigError, match="words are of 1 rows, but tokens has 2"):
+        view_data(patterns, [WORDS, WORDS], [WORDS])
+    with pytest.raises(ConfigError, match="rows is 0, but must be 1 to 100"):
+        view_data(run, rows=0)
+    with pytest.raises(ConfigError, match="words is 3, but must be a tokenizer"):
+        view_data(run, ROW, 3)
+
+
+def test_unscored_positions_of_a_task_have_no_target(run):
+    targets = InductionTask(vocab_size=40, length=12).batch(1, np.random.default_rng(0)).targets[0]
+    assert (targets == IGNORE).any()  # so that the next test of it shows something
+    found = view_data(run, rows=1)["rows"][0]["predictions"]
+    assert -1 in found["target"]
