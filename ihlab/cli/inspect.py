@@ -60,6 +60,8 @@ def heads(
     scores = scored_heads(model, found.config.task, rows, seed)
     terminal = console()
     terminal.print(_heads_table(scores, f"Heads of {text(found.folder.name)} at step {step}"))
+    if not scores["induction"].any():
+        terminal.print(f"There are no induction heads at step {step}.")
     terminal.out(
         "prefix, fixed, stripe, prev.: of effective patterns; raw: prefix of the raw one;\n"
         f"copying: by eigenvalues; loss rise: mean-ablated, {rows} held-out rows, ± its error.",
