@@ -6,7 +6,7 @@ FIGURES ?=
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: reproduce test test-fast faults lint lab notebooks bench clean
+.PHONY: reproduce test test-fast faults lint docs lab notebooks bench clean
 
 reproduce: $(READY)
 	$(BIN)/ihlab reproduce $(FIGURES) --scale $(SCALE)
@@ -30,6 +30,10 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The site, in site/: open site/index.html. It runs no notebook.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 lab: $(READY)
 	$(BIN)/jupyter lab notebooks
 
@@ -46,4 +50,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 clean:
-	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

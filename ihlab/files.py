@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from tasks.config import ConfigError
+from tasks.config import ConfigError, require
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
@@ -34,6 +35,26 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
             raise
         # A full disk's error names no file, and others name the file beside, which no user knows.
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def require_writable(what: str, folder: Path) -> None:
+    """Raise `ConfigError` unless files can be written to a folder, which need not exist yet; nothing is left there.
+
+    A folder that would be made together with a folder at the top of the file system is refused: `what`, the setting
+    that named it, is then likely misspelt.
+    """
+    said = f"{what} is {str(folder)!r}, but"
+    there = next(above for above in (folder.absolute(), *folder.absolute().parents) if above.exists())
+    require(there.is_dir(), f"{said} {there} is a file.")
+    require(
+        there.parent != there or there == folder.absolute(),
+        f"{said} that would make a folder at the top of the file system: make it first, if it is meant.",
+    )
+    try:
+        with TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise ConfigError(f"{said} nothing can be written to {there} ({error.strerror}).") from None
 
 
 def _force_to_disk(path: Path) -> None:

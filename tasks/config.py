@@ -86,7 +86,10 @@ def config(cls: T) -> T:
 
 def _refuse_typos(init: Callable[..., None], owner: str, names: list[str]) -> Callable[..., None]:
     @wraps(init)
-    def checked(self: Any, **given: Any) -> None:
+    def checked(self: Any, *unnamed: Any, **given: Any) -> None:
+        if unnamed:
+            first = f"{names[0]}={shown(unnamed[0])}" if names else "none"
+            raise ConfigError(f"{owner} takes its fields by name: {first}, and so on.")
         for name in given:
             choose(f"{owner} field", name, names)
         init(self, **given)
@@ -120,7 +123,7 @@ def _is_of(value: Any, sort: Any) -> bool:
         return isinstance(value, int if origin is int else int | float) and not isinstance(value, bool)
     if origin is tuple:
         return isinstance(value, list | tuple)
-    return not isinstance(origin, type) or isinstance(value, origin)
+    return not isinstance(origin, type) or (isinstance(value, origin) and not isinstance(value, type))
 
 
 def _plain(name: str, value: Any, sort: Any) -> Any:

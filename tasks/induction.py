@@ -35,14 +35,19 @@ class InductionTask:
     the repeat is scored: at each such t there is an i <= t - 2 with x_i = x_t, and for every such i the
     answer is x_{i+1}. Rows without an answer are redrawn.
 
-    `score` selects the targets of the training loss: "all" answers, only the "first" of a row (the
-    positions the paper's listing returns), or the next token at every position ("tokens").
     `Batch.answers` holds all answers whatever the score; `Batch.groups["gap"]`, int64 [batch, pos], the distance
-    t - i >= 2 of each answer from the latest such i (0 where there is no answer). With `bos`, each row begins with id
-    vocab_size - 1 (`tasks.bos`).
+    t - i >= 2 of each answer from the latest such i (0 where there is no answer).
 
     Source: arXiv 2411.19574, section 3.2 and Appendix K (ids 11..7999, length 512). The printed
     listing overwrites a token's follower when it reappears and can emit -1; this rule does neither.
+
+    Attributes:
+        vocab_size: Size of the vocabulary: token ids are 0 .. vocab_size - 1.
+        length: Positions of a row.
+        score: Targets of the training loss: all answers, only the first of a row (the positions the paper's listing
+            returns), or the next token at every position (tokens).
+        min_token: Lowest id that is drawn.
+        bos: Begin each row with a beginning-of-sequence token, id vocab_size - 1. It counts in vocab_size and length.
     """
 
     kind: ClassVar[str] = "induction"
@@ -77,7 +82,7 @@ class InductionTask:
 
         if self.bos:
             return batch_with_bos(self, size, rng)
-        require_rows(self, size, more=8 * (self.vocab_size - self.min_token))
+        require_rows(self, size, rng, more=8 * (self.vocab_size - self.min_token))
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
         tokens, answers, gaps = draw_rows(seeds, self.min_token, self.vocab_size, self.length)
         inputs, following = tokens[:, :-1], tokens[:, 1:]

@@ -6,7 +6,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tasks.config import require
+import numpy as np
+
+from tasks.config import require, shown
 
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
 _BYTES_A_POSITION = 16  # of a row: its token and its target
@@ -21,8 +23,16 @@ def require_memory(what: str, needed: int, limit: int | None = None) -> None:
     require(needed <= has, f"{what} takes at least {in_units(needed)} of memory, but there are {in_units(has)}.")
 
 
-def require_rows(task: Any, size: int, more: int = 0) -> None:
-    """Raise `ConfigError` if `size` rows of a task, and `more` bytes, cannot be in memory."""
+def require_rows(task: Any, size: int, rng: np.random.Generator, more: int = 0) -> None:
+    """Raise `ConfigError` if `size` rows of a task cannot be drawn from `rng` or, with `more` bytes, be in memory."""
+    require(
+        isinstance(size, int | np.integer) and size >= 0,
+        f"size is {shown(size)}, but must be a whole number of rows.",
+    )
+    require(
+        isinstance(rng, np.random.Generator),
+        f"rng is {shown(rng)}, but must be a numpy.random.Generator, such as numpy.random.default_rng(0).",
+    )
     needed = rows_memory(task, size) + more
     require_memory(f"A batch of {size} rows of {task.length} positions ({task.kind}, {task.vocab_size} ids)", needed)
 

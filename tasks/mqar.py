@@ -28,14 +28,21 @@ class MQARTask:
     vocabulary. After the pairs, every other position is a slot for a query. Slots are numbered by their
     gap g = 1, 2, ... from the pairs on; the keys, in their order, draw theirs without replacement with
     probability ~ g^(power_a - 1): 1 is uniform, near 0 most queries come early. Everywhere else is a
-    "random" token of the whole vocabulary, or token 0 ("blank"). Each value stands `value_gap` positions after its key:
-    beyond 1, which is Zoology's, other tokens are between them. With `bos`, each row begins with id vocab_size - 1
-    (`tasks.bos`).
+    "random" token of the whole vocabulary, or token 0 ("blank"). Each value stands `value_gap` positions after its key.
 
     `Batch.groups["gap"]` is, at each query, the power of two at or below its gap.
 
     Source: Arora et al. 2023 (Zoology), arXiv 2312.04927; its Figure 2 has vocabulary 8192 and
     (length, pairs) of (64, 4), (128, 8), (256, 16) and (512, 64).
+
+    Attributes:
+        vocab_size: Size of the vocabulary: token ids are 0 .. vocab_size - 1. The upper half are values.
+        length: Positions of a row.
+        pairs: Keys with their values, in a row.
+        power_a: Exponent of the queries' gaps, above 0: 1 is uniform, near 0 most queries come early.
+        fill: What is everywhere else: random tokens of the whole vocabulary, or token 0 (blank).
+        value_gap: Positions from a key to its value: 1 is Zoology's; beyond it other tokens are between them.
+        bos: Begin each row with a beginning-of-sequence token, id vocab_size - 1. It counts in vocab_size and length.
     """
 
     kind: ClassVar[str] = "mqar"
@@ -82,7 +89,7 @@ class MQARTask:
 
         if self.bos:
             return batch_with_bos(self, size, rng)
-        require_rows(self, size, more=8 * self.vocab_size)
+        require_rows(self, size, rng, more=8 * self.vocab_size)
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
         n_slots = (self.length - self._n_front) // 2
         weights = np.arange(1.0, n_slots + 1) ** (self.power_a - 1)

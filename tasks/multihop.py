@@ -41,6 +41,12 @@ class MultiHopTask:
 
     Source: Sanford et al. 2024, arXiv 2402.09268 (99 positions, 4 letters, k <= 16, 23 symbols);
     arXiv 2411.19574, Appendix E.1, Figure 8.
+
+    Attributes:
+        vocab_size: Size of the vocabulary: hop tokens, letters, none and blank.
+        length: Positions of a row, that of the hop token included.
+        max_hops: The most hops that a row asks for.
+        alphabet: How many letters there are.
     """
 
     kind: ClassVar[str] = "multihop"
@@ -108,7 +114,7 @@ class MultiHopTask:
     def _rows(self, size: int, rng: np.random.Generator, least_hops: int, most_hops: int) -> Batch:
         from tasks.kernels.multihop import draw_rows  # numba loads only when rows are drawn
 
-        require_rows(self, size, more=8 * self.alphabet * self.length)
+        require_rows(self, size, rng, more=8 * self.alphabet * self.length)
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
         inputs, targets, answers, hops = draw_rows(
             seeds, least_hops, most_hops, self.first_letter, self.alphabet, self.length

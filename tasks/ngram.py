@@ -28,12 +28,19 @@ class NGramTask:
     The table holds `table_size` distinct contexts of `order` - 1 tokens, each with one last token, all
     uniform on 0 .. vocab_size - 1. It is a pure function of `table_seed` and the sizes: part of the task,
     the same in every batch. A row is drawn from it, one n-gram after another, and cut at `length`. At the
-    last token of each context, the target is the n-gram's last token. With `bos`, each row begins with id
-    vocab_size - 1 (`tasks.bos`).
+    last token of each context, the target is the n-gram's last token.
 
     Source: arXiv 2411.19574, Appendix E.3, Figure 9 ("approximately 200 pairs of x1 and x2", order 3).
     The vocabulary is not stated there; at 64, about three contexts end in the same x2, so x2 alone
     seldom tells x3.
+
+    Attributes:
+        vocab_size: Size of the vocabulary: token ids are 0 .. vocab_size - 1.
+        length: Positions of a row.
+        order: Tokens of an n-gram: a context of one fewer, and its last token.
+        table_size: How many n-grams the table holds.
+        table_seed: Seed of the table.
+        bos: Begin each row with a beginning-of-sequence token, id vocab_size - 1. It counts in vocab_size and length.
     """
 
     kind: ClassVar[str] = "ngram"
@@ -96,7 +103,7 @@ class NGramTask:
 
         if self.bos:
             return batch_with_bos(self, size, rng)
-        require_rows(self, size)
+        require_rows(self, size, rng)
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
         inputs, targets = draw_rows(seeds, self.table, self.length)
         return Batch(inputs=inputs, targets=targets)

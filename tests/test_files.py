@@ -5,10 +5,11 @@ import os
 import stat
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
-from ihlab.files import is_file, locked, remove_partial, write_atomically, write_json, write_text
+from ihlab.files import is_file, locked, remove_partial, require_writable, write_atomically, write_json, write_text
 from tasks import ConfigError
 
 
@@ -87,3 +88,16 @@ def test_a_file_that_was_removed_or_replaced_is_not_the_known_one(tmp_path):
         assert not is_file(path, known)
         path.touch()
         assert not is_file(path, known)
+
+
+def test_a_folder_to_write_to_is_tried_and_left_as_it_was(tmp_path):
+    require_writable("--out", tmp_path / "new" / "newer")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").write_text("here")
+    with pytest.raises(ConfigError, match=r"--out is '.*file/in', but .*file is a file\."):
+        require_writable("--out", tmp_path / "file" / "in")
+    with pytest.raises(ConfigError, match=r"--out is '/not/there', but that would make a folder at the top"):
+        require_writable("--out", Path("/not/there"))
+    with pytest.raises(ConfigError, match=r"but nothing can be written to /proc"):
+        require_writable("--out", Path("/proc/self"))
+    require_writable("--out", Path("/"))

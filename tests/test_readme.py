@@ -1,4 +1,4 @@
-"""The README's examples run as printed, in order, in an empty folder."""
+"""The examples of the README and of the guides run as printed, each page's in order, in an empty folder."""
 
 import re
 import shlex
@@ -11,54 +11,84 @@ from ihlab.cli import main
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+NAMES = [page.stem for page in PAGES]
+
+LINKED = re.compile(r"\]\((?!http)([^)#]+)[^)]*\)|`((?:ihlab|tasks|tests|docs|notebooks)/[\w/.]+)`")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.S)
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.S)
 
 
-def test_python_examples(tmp_path, monkeypatch, capsys):
+def commands(page: Path) -> list[list[str]]:
+    """The arguments of every `ihlab` command of a page."""
+    lines = [line for block in blocks(page, "sh") for line in block.replace("\\\n", "").splitlines()]
+    split = [shlex.split(line, comments=True) for line in lines]
+    return [words[1:] for words in split if words and words[0] == "ihlab"]
+
+
+def pages_with(of) -> list:
+    return [pytest.param(page, id=page.stem) for page in PAGES if of(page)]
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("empty")
+@pytest.mark.parametrize("page", pages_with(lambda page: blocks(page, "python")))
+def test_python_examples(page, capsys):
     names: dict[str, object] = {}
-    for block in blocks("python"):
-        exec(compile(block, "README.md", "exec"), names)
-    assert "accuracy_first" in capsys.readouterr().out
-    assert names["run"].metrics["accuracy_first"].iloc[-1] > 0.9  # type: ignore[attr-defined]
-    assert not names["no_shift"].allclose(names["logits"])  # type: ignore[attr-defined]
+    for block in blocks(page, "python"):
+        exec(compile(block, page.name, "exec"), names)
+    printed = capsys.readouterr().out
+    if page == README:
+        assert names["run"].metrics["accuracy_first"].iloc[-1] > 0.9  # type: ignore[attr-defined]
+        assert "prefix_matching" in printed
+        assert all("True" in table for table in printed.split("prefix_matching")[1:]), "induction heads in both"
+    if page.stem == "analyse":
+        assert not names["no_shift"].allclose(names["logits"])  # type: ignore[attr-defined]
+    if page.stem == "train":
+        assert names["accuracies"] == names["again"].metrics["accuracy"].tolist()  # type: ignore[attr-defined]
 
 
-def test_shell_examples(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    [sweep] = blocks("toml")
-    (tmp_path / sweep.split(":")[0].removeprefix("# ")).write_text(sweep, encoding="utf-8")
-    commands = [shlex.split(line, comments=True) for block in blocks("sh") for line in block.splitlines()]
-    ours = [command[1:] for command in commands if command[0] == "ihlab"]
-    assert len(ours) == 11
-    for command in ours:
+@pytest.mark.parametrize("page", pages_with(commands))
+def test_shell_examples(page, empty, capsys):
+    for block in blocks(page, "toml"):
+        (empty / block.split(":")[0].removeprefix("# ")).write_text(block, encoding="utf-8")
+    for command in commands(page):
         main(command)
     printed = capsys.readouterr().out
-    assert "Claims against what was measured" in printed
-    assert "Runs in runs" in printed
-    assert "rates.csv: 8 runs" in printed
+    expected = {
+        "README": ["Claims against what was measured", " yes "],
+        "train": ["Runs in runs", "hops"],
+        "sweep": ["rates.csv: 4 runs"],
+        "analyse": ["Shifts of kv-shift-1-layer"],
+        "reproduce": ["Claims against what was measured"],
+    }
+    assert all(words in printed for words in expected[page.stem])
 
 
-def test_what_torchrun_starts_runs_as_one_process_too(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    [command] = re.findall(r"^    torchrun .* -m ihlab (.*)$", README, flags=re.M)
+@pytest.mark.usefixtures("empty")
+def test_what_torchrun_starts_runs_as_one_process_too(capsys):
+    text = (ROOT / "docs" / "guides" / "gpu.md").read_text(encoding="utf-8")
+    [command] = re.findall(r"^    torchrun .* -m ihlab (.*)$", text, flags=re.M)
     main(shlex.split(command))
     assert "step 40" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "path", re.findall(r"\]\((?!http)([^)]+)\)|`((?:ihlab|tasks|tests|docs|notebooks)/[\w/.]+)`", README)
-)
-def test_every_file_it_names_exists(path):
-    name = path[0] or path[1]
-    assert (ROOT / name).exists(), name
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_file_it_names_exists(page):
+    for link, name in LINKED.findall(page.read_text(encoding="utf-8")):
+        assert (page.parent / link if link else ROOT / name).exists(), link or name
 
 
 def test_it_names_the_make_targets_that_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in re.findall(r"^make (\w+)", "\n".join(blocks("sh")), flags=re.M):
-        assert f"\n{target}:" in makefile
+    targets = re.findall(r"(?:^|`)make (\w+)", README.read_text(encoding="utf-8"), flags=re.M)
+    assert {"reproduce", "test", "lab", "docs"} <= set(targets)
+    assert all(f"\n{target}:" in makefile for target in targets)

@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from itertools import pairwise
 from typing import NoReturn
 
 import tyro
@@ -21,7 +22,7 @@ from ihlab.cli.sweep import sweep
 from ihlab.cli.terminal import print_anywhere, text
 from ihlab.training.interrupt import exit_code, interruptible
 from tasks import TASKS, InductionTask
-from tasks.config import ConfigError, require, shown
+from tasks.config import ConfigError, choose, require, shown
 
 OF_TASKS = {"train": trainer, "sample": sampler}
 """Commands whose options depend on the task."""
@@ -36,6 +37,10 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "shift": shift,
     "view": view,
 }
+
+
+_VALUES = ("True", "False", "None")
+"""Words that can be the second or third value of an option."""
 
 
 @interruptible()
@@ -78,11 +83,10 @@ def _run(argv: list[str]) -> None:
     for arg in argv:  # what tyro says of an argument goes to the terminal as it is
         plain = not re.search(r"[\x00-\x1f\x7f-\x9f]", arg)
         require(plain, f"The argument {shown(arg)} holds a control character.")
-    if argv == ["train"] or (argv[:1] == ["train"] and argv[1].startswith("--") and argv[1] != "--help"):
-        argv.insert(1, InductionTask.kind)  # the default task
-    if argv and argv[0] in OF_TASKS and argv[1:2] and ":" in argv[1]:
-        argv[1] = registered_task(argv[1])
-    if argv and argv[0] in OF_TASKS and argv[1:2] and argv[1] in TASKS:
+    if argv[:1] == ["train"] and (argv == ["train"] or argv[1].startswith("-")):
+        argv.insert(1, _taken(argv) or InductionTask.kind)
+    if argv and argv[0] in OF_TASKS and argv[1:2] and not argv[1].startswith("-"):
+        argv[1] = registered_task(argv[1]) if ":" in argv[1] else choose("task", argv[1], TASKS)
         options = with_defaults(argv[1], argv[2:]) if argv[0] == "train" else argv[2:]
         tyro.cli(OF_TASKS[argv[0]](argv[1]), prog=f"ihlab {argv[0]} {argv[1]}", args=options)
         return
@@ -91,6 +95,15 @@ def _run(argv: list[str]) -> None:
         return
     description = str(__doc__).splitlines()[0]
     tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="ihlab", args=argv, description=description)
+
+
+def _taken(argv: list[str]) -> str | None:
+    """Take from the arguments the task that stands after options, if there is one: a word that is no option's value."""
+    for place, (before, word) in enumerate(pairwise(argv), start=1):
+        valued = before.startswith("-") and "=" not in before
+        if not valued and word.partition(":")[0].isidentifier() and word not in _VALUES:
+            return argv.pop(place)
+    return None
 
 
 def _end(sentence: str, code: int) -> NoReturn:

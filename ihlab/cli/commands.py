@@ -3,6 +3,7 @@
 import math
 import shlex
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,10 +11,12 @@ import numpy as np
 import tyro
 from rich.table import Table
 
+from ihlab.cli.defaults import MODEL, TRAINING
 from ihlab.cli.igsm import check_out, show_graphs
 from ihlab.cli.named import registered_experiment
 from ihlab.cli.paths import TABLES, check_output, write_table
 from ihlab.cli.terminal import console, text
+from ihlab.files import require_writable
 from ihlab.training.config import RunConfig
 from ihlab.training.search import listable
 from tasks import TASKS, IGSMTask
@@ -71,7 +74,7 @@ def trainer(kind: str) -> Callable[..., None]:
     class Options(RunConfig):
         """A `RunConfig` whose task the command line can build."""
 
-        task: task_type  # type: ignore[valid-type]
+        task: Annotated[task_type, tyro.conf.arg(help=str(task_type.__doc__).partition("\n")[0])]  # type: ignore[valid-type]
 
     Options.__name__ = RunConfig.__name__  # in what it says of a bad field
 
@@ -80,24 +83,27 @@ def trainer(kind: str) -> Callable[..., None]:
         root: Path = Path("runs"),
         device: str = "auto",
         members: int | None = None,
+        wandb: bool = False,
     ) -> None:
-        """Train one model; every field of its RunConfig can be set. An interrupted run goes on where it was.
-
-        Args:
-            options: The run.
-            root: Where runs are kept.
-            device: A torch device, or auto: a GPU if there is one.
-            members: Train this many seeds, the run's own and those after it, stacked where that is faster.
-        """
+        from ihlab.sweep.tracking import require_wandb, tracked
         from ihlab.training.distributed import join_ranks
+        from ihlab.training.run import Run
         from ihlab.training.train import train as train_run
 
         run = RunConfig(**vars(options))
+        require_writable("--root", root)
+        if wandb:
+            require_wandb()
+            require(
+                members is None, "--wandb follows one run: leave out --members, or train the seeds with 'ihlab sweep'."
+            )
         if members is not None:
             trained = train_run(run, root, device, members=members)
         else:
-            trained = [train_run(run, root, device)]
-            if not join_ranks(device).first:  # of torchrun's processes one speaks
+            follows = wandb and join_ranks(device).first  # of torchrun's processes one writes and speaks
+            with tracked(Run.create(run, root)) if follows else nullcontext() as callback:
+                trained = [train_run(run, root, device, callback=callback)]
+            if not join_ranks(device).first:
                 return
         for each in trained:
             print(text(_ending(each)))
@@ -106,6 +112,20 @@ def trainer(kind: str) -> Callable[..., None]:
         if any(each.diverged for each in trained):
             raise SystemExit(1)  # as a run alone
 
+    others = ", ".join(sorted(TASKS.keys() - {kind}))
+    usual = " ".join(word for option in (MODEL | TRAINING).items() for word in option)
+    train.__doc__ = f"""Train one model on a task: {kind} here, and in its place {others}, or module:Class of your own.
+
+        Every field of its RunConfig can be set. Where nothing is said of the model, the run is that of {usual}. A
+        vocabulary and a context length that are left out are the task's. An interrupted run goes on where it was.
+
+        Args:
+            options: The run.
+            root: Where runs are kept.
+            device: A torch device, or auto: a GPU if there is one.
+            members: Train this many seeds, the run's own and those after it, stacked where that is faster.
+            wandb: Log every evaluation to Weights & Biases too.
+        """
     return train
 
 

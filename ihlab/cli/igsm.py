@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ihlab.cli.paths import PICTURES, write_picture
+from ihlab.cli.paths import PICTURES, check_output, write_picture
 from tasks import Batch, IGSMTask
 from tasks.config import require
 
@@ -12,7 +12,7 @@ def check_out(kind: str, out: Path | None) -> None:
     if out is None:
         return
     require(kind == "igsm", f"--out is {str(out)!r}, but only igsm has graphs to draw: leave it out for {kind}.")
-    require(out.suffix.lower() in PICTURES, f"--out is {str(out)!r}, but must end in {' or '.join(PICTURES)}.")
+    check_output("--out", out, PICTURES)
 
 
 def show_graphs(task: IGSMTask, batch: Batch, row: int, out: Path | None = None) -> None:

@@ -87,6 +87,8 @@ def heads(
     scores = scored_heads(model, batch, seed, length)
     terminal = console()
     terminal.print(_heads_table(scores, f"Heads of {text(name)}"))
+    if not scores["induction"].any():
+        terminal.print("There are no induction heads" + (f" at step {step}." if hf is None else "."))
     terminal.out(
         "prefix, fixed, stripe, prev.: of effective patterns; raw: prefix of the raw one;\n"
         f"copying: by eigenvalues; loss rise: mean-ablated, {len(batch.inputs)} {kind}, ± its error.",

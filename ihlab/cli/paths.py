@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ihlab.cli.terminal import console, text
-from ihlab.files import write_atomically, write_text
+from ihlab.files import require_writable, write_atomically, write_text
 from ihlab.training.search import find_folder, listable
 from tasks.config import ConfigError, require
 
@@ -36,7 +36,8 @@ def find_run(name: str, root: Path) -> "Run":
 def check_output(option: str, path: Path | None, suffixes: Sequence[str], run: "Run | None" = None) -> None:
     """Check an output file before any work.
 
-    Raises `ConfigError` for a suffix that the command does not write, and for a path inside the run's own folder.
+    Raises `ConfigError` for a suffix that the command does not write, for a path inside the run's own folder, and for
+    one where nothing can be written.
     """
     if path is None:
         return
@@ -48,6 +49,8 @@ def check_output(option: str, path: Path | None, suffixes: Sequence[str], run: "
         run is None or run.folder.resolve() not in path.resolve().parents,
         f"{option} is {str(path)!r}, which is inside the run's folder, where only training writes: give another place.",
     )
+    require(not path.is_dir(), f"{option} is {str(path)!r}, which is a folder.")
+    require_writable(option, path.parent)
 
 
 @contextmanager

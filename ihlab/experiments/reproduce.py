@@ -26,7 +26,7 @@ from ihlab.experiments.formation import Formation
 from ihlab.experiments.initialisation import Initialisation
 from ihlab.experiments.ledger import Folder, print_ledger
 from ihlab.experiments.mqar import MQAR
-from ihlab.experiments.results_page import write_results_page
+from ihlab.experiments.results_page import require_own, write_results_page
 from ihlab.experiments.robustness import Robustness
 from ihlab.experiments.table4 import Table4
 from ihlab.experiments.table5 import Table5
@@ -34,6 +34,7 @@ from ihlab.experiments.table15 import Table15
 from ihlab.experiments.tables6to13 import Tables6To13
 from ihlab.experiments.text import Text
 from ihlab.experiments.zoo import Zoo
+from ihlab.files import require_writable
 from ihlab.sweep.pool import default_jobs, steps_bar, train_all
 from ihlab.training.config import RunConfig
 from tasks.config import choose, require
@@ -117,7 +118,8 @@ def reproduce(
 
     By default all experiments but those `ON_REQUEST`. `jobs` runs are trained at a time, by default 2 on a CPU and 1
     on a GPU. Finished runs are reused, interrupted ones resumed. With `from_data`, pictures and claims are derived
-    again from the stored CSV, without training. Raises `ConfigError` for an unknown name or scale.
+    again from the stored CSV, without training. Raises `ConfigError`, before any training, for an unknown name or
+    scale, and for `runs` or `figures` to which nothing can be written.
     """
     console = console or Console()
     at = cast(Scale, choose("scale", scale, SCALES))
@@ -125,6 +127,11 @@ def reproduce(
     usual = [name for name in EXPERIMENTS if name not in ON_REQUEST]
     chosen = [EXPERIMENTS[choose("experiment", name, EXPERIMENTS)] for name in names or usual]
     folders = [Folder(figures, experiment.name, at) for experiment in chosen]
+    require_own(figures)
+    for folder in folders:
+        require_writable("figures", folder.path)
+    if not from_data:
+        require_writable("runs", runs)
     if from_data:
         for experiment, folder in zip(chosen, folders, strict=True):
             folder.publish(experiment, folder.data())

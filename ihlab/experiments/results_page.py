@@ -56,7 +56,7 @@ Small print gives the source of each sentence and the date at which its threshol
 but questions of our own, and say so; the table counts them after a plus."""
 
 START, END = "<!-- verdicts -->", "<!-- /verdicts -->"
-"""Markers in a README around the line of counts."""
+"""Markers in a README around the counts."""
 
 
 def write_results_page(root: Path, order: Sequence[str] = ()) -> Path:
@@ -64,10 +64,16 @@ def write_results_page(root: Path, order: Sequence[str] = ()) -> Path:
 
     Raises `ConfigError` if the README.md there was not written by this function.
     """
+    path = require_own(root)
+    write_text(path, results_page(root, order))
+    return path
+
+
+def require_own(root: Path) -> Path:
+    """Return the path of the page under `root`. Raises `ConfigError` for one not written by `write_results_page`."""
     path = root / "README.md"
     ours = not path.exists() or path.read_text(encoding="utf-8").startswith(WRITTEN_BY)
     require(ours, f"{path} was not written by 'ihlab reproduce' and is kept; the page of results needs another folder.")
-    write_text(path, results_page(root, order))
     return path
 
 
@@ -127,15 +133,23 @@ def counts_line(root: Path) -> str:
     return "; ".join(line if len(found) == 1 else f"{scale}: {line}" for scale, line in lines.items())
 
 
-def update_counts(readme_text: str, root: Path) -> str:
-    """Return the text with the present line of counts between its markers; a text without markers stays as it is.
+def short_table(root: Path) -> str:
+    """Return the counts as a Markdown table of one row a scale, the paper's sentences only."""
+    found = counts(root)
+    scales = {scale: [str(n) for n, _ in tally.values()] for scale, tally in found.items()}
+    columns = [f"{MARKS[verdict]} {SHORT[verdict]}" for verdict in MARKS]
+    return _table(["scale", *columns], [[scale, *row] for scale, row in scales.items()], align="---:")
 
-    The line is on its own if the markers are on lines of their own, else it is part of the sentence around it.
+
+def update_counts(readme_text: str, root: Path) -> str:
+    """Return the text with the present counts between its markers; a text without markers stays as it is.
+
+    They are `short_table` if the markers are on lines of their own, else `counts_line`, part of the sentence around it.
     """
 
     def renewed(match: re.Match[str]) -> str:
-        gap = "\n" if "\n" in match[1] else ""
-        return f"{START}{gap}{counts_line(root)}{gap}{END}"
+        counted = f"\n\n{short_table(root)}\n\n" if "\n" in match[1] else counts_line(root)
+        return f"{START}{counted}{END}"
 
     return re.sub(f"{re.escape(START)}(.*?){re.escape(END)}", renewed, readme_text, flags=re.DOTALL)
 

@@ -73,56 +73,68 @@ GPT2 = {"positional": "learned", "norm": "layer", "eps": 1e-5, "mlp": "gelu", "b
 class ModelConfig:
     """A pre-norm Llama block: RMSNorm -> attention -> residual -> RMSNorm -> SwiGLU -> residual.
 
-    The switches turn it into a GPT-2 block (`GPT2` holds them), or into what the paper's theorems use.
+    The switches turn it into a GPT-2 block (`GPT2` holds them), or into what the paper's theorems use. Variants
+    of attention are in the modules `shift`, `input_shift`, `input_gate`, `depthwise`, `mla`, `differential` and
+    `selective` of `ihlab.model`.
 
-    - `attention`: "vanilla", or "kv_shift" (arXiv 2411.19574, equation 5: each key and value head
-      mixes in the `shift_window - 1` tokens before, with learned scalars alpha and beta), or another of `VARIANTS`:
-      only keys ("k_shift") or values ("v_shift") shifted, queries as well ("qkv_shift"), or constrained weights
-      ("kv_gate", "kv_sum1", "kv_clip", "kv_project"; the paper's Appendix F.1), or weights that stay as drawn
-      ("kv_frozen"; "kv_frozen_unit" divides them by their norm), or one that mixes tokens elsewhere:
-      "rwkv_shift" shifts what queries, keys and values are projected from (`ihlab.model.input_shift`), and "mdha"
-      convolves each channel of all three with a kernel of 3 (`ihlab.model.depthwise`), and "input_gate" is "kv_gate"
-      with weights that depend on the token (`ihlab.model.input_gate`);
-    - `attention`, beyond mixing: "mla" (keys and values from a latent vector) or "mla_kv" (with one head's key and
-      another's value of the token before; the paper's Appendix J), of `ihlab.model.mla`;
-    - `mla_rank`: width of that latent vector; None: d_model / 3, rounded down (the paper's 256 of 768);
-    - `mla_rope_width`: how many of a head's d_head channels are the rotated part of queries and keys, which the keys of
-      all heads share; None: half of them, rounded down to even (the paper's 32 of 64), 0 unless positional is "rope";
-    - `mla_norm`: whether the latent vector passes an RMSNorm (as DeepSeek-V2's; the paper does not say);
-    - `attention` "differential": the difference of two patterns (arXiv 2410.05258, `ihlab.model.differential`); pass
-      half as many heads as a baseline has;
-    - `diff_norm`: whether differential attention normalises and scales each head's output, as in its paper;
-    - `attention` "selective": tokens mask earlier ones for later ones (arXiv 2410.02703, `ihlab.model.selective`);
-    - `attention`, any other name: a class of your own, given to `ihlab.register_attention` before;
-    - `stream_shift`: each layer mixes the residual stream with that of the token before, by learned weights of each
-      channel, for attention "before_norm" or "after_norm", or as something "added" to the stream; or "none";
-    - `canon`: the places of Canon layers, such as "ABCD": "A", what attention projects, "B", queries, keys and values,
-      "C", the MLP's input, "D", what its activation acts on (`ihlab.model.depthwise`); "": none;
-    - `shift_start`: "equal" (column 0 from U(0, 1), the rest shared by the others) or "uniform" (all columns but the
-      last from U(0, 1), the last is 1 minus their sum: the paper's for windows of 3 and 4); the same for a window of 2;
-    - `shift_share`: whose weights are one: "head" (each head has its own), "layer" (one row for all heads of a layer),
-      "model" (one for all layers too), or "channel" (every channel of a head has its own row);
-    - `shift_place`: keys are mixed "before_rotary" (the paper's order) or "after_rotary";
-    - `n_key_value_heads`: fewer than `n_heads` for grouped-query attention; None: as many;
-    - `d_head`: None: d_model / n_heads. `d_mlp`: None: 8/3 d_model, rounded up to even; for "gelu" 4 d_model;
-    - `positional`: "rope" with base `rotary_base` (the paper's 100,000), "alibi", "learned" (a vector for each
-      position, added to the embedding) or "none";
-    - `alibi_slopes`: one slope a head, or one a head for each layer in turn; None: those of Press et al.;
-    - `mask`: "causal", or "strict": a token attends to earlier tokens only and the first one to none,
-      the convention in which Theorems 3.2 and 3.3 are written;
-    - `norm`: "rms", "layer" (with a bias of its own) or "none", with `eps` (GPT-2's is 1e-5);
-    - `mlp`: "swiglu", "gelu" (in the tanh approximation) or "none";
-    - `bias`: whether the linear maps of attention and MLP have biases. They start at 0;
-    - `dropout`: the chance that in training an entry of the embedded tokens, of a pattern or of what attention or
-      MLP adds to the residual stream is set to 0; what stays is divided by 1 - dropout;
-    - `residual`: whether attention and MLP add to the residual stream or replace it; one value, or one a layer;
-    - `tied_embeddings`: unembed with the embedding matrix;
-    - `unembedding`: "linear", or "none": the first d_vocab entries of the final normalised residual stream are the
-      logits (Sanford et al. 2024, arXiv 2402.09268, take all of it: d_vocab = d_model);
-    - `init_std`: standard deviation of every weight matrix; None: 1 / sqrt(fan in), an untied embedding 1 and
-      learned positions as wide as the embedding;
-    - `embed_std`: that of the embedding and of learned positions alone; None: as `init_std` says;
-    - `scaled_residual_init`: GPT-2's: matrices that write to the residual stream start 1 / sqrt(2 n_layers) as wide.
+    Attributes:
+        n_layers: Layers.
+        d_model: Width of the residual stream.
+        n_heads: Query heads a layer.
+        d_vocab: Size of the vocabulary: token ids are 0 .. d_vocab - 1. At least the task's vocab_size.
+        n_ctx: Context length: the most positions of a row. At least the task's length.
+        attention: The attention variant: vanilla, or kv_shift (arXiv 2411.19574, equation 5: each key and value head
+            mixes in the shift_window - 1 tokens before, with learned scalars alpha and beta). Only keys (k_shift) or
+            values (v_shift) are shifted, or queries as well (qkv_shift); with constrained weights: kv_gate, kv_sum1,
+            kv_clip, kv_project (its Appendix F.1); with weights that stay as drawn: kv_frozen, kv_frozen_unit (divided
+            by their norm). Tokens are mixed elsewhere: rwkv_shift, in what queries, keys and values are projected from;
+            mdha, in each channel of all three, by a kernel of 3; input_gate, a kv_gate whose weights depend on the
+            token. Or keys and values come from a latent vector (mla; mla_kv: one head's key and another's value from
+            the token before, Appendix J), a pattern is the difference of two (differential, arXiv 2410.05258: pass half
+            as many heads as a baseline has), or tokens mask earlier ones for later ones (selective, arXiv 2410.02703).
+            docs/variants.md lists them all. Any other name: a class of your own, given to ihlab.register_attention.
+        stream_shift: Each layer mixes the residual stream with that of the token before, by learned weights of each
+            channel: for attention, before_norm or after_norm, or as something added to the stream.
+        canon: Places of Canon layers, such as ABCD: A, what attention projects; B, queries, keys and values; C, the
+            MLP's input; D, what its activation acts on. Empty: none.
+        shift_window: Tokens that a shift mixes: this one and those right before it.
+        shift_start: How the weights of a shift start: equal (that of this token from U(0, 1), the rest of 1 shared by
+            the others), or uniform (all but the last from U(0, 1), the last is 1 minus their sum: the paper's for
+            windows of 3 and 4). The same for a window of 2.
+        shift_share: Whose weights of a shift are one: each head's own (head), one row for all heads of a layer (layer)
+            or of all layers (model), or a row for every channel of a head (channel).
+        shift_place: Keys are mixed before their rotation (the paper's order), or after it.
+        n_key_value_heads: Key/value heads a layer: fewer than n_heads for grouped-query attention. None: as many.
+        d_head: Width of a head. None: d_model / n_heads.
+        d_mlp: Width of the MLP. None: 8/3 d_model, rounded up to even; for gelu 4 d_model.
+        positional: How positions enter: rope (rotary), alibi (a slope on attention scores), learned (a vector for each
+            position, added to the embedding), or none.
+        rotary_base: Base of the rotary frequencies (the paper's is 100,000).
+        alibi_slopes: Slopes of ALiBi, a position: one a head, or one a head for each layer in turn. None: those of
+            Press et al. (arXiv 2108.12409).
+        mask: What a token attends to: itself and earlier tokens (causal), or earlier ones only, the first one to none
+            (strict: the convention in which Theorems 3.2 and 3.3 are written).
+        norm: The norm before each part: rms (RMSNorm), layer (LayerNorm, with a bias of its own) or none.
+        eps: Added to the variance in the norms (GPT-2's is 1e-5).
+        mlp: The MLP: swiglu, gelu (in the tanh approximation) or none.
+        bias: Give the linear maps of attention and MLP biases. They start at 0.
+        dropout: The chance that in training an entry of the embedded tokens, of a pattern or of what attention or MLP
+            adds to the residual stream is set to 0; what stays is divided by 1 - dropout.
+        residual: Attention and MLP add to the residual stream (True) or replace it (False); one value, or one a layer.
+        tied_embeddings: Unembed with the embedding matrix.
+        unembedding: How logits are made: linear, or none: the first d_vocab entries of the final normalised residual
+            stream are the logits (Sanford et al. 2024, arXiv 2402.09268, take all of it: d_vocab = d_model).
+        init_std: Standard deviation of every initial weight matrix. None: 1 / sqrt(fan in), an untied embedding 1, and
+            learned positions as wide as the embedding.
+        scaled_residual_init: Start matrices that write to the residual stream 1 / sqrt(2 n_layers) as wide, as GPT-2
+            does.
+        embed_std: Standard deviation of the initial embedding and learned positions alone. None: as init_std says.
+        mla_rank: Width of the latent vector of mla. None: d_model / 3, rounded down (the paper's 256 of 768).
+        mla_rope_width: How many of a head's d_head channels are the rotated part of queries and keys in mla, which the
+            keys of all heads share. None: half of them, rounded down to even (the paper's 32 of 64); 0 unless
+            positional is rope.
+        mla_norm: Pass the latent vector of mla through an RMSNorm (as DeepSeek-V2 does; the paper does not say).
+        diff_norm: Normalise and scale each head's output in differential attention, as its paper does.
     """
 
     n_layers: int

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ihlab.plots.style import BLUE, LINES, ORANGE, new_figure, printed
+from tasks.config import require
 
 SHIFT_COLORS = {"alpha": (BLUE, "key"), "beta": (ORANGE, "value")}
 SHIFT_TOKENS = ("this token", "token before")
@@ -28,7 +29,11 @@ def attention_pattern(axes: Axes, pattern: Float[np.ndarray, "query key"], token
 
 @printed
 def shift_weights(axes: Axes, metrics: pd.DataFrame, layer: int, kv_head: int) -> None:
-    """Draw alpha and beta of one key/value head over training. `metrics` is a run's, with columns alpha1_L.G ..."""
+    """Draw alpha and beta of one key/value head over training. `metrics` is a run's, with columns alpha1_L.G ...
+
+    Raises `ConfigError` for metrics without them: of a model without alpha and beta, or with fewer layers or heads.
+    """
+    _require_shift(metrics, rf"_{layer}\.{kv_head}$", f" at layer {layer}, key/value head {kv_head}")
     for name, (color, part) in SHIFT_COLORS.items():  # of keys only, or of values only, where only these are shifted
         window = metrics.filter(regex=rf"^{name}\d+_{layer}\.{kv_head}$").shape[1]
         for back in range(window):
@@ -44,12 +49,22 @@ def shift_weights(axes: Axes, metrics: pd.DataFrame, layer: int, kv_head: int) -
     axes.axhline(0, color="#999999", linewidth=0.8)
 
 
+def _require_shift(metrics: pd.DataFrame, head: str = "_", where: str = "") -> None:
+    """Raise `ConfigError` for metrics without alpha and beta of the heads whose columns match."""
+    known = metrics.filter(regex=rf"^(alpha|beta)1{head}").shape[1]
+    require(
+        known > 0, f"The metrics have no alpha and beta{where}: they are those of a run whose attention has a shift."
+    )
+
+
 @printed
 def shift_training(metrics: pd.DataFrame, title: str) -> Figure:
     """Draw alpha and beta of every key/value head of a run over training: a row of axes for each layer.
 
-    `metrics` is that of a run with shift, with columns alpha1_L.G ..., or beta1_L.G ..., or both.
+    `metrics` is that of a run with shift, with columns alpha1_L.G ..., or beta1_L.G ..., or both. Raises `ConfigError`
+    for any other.
     """
+    _require_shift(metrics)
     names = sorted({str(column).split("_")[1] for column in metrics.filter(regex=r"^(alpha|beta)1_")})
     places = [(int(layer), int(kv_head)) for layer, kv_head in (name.split(".") for name in names)]
     n_layers, kv_heads = (1 + max(at) for at in zip(*places, strict=True))

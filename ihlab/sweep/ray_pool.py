@@ -32,7 +32,7 @@ def in_ray(
     try:
         import ray
     except ImportError:
-        raise ConfigError("Ray is not installed: pip install 'ihlab[ray]'.") from None
+        raise ConfigError("Ray is not installed: pip install 'ray>=2.50'.") from None
     todo = deque(costliest_first(configs))
     if not todo:
         return  # Ray takes seconds to start

@@ -35,8 +35,8 @@ def attempt(root: Path, device: str, wandb: bool, config: RunConfig, report: Rep
     try:
         run = Run.create(config, root)
         wait_for_lock(config, root)
-        with tracked(run, report) if wandb else nullcontext(report) as told:
-            train(config, root, device, told)
+        with tracked(run) if wandb else nullcontext() as callback:
+            train(config, root, device, report, callback=callback)
     except TrainingDivergedError as error:
         return Outcome(DIVERGED, str(error))
     except Exception as error:

@@ -20,22 +20,37 @@ MOST_EVALUATIONS = 1_000_000
 
 @config
 class RunConfig:
-    """A task, a model and how to train it.
+    """A task, a model and how to train it, with AdamW. A step is one update of the weights, on one batch.
 
-    - `seed`: of the initial weights and of the training batches; evaluation batches have their own;
-    - `init_shift`: (alpha1, beta1) from which every head of every layer starts, with alpha2 = 1 - alpha1 and
-      beta2 = 1 - beta1; None: each head draws its own from the seed;
-    - `batch_size` rows a step, in `accumulate` pieces (same gradient but for dropout's, less memory);
-    - `lr` after `warmup` linear steps, then "constant", "cosine" or "linear" to 0 at `steps`, or "trapezoid": constant,
-      then linear to 0 over the last fifth of the steps;
-    - `until`: an accuracy; the run ends at the first evaluation at which `until_metric` reaches it, or at `steps`.
-      None: it goes to `steps`. `until_metric` is "accuracy_first" (at a row's first answer) or "accuracy" (at all);
-    - AdamW with `betas`; `weight_decay` acts on matrices, never on norms, alpha or beta;
-      `clip`: largest gradient norm, None: no clipping;
-    - `precision`: "fp32", or "bf16" autocast. `compile`: train through `torch.compile`;
-    - an evaluation on `eval_rows` held-out rows at step 0, then every `eval_every` steps at first and every
-      `eval_growth` of the steps done later (phase changes happen early), and at the end;
-    - `checkpoints` of those evaluations, evenly spread, are kept with their optimiser state.
+    Attributes:
+        task: What it is trained on.
+        model: What is trained.
+        name: The name of the run's folder, before the hash of its settings. It changes nothing else.
+        seed: Seed of the initial weights and of the training batches; evaluation batches have their own.
+        steps: Steps of training.
+        batch_size: Rows a step.
+        accumulate: Microbatches that a step's rows are read in: the same gradient but for dropout's, less memory.
+        lr: Learning rate of AdamW, after the warmup.
+        warmup: Steps over which the learning rate rises linearly from 0.
+        schedule: The learning rate after the warmup: constant; cosine or linear, to 0 at the last step; or trapezoid,
+            constant and then linear to 0 over the last fifth of the steps.
+        betas: Decay rates a step of AdamW's running averages: of the gradient, and of its square.
+        weight_decay: AdamW's weight decay, times the learning rate a step. It acts on matrices, never on norms, alpha
+            or beta.
+        clip: Largest norm of the gradient; None: no clipping.
+        precision: Numbers of the forward pass: fp32, or bf16 (autocast).
+        compile: Train through torch.compile: a minute to start, then faster on a GPU.
+        eval_every: Steps between evaluations, at first. There is always one at step 0 and one at the end.
+        eval_growth: Later, the steps between evaluations are this share of the steps done, where that is more than
+            eval_every: phase changes happen early. 0: always eval_every.
+        eval_rows: Held-out rows of an evaluation.
+        checkpoints: How many evaluations, evenly spread, keep a checkpoint with the optimiser's state.
+        init_shift: alpha1 and beta1 from which every head of every layer starts, with alpha2 = 1 - alpha1 and
+            beta2 = 1 - beta1. None: each head draws its own from the seed.
+        until: An accuracy, from 0 to 1: training ends at the first evaluation at which until_metric reaches it, or
+            after the last step. None: after the last step.
+        until_metric: The accuracy that until is about: at a row's first answer (accuracy_first), or at all answers
+            (accuracy).
     """
 
     task: Task

@@ -19,7 +19,7 @@ from ihlab.training.loop import Loop
 from ihlab.training.optim import learning_rate, make_optimizer
 from ihlab.training.progress import Report
 from ihlab.training.run import Run
-from ihlab.training.run_writer import RunWriter, Stored, TrainingDivergedError
+from ihlab.training.run_writer import Callback, RunWriter, Stored, TrainingDivergedError
 from ihlab.training.vmapped import Stacked, StackedStream, clip_members, member_losses, of_each_member
 from tasks.config import require
 
@@ -101,8 +101,15 @@ class Ensemble(Loop[list[Stacked]]):
     have been resumed, if not where it is).
     """
 
-    def __init__(self, runs: list[Run], device: torch.device, report: Report, resumed_from: int | None = None) -> None:
-        self.records = [RunWriter(run) for run in runs]
+    def __init__(
+        self,
+        runs: list[Run],
+        device: torch.device,
+        report: Report,
+        resumed_from: int | None = None,
+        callback: Callback | None = None,
+    ) -> None:
+        self.records = [RunWriter(run, callback) for run in runs]
         self.config, self.device, self.report = runs[0].config, device, report
         configs = [run.config for run in runs]
         self.stream = StackedStream(configs, pin=device.type == "cuda")

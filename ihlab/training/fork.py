@@ -10,6 +10,7 @@ from ihlab.training.config import Fork, ForkConfig, RunConfig
 from ihlab.training.distributed import require_alone
 from ihlab.training.progress import Report
 from ihlab.training.run import Run
+from ihlab.training.run_writer import Callback
 from ihlab.training.train import train
 from tasks.config import ConfigError
 
@@ -25,6 +26,7 @@ def fork(
     root: str | Path = "runs",
     device: str = "auto",
     report: Report | None = None,
+    callback: Callback | None = None,
 ) -> Run:
     """Continue training from the checkpoint of `run` at `step` up to `steps`, under `clamps`; return the new run.
 
@@ -35,7 +37,7 @@ def fork(
     - `name`: the new run's name; by default that of `run` with "-from-<step>";
     - `steps`: the last step, counted from the start of `run`; by default that of `run`;
     - `compiled`: whether to train through `torch.compile`; by default as `run`. Clamps work there too;
-    - `root`, `device`, `report`: as in `train`.
+    - `root`, `device`, `report`, `callback`: as in `train`.
 
     Once created, the fork's folder does not need its parent's. `config.json` names the parent, the step and the
     clamps; `metrics.csv` starts at `step` with the clamped model, before any training under the clamps, and
@@ -52,7 +54,7 @@ def fork(
     with made.lock():
         if not (made.optimizer_path(step).exists() and made.checkpoint_path(step).exists()):
             _start(run, made, config)
-    return train(config, root, device, report)
+    return train(config, root, device, report, callback=callback)
 
 
 def fork_config(

@@ -3,6 +3,7 @@
 import math
 import platform
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -16,6 +17,9 @@ from ihlab.training.progress import Row
 from ihlab.training.run import Run
 from ihlab.training.stored_metrics import as_csv, record
 from tasks.config import require
+
+Callback = Callable[[dict[str, Any]], None]
+"""Callback for evaluations: called with the row of `metrics.csv`, and with `run`, the name of the run's folder."""
 
 
 class TrainingDivergedError(RuntimeError):
@@ -38,8 +42,8 @@ class RunWriter:
     A solo run has one; each member of an ensemble has its own, so that its folder is that of a solo run.
     """
 
-    def __init__(self, run: Run) -> None:
-        self.run, self.config = run, run.config
+    def __init__(self, run: Run, callback: Callback | None = None) -> None:
+        self.run, self.config, self.callback = run, run.config, callback
         self.rows: list[Row] = []
         self.written = ""
         self.started = time.perf_counter()
@@ -84,6 +88,8 @@ class RunWriter:
         self.written += as_csv([row], header=not self.written)  # rewriting all rows would be quadratic
         with self.run.writing():
             self.run.write_table(self.written)
+        if self.callback is not None:
+            self.callback({"run": self.run.folder.name, **row})
 
     @property
     def reached(self) -> bool:

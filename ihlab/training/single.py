@@ -25,7 +25,7 @@ from ihlab.training.loop import Loop
 from ihlab.training.optim import learning_rate, make_optimizer
 from ihlab.training.progress import Report
 from ihlab.training.run import Run
-from ihlab.training.run_writer import RunWriter, Stored
+from ihlab.training.run_writer import Callback, RunWriter, Stored
 
 
 def dropout_seed(seed: int, step: int, rank: int = 0) -> int:
@@ -45,7 +45,7 @@ class _RunningLoss:
 class SingleModel(Loop[list[Scored]]):
     """One run's model, optimiser, batches and the step it has reached."""
 
-    def __init__(self, run: Run, ranks: Ranks, report: Report | None) -> None:
+    def __init__(self, run: Run, ranks: Ranks, report: Report | None, callback: Callback | None = None) -> None:
         self.run, self.config, self.ranks, self.device, self.report = run, run.config, ranks, ranks.device, report
         config = self.config
         pin = self.device.type == "cuda"
@@ -58,7 +58,7 @@ class SingleModel(Loop[list[Scored]]):
         self.projected = [self.model.get_parameter(name) for name in projected(self.model)]
         self.evaluate = Evaluator(config, self.device)
         self.running_loss = _RunningLoss(torch.zeros((), device=self.device))
-        self.record = RunWriter(run)
+        self.record = RunWriter(run, callback)
         self.step = self._resume()
         self.shared = ranks.share(self.model) if ranks.size > 1 else None
         self.loss = self._loss()

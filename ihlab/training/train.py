@@ -14,20 +14,31 @@ from ihlab.training.interrupt import deferred_interrupt
 from ihlab.training.memory import require_fits
 from ihlab.training.progress import Report, progress
 from ihlab.training.run import Run
-from ihlab.training.run_writer import TrainingDivergedError
+from ihlab.training.run_writer import Callback, TrainingDivergedError
 from ihlab.training.single import SingleModel
-from tasks.config import require
+from tasks.config import require, shown
 
 
 @overload
 def train(
-    config: RunConfig, root: str | Path = ..., device: str = ..., report: Report | None = ..., members: None = None
+    config: RunConfig,
+    root: str | Path = ...,
+    device: str = ...,
+    report: Report | None = ...,
+    members: None = None,
+    callback: Callback | None = ...,
 ) -> Run: ...
 
 
 @overload
 def train(
-    config: RunConfig, root: str | Path = ..., device: str = ..., report: Report | None = ..., *, members: int
+    config: RunConfig,
+    root: str | Path = ...,
+    device: str = ...,
+    report: Report | None = ...,
+    *,
+    members: int,
+    callback: Callback | None = ...,
 ) -> list[Run]: ...
 
 
@@ -37,6 +48,7 @@ def train(
     device: str = "auto",
     report: Report | None = None,
     members: int | None = None,
+    callback: Callback | None = None,
 ) -> Run | list[Run]:
     """Train the run that `config` describes, in its folder under `root`, and return it.
 
@@ -48,12 +60,17 @@ def train(
     `config.seed` + 1, ... are trained by `train_ensemble` and returned as a list. Under `torchrun` its
     processes train one run together (`ihlab.training.distributed`).
 
+    `callback` is called at each evaluation with its record: "run", the name of the run's folder, and the row of
+    `run.metrics` ("step", "train_loss", "eval_loss", "accuracy", ...). `print` or `wandb.log` is one. Evaluations of an
+    earlier, interrupted call are not repeated. An exception of its own ends training, which the next call resumes.
+
     Raises `TrainingDivergedError` when the loss stops being finite, `Interrupted` after Ctrl-C (at the end of the
     step, saved), and `ConfigError` for a run that cannot be in memory, and for a folder that another process has locked
     or that has another config.
     """
+    require(isinstance(config, RunConfig), f"The config is {shown(config)}, but must be a RunConfig.")
     if members is not None:
-        return train_ensemble(seeds(config, members), root, device, report)
+        return train_ensemble(seeds(config, members), root, device, report, callback=callback)
     ranks = join_ranks(device)
     require_fits(config, ranks.device, ranks.size)
     if not ranks.first:
@@ -62,18 +79,18 @@ def train(
     if ranks.first:
         ranks.wait()
     if not run.done:
-        _train_run(run, ranks, report)
+        _train_run(run, ranks, report, callback)
     ranks.wait()  # until rank 0 has written done.json
     return run
 
 
-def _train_run(run: Run, ranks: Ranks, report: Report | None) -> None:
+def _train_run(run: Run, ranks: Ranks, report: Report | None, callback: Callback | None) -> None:
     # Only rank 0 writes, to the folder and to the terminal.
     shown = progress(run.config) if report is None and ranks.first else nullcontext(report)
     lock = run.lock() if ranks.first else nullcontext()
     own_rng = torch.random.fork_rng([ranks.device] if ranks.device.type == "cuda" else [])  # of dropout
     with lock, own_rng, deferred_interrupt() as interrupted, shown as reported:
-        SingleModel(run, ranks, reported).finish(interrupted)
+        SingleModel(run, ranks, reported, callback).finish(interrupted)
 
 
 def train_ensemble(
@@ -82,6 +99,7 @@ def train_ensemble(
     device: str = "auto",
     report: Report | None = None,
     stack: int | None = None,
+    callback: Callback | None = None,
 ) -> list[Run]:
     """Train runs that differ only in the fields `FREE` as one stacked model; return them in the order given.
 
@@ -96,7 +114,7 @@ def train_ensemble(
 
     `stack` is the number of members in one stacked model; stacks are trained one after another. By default all
     members on a GPU, and on a CPU as many as still train faster stacked, which is one for many positions a step.
-    A stack of one is trained by `train`. `root`, `device` and `report` are as in `train`.
+    A stack of one is trained by `train`. `root`, `device`, `report` and `callback` are as in `train`.
 
     Raises `ConfigError` for members that cannot be stacked (another field differs; dropout, whose random numbers
     differ in a stack; forks), for two that are the same run, and under `torchrun`; `Interrupted` after Ctrl-C.
@@ -111,26 +129,26 @@ def train_ensemble(
     todo = [run for run in runs if not run.done and not run.diverged]
     for group in stacks(todo, best_stack(configs[0], len(todo), where) if stack is None else stack):
         if len(group) == 1:
-            _train_alone(group[0], root, device, report)
+            _train_alone(group[0], root, device, report, callback)
         else:
-            _train_stack(group, where, report)
+            _train_stack(group, where, report, callback)
     return runs
 
 
-def _train_alone(run: Run, root: str | Path, device: str, report: Report | None) -> None:
+def _train_alone(run: Run, root: str | Path, device: str, report: Report | None, callback: Callback | None) -> None:
     try:
-        train(run.config, root, device, report)
+        train(run.config, root, device, report, callback=callback)
     except TrainingDivergedError:
         assert run.diverged  # recorded in its folder
 
 
-def _train_stack(runs: list[Run], device: torch.device, report: Report | None) -> None:
+def _train_stack(runs: list[Run], device: torch.device, report: Report | None, callback: Callback | None) -> None:
     shown = progress(runs[0].config, len(runs)) if report is None else nullcontext(report)
     with ExitStack() as locks, deferred_interrupt() as interrupted, shown as reported:
         for run in runs:
             locks.enter_context(run.lock())
         resumed_from = None
         while left := [run for run in runs if not run.done and not run.diverged]:  # others may have finished some
-            ensemble = Ensemble(left, device, reported, resumed_from)
+            ensemble = Ensemble(left, device, reported, resumed_from, callback)
             ensemble.finish(interrupted)
             resumed_from = ensemble.resumed_from

@@ -64,21 +64,22 @@ class IGSMTask:
     items of a lower layer an X has altogether is implied by these. A solution defines what the question needs, and
     nothing else, one parameter a step; its clauses have at most two operands. Arithmetic is modulo 23 (toy: 7).
 
-    - `kind`: "igsm", or "igsm_flat": no layers, nothing implied, everything computed, no final value;
-    - `ops`: clauses of a solution: "15", or "<=15", the smaller of two uniform draws from 1 .. 15 (flat problems
-      have as many as come, from 4 to 21, and "<=15" leaves out the longer ones);
-    - `difficulty`: the size of the structure ("med", "hard", "toy": `tasks.igsm.difficulty`);
-    - `format`: "natural", or "compact", without filler words;
-    - `split`: solutions of "train" and "test" differ in more than names and numbers; with fewer than 3 ops, whole
-      rows differ;
-    - `length`: problems that do not fit are drawn again, with as many ops;
-    - `loss` on the "solution", or on "all" tokens of a problem;
-    - `modulus`: another than the difficulty's.
-
     `Batch.answers` holds the results of clauses and the final value, which follow from the tokens before them
     (letters and the order of steps do not). `Batch.groups["ops"]` is each row's number of operations.
 
     Source: Ye et al. 2024, arXiv 2407.20311, with words of our own; arXiv 2411.19574, Table 4.
+
+    Attributes:
+        kind: igsm, or igsm_flat: no layers, nothing implied, everything computed, no final value.
+        ops: Clauses of a solution: 15, or <=15, the smaller of two uniform draws from 1 .. 15. Flat problems have as
+            many as come, from 4 to 21, and <=15 leaves out the longer ones.
+        difficulty: The size of a problem's structure.
+        format: natural, or compact: without filler words.
+        split: Solutions of train and test differ in more than names and numbers; with fewer than 3 ops, whole rows
+            differ.
+        length: Positions of a row; problems that do not fit are drawn again, with as many ops.
+        loss: Targets of the training loss: the solution's tokens, or all tokens of a problem.
+        modulus: Arithmetic is modulo this. None: the difficulty's, 23 or for toy 7.
     """
 
     kind: Literal["igsm", "igsm_flat"] = "igsm"
@@ -143,7 +144,7 @@ class IGSMTask:
 
         Raises `ConfigError` if more than 5% of the problems do not fit in `length`, or none can be found.
         """
-        require_rows(self, size)
+        require_rows(self, size, rng)
         problems = self._problems(size, rng)
         following = problems.tokens[:, 1:]
         targets = np.where(self._scored(problems), following, IGNORE)

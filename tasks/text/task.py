@@ -18,15 +18,17 @@ from tasks.text.prepared import BYTES, MOST_IDS, Part, Prepared, prepare
 class TextTask:
     """Rows cut out of real text, every next token a target.
 
-    - `corpus`: "stdlib", the sources of the running Python's standard library (9 MB, on every disk); "sample", those
-      of this package of tasks; or a folder, of which every file is read that is not hidden;
-    - `vocab_size`: 256 for bytes, more for a byte-level BPE trained on the corpus' training side;
-    - `length`: tokens that a model reads of a row. A row lies within one document, and all such rows are as likely;
-      documents of at most `length` tokens are in none;
-    - `split`: "train", or "test": other directories of the corpus, without near-copies (`tasks.text.corpus`).
-      Evaluations draw from the latter.
-
+    A row lies within one document, and all such rows are as likely; documents of at most `length` tokens are in none.
+    Evaluations draw from `held_out`, other directories of the corpus without near-copies (`tasks.text.corpus`).
     The corpus differs with the version of Python: `provenance` says which it was, and is kept with a run.
+
+    Attributes:
+        corpus: stdlib: the sources of the running Python's standard library (9 MB, on every disk); sample: those of
+            this package of tasks; or a folder, of which every file is read that is not hidden.
+        vocab_size: Size of the vocabulary: 256 for bytes, more for a byte-level BPE trained on the corpus' training
+            side.
+        length: Tokens that a model reads of a row.
+        split: Documents to draw from: train, or test, which training never sees.
     """
 
     kind: ClassVar[str] = "text"
@@ -62,7 +64,7 @@ class TextTask:
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
         """Draw `size` rows, with replacement. Raises `ConfigError` if no document is as long as a row."""
-        require_rows(self, size)
+        require_rows(self, size, rng)
         part: Part = getattr(self.prepared, self.split)
         starts_in = np.maximum(np.diff(part.bounds) - self.length, 0)
         until = np.cumsum(starts_in)

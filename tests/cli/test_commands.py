@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from importlib.metadata import version
 
 import pandas as pd
@@ -132,6 +133,12 @@ def test_sample_marks_repeats(capsys):
         (["reproduce", "figure1c"], 2, ["There is no experiment 'figure1c'; did you mean 'figure1"]),
         (["reproduce", "--scale", "huge"], 2, ["There is no scale 'huge'", "laptop"]),
         (["reproduce", "--jobs", "0", "--from-data"], 2, ["jobs is 0"]),
+        (["train", "indction", "--steps", "3"], 2, ["There is no task 'indction'; did you mean 'induction'?"]),
+        (["train", "indction", "--help"], 2, ["There is no task 'indction'; did you mean 'induction'?"]),
+        (["train", "--seed", "3", "indction"], 2, ["There is no task 'indction'; did you mean 'induction'?"]),
+        (["train", *TINY, "--wandb", "--members", "2"], 2, ["--wandb follows one run"]),
+        (["train", *TINY, "--root", "/not/there/runs"], 2, ["--root is '/not/there/runs'", "top of the file system"]),
+        (["reproduce", "--figures", "/not/there"], 2, ["figures is '/not/there/figure1a/laptop'", "top of the file"]),
         (["sample", "inducton"], 2, ["There is no task 'inducton'; did you mean 'induction'?"]),
         (["sample", "induction", "--rows", "0"], 2, ["rows is 0"]),
         (["sample", "induction", "--vocab-size", "20"], 2, ["vocab_size is 20", "at least 43"]),
@@ -187,7 +194,7 @@ def test_ctrl_c_leaves_a_resumable_run_and_says_how_to_go_on(tmp_path):
     ("rank", "printed"), [("0", "\nihlab: Stopped. To go on: the same torchrun command\n"), ("1", "")]
 )
 def test_under_torchrun_one_process_says_how_to_go_on(capsys, monkeypatch, rank, printed):
-    def stopped(*args):
+    def stopped(*args, **more):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("ihlab.training.train.train", stopped)
@@ -211,6 +218,10 @@ def test_train_takes_another_task_and_induction_if_none_is_named(tmp_path, capsy
           "--model.n-ctx", "12", *model, *small])  # fmt: skip
     kinds = {run.config.name: run.config.task.kind for run in map(Run.open, tmp_path.iterdir())}
     assert kinds == {"hops": "multihop", "plain": "induction"}
+    main(["train", "--name", "after", "--steps", "2", "--root", str(tmp_path), "multihop", "--model.n-layers", "1",
+          "--model.d-model", "8", "--model.n-heads", "1"])  # fmt: skip
+    [after] = [run for run in map(Run.open, tmp_path.iterdir()) if run.config.name == "after"]
+    assert after.config.task.kind == "multihop"
     with pytest.raises(SystemExit) as refused:
         main(["train", "mutlihop"])
     assert refused.value.code == 2
@@ -259,6 +270,19 @@ def test_train_alone_trains_a_model_that_learns_and_says_what_to_type_next(tmp_p
     assert Run.open(run).metrics["accuracy_first"].iloc[-1] > 0.99
     assert str(run) in ending
     assert following == f"Its heads: ihlab heads {run}    and on a page: ihlab view {run}"
+
+
+def test_train_logs_to_wandb_if_asked(tmp_path, monkeypatch, capsys):
+    logged = []
+
+    @contextmanager
+    def tracked(run):
+        yield lambda record: logged.append((run.folder.name, record["run"], record["step"]))
+
+    monkeypatch.setattr("ihlab.sweep.tracking.tracked", tracked)
+    main(["train", "--root", str(tmp_path), "--wandb", *TINY])
+    (run,) = tmp_path.iterdir()
+    assert logged == [(run.name, run.name, step) for step in (0, 4, 8, 12)]
 
 
 def test_the_version_is_the_packages(capsys):

@@ -137,10 +137,10 @@ def test_unknown_choices_are_answered_with_the_known_ones(fails, option, value):
     assert all(repr(name) in printed for name in (value, *known[option]))
 
 
-def test_the_readme_prints_what_the_command_prints(capsys):
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+def test_the_guide_prints_what_the_command_prints(capsys):
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "igsm.md").read_text(encoding="utf-8")
     command, printed = re.search(
-        r"`ihlab (sample igsm [^`]*)` prints[^`]*`[^`]*`[^`]*```text\n(.*?)```", readme, re.S
+        r"`ihlab (sample igsm [^`]*)` prints[^`]*`[^`]*`[^`]*```text\n(.*?)```", guide, re.S
     ).groups()
     main(command.split())
     assert capsys.readouterr().out.strip() == printed.strip()

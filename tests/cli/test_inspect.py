@@ -52,6 +52,7 @@ def test_heads_prints_a_line_and_writes_two_rows_a_head(root, tmp_path, capsys, 
         assert ("yes" in line.split()) == head.induction
         assert f"{head.prefix_matching:z.3f}" in line
         assert f"{head.loss_rise_mean:z.3f}±{head.loss_rise_mean_error:.3f}" in line
+    assert ("There are no induction heads at step 12." in printed) == (not table["induction"].any())
     heads = [(layer, head) for layer in range(n_layers) for head in range(2)]
     assert sorted(zip(table["layer"], table["head"], strict=True)) == sorted(2 * heads)
     assert table["pattern"].tolist() == ["raw", "effective"] * len(heads)

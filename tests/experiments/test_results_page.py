@@ -244,14 +244,18 @@ def test_titles_of_experiments_are_unlike():
 
 
 LINE = "holds 1 · fails 1 · undecided 1 · not tested 1"
+TABLE = """\
+| scale | ✔ holds | ✘ fails | ? undecided | – not tested |
+| --- | ---: | ---: | ---: | ---: |
+| laptop | 1 | 1 | 1 | 1 |"""
 
 
 @pytest.mark.parametrize("between", ["", "holds 0", "\n", "\nholds 0 · fails 9\n", "\n\n"])
 def test_counts_stand_between_the_markers(made_up, between):
     assert counts_line(made_up) == LINE
     old = f"Before\n<!-- verdicts -->{between}<!-- /verdicts -->\nafter"
-    gap = "\n" if between.startswith("\n") else ""
-    new = f"Before\n<!-- verdicts -->{gap}{LINE}{gap}<!-- /verdicts -->\nafter"
+    counted = f"\n\n{TABLE}\n\n" if between.startswith("\n") else LINE
+    new = f"Before\n<!-- verdicts -->{counted}<!-- /verdicts -->\nafter"
     assert update_counts(old, made_up) == new
     assert update_counts(new, made_up) == new
 

@@ -3,11 +3,13 @@
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+import pytest
 from matplotlib.figure import Figure
 
 from ihlab.plots.curves import Line, learning_curves, waiting_times
 from ihlab.plots.heads import attention_pattern, head_patterns, shift_training, shift_weights
 from ihlab.plots.style import new_figure, save
+from tasks import ConfigError
 
 
 def table() -> pd.DataFrame:
@@ -157,3 +159,11 @@ def test_the_lines_enclose_the_induction_stripe():
         assert left < query - 2 < right
         assert not left < query - 3 < right
         assert not left < query - 1 < right
+
+
+def test_shift_weights_of_a_run_without_shift_are_refused_in_a_sentence():
+    metrics = pd.DataFrame({"step": [0], "alpha1_0.1": [0.5]})
+    with pytest.raises(ConfigError, match=r"no alpha and beta at layer 0, key/value head 0: they are those of"):
+        shift_weights(new_figure(1, 1).subplots(), metrics, layer=0, kv_head=0)
+    with pytest.raises(ConfigError, match=r"^The metrics have no alpha and beta: they are"):
+        shift_training(metrics[["step"]], "a vanilla run")

@@ -62,5 +62,5 @@ def test_an_interrupt_stops_and_saves_the_runs(tmp_path):
 
 def test_without_ray_a_sentence_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r"Ray is not installed: pip install 'ihlab\[ray\]'\."):
+    with pytest.raises(ConfigError, match=r"Ray is not installed: pip install 'ray>=2\.50'\."):
         in_ray({}, print, 1, 0, print)

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from ihlab import ModelConfig, Run, RunConfig
+from ihlab import ModelConfig, Run, RunConfig, train
 from ihlab.sweep import tracking
 from ihlab.sweep.retry import attempt
 from ihlab.training.config import to_dict
@@ -89,7 +89,16 @@ def test_a_diverging_run_is_logged_up_to_its_end(tmp_path, offline):
     assert [row["step"] for row in history(records(offline))] == metrics["step"].tolist() == [0]
 
 
+@pytest.mark.slow
+def test_what_a_run_has_is_logged_first_and_nothing_twice(tmp_path, offline):
+    """A finished run is logged whole; of a resumed one what wandb has, by its step, is left out."""
+    run = train(CONFIG, tmp_path / "runs")
+    with tracking.tracked(run) as callback:
+        callback({"run": run.folder.name, **run.metrics.iloc[-1].to_dict()})
+    assert [row["_step"] for row in history(records(offline))] == [0, 3, 6, 9, 12]
+
+
 def test_without_wandb_a_sentence_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(tracking, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"wandb is not installed: pip install 'ihlab\[wandb\]'\."):
+    with pytest.raises(ConfigError, match=r"wandb is not installed: pip install 'wandb>=0\.22'\."):
         tracking.require_wandb()

@@ -57,11 +57,6 @@ def test_it_is_frozen():
         Oven(degrees=200).degrees = 100
 
 
-def test_it_is_keyword_only():
-    with pytest.raises(TypeError, match="positional"):
-        Oven(200)
-
-
 def test_equal_settings_are_equal_and_hash_alike():
     assert Oven(degrees=200) == Oven(degrees=200, hours=1.0)
     assert len({Oven(degrees=200), Oven(degrees=200), Oven(degrees=100)}) == 2
@@ -246,3 +241,17 @@ def test_choose_takes_names_of_any_length():
     with pytest.raises(ConfigError) as caught:
         choose("task", "ngram" * 10**6, ["ngram"])
     assert len(str(caught.value)) < 500
+
+
+def test_fields_without_their_names_are_refused_with_the_first_ones_name():
+    with pytest.raises(ConfigError, match=r"^Grill takes its fields by name: degrees=180, and so on\.$"):
+        Grill(180, True)
+
+
+def test_a_class_in_place_of_its_object_is_refused():
+    @config
+    class Kitchen:
+        grill: Grill
+
+    with pytest.raises(ConfigError, match=r"Kitchen\.grill is .*Grill'>, but must be the fields of a Grill\."):
+        Kitchen(grill=Grill)

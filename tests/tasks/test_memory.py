@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tasks import ConfigError, IGSMTask, InductionTask, MQARTask, MultiHopTask, NGramTask
+from tasks import ConfigError, IGSMTask, InductionTask, MQARTask, MultiHopTask, NGramTask, TextTask
 from tasks.memory import in_units, machine_memory, require_memory, rows_memory
 
 TASKS = [
@@ -66,3 +66,18 @@ def test_the_limit_is_the_machines():
 )
 def test_bytes_in_units(n_bytes, shown):
     assert in_units(n_bytes) == shown
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("task", [*TASKS, TextTask(corpus="sample")], ids=lambda task: task.kind)
+@pytest.mark.parametrize(
+    ("size", "rng", "said"),
+    [
+        (4, 0, r"rng is 0, but must be a numpy\.random\.Generator, such as numpy\.random\.default_rng\(0\)\."),
+        (4.0, np.random.default_rng(0), r"size is 4\.0, but must be a whole number of rows\."),
+        (-1, np.random.default_rng(0), r"size is -1, but must be a whole number of rows\."),
+    ],
+)
+def test_rows_are_drawn_from_a_generator(task, size, rng, said):
+    with pytest.raises(ConfigError, match=said):
+        task.batch(size, rng)

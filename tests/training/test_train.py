@@ -9,6 +9,7 @@ import textwrap
 import threading
 import time
 
+import pandas as pd
 import pytest
 import torch
 
@@ -433,6 +434,40 @@ def test_the_signal_handler_is_put_back(small, tmp_path):
 def test_an_unknown_device_is_named():
     with pytest.raises(ConfigError, match="device 'quantum' cannot be used here"):
         pick_device("quantum")
+
+
+def test_the_callback_gets_the_rows_of_the_metrics(small, tmp_path):
+    records = []
+    run = train(small, tmp_path, callback=records.append)
+    assert {record.pop("run") for record in records} == {run.folder.name}
+    pd.testing.assert_frame_equal(pd.DataFrame(records), run.metrics)
+    train(small, tmp_path, callback=records.append)
+    assert len(records) == len(run.metrics)
+
+
+def test_the_callback_knows_which_member_a_row_is_of(small, tmp_path):
+    records = []
+    runs = train(small, tmp_path, members=8, callback=records.append)
+    for run in runs:
+        own = pd.DataFrame([record for record in records if record["run"] == run.folder.name])
+        pd.testing.assert_frame_equal(own.drop(columns="run"), run.metrics)
+
+
+def test_an_exception_of_the_callback_leaves_a_run_that_is_resumed(small, tmp_path):
+    def fails(record):
+        if record["step"] > 0:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        train(small, tmp_path / "stopped", callback=fails)
+    resumed, whole = train(small, tmp_path / "stopped"), train(small, tmp_path / "whole")
+    pd.testing.assert_frame_equal(resumed.metrics, whole.metrics)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_only_a_run_config_is_trained(small):
+    with pytest.raises(ConfigError, match=r"The config is 'small', but must be a RunConfig\."):
+        train("small")
 
 
 def test_reports_arrive(small, tmp_path):

@@ -1,0 +1,229 @@
+"""Hooks of `mkdocs build`: the files that make the site, and what its pages need to be read without a network.
+
+Files stand in the site where they stand in the checkout, so that a link between two of them works in both.
+"""
+
+import json
+import logging
+import os
+import posixpath
+import re
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from contextlib import redirect_stdout, suppress
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import plotly
+from bs4 import BeautifulSoup, Tag
+from latex2mathml.converter import convert
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[2]
+
+SHOWN = (
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE", "benchmarks/results.md"),
+    *("benchmarks/*.svg", "benchmarks/*.png"),
+    *("docs/**/*.md", "docs/site/*.css", "docs/site/*.js", "figures/README.md", "figures/*/*/*.png"),
+)
+"""Files of the checkout that the site shows as they are."""
+
+PLOTLY = "assets/plotly.min.js"
+"""plotly.js, from the Python package, for all interactive figures."""
+
+MATH = re.compile(
+    r"\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^$]+?)\$|\\\[(?P<tex_block>.+?)\\\]|\\\((?P<tex>.+?)\\\)", re.S
+)
+
+COMMANDS = ("reproduce", "train", "sweep", "sample igsm", "runs", "heads", "shift", "view")
+"""Commands whose help is printed on the page of the command line."""
+
+WIDTH = 88
+"""Columns of the help."""
+
+HEIGHT = 620
+"""Pixels of an interactive figure whose layout names no height."""
+
+log = logging.getLogger("mkdocs.ihlab")
+_staged = Path(tempfile.mkdtemp(prefix="ihlab-site-"))
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the pages of the reference into the navigation, in place of "API"."""
+    for section in config.nav or []:
+        for pages in section.values():
+            for i, page in enumerate(pages if isinstance(pages, list) else []):
+                if page == {"Python": "API"}:
+                    pages[i] = {"Python": [{package: _page_of(package)} for package in packages()]}
+    return config
+
+
+@event_priority(100)  # before the plugins see the files
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Return the files of the site, in place of those under docs/."""
+    shown = [path for pattern in SHOWN for path in sorted(ROOT.glob(pattern))]
+    ours = [_file(path.relative_to(ROOT), ROOT, config) for path in shown]
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        name = path.relative_to(ROOT)
+        (_staged / name).parent.mkdir(exist_ok=True)
+        (_staged / name).write_text(json.dumps(offline(json.loads(path.read_text(encoding="utf-8")))), encoding="utf-8")
+        ours.append(_file(name, _staged, config))
+    script = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+    made = {
+        PLOTLY: script.read_bytes(),
+        "docs/cli.md": command_line(),
+        **{_page_of(p): reference(p) for p in packages()},
+    }
+    themes = [file for file in files if file.src_dir != config.docs_dir]
+    return Files([*themes, *ours, *(File.generated(config, uri, content=content) for uri, content in made.items())])
+
+
+def _file(name: Path, source: Path, config: MkDocsConfig) -> File:
+    return File(name.as_posix(), str(source), config.site_dir, config.use_directory_urls)
+
+
+# The reference
+
+
+def packages() -> list[str]:
+    """Return the packages that have a page: all but the command line and compiled kernels."""
+    found = [path.parent for top in ("ihlab", "tasks") for path in sorted((ROOT / top).glob("**/__init__.py"))]
+    names = [".".join(path.relative_to(ROOT).parts) for path in found]
+    return [name for name in names if name != "ihlab.cli" and not name.endswith("kernels")]
+
+
+def _page_of(package: str) -> str:
+    return f"api/{package}.md"
+
+
+def reference(package: str) -> str:
+    """Return the page of a package: what its docstring says, then its modules with their public names."""
+    folder = ROOT / package.replace(".", "/")
+    modules = [path.stem for path in sorted(folder.glob("*.py")) if not path.stem.startswith("_")]
+    parts = [f"# {package}", f"::: {package}\n    options: {{show_root_heading: false, members: false}}"]
+    if package == "ihlab":
+        parts += ["What `import ihlab` gives:", "\n".join(f"- [`{name}`][{home}]" for name, home in public().items())]
+    parts += [f"::: {package}.{module}" for module in modules]
+    return "\n\n".join(parts) + "\n"
+
+
+def public() -> dict[str, str]:
+    """Return the public names of `ihlab`, each with the full name by which the reference has it."""
+    import ihlab
+    import tasks
+
+    homes = {name: ihlab._HOME[name] for name in ihlab.__all__}
+    return {
+        name: f"{getattr(tasks, name).__module__ if home == 'tasks' else home}.{name}" for name, home in homes.items()
+    }
+
+
+def command_line() -> str:
+    """Return the page of the command line: the help of every command, as it is printed."""
+    parts = [
+        "# The command line",
+        "`ihlab COMMAND --help` prints these pages. `ihlab train` and `ihlab sample` have one a task.",
+    ]
+    for command in COMMANDS:
+        parts += [f"## ihlab {command}", f"```text\n{_help(command)}\n```"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _help(command: str) -> str:
+    from ihlab.cli import main
+
+    os.environ["COLUMNS"] = str(WIDTH)
+    printed = StringIO()
+    with redirect_stdout(printed), suppress(SystemExit):
+        main([*command.split(), "--help"])
+    lines = [line.rstrip() for line in printed.getvalue().strip().splitlines()]
+    return "\n".join("\n".join(textwrap.wrap(line, WIDTH)) if len(line) > WIDTH else line for line in lines)
+
+
+# Pages that need no network
+
+
+def offline(notebook: dict[str, Any]) -> dict[str, Any]:
+    """Return a notebook whose interactive figures are drawn by the site's plotly.js; what loads another is left out."""
+    count = 0
+    for cell in notebook["cells"]:
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            figure = data.get("application/vnd.plotly.v1+json")
+            if figure is not None:
+                count += 1
+                data["text/html"] = _drawn(figure, f"plotly-{count}")
+            elif "PlotlyConfig" in "".join(data.get("text/html", "")):
+                del data["text/html"]
+    return notebook
+
+
+def _drawn(figure: dict[str, Any], name: str) -> str:
+    """Return the HTML that draws a plotly figure."""
+    layout = {**figure["layout"], "autosize": True}
+    layout.pop("width", None)
+    height = layout.setdefault("height", HEIGHT)
+    drawn = json.dumps([figure["data"], layout, {"responsive": True}]).replace("</", "<\\/")
+    load = f'<script src="../{PLOTLY}"></script>' if name.endswith("-1") else ""
+    return (
+        f'{load}<div id="{name}" style="height:{height}px"></div><script>Plotly.newPlot("{name}", ...{drawn})</script>'
+    )
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Return a page with MathML for its mathematics, which browsers draw, and without what it loads from elsewhere."""
+    notebook = page.file.src_uri.endswith(".ipynb")
+    if not notebook and 'class="arithmatex"' not in html:
+        return html
+    soup = BeautifulSoup(html, "html.parser")
+    for text in list(_texts(soup, ".jp-RenderedMarkdown" if notebook else ".arithmatex")):
+        if MATH.search(text):
+            text.replace_with(BeautifulSoup(_mathml(text), "html.parser"))
+    for tag in soup.select('script[src^="http"], link[href^="http"]'):
+        tag.decompose()
+    if notebook:
+        for link in soup.select(".jp-RenderedMarkdown a[href]"):
+            link["href"] = _resolved(str(link["href"]), page, files)
+    return str(soup)
+
+
+def _texts(soup: BeautifulSoup, selector: str) -> Iterator[Any]:
+    """Yield the texts under elements, but those of code."""
+    for element in soup.select(selector):
+        for text in element.find_all(string=True):
+            if not any(
+                isinstance(above, Tag) and above.name in ("code", "pre", "script", "style") for above in text.parents
+            ):
+                yield text
+
+
+def _mathml(text: str) -> str:
+    """Return a text as HTML, with MathML in place of TeX."""
+    parts, done = [], 0
+    for found in MATH.finditer(text):
+        block = found["block"] or found["tex_block"]
+        parts += [_escaped(text[done : found.start()])]
+        parts += [convert(block or found["inline"] or found["tex"], display="block" if block else "inline")]
+        done = found.end()
+    return "".join([*parts, _escaped(text[done:])])
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _resolved(href: str, page: Page, files: Files) -> str:
+    """Return a notebook's link to a file of the checkout as one to its page, as mkdocs does for Markdown."""
+    path, mark, anchor = href.partition("#")
+    if not path or re.match(r"[a-z]+:", path):
+        return href
+    target = files.get_file_from_path(posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), path)))
+    if target is None:
+        log.warning("%s links to %s, which is not in the site.", page.file.src_uri, path)
+        return href
+    return target.url_relative_to(page.file) + mark + anchor

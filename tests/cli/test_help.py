@@ -1,0 +1,45 @@
+"""The help of the commands: every option says in words what it is."""
+
+import re
+
+import pytest
+
+from ihlab.cli import COMMANDS, OF_TASKS, main
+from ihlab.cli.defaults import MODEL, TRAINING
+from tasks import TASKS
+
+KINDS = ("induction", "multihop", "ngram", "mqar", "igsm", "text")
+PAGES = [[command] for command in sorted(COMMANDS.keys() - OF_TASKS)] + [[c, kind] for c in OF_TASKS for kind in KINDS]
+
+
+@pytest.fixture
+def help_of(capsys, monkeypatch):
+    """Returns the help of a command without its boxes, and its options: what stands before the default of each."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def read(*command):
+        with pytest.raises(SystemExit) as stopped:
+            main([*command, "--help"])
+        assert stopped.value.code == 0
+        page = re.sub(r"[│╭╮╰╯─]|--{2,}", " ", capsys.readouterr().out)
+        said = [" ".join(part.split()) for part in re.split(r"^ *(?=--[a-z])", page, flags=re.M)[1:]]
+        return page, {part.split()[0].rstrip(","): re.split(r" \((?:default|required)", part)[0] for part in said}
+
+    return read
+
+
+@pytest.mark.parametrize("command", PAGES, ids=" ".join)
+def test_every_option_is_explained_in_a_sentence(help_of, command):
+    page, options = help_of(*command)
+    assert len(options) >= 1
+    silent = {name: said for name, said in options.items() if not re.search(r"[\w)]\.$", said)}
+    assert not silent
+    assert not re.search("type: ignore|noqa", page)
+
+
+def test_the_help_of_train_says_what_it_does_alone_and_names_the_other_tasks(help_of):
+    page, options = help_of("train")
+    assert " ".join(word for option in (MODEL | TRAINING).items() for word in option) in " ".join(page.split())
+    assert all(re.search(rf"\b{kind}\b", page) for kind in TASKS)
+    assert {"--steps", "--task.length", "--model.attention", "--wandb"} <= options.keys()
+    assert options == help_of("train", "induction")[1]
