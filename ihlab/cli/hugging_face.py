@@ -28,3 +28,14 @@ def causal_lm(name: str) -> Any:
         ) from None
     finally:
         logging.enable_progress_bar()
+
+
+def tokenizer_of(name: str) -> Any | None:
+    """Load the tokenizer that belongs to a model, under `causal_lm`'s rules; None if it has none."""
+    from transformers import AutoTokenizer
+
+    try:
+        found = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError):  # of every file that it looks for
+        return None
+    return found if len(found) > 1 else None  # without its files some are made with no vocabulary

@@ -7,7 +7,7 @@ import tyro
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from ihlab.cli.hugging_face import causal_lm
+from ihlab.cli.hugging_face import causal_lm, tokenizer_of
 from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, find_run, write_picture, write_table, writing
 from ihlab.cli.terminal import console, text
 from tasks.config import ConfigError, require
@@ -17,8 +17,6 @@ HF_ROWS = 16
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from ihlab.training.run import Run
 
 # Options that the three commands share; tyro takes the help from here, and that of the others from their docstrings.
 RunName = Annotated[
@@ -62,10 +60,7 @@ def heads(
     """
     require(seed >= 0, f"seed is {seed}, but must not be negative.")
     require(rows is None or rows >= 2, f"rows is {rows}, but must be at least 2: the loss is given with its error.")
-    require(
-        (run is None) != (hf is None),
-        "Give a run, or a model of transformers with --hf." if run is None else "A run and --hf are given: choose one.",
-    )
+    _require_one(run, hf)
     require(hf is None or step is None, "--step is of a run's checkpoints, and the model of --hf has none.")
     found = None if run is None else find_run(run, root)
     check_output("--csv", csv, TABLES, found)
@@ -185,21 +180,23 @@ def _quadrants(counts: "pd.DataFrame") -> Table:
 
 
 def view(
-    run: RunName,
+    run: OptionalRunName = None,
     /,
     root: Root = Path("runs"),
+    hf: str | None = None,
     out: Path | None = None,
     tokens: str | None = None,
     row: str | None = None,
     rows: int = 4,
     checkpoints: int = 20,
 ) -> None:
-    """Write a page of a run's attention patterns through training: one HTML file that opens offline.
+    """Write a page of attention, a run's through training or a Hugging Face model's: one HTML file that opens offline.
 
     Args:
-        out: The page to write; by default the run folder's name and .html, in this folder.
-        tokens: The row to read, ids or the task's words with spaces between them, as "3 1 4 3"; by default rows that
-            the task holds out.
+        hf: Instead of a run, a causal language model of transformers: a folder, or a name that it finds by itself.
+        out: The page to write; by default the name of the run's folder, or of the model, and .html, in this folder.
+        tokens: The row to read: ids or the task's words with spaces between, as "3 1 4 3"; with --hf a text, if
+            the model has a tokenizer. By default held-out rows of the task; with --hf random tokens read twice.
         row: The same as ids with commas between them, as 3,1,4,1,5.
         rows: Held-out rows to choose from on the page.
         checkpoints: Most checkpoints of the run that the page shows.
@@ -207,22 +204,42 @@ def view(
     from ihlab.viewer import write_view
 
     require(tokens is None or row is None, "--tokens and --row are both given, but the page reads one of them.")
-
-    found = find_run(run, root)
-    page = out or Path(f"{found.folder.name}.html")
+    _require_one(run, hf)
+    found = None if run is None else find_run(run, root)
+    page = out or Path(f"{Path(str(hf)).name if found is None else found.folder.name}.html")
     check_output("--out", page, PAGES, found)
-    read = tokens if row is None else _ids(row, found)
+    if found is not None:
+        read = tokens if row is None else _ids(row, found.config.model.d_vocab)
+        with writing(page):
+            write_view(found, page, read, checkpoints=checkpoints, rows=rows)
+        return
+    from ihlab.interp.sources import opened_model
+    from ihlab.measure.probe import STRIPE_REPEATS
+
+    model, tokenizer = causal_lm(str(hf)), tokenizer_of(str(hf))
+    opened = opened_model(model, "")
+    given: str | list[int] | None = tokens if row is None else _ids(row, opened.d_vocab)
+    repeated = opened.probe_rows(STRIPE_REPEATS, rows, None, None, 0) if given is None else None
+    if tokens is not None and tokenizer is not None:
+        given = tokenizer.encode(tokens)
     with writing(page):
-        write_view(found, page, read, checkpoints=checkpoints, rows=rows)
+        write_view(model, page, repeated if given is None else given, tokenizer, title=Path(str(hf)).name)
 
 
-def _ids(row: str, run: "Run") -> list[int]:
+def _require_one(run: str | None, hf: str | None) -> None:
+    """Raise `ConfigError` unless a command is given either a run or a model of transformers."""
+    require(
+        (run is None) != (hf is None),
+        "Give a run, or a model of transformers with --hf." if run is None else "A run and --hf are given: choose one.",
+    )
+
+
+def _ids(row: str, d_vocab: int) -> list[int]:
     """Parse comma-separated token ids. Raises `ConfigError` for anything else, and for ids out of range."""
     try:
         ids = [int(token) for token in row.split(",")]
     except ValueError:
         raise ConfigError(f"--row is {row!r}, but must be token ids with commas between, such as 3,1,4.") from None
-    d_vocab = run.config.model.d_vocab
     wrong = [token for token in ids if not 0 <= token < d_vocab]
     require(not wrong, f"--row holds {wrong and wrong[0]}, but the model's ids are 0 to {d_vocab - 1}.")
     return ids

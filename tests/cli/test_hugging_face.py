@@ -1,11 +1,16 @@
-"""`ihlab heads --hf`: the table, the file and the picture of a model of transformers."""
+"""`ihlab heads --hf` and `ihlab view --hf`: the table, the files and the page of a model of transformers."""
 
+import json
+import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, T5Config, T5ForConditionalGeneration
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
 from ihlab.cli import main
 from ihlab.interp import head_scores
@@ -62,3 +67,28 @@ def test_what_cannot_be_scored_says_why(args, sentence, tmp_path, capsys, monkey
         main(["heads", *given])
     assert stopped.value.code == 2
     assert sentence in " ".join(capsys.readouterr().err.split())
+
+
+def shown(page):
+    """The ids of the first row of a page."""
+    data = re.search(r'id="data">(.*?)</script>', page.read_text(encoding="utf-8"), flags=re.S)[1]
+    return json.loads(data)["rows"][0]["tokens"]
+
+
+def test_the_page_of_a_model_reads_given_tokens_or_repeated_ones(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    main(["view", "--hf", str(GPT2)])
+    row = shown(tmp_path / "gpt2_induction.html")
+    assert row[: len(row) // 2] == row[len(row) // 2 :]
+    for given in (["--tokens", "3 4 5 3"], ["--row", "3,4,5,3"]):
+        main(["view", "--hf", str(GPT2), *given, "--out", "given.html"])
+        assert shown(tmp_path / "given.html") == ["3", "4", "5", "3"]
+
+
+def test_a_text_is_read_with_the_models_tokenizer(tmp_path):
+    AutoModelForCausalLM.from_pretrained(GPT2).save_pretrained(tmp_path / "model")
+    words = Tokenizer(WordLevel({"the": 0, "cat": 1, "sat": 2, "?": 3}, unk_token="?"))
+    words.pre_tokenizer = WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(tmp_path / "model")
+    main(["view", "--hf", str(tmp_path / "model"), "--tokens", "the cat sat the", "--out", str(tmp_path / "page.html")])
+    assert shown(tmp_path / "page.html") == ["the", "cat", "sat", "the"]
