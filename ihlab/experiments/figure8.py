@@ -82,8 +82,8 @@ class Figure8:
         """Claims of Appendix E.1. Its two sentences about five layers are also judged at the depth that there is.
 
         L vanilla layers reach 2^(L - 2) hops in the construction of Sanford et al. (2024), and KV shifting, which
-        needs no previous-token layer, 2^(L - 1). At L = 5 these are the paper's 8 and 16. `figure8_law` asks what
-        models of fewer layers follow at most, and what the shift is worth.
+        needs no previous-token layer, 2^(L - 1). At L = 5 these are the paper's 8 and 16. More can be followed
+        (`ihlab.theory.k_hop`); `figure8_law` asks what trained models follow.
         """
         seeds = int(data["seed"].nunique())
         claim = partial(Claim, source="Appendix E.1, Figure 8", seeds=seeds, declared="2026-11-22")

@@ -11,7 +11,7 @@ from ihlab.experiments import stats
 from ihlab.experiments.claims import Claim
 from ihlab.experiments.curves import plan
 from ihlab.experiments.experiment import Planned
-from ihlab.theory.depth import horizon
+from ihlab.theory.depth import by_doubling, horizon
 from ihlab.training.config import RunConfig
 
 if TYPE_CHECKING:
@@ -97,8 +97,16 @@ def horizons(data: pd.DataFrame) -> pd.DataFrame:
 
 def predicted(cell: Cell) -> int:
     """Return the most hops that the construction follows (`ihlab.theory.depth`)."""
-    attention, n_layers = cell
-    return horizon(n_layers, {label: kind for kind, label in KINDS.items()}[attention])
+    return horizon(cell[1], _kind(cell))
+
+
+def by_pointers(cell: Cell) -> int:
+    """Return the most hops that the construction with pointers alone follows (`ihlab.theory.depth.by_doubling`)."""
+    return by_doubling(cell[1], _kind(cell))
+
+
+def _kind(cell: Cell) -> str:
+    return {label: kind for kind, label in KINDS.items()}[cell[0]]
 
 
 def log2_hops(table: pd.DataFrame, cell: Cell) -> pd.Series:

@@ -1,19 +1,20 @@
-"""Transformers with hand-set weights that follow k hops, exactly: the shift is worth one hop at every depth.
+"""Transformers with hand-set weights that follow k hops, exactly: the shift saves one layer.
 
-Pointers double (Sanford et al. 2024, arXiv 2402.09268): if the stream at each position i points to find_a(i), a head
-that attends there and reads the pointer leaves find_2a(i); and if it reads a symbol b hops further on, the stream has
-the one a + b hops from i. After layer 1 both kinds of model point to find_1. With the shift they have read its symbol,
-too: a key that holds the token before is matched and the token itself is read. A vanilla model cannot. But it can find
-the latest *copy* of its token, which needs no earlier layer, and point to the position after that.
+Let a layer leave at each position i the place of find_P(i), and the symbol at find_T(i). A head of the next that
+attends to the place finds there what the same layer left: P doubles, and T becomes P + T (pointers double: Sanford et
+al. 2024, arXiv 2402.09268). Where the symbol at the place is known as well, T = P, a shifted key goes a hop further:
+the latest key *before that place* that holds the symbol is matched, and the token after it is read, find_{P+1}(i).
 
-    with the shift     points to find_1, 2, 4, ...      has read 1, 2, 4, ... hops      2^(L-1) with L layers
-    vanilla            points to find_1, 2, 4, ...      has read 0, 1, 3, ... hops      2^(L-1) - 1
+    with the shift     P = T = 0 before layer 1, each layer makes 2 T + 1 of T     1, 3, 7, ... = 2^L - 1 hops
+    vanilla            layer 1 finds the latest copy of its token, and so the
+                       place after it, P = 1, but not what stands there, T = 0     0, 1, 3, ... = 2^(L-1) - 1
 
-Sanford et al. give vanilla models a layer for the token before, and reach 2^(L-2), half as many as with the shift. That
-layer is not needed where positions can be added to: at L = 5 the paper's 8 is theirs, and 15 can be followed.
+So L layers with the shift follow as many hops as L + 1 without. With pointers alone, and in vanilla a first layer for
+the token before (Sanford et al.), it is 2^(L-1) and 2^(L-2), also a layer apart: at L = 5 the paper's 16 and 8, where
+31 and 15 can be followed.
 
 These are upper bounds on the depth that suffices. That vanilla models of this width need about log2 k layers is a lower
-bound of the same paper, conditional on a conjecture; that one hop is all the shift can save is not proved by anybody.
+bound of the same paper, conditional on a conjecture; that they need this one more is not proved by anybody.
 """
 
 import torch
@@ -38,18 +39,18 @@ def k_hop(n_layers: int, attention: str, task: MultiHopTask | None = None) -> Tr
     """Return a model that answers `task` for every k up to its `horizon` (`ihlab.theory.depth`), exactly.
 
     The stream holds, each in entries of its own, the token and the position (one-hot), the symbol c_0 at the position
-    (a letter, or "none" at the hop token), and for every layer m a pointer p_m and a symbol c_m. k is written as a sum
-    of some of the hops that layers read: 1, 1, 2, 4, ... with the shift, 0, 1, 2, 4, ... without, each on or off. The
-    hop token's embedding has the switches b_m, and a second head of layer 1 copies them from position 0 to every other.
+    (a letter, or "none" at the hop token), and for every layer m a place p_m, the symbol s_m there (with the shift) and
+    an answer c_m. k is written as a sum of some of the hops that layers go: 1, 2, 4, ... with the shift, 0, 1, 2, 4,
+    ... without, each on or off. The hop token's embedding has the switches b_m, and a second head of layer 1 copies
+    them from position 0 to every other.
 
-    - With the shift, alpha = (0, 1), the first key is that of the token before: layer 1 attends to the latest s with
-      x_{s-1} = x_i and reads s itself: p_1 = find_1 and r_1. Where no such s is, it attends to position 0, from which
-      every hop leads to 0.
+    - With the shift, alpha = (0, 1), key s speaks of token s - 1. Layer m attends to the latest s with s - 1 < p_{m-1}
+      and x_{s-1} = s_{m-1}, one hop beyond p_{m-1}, and reads p_{m-1}, s_{m-1} and c_{m-1} there; p_0 and s_0 are the
+      position and its symbol. Where no such s is, it attends to position 0, from which every hop leads to 0.
     - A vanilla layer 1 attends to the latest s before i with x_s = x_i and reads its position as the next one's: p_1 =
-      s + 1 = find_1; or position 0 as itself. It has no r_1, and no switch for it.
-    - Layer m attends to p_{m-1} and reads that position's pointer and symbol, r_m: p_m points twice as far.
-    - Its MLP switches: c_m = b_m r_m + (1 - b_m) c_{m-1}, so that c_m(i) is the symbol as many hops from i as the
-      switches up to m add up to.
+      s + 1 = find_1; or position 0 as itself. Layer m > 1 attends to p_{m-1} and reads p_{m-1} and c_{m-1} there.
+    - With r_m for what is read of c_{m-1}, layer m's MLP switches: c_m = b_m r_m + (1 - b_m) c_{m-1}, so that c_m(i) is
+      the symbol as many hops from i as the switches up to m add up to.
 
     Two heads, no norm, SwiGLU MLPs, learned positions, no biases, float64. Raises `ConfigError` for
     an attention that is not of `ATTENTIONS` and for no layers.
@@ -68,13 +69,13 @@ class _Builder:
         sizes = {"one": 1, "index": 1, "token": task.vocab_size, "position": task.length, "c0": n_symbols}
         sizes |= {"own switches": n_layers, "switches": n_layers}
         for m in range(1, n_layers + 1):
-            sizes |= {f"p{m}": task.length, f"r{m}": n_symbols, f"c{m}": n_symbols}
+            sizes |= {f"p{m}": task.length, f"s{m}": n_symbols, f"r{m}": n_symbols, f"c{m}": n_symbols}
         self.at: dict[str, Tensor] = {}
         width = 0
         for name, size in sizes.items():
             self.at[name] = torch.arange(width, width + size)
             width += size
-        d_head = task.length + max(task.vocab_size + 2, n_symbols)
+        d_head = task.length + max(task.vocab_size + 2, 2 * n_symbols)
         self.cfg = ModelConfig(
             n_layers=n_layers, d_model=width, n_heads=2, d_head=d_head,
             d_mlp=2 * n_symbols, d_vocab=task.vocab_size, n_ctx=task.length, attention=attention,
@@ -92,15 +93,16 @@ class _Builder:
         first = self.model.layers[0].attn
         self._copy_switches(first)
         for m, layer in enumerate(self.model.layers, start=1):
-            if m > 1:
-                self._head(layer.attn, 0, [(f"p{m - 1}", "position", SHARP)])
-                self._read(layer.attn, 0, {f"p{m - 1}": f"p{m}", f"c{m - 1}": f"r{m}"})
-            elif self.shifted:
-                self._match(layer.attn, "token before")
-                self._read(layer.attn, 0, {"position": "p1", "c0": "r1"})
-            else:
-                self._match(layer.attn, "token")
+            if self.shifted:
+                place, symbol = (f"p{m - 1}", f"s{m - 1}") if m > 1 else ("position", "c0")
+                self._match(layer.attn, symbol, "c0", place)
+                self._read(layer.attn, 0, [(place, f"p{m}"), (symbol, f"s{m}"), (f"c{m - 1}", f"r{m}")])
+            elif m == 1:
+                self._match(layer.attn, "token", "token", "position")
                 self._point_after(layer.attn)
+            else:
+                self._head(layer.attn, 0, [(f"p{m - 1}", "position", SHARP)])
+                self._read(layer.attn, 0, [(f"p{m - 1}", f"p{m}"), (f"c{m - 1}", f"r{m}")])
             assert isinstance(layer.mlp, SwiGLU)
             self._switch(layer.mlp, m)
         self._unembed()
@@ -135,10 +137,10 @@ class _Builder:
             attn.k_proj.weight[rows, self.at[of_key]] = 1.0
             start += len(rows)
 
-    def _read(self, attn: Attention, head: int, copies: dict[str, str]) -> None:
+    def _read(self, attn: Attention, head: int, copies: list[tuple[str, str]]) -> None:
         """Let a head copy entries of where it attends into others."""
         start = head * self.cfg.head_width
-        for source, to in copies.items():
+        for source, to in copies:
             rows = start + torch.arange(len(self.at[source]))
             attn.v_proj.weight[rows, self.at[source]] = 1.0
             attn.o_proj.weight[self.at[to], rows] = 1.0
@@ -152,23 +154,28 @@ class _Builder:
         row = self.cfg.head_width  # the first of head 1
         attn.q_proj.weight[row, self.at["one"]] = SHARP * self.cfg.head_width**0.5
         self._of_hop_token(attn, row, 1.0)
-        self._read(attn, 1, {"own switches": "switches"})
+        self._read(attn, 1, [("own switches", "switches")])
 
-    def _match(self, attn: Attention, what: str) -> None:
-        """Score 2 (P + 1) [match] - (P + 1) + the key's index: positive for a match and more so for later ones.
+    def _match(self, attn: Attention, of_query: str, of_key: str, place: str) -> None:
+        """Score 2 (P + 1) ([match] - [not before the place]) - (P + 1) + the key's index, of what a key speaks of.
 
-        Negative for all others, and 0 at position 0, which is where a row without a match goes. The "token" of a key
-        matches unless the key is the query itself; its "token before", with the shift, as it stands.
+        Positive for a match before the query's place and more so for later ones, negative for all other keys, and 0 at
+        position 0, which is where a row without a match goes.
         """
         most = self.cfg.n_ctx + 1.0
-        terms = [("token", "token", 2 * most * SHARP), ("one", "one", -most * SHARP), ("one", "index", SHARP)]
-        if what == "token":
-            self._head(attn, 0, [*terms, ("position", "position", -2 * most * SHARP)])
-            self._of_hop_token(attn, len(self.at["token"]), -1.0)  # its "one" becomes 0
-        else:
-            self._head(attn, 0, terms)
+        self._head(
+            attn, 0, [(of_query, of_key, 2 * most * SHARP), ("one", "one", -most * SHARP), ("one", "index", SHARP)]
+        )
+        n, d = self.task.length, self.cfg.head_width
+        rows = len(self.at[of_query]) + 2 + torch.arange(n)
+        late = torch.arange(n)[:, None] >= torch.arange(n)  # [key, place]
+        attn.q_proj.weight[rows[:, None], self.at[place]] = -2 * most * SHARP * d**0.5 * late.double()
+        attn.k_proj.weight[rows, self.at["position"]] = 1.0
+        if self.shifted:
             assert attn.key_shift is not None
             attn.key_shift.weight[0] = torch.tensor([0.0, 1.0])  # nothing is before position 0: its key is 0
+        else:
+            self._of_hop_token(attn, len(self.at[of_query]), -1.0)  # its "one" becomes 0
 
     def _point_after(self, attn: Attention) -> None:
         """Let head 0 read the position after the one it attends to, and position 0 as itself."""
@@ -199,7 +206,7 @@ class _Builder:
 
     def _switches(self, k: int) -> list[int]:
         """Return which of the hops that each layer reads add up to k, or to their sum if that is less."""
-        terms = [int(self.shifted), *(2**m for m in range(self.n_layers - 1))]
+        terms = [2 ** (m - (not self.shifted)) if m or self.shifted else 0 for m in range(self.n_layers)]
         left, on = k, [0] * self.n_layers
         for m in reversed(range(self.n_layers)):
             if terms[m] and left >= terms[m]:

@@ -9,8 +9,7 @@ from ihlab.experiments.experiment import SCALES
 from ihlab.experiments.figure8 import origin
 from ihlab.experiments.figure8_law import DEPTHS as LAW_DEPTHS
 from ihlab.experiments.figure8_law import HOPS, STEPS, Figure8Law
-from ihlab.experiments.hops import KINDS, followed, hop_horizon, hops_followed, horizons, predicted
-from ihlab.theory.depth import by_previous_token
+from ihlab.experiments.hops import KINDS, by_pointers, followed, hop_horizon, hops_followed, horizons, predicted
 
 
 def test_the_crossing_is_interpolated_in_log2_of_hops():
@@ -29,7 +28,7 @@ def test_published_vanilla_models_go_beyond_a_layer_for_the_token_before():
     table = horizons(origin().assign(attention="vanilla", seed=0)).set_index("n_layers")
     assert (2 ** table["log2_hops"]).round(1).tolist() == [1.6, 3.5, 6.8, 9.9, 16.0]
     assert table["bound"].tolist() == ["", "", "", "", "above"]
-    assert all(2**log2 > by_previous_token(depth) for depth, log2 in table["log2_hops"].items() if depth < 6)
+    assert all(2**log2 > by_pointers(("vanilla", depth)) for depth, log2 in table["log2_hops"].items() if depth < 6)
     table = followed(origin().assign(attention="vanilla", seed=0)).set_index("n_layers")["hops"]
     assert table.to_dict() == {2: 1, 3: 3, 4: 6, 5: 9, 6: 16}
     assert [predicted(("vanilla", depth)) for depth in table.index] == [1, 3, 7, 15, 31]
@@ -47,27 +46,28 @@ def planted(hops, seeds=8, scale="laptop"):
     return pd.concat(rows, ignore_index=True)
 
 
-def by_hand(kind, depth, seed):
-    return predicted((kind, depth))
+def declared(kind, depth, seed):
+    """Vanilla as by hand, the others as with pointers alone."""
+    return (by_pointers if kind in {"KV shifting", "K only"} else predicted)((kind, depth))
 
 
 def by_previous(kind, depth, seed):
     """Vanilla as if it needed a layer for the token before."""
-    return predicted((kind, depth)) if kind in {"KV shifting", "K only"} else by_previous_token(depth)
+    return by_pointers((kind, depth))
 
 
 def beyond(kind, depth, seed):
-    return predicted((kind, depth)) + 1
+    return declared(kind, depth, seed) + 1
 
 
 def by_half_of_the_seeds(kind, depth, seed):
-    return predicted((kind, depth)) + seed % 2
+    return declared(kind, depth, seed) + seed % 2
 
 
 @pytest.mark.parametrize(
     ("hops", "expected"),
     [
-        (by_hand, [*["holds"] * 4, "fails"]),
+        (declared, [*["holds"] * 4, "fails"]),
         (by_previous, ["undecided", *["holds"] * 4]),  # vanilla's two layers are as by hand in either
         (beyond, ["fails"] * 5),
         (by_half_of_the_seeds, [*["undecided"] * 4, "fails"]),
@@ -82,7 +82,7 @@ def test_hops_are_followed_without_a_gap():
     assert hops_followed([0.0, 0.1, 0.2, 0.05]) == 2, "0.1 is small, and what comes after a gap does not count"
     assert hops_followed([0.2, 0.0]) == 0
     assert hops_followed([0.0, 0.0]) == 2
-    table = followed(planted(by_hand)).set_index(["attention", "n_layers"])["hops"]
+    table = followed(planted(declared)).set_index(["attention", "n_layers"])["hops"]
     assert set(table["KV shifting", 3]) == {4}
     assert set(table["vanilla", 3]) == {3}
     assert len(table) == 7 * 8
@@ -96,7 +96,7 @@ def test_attentions_are_planned_on_rows_with_more_hops_than_any_is_to_follow():
         names = {label: kind for kind, label in KINDS.items()}
         assert kinds == {(names[label], depth) for label, depths in LAW_DEPTHS[scale].items() for depth in depths}
         assert len({plan.config.digest for plan in planned}) == len(planned)
-        most = max(predicted((label, depth)) for label, depths in LAW_DEPTHS[scale].items() for depth in depths)
+        most = max(by_pointers((label, depth)) for label, depths in LAW_DEPTHS[scale].items() for depth in depths)
         assert {plan.config.task.max_hops for plan in planned} == {most + 1}
         for plan in planned:
             assert plan.config.model.d_vocab == plan.config.task.vocab_size
@@ -104,7 +104,7 @@ def test_attentions_are_planned_on_rows_with_more_hops_than_any_is_to_follow():
 
 
 def test_the_picture_and_the_sentence_follow_from_the_table():
-    data = planted(by_hand)
+    data = planted(declared)
     (axes,) = Figure8Law().draw(data, "laptop").axes
     assert {text.get_text() for text in axes.get_legend().get_texts()} >= {"vanilla", "V only", "vanilla, published"}
     said = Figure8Law().summary(data, "laptop")
