@@ -33,7 +33,7 @@ def ranks(device, monkeypatch):
 
 def test_gradients_are_all_reduced_on_the_device_and_words_beside_it(ranks, device, small):
     assert ranks.device.type == device.type
-    assert dist.get_backend_config() == ("cpu:gloo,cuda:nccl" if device.type == "cuda" else "cpu:gloo,cuda:gloo")
+    assert ("cuda:nccl" in dist.get_backend_config()) == (device.type == "cuda")
     model, solo = (Transformer(small.model, seed=1).to(device) for _ in range(2))
     batch = Stream(small.task, 0, 8).step(0)[0].to(device)
     shared = ranks.share(model)
