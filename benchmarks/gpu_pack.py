@@ -1,6 +1,5 @@
-"""Unfinished work as one small archive: what a slice on another bare machine needs to go on."""
+"""Unfinished work as a few small archives: what a slice on another bare machine needs to go on."""
 
-import io
 import re
 import tarfile
 import zlib
@@ -12,59 +11,70 @@ CHECKPOINT = re.compile(r"step-(\d+)\.safetensors")
 HEADER = 1024  # bytes of a tar's header and padding
 
 
-def pack(root: Path, stages: dict[str, bool], archive: Path, limit: int) -> list[str]:
-    """Write the runs of unfinished stages to an archive of at most `limit` bytes; return what is left out, in words.
+def pack(root: Path, stages: dict[str, bool], archives: list[Path], limit: int) -> list[str]:
+    """Write the runs of unfinished stages to archives of at most `limit` bytes each; return what is left out, in words.
 
     `stages`: the folders under `root`, and whether their figures read the weights of finished runs. Of a run go its
     config and metrics, and its last checkpoint: with the optimiser's state if it is not finished, the weights alone if
-    it is and they are read. A run whose checkpoint does not fit goes without it, to be trained again, and one that
-    is finished is left out with it. Finished runs come first, then those that are furthest.
+    it is and they are read. One whose checkpoint does not fit is left out, to be trained again. Finished runs come
+    first, then those that are furthest.
     """
-    room, taken, left_out = int(0.98 * limit), [], []
-    runs = [(stage, path.parent) for stage in stages for path in sorted((root / stage).glob("*/config.json"))]
+    room, taken, left_out = [int(0.98 * limit)] * len(archives), [[] for _ in archives], []
+    runs = [(stage, path.parent) for stage in stages for path in (root / stage).glob("*/config.json")]
     for stage, run in sorted(runs, key=lambda found: _order(found[1])):
-        small = [run / name for name in SMALL if (run / name).exists()]
         done = (run / "done.json").exists()
-        tensors = _last_checkpoint(run, with_optimizer=not done) if stages[stage] or not done else []
-        whole, size = [*small, *tensors], _packed(small) + _packed(tensors)
-        if size <= room:
-            taken, room = taken + whole, room - size
-        elif tensors:
-            left_out.append(f"{stage}/{run.name}: its checkpoint of {size / 2**20:.0f} MiB does not fit")
-        else:
-            left_out.append(f"{stage}/{run.name}: no room")
-    archive.unlink(missing_ok=True)
-    if taken:
-        with tarfile.open(archive, "w:gz") as file:
-            for path in taken:
-                file.add(path, str(path.relative_to(root)))
-        assert archive.stat().st_size <= limit, f"{archive} has {archive.stat().st_size} bytes, more than {limit}"
+        files = [run / name for name in SMALL if (run / name).exists()]
+        files += _last_checkpoint(run, with_optimizer=not done) if stages[stage] or not done else []
+        sizes = {path: _packed(path) for path in files}
+        placed = _placed(sizes, room)
+        if placed is None:
+            left_out.append(f"{stage}/{run.name}: its {sum(sizes.values()) / 2**20:.1f} MiB do not fit")
+            continue
+        for path, i in placed.items():
+            taken[i].append(path)
+            room[i] -= sizes[path]
+    for archive, paths in zip(archives, taken, strict=True):
+        archive.unlink(missing_ok=True)
+        if paths:
+            bundle(paths, root, archive)
+            assert archive.stat().st_size <= limit, f"{archive} has {archive.stat().st_size} bytes, more than {limit}"
     return left_out
 
 
-def unpack(archive: Path, root: Path) -> int:
-    """Unpack an archive of `pack`; files that are there already stay as they are. Returns how many were written."""
+def _placed(sizes: dict[Path, int], room: list[int]) -> dict[Path, int] | None:
+    """Return which archive takes each file, the largest first into the first that has room; None if one finds none."""
+    left, placed = list(room), {}
+    for path, size in sorted(sizes.items(), key=lambda item: -item[1]):
+        fits = [i for i, space in enumerate(left) if size <= space]
+        if not fits:
+            return None
+        placed[path] = fits[0]
+        left[fits[0]] -= size
+    return placed
+
+
+def unpack(archives: list[Path], root: Path, depth: int) -> int:
+    """Unpack archives of `pack`, but for folders, `depth` below the root, that were there before. Returns the files."""
+    there = {path.relative_to(root) for path in root.glob("/".join(["*"] * depth))}
     written = 0
-    with tarfile.open(archive) as file:
-        for member in file.getmembers():
-            if member.isfile() and not (root / member.name).exists():
-                file.extract(member, root, filter="data")
-                written += 1
+    for archive in archives:
+        with tarfile.open(archive) as file:
+            wanted = [m for m in file.getmembers() if m.isfile() and Path(*Path(m.name).parts[:depth]) not in there]
+            file.extractall(root, wanted, filter="data")
+            written += len(wanted)
     return written
 
 
-def bundle(folders: Iterable[Path], root: Path, archive: Path) -> None:
-    """Write whole folders to an archive."""
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:gz") as file:
-        for folder in folders:
-            file.add(folder, str(folder.relative_to(root)))
-    archive.write_bytes(content.getvalue())
+def bundle(paths: Iterable[Path], root: Path, archive: Path) -> None:
+    """Write files and whole folders to an archive."""
+    with tarfile.open(archive, "w:gz") as file:
+        for path in paths:
+            file.add(path, str(path.relative_to(root)))
 
 
-def _order(run: Path) -> tuple[bool, int]:
+def _order(run: Path) -> tuple[bool, int, str]:
     """Finished runs first, then by how far they are."""
-    return not (run / "done.json").exists(), -max(_steps(run), default=0)
+    return not (run / "done.json").exists(), -max(_steps(run), default=0), run.name
 
 
 def _steps(run: Path) -> list[int]:
@@ -83,5 +93,6 @@ def _last_checkpoint(run: Path, with_optimizer: bool) -> list[Path]:
     return [path for name in names if (path := run / "checkpoints" / name).exists()]
 
 
-def _packed(paths: list[Path]) -> int:
-    return sum(len(zlib.compress(path.read_bytes(), 6)) + HEADER for path in paths)
+def _packed(path: Path) -> int:
+    """Bytes that a file takes in an archive, about."""
+    return len(zlib.compress(path.read_bytes(), 6)) + HEADER

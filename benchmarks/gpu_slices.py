@@ -6,7 +6,7 @@ shortly before the slice ends, saves what it has and goes on in the next one. `$
 - status.json: the machine, the slices, and each stage's state;
 - tests.xml, speed.csv, paper.json, figures.tar.gz: the results;
 - log.txt: what the stages printed;
-- runs.tar.gz: runs of unfinished figures, which a slice on another machine unpacks from `--carried`.
+- runs-1.tar.gz, ...: runs of unfinished figures, which a slice on another machine unpacks from `--carried`.
 """
 
 import json
@@ -30,7 +30,7 @@ from gpu_pack import bundle, pack, unpack
 from ihlab.files import write_json
 
 HERE = Path(__file__).parent
-RESULTS = ("status.json", "tests.xml", "speed.csv", "paper.json", "figures.tar.gz", "log.txt", "runs.tar.gz")
+RESULTS = ("status.json", "tests.xml", "speed.csv", "paper.json", "figures.tar.gz", "log.txt")
 LARGEST = 16 * 2**20
 """Bytes of the largest file that a slice may leave."""
 
@@ -140,7 +140,7 @@ def main(
     work: Path = Path("runs/gpu"),
     carried: Path | None = None,
     jobs: int | None = None,
-    pack_mib: float = 16.0,
+    archives: int = 2,
     since: float | None = None,
 ) -> None:
     """Run the next unfinished stages until the slice is nearly over.
@@ -154,7 +154,7 @@ def main(
         work: Where runs and figures are kept between slices on one machine.
         carried: A folder with the files of the last slice, to go on with on a new machine; by default where results go.
         jobs: Runs trained at a time on the device; by default 4 on a GPU (fewer where there are fewer cores), else 1.
-        pack_mib: The largest runs.tar.gz.
+        archives: The most files of unfinished runs, of up to 16 MiB each.
         since: When the slice began, in seconds since the epoch, if before this command.
     """
     began = time.time() if since is None else since
@@ -179,7 +179,7 @@ def main(
     slice_.status = read_status(slice_)
     with stopped_by_signals(slice_):
         run_stages(slice_, [STAGES[name] for name in stages or STAGES])
-    left_out = keep(slice_, int(pack_mib * 2**20))
+    left_out = keep(slice_, archives)
     this = {"seconds": round(time.time() - began, 1), **machine(device)}
     slice_.status |= {"slices": [*slice_.status.get("slices", []), this], "left_out": left_out}
     slice_.write_status()
@@ -209,14 +209,16 @@ def _torch() -> Any:
 
 def fetch(slice_: Slice, carried: Path) -> None:
     """Bring what an earlier slice left, results and runs, to where this one works."""
-    if carried != slice_.out:
-        for name in RESULTS:
-            if (carried / name).exists() and not (slice_.out / name).exists():
-                shutil.copyfile(carried / name, slice_.out / name)
-    for name, folder in (("runs.tar.gz", "runs"), ("figures.tar.gz", "figures")):
-        if (slice_.out / name).exists():
-            (slice_.work / folder).mkdir(parents=True, exist_ok=True)
-            print(f"{name}: {unpack(slice_.out / name, slice_.work / folder)} files unpacked", flush=True)
+    for path in sorted(carried.glob("*")) if carried != slice_.out else []:
+        if path.name in RESULTS and not (slice_.out / path.name).exists():
+            shutil.copyfile(path, slice_.out / path.name)
+    kept = {
+        "figures": (sorted(slice_.out.glob("figures.tar.gz")), 1),
+        "runs": (sorted(carried.glob("runs-*.tar.gz")), 2),
+    }
+    for name, (packed, depth) in kept.items():
+        (slice_.work / name).mkdir(parents=True, exist_ok=True)
+        print(f"{name}: {unpack(packed, slice_.work / name, depth)} files unpacked", flush=True)
 
 
 def read_status(slice_: Slice) -> dict[str, Any]:
@@ -305,17 +307,15 @@ def stopped_by_signals(slice_: Slice) -> Any:
         signal.signal(signum, handler)
 
 
-def keep(slice_: Slice, limit: int) -> list[str]:
+def keep(slice_: Slice, archives: int) -> list[str]:
     """Write figures and unfinished runs beside the results; return what is left out."""
     figures = [path for path in sorted((slice_.work / "figures").glob("*")) if path.is_dir()]
     if figures:
         bundle(figures, slice_.work / "figures", slice_.out / "figures.tar.gz")
-    unfinished = {
-        name: stage.weights
-        for name, stage in STAGES.items()
-        if slice_.state.get(name, {}).get("state") in (STOPPED, FAILED)
-    }
-    return pack(slice_.work / "runs", unfinished, slice_.out / "runs.tar.gz", limit)
+    begun = {name: known["state"] for name, known in slice_.state.items()}
+    unfinished = {name: stage.weights for name, stage in STAGES.items() if begun.get(name) in (STOPPED, FAILED)}
+    packed = [slice_.out / f"runs-{i + 1}.tar.gz" for i in range(archives)]
+    return pack(slice_.work / "runs", unfinished, packed, LARGEST)
 
 
 def machine(device: str) -> dict[str, Any]:
@@ -330,7 +330,7 @@ def report(slice_: Slice, left_out: list[str]) -> None:
         known = slice_.state.get(name, {"state": "not begun"})
         print(f"{name:12} " + ", ".join(f"{key} {value}" for key, value in known.items()))
     for sentence in left_out:
-        print(f"left out of runs.tar.gz: {sentence}")
+        print(f"left out, to be trained again on another machine: {sentence}")
     for path in sorted(slice_.out.iterdir()):
         large = " TOO LARGE to be carried" if path.stat().st_size > LARGEST else ""
         print(f"{path.name}: {path.stat().st_size / 2**20:.2f} MiB{large}")

@@ -95,12 +95,15 @@ def worked(small, tmp_path, monkeypatch):
     return root, done, Run.open(small.but(seed=1).folder(root / "figure"))
 
 
-def test_runs_go_on_from_an_archive(worked, small, tmp_path):
+def test_runs_go_on_from_archives(worked, small, tmp_path):
     root, done, _ = worked
-    assert pack(root, {"figure": True}, tmp_path / "runs.tar.gz", 2**20) == []
+    archives = [tmp_path / f"runs-{i}.tar.gz" for i in (1, 2)]
+    assert pack(root, {"figure": True}, archives, 20_000) == []
+    assert all(0 < archive.stat().st_size <= 20_000 for archive in archives)
     there = tmp_path / "there"
-    unpack(tmp_path / "runs.tar.gz", there)
-    assert unpack(tmp_path / "runs.tar.gz", there) == 0
+    there.mkdir()
+    assert unpack(archives, there, depth=2) > 0
+    assert unpack(archives, there, depth=2) == 0
     again = Run.open(there / "figure" / done.folder.name)
     assert all(map(torch.equal, again.model().parameters(), done.model().parameters()))
     assert again.metrics.equals(done.metrics)
@@ -111,17 +114,18 @@ def test_runs_go_on_from_an_archive(worked, small, tmp_path):
 
 def test_what_does_not_fit_is_left_out_and_said(worked, tmp_path):
     root, done, unfinished = worked
-    archive = tmp_path / "runs.tar.gz"
+    archive = tmp_path / "runs-1.tar.gz"
     names = sorted(f"figure/{run.folder.name}" for run in (done, unfinished))
-    left_out = pack(root, {"figure": True}, archive, 2**12)
+    left_out = pack(root, {"figure": True}, [archive], 2000)
     assert sorted(sentence.partition(":")[0] for sentence in left_out) == names
     assert not archive.exists()
     # A figure that reads no weights needs a finished run's metrics only.
-    assert pack(root, {"figure": False}, archive, 2**13)[0].startswith(
-        f"figure/{unfinished.folder.name}: its checkpoint"
-    )
-    unpack(archive, tmp_path / "there")
-    assert Run.open(tmp_path / "there/figure" / done.folder.name).metrics.equals(done.metrics)
+    left_out = pack(root, {"figure": False}, [archive], 9000)
+    assert [sentence.partition(":")[0] for sentence in left_out] == [f"figure/{unfinished.folder.name}"]
+    there = tmp_path / "there"
+    there.mkdir()
+    unpack([archive], there, depth=2)
+    assert Run.open(there / "figure" / done.folder.name).metrics.equals(done.metrics)
 
 
 # The plain Llama
