@@ -118,13 +118,15 @@ def main(out: Path, device: str = "auto") -> None:
     where = pick_device(device)
     on_gpu = where.type == "cuda"
     scales: tuple[Scale, ...] = ("gpu", "paper") if on_gpu else ("smoke",)
-    turns = Turns() if on_gpu else Turns(1, 2, 2)
+    turns = {"paper": Turns(3, 8), "smoke": Turns(1, 2, 2)}
     cases: dict[str, Callable[[str], list[dict[str, object]]]] = {}
     for scale in scales:
-        cases[f"A training step, Figure 1a at {scale} scale"] = lambda table, s=scale: steps(table, s, where, turns)
+        cases[f"A training step, Figure 1a at {scale} scale"] = lambda table, s=scale: steps(
+            table, s, where, turns.get(s, Turns())
+        )
     for scale in ("laptop", "gpu") if on_gpu else ("smoke",):
         cases[f"{MEMBERS} seeds stacked, Figure 1a at {scale} scale"] = lambda table, s=scale: stacks(
-            table, s, where, turns
+            table, s, where, turns.get(s, Turns())
         )
     done = pd.read_csv(out) if out.exists() else pd.DataFrame({"table": []})
     for table, case in cases.items():
