@@ -1,0 +1,340 @@
+"""What asks for a GPU, in slices of minutes: `benchmarks/gpu.sh` starts one, which goes on where the last ended.
+
+The stages come in order of how much they tell for their time. Each is a command of its own, which is told to stop
+shortly before the slice ends, saves what it has and goes on in the next one. `$OUT` then holds few, small files:
+
+- status.json: the machine, the slices, and each stage's state;
+- tests.xml, speed.csv, paper.json, figures.tar.gz: the results;
+- log.txt: what the stages printed;
+- runs-1.tar.gz, ...: runs of unfinished figures, which a slice on another machine unpacks from `--carried`.
+"""
+
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from gpu_pack import bundle, pack, unpack
+
+from ihlab.files import write_json
+
+HERE = Path(__file__).parent
+RESULTS = ("status.json", "tests.xml", "speed.csv", "paper.json", "figures.tar.gz", "log.txt")
+LARGEST = 16 * 2**20
+"""Bytes of the largest file that a slice may leave."""
+
+DONE, STOPPED, FAILED = "done", "stopped", "failed"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A command that goes on where it was stopped.
+
+    - `command` of the slice; `good`: its exit codes that mean it got to its end;
+    - `share` of what is left of a slice that it takes at most while later stages wait;
+    - `weights`: its figure reads those of finished runs.
+    """
+
+    name: str
+    command: Callable[["Slice"], list[str]]
+    good: tuple[int, ...] = (0,)
+    share: float = 1.0
+    weights: bool = True
+
+
+@dataclass
+class Slice:
+    """One slice: where it works, and until when."""
+
+    device: str
+    out: Path
+    work: Path
+    scale: str
+    jobs: int
+    ends: float
+    grace: float
+    asked: bool = False
+    status: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def left(self) -> float:
+        """Seconds until the stages must stop."""
+        return 0.0 if self.asked else self.ends - time.time()
+
+    @property
+    def state(self) -> dict[str, dict[str, Any]]:
+        """How each stage that was begun stands."""
+        stages: dict[str, dict[str, Any]] = self.status.setdefault("stages", {})
+        return stages
+
+    def write_status(self) -> None:
+        """Write `status.json`."""
+        write_json(self.out / "status.json", self.status)
+
+
+def tests(slice_: Slice) -> list[str]:
+    """The tests of the device, with a report that a machine can read."""
+    chosen = "device_cuda" if slice_.device == "cuda" else "device_cpu and decoding and rope"  # one, to try the script
+    report = f"--junit-xml={slice_.out / 'tests.xml'}"
+    return [sys.executable, "-m", "pytest", "tests/cuda", "-m", "slow", "-k", chosen, "-q", "--tb=short", report]
+
+
+def speed(slice_: Slice) -> list[str]:
+    """Times of training steps."""
+    places = ["--out", str(slice_.out / "speed.csv")]
+    return [sys.executable, str(HERE / "gpu_speed.py"), *places, "--device", slice_.device]
+
+
+def paper(slice_: Slice) -> list[str]:
+    """The KV arm of Figure 1a at the paper's scale."""
+    places = ["--out", str(slice_.out / "paper.json"), "--root", str(slice_.work / "runs" / "paper")]
+    scale = "paper" if slice_.scale == "gpu" else slice_.scale
+    return [sys.executable, str(HERE / "gpu_paper.py"), *places, "--device", slice_.device, "--scale", scale]
+
+
+def reproduce(name: str, weights: bool = True, share: float = 1.0) -> Stage:
+    """A figure at the slice's scale. Its runs are in a folder of their own."""
+
+    def command(slice_: Slice) -> list[str]:
+        places = ["--runs", str(slice_.work / "runs" / name), "--figures", str(slice_.work / "figures")]
+        how = ["--scale", slice_.scale, "--device", slice_.device, "--jobs", str(slice_.jobs)]
+        return [sys.executable, "-m", "ihlab", "reproduce", name, *how, *places]
+
+    return Stage(name, command, share=share, weights=weights)
+
+
+STAGES = {
+    stage.name: stage
+    for stage in (
+        Stage("tests", tests, good=(0, 1), share=0.5),  # 1: some failed, which is a result
+        reproduce("figure1a", weights=False, share=0.6),
+        reproduce("figure1b", share=0.6),
+        Stage("speed", speed),
+        reproduce("figure8"),
+        reproduce("figure8_law"),
+        reproduce("table4"),
+        reproduce("text"),
+        reproduce("figure4", weights=False),
+        Stage("paper", paper),
+    )
+}
+"""Every stage by its name, in order."""
+
+
+def main(
+    slice_seconds: Annotated[float, tyro.conf.arg(name="slice")] = 600.0,
+    device: Literal["cuda", "cpu"] = "cuda",
+    stages: tuple[str, ...] = (),
+    out: Path | None = None,
+    work: Path = Path("runs/gpu"),
+    carried: Path | None = None,
+    jobs: int | None = None,
+    archives: int = 2,
+    since: float | None = None,
+) -> None:
+    """Run the next unfinished stages until the slice is nearly over.
+
+    Args:
+        slice_seconds: Seconds from start to end, packing included.
+        device: cuda; or cpu, to try the script at smoke scale.
+        stages: Those to run, in this order, if not all: tests, figure1a, figure1b, speed, figure8, figure8_law, table4,
+            text, figure4, paper.
+        out: Where results go; by default $OUT, else benchmarks/gpu.
+        work: Where runs and figures are kept between slices on one machine.
+        carried: A folder with the files of the last slice, to go on with on a new machine; by default where results go.
+        jobs: Runs trained at a time on the device; by default 4 on a GPU (fewer where there are fewer cores), else 1.
+        archives: The most files of unfinished runs, of up to 16 MiB each.
+        since: When the slice began, in seconds since the epoch, if before this command.
+    """
+    began = time.time() if since is None else since
+    unknown = set(stages) - set(STAGES)
+    if unknown:
+        sys.exit(f"There is no stage {', '.join(sorted(unknown))}: there are {', '.join(STAGES)}.")
+    results = (out or Path(os.environ.get("OUT", HERE / "gpu"))).resolve()
+    reserve = min(60.0, slice_seconds / 3)
+    cores = os.cpu_count() or 1
+    slice_ = Slice(
+        device=device,
+        out=results,
+        work=work.resolve(),
+        scale="gpu" if device == "cuda" else "smoke",
+        jobs=jobs or (max(1, min(4, cores // 2)) if device == "cuda" else 1),
+        ends=began + slice_seconds - reserve,
+        grace=reserve / 2,
+    )
+    require_device(device)
+    results.mkdir(parents=True, exist_ok=True)
+    fetch(slice_, (carried or results).resolve())
+    slice_.status = read_status(slice_)
+    with stopped_by_signals(slice_):
+        run_stages(slice_, [STAGES[name] for name in stages or STAGES])
+    left_out = keep(slice_, archives)
+    this = {"seconds": round(time.time() - began, 1), **machine(device)}
+    slice_.status |= {"slices": [*slice_.status.get("slices", []), this], "left_out": left_out}
+    slice_.write_status()
+    report(slice_, left_out)
+
+
+def require_device(device: str) -> None:
+    """Exit with a sentence where there is no such device, or where `ihlab` is not installed."""
+    try:
+        version("ihlab")
+    except PackageNotFoundError:
+        sys.exit(
+            "ihlab is not installed: pip install --no-deps -e . (runs record its version), or its wheel in WHEELS."
+        )
+    if device == "cuda" and not _torch().cuda.is_available():
+        sys.exit(
+            "There is no GPU here: torch.cuda.is_available() is False. To try the script: --device cpu --slice 60."
+        )
+
+
+def _torch() -> Any:
+    """Import torch: seconds, which a slice on the CPU saves."""
+    import torch
+
+    return torch
+
+
+def fetch(slice_: Slice, carried: Path) -> None:
+    """Bring what an earlier slice left, results and runs, to where this one works."""
+    for path in sorted(carried.glob("*")) if carried != slice_.out else []:
+        if path.name in RESULTS and not (slice_.out / path.name).exists():
+            shutil.copyfile(path, slice_.out / path.name)
+    kept = {
+        "figures": (sorted(slice_.out.glob("figures.tar.gz")), 1),
+        "runs": (sorted(carried.glob("runs-*.tar.gz")), 2),
+    }
+    for name, (packed, depth) in kept.items():
+        (slice_.work / name).mkdir(parents=True, exist_ok=True)
+        print(f"{name}: {unpack(packed, slice_.work / name, depth)} files unpacked", flush=True)
+
+
+def read_status(slice_: Slice) -> dict[str, Any]:
+    """The status that earlier slices left, unless they ran on another kind of device."""
+    path = slice_.out / "status.json"
+    status: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    if status.setdefault("device", slice_.device) != slice_.device:
+        sys.exit(f"{path} is of the device '{status['device']}', not '{slice_.device}': choose another --out.")
+    return status
+
+
+def run_stages(slice_: Slice, stages: list[Stage]) -> None:
+    """Run the stages that are not done: each within its share first, then in whatever time is left."""
+    least = (slice_.ends - time.time()) / 12  # seconds: too few to begin anything
+    for shared in (True, False):
+        for stage in stages:
+            state = slice_.state.get(stage.name, {}).get("state")
+            tried = state == FAILED and not shared  # in this slice, or in the first round
+            if state == DONE or tried or slice_.left < least:
+                continue
+            run_stage(slice_, stage, max(least, stage.share * slice_.left) if shared else slice_.left)
+
+
+def run_stage(slice_: Slice, stage: Stage, seconds: float) -> None:
+    """Run a stage for at most so many seconds, and note how it ended."""
+    began = time.time()
+    command = stage.command(slice_)
+    print(f"{stage.name}: {' '.join(command[1:])}  (at most {seconds:.0f} s)", flush=True)
+    with (slice_.out / "log.txt").open("a", encoding="utf-8") as log:
+        print(f"\n== {stage.name}, {time.strftime('%Y-%m-%d %H:%M:%S')}", file=log, flush=True)
+        process = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, cwd=HERE.parent, env=environment()
+        )
+        until = began + seconds
+        while process.poll() is None and time.time() < until and not slice_.asked:
+            time.sleep(0.2)
+        stopped = process.poll() is None
+        if stopped:
+            stop(process, slice_.grace)
+    code = process.returncode
+    good = (0,) if stopped else stage.good  # one that was stopped may have been at its end
+    state = DONE if code in good else STOPPED if stopped else FAILED
+    before = slice_.state.get(stage.name, {})
+    slice_.state[stage.name] = {
+        "state": state,
+        "code": code,
+        "seconds": round(before.get("seconds", 0) + time.time() - began, 1),
+        **progress(slice_.work / "runs" / stage.name),
+    }
+    slice_.write_status()
+    print(f"{stage.name}: {state} {slice_.state[stage.name]}", flush=True)
+
+
+def environment() -> dict[str, str]:
+    """Environment of a stage: this tree's packages first."""
+    paths = [str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+
+
+def stop(process: "subprocess.Popen[bytes]", grace: float) -> None:
+    """Ask a command to save and stop, and end it and its workers if it has not after `grace` seconds."""
+    process.send_signal(signal.SIGINT)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(grace)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # workers that hang, too
+    process.wait()
+
+
+def progress(runs: Path) -> dict[str, int]:
+    """How many runs a stage has begun, and how many are finished."""
+    begun = len(list(runs.glob("*/config.json")))
+    return {"runs": begun, "finished": len(list(runs.glob("*/done.json")))} if begun else {}
+
+
+@contextmanager
+def stopped_by_signals(slice_: Slice) -> Any:
+    """End the slice early, with everything kept, at Ctrl-C or SIGTERM."""
+
+    def ask(signum: int, frame: Any) -> None:
+        slice_.asked = True
+
+    before = {signum: signal.signal(signum, ask) for signum in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
+def keep(slice_: Slice, archives: int) -> list[str]:
+    """Write figures and unfinished runs beside the results; return what is left out."""
+    figures = [path for path in sorted((slice_.work / "figures").glob("*")) if path.is_dir()]
+    if figures:
+        bundle(figures, slice_.work / "figures", slice_.out / "figures.tar.gz")
+    begun = {name: known["state"] for name, known in slice_.state.items()}
+    unfinished = {name: stage.weights for name, stage in STAGES.items() if begun.get(name) in (STOPPED, FAILED)}
+    packed = [slice_.out / f"runs-{i + 1}.tar.gz" for i in range(archives)]
+    return pack(slice_.work / "runs", unfinished, packed, LARGEST)
+
+
+def machine(device: str) -> dict[str, Any]:
+    """The machine and the versions that count."""
+    gpu = {"gpu": _torch().cuda.get_device_name(), "cuda": _torch().version.cuda} if device == "cuda" else {}
+    return {**gpu, "torch": version("torch"), "python": platform.python_version(), "cores": os.cpu_count()}
+
+
+def report(slice_: Slice, left_out: list[str]) -> None:
+    """Print every stage's state, and files too large to be carried."""
+    for name in STAGES:
+        known = slice_.state.get(name, {"state": "not begun"})
+        print(f"{name:12} " + ", ".join(f"{key} {value}" for key, value in known.items()))
+    for sentence in left_out:
+        print(f"left out, to be trained again on another machine: {sentence}")
+    for path in sorted(slice_.out.iterdir()):
+        large = " TOO LARGE to be carried" if path.stat().st_size > LARGEST else ""
+        print(f"{path.name}: {path.stat().st_size / 2**20:.2f} MiB{large}")
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

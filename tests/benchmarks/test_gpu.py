@@ -1,0 +1,146 @@
+"""Slices with made-up stages, the archive between them, and the plain Llama that ours is timed against."""
+
+import json
+import os
+import signal
+import sys
+import time
+
+import gpu_slices
+import pytest
+import torch
+from gpu_pack import pack, unpack
+from gpu_slices import DONE, FAILED, STOPPED, Slice, Stage, run_stages
+from gpu_speed import PEAK_BF16
+from plain_llama import PlainLlama
+
+from ihlab import ModelConfig, Run, Transformer, train
+from ihlab.measure.loss import summed_loss
+from ihlab.training.interrupt import Interrupted
+from tasks import IGNORE
+
+pytestmark = pytest.mark.slow
+
+ENDLESS = "import time; time.sleep(60)"
+STUBBORN = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); {ENDLESS}"
+
+
+def stage(name, code, **more):
+    return Stage(name, lambda slice_: [sys.executable, "-c", code], **more)
+
+
+def slice_of(folder, seconds):
+    return Slice("cpu", folder, folder / "work", "smoke", 1, ends=time.time() + seconds, grace=0.5)
+
+
+def states(slice_):
+    return {name: known["state"] for name, known in slice_.state.items()}
+
+
+def test_stages_go_in_order_and_on_where_the_last_slice_ended(tmp_path):
+    mark = f"open({str(tmp_path / 'order')!r}, 'a').write"
+    first, fails = stage("first", f"{mark}('a')"), stage("fails", f"{mark}('b'); raise SystemExit(3)")
+    endless, last = stage("endless", f"{mark}('c'); {ENDLESS}"), stage("last", f"{mark}('d')")
+    one = slice_of(tmp_path, 4.0)
+    run_stages(one, [first, fails, endless, last])
+    assert states(one) == {"first": DONE, "fails": FAILED, "endless": STOPPED}
+    assert one.state["fails"]["code"] == 3
+    assert json.loads((tmp_path / "status.json").read_text())["stages"] == one.state
+    two = slice_of(tmp_path, 60.0)
+    two.status = json.loads((tmp_path / "status.json").read_text())
+    run_stages(two, [first, fails, stage("endless", f"{mark}('c')"), last])
+    assert states(two) == {"first": DONE, "fails": FAILED, "endless": DONE, "last": DONE}
+    assert (tmp_path / "order").read_text() == "abcbcd"
+
+
+def test_a_share_leaves_time_for_others_and_what_they_leave_is_used(tmp_path):
+    shared = stage("shared", ENDLESS, share=0.3)
+    slice_ = slice_of(tmp_path, 6.0)
+    began = time.time()
+    run_stages(slice_, [shared, stage("other", "raise SystemExit(1)", good=(0, 1))])
+    assert states(slice_) == {"shared": STOPPED, "other": DONE}
+    assert 4.5 < slice_.state["shared"]["seconds"] <= time.time() - began
+
+
+def test_a_command_that_will_not_stop_is_ended(tmp_path):
+    slice_ = slice_of(tmp_path, 2.0)
+    began = time.time()
+    run_stages(slice_, [stage("stubborn", STUBBORN)])
+    assert states(slice_) == {"stubborn": STOPPED}
+    assert time.time() - began < 30
+
+
+def test_every_stage_has_a_command(tmp_path):
+    slice_ = slice_of(tmp_path, 1.0)
+    for each in gpu_slices.STAGES.values():
+        assert all(isinstance(part, str) for part in each.command(slice_))
+
+
+# The archive
+
+
+@pytest.fixture
+def worked(small, tmp_path, monkeypatch):
+    """A finished run and an interrupted one, of a stage."""
+
+    def stop(step, row):
+        if step == 13:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
+    root = tmp_path / "runs"
+    done = train(small, root / "figure")
+    with pytest.raises(Interrupted):
+        train(small.but(seed=1), root / "figure", report=stop)
+    return root, done, Run.open(small.but(seed=1).folder(root / "figure"))
+
+
+def test_runs_go_on_from_archives(worked, small, tmp_path):
+    root, done, _ = worked
+    archives = [tmp_path / f"runs-{i}.tar.gz" for i in (1, 2)]
+    assert pack(root, {"figure": True}, archives, 20_000) == []
+    assert all(0 < archive.stat().st_size <= 20_000 for archive in archives)
+    there = tmp_path / "there"
+    there.mkdir()
+    assert unpack(archives, there, depth=2) > 0
+    assert unpack(archives, there, depth=2) == 0
+    again = Run.open(there / "figure" / done.folder.name)
+    assert all(map(torch.equal, again.model().parameters(), done.model().parameters()))
+    assert again.metrics.equals(done.metrics)
+    resumed, whole = train(small.but(seed=1), there / "figure"), train(small.but(seed=1), tmp_path / "whole")
+    assert resumed.done["resumed_from"] == 14
+    assert resumed.metrics.equals(whole.metrics)
+
+
+def test_what_does_not_fit_is_left_out_and_said(worked, tmp_path):
+    root, done, unfinished = worked
+    archive = tmp_path / "runs-1.tar.gz"
+    names = sorted(f"figure/{run.folder.name}" for run in (done, unfinished))
+    left_out = pack(root, {"figure": True}, [archive], 2000)
+    assert sorted(sentence.partition(":")[0] for sentence in left_out) == names
+    assert not archive.exists()
+    # A figure that reads no weights needs a finished run's metrics only.
+    left_out = pack(root, {"figure": False}, [archive], 9000)
+    assert [sentence.partition(":")[0] for sentence in left_out] == [f"figure/{unfinished.folder.name}"]
+    there = tmp_path / "there"
+    there.mkdir()
+    unpack([archive], there, depth=2)
+    assert Run.open(there / "figure" / done.folder.name).metrics.equals(done.metrics)
+
+
+# The plain Llama
+
+
+def test_the_plain_llama_is_ours():
+    model = Transformer(ModelConfig(n_layers=2, d_model=32, n_heads=4, d_vocab=40, n_ctx=12))
+    generator = torch.Generator().manual_seed(0)
+    tokens, targets = (torch.randint(40, (3, 12), generator=generator) for _ in range(2))
+    targets[:, ::3] = IGNORE
+    ours = summed_loss(model, tokens, torch.arange(36), targets.flatten())
+    torch.testing.assert_close(PlainLlama(model)(tokens, targets, IGNORE), ours)
+
+
+def test_the_first_name_that_fits_is_the_devices():
+    """A part of another name comes after it, or the other would never be found."""
+    names = list(PEAK_BF16)
+    assert not [(a, b) for i, a in enumerate(names) for b in names[i + 1 :] if a in b]

@@ -1,0 +1,49 @@
+"""Stacked members on the device are their solo runs: fused attention and vmap meet only there."""
+
+import functools
+
+import pytest
+import torch
+
+from ihlab import train
+from ihlab.training.ensemble import seeds
+from ihlab.training.train import train_ensemble
+
+pytestmark = pytest.mark.slow
+
+MODELS = {
+    "rope": {},
+    "vanilla": {"attention": "vanilla"},
+    "grouped": {"n_key_value_heads": 1},
+    "alibi": {"positional": "alibi"},
+    "strict": {"mask": "strict"},
+    "alibi and strict": {"positional": "alibi", "mask": "strict"},
+    "learned": {"positional": "learned", "norm": "layer", "mlp": "gelu", "bias": True},
+}
+
+
+def assert_members_are_solo_runs(config, device, root, tolerance):
+    configs = seeds(config, 3)
+    for run, each in zip(train_ensemble(configs, root / "together", str(device), stack=3), configs, strict=True):
+        solo = train(each, root / "alone", str(device))
+        columns = ["train_loss", "eval_loss"]
+        ours, theirs = (torch.tensor(r.metrics[columns].to_numpy()) for r in (run, solo))
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=tolerance, equal_nan=True)
+        assert run.done["ensemble"] == 3
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_members_are_their_solo_runs(short, device, tmp_path, model, precision):
+    """In bf16 fused attention is another kernel."""
+    if device.type == "cpu" and (model not in ("rope", "alibi and strict") or precision == "bf16"):
+        pytest.skip("the CPU's kernels do not depend on it: tests/training/test_ensemble.py")
+    config = short.but(model=short.model.but(**MODELS[model]), precision=precision)
+    assert_members_are_solo_runs(config, device, tmp_path, 1e-4 if precision == "fp32" else 0.05)
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo's own
+def test_compiled_members_are_their_solo_runs(short, device, tmp_path, monkeypatch):
+    if device.type == "cpu":  # all but the making of machine code
+        monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
+    assert_members_are_solo_runs(short.but(compile=True), device, tmp_path, 1e-3)
