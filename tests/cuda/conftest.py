@@ -1,4 +1,4 @@
-"""Every test here runs on the CPU, so that it cannot rot, and on a GPU where there is one: one body for both.
+"""Tests of a GPU. Where they are cheap they run on the CPU too, so that they cannot rot: one body for both.
 
     python -m pytest tests/cuda -m slow -k device_cuda
 

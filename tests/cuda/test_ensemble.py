@@ -1,7 +1,5 @@
 """Stacked members on the device are their solo runs: fused attention and vmap meet only there."""
 
-import functools
-
 import pytest
 import torch
 
@@ -42,8 +40,5 @@ def test_members_are_their_solo_runs(short, device, tmp_path, model, precision):
     assert_members_are_solo_runs(config, device, tmp_path, 1e-4 if precision == "fp32" else 0.05)
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo's own
-def test_compiled_members_are_their_solo_runs(short, device, tmp_path, monkeypatch):
-    if device.type == "cpu":  # all but the making of machine code
-        monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
-    assert_members_are_solo_runs(short.but(compile=True), device, tmp_path, 1e-3)
+def test_compiled_members_are_their_solo_runs(short, gpu, tmp_path):
+    assert_members_are_solo_runs(short.but(compile=True), gpu, tmp_path, 1e-3)

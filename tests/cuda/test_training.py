@@ -26,13 +26,6 @@ def assert_close(run, other, tolerance):
     torch.testing.assert_close(losses(run), losses(other), rtol=0, atol=tolerance, equal_nan=True)
 
 
-@pytest.fixture
-def cheap_compiler(device, monkeypatch):
-    """On the CPU, where other tests compile in earnest, everything but the making of machine code."""
-    if device.type == "cpu":
-        monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
-
-
 def test_a_run_is_that_of_the_cpu(short, device, tmp_path):
     run = train(short, tmp_path / "there", str(device))
     assert_close(run, train(short, tmp_path / "cpu", "cpu"), 1e-4)
@@ -45,14 +38,12 @@ def test_bf16_follows_fp32_and_keeps_weights_in_float32(short, device, tmp_path)
     assert {p.dtype for p in run.model(device=device).parameters()} == {torch.float32}
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo's own
-@pytest.mark.usefixtures("cheap_compiler")
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_compiled_run_is_the_eager_one(short, device, tmp_path, precision):
+def test_a_compiled_run_is_the_eager_one(short, gpu, tmp_path, precision):
     config = short.but(precision=precision, accumulate=2)
     tolerance = 1e-3 if precision == "fp32" else 0.05
-    compiled = train(config.but(compile=True), tmp_path, str(device))
-    assert_close(compiled, train(config, tmp_path, str(device)), tolerance)
+    compiled = train(config.but(compile=True), tmp_path, str(gpu))
+    assert_close(compiled, train(config, tmp_path, str(gpu)), tolerance)
 
 
 def test_checkpoints_open_and_go_on_on_the_cpu(short, device, tmp_path, monkeypatch):
