@@ -57,13 +57,12 @@ def horizon_law(
     """Draw k* of every seed over a log2 axis against the number of layers, a column for each kind, with its median.
 
     `table` and `published` have n_layers, attention, seed, log2_hops and bound ("above", "below" or "": the arrow says
-    so). `laws` are drawn as lines: hops by the number of layers, 0 for none.
+    so). Up to three `laws` are drawn as lines: hops by the number of layers, 0 for none.
     """
     colors = dict(zip(kinds, (ORANGE, BLUE, SKY, PINK), strict=False))
     depths = sorted(table["n_layers"].unique())
-    for label, law in laws.items():
+    for line, (label, law) in zip(("-", "--", ":"), laws.items(), strict=False):
         hops = {depth: law(depth) for depth in depths if law(depth)}
-        line = "-" if label == next(iter(laws)) else "--"
         axes.plot(list(hops), list(hops.values()), color="0.6", lw=1.2, ls=line, zorder=1, label=label)
     for number, kind in enumerate(kinds):
         mine = table[table["attention"] == kind]
