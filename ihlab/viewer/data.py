@@ -188,7 +188,7 @@ def _probe(source: Any, shown: Opened) -> Probe | None:
 
 
 def _scores(
-    source: Any, shown: Opened, probe: Probe | None, readings: list[Reading], ids: list[Int[np.ndarray, " pos"]]
+    source: Any, shown: Opened, probe: Probe | None, readings: list[Reading], ids: list[Int[np.ndarray, " _"]]
 ) -> tuple[Scores, str]:
     if probe is not None:
         return probe.scores(source), "random tokens, repeated"

@@ -38,7 +38,7 @@ Reader = Callable[[int, Int[np.ndarray, " pos"]], Reading]
 """Reads a row: its number and its ids."""
 
 
-def reader(source: Any, rows: list[Int[np.ndarray, " pos"]]) -> Reader:
+def reader(source: Any, rows: list[Int[np.ndarray, " _"]]) -> Reader:
     """Return what reads rows of a source: a model reads each, patterns and caches already have."""
     if hasattr(source, "run_with_cache"):
         return lambda row, ids: _read(source, ids)
