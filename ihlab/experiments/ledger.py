@@ -1,14 +1,17 @@
 """An experiment's folder: the picture, the CSV behind it, the claims and the manifest."""
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ihlab.experiments.claims import NOT_TESTED, judged
 from ihlab.experiments.experiment import Experiment, Scale
@@ -53,34 +56,68 @@ class Folder:
         return list(json.loads((self.path / "claims.json").read_text(encoding="utf-8")))
 
 
+GAP = 2  # between two columns of a rich table
+AT_THIS_SCALE = " at this scale"
 _STYLES = {"holds": "green", "fails": "bold red", "undecided": "yellow", NOT_TESTED: "dim"}
 
 
 def print_ledger(console: Console, folders: list[Folder]) -> None:
-    """Print every claim of the given experiments as one table."""
-    table = Table(title="Claims against what was measured", show_lines=True, title_justify="left")
-    for column in ("figure", "claim", "measured", "needs", "verdict"):
-        table.add_column(column, overflow="fold")
-    for folder in folders:
-        for claim in folder.claims():
-            verdict = claim["verdict"]
-            table.add_row(
-                f"{folder.experiment}\n{folder.scale}",
-                f"{escape(claim['sentence'])}\n[dim]{escape(claim['source'])}[/]",
-                escape(claim.get("why", "") if verdict == NOT_TESTED else _measured(claim)),
-                "" if verdict == NOT_TESTED else _needed(claim),
-                f"[{_STYLES[verdict]}]{verdict}[/]",
-            )
+    """Print every claim of the given experiments, a line each, then how many hold.
+
+    On a screen the line is cut to its width and has the number and what it needs; in a file it has everything.
+    """
+    on_screen = console.is_terminal or console.is_jupyter
+    columns = ("figure", "verdict", "claim", *(("measured", "needs") if on_screen else ("source", "measured", "needs")))
+    rows = [
+        _row(folder, claim, first=number == 0, on_screen=on_screen)
+        for folder in folders
+        for number, claim in enumerate(folder.claims())
+    ]
+    widths = [
+        max(cell_len(Text.from_markup(cell).plain) for cell in cells) for cells in zip(columns, *rows, strict=True)
+    ]
+    if on_screen:  # the sentences have what is left
+        widths[2] = max(20, console.width - (sum(widths) - widths[2]) - GAP * (len(columns) - 1))
+    else:
+        console.width = max(console.width, sum(widths) + GAP * (len(columns) - 1))
+    table = Table(box=None, pad_edge=False)
+    for name, width in zip(columns, widths, strict=True):
+        table.add_column(name, no_wrap=True, width=width)
+    for row in rows:
+        table.add_row(*row)
     console.print(table)
+    counts = Counter(claim["verdict"] for folder in folders for claim in folder.claims())
+    said = ", ".join(
+        f"[{style}]{counts[verdict]} {verdict.removesuffix('s')}[/]"
+        for verdict, style in _STYLES.items()
+        if counts[verdict]
+    )
+    console.print(f"{counts.total()} claims: {said}.", highlight=False)
+
+
+def _row(folder: Folder, claim: dict[str, Any], *, first: bool, on_screen: bool) -> list[str]:
+    """Return the cells of a claim, as markup; on a screen only an experiment's first claim has its name."""
+    verdict = claim["verdict"]
+    tested = verdict != NOT_TESTED
+    styled, sentence = f"[{_STYLES[verdict]}]{verdict}[/]", escape(claim["sentence"])
+    needed = _needed(claim) if tested else ""
+    if on_screen:
+        name, styled = folder.experiment if first else "", styled.replace(AT_THIS_SCALE, "")
+        return [name, styled, sentence, _value(claim) if tested else "", needed]
+    measured = escape(_measured(claim) if tested else claim.get("why", ""))
+    return [f"{folder.experiment} {folder.scale}", styled, sentence, escape(claim["source"]), measured, needed]
+
+
+def _value(claim: dict[str, Any]) -> str:
+    return "nothing" if claim["value"] is None else _number(claim["value"])
 
 
 def _measured(claim: dict[str, Any]) -> str:
     low, high = (_number(x) for x in claim["interval"])
     interval = "counted" if claim["confidence"] == 1 else f"[{low}, {high}] {claim['confidence']:.0%}"
-    value = "nothing" if claim["value"] is None else _number(claim["value"])
     seeds = f", {claim['seeds']} seeds" if claim["seeds"] else ""
     p = "" if claim["p_holm"] is None else f", p = {claim['p_holm']:.2g}"
-    return f"{claim['measure']}: {value} {interval}{seeds}{p}"
+    return f"{claim['measure']}: {_value(claim)} {interval}{seeds}{p}"
 
 
 def _needed(claim: dict[str, Any]) -> str:

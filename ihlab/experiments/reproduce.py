@@ -137,13 +137,11 @@ def reproduce(
         for experiment, folder, planned in zip(chosen, folders, plans, strict=True):
             trained = _open(planned, runs)
             folder.publish(experiment, experiment.gather(trained, at), _manifest(trained, at))
-        console.print(
-            f"{sum(map(len, plans))} runs and {len(chosen)} figures in {time.perf_counter() - started:.0f} s."
-        )
+        took = time.perf_counter() - started
+        console.print(f"{sum(map(len, plans))} runs and {len(chosen)} figures in {took:.0f} s.", highlight=False)
     print_ledger(console, folders)
-    for folder in folders:
-        console.print(f"{folder.path}/", style="dim", markup=False)
-    console.print(f"{write_results_page(figures, tuple(EXPERIMENTS))}", style="dim", markup=False)
+    page = write_results_page(figures, tuple(EXPERIMENTS))
+    console.print(f"Pictures, numbers and intervals: {page}", markup=False, highlight=False, soft_wrap=True)
     return folders
 
 
