@@ -51,6 +51,28 @@ class Folder:
             raise ConfigError(f"There is no {path} to draw from; '{command}' makes it.")
         return pd.read_csv(path)
 
+    @property
+    def picture(self) -> Path:
+        """The picture, as SVG."""
+        return self.path / f"{self.experiment}-{self.scale}.svg"
+
+    def verdicts(self) -> pd.DataFrame:
+        """Return the stored claims as a table to be read: the sentence, its number and interval, and the verdict."""
+        columns = ("sentence", "measure", "value", "interval", "needs", "seeds", "verdict")
+        rows = [
+            (
+                claim["sentence"],
+                claim.get("why", "") if (not_tested := claim["verdict"] == NOT_TESTED) else claim["measure"],
+                "" if not_tested else _value(claim),
+                "" if not_tested or claim["confidence"] == 1 else _interval(claim),
+                "" if not_tested else _needed(claim),
+                claim["seeds"] or "",
+                claim["verdict"],
+            )
+            for claim in self.claims()
+        ]
+        return pd.DataFrame(rows, columns=list(columns))
+
     def claims(self) -> list[dict[str, Any]]:
         """Return the stored claims."""
         return list(json.loads((self.path / "claims.json").read_text(encoding="utf-8")))
@@ -112,9 +134,13 @@ def _value(claim: dict[str, Any]) -> str:
     return "nothing" if claim["value"] is None else _number(claim["value"])
 
 
-def _measured(claim: dict[str, Any]) -> str:
+def _interval(claim: dict[str, Any]) -> str:
     low, high = (_number(x) for x in claim["interval"])
-    interval = "counted" if claim["confidence"] == 1 else f"[{low}, {high}] {claim['confidence']:.0%}"
+    return f"[{low}, {high}]"
+
+
+def _measured(claim: dict[str, Any]) -> str:
+    interval = "counted" if claim["confidence"] == 1 else f"{_interval(claim)} {claim['confidence']:.0%}"
     seeds = f", {claim['seeds']} seeds" if claim["seeds"] else ""
     p = "" if claim["p_holm"] is None else f", p = {claim['p_holm']:.2g}"
     return f"{claim['measure']}: {_value(claim)} {interval}{seeds}{p}"

@@ -124,7 +124,8 @@ def in_processes(
     """Run `job(config, report)` for every config in at most `jobs` worker processes, the costliest first.
 
     Processes rather than threads or one stacked model: on a CPU two runs of one thread each finish
-    sooner than two runs of two threads one after the other. Each worker gets its share of the cores.
+    sooner than two runs of two threads one after the other. Each worker gets its share of the cores, or as many
+    threads as OMP_NUM_THREADS says.
 
     A job whose worker is killed is retried, at most `retries` times; then it ends with `BrokenProcessPool`, or with
     `Interrupted` if the worker alone was asked to stop. No worker outlives this process by more than `GRACE` seconds.
@@ -251,7 +252,8 @@ def _start_worker(parent: Connection, threads: int) -> None:
     threading.Thread(target=_follow_parent, daemon=True).start()
     import torch
 
-    torch.set_num_threads(threads)
+    if "OMP_NUM_THREADS" not in os.environ:  # the user's own choice
+        torch.set_num_threads(threads)
 
 
 def _do(index: int, config: RunConfig, job: Job) -> Any:
