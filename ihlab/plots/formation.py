@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -58,7 +59,12 @@ def timeline(
         for times, end, filled, offset in zip((starts, middles), ends, (False, True), (0.27, -0.27), strict=True):
             fill = style.color if filled else "white"
             known = times[series].dropna()
-            look = {"color": style.color, "marker": style.marker, "linestyle": "none", "markerfacecolor": fill}
+            look: dict[str, Any] = {
+                "color": style.color,
+                "marker": style.marker,
+                "linestyle": "none",
+                "markerfacecolor": fill,
+            }
             axes.plot(known, np.full(len(known), row + offset), markersize=3.5, alpha=0.6, **look)
             axes.plot(end, row, markersize=9, markeredgewidth=1.5, **look)
     axes.set_yticks(range(len(starts.columns)), [names[series] for series in starts.columns])
