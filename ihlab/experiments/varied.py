@@ -50,19 +50,37 @@ def figure(
     """
     chosen = EXPERIMENTS[choose("experiment", experiment, EXPERIMENTS)]
     at = cast(Scale, choose("scale", scale, SCALES))
+    varied = _varied(chosen, seeds, rate, steps, sizes)
+    folder, kept = Folder(Path(scratch), chosen.name, at), Folder(Path(stored), chosen.name, at)
+    if not varied.changed and (kept.path / "data.csv").exists():
+        folder.publish(chosen, kept.data())
+    else:
+        make([cast(Experiment, varied)], [folder], jobs, device, Path(runs))
+    return folder
+
+
+def plans(
+    experiment: str,
+    scale: str = "laptop",
+    *,
+    seeds: int | None = None,
+    rate: float = 1.0,
+    steps: float = 1.0,
+    **sizes: Any,
+) -> list[Planned]:
+    """Return the runs of a figure, or of its first stage, with the changes that `figure` makes."""
+    chosen = EXPERIMENTS[choose("experiment", experiment, EXPERIMENTS)]
+    at = cast(Scale, choose("scale", scale, SCALES))
+    return _varied(chosen, seeds, rate, steps, sizes).runs(at)
+
+
+def _varied(experiment: Experiment, seeds: int | None, rate: float, steps: float, sizes: dict[str, Any]) -> "Varied":
     require(seeds is None or seeds >= 1, f"seeds is {seeds}, but must be at least 1.")
     require(rate > 0, f"rate is {rate}, but must be a positive factor.")
     require(steps > 0, f"steps is {steps}, but must be a positive factor.")
     given = {name: value for name, value in sizes.items() if value is not None}
-    folder, kept = Folder(Path(scratch), chosen.name, at), Folder(Path(stored), chosen.name, at)
-    changed = seeds is not None or rate != 1 or steps != 1 or bool(given)
-    if not changed and (kept.path / "data.csv").exists():
-        folder.publish(chosen, kept.data())
-    else:
-        kind = VariedInTwoStages if isinstance(chosen, TwoStages) else Varied
-        varied = kind(chosen, seeds, rate, steps, given) if changed else chosen
-        make([cast(Experiment, varied)], [folder], jobs, device, Path(runs))
-    return folder
+    kind = VariedInTwoStages if isinstance(experiment, TwoStages) else Varied
+    return kind(experiment, seeds, rate, steps, given)
 
 
 @dataclass(frozen=True)
@@ -79,6 +97,11 @@ class Varied:
     def name(self) -> str:
         """Name of the experiment."""
         return self.experiment.name
+
+    @property
+    def changed(self) -> bool:
+        """True if the runs are not all the experiment's own."""
+        return self.seeds is not None or self.rate != 1 or self.steps != 1 or bool(self.sizes)
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the experiment's runs with these numbers."""

@@ -8,7 +8,7 @@ from ihlab.experiments import varied as module
 from ihlab.experiments.figure1a import KV1, V2, Figure1a
 from ihlab.experiments.figure1b import Figure1b
 from ihlab.experiments.mqar import MQAR
-from ihlab.experiments.varied import Varied, VariedInTwoStages, figure
+from ihlab.experiments.varied import Varied, VariedInTwoStages, figure, plans
 from tasks import ConfigError
 
 STORED = Path(__file__).parents[2] / "figures"
@@ -92,6 +92,14 @@ def test_unchanged_it_is_drawn_from_the_stored_table(tmp_path, monkeypatch):
     verdicts = folder.verdicts()
     assert verdicts["verdict"].tolist() == [claim["verdict"] for claim in folder.claims()]
     assert verdicts["sentence"].tolist() == [claim["sentence"] for claim in folder.claims()]
+
+
+def test_the_plans_of_a_figure_are_those_it_trains():
+    changed = plans("figure1a", "smoke", seeds=1, rate=2.0, d_model=None)
+    assert [plan.config for plan in changed] == [
+        plan.config for plan in varied(Figure1a(), seeds=1, rate=2.0).runs("smoke")
+    ]
+    assert plans("figure1a") == Figure1a().runs("laptop")
 
 
 @pytest.mark.parametrize("changes", [{"seeds": 3}, {"rate": 2.0}, {"steps": 0.5}, {"d_model": 64}, {"scale": "smoke"}])
