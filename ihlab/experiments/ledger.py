@@ -1,10 +1,12 @@
 """An experiment's folder: the picture, the CSV behind it, the claims and the manifest."""
 
+import base64
+import html
 import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.cells import cell_len
@@ -16,8 +18,11 @@ from rich.text import Text
 from ihlab.experiments.claims import NOT_TESTED, judged
 from ihlab.experiments.experiment import Experiment, Scale
 from ihlab.files import write_json, write_text
-from ihlab.plots.style import save
+from ihlab.plots.style import GREEN, ORANGE, RED, save
 from tasks.config import ConfigError
+
+if TYPE_CHECKING:  # it needs jinja2, which notebooks have
+    from pandas.io.formats.style import Styler
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,13 @@ class Folder:
         """The picture, as SVG."""
         return self.path / f"{self.experiment}-{self.scale}.svg"
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Show the picture and the sentence in a notebook."""
+        sentence = (self.path / "summary.md").read_text(encoding="utf-8").strip()
+        picture = base64.b64encode(self.picture.read_bytes()).decode()
+        image = f'<img style="max-width: 100%" src="data:image/svg+xml;base64,{picture}">'
+        return {"text/html": f"{image}<p>{html.escape(sentence)}</p>", "text/plain": sentence}
+
     def verdicts(self) -> pd.DataFrame:
         """Return the stored claims as a table to be read: the sentence, its number and interval, and the verdict."""
         columns = ("sentence", "measure", "value", "interval", "needs", "seeds", "verdict")
@@ -80,6 +92,20 @@ class Folder:
 
 GAP = 2  # between two columns of a rich table
 AT_THIS_SCALE = " at this scale"
+
+
+def verdict_table(*folders: Folder) -> "Styler":
+    """Return the verdicts of figures as one table for a notebook, coloured."""
+    tables = [folder.verdicts() for folder in folders]
+    if len(folders) > 1:
+        for table, folder in zip(tables, folders, strict=True):
+            table.insert(0, "figure", folder.experiment)
+    styled = pd.concat(tables, ignore_index=True).style.hide(axis="index")
+    styled = styled.set_table_styles([{"selector": "th, td", "props": "text-align: left"}])
+    return styled.map(lambda verdict: f"font-weight: bold; color: {_COLORS[verdict]}", subset=["verdict"])
+
+
+_COLORS = {"holds": GREEN, "fails": RED, "undecided": ORANGE, NOT_TESTED: "#888888"}
 _STYLES = {"holds": "green", "fails": "bold red", "undecided": "yellow", NOT_TESTED: "dim"}
 
 

@@ -54,7 +54,7 @@ def timeline(
     """
     for row, series in enumerate(starts.columns):
         style = styles[series]
-        ends = [float(np.nanmedian(times[series])) for times in (starts, middles)]
+        ends = [float(times[series].median()) for times in (starts, middles)]
         axes.plot(ends, [row, row], color=style.color, linewidth=5, alpha=0.35, solid_capstyle="butt")
         for times, end, filled, offset in zip((starts, middles), ends, (False, True), (0.27, -0.27), strict=True):
             fill = style.color if filled else "white"

@@ -36,16 +36,16 @@ def loss_surface(table: pd.DataFrame, by: str, title: str) -> go.Figure:
     figure = go.Figure(surfaces)
     figure.update_layout(
         title=title,
-        sliders=[{"currentvalue": {"prefix": f"{by} = "}, "steps": steps}],
+        sliders=[{"pad": {"t": 20, "b": 30}, "currentvalue": {"prefix": f"{by} = "}, "steps": steps}],
         scene={
             "xaxis_title": "α₁",
             "yaxis_title": "β₁",
             "zaxis": {"title": "loss", "range": ranges[0]},
-            "camera": {"eye": {"x": 1.5, "y": -1.6, "z": 0.8}},
+            "camera": {"eye": {"x": 1.65, "y": -1.75, "z": 0.9}},
         },
         width=760,
-        height=620,
-        margin={"l": 0, "r": 0, "t": 50, "b": 0},
+        height=660,
+        margin={"l": 40, "r": 0, "t": 50, "b": 60},
     )
     return figure
 

@@ -7,6 +7,7 @@ import pytest
 from ihlab.experiments import varied as module
 from ihlab.experiments.figure1a import KV1, V2, Figure1a
 from ihlab.experiments.figure1b import Figure1b
+from ihlab.experiments.ledger import verdict_table
 from ihlab.experiments.mqar import MQAR
 from ihlab.experiments.varied import Varied, VariedInTwoStages, figure, plans
 from tasks import ConfigError
@@ -92,6 +93,12 @@ def test_unchanged_it_is_drawn_from_the_stored_table(tmp_path, monkeypatch):
     verdicts = folder.verdicts()
     assert verdicts["verdict"].tolist() == [claim["verdict"] for claim in folder.claims()]
     assert verdicts["sentence"].tolist() == [claim["sentence"] for claim in folder.claims()]
+    shown = folder._repr_mimebundle_()
+    assert shown["text/plain"] == (kept / "summary.md").read_text(encoding="utf-8").strip()
+    assert 'src="data:image/svg+xml;base64,' in shown["text/html"]
+    page = verdict_table(folder, folder).to_html()
+    assert page.count("<tr>") == 1 + 2 * len(verdicts)
+    assert all(f">{claim['verdict']}</td>" in page for claim in folder.claims())
 
 
 def test_the_plans_of_a_figure_are_those_it_trains():

@@ -33,6 +33,13 @@ def test_a_timeline_goes_from_the_median_start_to_the_median_middle():
     assert [label.get_text() for label in axes.get_yticklabels()] == ["first", "second"]
 
 
+def test_a_series_that_never_rises_has_an_empty_row():
+    times = pd.DataFrame({"one": [math.nan], "two": [4.0]})
+    axes = Figure().subplots()
+    timeline(axes, times, times, STYLES, {"one": "first", "two": "second"})
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["first", "second"]
+
+
 def test_gaps_with_one_label_share_a_line_and_the_unknown_says_so():
     axes = Figure().subplots()
     unknown = Gap("b", 3.0, -math.inf, math.inf)
