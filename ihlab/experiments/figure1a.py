@@ -71,7 +71,7 @@ class Figure1a:
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
         """Gather every evaluation of every run; `guess`: the accuracy of guessing another token of the row."""
-        return learning_curve_table(trained).assign(guess=round(guessing_accuracy(base(scale).task), 4))  # type: ignore[arg-type]
+        return learning_curve_table(trained).assign(guess=round(guessing_accuracy(trained[0][1].config.task), 4))  # type: ignore[arg-type]
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Claims of Section 3.2, "Various depth"."""

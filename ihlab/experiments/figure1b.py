@@ -85,7 +85,7 @@ class Figure1b:
             covered[curve, seed] if is_last else np.nan
             for curve, seed, is_last in zip(table["curve"], table["seed"], last, strict=True)
         ]
-        return table.assign(guess=round(guessing_accuracy(base(scale).task), 4))  # type: ignore[arg-type]
+        return table.assign(guess=round(guessing_accuracy(trained[0][1].config.task), 4))  # type: ignore[arg-type]
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Claims of Section 3.2, "Various width"."""

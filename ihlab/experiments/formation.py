@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
@@ -36,7 +37,7 @@ from ihlab.experiments.figure1 import base, guessing_accuracy
 from ihlab.experiments.figure1a import CURVES, KV1, V1, V2
 from ihlab.experiments.figure2 import IS_INDUCTION
 from ihlab.plots.curves import Mark
-from ihlab.plots.formation import Gap, gaps, legend_keys, medians
+from ihlab.plots.formation import Gap, gaps, legend_keys, medians, timeline
 from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, new_figure, printed
 
 if TYPE_CHECKING:
@@ -50,6 +51,14 @@ STYLES = {
     ACCURACY: Mark(BLACK, "^"),
     BETA: Mark(ORANGE, "D", ":"),
 }
+
+NAMES = {
+    ALPHA: r"key: $|\alpha_2| / (|\alpha_1| + |\alpha_2|)$, of the token before",
+    ATTENTION: "attention to the answer",
+    ACCURACY: "accuracy (0: guessing in the row)",
+    BETA: r"value: $|\beta_1| / (|\beta_1| + |\beta_2|)$, of the token itself",
+}
+SHORT = {ALPHA: r"$\alpha_2$ share", ATTENTION: "attention", ACCURACY: "accuracy", BETA: r"$\beta_1$ share"}
 
 LEARNERS, CONTROL = (KV1, V2), V1
 """One layer of vanilla learns no induction: nothing must be found there."""
@@ -107,27 +116,38 @@ class Formation:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw every series rescaled from its first to its last value, a column for each model; below, the gaps."""
-        figure = new_figure(13.0, 8.6)
-        (top,), (bottom,) = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.15))
-        for axes, curve in zip(top.subplots(1, 3), (*LEARNERS, CONTROL), strict=True):
+        """Draw a column for each model that learns: its series, and below them, by the same steps, when each rises.
+
+        On the right the one that learns nothing, and how many steps apart two series rise within a seed.
+        """
+        figure = new_figure(14.0, 7.6)
+        grid = figure.subplots(2, 3, height_ratios=(1.25, 1), width_ratios=(1.2, 1.2, 1))
+        for (upper, lower), curve in zip(grid.T, (*LEARNERS, CONTROL), strict=True):
             mine = data[data["curve"] == curve]
-            long = mine.melt(["seed", "step"], list(STYLES), "series", "value").dropna()
-            medians(axes, long, STYLES, rise=curve != CONTROL)
-            axes.set(title=curve, xlabel="training step")
-            axes.set_ylabel("as measured" if curve == CONTROL else "rescaled: 0 first value, 1 last")
-            axes.set_ylim(-0.35 if curve != CONTROL else -0.05, 1.3 if curve != CONTROL else 1.05)
-        top.legend(handles=legend_keys(STYLES), loc="outside lower center", ncols=len(STYLES))
-        for panel, part in zip(bottom.subplots(1, 2, sharey=True), PARTS, strict=True):
-            gaps(panel, [_gap(data, order, part) for order in ORDERS], TOGETHER)
-            panel.set_xlabel(f"{part} of the first less {part} of the second, in steps")
-            panel.set_title(f"by the {part}s ({PARTS[part]:.0%} of the rise): left, the first is earlier", fontsize=10)
+            medians(upper, mine.melt(["seed", "step"], list(STYLES), "series", "value").dropna(), STYLES)
+            heading = f"{curve}: learns no induction" if curve == CONTROL else curve
+            upper.set(title=heading, xlabel="training step", ylim=(-0.03, 1.03))
+            if curve != CONTROL:
+                starts, middles = (changes(data, curve, part)[_drawn(data, curve)] for part in PARTS)
+                timeline(lower, starts, middles, STYLES, SHORT)
+                lower.sharex(upper)
+                lower.set(xlabel="training step")
+                lower.set_title(
+                    f"hollow: has begun to rise ({PARTS['start']:.0%}); filled: is half way ({PARTS['middle']:.0%})",
+                    fontsize=9,
+                )
+        grid[0, 0].set_ylabel("value, as measured")
+        self._draw_gaps(grid[1, 2], data)
+        figure.legend(handles=legend_keys(STYLES, NAMES), loc="outside lower center", ncols=len(STYLES))
         seeds = data["seed"].nunique()
-        figure.suptitle(
-            f"What rises first? ({scale} scale; above: median of {seeds} seeds, band: all seeds; below: a dot a seed, "
-            "diamond and bar: median and interval)"
-        )
+        what = f"lines and large symbols: medians of {seeds} seeds, bands: half of them, small symbols: each"
+        figure.suptitle(f"What rises first? ({scale} scale; {what})")
         return figure
+
+    def _draw_gaps(self, axes: Axes, data: pd.DataFrame) -> None:
+        gaps(axes, [_gap(data, order, part) for order in ORDERS for part in PARTS], TOGETHER)
+        axes.set_title("steps within a seed: median and 95% interval", fontsize=9)
+        axes.set_xlabel("← first earlier    steps    first later →")
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State in one sentence how far apart the middles are."""
@@ -230,12 +250,17 @@ def _alarms(table: pd.DataFrame) -> float:
     return float(onset(table["step"], table[ATTENTION]) is not None)
 
 
+def _drawn(data: pd.DataFrame, curve: str) -> list[str]:
+    """Return the series of a curve in the order in which half of the seeds have begun to rise."""
+    return list(changes(data, curve, "start").median().sort_values().index)
+
+
 def _gap(data: pd.DataFrame, order: tuple[str, str, str], part: str) -> Gap:
     curve, first, second = order
     at = changes(data, curve, part)
     estimate = stats.paired(at[first].tolist(), at[second].tolist())
-    differences = (at[first] - at[second]).tolist()
-    return Gap(f"{first} - {second}\n{curve}", differences, estimate.value, estimate.low, estimate.high)
+    label = f"{SHORT[first]} before {SHORT[second]}?\n{curve}"
+    return Gap(label, estimate.value, estimate.low, estimate.high, hollow=part == "start")
 
 
 def _order(data: pd.DataFrame, part: str) -> list[Claim]:

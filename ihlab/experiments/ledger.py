@@ -1,20 +1,28 @@
 """An experiment's folder: the picture, the CSV behind it, the claims and the manifest."""
 
+import base64
+import html
 import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ihlab.experiments.claims import NOT_TESTED, judged
 from ihlab.experiments.experiment import Experiment, Scale
 from ihlab.files import write_json, write_text
-from ihlab.plots.style import save
+from ihlab.plots.style import GREEN, ORANGE, RED, save
 from tasks.config import ConfigError
+
+if TYPE_CHECKING:  # it needs jinja2, which notebooks have
+    from pandas.io.formats.style import Styler
 
 
 @dataclass(frozen=True)
@@ -48,39 +56,120 @@ class Folder:
             raise ConfigError(f"There is no {path} to draw from; '{command}' makes it.")
         return pd.read_csv(path)
 
+    @property
+    def picture(self) -> Path:
+        """The picture, as SVG."""
+        return self.path / f"{self.experiment}-{self.scale}.svg"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Show the picture and the sentence in a notebook."""
+        sentence = (self.path / "summary.md").read_text(encoding="utf-8").strip()
+        picture = base64.b64encode(self.picture.read_bytes()).decode()
+        image = f'<img style="max-width: 100%" src="data:image/svg+xml;base64,{picture}">'
+        return {"text/html": f"{image}<p>{html.escape(sentence)}</p>", "text/plain": sentence}
+
+    def verdicts(self) -> pd.DataFrame:
+        """Return the stored claims as a table to be read: the sentence, its number and interval, and the verdict."""
+        columns = ("sentence", "measure", "value", "interval", "needs", "seeds", "verdict")
+        rows = [
+            (
+                claim["sentence"],
+                claim.get("why", "") if (not_tested := claim["verdict"] == NOT_TESTED) else claim["measure"],
+                "" if not_tested else _value(claim),
+                "" if not_tested or claim["confidence"] == 1 else _interval(claim),
+                "" if not_tested else _needed(claim),
+                claim["seeds"] or "",
+                claim["verdict"],
+            )
+            for claim in self.claims()
+        ]
+        return pd.DataFrame(rows, columns=list(columns))
+
     def claims(self) -> list[dict[str, Any]]:
         """Return the stored claims."""
         return list(json.loads((self.path / "claims.json").read_text(encoding="utf-8")))
 
 
+GAP = 2  # between two columns of a rich table
+AT_THIS_SCALE = " at this scale"
+
+
+def verdict_table(*folders: Folder) -> "Styler":
+    """Return the verdicts of figures as one table for a notebook, coloured."""
+    tables = [folder.verdicts() for folder in folders]
+    if len(folders) > 1:
+        for table, folder in zip(tables, folders, strict=True):
+            table.insert(0, "figure", folder.experiment)
+    styled = pd.concat(tables, ignore_index=True).style.hide(axis="index")
+    styled = styled.set_table_styles([{"selector": "th, td", "props": "text-align: left"}])
+    return styled.map(lambda verdict: f"font-weight: bold; color: {_COLORS[verdict]}", subset=["verdict"])
+
+
+_COLORS = {"holds": GREEN, "fails": RED, "undecided": ORANGE, NOT_TESTED: "#888888"}
 _STYLES = {"holds": "green", "fails": "bold red", "undecided": "yellow", NOT_TESTED: "dim"}
 
 
 def print_ledger(console: Console, folders: list[Folder]) -> None:
-    """Print every claim of the given experiments as one table."""
-    table = Table(title="Claims against what was measured", show_lines=True, title_justify="left")
-    for column in ("figure", "claim", "measured", "needs", "verdict"):
-        table.add_column(column, overflow="fold")
-    for folder in folders:
-        for claim in folder.claims():
-            verdict = claim["verdict"]
-            table.add_row(
-                f"{folder.experiment}\n{folder.scale}",
-                f"{escape(claim['sentence'])}\n[dim]{escape(claim['source'])}[/]",
-                escape(claim.get("why", "") if verdict == NOT_TESTED else _measured(claim)),
-                "" if verdict == NOT_TESTED else _needed(claim),
-                f"[{_STYLES[verdict]}]{verdict}[/]",
-            )
+    """Print every claim of the given experiments, a line each, then how many hold.
+
+    On a screen the line is cut to its width and has the number and what it needs; in a file it has everything.
+    """
+    on_screen = console.is_terminal or console.is_jupyter
+    columns = ("figure", "verdict", "claim", *(("measured", "needs") if on_screen else ("source", "measured", "needs")))
+    rows = [
+        _row(folder, claim, first=number == 0, on_screen=on_screen)
+        for folder in folders
+        for number, claim in enumerate(folder.claims())
+    ]
+    widths = [
+        max(cell_len(Text.from_markup(cell).plain) for cell in cells) for cells in zip(columns, *rows, strict=True)
+    ]
+    if on_screen:  # the sentences have what is left
+        widths[2] = max(20, console.width - (sum(widths) - widths[2]) - GAP * (len(columns) - 1))
+    else:
+        console.width = max(console.width, sum(widths) + GAP * (len(columns) - 1))
+    table = Table(box=None, pad_edge=False)
+    for name, width in zip(columns, widths, strict=True):
+        table.add_column(name, no_wrap=True, width=width)
+    for row in rows:
+        table.add_row(*row)
     console.print(table)
+    counts = Counter(claim["verdict"] for folder in folders for claim in folder.claims())
+    said = ", ".join(
+        f"[{style}]{counts[verdict]} {verdict.removesuffix('s')}[/]"
+        for verdict, style in _STYLES.items()
+        if counts[verdict]
+    )
+    console.print(f"{counts.total()} claims: {said}.", highlight=False)
+
+
+def _row(folder: Folder, claim: dict[str, Any], *, first: bool, on_screen: bool) -> list[str]:
+    """Return the cells of a claim, as markup; on a screen only an experiment's first claim has its name."""
+    verdict = claim["verdict"]
+    tested = verdict != NOT_TESTED
+    styled, sentence = f"[{_STYLES[verdict]}]{verdict}[/]", escape(claim["sentence"])
+    needed = _needed(claim) if tested else ""
+    if on_screen:
+        name, styled = folder.experiment if first else "", styled.replace(AT_THIS_SCALE, "")
+        return [name, styled, sentence, _value(claim) if tested else "", needed]
+    measured = escape(_measured(claim) if tested else claim.get("why", ""))
+    return [f"{folder.experiment} {folder.scale}", styled, sentence, escape(claim["source"]), measured, needed]
+
+
+def _value(claim: dict[str, Any]) -> str:
+    return "nothing" if claim["value"] is None else _number(claim["value"])
+
+
+def _interval(claim: dict[str, Any]) -> str:
+    low, high = (_number(x) for x in claim["interval"])
+    return f"[{low}, {high}]"
 
 
 def _measured(claim: dict[str, Any]) -> str:
-    low, high = (_number(x) for x in claim["interval"])
-    interval = "counted" if claim["confidence"] == 1 else f"[{low}, {high}] {claim['confidence']:.0%}"
-    value = "nothing" if claim["value"] is None else _number(claim["value"])
+    interval = "counted" if claim["confidence"] == 1 else f"{_interval(claim)} {claim['confidence']:.0%}"
     seeds = f", {claim['seeds']} seeds" if claim["seeds"] else ""
     p = "" if claim["p_holm"] is None else f", p = {claim['p_holm']:.2g}"
-    return f"{claim['measure']}: {value} {interval}{seeds}{p}"
+    return f"{claim['measure']}: {_value(claim)} {interval}{seeds}{p}"
 
 
 def _needed(claim: dict[str, Any]) -> str:

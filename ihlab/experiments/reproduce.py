@@ -137,23 +137,38 @@ def reproduce(
             folder.publish(experiment, folder.data())
     else:
         started = time.perf_counter()
-        plans = [experiment.runs(at) for experiment in chosen]
-        _train(plans, runs, device, jobs or default_jobs(device), console)
-        for experiment, planned in zip(chosen, plans, strict=True):
-            if isinstance(experiment, TwoStages):
-                planned.extend(experiment.follow(_open(planned, runs), at))
-        _train(plans, runs, device, jobs or default_jobs(device), console)
-        for experiment, folder, planned in zip(chosen, folders, plans, strict=True):
-            trained = _open(planned, runs)
-            folder.publish(experiment, experiment.gather(trained, at), _manifest(trained, at))
-        console.print(
-            f"{sum(map(len, plans))} runs and {len(chosen)} figures in {time.perf_counter() - started:.0f} s."
-        )
+        n_runs = make(chosen, folders, jobs, device, runs, console)
+        took = time.perf_counter() - started
+        console.print(f"{n_runs} runs and {len(chosen)} figures in {took:.0f} s.", highlight=False)
     print_ledger(console, folders)
-    for folder in folders:
-        console.print(f"{folder.path}/", style="dim", markup=False)
-    console.print(f"{write_results_page(figures, tuple(EXPERIMENTS))}", style="dim", markup=False)
+    page = write_results_page(figures, tuple(EXPERIMENTS))
+    console.print(f"Pictures, numbers and intervals: {page}", markup=False, highlight=False, soft_wrap=True)
     return folders
+
+
+def make(
+    chosen: Sequence[Experiment],
+    folders: Sequence[Folder],
+    jobs: int | None = None,
+    device: str = "auto",
+    runs: Path = Path("runs"),
+    console: Console | None = None,
+) -> int:
+    """Train what experiments need, with progress, and publish each in its folder; return the number of their runs.
+
+    All folders have the same scale.
+    """
+    console, jobs, scale = console or Console(), jobs or default_jobs(device), folders[0].scale
+    plans = [experiment.runs(scale) for experiment in chosen]
+    _train(plans, runs, device, jobs, console)
+    for experiment, planned in zip(chosen, plans, strict=True):
+        if isinstance(experiment, TwoStages):
+            planned.extend(experiment.follow(_open(planned, runs), scale))
+    _train(plans, runs, device, jobs, console)
+    for experiment, folder, planned in zip(chosen, folders, plans, strict=True):
+        trained = _open(planned, runs)
+        folder.publish(experiment, experiment.gather(trained, scale), _manifest(trained, scale))
+    return sum(map(len, plans))
 
 
 def _open(planned: list[Planned], root: Path) -> list[tuple[str, "Run"]]:
@@ -164,7 +179,7 @@ def _open(planned: list[Planned], root: Path) -> list[tuple[str, "Run"]]:
 
 
 def _train(plans: list[list[Planned]], root: Path, device: str, jobs: int, console: Console) -> None:
-    """Train every distinct config of the plans, with a progress bar on a terminal."""
+    """Train every distinct config of the plans that is not finished, with progress."""
     unique: dict[str, RunConfig] = {plan.config.digest: plan.config for planned in plans for plan in planned}
     configs = [config for config in unique.values() if not (config.folder(root) / "done.json").exists()]
     stacked = {plan.config.digest for planned in plans for plan in planned if plan.stacked}

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import torch
+from jaxtyping import Float, Int
 
 from ihlab.model.transformer import Transformer
 from tasks import IGSMTask
@@ -39,6 +40,17 @@ def solve(model: Transformer, task: IGSMTask, problems: Problems) -> list[list[s
             tokens = model.generate(prompts, task.length - int(size), stop=end)[:, size:].cpu().numpy()
             written |= {int(row): _ended(task.decode(ids)) for row, ids in zip(rows, tokens, strict=True)}
     return [written[row] for row in range(len(problems.tokens))]
+
+
+@torch.no_grad()
+def probabilities(
+    model: Transformer, task: IGSMTask, prompt: Int[np.ndarray, " pos"], solution: Sequence[str]
+) -> Float[np.ndarray, " token"]:
+    """Return the probability that the model gives to each token of a solution, after the prompt and those before it."""
+    written = task.encode(" ".join(solution))
+    ids = torch.from_numpy(np.concatenate([prompt, written])).to(model.embed.weight.device)
+    every = model(ids[None])[0, len(prompt) - 1 : -1].softmax(-1)
+    return every.gather(-1, ids[len(prompt) :, None])[:, 0].cpu().numpy()
 
 
 def judge(task: IGSMTask, problems: Problems, solutions: Sequence[Sequence[str]]) -> pd.DataFrame:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import torch
+from jaxtyping import Float, Int
 
 from ihlab.interp.patterns import effective_patterns, raw_patterns
 from ihlab.measure.heads import mean_attention
@@ -96,3 +97,22 @@ def operand_attention(model: Transformer, task: IGSMTask, problems: Problems) ->
                 for layer, head in np.ndindex(attention.shape)
             ]
     return pd.DataFrame(table)
+
+
+def value_head(attention: pd.DataFrame) -> tuple[int, int]:
+    """Return the layer and head that read operands' values most, from a table of `operand_attention`."""
+    table = attention.query("pattern == 'effective' and kind == 'value'")
+    best = table["attention"].to_numpy().argmax()
+    return int(table["layer"].iloc[best]), int(table["head"].iloc[best])
+
+
+@evaluated
+@torch.no_grad()
+def head_patterns(
+    model: Transformer, tokens: Int[np.ndarray, " pos"], layer: int, head: int
+) -> dict[str, Float[np.ndarray, "query key"]]:
+    """Return the pattern of a head on a row, "raw" and "effective"; one of them if the two are the same."""
+    _, cache = model.run_with_cache(torch.from_numpy(tokens.copy())[None].to(model.embed.weight.device))
+    every = raw_patterns(cache), effective_patterns(cache, fix_gauge=True)
+    raw, effective = (patterns[layer, 0, head].cpu().numpy() for patterns in every)
+    return {"raw": raw} if np.array_equal(raw, effective) else {"raw": raw, "effective": effective}

@@ -1,7 +1,8 @@
-"""Phase changes of curves: a time-line for each seed, and the gap between two changes."""
+"""Formation over training: curves of every series, when each begins to rise and is half way, and which is earlier."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,60 +15,79 @@ from ihlab.plots.style import BLACK, printed
 
 @dataclass(frozen=True)
 class Gap:
-    """One row of `gaps`: a difference for each seed (NaN: not known), and the median with its interval."""
+    """One row of `gaps`: the median difference of two times, and its interval (infinite: not known)."""
 
     label: str
-    differences: Sequence[float]
     value: float
     low: float
     high: float
+    hollow: bool = False
 
 
-def legend_keys(styles: dict[str, Mark]) -> list[Line2D]:
-    """Return a legend key for each series: its symbol on a line."""
+def legend_keys(styles: dict[str, Mark], names: dict[str, str]) -> list[Line2D]:
+    """Return a legend key for each series: its symbol on a line, and its name."""
     return [
-        Line2D([], [], color=style.color, linestyle=style.dashes, marker=style.marker, label=series)
+        Line2D([], [], color=style.color, linestyle=style.dashes, marker=style.marker, label=names[series])
         for series, style in styles.items()
     ]
 
 
 @printed
-def medians(axes: Axes, curves: pd.DataFrame, styles: dict[str, Mark], rise: bool) -> None:
-    """Draw the median over seeds of each series, columns series, seed, step, value; the band holds every seed.
-
-    With `rise`, each seed's curve is first rescaled to run from 0 at the first evaluation to 1 at the last.
-    """
+def medians(axes: Axes, curves: pd.DataFrame, styles: dict[str, Mark]) -> None:
+    """Draw the median over seeds of each series, columns series, seed, step, value; the band holds half of them."""
     for series, style in styles.items():
         wide = curves[curves["series"] == series].pivot_table(index="step", columns="seed", values="value")
         if wide.empty:
             continue
-        if rise:
-            wide = (wide - wide.iloc[0]) / (wide.iloc[-1] - wide.iloc[0])
-        axes.plot(wide.index, wide.median(axis=1), color=style.color, linestyle=style.dashes, label=series)
-        axes.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=style.color, alpha=0.12, linewidth=0)
+        low, middle, high = (wide.quantile(share, axis=1) for share in (0.25, 0.5, 0.75))
+        axes.plot(wide.index, middle, color=style.color, linestyle=style.dashes, label=series)
+        axes.fill_between(wide.index, low, high, color=style.color, alpha=0.15, linewidth=0)
+
+
+@printed
+def timeline(
+    axes: Axes, starts: pd.DataFrame, middles: pd.DataFrame, styles: dict[str, Mark], names: dict[str, str]
+) -> None:
+    """Draw a row for each column of `starts` and `middles`, a value for each seed: the steps at which a series rises.
+
+    A thick bar goes from the median start (hollow) to the median middle (filled); small symbols are seeds.
+    """
+    for row, series in enumerate(starts.columns):
+        style = styles[series]
+        ends = [float(times[series].median()) for times in (starts, middles)]
+        axes.plot(ends, [row, row], color=style.color, linewidth=5, alpha=0.35, solid_capstyle="butt")
+        for times, end, filled, offset in zip((starts, middles), ends, (False, True), (0.27, -0.27), strict=True):
+            fill = style.color if filled else "white"
+            known = times[series].dropna()
+            look: dict[str, Any] = {
+                "color": style.color,
+                "marker": style.marker,
+                "linestyle": "none",
+                "markerfacecolor": fill,
+            }
+            axes.plot(known, np.full(len(known), row + offset), markersize=3.5, alpha=0.6, **look)
+            axes.plot(end, row, markersize=9, markeredgewidth=1.5, **look)
+    axes.set_yticks(range(len(starts.columns)), [names[series] for series in starts.columns])
+    axes.set_ylim(len(starts.columns) - 0.45, -0.55)
+    axes.grid(visible=False, axis="y")
 
 
 @printed
 def gaps(axes: Axes, rows: Sequence[Gap], together: float) -> None:
-    """Draw each row's seeds as dots, stacked where they are equal, over its median and interval.
+    """Draw each row's median and interval; rows with the same label share a line, hollow above filled.
 
-    Within the grey band, `together` to either side of 0, two changes cannot be distinguished.
+    Within the grey band, `together` to either side of 0, two times cannot be distinguished.
     """
     axes.axvspan(-together, together, color="#E6E6E6", linewidth=0)
     axes.axvline(0, color="#999999", linewidth=0.8)
-    for place, row in enumerate(rows):
-        known = np.sort([value for value in row.differences if np.isfinite(value)])
-        for value in np.unique(known):
-            many = int((known == value).sum())
-            y = place - 0.26 + 0.13 * (np.arange(many) - (many - 1) / 2)
-            axes.plot(np.full(many, value), y, "o", color=BLACK, markersize=4, alpha=0.7)
+    labels = list(dict.fromkeys(row.label for row in rows))
+    for row in rows:
+        y = labels.index(row.label) + (-0.15 if row.hollow else 0.15)
         if np.isfinite([row.low, row.high]).all():
-            axes.plot([row.low, row.high], [place + 0.2] * 2, color=BLACK, linewidth=2)
-            axes.plot(row.value, place + 0.2, "D", color=BLACK, markersize=6)
-        missing = len(row.differences) - len(known)
-        if missing:
-            note = f"{missing} of {len(row.differences)} not known"
-            axes.annotate(note, (1, place), xycoords=("axes fraction", "data"), ha="right", va="center", fontsize=8)
-    axes.set_yticks(range(len(rows)), [row.label for row in rows])
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+            axes.plot([row.low, row.high], [y, y], color=BLACK, linewidth=1.5)
+            axes.plot(row.value, y, "D", color=BLACK, markersize=6, markerfacecolor="white" if row.hollow else BLACK)
+        else:
+            axes.annotate("not known", (0, y), textcoords="offset points", xytext=(8, 0), va="center", fontsize=8)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")

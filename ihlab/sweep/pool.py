@@ -21,10 +21,10 @@ from rich.console import Console
 
 from ihlab.sweep.retry import wait_for_lock
 from ihlab.training.config import RunConfig
-from ihlab.training.progress import Report, Row, progress_bar
+from ihlab.training.progress import Report, Row, add_bar, evaluated, progress_bar, shortened
 
 Update = tuple[int, int, Row]
-"""(index of the config, steps done, latest metrics)."""
+"""(index of the config, steps done, latest metrics; none: empty)."""
 
 Job = Callable[[RunConfig, Report], Any]
 """Function of a config and a report, run in a worker process: a module's function, or a `partial` of one."""
@@ -65,14 +65,20 @@ def train_all(
     alone = {i: [i] for i, config in todo.items() if config.digest not in stacked}
     groups = members | alone
 
+    rows: dict[int, Row] = {}
+
     def every_member(update: Update) -> None:
-        index, step, row = update
+        index, step, rows[index] = update
         for member in groups[index]:
-            on_update((member, step, row))
+            on_update((member, step, rows[index]))
+
+    def ended(index: int, future: Future[Any]) -> None:
+        future.result()
+        every_member((index, todo[index].steps, rows.get(index, {})))  # `RunConfig.until` may have ended it before
 
     job = partial(_train, root, device, {todo[i].digest: [todo[j] for j in stack] for i, stack in members.items()})
     first = {i: todo[i] for i in groups}
-    in_processes(first, job, jobs, 0, every_member, lambda _, ended: ended.result())
+    in_processes(first, job, jobs, 0, every_member, ended)
 
 
 def stacks(configs: Mapping[int, RunConfig], device: str) -> list[list[int]]:
@@ -118,7 +124,8 @@ def in_processes(
     """Run `job(config, report)` for every config in at most `jobs` worker processes, the costliest first.
 
     Processes rather than threads or one stacked model: on a CPU two runs of one thread each finish
-    sooner than two runs of two threads one after the other. Each worker gets its share of the cores.
+    sooner than two runs of two threads one after the other. Each worker gets its share of the cores, or as many
+    threads as OMP_NUM_THREADS says.
 
     A job whose worker is killed is retried, at most `retries` times; then it ends with `BrokenProcessPool`, or with
     `Interrupted` if the worker alone was asked to stop. No worker outlives this process by more than `GRACE` seconds.
@@ -176,19 +183,34 @@ def default_jobs(device: str) -> int:
 def steps_bar(
     configs: Sequence[RunConfig], done: Iterable[int], console: Console
 ) -> Iterator[Callable[[Update], None]]:
-    """Yield an `on_update` that draws the steps of all configs as one bar; `done` are the finished configs."""
-    steps = {index: configs[index].steps for index in done}
+    """Yield an `on_update` that shows all configs as one bar: runs that have ended, and the time left.
+
+    `done` are the configs that have ended before; a later one has with the update to its last step.
+    """
+    work = [_work(config) for config in configs]
+    part = dict.fromkeys(done, 1.0)  # of its steps
     with progress_bar(console) as progress:
-        total = sum(config.steps for config in configs)
-        bar = progress.add_task("steps", total=total, completed=sum(steps.values()), latest="")
+        count = f"{len(part)}/{len(configs)} runs"
+        bar = add_bar(progress, "", sum(work), sum(work[index] for index in part), count)
+
+        latest = ""
 
         def show(update: Update) -> None:
+            nonlocal latest
             index, step, row = update
-            steps[index] = step
-            latest = f"{configs[index].name}: loss {row['eval_loss']:.3f}, accuracy {row['accuracy']:.3f}"
-            progress.update(bar, completed=sum(steps.values()), latest=latest)
+            part[index] = min(1.0, step / configs[index].steps)
+            ended = sum(of_run == 1 for of_run in part.values())
+            latest = f"{shortened(configs[index].name)}: {evaluated(row)}" if row else latest
+            completed = sum(work[index] * of_run for index, of_run in part.items())
+            progress.update(bar, completed=completed, count=f"{ended}/{len(configs)} runs", latest=latest)
 
         yield show
+
+
+def _work(config: RunConfig) -> int:
+    """Return how long a run takes, in no unit: a narrow model's step is hardly shorter than that of one of width 64."""
+    model = config.model
+    return config.steps * config.batch_size * config.task.length * model.n_layers * (64 + model.d_model)
 
 
 class _Worker:
@@ -230,7 +252,8 @@ def _start_worker(parent: Connection, threads: int) -> None:
     threading.Thread(target=_follow_parent, daemon=True).start()
     import torch
 
-    torch.set_num_threads(threads)
+    if "OMP_NUM_THREADS" not in os.environ:  # the user's own choice
+        torch.set_num_threads(threads)
 
 
 def _do(index: int, config: RunConfig, job: Job) -> Any:

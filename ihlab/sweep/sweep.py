@@ -82,9 +82,10 @@ def sweep(
                 error = future.exception()
                 outcome: Outcome = future.result() if error is None else failure(error)
                 rows[index] = row = result_row(points[index], root, outcome.error)
-                if outcome.status == DONE:
-                    show((index, configs[index].steps, {name: row[name] for name in ("eval_loss", "accuracy")}))
-                else:
+                done = outcome.status == DONE
+                last = {name: row[name] for name in ("eval_loss", "accuracy")} if done else {}
+                show((index, configs[index].steps, last))
+                if not done:
                     line = f"{configs[index].name}: {outcome.status}. {outcome.error}"
                     console.print(line, highlight=False, markup=False)
                 write()

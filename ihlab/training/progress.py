@@ -1,13 +1,26 @@
-"""The progress of training: steps, loss, accuracy, tokens per second and the time left. No torch here."""
+"""The progress of training: a live bar in a terminal and in a notebook, a line every few seconds in a file.
 
+All three show the same: what is done of how much, the loss and the accuracy of the last evaluation, steps a second and
+the time left. Nothing of it is read from the device, so that no GPU waits for it. No torch here.
+"""
+
+import html
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from math import ceil
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.table import Column
+from rich.text import Text
 
 from ihlab.training.config import RunConfig
+
+if TYPE_CHECKING:
+    from IPython.display import DisplayHandle
 
 Row = dict[str, int | float]
 """One evaluation: its step and its metrics."""
@@ -15,36 +28,158 @@ Row = dict[str, int | float]
 Report = Callable[[int, Row], None]
 """Callback for progress: called now and then with the steps done and the latest row of metrics."""
 
+REDRAWN = 4
+"""Times a second that a bar is drawn anew, at most."""
+LINE_EVERY = 5.0
+"""Seconds from one line of a file to the next; after some minutes a sixtieth of the time so far."""
+
+
+class _Pace(ProgressColumn):
+    """Steps a second, if what is counted is steps, and the time left; at the end the time it took."""
+
+    def render(self, task: Task) -> Text:
+        """Return the words."""
+        return Text("  ".join(pace(task)))
+
 
 def progress_bar(console: Console) -> Progress:
-    """Return a bar whose tasks have a field `latest`; it draws nothing if the output is not a terminal."""
+    """Return the progress display for an output: a terminal, a notebook, or a file.
+
+    Its tasks are added by `add_bar`. In a file it is lines, in a notebook a bar that leaves one line behind.
+    """
+    if console.is_jupyter:
+        return _InNotebook(console=console, disable=True)
+    if not console.is_terminal:
+        return _Lines(console=console, disable=True)
+    whole = Column(no_wrap=True)
     columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[latest]}", markup=False),
-        TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False, table_column=whole),
+        BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4)),  # has the width that is left
+        TextColumn("{task.fields[count]}", markup=False, table_column=whole),
+        TextColumn("{task.fields[latest]}", markup=False, table_column=whole),
+        _Pace(table_column=whole),
     )
-    return Progress(*columns, console=console, disable=not console.is_terminal)
+    return Progress(*columns, console=console, refresh_per_second=REDRAWN, expand=True)
+
+
+def add_bar(shown: Progress, name: str, total: float, done: int = 0, count: str = "", unit: str = "") -> TaskID:
+    """Add a task; its later updates give `completed`, `count` (such as 3/12 runs) and `latest` (the loss, in words).
+
+    With `unit`, what `completed` counts, the speed is shown too.
+    """
+    return shown.add_task(name, total=total, completed=done, count=count, latest="", unit=unit)
+
+
+def pace(task: Task) -> list[str]:
+    """Return the speed of a task and the time left, in words; a finished one has the time it took."""
+    speed = task.finished_speed or task.speed
+    said = [f"{speed:.3g} {task.fields['unit']}/s"] if speed and task.fields["unit"] else []
+    if task.finished:
+        return [*said, f"in {_clock(task.finished_time or 0)}"]
+    return said if task.time_remaining is None else [*said, f"{_clock(task.time_remaining)} left"]
+
+
+def in_words(task: Task) -> str:
+    """Return the state of a task as one line."""
+    parts = [f"{task.fields['count']} {task.fields['unit']}".strip(), task.fields["latest"], *pace(task)]
+    said = ", ".join(part for part in parts if part)
+    return f"{task.description}: {said}" if task.description else said
+
+
+def evaluated(row: Row) -> str:
+    """Return the loss and the accuracy of an evaluation in words."""
+    return f"loss {row['eval_loss']:.3f}, accuracy {row['accuracy']:.3f}"
+
+
+def shortened(name: str) -> str:
+    """Cut the middle out of a long name: its ends tell runs apart."""
+    return name if len(name) <= 24 else f"{name[:11]}…{name[-12:]}"
 
 
 @contextmanager
 def progress(config: RunConfig, members: int = 1) -> Iterator[Report]:
-    """Yield a `report` for `train` that draws a progress bar, or nothing if the output is not a terminal.
+    """Yield a `report` for `train` that shows its progress on standard error, or in the notebook that it runs in.
 
-    `members` train at once, so that a step has the tokens of all.
+    `members` train at once: a step is a step of each.
     """
-    tokens_a_step = members * config.batch_size * config.task.length
-    with progress_bar(Console(stderr=True)) as bar:
-        task = bar.add_task(config.name, total=config.steps, latest="")
-        first: tuple[int, float] | None = None
+    name = shortened(config.name) + ("" if members == 1 else f" and {members - 1} more")
+    with progress_bar(Console(stderr=True)) as shown:
+        bar = add_bar(shown, name, config.steps, count=f"0/{config.steps}", unit="steps")
 
         def report(step: int, row: Row) -> None:
-            nonlocal first
-            now = time.perf_counter()
-            first = first or (step, now)
-            speed = tokens_a_step * (step - first[0]) / (now - first[1]) if now > first[1] else 0.0
-            latest = f"loss {row['eval_loss']:.3f}  accuracy {row['accuracy']:.3f}  {speed / 1e3:.0f}k tokens/s"
-            bar.update(task, completed=step, latest=latest)
+            shown.update(bar, completed=step, count=f"{step}/{config.steps}", latest=evaluated(row))
 
         yield report
+        shown.update(bar, total=shown.tasks[bar].completed)  # `RunConfig.until` may have ended it before
+
+
+class _Lines(Progress):
+    """Progress as lines, for a file: the first after some seconds, and a last one if there was a first."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._started = self._printed = time.monotonic()
+        self._last: list[str] = []
+
+    def update(self, *arguments: Any, **fields: Any) -> None:
+        """Update a task, and print a line if it is time."""
+        super().update(*arguments, **fields)
+        now = time.monotonic()
+        if now - self._printed >= max(LINE_EVERY, (now - self._started) / 60):
+            self._printed = now
+            self._print()
+
+    def stop(self) -> None:
+        """Print where it ended."""
+        if self._last:
+            self._print()
+
+    def _print(self) -> None:
+        lines = [in_words(task) for task in self.tasks]
+        if lines != self._last:
+            self.console.out(*lines, sep="\n", highlight=False)
+        self._last = lines
+
+
+class _InNotebook(Progress):
+    """Progress as one output of a cell, drawn again in place: a saved notebook has its last state only."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._drawn = 0.0
+        self._output: DisplayHandle | None = None
+
+    def update(self, *arguments: Any, **fields: Any) -> None:
+        """Update a task, and draw it if it is time."""
+        super().update(*arguments, **fields)
+        if time.monotonic() - self._drawn >= 1 / REDRAWN:
+            self._draw()
+
+    def stop(self) -> None:
+        """Leave one line where the bar was."""
+        if self._output is not None:
+            self._draw()
+
+    def _draw(self) -> None:
+        from IPython.display import display
+
+        self._drawn = time.monotonic()
+        if self.console.quiet:
+            return
+        drawn = {
+            "text/html": "".join(map(_as_html, self.tasks)),
+            "text/plain": "\n".join(map(in_words, self.tasks)),
+        }
+        if self._output is None:
+            self._output = display(drawn, raw=True, display_id=True)
+        else:
+            self._output.update(drawn, raw=True)
+
+
+def _as_html(task: Task) -> str:
+    bar = f'<progress value="{task.percentage:.1f}" max="100" style="width: 12em"></progress> '
+    return f"<div>{'' if task.finished else bar}<small>{html.escape(in_words(task))}</small></div>"
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=ceil(seconds)))[2 if seconds < 3600 else 0 :]

@@ -55,10 +55,10 @@ def train(
     A finished run is returned as it is; an interrupted one is resumed from its last checkpoint and, on
     the CPU with the same number of threads, ends bit for bit as it would have uninterrupted (compiled: to rounding).
 
-    `device` is a torch device, or "auto": a GPU if there is one. `report` is called with progress; by default a
-    progress bar is drawn if the output is a terminal. With `members`, that many runs with the seeds `config.seed`,
-    `config.seed` + 1, ... are trained by `train_ensemble` and returned as a list. Under `torchrun` its
-    processes train one run together (`ihlab.training.distributed`).
+    `device` is a torch device, or "auto": a GPU if there is one. `report` is called with progress; by default it is
+    shown on standard error, or in the notebook (`ihlab.training.progress`). With `members`, that many runs with the
+    seeds `config.seed`, `config.seed` + 1, ... are trained by `train_ensemble` and returned as a list. Under
+    `torchrun` its processes train one run together (`ihlab.training.distributed`).
 
     `callback` is called at each evaluation with its record: "run", the name of the run's folder, and the row of
     `run.metrics` ("step", "train_loss", "eval_loss", "accuracy", ...). `print` or `wandb.log` is one. Evaluations of an

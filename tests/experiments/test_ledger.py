@@ -64,6 +64,22 @@ def test_what_is_not_tested_gives_its_reason_and_no_number(tmp_path):
         assert part not in text
 
 
+def test_on_a_screen_a_claim_has_one_line_of_its_width(tmp_path):
+    folder = Folder(tmp_path, "figure1a", "laptop")
+    folder.path.mkdir(parents=True)
+    long = {**MEASURED, "sentence": "Heads form early, and " * 9, "value": 0.25, "verdict": "fails"}
+    nothing = {**MEASURED, "threshold": None, "verdict": "not tested at this scale", "why": "No model is as large."}
+    (folder.path / "claims.json").write_text(json.dumps([long, nothing]), encoding="utf-8")
+    console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=80)
+    print_ledger(console, [folder])
+    _, first, second, counts = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert len(first) <= 80
+    assert first.startswith("figure1a  fails       Heads form early, and Heads")
+    assert first.rstrip().endswith("…  0.25      > 0.5")
+    assert second.split() == ["not", "tested", "Heads", "form", "[early]."]
+    assert counts == "2 claims: 1 fail, 1 not tested at this scale."
+
+
 class Made:
     """An experiment of three claims about a column of numbers."""
 

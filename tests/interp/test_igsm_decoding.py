@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ihlab.interp.igsm_decoding import judge, solve
+from ihlab.interp.igsm_decoding import judge, probabilities, solve
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from tasks import ConfigError, IGSMTask
@@ -81,3 +81,14 @@ def test_an_untrained_model_is_judged_too(problems):
     judged = judge(TASK, problems, solve(Transformer(oracle(problems).cfg), TASK, problems))
     assert not judged["strict"].any()
     assert judged["errors"].ge(1).all()
+
+
+def test_probabilities_are_of_each_token_after_those_before_it(problems):
+    cfg = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=TASK.vocab_size, n_ctx=120)
+    model, prompt, ids = Transformer(cfg, seed=0), problems.prompt(0), problems.solution(0)
+    given = probabilities(model, TASK, prompt, TASK.decode(ids))
+    assert len(given) == len(ids)
+    for token in (0, 3, len(ids) - 1):  # one at a time, from the tokens before
+        before = torch.from_numpy(np.concatenate([prompt, ids[:token]]))
+        logits = model(before[None])[0, -1].detach()
+        assert given[token] == pytest.approx(float(logits.softmax(-1)[ids[token]]), abs=1e-6)

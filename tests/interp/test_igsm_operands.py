@@ -1,10 +1,11 @@
 """Operands: which tokens are copies of which, marked by hand, and heads that are made to attend there."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
-from ihlab.interp.igsm_operands import fetches, operand_attention
+from ihlab.interp.igsm_operands import fetches, head_patterns, operand_attention, value_head
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from tasks import ConfigError, IGSMTask
@@ -77,3 +78,22 @@ def test_no_solution_and_no_operands():
     few = type(constants)(*(getattr(constants, name)[lonely] for name in constants.__dataclass_fields__))
     with pytest.raises(ConfigError, match="No solution has an operand"):
         operand_attention(model, TASK, few)
+
+
+def test_the_value_head_is_the_one_that_reads_most():
+    rows = [
+        (layer, head, pattern, kind, attention)
+        for pattern, kind, best in (("raw", "value", 1), ("effective", "letter", 2), ("effective", "value", 3))
+        for (layer, head), attention in {(0, 0): 0.1, divmod(best, 2): 0.9}.items()
+    ]
+    assert value_head(pd.DataFrame(rows, columns=["layer", "head", "pattern", "kind", "attention"])) == (1, 1)
+
+
+@pytest.mark.parametrize(("attention", "names"), [("vanilla", ["raw"]), ("kv_shift", ["raw", "effective"])])
+def test_a_heads_patterns_are_those_of_its_cache(attention, names):
+    cfg = ModelConfig(n_layers=2, d_model=8, n_heads=2, d_vocab=9, n_ctx=6, attention=attention)
+    model, tokens = Transformer(cfg, seed=0), np.arange(6)
+    patterns = head_patterns(model, tokens, 1, 0)
+    _, cache = model.run_with_cache(torch.arange(6)[None])
+    assert list(patterns) == names
+    assert np.allclose(patterns["raw"], cache["pattern", 1][0, 0].detach())

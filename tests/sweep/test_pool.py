@@ -113,14 +113,14 @@ def test_the_costliest_goes_first():
     assert costliest_first({3: cheap, 5: wide, 7: long}) == [5, 7, 3]  # 4, 3 and 1 times the cheapest
 
 
-def test_the_bar_counts_the_steps_of_all_runs():
+def test_the_bar_counts_the_runs_that_have_ended():
     terminal = io.StringIO()
     configs = [BASE.but(name="one"), BASE.but(name="two", steps=20), BASE.but(name="three", steps=30)]
     with steps_bar(configs, [1], Console(file=terminal, force_terminal=True, width=100)) as show:
         show((0, 4, {"eval_loss": 1.5, "accuracy": 0.25}))
         show((2, 30, {"eval_loss": 2.5, "accuracy": 0.75}))
     drawn = terminal.getvalue().splitlines()[-2]  # the last line gives the cursor back
-    assert "54/60" in drawn
+    assert "2/3 runs" in drawn  # the second had ended before
     assert "three: loss 2.500, accuracy 0.750" in drawn
 
 

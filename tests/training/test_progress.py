@@ -1,0 +1,141 @@
+"""Progress in a terminal, in a file and in a notebook: what is shown, how often, and what is left behind."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from ihlab.training import progress as module
+from ihlab.training.progress import add_bar, progress, progress_bar, shortened
+
+ROW = {"eval_loss": 0.25, "accuracy": 0.875}
+
+
+class Clock:
+    """Time that passes when a test says so."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(module.time, "monotonic", clock)
+    return clock
+
+
+def run(shown, clock, seconds, every=1.0):
+    """Report a run of ten steps a second, every so many seconds."""
+    shown.get_time = clock
+    with shown:
+        bar = add_bar(shown, "small", seconds * 10, count=f"0/{seconds * 10}", unit="steps")
+        for _ in range(int(seconds / every)):
+            clock.now += every
+            step = round((clock.now - 100) * 10)
+            shown.update(bar, completed=step, count=f"{step}/{seconds * 10}", latest=module.evaluated(ROW))
+
+
+def lines(clock, seconds):
+    file = io.StringIO()
+    run(progress_bar(Console(file=file, width=20)), clock, seconds)  # no line is wrapped
+    return file.getvalue().splitlines()
+
+
+def test_a_file_gets_a_line_every_few_seconds(clock):
+    said = lines(clock, 12)
+    assert said == [
+        "small: 50/120 steps, loss 0.250, accuracy 0.875, 10 steps/s, 00:07 left",
+        "small: 100/120 steps, loss 0.250, accuracy 0.875, 10 steps/s, 00:02 left",
+        "small: 120/120 steps, loss 0.250, accuracy 0.875, 10 steps/s, in 00:12",
+    ]
+
+
+def test_a_file_is_not_told_of_a_run_of_seconds(clock):
+    assert lines(clock, 4) == []
+
+
+def test_a_file_of_a_long_training_stays_short(clock):
+    assert 60 < len(lines(clock, 3600)) < 250  # and not 720
+
+
+def test_a_quiet_console_stays_quiet(clock):
+    file = io.StringIO()
+    run(progress_bar(Console(file=file, quiet=True)), clock, 12)
+    assert file.getvalue() == ""
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_a_terminal_has_one_line_of_its_width(width):
+    terminal = io.StringIO()
+    console = Console(file=terminal, force_terminal=True, width=width, color_system=None)
+    with progress_bar(console) as shown:
+        bar = add_bar(shown, "quickstart", 2000, unit="steps")
+        shown.update(bar, completed=1200, count="1200/2000", latest=module.evaluated(ROW))
+        shown.refresh()
+        drawn = terminal.getvalue()
+    last = re.split(r"[\r\n]|\x1b\[2K", drawn)[-1]
+    assert last.startswith("quickstart ━━━━")
+    assert "1200/2000 loss 0.250, accuracy 0.875" in last
+    assert len(last) <= width
+
+
+class Output:
+    """A cell's output that can be replaced."""
+
+    def __init__(self):
+        self.states = []
+
+    def display(self, bundle, raw, display_id):
+        assert raw
+        assert display_id
+        self.states.append(bundle)
+        return self
+
+    def update(self, bundle, raw):
+        assert raw
+        self.states.append(bundle)
+
+
+@pytest.fixture
+def cell(monkeypatch):
+    output = Output()
+    monkeypatch.setattr("IPython.display.display", output.display)
+    return output
+
+
+def test_a_notebook_has_one_output_that_ends_as_one_line(clock, cell):
+    run(progress_bar(Console(file=io.StringIO(), force_jupyter=True)), clock, 12)
+    assert len(cell.states) == 13  # one output, replaced
+    during, after = cell.states[4], cell.states[-1]
+    assert '<progress value="41.7" max="100"' in during["text/html"]
+    assert "<progress" not in after["text/html"]
+    assert after["text/plain"] == "small: 120/120 steps, loss 0.250, accuracy 0.875, 10 steps/s, in 00:12"
+
+
+def test_a_notebook_is_drawn_a_few_times_a_second_at_most(clock, cell):
+    run(progress_bar(Console(file=io.StringIO(), force_jupyter=True)), clock, 2, every=0.01)
+    assert len(cell.states) <= 2 * module.REDRAWN + 1
+
+
+def test_a_name_is_text_in_a_notebook(cell):
+    with progress_bar(Console(file=io.StringIO(), force_jupyter=True)) as shown:
+        shown.update(add_bar(shown, "<b>[red]", 10, unit="steps"), completed=10)
+    assert "&lt;b&gt;[red]: " in cell.states[-1]["text/html"]
+
+
+def test_a_run_that_ends_early_is_shown_as_ended(small, monkeypatch, cell):
+    monkeypatch.setattr(module, "Console", lambda stderr: Console(file=io.StringIO(), force_jupyter=True))
+    with progress(small.but(until=0.5)) as report:
+        report(12, ROW)
+    assert cell.states[-1]["text/plain"].startswith("small: 12/24 steps, loss 0.250, accuracy 0.875, ")
+    assert "left" not in cell.states[-1]["text/plain"]
+
+
+def test_of_a_long_name_the_ends_are_kept():
+    assert shortened("quickstart") == "quickstart"
+    assert shortened("figure1b-kv-shifting-1-layer-hidden-size-8-12") == "figure1b-kv…en-size-8-12"
