@@ -64,11 +64,11 @@ def test_shell_examples(page, empty, capsys):
         main(command)
     printed = capsys.readouterr().out
     expected = {
-        "README": ["Claims against what was measured", " yes "],
+        "README": ["Pictures, numbers and intervals:", " yes "],
         "train": ["Runs in runs", "hops"],
         "sweep": ["rates.csv: 4 runs"],
         "analyse": ["Shifts of kv-shift-1-layer"],
-        "reproduce": ["Claims against what was measured"],
+        "reproduce": ["Pictures, numbers and intervals:"],
     }
     assert all(words in printed for words in expected[page.stem])
 

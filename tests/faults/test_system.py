@@ -77,8 +77,8 @@ def test_a_limit_of_the_system_is_named_with_the_file(tmp_path):
     ("root", "words"),
     [
         ("/proc/x", "No such file or directory"),
-        ("/dev/null", "Not a directory"),
-        ("/dev/null/x", "Not a directory"),
+        ("/dev/null", "is a file"),
+        ("/dev/null/x", "is a file"),
         ("x" * 300, "File name too long"),
         ("a\0b", "control character"),
     ],
