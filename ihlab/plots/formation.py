@@ -50,7 +50,8 @@ def timeline(
 ) -> None:
     """Draw a row for each column of `starts` and `middles`, a value for each seed: the steps at which a series rises.
 
-    A thick bar goes from the median start (hollow) to the median middle (filled); small symbols are seeds.
+    A thick bar goes from the median start (hollow) to the median middle (filled); small symbols are seeds. Those at
+    which a series does not rise are counted at the right.
     """
     for row, series in enumerate(starts.columns):
         style = styles[series]
@@ -66,6 +67,11 @@ def timeline(
                 "markerfacecolor": fill,
             }
             axes.plot(known, np.full(len(known), row + offset), markersize=3.5, alpha=0.6, **look)
+            if missing := len(times) - len(known):
+                told = f"{missing} of {len(times)} not known"
+                axes.annotate(
+                    told, (1, row + offset), xycoords=axes.get_yaxis_transform(), ha="right", va="center", fontsize=7
+                )
             axes.plot(end, row, markersize=9, markeredgewidth=1.5, **look)
     axes.set_yticks(range(len(starts.columns)), [names[series] for series in starts.columns])
     axes.set_ylim(len(starts.columns) - 0.45, -0.55)

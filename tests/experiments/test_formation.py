@@ -277,7 +277,7 @@ def test_claims_sentence_and_picture_follow_from_the_stored_table():
     assert again == first
     assert Formation().summary(stored, "laptop") == Formation().summary(data, "laptop")
     assert "lies -10 steps from the accuracy's in KV shifting, 1 layer" in Formation().summary(data, "laptop")
-    assert len(Formation().draw(stored, "laptop").get_axes()) == 3 + len(PARTS)
+    assert len(Formation().draw(stored, "laptop").get_axes()) == 6
 
 
 # Made at smoke scale
