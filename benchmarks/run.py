@@ -33,8 +33,9 @@ one side over turn i of the other, with the range of their middle half.
 A training step is forward, loss, backward, clipping to norm 1, fused AdamW and zeroing the gradients, in float32 on one
 thread, every model in a process of its own whose C library keeps freed memory. Ours and the Llama have the same
 weights, optimiser, batches and loss, which is checked; the Llama computes logits at every position, as it has no way to
-be asked for other positions in each row, and ours only where something is scored. A first step compiles from an empty
-cache; it is not among the turns. Speed is counted FLOPs of products of matrices over the step's time, as a share of the
+be asked for other positions in each row, and ours only where something is scored, as it trains. The ratio of the same
+work, with logits at every position on both sides, stands beside. A first step compiles from an empty cache; it is not
+among the turns. Speed is counted FLOPs of products of matrices over the step's time, as a share of the
 FLOP/s of one large product; memory is what a step adds at its peak to the process.
 
 The generators run on one core against each task's rule as one would first write it in Python, and for induction as one

@@ -14,6 +14,8 @@ from paired import Bar, figure, ratio, take_turns, timed
 from workers import flops, peak_mib, resident_mib, workers
 
 OURS, SHIFTED, LLAMA, LENS = "ours, vanilla", "ours, kv_shift", "Hugging Face Llama", "TransformerLens native"
+EVERYWHERE = "ours, vanilla, logits at every position"
+"""The same work as the Llama's: as `OURS` trains, logits are made only where an answer is asked for."""
 FIELDS = {SHIFTED: {"attention": "kv_shift"}}
 """Fields of the config of those of ours that are not vanilla."""
 MODES = {LENS: ("eager",)}
@@ -95,7 +97,7 @@ def _case(shape: Shape, rounds: int) -> list[dict[str, object]]:
     table = f"A training step, {shape.title}"
     sides = {
         (model, mode): Side(shape, model, mode, FIELDS.get(model, {}))
-        for model in (OURS, SHIFTED, LLAMA, LENS)
+        for model in (OURS, EVERYWHERE, SHIFTED, LLAMA, LENS)
         for mode in MODES.get(model, tuple(SHIFT_BARS))
     }
     with workers(prepare, list(sides.values())) as (turns, reported):
@@ -117,8 +119,9 @@ def _case(shape: Shape, rounds: int) -> list[dict[str, object]]:
         rows.append(ratio(table, f"kv_shift / vanilla, {mode}", seconds[SHIFTED, mode], seconds[OURS, mode], bar))
     for mode in SHIFT_BARS:
         rows.append(ratio(table, f"ours / Llama, {mode}", seconds[OURS, mode], seconds[LLAMA, mode]))
-    ours, theirs = (_faster(seconds, model) for model in (OURS, LLAMA))
+    ours, everywhere, theirs = (_faster(seconds, model) for model in (OURS, EVERYWHERE, LLAMA))
     rows.append(ratio(table, "ours / Llama, the faster mode of each", ours, theirs, shape.llama_bar))
+    rows.append(ratio(table, "the same with logits at every position", everywhere, theirs))
     rows.append(ratio(table, "ours / TransformerLens, the faster mode of each", ours, _faster(seconds, LENS), BAR))
     return rows
 
@@ -203,14 +206,15 @@ def _stepper(side: Side) -> Callable[[], float]:
         return targets
 
     def loss_of_all(model: torch.nn.Module, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        logits = model(tokens, return_type="logits") if side.model == LENS else model(tokens, use_cache=False).logits
+        logits = model(tokens, use_cache=False).logits if side.model == LLAMA else model(tokens, return_type="logits")
         return F.cross_entropy(logits.flatten(0, 1), targets, ignore_index=IGNORE, reduction="sum")
 
     model: torch.nn.Module = Transformer(config, seed=run.seed)
     loss: Callable[..., torch.Tensor] = summed_loss
     arguments: list[tuple[torch.Tensor | None, ...]] = [b.tensors for b in batches]
-    if side.model in (LLAMA, LENS):
-        model, loss = (to_llama if side.model == LLAMA else to_native)(model).train(), loss_of_all
+    if side.model in (EVERYWHERE, LLAMA, LENS):
+        convert: dict[str, Callable[..., torch.nn.Module]] = {LLAMA: to_llama, LENS: to_native}
+        model, loss = convert.get(side.model, lambda ours: ours)(model).train(), loss_of_all
         arguments = [(b.tokens, every_position(b)) for b in batches]
     if side.mode == "compiled":
         loss = torch.compile(loss)
