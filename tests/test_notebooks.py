@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom with other parameters than its own, in an empty folder.
+"""Every notebook runs from top to bottom with other parameters than its own, with nothing beside it but the figures.
 
 One runs in a kernel of its own, as a reader's would. The others run in the process of the tests, which spares each the
 seconds that a kernel takes to import everything.
@@ -16,7 +16,8 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 from nbclient import NotebookClient
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 EACH = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 CHANGED = {
@@ -73,6 +74,7 @@ def run(notebook, show):
 def test_notebook_runs_with_other_parameters(path, tmp_path, monkeypatch):
     folder = tmp_path / "notebooks"
     folder.mkdir()
+    (tmp_path / "figures").symlink_to(ROOT / "figures")  # stored tables stand beside the notebooks, as in a clone
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as every test
     notebook = changed(nbformat.read(path, as_version=4), CHANGED[path.stem])
     if path == NOTEBOOKS[0]:
@@ -97,7 +99,7 @@ def test_notebook_runs_with_other_parameters(path, tmp_path, monkeypatch):
         assert shown
         assert all(shown)
     written = {place.name for place in tmp_path.iterdir()} | {place.name for place in folder.iterdir()}
-    assert written <= {"notebooks", "runs", "scratch"}
+    assert written <= {"figures", "notebooks", "runs", "scratch"}
 
 
 @EACH
@@ -124,7 +126,7 @@ def test_notebook_is_committed_executed_and_without_errors(path):
     text = path.read_text(encoding="utf-8")
     assert "site-packages" not in text  # a warning with somebody's path in it
     assert "/home/" not in text
-    assert str(Path(__file__).parents[1]) not in text
+    assert str(ROOT) not in text
 
 
 @EACH
