@@ -54,6 +54,11 @@ class OwnModel:
         return self.model.cfg.d_vocab
 
     @property
+    def n_ctx(self) -> int:
+        """The most positions of a row."""
+        return self.model.cfg.n_ctx
+
+    @property
     def device(self) -> torch.device:
         """The device of the weights."""
         return self.model.embed.weight.device
