@@ -14,8 +14,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformer_lens import ActivationCache
 
+from ihlab.interp.bridge import BridgedModel
 from ihlab.interp.copying import direct_logits, eigenvalue_copying
-from ihlab.interp.foreign import BridgedModel, ForeignModel, HuggingFaceModel, Reading
+from ihlab.interp.foreign import ForeignModel, Reading
+from ihlab.interp.hugging_face import HuggingFaceModel
 from ihlab.interp.patterns import pattern_of, probed
 from ihlab.measure.probe import probe_rows
 from ihlab.model.modes import evaluating

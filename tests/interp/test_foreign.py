@@ -37,9 +37,9 @@ from transformers import (
 from transformers.utils import logging
 
 from ihlab import ModelConfig, RunConfig, Transformer, train
-from ihlab.interp import foreign, head_scores, locate_induction_heads
+from ihlab.interp import head_scores, hugging_face, locate_induction_heads
 from ihlab.interp.ablation import ablate_heads
-from ihlab.interp.foreign import HuggingFaceModel
+from ihlab.interp.hugging_face import HuggingFaceModel
 from ihlab.interp.sources import attention_patterns
 from ihlab.measure.probe import repeated_batch, repeated_rows
 from ihlab.model.hf import from_gpt2, from_llama
@@ -328,7 +328,7 @@ def test_a_compiled_model_is_read_as_it_is():
 
 
 def test_without_the_output_projections_patterns_are_scored_all_the_same(monkeypatch, batch):
-    monkeypatch.setattr(foreign, "OUTPUT_PROJECTIONS", ())
+    monkeypatch.setattr(hugging_face, "OUTPUT_PROJECTIONS", ())
     model = made("llama")
     scores = head_scores(model)
     assert scores["prefix_matching"].notna().all()
