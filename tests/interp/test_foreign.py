@@ -218,6 +218,22 @@ def test_every_container_of_patterns_is_taken(name):
     pd.testing.assert_frame_equal(one, locate_induction_heads(stacked[:, 0], tokens[0]))
 
 
+def test_patterns_with_a_gradient_are_read_without_it():
+    tokens = repeated_rows(range(3, 50), rows=3, period=6, repeats=2)
+    patterns = torch.rand(2, 3, 4, 12, 12, generator=torch.Generator().manual_seed(0)).tril()
+    patterns = patterns / patterns.sum(dim=-1, keepdim=True)
+    expected = locate_induction_heads(patterns, tokens)
+    wanting = patterns.clone().requires_grad_()
+    for held in (wanting, list(wanting), tuple(wanting * 1)):
+        pd.testing.assert_frame_equal(locate_induction_heads(held, tokens), expected)
+        assert not attention_patterns(held, tokens).requires_grad
+    half = locate_induction_heads(wanting.to(torch.bfloat16), tokens)
+    pd.testing.assert_frame_equal(by_head(half), by_head(expected), rtol=0.02)
+    _, cache = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=50, n_ctx=12)).run_with_cache(tokens)
+    assert locate_induction_heads(cache, tokens)["prefix_matching"].notna().all()
+    assert wanting.grad is None
+
+
 def test_a_run_brings_its_own_ids(tmp_path):
     task = InductionTask(vocab_size=48, length=12, min_token=20)
     model = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=48, n_ctx=12, attention="kv_shift")
