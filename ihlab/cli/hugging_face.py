@@ -16,11 +16,8 @@ def causal_lm(name: str) -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    folder = Path(name).expanduser()
     try:
-        return AutoModelForCausalLM.from_pretrained(
-            str(folder) if folder.is_dir() else name, use_safetensors=True, trust_remote_code=False
-        )
+        return AutoModelForCausalLM.from_pretrained(_place(name), use_safetensors=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError, RuntimeError) as error:  # of every file and field that it looks for
         reason = " ".join(str(error).split())
         raise ConfigError(
@@ -35,7 +32,13 @@ def tokenizer_of(name: str) -> Any | None:
     from transformers import AutoTokenizer
 
     try:
-        found = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        found = AutoTokenizer.from_pretrained(_place(name), trust_remote_code=False)
     except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError):  # of every file that it looks for
         return None
     return found if len(found) > 1 else None  # without its files some are made with no vocabulary
+
+
+def _place(name: str) -> str:
+    """Return the folder that is named, "~" spelt out; a name of anything else as it is, for transformers to find."""
+    folder = Path(name).expanduser()
+    return str(folder) if folder.is_dir() else name

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from ihlab.experiments import stats
 from ihlab.experiments.claims import Claim
+from ihlab.experiments.curves import plan
 from ihlab.experiments.experiment import Planned, Scale
 from ihlab.experiments.text import base as text_base
 from ihlab.plots.stability import diverged_by_rate, loss_by_rate
@@ -65,10 +66,10 @@ class Figure4:
         """Plan every rate and seed of every arm."""
         run = base(scale)
         return [
-            Planned(arm, run.but(name=_name(arm, lr, seed), model=run.model.but(attention=kind), lr=lr, seed=seed))
+            Planned(arm, planned.config)
             for arm, kind in ARMS.items()
             for lr in RATES[scale]
-            for seed in range(SEEDS[scale])
+            for planned in plan(self.name, run.but(lr=lr), {f"{arm} {lr:g}": {"attention": kind}}, SEEDS[scale])
         ]
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
@@ -144,10 +145,6 @@ def critical_rate(data: pd.DataFrame, *arms: str) -> float | None:
     share = data[data["arm"].isin(arms)].groupby(["lr", "arm"])["diverged"].mean().groupby("lr").max()
     over = share[share > 0.5]
     return None if over.empty else float(over.index.to_numpy().min())
-
-
-def _name(arm: str, lr: float, seed: int) -> str:
-    return f"figure4-{arm.replace(' ', '-').lower()}-{lr:g}-{seed}"
 
 
 def _row(arm: str, run: "Run") -> dict[str, object]:

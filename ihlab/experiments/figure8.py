@@ -72,7 +72,8 @@ class Figure8:
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan both attention variants at every depth."""
-        return plan_hops(self.name, base(scale), ("vanilla", "kv_shift"), DEPTHS[scale], SEEDS[scale])
+        cells = [(label, depth) for depth in DEPTHS[scale] for label in ("vanilla", "KV shifting")]
+        return plan_hops(self.name, base(scale), cells, SEEDS[scale])
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
         """Gather each model's error at each number of hops, on rows that are the same for all."""

@@ -8,10 +8,19 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.experiments.claims import Claim
-from ihlab.experiments.curves import plan
 from ihlab.experiments.experiment import Planned, Scale
 from ihlab.experiments.figure8 import base, origin
-from ihlab.experiments.hops import KINDS, Cell, by_pointers, followed, hop_tables, horizons, predicted, share_claim
+from ihlab.experiments.hops import (
+    KINDS,
+    Cell,
+    by_pointers,
+    followed,
+    hop_tables,
+    horizons,
+    plan_hops,
+    predicted,
+    share_claim,
+)
 from ihlab.plots.hops import horizon_law
 from ihlab.plots.style import new_figure, printed
 from ihlab.theory.depth import by_doubling, horizon
@@ -64,12 +73,8 @@ class Figure8Law:
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan every kind of attention at its depths."""
-        curves: dict[str, dict[str, object]] = {
-            f"{label}, {depth} layers": {"attention": kind, "n_layers": depth}
-            for kind, label in KINDS.items()
-            for depth in DEPTHS[scale][label]
-        }
-        runs = plan(self.name, law_base(scale), curves, SEEDS[scale])
+        cells = [(kind, depth) for kind, depths in DEPTHS[scale].items() for depth in depths]
+        runs = plan_hops(self.name, law_base(scale), cells, SEEDS[scale])
         steps = STEPS[scale]
         return [Planned(run.curve, run.config.but(steps=steps[run.config.model.n_layers])) for run in runs]
 

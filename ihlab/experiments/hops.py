@@ -1,6 +1,6 @@
 """How many hops trained models follow: errors against hops, and the hop horizon."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,14 +27,10 @@ SMALL = 0.1
 """Largest "small error", and the least growth of an error that is to "degrade significantly"."""
 
 
-def plan_hops(
-    figure: str, base: RunConfig, attentions: Sequence[str], depths: Sequence[int], seeds: int | range
-) -> list[Planned]:
-    """Plan kinds of attention at depths, all else as in `base`: curves such as "vanilla, 2 layers"."""
+def plan_hops(figure: str, base: RunConfig, cells: Iterable[Cell], seeds: int | range) -> list[Planned]:
+    """Plan cells in the order given, all else as in `base`: curves such as "vanilla, 2 layers"."""
     curves: dict[str, dict[str, object]] = {
-        f"{KINDS[kind]}, {depth} layers": {"attention": kind, "n_layers": depth}
-        for depth in depths
-        for kind in attentions
+        f"{label}, {depth} layers": {"attention": _kind((label, depth)), "n_layers": depth} for label, depth in cells
     }
     return plan(figure, base, curves, seeds)
 

@@ -48,12 +48,10 @@ def figure(
     Raises `ConfigError` for an unknown figure, scale or field, for a field in which the figure's curves differ, and
     for numbers that a run refuses.
     """
-    chosen = EXPERIMENTS[choose("experiment", experiment, EXPERIMENTS)]
-    at = cast(Scale, choose("scale", scale, SCALES))
-    varied = _varied(chosen, seeds, rate, steps, sizes)
-    folder, kept = Folder(Path(scratch), chosen.name, at), Folder(Path(stored), chosen.name, at)
+    varied, at = _varied(experiment, scale, seeds, rate, steps, sizes)
+    folder, kept = Folder(Path(scratch), varied.name, at), Folder(Path(stored), varied.name, at)
     if not varied.changed and (kept.path / "data.csv").exists():
-        folder.publish(chosen, kept.data())
+        folder.publish(varied.experiment, kept.data())
     else:
         make([cast(Experiment, varied)], [folder], jobs, device, Path(runs))
     return folder
@@ -69,18 +67,22 @@ def plans(
     **sizes: Any,
 ) -> list[Planned]:
     """Return the runs of a figure, or of its first stage, with the changes that `figure` makes."""
+    varied, at = _varied(experiment, scale, seeds, rate, steps, sizes)
+    return varied.runs(at)
+
+
+def _varied(
+    experiment: str, scale: str, seeds: int | None, rate: float, steps: float, sizes: dict[str, Any]
+) -> tuple["Varied", Scale]:
+    """Return an experiment with other numbers, and the scale. Raises `ConfigError` for names and numbers it lacks."""
     chosen = EXPERIMENTS[choose("experiment", experiment, EXPERIMENTS)]
     at = cast(Scale, choose("scale", scale, SCALES))
-    return _varied(chosen, seeds, rate, steps, sizes).runs(at)
-
-
-def _varied(experiment: Experiment, seeds: int | None, rate: float, steps: float, sizes: dict[str, Any]) -> "Varied":
     require(seeds is None or seeds >= 1, f"seeds is {seeds}, but must be at least 1.")
     require(rate > 0, f"rate is {rate}, but must be a positive factor.")
     require(steps > 0, f"steps is {steps}, but must be a positive factor.")
     given = {name: value for name, value in sizes.items() if value is not None}
-    kind = VariedInTwoStages if isinstance(experiment, TwoStages) else Varied
-    return kind(experiment, seeds, rate, steps, given)
+    kind = VariedInTwoStages if isinstance(chosen, TwoStages) else Varied
+    return kind(chosen, seeds, rate, steps, given), at
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Models of other libraries, read from the outside: Hugging Face's causal language models, and bridges over them.
+"""Models of other libraries, read from the outside: what Hugging Face's models and bridges over them share.
 
 Nothing is asked of such a model but its patterns, the input of each attention's output projection (every head's z side
 by side), and its norms, embeddings and projections as functions. Linear maps are read off by passing the rows of the
@@ -6,10 +6,9 @@ identity through them, so that no architecture's names for its weights are neede
 are unknown to these models: a raw pattern is the effective one.
 """
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,16 +19,11 @@ from torch import Tensor, nn
 
 from ihlab.measure.probe import repeated_rows
 from ihlab.model.modes import evaluating
-from tasks.config import ConfigError, require
+from tasks.config import require
 
 LONGEST_PROBE = 128
 """Positions of a probe unless a length is given. Contexts of other people's models are long, and n queries have n keys
 in every head: at 128, the patterns of GPT-2 on 16 rows take 150 MB."""
-
-OUTPUT_PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense", "wo", "proj")
-"""The names that attention's output projection has in Hugging Face's models."""
-
-SPECIAL = ("bos", "eos", "pad", "unk", "sep", "cls", "mask", "decoder_start")
 
 NONLINEAR = 0.02
 """Relative error above which what attention reads of a token is not linear in it, beyond what half precision rounds."""
@@ -203,7 +197,7 @@ class ForeignModel(ABC):
                     z = function(x.unflatten(-1, (self.n_heads, -1))).to(x)
                     return (z.flatten(-2), *args[1:])
 
-                hooks.enter_context(_hooked(self._layers[layer].output.register_forward_pre_hook(hook)))
+                hooks.enter_context(hooked(self._layers[layer].output.register_forward_pre_hook(hook)))
             yield
 
     # Copying
@@ -274,7 +268,7 @@ class ForeignModel(ABC):
             stack.enter_context(evaluating(self.module))
             z = stack.enter_context(self._noting_z())
             for parts in self._layers:
-                stack.enter_context(_hooked(parts.attention.register_forward_pre_hook(given, with_kwargs=True)))
+                stack.enter_context(hooked(parts.attention.register_forward_pre_hook(given, with_kwargs=True)))
             first = int(self.ids[0])
             self._logits(torch.full((len(probe), 1), first, device=self.device))
         matrices: list[Tensor | None] = []
@@ -304,7 +298,7 @@ class ForeignModel(ABC):
                 def note(module: nn.Module, args: tuple[Any, ...]) -> None:
                     widths[module] = args[0].shape[-1]
 
-                stack.enter_context(_hooked(part.register_forward_pre_hook(note)))
+                stack.enter_context(hooked(part.register_forward_pre_hook(note)))
             self._logits(torch.tensor([[int(self.ids[0])]], device=self.device))
         return widths
 
@@ -329,204 +323,6 @@ class ForeignModel(ABC):
         """Return the logits."""
 
 
-class HuggingFaceModel(ForeignModel):
-    """A causal language model of transformers. Patterns are those of eager attention; nothing of it is changed."""
-
-    def __init__(self, model: Any) -> None:
-        self.module, whole = model, model.config
-        name = type(model).__name__
-        require(
-            not whole.is_encoder_decoder,
-            f"The {name} has an encoder and a decoder, but induction heads are located in causal language models.",
-        )
-        config = whole.get_text_config(decoder=True)
-        for field in ("num_hidden_layers", "num_attention_heads"):
-            require(isinstance(getattr(config, field, None), int), f"The {name} has no attention heads: no {field}.")
-        self.n_layers, self.n_heads = config.num_hidden_layers, config.num_attention_heads
-        self.d_vocab, self.config = config.vocab_size, config
-        self.n_ctx = _length(getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None))
-        self.reach = _reach(config)
-        self.ids = ordinary_ids(self.d_vocab, config, getattr(model, "generation_config", None))
-
-    def _patterns(self, tokens: Tensor) -> Tensor:
-        with eager(self.module):
-            output = self._run(tokens, output_attentions=True)
-        patterns = getattr(output, "attentions", None) or ()
-        given = sum(isinstance(pattern, Tensor) for pattern in patterns)
-        require(
-            given == self.n_layers,
-            f"The {self.name} returns the attention patterns of {given} of its {self.n_layers} layers "
-            "(output_attentions=True), so its heads cannot be scored.",
-        )
-        return torch.stack([pattern.float().cpu() for pattern in patterns])
-
-    def _logits(self, tokens: Tensor) -> Tensor:
-        logits = getattr(self._run(tokens), "logits", None)
-        if logits is None:
-            raise ConfigError(self._without_unembedding)
-        return logits
-
-    def _run(self, tokens: Tensor, **options: Any) -> Any:
-        # With a mask, the library does not take ids that happen to be its padding for padding.
-        return self.module(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False, **options)
-
-    @property
-    def _without_unembedding(self) -> str:
-        return f"The {self.name} has no unembedding: give the whole language model, such as a ...ForCausalLM."
-
-    @cached_property
-    def ends(self) -> Ends:
-        """Embedding, unembedding, and the norm that the unembedding reads."""
-        unembed = self.module.get_output_embeddings()  # type: ignore[operator]
-        require(unembed is not None, self._without_unembedding)
-        return Ends(self._embed, self._read_by([unembed])[0], unembed)
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the embedding."""
-        weight: Tensor = self._embed.weight  # type: ignore[assignment]
-        return weight.device
-
-    @property
-    def _embed(self) -> nn.Module:
-        return self.module.get_input_embeddings()  # type: ignore[operator]
-
-    @cached_property
-    def _layers(self) -> list[Layer]:
-        decoder = self.module.get_decoder() if hasattr(self.module, "get_decoder") else self.module  # type: ignore[operator]
-        found = []
-        for name, module in (decoder or self.module).named_modules():
-            children = [child for child in OUTPUT_PROJECTIONS if isinstance(getattr(module, child, None), nn.Module)]
-            if re.search("attention|attn", type(module).__name__, re.IGNORECASE) and children and "cross" not in name:
-                found.append((module, getattr(module, children[0])))
-        if len(found) != self.n_layers:
-            return []
-        norms = self._read_by([module for module, _ in found])
-        return [Layer(*parts, norm) for parts, norm in zip(found, norms, strict=True)]
-
-    @torch.no_grad()
-    def _read_by(self, readers: Sequence[nn.Module]) -> list[nn.Module | None]:
-        """Return for each of some modules the norm whose output it reads, if it reads a norm's."""
-        made: dict[int, nn.Module] = {}
-        kept: list[Tensor] = []  # what is freed, another activation may take the address of
-        read: dict[nn.Module, int] = {}
-
-        def note_norm(module: nn.Module, args: Any, output: Any) -> None:
-            if isinstance(output, Tensor):
-                kept.append(output)
-                made.setdefault(output.data_ptr(), module)
-
-        def note_reader(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            x = args[0] if args else kwargs["hidden_states"]
-            kept.append(x)
-            read[module] = x.data_ptr()
-
-        with ExitStack() as stack:
-            stack.enter_context(evaluating(self.module))
-            for module in self.module.modules():
-                if "norm" in type(module).__name__.lower():
-                    stack.enter_context(_hooked(module.register_forward_hook(note_norm)))
-            for reader in readers:
-                stack.enter_context(_hooked(reader.register_forward_pre_hook(note_reader, with_kwargs=True)))
-            self._run(torch.tensor([[int(self.ids[0])]], device=self.device))
-        return [made.get(read.get(reader, 0)) for reader in readers]
-
-
-class BridgedModel(ForeignModel):
-    """A `TransformerBridge` of TransformerLens, read at its own hook points and components."""
-
-    def __init__(self, bridge: Any) -> None:
-        self.module, cfg = bridge, bridge.cfg
-        self.n_layers, self.n_heads, self.d_vocab = cfg.n_layers, cfg.n_heads, cfg.d_vocab
-        config: Any = getattr(getattr(bridge, "original_model", None), "config", None)
-        theirs = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else None
-        require(
-            not getattr(config, "is_encoder_decoder", False),
-            "The TransformerBridge has an encoder and a decoder, but induction heads are located in causal language "
-            "models.",
-        )
-        self.n_ctx = _length(cfg.n_ctx)
-        self.reach = None if theirs is None else _reach(theirs)
-        self.ids = ordinary_ids(self.d_vocab, *([] if theirs is None else [theirs]))
-
-    def _patterns(self, tokens: Tensor) -> Tensor:
-        names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(self.n_layers)]
-        _, cache = self.module.run_with_cache(tokens, names_filter=names)  # type: ignore[operator]
-        missing = [name for name in names if name not in cache.cache_dict]
-        require(not missing, f"The TransformerBridge has no patterns: {', '.join(missing)} did not fire.")
-        return torch.stack([cache[name].float().cpu() for name in names])
-
-    def _logits(self, tokens: Tensor) -> Tensor:
-        logits: Tensor = self.module(tokens, return_type="logits")
-        return logits
-
-    @cached_property
-    def ends(self) -> Ends:
-        """Embedding, final norm and unembedding, as the bridge names them."""
-        module: Any = self.module
-        return Ends(module.embed, getattr(module, "ln_final", None), module.unembed)
-
-    @cached_property
-    def _layers(self) -> list[Layer]:
-        blocks: list[Any] = list(self.module.blocks)  # type: ignore[arg-type]
-        found = [block for block in blocks if hasattr(block, "attn") and hasattr(block.attn, "o")]
-        return [Layer(block.attn, block.attn.o, getattr(block, "ln1", None)) for block in found]
-
-
-@contextmanager
-def eager(model: Any) -> Iterator[None]:
-    """Have a Hugging Face model compute its patterns, as eager attention alone does, and then attend as it did.
-
-    Raises `ConfigError` for a model that does not let its attention be switched.
-    """
-    config = model.config
-    parts = [config, *(part for name in config.sub_configs if (part := getattr(config, name, None)) is not None)]
-    before = [part._attn_implementation for part in parts]
-    if set(before) <= {"eager", None}:
-        yield
-        return
-    try:
-        with suppress(ValueError, ImportError):
-            model.set_attn_implementation("eager")
-        require(
-            config._attn_implementation == "eager",
-            f"The {type(model).__name__} attends by {before[0]!r}, which gives no patterns, and it cannot be switched: "
-            "load it with attn_implementation='eager'.",
-        )
-        yield
-    finally:
-        for part, implementation in zip(parts, before, strict=True):
-            part._attn_implementation = implementation
-
-
-def ordinary_ids(d_vocab: int, *configs: Any) -> list[int]:
-    """Return the ids of a vocabulary without those that Hugging Face's configs name as special tokens."""
-    special = set[Any]()
-    for config in configs:
-        for name in SPECIAL:
-            given = getattr(config, f"{name}_token_id", None)
-            special.update(given if isinstance(given, list | tuple) else [given])
-    return [token for token in range(d_vocab) if token not in special]
-
-
-def _reach(config: Any) -> int | None:
-    """Return the width of the narrowest window through which a layer sees earlier tokens; None: there is none."""
-    kinds: list[Any] = list(getattr(config, "layer_types", None) or [])
-    widths: list[Any] = []
-    windowed = "sliding_attention" in kinds if kinds else getattr(config, "use_sliding_window", True)
-    if windowed:
-        widths.append(getattr(config, "sliding_window", None))
-    if "chunked_attention" in kinds or not kinds:
-        widths.append(getattr(config, "attention_chunk_size", None))
-    if "local" in (getattr(config, "attention_layers", None) or []):  # GPT-Neo
-        widths.append(config.window_size)
-    return min((width for width in widths if isinstance(width, int) and width > 0), default=None)
-
-
-def _length(given: Any) -> int | None:
-    return given if isinstance(given, int) and given > 0 else None
-
-
 def _linear(module: nn.Module | None, width: int) -> Float[Tensor, "d_in d_out"]:
     """Return the matrix of a linear map, or of a norm up to one positive factor, without its bias; None: the identity.
 
@@ -541,7 +337,8 @@ def _linear(module: nn.Module | None, width: int) -> Float[Tensor, "d_in d_out"]
 
 
 @contextmanager
-def _hooked(handle: Any) -> Iterator[None]:
+def hooked(handle: Any) -> Iterator[None]:
+    """Keep a registered hook for a while: `handle` is what registering it returned."""
     try:
         yield
     finally:

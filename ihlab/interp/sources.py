@@ -14,8 +14,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformer_lens import ActivationCache
 
+from ihlab.interp.bridge import BridgedModel
 from ihlab.interp.copying import direct_logits, eigenvalue_copying
-from ihlab.interp.foreign import BridgedModel, ForeignModel, HuggingFaceModel, Reading
+from ihlab.interp.foreign import ForeignModel, Reading
+from ihlab.interp.hugging_face import HuggingFaceModel
 from ihlab.interp.patterns import pattern_of, probed
 from ihlab.measure.probe import probe_rows
 from ihlab.model.modes import evaluating
@@ -52,6 +54,11 @@ class OwnModel:
     def d_vocab(self) -> int:
         """The size of the vocabulary."""
         return self.model.cfg.d_vocab
+
+    @property
+    def n_ctx(self) -> int:
+        """The most positions of a row."""
+        return self.model.cfg.n_ctx
 
     @property
     def device(self) -> torch.device:

@@ -29,7 +29,7 @@ RUNNING_LOSS = {
 
 
 About = Mapping[str, str]
-"""What a checkpoint is about: its run's digest, its step and what it knows of the metrics."""
+"""What a checkpoint is about: its run's digest, its step, digests of its data and what it knows of the metrics."""
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], about: About | None = None) -> None:

@@ -10,7 +10,7 @@ from ihlab.training.config import Fork, ForkConfig, RunConfig
 from ihlab.training.distributed import require_alone
 from ihlab.training.progress import Report
 from ihlab.training.run import Run
-from ihlab.training.run_writer import Callback
+from ihlab.training.run_writer import Callback, digests
 from ihlab.training.train import train
 from tasks.config import ConfigError
 
@@ -45,8 +45,8 @@ def fork(
     parameters, and the clamps are hooked. A finished fork is returned as it is, an interrupted one is resumed.
 
     Raises `ConfigError` for a step without a checkpoint (or without its optimiser's state), a clamp on a layer, head
-    or column that does not exist or on the alpha of a vanilla model, `steps` that do not lie past `step`, and under
-    `torchrun`.
+    or column that does not exist or on the alpha of a vanilla model, `steps` that do not lie past `step`, a task whose
+    data has changed since, and under `torchrun`.
     """
     require_alone("A fork is trained")
     config = fork_config(run, step, name=name, clamps=clamps, steps=steps, compiled=compiled)
@@ -93,5 +93,6 @@ def _start(run: Run, made: Run, config: ForkConfig) -> None:
     impose(model, state, config.clamps)
     # The fork's running loss and seconds start at 0: those of its parent are not its own.
     state |= {name: tensor.clone() for name, tensor in checkpoint.RUNNING_LOSS.items()}
-    checkpoint.save(made.optimizer_path(step), state, made.about(step))
-    checkpoint.save(made.checkpoint_path(step), checkpoint.model_state(model), made.about(step))
+    about = {**digests(checkpoint.stored_about(run.checkpoint_path(step))), **made.about(step)}
+    checkpoint.save(made.optimizer_path(step), state, about)
+    checkpoint.save(made.checkpoint_path(step), checkpoint.model_state(model), about)

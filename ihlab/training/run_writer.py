@@ -3,8 +3,9 @@
 import math
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
@@ -36,6 +37,11 @@ class Stored:
     steps: int
 
 
+def digests(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return the facts that are digests of a task's data: those whose names end in sha256."""
+    return {name: str(value) for name, value in facts.items() if name.endswith("sha256")}
+
+
 class RunWriter:
     """Writer of one run's folder. `rows`: its metrics so far; `started`: its start time as if never interrupted.
 
@@ -59,10 +65,14 @@ class RunWriter:
         return steps
 
     def load(self, step: int, model: nn.Module, device: torch.device) -> Stored:
-        """Load a checkpoint of the model, and the metrics up to it. Raises `ConfigError` for damaged files."""
+        """Load a checkpoint of the model, and the metrics up to it.
+
+        Raises `ConfigError` for damaged files, and for a task whose data is not what the checkpoint was trained on.
+        """
         path, about = self.run.checkpoint_path(step), self.run.about(step)
         weights = checkpoint.load_weights(path, model, about, device)
         state = checkpoint.load_optimizer(self.run.optimizer_path(step), step, model, about, device)
+        self._require_same_data(checkpoint.stored_about(path))
         self.started = time.perf_counter() - state.pop("tally/seconds").item()  # as if never interrupted
         stored = Stored(weights, state, state.pop("tally/loss"), int(state.pop("tally/steps")))
         if step == self.config.first_step and not self.run.has_metrics:  # a fork's first step
@@ -117,7 +127,7 @@ class RunWriter:
             "tally/steps": torch.tensor(stored.steps),
             "tally/seconds": torch.tensor(time.perf_counter() - self.started, dtype=torch.float64),
         }
-        about = self.run.about(step)
+        about = {**self._data, **self.run.about(step)}
         with self.run.writing():
             checkpoint.save(self.run.optimizer_path(step), {**stored.optimizer, **tally}, about)
             checkpoint.save(self.run.checkpoint_path(step), stored.weights, {**about, "metrics": record(self.written)})
@@ -142,6 +152,21 @@ class RunWriter:
         with self.run.writing():
             self._remove(set(self.run.checkpoints) - {*self.config.checkpoint_steps(), last})
             self.run.write_done(summary)
+
+    @cached_property
+    def _data(self) -> dict[str, str]:
+        """Digests of the task's data, if it has any that its config does not say."""
+        return digests(getattr(self.config.task, "provenance", {}))
+
+    def _require_same_data(self, known: Mapping[str, str]) -> None:
+        for name, now in self._data.items():
+            before = known.get(name, now)  # older checkpoints do not say
+            require(
+                before == now,
+                f"{self.run.folder} cannot be resumed: its {name} is {before[:10]}, but that of the "
+                f"{type(self.config.task).__name__} is now {now[:10]}; bring back the data that it was trained on, or "
+                "remove the folder to train it anew.",
+            )
 
     def _remove(self, steps: set[int]) -> None:
         for step in steps:

@@ -65,8 +65,8 @@ def train(
     earlier, interrupted call are not repeated. An exception of its own ends training, which the next call resumes.
 
     Raises `TrainingDivergedError` when the loss stops being finite, `Interrupted` after Ctrl-C (at the end of the
-    step, saved), and `ConfigError` for a run that cannot be in memory, and for a folder that another process has locked
-    or that has another config.
+    step, saved), and `ConfigError` for a run that cannot be in memory, for a folder that another process has locked or
+    that has another config, and for an interrupted run whose task's data has changed (`Task`'s `provenance`).
     """
     require(isinstance(config, RunConfig), f"The config is {shown(config)}, but must be a RunConfig.")
     if members is not None:

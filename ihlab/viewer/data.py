@@ -1,6 +1,7 @@
 """Data of a page: the patterns of every head on some rows, at every checkpoint, and what the model predicts there."""
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,15 +10,14 @@ import torch
 from jaxtyping import Int
 
 from ihlab.interp.patterns import effective_pattern, gauge_fixed
+from ihlab.interp.sources import HeadModel
 from ihlab.measure.heads import follows
-from ihlab.measure.probe import task_ids
-from ihlab.model.transformer import Transformer
 from ihlab.training.run import Run
 from ihlab.viewer.opened import Opened, opened
 from ihlab.viewer.packing import fitting, packed, quantised
 from ihlab.viewer.predictions import Predictions
 from ihlab.viewer.reading import Reading, reader
-from ihlab.viewer.tags import NAMES, Probe, Scores, scores_of_model, scores_of_rows, tagged
+from ihlab.viewer.tags import NAMES, Probe, Scores, scores_of_rows, tagged
 from ihlab.viewer.tokens import TokenRow, given_rows, held_out_rows, known_task, text_by
 from ihlab.viewer.training import training_data
 from tasks.config import ConfigError, require
@@ -162,41 +162,34 @@ def _read(
     for step in shown.steps:
         source = shown.at(step)
         if step == shown.steps[0]:
-            probe = _probe(source, shown)
+            probe = _probe(source)
         read = reader(source, ids)
         scored_on: list[Reading] = []
         for number, (row, of_row) in enumerate(zip(rows, cells, strict=False)):
             reading = read(number, row.ids)
             of_row.append(_cell(reading, row, predictions))
             scored_on.append(reading)
-        scores, said = _scores(source, shown, probe, scored_on, ids)
+        scores, said = _scores(source, probe, scored_on, ids)
         heads.append(tagged(scores))
         while len(cells) > 1 and sum(row[-1].size for row in cells) > most:
             cells.pop()
     return cells, heads, said
 
 
-def _probe(source: Any, shown: Opened) -> Probe | None:
-    """Return a probe of one of our models, or None where there is none, or its rows are too short for one."""
-    if not isinstance(source, Transformer):
-        return None
-    task = known_task(shown.task)
+def _probe(source: Any) -> Probe | None:
+    """Return a probe of a model, or None where there is none, or its rows are too short for one."""
     try:
-        return Probe(source, None if task is None else task_ids(task))
+        return Probe(source) if isinstance(source, HeadModel) else None
     except ConfigError:
         return None
 
 
 def _scores(
-    source: Any, shown: Opened, probe: Probe | None, readings: list[Reading], ids: list[Int[np.ndarray, " _"]]
+    source: Any, probe: Probe | None, readings: list[Reading], ids: list[Int[np.ndarray, " _"]]
 ) -> tuple[Scores, str]:
     if probe is not None:
-        return probe.scores(source), "random tokens, repeated"
-    if shown.vocabulary is not None and shown.n_ctx is not None and not isinstance(source, Transformer):
-        try:
-            return scores_of_model(source, shown.vocabulary, shown.n_ctx), "random tokens, repeated"
-        except ConfigError:  # too few ids, or too short rows
-            pass
+        with suppress(ConfigError):  # of a bridge whose model sees later keys, its rows alone can be read
+            return probe.scores(source), "random tokens, repeated"
     return scores_of_rows([_read_from(reading) for reading in readings], ids), "these rows"
 
 

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from transformer_lens import ActivationCache
 
+from ihlab.interp.foreign import ForeignModel
 from ihlab.interp.patterns import raw_patterns, score_routes
-from ihlab.interp.sources import attention_patterns
+from ihlab.interp.sources import HeadModel, OwnModel, attention_patterns
 from ihlab.model.config import ModelConfig
 from ihlab.model.modes import evaluating
 from tasks.config import require
@@ -39,13 +40,14 @@ Reader = Callable[[int, Int[np.ndarray, " pos"]], Reading]
 
 
 def reader(source: Any, rows: list[Int[np.ndarray, " _"]]) -> Reader:
-    """Return what reads rows of a source: a model reads each, patterns and caches already have."""
-    if hasattr(source, "run_with_cache"):
-        return lambda row, ids: _read(source, ids)
+    """Return what reads rows of an opened source: a model reads each, patterns and caches already have."""
+    if isinstance(source, HeadModel):
+        module = source.model if isinstance(source, OwnModel) else source.module
+        if hasattr(module, "run_with_cache"):  # ours, or a bridge, which has hook points, too
+            return lambda row, ids: _hooked(module, ids)
+        return lambda row, ids: _unhooked(source, ids)
     if isinstance(source, ActivationCache):
         return lambda row, ids: _of_cache(source, row, None)
-    if isinstance(source, nn.Module):
-        return lambda row, ids: _of_module(source, ids)
     lengths = sorted({len(ids) for ids in rows})
     source = source[None] if getattr(source, "ndim", None) == 3 else source  # one layer of one row
     require(len(lengths) == 1, f"The rows have {lengths[0]} to {lengths[-1]} tokens, but patterns are of one length.")
@@ -63,18 +65,15 @@ def _of_patterns(patterns: Float[Tensor, "layer head query key"]) -> Reading:
     return Reading({"pattern": patterns.detach().float().cpu().numpy()})
 
 
-@torch.no_grad()
-def _of_module(model: nn.Module, ids: Int[np.ndarray, " pos"]) -> Reading:
-    """Read a row with a model that has no hook points: its patterns, and the logits of its output."""
+def _unhooked(model: ForeignModel, ids: Int[np.ndarray, " pos"]) -> Reading:
+    """Read a row with a model that has no hook points: its patterns, and its logits."""
     tokens = torch.from_numpy(ids)[None]
-    patterns = attention_patterns(model, tokens)[:, 0]
-    with evaluating(model):
-        logits = model(tokens.to(next(model.parameters()).device)).logits
-    return replace(_of_patterns(patterns), logits=logits[0].float().cpu())
+    patterns = model.read(tokens, kinds=("raw",)).patterns["raw"][:, 0]
+    return replace(_of_patterns(patterns), logits=model.logits(tokens)[0].cpu())
 
 
 @torch.no_grad()
-def _read(model: Any, ids: Int[np.ndarray, " pos"]) -> Reading:
+def _hooked(model: Any, ids: Int[np.ndarray, " pos"]) -> Reading:
     with evaluating(model):
         device = next(model.parameters()).device
         logits, cache = model.run_with_cache(torch.from_numpy(ids)[None].to(device))

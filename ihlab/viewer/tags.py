@@ -1,6 +1,6 @@
 """Scores of a page's heads, and the tags that they earn: induction, previous token, duplicate token, idle."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,17 +8,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from ihlab.interp.foreign import LONGEST_PROBE
 from ihlab.interp.locate import PREFIX_LEAST
-from ihlab.interp.patterns import effective_patterns, raw_patterns
-from ihlab.interp.sources import attention_patterns
+from ihlab.interp.sources import HeadModel, OwnModel
 from ihlab.measure.heads import at_positions, duplicates, mean_attention, prefix_matches
-from ihlab.measure.probe import PREFIX_REPEATS, probe_rows, repeated_rows, rolled
-from ihlab.model.modes import evaluated
-from ihlab.model.transformer import Transformer
+from ihlab.measure.probe import PREFIX_REPEATS, rolled
 from tasks.config import ConfigError
-
-LONGEST = 128
-"""Positions of a probe. Up to this n_ctx, scores are those of `head_scores`."""
 
 NAMES = {
     "prefix_matching": "induction",
@@ -32,23 +27,26 @@ Scores = dict[str, Float[np.ndarray, "layer head"]]
 
 
 class Probe:
-    """Random repeated tokens for a model, as `head_scores` draws them, and the scores of its heads on them."""
+    """Random repeated tokens for a model, and the scores of its heads on them.
 
-    def __init__(self, model: Transformer, ids: Sequence[int] | None) -> None:
+    Both are those of `head_scores`, on rows of at most `LONGEST_PROBE` tokens, whoever's the model is.
+    """
+
+    def __init__(self, model: HeadModel) -> None:
         """Raise `ConfigError` if the model's rows are too short to repeat anything."""
-        self.tokens = probe_rows(model, PREFIX_REPEATS, 16, min(model.cfg.n_ctx, LONGEST), ids, 0)
+        length = min(model.n_ctx, LONGEST_PROBE) if isinstance(model, OwnModel) else None
+        self.tokens = model.probe_rows(PREFIX_REPEATS, 16, length, None, 0)
         self.rolled = rolled(self.tokens, self.tokens.shape[1] // PREFIX_REPEATS, 0)
 
-    def scores(self, model: Transformer) -> Scores:
+    def scores(self, model: HeadModel) -> Scores:
         """Score the effective patterns, or the raw ones where none is exact; `fixed_distance` as a control."""
-        return _with_control(lambda tokens: _patterns(model, tokens), self.tokens, self.rolled)
-
-
-def scores_of_model(model: Any, vocabulary: int, n_ctx: int) -> Scores:
-    """Score a model of another library on random repeated tokens. Raises `ConfigError` as `repeated_rows` does."""
-    tokens = repeated_rows(range(vocabulary), 4, min(n_ctx, LONGEST) // PREFIX_REPEATS, PREFIX_REPEATS)
-    again = rolled(tokens, tokens.shape[1] // PREFIX_REPEATS)
-    return _with_control(lambda rows: attention_patterns(model, rows), tokens, again)
+        exact = not isinstance(model, OwnModel) or model.model.cfg.values_mixed_elsewhere is None
+        kind = "effective" if exact else "raw"
+        read, again = (model.read(tokens, kinds=(kind,)).patterns[kind] for tokens in (self.tokens, self.rolled))
+        places = {name: at.to(read.device) for name, at in _places(self.tokens).items()}
+        scores = {name: mean_attention(read, places[name]) for name in NAMES}
+        scores["fixed_distance"] = mean_attention(again, places["prefix_matching"])
+        return {name: score.float().cpu().numpy() for name, score in scores.items()}
 
 
 def scores_of_rows(
@@ -86,23 +84,6 @@ def tagged(scores: Scores) -> list[list[dict[str, Any]]]:
         ]
         for layer in range(n_layers)
     ]
-
-
-@evaluated
-@torch.no_grad()
-def _patterns(model: Transformer, tokens: Int[Tensor, "rows pos"]) -> Float[Tensor, "layer rows head query key"]:
-    _, cache = model.run_with_cache(tokens, names_filter=lambda name: name.endswith(("hook_pattern", "hook_beta")))
-    exact = model.cfg.values_mixed_elsewhere is None
-    return effective_patterns(cache, fix_gauge=True) if exact else raw_patterns(cache)
-
-
-def _with_control(
-    patterns: Callable[[Tensor], Tensor], tokens: Int[Tensor, "rows pos"], again: Int[Tensor, "rows pos"]
-) -> Scores:
-    read, places = patterns(tokens), _places(tokens)
-    scores = {name: mean_attention(read, places[name].to(read.device)) for name in NAMES}
-    control = mean_attention(patterns(again), places["prefix_matching"].to(read.device))
-    return {name: score.float().cpu().numpy() for name, score in {**scores, "fixed_distance": control}.items()}
 
 
 def _places(tokens: Int[Tensor, "batch pos"]) -> dict[str, Bool[Tensor, "batch query key"]]:

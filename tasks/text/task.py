@@ -20,7 +20,8 @@ class TextTask:
 
     A row lies within one document, and all such rows are as likely; documents of at most `length` tokens are in none.
     Evaluations draw from `held_out`, other directories of the corpus without near-copies (`tasks.text.corpus`).
-    The corpus differs with the version of Python: `provenance` says which it was, and is kept with a run.
+    The corpus differs with the version of Python: `provenance` says which it was, and is kept with a run, which is
+    resumed on the same corpus only.
 
     Attributes:
         corpus: stdlib: the sources of the running Python's standard library (9 MB, on every disk); sample: those of

@@ -13,6 +13,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
 from ihlab.cli import main
+from ihlab.cli.hugging_face import causal_lm, tokenizer_of
 from ihlab.interp import head_scores
 from ihlab.measure.probe import repeated_batch, repeated_rows
 
@@ -92,3 +93,12 @@ def test_a_text_is_read_with_the_models_tokenizer(tmp_path):
     PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(tmp_path / "model")
     main(["view", "--hf", str(tmp_path / "model"), "--tokens", "the cat sat the", "--out", str(tmp_path / "page.html")])
     assert shown(tmp_path / "page.html") == ["the", "cat", "sat", "the"]
+
+
+def test_model_and_tokenizer_are_found_in_the_home_folder(tmp_path, monkeypatch):
+    AutoModelForCausalLM.from_pretrained(GPT2).save_pretrained(tmp_path / "model")
+    words = Tokenizer(WordLevel({"the": 0, "cat": 1, "?": 2}, unk_token="?"))
+    PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(tmp_path / "model")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert causal_lm("~/model").config.n_layer == 2
+    assert tokenizer_of("~/model").decode([1]) == "cat"

@@ -37,9 +37,9 @@ from transformers import (
 from transformers.utils import logging
 
 from ihlab import ModelConfig, RunConfig, Transformer, train
-from ihlab.interp import foreign, head_scores, locate_induction_heads
+from ihlab.interp import head_scores, hugging_face, locate_induction_heads
 from ihlab.interp.ablation import ablate_heads
-from ihlab.interp.foreign import HuggingFaceModel
+from ihlab.interp.hugging_face import HuggingFaceModel
 from ihlab.interp.sources import attention_patterns
 from ihlab.measure.probe import repeated_batch, repeated_rows
 from ihlab.model.hf import from_gpt2, from_llama
@@ -218,6 +218,22 @@ def test_every_container_of_patterns_is_taken(name):
     pd.testing.assert_frame_equal(one, locate_induction_heads(stacked[:, 0], tokens[0]))
 
 
+def test_patterns_with_a_gradient_are_read_without_it():
+    tokens = repeated_rows(range(3, 50), rows=3, period=6, repeats=2)
+    patterns = torch.rand(2, 3, 4, 12, 12, generator=torch.Generator().manual_seed(0)).tril()
+    patterns = patterns / patterns.sum(dim=-1, keepdim=True)
+    expected = locate_induction_heads(patterns, tokens)
+    wanting = patterns.clone().requires_grad_()
+    for held in (wanting, list(wanting), tuple(wanting * 1)):
+        pd.testing.assert_frame_equal(locate_induction_heads(held, tokens), expected)
+        assert not attention_patterns(held, tokens).requires_grad
+    half = locate_induction_heads(wanting.to(torch.bfloat16), tokens)
+    pd.testing.assert_frame_equal(by_head(half), by_head(expected), rtol=0.02)
+    _, cache = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=50, n_ctx=12)).run_with_cache(tokens)
+    assert locate_induction_heads(cache, tokens)["prefix_matching"].notna().all()
+    assert wanting.grad is None
+
+
 def test_a_run_brings_its_own_ids(tmp_path):
     task = InductionTask(vocab_size=48, length=12, min_token=20)
     model = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=48, n_ctx=12, attention="kv_shift")
@@ -328,7 +344,7 @@ def test_a_compiled_model_is_read_as_it_is():
 
 
 def test_without_the_output_projections_patterns_are_scored_all_the_same(monkeypatch, batch):
-    monkeypatch.setattr(foreign, "OUTPUT_PROJECTIONS", ())
+    monkeypatch.setattr(hugging_face, "OUTPUT_PROJECTIONS", ())
     model = made("llama")
     scores = head_scores(model)
     assert scores["prefix_matching"].notna().all()

@@ -1,12 +1,16 @@
 """A run's folder has one writer: what a killed one left goes, and one whose folder was taken away stops."""
 
+import re
 import shutil
 
 import pytest
 
 from ihlab import Run, train
+from ihlab.training.fork import fork
+from ihlab.training.run_writer import RunWriter
 from ihlab.training.train import train_ensemble
-from tasks import ConfigError
+from tasks import ConfigError, TextTask
+from tasks.text.prepared import prepare
 
 
 @pytest.fixture
@@ -92,3 +96,76 @@ def test_an_ensemble_notices_the_folder_of_any_member(small, tmp_path, each_step
     with pytest.raises(ConfigError, match=f"^{gone}, or the file .lock in it, was removed or replaced"):
         train_ensemble(configs, tmp_path, report=at(3, lambda: shutil.rmtree(gone)), stack=3)
     assert not gone.exists()
+
+
+# Data that a config does not say
+
+
+@pytest.fixture
+def text(small, tmp_path, monkeypatch):
+    """A run on the bytes of three files, and a function that writes them."""
+    monkeypatch.setenv("IHLAB_CACHE", str(tmp_path / "cache"))
+
+    def write(letters):
+        (tmp_path / "corpus").mkdir(exist_ok=True)
+        for name, letter in zip("abc", letters, strict=True):
+            (tmp_path / "corpus" / name).write_text(letter * 40)
+        prepare.cache_clear()  # as a new process
+        return task.provenance["corpus_sha256"]
+
+    task = TextTask(corpus=str(tmp_path / "corpus"), vocab_size=256, length=12)
+    yield small.but(task=task, model=small.model.but(d_vocab=256)), write
+    prepare.cache_clear()
+
+
+def stopped(config, root, **how):
+    """Start a run that ends by an exception after its first checkpoint."""
+
+    def fail(record):
+        if record["step"] > config.checkpoint_steps()[1]:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        train(config, root, callback=fail, **how)
+
+
+@pytest.mark.parametrize("members", [1, 4])
+def test_a_run_is_resumed_on_the_data_it_began_with_only(text, tmp_path, members, monkeypatch):
+    config, write = text
+    monkeypatch.setattr("ihlab.training.train.best_stack", lambda config, n, device: n)
+    before = write("xyz")
+    stopped(config, tmp_path / "stopped", members=members)
+    now = write("xyw")
+    said = f"its corpus_sha256 is {before[:10]}, but that of the TextTask is now {now[:10]}; bring back the data"
+    with pytest.raises(ConfigError, match=re.escape(said)) as refused:
+        train(config, tmp_path / "stopped", members=members)
+    assert "\n" not in str(refused.value)
+    assert write("xyz") == before
+    resumed = train(config, tmp_path / "stopped", members=members)
+    whole = train(config, tmp_path / "whole", members=members)
+    for run, other in zip(resumed, whole, strict=True):
+        assert run.done["resumed_from"] > 0
+        assert run.metrics.equals(other.metrics)
+
+
+def test_a_fork_goes_on_with_the_data_of_its_parent_only(text, tmp_path):
+    config, write = text
+    write("xyz")
+    parent = train(config, tmp_path)
+    step = parent.checkpoints[1]
+    write("xyw")
+    with pytest.raises(ConfigError, match="its corpus_sha256 is"):
+        fork(parent, step, root=tmp_path)
+    write("xyz")
+    assert fork(parent, step, root=tmp_path).metrics["eval_loss"].iloc[-1] == parent.metrics["eval_loss"].iloc[-1]
+
+
+def test_a_checkpoint_that_does_not_know_its_data_is_resumed(text, tmp_path, monkeypatch):
+    """As those from before checkpoints did."""
+    config, write = text
+    write("xyz")
+    with monkeypatch.context() as older:
+        older.setattr(RunWriter, "_data", {})
+        stopped(config, tmp_path)
+    write("xyw")
+    assert train(config, tmp_path).done["resumed_from"] > 0

@@ -1,8 +1,11 @@
 """A page of what is no run: models, caches and patterns of any make, with tokens as people write them."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, MistralConfig, MistralForCausalLM
 
 from ihlab import ModelConfig, Run, Transformer, kept
 from ihlab.interp import head_scores
@@ -135,6 +138,50 @@ def test_a_trained_models_tags_are_those_of_head_scores():
     assert not any(head["tags"] for layer in data["heads"][0] for head in layer)  # untrained
 
 
+GPT2 = Path(__file__).parents[1] / "interp" / "gpt2_induction"
+
+
+def bridged():
+    from transformer_lens.model_bridge import TransformerBridge
+
+    return TransformerBridge.boot_transformers(str(GPT2), device="cpu")
+
+
+def windowed():
+    """A model whose layers see the last 16 tokens only, and whose ids 1 and 2 are special."""
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return MistralForCausalLM(MistralConfig(vocab_size=50, num_key_value_heads=2, sliding_window=16, **sizes))
+
+
+OTHERS = {
+    "transformers": lambda: AutoModelForCausalLM.from_pretrained(GPT2, dtype=torch.float32),
+    "bridge": bridged,
+    "window": windowed,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_librarys_model_has_the_tags_of_head_scores_and_its_own_predictions(name):
+    other = OTHERS[name]()
+    data = view_data(other, ROW, {})  # a bridge brings a tokenizer; by no words, ids read as themselves
+    assert (data["title"], data["scored"]) == (type(other).__name__, "random tokens, repeated")
+    table = head_scores(other)
+    table = table[table["pattern"] == "effective"]
+    found = np.array([head["scores"] for layer in data["heads"][0] for head in layer])
+    names = ["prefix_matching", "previous_token", "duplicate_token", "first_position"]
+    assert found == pytest.approx(table[names].to_numpy(), abs=5.1e-4)
+    with torch.no_grad():
+        output = other(torch.tensor([ROW]))
+    best = getattr(output, "logits", output)[0].topk(5).indices
+    top = unpacked(data["rows"][0]["predictions"]["top"][0], "<u4").reshape(-1, 5)
+    assert [[int(data["words"][i]) for i in at] for at in top] == best.tolist()
+    assert list(data["rows"][0]["norms"]) == (["value"] if name == "bridge" else [])
+    compiled = torch.compile(other, backend="eager")
+    assert view_data(compiled, ROW, {})["title"] == data["title"]
+
+
 def test_predictions_are_the_models(model):
     data = view_data(model, [ROW, ROW[:5]], {i: f"w{i}" for i in range(40)})
     assert (data["title"], data["steps"], data["metrics"]) == ("Transformer", [0], None)
@@ -238,6 +285,7 @@ def test_older_names_still_work(run, tmp_path):
         ("model", [1, 40], "tokens holds 40, which is outside the vocabulary: ids are 0 to 39"),
         ("model", [1] * 13, "The row has 13 positions, but must have 1 to n_ctx=12"),
         ("model", None, "tokens are not given"),
+        ("linear", ROW, "The source is a Linear, but must be a Run, a Transformer, a TransformerBridge"),
     ],
 )
 def test_what_cannot_be_shown_is_one_sentence(model, patterns, source, tokens, sentence):
@@ -245,6 +293,7 @@ def test_what_cannot_be_shown_is_one_sentence(model, patterns, source, tokens, s
     nan = one.clone()
     nan[0, 1, 4, 2] = torch.nan
     sources = {"patterns": one, "wide": one[..., :5], "nan": nan, "text": "gpt2", "model": model}
+    sources["linear"] = torch.nn.Linear(2, 2)
     with pytest.raises(ConfigError, match=sentence) as error:
         view_data(sources[source], tokens)
     assert "\n" not in str(error.value)
