@@ -42,11 +42,12 @@ SEEDS = {"smoke": 2, "laptop": 8, "gpu": 8, "paper": 8}
 """Fewer than six can decide nothing about the share of one cell's models."""
 STEPS = {
     "smoke": dict.fromkeys(range(1, 5), 20),
-    "laptop": {1: 1500, 2: 1500, 3: 3000},
-    "gpu": {1: 3000, 2: 3000, 3: 6000, 4: 24_000},
-    "paper": {1: 10_000, 2: 10_000, 3: 20_000, 4: 80_000},
+    "laptop": {1: 1500, 2: 6000, 3: 3000},
+    "gpu": {1: 3000, 2: 12_000, 3: 24_000, 4: 24_000},
+    "paper": {1: 10_000, 2: 20_000, 3: 40_000, 4: 80_000},
 }
-"""By the number of layers: a further layer learns its hops after those of the layers below."""
+"""By the number of layers. After a quarter of a laptop's 6000 steps two layers with the shift follow a hop less; three
+layers have fewer steps because each costs more, so where theirs stand still is not known (docs/LOG.md)."""
 ALPHABET = 10
 """Letters of the alphabet. With Figure 8's four, the last few tokens, seen at once, hold several hops."""
 HOPS = {"smoke": 3, "laptop": 5, "gpu": 9, "paper": 9}
@@ -83,32 +84,35 @@ class Figure8Law:
         return hop_tables(trained)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge whether trained models follow exactly as many hops as was thought when these runs were declared.
+        """Judge whether trained models follow exactly as many hops as the constructions do.
 
-        That 2^L - 1 hops can be followed with the shift was found after them (`ihlab.theory.k_hop`).
+        A cell counts where a construction's number is less than the hops of a row, so that one more would be seen, and
+        for the shift where the constructions differ: one layer follows one hop in both.
         """
         table = followed(data)
         claim = partial(
             Claim, source="beside Appendix E.1", seeds=int(data["seed"].nunique()), declared="2026-11-23",
             of_paper=False,
         )  # fmt: skip
-        cells: dict[str, list[Cell]] = {
-            kind: [(kind, depth) for depth in depths] for kind, depths in DEPTHS[scale].items()
-        }
-        declared = (
-            (VANILLA, "L vanilla layers follow 2^(L-1) - 1 hops.", predicted),
-            (KV, "L layers of KV shifting follow 2^(L-1) hops: one more.", by_pointers),
-            (K, "So do those whose keys alone are shifted.", by_pointers),
-            (V, "Those whose values alone are shifted follow as many as vanilla.", predicted),
+        cells = {kind: [(kind, depth) for depth in depths] for kind, depths in DEPTHS[scale].items()}
+        differ = {kind: [cell for cell in mine if by_pointers(cell) < predicted(cell)] for kind, mine in cells.items()}
+        declared: tuple[tuple[str, list[Cell], Callable[[Cell], int]], ...] = (
+            ("L vanilla layers follow 2^(L-1) - 1 hops, as by hand.", cells[VANILLA], predicted),
+            ("L layers of KV shifting follow 2^L - 1 hops, as by hand.", differ[KV], predicted),
+            ("So do those whose keys alone are shifted.", differ[K], predicted),
+            ("Those whose values alone are shifted follow as many as vanilla.", cells[V], predicted),
+            ("L layers of KV shifting follow 2^(L-1) hops, as with pointers alone.", differ[KV], by_pointers),
+            (
+                "L vanilla layers follow 2^(L-2) hops, as with a layer for the token before.",
+                differ[VANILLA],
+                by_pointers,
+            ),
         )
-        claims = [
-            share_claim(table, claim, sentence, {cell: wanted(cell) for cell in cells[kind]})
-            for kind, sentence, wanted in declared
+        return [
+            share_claim(table, claim, sentence, wanted)
+            for sentence, mine, hops in declared
+            if (wanted := {cell: hops(cell) for cell in mine if hops(cell) < HOPS[scale]})
         ]
-        if differ := [cell for cell in cells[VANILLA] if by_pointers(cell) < predicted(cell)]:
-            sentence = "L vanilla layers follow 2^(L-2) hops, as with a layer for the token before."
-            claims.append(share_claim(table, claim, sentence, {cell: by_pointers(cell) for cell in differ}))
-        return claims
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State the hops that every cell's models follow in one sentence."""
