@@ -6,8 +6,8 @@ shifting starts. They sum to 1, so mixed keys and values begin smaller than vani
 """
 
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pandas as pd
@@ -38,8 +38,6 @@ RATES: dict[Scale, tuple[float, ...]] = {
 """The laptop's were chosen on vanilla runs of a seed that is not used: they reach from its best rate to divergence."""
 SEEDS = {"smoke": 2, "laptop": 6, "gpu": 6, "paper": 5}
 
-AGAIN = 0.5
-"""Nats by which a run that has diverged ends above the least held-out loss that it ever had."""
 LAST = 3
 """Evaluations at the end whose mean is a run's last loss: one alone may catch a spike."""
 
@@ -73,11 +71,13 @@ class Figure4:
         ]
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """Gather a row for each run: arm, lr, seed, least, last and diverged.
+        """Gather a row for each run: arm, lr, seed, least, last, frequencies and diverged.
 
         `least` is the lowest held-out loss at any evaluation and `last` the mean of the last three, in nats a token. A
-        run has diverged if `last` is half a nat or more above `least`, or if its loss stopped being finite; its `last`
-        is then that of a model that knows nothing, ln(vocabulary), if it was not seen.
+        run has diverged if it ends no better than the frequencies of tokens (`frequency_loss`), which need no context,
+        or if its loss stopped being finite; its `last` is then that of a model that knows nothing, ln(vocabulary), if
+        it was not seen. The threshold is one for all runs: against a run's own least loss, one that learns more before
+        it is lost would seem the less stable.
         """
         return pd.DataFrame([_row(arm, run) for arm, run in trained])
 
@@ -153,10 +153,18 @@ def _row(arm: str, run: "Run") -> dict[str, object]:
     finite = not run.diverged and bool(np.isfinite(seen).all())
     last = float(seen[-LAST:].mean()) if finite else float(np.log(run.config.model.d_vocab))
     least = float(np.nanmin(seen))
+    frequencies = _frequencies(cast(TextTask, run.config.task))
     return {
         "arm": arm, "lr": run.config.lr, "seed": run.config.seed, "least": round(least, 6), "last": round(last, 6),
-        "diverged": not finite or last >= least + AGAIN,
+        "frequencies": round(frequencies, 6), "diverged": not finite or last >= frequencies,
     }  # fmt: skip
+
+
+@lru_cache
+def _frequencies(task: TextTask) -> float:
+    from ihlab.measure.text import frequency_loss
+
+    return frequency_loss(task)
 
 
 def _losses(data: pd.DataFrame, arm: str, lr: float) -> "pd.Series[float]":

@@ -49,6 +49,17 @@ def bits_per_byte(losses: Float[np.ndarray, "*shape"], n_bytes: Int[np.ndarray, 
     return float(losses.sum() / (math.log(2) * n_bytes.sum()))
 
 
+def frequency_loss(task: TextTask, rows: int = 1024, seed: int = EVAL_SEED) -> float:
+    """Return what held-out tokens cost by their frequencies in as many rows of training text, in nats a token.
+
+    No context is read: a model that ends no better has learned nothing else, or lost it. Every token is counted once
+    more than it occurs, so that none is impossible.
+    """
+    rng = np.random.default_rng(seed)
+    counts = 1 + np.bincount(task.batch(rows, rng).targets.ravel(), minlength=task.vocab_size)
+    return float(-np.log(counts / counts.sum())[task.held_out.batch(rows, rng).targets].mean())
+
+
 def position_classes(
     task: TextTask,
     inputs: Int[np.ndarray, "rows pos"],

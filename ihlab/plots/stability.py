@@ -14,7 +14,7 @@ COLOURS = (ORANGE, BLUE, GREEN, PINK)
 def loss_by_rate(axes: Axes, data: pd.DataFrame, arms: Sequence[str]) -> None:
     """Draw each arm's mean last loss as a line over learning rates, and its runs as dots: crosses if they diverged.
 
-    `data` has arm, lr, seed, last and diverged.
+    `data` has arm, lr, seed, last, frequencies (the loss from which on a run has diverged: a dotted line) and diverged.
     """
     for arm, color, style in zip(arms, COLOURS, LINES, strict=False):
         mine = data[data["arm"] == arm]
@@ -23,6 +23,7 @@ def loss_by_rate(axes: Axes, data: pd.DataFrame, arms: Sequence[str]) -> None:
         for marker, runs in (("o", mine[~mine["diverged"]]), ("x", mine[mine["diverged"]])):
             axes.plot(runs["lr"], runs["last"], marker, color=color, ms=4, alpha=0.6)
     axes.plot([], [], "x", color="0.4", ms=4, label="a run that diverged")
+    axes.axhline(data["frequencies"].iloc[0], color="0.5", lw=1, ls=":", label="frequencies of tokens alone")
     axes.set_xscale("log", base=2)
     _rates(axes, data)
     axes.set(ylabel="held-out loss at the end (nats a token)", title="loss")

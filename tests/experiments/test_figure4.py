@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from ihlab import train
 from ihlab.experiments.claims import NOT_TESTED, judged
 from ihlab.experiments.experiment import SCALES
-from ihlab.experiments.figure4 import AGAIN, ARMS, FROZEN, KV, RATES, SEEDS, UNIT, VANILLA, Figure4, critical_rate
+from ihlab.experiments.figure4 import ARMS, FROZEN, KV, RATES, SEEDS, UNIT, VANILLA, Figure4, critical_rate
 
 FIGURE = Figure4()
 
@@ -42,18 +42,20 @@ class Run:
     ("run", "last", "diverged"),
     [
         (Run([5.0, 4.0, 3.0, 3.0, 3.0]), 3.0, False),
-        (Run([5.0, 3.0, 3.2, 3.4, 3.3]), 3.3, False),
-        (Run([5.0, 3.0, 3.5, 3.5, 3.5]), 3.5, True),
-        (Run([5.0, 3.0, 3.0, 3.0, 4.2]), 3.4, False),  # a spike at the end
+        (Run([5.0, 1.0, 3.2, 3.4, 3.3]), 3.3, False),  # it has been better, but knows more than frequencies
+        (Run([5.0, 3.0, 4.0, 4.0, 4.0]), 4.0, True),
+        (Run([5.0, 4.5, 4.5, 4.5, 4.5]), 4.5, True),  # it never learned
+        (Run([5.0, 3.0, 3.0, 3.0, 4.8]), 3.6, False),  # a spike at the end
         (Run([5.0, 3.0, math.nan, 9.0, 9.0]), math.log(300), True),
         (Run([5.0, 3.0], diverged=True), math.log(300), True),  # stopped there
     ],
 )
-def test_a_run_has_diverged_if_it_ends_half_a_nat_above_its_least_loss(run, last, diverged):
+def test_a_run_has_diverged_if_it_ends_no_better_than_the_frequencies_of_tokens(run, last, diverged, monkeypatch):
+    monkeypatch.setattr("ihlab.experiments.figure4._frequencies", lambda task: 4.0)
     row = FIGURE.gather([(VANILLA, run)], "smoke").iloc[0]
     assert row["last"] == pytest.approx(last, abs=1e-6)
     assert bool(row["diverged"]) == diverged
-    assert AGAIN == 0.5
+    assert row["frequencies"] == 4.0
 
 
 def planted(gain, diverging, seeds=6):
@@ -62,7 +64,8 @@ def planted(gain, diverging, seeds=6):
     for arm, (number, lr), seed in itertools.product(ARMS, enumerate(RATES["laptop"]), range(seeds)):
         gone = lr >= diverging[arm]
         last = 4 + 0.1 * abs(number - 1) + 0.01 * rng.standard_normal() - gain[arm] + 2 * gone
-        rows.append({"arm": arm, "lr": lr, "seed": seed, "least": last - gone, "last": last, "diverged": gone})
+        facts = {"arm": arm, "lr": lr, "seed": seed, "least": last - gone, "last": last}
+        rows.append({**facts, "frequencies": 5.5, "diverged": gone})
     return pd.DataFrame(rows)
 
 
@@ -110,7 +113,7 @@ def test_the_picture_has_each_arm_in_both_panels():
     assert isinstance(figure, Figure)
     losses, shares = figure.axes
     assert [line.get_label() for line in losses.lines if not line.get_label().startswith("_")] == [
-        *ARMS, "a run that diverged",
+        *ARMS, "a run that diverged", "frequencies of tokens alone",
     ]  # fmt: skip
     crosses = [line for line in losses.lines if line.get_marker() == "x" and len(line.get_xdata())]
     assert sum(len(line.get_xdata()) for line in crosses) == data["diverged"].sum()

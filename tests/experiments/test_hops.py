@@ -73,15 +73,21 @@ def by_half_of_the_seeds(kind, depth, seed):
     [
         (by_hand, [*["holds"] * 4, "fails", "fails"]),
         (shifted_by_pointers, ["holds", "fails", "fails", "holds", "holds", "fails"]),
-        # vanilla's two layers are as by hand in either
-        (all_by_pointers, ["undecided", "fails", "fails", "holds", "holds", "holds"]),
+        # without a shifted key two layers are as by hand in either
+        (all_by_pointers, ["undecided", "fails", "fails", "undecided", "holds", "holds"]),
         (beyond, ["fails"] * 6),
         (by_half_of_the_seeds, [*["undecided"] * 4, "fails", "fails"]),
     ],
 )
 def test_the_law_is_judged_by_how_many_models_follow_it_exactly(hops, expected):
-    claims = judged(Figure8Law().claims(planted(hops), "laptop"))
+    claims = judged(Figure8Law().claims(planted(hops, scale="gpu"), "gpu"))
     assert [claim.verdict for claim in claims] == expected
+    laptop = judged(Figure8Law().claims(planted(hops), "laptop"))
+    sentences = {claim.sentence: verdict for claim, verdict in zip(claims, expected, strict=True)}
+    assert [claim.sentence for claim in laptop] == [s for s in sentences if "alone are shifted" not in s]
+    assert all(
+        "fails" not in {claim.verdict, sentences[claim.sentence]} or claim.verdict == "fails" for claim in laptop
+    )
 
 
 def test_hops_are_followed_without_a_gap():
@@ -91,7 +97,7 @@ def test_hops_are_followed_without_a_gap():
     table = followed(planted(shifted_by_pointers)).set_index(["attention", "n_layers"])["hops"]
     assert set(table["KV shifting", 3]) == {4}
     assert set(table["vanilla", 3]) == {3}
-    assert len(table) == 7 * 8
+    assert len(table) == 5 * 8
 
 
 def test_attentions_are_planned_on_rows_with_more_hops_than_any_is_to_follow():
@@ -112,6 +118,10 @@ def test_attentions_are_planned_on_rows_with_more_hops_than_any_is_to_follow():
 def test_the_picture_and_the_sentence_follow_from_the_table():
     data = planted(by_hand)
     (axes,) = Figure8Law().draw(data, "laptop").axes
-    assert {text.get_text() for text in axes.get_legend().get_texts()} >= {"vanilla", "V only", "vanilla, published"}
+    assert {text.get_text() for text in axes.get_legend().get_texts()} >= {
+        "vanilla",
+        "KV shifting",
+        "vanilla, published",
+    }
     said = Figure8Law().summary(data, "laptop")
     assert "vanilla with 3 layers 3, 3, 3, 3, 3, 3, 3, 3 (by hand 3)" in said

@@ -14,6 +14,7 @@ from ihlab.measure.text import (
     MISLED,
     REST,
     bits_per_byte,
+    frequency_loss,
     in_context_score,
     position_classes,
     repeat_attention,
@@ -50,6 +51,21 @@ def test_a_uniform_model_costs_log_of_the_vocabulary_for_each_token():
     assert losses == pytest.approx(np.full((3, 32), math.log(300)))
     n_bytes = TOKENS.n_bytes(batch.targets)
     assert bits_per_byte(losses, n_bytes) == pytest.approx(math.log2(300) * 96 / n_bytes.sum())
+
+
+def test_frequencies_cost_the_cross_entropy_of_training_and_held_out_text(tmp_path):
+    """Three quarters of all letters are "a" and the others "b", in any order."""
+    for n in range(40):
+        (tmp_path / f"{n}").mkdir()
+        (tmp_path / f"{n}" / "a.txt").write_text("".join(np.random.default_rng(n).permutation(list("aaab" * 40))))
+    task = TextTask(corpus=str(tmp_path), vocab_size=256, length=24)
+    n = 1024 * 24
+    common, rare = (n * 3 / 4 + 1) / (n + 256), (n / 4 + 1) / (n + 256)
+    assert frequency_loss(task) == pytest.approx(-0.75 * math.log(common) - 0.25 * math.log(rare), rel=0.02)
+    uniform = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=256, n_ctx=24))
+    torch.nn.init.zeros_(uniform.unembed.weight)
+    batch = task.held_out.batch(8, np.random.default_rng(0))
+    assert frequency_loss(task) < token_losses(uniform, batch.inputs, batch.targets).mean()
 
 
 def test_losses_are_the_cross_entropy_in_evaluation_mode_and_in_pieces(monkeypatch):
