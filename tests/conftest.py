@@ -3,6 +3,7 @@
 The slow tests, run by themselves (`-m slow`), go without the shape checks, which double their time.
 """
 
+import multiprocessing
 import signal
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,6 +38,23 @@ def pytest_configure(config: pytest.Config) -> None:
     """Check shapes, from before any test module imports these packages."""
     if config.option.markexpr != "slow":
         jaxtyping.install_import_hook(_checked_modules(), "beartype.beartype")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_workers():
+    """Fork the workers of pools from a process that has everything imported: each would take seconds to start."""
+    from ihlab.sweep import pool
+    from tests.forked import CONTEXT
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "_context", CONTEXT)
+        yield
+
+
+@pytest.fixture
+def spawned_workers(monkeypatch):
+    """Start the workers of pools as users do."""
+    monkeypatch.setattr("ihlab.sweep.pool._context", multiprocessing.get_context("spawn"))
 
 
 @pytest.fixture
