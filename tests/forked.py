@@ -36,9 +36,7 @@ CONTEXT = _Context()
 CONTEXT.set_forkserver_preload(["tests.faults.loaded"])
 
 
-def _run(script: str, arguments: tuple[str, ...], folder: str, out: str, err: str, own_session: bool = False) -> None:
-    if own_session:
-        os.setsid()
+def _run(script: str, arguments: tuple[str, ...], folder: str, out: str, err: str) -> None:
     for stream, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), stream)
     os.chdir(folder)
@@ -56,10 +54,3 @@ def python(script: str, *arguments: str, cwd: str | Path = ".") -> subprocess.Co
         process.join()
         printed = [path.read_text(encoding="utf-8") for path in (out, err)]
         return subprocess.CompletedProcess([script, *arguments], process.exitcode, *printed)
-
-
-def started(script: str, *arguments: str) -> ForkServerProcess:
-    """Start `python -c script arguments` likewise, silent and in a session of its own."""
-    process = CONTEXT.Process(target=_run, args=(script, arguments, os.getcwd(), os.devnull, os.devnull, True))
-    process.start()
-    return process
