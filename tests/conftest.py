@@ -10,7 +10,6 @@ from pathlib import Path
 
 import jaxtyping
 import pytest
-import torch
 from hypothesis import settings
 
 
@@ -25,8 +24,6 @@ def _checked_modules() -> list[str]:
     ]
 
 
-torch.set_num_threads(1)
-
 # A shell starts what it puts in the background with Ctrl-C ignored, and every process started from there inherits it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -38,6 +35,17 @@ def pytest_configure(config: pytest.Config) -> None:
     """Check shapes, from before any test module imports these packages."""
     if config.option.markexpr != "slow":
         jaxtyping.install_import_hook(_checked_modules(), "beartype.beartype")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests run, one thread: the process that only shares them out need not import torch.
+
+    They begin with iGSM, so that one of pytest's workers gets all of it: a new clone compiles its kernels for 20 s.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    items.sort(key=lambda item: "igsm" not in str(item.path.relative_to(Path(__file__).parent)))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -63,7 +71,7 @@ def unchecked(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def small():
     """A run small enough to train in a second."""
     from ihlab import ModelConfig, RunConfig
@@ -83,7 +91,7 @@ def small():
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def learner(small):
     """A run that learns a little: with seeds 0, 1 and 3 its accuracy passes 20% on the way, with seed 2 it does not."""
     from tasks import InductionTask
