@@ -69,7 +69,8 @@ def config(cls: T) -> T:
     validate = getattr(cls, "__post_init__", None)
 
     def __post_init__(self: Any) -> None:
-        hints = _hints(type(self))
+        cls: Any = type(self)
+        hints = _hints(cls)
         for field in fields(self):
             value = getattr(self, field.name)
             checked = _checked(f"{type(self).__name__}.{field.name}", value, hints[field.name])
@@ -84,7 +85,9 @@ def config(cls: T) -> T:
     return made
 
 
-_hints = cache(get_type_hints)
+@cache
+def _hints(cls: Any) -> dict[str, Any]:
+    return get_type_hints(cls)
 
 
 def _refuse_typos(init: Callable[..., None], owner: str, names: list[str]) -> Callable[..., None]:
