@@ -6,7 +6,7 @@ import reprlib
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -69,7 +69,8 @@ def config(cls: T) -> T:
     validate = getattr(cls, "__post_init__", None)
 
     def __post_init__(self: Any) -> None:
-        hints = get_type_hints(type(self))
+        cls: Any = type(self)
+        hints = _hints(cls)
         for field in fields(self):
             value = getattr(self, field.name)
             checked = _checked(f"{type(self).__name__}.{field.name}", value, hints[field.name])
@@ -84,6 +85,11 @@ def config(cls: T) -> T:
     return made
 
 
+@cache
+def _hints(cls: Any) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
 def _refuse_typos(init: Callable[..., None], owner: str, names: list[str]) -> Callable[..., None]:
     @wraps(init)
     def checked(self: Any, *unnamed: Any, **given: Any) -> None:
@@ -91,7 +97,8 @@ def _refuse_typos(init: Callable[..., None], owner: str, names: list[str]) -> Ca
             first = f"{names[0]}={shown(unnamed[0])}" if names else "none"
             raise ConfigError(f"{owner} takes its fields by name: {first}, and so on.")
         for name in given:
-            choose(f"{owner} field", name, names)
+            if name not in names:
+                choose(f"{owner} field", name, names)
         init(self, **given)
 
     return checked

@@ -3,13 +3,13 @@
 The slow tests, run by themselves (`-m slow`), go without the shape checks, which double their time.
 """
 
+import multiprocessing
 import signal
 from importlib.util import find_spec
 from pathlib import Path
 
 import jaxtyping
 import pytest
-import torch
 from hypothesis import settings
 
 
@@ -24,8 +24,6 @@ def _checked_modules() -> list[str]:
     ]
 
 
-torch.set_num_threads(1)
-
 # A shell starts what it puts in the background with Ctrl-C ignored, and every process started from there inherits it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -39,13 +37,41 @@ def pytest_configure(config: pytest.Config) -> None:
         jaxtyping.install_import_hook(_checked_modules(), "beartype.beartype")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests run, one thread: the process that only shares them out need not import torch.
+
+    They begin with iGSM, so that one of pytest's workers gets all of it: a new clone compiles its kernels for 20 s.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    items.sort(key=lambda item: "igsm" not in str(item.path.relative_to(Path(__file__).parent)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_workers():
+    """Fork the workers of pools from a process that has everything imported: each would take seconds to start."""
+    from ihlab.sweep import pool
+    from tests.forked import CONTEXT
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "_context", CONTEXT)
+        yield
+
+
+@pytest.fixture
+def spawned_workers(monkeypatch):
+    """Start the workers of pools as users do."""
+    monkeypatch.setattr("ihlab.sweep.pool._context", multiprocessing.get_context("spawn"))
+
+
 @pytest.fixture
 def unchecked(monkeypatch):
     """Without the check of shapes, as users have it: the check would refuse a field's type before the class does."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def small():
     """A run small enough to train in a second."""
     from ihlab import ModelConfig, RunConfig
@@ -65,7 +91,7 @@ def small():
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def learner(small):
     """A run that learns a little: with seeds 0, 1 and 3 its accuracy passes 20% on the way, with seed 2 it does not."""
     from tasks import InductionTask

@@ -18,6 +18,7 @@ from ihlab.training.config import from_dict, to_dict
 from tasks import TASKS, ConfigError, InductionTask, StoredTask, register_task
 from tasks.config import config
 from tasks.registry import load_plugins
+from tests import forked
 
 pytestmark = pytest.mark.slow
 
@@ -38,21 +39,26 @@ def folder(tmp_path_factory):
     return path
 
 
-def python(folder, *args, fails=False):
-    done = subprocess.run([sys.executable, *args], cwd=folder, capture_output=True, text=True, check=False)
+def python(folder, script, *args, fails=False, run=forked.python):
+    done = run(script, *args, cwd=folder)
     assert (done.returncode != 0) == fails, done.stderr
     assert "Traceback" not in done.stderr or not fails, done.stderr
     return done.stderr if fails else done.stdout
 
 
-def ihlab(folder, *args, fails=False):
+def ihlab(folder, *args, **more):
     script = "import sys; from ihlab.cli import main; sys.path.remove(''); main(sys.argv[1:])"  # as the command starts
-    return python(folder, "-c", script, *args, fails=fails)
+    return python(folder, script, *args, **more)
+
+
+def started(script, *args, cwd):
+    """Python itself, from its start."""
+    return subprocess.run([sys.executable, "-c", script, *args], cwd=cwd, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
 def trained(folder):
-    ihlab(folder, "train", "mine:CopyTask", *SMALL, "--name", "copied")
+    ihlab(folder, "train", "mine:CopyTask", *SMALL, "--name", "copied", run=started)
     [path] = (folder / "runs").glob("copied-*")
     return path
 
@@ -79,7 +85,7 @@ def test_its_run_opens_without_the_class_but_for_rows(folder, trained):
 
 def test_its_run_opens_whole_where_the_class_is_imported(folder, trained):
     script = f"import mine; from ihlab import Run; print(Run.open({str(trained)!r}).config.task)"
-    assert python(folder, "-c", script).startswith("CopyTask(vocab_size=16")
+    assert python(folder, script).startswith("CopyTask(vocab_size=16")
 
 
 def test_a_stored_run_of_an_unknown_task_is_not_trained_on(tmp_path, trained):
@@ -90,7 +96,7 @@ def test_a_stored_run_of_an_unknown_task_is_not_trained_on(tmp_path, trained):
 
 
 def test_a_figure_of_ones_own_is_made_and_stands_on_the_page(folder):
-    ihlab(folder, "reproduce", "mine:Copying", "--scale", "smoke", "--jobs", "1")
+    ihlab(folder, "reproduce", "mine:Copying", "--scale", "smoke", "--jobs", "1", run=started)
     assert (folder / "figures" / "copying" / "smoke" / "copying-smoke.png").exists()
     assert "It was tried." in (folder / "figures" / "README.md").read_text(encoding="utf-8")
     ihlab(folder, "reproduce", "mine:Copying", "--scale", "smoke", "--from-data")

@@ -1,8 +1,6 @@
 """Slopes of made-up costs, FLOPs by hand, the picture, and one axis measured for real."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +11,8 @@ from cost_curves import BASE, Point, as_figures, slope, slopes
 from cost_figure import draw_costs
 from torch.nn import functional as F
 from workers import flops
+
+from tests.forked import python
 
 pytestmark = pytest.mark.slow
 
@@ -83,7 +83,8 @@ def test_flops_of_products_and_of_fused_attention():
 def test_one_axis_measured():
     """Twice the length: twice the FLOPs of projections and MLP, and a little more for attention."""
     folder = Path(__file__).parents[2] / "benchmarks"
-    done = subprocess.run([sys.executable, "-c", MEASURE, folder], capture_output=True, text=True, check=True)
+    done = python(MEASURE, str(folder))
+    assert done.returncode == 0, done.stderr
     points = pd.DataFrame(json.loads(done.stdout))
     assert list(points["value"]) == [32, 64]
     assert (points[["ms", "mib", "counted_mib"]] > 0).all(axis=None)

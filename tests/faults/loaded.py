@@ -1,7 +1,7 @@
 """Everything that a training loads, imported once by the server whose forks are killed: it takes seconds."""
 
 import numpy as np
-import torch._dynamo  # noqa: F401  # an optimiser imports it
+import torch._dynamo  # an optimiser imports it
 
 import ihlab.cli
 import ihlab.training.train  # noqa: F401
@@ -9,3 +9,4 @@ import tests.faults.kills  # noqa: F401
 from tasks import InductionTask
 
 InductionTask(vocab_size=40, length=12).batch(1, np.random.default_rng(0))  # loads numba's compiled functions
+torch.set_num_threads(1)

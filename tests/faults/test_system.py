@@ -1,11 +1,8 @@
 """A system that says no: a full disk, a place that cannot be written, files of another user."""
 
 import os
-import resource
 import shutil
 import stat
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -14,6 +11,7 @@ import pytest
 from ihlab import Run, train
 from ihlab.cli import main
 from ihlab.files import write_text
+from tests.forked import python
 
 pytestmark = pytest.mark.slow
 
@@ -59,11 +57,13 @@ def test_a_full_disk_ends_in_a_sentence_and_leaves_a_run_that_goes_on(small, tmp
 
 def test_a_limit_of_the_system_is_named_with_the_file(tmp_path):
     """A real refusal of the kernel's: files of at most 3000 bytes hold no checkpoint."""
-    command = [sys.executable, "-m", "ihlab", "train", *TINY, "--root", str(tmp_path)]
-    limited = subprocess.run(
-        command, capture_output=True, text=True, check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000)),
-    )  # fmt: skip
+    script = """
+import resource, sys
+from ihlab.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+main(sys.argv[1:])
+"""
+    limited = python(script, "train", *TINY, "--root", str(tmp_path))
     assert limited.returncode == 1
     assert limited.stderr.startswith(f"ihlab: {tmp_path}")
     assert limited.stderr.endswith("File too large.\n")
@@ -141,10 +141,9 @@ for root in roots:
     for root, closed in zip(roots, CLOSED, strict=True):
         [folder] = root.iterdir()
         (folder / closed).chmod(0)
-    command = [sys.executable, "-c", script, *map(str, (parent / "open", *roots))]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-    assert "Traceback" not in done.stdout
+    done = python("import sys; sys.stderr = sys.stdout" + script, *map(str, (parent / "open", *roots)))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
     _, *said = done.stdout.split("=====")
     for closed, heads, runs in zip(CLOSED, said[::2], said[1::2], strict=True):
         assert "Permission denied" in heads, (closed, heads)

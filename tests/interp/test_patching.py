@@ -14,6 +14,7 @@ from ihlab.theory.constructions import two_layer_induction_head
 from tasks.config import ConfigError
 
 HEADS, GROUPS, D_HEAD, POS = 4, 2, 6, 7
+SLOPES = 2.0 ** (-8 * (torch.arange(HEADS, dtype=torch.float64) + 1) / HEADS)
 
 
 def random_model(**changes):
@@ -61,8 +62,7 @@ def shifted(x, weight):
     """[batch, pos, group, d] mixed with the tokens before."""
     mixed = torch.zeros_like(x)
     for back in range(weight.shape[1]):
-        for t in range(back, x.shape[1]):
-            mixed[:, t] += weight[:, back, None] * x[:, t - back]
+        mixed[:, back:] += weight[:, back, None] * x[:, : x.shape[1] - back]
     return mixed
 
 
@@ -80,13 +80,9 @@ def by_hand(model, tokens, patch=lambda place, layer, x: x):
         k = patch("k of each query head", layer, k.repeat_interleave(group, dim=2))
         v = patch("v of each query head", layer, v.repeat_interleave(group, dim=2))
         pattern = torch.zeros(len(x), HEADS, POS, POS, dtype=x.dtype)
-        for head in range(HEADS):
-            slope = 2.0 ** (-8 * (head + 1) / HEADS)
-            for t in range(POS):
-                scores = [
-                    (q[:, t, head] * k[:, s, head]).sum(-1) / math.sqrt(D_HEAD) - slope * (t - s) for s in range(t + 1)
-                ]
-                pattern[:, head, t, : t + 1] = torch.stack(scores, dim=1).softmax(-1)
+        for t in range(POS):
+            scores = (q[:, t, None] * k[:, : t + 1]).sum(-1) / math.sqrt(D_HEAD)  # [batch, s, head]
+            pattern[:, :, t, : t + 1] = (scores - SLOPES * (t - torch.arange(t + 1))[:, None]).softmax(1).mT
         pattern = patch("pattern", layer, pattern)
         z = patch("z", layer, torch.einsum("bhqk,bkhd->bqhd", pattern, v))
         attn_out = patch("attn_out", layer, torch.einsum("bphd,hdm->bpm", z, attn.W_O))

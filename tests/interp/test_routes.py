@@ -44,13 +44,14 @@ def induction():
 
 
 def rotated(x, position, base):
-    """One head's vector, rotated by its position's angles, pair by pair."""
-    half = len(x) // 2
+    """One head's vector of every row, rotated by its position's angles, pair by pair."""
+    width = x.shape[-1]
+    half = width // 2
     y = x.clone()
     for i in range(half):
-        angle = position / base ** (2 * i / len(x))
-        y[i] = x[i] * math.cos(angle) - x[i + half] * math.sin(angle)
-        y[i + half] = x[i + half] * math.cos(angle) + x[i] * math.sin(angle)
+        angle = position / base ** (2 * i / width)
+        y[:, i] = x[:, i] * math.cos(angle) - x[:, i + half] * math.sin(angle)
+        y[:, i + half] = x[:, i + half] * math.cos(angle) + x[:, i] * math.sin(angle)
     return y
 
 
@@ -65,21 +66,21 @@ def loop_z(model, cache, layer, head, alpha, beta_of_alpha):
     v = cache["v_raw", layer, "attn"][:, :, group]
     z = torch.zeros_like(q)
     slope = 2.0 ** (-8 * (head + 1) / HEADS)
-    for row in range(len(q)):
-        for alpha_used, beta_used in beta_of_alpha:
-            for t in range(POS):
-                scores, values = [], []
-                for s in range(t + 1):
-                    key = sum(alpha_used[b] * k[row, s - b] for b in range(WINDOW) if s - b >= 0)
-                    value = sum(beta_used[b] * v[row, s - b] for b in range(WINDOW) if s - b >= 0)
-                    query = q[row, t]
-                    if model.cfg.positional == "rope":
-                        query, key = rotated(query, t, model.cfg.rotary_base), rotated(key, s, model.cfg.rotary_base)
-                    bias = -slope * (t - s) if model.cfg.positional == "alibi" else 0.0
-                    scores.append((query @ key) / math.sqrt(D_HEAD) + bias)
-                    values.append(value)
-                weights = torch.stack(scores).softmax(dim=0)
-                z[row, t] += sum(w * value for w, value in zip(weights, values, strict=True))
+    rope, alibi = (model.cfg.positional == name for name in ("rope", "alibi"))
+    for alpha_used, beta_used in beta_of_alpha:
+        keys, values = [], []
+        for s in range(POS):
+            key = sum(alpha_used[b] * k[:, s - b] for b in range(WINDOW) if s - b >= 0)
+            keys.append(rotated(key, s, model.cfg.rotary_base) if rope else key)
+            values.append(sum(beta_used[b] * v[:, s - b] for b in range(WINDOW) if s - b >= 0))
+        for t in range(POS):
+            query = rotated(q[:, t], t, model.cfg.rotary_base) if rope else q[:, t]
+            scores = []
+            for s in range(t + 1):
+                bias = -slope * (t - s) if alibi else 0.0
+                scores.append((query * keys[s]).sum(-1) / math.sqrt(D_HEAD) + bias)
+            weights = torch.stack(scores).softmax(dim=0)
+            z[:, t] += sum(w[:, None] * value for w, value in zip(weights, values[: t + 1], strict=True))
     return z
 
 

@@ -45,6 +45,7 @@ def evaluated_twice(root):
     return sum(len(path.read_text().splitlines()) > 2 for path in root.rglob("metrics.csv"))
 
 
+@pytest.mark.usefixtures("spawned_workers")
 def test_runs_trained_together_equal_runs_trained_alone(tmp_path):
     configs = [BASE.but(seed=seed) for seed in range(3)]
     train(configs[1], tmp_path / "together")  # is not trained again

@@ -30,10 +30,10 @@ def test_every_number_of_hops_up_to_the_horizon_is_followed_and_no_more(n_layers
     model = k_hop(n_layers, attention, task)
     assert model.cfg.n_layers == n_layers
     assert model.cfg.attention == attention
-    every = range(most + 1)
+    every, rows = range(most + 1), 40 if most < 8 else 6
     for hops in every if most < 8 else {*every[:3], 5, most // 2, most // 2 + 1, *every[-2:]}:
-        assert wrong(model, task, hops, rows=40 if most < 8 else 6) == (0, 0), hops
-    assert wrong(model, task, most + 1)[1] > 0.3
+        assert wrong(model, task, hops, rows) == (0, 0), hops
+    assert wrong(model, task, most + 1, rows)[1] > 0.3
 
 
 def test_the_shift_saves_one_layer():

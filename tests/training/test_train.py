@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -23,6 +21,7 @@ from ihlab.training.interrupt import Interrupted
 from ihlab.training.run_writer import TrainingDivergedError
 from ihlab.training.single import dropout_seed
 from tasks import ConfigError, InductionTask
+from tests.forked import python
 
 
 def test_a_one_layer_shifted_model_learns_induction(tmp_path):
@@ -92,8 +91,8 @@ COMPILED = """
 @pytest.mark.slow
 def test_a_compiled_run_follows_the_eager_one(small, tmp_path):
     """In a process without the shape checks, which torch.compile cannot trace."""
-    arguments = [json.dumps(to_dict(small)), str(tmp_path)]
-    subprocess.run([sys.executable, "-c", textwrap.dedent(COMPILED), *arguments], check=True)
+    done = python(textwrap.dedent(COMPILED), json.dumps(to_dict(small)), str(tmp_path))
+    assert done.returncode == 0, done.stderr
 
 
 KILLED = """
@@ -119,8 +118,7 @@ KILLED = """
 def test_a_killed_run_resumes_bit_for_bit(small, tmp_path, at, dropout):
     """Killed without warning in the middle of everything, as by a lost machine."""
     small = small.but(model=small.model.but(dropout=dropout))
-    arguments = [json.dumps(to_dict(small)), str(tmp_path / "killed"), str(at)]
-    died = subprocess.run([sys.executable, "-c", textwrap.dedent(KILLED), *arguments], check=False)
+    died = python(textwrap.dedent(KILLED), json.dumps(to_dict(small)), str(tmp_path / "killed"), str(at))
     assert died.returncode == -signal.SIGKILL
     folder = small.folder(tmp_path / "killed")
     assert Run.open(folder).done is None
