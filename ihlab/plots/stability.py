@@ -27,7 +27,7 @@ def loss_by_rate(axes: Axes, data: pd.DataFrame, arms: Sequence[str]) -> None:
     axes.set_xscale("log", base=2)
     _rates(axes, data)
     axes.set(ylabel="held-out loss at the end (nats a token)", title="loss")
-    axes.legend(fontsize=9, loc="upper left")
+    axes.legend(fontsize=9, loc="upper left", frameon=True, facecolor="white", framealpha=1, edgecolor="none")
     axes.set_axisbelow(True)
 
 
