@@ -38,6 +38,8 @@ RATES: dict[Scale, tuple[float, ...]] = {
 """The laptop's were chosen on vanilla runs of a seed that is not used: they reach from its best rate to divergence."""
 SEEDS = {"smoke": 2, "laptop": 6, "gpu": 6, "paper": 5}
 
+RISE = 0.5
+"""Nats above a run's own least loss: by the measure declared before the runs, it had diverged if it ended so high."""
 LAST = 3
 """Evaluations at the end whose mean is a run's last loss: one alone may catch a spike."""
 
@@ -120,7 +122,9 @@ class Figure4:
         for arm in ARMS:
             edge = critical_rate(data, arm)
             fails = "at no rate of the grid" if edge is None else f"from {edge:g} on"
-            best = f"{_at_best(data, arm).mean():.3f} at {_best_rate(data, arm):g}"
+            lr = _best_rate(data, arm)
+            edge_of = ", the lowest" if lr == data["lr"].min() else ""
+            best = f"{_at_best(data, arm).mean():.3f} at {lr:g}{edge_of}"
             parts.append(f"{arm} {best} (most runs diverge {fails})")
         seeds = SEEDS[scale]
         return f"Held-out loss at each arm's best rate, nats a token (means of {seeds} seeds): {'; '.join(parts)}."
@@ -190,11 +194,13 @@ def _less_often(data: pd.DataFrame, claim: "partial[Claim]", arm: str, source: s
         return claim(source=source, sentence=sentence, seeds=0, why="Neither diverges at any rate of the grid.")
     there = data[data["lr"] == critical]
     vanilla, other = (there.loc[there["arm"] == kind, "diverged"].tolist() for kind in (VANILLA, arm))
+    rose = (there["last"] >= there["least"] + RISE).groupby(there["arm"]).sum()
     return claim(
         source=source,
         sentence=sentence,
-        measure=f"share of runs that diverge at {critical:g}, the lowest rate at which most of one do: vanilla less "
-        f"{arm}",
+        measure=f"share of runs that end no better than frequencies of tokens at {critical:g}, the lowest rate at "
+        f"which most of one do: vanilla less {arm} ({RISE} nats above their own least loss, which was the measure "
+        f"before the runs, end {rose[VANILLA]} and {rose[arm]} of {len(other)})",
         estimate=stats.share_difference(sum(vanilla), len(vanilla), sum(other), len(other)),
         threshold=0.0,
     )
