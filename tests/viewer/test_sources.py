@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, MistralConfig, MistralForCausalLM
 
-from ihlab import ModelConfig, Run, Transformer, kept
+from ihlab import ModelConfig, Run, Transformer
 from ihlab.interp import head_scores
 from ihlab.viewer import view, write_view
 from ihlab.viewer.data import view_data
@@ -125,7 +125,7 @@ def test_heads_are_tagged_by_what_they_attend_to():
 
 @pytest.mark.slow
 def test_a_trained_models_tags_are_those_of_head_scores():
-    run = Run.open(kept.names()[2])
+    run = Run.open("kv-shift-1-layer")
     data = view_data(run, rows=1)
     table = head_scores(run.model())
     table = table[table["pattern"] == "effective"]
