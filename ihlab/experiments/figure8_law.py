@@ -98,19 +98,19 @@ class Figure8Law:
         cells = {kind: [(kind, depth) for depth in depths] for kind, depths in DEPTHS[scale].items()}
         differ = {kind: [cell for cell in mine if by_pointers(cell) < predicted(cell)] for kind, mine in cells.items()}
         declared: tuple[tuple[str, list[Cell], Callable[[Cell], int]], ...] = (
-            ("L vanilla layers follow 2^(L-1) - 1 hops, as by hand.", cells[VANILLA], predicted),
-            ("L layers of KV shifting follow 2^L - 1 hops, as by hand.", differ[KV], predicted),
-            ("So do those whose keys alone are shifted.", differ[K], predicted),
-            ("Those whose values alone are shifted follow as many as vanilla.", cells[V], predicted),
-            ("L layers of KV shifting follow 2^(L-1) hops, as with pointers alone.", differ[KV], by_pointers),
+            ("L vanilla layers follow 2^(L-1) - 1 hops, as by hand", cells[VANILLA], predicted),
+            ("L layers of KV shifting follow 2^L - 1 hops, as by hand", differ[KV], predicted),
+            ("So do those whose keys alone are shifted", differ[K], predicted),
+            ("Those whose values alone are shifted follow as many as vanilla", cells[V], predicted),
+            ("L layers of KV shifting follow 2^(L-1) hops, as with pointers alone", differ[KV], by_pointers),
             (
-                "L vanilla layers follow 2^(L-2) hops, as with a layer for the token before.",
+                "L vanilla layers follow 2^(L-2) hops, as with a layer for the token before",
                 differ[VANILLA],
                 by_pointers,
             ),
         )
         return [
-            share_claim(table, claim, sentence, wanted)
+            share_claim(table, claim, f"{sentence} (L = {', '.join(str(depth) for _, depth in wanted)})", wanted)
             for sentence, mine, hops in declared
             if (wanted := {cell: hops(cell) for cell in mine if hops(cell) < HOPS[scale]})
         ]

@@ -83,11 +83,9 @@ def test_the_law_is_judged_by_how_many_models_follow_it_exactly(hops, expected):
     claims = judged(Figure8Law().claims(planted(hops, scale="gpu"), "gpu"))
     assert [claim.verdict for claim in claims] == expected
     laptop = judged(Figure8Law().claims(planted(hops), "laptop"))
-    sentences = {claim.sentence: verdict for claim, verdict in zip(claims, expected, strict=True)}
-    assert [claim.sentence for claim in laptop] == [s for s in sentences if "alone are shifted" not in s]
-    assert all(
-        "fails" not in {claim.verdict, sentences[claim.sentence]} or claim.verdict == "fails" for claim in laptop
-    )
+    asked = [claim.sentence.partition(" (L = ")[0] for claim in laptop]
+    assert asked == [claim.sentence.partition(" (L = ")[0] for claim in claims if "alone are" not in claim.sentence]
+    assert laptop[1].sentence.endswith(" (L = 2)"), "rows of 5 hops cannot show 7"
 
 
 def test_hops_are_followed_without_a_gap():
