@@ -123,8 +123,8 @@ class Figure4:
             edge = critical_rate(data, arm)
             fails = "at no rate of the grid" if edge is None else f"from {edge:g} on"
             lr = _best_rate(data, arm)
-            edge_of = ", the lowest" if lr == data["lr"].min() else ""
-            best = f"{_at_best(data, arm).mean():.3f} at {lr:g}{edge_of}"
+            not_bracketed = ", the grid's lowest" if lr == data["lr"].min() else ""
+            best = f"{_at_best(data, arm).mean():.3f} at {lr:g}{not_bracketed}"
             parts.append(f"{arm} {best} (most runs diverge {fails})")
         seeds = SEEDS[scale]
         return f"Held-out loss at each arm's best rate, nats a token (means of {seeds} seeds): {'; '.join(parts)}."
