@@ -11,14 +11,14 @@ READY := .venv/.ready
 reproduce: $(READY)
 	$(BIN)/ihlab reproduce $(FIGURES) --scale $(SCALE)
 
-# Every test computes on one thread, so two go side by side; a file's slow tests stay together, for what they share.
+# Every test and process computes on one thread, so two go side by side; a file's slow tests stay together, for what they share.
 # The fast ones check the shapes of arrays at run time, the slow ones do not (tests/conftest.py).
 test: test-fast
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow
 
 # While one works: what neither starts processes nor compiles nor trains for long.
 test-fast: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 # Kills, damage and hostile values by the thousand: half an hour. `make test` has a sample.
 faults: $(READY)

@@ -1,18 +1,28 @@
 """A Llama as one writes it by hand for one purpose: no hooks, no options, logits and loss at every position."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ihlab.model.transformer import Transformer
 
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Causal attention of queries, keys and values [batch, head, pos, d_head]."""
+
+
+def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attend with torch's fused kernel."""
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
 
 class Layer(nn.Module):
     """Attention with rotary positions, then SwiGLU, each behind a norm and added to the residual stream."""
 
-    def __init__(self, d_model: int, n_heads: int, d_mlp: int, eps: float) -> None:
+    def __init__(self, d_model: int, n_heads: int, d_mlp: int, eps: float, attend: Attend) -> None:
         super().__init__()
-        self.n_heads = n_heads
+        self.n_heads, self.attend = n_heads, attend
         self.norm1, self.norm2 = (nn.RMSNorm(d_model, eps=eps) for _ in range(2))
         self.qkv = nn.Linear(d_model, 3 * d_model, bias=False)
         self.out = nn.Linear(d_model, d_model, bias=False)
@@ -23,7 +33,7 @@ class Layer(nn.Module):
         q, k, v = (
             y.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for y in self.qkv(self.norm1(x)).chunk(3, dim=-1)
         )
-        z = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True)
+        z = self.attend(rotate(q, cos, sin), rotate(k, cos, sin), v)
         x = x + self.out(z.transpose(1, 2).flatten(-2))
         gate, up = self.up(self.norm2(x)).chunk(2, dim=-1)
         return x + self.down(F.silu(gate) * up)
@@ -32,12 +42,12 @@ class Layer(nn.Module):
 class PlainLlama(nn.Module):
     """The network of a vanilla `Transformer`, whose weights it copies. Called, it returns the summed cross-entropy."""
 
-    def __init__(self, model: Transformer) -> None:
+    def __init__(self, model: Transformer, attend: Attend = causal) -> None:
         super().__init__()
         cfg = model.cfg
         self.embed = nn.Embedding(cfg.d_vocab, cfg.d_model)
         self.layers = nn.ModuleList(
-            Layer(cfg.d_model, cfg.n_heads, cfg.mlp_width, cfg.eps) for _ in range(cfg.n_layers)
+            Layer(cfg.d_model, cfg.n_heads, cfg.mlp_width, cfg.eps, attend) for _ in range(cfg.n_layers)
         )
         self.norm = nn.RMSNorm(cfg.d_model, eps=cfg.eps)
         self.unembed = nn.Linear(cfg.d_model, cfg.d_vocab, bias=False)
@@ -65,11 +75,14 @@ class PlainLlama(nn.Module):
         for mine, given in pairs:
             mine.copy_(given)
 
-    def forward(self, tokens: Tensor, targets: Tensor, ignore: int) -> Tensor:
+    def logits(self, tokens: Tensor) -> Tensor:
         x = self.embed(tokens)
         for layer in self.layers:
             x = layer(x, self.cos[: tokens.shape[1]], self.sin[: tokens.shape[1]])
-        logits = self.unembed(self.norm(x)).float()
+        return self.unembed(self.norm(x)).float()
+
+    def forward(self, tokens: Tensor, targets: Tensor, ignore: int) -> Tensor:
+        logits = self.logits(tokens)
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=ignore, reduction="sum")
 
 

@@ -15,6 +15,7 @@ import ensembles
 import generators
 import heads
 import igsm
+import long_rows
 import pandas as pd
 import startup
 import theory
@@ -58,6 +59,9 @@ The exponent of a cost is the slope of its logarithm over that of what grows, al
 Beside it stands the exponent of what was counted over the same range: FLOPs of products of matrices, and the bytes of
 `memory_estimate`. Counting leaves out what every operation costs however small it is.
 
+A long row is alone in its batch. Its training step has logits at every position on both sides, and its forward pass is
+held against the same network with flex attention, compiled, which has no backward pass on a CPU.
+
 ![Cost curves: time and memory of a training step, as measured and as counted](cost_curves.svg)"""
 
 
@@ -72,6 +76,7 @@ PARTS: dict[str, Callable[[bool], pd.DataFrame]] = {
     "variants": variants.measure,
     "ensembles": ensembles.measure,
     "cost_curves": cost_curves.measure,
+    "long_rows": long_rows.measure,
 }
 
 
