@@ -35,9 +35,10 @@ A training step is forward, loss, backward, clipping to norm 1, fused AdamW and 
 thread, every model in a process of its own whose C library keeps freed memory. Ours and the Llama have the same
 weights, optimiser, batches and loss, which is checked; the Llama computes logits at every position, as it has no way to
 be asked for other positions in each row, and ours only where something is scored, as it trains. The ratio of the same
-work, with logits at every position on both sides, stands beside. A first step compiles from an empty cache; it is not
-among the turns. Speed is counted FLOPs of products of matrices over the step's time, as a share of the
-FLOP/s of one large product; memory is what a step adds at its peak to the process.
+work, with logits at every position on both sides, stands beside. What any change of keys and values must cost is a step
+that multiplies each by a learned number: they are read and written once, forward and backward. A first step compiles
+from an empty cache; it is not among the turns. Speed is counted FLOPs of products of matrices over the step's time, as
+a share of the FLOP/s of one large product; memory is what a step adds at its peak to the process.
 
 The generators run on one core against each task's rule as one would first write it in Python, and for induction as one
 would write it in NumPy for all rows at once. All must keep the rule, and ask for as many answers.
