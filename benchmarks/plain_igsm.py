@@ -179,18 +179,20 @@ def draw_operands(draft: Draft, kept: dict[Parameter, Parameter], surplus: int, 
     for i in room:
         size = min(extra[i] + 2 if extra[i] else rng.choice((1, 2)), i + 1, 4)
         fixed = [kept[order[i]]] if order[i] in kept else []
-        draft.operands[order[i]] = choose_operands(size, order[:i], fixed, rng)
+        draft.operands[order[i]] = choose_operands(size, order[:i], fixed, True, rng)
     return True
 
 
-def choose_operands(size: int, pool: list[Parameter], fixed: list[Parameter], rng: random.Random) -> list:
-    """So many of the pool and the constant, the fixed ones among them."""
+def choose_operands(
+    size: int, pool: list[Parameter], fixed: list[Parameter], redrawn: bool, rng: random.Random
+) -> list:
+    """So many of the pool and the constant, the fixed ones too; `redrawn`: also a constant that lost its coin."""
     if size == len(pool) + 1:
         return [RNG, *pool]
     chosen: list = list(fixed)
     if size > len(chosen) and rng.random() < 0.5:
         chosen.append(RNG)
-    rest = [q for q in [*pool, RNG] if q not in chosen]
+    rest = [q for q in [*pool, *([RNG] if redrawn else [])] if q not in chosen]
     return chosen + rng.sample(rest, size - len(chosen))
 
 
@@ -199,17 +201,21 @@ def draw_others(draft: Draft, rng: random.Random) -> None:
     others = [p for p in draft.instances if p not in draft.order]
     rng.shuffle(others)
     done: list[Parameter] = []
+    independent: list[Parameter] = []
     for p in others:
         known = set(draft.order) | set(done)
         for a in sorted(draft.abstract, key=lambda q: q[2]):
             if known.issuperset(draft.needs(a)):
                 known.add(a)
-        pool = done if rng.random() < 0.5 else sorted(known, key=repr)
+        alone = rng.random() < 0.5
+        pool = independent if alone else sorted(known, key=repr)
         size = 1
         while size < 4 and rng.random() < 0.5:
             size += 1
-        draft.operands[p] = choose_operands(min(size, len(pool) + 1), pool, [], rng)
+        draft.operands[p] = choose_operands(min(size, len(pool) + 1), pool, [], False, rng)
         done.append(p)
+        if alone:
+            independent.append(p)
 
 
 def draw_row(task: IGSMTask, rng: random.Random) -> list[str]:

@@ -1,9 +1,13 @@
-"""Table 4: iGSM, trained on few operations and tested on more."""
+"""Table 4: iGSM, trained on few operations and tested on more.
+
+Two stages: a learning rate for each curve is chosen by held-out loss on a tuning seed, from one grid for both; then
+each is trained at its own with other seeds.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -20,8 +24,10 @@ from ihlab.plots.solved import by_operations, error_table
 from ihlab.plots.style import BLACK, BLUE, new_figure, printed
 from ihlab.training.config import RunConfig
 from tasks import IGSMTask
+from tasks.config import require
 from tasks.igsm import Problems
 from tasks.igsm.check.verify import ERRORS
+from tasks.igsm.words import LETTERS
 
 if TYPE_CHECKING:
     from ihlab.training.run import Run
@@ -29,7 +35,11 @@ if TYPE_CHECKING:
 VANILLA, KV = "vanilla", "KV shifting"
 CURVES: dict[str, dict[str, object]] = {VANILLA: {}, KV: {"attention": "kv_shift"}}
 MARKS = {VANILLA: Mark(BLACK, "o"), KV: Mark(BLUE, "s")}
-SEEDS = {"smoke": 2, "laptop": 3, "gpu": 3, "paper": 3}
+SEEDS = {"smoke": 2, "laptop": 5, "gpu": 3, "paper": 3}
+TUNING_SEED = 100
+RATES = {"smoke": (3e-3,), "laptop": (2e-3, 4e-3, 8e-3), "gpu": (5e-4, 1e-3, 2e-3), "paper": (2e-4, 2e-3)}
+"""The paper has 2e-4 and says in footnote 14 that 2e-3 gives .7 in place of .5."""
+
 PROBLEMS = {"smoke": 8, "laptop": 500, "gpu": 2000, "paper": 4096}
 """Test problems of each run at each number of operations; the same ones for all runs."""
 
@@ -37,6 +47,8 @@ OTHER_PROBLEMS = {"smoke": 64, "laptop": 4096, "gpu": 4096, "paper": 4096}
 """Problems per number of operations that give the commonest answer, drawn apart from those tested on."""
 
 TEST_SEED, OTHER_SEED = 20250601, 20250602
+PART_OPS = 4
+"""Fewest operations of a problem in which a step can have two clauses, the first of them with a letter."""
 MEASURES = {
     "lenient": "some step gives the right value (the paper's)",
     "final": "the final answer is right",
@@ -46,18 +58,33 @@ MEASURES = {
 GUESS = "guess"
 """Measure of a constant answer, the commonest one."""
 
-LEARNED = 0.5
-"""A curve has learned its training data if it solves more than this share of the problems with most operations."""
+PARTS = {
+    "planned": "in the true solution the likeliest start of every step is a parameter that can come next",
+    "looked up": "in the true solution the likeliest word is right wherever one is copied from the step's sentence",
+}
+"""What a solution needs of the prompt: to know what depends on what, and what the sentences say.
 
-DECLARED = "2026-11-22"
+Both are asked after steps that are right (`ihlab.interp.igsm_choices`), so that one cannot hide the other."""
+
+IN_TRAINING = "strict, training split"
+"""Measure of problems of the training split with the most operations: every clause is right."""
+
+LEARNED = 0.5
+"""A curve has learned its training data if this measure is above it."""
+
+DECLARED = "2026-11-23"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Trained with up to `train` operations, tested with `test`, and with fewer, in steps of test - train."""
+    """Trained with up to `train` operations, tested with `test`, and with fewer, in steps of test - train.
+
+    With `most`, the steps go on beyond `test`, up to so many operations.
+    """
 
     train: int
     test: int
+    most: int = 0
 
     @property
     def name(self) -> str:
@@ -68,12 +95,12 @@ class Setting:
     def tested(self) -> range:
         """The numbers of operations that problems are tested with; Tr12-Te15: 3, 6, 9, 12 and 15."""
         step = self.test - self.train
-        return range(step, self.test + 1, step)
+        return range(step, max(self.test, self.most) + 1, step)
 
 
 SETTINGS = {
     "smoke": (Setting(2, 3),),
-    "laptop": (Setting(3, 4),),
+    "laptop": (Setting(3, 4, most=5),),
     "gpu": (Setting(12, 15),),
     "paper": (Setting(12, 15), Setting(21, 24)),
 }
@@ -86,14 +113,14 @@ def base(scale: Scale, setting: Setting) -> RunConfig:
     (0.9, 0.98), batch 512, 100,000 steps; but a context of 1024 and a learning rate of 2e-4. Llama blocks here.
     """
     hard, ops = setting.train > 15, f"<={setting.train}"
-    if scale in ("smoke", "laptop"):
-        task = IGSMTask(difficulty="toy", format="compact", ops=ops, length=80)
+    if scale in ("smoke", "laptop"):  # what a small model learns in minutes was searched for on vanilla (docs/LOG.md)
+        task = IGSMTask(difficulty="mini", format="pairs", letters="parts", draw="even", ops=ops, length=68)
     else:
         task = IGSMTask(difficulty="hard" if hard else "med", ops=ops, length=1024 if hard else 512)
     sizes: dict[str, dict[str, Any]] = {
         "smoke": {"n_layers": 1, "d_model": 16, "n_heads": 2, "n_ctx": 160},
         # Rows are short: with the paper's rotary base only a few dimensions of a small head distinguish neighbours.
-        "laptop": {"n_layers": 3, "d_model": 64, "n_heads": 2, "n_ctx": 160, "rotary_base": 100.0},
+        "laptop": {"n_layers": 3, "d_model": 64, "n_heads": 2, "n_ctx": 160, "rotary_base": 10_000.0},
         "gpu": {"n_layers": 6, "d_model": 384, "n_heads": 6, "n_ctx": 1024},
         "paper": {"n_layers": 12, "d_model": 768, "n_heads": 12, "n_ctx": 1024},
     }
@@ -102,7 +129,7 @@ def base(scale: Scale, setting: Setting) -> RunConfig:
     if scale == "smoke":
         return run.but(steps=20, batch_size=8, warmup=5, eval_rows=32)
     if scale == "laptop":
-        return run.but(steps=8000, batch_size=16, lr=3e-3, warmup=200, schedule="linear", eval_every=500)
+        return run.but(steps=5000, batch_size=32, lr=8e-3, warmup=100, schedule="linear", eval_every=250, compile=True)
     run = run.but(precision="bf16", compile=True, eval_rows=1024, checkpoints=8)
     if scale == "gpu":
         return run.but(steps=6000, batch_size=256, lr=1e-3, warmup=500, schedule="linear")
@@ -116,20 +143,38 @@ class Table4:
     name = "table4"
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """Plan vanilla and KV shifting at every setting."""
+        """Plan the grid of learning rates: vanilla and KV shifting at every setting, with the tuning seed."""
         return [
-            Planned(f"{planned.curve}, {setting.name}", planned.config)
+            Planned(f"{planned.curve}, {setting.name}", planned.config.but(name=f"{planned.config.name}-lr-{lr:g}"))
             for setting in SETTINGS[scale]
-            for planned in plan(f"{self.name}-{setting.name.lower()}", base(scale, setting), CURVES, SEEDS[scale])
+            for lr in RATES[scale]
+            for planned in self._plan(base(scale, setting).but(lr=lr), setting, range(TUNING_SEED, TUNING_SEED + 1))
         ]
+
+    def follow(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> list[Planned]:
+        """Plan each curve with the other seeds, at the rate with the lowest held-out loss at the end of training."""
+        losses = {(curve, run.config.lr): _loss(run) for curve, run in trained}
+        found = []
+        for setting in SETTINGS[scale]:
+            for planned in self._plan(base(scale, setting), setting, SEEDS[scale]):
+                curve = f"{planned.curve}, {setting.name}"
+                lr = min((rate for of, rate in losses if of == curve), key=lambda rate: losses[curve, rate])
+                found.append(Planned(curve, planned.config.but(lr=lr)))
+        return found
+
+    def _plan(self, run: RunConfig, setting: Setting, seeds: int | range) -> list[Planned]:
+        return plan(f"{self.name}-{setting.name.lower()}", run, CURVES, seeds)
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
         """Gather a row for each run, number of operations and measure: share of test problems, or errors per problem.
 
-        Every run solves the same problems of the test split, by greedy decoding, with the model's whole context. `hits`
-        has a digit for each problem, in the same order for every run ("0b0110": the second and the third are solved);
-        errors have none. The measure `guess` is of the constant answer of `commonest_answer`.
+        Every run solves the same problems (`problems_like_training`), by greedy decoding, with the model's whole
+        context. `hits` has a digit for each problem, in the same order for every run ("0b0110": the second and the
+        third are solved); errors have none. The measure `guess` is of the constant answer of `commonest_answer`, those
+        of `PARTS` are of true solutions, and `IN_TRAINING` is of problems of the training split. `kind` is "tuning"
+        for runs that choose a learning rate, which solve problems with as many operations as in training only.
         """
+        from ihlab.interp.igsm_choices import choices
         from ihlab.interp.igsm_decoding import judge, solve
         from ihlab.training.distributed import pick_device
 
@@ -138,18 +183,30 @@ class Table4:
         for curve, run in trained:
             assert isinstance(run.config.task, IGSMTask)
             model = run.model(device=pick_device())
-            task = replace(run.config.task, length=model.cfg.n_ctx)
+            trained_on, n = run.config.task, PROBLEMS[scale]
+            task = replace(trained_on, length=model.cfg.n_ctx)
             who, name = curve.split(", ")
-            for ops in setting_of[name].tested:
-                problems = task.prompts(PROBLEMS[scale], np.random.default_rng([TEST_SEED, ops]), ops, "test")
+            setting, seed = setting_of[name], run.config.seed
+            tuning = seed == TUNING_SEED
+            facts: dict[str, Any] = {"setting": name, "model": who, "kind": "tuning" if tuning else "run", "seed": seed}
+            facts |= {"lr": run.config.lr, "loss": round(_loss(run), 6)}
+            for ops in (setting.train,) if tuning else setting.tested:
+                problems = problems_like_training(trained_on, task.length, ops, n, TEST_SEED)
                 judged = judge(task, problems, solve(model, task, problems)).drop(columns="ops")
                 judged["unnecessary"] = judged["unnecessary"] > 0
-                judged[GUESS] = _answers(problems) == commonest_answer(task, ops, OTHER_PROBLEMS[scale])
-                hits = {measure: packed(judged[measure].to_numpy(dtype=bool)) for measure in (*MEASURES, GUESS)}
-                facts: dict[str, Any] = {"setting": name, "model": who, "seed": run.config.seed, "ops": ops}
+                judged[GUESS] = _answers(problems) == commonest_answer(
+                    trained_on, task.length, ops, OTHER_PROBLEMS[scale]
+                )
+                judged = judged.join(choices(model, task, problems))
+                if ops == setting.train:
+                    known = problems_like_training(trained_on, task.length, ops, n, TEST_SEED, "train")
+                    judged[IN_TRAINING] = judge(task, known, solve(model, task, known))["strict"]
+                counted = [*MEASURES, GUESS, *PARTS, IN_TRAINING]
+                hits = {name: packed(judged[name].to_numpy(dtype=bool)) for name in counted if name in judged}
                 shares = judged.mean().round(6).rename_axis("measure").reset_index(name="share")
-                parts.append(shares.assign(**facts, problems=len(judged), hits=shares["measure"].map(hits)))
-        return pd.concat(parts, ignore_index=True)[[*facts, "problems", "measure", "share", "hits"]]
+                shares = shares.assign(**facts, ops=ops, problems=len(judged), hits=shares["measure"].map(hits))
+                parts.append(shares)
+        return pd.concat(parts, ignore_index=True)[[*facts, "ops", "problems", "measure", "share", "hits"]]
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Compare KV shifting with vanilla, in each sense of a solved problem, and both with a constant answer.
@@ -157,12 +214,13 @@ class Table4:
         Every estimate is a paired difference of hits on the same problems, and its interval counts seeds and problems
         as samples.
         """
-        return [claim for setting in SETTINGS[scale] for claim in _claims(data, setting, OTHER_PROBLEMS[scale])]
+        runs = _runs(data)
+        return [claim for setting in SETTINGS[scale] for claim in _claims(runs, setting, OTHER_PROBLEMS[scale])]
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw a row for each setting: three accuracies against the number of operations, and classes of errors."""
-        settings = SETTINGS[scale]
+        settings, data = SETTINGS[scale], _runs(data)
         figure = new_figure(15.5, 3.9 * len(settings) + 0.6)
         grid = figure.add_gridspec(len(settings), 4, width_ratios=(1, 1, 1, 1.9))
         for row, setting in enumerate(settings):
@@ -184,16 +242,53 @@ class Table4:
         return figure
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State the share of problems solved strictly, and with the most operations leniently."""
-        seeds, problems = data["seed"].nunique(), data["problems"].iloc[0]
-        parts = [_summed_up(data[data["setting"] == setting.name], setting) for setting in SETTINGS[scale]]
+        """State the shares of problems solved, for every number of operations, and what was seen of learning rates."""
+        runs, tuning = _runs(data), data[data["kind"] == "tuning"]
+        seeds, problems = runs["seed"].nunique(), runs["problems"].iloc[0]
+        parts = [_summed_up(runs[runs["setting"] == setting.name], setting) for setting in SETTINGS[scale]]
+        for setting in SETTINGS[scale]:
+            tried, judged = (table[table["setting"] == setting.name] for table in (tuning, runs))
+            parts.append(_by_rate(tried, judged, setting))
         return f"Of {problems} problems for each number of operations ({seeds} seeds), {'; '.join(parts)}."
 
 
 @lru_cache
-def commonest_answer(task: IGSMTask, ops: int, problems: int) -> int:
-    """Return the token that is most often the answer in so many problems of the test split, drawn with another seed."""
-    answers = _answers(task.prompts(problems, np.random.default_rng([OTHER_SEED, ops]), ops, "test"))
+def problems_like_training(
+    trained_on: IGSMTask, length: int, ops: int, n: int, seed: int, split: Literal["train", "test"] = "test"
+) -> Problems:
+    """Draw n problems with so many operations that need nothing which training lacks but the operations.
+
+    They fit in a row of training, since positions beyond its end were never trained, and where values go by their
+    pair they have no part with a letter, if training has too few operations for any. `length` is a tested row's.
+    """
+    task = replace(trained_on, length=length, split=split)
+    rng = np.random.default_rng([seed, ops])
+    letters = _letters(trained_on) if trained_on.letters == "parts" and trained_on.most_ops < PART_OPS else []
+    kept: list[Problems] = []
+    while sum(len(problems.size) for problems in kept) < n:
+        problems = task.prompts(n, rng, ops)
+        alike = (problems.size <= trained_on.length + 1) & ~np.isin(problems.tokens, letters).any(axis=1)
+        require(bool(alike.any()), f"Of {n} problems with {ops} operations none is like those of training.")
+        kept.append(_rows(problems, alike))
+    return _rows(Problems(*(np.concatenate(column) for column in zip(*map(_columns, kept), strict=True))), slice(n))
+
+
+def _letters(task: IGSMTask) -> list[int]:
+    return [task.language.ids[letter] for letter in LETTERS]
+
+
+def _columns(problems: Problems) -> tuple[np.ndarray, ...]:
+    return tuple(getattr(problems, field.name) for field in fields(problems))
+
+
+def _rows(problems: Problems, which: Any) -> Problems:
+    return Problems(*(column[which] for column in _columns(problems)))
+
+
+@lru_cache
+def commonest_answer(trained_on: IGSMTask, length: int, ops: int, problems: int) -> int:
+    """Return the token that is most often the answer in so many other problems like those tested on."""
+    answers = _answers(problems_like_training(trained_on, length, ops, problems, OTHER_SEED))
     return int(np.bincount(answers).argmax())
 
 
@@ -217,7 +312,7 @@ def _hits(table: pd.DataFrame) -> dict[tuple[str, str], Float[np.ndarray, "seed 
 
     The i-th problems are drawn independently, so that these means are a sample as problems of one number are.
     """
-    counted = table[table["measure"].isin([*MEASURES, GUESS])]
+    counted = table[table["measure"].isin([*MEASURES, GUESS, *PARTS])]
     return {
         (str(model), str(measure)): np.stack(
             [np.mean([unpacked(literal) for literal in run["hits"]], axis=0) for _, run in rows.groupby("seed")]
@@ -259,6 +354,14 @@ def _claims(data: pd.DataFrame, setting: Setting, others: int) -> list[Claim]:
         sentence=f"KV shifting solves more of those with no more operations than in training, too ({setting.name}).",
     )
     found.append(_compared(fewer, seen, "strict", _seen(setting), note))
+    # A problem of one operation needs no plan: its only step is the query's.
+    planned = _hits(table[table["ops"].between(2, setting.train)])
+    for part, verb, hits, operations in (
+        ("planned", "plans", planned, _and([str(ops) for ops in setting.tested if 2 <= ops <= setting.train])),
+        ("looked up", "looks up all that is stated in", seen, _seen(setting)),
+    ):
+        of_part = partial(claim, sentence=f"KV shifting {verb} more problems with {operations} operations rightly.")
+        found.append(_compared(of_part, hits, part, operations))
     return found + [
         claim(
             sentence=f"With {operations} operations {model} does more than guess ({setting.name}).",
@@ -276,7 +379,8 @@ def _compared(
 ) -> Claim:
     """Compare KV shifting with vanilla; not tested where neither solves a single problem."""
     kv, vanilla = hits[KV, measure], hits[VANILLA, measure]
-    what = f"share of problems with {operations} operations, {KV} less {VANILLA}: {MEASURES[measure]}{note}"
+    meaning = (MEASURES | PARTS)[measure]
+    what = f"share of problems (like training's) with {operations} operations, {KV} less {VANILLA}: {meaning}{note}"
     if not kv.any() and not vanilla.any():
         why = f"Neither solves a single problem with {operations} operations in this sense: nothing can be compared."
         return claim(measure=what, threshold=np.nan, why=why)
@@ -285,14 +389,25 @@ def _compared(
 
 def _not_learned(table: pd.DataFrame, setting: Setting) -> str:
     """Return why more operations than in training test nothing here, or "" if some curve has learned what it saw."""
-    of = {model: _share(table, model, "strict", setting.train) for model in CURVES}
+    of = {model: _share(table, model, IN_TRAINING, setting.train) for model in CURVES}
     if max(of.values()) > LEARNED:
         return ""
     return (
-        f"No curve has every clause right in more than half of the problems with {setting.train} operations, the most "
-        f"in training ({KV}: {of[KV]:.3f}, {VANILLA}: {of[VANILLA]:.3f}): what was not learned says nothing of "
-        "generalisation to more."
+        f"No curve has every clause right in more than half of the training split's problems with {setting.train} "
+        f"operations, the most there ({KV}: {of[KV]:.3f}, {VANILLA}: {of[VANILLA]:.3f}): what was not learned says "
+        "nothing of generalisation to more."
     )
+
+
+def _runs(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the runs that are judged, without those that chose a learning rate."""
+    return data[data["kind"] == "run"]
+
+
+def _loss(run: "Run") -> float:
+    """Return the held-out loss at the end of training, infinite if it diverged."""
+    last = float(run.metrics["eval_loss"].iloc[-1])
+    return last if np.isfinite(last) and not run.diverged else float("inf")
 
 
 def _share(table: pd.DataFrame, model: str, measure: str, ops: int) -> float:
@@ -303,17 +418,39 @@ def _share(table: pd.DataFrame, model: str, measure: str, ops: int) -> float:
 
 def _summed_up(table: pd.DataFrame, setting: Setting) -> str:
     seen = [ops for ops in setting.tested if ops <= setting.train]
+    more = [ops for ops in setting.tested if ops > setting.train]
 
-    def shares(model: str, measure: str, *operations: int) -> str:
+    def shares(model: str, measure: str, operations: Sequence[int]) -> str:
         return _and([f"{_share(table, model, measure, ops):.3f}" for ops in operations])
 
     return (
-        f"{KV} has every clause right in {shares(KV, 'strict', *seen)} of those with {_seen(setting)} operations "
-        f"({setting.name}) and {VANILLA} in {shares(VANILLA, 'strict', *seen)}; with {setting.test}, more than in "
-        f"training, in {shares(KV, 'strict', setting.test)} and {shares(VANILLA, 'strict', setting.test)}, while some "
-        f"step gives the right value in {shares(KV, 'lenient', setting.test)} and "
-        f"{shares(VANILLA, 'lenient', setting.test)} and a constant answer is right in "
-        f"{shares(VANILLA, GUESS, setting.test)}"
+        f"{KV} has every clause right in {shares(KV, 'strict', seen)} of those with {_seen(setting)} operations "
+        f"({setting.name}) and {VANILLA} in {shares(VANILLA, 'strict', seen)}; with {_and(list(map(str, more)))}, more "
+        f"than in training, in {shares(KV, 'strict', more)} and {shares(VANILLA, 'strict', more)}, while some step "
+        f"gives the right value in {shares(KV, 'lenient', more)} and {shares(VANILLA, 'lenient', more)} and a constant "
+        f"answer is right in {shares(VANILLA, GUESS, more)}; of the training split's problems with {setting.train} "
+        f"operations {shares(KV, IN_TRAINING, [setting.train])} and {shares(VANILLA, IN_TRAINING, [setting.train])}"
+    )
+
+
+def _by_rate(tuning: pd.DataFrame, runs: pd.DataFrame, setting: Setting) -> str:
+    """Return the held-out loss, by which a rate is chosen, and the strict share at every rate, and say if one is last.
+
+    At the end of the grid, that is, so that a rate beyond it might be better.
+    """
+    words = []
+    for model in CURVES:
+        of_model = tuning[(tuning["model"] == model) & (tuning["measure"] == "strict")].sort_values("lr")
+        rates, chosen = of_model["lr"].tolist(), float(runs.loc[runs["model"] == model, "lr"].iloc[0])
+        by_rate = [
+            f"{loss:.3f} ({share:.3f}) at {lr:g}" + ", chosen" * (lr == chosen)
+            for lr, loss, share in zip(rates, of_model["loss"], of_model["share"], strict=True)
+        ]
+        end = ", which is an end of the grid" if len(rates) > 1 and chosen in (rates[0], rates[-1]) else ""
+        words.append(f"{model} {_and(by_rate)}{end}")
+    return (
+        f"held-out loss by learning rate, and the strict share with {setting.train} operations (seed {TUNING_SEED}, "
+        f"{setting.name}): {'; '.join(words)}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Attention to operands: which heads fetch them when a model writes the solution of an iGSM problem."""
+"""Attention to sources: which heads fetch what a solution of an iGSM problem copies, from prompt or solution."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,17 +15,20 @@ from ihlab.model.transformer import Transformer
 from tasks import IGSMTask
 from tasks.config import require
 from tasks.igsm import Problems
-from tasks.igsm.words import LETTERS
+from tasks.igsm.definition import Parameter
+from tasks.igsm.solution import read_header
+from tasks.igsm.words import is_symbol, read_pair
 
-_LETTERS = frozenset(LETTERS)
-KINDS = ("letter", "value")
+KINDS = ("sentence", "letter", "value")
 
 
 class Fetch(NamedTuple):
     """A token of a solution that is a copy of an earlier one.
 
-    - `kind`   "letter": an operand's letter in `b = 4 + a = 4 + 3 = 0`, fetched from where it was given (`X Y a ;`)
-               or used before; "value": its number, fetched from the end of the clause that computed it;
+    - `kind`   "sentence": the constant in `b = 4 + a = 4 + 3 = 0`, and an operand that is a pair, fetched from the
+               prompt's sentence about the step's parameter; "letter": an operand's letter, fetched from where it was
+               given (`X Y a ;`) or used before, or a pair that no sentence names; "value": an operand's number,
+               fetched from the end of the clause that computed it;
     - `query`  the position that predicts it, the one before it;
     - `keys`   the positions of what it is a copy of.
     """
@@ -36,35 +39,66 @@ class Fetch(NamedTuple):
 
 
 def fetches(tokens: Sequence[str]) -> list[Fetch]:
-    """Return every operand of a row's solution, in either format, in order; tokens before SOL are ignored."""
+    """Return every constant and operand of a row's solution, in any format, in order."""
     require("<sol>" in tokens, "The row has no '<sol>': it holds no solution.")
-    seen: dict[str, list[int]] = {}  # letter -> its positions
-    value: dict[str, int] = {}  # letter -> the position of its value
-    found = []
-    start = tokens.index("<sol>") + 1
+    stated = _sentences(tokens[: tokens.index("<sol>")])
+    seen: dict[str, list[int]] = {}  # symbol -> its positions
+    value: dict[str, int] = {}  # symbol -> the position of its value
+    found: list[Fetch] = []
+    start, sentence = tokens.index("<sol>") + 1, range(0)
     for at in range(start, len(tokens)):
         if tokens[at] in (";", ".", "<ans>", "<eos>"):
-            found += _of_clause(tokens, start, at, seen, value)
+            header = _header(tokens[start:at])
+            sentence = sentence if header is None else stated.get(header, range(0))
+            found += _of_clause(tokens, start, at, sentence, seen, value)
             start = at + 1
     return found
 
 
+def _sentences(prompt: Sequence[str]) -> dict[Parameter, range]:
+    """Return the positions of the expression of each parameter that a prompt states."""
+    found: dict[Parameter, range] = {}
+    start = int(bool(prompt) and prompt[0] == "<bos>")
+    for at in range(start, len(prompt)):
+        if prompt[at] == ".":
+            match prompt[start:at]:
+                case ["The", "number", "of", "each", owner, "'s", owned, "equals", *_]:
+                    found[owner, owned] = range(start + 8, at)
+                case [owner, owned, "=", *_]:
+                    found[owner, owned] = range(start + 3, at)
+                case [pair, "=", *_] if parameter := read_pair(pair):
+                    found[parameter] = range(start + 2, at)
+            start = at + 1
+    return found
+
+
+def _header(tokens: Sequence[str]) -> Parameter | None:
+    """Return the parameter that the tokens announce, None if they announce none."""
+    headers = (read_header(tokens, format) for format in ("natural", "compact", "pairs"))
+    return next((header[0] for header in headers if header), None)
+
+
 def _of_clause(
-    tokens: Sequence[str], start: int, stop: int, seen: dict[str, list[int]], value: dict[str, int]
+    tokens: Sequence[str], start: int, stop: int, sentence: range, seen: dict[str, list[int]], value: dict[str, int]
 ) -> list[Fetch]:
-    """Return the operands of the tokens start .. stop - 1, and record their letters and values."""
+    """Return the copies among the tokens start .. stop - 1, and record their symbols and values."""
     equals = [at for at in range(start, stop) if tokens[at] == "="]
     found = []
-    if len(equals) > 1:  # symbol = operands = numbers [= value]
-        for operand in range(equals[0] + 1, equals[1]):
-            letter, number = tokens[operand], operand + equals[1] - equals[0]
-            if letter in value:
-                found.append(Fetch("letter", operand - 1, tuple(seen[letter])))
-                found.append(Fetch("value", number - 1, (value[letter],)))
+    if equals:  # symbol = operands [= numbers] [= value]
+        after = equals[1] if len(equals) > 1 else stop
+        for operand in range(equals[0] + 1, after):
+            word, number = tokens[operand], operand + after - equals[0]
+            sources = tuple(at for at in sentence if tokens[at] == word)
+            if sources and (word.isdigit() or is_symbol(word)):
+                found.append(Fetch("sentence", operand - 1, sources))
+            elif word in value:
+                found.append(Fetch("letter", operand - 1, tuple(seen[word])))
+            if word in value:
+                found.append(Fetch("value", number - 1, (value[word],)))
     for at in range(start, stop):
-        if tokens[at] in _LETTERS:
+        if is_symbol(tokens[at]):
             seen.setdefault(tokens[at], []).append(at)
-    if equals and tokens[equals[0] - 1] in _LETTERS:
+    if equals and is_symbol(tokens[equals[0] - 1]):
         value[tokens[equals[0] - 1]] = stop - 1
     return found
 
@@ -72,11 +106,11 @@ def _of_clause(
 @evaluated
 @torch.no_grad()
 def operand_attention(model: Transformer, task: IGSMTask, problems: Problems) -> pd.DataFrame:
-    """Attention of each head to an operand's source just before the operand is written, on true solutions.
+    """Attention of each head to the source of a copy just before the copy is written, on true solutions.
 
     Columns: layer, head, pattern ("raw": whose key is matched; "effective": whose value is read), kind (of `Fetch`),
-    attention (summed over the sources, averaged over all operands) and even (the same for uniform attention over all
-    tokens so far). Raises `ConfigError` for problems without operands, and rows longer than n_ctx.
+    attention (summed over the sources, averaged over all copies of that kind) and even (the same for uniform attention
+    over all tokens so far). Raises `ConfigError` for problems without operands, and rows longer than n_ctx.
     """
     rows = torch.from_numpy(problems.tokens[:, : int(problems.size.max())]).to(model.embed.weight.device)
     places = {kind: torch.zeros(*rows.shape, rows.shape[1], dtype=torch.bool, device=rows.device) for kind in KINDS}
@@ -89,7 +123,7 @@ def operand_attention(model: Transformer, task: IGSMTask, problems: Problems) ->
     _, cache = model.run_with_cache(rows)
     table = []
     for pattern, read in (("raw", raw_patterns(cache)), ("effective", effective_patterns(cache, fix_gauge=True))):
-        for kind in KINDS:
+        for kind in filter(even.get, KINDS):
             attention = mean_attention(read, places[kind]).cpu().numpy()
             table += [
                 {"layer": layer, "head": head, "pattern": pattern, "kind": kind, "attention": attention[layer, head]}

@@ -1,6 +1,7 @@
 """The closed vocabulary of a difficulty and a format: strings to token ids and back.
 
-Ids, in this order: special tokens (`<pad>` is 0), function words, numbers, letters, category words, nouns.
+Ids, in this order: special tokens (`<pad>` is 0), function words, numbers, letters, category words, nouns; in the
+format "pairs", pairs in place of category words and nouns.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,10 @@ from jaxtyping import Int64
 
 from tasks.config import choose
 from tasks.igsm.difficulty import Difficulty
-from tasks.igsm.words import CATEGORIES, FUNCTION_WORDS, LETTERS, NOUNS, SPECIAL
+from tasks.igsm.words import CATEGORIES, FUNCTION_WORDS, JOINT, LETTERS, NOUNS, SPECIAL
+
+DEPTH = 4
+"""Categories of a domain."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +35,30 @@ class Language:
 
     @cached_property
     def parts(self) -> tuple[tuple[str, ...], ...]:
-        """Special tokens, function words, numbers, letters, category words and nouns."""
-        pools = [pool for category in self.categories for pool in NOUNS[category][: self.difficulty.pools]]
-        nouns = tuple(noun for pool in pools for noun in pool[: self.difficulty.pool_size])
+        """Special tokens, function words, numbers, letters, then category words and nouns, or pairs."""
         numbers = tuple(str(number) for number in range(self.modulus))
-        return SPECIAL, FUNCTION_WORDS[self.format], numbers, LETTERS, self.categories, nouns
+        names = ((), self.pairs) if self.format == "pairs" else (self.categories, self.nouns)
+        return SPECIAL, FUNCTION_WORDS[self.format], numbers, LETTERS, *names
+
+    @property
+    def nouns(self) -> tuple[str, ...]:
+        """Nouns, category by category."""
+        return tuple(noun for category in self.categories for noun in self._nouns_of(category))
+
+    @property
+    def pairs(self) -> tuple[str, ...]:
+        """Every owner with each noun one category below and with each category below, in that order."""
+        found = []
+        for start in range(0, len(self.categories), DEPTH):
+            domain = self.categories[start : start + DEPTH]
+            for level, category in enumerate(domain[:-1], 1):
+                owned = (*self._nouns_of(domain[level]), *domain[level:])
+                found += [f"{owner}{JOINT}{y}" for owner in self._nouns_of(category) for y in owned]
+        return tuple(found)
+
+    def _nouns_of(self, category: str) -> tuple[str, ...]:
+        pools = NOUNS[category][: self.difficulty.pools]
+        return tuple(noun for pool in pools for noun in pool[: self.difficulty.pool_size])
 
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:

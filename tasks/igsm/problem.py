@@ -17,7 +17,7 @@ from tasks.igsm.words import CATEGORIES, CATEGORY_OF
 class Problem:
     """Everything that a prompt fixes.
 
-    - `format`       "natural" or "compact", the format it is written in;
+    - `format`       "natural", "compact" or "pairs", the format it is written in;
     - `flat`         igsm_flat: items without hierarchy and no abstract parameters;
     - `query`        the parameter in the question;
     - `layers`       category -> its items, from the top category to the bottom one, items in order of mention
@@ -35,7 +35,7 @@ class Problem:
     """
 
     modulus: int
-    format: Literal["natural", "compact"]
+    format: Literal["natural", "compact", "pairs"]
     flat: bool
     query: Parameter
     layers: dict[str, tuple[str, ...]]

@@ -1,6 +1,6 @@
 """The sentences and the question of an iGSM prompt, read word by word.
 
-The two formats (r a number, P a parameter):
+The formats (r a number, P a parameter):
 
     natural     The number of each X 's Y equals E .  ...  How many Y does each X have ?
                 P is `each X 's Y`; E is r, P, `the sum of P , P and P`, `the difference of P and P`,
@@ -8,6 +8,8 @@ The two formats (r a number, P a parameter):
     compact     X Y = E .  ...  X Y ?
                 P is `X Y`; E is r, P, `P + P + P`, `P - P`, `r + E` or `r * E`; the inner E is in brackets
                 exactly if it has two operands or more
+    pairs       X/Y = E .  ...  X/Y ?
+                as compact, but P is the one token `X/Y`
 """
 
 from collections.abc import Sequence
@@ -17,14 +19,14 @@ from typing import Literal, NoReturn
 
 from tasks.config import ConfigError
 from tasks.igsm.definition import Definition, Parameter
-from tasks.igsm.words import CATEGORY_OF, NOUNS
+from tasks.igsm.words import CATEGORY_OF, NOUNS, read_pair
 
 
 @dataclass(frozen=True)
 class Prompt:
     """Contents of a prompt: its format, the stated definitions in the order of the sentences, the query."""
 
-    format: Literal["natural", "compact"]
+    format: Literal["natural", "compact", "pairs"]
     stated: dict[Parameter, Definition]
     query: Parameter
 
@@ -38,8 +40,8 @@ def read_prompt(tokens: Sequence[str], modulus: int) -> Prompt:
     words = list(tokens[start:])
     if "<sol>" in words:
         words = words[: words.index("<sol>")]
-    format: Literal["natural", "compact"] = "natural" if words and words[0] in ("The", "How") else "compact"
-    reader = (_Natural if format == "natural" else _Compact)(words, numbers(modulus), start)
+    format = _format_of(words)
+    reader = _READERS[format](words, numbers(modulus), start)
     stated: dict[Parameter, Definition] = {}
     while not reader.at_question():
         at = reader.position
@@ -56,6 +58,12 @@ def read_prompt(tokens: Sequence[str], modulus: int) -> Prompt:
     return Prompt(format, stated, query)
 
 
+def _format_of(words: Sequence[str]) -> Literal["natural", "compact", "pairs"]:
+    if words and words[0] in ("The", "How"):
+        return "natural"
+    return "pairs" if words and read_pair(words[0]) else "compact"
+
+
 @cache
 def numbers(modulus: int) -> dict[str, int]:
     """Return the words "0" .. str(modulus - 1) and their values."""
@@ -63,7 +71,7 @@ def numbers(modulus: int) -> dict[str, int]:
 
 
 class _Reader:
-    """Reader of words at a position, with the rules that both formats share."""
+    """Reader of words at a position, with the rules that all formats share."""
 
     def __init__(self, words: list[str], numbers: dict[str, int], start: int) -> None:
         self.words = [*words, "the end"]
@@ -176,9 +184,13 @@ class _Compact(_Reader):
     def parameter(self) -> Parameter:
         return self.noun(), self.thing()
 
-    def sentence(self) -> tuple[Parameter, Definition]:
+    def instance(self) -> Parameter:
         parameter = self.noun(), self.noun()
         self.expect("=")
+        return parameter
+
+    def sentence(self) -> tuple[Parameter, Definition]:
+        parameter = self.instance()
         definition = self.expression()
         self.expect(".")
         return parameter, definition
@@ -215,3 +227,26 @@ class _Compact(_Reader):
             self.expect("+")
             operands.append(self.parameter())
         return Definition(tuple((operand,) for operand in operands), joined, constant, applied)
+
+
+class _Pairs(_Compact):
+    def at_question(self) -> bool:
+        return self.words[self.position + 1 : self.position + 2] == ["?"]
+
+    def parameter(self) -> Parameter:
+        parameter = read_pair(self.word)
+        if parameter is None:
+            self.fail("a pair")
+        self.position += 1
+        return parameter
+
+    def instance(self) -> Parameter:
+        parameter = read_pair(self.word)
+        if parameter is None or parameter[1] not in CATEGORY_OF:
+            self.fail("a pair of nouns")
+        self.position += 1
+        self.expect("=")
+        return parameter
+
+
+_READERS: dict[str, type[_Natural | _Compact]] = {"natural": _Natural, "compact": _Compact, "pairs": _Pairs}

@@ -1,9 +1,11 @@
 """The steps of an iGSM solution, read as they are written; nothing here knows whether they are right.
 
-The two formats of a step that gives v to each X 's Y (w a letter for a part of it, any number of such clauses):
+The formats of a step that gives v to each X 's Y (w a letter for a part of it, any number of such clauses):
 
     natural     Define X 's Y as v ; w = a + b = 3 + 4 = 7 ; so v = 2 * w = 2 * 7 = 14 .
     compact     X Y v ; w = a + b = 3 + 4 = 7 ; v = 2 * w = 2 * 7 = 14 .
+    pairs       X/Y v ; w = a + b = 3 + 4 = 7 ; v = 2 * w = 2 * 7 = 14 .
+                or with pairs in place of v, a and b: X/Y ; w = P/Q + R/S = 3 + 4 = 7 ; X/Y = 2 * w = 2 * 7 = 14 .
 
 The last clause, which gives v, may also be a constant alone, `v = 5`, or a copy, `v = a = 3`.
 """
@@ -12,7 +14,7 @@ from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from tasks.igsm.definition import Parameter
-from tasks.igsm.words import CATEGORY_OF, LETTERS, NOUNS
+from tasks.igsm.words import CATEGORY_OF, LETTERS, NOUNS, is_symbol, read_pair
 
 _LETTERS = frozenset(LETTERS)
 _OPERATORS = frozenset("+-*")
@@ -64,17 +66,23 @@ def read_step(tokens: Sequence[str], format: str, numbers: Container[str]) -> St
         parts[-1] = parts[-1][1:]
     clauses = [read_clause(part, numbers) for part in parts]
     read = [clause for clause in clauses if clause is not None]
-    if len(read) < len(clauses) or read[-1].symbol != symbol or not all(clause.operator for clause in read[:-1]):
+    if len(read) < len(clauses) or read[-1].symbol != symbol:
+        return None
+    if not all(clause.operator and clause.symbol in _LETTERS for clause in read[:-1]):
         return None
     return Step(parameter, symbol, tuple(read))
 
 
 def read_header(tokens: Sequence[str], format: str) -> tuple[Parameter, str] | None:
-    """Read the parameter of a step and the letter it is given. None if they cannot be read."""
+    """Read the parameter of a step and the symbol (a letter or its pair) it is given. None if they cannot be read."""
     match format, *tokens:
         case ["natural", "Define", owner, "'s", owned, "as", symbol] | ["compact", owner, owned, symbol]:
             if owner in CATEGORY_OF and (owned in CATEGORY_OF or owned in NOUNS) and symbol in _LETTERS:
                 return (owner, owned), symbol
+        case ["pairs", pair, *given]:
+            parameter, symbol = read_pair(pair), given[0] if given else pair
+            if parameter is not None and len(given) < 2 and (symbol in _LETTERS or not given):
+                return parameter, symbol
     return None
 
 
@@ -83,7 +91,7 @@ def read_clause(tokens: Sequence[str], numbers: Container[str]) -> Clause | None
     match tokens:
         case [symbol, "=", value]:
             clause = Clause(symbol, (value,), "", (), "", value)
-        case [symbol, "=", operand, "=", value] if operand in _LETTERS:
+        case [symbol, "=", operand, "=", value] if is_symbol(operand):
             clause = Clause(symbol, (operand,), "", (value,), "", value)
         case [symbol, "=", left, operator, right, "=", first, repeated, second, "=", value]:
             if operator not in _OPERATORS or repeated not in _OPERATORS:
@@ -92,6 +100,6 @@ def read_clause(tokens: Sequence[str], numbers: Container[str]) -> Clause | None
         case _:
             return None
     written = (*clause.copied, clause.value)
-    if clause.symbol not in _LETTERS or not all(word in numbers for word in written):
+    if not is_symbol(clause.symbol) or not all(word in numbers for word in written):
         return None
-    return clause if all(word in numbers or word in _LETTERS for word in clause.operands) else None
+    return clause if all(word in numbers or is_symbol(word) for word in clause.operands) else None

@@ -62,7 +62,7 @@ class IGSMTask:
 
     A problem has items in 2 to 4 layers. "Each X's Y" is stated for some pairs of neighbouring layers; how many
     items of a lower layer an X has altogether is implied by these. A solution defines what the question needs, and
-    nothing else, one parameter a step; its clauses have at most two operands. Arithmetic is modulo 23 (toy: 7).
+    nothing else, one parameter a step; its clauses have at most two operands. Arithmetic is modulo 23 (toy, mini: 7).
 
     `Batch.answers` holds the results of clauses and the final value, which follow from the tokens before them
     (letters and the order of steps do not). `Batch.groups["ops"]` is each row's number of operations.
@@ -71,26 +71,32 @@ class IGSMTask:
 
     Attributes:
         kind: igsm, or igsm_flat: no layers, nothing implied, everything computed, no final value.
-        ops: Clauses of a solution: 15, or <=15, the smaller of two uniform draws from 1 .. 15. Flat problems have as
-            many as come, from 4 to 21, and <=15 leaves out the longer ones.
+        ops: Clauses of a solution: 15, or <=15, drawn as `draw` says from 1 .. 15. Flat problems have as many as come,
+            from 4 to 21, and <=15 leaves out the longer ones.
         difficulty: The size of a problem's structure.
-        format: natural, or compact: without filler words.
+        format: natural, compact: without filler words, or pairs: without them, and "X's Y" is one token, X/Y.
         split: Solutions of train and test differ in more than names and numbers; with fewer than 3 ops, whole rows
             differ.
         length: Positions of a row; problems that do not fit are drawn again, with as many ops.
         loss: Targets of the training loss: the solution's tokens, or all tokens of a problem.
-        modulus: Arithmetic is modulo this. None: the difficulty's, 23 or for toy 7.
+        modulus: Arithmetic is modulo this. None: the difficulty's, 23 or for toy and mini 7.
+        draw: Draw numbers of operations as the smaller of two uniform draws (the source's), or each as often (even).
+        letters: Letters of a solution, all different: random ones of 52 (the source's), of which a model can at best
+            give each its share; ordered: a, b, c, ... as they come; or parts: only parts of a step have letters, in
+            order, and its value goes by its pair (format="pairs" only).
     """
 
     kind: Literal["igsm", "igsm_flat"] = "igsm"
 
     ops: str = "<=15"
-    difficulty: Literal["med", "hard", "toy"] = "med"
-    format: Literal["natural", "compact"] = "natural"
+    difficulty: Literal["med", "hard", "toy", "mini"] = "med"
+    format: Literal["natural", "compact", "pairs"] = "natural"
     split: Literal["train", "test"] = "train"
     length: int = 512
     loss: Literal["solution", "all"] = "solution"
     modulus: int | None = None
+    draw: Literal["smaller", "even"] = "smaller"
+    letters: Literal["random", "ordered", "parts"] = "random"
 
     def __post_init__(self) -> None:
         require(
@@ -108,6 +114,30 @@ class IGSMTask:
             f"IGSMTask.modulus is {self.modulus}, but must be at least 2 and at most 1000.",
         )
         require(self.length >= 4, f"IGSMTask.length is {self.length}, but must be at least 4.")
+        require(
+            self.draw == "smaller" or not self.flat,
+            f"IGSMTask.draw is '{self.draw}', but kind='{self.kind}' has as many operations as come: leave it out.",
+        )
+        require(
+            self.letters != "parts" or self.format == "pairs",
+            f"IGSMTask.letters is 'parts', but with format='{self.format}' a pair is no token that a value can go by: "
+            "take format='pairs'.",
+        )
+        few = self.dimensions.domains == 1
+        require(
+            self.format != "pairs" or few,
+            f"IGSMTask.format is 'pairs', but difficulty='{self.difficulty}' has too many pairs to be a token each: "
+            f"take one of {', '.join(name for name, size in DIFFICULTIES.items() if size.domains == 1)}.",
+        )
+
+    @property
+    def rule(self) -> int:
+        """The version of the rule that rows are drawn by, stored with every run.
+
+        Under rule 1 a sentence that nobody needs could hold a constant that had lost its coin, and all earlier ones
+        could be operands of an independent one. Flat problems have no such sentences, and are still drawn by rule 1.
+        """
+        return 1 if self.flat else 2
 
     @property
     def flat(self) -> bool:
@@ -225,7 +255,9 @@ def _draw(task: IGSMTask, seeds: np.ndarray, most_tokens: int) -> Problems:
 
     size = task.dimensions
     modulus = task.language.modulus
-    wanted = Wanted(task.flat, task.most_ops, task.exact, task.split == "test", modulus, most_tokens)
+    even, test = task.draw == "even", task.split == "test"
+    in_order, by_pair = task.letters == "ordered", task.letters == "parts"
+    wanted = Wanted(task.flat, task.most_ops, task.exact, even, test, in_order, by_pair, modulus, most_tokens)
     limits = Limits(size.most_edges, size.most_layers, size.most_width)
     tokens, answers, sizes, ops = draw_rows(seeds, wanted, limits, _words(task.language))
     require(
@@ -242,7 +274,10 @@ def _words(language: Language) -> "Words":
     from tasks.igsm.kernels.language import FUNCTION, Words
 
     _, _, number, letter, category, noun = np.cumsum([0, *(len(part) for part in language.parts[:-1])]).tolist()
+    pair = -1
+    if language.format == "pairs":
+        pair, category, noun = noun, 0, len(language.categories)
     function = np.array([language.ids.get(word, 0) for word in FUNCTION])
     size = language.difficulty
     natural = language.format == "natural"
-    return Words(natural, function, number, letter, category, noun, size.domains, size.pools, size.pool_size)
+    return Words(natural, function, number, letter, category, noun, pair, size.domains, size.pools, size.pool_size)

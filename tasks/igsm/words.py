@@ -24,14 +24,19 @@ _NATURAL = (
 )
 _COMPACT = ". ? ; = + - * ( )"
 
+JOINT = "/"
+"""Between the two words of a pair that is one token, "Sloop/TeaChest"."""
+
 # Function words and punctuation of each format.
 FUNCTION_WORDS: dict[str, tuple[str, ...]] = {
     "natural": tuple(_NATURAL.split()),
     "compact": tuple(_COMPACT.split()),
+    "pairs": tuple(_COMPACT.split()),
 }
 
 # Stand for the values in a solution.
 LETTERS: tuple[str, ...] = tuple(string.ascii_letters)
+_LETTERS = frozenset(LETTERS)
 
 CATEGORIES: dict[str, tuple[str, str, str, str]] = {
     "harbour": ("Harbours", "Ships", "Crates", "Tools"),
@@ -51,3 +56,14 @@ def read_pools(text: str) -> tuple[tuple[str, ...], ...]:
 NOUNS: dict[str, tuple[tuple[str, ...], ...]] = {category: read_pools(text) for category, text in POOLS.items()}
 
 CATEGORY_OF: dict[str, str] = {noun: category for category, pools in NOUNS.items() for pool in pools for noun in pool}
+
+
+def is_symbol(token: str) -> bool:
+    """Return whether a token can stand for a value in a solution: a letter, or a pair that is one token."""
+    return token in _LETTERS or read_pair(token) is not None
+
+
+def read_pair(token: str) -> tuple[str, str] | None:
+    """Return the two words of a pair that is one token, None for any other token."""
+    owner, _, owned = token.partition(JOINT)
+    return (owner, owned) if owner in CATEGORY_OF and (owned in CATEGORY_OF or owned in NOUNS) else None

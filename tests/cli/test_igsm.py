@@ -133,7 +133,11 @@ def test_an_empty_split_gets_one_sentence(fails, monkeypatch):
 def test_unknown_choices_are_answered_with_the_known_ones(fails, option, value):
     code, printed = fails("sample", "igsm", option, value)
     assert code == 2
-    known = {"--difficulty": ("med", "hard", "toy"), "--split": ("train", "test"), "--format": ("natural", "compact")}
+    known = {
+        "--difficulty": ("med", "hard", "toy", "mini"),
+        "--split": ("train", "test"),
+        "--format": ("natural", "compact", "pairs"),
+    }
     assert all(repr(name) in printed for name in (value, *known[option]))
 
 

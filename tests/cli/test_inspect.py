@@ -168,8 +168,8 @@ def test_view_writes_a_page_here_and_says_how_large(root, small, tmp_path, capsy
 
 def test_view_reads_the_tasks_words(tmp_path):
     page = tmp_path / "page.html"
-    main(["view", "igsm-kv-shift", "--tokens", "<bos> Yawl Clamp = 4 .", "--out", str(page)])
-    assert '"tokens":["\\u003cbos>","Yawl","Clamp","=","4","."]' in page.read_text()
+    main(["view", "igsm-kv-shift", "--tokens", "<bos> Frigate/AppleCrate = 4 .", "--out", str(page)])
+    assert '"tokens":["\\u003cbos>","Frigate/AppleCrate","=","4","."]' in page.read_text()
 
 
 def test_a_file_of_the_same_kind_is_replaced(root, tmp_path):

@@ -22,11 +22,39 @@ def at(row, *marked):
 
 def test_compact_by_hand():
     row = (
-        "<bos> P Q = 3 . P R = 2 * P Q . P R ? <sol> P Q k/1 ; k/2 = 3/3 . "
-        "P R m ; m =/4 k/5 *  2 =/6 3 * 2 = 6 . <ans> 6 <eos>"
+        "<bos> Frigate AppleCrate = 3/7 . Frigate PearCrate = 2/8 * Frigate AppleCrate . Frigate PearCrate ? <sol> "
+        "Frigate AppleCrate k/1 ; k/2 =/9 3/3 . Frigate PearCrate m ; m =/4 2 */10 k = 2 */6 3 = 6 . <ans> 6 <eos>"
     )
-    tokens, (one, two, three, four, six) = at(row, "1", "2", "3", "4", "6")
-    assert fetches(tokens) == [("letter", four, (one, two)), ("value", six, (three,))]
+    tokens, (one, two, three, four, six, seven, eight, nine, ten) = at(
+        row, "1", "2", "3", "4", "6", "7", "8", "9", "10"
+    )
+    assert fetches(tokens) == [
+        ("sentence", nine, (seven,)),
+        ("sentence", four, (eight,)),
+        ("letter", ten, (one, two)),
+        ("value", six, (three,)),
+    ]
+
+
+def test_pairs_by_hand():
+    """An operand that is a pair is copied from the sentence; a total's parts, which none names, from the solution."""
+    row = (
+        "<bos> Frigate/AppleCrate = 5/1 + Cruiser/PearCrate/2 . Cruiser/PearCrate = 3/3 . Frigate/Crates ? <sol> "
+        "Cruiser/PearCrate/4 ; Cruiser/PearCrate/5 =/6 3/7 . "
+        "Frigate/AppleCrate/8 ; Frigate/AppleCrate/9 =/10 5 +/11 Cruiser/PearCrate = 5 +/12 3 = 1/13 . "
+        "Frigate/Crates ; Frigate/Crates =/14 Frigate/AppleCrate =/15 1 . <ans> 1 <eos>"
+    )
+    marked = [word.rpartition("/") if word[-1].isdigit() and "/" in word else (word, "", "") for word in row.split()]
+    tokens = [word for word, _, _ in marked]
+    place = {int(number): at for at, (_, _, number) in enumerate(marked) if number}
+    assert fetches(tokens) == [
+        ("sentence", place[6], (place[3],)),
+        ("sentence", place[10], (place[1],)),
+        ("sentence", place[11], (place[2],)),
+        ("value", place[12], (place[7],)),
+        ("letter", place[14], (place[8], place[9])),
+        ("value", place[15], (place[13],)),
+    ]
 
 
 def test_natural_by_hand_with_a_part_and_a_copy():
@@ -65,7 +93,7 @@ def test_a_head_that_attends_everywhere_alike_is_even():
     with torch.no_grad():
         model.layers[0].attn.q_proj.weight.zero_()
     table = operand_attention(model, TASK, TASK.prompts(20, np.random.default_rng(0)))
-    assert len(table) == 2 * 2 * 2
+    assert len(table) == 2 * 2 * 3
     assert table["attention"].to_numpy() == pytest.approx(table["even"].to_numpy(), rel=1e-4)
 
 
@@ -74,7 +102,8 @@ def test_no_solution_and_no_operands():
         fetches(["<bos>"])
     model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=TASK.vocab_size, n_ctx=120))
     constants = TASK.prompts(200, np.random.default_rng(0), ops=1)
-    lonely = [row for row, ids in enumerate(constants.tokens) if not fetches(TASK.decode(ids))]
+    copies = [fetches(TASK.decode(ids)) for ids in constants.tokens]
+    lonely = [row for row, found in enumerate(copies) if not any(fetch.kind == "value" for fetch in found)]
     few = type(constants)(*(getattr(constants, name)[lonely] for name in constants.__dataclass_fields__))
     with pytest.raises(ConfigError, match="No solution has an operand"):
         operand_attention(model, TASK, few)

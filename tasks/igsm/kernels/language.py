@@ -1,4 +1,4 @@
-"""Problems and solutions as token ids, in the natural and the compact format. Compiled."""
+"""Problems and solutions as token ids, in the formats natural, compact and pairs. Compiled."""
 
 from typing import NamedTuple
 
@@ -29,7 +29,9 @@ class Words(NamedTuple):
     - `function` [FUNCTION]: an id each;
     - `number`, `letter`: the ids of 0 and of a;
     - `category`: the first category word of the first domain, then the others of it, then the next domain's;
-    - `noun`: the first noun of the first pool of that category, `pool_size` to a pool, `pools` to a category.
+    - `noun`: the first noun of the first pool of that category, `pool_size` to a pool, `pools` to a category;
+    - `pair`: the first pair, -1 where a pair is two tokens. With pairs, category words and nouns have no tokens, and
+      their ids are only numbers.
     """
 
     natural: bool
@@ -38,6 +40,7 @@ class Words(NamedTuple):
     letter: int
     category: int
     noun: int
+    pair: int
     domains: int
     pools: int
     pool_size: int
@@ -95,7 +98,9 @@ def put_words(tokens: np.ndarray, n: int, words: Words, wanted: tuple[int, ...])
 
 @numba.njit
 def put_pair(tokens: np.ndarray, n: int, words: Words, names: Names, p: int) -> int:
-    """A parameter in an expression: `each X 's Y` or `X Y`."""
+    """A parameter in an expression: `each X 's Y`, `X Y` or `X/Y`."""
+    if words.pair != NONE:
+        return put(tokens, n, pair_token(words, names.x[p], names.y[p]))
     if words.natural:
         n = put(tokens, put_words(tokens, n, words, (EACH,)), names.x[p])
         return put(tokens, put_words(tokens, n, words, (HAS,)), names.y[p])
@@ -103,8 +108,20 @@ def put_pair(tokens: np.ndarray, n: int, words: Words, names: Names, p: int) -> 
 
 
 @numba.njit
+def pair_token(words: Words, x: int, y: int) -> int:
+    """Return the token of a pair, in the order of `tasks.igsm.language.Language.pairs`."""
+    nouns = words.pools * words.pool_size  # of a category
+    category, place = (x - words.noun) // nouns, (x - words.noun) % nouns
+    domain, level = category // 4, category % 4
+    owned = nouns + 3 - level  # pairs of an owner: with nouns and with the categories below
+    before = domain * nouns * (3 * nouns + 6) + level * nouns * (nouns + 3) - nouns * level * (level - 1) // 2
+    to = (y - words.noun) % nouns if y >= words.noun else nouns + y - words.category - category - 1
+    return words.pair + before + place * owned + to
+
+
+@numba.njit
 def put_sentence(tokens: np.ndarray, n: int, words: Words, names: Names, p: int, equations: Equations) -> int:
-    """The sentence of a parameter: `The number of each X 's Y equals EXPR .` or `X Y = EXPR .`"""
+    """The sentence of a parameter: `The number of each X 's Y equals EXPR .`, `X Y = EXPR .` or `X/Y = EXPR .`"""
     if words.natural:
         n = put_words(tokens, n, words, (THE_FIRST, NUMBER, OF))
     n = put_pair(tokens, n, words, names, p)
@@ -175,28 +192,42 @@ def put_solution(
     names: Names,
     n_steps: int,
     solution: Solution,
+    in_order: bool,
+    by_pair: bool,
     stream: np.ndarray,
 ) -> int:
     """The steps, `Define X 's Y as v ; w = a + b = 3 + 4 = 7 ; so v = 2 * w = 2 * 7 = 14 .` or without filler words.
 
-    Letters are random, all different. Marks the results of the clauses in `is_result` [token].
+    Letters are random, all different; with `in_order` a, b, c, ... as they come. With `by_pair` a step's value goes by
+    its pair, and only its parts have letters, in order. Marks the results of the clauses in `is_result` [token].
     """
     letter = np.empty(MOST_CLAUSES, np.int64)
     unused = bit(MOST_CLAUSES) - 1
-    clause = 0
+    clause, n_letters = 0, 0
     for step in range(n_steps):
         p, last = solution.parameter[step], solution.end[step] - 1
-        for symbol in range(clause, last + 1):
-            i = pick(unused, stream)
-            unused &= ~bit(i)
-            letter[symbol] = words.letter + i
+        if in_order or by_pair:
+            if by_pair:
+                letter[last] = pair_token(words, names.x[p], names.y[p])
+            else:  # a step begins with its last letter
+                letter[last] = words.letter + n_letters
+                n_letters += 1
+            for symbol in range(clause, last):
+                letter[symbol] = words.letter + n_letters
+                n_letters += 1
+        else:
+            for symbol in range(clause, last + 1):
+                i = pick(unused, stream)
+                unused &= ~bit(i)
+                letter[symbol] = words.letter + i
         if words.natural:
             n = put(tokens, put_words(tokens, n, words, (DEFINE,)), names.x[p])
             n = put(tokens, put_words(tokens, n, words, (HAS,)), names.y[p])
             n = put_words(tokens, n, words, (AS,))
         else:
             n = put_pair(tokens, n, words, names, p)
-        n = put(tokens, n, letter[last])
+        if not by_pair:
+            n = put(tokens, n, letter[last])
         while clause <= last:
             n = put_words(tokens, n, words, (SEMICOLON,))
             if clause == last and words.natural:

@@ -74,7 +74,7 @@ def draw_necessary_equations(
             n_operands = extra[i] + 2 if extra[i] else 1 + draw(stream, 2)
             n_operands = min(n_operands, i + 1, MOST_OPERANDS)
             start = np.int64(0) if kept[p] == NONE else bit(kept[p])
-            draw_equation(p, n_operands, earlier, start, modulus, equations, stream)
+            draw_equation(p, n_operands, earlier, start, True, modulus, equations, stream)
         earlier |= bit(p)
     return True
 
@@ -85,7 +85,9 @@ def draw_other_equations(
 ) -> None:
     """Step G: draw operands for the instances that are not necessary, one after another in random order.
 
-    They are drawn from earlier ones of these, or from everything that can be computed by then.
+    By coin an instance is independent: its operands are drawn from earlier independent ones; else from everything that
+    can be computed by then. The constant has one coin: where it loses, all operands are parameters (in step F it may
+    still be drawn among them).
     """
     others = np.empty(structure.n_edges, np.int64)
     n = 0
@@ -94,17 +96,19 @@ def draw_other_equations(
             others[n] = edge
             n += 1
     shuffle(others, n, stream)
-    done, known = np.int64(0), necessary
+    independent, known = np.int64(0), necessary
     for i in range(n):
         known = _with_computable(structure, known)
-        pool = done if coin(stream) else known
+        alone = coin(stream)
+        pool = independent if alone else known
         n_operands = 1
         while n_operands < MOST_OPERANDS and coin(stream):
             n_operands += 1
         n_operands = min(n_operands, count(pool) + 1)
-        draw_equation(others[i], n_operands, pool, np.int64(0), modulus, equations, stream)
-        done |= bit(others[i])
+        draw_equation(others[i], n_operands, pool, np.int64(0), False, modulus, equations, stream)
         known |= bit(others[i])
+        if alone:
+            independent |= bit(others[i])
 
 
 @numba.njit
@@ -118,12 +122,20 @@ def _with_computable(structure: Structure, known: int) -> int:
 
 @numba.njit
 def draw_equation(
-    p: int, n_operands: int, pool: int, start: int, modulus: int, equations: Equations, stream: np.ndarray
+    p: int,
+    n_operands: int,
+    pool: int,
+    start: int,
+    redrawn: bool,
+    modulus: int,
+    equations: Equations,
+    stream: np.ndarray,
 ) -> None:
     """Choose `n_operands` operands from the pool and the constant, `start` among them, then the wording.
 
     As many operands as there are to choose from are all of them. Else the constant is one with
-    probability 1/2 where `start` leaves room, and the others are uniform; without it, it may still be among those.
+    probability 1/2 where `start` leaves room, and the others are uniform; with `redrawn`, a constant that lost its coin
+    may still be among those.
     """
     chosen, constant = start, False
     if n_operands == count(pool) + 1:
@@ -136,7 +148,7 @@ def draw_equation(
         for _ in range(left):
             rest = pool & ~chosen
             n_rest = count(rest)
-            i = draw(stream, n_rest if constant else n_rest + 1)
+            i = draw(stream, n_rest + 1 if redrawn and not constant else n_rest)
             if i < n_rest:
                 chosen |= bit(nth(rest, i))
             else:

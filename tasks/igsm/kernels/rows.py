@@ -34,14 +34,18 @@ MOST_TRIES = 20_000  # at one row
 class Wanted(NamedTuple):
     """Constraints on the problems to draw.
 
-    `exact`: with exactly `ops` operations. Else with up to so many: the smaller of two U{1 .. ops}, but in flat
-    problems as they come. `test`: of the test split. `most_tokens`: rows of at most so many.
+    `exact`: with exactly `ops` operations. Else with up to so many: the smaller of two U{1 .. ops}, with `even` one
+    U{1 .. ops}, but in flat problems as they come. `test`: of the test split. `in_order`, `by_pair`: letters
+    as `put_solution` says. `most_tokens`: rows of at most so many.
     """
 
     flat: bool
     ops: int
     exact: bool
+    even: bool
     test: bool
+    in_order: bool
+    by_pair: bool
     modulus: int
     most_tokens: int
 
@@ -50,7 +54,7 @@ class Wanted(NamedTuple):
 def _write(
     outline: Outline,
     draft: Draft,
-    flat: bool,
+    wanted: Wanted,
     words: Words,
     text: np.ndarray,
     is_result: np.ndarray,
@@ -63,12 +67,14 @@ def _write(
     n = put(text, 0, BOS)
     for p in sentences:
         n = put_sentence(text, n, words, names, p, draft.equations)
-    asked = draw(stream, outline.n_steps) if flat else outline.n_steps - 1
+    asked = draw(stream, outline.n_steps) if wanted.flat else outline.n_steps - 1
     n = put_question(text, n, words, names, solution.parameter[asked])
     n_prompt = put(text, n, SOL)
     is_result[n_prompt:] = False
-    n = put_solution(text, is_result, n_prompt, words, names, outline.n_steps, solution, stream)
-    if not flat:
+    n = put_solution(
+        text, is_result, n_prompt, words, names, outline.n_steps, solution, wanted.in_order, wanted.by_pair, stream
+    )
+    if not wanted.flat:
         n = put(text, put(text, n, ANS), words.number + solution.value[outline.n_clauses - 1])
         is_result[n - 1] = True
     return n_prompt, put(text, n, EOS)
@@ -100,7 +106,7 @@ def _compiled(sources: str) -> Callable[..., Any]:
             stream[0] = seeds[row]
             ops = wanted.ops
             if not wanted.exact and not wanted.flat:
-                ops = 1 + min(draw(stream, ops), draw(stream, ops))
+                ops = 1 + (draw(stream, ops) if wanted.even else min(draw(stream, ops), draw(stream, ops)))
             for _ in range(MOST_TRIES):
                 if wanted.flat:
                     outline = draw_flat_problem(wanted.test, wanted.modulus, words, draft, stream)
@@ -109,7 +115,7 @@ def _compiled(sources: str) -> Callable[..., Any]:
                 n_clauses = outline.n_clauses
                 if n_clauses == 0 or n_clauses > ops or (wanted.exact and n_clauses < ops):
                     continue
-                n_prompt, n = _write(outline, draft, wanted.flat, words, text, is_result, stream)
+                n_prompt, n = _write(outline, draft, wanted, words, text, is_result, stream)
                 if n <= wanted.most_tokens and row_in_split(wanted.test, n_clauses, text, n):
                     tokens[row, :n] = text[:n]
                     for t in range(n_prompt, n):

@@ -1,4 +1,4 @@
-"""One problem written and solved by hand, in both formats. Loaded with `runpy` by the tests beside it.
+"""One problem written and solved by hand, in every format. Loaded with `runpy` by the tests beside it.
 
 Edges: Bergen -> Frigate, Corvette; Tromso -> Corvette; Frigate -> CodBox; Corvette -> CodBox, EelBox (modulus 23).
 The op by hand: 1 + 1 + 1 + 2 + 1 + 1 + 1 + 3 = 11. Tromso's Corvette is not needed.
@@ -49,4 +49,30 @@ Bergen Crates i ; j = a * f = 3 * 18 = 8 ; k = B * h = 8 * 10 = 11 ; i = j + k =
 <ans> 19 <eos>
 """.split()
 
-PROBLEMS = {"natural": (NATURAL, NATURAL_SOLUTION), "compact": (COMPACT, COMPACT_SOLUTION)}
+PAIRS = """
+Corvette/CodBox = 4 * ( Frigate/CodBox + Bergen/Frigate ) .
+Bergen/Frigate = 3 .
+Tromso/Corvette = 7 .
+Corvette/EelBox = Frigate/Crates .
+Frigate/CodBox = Bergen/Frigate - Bergen/Corvette .
+Bergen/Corvette = 5 + Bergen/Frigate .
+Bergen/Crates ?
+""".split()
+
+PAIRS_SOLUTION = """
+Bergen/Frigate a ; a = 3 .
+Bergen/Corvette B ; B = 5 + a = 5 + 3 = 8 .
+Frigate/CodBox c ; c = a - B = 3 - 8 = 18 .
+Corvette/CodBox d ; e = c + a = 18 + 3 = 21 ; d = 4 * e = 4 * 21 = 15 .
+Frigate/Crates f ; f = c = 18 .
+Corvette/EelBox g ; g = f = 18 .
+Corvette/Crates h ; h = d + g = 15 + 18 = 10 .
+Bergen/Crates i ; j = a * f = 3 * 18 = 8 ; k = B * h = 8 * 10 = 11 ; i = j + k = 8 + 11 = 19 .
+<ans> 19 <eos>
+""".split()
+
+PROBLEMS = {
+    "natural": (NATURAL, NATURAL_SOLUTION),
+    "compact": (COMPACT, COMPACT_SOLUTION),
+    "pairs": (PAIRS, PAIRS_SOLUTION),
+}

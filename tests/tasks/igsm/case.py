@@ -1,6 +1,7 @@
 """A right solution of iGSM in pieces, to be put together wrong. Loaded with `runpy`."""
 
 import random
+import re
 import string
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -16,13 +17,16 @@ APPLY: dict[str, Callable[[int, int], int]] = {
 
 
 class Case:
-    """A right solution taken apart: steps, each a header and clauses, each a list of words ("so" is set aside)."""
+    """A right solution taken apart: steps, each a header and clauses, each a list of words ("so" is set aside, a pair
+    that is one token is two words)."""
 
     def __init__(self, prompt: list[str], solution: list[str], modulus: int, rng: random.Random) -> None:
-        self.prompt, self.solution, self.modulus, self.rng = prompt, solution, modulus, rng
+        stated = re.sub(r"(?:(?<=<bos> )|(?<=\. )|^)(\w+/\w+)(?! \?)", r"\1 =", " ".join(prompt)).replace("/", " ")
+        self.prompt, self.solution, self.modulus, self.rng = stated.split(), solution, modulus, rng
         self.natural = solution[0] == "Define"
+        self.pairs = "/" in solution[0]
         end = max(t for t, word in enumerate(solution) if word == ".") + 1
-        body = " ".join(solution[:end]).removesuffix(" .").replace("; so ", "; ")
+        body = " ".join(solution[:end]).removesuffix(" .").replace("; so ", "; ").replace("/", " ")
         self.steps = [[part.split() for part in step.split(" ; ")] for step in body.split(" . ")]
         self.tail = solution[end:]
 
@@ -30,7 +34,7 @@ class Case:
         """The tokens of the steps as they are now."""
         words: list[str] = []
         for header, *clauses in self.steps:
-            words += header
+            words += ["/".join(header[:2]), *header[2:]] if self.pairs else header
             for clause in clauses[:-1]:
                 words += [";", *clause]
             words += [";", *(["so"] if self.natural else []), *clauses[-1], "."]

@@ -6,6 +6,8 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import chisquare, halfnorm, kstest
 
 from tasks.igsm.kernels import bits
@@ -215,7 +217,7 @@ def test_operands_have_the_law_of_step_f(pool, start, n_operands, stream):
     equations = no_equations()
     counts = dict.fromkeys(law, 0)
     for _ in range(10_000):
-        draw_equation(7, n_operands, sum(1 << i for i in pool), sum(1 << i for i in start), 23, equations, stream)
+        draw_equation(7, n_operands, sum(1 << i for i in pool), sum(1 << i for i in start), True, 23, equations, stream)
         terms = equations.terms[7, : equations.n_terms[7]].tolist()
         counts[frozenset(terms + (["constant"] if equations.constant[7] >= 0 else []))] += 1
     assert chisquare(list(counts.values()), [10_000 * p for p in law.values()]).pvalue > 1e-3
@@ -223,7 +225,7 @@ def test_operands_have_the_law_of_step_f(pool, start, n_operands, stream):
 
 def test_as_many_operands_as_there_are_to_choose_from_are_all_of_them(stream):
     equations = no_equations()
-    draw_equation(3, 3, 0b101, 0, 23, equations, stream)
+    draw_equation(3, 3, 0b101, 0, True, 23, equations, stream)
     assert sorted(equations.terms[3, :2]) == [0, 2]
     assert equations.constant[3] >= 0
 
@@ -233,14 +235,14 @@ def test_wording_is_by_coin(stream):
     equations = no_equations()
     constant, factor, added, wording = [], [], [], []
     for _ in range(8000):
-        draw_equation(0, 1, 0, 0, 5, equations, stream)
+        draw_equation(0, 1, 0, 0, True, 5, equations, stream)
         constant.append(equations.constant[0])
         assert not equations.times[0]
-        draw_equation(0, 2, 0b10, 0b10, 5, equations, stream)
+        draw_equation(0, 2, 0b10, 0b10, True, 5, equations, stream)
         (factor if equations.times[0] else added).append(equations.constant[0])
-        draw_equation(0, 3, 0b110, 0b110, 5, equations, stream)
+        draw_equation(0, 3, 0b110, 0b110, True, 5, equations, stream)
         wording.append((tuple(equations.terms[0, :2]), bool(equations.minus[0])))
-        draw_equation(0, 4, 0b1110, 0b1110, 5, equations, stream)
+        draw_equation(0, 4, 0b1110, 0b1110, True, 5, equations, stream)
         assert not equations.minus[0]
     assert chisquare(np.bincount(constant, minlength=5)).pvalue > 1e-3
     assert chisquare(np.bincount(added, minlength=5)).pvalue > 1e-3
@@ -255,7 +257,7 @@ def test_wording_is_by_coin(stream):
 
 
 def test_other_instances_have_a_geometric_number_of_operands(stream):
-    """From what can be computed, or, by coin, from earlier ones of their kind: there are none for the first."""
+    """From what can be computed, or, by coin, from earlier independent ones: there are none for the first."""
     s = draw_structure(Size(3, 2, 4, 12, 0.5), np.array([1], np.uint64))
     everything = (1 << s.n_parameters) - 1
     without = everything & ~sum(1 << p for p in range(s.n_parameters) if s.closure[p] & 1)
@@ -268,6 +270,38 @@ def test_other_instances_have_a_geometric_number_of_operands(stream):
         used |= set(terms)
     assert chisquare(counts[1:], [3000, 500, 250, 250]).pvalue > 1e-3
     assert used == numbers(without)
+
+
+@given(st.integers(1, 4), st.sets(st.integers(0, 51), max_size=8), st.integers(0, 2**64 - 1))
+def test_a_constant_that_lost_its_coin_is_not_drawn_again(n_operands, pool, seed):
+    """With one coin a sentence has a constant and n - 1 terms, or n terms; all of both where no more are to be had."""
+    equations, stream = no_equations(), np.array([seed], np.uint64)
+    n_operands = min(n_operands, len(pool) + 1)
+    draw_equation(0, n_operands, sum(1 << i for i in pool), 0, False, 23, equations, stream)
+    terms, constant = equations.terms[0, : equations.n_terms[0]].tolist(), equations.constant[0] >= 0
+    assert len(set(terms)) == len(terms) == n_operands - constant
+    assert set(terms) <= pool
+    coin = bits.coin(np.array([seed], np.uint64))
+    assert constant == (coin or n_operands == len(pool) + 1)
+
+
+def test_independent_instances_depend_on_independent_ones_only(stream):
+    """Of two that are not needed, the later one is a constant and the earlier one, which has no terms.
+
+    The pool of independent ones is empty for the first; so if that has terms it is not independent, and the second can
+    only hit on it by chance, among all that can be computed.
+    """
+    s = draw_structure(Size(3, 2, 4, 12, 0.5), np.array([1], np.uint64))
+    without = sum(1 << p for p in range(s.n_parameters) if not s.closure[p] & 0b11)
+    equations, of_first = no_equations(), {True: 0, False: 0}
+    for _ in range(4000):
+        draw_other_equations(s, without, 23, equations, stream)
+        terms = [equations.terms[p, : equations.n_terms[p]].tolist() for p in (0, 1)]
+        for first, second in ((0, 1), (1, 0)):
+            if terms[second] == [first] and equations.constant[second] >= 0:
+                of_first[bool(terms[first])] += 1
+    assert of_first[False] > 300  # 1/8 of the draws
+    assert of_first[True] < 40  # if any earlier one could be drawn, 3/32: 375
 
 
 def test_abstract_parameters_can_be_operands_once_they_can_be_computed(stream):

@@ -1,4 +1,4 @@
-"""The vocabulary and the two formats: one problem in both, each translated into the other's words."""
+"""The vocabulary and the formats: one problem in each, translated into another's words."""
 
 import re
 
@@ -51,6 +51,60 @@ def test_a_natural_row_without_filler_words_is_the_compact_row(fields):
     assert [to_compact(text) for text in natural] == compact
 
 
+@pytest.mark.parametrize("fields", [{"difficulty": "mini"}, {"difficulty": "toy"}, {"kind": "igsm_flat"}])
+def test_a_row_of_pairs_in_two_words_each_is_the_compact_row(fields):
+    fields = {"ops": "<=8", "difficulty": "toy", "length": 500} | fields
+    pairs, compact = (
+        task.prompts(300, np.random.default_rng(0))
+        for task in (IGSMTask(**fields, format="pairs"), IGSMTask(**fields, format="compact"))
+    )
+    same = pairs.ops >= 3  # with fewer the split looks at the words
+    decode_pairs, decode = IGSMTask(**fields, format="pairs").decode, IGSMTask(**fields, format="compact").decode
+    texts = [" ".join(decode_pairs(tokens)) for tokens in pairs.tokens[same]]
+    assert [text.replace("/", " ") for text in texts] == [" ".join(decode(tokens)) for tokens in compact.tokens[same]]
+
+
+@pytest.mark.parametrize("difficulty", ["mini", "toy"])
+def test_every_pair_has_a_token_and_each_is_used(difficulty):
+    task = IGSMTask(difficulty=difficulty, ops="<=8", format="pairs", length=500)
+    used = {task.language.vocabulary[i] for i in np.unique(task.prompts(4000, np.random.default_rng(0)).tokens)}
+    seen = {word for word in used if "/" in word}
+    assert seen <= set(task.language.pairs)
+    assert len(task.language.pairs) == (72 if difficulty == "mini" else 3 * 40 * 40 + 6 * 40)
+    if difficulty == "mini":  # structures have three layers at most: no harbour has tools
+        assert set(task.language.pairs) - seen == {f"{owner}/Tools" for owner in task.language.nouns[:4]}
+
+
+@pytest.mark.parametrize("format", ["natural", "compact", "pairs"])
+def test_ordered_letters_are_the_alphabet_in_order_of_first_use(format):
+    fields = {"ops": "8", "difficulty": "toy", "format": format, "length": 500}
+    ordered, random = (IGSMTask(**fields, letters=letters) for letters in ("ordered", "random"))
+    rows, others = (task.prompts(100, np.random.default_rng(0)).tokens for task in (ordered, random))
+    for tokens, other in zip(rows, others, strict=True):
+        words = ordered.decode(tokens)
+        letters = [word for word in words[words.index("<sol>") :] if word in LETTERS]
+        assert list(dict.fromkeys(letters)) == list(LETTERS[:8])
+        renamed, names = [], {}
+        for word in random.decode(other):
+            renamed.append(names.setdefault(word, LETTERS[len(names)]) if word in LETTERS else word)
+        assert renamed == words
+
+
+def test_without_letters_a_value_goes_by_its_pair():
+    """A step's letter is not written where it is given, and is its pair where it is used; parts keep letters."""
+    fields = {"ops": "<=8", "difficulty": "toy", "format": "pairs", "length": 500}
+    plain, named = (IGSMTask(**fields, letters=letters) for letters in ("random", "parts"))
+    rows, others = (task.prompts(200, np.random.default_rng(0)) for task in (plain, named))
+    for row in np.flatnonzero(rows.ops >= 3).tolist():
+        words = plain.decode(rows.solution(row))
+        pair_of = {b: a for a, b, mark in zip(words, words[1:], words[2:], strict=False) if "/" in a and mark == ";"}
+        kept = [word for before, word in zip(["", *words], words, strict=False) if "/" not in before]
+        parts = dict.fromkeys(word for word in kept if word in LETTERS and word not in pair_of)
+        new = pair_of | dict(zip(parts, LETTERS, strict=False))
+        expected = [new.get(word, word) for word in kept]
+        assert named.decode(others.solution(row)) == expected
+
+
 def test_every_form_of_a_sentence_occurs():
     task = IGSMTask(ops="15", length=1024)
     problems = task.prompts(1000, np.random.default_rng(0))
@@ -95,6 +149,8 @@ def test_letters_are_uniform():
         ({"format": "compact"}, 5 + 9 + 23 + 52 + 24 + 2400),
         ({"difficulty": "toy", "ops": "4", "format": "compact"}, 5 + 9 + 7 + 52 + 4 + 160),
         ({"modulus": 7, "format": "compact"}, 5 + 9 + 7 + 52 + 24 + 2400),
+        ({"difficulty": "mini", "ops": "4", "format": "compact"}, 5 + 9 + 7 + 52 + 4 + 16),
+        ({"difficulty": "mini", "ops": "4", "format": "pairs"}, 5 + 9 + 7 + 52 + 3 * 16 + 4 * (3 + 2 + 1)),
     ],
 )
 def test_the_vocabulary_holds_special_tokens_function_words_numbers_letters_categories_and_nouns(fields, size):

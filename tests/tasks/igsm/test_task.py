@@ -144,6 +144,22 @@ def test_flat_problems_have_the_operations_asked_for(ops):
     assert drawn.max() <= int(ops.removeprefix("<="))
 
 
+@pytest.mark.parametrize("kind", ["igsm", "igsm_flat"])
+def test_rules_say_what_changed(kind):
+    """Flat problems have no unneeded sentences, and their rows never changed."""
+    task = IGSMTask(kind=kind)
+    assert to_plain(task).get("rule", 1) == task.rule == {"igsm": 2, "igsm_flat": 1}[kind]
+    if kind == "igsm":
+        with pytest.raises(ConfigError, match=r"rule 1 of the task 'igsm', which draws them by rule 2 now"):
+            from_plain(Task, {**to_plain(task), "rule": 1})
+
+
+def test_operations_drawn_evenly():
+    task = IGSMTask(**TOY | {"length": 160}, draw="even")
+    assert chisquare(np.bincount(task.batch(4000, np.random.default_rng(0)).groups["ops"])[1:]).pvalue > 1e-3
+    assert set(task.prompts(20, np.random.default_rng(0), ops=3).ops.tolist()) == {3}
+
+
 def test_another_modulus():
     task = IGSMTask(**TOY | {"modulus": 2})
     batch = task.batch(50, np.random.default_rng(0))
@@ -186,7 +202,12 @@ def test_show_puts_sentences_and_steps_on_lines_and_answers_in_brackets():
         ({"modulus": 1001}, ["IGSMTask.modulus is 1001,", "at most 1000"]),
         ({"length": 3}, ["IGSMTask.length is 3,", "at least 4"]),
         ({"kind": "gsm"}, ["IGSMTask.kind is 'gsm'", "'igsm', 'igsm_flat'"]),
-        ({"difficulty": "easy"}, ["IGSMTask.difficulty is 'easy'", "'toy'"]),
+        ({"difficulty": "easy"}, ["IGSMTask.difficulty is 'easy'", "'toy'", "'mini'"]),
+        ({"draw": "evenly"}, ["IGSMTask.draw is 'evenly'", "'smaller', 'even'"]),
+        ({"draw": "even", "kind": "igsm_flat"}, ["IGSMTask.draw is 'even'", "kind='igsm_flat'"]),
+        ({"letters": "sorted"}, ["IGSMTask.letters is 'sorted'", "'random', 'ordered', 'parts'"]),
+        ({"letters": "parts"}, ["IGSMTask.letters is 'parts'", "format='natural'", "take format='pairs'"]),
+        ({"format": "pairs"}, ["IGSMTask.format is 'pairs'", "difficulty='med'", "take one of toy, mini"]),
         ({"op": "15"}, ["no IGSMTask field 'op'", "did you mean 'ops'?"]),
     ],
 )

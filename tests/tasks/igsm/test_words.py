@@ -74,6 +74,7 @@ def test_a_sentence_of_the_format_is_in_its_vocabulary(form):
         "Define Bergen 's Sloop as v ; w = a - b = 3 - 4 = 6 ; so v = 3 * w = 3 * 6 = 4 . "
         "5 more than the sum of each Sloop 's Ketch , + ",
         "compact": "Bergen Sloop = 3 * ( Bergen Ketch - Sloop Tools ) . Bergen Tools ? a = b + c = 1 + 2 = 3 ;",
+        "pairs": "a = b + c = 1 + 2 = 3 ; . ? ( ) - *",  # pairs themselves are the language's
     }
     numbers = {str(number) for number in range(23)}
     known = {*SPECIAL, *FUNCTION_WORDS[form], *LETTERS, *numbers, *CATEGORY_WORDS, *CATEGORY_OF}

@@ -22,12 +22,13 @@ HERE = Path(__file__).parents[1]
 PROBLEMS = runpy.run_path(str(HERE / "by_hand.py"))["PROBLEMS"]
 MAKE = runpy.run_path(str(HERE / "mutants.py"))
 MUTANTS = MAKE["mutants"](CATEGORY_OF)
-FORMATS = ("natural", "compact")
+FORMATS = ("natural", "compact", "pairs")
 TASKS = {
     "natural": IGSMTask(ops="15", format="natural", length=1023),
     "compact": IGSMTask(ops="<=15", format="compact", length=1023),
     "hard": IGSMTask(ops="24", difficulty="hard", split="test", length=1023),
     "toy": IGSMTask(ops="<=4", difficulty="toy", format="compact", length=128),
+    "pairs": IGSMTask(ops="<=6", difficulty="mini", format="pairs", letters="ordered", length=200),
 }
 
 
@@ -80,7 +81,7 @@ def test_rearranged_solutions_pass(how):
 
 @pytest.mark.parametrize("kind", MUTANTS)
 def test_every_mutant_fails_for_its_reason(kind):
-    """Over solutions by hand and generated ones, in both formats and at three sizes."""
+    """Over solutions by hand and generated ones, in every format and at four sizes."""
     wanted = MUTANTS[kind][0]
     rows = [(PROBLEMS[format][0], PROBLEMS[format][1], Problem.parse(PROBLEMS[format][0], 23)) for format in FORMATS]
     rows += [row for name in TASKS for row in generated(name, 500)[0][:80]]
@@ -146,7 +147,7 @@ def test_what_passes_is_true_however_it_came_about(data):
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_solution_in_the_other_format_is_not_read(format):
-    other = FORMATS[1 - FORMATS.index(format)]
+    other = FORMATS[FORMATS.index(format) - 1]
     verdict = verify(Problem.parse(PROBLEMS[format][0], 23), PROBLEMS[other][1])
     assert verdict.errors == ("format",)
     assert not verdict.lenient
@@ -283,3 +284,14 @@ def test_classes_are_counted_over_many_solutions():
     rows, _ = generated("toy", 500)
     cut = [verify(problem, solution[:-3]) for _, solution, problem in rows]
     assert Counter(verdict.errors[0] for verdict in cut) == {"format": 500}
+
+
+def test_a_part_goes_by_a_letter_even_where_values_go_by_their_pair():
+    stated = "<bos> Frigate/AppleCrate = 5 + ( Cruiser/PearCrate + Frigate/PearCrate ) . Cruiser/PearCrate = 1 . "
+    stated += "Frigate/PearCrate = 2 . Frigate/AppleCrate ? <sol>"
+    problem = Problem.parse(stated.split(), 7)
+    known = "Cruiser/PearCrate ; Cruiser/PearCrate = 1 . Frigate/PearCrate ; Frigate/PearCrate = 2 . "
+    step = "Frigate/AppleCrate ; {0} = Cruiser/PearCrate + Frigate/PearCrate = 1 + 2 = 3 ; "
+    step += "Frigate/AppleCrate = 5 + {0} = 5 + 3 = 1 . <ans> 1 <eos>"
+    assert verify(problem, (known + step.format("a")).split()).strict
+    assert "format" in verify(problem, (known + step.format("Frigate/Crates")).split()).errors
