@@ -41,7 +41,7 @@ def choices(model: Transformer, task: IGSMTask, problems: Problems) -> pd.DataFr
     for part in np.array_split(np.arange(len(problems.tokens)), -(-len(problems.tokens) // ROWS)):
         longest = int(problems.size[part].max())
         logits = model(torch.from_numpy(problems.tokens[part, :longest]).to(device), return_type="logits")
-        for row, ids in zip(part, logits.argmax(dim=-1).cpu().numpy(), strict=True):
+        for row, ids in zip(part.tolist(), logits.argmax(dim=-1).cpu().numpy(), strict=True):
             likeliest, tokens = task.decode(ids), task.decode(problems.tokens[row, : problems.size[row]])
             problem = Problem.parse(task.decode(problems.prompt(row)), task.language.modulus, task.flat)
             copies = [fetch.query for fetch in fetches(tokens) if fetch.kind == "sentence"]
