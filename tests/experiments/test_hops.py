@@ -84,7 +84,7 @@ def test_the_law_is_judged_by_how_many_models_follow_it_exactly(hops, expected):
     assert [claim.verdict for claim in claims] == expected
     laptop = judged(Figure8Law().claims(planted(hops), "laptop"))
     asked = [claim.sentence.partition(" (L = ")[0] for claim in laptop]
-    assert asked == [claim.sentence.partition(" (L = ")[0] for claim in claims if "values alone" not in claim.sentence]
+    assert asked == [claim.sentence.partition(" (L = ")[0] for claim in claims]
     assert laptop[1].sentence.endswith(" (L = 2)"), "rows of 5 hops cannot show 7"
 
 
@@ -95,7 +95,7 @@ def test_hops_are_followed_without_a_gap():
     table = followed(planted(shifted_by_pointers)).set_index(["attention", "n_layers"])["hops"]
     assert set(table["KV shifting", 3]) == {4}
     assert set(table["vanilla", 3]) == {3}
-    assert len(table) == 6 * 8
+    assert len(table) == 7 * 8
 
 
 def test_attentions_are_planned_on_rows_with_more_hops_than_any_is_to_follow():
