@@ -145,7 +145,10 @@ def _note(facts: Facts, counted: int, shape: Shape, seconds: np.ndarray) -> str:
 
 
 def _check_same_loss(losses: dict[tuple[str, str], float]) -> None:
-    """All agree on the first batch, in each mode: times of different computations do not compare."""
+    """All agree on the first batch, in each mode: times of different computations do not compare.
+
+    Except the losses of `SCALED`, which no other side computes.
+    """
     for (model, mode), loss in losses.items():
         if model == SCALED:
             continue

@@ -110,7 +110,8 @@ def base(scale: Scale, setting: Setting) -> RunConfig:
     """One run.
 
     Paper: "similar hyper-parameters" to Ye et al. 2024 (arXiv 2407.20311): a GPT-2 small with rotary positions, AdamW
-    (0.9, 0.98), batch 512, 100,000 steps; but a context of 1024 and a learning rate of 2e-4. Llama blocks here.
+    (0.9, 0.98), batch 512, 100,000 steps; but a context of 1024 and a learning rate of 2e-4. Llama blocks here. Runs
+    have a rate of `RATES` in place of this one's.
     """
     hard, ops = setting.train > 15, f"<={setting.train}"
     if scale in ("smoke", "laptop"):  # what a small model learns in minutes was searched for on vanilla (docs/LOG.md)
@@ -129,10 +130,10 @@ def base(scale: Scale, setting: Setting) -> RunConfig:
     if scale == "smoke":
         return run.but(steps=20, batch_size=8, warmup=5, eval_rows=32)
     if scale == "laptop":
-        return run.but(steps=5000, batch_size=32, lr=8e-3, warmup=100, schedule="linear", eval_every=250, compile=True)
+        return run.but(steps=5000, batch_size=32, warmup=100, schedule="linear", eval_every=250, compile=True)
     run = run.but(precision="bf16", compile=True, eval_rows=1024, checkpoints=8)
     if scale == "gpu":
-        return run.but(steps=6000, batch_size=256, lr=1e-3, warmup=500, schedule="linear")
+        return run.but(steps=6000, batch_size=256, warmup=500, schedule="linear")
     rows = 256 if hard else 512
     return run.but(steps=100_000, batch_size=rows, accumulate=rows // 64, lr=2e-4, warmup=1000, schedule="linear")
 
@@ -263,26 +264,16 @@ def problems_like_training(
     """
     task = replace(trained_on, length=length, split=split)
     rng = np.random.default_rng([seed, ops])
-    letters = _letters(trained_on) if trained_on.letters == "parts" and trained_on.most_ops < PART_OPS else []
+    no_parts = trained_on.letters == "parts" and trained_on.most_ops < PART_OPS
+    letters = [task.language.ids[letter] for letter in LETTERS] if no_parts else []
     kept: list[Problems] = []
     while sum(len(problems.size) for problems in kept) < n:
         problems = task.prompts(n, rng, ops)
         alike = (problems.size <= trained_on.length + 1) & ~np.isin(problems.tokens, letters).any(axis=1)
         require(bool(alike.any()), f"Of {n} problems with {ops} operations none is like those of training.")
-        kept.append(_rows(problems, alike))
-    return _rows(Problems(*(np.concatenate(column) for column in zip(*map(_columns, kept), strict=True))), slice(n))
-
-
-def _letters(task: IGSMTask) -> list[int]:
-    return [task.language.ids[letter] for letter in LETTERS]
-
-
-def _columns(problems: Problems) -> tuple[np.ndarray, ...]:
-    return tuple(getattr(problems, field.name) for field in fields(problems))
-
-
-def _rows(problems: Problems, which: Any) -> Problems:
-    return Problems(*(column[which] for column in _columns(problems)))
+        kept.append(problems.only(alike))
+    columns = [np.concatenate([getattr(problems, field.name) for problems in kept]) for field in fields(Problems)]
+    return Problems(*columns).only(slice(n))
 
 
 @lru_cache

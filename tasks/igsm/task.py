@@ -55,6 +55,10 @@ class Problems:
         """Return a row from after SOL to EOS, which a model is to write."""
         return self.tokens[row, self.prompt_size[row] : self.size[row]]
 
+    def only(self, rows: Bool[np.ndarray, " row"] | slice) -> "Problems":
+        """Return some of the problems, in their order."""
+        return Problems(self.tokens[rows], self.answers[rows], self.prompt_size[rows], self.size[rows], self.ops[rows])
+
 
 @config
 class IGSMTask:

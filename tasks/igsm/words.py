@@ -36,7 +36,7 @@ FUNCTION_WORDS: dict[str, tuple[str, ...]] = {
 
 # Stand for the values in a solution.
 LETTERS: tuple[str, ...] = tuple(string.ascii_letters)
-_LETTERS = frozenset(LETTERS)
+LETTER_SET = frozenset(LETTERS)
 
 CATEGORIES: dict[str, tuple[str, str, str, str]] = {
     "harbour": ("Harbours", "Ships", "Crates", "Tools"),
@@ -60,7 +60,7 @@ CATEGORY_OF: dict[str, str] = {noun: category for category, pools in NOUNS.items
 
 def is_symbol(token: str) -> bool:
     """Return whether a token can stand for a value in a solution: a letter, or a pair that is one token."""
-    return token in _LETTERS or read_pair(token) is not None
+    return token in LETTER_SET or read_pair(token) is not None
 
 
 def read_pair(token: str) -> tuple[str, str] | None:

@@ -29,7 +29,7 @@ class Writes(nn.Module):
         self.change = np.vectorize(change)
 
     def forward(self, tokens, return_type):
-        [width] = {tokens.shape[1]}
+        width = tokens.shape[1]
         whole = [next(row for row in self.rows.values() if (row[:width] == ids.numpy()).all()) for ids in tokens]
         following = np.stack([np.append(row, 0)[1 : width + 1] for row in whole])
         return nn.functional.one_hot(torch.from_numpy(self.change(following)), 3000).float()

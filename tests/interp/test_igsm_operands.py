@@ -103,8 +103,7 @@ def test_no_solution_and_no_operands():
     model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=TASK.vocab_size, n_ctx=120))
     constants = TASK.prompts(200, np.random.default_rng(0), ops=1)
     copies = [fetches(TASK.decode(ids)) for ids in constants.tokens]
-    lonely = [row for row, found in enumerate(copies) if not any(fetch.kind == "value" for fetch in found)]
-    few = type(constants)(*(getattr(constants, name)[lonely] for name in constants.__dataclass_fields__))
+    few = constants.only(np.array([all(fetch.kind != "value" for fetch in found) for found in copies]))
     with pytest.raises(ConfigError, match="No solution has an operand"):
         operand_attention(model, TASK, few)
 
