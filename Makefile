@@ -5,24 +5,27 @@ SCALE ?= laptop
 FIGURES ?=
 BIN := .venv/bin
 READY := .venv/.ready
+TESTED := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
 .PHONY: reproduce test test-fast faults lint docs lab notebooks bench clean
 
 reproduce: $(READY)
 	$(BIN)/ihlab reproduce $(FIGURES) --scale $(SCALE)
 
-# Every test and process computes on one thread, so two go side by side; a file's slow tests stay together, for what they share.
+# Every test and process computes on one thread, so two go side by side, and a third where tests wait for processes; a
+# file's slow tests stay together, for what they share.
+# Python keeps what it compiles, which containers often forbid: hundreds of processes would compile the same modules.
 # The fast ones check the shapes of arrays at run time, the slow ones do not (tests/conftest.py).
 test: test-fast
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow
+	$(TESTED) $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m slow
 
 # While one works: what neither starts processes nor compiles nor trains for long.
 test-fast: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(TESTED) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 # Kills, damage and hostile values by the thousand: half an hour. `make test` has a sample.
 faults: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults
+	$(TESTED) $(BIN)/python -m tests.faults
 
 lint: $(READY)
 	$(BIN)/ruff check .

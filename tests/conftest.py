@@ -1,6 +1,6 @@
-"""For every test: array shapes are checked at run time, torch uses one thread, examples are the same each run.
+"""For every test: array shapes are checked at run time in its first calls, one thread, examples the same each run.
 
-The slow tests, run by themselves (`-m slow`), go without the shape checks, which double their time.
+The slow tests, run by themselves (`-m slow`), go without the shape checks.
 """
 
 import multiprocessing
@@ -11,6 +11,8 @@ from pathlib import Path
 import jaxtyping
 import pytest
 from hypothesis import settings
+
+from tests.shapes import check_again
 
 
 def _checked_modules() -> list[str]:
@@ -34,7 +36,14 @@ settings.load_profile("ihlab")
 def pytest_configure(config: pytest.Config) -> None:
     """Check shapes, from before any test module imports these packages."""
     if config.option.markexpr != "slow":
-        jaxtyping.install_import_hook(_checked_modules(), "beartype.beartype")
+        jaxtyping.install_import_hook(_checked_modules(), "tests.shapes.checked")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where only slow tests are asked for, leave out the files that have none: importing all takes seconds."""
+    if config.option.markexpr == "slow" and collection_path.name.startswith("test_"):
+        return "mark.slow" not in collection_path.read_text(encoding="utf-8") or None
+    return None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -46,6 +55,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     torch.set_num_threads(1)
     items.sort(key=lambda item: "igsm" not in str(item.path.relative_to(Path(__file__).parent)))
+
+
+@pytest.fixture(autouse=True)
+def shapes():
+    """Check the shapes of arrays in each test's first calls (`tests.shapes`)."""
+    check_again()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,11 +10,9 @@ from pathlib import Path
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
-import nbformat
 import pandas as pd
 import pytest
 from IPython.core.formatters import DisplayFormatter
-from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -33,6 +31,12 @@ CHANGED = {
     "09_text": {"scale": "smoke", "rows": 8, "context": 3, "shown": 20, "jobs": 1},
 }
 """What is changed in each notebook: one parameter at least, the others so that it takes seconds."""
+
+
+def read(path):
+    import nbformat  # takes four seconds, which a worker that gets no test of a notebook does without
+
+    return nbformat.read(path, as_version=4)
 
 
 def code_cells(notebook):
@@ -76,8 +80,10 @@ def test_notebook_runs_with_other_parameters(path, tmp_path, monkeypatch):
     folder.mkdir()
     (tmp_path / "figures").symlink_to(ROOT / "figures")  # stored tables stand beside the notebooks, as in a clone
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as every test
-    notebook = changed(nbformat.read(path, as_version=4), CHANGED[path.stem])
+    notebook = changed(read(path), CHANGED[path.stem])
     if path == NOTEBOOKS[0]:
+        from nbclient import NotebookClient
+
         metadata = {"metadata": {"path": str(folder)}}
         NotebookClient(notebook, timeout=300, kernel_name="python3", resources=metadata).execute()
         outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
@@ -104,23 +110,23 @@ def test_notebook_runs_with_other_parameters(path, tmp_path, monkeypatch):
 
 @EACH
 def test_parameters_come_first_and_every_one_is_used(path):
-    notebook = nbformat.read(path, as_version=4)
+    notebook = read(path)
     first, *later = code_cells(notebook)
     assert first.metadata.get("tags") == ["parameters"]
     assert all(isinstance(statement, ast.Assign) for statement in parameters(notebook).body)
     names = {statement.targets[0].id for statement in parameters(notebook).body}
     lines = [line for cell in later for line in cell.source.splitlines() if not line.startswith("%")]
     trees = list(ast.walk(ast.parse("\n".join(lines))))
-    read = {node.id for node in trees if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    loaded = {node.id for node in trees if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     written = {node.id for node in trees if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    assert names <= read
+    assert names <= loaded
     assert not names & written
     assert not any("set_num_threads" in line for line in lines)  # how many is the reader's choice
 
 
 @EACH
 def test_notebook_is_committed_executed_and_without_errors(path):
-    code = code_cells(nbformat.read(path, as_version=4))
+    code = code_cells(read(path))
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     assert not [output for cell in code for output in cell.outputs if output.output_type in ("error",)]
     text = path.read_text(encoding="utf-8")
@@ -131,7 +137,7 @@ def test_notebook_is_committed_executed_and_without_errors(path):
 
 @EACH
 def test_a_saved_notebook_has_no_bar_and_no_script_from_the_network(path):
-    for cell in code_cells(nbformat.read(path, as_version=4)):
+    for cell in code_cells(read(path)):
         for output in cell.outputs:
             page = "".join(output.get("data", {}).get("text/html", ""))
             assert "<progress" not in page

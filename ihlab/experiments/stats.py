@@ -326,7 +326,8 @@ def two_way_difference(a: ArrayLike, b: ArrayLike, resamples: int = 4000, seed: 
     if fewest < 2:
         return unknown(value, DIFFERENCE)
     weights = rng.multinomial(problems, np.full(problems, 1 / problems), resamples) / problems
-    drawn = [values @ weights.T for values in (x, y)]  # [run, resample]
+    # Not a product of matrices, whose last digits depend on how many threads share it.
+    drawn = [np.einsum("rp,sp->rs", values, weights) for values in (x, y)]  # [run, resample]
     means = [
         of_run[rng.integers(0, len(of_run), (len(of_run), resamples)), np.arange(resamples)].mean(axis=0)
         for of_run in drawn

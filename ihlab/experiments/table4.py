@@ -250,7 +250,7 @@ class Table4:
         for setting in SETTINGS[scale]:
             tried, judged = (table[table["setting"] == setting.name] for table in (tuning, runs))
             parts.append(_by_rate(tried, judged, setting))
-        return f"Of {problems} problems for each number of operations ({seeds} seeds), {'; '.join(parts)}."
+        return f"Shares of {problems} problems for each number of operations, {seeds} seeds. {'. '.join(parts)}."
 
 
 @lru_cache
@@ -411,16 +411,17 @@ def _summed_up(table: pd.DataFrame, setting: Setting) -> str:
     seen = [ops for ops in setting.tested if ops <= setting.train]
     more = [ops for ops in setting.tested if ops > setting.train]
 
-    def shares(model: str, measure: str, operations: Sequence[int]) -> str:
-        return _and([f"{_share(table, model, measure, ops):.3f}" for ops in operations])
+    def shares(measure: str, operations: Sequence[int]) -> str:
+        by_model = ([f"{_share(table, model, measure, ops):.3f}" for ops in operations] for model in CURVES)
+        return "; ".join(f"{model} {_and(of_model)}" for model, of_model in zip(CURVES, by_model, strict=True))
 
+    constant = _and([f"{_share(table, VANILLA, GUESS, ops):.3f}" for ops in more])
     return (
-        f"{KV} has every clause right in {shares(KV, 'strict', seen)} of those with {_seen(setting)} operations "
-        f"({setting.name}) and {VANILLA} in {shares(VANILLA, 'strict', seen)}; with {_and(list(map(str, more)))}, more "
-        f"than in training, in {shares(KV, 'strict', more)} and {shares(VANILLA, 'strict', more)}, while some step "
-        f"gives the right value in {shares(KV, 'lenient', more)} and {shares(VANILLA, 'lenient', more)} and a constant "
-        f"answer is right in {shares(VANILLA, GUESS, more)}; of the training split's problems with {setting.train} "
-        f"operations {shares(KV, IN_TRAINING, [setting.train])} and {shares(VANILLA, IN_TRAINING, [setting.train])}"
+        f"{setting.name}, every clause right with {_seen(setting)} operations: {shares('strict', seen)}. "
+        f"With {_and(list(map(str, more)))}, more than in training: {shares('strict', more)}. "
+        f"There some step gives the right value: {shares('lenient', more)}; a constant answer is right: {constant}. "
+        f"Every clause right in the training split's problems with {setting.train} operations: "
+        f"{shares(IN_TRAINING, [setting.train])}"
     )
 
 
@@ -440,7 +441,7 @@ def _by_rate(tuning: pd.DataFrame, runs: pd.DataFrame, setting: Setting) -> str:
         end = ", which is an end of the grid" if len(rates) > 1 and chosen in (rates[0], rates[-1]) else ""
         words.append(f"{model} {_and(by_rate)}{end}")
     return (
-        f"held-out loss by learning rate, and the strict share with {setting.train} operations (seed {TUNING_SEED}, "
+        f"Held-out loss by learning rate, and the strict share with {setting.train} operations (seed {TUNING_SEED}, "
         f"{setting.name}): {'; '.join(words)}"
     )
 

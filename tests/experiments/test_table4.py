@@ -258,10 +258,10 @@ def test_errors_are_drawn():
 
 def test_the_summary_has_every_share():
     text = Table4().summary(table(0.5, 0.4, strict={KV: (0.05, 0.6), VANILLA: (0.0, 0.3)}, spread=0.0), "laptop")
-    assert "has every clause right in 0.600, 0.600 and 0.600 of those with 1, 2 and 3 operations" in text
-    assert "with 4 and 5, more than in training, in 0.050 and 0.050 and 0.000 and 0.000" in text
-    assert "right value in 0.500 and 0.500 and 0.400 and 0.400 and a constant answer is right in 0.300" in text
-    assert "of the training split's problems with 3 operations 0.600 and 0.300" in text
+    assert "with 1, 2 and 3 operations: vanilla 0.300, 0.300 and 0.300; KV shifting 0.600, 0.600 and 0.600." in text
+    assert "With 4 and 5, more than in training: vanilla 0.000 and 0.000; KV shifting 0.050 and 0.050." in text
+    assert "value: vanilla 0.400 and 0.400; KV shifting 0.500 and 0.500; a constant answer is right: 0.300" in text
+    assert "the training split's problems with 3 operations: vanilla 0.300; KV shifting 0.600." in text
     assert "0.100 (0.600) at 0.002, 0.100 (0.600) at 0.004 and 0.100 (0.600) at 0.008, chosen, which is an end" in text
 
 

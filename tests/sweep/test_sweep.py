@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 TASK = InductionTask(vocab_size=40, length=12)
 MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12, attention="kv_shift")
 BASE = RunConfig(
-    task=TASK, model=MODEL, steps=1000, batch_size=4, warmup=0, eval_rows=8, eval_every=50, eval_growth=0.0,
+    task=TASK, model=MODEL, steps=400, batch_size=4, warmup=0, eval_rows=8, eval_every=20, eval_growth=0.0,
     checkpoints=21,
 )  # fmt: skip
 
@@ -77,7 +77,7 @@ def test_a_sweep_survives_a_killed_worker_and_a_diverging_run(tmp_path, engine):
     assert pd.read_csv(out)["status"].tolist() == ["done", "done", "diverged"]
     assert "The loss is not finite at step" in table["error"][2]
     resumed = Run.open(swept[0].config.folder(root))
-    assert resumed.done["resumed_from"] >= 50
+    assert resumed.done["resumed_from"] >= 20
     assert resumed.metrics.equals(train(swept[0].config, tmp_path / "alone").metrics)
     before = files(root)
     again = quiet_sweep(swept, root, engine=engine, out=out)
@@ -94,13 +94,13 @@ def test_a_run_that_fails_is_a_row_and_the_next_sweep_goes_on_with_it(tmp_path):
     assert table["error"][0].startswith("BrokenProcessPool: ")
     assert table["error"][1].startswith("FileExistsError: ")
     assert "\n" not in table["error"][0]
-    assert table["step"][0] >= 50
+    assert table["step"][0] >= 20
     assert table[["steps_to_90", "seconds"]].isna().all(axis=1).tolist() == [True, True, False]
     in_the_way.unlink()
     again = quiet_sweep(swept, tmp_path)
     assert again["status"].tolist() == ["done"] * 3
     assert again["error"].tolist() == [""] * 3
-    assert Run.open(swept[0].config.folder(tmp_path)).done["resumed_from"] >= 50
+    assert Run.open(swept[0].config.folder(tmp_path)).done["resumed_from"] >= 20
 
 
 @pytest.mark.parametrize(

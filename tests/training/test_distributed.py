@@ -83,17 +83,28 @@ def assert_same_run(one, other):
             torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=2e-6)
 
 
-def test_two_processes_make_the_run_of_one_whole_in_pieces_and_interrupted(small, tmp_path):
+@pytest.fixture(scope="module")
+def together(small, learner, tmp_path_factory):
+    """The folder of runs trained by two processes, their configs by name, and what the processes printed."""
+    configs = {
+        "whole": small, "pieces": small.but(accumulate=2), "stopped": small.but(seed=1, name="stopped"),
+        "until": learner.but(until=0.17),
+    }  # fmt: skip
+    root = tmp_path_factory.mktemp("together") / "runs"
+    return root, configs, train_together(configs.values(), root)
+
+
+def test_two_processes_make_the_run_of_one_whole_in_pieces_and_interrupted(together, tmp_path):
     """Also the mean over two halves with unequal numbers of targets, which a mean of means would get wrong."""
-    whole, pieces, stopped = small, small.but(accumulate=2), small.but(seed=1, name="stopped")
-    root = tmp_path / "together"
+    root, configs, printed = together
     # Word of an interrupt travels for one step, and reaches both at the same.
-    assert train_together([whole, pieces, stopped], root).count("stopped: Stopped at step 13 of 24") == 2
-    for config in (whole, pieces):
+    assert printed.count("stopped: Stopped at step 13 of 24") == 2
+    for config in (configs["whole"], configs["pieces"]):
         run = Run.open(config.folder(root))
         assert run.done["ranks"] == 2
         assert_same_run(run, train(config, tmp_path / "alone"))
 
+    stopped = configs["stopped"]
     run = Run.open(stopped.folder(root))
     assert run.done is None
     # One process goes on where two have been stopped: the training loss of both is in the checkpoint.
@@ -132,12 +143,12 @@ def test_without_torchrun_there_is_one_rank():
     assert not alone.any_asked(False)
 
 
-def test_two_processes_end_at_the_accuracy_that_one_does(learner, tmp_path):
+def test_two_processes_end_at_the_accuracy_that_one_does(together, tmp_path):
     """Only the first one measures it; both must stop, and neither waits for the other."""
-    config = learner.but(until=0.17)
-    train_together([config], tmp_path / "together")
-    together, alone = Run.open(config.folder(tmp_path / "together")), train(config, tmp_path / "alone")
-    assert together.done["ranks"] == 2
-    assert together.done["steps"] == alone.done["steps"] == 30
-    assert together.metrics["step"].equals(alone.metrics["step"])
-    assert together.checkpoints == alone.checkpoints
+    root, configs, _ = together
+    config = configs["until"]
+    both, alone = Run.open(config.folder(root)), train(config, tmp_path / "alone")
+    assert both.done["ranks"] == 2
+    assert both.done["steps"] == alone.done["steps"] == 30
+    assert both.metrics["step"].equals(alone.metrics["step"])
+    assert both.checkpoints == alone.checkpoints
