@@ -14,6 +14,8 @@ from paired import figure, ratio, take_turns, timed
 from train_step import EVERYWHERE, FIELDS, LLAMA, SHIFTED, Facts, Shape, Side, prepare
 from workers import peak_mib, resident_mib, workers
 
+from tasks import NGramTask
+
 LENGTHS = (1024, 4096, 16384)
 LAYERS = (1, 2)
 ROUNDS = 5
@@ -35,7 +37,9 @@ def measure(quick: bool = False) -> pd.DataFrame:
     lengths, layers = ((128, 256), LAYERS[:1]) if quick else (LENGTHS, LAYERS)
     rows = []
     for n_layers in layers:
-        shapes = [Shape("one row", 512, length, 128, n_layers, rows=1, rounds=ROUNDS, batches=1) for length in lengths]
+        # A row of induction holds distinct tokens, so that none is longer than the vocabulary.
+        sizes = {"n_layers": n_layers, "rows": 1, "rounds": ROUNDS, "batches": 1, "task": NGramTask}
+        shapes = [Shape("one row", 512, length, 128, **sizes) for length in lengths]
         words = f"{n_layers} layer{'s' * (n_layers > 1)}, d_model 128, 4 heads, vocabulary 512"
         rows += _table(f"A training step on one long row, {words}", shapes, _training, prepare)
         rows += _table(f"A forward pass over one long row, {words}", shapes, _forward, _prepare_forward)

@@ -13,6 +13,8 @@ import pandas as pd
 from paired import Bar, figure, ratio, take_turns, timed
 from workers import flops, peak_mib, resident_mib, workers
 
+from tasks import InductionTask, Task
+
 OURS, SHIFTED, LLAMA, LENS = "ours, vanilla", "ours, kv_shift", "Hugging Face Llama", "TransformerLens native"
 EVERYWHERE = "ours, vanilla, logits at every position"
 """The same work as the Llama's: as `OURS` trains, logits are made only where an answer is asked for."""
@@ -41,6 +43,7 @@ class Shape:
     rounds: int = 40
     batches: int = 8
     llama_bar: Bar = TOY_BAR
+    task: type[Task] = InductionTask
 
     @property
     def title(self) -> str:
@@ -193,10 +196,10 @@ def _stepper(side: Side) -> Callable[[], float]:
     from ihlab.training.config import RunConfig
     from ihlab.training.data import Stream
     from ihlab.training.optim import make_optimizer
-    from tasks import IGNORE, InductionTask
+    from tasks import IGNORE
 
     shape = side.shape
-    task = InductionTask(vocab_size=shape.vocab_size, length=shape.length)
+    task = shape.task(vocab_size=shape.vocab_size, length=shape.length)
     config = ModelConfig(
         n_layers=shape.n_layers,
         d_model=shape.d_model,

@@ -44,3 +44,17 @@ def test_a_part_at_quick_size_is_shown_and_no_page_is_written(capsys):
     assert "Theorem 3.4" in capsys.readouterr().out
     assert PAGE.stat().st_mtime_ns == before
     assert "theory" in PARTS
+
+
+def test_a_part_that_fails_loses_no_other(monkeypatch, tmp_path, capsys):
+    def fails(quick, **_):
+        raise EOFError
+
+    monkeypatch.setattr("run.PAGE", tmp_path / "page.md")
+    monkeypatch.setattr("run.PARTS", {"breaks": fails, "igsm": fails, "works": lambda quick: FIGURES.iloc[[2]]})
+    with pytest.raises(SystemExit, match=r"breaks: not measured \(EOFError\)\."):
+        main()
+    text = (tmp_path / "page.md").read_text()
+    assert "- breaks: not measured (EOFError)." in text
+    assert "| free | 0.0123" in text
+    assert "EOFError" in capsys.readouterr().err
