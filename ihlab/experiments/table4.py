@@ -411,15 +411,17 @@ def _summed_up(table: pd.DataFrame, setting: Setting) -> str:
     seen = [ops for ops in setting.tested if ops <= setting.train]
     more = [ops for ops in setting.tested if ops > setting.train]
 
-    def shares(measure: str, operations: Sequence[int]) -> str:
-        by_model = ([f"{_share(table, model, measure, ops):.3f}" for ops in operations] for model in CURVES)
-        return "; ".join(f"{model} {_and(of_model)}" for model, of_model in zip(CURVES, by_model, strict=True))
+    def of(model: str, measure: str, operations: Sequence[int]) -> str:
+        return _and([f"{_share(table, model, measure, ops):.3f}" for ops in operations])
 
-    constant = _and([f"{_share(table, VANILLA, GUESS, ops):.3f}" for ops in more])
+    def shares(measure: str, operations: Sequence[int]) -> str:
+        return "; ".join(f"{model} {of(model, measure, operations)}" for model in CURVES)
+
     return (
         f"{setting.name}, every clause right with {_seen(setting)} operations: {shares('strict', seen)}. "
         f"With {_and(list(map(str, more)))}, more than in training: {shares('strict', more)}. "
-        f"There some step gives the right value: {shares('lenient', more)}; a constant answer is right: {constant}. "
+        f"There some step gives the right value: {shares('lenient', more)}; "
+        f"a constant answer is right: {of(VANILLA, GUESS, more)}. "
         f"Every clause right in the training split's problems with {setting.train} operations: "
         f"{shares(IN_TRAINING, [setting.train])}"
     )

@@ -185,12 +185,11 @@ class _Compact(_Reader):
         return self.noun(), self.thing()
 
     def instance(self) -> Parameter:
-        parameter = self.noun(), self.noun()
-        self.expect("=")
-        return parameter
+        return self.noun(), self.noun()
 
     def sentence(self) -> tuple[Parameter, Definition]:
         parameter = self.instance()
+        self.expect("=")
         definition = self.expression()
         self.expect(".")
         return parameter, definition
@@ -244,9 +243,7 @@ class _Pairs(_Compact):
         parameter = read_pair(self.word)
         if parameter is None or parameter[1] not in CATEGORY_OF:
             self.fail("a pair of nouns")
-        self.position += 1
-        self.expect("=")
-        return parameter
+        return self.parameter()
 
 
 _READERS: dict[str, type[_Natural | _Compact]] = {"natural": _Natural, "compact": _Compact, "pairs": _Pairs}
