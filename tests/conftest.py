@@ -33,10 +33,14 @@ settings.register_profile("ihlab", deadline=None, derandomize=True, database=Non
 settings.load_profile("ihlab")
 
 
+# At once: the conftest.py of a folder that is named to pytest imports these packages before pytest is configured.
+_checking = jaxtyping.install_import_hook(_checked_modules(), "tests.shapes.checked")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Check shapes, from before any test module imports these packages."""
-    if config.option.markexpr != "slow":
-        jaxtyping.install_import_hook(_checked_modules(), "tests.shapes.checked")
+    """Leave shapes unchecked where only slow tests are asked for."""
+    if config.option.markexpr == "slow":
+        _checking.uninstall()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -219,10 +219,13 @@ class Attention(nn.Module):
 
         The queries are at `positions`. Of k, only the number of keys, the type and the device are read.
         """
-        keys = torch.arange(k.shape[1], device=k.device)
-        ahead = keys - as_tensor(positions, k.device)[:, :, None]  # by how much each key is ahead of each query
-        bias = torch.zeros_like(ahead, dtype=k.dtype)[:, None] if self.alibi is None else self.alibi(ahead, k.dtype)
-        return bias.masked_fill((ahead >= (0 if self.strict else 1))[:, None], -torch.inf)
+        key, query = torch.arange(k.shape[1], device=k.device), as_tensor(positions, k.device)[:, :, None]
+        hidden = key >= query if self.strict else key > query
+        if self.alibi is None:  # without the distances, which are 8 bytes for each score
+            bias = torch.zeros_like(hidden, dtype=k.dtype)[:, None]
+        else:
+            bias = self.alibi(key - query, k.dtype)
+        return bias.masked_fill(hidden[:, None], -torch.inf)
 
     def _input(self, what: str, x: Tensor, before: Tensor | None) -> Float[Tensor, "batch pos d_model"]:
         """Return what queries, keys or values are projected from: x, shifted where it is."""

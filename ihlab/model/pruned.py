@@ -33,6 +33,10 @@ EVERYWHERE = (
 )
 """Hook points of the last layer that see the same with and without pruning."""
 
+LARGEST_MASK = 2**26
+"""The most scores, batch * query * key, of queries taken alone. Their mask is an array of as many floats (256 MiB);
+queries at every position need none, which at a position in two or more costs no more time either."""
+
 
 def residual_at(
     model: Network,
@@ -54,8 +58,7 @@ def residual_at(
     if not may_prune(model):
         return model.ln_final(last(x)).flatten(0, 1)[index]
     x = last.entering(x)
-    # ALiBi's bias is for each head: for the queries of each row too, it is as large as the pattern.
-    if queries is None or model.cfg.positional == "alibi" or not reads_queries_alone(last.attn):
+    if queries is None or not _pays(model, queries, tokens.shape[1]):
         x = last.add_attention(x, last.attn(last.attention_input(x)))
     else:
         x = _attend_at(last, x, queries)
@@ -76,6 +79,13 @@ def may_prune(model: Network) -> bool:
     earlier = tuple(f"blocks.{layer}." for layer in range(last))
     hooked = (name for name, point in model.hook_dict.items() if is_hooked(point))
     return all(name in allowed or name.startswith(earlier) for name in hooked)
+
+
+def _pays(model: Network, queries: Int[Tensor, "batch query"], n_pos: int) -> bool:
+    """Return True if the last layer may take queries alone, and their mask is no larger than what that saves."""
+    # ALiBi's bias is for each head: for the queries of each row too, it is as large as the pattern.
+    alone = reads_queries_alone(model.layers[-1].attn) and model.cfg.positional != "alibi"
+    return alone and queries.numel() * n_pos <= LARGEST_MASK
 
 
 def _attend_at(
