@@ -22,6 +22,7 @@ class Claim:
 
     - `of_paper`: the sentence is the paper's, or a number that the paper states; else it is a question of our own;
     - `declared`: the date (ISO) at which measure, threshold and side were fixed, before the runs that they judge;
+    - `first`: the claim as it was declared then, if its measure was changed after the runs. It counts nowhere;
     - `seeds`: 0 if the claim needs no training;
     - `why`: the reason why a claim is not tested.
     """
@@ -36,6 +37,7 @@ class Claim:
     declared: str
     why: str = ""
     of_paper: bool = True
+    first: "Claim | None" = None
     p_holm: float | None = None
 
     @property
@@ -73,11 +75,23 @@ class Claim:
             "declared": self.declared,
             "verdict": self.verdict,
             **({"why": self.why} if self.why else {}),
+            **({"first": self.first.to_dict()} if self.first else {}),
         }
 
 
 def judged(claims: Sequence[Claim]) -> list[Claim]:
-    """Return the claims of one experiment with their p-values adjusted by Holm (1979)."""
+    """Return the claims of one experiment with their p-values adjusted by Holm (1979).
+
+    Claims as they were first declared are adjusted for each other, too: for the family that there then was.
+    """
+    before = _adjusted([claim.first or claim for claim in claims])
+    return [
+        claim if claim.first is None else replace(claim, first=first)
+        for claim, first in zip(_adjusted(claims), before, strict=True)
+    ]
+
+
+def _adjusted(claims: Sequence[Claim]) -> list[Claim]:
     raw = [claim.p for claim in claims]
     adjusted = iter(holm([p for p in raw if p is not None]))
     return [replace(claim, p_holm=None if p is None else next(adjusted)) for claim, p in zip(claims, raw, strict=True)]

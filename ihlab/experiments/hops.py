@@ -133,7 +133,8 @@ def share_claim(table: pd.DataFrame, claim: "partial[Claim]", sentence: str, wan
     told = " and ".join(f"{hops} ({kind}, {depth} layer{'s' * (depth > 1)})" for (kind, depth), hops in wanted.items())
     return claim(
         sentence=sentence,
-        measure=f"share of models that follow exactly {told} hops: errors at most {SMALL} up to there, and not beyond",
+        measure=f"share of {len(hits)} models that follow exactly {told} hops: errors at most {SMALL} up to there, and "
+        "not beyond",
         estimate=stats.share(sum(hits), len(hits)),
         threshold=0.5,
     )

@@ -139,12 +139,12 @@ class Initialisation:
             )
             for std in (UNIT, SMALL)
         )
-        gains = [ratio_in_words(_steps(data, V2, std), _steps(data, KV1, std), _horizon(data)) for std in (UNIT, SMALL)]
+        parts = [ratio_in_words(_steps(data, KV1, std), _steps(data, V2, std), _horizon(data)) for std in (UNIT, SMALL)]
         return (
             f"The median run reaches 90% accuracy at these steps (of at most {_horizon(data):.0f}): {large} where "
             f"embeddings start as N(0, 1), and {small} where they start with a standard deviation of {SMALL:g}; so "
-            f"two vanilla layers need {gains[0]} times the steps of one layer of KV shifting from the former start "
-            f"and {gains[1]} times from the latter."
+            f"one layer of KV shifting needs {parts[0]} of the steps of two vanilla layers from the former start and "
+            f"{parts[1]} from the latter."
         )
 
 

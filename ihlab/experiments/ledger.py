@@ -79,7 +79,7 @@ class Folder:
                 "" if not_tested or claim["confidence"] == 1 else _interval(claim),
                 "" if not_tested else _needed(claim),
                 claim["seeds"] or "",
-                claim["verdict"],
+                _verdict(claim),
             )
             for claim in self.claims()
         ]
@@ -102,7 +102,7 @@ def verdict_table(*folders: Folder) -> "Styler":
             table.insert(0, "figure", folder.experiment)
     styled = pd.concat(tables, ignore_index=True).style.hide(axis="index")
     styled = styled.set_table_styles([{"selector": "th, td", "props": "text-align: left"}])
-    return styled.map(lambda verdict: f"font-weight: bold; color: {_COLORS[verdict]}", subset=["verdict"])
+    return styled.map(lambda told: f"font-weight: bold; color: {_COLORS[told.partition(' (')[0]]}", subset=["verdict"])
 
 
 _COLORS = {"holds": GREEN, "fails": RED, "undecided": ORANGE, NOT_TESTED: "#888888"}
@@ -147,13 +147,19 @@ def _row(folder: Folder, claim: dict[str, Any], *, first: bool, on_screen: bool)
     """Return the cells of a claim, as markup; on a screen only an experiment's first claim has its name."""
     verdict = claim["verdict"]
     tested = verdict != NOT_TESTED
-    styled, sentence = f"[{_STYLES[verdict]}]{verdict}[/]", escape(claim["sentence"])
+    styled, sentence = f"[{_STYLES[verdict]}]{_verdict(claim)}[/]", escape(claim["sentence"])
     needed = _needed(claim) if tested else ""
     if on_screen:
         name, styled = folder.experiment if first else "", styled.replace(AT_THIS_SCALE, "")
         return [name, styled, sentence, _value(claim) if tested else "", needed]
     measured = escape(_measured(claim) if tested else claim.get("why", ""))
     return [f"{folder.experiment} {folder.scale}", styled, sentence, escape(claim["source"]), measured, needed]
+
+
+def _verdict(claim: dict[str, Any]) -> str:
+    """Return the verdict, and that of the claim as first declared if it is another."""
+    declared = claim.get("first", claim)["verdict"]
+    return claim["verdict"] + (f" (as declared: {declared})" if declared != claim["verdict"] else "")
 
 
 def _value(claim: dict[str, Any]) -> str:

@@ -52,8 +52,9 @@ is at most 0.05, and is *undecided* ({_UNDECIDED}) otherwise. Numbers that are c
 their threshold directly, and a claim that a small scale cannot test is marked *not tested at this scale*
 ({_NOT_TESTED}).
 
-Small print gives the source of each sentence and the date at which its threshold was declared. Some are not the paper's
-but questions of our own, and say so; the table counts them after a plus."""
+Small print gives the source of each sentence and the date at which its threshold was declared. Where the measure was
+changed after the runs, it gives the number and the verdict by the declared one, too, which are not counted. Some
+sentences are not the paper's but questions of our own, and say so; the table counts them after a plus."""
 
 START, END = "<!-- verdicts -->", "<!-- /verdicts -->"
 """Markers in a README around the counts."""
@@ -218,10 +219,20 @@ def _row(claim: dict[str, Any]) -> list[str]:
     own = "" if claim.get("of_paper", True) else OWN
     return [
         f"{escaped(claim['sentence'])}<br><sub>{own}{escaped(claim['source'])}</sub>",
-        f"{measure}{_measured(claim)}",
+        f"{measure}{_measured(claim)}{_first(claim)}",
         _needed(claim),
         f"{MARKS[claim['verdict']]}&nbsp;{claim['verdict']}",
     ]
+
+
+def _first(claim: dict[str, Any]) -> str:
+    """Return the number and the verdict by the measure that was declared before the runs, where it was changed."""
+    if "first" not in claim:
+        return ""
+    first = claim["first"]
+    verdict = f"{MARKS[first['verdict']]}&nbsp;{first['verdict']}"
+    changed = f"Changed after the runs. As declared: {escaped(first['measure'])}"
+    return f"<br><sub>{changed}: {_measured(first)}: {verdict}</sub>"
 
 
 def _needed(claim: dict[str, Any]) -> str:

@@ -167,7 +167,8 @@ def _of_induction(data: pd.DataFrame) -> list[Claim]:
         hits, sizes = [int(c[0, 1]) for c in end], [int(c.sum()) for c in end]
         claims.append(
             Claim(
-                source="Theorem 3.3, in the layout of Table 5",
+                source="Theorem 3.3 in trained heads, in the layout of Table 5",
+                of_paper=False,
                 sentence="Heads trained for induction use the key of the token before and their own value.",
                 measure=f"share of heads in the upper right corner, {how} ({sum(hits)} of {sum(sizes)})",
                 estimate=stats.clustered_share(hits, sizes),

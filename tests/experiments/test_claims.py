@@ -169,3 +169,18 @@ def test_a_stored_p_value_never_contradicts_the_verdict():
     for hits, of in ((15, 20), (14, 20), (19, 27), (21, 30), (30, 30)):
         stored = share(hits, of).to_dict()
         assert (stored["p"] <= 0.05) == (stored["verdict"] != "undecided")
+
+
+def test_a_claim_as_it_was_first_declared_is_judged_beside_the_others_and_not_counted():
+    """In the family of which it was one: the same but for the claims whose measures were changed."""
+    clear, at_the_edge = Estimate(0.9, 0.8, 1.0, at=lambda level: (0.8, 1.0)), known(0.6, 0.8)
+    changed = claim(at_the_edge, first=claim(clear))
+    alone, other = judged([changed, claim(at_the_edge)])
+    assert [alone.p, alone.p_holm, alone.verdict] == [other.p, other.p_holm, "undecided"]
+    assert alone.first.verdict == "holds"
+    assert alone.first.p_holm == 2 * alone.first.p
+    assert judged([changed])[0].p_holm == changed.p
+    stored = alone.to_dict()
+    assert stored["verdict"] == "undecided"
+    assert stored["first"] == alone.first.to_dict()
+    assert "first" not in other.to_dict()

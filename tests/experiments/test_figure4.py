@@ -100,10 +100,8 @@ def test_diverging_at_a_lower_rate_than_vanilla_fails():
     assert verdicts(data)[0][n : n + 3] == ["fails", "holds", "holds"]
     assert critical_rate(data, VANILLA) == 0.512
     [frozen] = [claim for claim in FIGURE.claims(data, "laptop") if claim.sentence.startswith("Neither")]
-    assert frozen.measure.endswith(
-        "vanilla less frozen (0.5 nats above their own least loss, which was the measure "
-        "before the runs, end 6 and 0 of 6)"
-    )
+    assert frozen.first.measure.endswith("0.5 nats above their own least loss there (6 and 0 of 6)")
+    assert frozen.first.estimate.value == 1.0
     assert critical_rate(data, KV) == 0.256
     assert critical_rate(data, UNIT) is None
     told = FIGURE.summary(data, "laptop")

@@ -51,9 +51,9 @@ Error = Callable[[int], float]
 
 
 def planted(vanilla: Error, shifted: Error, depths=DEPTHS["laptop"], hops=8, noise=0.001, seeds=5) -> pd.DataFrame:
-    """Errors that grow with k: `vanilla` and `shifted` map k to an error, seeds lie apart by `noise`."""
+    """Errors that grow with k: `vanilla` and `shifted` map k to an error, seeds lie apart by `noise` and more."""
     rows = [
-        {"attention": kind, "n_layers": depth, "seed": seed, "hops": k, "error": error(k) + noise * seed}
+        {"attention": kind, "n_layers": depth, "seed": seed, "hops": k, "error": error(k) + noise * seed * (1 + k / 8)}
         for kind, error in (("vanilla", vanilla), ("KV shifting", shifted))
         for depth in depths
         for seed in range(seeds)
@@ -175,7 +175,7 @@ def test_each_depth_is_a_curve_and_the_published_one_is_dotted():
     hop_errors(axes, data, origin())
     solid = [line for line in axes.get_lines() if line.get_linestyle() == "-"]
     assert [line.get_label() for line in solid] == ["2 layers", "3 layers"]
-    np.testing.assert_allclose(solid[0].get_xydata(), [[k, 0.1 * k + 0.001] for k in range(1, 5)])
+    np.testing.assert_allclose(solid[0].get_xydata(), [[k, 0.1 * k + 0.001 * (1 + k / 8)] for k in range(1, 5)])
     dotted = [line for line in axes.get_lines() if line.get_linestyle() == ":"]
     assert [line.get_xdata().tolist() for line in dotted] == [[1, 2, 3, 4]] * 2, "no hops that the data lack"
 

@@ -209,6 +209,7 @@ def planted(starts: Starts, alarms: list[int], seeds: int = 16, jitter: float = 
             for name, start in starts.get(curve, {}).items():
                 moves = name == ACCURACY or (name, curve) == (ATTENTION, KV1)
                 part[name] = ramp(start + seed + (jitter * (-1) ** (seed + 1) if moves else 0.0))
+            part["accuracy"] = part[ACCURACY]
             if curve == V1:
                 part.loc[part.index[-1], "alarms"] = alarms[seed]
             parts.append(part)
@@ -293,6 +294,17 @@ def test_runs_too_short_for_the_rule_decide_nothing(made):
     assert claims[-1]["value"] is None
     assert claims == [c.to_dict() for c in judged(Formation().claims(data, "smoke"))]
     assert list(data.columns) == list(planted(RIGHT, NO_ALARM).columns)
+
+
+def test_claims_keep_what_the_accuracy_with_its_guesses_gives():
+    """It was declared: here it rises before the heads attend, and what is above guessing after."""
+    data = planted(RIGHT, NO_ALARM)
+    guesses = np.where((data["curve"] == V2) & (data["step"] > 50), 0.4, 0.1)
+    data["accuracy"] = np.maximum(data["accuracy"], guesses)
+    now = [claim for claim in judged(Formation().claims(data, "laptop")) if claim.measure.startswith(V2)]
+    assert [claim.verdict for claim in now] == ["holds", "holds"]
+    assert [claim.first.verdict for claim in now] == ["fails", "holds"]
+    assert all(claim.first.measure.endswith("of the rise of the accuracy, in steps") for claim in now)
 
 
 def test_every_compared_pair_is_a_series_of_its_curve(made):

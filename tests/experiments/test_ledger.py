@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ihlab.experiments import stats
 from ihlab.experiments.claims import Claim
-from ihlab.experiments.ledger import Folder, print_ledger
+from ihlab.experiments.ledger import Folder, print_ledger, verdict_table
 from ihlab.plots.style import new_figure
 from tasks import ConfigError
 
@@ -52,6 +52,14 @@ def test_a_counted_number_has_no_interval_and_no_p(tmp_path):
     assert "p =" not in text
     assert "seeds" not in text
     assert "< 3" in text
+
+
+def test_another_verdict_by_the_measure_first_declared_stands_beside_it(tmp_path):
+    text = printed(tmp_path, {**MEASURED, "first": {**MEASURED, "verdict": "fails"}}, {**MEASURED, "first": MEASURED})
+    assert text.count("undecided (as declared: fails)") == text.count("(as declared") == 1
+    assert "2 claims: 2 undecided." in text
+    table = verdict_table(Folder(tmp_path, "figure1a", "smoke"))
+    assert "undecided (as declared: fails)" in table.to_html()
 
 
 def test_what_is_not_tested_gives_its_reason_and_no_number(tmp_path):

@@ -178,7 +178,7 @@ def test_the_stored_table_gives_the_same_claims():
 
 def test_the_summary_says_ratios_and_bounds():
     said = Robustness().summary(table(dict.fromkeys(NAMES, (100, 400)), vanilla_never=12), "laptop")
-    assert "at most 0.1 (no positions)" in said
+    assert "at most 0.13 (no positions)" in said
     assert "12 of 12 seeds of KV shifting and 0 of 12 of vanilla learn induction within 1000 steps" in said
 
 

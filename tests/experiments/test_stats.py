@@ -251,7 +251,7 @@ SAMPLES = {
     "size": stats.size(stats.difference([0.1, 0.5, 0.3], [0.2, 0.9, 0.4, 0.4])),
     "ratio": stats.ratio_of_times([3.0, 1.0, 4.0, 1.5], [5.0, 9.0, 2.6, math.inf], 10.0),
     "shift": stats.shift([0.3, 0.1, 0.4, 0.15], [0.5, 0.9, 0.26, 0.53]),
-    "two-way": stats.two_way_difference(np.random.default_rng(0).random((4, 9)), np.zeros((3, 9)), resamples=500),
+    "two-way": stats.two_way_difference(np.random.default_rng(0).random((4, 9)), np.zeros((3, 9))),
 }
 
 
@@ -269,7 +269,7 @@ def test_a_p_value_is_at_most_05_exactly_where_the_interval_excludes_the_thresho
             assert stats.SMALLEST_P <= p <= 1
             seen.add(excluded)
     assert seen == {True, False}
-    assert estimate.p_value(estimate.value) > (0.95 if name == "two-way" else 1 - 1e-9)  # a bootstrap leans a little
+    assert estimate.p_value(estimate.value) > 1 - 1e-9
 
 
 def test_p_values_of_means_are_students_and_welchs():
@@ -437,14 +437,14 @@ def test_mean_correlation_is_students_on_fishers_z():
 
 def test_two_way_difference_covers_the_truth():
     """Five runs of each of two models on 40 problems: runs, problems and their meeting with a model all vary."""
-    rng, hits, reps = np.random.default_rng(0), 0, 400
-    for rep in range(reps):
+    rng, hits, reps = np.random.default_rng(0), 0, 2000
+    for _ in range(reps):
         problem, meeting = rng.normal(0, 0.1, 40), rng.normal(0, 0.1, (2, 1, 40))
         runs = rng.normal(0, 0.05, (2, 5, 1))
         a, b = 0.4 + problem + meeting + runs + rng.normal(0, 0.2, (2, 5, 40)) + np.array([0.1, 0.0])[:, None, None]
-        estimate = stats.two_way_difference(a, b, resamples=400, seed=rep)
+        estimate = stats.two_way_difference(a, b)
         hits += estimate.low <= 0.1 <= estimate.high
-    assert hits / reps >= 0.92
+    assert hits / reps >= 0.94
 
 
 def test_two_way_difference_of_what_does_not_vary_is_not_certain():
@@ -457,14 +457,24 @@ def test_two_way_difference_of_what_does_not_vary_is_not_certain():
     assert (single.low, single.high) == (-1.0, 1.0)
 
 
-def test_two_way_difference_varies_over_runs_as_their_mean_does():
-    """One problem, so that only runs vary: the bootstrap's spread, stretched, is the standard error of the means."""
+def test_two_way_difference_is_welchs_where_all_problems_differ_alike():
+    """Only runs vary then: a problem is as hard for both, and by how much they differ is the same in each."""
     rng = np.random.default_rng(1)
-    a, b = rng.random((6, 1)), rng.random((6, 1))
-    estimate = stats.two_way_difference(a, b, resamples=20_000)
-    error = math.sqrt(a.var(ddof=1) / 6 + b.var(ddof=1) / 6)
-    half = (estimate.high - estimate.low) / 2
-    assert half == pytest.approx(scipy_stats.norm.ppf(0.975) * error, rel=0.06)
+    a, b, problem = rng.random((6, 1)), rng.random((4, 1)), rng.random(30)
+    estimate, welch = stats.two_way_difference(a + problem, b + problem), stats.difference(a[:, 0], b[:, 0])
+    assert (estimate.low, estimate.high) == pytest.approx((welch.low, welch.high))
+
+
+def test_two_way_difference_varies_as_the_bootstrap_over_runs_and_problems():
+    """Owen's (2007), with many of both, so that nothing but its variance counts."""
+    rng = np.random.default_rng(3)
+    a, b = 0.5 + rng.normal(0, 0.1, (2, 40, 1)) + rng.normal(0, 0.3, (2, 1, 60)) + rng.normal(0, 0.05, (2, 40, 60))
+    means = []
+    for _ in range(4000):
+        problems, (x, y) = rng.integers(0, 60, 60), rng.integers(0, 40, (2, 40))
+        means.append(a[x][:, problems].mean() - b[y][:, problems].mean())
+    estimate = stats.two_way_difference(a, b)
+    assert (estimate.high - estimate.low) / 2 == pytest.approx(1.98 * np.std(means), rel=0.04)
 
 
 def test_the_same_problems_are_drawn_for_both():
