@@ -36,7 +36,7 @@ def present(path: Path) -> bool:
 
 
 def require_regular(path: Path) -> int:
-    """Return a file's size in bytes. Raises `ConfigError` for what is no regular file, without opening it.
+    """Return a file's size in bytes. Raises `ConfigError` for anything but a regular file, without opening it.
 
     A FIFO would never answer, and a device never end.
     """
@@ -71,8 +71,8 @@ def as_text(content: bytes, path: Path) -> str:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
-    Raises `ConfigError` for a file that cannot be read or is no JSON object, for one nested deeper than `MOST_DEPTH`,
-    for a whole number of more than `MOST_DIGITS` digits, and for text that is no Unicode.
+    Raises `ConfigError` for a file that cannot be read or is not a JSON object, for nesting deeper than `MOST_DEPTH`,
+    for a whole number of more than `MOST_DIGITS` digits, and for text that is not Unicode.
     """
 
     def whole(digits: str) -> int:
@@ -95,7 +95,7 @@ def _check(value: Any, path: Path, deeper: int) -> None:
     require(deeper > 0, f"{path} is nested too deeply.")
     if isinstance(value, str):
         require(
-            all(not "\ud800" <= character <= "\udfff" for character in value), f"{path} holds text that is no Unicode."
+            all(not "\ud800" <= character <= "\udfff" for character in value), f"{path} holds text that is not Unicode."
         )
     elif isinstance(value, dict):
         for name, item in value.items():

@@ -44,10 +44,10 @@ class Batch:
 class Task(Protocol):
     """A source of batches. `length` is the number of positions in a row, ids are below `vocab_size`.
 
-    More is read where a task has it: the properties `held_out`, the task from which evaluations draw in its place
-    (documents that training never sees), and `provenance`, facts about its data that are kept with a run: one whose
-    name ends in sha256 is a digest, and on other data the run is not resumed; and `words(ids)`, the text of each id,
-    which the viewer shows.
+    Optional members: the properties `held_out`, the task from which evaluations draw in its place (documents that
+    training never sees), and `provenance`, facts about its data that are stored with a run (one whose name ends in
+    sha256 is a digest: the run is not resumed on other data); and `words(ids)`, the text of each id, which the viewer
+    shows.
     """
 
     @property

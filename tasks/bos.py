@@ -1,4 +1,4 @@
-"""Rows that begin with a beginning-of-sequence token: a place that a head can attend to and that says nothing.
+"""Rows that begin with a beginning-of-sequence token: a position without content that a head can attend to.
 
 The tasks with a field `bos` share these. With it, `vocab_size` counts the token's id, which is the last, and `length`
 its position, which is the first; what follows is a row of the same task without them.

@@ -76,7 +76,7 @@ def _task(plain: Mapping[str, Any], null: str | None, name: str) -> Any:
     require(
         then == rule_of(task),
         f"This run was trained on rows drawn by rule {then} of the task '{kind}', which draws them by rule "
-        f"{rule_of(task)} now ({cls.__name__}.rule says what changed): the two do not compare, train it again.",
+        f"{rule_of(task)} now ({cls.__name__}.rule says what changed): the two are not comparable: train it again.",
     )
     return task
 

@@ -10,8 +10,8 @@ import numba
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function with numba, without the GIL; its machine code is kept beside the source, or in the home.
 
-    Where neither can be written (a package installed for all, a user without a home), and where the cache fails (a
-    full disk, a damaged file), the function is compiled for this process alone: it starts later, with the same rows.
+    If neither can be written (a system-wide install, a user without a home directory), or the cache fails (a full
+    disk, a damaged file), the function is compiled for this process only: a slower start, the same rows.
     """
     uncached = numba.njit(nogil=True)(function)
     try:

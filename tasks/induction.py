@@ -11,8 +11,8 @@ forced 74 repeats as well, but it was not *drawn*: it is not scored. It has now 
 40 and by 66; were it drawn again, it would have no single answer, and would not be scored either.
 
 A token drawn right after itself is not scored and forces nothing: its earlier occurrence has been followed by
-nothing but itself, so "say your own token" would answer it. Like any token it is what followed that
-occurrence: after 21 21 65, the answer at the next 21 is 21.
+nothing but itself, so "say your own token" would answer it. Like any token it counts as what followed that
+occurrence: after 21 21 65, the next 21 has been followed by two tokens and is not scored.
 """
 
 from typing import ClassVar, Literal

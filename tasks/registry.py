@@ -72,7 +72,7 @@ def load_plugins(group: str, register: Callable[[Any], Any]) -> None:
 
 @config
 class StoredTask:
-    """The task of a stored run whose kind nobody registered: its fields as read, and no rows.
+    """The task of a stored run whose kind is not registered: its fields as read, and no rows.
 
     Its run's metrics and models open all the same.
     """
@@ -92,7 +92,7 @@ class StoredTask:
 
 
 def unregistered(kind: str) -> str:
-    """Return what to do about a kind that nobody registered."""
+    """Return what to do about a kind that is not registered."""
     return f"The task '{kind}' is not registered: import its class and call ihlab.register_task with it."
 
 

@@ -23,8 +23,8 @@ NUMBERS = {"steps": int, "seconds": float}
         (b'{"a":' * 500 + b"1" + b"}" * 500, "x.json is nested too deeply."),
         (b'{"a": ' + b"9" * 5000 + b"}", "x.json holds a whole number of 5000 digits."),
         (b'{"a": ' + b"9" * 21 + b"}", "x.json holds a whole number of 21 digits."),
-        (rb'{"a": ["\ud800"]}', "x.json holds text that is no Unicode."),
-        (rb'{"\udfff": 1}', "x.json holds text that is no Unicode."),
+        (rb'{"a": ["\ud800"]}', "x.json holds text that is not Unicode."),
+        (rb'{"\udfff": 1}', "x.json holds text that is not Unicode."),
     ],
 )
 def test_what_is_no_json_object_is_refused(tmp_path, content, sentence):

@@ -26,7 +26,7 @@ LONGEST_PROBE = 128
 in every head: at 128, the patterns of GPT-2 on 16 rows take 150 MB."""
 
 NONLINEAR = 0.02
-"""Relative error above which what attention reads of a token is not linear in it, beyond what half precision rounds."""
+"""Relative error above which values count as not linear in attention's input; half precision rounds by less."""
 
 LATER_MOST = 1e-3
 """The most attention to later tokens that a causal mask, of a large negative number in half precision, may let by."""

@@ -49,14 +49,14 @@ def head_scores(
     loss_rise_mean, loss_rise_mean_error, accuracy_fall_zero and accuracy_fall_mean of `ablation_sweep`, the same in
     both rows.
 
-    Copying scores are NaN where it is not known what heads write: of an attention of one's own without hook_z, W_V and
-    W_O, and eigenvalue_copying of a foreign one whose values are not linear in what it reads.
+    Copying scores are NaN where it is not known what heads write: for a custom attention unless it has hook_z, W_V and
+    W_O; eigenvalue_copying also for a foreign one whose values are not linear in its input.
 
     Effective patterns are those of `gauge_fixed(beta)`; with a vanilla model they are the raw ones. Tokens are drawn
     from `ids`, by default those that a run was trained on, and else the whole vocabulary without the special tokens
     that a Hugging Face config names.
 
-    Instead of a model, patterns that somebody computed are scored on their `tokens`: an `ActivationCache`, or a tensor,
+    Instead of a model, precomputed patterns are scored on their `tokens`: an `ActivationCache`, or a tensor,
     array or tuple [layer][batch, head, query, key]. They have the columns of `pattern_scores` only, and one row a head
     unless they are a cache.
 
@@ -100,7 +100,7 @@ def held_scores(held: Held, tokens: Any, batch: Batch | None, ids: Sequence[int]
     """
     require(
         batch is None and ids is None,
-        "batch and ids are given, but only a model can be run on them: of patterns alone no head can be ablated.",
+        "batch and ids are given, but only a model can be run on them: patterns alone cannot be ablated.",
     )
     require(tokens is not None, "tokens are not given, but patterns can only be judged by their tokens.")
     kinds = {kind: pattern_scores(*fitting(held.patterns(kind), tokens)) for kind in held.kinds}

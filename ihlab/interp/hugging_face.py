@@ -98,9 +98,9 @@ class HuggingFaceModel(ForeignModel):
 
     @torch.no_grad()
     def _read_by(self, readers: Sequence[nn.Module]) -> list[nn.Module | None]:
-        """Return for each of some modules the norm whose output it reads, if it reads a norm's."""
+        """Return for each module the norm whose output it reads; None if it reads no norm's output."""
         made: dict[int, nn.Module] = {}
-        kept: list[Tensor] = []  # what is freed, another activation may take the address of
+        kept: list[Tensor] = []  # kept alive: another activation could reuse a freed address
         read: dict[nn.Module, int] = {}
 
         def note_norm(module: nn.Module, args: Any, output: Any) -> None:
@@ -126,7 +126,7 @@ class HuggingFaceModel(ForeignModel):
 
 @contextmanager
 def eager(model: Any) -> Iterator[None]:
-    """Have a Hugging Face model compute its patterns, as eager attention alone does, and then attend as it did.
+    """Switch a Hugging Face model to eager attention, which alone returns patterns, and restore its own afterwards.
 
     Raises `ConfigError` for a model that does not let its attention be switched.
     """

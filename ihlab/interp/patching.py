@@ -180,9 +180,9 @@ def without_key_path(
 
 
 def _replacing_layers(model: Transformer, early: int, late: int) -> list[int]:
-    """Return the layers that end every direct path from an early layer's heads to a late layer: without residual.
+    """Return the layers without residual, which cut every direct path from an early layer's heads to a late layer.
 
-    Attention of a layer between, or an MLP from the early layer on, then replaces the residual stream.
+    The attention of a layer in between, or an MLP from the early layer on, replaces the residual stream there.
     """
     first = early + (1 if model.cfg.attn_only else 0)
     return [layer for layer in range(first, late) if not model.cfg.residual_in(layer)]

@@ -16,7 +16,7 @@ from tasks.config import require
 
 
 def require_routes(cfg: Any) -> None:
-    """Raise `ConfigError` for a model whose keys or values hold earlier tokens in a way that alpha and beta do not say.
+    """Raise `ConfigError` for a model whose keys or values hold earlier tokens as alpha and beta do not describe.
 
     No pattern over tokens then says what its heads read, and no one matrix or route how they match it.
     """
@@ -110,7 +110,7 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
     The rotary embedding comes after the shift: a raw key is rotated at the position it is shifted to, unless
     `cfg.shift_place` is "after_rotary". Keys that are not shifted have one route. `score_bias` is the other summand.
     The cache must hold whole rows with their batch axis. Raises `ConfigError` if it does not, or lacks an activation
-    that is needed, for attention whose scores are no such sum, and as `require_routes` does.
+    that is needed, for attention whose scores are not such a sum, and as `require_routes` does.
     """
     require_routes(cache.model.cfg)
     _require_additive(cache)

@@ -64,7 +64,7 @@ def shift_report(model: Transformer) -> pd.DataFrame:
     learned = [name for name in ("alpha", "beta") if name in model.cfg.learned_shifts]
     require(
         bool(learned),
-        f"The model's attention is {model.cfg.attention!r}, which has no alpha and beta: they need 'kv_shift'.",
+        f"The model's attention is {model.cfg.attention!r}, which has no alpha and beta: 'kv_shift' has.",
     )
     require(
         model.cfg.shift_share != "channel",
@@ -115,7 +115,7 @@ def quadrant_table(models: Iterable[Transformer]) -> pd.DataFrame:
         window = model.cfg.shift_window
         require(
             model.cfg.learns_both,
-            f"The model's attention is {model.cfg.attention!r}, but Table 5 needs alpha and beta: 'kv_shift'.",
+            f"The model's attention is {model.cfg.attention!r}, but Table 5 needs both alpha and beta.",
         )
         require(window == 2, f"The model's shift_window is {window}, but Table 5 compares two columns.")
         reports.append(report)

@@ -1,4 +1,4 @@
-"""What finders of heads take: a run, a model of this or another library, or patterns without their model.
+"""Sources that finders of heads take: a run, a model of this or another library, or patterns without their model.
 
 `opened` makes each a `HeadModel` or `Held` patterns; `attention_patterns` is all that is needed to look at them.
 """
@@ -79,12 +79,12 @@ class OwnModel:
 
     @property
     def writes_known(self) -> bool:
-        """True unless an attention of one's own does not say what each head writes: it has no hook_z, or no W_O."""
+        """True if it is known what each head writes: a custom attention needs hook_z, W_O and W_V for that."""
         return all(hasattr(block.attn, name) for block in self.model.layers for name in ("hook_z", "W_O", "W_V"))
 
     @torch.no_grad()
     def z(self, tokens: Int[Tensor, "batch pos"]) -> list[Float[Tensor, "batch pos head d_head"]]:
-        """Return every layer's z. Raises `ConfigError` for an attention of one's own without hook_z."""
+        """Return every layer's z. Raises `ConfigError` for a custom attention without hook_z."""
         for layer, block in enumerate(self.model.layers):
             require(
                 hasattr(block.attn, "hook_z"),
@@ -143,7 +143,7 @@ class Held:
 
 
 def opened(source: Any) -> HeadModel | Held:
-    """Return what scores the heads of a source. Raises `ConfigError` for what is none, naming its type."""
+    """Return what scores the heads of a source. Raises `ConfigError` for anything else, naming its type."""
     if isinstance(source, OwnModel | ForeignModel | Held):
         return source
     source = getattr(source, "_orig_mod", source)  # of torch.compile, whose hooks do not fire
@@ -170,8 +170,8 @@ def attention_patterns(source: Any, tokens: Any) -> Float[Tensor, "layer batch h
     """Return every head's raw attention pattern on the given tokens, in float32 on the CPU.
 
     `source` is a `Run` (its last checkpoint), a `Transformer`, a TransformerLens `TransformerBridge` or a causal
-    language model of transformers, which is run on the tokens in evaluation mode and left as it was; or patterns that
-    somebody computed: an `ActivationCache`, or a tensor, array, tuple or list [layer][batch, head, query, key], also
+    language model of transformers, which is run on the tokens in evaluation mode and left as it was; or
+    precomputed patterns: an `ActivationCache`, or a tensor, array, tuple or list [layer][batch, head, query, key], also
     without the batch axis. `tokens` are ids [batch, pos], or [pos] for one row. Raises `ConfigError` for another
     source, tokens that the model cannot read, and patterns of another shape than the tokens.
     """
@@ -213,7 +213,7 @@ def fitting(
 
 
 def _as_ids(tokens: Any) -> Int[Tensor, "..."]:
-    """Return token ids as a tensor. Raises `ConfigError` for rows of different lengths, and for what is no id."""
+    """Return token ids as a tensor. Raises `ConfigError` for unequal rows, and for anything that is not an id."""
     try:
         ids = tokens if isinstance(tokens, Tensor) else torch.as_tensor(np.asarray(tokens))
     except (TypeError, ValueError):

@@ -43,8 +43,8 @@ def prefix_matches(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch quer
 
     The score is `mean_attention` to them: from the last occurrence of each repeated token in its row to the tokens
     right after its earlier occurrences. On a sequence that is repeated, that is from its last repeat. A head that
-    attends nowhere else scores 1. Queries are left out for which such a position is also the token before, the token
-    itself or a copy of it: there a previous-token or duplicate-token head would score too.
+    attends nowhere else scores 1. Queries for which such a position is also the previous token, the query itself
+    or a copy of it are left out: there a previous-token or duplicate-token head would score too.
 
     Raises `ConfigError` if no query is left.
     """

@@ -174,8 +174,8 @@ def _prefix_scores(model: Transformer, probe: Probe) -> Float[Tensor, " heads"]:
 class AnswerPlaces:
     """Rows of a task, the position of each one's first answer, and the positions of that answer in the row.
 
-    An answer's places are the positions right after the earlier occurrences of its query's token, as far as
-    those are at least two positions back and hold the answer.
+    An answer's places are the positions that hold the answer right after an occurrence of the query's token
+    at least two positions before the query.
     """
 
     tokens: Int64[Tensor, "batch pos"]

@@ -16,7 +16,7 @@ def scored_patterns(
 ) -> Float[Tensor, " heads"]:
     """Return a score of every head, layer by layer; `score` takes a layer's pattern [batch, head, query, key].
 
-    Each pattern is scored in its hook; none is kept. NaN for the heads of a layer whose attention, one's own, has no
+    Each pattern is scored in its hook; none is kept. NaN for the heads of a layer whose custom attention has no
     hook_pattern or does not call it.
     """
     scores: dict[int, Tensor] = {}

@@ -112,9 +112,9 @@ def graded(batch: Batch, device: torch.device | None = None) -> Graded:
 def query_positions(kept: Bool[np.ndarray, "batch pos"]) -> Int64[Tensor, "batch query"] | None:
     """Return positions of each row that include the kept ones, as many in each: for the last layer's queries.
 
-    As many as the fullest row keeps, up to a multiple of a sixteenth of the row. None if that is more than half of it:
-    plainly causal attention, with queries at all positions, then costs no more. (What pads `Scored.index` need not be
-    among them: its targets are ignored.)
+    Their number is the fullest row's, rounded up to a multiple of a sixteenth of the row. None if that is more than
+    half of it: causal attention with queries at all positions then costs no more. (The padding of `Scored.index` need
+    not be among them: its targets are ignored.)
     """
     length = kept.shape[1]
     bucket = max(1, length // 16)

@@ -19,7 +19,7 @@ from tasks import TextTask
 
 REST, ELIGIBLE, MISLED = 0, 1, 2
 CLASSES = {ELIGIBLE: "eligible", MISLED: "misled", REST: "rest"}
-"""Classes of positions by what a copy of the text after an earlier occurrence of the context would say."""
+"""Classes of positions by whether copying the text after an earlier occurrence of the context gives the target."""
 
 CHUNK_LOGITS = 2**24
 """Logits held at a time."""
@@ -50,10 +50,10 @@ def bits_per_byte(losses: Float[np.ndarray, "*shape"], n_bytes: Int[np.ndarray, 
 
 
 def frequency_loss(task: TextTask, rows: int = 1024, seed: int = EVAL_SEED) -> float:
-    """Return what held-out tokens cost by their frequencies in as many rows of training text, in nats a token.
+    """Return the unigram loss of held-out tokens, with frequencies from as many training rows, in nats per token.
 
-    No context is read: a model that ends no better has learned nothing else, or lost it. Every token is counted once
-    more than it occurs, so that none is impossible.
+    No context is read: a model with no lower loss has learned nothing beyond frequencies, or lost it. Counts start
+    at 1, so that no token is impossible.
     """
     rng = np.random.default_rng(seed)
     counts = 1 + np.bincount(task.batch(rows, rng).targets.ravel(), minlength=task.vocab_size)
@@ -125,7 +125,7 @@ def repeat_gain(losses: Float[np.ndarray, "rows pos"], period: int) -> float:
 @evaluated
 @torch.no_grad()
 def repeat_attention(model: Transformer, text: RepeatedText) -> Float[Tensor, " heads"]:
-    """Return every head's mean attention, layer by layer, in the second copy to the token to come, in the first.
+    """Return every head's mean attention, layer by layer, from the second copy to the next token in the first.
 
     The prefix-matching score on natural text: from position t to t - period + 1.
     """

@@ -43,8 +43,8 @@ class Attention(nn.Module):
     - hook_attn_scores, hook_pattern [batch, h, query, key]; hook_z [batch, pos, h, d_head], z = pattern @ v;
     - hook_result [batch, pos, h, d_model]: each head's own output. Their sum, plus b_O, is the output.
 
-    The fused kernel is used unless something listens at the scores or the pattern, and hook_result
-    is computed only when something listens there. In training, dropout falls on the pattern after its hook.
+    The fused kernel is used unless the scores or the pattern have a hook, and hook_result is computed
+    only if it has one. In training, dropout falls on the pattern after its hook.
 
     With a cache, x continues the rows that the cache holds: pos and query are the tokens of x, key is those and all
     before. Queries can be taken at some positions only (`ihlab.model.pruned`): those are then pos of hook_q,
@@ -110,7 +110,7 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "batch query head d_head"]:
         """Project queries, shifted where they are, at positions `at` of each row (None: all). `read` rotates them.
 
-        `before`: of an input that is shifted and continues a row, the token before x.
+        `before`: the input of the token before x, if inputs are shifted and x continues a row.
         """
         x = self._input("query", x, before)
         if self.query_shift is None and not self.convolution:
@@ -175,8 +175,8 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "batch query d_model"]:
         """Return softmax(q k^T / sqrt(d_head) + bias) v, through W_O, for queries at `positions` of their rows.
 
-        The queries are those of `queries`; keys and values are those of positions 0, 1, ... of every row. The cache,
-        which has these keys and values already, is read by attention alone whose queries depend on earlier ones.
+        The queries are those of `queries`; keys and values are those of positions 0, 1, ... of every row. The cache
+        already holds them; it is passed on for attention whose queries depend on earlier ones (selective).
         """
         if self.rotary is not None:
             q = self.hook_rot_q(self.rotary(q, positions))
@@ -275,7 +275,7 @@ class Attention(nn.Module):
 
     @property
     def value_gain(self) -> Float[Tensor, " d_head"]:
-        """What multiplies the channels of every head's values before W_O: 1."""
+        """Factor on the channels of every head's values before W_O: 1."""
         return self.o_proj.weight.new_ones(self.d_head)
 
     @property
@@ -328,7 +328,7 @@ def fused(
 ) -> Float[Tensor, "batch query head d_value"]:
     """Attention by PyTorch's fused kernel, which never holds the pattern.
 
-    Without a bias plainly causal for as many queries as keys; a single query then sees all keys.
+    Without a bias it is causal: for as many queries as keys, or for a single query, which sees all keys.
     """
     grouped = q.shape[2] != k.shape[2]
     if grouped and bias is not None and q.is_cuda:  # there the kernel that takes a bias knows no groups

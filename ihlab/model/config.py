@@ -23,7 +23,7 @@ class Variant:
     fixed: tuple[str, ...] = ()
     """Mixing weights that attention has and does not learn."""
     elsewhere: bool = False
-    """True if keys or values are mixed with earlier ones in a way that alpha and beta do not say."""
+    """True if keys or values are mixed with earlier ones in a way that alpha and beta do not describe."""
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -94,15 +94,15 @@ class ModelConfig:
             as many heads as a baseline has), or tokens mask earlier ones for later ones (selective, arXiv 2410.02703).
             docs/variants.md lists them all. Any other name: a class of your own, given to ihlab.register_attention.
         stream_shift: Each layer mixes the residual stream with that of the token before, by learned weights of each
-            channel: for attention, before_norm or after_norm, or as something added to the stream.
+            channel: for attention, before_norm or after_norm, or as something added to the residual stream.
         canon: Places of Canon layers, such as ABCD: A, what attention projects; B, queries, keys and values; C, the
             MLP's input; D, what its activation acts on. Empty: none.
         shift_window: Tokens that a shift mixes: this one and those right before it.
-        shift_start: How the weights of a shift start: equal (that of this token from U(0, 1), the rest of 1 shared by
-            the others), or uniform (all but the last from U(0, 1), the last is 1 minus their sum: the paper's for
-            windows of 3 and 4). The same for a window of 2.
-        shift_share: Whose weights of a shift are one: each head's own (head), one row for all heads of a layer (layer)
-            or of all layers (model), or a row for every channel of a head (channel).
+        shift_start: Initial weights of a shift: equal (this token's from U(0, 1), the others share the rest of 1
+            equally), or uniform (all but the last from U(0, 1), the last is 1 minus their sum: the paper's for
+            windows of 3 and 4). They agree for a window of 2.
+        shift_share: How a shift's weights are shared: one row for each head (head), for all heads of a layer (layer)
+            or of all layers (model), or for each channel of a head (channel).
         shift_place: Keys are mixed before their rotation (the paper's order), or after it.
         n_key_value_heads: Key/value heads a layer: fewer than n_heads for grouped-query attention. None: as many.
         d_head: Width of a head. None: d_model / n_heads.
@@ -205,7 +205,7 @@ class ModelConfig:
         )
         require(
             self.positional != "rope" or self.head_width % 2 == 0,
-            f"ModelConfig.d_head is {self.head_width}, but rotary positions turn pairs: d_head must be even.",
+            f"ModelConfig.d_head is {self.head_width}, but rotary positions rotate pairs: d_head must be even.",
         )
         self._check_shift()
         self._check_latent()
@@ -362,12 +362,12 @@ class ModelConfig:
 
     @property
     def learned_shifts(self) -> tuple[str, ...]:
-        """The mixing weights that attention learns, of "alpha" (keys), "beta" (values) and "gamma" (queries)."""
+        """The mixing weights that attention has, of "alpha" (keys), "beta" (values) and "gamma" (queries)."""
         return tuple(self.shift_kinds)
 
     @property
     def shift_kinds(self) -> dict[str, str]:
-        """The rule (`ihlab.model.shift.KINDS`) of each of the mixing weights that attention learns."""
+        """The rule (`ihlab.model.shift.KINDS`) of each of the mixing weights that attention has."""
         return VARIANTS[self.attention].kinds
 
     @property
@@ -404,7 +404,7 @@ class ModelConfig:
 
     @property
     def values_mixed_elsewhere(self) -> str | None:
-        """The field by which keys or values hold earlier tokens in a way that alpha and beta do not say, if any."""
+        """The field by which keys or values hold earlier tokens as alpha and beta do not describe, if any."""
         if VARIANTS[self.attention].elsewhere:
             return f"attention={self.attention!r}"
         if self.stream_shift != "none":

@@ -20,7 +20,7 @@ class Decoder:
 
     Memory for `capacity` tokens a row is taken at once. The model is used as it is: after `eval()` if it has dropout.
     Hooks fire on each chunk, as `docs/hooks.md` says. Raises `ConfigError` for sizes below 1, for more than `n_ctx`,
-    and for an attention of one's own that takes no cache.
+    and for a custom attention that takes no cache.
     """
 
     def __init__(self, model: Network, batch: int, capacity: int) -> None:
@@ -87,13 +87,13 @@ def generate(
 ) -> Int64[Tensor, "batch longer"]:
     """Continue the tokens by up to `max_new_tokens`, each the likeliest under the model (the first of equals).
 
-    A row that has emitted `stop` (in the prompt it does not count) goes on with `pad`, left out with `stop` itself;
-    when all rows have, the tokens end. The model reads with dropout off and is left in the mode it was in. Hooks fire
+    A row that has emitted `stop` (in the prompt it does not count) is filled with `pad` (None: with `stop`);
+    decoding ends once all rows have. The model reads with dropout off and is left in the mode it was in. Hooks fire
     on the prompt, then on one token at a time, under `torch.inference_mode`. Raises `ConfigError` for no tokens, for
     ids outside the vocabulary, for a `pad` without `stop`, and when prompt and new tokens together exceed `n_ctx`.
     """
     batch, length = tokens.shape
-    require(tokens.numel() > 0, f"The prompt is {list(tokens.shape)}, but must hold a row and a token at least.")
+    require(tokens.numel() > 0, f"The prompt is {list(tokens.shape)}, but must hold at least one row and one token.")
     require(max_new_tokens >= 0, f"max_new_tokens is {max_new_tokens}, but must be at least 0.")
     total = length + max_new_tokens
     require(

@@ -60,8 +60,8 @@ def make_canon(
 ) -> list[Depthwise]:
     """Return the Canon layers of a place, one for each number of groups; none where `cfg.canon` has not the place.
 
-    They start as `torch.nn.Conv1d` does, from U(-1/2, 1/2), drawn from a generator of their own: what is beside them
-    starts as it does without them.
+    They start as `torch.nn.Conv1d` does, from U(-1/2, 1/2), drawn from a generator of their own: all other parameters
+    start as they do without them.
     """
     if place not in cfg.canon:
         return []

@@ -61,7 +61,7 @@ class DifferentialAttention(Attention):
 
     @property
     def value_gain(self) -> Float[Tensor, " d_head"]:
-        """What multiplies the channels of every head's values before W_O, but for the norm's scale."""
+        """Factor on the channels of every head's values before W_O, but for the norm's scale."""
         if self.sub_norm is None:
             return super().value_gain
         return (1 - self.lambda_init) * self.sub_norm.w

@@ -3,8 +3,8 @@
     x~[t] = x[t] + mu (.) (x[t - 1] - x[t]),
 
 mu one number a channel of d_model, zeros before the first token (Peng et al. 2023, arXiv 2305.13048). RWKV's queries
-(its receptance), keys and values each have a mu. A projection without bias passes a mu that all channels share through
-to what it makes: then this is equation 5 of arXiv 2411.19574 with alpha = (1 - mu, mu) in every head.
+(its receptance), keys and values each have a mu. If all channels share one mu and the projection has no bias, this
+is equation 5 of arXiv 2411.19574 with alpha = (1 - mu, mu) in every head.
 
 The residual stream has one mu for all three (`ModelConfig.stream_shift`). A norm works on each token alone, but is not
 linear: a mix of normalised tokens is not the normalised mix.

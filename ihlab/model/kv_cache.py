@@ -64,7 +64,7 @@ def earlier(
 
 
 def next_positions(cache: KVCache | None, n_pos: int) -> slice:
-    """Return the positions of the next n_pos tokens of each row: from where the cache ends, without one from 0."""
+    """Return the positions of the next n_pos tokens of each row, which follow the cache; without one, from 0."""
     start = 0 if cache is None else cache.length
     return slice(start, start + n_pos)
 

@@ -17,7 +17,7 @@ from tasks.config import require
 
 
 def make_attention(cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> Attention:
-    """Return the attention that `cfg.attention` names; what is no matrix draws from the generator.
+    """Return the attention that `cfg.attention` names; `generator` draws all its weights but the linear maps'.
 
     Raises `ConfigError` for a name that is not registered here, and for a registered one that makes no module.
     """
@@ -34,7 +34,7 @@ def make_attention(cfg: ModelConfig, generator: torch.Generator | None = None, l
 
 
 def _registered(cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> Any:
-    """Make an attention from outside the package: any module, of which is read what it has."""
+    """Make a registered attention: any module; tools read whichever attributes it has."""
     with torch.random.fork_rng(devices=[]):  # what it draws is a function of the model's seed, too
         own = spawned(generator, layer, 2)
         torch.manual_seed(layer if own is None else own.initial_seed())
@@ -45,8 +45,8 @@ def _registered(cfg: ModelConfig, generator: torch.Generator | None, layer: int)
     )
     require(
         not cfg.shifted or isinstance(made, Attention),
-        f"The attention '{cfg.attention}' is registered with shifts of keys or values, but {type(made).__name__} is no "
-        "subclass of ihlab.model.attention.Attention, which makes them.",
+        f"The attention '{cfg.attention}' is registered with shifts of keys or values, but {type(made).__name__} is "
+        "not a subclass of ihlab.model.attention.Attention, which makes them.",
     )
     return made
 

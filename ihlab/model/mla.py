@@ -140,8 +140,8 @@ class TailRotary(Rotary):
         self, x: Float[Tensor, "batch query head d_head"], positions: Positions | None = None
     ) -> Float[Tensor, "batch query head d_head"]:
         """Rotate by the angles of each position; without positions they are 0, 1, 2, ..."""
-        still, turned = x.split([x.shape[-1] - self.width, self.width], dim=-1)
-        return torch.cat([still, super().forward(turned, positions)], dim=-1)
+        still, rotated = x.split([x.shape[-1] - self.width, self.width], dim=-1)
+        return torch.cat([still, super().forward(rotated, positions)], dim=-1)
 
 
 class FixedShift(TokenShift):

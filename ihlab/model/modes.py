@@ -1,4 +1,4 @@
-"""Evaluation mode for as long as something is measured: in training, dropout makes every call another answer."""
+"""Evaluation mode while something is measured: in training mode, dropout makes each call's result different."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -65,13 +65,13 @@ class Block(nn.Module):
         """Return the residual stream after this layer; with a cache, of tokens that continue the rows in it."""
         x = self.entering(x, cache)
         read = self.attention_input(x, cache)
-        attn_out = self.attn(read) if cache is None else self.attn(read, cache)  # one's own attention may take no cache
+        attn_out = self.attn(read) if cache is None else self.attn(read, cache)  # a custom one may take no cache
         return self.add_mlp(self.add_attention(x, attn_out), cache)
 
     def entering(
         self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
     ) -> Float[Tensor, "batch pos d_model"]:
-        """Return the residual stream that the layer begins with; a shift that is added to it is in it then."""
+        """Return the residual stream at the layer's start, plus its shift if stream_shift is "added"."""
         x = self.hook_resid_pre(x)
         if self.stream_shift is None or self.shift_at != "added":
             return x
@@ -154,22 +154,22 @@ class Network(HookedRootModule):
             self.setup()
 
     def hooks(self, *args: Any, **kwargs: Any) -> Any:
-        """As TransformerLens' own, with the names of all hook points that are there now."""
+        """Do as TransformerLens' own, after naming the hook points of modules assigned since."""
         self.name_new_hook_points()
         return super().hooks(*args, **kwargs)
 
     def add_hook(self, *args: Any, **kwargs: Any) -> None:
-        """As TransformerLens' own, likewise."""
+        """Do likewise."""
         self.name_new_hook_points()
         super().add_hook(*args, **kwargs)
 
     def get_caching_hooks(self, *args: Any, **kwargs: Any) -> Any:
-        """As TransformerLens' own, likewise: `run_with_cache` takes its hooks from here."""
+        """Do likewise; `run_with_cache` takes its hooks from here."""
         self.name_new_hook_points()
         return super().get_caching_hooks(*args, **kwargs)
 
     def add_caching_hooks(self, *args: Any, **kwargs: Any) -> Any:
-        """As TransformerLens' own, likewise."""
+        """Do likewise."""
         self.name_new_hook_points()
         return super().add_caching_hooks(*args, **kwargs)
 

@@ -69,6 +69,6 @@ class Alibi(nn.Module):
     ) -> Float[Tensor, "batch head query key"]:
         """Return the bias of every head, from how many positions each key is `ahead` of each query: key - query.
 
-        For a key that comes after its query it means nothing.
+        The bias of a key after its query is meaningless: the mask hides that key.
         """
         return (self.slopes[:, None, None] * ahead[:, None]).to(dtype)

@@ -34,8 +34,8 @@ EVERYWHERE = (
 """Hook points of the last layer that see the same with and without pruning."""
 
 LARGEST_MASK = 2**26
-"""The most scores, batch * query * key, of queries taken alone. Their mask is an array of as many floats (256 MiB);
-queries at every position need none, which at a position in two or more costs no more time either."""
+"""Most scores, batch * query * key, with queries at scored positions only: their mask has as many floats (256 MiB).
+Queries at every position need no mask, and take no longer if half of the positions or more are scored."""
 
 
 def residual_at(
@@ -47,7 +47,7 @@ def residual_at(
     """Return `final_residual` at the positions `index` of the flattened [batch * pos].
 
     - `queries`: the query positions of each row, a superset of those in `index`; None: all. Positions that only
-      `queries` holds cost time and change nothing; for one that only `index` holds, the result is that of another.
+      `queries` holds cost time and change nothing; one that only `index` holds gets another position's result.
 
     With a hook at a point that pruning changes, nothing is pruned: hooks see the activations of the full forward.
     """
@@ -82,7 +82,7 @@ def may_prune(model: Network) -> bool:
 
 
 def _pays(model: Network, queries: Int[Tensor, "batch query"], n_pos: int) -> bool:
-    """Return True if the last layer may take queries alone, and their mask is no larger than what that saves."""
+    """Return True if the last layer can take queries at scored positions only, with a mask up to `LARGEST_MASK`."""
     # ALiBi's bias is for each head: for the queries of each row too, it is as large as the pattern.
     alone = reads_queries_alone(model.layers[-1].attn) and model.cfg.positional != "alibi"
     return alone and queries.numel() * n_pos <= LARGEST_MASK

@@ -9,7 +9,7 @@ from ihlab.model.config import VARIANTS
 from tasks.config import require, shown
 
 ATTENTIONS: dict[str, Callable[..., Any]] = {}
-"""What makes the attention of a layer, by the value of `ModelConfig.attention` that somebody registered."""
+"""Registered attention constructors, by value of `ModelConfig.attention`."""
 
 
 def register_attention(name: str, attention: Any, shifts: str = "vanilla", mixes_tokens: bool = False) -> Any:
@@ -21,11 +21,11 @@ def register_attention(name: str, attention: Any, shifts: str = "vanilla", mixes
     named with the model's.
 
     - `shifts`: the variant (of `VARIANTS`) whose shifts of keys, values and queries it has: a subclass makes them;
-    - `mixes_tokens`: True if keys or values hold earlier tokens in a way that alpha and beta do not say, so that no
+    - `mixes_tokens`: True if keys or values hold earlier tokens as alpha and beta do not describe, so that no
       effective pattern is exact.
 
-    Numbers that it draws from torch's own generator follow from the model's seed. Raises `ConfigError` for a name that
-    a variant of the package or another class has, for what cannot be called so, and for an unknown `shifts`.
+    Its draws from torch's global generator are seeded by the model's seed. Raises `ConfigError` for a name taken by
+    a variant of the package or another class, for another call signature, and for an unknown `shifts`.
     """
     title = getattr(attention, "__name__", shown(attention))
     require(
@@ -56,5 +56,5 @@ def register_attention(name: str, attention: Any, shifts: str = "vanilla", mixes
 
 
 def _origin(attention: Any) -> tuple[Any, Any]:
-    """Return what a class that is defined again, as when a notebook's cell is run twice, has in common with itself."""
+    """Return an identity that stays the same when a class is redefined, as by running a notebook's cell twice."""
     return getattr(attention, "__module__", None), getattr(attention, "__qualname__", id(attention))

@@ -71,7 +71,7 @@ class TokenShift(TokenMix):
     """
 
     tied = False
-    """True if the columns of a row follow from fewer numbers: none can then be held while another moves."""
+    """True if the columns of a row follow from fewer numbers: none can then be frozen while another moves."""
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ def make_shifts(
     """Return the shifts of a layer's keys, values and queries, each None where `cfg.attention` has none.
 
     Keys and values draw from the generator whether they are shifted or not, and queries from one of their own: with one
-    seed, whatever two variants have in common starts alike.
+    seed, parameters that two variants share start at the same values.
     """
     variant = VARIANTS[cfg.attention]
     if not variant.kinds:

@@ -1,8 +1,8 @@
 """The token shift with its gradient written out, for the compiler.
 
-From autograd's gradient the compiler makes a shifted copy of x in memory, kept for the backward pass, which costs more
-than all the arithmetic. Without a compiler that copy costs no more than the calls of this do, and of stacked or single
-tokens much less (docs/LOG.md).
+With autograd's gradient the compiler keeps a shifted copy of x in memory for the backward pass, which costs more than
+all the arithmetic. Without the compiler that copy costs no more than calling this does, and for stacked members or
+single tokens much less (docs/LOG.md).
 """
 
 from typing import Any

@@ -20,7 +20,7 @@ from tasks.config import ConfigError, require
 
 
 class MissingWeightError(ConfigError, AttributeError):
-    """A weight that models of another config have. An `AttributeError`, so that `hasattr` is False."""
+    """A weight that only models of another config have. An `AttributeError`, so that `hasattr` is False."""
 
 
 class Transformer(LensWeights):

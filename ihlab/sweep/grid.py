@@ -81,7 +81,7 @@ def _points(path: Path) -> list[Point]:
     _check_names(base, axes)
     swept = [name for axis in axes for name in axis[0]]
     require(bool(swept), "The sweep sweeps nothing: add a [grid] table of lists, or seeds.")
-    require("name" not in swept, "name cannot be swept: runs are named after what is.")
+    require("name" not in swept, "name cannot be swept: runs are named after the swept values.")
     twice = {name for name in swept if swept.count(name) > 1}
     require(not twice, f"{', '.join(sorted(twice))} is swept twice.")
     _require_few(math.prod(map(len, axes)))

@@ -185,7 +185,7 @@ def steps_bar(
 ) -> Iterator[Callable[[Update], None]]:
     """Yield an `on_update` that shows all configs as one bar: runs that have ended, and the time left.
 
-    `done` are the configs that have ended before; a later one has with the update to its last step.
+    `done` are the indices of the runs that had ended before; any other has ended at the update to its last step.
     """
     work = [_work(config) for config in configs]
     part = dict.fromkeys(done, 1.0)  # of its steps
@@ -208,7 +208,7 @@ def steps_bar(
 
 
 def _work(config: RunConfig) -> int:
-    """Return how long a run takes, in no unit: a narrow model's step is hardly shorter than that of one of width 64."""
+    """Return a run's cost in arbitrary units: a narrow model's step is hardly shorter than that of a width of 64."""
     model = config.model
     return config.steps * config.batch_size * config.task.length * model.n_layers * (64 + model.d_model)
 

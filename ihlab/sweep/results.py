@@ -125,13 +125,13 @@ def _require_no_less(table: pd.DataFrame, path: Path) -> None:
     lost = len(held - _finished(table))
     require(
         lost == 0,
-        f"{path} holds {lost} finished run{'s' * (lost > 1)} that this sweep has not; nothing was changed: "
+        f"{path} holds {lost} finished run{'s' * (lost > 1)} that this sweep lacks; nothing was changed: "
         f"give another file, or take that one away.",
     )
     columns = [str(name) for name in stored if name not in table]
     require(
         not columns or not held,
-        f"{path} has columns that this sweep has not ({', '.join(columns)}); nothing was changed: give another file.",
+        f"{path} has columns that this sweep lacks ({', '.join(columns)}); nothing was changed: give another file.",
     )
 
 

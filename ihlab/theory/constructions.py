@@ -147,7 +147,7 @@ def two_layer_v_shift_induction_head(embedding: Float[Tensor, "vocab d"], n_ctx:
 
 
 def _two_layers(embedding: Float[Tensor, "vocab d"], sigma: float, cfg: ModelConfig) -> Transformer:
-    """Return two layers of width 2d on the stream (x_s, 0), all weights 0 but these.
+    """Return two layers of width 2d on the residual stream (x_s, 0), all weights 0 but these.
 
     Layer 1 adds what it attends to to the second half. Layer 2 matches x_L with the second half of s, and copies the
     first.

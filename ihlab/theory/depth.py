@@ -1,11 +1,11 @@
-"""How many hops a number of layers suffices for (`ihlab.theory.k_hop` has the models that show it)."""
+"""Hops that a number of layers can follow (`ihlab.theory.k_hop` has the models that show it)."""
 
 
 def horizon(n_layers: int, attention: str) -> int:
     """Return the most hops that L layers are known to follow: 2^L - 1 with the key shift, else 2^(L-1) - 1.
 
-    `attention` is a kind of `ModelConfig.attention`: "kv_shift" and "k_shift" shift the keys, "v_shift" and "vanilla"
-    do not, and the value of the token before is no help in finding the token after.
+    `attention` is a value of `ModelConfig.attention`: "kv_shift" and "k_shift" shift the keys, "v_shift" and "vanilla",
+    which are all that are meant, do not, and the value of the token before is no help in finding the token after.
     """
     return 2 ** (n_layers - _first(attention)) - 1
 

@@ -1,7 +1,7 @@
 """Transformers with hand-set weights that follow k hops, exactly: the shift saves one layer.
 
-Let a layer leave at each position i the place of find_P(i), and the symbol at find_T(i). A head of the next that
-attends to the place finds there what the same layer left: P doubles, and T becomes P + T (pointers double: Sanford et
+Let a layer write at each position i the position find_P(i) and the symbol at find_T(i). A head of the next layer that
+attends to find_P(i) reads what was written there: P doubles, and T becomes P + T (pointers double: Sanford et
 al. 2024, arXiv 2402.09268). Where the symbol at the place is known as well, T = P, a shifted key goes a hop further:
 the latest key *before that place* that holds the symbol is matched, and the token after it is read, find_{P+1}(i).
 
@@ -38,7 +38,7 @@ ATTENTIONS = ("vanilla", "kv_shift", "k_shift")
 def k_hop(n_layers: int, attention: str, task: MultiHopTask | None = None) -> Transformer:
     """Return a model that answers `task` for every k up to its `horizon` (`ihlab.theory.depth`), exactly.
 
-    The stream holds, each in entries of its own, the token and the position (one-hot), the symbol c_0 at the position
+    The residual stream holds, each in entries of its own, the token and the position (one-hot), the symbol c_0 there
     (a letter, or "none" at the hop token), and for every layer m a place p_m, the symbol s_m there (with the shift) and
     an answer c_m. k is written as a sum of some of the hops that layers go: 1, 2, 4, ... with the shift, 0, 1, 2, 4,
     ... without, each on or off. The hop token's embedding has the switches b_m, and a second head of layer 1 copies
@@ -61,7 +61,7 @@ def k_hop(n_layers: int, attention: str, task: MultiHopTask | None = None) -> Tr
 
 
 class _Builder:
-    """Entries of the stream by name, and the weights of one layer after another."""
+    """Entries of the residual stream by name, and the weights of one layer after another."""
 
     def __init__(self, n_layers: int, attention: str, task: MultiHopTask) -> None:
         self.task, self.shifted, self.n_layers = task, attention != "vanilla", n_layers

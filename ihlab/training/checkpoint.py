@@ -15,7 +15,7 @@ from ihlab.stored import present, require_regular
 from tasks.config import ConfigError, require
 
 CHECKSUM = "crc32"
-"""The name, beside what a file is about, of its checksum. Checkpoints from before there was one have none."""
+"""Key of the checksum in a file's metadata. Checkpoints written before it was introduced have none."""
 
 ENTRY = "ihlab"
 """The one entry of a file's metadata, in JSON: safetensors writes several in no order, and equal files would differ."""
@@ -86,7 +86,7 @@ def _read(path: Path, tensors: bool = True) -> tuple[dict[str, Tensor], dict[str
         with safe_open(path, framework="pt") as file:
             names = file.keys() if tensors else ()
             known = json.loads((file.metadata() or {}).get(ENTRY, "{}"))
-            require(isinstance(known, dict), f"The metadata of {path} is no JSON object.")
+            require(isinstance(known, dict), f"The metadata of {path} is not a JSON object.")
             return {name: file.get_tensor(name) for name in names}, {str(k): str(v) for k, v in known.items()}
     except ConfigError as error:
         raise ConfigError(f"{str(error).rstrip('.')}; delete it to go on from an earlier one.") from None

@@ -25,7 +25,7 @@ class Clamp:
       the head is off).
 
     Of two clamps on one entry the later one applies. Where the columns of a head sum to 1 by construction ("kv_gate",
-    "kv_sum1"), a clamp of one column holds them all: the others share what is left of 1 equally.
+    "kv_sum1"), a clamp of one column freezes them all: the others share what is left of 1 equally.
     """
 
     what: str
@@ -55,7 +55,7 @@ class Clamp:
             return
         require(
             self.what in model.learned_shifts,
-            f"Clamp.what is '{self.what}', but a {model.attention} model has none: its attention must be 'kv_shift'.",
+            f"Clamp.what is '{self.what}', but a {model.attention} model has none; 'kv_shift' has.",
         )
         _within("head", self.head, "n_key_value_heads", model.kv_heads)
         require(

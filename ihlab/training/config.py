@@ -29,7 +29,7 @@ class RunConfig:
         seed: Seed of the initial weights and of the training batches; evaluation batches have their own.
         steps: Steps of training.
         batch_size: Rows a step.
-        accumulate: Microbatches that a step's rows are read in: the same gradient but for dropout's, less memory.
+        accumulate: Microbatches that a step's rows are split into: less memory, the same gradient (up to dropout).
         lr: Learning rate of AdamW, after the warmup.
         warmup: Steps over which the learning rate rises linearly from 0.
         schedule: The learning rate after the warmup: constant; cosine or linear, to 0 at the last step; or trapezoid,
@@ -41,8 +41,8 @@ class RunConfig:
         precision: Numbers of the forward pass: fp32, or bf16 (autocast).
         compile: Train through torch.compile: a minute to start, then faster on a GPU.
         eval_every: Steps between evaluations, at first. There is always one at step 0 and one at the end.
-        eval_growth: Later, the steps between evaluations are this share of the steps done, where that is more than
-            eval_every: phase changes happen early. 0: always eval_every.
+        eval_growth: Steps between evaluations as a share of the steps done so far, once that exceeds eval_every:
+            phase changes happen early. 0: always eval_every.
         eval_rows: Held-out rows of an evaluation.
         checkpoints: How many evaluations, evenly spread, keep a checkpoint with the optimiser's state.
         init_shift: alpha1 and beta1 from which every head of every layer starts, with alpha2 = 1 - alpha1 and
@@ -137,8 +137,8 @@ class RunConfig:
         """Raise `ConfigError` for a start of alpha and beta where the model has none."""
         require(
             self.init_shift is None or self.model.learns_both,
-            f"RunConfig.init_shift is {self.init_shift}, but a {self.model.attention} model has no alpha and beta: "
-            "its attention must be 'kv_shift'.",
+            f"RunConfig.init_shift is {self.init_shift}, but a {self.model.attention} model does not learn both "
+            "alpha and beta: its attention must, as 'kv_shift' does.",
         )
 
     def but(self, **changes: Any) -> "RunConfig":
@@ -206,7 +206,7 @@ class Fork:
     - `parent`: the digest of the run it was forked from, and `parent_name`, which only people read;
     - `step`: of the checkpoint it starts at;
     - `horizon`: the step at which the parent's learning rate, if it falls, reaches 0: the fork's goes on along it;
-    - `clamps`: held from there on.
+    - `clamps`: frozen from there on.
     """
 
     parent: str
@@ -278,7 +278,7 @@ def to_dict(run: RunConfig) -> dict[str, Any]:
 def from_dict(stored: dict[str, Any]) -> RunConfig:
     """The inverse of `to_dict`.
 
-    A task of a kind that nobody registered is a `StoredTask`. Raises `ConfigError` for an unknown field, and for a task
+    A task of a kind that is not registered is a `StoredTask`. Raises `ConfigError` for an unknown field, and for a task
     whose rule has changed since.
     """
     for name in ("task", "model", "betas"):
@@ -291,9 +291,9 @@ def from_dict(stored: dict[str, Any]) -> RunConfig:
 
 
 def _stored_task(stored: dict[str, Any], model: dict[str, Any]) -> dict[str, Any] | StoredTask:
-    """The fields of a task, with the rule that was the first where they are from before there were rules.
+    """Return a task's stored fields, with rule 1 if they were stored before rules had versions.
 
-    One of an unknown kind is a `StoredTask`, as large as its model allows where its fields do not say how large it is.
+    A task of an unknown kind is a `StoredTask`; a vocab_size or length that it does not state is its model's.
     """
     kind = stored.get("kind")
     if not isinstance(kind, str) or kind in kinds():

@@ -32,8 +32,8 @@ class Stream:
     ) -> None:
         require(
             batch_size % (pieces * ranks) == 0,
-            f"RunConfig.batch_size is {batch_size}, which {pieces} piece(s) (accumulate) for each of {ranks} processes "
-            f"do not divide: it must be a multiple of {pieces * ranks}.",
+            f"RunConfig.batch_size is {batch_size}, which {pieces} microbatch(es) (accumulate) for each of {ranks} "
+            f"processes do not divide: it must be a multiple of {pieces * ranks}.",
         )
         self.task, self.seed, self.batch_size, self.pin = task, seed, batch_size, pin
         self.pieces, self.rank, self.ranks = pieces, rank, ranks

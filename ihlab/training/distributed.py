@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 4 -m ihlab train ...
 
-Every rank draws the global batch and keeps its rows; DistributedDataParallel sums the gradients, so that a step is
+Every rank draws the global batch and keeps its rows; gradients are summed over ranks, so that a step is
 that of one process to rounding. The first rank evaluates and writes. All must see the same run folder.
 """
 

@@ -96,9 +96,9 @@ def stacks(runs: Sequence[Run], most: int) -> list[list[Run]]:
 class Ensemble(Loop[list[Stacked]]):
     """Stacked weights of all members, their optimiser, their batches and the step they have reached.
 
-    `finish` ends early, with everything saved, once half of the members or more have nothing left to train: then
-    the others are cheaper as an ensemble of their own, resumed from there (`resumed_from`: where this one is said to
-    have been resumed, if not where it is).
+    `finish` ends early, with everything saved, once at least half of the members have ended: the others are then
+    cheaper as an ensemble of their own, resumed from there. `resumed_from`: the step recorded as the one resumed
+    from; None: the current step.
     """
 
     def __init__(

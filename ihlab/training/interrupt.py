@@ -30,9 +30,9 @@ def exit_code(stopped: KeyboardInterrupt) -> int:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let SIGTERM raise `Terminated`, and Ctrl-C KeyboardInterrupt though a shell has it ignored.
+    """Let SIGTERM raise `Terminated`, and Ctrl-C KeyboardInterrupt even if the shell has SIGINT ignored.
 
-    A shell ignores Ctrl-C for what it puts in the background; training, which loses nothing by it, answers always.
+    A shell ignores SIGINT for background jobs; training, which loses nothing by an interrupt, always handles it.
     """
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     with _handled(_stop, signal.SIGTERM, *([signal.SIGINT] if ignored else [])):

@@ -83,7 +83,7 @@ def least_memory(config: RunConfig, ranks: int = 1, members: int = 1) -> dict[st
         4 P,  and of a microbatch the inputs of each layer's key projection, its keys and its values
 
     with P the weights' bytes. `memory_estimate` is never less than these two and the rows; it takes seconds, and
-    for sizes that cannot be, for ever.
+    does not end for impossible sizes.
     """
     model, length = config.model, config.task.length
     rows = config.batch_size // (config.accumulate * ranks)
@@ -100,9 +100,14 @@ def least_memory(config: RunConfig, ranks: int = 1, members: int = 1) -> dict[st
 
 def weights_memory(model: ModelConfig) -> int:
     """Return the bytes of a model's matrices: a little less than it takes."""
-    attention = 2 * model.d_model * model.head_width * (model.n_heads + model.kv_heads)
-    if model.attention in ATTENTIONS:  # nobody knows what it has
+    if model.attention in ATTENTIONS:  # its weights are not known
         attention = 0
+    elif model.attention in ("mla", "mla_kv"):
+        made = model.n_heads * (2 * model.head_width - model.rope_width)  # keys but for their shared part, and values
+        attention = 2 * model.d_model * model.n_heads * model.head_width + model.latent_rank * made
+        attention += model.d_model * (model.latent_rank + model.rope_width)
+    else:
+        attention = 2 * model.d_model * model.head_width * (model.n_heads + model.kv_heads)
     mlp = {"none": 0, "gelu": 2, "swiglu": 3}[model.mlp] * model.d_model * model.mlp_width
     shifts = 2 * model.kv_heads * model.shift_window if model.shifted else 0
     tables = 1 if model.tied_embeddings or model.unembedding == "none" else 2

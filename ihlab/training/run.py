@@ -43,8 +43,8 @@ class Run:
     def open(cls, folder: str | Path, root: str | Path = "runs") -> "Run":
         """Open a stored run by its folder or, as the commands do, by a name (`find_folder`).
 
-        A name is a string that is no folder's path: of a run of `ihlab.kept`, or of one under `root`, of whose folder's
-        name a prefix that is unique is enough. A `Path` is not searched for.
+        A name is a string that is not an existing path. It names a run of `ihlab.kept`, or one under `root`, for which
+        a unique prefix of its folder's name is enough. A `Path` is not searched for.
 
         Raises `ConfigError` if the folder is none, if no run or several have the name (with the nearest name, or the
         names), or if its config cannot be read or is not the one whose hash the folder's name ends in.
@@ -105,7 +105,7 @@ class Run:
         return read_metrics(self.folder / "metrics.csv", [at for at in self.config.eval_steps() if at <= step], known)
 
     def _known_metrics(self, step: int) -> str | None:
-        """The `record` of the metrics in a checkpoint. None: it has none, or is damaged, which its model will tell."""
+        """Return the `record` of the metrics in a checkpoint; None if it has none or is damaged (`model` raises)."""
         try:
             found = checkpoint.stored_about(self.checkpoint_path(step))
         except ConfigError:
@@ -113,7 +113,7 @@ class Run:
         return found.get("metrics") if self.about(step).items() <= found.items() else None
 
     def require_task(self) -> None:
-        """Raise `ConfigError` naming the file for a run whose task nobody registered: rows of it cannot be drawn."""
+        """Raise `ConfigError` naming the file for a run whose task is not registered: rows of it cannot be drawn."""
         task = self.config.task
         require(not isinstance(task, StoredTask), f"{self.folder / 'config.json'}: {unregistered(task.kind)}")
 
@@ -132,7 +132,7 @@ class Run:
 
     @property
     def diverged(self) -> dict[str, Any] | None:
-        """At which step the loss was not finite any more, or None if it always was, as far as the run went.
+        """Record of a divergence (the step at which the loss was not finite, and lr), or None if there was none so far.
 
         Raises `ConfigError` for a `diverged.json` that is damaged.
         """

@@ -37,7 +37,9 @@ def find_folder(name: str | Path, root: str | Path) -> Path:
     if not found:
         choose("run", given.name, set(names))  # raises, with the nearest name
     listed = ", ".join(found[:MOST_LISTED]) + (", ..." if len(found) > MOST_LISTED else "")
-    require(len(found) == 1, f"{len(found)} runs in {within} are called {given.name!r}: {listed}; write more of one.")
+    require(
+        len(found) == 1, f"{len(found)} runs in {within} are called {given.name!r}: {listed}; give more of its name."
+    )
     return within / found[0]
 
 

@@ -40,7 +40,7 @@ def read_metrics(path: Path, steps: Iterable[int], known: str | None = None) -> 
     lost = sorted(set(steps) - set(table["step"]))
     require(not lost, f"{path} is cut: it has no row of step {lost and lost[0]}, at which the run was evaluated.")
     if known is not None:
-        require(_begins(content, known), f"{path} is damaged: it is not what the run's last checkpoint knows it to be.")
+        require(_begins(content, known), f"{path} is damaged: it does not match what the last checkpoint records.")
     return table
 
 

@@ -28,7 +28,7 @@ MemberLosses = Callable[[dict[str, Tensor], Tensor, Tensor, Tensor, Tensor | Non
 class Stacked:
     """`Scored` rows of every member: index and targets are padded with (0, IGNORE) to the longest, queries with 0.
 
-    There are no queries if a member has none: its queries are at all positions, and so are those of all.
+    `queries` is None if any member's is: all members then have queries at all positions.
     `totals` float32 [member]: how many targets each member's whole step has.
     """
 

@@ -124,8 +124,8 @@ class IGSMTask:
         )
         require(
             self.letters != "parts" or self.format == "pairs",
-            f"IGSMTask.letters is 'parts', but with format='{self.format}' a pair is no token that a value can go by: "
-            "take format='pairs'.",
+            f"IGSMTask.letters is 'parts', but with format='{self.format}' a pair is not one token, which could name a "
+            "value: take format='pairs'.",
         )
         few = self.dimensions.domains == 1
         require(

@@ -9,7 +9,7 @@ from pathlib import Path
 from tasks.config import require
 
 STDLIB, SAMPLE = "stdlib", "sample"
-"""The sources of the running Python's standard library, and those of this package of tasks: a few kilobytes."""
+"""The sources of the running Python's standard library, and those of this package of tasks: some 220 kB."""
 
 LEFT_OUT = {"__pycache__", "dist-packages", "ensurepip", "idlelib", "lib2to3", "site-packages", "test", "tests"}
 """Directories of the standard library that are installed packages, tests, or data of tests."""
@@ -86,8 +86,8 @@ def digest(documents: Sequence[Document]) -> str:
 def split(documents: Sequence[Document]) -> Corpus:
     """Return the documents without copies, some directories held out: at most a tenth of the bytes, at least one.
 
-    A file more than half of whose lines stand in files before it is left out, so that no near-copy of a held-out file
-    is trained on. Directories are held out in the order of their names' SHA-256, each if it fits in the tenth.
+    A file that shares over half of its lines with files kept before it is left out, so that no near-copy of a held-out
+    file is trained on. Directories are held out in the order of their names' SHA-256, each if it fits in the tenth.
     Raises `ConfigError` for a single file.
     """
     kept = distinct(documents)
@@ -109,7 +109,7 @@ def split(documents: Sequence[Document]) -> Corpus:
 
 
 def distinct(documents: Sequence[Document]) -> list[Document]:
-    """Return the documents of whose lines at most half stand in documents before them."""
+    """Return the documents that share at most half of their lines with those kept before them."""
     seen: set[bytes] = set()
     kept = []
     for document in documents:

@@ -52,8 +52,8 @@ class Prepared:
 def prepare(corpus: str, vocab_size: int) -> Prepared:
     """Return a corpus in ids of a byte-level BPE of this size, trained on its training side; 256: as bytes.
 
-    What was prepared before is read from the cache, `IHLAB_CACHE` or the user's, in a folder that is named by the
-    corpus' content: another corpus never meets it. It appears there whole or not at all, whoever else prepares it.
+    A corpus prepared before is read from the cache (`IHLAB_CACHE`, or the user's), from a folder named by a hash of its
+    content, so that corpora never collide. The folder appears complete or not at all, even with several writers.
 
     Raises `ConfigError` for a corpus that cannot be read (`tasks.text.corpus`), is too small for the vocabulary, or
     has a file that is not UTF-8, which only bytes take.
@@ -136,7 +136,7 @@ def _byte_of_character() -> dict[str, int]:
 
 
 def _store(folder: Path, sha256: str, vocabulary: list[bytes], sides: Sides) -> None:
-    """Write the folder beside its place and move it there; whoever was first stays, a damaged one goes."""
+    """Write the folder next to its place and rename it: an intact one already there stays, a damaged one goes."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))

@@ -10,7 +10,7 @@ from jaxtyping import Int64
 from tasks.batch import Batch
 from tasks.config import config, require
 from tasks.memory import require_rows
-from tasks.text.corpus import STDLIB
+from tasks.text.corpus import SAMPLE, STDLIB
 from tasks.text.prepared import BYTES, MOST_IDS, Part, Prepared, prepare
 
 
@@ -25,7 +25,7 @@ class TextTask:
 
     Attributes:
         corpus: stdlib: the sources of the running Python's standard library (9 MB, on every disk); sample: those of
-            this package of tasks; or a folder, of which every file is read that is not hidden.
+            this package of tasks; or a folder, whose files are all read except hidden ones.
         vocab_size: Size of the vocabulary: 256 for bytes, more for a byte-level BPE trained on the corpus' training
             side.
         length: Tokens that a model reads of a row.
@@ -46,7 +46,7 @@ class TextTask:
             f"{MOST_IDS}.",
         )
         require(self.length >= 1, f"TextTask.length is {self.length}, but must be at least 1.")
-        require(self.corpus != "", f"TextTask.corpus is empty, but must be '{STDLIB}' or a folder.")
+        require(self.corpus != "", f"TextTask.corpus is empty, but must be '{STDLIB}', '{SAMPLE}' or a folder.")
 
     @property
     def held_out(self) -> "TextTask":

@@ -182,7 +182,7 @@ def test_a_file_of_the_same_kind_is_replaced(root, tmp_path):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["heads", "smal"], ["2 runs in", "write more of one"]),
+        (["heads", "smal"], ["2 runs in", "give more of its name"]),
         (["heads", "plane"], ["There is no run 'plane'; did you mean 'plain'?"]),
         (["heads", "plain", "--step", "5"], ["has no checkpoint at step 5; it has 0, 8, 12."]),
         (["heads", "plain", "--rows", "1"], ["rows is 1, but must be at least 2"]),

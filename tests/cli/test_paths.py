@@ -35,7 +35,7 @@ def test_a_folders_whole_name_goes_before_longer_ones(folders, tmp_path):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("sma", ["2 runs in", "are called 'sma'", "small-", "small-2-", "write more of one"]),
+        ("sma", ["2 runs in", "are called 'sma'", "small-", "small-2-", "give more of its name"]),
         ("plane", ["There is no run 'plane'; did you mean 'plain'?"]),
         ("zzz", ["There is no run 'zzz'; known: plain, small, small-2."]),
         ("nowhere/small", ["There are no runs in nowhere"]),
@@ -52,7 +52,7 @@ def test_of_many_candidates_a_few_are_listed(tmp_path):
     for number in range(9):
         (tmp_path / f"run-{number}" / "config.json").parent.mkdir()
         (tmp_path / f"run-{number}" / "config.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"^9 runs in .*: run-0, run-1, run-2, run-3, run-4, run-5, \.\.\.; write"):
+    with pytest.raises(ConfigError, match=r"^9 runs in .*: run-0, run-1, run-2, run-3, run-4, run-5, \.\.\.; give"):
         find_run("run", tmp_path)
 
 

@@ -394,7 +394,7 @@ def test_patterns_that_are_none_say_why(patterns, sentence):
 
 def test_patterns_alone_cannot_be_ablated(batch):
     patterns = torch.rand(2, 3, 4, 12, 12)
-    with pytest.raises(ConfigError, match="of patterns alone no head can be ablated"):
+    with pytest.raises(ConfigError, match="patterns alone cannot be ablated"):
         head_scores(patterns, batch, tokens=TOKENS)
     with pytest.raises(ConfigError, match="holds patterns alone, but heads are ablated by running a model"):
         ablate_heads(patterns, batch, [(0, 0)])

@@ -324,7 +324,7 @@ def test_what_generate_refuses(make_model, tokens, arguments, sentence):
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0)], ids=str)
 def test_an_empty_prompt_is_refused(make_model, shape):
-    with pytest.raises(ConfigError, match="must hold a row and a token"):
+    with pytest.raises(ConfigError, match="must hold at least one row and one token"):
         make_model().generate(torch.zeros(shape, dtype=torch.int64), 2)
 
 

@@ -229,7 +229,7 @@ def page():
     lines = [
         "# TransformerLens' calls",
         "",
-        "An `ihlab` model takes the calls that TransformerLens' own models take. Each of these was held against a",
+        "An `ihlab` model takes the calls that TransformerLens' own models take. Each of these was compared with a",
         "`TransformerBridge` with the same weights (GPT-2's parts, three layers) and returned the same; models of",
         "every other kind take it too. The table is made by the test that checks it.",
         "",

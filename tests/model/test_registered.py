@@ -216,7 +216,7 @@ def test_a_name_is_one_class_but_may_be_registered_again():
             "vanilla",
             "The attention 'mine' made a int, but must make a torch.nn.Module",
         ),
-        (Plain, "kv_shift", "registered with shifts of keys or values, but Plain is no subclass"),
+        (Plain, "kv_shift", "registered with shifts of keys or values, but Plain is not a subclass"),
     ],
 )
 def test_what_makes_no_attention_says_so(make, shifts, sentence):

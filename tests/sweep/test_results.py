@@ -116,9 +116,9 @@ def test_a_table_with_more_is_never_replaced(tables, tmp_path):
     write_results(both, path)
     held = path.read_bytes()
     for table, lost in ((none, "2 finished runs"), (one, "1 finished run"), (both.iloc[1:], "1 finished run")):
-        with pytest.raises(ConfigError, match=f"holds {lost} that this sweep has not; nothing was changed"):
+        with pytest.raises(ConfigError, match=f"holds {lost} that this sweep lacks; nothing was changed"):
             write_results(table, path)
-    with pytest.raises(ConfigError, match=r"has columns that this sweep has not \(seed\)"):
+    with pytest.raises(ConfigError, match=r"has columns that this sweep lacks \(seed\)"):
         write_results(both.drop(columns="seed"), path)
     assert path.read_bytes() == held
     renamed = both.assign(run="other-" + both["run"].str.rpartition("-")[2])

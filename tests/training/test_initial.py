@@ -37,5 +37,5 @@ def test_a_start_that_is_not_two_numbers_is_refused(small, start):
 
 
 def test_a_model_without_shift_has_no_start(small):
-    with pytest.raises(ConfigError, match="a vanilla model has no alpha and beta"):
+    with pytest.raises(ConfigError, match="a vanilla model does not learn both alpha and beta"):
         small.but(model=small.model.but(attention="vanilla"), init_shift=(0.1, 0.2))

@@ -9,6 +9,7 @@ import textwrap
 import pytest
 
 from ihlab import ModelConfig, RunConfig, Transformer, train
+from ihlab.model.config import VARIANTS
 from ihlab.training.config import to_dict
 from ihlab.training.memory import LAYER_OBJECTS, least_memory, memory_estimate, weights_memory
 from tasks import ConfigError, InductionTask
@@ -122,6 +123,15 @@ def test_the_quick_bound_is_a_bound(shape, n_layers):
     assert estimate / 8 < weights - objects + activations <= estimate
     held = sum(p.numel() * p.element_size() for p in Transformer(config.model).parameters())
     assert 0.9 * held < weights_memory(config.model) <= held
+
+
+@pytest.mark.parametrize("attention", VARIANTS)
+def test_no_variant_has_fewer_weights_than_are_counted(attention):
+    """Or a model that fits would be refused."""
+    narrow = {"mla_rank": 4, "mla_rope_width": 2} if attention.startswith("mla") else {}
+    model = ModelConfig(n_layers=2, d_model=64, n_heads=4, d_vocab=20, n_ctx=12, attention=attention, **narrow)
+    held = sum(p.numel() * p.element_size() for p in Transformer(model).parameters())
+    assert 0.8 * held < weights_memory(model) <= held
 
 
 @pytest.mark.parametrize(

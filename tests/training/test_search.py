@@ -31,7 +31,7 @@ def test_several_and_none_are_sentences_with_the_names(made):
     with pytest.raises(ConfigError) as error:
         Run.open("sho")
     both = f"{made['short'].name}, {made['short-too'].name}"
-    assert str(error.value) == f"2 runs in runs are called 'sho': {both}; write more of one."
+    assert str(error.value) == f"2 runs in runs are called 'sho': {both}; give more of its name."
     with pytest.raises(ConfigError, match=r"There is no run 'anther'; did you mean 'another'\?"):
         Run.open("anther")
     with pytest.raises(ConfigError, match=r"There are no runs in nowhere \(No such file or directory\)\."):

@@ -38,9 +38,12 @@ def test_whole_metrics_read_back_and_may_go_on_after_what_is_known(tmp_path):
         (TABLE.replace("15,", "x,"), "the column 'step' holds something that is not a finite number"),
         (TABLE.replace(",0.3333333333333333,", ",inf,"), "the column 'train_loss' holds something that is not"),
         (TABLE.replace(",0.3333333333333333,", f",{'9' * 5000},"), "the column 'train_loss' holds something that is"),
-        (TABLE.replace("0.3333333333333333", "0.3333333333333334", 1), "is not what the run's last checkpoint knows"),
-        (TABLE.replace("accuracy", "accurate"), "is not what the run's last checkpoint knows"),
-        ("".join(line.rpartition(",")[0] + "\n" for line in LINES), "is not what the run's last checkpoint knows"),
+        (
+            TABLE.replace("0.3333333333333333", "0.3333333333333334", 1),
+            "does not match what the last checkpoint",
+        ),
+        (TABLE.replace("accuracy", "accurate"), "does not match what the last checkpoint"),
+        ("".join(line.rpartition(",")[0] + "\n" for line in LINES), "does not match what the last checkpoint"),
     ],
 )
 def test_damaged_metrics_are_refused(tmp_path, text, sentence):

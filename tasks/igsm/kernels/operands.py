@@ -85,9 +85,9 @@ def draw_other_equations(
 ) -> None:
     """Step G: draw operands for the instances that are not necessary, one after another in random order.
 
-    By coin an instance is independent: its operands are drawn from earlier independent ones; else from everything that
-    can be computed by then. The constant has one coin: where it loses, all operands are parameters (in step F it may
-    still be drawn among them).
+    A coin decides if an instance is independent: its operands are then drawn from earlier independent ones, otherwise
+    from everything computable by then. One coin decides on the constant: if it loses, all operands are parameters (in
+    step F it may still be drawn among them).
     """
     others = np.empty(structure.n_edges, np.int64)
     n = 0
@@ -133,7 +133,7 @@ def draw_equation(
 ) -> None:
     """Choose `n_operands` operands from the pool and the constant, `start` among them, then the wording.
 
-    As many operands as there are to choose from are all of them. Else the constant is one with
+    If there are only that many to choose from, all are taken. Else the constant is one with
     probability 1/2 where `start` leaves room, and the others are uniform; with `redrawn`, a constant that lost its coin
     may still be among those.
     """

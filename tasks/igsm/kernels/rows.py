@@ -34,8 +34,8 @@ MOST_TRIES = 20_000  # at one row
 class Wanted(NamedTuple):
     """Constraints on the problems to draw.
 
-    `exact`: with exactly `ops` operations. Else with up to so many: the smaller of two U{1 .. ops}, with `even` one
-    U{1 .. ops}, but in flat problems as they come. `test`: of the test split. `in_order`, `by_pair`: letters
+    `exact`: with exactly `ops` operations. Otherwise at most `ops`: the smaller of two U{1 .. ops}, or with `even`
+    one; flat problems as they come. `test`: of the test split. `in_order`, `by_pair`: letters
     as `put_solution` says. `most_tokens`: rows of at most so many.
     """
 
