@@ -124,7 +124,7 @@ def test_the_ranks_rows_are_those_of_the_whole_batch(small):
 
 
 def test_rows_that_ranks_cannot_share_out_are_refused(small):
-    with pytest.raises(ConfigError, match=r"batch_size is 8, which 2 piece\(s\).* 3 processes.*multiple of 6"):
+    with pytest.raises(ConfigError, match=r"batch_size is 8, which 2 microbatch\(es\).* 3 processes.*multiple of 6"):
         Stream(small.task, 0, 8, pieces=2, ranks=3)
 
 
