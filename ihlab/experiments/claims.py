@@ -23,6 +23,7 @@ class Claim:
     - `of_paper`: the sentence is the paper's, or a number that the paper states; else it is a question of our own;
     - `declared`: the date (ISO) at which measure, threshold and side were fixed, before the runs that they judge;
     - `first`: the claim as it was declared then, if its measure was changed after the runs. It counts nowhere;
+    - `changed`: when that was, and why;
     - `seeds`: 0 if the claim needs no training;
     - `why`: the reason why a claim is not tested.
     """
@@ -38,6 +39,7 @@ class Claim:
     why: str = ""
     of_paper: bool = True
     first: "Claim | None" = None
+    changed: str = ""
     p_holm: float | None = None
 
     @property
@@ -75,7 +77,7 @@ class Claim:
             "declared": self.declared,
             "verdict": self.verdict,
             **({"why": self.why} if self.why else {}),
-            **({"first": self.first.to_dict()} if self.first else {}),
+            **({"changed": self.changed, "first": self.first.to_dict()} if self.first else {}),
         }
 
 

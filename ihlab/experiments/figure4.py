@@ -201,6 +201,7 @@ def _less_often(data: pd.DataFrame, claim: "partial[Claim]", arm: str, source: s
         measure=f"share of runs that end no better than frequencies of tokens at {critical:g}, the lowest rate at "
         f"which most of one do: vanilla less {arm}",
         estimate=stats.share_difference(sum(vanilla), len(vanilla), sum(other), len(other)),
+        changed="2026-11-23: a run that learns more before it is lost has farther to rise",
         first=claim(
             measure=f"share of runs that end {RISE} nats above their own least loss there ({rose[VANILLA]} and "
             f"{rose[arm]} of {len(other)})",

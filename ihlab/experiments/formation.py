@@ -63,6 +63,7 @@ NAMES = {
 }
 SHORT = {ALPHA: r"$\alpha_2$ share", ATTENTION: "attention", ACCURACY: "accuracy", BETA: r"$\beta_1$ share"}
 
+CHANGED = "2026-11-22: a fifth of the rise of the accuracy was guessing in the row"
 LEARNERS, CONTROL = (KV1, V2), V1
 """One layer of vanilla learns no induction: nothing must be found there."""
 
@@ -149,7 +150,8 @@ class Formation:
 
     def _draw_gaps(self, axes: Axes, data: pd.DataFrame) -> None:
         gaps(axes, [_gap(data, order, part) for order in ORDERS for part in PARTS], TOGETHER)
-        axes.set_title("steps within a seed: median and 95% interval", fontsize=9)
+        level = stats.paired(*[range(data["seed"].nunique())] * 2).confidence  # an exact interval has levels of its own
+        axes.set_title(f"steps within a seed: median and {level:.0%} interval", fontsize=9)
         axes.set_xlabel("← first earlier    steps    first later →")
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
@@ -280,12 +282,13 @@ def _order(data: pd.DataFrame, part: str) -> list[Claim]:
         first, now = (
             partial(
                 heads,
-                measure=f"{curve}: {part} of the attention's rise less {part} of the rise of the {name}, in steps",
+                measure=f"{curve}: {part} ({PARTS[part]:.0%}) of the attention's rise less that of the rise of the "
+                f"{name}, in steps",
                 estimate=stats.paired(at[ATTENTION].tolist(), at[name].tolist()),
             )
             for name in (AS_DECLARED, ACCURACY)
         )
-        claims.append(now(first=first()))
+        claims.append(now(first=first(), changed=CHANGED))
     at = changes(data, KV1, part, (*STYLES, AS_DECLARED))
     for name, weight in (("alpha", ALPHA), ("beta", BETA)):
         rises = partial(
@@ -297,13 +300,13 @@ def _order(data: pd.DataFrame, part: str) -> list[Claim]:
         first, now = (
             partial(
                 rises,
-                measure=f"{KV1}: {part} of the rise of {name}'s share less {part} of the earlier of attention and "
-                f"{accuracy}, in steps",
+                measure=f"{KV1}: {part} ({PARTS[part]:.0%}) of the rise of {name}'s share less that of the earlier of "
+                f"attention and {accuracy}, in steps",
                 estimate=stats.paired(at[weight].tolist(), np.minimum(at[ATTENTION], at[accuracy]).tolist()),
             )
             for accuracy in (AS_DECLARED, ACCURACY)
         )
-        claims.append(now(first=first()))
+        claims.append(now(first=first(), changed=CHANGED))
     return claims
 
 

@@ -53,8 +53,9 @@ their threshold directly, and a claim that a small scale cannot test is marked *
 ({_NOT_TESTED}).
 
 Small print gives the source of each sentence and the date at which its threshold was declared. Where the measure was
-changed after the runs, it gives the number and the verdict by the declared one, too, which are not counted. Some
-sentences are not the paper's but questions of our own, and say so; the table counts them after a plus."""
+changed after the runs, it says when and why, and gives the number and the verdict by the declared one; the table counts
+the new one, and its last row the declared ones. Some sentences are not the paper's but questions of our own, and say
+so; the table counts them after a plus."""
 
 START, END = "<!-- verdicts -->", "<!-- /verdicts -->"
 """Markers in a README around the counts."""
@@ -113,11 +114,15 @@ def counts_table(root: Path, order: Sequence[str] = (), page: str = "") -> str:
     Each row links to its section of `page`, a path relative to the file that contains the table ("": the same file).
     """
     totals, rows = counts(root), []
-    for scale, folders in groupby(result_folders(root, order), key=lambda folder: folder.scale):
+    for scale, grouped in groupby(result_folders(root, order), key=lambda folder: folder.scale):
+        folders = list(grouped)
         for folder in folders:
             link = f"[{heading(folder)}]({page}#{anchor(heading(folder))})"
             rows.append([link, *map(_sum, _verdict_counts(folder.claims()).values())])
         rows.append([f"**{cell}**" for cell in (f"all, {scale}", *map(_sum, totals[scale].values()))])
+        declared = _verdict_counts([claim.get("first", claim) for folder in folders for claim in folder.claims()])
+        if declared != totals[scale]:
+            rows.append([f"all, {scale}, as first declared", *map(_sum, declared.values())])
     return _table(["figure", *(f"{MARKS[verdict]} {SHORT[verdict]}" for verdict in MARKS)], rows, align="---:")
 
 
@@ -231,8 +236,9 @@ def _first(claim: dict[str, Any]) -> str:
         return ""
     first = claim["first"]
     verdict = f"{MARKS[first['verdict']]}&nbsp;{first['verdict']}"
-    changed = f"Changed after the runs. As declared: {escaped(first['measure'])}"
-    return f"<br><sub>{changed}: {_measured(first)}: {verdict}</sub>"
+    sentence = f"“{escaped(first['sentence'])}” " if first["sentence"] != claim["sentence"] else ""
+    said = f"Changed after the runs ({escaped(claim['changed'])}). As declared: {sentence}{escaped(first['measure'])}"
+    return f"<br><sub>{said}: {_measured(first)}: {verdict}</sub>"
 
 
 def _needed(claim: dict[str, Any]) -> str:

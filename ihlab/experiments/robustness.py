@@ -68,6 +68,7 @@ SHARE_SEEDS = {"smoke": 2, "laptop": 12, "gpu": 12, "paper": 12}
 
 TUNING, OWN, COMMON = "tuning", "own rate", "common rate"
 DECLARED = "2026-11-22"
+CHANGED = "2026-11-23: what is learned while the rate falls does not count in Figure 1a either"
 
 
 def settings(scale: Scale) -> dict[str, dict[str, object]]:
@@ -150,15 +151,21 @@ class Robustness:
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Every seed's steps to 90% in every setting: filled at its own rate, hollow at the common one."""
         labels = {name: label.replace(", ", ",\n").replace(": ", ":\n") for name, label in _labels(scale).items()}
+        constant = _constant(data, scale)
         shown = data[data["kind"] != TUNING].rename(columns={"kind": "rate"})
+        shown["steps_to_90"] = shown["steps_to_90"].where(shown["steps_to_90"] <= constant, np.inf)
         lines = {curve: LINES[curve] for curve in CURVES}
         figure = new_figure(max(7.4, 1.75 * len(labels)), 4.4)
         axes = figure.subplots()
-        steps_by_setting(axes, shown, labels, lines, (OWN, COMMON), _horizon(data))
+        steps_by_setting(axes, shown, labels, lines, (OWN, COMMON), constant)
         common = f"at Figure 1a's rate, {base(scale).lr:g}, where that is another"
         keys = legend_keys(lines, ("at its own fastest rate (number below)", common))
         figure.legend(handles=keys, loc="outside lower center", ncols=4 if len(labels) > 2 else 2, fontsize=9)
-        figure.suptitle(f"Other positions, heads and rates ({scale} scale; dot: a seed, bar: median)")
+        figure.suptitle(
+            f"Other positions, heads and rates ({scale} scale; dot: a seed, bar: median;\n"
+            f"never: not while the learning rate is constant, up to step {constant})",
+            fontsize=11,
+        )
         return figure
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
@@ -231,13 +238,16 @@ def _faster(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", setting: 
     def within(limit: float) -> Claim:
         kv, vanilla = _waits(data, setting, limit)
         return of_setting(
-            measure=f"steps to 90% accuracy within {limit:.0f}, KV shifting 1 layer at {_rate(data, setting, KV1)} / "
-            f"vanilla 2 layers at {_rate(data, setting, V2)} ({_there(kv)} and {_there(vanilla)} seeds get there)",
+            measure=f"steps to 90% accuracy within {limit:.0f}, KV shifting 1 layer at "
+            f"{_rate(data, setting, KV1, limit)} / vanilla 2 layers at {_rate(data, setting, V2, limit)} "
+            f"({_there(kv)} and {_there(vanilla)} seeds get there)",
             estimate=stats.ratio_of_times(kv, vanilla, limit),
         )
 
     declared, counted = within(_horizon(data)), within(_constant(data, scale))
-    return counted if counted.estimate == declared.estimate else replace(counted, first=declared)
+    if counted.estimate == declared.estimate:
+        return counted
+    return replace(counted, first=declared, changed=CHANGED)
 
 
 def _there(steps: Sequence[float]) -> str:
@@ -252,13 +262,15 @@ def _own_rate(data: pd.DataFrame, setting: str, curve: str, common: float) -> fl
     return fastest_rate(_tuning(data, setting, curve), common)
 
 
-def _rate(data: pd.DataFrame, setting: str, curve: str) -> str:
-    own = float(_rows(data, setting, curve)["lr"].iloc[0])
-    return rate_in_words(own, _tuning(data, setting, curve))
+def _rate(data: pd.DataFrame, setting: str, curve: str, horizon: float) -> str:
+    """Return a curve's own rate as text, with a note if it is at an edge of the grid or none learns by `horizon`."""
+    own, tuning = float(_rows(data, setting, curve)["lr"].iloc[0]), _tuning(data, setting, curve)
+    by_then = tuning["steps"].where(tuning["steps"] <= horizon, np.inf)
+    return rate_in_words(own, tuning.assign(steps=by_then, horizon=horizon))
 
 
 def _share_measure(data: pd.DataFrame, curve: str) -> str:
-    at = f"{curve} at {_rate(data, NO_POSITIONS, curve)}, no positions"
+    at = f"{curve} at {_rate(data, NO_POSITIONS, curve, _horizon(data))}, no positions"
     return f"share of seeds that reach 90% accuracy within {_horizon(data):.0f} steps, {at}"
 
 

@@ -419,6 +419,7 @@ def _without_control(claim: Claim) -> Claim:
         why=why,
         of_paper=claim.of_paper,
         first=claim,
+        changed="2026-11-23: no model without the shift has the bump, so that there is no control",
     )
 
 

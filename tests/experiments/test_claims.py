@@ -174,7 +174,7 @@ def test_a_stored_p_value_never_contradicts_the_verdict():
 def test_a_claim_as_it_was_first_declared_is_judged_beside_the_others_and_not_counted():
     """In the family of which it was one: the same but for the claims whose measures were changed."""
     clear, at_the_edge = Estimate(0.9, 0.8, 1.0, at=lambda level: (0.8, 1.0)), known(0.6, 0.8)
-    changed = claim(at_the_edge, first=claim(clear))
+    changed = claim(at_the_edge, first=claim(clear), changed="2026-11-23: an artefact")
     alone, other = judged([changed, claim(at_the_edge)])
     assert [alone.p, alone.p_holm, alone.verdict] == [other.p, other.p_holm, "undecided"]
     assert alone.first.verdict == "holds"
@@ -183,4 +183,5 @@ def test_a_claim_as_it_was_first_declared_is_judged_beside_the_others_and_not_co
     stored = alone.to_dict()
     assert stored["verdict"] == "undecided"
     assert stored["first"] == alone.first.to_dict()
+    assert stored["changed"] == "2026-11-23: an artefact"
     assert "first" not in other.to_dict()

@@ -107,14 +107,20 @@ def test_sections_come_in_order_with_picture_sentence_and_claims(made_up):
 
 def test_a_measure_that_was_changed_after_the_runs_says_so_and_what_the_declared_one_gives(tmp_path):
     first = claim(measure="accuracy at step 100", value=0.5, interval=[0.4, 0.6], verdict="fails")
-    publish(tmp_path, "figure1a", "laptop", claim(verdict="undecided", first=first))
+    publish(
+        tmp_path, "figure1a", "laptop", claim(verdict="undecided", first=first, changed="2026-11-23: step 100 of 9")
+    )
     _, measured, _, verdict = cells(tmp_path)
     assert "0.988 [0.912, 1]" in measured
     said = measured.split("\n")[-1]
-    assert said.startswith("Changed after the runs. As declared: accuracy at step 100: 0.5 [0.4, 0.6]")
+    because = "Changed after the runs (2026-11-23: step 100 of 9). As declared: "
+    assert said.startswith(f"{because}accuracy at step 100: 0.5 [0.4, 0.6]")
     assert said.endswith("✘ fails")
     assert verdict == "? undecided"
     assert counts(tmp_path)["laptop"]["fails"] == (0, 0)
+    counted, declared = (row for row in rows(results_page(tmp_path)) if row and row[0].startswith("all"))
+    assert counted == ["all, laptop", "0", "0", "1", "0"]
+    assert declared == ["all, laptop, as first declared", "0", "1", "0", "0"]
 
 
 def test_folders_that_no_order_names_come_alphabetically(made_up):
