@@ -81,6 +81,14 @@ class Claim:
         }
 
 
+def changed(claim: Claim, first: Claim, scale: str, when: str) -> Claim:
+    """Return a claim whose measure was changed after the runs at laptop scale, with the one that was declared.
+
+    At any other scale no run had been made: there the new measure is the declared one. `when` says why, too.
+    """
+    return replace(claim, first=first, changed=when) if scale == "laptop" else claim
+
+
 def judged(claims: Sequence[Claim]) -> list[Claim]:
     """Return the claims of one experiment with their p-values adjusted by Holm (1979).
 

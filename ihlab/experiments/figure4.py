@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.experiments import stats
-from ihlab.experiments.claims import Claim
+from ihlab.experiments.claims import Claim, changed
 from ihlab.experiments.curves import plan
 from ihlab.experiments.experiment import Planned, Scale
 from ihlab.experiments.text import base as text_base
@@ -106,7 +106,7 @@ class Figure4:
         ]
         return [
             *at_rates,
-            *(_less_often(data, of, arm, source, sentence) for of, arm, source, sentence in stable),
+            *(_less_often(data, scale, of, arm, source, sentence) for of, arm, source, sentence in stable),
             own(
                 source="beside section 4.2",
                 sentence="Smoother keys and values at the start are enough for a gain: frozen weights help.",
@@ -188,7 +188,9 @@ def _at_best(data: pd.DataFrame, arm: str) -> "pd.Series[float]":
     return _losses(data, arm, _best_rate(data, arm))
 
 
-def _less_often(data: pd.DataFrame, claim: "partial[Claim]", arm: str, source: str, sentence: str) -> Claim:
+def _less_often(
+    data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", arm: str, source: str, sentence: str
+) -> Claim:
     """Judge whether an arm's runs diverge less often than vanilla's, at the lowest rate at which most of one do."""
     critical = critical_rate(data, VANILLA, arm)
     if critical is None:
@@ -197,14 +199,14 @@ def _less_often(data: pd.DataFrame, claim: "partial[Claim]", arm: str, source: s
     vanilla, other = (there.loc[there["arm"] == kind, "diverged"].tolist() for kind in (VANILLA, arm))
     rose = (there["last"] >= there["least"] + RISE).groupby(there["arm"]).sum()
     claim = partial(claim, source=source, sentence=sentence, threshold=0.0)
-    return claim(
+    now = claim(
         measure=f"share of runs that end no better than frequencies of tokens at {critical:g}, the lowest rate at "
         f"which most of one do: vanilla less {arm}",
         estimate=stats.share_difference(sum(vanilla), len(vanilla), sum(other), len(other)),
-        changed="2026-11-23: a run that learns more before it is lost has farther to rise",
-        first=claim(
-            measure=f"share of runs that end {RISE} nats above their own least loss there ({rose[VANILLA]} and "
-            f"{rose[arm]} of {len(other)})",
-            estimate=stats.share_difference(int(rose[VANILLA]), len(vanilla), int(rose[arm]), len(other)),
-        ),
     )
+    first = claim(
+        measure=f"share of runs that end {RISE} nats above their own least loss there ({rose[VANILLA]} and "
+        f"{rose[arm]} of {len(other)})",
+        estimate=stats.share_difference(int(rose[VANILLA]), len(vanilla), int(rose[arm]), len(other)),
+    )
+    return changed(now, first, scale, "2026-11-23: a run that learns more before it is lost has farther to rise")

@@ -1,14 +1,13 @@
 """Figure 8 as a law: how many hops models of 1, 2, 3, ... layers follow, with each half of the shift and without."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ihlab.experiments.claims import Claim
+from ihlab.experiments.claims import Claim, changed
 from ihlab.experiments.experiment import Planned, Scale
 from ihlab.experiments.figure8 import base, origin
 from ihlab.experiments.hops import (
@@ -121,7 +120,7 @@ class Figure8Law:
 
         first = judge(by_hand, cells[VANILLA], predicted)
         return [
-            replace(found, first=first[0], changed=CHANGED) if sentence == by_hand else found
+            changed(found, first[0], scale, CHANGED) if sentence == by_hand else found
             for sentence, mine, hops in asked
             for found in judge(sentence, mine, hops)
         ]

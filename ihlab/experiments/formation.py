@@ -31,7 +31,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from ihlab.experiments import stats
-from ihlab.experiments.claims import Claim
+from ihlab.experiments.claims import Claim, changed
 from ihlab.experiments.curves import plan
 from ihlab.experiments.experiment import Planned, Scale
 from ihlab.experiments.figure1 import base, guessing_accuracy
@@ -116,7 +116,7 @@ class Formation:
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge what comes first, by the starts of the changes and by their middles; then the control."""
-        return [*(claim for part in PARTS for claim in _order(data, part)), _control(data)]
+        return [*(claim for part in PARTS for claim in _order(data, scale, part)), _control(data)]
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
@@ -268,7 +268,7 @@ def _gap(data: pd.DataFrame, order: tuple[str, str, str], part: str) -> Gap:
     return Gap(label, estimate.value, estimate.low, estimate.high, hollow=part == "start")
 
 
-def _order(data: pd.DataFrame, part: str) -> list[Claim]:
+def _order(data: pd.DataFrame, scale: Scale, part: str) -> list[Claim]:
     claim = partial(Claim, seeds=int(data["seed"].nunique()), right_side="below", declared="2026-11-22", of_paper=False)
     claims = []
     for curve in LEARNERS:
@@ -288,7 +288,7 @@ def _order(data: pd.DataFrame, part: str) -> list[Claim]:
             )
             for name in (AS_DECLARED, ACCURACY)
         )
-        claims.append(now(first=first(), changed=CHANGED))
+        claims.append(changed(now(), first(), scale, CHANGED))
     at = changes(data, KV1, part, (*STYLES, AS_DECLARED))
     for name, weight in (("alpha", ALPHA), ("beta", BETA)):
         rises = partial(
@@ -306,7 +306,7 @@ def _order(data: pd.DataFrame, part: str) -> list[Claim]:
             )
             for accuracy in (AS_DECLARED, ACCURACY)
         )
-        claims.append(now(first=first(), changed=CHANGED))
+        claims.append(changed(now(), first(), scale, CHANGED))
     return claims
 
 

@@ -15,7 +15,6 @@ that only steps before the rate falls count, as in Figure 1a (docs/LOG.md).
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.experiments import stats
-from ihlab.experiments.claims import Claim
+from ihlab.experiments.claims import Claim, changed
 from ihlab.experiments.experiment import Planned, Scale
 from ihlab.experiments.figure1 import base
 from ihlab.experiments.figure1a import CURVES as FIGURE1A_CURVES
@@ -247,7 +246,7 @@ def _faster(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", setting: 
     declared, counted = within(_horizon(data)), within(_constant(data, scale))
     if counted.estimate == declared.estimate:
         return counted
-    return replace(counted, first=declared, changed=CHANGED)
+    return changed(counted, declared, scale, CHANGED)
 
 
 def _there(steps: Sequence[float]) -> str:

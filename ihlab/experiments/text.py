@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.experiments import stats
-from ihlab.experiments.claims import Claim
+from ihlab.experiments.claims import Claim, changed
 from ihlab.experiments.experiment import Planned, Scale
 from ihlab.experiments.stats import SHARE
 from ihlab.model.config import ModelConfig
@@ -159,7 +159,7 @@ class Text:
         return [
             *(_models_better(data, claim, *pair) for pair in PAIRED),
             *_where(data, claim, KV2, V2),
-            *_bump(data, claim, own),
+            *_bump(data, scale, claim, own),
             _diagonal(data, claim),
             claim(
                 source="Section 4.5, Tables 9 and 10",
@@ -353,7 +353,7 @@ def _onsets(data: pd.DataFrame, arm: Arm) -> list[float]:
     return [first_reach(run["tokens"], run["repeat_gain"], BUMP) for _, run in runs.groupby("seed")]
 
 
-def _bump(data: pd.DataFrame, claim: "partial[Claim]", own: "partial[Claim]") -> list[Claim]:
+def _bump(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", own: "partial[Claim]") -> list[Claim]:
     """Judge the onset of the bump and which models have it."""
     runs = data[(data["kind"] == RUN)]
 
@@ -399,27 +399,21 @@ def _bump(data: pd.DataFrame, claim: "partial[Claim]", own: "partial[Claim]") ->
         )
         for of, arm, side, source, sentence in has
     ]
-    without = [arm for arm in (V2, LONG_V2) if not (_at_end(data, arm, "repeat_gain") > BUMP).any()]
-    return [
-        *speeds,
-        *(_without_control(end) if end.sentence == NOT_ENOUGH and len(without) == 2 else end for end in ends),
-    ]
+    control = any((_at_end(data, arm, "repeat_gain") > BUMP).any() for arm in (V1, V2, LONG_V2))
+    return [*speeds, *(end if control or end.sentence != NOT_ENOUGH else _without_control(end, scale) for end in ends)]
 
 
 NOT_ENOUGH = "One layer of vanilla attention is not."
 
 
-def _without_control(claim: Claim) -> Claim:
+def _without_control(claim: Claim, scale: Scale) -> Claim:
     """Return the claim that one layer is too few as not tested: two have no bump here either."""
     why = "Nor are two at this scale, four times as long or not: nothing shows that depth is what one layer lacks."
-    return Claim(
-        source=claim.source,
-        sentence=claim.sentence,
-        declared=claim.declared,
-        why=why,
-        of_paper=claim.of_paper,
-        first=claim,
-        changed="2026-11-23: no model without the shift has the bump, so that there is no control",
+    untested = Claim(
+        source=claim.source, sentence=claim.sentence, declared=claim.declared, why=why, of_paper=claim.of_paper
+    )
+    return changed(
+        untested, claim, scale, "2026-11-23: no model without the shift has the bump, so there is no control"
     )
 
 

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from ihlab.experiments import stats
-from ihlab.experiments.claims import NOT_TESTED, Claim, judged
+from ihlab.experiments.claims import NOT_TESTED, Claim, changed, judged
 from ihlab.experiments.stats import Estimate
 
 
@@ -171,15 +171,22 @@ def test_a_stored_p_value_never_contradicts_the_verdict():
         assert (stored["p"] <= 0.05) == (stored["verdict"] != "undecided")
 
 
+def test_a_changed_measure_is_the_declared_one_of_scales_that_had_not_been_run():
+    first, now = claim(known(0.6, 0.8)), claim(known(0.4, 0.8))
+    assert changed(now, first, "laptop", "later: why").first == first
+    assert changed(now, first, "laptop", "later: why").changed == "later: why"
+    assert changed(now, first, "gpu", "later: why") == now
+
+
 def test_a_claim_as_it_was_first_declared_is_judged_beside_the_others_and_not_counted():
     """In the family of which it was one: the same but for the claims whose measures were changed."""
     clear, at_the_edge = Estimate(0.9, 0.8, 1.0, at=lambda level: (0.8, 1.0)), known(0.6, 0.8)
-    changed = claim(at_the_edge, first=claim(clear), changed="2026-11-23: an artefact")
-    alone, other = judged([changed, claim(at_the_edge)])
+    one = changed(claim(at_the_edge), claim(clear), "laptop", "2026-11-23: an artefact")
+    alone, other = judged([one, claim(at_the_edge)])
     assert [alone.p, alone.p_holm, alone.verdict] == [other.p, other.p_holm, "undecided"]
     assert alone.first.verdict == "holds"
     assert alone.first.p_holm == 2 * alone.first.p
-    assert judged([changed])[0].p_holm == changed.p
+    assert judged([one])[0].p_holm == one.p
     stored = alone.to_dict()
     assert stored["verdict"] == "undecided"
     assert stored["first"] == alone.first.to_dict()

@@ -180,6 +180,15 @@ def test_a_bump_that_vanilla_never_has_is_earlier_as_far_as_its_steps_say():
     )
 
 
+def test_one_layer_is_not_said_to_be_too_few_where_two_are_too_few_as_well():
+    """Nothing shows then that it is a layer that is missing; as first declared it held."""
+    data = table(cost=lambda arm: 1.5, onset=lambda arm: 0.6 if shifted(arm) else np.inf)
+    (claim,) = [claim for claim in judged(FIGURE.claims(data, "laptop")) if claim.sentence == NOT_ENOUGH]
+    assert claim.verdict == NOT_TESTED
+    assert "Nor are two" in claim.why
+    assert claim.first.verdict == "holds"
+
+
 @pytest.fixture(scope="module")
 def made(smoke):
     return smoke("text")
