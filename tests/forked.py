@@ -4,13 +4,17 @@ They are processes like any others: they are killed, they exit with a code, they
 work in. What is asked of Python's own start (imports, the streams' encoding) needs a real one.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
 
 
 class _Process(ForkServerProcess):
@@ -19,6 +23,15 @@ class _Process(ForkServerProcess):
     def __init__(self, *args, env: Mapping[str, str] | None = None, **more):
         super().__init__(*args, **more)
         self.env = dict(os.environ if env is None else env)
+
+    def start(self):
+        """Start the server from the root, wherever a test has gone: it looks for what it preloads where it is started.
+
+        What it does not find it leaves out without a word, and every process then imports everything for itself.
+        """
+        with contextlib.chdir(ROOT):
+            forkserver.ensure_running()
+        super().start()
 
     def run(self):
         os.environ.clear()

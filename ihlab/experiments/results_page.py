@@ -50,7 +50,9 @@ Numbers measured over seeds carry a 95% interval and are held against a threshol
 *holds* ({_HOLDS}) or *fails* ({_FAILS}) only if its p-value, adjusted by Holm over the claims of one experiment,
 is at most 0.05, and is *undecided* ({_UNDECIDED}) otherwise. Numbers that are counted, not sampled, are compared with
 their threshold directly, and a claim that a small scale cannot test is marked *not tested at this scale*
-({_NOT_TESTED}).
+({_NOT_TESTED}). Intervals and p-values are Student's t for means over seeds and their differences, those that invert
+the Mann-Whitney test for ratios of steps (a run that never gets there took longer than all its steps), the sign test
+for medians of differences within a seed, and Clopper and Pearson's or Newcombe's for shares of models.
 
 Small print gives the source of each sentence and the date at which its threshold was declared. Where the measure was
 changed after the runs, it says when and why, and gives the number and the verdict by the declared one; the table counts

@@ -7,7 +7,6 @@ one seed but the scheduling of the processes.
 """
 
 import json
-import multiprocessing
 import os
 import shutil
 import signal
@@ -28,6 +27,7 @@ import psutil
 from safetensors.numpy import load_file, save
 
 from tests.faults.table import Row
+from tests.forked import CONTEXT
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 ANY, WRITE = "at any moment", "in the middle of a write"
@@ -227,9 +227,7 @@ class Started:
     @classmethod
     def forked(cls, *arguments: Any) -> "Started":
         """Fork a process that has everything imported, which would take seconds."""
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["tests.faults.loaded"])
-        process = context.Process(target=command, args=arguments)
+        process = CONTEXT.Process(target=command, args=arguments)
         process.start()
 
         def wait(seconds: float) -> int | None:
