@@ -12,14 +12,13 @@ from matplotlib.figure import Figure
 from ihlab.experiments import stats
 from ihlab.experiments.claims import Claim
 from ihlab.experiments.experiment import Planned, Scale
-from ihlab.experiments.rates import rate_in_words, ratio_in_words
+from ihlab.experiments.rates import count_in_words, rate_in_words, ratio_in_words
 from ihlab.experiments.variants import (
     KV,
     RUN,
     TUNING,
     Cell,
     chosen_runs,
-    learned,
     of_cell,
     steps,
     tuning_runs,
@@ -168,7 +167,7 @@ def _claim(question: Question, data: pd.DataFrame, declared: str) -> Claim:
         best, least = (of_cell(data, cell)["best"].tolist() for cell in (other, one))
         measure = f"highest accuracy, {_at(data, other)} less {_at(data, one)}, {question.setting}"
         return claim(measure=measure, estimate=stats.shift(best, least, stats.DIFFERENCE))
-    counts = ["{} of {}".format(*learned(data, cell)) for cell in (one, other)]
+    counts = [count_in_words(steps(data, cell)) for cell in (one, other)]
     pair = (
         f"steps to 90% accuracy, {_at(data, one)} / {_at(data, other)}, {question.setting} "
         f"({counts[0]} and {counts[1]} seeds get there)"

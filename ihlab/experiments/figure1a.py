@@ -13,6 +13,7 @@ from ihlab.experiments.claims import Claim
 from ihlab.experiments.curves import final, learning_curve_table, plan, ratio_of_steps, steps_to
 from ihlab.experiments.experiment import Planned, Scale
 from ihlab.experiments.figure1 import base, guessing_accuracy
+from ihlab.experiments.rates import count_in_words
 from ihlab.plots.curves import Line, learning_curves, waiting_times
 from ihlab.plots.style import BLACK, BLUE, ORANGE, RED, new_figure, printed
 
@@ -174,8 +175,7 @@ def _runs(data: pd.DataFrame, own: bool, *curves: str) -> str:
     """Return the learning rates of two curves and how many seeds of each get to 90%, in brackets."""
     names = [at_rate(data, curve, own) for curve in curves]
     rates = [f"{data.loc[data['curve'] == name, 'lr'].iloc[0]:g}" for name in names]
-    waits = [steps_to(data, name, 0.9) for name in names]
-    there = " and ".join(f"{np.isfinite(steps).sum()} of {len(steps)}" for steps in waits)
+    there = " and ".join(count_in_words(steps_to(data, name, 0.9)) for name in names)
     grid = " to ".join(f"{lr:g}" for lr in TUNED)
     chosen = f"each at the rate, of a grid of {grid}, that is soonest for it: {' and '.join(rates)}"
     return f" ({chosen if own else f'both at {rates[0]}'}; {there} seeds get there)"

@@ -68,6 +68,11 @@ def rate_in_words(lr: float, tuning: pd.DataFrame) -> str:
     return f"{text} (lowest of the grid)" if lr == tuning["lr"].min() else text
 
 
+def count_in_words(steps: Sequence[float]) -> str:
+    """Return how many of some waiting times are finite, as "5 of 6"."""
+    return f"{np.isfinite(steps).sum()} of {len(steps)}"
+
+
 def ratio_in_words(a: Sequence[float], b: Sequence[float], horizon: float) -> str:
     """Return the ratio of waiting times, a to b, as text; as a bound if some are infinite."""
     value = stats.ratio_of_times(a, b, horizon).value

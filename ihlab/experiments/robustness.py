@@ -13,7 +13,6 @@ schedule under which it is judged. Measures, thresholds and the rule of choice w
 that only steps before the rate falls count, as in Figure 1a (docs/LOG.md).
 """
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -28,7 +27,14 @@ from ihlab.experiments.experiment import Planned, Scale
 from ihlab.experiments.figure1 import base
 from ihlab.experiments.figure1a import CURVES as FIGURE1A_CURVES
 from ihlab.experiments.figure1a import KV1, LINES, MUCH_FASTER, V2
-from ihlab.experiments.rates import ACCURACY, fastest_rate, rate_in_words, ratio_in_words, steps_table
+from ihlab.experiments.rates import (
+    ACCURACY,
+    count_in_words,
+    fastest_rate,
+    rate_in_words,
+    ratio_in_words,
+    steps_table,
+)
 from ihlab.plots.robustness import legend_keys, steps_by_setting
 from ihlab.plots.style import new_figure, printed
 from ihlab.training.config import RunConfig, constant_steps
@@ -152,7 +158,7 @@ class Robustness:
         labels = {name: label.replace(", ", ",\n").replace(": ", ":\n") for name, label in _labels(scale).items()}
         constant = _constant(data, scale)
         shown = data[data["kind"] != TUNING].rename(columns={"kind": "rate"})
-        shown["steps_to_90"] = shown["steps_to_90"].where(shown["steps_to_90"] <= constant, np.inf)
+        shown["steps_to_90"] = _by(shown["steps_to_90"], constant)
         lines = {curve: LINES[curve] for curve in CURVES}
         figure = new_figure(max(7.4, 1.75 * len(labels)), 4.4)
         axes = figure.subplots()
@@ -174,7 +180,7 @@ class Robustness:
             f"{ratio_in_words(*_waits(data, setting, constant), constant)} ({label})"
             for setting, label in _labels(scale).items()
         ]
-        kv, vanilla = ("{} of {}".format(*_learned(data, NO_POSITIONS, curve)) for curve in CURVES)
+        kv, vanilla = (count_in_words(_steps(data, NO_POSITIONS, curve)) for curve in CURVES)
         return (
             "Each at its own learning rate, one layer of KV shifting needs this part of the steps to 90% accuracy that "
             f"two vanilla layers need: {', '.join(ratios)}; without positions {kv} seeds of KV shifting and {vanilla} "
@@ -219,8 +225,13 @@ def _constant(data: pd.DataFrame, scale: Scale) -> int:
 
 def _waits(data: pd.DataFrame, setting: str, horizon: float) -> tuple[list[float], list[float]]:
     """Return the steps to 90% of one layer of KV shifting and of two vanilla layers; inf: not by `horizon`."""
-    kv, vanilla = (np.array(_steps(data, setting, curve)) for curve in (KV1, V2))
-    return np.where(kv <= horizon, kv, np.inf).tolist(), np.where(vanilla <= horizon, vanilla, np.inf).tolist()
+    kv, vanilla = (_by(_rows(data, setting, curve)["steps_to_90"], horizon).tolist() for curve in (KV1, V2))
+    return kv, vanilla
+
+
+def _by(steps: "pd.Series[float]", horizon: float) -> "pd.Series[float]":
+    """Return the steps that are not beyond `horizon`, inf for the others."""
+    return steps.astype(float).where(steps <= horizon, np.inf)
 
 
 def _faster(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", setting: str, label: str) -> Claim:
@@ -239,7 +250,7 @@ def _faster(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", setting: 
         return of_setting(
             measure=f"steps to 90% accuracy within {limit:.0f}, KV shifting 1 layer at "
             f"{_rate(data, setting, KV1, limit)} / vanilla 2 layers at {_rate(data, setting, V2, limit)} "
-            f"({_there(kv)} and {_there(vanilla)} seeds get there)",
+            f"({count_in_words(kv)} and {count_in_words(vanilla)} seeds get there)",
             estimate=stats.ratio_of_times(kv, vanilla, limit),
         )
 
@@ -247,10 +258,6 @@ def _faster(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", setting: 
     if counted.estimate == declared.estimate:
         return counted
     return changed(counted, declared, scale, CHANGED)
-
-
-def _there(steps: Sequence[float]) -> str:
-    return f"{sum(map(math.isfinite, steps))} of {len(steps)}"
 
 
 def _tuning(data: pd.DataFrame, setting: str, curve: str) -> pd.DataFrame:
@@ -264,8 +271,7 @@ def _own_rate(data: pd.DataFrame, setting: str, curve: str, common: float) -> fl
 def _rate(data: pd.DataFrame, setting: str, curve: str, horizon: float) -> str:
     """Return a curve's own rate as text, with a note if it is at an edge of the grid or none learns by `horizon`."""
     own, tuning = float(_rows(data, setting, curve)["lr"].iloc[0]), _tuning(data, setting, curve)
-    by_then = tuning["steps"].where(tuning["steps"] <= horizon, np.inf)
-    return rate_in_words(own, tuning.assign(steps=by_then, horizon=horizon))
+    return rate_in_words(own, tuning.assign(steps=_by(tuning["steps"], horizon), horizon=horizon))
 
 
 def _share_measure(data: pd.DataFrame, curve: str) -> str:

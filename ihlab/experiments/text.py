@@ -377,7 +377,7 @@ def _bump(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", own: "parti
     ]
     has = [
         (claim, KV1, "above", "Section 3.1", "One layer of KV shifting is enough for induction on text."),
-        (claim, V1, "below", "Section 3.1", NOT_ENOUGH),
+        (claim, V1, "below", "Section 3.1", "One layer of vanilla attention is not."),
         (
             own,
             LONG_V2,
@@ -399,11 +399,10 @@ def _bump(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", own: "parti
         )
         for of, arm, side, source, sentence in has
     ]
-    control = any((_at_end(data, arm, "repeat_gain") > BUMP).any() for arm in (V1, V2, LONG_V2))
-    return [*speeds, *(end if control or end.sentence != NOT_ENOUGH else _without_control(end, scale) for end in ends)]
-
-
-NOT_ENOUGH = "One layer of vanilla attention is not."
+    if not any((_at_end(data, arm, "repeat_gain") > BUMP).any() for arm in (V1, V2, LONG_V2)):
+        arms = [arm for _, arm, *_ in has]
+        ends = [_without_control(end, scale) if arm == V1 else end for arm, end in zip(arms, ends, strict=True)]
+    return [*speeds, *ends]
 
 
 def _without_control(claim: Claim, scale: Scale) -> Claim:

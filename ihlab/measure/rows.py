@@ -109,17 +109,22 @@ def graded(batch: Batch, device: torch.device | None = None) -> Graded:
     return each_tensor(rows, lambda x: x.to(device))
 
 
+LARGEST_MASK = 2**26
+"""Most scores, batch * query * key, of queries at some positions. Their mask has as many floats (256 MiB)."""
+
+
 def query_positions(kept: Bool[np.ndarray, "batch pos"]) -> Int64[Tensor, "batch query"] | None:
     """Return positions of each row that include the kept ones, as many in each: for the last layer's queries.
 
     Their number is the fullest row's, rounded up to a multiple of a sixteenth of the row. None if that is more than
-    half of it: causal attention with queries at all positions then costs no more. (The padding of `Scored.index` need
-    not be among them: its targets are ignored.)
+    half of it: causal attention with queries at all positions then costs no more. None also if their mask would have
+    more than `LARGEST_MASK` scores: queries at all positions need none. (The padding of `Scored.index` need not be
+    among them: its targets are ignored.)
     """
     length = kept.shape[1]
     bucket = max(1, length // 16)
     n_queries = max(1, -(-int(kept.sum(axis=1).max()) // bucket)) * bucket
-    if 2 * n_queries > length:
+    if 2 * n_queries > length or kept.size * n_queries > LARGEST_MASK:
         return None
     return torch.from_numpy(np.ascontiguousarray(np.argsort(~kept, axis=1, kind="stable")[:, :n_queries]))
 

@@ -362,12 +362,12 @@ class ModelConfig:
 
     @property
     def learned_shifts(self) -> tuple[str, ...]:
-        """The mixing weights that attention has, of "alpha" (keys), "beta" (values) and "gamma" (queries)."""
+        """The mixing weights that are parameters, of "alpha" (keys), "beta" (values) and "gamma" (queries)."""
         return tuple(self.shift_kinds)
 
     @property
     def shift_kinds(self) -> dict[str, str]:
-        """The rule (`ihlab.model.shift.KINDS`) of each of the mixing weights that attention has."""
+        """The rule (`ihlab.model.shift.KINDS`) of each of the mixing weights that are parameters."""
         return VARIANTS[self.attention].kinds
 
     @property

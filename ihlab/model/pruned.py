@@ -33,10 +33,6 @@ EVERYWHERE = (
 )
 """Hook points of the last layer that see the same with and without pruning."""
 
-LARGEST_MASK = 2**26
-"""Most scores, batch * query * key, with queries at scored positions only: their mask has as many floats (256 MiB).
-Queries at every position need no mask, and take no longer if half of the positions or more are scored."""
-
 
 def residual_at(
     model: Network,
@@ -58,7 +54,8 @@ def residual_at(
     if not may_prune(model):
         return model.ln_final(last(x)).flatten(0, 1)[index]
     x = last.entering(x)
-    if queries is None or not _pays(model, queries, tokens.shape[1]):
+    # ALiBi's bias is for each head: for the queries of each row too, it is as large as the pattern.
+    if queries is None or model.cfg.positional == "alibi" or not reads_queries_alone(last.attn):
         x = last.add_attention(x, last.attn(last.attention_input(x)))
     else:
         x = _attend_at(last, x, queries)
@@ -79,13 +76,6 @@ def may_prune(model: Network) -> bool:
     earlier = tuple(f"blocks.{layer}." for layer in range(last))
     hooked = (name for name, point in model.hook_dict.items() if is_hooked(point))
     return all(name in allowed or name.startswith(earlier) for name in hooked)
-
-
-def _pays(model: Network, queries: Int[Tensor, "batch query"], n_pos: int) -> bool:
-    """Return True if the last layer can take queries at scored positions only, with a mask up to `LARGEST_MASK`."""
-    # ALiBi's bias is for each head: for the queries of each row too, it is as large as the pattern.
-    alone = reads_queries_alone(model.layers[-1].attn) and model.cfg.positional != "alibi"
-    return alone and queries.numel() * n_pos <= LARGEST_MASK
 
 
 def _attend_at(

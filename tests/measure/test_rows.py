@@ -1,10 +1,13 @@
 """Only scored positions are kept, and the queries that they need."""
 
 import numpy as np
+import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from ihlab import ModelConfig, Transformer
 from ihlab.measure.batches import draw
 from ihlab.measure.rows import graded, query_positions, scored
 from tasks import IGNORE, Batch, InductionTask
@@ -52,6 +55,27 @@ def test_queries_by_hand():
     queries = query_positions(kept)
     assert queries is not None
     assert queries.tolist() == [[5, 9, 30, 0], [0, 1, 2, 3], [0, 1, 2, 3]]  # 3, up to a multiple of 32 / 16
+
+
+@pytest.mark.parametrize(("largest", "masks"), [(384, [None, (3, 1, 4, 32)]), (383, [None, None])])
+def test_no_mask_is_larger_than_the_largest(monkeypatch, largest, masks):
+    """Of a long row's many queries it would take more memory than the layer at every position: 3 * 4 * 32 scores."""
+    given, kernel = [], torch.nn.functional.scaled_dot_product_attention
+
+    def fused(q, k, v, attn_mask=None, **options):
+        given.append(attn_mask)
+        return kernel(q, k, v, attn_mask=attn_mask, **options)
+
+    cfg = ModelConfig(n_layers=2, d_model=16, n_heads=2, d_vocab=11, n_ctx=32, attention="kv_shift")
+    model, tokens = Transformer(cfg), torch.arange(96).reshape(3, 32) % 11
+    kept = np.zeros((3, 32), bool)
+    kept[0, [5, 9, 30]] = kept[1, 0] = True
+    index = torch.from_numpy(np.flatnonzero(kept))
+    everywhere = model.final_residual(tokens).flatten(0, 1)[index]
+    monkeypatch.setattr("ihlab.measure.rows.LARGEST_MASK", largest)
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", fused)
+    torch.testing.assert_close(model.residual_at(tokens, index, query_positions(kept)), everywhere)
+    assert [None if mask is None else mask.shape for mask in given] == masks
 
 
 @given(arrays(bool, st.tuples(st.integers(1, 5), st.integers(1, 40))))

@@ -5,7 +5,6 @@ import torch
 from transformer_lens.hook_points import HookPoint
 
 from ihlab import ModelConfig, Transformer
-from ihlab.model import pruned
 from ihlab.model.config import GPT2
 from ihlab.model.pruned import EVERYWHERE, may_prune
 
@@ -36,24 +35,6 @@ def test_the_residual_at_some_positions_is_that_of_all(changes, queries):
         assert torch.allclose(residual, model.final_residual(tokens).flatten(0, 1)[index], atol=1e-12)
     for some, every in zip(*gradients, strict=True):
         assert some is every is None or torch.allclose(some, every, atol=1e-12)
-
-
-@pytest.mark.parametrize(("largest", "masks"), [(81, [None, (3, 1, 3, 9)]), (80, [None, None])])
-def test_no_mask_is_larger_than_the_largest(make_model, monkeypatch, largest, masks):
-    """Of a long row's many queries it would take more memory than the layer at every position."""
-    given, kernel = [], torch.nn.functional.scaled_dot_product_attention
-
-    def fused(q, k, v, attn_mask=None, **options):
-        given.append(attn_mask)
-        return kernel(q, k, v, attn_mask=attn_mask, **options)
-
-    model, tokens = make_model(attention="kv_shift", n_ctx=9), torch.arange(27).reshape(3, 9) % 11
-    index, queries = torch.tensor([4, 26, 9]), torch.tensor([[4, 0, 1], [0, 4, 4], [8, 8, 7]])
-    everywhere = model.final_residual(tokens).flatten(0, 1)[index]
-    monkeypatch.setattr(pruned, "LARGEST_MASK", largest)
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", fused)
-    torch.testing.assert_close(model.residual_at(tokens, index, queries), everywhere)
-    assert [None if mask is None else mask.shape for mask in given] == masks
 
 
 @pytest.mark.parametrize(
