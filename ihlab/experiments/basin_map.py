@@ -15,6 +15,7 @@ the first evaluation that is. Starts that do not find it are trained again, ten 
 after a trial of eight starts, those of the claims of the second stage and of signs before any run of it.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -135,16 +136,16 @@ class BasinMap:
         claim = partial(Claim, seeds=int(runs["seed"].nunique()), threshold=0.0, declared="2026-11-22")
         ours = partial(claim, of_paper=False)
         return [
-            claim(
-                source="section 3.2",
+            ours(
+                source="beside section 3.2",
                 sentence="Gradient descent leads to induction heads.",
                 measure=f"share of the starts in the square whose accuracy at the first answer is {FOUND} or more "
                 f"after {steps} steps",
                 estimate=_share(square["accuracy"] >= FOUND, square["seed"]),
                 threshold=MOST,
             ),
-            claim(
-                source="section 3.2",
+            ours(
+                source="beside section 3.2",
                 sentence="Gradient descent leads to induction heads.",
                 measure=f"share of the starts in the square that reach that within {longest} steps",
                 estimate=_share(np.isfinite(square_last["steps"]), square_last["seed"]),
@@ -172,6 +173,15 @@ class BasinMap:
             ),
             claim(
                 source="section 3.2",
+                sentence="Even with good initialization, the model has induction capability.",
+                measure="in the model of Theorem 3.4 at (0, 1), before training: logit of the answer less the largest "
+                "other one's, times S (the exact form: e - 2, the answer's being e and the repeated token's 2)",
+                estimate=stats.exact(math.e - 2),
+                seeds=0,
+                declared="2026-11-23",
+            ),
+            ours(
+                source="section 3.2 says it of the model of Theorem 3.4; here of a whole one",
                 sentence="Even with good initialization, the model has induction capability.",
                 measure=f"accuracy at the first answer before training, starts within {NEAR} of (0, 1), all other "
                 "weights as drawn",

@@ -1,9 +1,14 @@
-"""Figure 10: constraints on alpha and beta (Appendix F.1) do not make a model learn better."""
+"""Figure 10: constraints on alpha and beta (Appendix F.1) do not make a model learn better.
+
+The paper tries two, on a language model of 1.5B: a gate, and rows in [0, 1], which can be read as clipped weights or as
+projected steps. Rows that sum to 1 without a sigmoid are ours.
+"""
 
 from ihlab.experiments.comparison import Comparison, Question
 from ihlab.experiments.variants import CLIP, GATE, INDUCTION1, INDUCTION2, KV, NGRAM, PROJECT, SUM1
 
 _CONSTRAINED = (GATE, SUM1, CLIP, PROJECT)
+_SOURCES = {SUM1: "beside Appendix F.1"}
 
 
 class Figure10(Comparison):
@@ -19,7 +24,8 @@ class Figure10(Comparison):
         *(
             Question(
                 setting, one, "not faster", KV, f"Using more controls ({one}) does not make the model learn better: "
-                f"{setting}.", "Appendix F.1, Figure 10", of_paper=True,
+                f"{setting}.", _SOURCES.get(one, "Appendix F.1, Figure 10, there of a 1.5B language model"),
+                of_paper=one not in _SOURCES,
             )
             for setting in settings
             for one in _CONSTRAINED

@@ -177,7 +177,8 @@ def _runs(data: pd.DataFrame, own: bool, *curves: str) -> str:
     rates = [f"{data.loc[data['curve'] == name, 'lr'].iloc[0]:g}" for name in names]
     there = " and ".join(count_in_words(steps_to(data, name, 0.9)) for name in names)
     grid = " to ".join(f"{lr:g}" for lr in TUNED)
-    chosen = f"each at the rate, of a grid of {grid}, that is soonest for it: {' and '.join(rates)}"
+    edges = [f"{rate} (an edge)" if float(rate) in TUNED else rate for rate in rates]
+    chosen = f"each at the rate, of a grid of {grid}, that is soonest for it: {' and '.join(edges)}"
     return f" ({chosen if own else f'both at {rates[0]}'}; {there} seeds get there)"
 
 

@@ -131,6 +131,8 @@ class Figure1b:
                 threshold=0.5,
             ),
             claim(
+                source="beside Figure 1b",
+                of_paper=False,
                 sentence="KV shifting learns it faster at hidden size 8.",
                 measure="steps to 90% accuracy, KV shifting 1 layer / vanilla 2 layers",
                 estimate=ratio_of_steps(data, kv("8"), vanilla("8"), LEARNED),

@@ -266,11 +266,14 @@ def _coordinate_away(numbers: Numbers, other: int) -> float:
 def _story(numbers: pd.DataFrame) -> list[Claim]:
     forms = _by_form(numbers)
 
-    def claim(sentence: str, what: str, of: Callable[[Numbers], float], threshold: float, above: bool) -> Claim:
+    def claim(
+        sentence: str, what: str, of: Callable[[Numbers], float], threshold: float, above: bool, of_paper: bool = True
+    ) -> Claim:
         values = {form: of(table) for form, table in forms.items()}
         others = f"printed form {values['printed']:.3g}, the paper's script {values['listing']:.3g}"
         return Claim(
-            source="section 3.2, Figure 2",
+            source="section 3.2, Figure 2" if of_paper else "beside Figure 2",
+            of_paper=of_paper,
             sentence=sentence,
             measure=f"{what}, exact form ({others})",
             estimate=stats.exact(values["exact"]),
@@ -293,6 +296,7 @@ def _story(numbers: pd.DataFrame) -> list[Claim]:
             _leads_there,
             0.99,
             above=True,
+            of_paper=False,
         ),
         claim(
             "As O(T) increases, the contour lines become sparse: convergence slows down.",

@@ -90,7 +90,7 @@ class Figure4:
         own = partial(claim, of_paper=False)
         at_rates = [
             claim(
-                source="Section 4.2, Figure 4b",
+                source="Section 4.3, Figure 4b",
                 sentence=f"KV shifting achieves better results than vanilla at different learning rates ({lr:g}).",
                 measure="held-out loss at the end (nats a token), KV shifting less vanilla, by seed",
                 estimate=stats.mean((_losses(data, KV, lr) - _losses(data, VANILLA, lr)).tolist()),
@@ -100,7 +100,7 @@ class Figure4:
             for lr in RATES[scale]
         ]
         stable = [
-            (claim, KV, "Section 4.2, Figure 4c", "At a rate at which vanilla diverges KV shifting does not."),
+            (claim, KV, "Section 4.3, Figure 4c", "At a rate at which vanilla diverges KV shifting does not."),
             (own, FROZEN, "beside Figure 4c", "Neither does it with weights frozen at their start."),
             (own, UNIT, "beside Figure 4c", "Nor with frozen weights of norm 1, whose keys start no smaller."),
         ]
@@ -108,7 +108,7 @@ class Figure4:
             *at_rates,
             *(_less_often(data, scale, of, arm, source, sentence) for of, arm, source, sentence in stable),
             own(
-                source="beside section 4.2",
+                source="beside section 4.3",
                 sentence="Smoother keys and values at the start are enough for a gain: frozen weights help.",
                 measure="held-out loss at the end, frozen less vanilla, each at the rate at which its mean is least",
                 estimate=stats.mean((_at_best(data, FROZEN) - _at_best(data, VANILLA)).tolist()),

@@ -21,7 +21,8 @@ from ihlab.experiments.variants import (
     V,
 )
 
-_ABLATION, _WINDOW = "section 4.5, Figure 7a", "section 4.5, Figure 7b"
+_ABLATION = "section 4.5, Figure 7a, there of a 1.5B language model"
+_WINDOW = "section 4.5, Figure 7b, there of a 1.5B language model"
 _OURS = "a prediction of our own"
 _AS_FAST = "{} is learned as fast with the {} shift alone, within a factor of 1.25."
 _HALVES = "The shifting of key and value both play an important role: without the {} shift, {} is learned later."

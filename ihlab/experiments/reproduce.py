@@ -28,6 +28,7 @@ from ihlab.experiments.ledger import Folder, print_ledger
 from ihlab.experiments.mqar import MQAR
 from ihlab.experiments.results_page import require_own, write_results_page
 from ihlab.experiments.robustness import Robustness
+from ihlab.experiments.table2 import Table2
 from ihlab.experiments.table4 import Table4
 from ihlab.experiments.table5 import Table5
 from ihlab.experiments.table15 import Table15
@@ -55,6 +56,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Table5(),
         Formation(),
         MQAR(),
+        Table2(),
         Tables6To13(),
         Table4(),
         BasinMap(),

@@ -21,6 +21,7 @@ SHORT = {verdict: verdict.removesuffix(" at this scale") for verdict in MARKS}
 TITLES = {
     "formation": "Formation of induction heads",
     "mqar": "MQAR",
+    "table2": "Tables 2, 14 and 15, as printed",
     "tables6to13": "Tables 6 to 13",
     "elsewhere": "Shifting elsewhere",
     "zoo": "Attention variants",
@@ -56,8 +57,10 @@ for medians of differences within a seed, and Clopper and Pearson's or Newcombe'
 
 Small print gives the source of each sentence and the date at which its threshold was declared. Where the measure was
 changed after the runs, it says when and why, and gives the number and the verdict by the declared one; the table counts
-the new one, and its last row the declared ones. Some sentences are not the paper's but questions of our own, and say
-so; the table counts them after a plus."""
+the new one, and its last row the declared ones. Rows that were asked after their runs say so; those of the paper's
+printed tables need no runs, and their thresholds were chosen when the tables had been read. Some sentences are not the
+paper's but questions of our own, and say so; the table counts them after a plus. A sentence that the paper says of a
+large model is asked here of a small one on toy tasks or a little text, of which alone its verdict speaks."""
 
 START, END = "<!-- verdicts -->", "<!-- /verdicts -->"
 """Markers in a README around the counts."""

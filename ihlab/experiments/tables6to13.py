@@ -67,12 +67,16 @@ OWN_OWN, PREVIOUS_OWN, OWN_PREVIOUS, PREVIOUS_PREVIOUS = (
 )  # fmt: skip
 """Key: own for alpha1 > alpha2, else previous; value: own for beta1 > beta2, else previous."""
 
+EARLIER_OWN, EARLIER_PREVIOUS = f"{OWN_OWN}, at 20B tokens", f"{PREVIOUS_PREVIOUS}, at 20B tokens"
+
 _table5 = partial(Stated, model="2.9B", source="Table 5", page=16)
 COUNTS = (
     _table5(OWN_OWN, number=50, quote="50 17"),
     _table5(PREVIOUS_OWN, number=17, quote="50 17"),
     _table5(OWN_PREVIOUS, number=9, quote="9 52"),
     _table5(PREVIOUS_PREVIOUS, number=52, quote="9 52"),
+    _table5(EARLIER_OWN, number=47, quote="the diagonal was already 47,43", note="at 20B tokens"),
+    _table5(EARLIER_PREVIOUS, number=43, quote="the diagonal was already 47,43", note="at 20B tokens"),
 )
 
 BATCH, PARAMETERS, WARMUP = "batch size in tokens", "parameters", "warm-up steps"
@@ -288,6 +292,9 @@ def _ranks(loss: pd.DataFrame) -> list[Claim]:
     )
     by_context = [
         best(
+            source="of Tables 6, 7 and 10",
+            of_paper=False,
+            sentence="KV shifting is the better one where each method has its best learning rate.",
             measure=f"share of context lengths at which KV shifting at its best learning rate is below {other} at its "
             f"own ({_below(at_best, KV, other)} of {len(at_best)})",
             estimate=stats.exact(_below(at_best, KV, other) / len(at_best)),
@@ -380,7 +387,21 @@ def _table5_claims(data: pd.DataFrame) -> list[Claim]:
     upper, lower = int(counts[PREVIOUS_OWN]), int(counts[OWN_PREVIOUS])
     table = np.array([[counts[OWN_OWN], upper], [lower, counts[PREVIOUS_PREVIOUS]]])
     claim = partial(Claim, source="Appendix F, Table 5", right_side="above", declared=DECLARED)
+    heads = int(table.sum())
     return [
+        *(
+            claim(
+                sentence=f"The numbers on the diagonal {when}dominate: key and value of the same token.",
+                measure=f"share of the {heads} heads on the diagonal {at} ({diagonal})",
+                estimate=stats.share(diagonal, heads),
+                threshold=0.5,
+                declared="2026-11-23",
+            )
+            for when, at, diagonal in (
+                ("", "at 500B tokens", int(counts[OWN_OWN] + counts[PREVIOUS_PREVIOUS])),
+                ("already ", "at 20B tokens", int(counts[EARLIER_OWN] + counts[EARLIER_PREVIOUS])),
+            )
+        ),
         claim(
             sentence="And they are not symmetrical: the lower left corner will be relatively small.",
             measure="share of the upper right corner (key of the token before, own value) among the heads off the "

@@ -171,7 +171,7 @@ class Text:
                 of_paper=False,
             ),
             claim(
-                source="Section 4.2, Figure 4b, 4c",
+                source="Section 4.3, Figure 4b, 4c",
                 sentence="KV shifting is stable at higher learning rates than vanilla attention.",
                 seeds=0,
                 why="The grid of rates has one seed each.",
@@ -309,7 +309,7 @@ def _gap(data: pd.DataFrame, one: Arm, other: Arm, column: str = "bits_per_byte"
 
 def _models_better(data: pd.DataFrame, claim: "partial[Claim]", shifted: Arm, plain: Arm) -> Claim:
     sentence = f"KV shifting models text better than vanilla attention ({_layers(shifted)}, {shifted.tokens})."
-    claim = partial(claim, source="Section 4.2, Figure 4a", sentence=sentence)
+    claim = partial(claim, source="Section 4.3, Figure 4a", sentence=sentence)
     if _at_end(data, shifted, "bits_per_byte").empty:
         return claim(seeds=0, why="No model of this scale has as many layers.")
     return claim(
@@ -364,8 +364,8 @@ def _bump(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", own: "parti
     told = f"training tokens until a second copy of a text saves {BUMP} nats a token"
     gain = f"nats a token that a second copy of a text saves at the end, less {BUMP}"
     speeds = [
-        claim(
-            source="Section 3.2",
+        own(
+            source="section 3.2 says it of a toy task",
             sentence=f"KV shifting forms induction heads earlier, on text ({layers}).",
             measure=f"{told}, KV shifting / vanilla",
             estimate=ratio(kv, vanilla, vanilla),

@@ -64,3 +64,22 @@ def differences_by_context(axes: Axes, table: pd.DataFrame, lines: Mapping[str, 
     axes.axhline(0, color="0.3", lw=1)
     axes.set_xticks(range(len(contexts)), [str(int(context)) for context in contexts])
     axes.set_axisbelow(True)
+
+
+@printed
+def leads(axes: Axes, table: pd.DataFrame) -> None:
+    """Draw a column of marks for each group: a dot for each benchmark, a diamond for their average; 0 is no lead.
+
+    `table` has the columns group, lead and total (of the average: true).
+    """
+    groups = list(dict.fromkeys(table["group"]))
+    for total, marker, size, colour, label in (
+        (False, "o", 5, "0.6", "a benchmark"),
+        (True, "D", 8, BLUE, "average of the eight"),
+    ):
+        mine = table[table["total"] == total]
+        places = [groups.index(group) for group in mine["group"]]
+        axes.plot(places, mine["lead"], ls="", marker=marker, ms=size, color=colour, label=label)
+    axes.axhline(0, color="0.3", lw=1)
+    axes.set_xticks(range(len(groups)), groups, fontsize=8)
+    axes.set_axisbelow(True)

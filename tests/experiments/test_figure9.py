@@ -31,6 +31,7 @@ def curves(kv: float, vanilla: float, spread: float = 0.0, falls=CARRIED, apart:
             for seed in range(seeds):
                 end = final + spread * (seed - (seeds - 1) / 2)
                 part = pd.DataFrame({"step": [0, 5, 10], "accuracy": [0.0, end / 2, end]})
+                part["accuracy_first"], part["horizon"] = part["accuracy"], 100
                 part = part.assign(
                     curve=f"{who}, {size}", seed=seed, n_params=800, lr=0.01, **dict.fromkeys(ROUTES, np.nan)
                 )
@@ -48,7 +49,15 @@ def verdicts(data: pd.DataFrame) -> list[str]:
 
 def test_equal_curves_are_equivalent_and_none_is_ahead():
     explained = ["holds", "holds"]
-    assert verdicts(curves(0.9, 0.9, spread=0.002)) == ["holds", "undecided"] * 6 + [NOT_TESTED, *explained]
+    found = verdicts(curves(0.95, 0.95, spread=0.002))
+    assert found == ["holds", "undecided"] * 6 + [NOT_TESTED, *["fails"] * 3, *explained]  # and none learns sooner
+
+
+@pytest.mark.parametrize(
+    ("kv", "vanilla", "sooner"), [(0.95, 0.5, "holds"), (0.5, 0.95, "fails"), (0.5, 0.5, NOT_TESTED)]
+)
+def test_what_learns_alone_learns_sooner(kv, vanilla, sooner):
+    assert verdicts(curves(kv, vanilla, spread=0.002))[13:16] == [sooner] * 3
 
 
 def test_noise_is_no_equivalence():

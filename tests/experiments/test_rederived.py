@@ -192,6 +192,9 @@ def test_figure9():
         [sooner] = [c for c in claims("figure9", "difference in mean accuracy") if f"({size})" in c["sentence"]]
         same(abs(learning), even)
         same(learning, sooner)
+        [steps] = [c for c in claims("figure9", "steps to 90% accuracy") if f"({size})" in c["sentence"]]
+        both = [waits(data, f"{who}, {size}") for who in ("KV shifting", "vanilla")]
+        same(median_ratio(*both, data.loc[data["curve"].str.endswith(f", {size}"), "horizon"].min()), steps)
         if len({*kv, *vanilla}) == len(kv) + len(vanilla):  # no ties: the interval inverts this test
             test = stats.mannwhitneyu(kv, vanilla, method="exact")
             assert (ahead["p"] <= 0.05) == (test.pvalue <= 0.05)
@@ -255,10 +258,34 @@ def test_tables6to13():
     counts = data[data["kind"] == "count"].set_index("quantity")["number"]
     upper, lower = counts["previous key, own value"], counts["own key, previous value"]
     same(upper / (upper + lower), of("share of the upper right corner"))
+    own, previous = "own key, own value", "previous key, previous value"
+    same((counts[own] + counts[previous]) / 128, of("share of the 128 heads on the diagonal at 500B"))
+    early = counts[f"{own}, at 20B tokens"] + counts[f"{previous}, at 20B tokens"]
+    same(early / 128, of("share of the 128 heads on the diagonal at 20B"))
     square = [[counts["own key, own value"], upper], [lower, counts["previous key, previous value"]]]
     same(stats.contingency.odds_ratio(np.array(square, dtype=int)).statistic, of("odds ratio of the table"), abs_=1e-3)
     sizes = data[data["quantity"] == "batch size in tokens"].groupby("model")["number"]
     same((sizes.max() / sizes.min() >= 1.25).sum(), of("model sizes for which"))
+
+
+def test_table2():
+    data = table("table2")
+    lead = (data["shifted"] - data["vanilla"])[data["table"] == 2].rename("lead")
+    cells = data[data["table"] == 2].assign(lead=lead)
+    average = cells[cells["quantity"] == "average"]
+
+    def of(start):
+        [claim] = claims("table2", start)
+        return claim
+
+    same((average["lead"] > 0).mean(), of("share of the 6 checkpoints"))
+    last = cells[(cells["quantity"] != "average") & cells["tokens"].isin([500, 200])]
+    same((last["lead"] > 0).mean(), of("share of 16 cells"))
+    at = average.set_index("tokens")["lead"]
+    same(max(at[500] - at[340], at[200] - at[160]), of("lead of the average"))
+    for number, sign, start in ((14, 1, "share of cloze"), (15, -1, "share of the 5 context lengths")):
+        rows = data[data["table"] == number]
+        same((sign * (rows["shifted"] - rows["vanilla"]) > 0).mean(), of(start))
 
 
 def test_mqar():
