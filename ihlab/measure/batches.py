@@ -4,7 +4,8 @@ from typing import Literal
 
 import numpy as np
 
-from tasks import Batch, Task
+from tasks import IGNORE, Batch, Task
+from tasks.config import require
 
 SPLITS = ("train", "eval", "probe")
 Split = Literal["train", "eval", "probe"]
@@ -17,8 +18,44 @@ def draw(task: Task, seed: int, split: Split, step: int, size: int) -> Batch:
     """The batch of one step. Counter-seeded: no step depends on having drawn another.
 
     A task whose rows for evaluation are others than those of training, such as held-out documents, has the task that
-    draws them as `held_out`.
+    draws them as `held_out`. Raises `ConfigError` as `require_batch` does.
     """
     if split == "eval":
         task = getattr(task, "held_out", task)
-    return task.batch(size, np.random.default_rng([SPLITS.index(split), seed, step]))
+    batch = task.batch(size, np.random.default_rng([SPLITS.index(split), seed, step]))
+    require_batch(task, batch, size)
+    return batch
+
+
+def require_batch(task: Task, batch: Batch, size: int) -> None:
+    """Raise `ConfigError` unless a task's batch is what `Batch` says: `size` rows of its length, of ids that it has.
+
+    Targets of another shape would train a model on the wrong positions without a word.
+    """
+    name = f"{type(task).__name__}.batch"
+    require(isinstance(batch, Batch), f"{name} returned a {type(batch).__name__}, but must return a Batch.")
+    for field, least in (("inputs", 0), ("targets", IGNORE), ("answers", IGNORE)):
+        ids = getattr(batch, field)
+        kind = f"{type(ids).__name__} of {getattr(ids, 'dtype', 'no type')}"
+        require(
+            isinstance(ids, np.ndarray) and ids.dtype == np.int64,
+            f"{name} returned {field} that are {kind}, but they must be a NumPy array of int64.",
+        )
+        require(
+            ids.shape == (size, task.length),
+            f"{name} returned {field} of the shape {list(ids.shape)}, but must return [{size}, {task.length}]: {size} "
+            f"rows of the task's length.",
+        )
+        odd = ids[(ids < 0) & (ids != least) | (ids >= task.vocab_size)]
+        others = "" if least == 0 else f", or {IGNORE} where nothing is scored"
+        require(
+            not odd.size,
+            f"{name} returned the id {odd[:1].sum()} in {field}, but ids are 0 to {task.vocab_size - 1}{others}.",
+        )
+    for group, values in batch.groups.items():
+        shape, dtype = np.shape(values), getattr(values, "dtype", None)
+        require(
+            shape in ((size,), (size, task.length)) and dtype is not None and np.issubdtype(dtype, np.integer),
+            f"{name} returned the group '{group}' as {dtype} of the shape {list(shape)}, but a group has an integer "
+            f"for each row, [{size}], or for each position, [{size}, {task.length}].",
+        )
