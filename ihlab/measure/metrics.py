@@ -120,7 +120,7 @@ def _shares(
 ) -> dict[str, float]:
     loss, right, first_right, *in_slices = counts
     return {
-        "eval_loss": loss / sum(batch.n_targets for batch in batches),
+        "eval_loss": _share(loss, sum(batch.n_targets for batch in batches)),
         "accuracy": _share(right, sum(batch.n_answers for batch in batches)),
         "accuracy_first": _share(first_right, sum(batch.n_first for batch in batches)),
         **{

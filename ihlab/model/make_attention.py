@@ -43,6 +43,12 @@ def _registered(cfg: ModelConfig, generator: torch.Generator | None, layer: int)
         isinstance(made, nn.Module),
         f"The attention '{cfg.attention}' made a {type(made).__name__}, but must make a torch.nn.Module.",
     )
+    kept = sorted(made.state_dict().keys() - dict(made.named_parameters(remove_duplicate=False)).keys())
+    require(
+        not kept,
+        f"The attention '{cfg.attention}' has the persistent buffer '{', '.join(kept)}', but checkpoints hold "
+        "parameters only: register it with persistent=False if it can be made again, else make it a parameter.",
+    )
     require(
         not cfg.shifted or isinstance(made, Attention),
         f"The attention '{cfg.attention}' is registered with shifts of keys or values, but {type(made).__name__} is "

@@ -208,13 +208,14 @@ class Network(HookedRootModule):
         return tokens
 
     def require_ids(self, tokens: Int[Tensor, "..."]) -> None:
-        """Raise `ConfigError` for ids outside the vocabulary.
+        """Raise `ConfigError` for ids outside the vocabulary, and for no ids at all.
 
         Only where ids have values to read: not while the model is compiled or exported, under `torch.func.vmap` or
         on the meta device.
         """
         if torch.compiler.is_compiling() or tokens.is_meta or torch._C._functorch.is_batchedtensor(tokens):
             return
+        require(tokens.numel() > 0, f"The tokens are {list(tokens.shape)}: there is none to read.")
         low, high = int(tokens.min()), int(tokens.max())
         require(
             low >= 0 and high < self.cfg.d_vocab,

@@ -65,7 +65,7 @@ class Transformer(LensWeights):
         start = 0 if start_at_layer is None else self._layer(start_at_layer, "start_at_layer")
         stop = self.cfg.n_layers if stop_at_layer is None else self._layer(stop_at_layer, "stop_at_layer")
         tokens = None if start_at_layer is not None else self.to_tokens(input)
-        x = input if tokens is None else self.embedded(self.require_rows(tokens))
+        x = self._stream(input) if tokens is None else self.embedded(self.require_rows(tokens))
         for block in self.layers[start:stop]:
             x = block(x)
         if stop_at_layer is not None:
@@ -75,6 +75,15 @@ class Transformer(LensWeights):
             return logits if return_type == "logits" else None
         loss = self.loss_fn(logits, cast(Tensor, tokens), per_token=loss_per_token)
         return loss if return_type == "loss" else (logits, loss)
+
+    def _stream(self, x: Tensor) -> Tensor:
+        """Return a residual stream that is given. Raises `ConfigError` for other shapes and for too long rows."""
+        shape, width, most = list(x.shape), self.cfg.d_model, self.cfg.n_ctx
+        require(
+            len(shape) == 3 and shape[-1] == width and shape[1] <= most,
+            f"The residual stream is {shape}, but must be [batch, pos, {width}] with at most n_ctx = {most} positions.",
+        )
+        return x
 
     def _layer(self, layer: int, name: str) -> int:
         """Return the number of a layer that may count from the end."""

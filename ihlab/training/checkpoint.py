@@ -126,7 +126,7 @@ def checksum(tensors: Mapping[str, Tensor], about: About) -> str:
 
 
 def model_state(model: nn.Module) -> dict[str, Tensor]:
-    """Return the model's tensors, a tied one once (safetensors stores no shared memory)."""
+    """Return the model's parameters, a tied one once (safetensors stores no shared memory)."""
     return dict(model.named_parameters(remove_duplicate=True))
 
 
@@ -149,12 +149,22 @@ def load_model_state(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 
 def optimizer_state(parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return AdamW's moments and step counts of the named parameters, named `<what>/<parameter>`."""
+    """Return AdamW's moments and step counts of the named parameters, named `<what>/<parameter>`.
+
+    Of a parameter without a gradient so far, such as an unused one of a registered attention, they are the zeros that
+    AdamW would begin with.
+    """
     return {
         f"{what}/{name}": tensor
         for name, parameter in parameters.items()
-        for what, tensor in optimizer.state[parameter].items()
+        if optimizer.state  # before the first step there is nothing
+        for what, tensor in (optimizer.state.get(parameter) or _beginning(parameter)).items()
     }
+
+
+def _beginning(parameter: Tensor) -> dict[str, Tensor]:
+    zeros = torch.zeros_like(parameter, requires_grad=False)
+    return {"step": torch.zeros((), device=parameter.device), "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
 
 
 def load_optimizer(
@@ -172,7 +182,7 @@ def load_optimizer(
     for name, tensor in state.items():
         missing = bool(tensor.isnan().any())
         require(not missing, f"The checkpoint {path} is damaged: its tensor '{name}' holds a NaN.")
-        counted = not name.startswith("step/") or tensor.item() == step
+        counted = not name.startswith("step/") or tensor.item() in (0, step)  # 0: it has had no gradient
         require(counted, f"The checkpoint {path} is damaged: its tensor '{name}' is {tensor.tolist()}, not {step}.")
     return state
 

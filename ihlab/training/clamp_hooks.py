@@ -99,10 +99,10 @@ def _freeze_weight(entries: Bool[Tensor, "head window *d_head"]) -> Hook:
 
 def _set_pattern(clamp: Clamp, strict: bool) -> Hook:
     def put(pattern: Tensor, hook: HookPoint) -> Tensor:
-        n_pos = pattern.shape[-1]
+        queries, n_pos = pattern.shape[-2:]  # in decoding the queries are the last of the positions
         visible = torch.ones((n_pos, n_pos), dtype=torch.bool, device=pattern.device).tril(-1 if strict else 0)
         heads = torch.zeros((pattern.shape[1], 1, 1), dtype=torch.bool, device=pattern.device)
         heads[_heads(clamp)] = True
-        return torch.where(heads, set_pattern(str(clamp.value), visible, pattern.dtype), pattern)
+        return torch.where(heads, set_pattern(str(clamp.value), visible, pattern.dtype)[n_pos - queries :], pattern)
 
     return put

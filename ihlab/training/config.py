@@ -32,8 +32,8 @@ class RunConfig:
         accumulate: Microbatches that a step's rows are split into: less memory, the same gradient (up to dropout).
         lr: Learning rate of AdamW, after the warmup.
         warmup: Steps over which the learning rate rises linearly from 0.
-        schedule: The learning rate after the warmup: constant; cosine or linear, to 0 at the last step; or trapezoid,
-            constant and then linear to 0 over the last fifth of the steps.
+        schedule: The learning rate after the warmup: constant; cosine or linear, to 0 when the steps are over; or
+            trapezoid, constant and then linear to 0 over the last fifth of the steps.
         betas: Decay rates a step of AdamW's running averages: of the gradient, and of its square.
         weight_decay: AdamW's weight decay, times the learning rate a step. It acts on matrices, never on norms, alpha
             or beta.

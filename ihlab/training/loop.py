@@ -50,6 +50,8 @@ class Loop(ABC, Generic[BatchT]):
                 self._report()
                 reported = time.perf_counter()
         self._conclude(start)
+        if self._stops(interrupted):  # in the last step: nothing is left of this run, but others may follow it
+            raise Interrupted(f"Stopped at step {self.step}, the last, finished in {self.where}.")
 
     def _stops(self, interrupted: threading.Event) -> bool:
         """Return whether to stop after this step."""

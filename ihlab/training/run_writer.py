@@ -95,7 +95,7 @@ class RunWriter:
         tokens = step * self.config.batch_size * self.config.task.length
         row: Row = {"step": step, "tokens": tokens, "train_loss": train_loss, **measured}
         self.rows.append(row)
-        self.written += as_csv([row], header=not self.written)  # rewriting all rows would be quadratic
+        self.written += as_csv([row], header=not self.written)  # formatting all rows each time would be quadratic
         with self.run.writing():
             self.run.write_table(self.written)
         if self.callback is not None:

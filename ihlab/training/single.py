@@ -98,8 +98,7 @@ class SingleModel(Loop[list[Scored]]):
         """Take one optimiser step on the microbatches of a batch."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.config, self.step)
-        if self.config.model.dropout:
-            torch.manual_seed(dropout_seed(self.config.seed, self.step, self.ranks.rank))
+        torch.manual_seed(dropout_seed(self.config.seed, self.step, self.ranks.rank))  # of a registered attention, too
         for i, microbatch in enumerate(microbatches):
             with self._all_reduce(last=i + 1 == len(microbatches)):
                 batch = microbatch.to(self.device)

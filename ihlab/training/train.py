@@ -72,7 +72,8 @@ def train(
     if members is not None:
         return train_ensemble(seeds(config, members), root, device, report, callback=callback)
     ranks = join_ranks(device)
-    require_fits(config, ranks.device, ranks.size)
+    if not Run(config.folder(root), config).done:
+        require_fits(config, ranks.device, ranks.size)
     if not ranks.first:
         ranks.wait()  # until rank 0 has made the folder
     run = Run.create(config, root)
@@ -124,7 +125,8 @@ def train_ensemble(
     require_alone("An ensemble is trained")
     where = pick_device(device)
     most = best_stack(configs[0], len(configs), where) if stack is None else min(stack, len(configs))
-    require_fits(configs[0], where, members=most)
+    if not all(Run(config.folder(root), config).done for config in configs):
+        require_fits(configs[0], where, members=most)
     runs = [Run.create(config, root) for config in configs]
     todo = [run for run in runs if not run.done and not run.diverged]
     for group in stacks(todo, best_stack(configs[0], len(todo), where) if stack is None else stack):

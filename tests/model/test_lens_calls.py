@@ -208,6 +208,10 @@ def test_stopping_and_starting_at_a_layer_makes_the_whole():
     model = Transformer(ModelConfig(**SIZES, attention="kv_shift")).eval()
     for layer in (0, 1, 2, 3, -1, -2):
         assert torch.equal(model(model(TOKENS, stop_at_layer=layer), start_at_layer=layer), model(TOKENS))
+    long = torch.zeros(1, model.cfg.n_ctx + 1, model.cfg.d_model)
+    for stream in (long, long[:, :2, 1:], long[0]):
+        with pytest.raises(ConfigError, match=r"The residual stream is \[.*, but must be \[batch, pos, 24\]"):
+            model(stream, start_at_layer=1)
     with pytest.raises(ConfigError, match="stop_at_layer is 4, but the model has layers 0 to 2"):
         model(TOKENS, stop_at_layer=4)
     with pytest.raises(ConfigError, match="starts at layer 1 has no tokens to score"):

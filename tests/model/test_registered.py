@@ -1,6 +1,8 @@
 """Attention from outside the package: by its name in a config, and assigned to a block."""
 
+import os
 import re
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from ihlab.interp.ablation import ablate_heads
 from ihlab.model.attention import Attention
 from ihlab.model.config import VARIANTS
 from ihlab.model.registered import ATTENTIONS, register_attention
+from ihlab.training.interrupt import Interrupted
 from tasks import ConfigError, InductionTask
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "extend.md").read_text(encoding="utf-8")
@@ -237,3 +240,75 @@ def test_the_guides_example_runs(tmp_path, monkeypatch, capsys):
     names: dict[str, object] = {}
     exec(compile(EXAMPLE, "extend.md", "exec"), names)
     assert "prefix_matching" in capsys.readouterr().out
+
+
+RUN = RunConfig(
+    task=InductionTask(vocab_size=40, length=12),
+    model=ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12),
+    steps=20, batch_size=8, eval_rows=16, checkpoints=5,
+)  # fmt: skip
+
+
+def of(attention):
+    return RUN.but(model=RUN.model.but(attention=attention))
+
+
+def interrupted(config, root, at=10):
+    """The run, stopped once and resumed."""
+
+    def stop(record):
+        if record["step"] == at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        train(config, root, callback=stop)
+    return train(config, root)
+
+
+def same(one, other):
+    return all(map(torch.equal, one.model().parameters(), other.model().parameters()))
+
+
+def test_a_parameter_that_nothing_reads_does_not_stop_a_run_from_being_resumed(tmp_path):
+    class Mean(Attention):
+        """The mean of the values so far: queries and keys have no gradient."""
+
+        def forward(self, x, cache=None):
+            _, v = self.project(x)
+            seen = torch.ones(x.shape[1], x.shape[1]).tril()
+            z = torch.einsum("qk,bkhd->bqhd", seen / seen.sum(dim=1, keepdim=True), v)
+            return self.o_proj(self.hook_z(z).flatten(2))
+
+    register_attention("mean", Mean)
+    resumed = interrupted(of("mean"), tmp_path / "stopped")
+    assert resumed.done["resumed_from"] == 10
+    assert same(resumed, train(of("mean"), tmp_path / "whole"))
+
+
+def test_its_own_randomness_is_a_function_of_the_config(tmp_path):
+    class Noisy(Attention):
+        def __init__(self, cfg, generator=None, layer=0):
+            super().__init__(cfg, generator, layer)
+            self.drop = nn.Dropout(0.3)
+
+        def forward(self, x, cache=None):
+            return self.drop(super().forward(x, cache))
+
+    register_attention("noisy", Noisy)
+    torch.manual_seed(1)
+    whole = train(of("noisy"), tmp_path / "whole")
+    torch.manual_seed(2)
+    assert same(interrupted(of("noisy"), tmp_path / "stopped"), whole)
+
+
+def test_a_buffer_that_no_checkpoint_holds_is_refused():
+    class Running(Attention):
+        def __init__(self, cfg, generator=None, layer=0, persistent=True):
+            super().__init__(cfg, generator, layer)
+            self.register_buffer("mean", torch.zeros(cfg.d_model), persistent=persistent)
+
+    register_attention("running", Running)
+    with pytest.raises(ConfigError, match="'running' has the persistent buffer 'mean', but checkpoints"):
+        Transformer(config(attention="running"))
+    register_attention("made_again", lambda *given: Running(*given, persistent=False))
+    assert Transformer(config(attention="made_again")).blocks[0].attn.mean.sum() == 0

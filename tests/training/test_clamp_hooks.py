@@ -116,6 +116,16 @@ def test_values_are_written_and_moments_forgotten_in_order():
     assert (state["exp_avg/embed.weight"] == 1).all()
 
 
+@pytest.mark.parametrize("layer", [0, 1])
+def test_a_clamped_model_decodes_as_it_reads_whole_rows(layer):
+    model = Transformer(GROUPED, seed=0).eval()
+    install(model, [Clamp(what="pattern", layer=layer, head=1, value="previous")])
+    row = TOKENS[:, :3]
+    for _ in range(4):
+        row = torch.cat([row, model(row)[:, -1].argmax(dim=-1, keepdim=True)], dim=1)
+    assert torch.equal(model.generate(TOKENS[:, :3], 4), row)
+
+
 def test_clamps_stay_through_resets_and_go_when_asked():
     model, plain = Transformer(GROUPED), Transformer(GROUPED)
     install(model, [Clamp(what="pattern", layer=0, value="zero")])

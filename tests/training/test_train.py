@@ -330,15 +330,36 @@ def test_a_run_interrupted_before_until_ends_where_it_would_have(learner, tmp_pa
     assert_same_up_to(resumed, train(learner, tmp_path / "whole"), REACHED)
 
 
-def test_an_interrupt_in_the_step_that_reaches_until_changes_nothing(learner, tmp_path, monkeypatch):
+def test_an_interrupt_in_the_step_that_reaches_until_ends_the_run_there(learner, tmp_path, monkeypatch):
     monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
 
     def interrupt(step, row):
         if step == REACHED - 1:
             os.kill(os.getpid(), signal.SIGINT)
 
-    run = train(learner.but(until=0.17), tmp_path, report=interrupt)
-    assert run.done["steps"] == REACHED
+    with pytest.raises(Interrupted, match=f"Stopped at step {REACHED}, the last"):
+        train(learner.but(until=0.17), tmp_path, report=interrupt)
+    assert Run.open(learner.but(until=0.17).folder(tmp_path)).done["steps"] == REACHED
+
+
+def test_an_interrupt_in_the_last_step_is_not_lost(small, tmp_path):
+    """The run is finished, but who trains several stops with it."""
+
+    def interrupt(record):
+        if record["step"] == small.steps:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted, match=f"Stopped at step {small.steps}, the last, finished in"):
+        train(small, tmp_path, callback=interrupt)
+    assert Run.open(small.folder(tmp_path)).done["steps"] == small.steps
+
+
+def test_a_finished_run_is_opened_where_it_could_not_be_trained(small, tmp_path, monkeypatch):
+    run = train(small, tmp_path)
+    monkeypatch.setattr("ihlab.training.memory.machine_memory", lambda: 1000)
+    assert train(small, tmp_path).folder == run.folder
+    with pytest.raises(ConfigError, match="The run takes at least"):
+        train(small.but(seed=1), tmp_path)
 
 
 @pytest.mark.slow
