@@ -10,6 +10,7 @@ from ihlab.experiments import stats
 from ihlab.experiments.experiment import Planned
 from ihlab.sweep.results import first_reach
 from ihlab.training.config import RunConfig, constant_steps
+from tasks.config import require
 
 if TYPE_CHECKING:
     from ihlab.training.run import Run
@@ -29,13 +30,19 @@ def _slug(curve: str) -> str:
 
 
 def learning_curve_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
-    """Gather metrics of finished runs in one tidy table: curve, n_params, lr, seed, step, tokens, loss and accuracy."""
+    """Gather metrics of finished runs in one tidy table: curve, n_params, lr, seed, step, tokens, loss and accuracy.
+
+    Raises `ConfigError` for a run that diverged.
+    """
     parts = []
     for curve, run in trained:
-        assert run.done is not None, f"{run.folder} is not finished"
+        require(
+            run.done is not None,
+            f"The run {run.folder} diverged at learning rate {run.config.lr:g}, but a learning curve needs its end.",
+        )
         columns = run.metrics[["step", "tokens", "train_loss", "eval_loss", "accuracy", "accuracy_first"]]
         config = run.config
-        facts = {"curve": curve, "d_model": config.model.d_model, "n_params": run.done["n_params"]}
+        facts = {"curve": curve, "d_model": config.model.d_model, "n_params": (run.done or {})["n_params"]}
         # The last step for waiting times (learning-rate decay lifts an accuracy by itself), and the evaluation rows.
         more = {"lr": config.lr, "seed": config.seed, "horizon": constant_steps(config), "rows": config.eval_rows}
         parts.append(columns.assign(**facts, **more))

@@ -36,7 +36,7 @@ from ihlab.experiments.tables6to13 import Tables6To13
 from ihlab.experiments.text import Text
 from ihlab.experiments.zoo import Zoo
 from ihlab.files import require_writable
-from ihlab.sweep.pool import default_jobs, steps_bar, train_all
+from ihlab.sweep.pool import default_jobs, has_ended, steps_bar, train_all
 from ihlab.training.config import RunConfig
 from tasks.config import choose, require
 from tasks.registry import load_plugins
@@ -174,16 +174,16 @@ def make(
 
 
 def _open(planned: list[Planned], root: Path) -> list[tuple[str, "Run"]]:
-    """Open each planned run, which is finished, with its curve."""
+    """Open each planned run, which has ended, with its curve."""
     from ihlab.training.run import Run
 
     return [(plan.curve, Run.create(plan.config, root)) for plan in planned]
 
 
 def _train(plans: list[list[Planned]], root: Path, device: str, jobs: int, console: Console) -> None:
-    """Train every distinct config of the plans that is not finished, with progress."""
+    """Train every distinct config of the plans that has not ended, with progress."""
     unique: dict[str, RunConfig] = {plan.config.digest: plan.config for planned in plans for plan in planned}
-    configs = [config for config in unique.values() if not (config.folder(root) / "done.json").exists()]
+    configs = [config for config in unique.values() if not has_ended(config, root)]
     stacked = {plan.config.digest for planned in plans for plan in planned if plan.stacked}
     if not configs:
         return

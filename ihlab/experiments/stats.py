@@ -196,8 +196,11 @@ def share_difference(hits_a: int, of_a: int, hits_b: int, of_b: int) -> Estimate
 def mean_accuracy(accuracies: Sequence[float], rows: int) -> Estimate:
     """The mean over seeds of accuracies that were all measured on the same `rows`.
 
-    `clustered_share` with a seed for a cluster; since every seed answers the same rows, no more than `rows` count.
+    `clustered_share` with a seed for a cluster; since every seed answers the same rows, no more than `rows` count. Of
+    an accuracy that is missing, nothing is known.
     """
+    if np.isnan(accuracies).any():
+        return unknown(within=SHARE)
     hits = [round(accuracy * rows) for accuracy in accuracies]
     return clustered_share(hits, [rows] * len(hits), most=float(rows))
 

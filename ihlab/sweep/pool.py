@@ -51,16 +51,16 @@ def train_all(
     on_update: Callable[[Update], None],
     stacked: Collection[str] = (),
 ) -> None:
-    """Train every config that is not finished, at most `jobs` at a time, the costliest first.
+    """Train every config that has not ended, at most `jobs` at a time, the costliest first.
 
     Runs whose digest is in `stacked` are trained as stacked models where that is faster (`stacks`). After Ctrl-C or a
-    failed run the other workers save a checkpoint and stop, and the exception is raised. A member of a stack that
-    diverges stops no other (`Run.diverged`).
+    failed run the other workers save a checkpoint and stop, and the exception is raised. A run that diverges stops no
+    other, and is not trained again: it would diverge again (`Run.diverged`).
     """
     from ihlab.training.distributed import require_alone
 
     require_alone("A pool of runs is started")
-    todo = {i: config for i, config in enumerate(configs) if not (config.folder(root) / "done.json").exists()}
+    todo = {i: config for i, config in enumerate(configs) if not has_ended(config, root)}
     members = {stack[0]: stack for stack in stacks({i: c for i, c in todo.items() if c.digest in stacked}, device)}
     alone = {i: [i] for i, config in todo.items() if config.digest not in stacked}
     groups = members | alone
@@ -79,6 +79,11 @@ def train_all(
     job = partial(_train, root, device, {todo[i].digest: [todo[j] for j in stack] for i, stack in members.items()})
     first = {i: todo[i] for i in groups}
     in_processes(first, job, jobs, 0, every_member, ended)
+
+
+def has_ended(config: RunConfig, root: Path) -> bool:
+    """Return whether a run is finished or has diverged."""
+    return any((config.folder(root) / name).exists() for name in ("done.json", "diverged.json"))
 
 
 def stacks(configs: Mapping[int, RunConfig], device: str) -> list[list[int]]:
@@ -102,13 +107,15 @@ def stacks(configs: Mapping[int, RunConfig], device: str) -> list[list[int]]:
 
 
 def _train(root: Path, device: str, stacked: dict[str, list[RunConfig]], config: RunConfig, report: Report) -> None:
+    from ihlab.training.run_writer import TrainingDivergedError
     from ihlab.training.train import train, train_ensemble
 
     members = stacked.get(config.digest)
     for each in members or [config]:
         wait_for_lock(each, root)
     if members is None:
-        train(config, root, device, report)
+        with suppress(TrainingDivergedError):  # recorded in its folder
+            train(config, root, device, report)
     else:
         train_ensemble(members, root, device, report, stack=len(members))
 

@@ -518,3 +518,9 @@ def test_holm_keeps_the_probability_of_any_error_below_5_percent():
     drawn = np.random.default_rng(0).random((2000, 10))
     wrong = np.mean([min(stats.holm(row.tolist())) <= 0.05 for row in drawn])
     assert wrong == pytest.approx(1 - (1 - 0.005) ** 10, abs=0.015)
+
+
+def test_of_a_missing_accuracy_nothing_is_known():
+    missing = stats.mean_accuracy([0.5, math.nan], 64)
+    assert math.isnan(missing.value)
+    assert (missing.low, missing.high) == (0, 1)

@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from ihlab import ModelConfig, Run, RunConfig, train
+from ihlab.experiments.curves import learning_curve_table
 from ihlab.sweep.pool import costliest_first, in_processes, stacks, steps_bar, train_all
 from ihlab.training.interrupt import Interrupted
 from tasks import ConfigError, InductionTask
@@ -85,6 +86,18 @@ def test_a_stacked_run_that_diverges_stops_no_other(tmp_path):
     assert calm.done
     assert not calm.diverged
     assert all(run.diverged and not run.done for run in wild)
+
+
+def test_a_run_alone_that_diverges_stops_no_other_and_is_not_trained_again(tmp_path):
+    configs = [BASE.but(clip=None, lr=1e30), BASE.but(clip=None)]
+    train_all(configs, tmp_path, "cpu", 2, lambda update: None)
+    wild, calm = (Run.open(config.folder(tmp_path)) for config in configs)
+    assert (wild.done, calm.diverged) == (None, None)
+    stamp = (wild.folder / "diverged.json").stat().st_mtime_ns
+    train_all(configs, tmp_path, "cpu", 2, lambda update: None)
+    assert (wild.folder / "diverged.json").stat().st_mtime_ns == stamp
+    with pytest.raises(ConfigError, match=r"diverged at learning rate 1e\+30, but a learning curve needs its end"):
+        learning_curve_table([("wild", wild)])
 
 
 def test_stacks_hold_what_differs_as_members_may(monkeypatch):
