@@ -24,3 +24,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'ihlab.interp' has no attribute '{name}'")
     return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Name what has not been loaded yet, too, so that a notebook completes it."""
+    return sorted({*globals(), *__all__})

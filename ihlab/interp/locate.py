@@ -7,6 +7,7 @@ import pandas as pd
 
 from ihlab.interp.heads import head_scores
 from tasks import Batch
+from tasks.config import require
 
 PREFIX_LEAST = 0.5
 """An induction head spends most of its attention on prefix matches. Uniform attention scores less: a third at most, on
@@ -41,8 +42,14 @@ def locate_induction_heads(
     fixed_distance must also be below that, and with a `batch`, loss_rise_mean must exceed `ERRORS_LEAST` of its
     standard errors. Given tokens should be a random sequence, repeated at least once; if all repeats are equally far
     apart, they cannot tell an induction head from one that attends by position. Raises `ConfigError` for other
-    sources and ranks, tokens that do not fit the patterns or do not repeat, and as `head_scores` does.
+    sources and ranks, tokens that do not fit the patterns or do not repeat, a `batch` of a single row, and as
+    `head_scores` does.
     """
+    require(
+        batch is None or len(batch.inputs) >= 2,
+        f"The batch has {0 if batch is None else len(batch.inputs)} row, but needs at least 2: a rise of the loss is "
+        "held against its standard error over rows.",
+    )
     table = head_scores(source, batch, ids=ids, seed=seed, tokens=tokens)
     table = table[table["pattern"] == table["pattern"].iloc[-1]].drop(columns="pattern")  # effective, where it is known
     return table.assign(induction=verdicts(table)).sort_values(

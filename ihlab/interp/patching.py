@@ -108,11 +108,21 @@ def _with_z(model: Transformer, tokens: Tensor, z: Tensor, head: tuple[int, int]
     return model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.{head[0]}.attn.hook_z", hook)])
 
 
+def require_own_patterns(model: Transformer) -> None:
+    """Raise `ConfigError` for selective attention, in which a head's queries and keys act on other heads' patterns."""
+    require(
+        model.cfg.attention != "selective",
+        "The model has attention='selective': its first head masks for all heads of a layer, so that no path into a "
+        "head's queries or keys ends there.",
+    )
+
+
 def _check(
     model: Transformer, tokens: Tensor, source: Tensor, sender: tuple[int, int], receiver: tuple[int, int]
 ) -> None:
     """Raise `ConfigError` unless there is a direct path between the two heads."""
     check_heads(model, [sender, receiver])
+    require_own_patterns(model)
     require(sender[0] < receiver[0], f"The receiver {receiver} is not in a later layer than the sender {sender}.")
     require(
         model.cfg.stream_shift != "added",
@@ -151,6 +161,7 @@ def without_key_path(
     `require_routes` does.
     """
     require_routes(model.cfg)
+    require_own_patterns(model)
     check_heads(model, [*senders, receiver])
     late, head = receiver
     for layer, sender in senders:

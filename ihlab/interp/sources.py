@@ -36,7 +36,7 @@ TAKEN = (
 
 @dataclass(frozen=True)
 class OwnModel:
-    """A `Transformer`, by its hook points; it has what a `ForeignModel` has."""
+    """A `Transformer`, by its hook points; with the numbers that tools ask of any model."""
 
     model: Transformer
 
@@ -239,6 +239,11 @@ def _foreign(module: nn.Module) -> ForeignModel:
 def _stacked(source: Any) -> Float[Tensor, "..."]:
     """Return patterns as one tensor. Raises `ConfigError` for anything else, and for layers of different shapes."""
     wrong = f"The source is a {type(source).__name__}, but must be {TAKEN}."
+    require(
+        not isinstance(source, list | tuple) or any(layer is not None for layer in source),
+        "The source holds no patterns: transformers returns them from models that were loaded with "
+        "attn_implementation='eager' only. Pass the model itself, or load it so.",
+    )
     if isinstance(source, list | tuple) and source:
         layers = [_stacked(layer) for layer in source] if isinstance(source[0], Tensor | np.ndarray) else []
         require(

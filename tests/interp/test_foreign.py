@@ -378,7 +378,7 @@ def test_tokens_that_a_model_cannot_read_say_why(tokens, sentence):
 @pytest.mark.parametrize(
     ("patterns", "sentence"),
     [
-        ((), "The source is a tuple"),
+        ((), "The source holds no patterns"),
         (("a",), "The source is a tuple of str"),
         ([torch.rand(3, 4, 12, 12), torch.rand(3, 5, 12, 12)], "The layers' patterns have the shapes"),
         (torch.zeros(2, 3, 4, 12, 12, dtype=torch.int64), "The patterns are torch.int64, but must be floats"),

@@ -380,6 +380,19 @@ def test_patterns_and_tokens_that_do_not_fit_are_refused(shape, tokens, message)
         locate_induction_heads(torch.rand(shape), torch.zeros(tokens, dtype=torch.int64))
 
 
+def test_one_row_cannot_say_how_sure_a_rise_of_the_loss_is(theorem_3_3, batch):
+    assert locate_induction_heads(theorem_3_3, batch=batch.rows(0, 2))["induction"].any()
+    with pytest.raises(ConfigError, match="The batch has 1 row, but needs at least 2"):
+        locate_induction_heads(theorem_3_3, batch=batch.rows(0, 1))
+
+
+def test_patterns_that_were_not_made_are_no_patterns():
+    """What transformers returns of a model with another attn_implementation."""
+    for none in ((), (None, None)):
+        with pytest.raises(ConfigError, match=r"holds no patterns: .*attn_implementation='eager'"):
+            locate_induction_heads(none, torch.zeros(2, 8, dtype=torch.long))
+
+
 def test_other_sources_are_refused(theorem_3_3, batch):
     patterns, tokens = torch.rand(2, 4, 6, 6), torch.arange(3).repeat(2)
     with pytest.raises(ConfigError, match="The source is a str"):

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 from transformer_lens import patching
 
-from ihlab.interp.patching import path_effects, path_patch
+from ihlab.interp.patching import path_effects, path_patch, without_key_path
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from ihlab.theory.constructions import two_layer_induction_head
@@ -306,6 +306,15 @@ def test_paths_that_do_not_exist_are_named(model, tokens, source, change, messag
     given = {"sender": (0, 0), "receiver": (1, 0), "into": "q", **change}
     with pytest.raises(ConfigError, match=message):
         path_patch(model, tokens, source, **given)
+
+
+def test_a_head_that_masks_for_others_has_no_path_of_its_own(tokens, source):
+    """Selective attention: the first head's queries and keys change every head's pattern."""
+    model = random_model(attention="selective")
+    with pytest.raises(ConfigError, match="attention='selective': its first head masks"):
+        path_patch(model, tokens, source, (0, 0), (1, 0), "q")
+    with pytest.raises(ConfigError, match="attention='selective'"):
+        without_key_path(model, tokens, [(0, 0)], (1, 1))
 
 
 def test_a_source_of_another_shape_is_refused(model, tokens, source):
