@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         MultiHopTask,
         NGramTask,
         Task,
+        TextTask,
         register_task,
     )  # fmt: skip
 
@@ -44,10 +45,8 @@ _HOME = {
     "train": "ihlab.training.train",
     "register_attention": "ihlab.model.registered",
     "register_experiment": "ihlab.experiments.reproduce",
-    **dict.fromkeys(
-        ("Batch", "ConfigError", "IGSMTask", "InductionTask", "MQARTask", "MultiHopTask", "NGramTask", "Task"), "tasks"
-    ),
-    "register_task": "tasks",
+    **dict.fromkeys(("Batch", "ConfigError", "Task", "register_task"), "tasks"),
+    **dict.fromkeys(("IGSMTask", "InductionTask", "MQARTask", "MultiHopTask", "NGramTask", "TextTask"), "tasks"),
 }
 
 __all__ = [
@@ -63,6 +62,7 @@ __all__ = [
     "Run",
     "RunConfig",
     "Task",
+    "TextTask",
     "Transformer",
     "fork",
     "register_attention",
@@ -78,3 +78,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'ihlab' has no attribute '{name}'")
     return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Name what has not been loaded yet, too, so that a notebook completes it."""
+    return sorted({*globals(), *__all__})

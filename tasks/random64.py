@@ -1,6 +1,7 @@
 """A 64-bit random stream for numba kernels: a row is a pure function of its own seed.
 
-numba's cache depends on a kernel's own file only: after a change here, delete `tasks/__pycache__`.
+numba's cache depends on a kernel's own file only: after a change here, delete `tasks/kernels/__pycache__` and
+`tasks/igsm/kernels/__pycache__`.
 """
 
 import numba

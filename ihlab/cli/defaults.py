@@ -12,6 +12,8 @@ TASK = {"--task.vocab-size": "128", "--task.length": "32"}
 """The induction task where nothing is said of it: Figure 1's on a laptop."""
 MODEL = {"--model.n-layers": "1", "--model.d-model": "64", "--model.n-heads": "4", "--model.attention": "kv_shift"}
 """The model where nothing is said of it: a layer of KV shifting."""
+SIZES = ("--model.n-layers", "--model.d-model", "--model.n-heads")
+"""What a model cannot be without: taken from `MODEL` where it is left out."""
 TRAINING = {"--steps": "300", "--lr": "8e-3", "--warmup": "50"}
 """Its training, which ends above an accuracy of .99 in well under a minute of one core."""
 
@@ -20,7 +22,8 @@ def with_defaults(kind: str, args: Sequence[str]) -> list[str]:
     """Return the options of `ihlab train <kind>` with those that were left out and follow from the others.
 
     A model's vocabulary and context are the task's. Where nothing is said of the model it is `MODEL`, trained as
-    `TRAINING` says, and an induction task of which nothing is said is `TASK`.
+    `TRAINING` says, and of one of which something is said the `SIZES` that are left out are those of `MODEL`. An
+    induction task of which nothing is said is `TASK`.
     """
     named = {arg.partition("=")[0].replace("_", "-") for arg in args if arg.startswith("--")}
     if {"-h", "--help"} & set(args):
@@ -28,7 +31,9 @@ def with_defaults(kind: str, args: Sequence[str]) -> list[str]:
     added: dict[str, str] = {}
     if kind == InductionTask.kind and not any(name.startswith("--task.") for name in named):
         added |= TASK
-    if not any(name.startswith("--model.") for name in named):
+    if any(name.startswith("--model.") for name in named):
+        added |= {name: MODEL[name] for name in SIZES if name not in named}
+    else:
         added |= {**MODEL, **{name: value for name, value in TRAINING.items() if name not in named}}
     given = [*args, *_flat(added)]
     if {"--model.d-vocab", "--model.n-ctx"} <= named:

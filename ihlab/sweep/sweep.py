@@ -1,11 +1,13 @@
 """A sweep: the runs of a grid trained, on this machine or on Ray, and gathered into one table."""
 
+import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pandas as pd
@@ -49,11 +51,13 @@ def sweep(
     - `wandb`: log every evaluation to Weights & Biases too (`tracking.tracked`).
 
     Raises `ConfigError`, before any training, for no points or two that are the same run, an unknown engine, numbers
-    out of range, a device that is not available (local), Ray or wandb that are not installed, an `out` that must not
-    or cannot be written or that another sweep is writing, and under `torchrun`.
+    out of range, a task that worker processes cannot import, a script that they would begin again, a device that is
+    not available (local), Ray or wandb that are not installed, an `out` that must not or cannot be written or that
+    another sweep is writing, and under `torchrun`.
     """
     console, root = console or Console(), Path(root).resolve()
     require(len(points) > 0, "A sweep needs at least one run.")
+    _require_importable(points)
     require_distinct(points)
     choose("engine", engine, ENGINES)
     require(jobs is None or jobs >= 1, f"jobs is {jobs}, but must be at least 1.")
@@ -99,6 +103,27 @@ def sweep(
         counts = ", ".join(f"{count} {status}" for status, count in table["status"].value_counts().items())
         console.print(f"{counts}; {time.perf_counter() - started:.0f} s.", highlight=False)
         return table
+
+
+def _require_importable(points: Sequence[Point]) -> None:
+    """Raise `ConfigError` where worker processes, which import the calling script again, could not or must not."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        again = frame.f_globals.get("__name__") == "__mp_main__" and frame.f_code.co_name == "<module>"
+        require(
+            not again,
+            "A worker process, which imports the script again, came to its sweep: call sweep under "
+            '`if __name__ == "__main__":`.',
+        )
+        frame = frame.f_back
+    if not hasattr(sys.modules["__main__"], "__file__"):
+        for point in points:
+            task = type(point.config.task)
+            require(
+                task.__module__ != "__main__",
+                f"The task {task.__name__} is defined in this notebook or session, where worker processes cannot "
+                "import it from: write it to a file and import it here.",
+            )
 
 
 def _usual_jobs(device: str, engine: str) -> int | None:

@@ -248,8 +248,9 @@ def test_the_help_of_reproduce_names_every_figure_where_it_belongs():
         (
             "induction",
             ["--model.n_layers=2", "--task.length", "20"],
-            ["--model.d-vocab", "8000", "--model.n-ctx", "20"],
+            ["--model.d-vocab", "8000", "--model.n-ctx", "20", "--model.d-model", "64", "--model.n-heads", "4"],
         ),
+        ("induction", ["--model.attention", "k_shift"], ["--model.n-layers", "1", "--model.d-model", "64"]),
         ("ngram", ["--steps", "7"], ["--model.d-vocab", "64", "--model.n-ctx", "63"]),
         ("induction", TINY, []),
         ("induction", ["--help"], []),

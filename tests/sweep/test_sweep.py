@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -136,3 +138,50 @@ def test_a_table_that_must_not_be_replaced_is_noticed_before_any_training(tmp_pa
         with pytest.raises(ConfigError, match=rf"{name}.*(is not the table of a sweep|must end in \.csv)"):
             quiet_sweep(points(), tmp_path / "runs", out=tmp_path / name)
     assert not (tmp_path / "runs").exists()
+
+
+UNGUARDED = """
+import sys
+from ihlab import InductionTask, ModelConfig, RunConfig
+from ihlab.sweep.grid import Point
+from ihlab.sweep.sweep import sweep
+
+task = InductionTask(vocab_size=40, length=12)
+model = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12)
+run = RunConfig(task=task, model=model, steps=10, batch_size=4, eval_rows=8)
+sweep([Point({}, run)], sys.argv[1], retries=0)
+"""
+
+IN_A_SESSION = """
+import dataclasses, sys
+from ihlab import InductionTask, ModelConfig, RunConfig, register_task
+from ihlab.sweep.grid import Point
+from ihlab.sweep.sweep import sweep
+from tasks.config import config
+
+@register_task
+@config
+class Mine(InductionTask):
+    kind = "mine"
+
+model = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12)
+run = RunConfig(task=Mine(vocab_size=40, length=12), model=model, steps=10, batch_size=4, eval_rows=8)
+sweep([Point({}, run)], sys.argv[1])
+"""
+
+
+@pytest.mark.slow
+def test_a_script_whose_workers_would_begin_it_again_is_told(tmp_path):
+    script = tmp_path / "unguarded.py"
+    script.write_text(UNGUARDED, encoding="utf-8")
+    ended = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, check=False)
+    assert "came to its sweep: call sweep under `if __name__" in ended.stderr
+
+
+@pytest.mark.slow
+def test_a_task_of_a_notebook_is_refused_before_any_worker_starts(tmp_path):
+    ended = subprocess.run(
+        [sys.executable, "-c", IN_A_SESSION, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert "The task Mine is defined in this notebook or session" in ended.stderr
+    assert not list(tmp_path.iterdir())
