@@ -65,6 +65,7 @@ def trained(folder):
 
 def test_a_task_of_ones_own_is_sampled_and_trained_by_module_and_class(folder, trained):
     assert len(ihlab(folder, "sample", "mine:CopyTask").split()) == 8
+    assert "copied-" in ihlab(folder, "view", "copied", "--task", "mine:CopyTask", "--checkpoints", "2")
     assert json.loads((trained / "config.json").read_text())["task"] == {"kind": "copy", "vocab_size": 16, "length": 8}
 
 

@@ -132,6 +132,9 @@ def trainer(kind: str) -> Callable[..., None]:
 def _next(run: "Run", root: Path) -> str:
     """Return what to type next."""
     where = shlex.quote(run.folder.name if root == Path("runs") else str(run.folder))
+    task = type(run.config.task)
+    if task.__module__.partition(".")[0] != "tasks":
+        where += f" --task {task.__module__}:{task.__qualname__}"
     return f"Its heads: ihlab heads {where}    and on a page: ihlab view {where}"
 
 

@@ -8,6 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from ihlab.cli.hugging_face import causal_lm, tokenizer_of
+from ihlab.cli.named import registered_task
 from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, find_run, write_picture, write_table, writing
 from ihlab.cli.terminal import console, text
 from tasks.config import ConfigError, require
@@ -32,6 +33,10 @@ OptionalRunName = Annotated[
     tyro.conf.arg(metavar="RUN", help="As of the other commands; left out with --hf."),
 ]
 Root = Annotated[Path, tyro.conf.arg(help="Where runs are kept.")]
+TaskName = Annotated[
+    str | None,
+    tyro.conf.arg(metavar="MODULE:CLASS", help="The class of the run's task, where it is one of your own."),
+]
 Step = Annotated[int | None, tyro.conf.arg(help="The checkpoint to open; by default the last.")]
 
 
@@ -40,6 +45,7 @@ def heads(
     /,
     root: Root = Path("runs"),
     step: Step = None,
+    task: TaskName = None,
     hf: str | None = None,
     length: int | None = None,
     rows: int | None = None,
@@ -62,6 +68,7 @@ def heads(
     require(rows is None or rows >= 2, f"rows is {rows}, but must be at least 2: the loss is given with its error.")
     _require_one(run, hf)
     require(hf is None or step is None, "--step is of a run's checkpoints, and the model of --hf has none.")
+    _register(task)
     found = None if run is None else find_run(run, root)
     check_output("--csv", csv, TABLES, found)
     check_output("--out", out, PICTURES, found)
@@ -96,6 +103,12 @@ def heads(
 
         patterns = mean_patterns(model, seed, length)
         write_picture(head_patterns(patterns, scores, name.replace(" at step", ", step")), out)
+
+
+def _register(task: str | None) -> None:
+    """Import and register the task that the user named, since a file's own word is never imported."""
+    if task is not None:
+        registered_task(task)
 
 
 def _heads_table(scores: "pd.DataFrame", title: str) -> Table:
@@ -183,6 +196,7 @@ def view(
     run: OptionalRunName = None,
     /,
     root: Root = Path("runs"),
+    task: TaskName = None,
     hf: str | None = None,
     out: Path | None = None,
     tokens: str | None = None,
@@ -205,6 +219,7 @@ def view(
 
     require(tokens is None or row is None, "--tokens and --row are both given, but the page reads one of them.")
     _require_one(run, hf)
+    _register(task)
     found = None if run is None else find_run(run, root)
     page = out or Path(f"{Path(str(hf)).name if found is None else found.folder.name}.html")
     check_output("--out", page, PAGES, found)

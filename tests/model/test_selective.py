@@ -149,12 +149,12 @@ def test_the_pattern_is_that_of_the_masked_scores_and_what_values_are_read_by(ma
             torch.testing.assert_close(cache["attn_scores", layer].softmax(dim=-1), pattern)
 
 
-def test_head_scores_and_patching_run(make, tokens):
+def test_head_scores_run_and_paths_into_one_head_are_refused(make, tokens):
+    """The first head's queries and keys act on every head's pattern."""
     model = make()
     assert head_scores(model, length=12, rows=2).notna().all(axis=None)
-    pattern, _ = without_key_path(model, tokens, [], (1, 0))
-    _, cache = model.run_with_cache(tokens)
-    torch.testing.assert_close(pattern, cache["pattern", 1][:, 0], atol=1e-12, rtol=0)
+    with pytest.raises(ConfigError, match="attention='selective': its first head masks for all"):
+        without_key_path(model, tokens, [], (1, 0))
 
 
 def test_a_cache_of_activations_is_cut_along_queries(make, tokens):
