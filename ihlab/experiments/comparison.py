@@ -57,6 +57,7 @@ class Question:
     sentence: str
     source: str
     of_paper: bool = False
+    declared: str = ""  # where it is not the date of the experiment's others
 
 
 _LIMITS: dict[Kind, tuple[float, Literal["above", "below"]]] = {
@@ -161,7 +162,7 @@ def _claim(question: Question, data: pd.DataFrame, declared: str) -> Claim:
         right_side=side,
         seeds=len(of_cell(data, one)),
         of_paper=question.of_paper,
-        declared=declared,
+        declared=question.declared or declared,
     )
     if question.kind == "less accurate":
         best, least = (of_cell(data, cell)["best"].tolist() for cell in (other, one))

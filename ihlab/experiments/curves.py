@@ -56,16 +56,20 @@ def final(data: pd.DataFrame, curve: str, column: str = "accuracy_first") -> lis
     return [float(run[column].iloc[-1]) for _, run in data[data["curve"] == curve].groupby("seed")]
 
 
-def steps_to(data: pd.DataFrame, curve: str, threshold: float) -> list[float]:
-    """Return for every seed of a curve the first evaluated step with that accuracy at the first answer; inf if none.
+def steps_to(data: pd.DataFrame, curve: str, threshold: float, column: str = "accuracy_first") -> list[float]:
+    """Return for every seed of a curve the first evaluated step with that accuracy; inf if none.
 
-    Only steps up to `horizon` count, before the learning rate decays.
+    By default it is the accuracy at a row's first answer. Only steps up to `horizon` count, before the learning rate
+    decays.
     """
     of_curve = data[(data["curve"] == curve) & (data["step"] <= data["horizon"])]
-    return [first_reach(run["step"], run["accuracy_first"], threshold) for _, run in of_curve.groupby("seed")]
+    return [first_reach(run["step"], run[column], threshold) for _, run in of_curve.groupby("seed")]
 
 
-def ratio_of_steps(data: pd.DataFrame, curve: str, other: str, threshold: float = 0.9) -> stats.Estimate:
+def ratio_of_steps(
+    data: pd.DataFrame, curve: str, other: str, threshold: float = 0.9, column: str = "accuracy_first"
+) -> stats.Estimate:
     """Ratio of the steps to an accuracy, `curve` / `other`."""
     horizon = float(data.loc[data["curve"].isin([curve, other]), "horizon"].min())
-    return stats.ratio_of_times(steps_to(data, curve, threshold), steps_to(data, other, threshold), horizon)
+    one, two = (steps_to(data, name, threshold, column) for name in (curve, other))
+    return stats.ratio_of_times(one, two, horizon)

@@ -54,6 +54,7 @@ class Elsewhere(Comparison):
                 INDUCTION1, one, "slower", KV,
                 f"In the place of K and V a shift is the most suitable for induction heads: {one} is slower.",
                 "Appendix G, asked after the runs in the measure of the other comparisons", of_paper=True,
+                declared="2026-11-23",
             )
             for one in (BEFORE_NORM, AFTER_NORM, ADDED)
         ),

@@ -181,7 +181,7 @@ def _over_training(data: pd.DataFrame, curve: str) -> list[float]:
 def _sooner(data: pd.DataFrame, size: str) -> Claim:
     """Judge whether KV shifting needs fewer steps to 90%; what is learned by all may still be learned sooner."""
     kv, vanilla = f"{KV}, {size}", f"{VANILLA}, {size}"
-    counts = [count_in_words(steps_to(data, curve, ACCURACY)) for curve in (kv, vanilla)]
+    counts = [count_in_words(steps_to(data, curve, ACCURACY, "accuracy")) for curve in (kv, vanilla)]
     claim = partial(
         Claim,
         source="beside Appendix E.3, asked after the runs",
@@ -193,7 +193,7 @@ def _sooner(data: pd.DataFrame, size: str) -> Claim:
         seeds=len(final(data, kv)),
         declared="2026-11-23",
     )
-    estimate = ratio_of_steps(data, kv, vanilla)
+    estimate = ratio_of_steps(data, kv, vanilla, ACCURACY, "accuracy")
     if np.isnan(estimate.value):
         return claim(why="Neither gets there within the steps: nothing is compared.")
     return claim(estimate=estimate)
