@@ -57,9 +57,9 @@ def sweep(
     """
     console, root = console or Console(), Path(root).resolve()
     require(len(points) > 0, "A sweep needs at least one run.")
-    _require_importable(points)
     require_distinct(points)
-    choose("engine", engine, ENGINES)
+    if choose("engine", engine, ENGINES) == "local":  # Ray's workers get what they need by value
+        _require_importable(points)
     require(jobs is None or jobs >= 1, f"jobs is {jobs}, but must be at least 1.")
     require(retries >= 0, f"retries is {retries}, but must not be negative.")
     if wandb:
