@@ -56,13 +56,13 @@ HOPS = {"smoke": 3, "laptop": 5, "gpu": 9, "paper": 9}
 """Hops of a row: one more than the deepest models follow with pointers alone."""
 
 
-def law_base(scale: Scale) -> RunConfig:
-    """Return the base config of a scale: that of Figure 8 on a laptop, with ten letters and without MLPs.
+def law_base(scale: Scale, hops: int) -> RunConfig:
+    """Return the base config of a scale, for rows of so many hops: Figure 8's on a laptop, with ten letters, no MLPs.
 
     The law is one of attention, and its constructions need MLPs only to switch hops on and off. Rate and steps were
     chosen on three vanilla layers, of seeds that are not used (docs/LOG.md).
     """
-    run, hops = base("smoke" if scale == "smoke" else "laptop"), HOPS[scale]
+    run = base("smoke" if scale == "smoke" else "laptop")
     letters = ALPHABET * hops - 2
     task = MultiHopTask(vocab_size=hops + 3 + ALPHABET, length=letters + 1, max_hops=hops, alphabet=ALPHABET)
     run = run.but(task=task, model=run.model.but(d_vocab=task.vocab_size, n_ctx=task.length, mlp="none"))
@@ -77,7 +77,7 @@ class Figure8Law:
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan every kind of attention at its depths."""
         cells = [(kind, depth) for kind, depths in DEPTHS[scale].items() for depth in depths]
-        runs = plan_hops(self.name, law_base(scale), cells, SEEDS[scale])
+        runs = plan_hops(self.name, law_base(scale, HOPS[scale]), cells, SEEDS[scale])
         steps = STEPS[scale]
         return [Planned(run.curve, run.config.but(steps=steps[run.config.model.n_layers])) for run in runs]
 

@@ -1,0 +1,135 @@
+"""Whether the shift saves a layer of multi-hop induction: L layers with it against L and L + 1 without."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ihlab.experiments import stats
+from ihlab.experiments.claims import Claim
+from ihlab.experiments.experiment import Planned, Scale
+from ihlab.experiments.figure8_law import law_base
+from ihlab.experiments.hops import (
+    KINDS,
+    SMALL,
+    Cell,
+    by_pointers,
+    followed,
+    hop_tables,
+    horizons,
+    log2_hops,
+    plan_hops,
+    predicted,
+)
+from ihlab.plots.hops import horizon_law
+from ihlab.plots.style import new_figure, printed
+from ihlab.theory.depth import by_doubling, horizon
+from ihlab.training.config import RunConfig
+
+if TYPE_CHECKING:
+    from ihlab.training.run import Run
+
+VANILLA, KV = KINDS["vanilla"], KINDS["kv_shift"]
+DEPTH = {"smoke": 1, "laptop": 3, "gpu": 3, "paper": 4}
+"""L, the layers with the shift."""
+SEEDS = {"smoke": 2, "laptop": 5, "gpu": 8, "paper": 8}
+STEPS = {"smoke": 20, "laptop": 12_000, "gpu": 48_000, "paper": 100_000}
+"""The same for all three cells. On a laptop they are too few for the horizons to stand still (docs/LOG.md)."""
+MARGIN = 0.3
+"""How far from a whole layer, in doublings of k*, still counts as a layer."""
+
+
+def saved_base(scale: Scale) -> RunConfig:
+    """Return the base config of a scale: that of `figure8_law`, with rows of one hop more than L + 1 layers follow."""
+    hops = 2 ** DEPTH[scale]
+    return law_base(scale, hops).but(steps=STEPS[scale])
+
+
+class SavedLayer:
+    """Hop horizons of L layers of KV shifting, of L vanilla layers and of L + 1, all trained for the same steps."""
+
+    name = "saved_layer"
+
+    def runs(self, scale: Scale) -> list[Planned]:
+        """Plan the three cells."""
+        return plan_hops(self.name, saved_base(scale), _cells(scale), SEEDS[scale])
+
+    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+        """Gather each model's error at each number of hops, on rows that are the same for all."""
+        return hop_tables(trained)
+
+    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
+        """Judge differences of log2 k*: whether the shift is worth a layer, and a layer a doubling.
+
+        By hand and with pointers alone alike, L layers with the shift follow as many hops as L + 1 without, so that
+        these claims need not know which of the two models learn. By either a layer is a doubling to within the margin.
+        """
+        table, layers = horizons(data), DEPTH[scale]
+        shifted, fewer, more = (log2_hops(table, cell).tolist() for cell in _cells(scale))
+        claim = partial(
+            Claim, source="beside Appendix E.1", seeds=int(data["seed"].nunique()), declared="2026-11-24",
+            of_paper=False,
+        )  # fmt: skip
+        told, plain = f"{KV} with {layers} layers", f"vanilla with {layers}"
+        by_hand = predicted((KV, layers))
+
+        def between(a: Sequence[float], b: Sequence[float], what: str) -> Callable[..., Claim]:
+            return partial(claim, measure=f"difference in log2 k*, {what}", estimate=stats.difference(a, b))
+
+        depth = between(shifted, fewer, f"{told} less {plain}")
+        saved = between(shifted, more, f"{told} less vanilla with {layers + 1}")
+        layer = between(more, fewer, f"vanilla with {layers + 1} layers less {layers}")
+        own = partial(claim, measure=f"mean log2 k*, {told}", estimate=stats.mean(shifted))
+        return [
+            depth(sentence="At equal depth the shift follows more hops", threshold=0.0),
+            depth(sentence="It is worth no less than a layer by hand, one doubling", threshold=1 - MARGIN),
+            depth(sentence="It is worth no more than that", threshold=1 + MARGIN, right_side="below"),
+            saved(sentence="The shift follows no fewer hops than one vanilla layer more", threshold=-MARGIN),
+            saved(sentence="It follows no more than that", threshold=MARGIN, right_side="below"),
+            layer(sentence="One more vanilla layer is no less than a doubling", threshold=1 - MARGIN),
+            layer(sentence="It is no more than that", threshold=1 + MARGIN, right_side="below"),
+            own(
+                sentence=f"Layers with the shift go beyond the {by_pointers((KV, layers))} hops of pointers alone",
+                threshold=float(np.log2(by_pointers((KV, layers)) + 1)),
+            ),
+            own(sentence=f"They follow the {by_hand} hops that they can by hand", threshold=float(np.log2(by_hand))),
+        ]
+
+    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
+        """State k* of every model in one sentence."""
+        table, whole = horizons(data), followed(data)
+        parts = []
+        for kind, depth in _cells(scale):
+            stars = sorted(2 ** log2_hops(table, (kind, depth)))
+            mine = whole[(whole["attention"] == kind) & (whole["n_layers"] == depth)]["hops"]
+            parts.append(
+                f"{kind} with {depth} layer{'s' * (depth > 1)} {', '.join(f'{k:.1f}' for k in stars)} (whole hops "
+                f"{', '.join(map(str, sorted(mine)))}; by hand {predicted((kind, depth))}, by pointers alone "
+                f"{by_pointers((kind, depth))})"
+            )
+        return f"Hops k* at which the error exceeds {SMALL}, a number a seed: {'; '.join(parts)}."
+
+    @printed
+    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
+        """Draw the horizons against layers, with what can be followed by hand as lines."""
+        figure = new_figure(6.4, 4.4)
+        axes = figure.subplots()
+        laws: dict[str, Callable[[int], int]] = {
+            "$2^L-1$, by hand with the key shift": partial(horizon, attention="k_shift"),
+            "$2^{L-1}-1$, by hand without": partial(horizon, attention="vanilla"),
+            "$2^{L-2}$, with a layer for the token before": partial(by_doubling, attention="vanilla"),
+        }
+        table = horizons(data)
+        horizon_law(axes, table, [VANILLA, KV], table[:0], laws)
+        seeds = data["seed"].nunique()
+        axes.set_title(f"Is the shift worth a layer? ({scale} scale; {seeds} seeds, bar: median)")
+        return figure
+
+
+def _cells(scale: Scale) -> tuple[Cell, Cell, Cell]:
+    """Return the shift with L layers, and vanilla with L and L + 1."""
+    layers = DEPTH[scale]
+    return (KV, layers), (VANILLA, layers), (VANILLA, layers + 1)
