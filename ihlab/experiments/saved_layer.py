@@ -70,7 +70,7 @@ class SavedLayer:
         table, layers = horizons(data), DEPTH[scale]
         shifted, fewer, more = (log2_hops(table, cell).tolist() for cell in _cells(scale))
         claim = partial(
-            Claim, source="beside Appendix E.1", seeds=int(data["seed"].nunique()), declared="2026-11-24",
+            Claim, source="beside Appendix E.1", seeds=int(data["seed"].nunique()), declared="2026-11-23",
             of_paper=False,
         )  # fmt: skip
         told, plain = f"{KV} with {layers} layers", f"vanilla with {layers}"

@@ -6,7 +6,8 @@ left out, so W_QK gives the score of two tokens at the same position. So is gamm
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from numbers import Integral
 
 import torch
 from jaxtyping import Float
@@ -73,8 +74,11 @@ def strongest_route(model: Transformer, layer: int, head: int, name: str) -> int
 
 
 def require_heads(n_layers: int, n_heads: int, heads: Iterable[tuple[int, int]]) -> None:
-    """Raise `ConfigError` for a head (layer, head) that a model of this size does not have."""
-    for layer, head in heads:
+    """Raise `ConfigError` for a head (layer, head) that a model of this size does not have, and for what is no head."""
+    for each in heads:
+        pair = isinstance(each, Sequence) and len(each) == 2 and all(isinstance(number, Integral) for number in each)
+        require(pair, f"heads holds {each!r}, but must be pairs (layer, head), as in [(1, 0), (1, 3)].")
+        layer, head = each
         require(
             0 <= layer < n_layers and 0 <= head < n_heads,
             f"There is no head {layer}.{head}: the model has layers 0 to {n_layers - 1} with heads 0 to {n_heads - 1}.",

@@ -6,6 +6,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from ihlab.measure.probe import probe_rows
 from ihlab.model.modes import evaluating
 from ihlab.model.transformer import Transformer
 from ihlab.training.run import Run
-from tasks.config import ConfigError, require
+from tasks.config import ConfigError, require, shown
 
 KINDS = ("raw", "effective")
 """Which key a query matches, and which token's value it reads."""
@@ -144,6 +145,7 @@ class Held:
 
 def opened(source: Any) -> HeadModel | Held:
     """Return what scores the heads of a source. Raises `ConfigError` for anything else, naming its type."""
+    require_opened(source)
     if isinstance(source, OwnModel | ForeignModel | Held):
         return source
     source = getattr(source, "_orig_mod", source)  # of torch.compile, whose hooks do not fire
@@ -156,6 +158,14 @@ def opened(source: Any) -> HeadModel | Held:
     if isinstance(source, ActivationCache):
         return Held(source)
     return Held(_stacked(source))
+
+
+def require_opened(source: Any) -> None:
+    """Raise `ConfigError` for the name or the folder of a run in place of the run."""
+    if isinstance(source, str | Path):
+        raise ConfigError(
+            f"The source is {shown(source)}, a name: give the model, or the run that ihlab.Run.open opens."
+        )
 
 
 def opened_model(source: Any, wanted: str) -> HeadModel:

@@ -79,7 +79,7 @@ def horizon_law(
         shown = published[published["bound"] == bound]
         axes.scatter(
             shown["n_layers"], 2 ** shown["log2_hops"], s=30, marker=marker, facecolors="none", edgecolors=BLACK,
-            zorder=4, label="vanilla, published" if not bound else None,
+            zorder=4, label="vanilla, published" if not bound and len(shown) else None,
         )  # fmt: skip
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))

@@ -5,6 +5,7 @@ import math
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from functools import partial
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from rich.console import Console
 from ihlab.sweep.retry import wait_for_lock
 from ihlab.training.config import RunConfig
 from ihlab.training.progress import Report, Row, add_bar, evaluated, progress_bar, shortened
+from tasks.config import require
 
 Update = tuple[int, int, Row]
 """(index of the config, steps done, latest metrics; none: empty)."""
@@ -63,6 +66,7 @@ def train_all(
     from ihlab.training.distributed import require_alone
 
     require_alone("A pool of runs is started")
+    require_importable(configs)
     todo = {i: config for i, config in enumerate(configs) if not has_ended(config, root)}
     members = {stack[0]: stack for stack in stacks({i: c for i, c in todo.items() if c.digest in stacked}, device)}
     alone = {i: [i] for i, config in todo.items() if config.digest not in stacked}
@@ -84,28 +88,49 @@ def train_all(
     in_processes(first, job, jobs, 0, every_member, ended)
 
 
+def require_importable(configs: Iterable[RunConfig]) -> None:
+    """Raise `ConfigError` where worker processes, which import the calling script again, could not or must not."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        again = frame.f_globals.get("__name__") == "__mp_main__" and frame.f_code.co_name == "<module>"
+        require(
+            not again,
+            "A worker process, which imports the script again, came to the call that had started it: make that call "
+            'under `if __name__ == "__main__":`.',
+        )
+        frame = frame.f_back
+    if hasattr(sys.modules["__main__"], "__file__"):
+        return
+    for task in {type(config.task) for config in configs}:
+        require(
+            task.__module__ != "__main__",
+            f"The task {task.__name__} is defined in this notebook or session, where worker processes cannot import it "
+            "from: write it to a file and import it here.",
+        )
+
+
 def has_ended(config: RunConfig, root: Path) -> bool:
     """Return whether a run is finished or has diverged."""
     return any((config.folder(root) / name).exists() for name in ("done.json", "diverged.json"))
 
 
 def stacks(configs: Mapping[int, RunConfig], device: str) -> list[list[int]]:
-    """Group the configs' keys for stacking: members differ in nothing but `ihlab.training.ensemble.FREE`.
+    """Group the configs' keys for stacking: members are of one `ihlab.training.ensemble.kind`.
 
     On a CPU a group is no larger than `best_stack`, on a GPU than `LARGEST`.
     """
     if not configs:
         return []
     from ihlab.training.distributed import pick_device
-    from ihlab.training.ensemble import best_stack
+    from ihlab.training.ensemble import best_stack, kind
 
     kinds: dict[str, list[int]] = {}
     for i, config in configs.items():
-        kinds.setdefault(config.but(seed=0, lr=1.0, init_shift=None).digest, []).append(i)  # digests ignore names
+        kinds.setdefault(kind(config), []).append(i)
     parts = []
-    for kind in kinds.values():
-        most = min(LARGEST, best_stack(configs[kind[0]], len(kind), pick_device(device)))
-        parts += [part.tolist() for part in np.array_split(kind, math.ceil(len(kind) / most))]
+    for alike in kinds.values():
+        most = min(LARGEST, best_stack(configs[alike[0]], len(alike), pick_device(device)))
+        parts += [part.tolist() for part in np.array_split(alike, math.ceil(len(alike) / most))]
     return parts
 
 
@@ -174,12 +199,7 @@ def in_processes(
 
 def costliest_first(configs: Mapping[int, RunConfig]) -> list[int]:
     """Sort the keys of the configs by training cost, costliest first, so that the last to finish is a short one."""
-    return sorted(configs, key=lambda i: -_cost(configs[i]))
-
-
-def _cost(config: RunConfig) -> int:
-    model = config.model
-    return model.n_layers * model.d_model**2 * config.steps * config.batch_size * config.task.length
+    return sorted(configs, key=lambda i: -_work(configs[i]))
 
 
 def default_jobs(device: str) -> int:

@@ -1,13 +1,11 @@
 """A sweep: the runs of a grid trained, on this machine or on Ray, and gathered into one table."""
 
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pandas as pd
@@ -15,7 +13,7 @@ from rich.console import Console
 
 from ihlab.stored import DIVERGED, DONE
 from ihlab.sweep.grid import Point, require_distinct
-from ihlab.sweep.pool import default_jobs, in_processes, steps_bar
+from ihlab.sweep.pool import default_jobs, in_processes, require_importable, steps_bar
 from ihlab.sweep.ray_pool import in_ray
 from ihlab.sweep.results import as_table, only_writer, result_row, write_results
 from ihlab.sweep.retry import Outcome, attempt, failure
@@ -59,7 +57,7 @@ def sweep(
     require(len(points) > 0, "A sweep needs at least one run.")
     require_distinct(points)
     if choose("engine", engine, ENGINES) == "local":  # Ray's workers get what they need by value
-        _require_importable(points)
+        require_importable(point.config for point in points)
     require(jobs is None or jobs >= 1, f"jobs is {jobs}, but must be at least 1.")
     require(retries >= 0, f"retries is {retries}, but must not be negative.")
     if wandb:
@@ -103,27 +101,6 @@ def sweep(
         counts = ", ".join(f"{count} {status}" for status, count in table["status"].value_counts().items())
         console.print(f"{counts}; {time.perf_counter() - started:.0f} s.", highlight=False)
         return table
-
-
-def _require_importable(points: Sequence[Point]) -> None:
-    """Raise `ConfigError` where worker processes, which import the calling script again, could not or must not."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        again = frame.f_globals.get("__name__") == "__mp_main__" and frame.f_code.co_name == "<module>"
-        require(
-            not again,
-            "A worker process, which imports the script again, came to its sweep: call sweep under "
-            '`if __name__ == "__main__":`.',
-        )
-        frame = frame.f_back
-    if not hasattr(sys.modules["__main__"], "__file__"):
-        for point in points:
-            task = type(point.config.task)
-            require(
-                task.__module__ != "__main__",
-                f"The task {task.__name__} is defined in this notebook or session, where worker processes cannot "
-                "import it from: write it to a file and import it here.",
-            )
 
 
 def _usual_jobs(device: str, engine: str) -> int | None:

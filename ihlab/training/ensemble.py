@@ -78,6 +78,11 @@ def _difference(one: Any, other: Any, prefix: str = "", free: Sequence[str] = FR
     return None
 
 
+def kind(config: RunConfig) -> str:
+    """Return what members have in common: the digest of a config whose `FREE` fields are at their defaults."""
+    return config.but(**{field.name: field.default for field in fields(RunConfig) if field.name in FREE}).digest
+
+
 def best_stack(config: RunConfig, members: int, device: torch.device) -> int:
     """Return the number of members to stack: on a CPU as many as `CPU_VALUES` has room for, or one if not eight."""
     if device.type != "cpu":

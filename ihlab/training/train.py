@@ -1,5 +1,6 @@
 """Entry points of training: `train(config)` returns a finished run, `train_ensemble(configs)` several."""
 
+import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
@@ -12,6 +13,7 @@ from ihlab.training.distributed import Ranks, join_ranks, pick_device, require_a
 from ihlab.training.ensemble import Ensemble, best_stack, check_members, seeds, stacks
 from ihlab.training.interrupt import deferred_interrupt
 from ihlab.training.memory import require_fits
+from ihlab.training.optim import learning_rate
 from ihlab.training.progress import Report, progress
 from ihlab.training.run import Run
 from ihlab.training.run_writer import Callback, TrainingDivergedError
@@ -66,7 +68,8 @@ def train(
 
     Raises `TrainingDivergedError` when the loss stops being finite, `Interrupted` after Ctrl-C (at the end of the
     step, saved), and `ConfigError` for a run that cannot be in memory, for a folder that another process has locked or
-    that has another config, and for an interrupted run whose task's data has changed (`Task`'s `provenance`).
+    that has another config, and for an interrupted run whose task's data has changed (`Task`'s `provenance`). Warns of
+    a warmup that is longer than the run.
     """
     require(isinstance(config, RunConfig), f"The config is {shown(config)}, but must be a RunConfig.")
     if members is not None:
@@ -79,10 +82,22 @@ def train(
     run = Run.create(config, root)
     if ranks.first:
         ranks.wait()
+    if not run.done and report is None and ranks.first:
+        _warn_of_a_long_warmup(config)
     if not run.done:
         _train_run(run, ranks, report, callback)
     ranks.wait()  # until rank 0 has written done.json
     return run
+
+
+def _warn_of_a_long_warmup(config: RunConfig) -> None:
+    if config.warmup > config.steps:
+        reached = learning_rate(config, config.steps - 1)
+        warnings.warn(
+            f"RunConfig.warmup is {config.warmup}, but the run has {config.steps} steps: its learning rate rises to "
+            f"{reached:.2g} and never to lr={config.lr:g}.",
+            stacklevel=3,
+        )
 
 
 def _train_run(run: Run, ranks: Ranks, report: Report | None, callback: Callback | None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 from transformer_lens import ActivationCache
 
-from ihlab.interp.sources import OwnModel, opened_model
+from ihlab.interp.sources import OwnModel, opened_model, require_opened
 from ihlab.training.config import even_choice
 from ihlab.training.run import Run
 from ihlab.viewer.training import described
@@ -36,6 +36,7 @@ class Opened:
 
 def opened(source: Any, checkpoints: int) -> Opened:
     """Open a source. Raises `ConfigError` for a run without checkpoints, and for a module that is no model of heads."""
+    require_opened(source)
     if isinstance(source, Run):
         require(bool(source.checkpoints), f"{source.folder} has no checkpoints: there is nothing to view.")
         source.require_checkpoint()  # a finished run's page ends where the run did

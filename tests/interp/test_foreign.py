@@ -327,7 +327,7 @@ def on_meta():
             lambda: torch.nn.Linear(2, 2),
             "The source is a Linear, but must be a Run, a Transformer, a TransformerBridge",
         ),
-        (lambda: "gpt2", "The source is a str, but must be a Run"),
+        (lambda: "gpt2", "The source is 'gpt2', a name: give the model, or the run that"),
         (lambda: {"a": 1}, "The source is a dict, but must be a Run"),
     ],
 )

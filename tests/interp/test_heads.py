@@ -395,7 +395,7 @@ def test_patterns_that_were_not_made_are_no_patterns():
 
 def test_other_sources_are_refused(theorem_3_3, batch):
     patterns, tokens = torch.rand(2, 4, 6, 6), torch.arange(3).repeat(2)
-    with pytest.raises(ConfigError, match="The source is a str"):
+    with pytest.raises(ConfigError, match="The source is 'gpt2', a name"):
         locate_induction_heads("gpt2", tokens)
     with pytest.raises(ConfigError, match="tokens are not given"):
         locate_induction_heads(patterns)

@@ -233,9 +233,10 @@ def page():
     lines = [
         "# TransformerLens' calls",
         "",
-        "An `ihlab` model takes the calls that TransformerLens' own models take. Each of these was compared with a",
-        "`TransformerBridge` with the same weights (GPT-2's parts, three layers) and returned the same; models of",
-        "every other kind take it too. The table is made by the test that checks it.",
+        "An `ihlab` model takes these calls of TransformerLens 4.3, whose models are `TransformerBridge` (the older",
+        "`HookedTransformer` is gone). Each was compared with a bridge with the same weights (GPT-2's parts, three",
+        "layers) and returned the same; models of every other kind take it too. Calls that are not named here may",
+        "not be there. The table is made by the test that checks it.",
         "",
         "With the shift, `W_K`, `W_V`, `QK`, `OV` and what is computed from them are of the raw weights, as stored.",
         "What a head reads is alpha and beta of them: `ihlab.interp.circuits` and `ihlab.interp.composition` have the",

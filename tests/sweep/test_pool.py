@@ -151,7 +151,7 @@ def test_torchrun_is_refused(tmp_path, monkeypatch):
 
 def test_the_costliest_goes_first():
     cheap, wide, long = BASE, BASE.but(model=MODEL.but(d_model=16)), BASE.but(steps=30)
-    assert costliest_first({3: cheap, 5: wide, 7: long}) == [5, 7, 3]  # 4, 3 and 1 times the cheapest
+    assert costliest_first({3: cheap, 5: wide, 7: long}) == [7, 5, 3]  # 3, 10 / 9 and 1 times the cheapest
 
 
 def test_the_bar_counts_the_runs_that_have_ended():

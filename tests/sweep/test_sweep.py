@@ -175,7 +175,7 @@ def test_a_script_whose_workers_would_begin_it_again_is_told(tmp_path):
     script = tmp_path / "unguarded.py"
     script.write_text(UNGUARDED, encoding="utf-8")
     ended = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, check=False)
-    assert "came to its sweep: call sweep under `if __name__" in ended.stderr
+    assert "came to the call that had started it: make that call under `if __name__" in ended.stderr
 
 
 @pytest.mark.slow

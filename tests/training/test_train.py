@@ -6,6 +6,7 @@ import signal
 import textwrap
 import threading
 import time
+import warnings
 
 import pandas as pd
 import pytest
@@ -45,6 +46,16 @@ def test_a_finished_run_is_reused(small, tmp_path):
     again = train(small, tmp_path)
     assert again.folder == first.folder
     assert (first.folder / "done.json").stat().st_mtime_ns == before
+
+
+def test_a_warmup_that_is_longer_than_the_run_is_said(small, tmp_path):
+    run = small.but(steps=4, warmup=10, lr=1e-2)
+    with pytest.warns(UserWarning, match=r"warmup is 10, but the run has 4 steps: .* to 0.004 and never to lr=0.01"):
+        train(run, tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(run, tmp_path)  # finished: nothing is trained
+        train(run.but(steps=10), tmp_path)  # the last step has the whole rate
 
 
 def test_a_run_is_found_by_its_hash_under_any_name(small, tmp_path):

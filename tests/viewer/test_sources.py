@@ -281,7 +281,7 @@ def test_older_names_still_work(run, tmp_path):
         ("patterns", [1.5] * 6, "tokens holds 1.5, but must hold ids, words, or rows of them"),
         ("wide", WORDS, r"\[2, 3, 6, 5\].* as many queries as keys|6 queries and 5 keys"),
         ("nan", WORDS, "The pattern of head 0.1 is not finite at query 4"),
-        ("text", WORDS, r"The source is .*str.* but must be a Run, a Transformer"),
+        ("text", WORDS, "The source is 'gpt2', a name: give the model, or the run that"),
         ("model", [1, 40], "tokens holds 40, which is outside the vocabulary: ids are 0 to 39"),
         ("model", [1] * 13, "The row has 13 positions, but must have 1 to n_ctx=12"),
         ("model", None, "tokens are not given"),

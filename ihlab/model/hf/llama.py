@@ -1,5 +1,6 @@
 """Weights to and from Hugging Face's Llama."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -7,6 +8,12 @@ import torch
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from tasks.config import require
+
+LLAMA = {
+    **{"attention": "vanilla", "positional": "rope", "norm": "rms", "mlp": "swiglu", "mask": "causal"},
+    **{"residual": True, "bias": False, "dropout": 0.0, "unembedding": "linear", "stream_shift": "none", "canon": ""},
+}
+"""Fields of a model that Llama knows one value of."""
 
 _LAYER_NAMES = {
     "attn.q_proj": "self_attn.q_proj",
@@ -17,6 +24,10 @@ _LAYER_NAMES = {
     "mlp.in_proj": "mlp.up_proj",
     "mlp.out_proj": "mlp.down_proj",
 }
+
+
+def _told(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 
 def _llama_names(cfg: ModelConfig) -> dict[str, str]:
@@ -42,16 +53,10 @@ def to_llama(model: Transformer) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     cfg = model.cfg
-    llama = (cfg.attention, cfg.positional, cfg.norm, cfg.mlp, cfg.mask, cfg.residual, cfg.bias, cfg.dropout)
+    other = {name: getattr(cfg, name) for name, only in LLAMA.items() if getattr(cfg, name) != only}
     require(
-        llama == ("vanilla", "rope", "rms", "swiglu", "causal", True, False, 0.0) and cfg.unembedding == "linear",
-        f"The model has (attention, positional, norm, mlp, mask, residual, bias, dropout) = {llama} and "
-        f"unembedding={cfg.unembedding!r}, but Llama is "
-        "('vanilla', 'rope', 'rms', 'swiglu', 'causal', True, False, 0.0) and 'linear'.",
-    )
-    require(
-        (cfg.stream_shift, cfg.canon) == ("none", ""),
-        f"The model has stream_shift={cfg.stream_shift!r} and canon={cfg.canon!r}, but Llama is 'none' and ''.",
+        not other,
+        f"The model has {_told(other)}, but Llama can only have {_told({name: LLAMA[name] for name in other})}.",
     )
     require(
         cfg.d_model % cfg.n_heads == 0,

@@ -1,0 +1,74 @@
+"""Whether the shift is worth a layer: verdicts on planted horizons that are, and are not, a layer apart."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ihlab.experiments.claims import judged
+from ihlab.experiments.experiment import SCALES
+from ihlab.experiments.hops import KINDS, by_pointers, predicted
+from ihlab.experiments.saved_layer import DEPTH, STEPS, SavedLayer
+
+CELLS = (("KV shifting", 3), ("vanilla", 3), ("vanilla", 4))
+
+
+def planted(hops, seeds=5):
+    """Errors that cross .1 at so many hops (a number for each cell), a little apart in each seed."""
+    rows = []
+    for (kind, depth), crossing in zip(CELLS, hops, strict=True):
+        for seed in range(seeds):
+            k = np.arange(9)
+            at = crossing * 2 ** (0.03 * (seed - (seeds - 1) / 2))
+            errors = np.clip(0.1 + 0.5 * (np.log2(np.maximum(k, 0.5)) - np.log2(at)), 0, 1)
+            facts = {"attention": kind, "n_layers": depth, "seed": seed}
+            rows.append(pd.DataFrame({**facts, "hops": k, "error": errors}))
+    return pd.concat(rows, ignore_index=True)
+
+
+H, F, U = "holds", "fails", "undecided"
+
+
+@pytest.mark.parametrize(
+    ("hops", "expected"),
+    [
+        ((7.0, 3.2, 7.0), [H, H, H, H, H, H, H, H, U]),  # by hand: 7 is not beyond 7
+        ((4.4, 2.2, 4.4), [H, H, H, H, H, H, H, F, F]),  # pointers alone
+        ((3.2, 3.2, 7.0), [F, F, H, F, H, H, H, F, F]),  # the shift does nothing
+        ((5.3, 3.2, 5.5), [H, U, H, H, H, U, H, H, F]),  # .73 and .78 of a doubling, to be told from .7
+        ((7.5, 3.2, 4.0), [H, H, H, H, F, F, H, H, H]),  # it is worth more than a vanilla layer
+        ((7.8, 2.1, 7.5), [H, H, F, H, H, H, F, H, H]),  # a layer is worth more than a doubling
+    ],
+)
+def test_each_verdict_can_come_out_each_way(hops, expected):
+    found = [claim.verdict for claim in judged(SavedLayer().claims(planted(hops), "laptop"))]
+    if hops[0] == hops[1]:
+        expected = ["undecided", *expected[1:]]  # equality is no more
+    assert found == expected
+
+
+def test_both_constructions_give_the_shift_the_worth_of_a_layer():
+    """So that the question needs no answer to which of the two is learned."""
+    for layers in range(1, 6):
+        assert predicted(("KV shifting", layers)) == predicted(("vanilla", layers + 1))
+        assert by_pointers(("KV shifting", layers)) == by_pointers(("vanilla", layers + 1))
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_rows_have_a_hop_more_than_is_followed_by_hand(scale):
+    runs = SavedLayer().runs(scale)
+    layers = DEPTH[scale]
+    names = {label: kind for kind, label in KINDS.items()}
+    cells = {(names[kind], depth + layers - 3) for kind, depth in CELLS}
+    assert {(run.config.model.attention, run.config.model.n_layers) for run in runs} == cells
+    [hops] = {run.config.task.max_hops for run in runs}
+    assert hops == predicted(("KV shifting", layers)) + 1
+    assert {run.config.steps for run in runs} == {STEPS[scale]}, "the same for all"
+    assert len({run.config.digest for run in runs}) == len(runs)
+
+
+def test_the_sentence_and_the_picture_follow_from_the_table():
+    data = planted((5.3, 3.2, 5.5))
+    said = SavedLayer().summary(data, "laptop")
+    assert "vanilla with 3 layers 3.1, 3.1, 3.2, 3.3, 3.3 (whole hops 3, 3, 3, 3, 3; by hand 3, by pointers" in said
+    (axes,) = SavedLayer().draw(data, "laptop").axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()][-2:] == ["vanilla", "KV shifting"]
