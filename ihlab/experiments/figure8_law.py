@@ -12,6 +12,7 @@ from ihlab.experiments.experiment import Planned, Scale
 from ihlab.experiments.figure8 import base, origin
 from ihlab.experiments.hops import (
     KINDS,
+    LAWS,
     Cell,
     by_pointers,
     followed,
@@ -23,7 +24,6 @@ from ihlab.experiments.hops import (
 )
 from ihlab.plots.hops import horizon_law
 from ihlab.plots.style import new_figure, printed
-from ihlab.theory.depth import by_doubling, horizon
 from ihlab.training.config import RunConfig
 from tasks import MultiHopTask
 
@@ -144,13 +144,8 @@ class Figure8Law:
         axes = figure.subplots()
         published = origin().assign(attention=VANILLA, seed=0)
         there = published[published["n_layers"].isin(DEPTHS[scale][VANILLA])]
-        laws: dict[str, Callable[[int], int]] = {
-            "$2^L-1$, by hand with the key shift": partial(horizon, attention="k_shift"),
-            "$2^{L-1}-1$, by hand without": partial(horizon, attention="vanilla"),
-            "$2^{L-2}$, with a layer for the token before": partial(by_doubling, attention="vanilla"),
-        }
         kinds = [kind for kind, depths in DEPTHS[scale].items() if depths]
-        horizon_law(axes, horizons(data), kinds, horizons(there), laws)
+        horizon_law(axes, horizons(data), kinds, horizons(there), LAWS)
         seeds = data["seed"].nunique()
         axes.set_title(f"Hops that L layers follow ({scale} scale; {seeds} seeds, bar: median)")
         return figure

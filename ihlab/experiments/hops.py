@@ -1,6 +1,6 @@
 """How many hops trained models follow: errors against hops, and the hop horizon."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,13 @@ KINDS = {"vanilla": "vanilla", "kv_shift": "KV shifting", "k_shift": "K only", "
 
 Cell = tuple[str, int]
 """Attention, by its label, and number of layers."""
+
+LAWS: dict[str, Callable[[int], int]] = {
+    "$2^L-1$, by hand with the key shift": partial(horizon, attention="k_shift"),
+    "$2^{L-1}-1$, by hand without": partial(horizon, attention="vanilla"),
+    "$2^{L-2}$, with a layer for the token before": partial(by_doubling, attention="vanilla"),
+}
+"""Hops that L layers follow by hand, as labels and functions of L (`ihlab.theory.depth`)."""
 
 SMALL = 0.1
 """Largest "small error", and the least growth of an error that is to "degrade significantly"."""

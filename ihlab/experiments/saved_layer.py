@@ -14,6 +14,7 @@ from ihlab.experiments.experiment import Planned, Scale
 from ihlab.experiments.figure8_law import law_base
 from ihlab.experiments.hops import (
     KINDS,
+    LAWS,
     SMALL,
     Cell,
     by_pointers,
@@ -26,7 +27,6 @@ from ihlab.experiments.hops import (
 )
 from ihlab.plots.hops import horizon_law
 from ihlab.plots.style import new_figure, printed
-from ihlab.theory.depth import by_doubling, horizon
 from ihlab.training.config import RunConfig
 
 if TYPE_CHECKING:
@@ -117,13 +117,8 @@ class SavedLayer:
         """Draw the horizons against layers, with what can be followed by hand as lines."""
         figure = new_figure(6.4, 4.4)
         axes = figure.subplots()
-        laws: dict[str, Callable[[int], int]] = {
-            "$2^L-1$, by hand with the key shift": partial(horizon, attention="k_shift"),
-            "$2^{L-1}-1$, by hand without": partial(horizon, attention="vanilla"),
-            "$2^{L-2}$, with a layer for the token before": partial(by_doubling, attention="vanilla"),
-        }
         table = horizons(data)
-        horizon_law(axes, table, [VANILLA, KV], table[:0], laws)
+        horizon_law(axes, table, [VANILLA, KV], table[:0], LAWS)
         seeds = data["seed"].nunique()
         axes.set_title(f"Is the shift worth a layer? ({scale} scale; {seeds} seeds, bar: median)")
         return figure
