@@ -7,10 +7,13 @@ import os
 import re
 import shlex
 import sys
+import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 import tyro
 
@@ -53,7 +56,9 @@ def main(args: Sequence[str] | None = None) -> None:
     print_anywhere()
     given = list(sys.argv[1:] if args is None else args)
     try:
-        _run(list(given))
+        with warnings.catch_warnings():
+            warnings.showwarning = partial(_show_warning, warnings.showwarning)
+            _run(list(given))
     except KeyboardInterrupt as stopped:
         message = str(stopped) or "Stopped."
         again = "the same torchrun command" if "WORLD_SIZE" in os.environ else f"ihlab {shlex.join(given)}"
@@ -76,6 +81,15 @@ def main(args: Sequence[str] | None = None) -> None:
         if not _is_out_of_memory(error):
             raise
         _end(f"Out of memory: {str(error).partition(chr(10))[0]}", 1)
+
+
+def _show_warning(usual: Callable[..., None], message: Warning | str, *more: Any) -> None:
+    """Show a warning of the package's own as one sentence, without its place in the code; any other as usual."""
+    _, filename, *_ = more
+    if Path(filename).is_relative_to(Path(__file__).parents[1]):
+        print(f"ihlab: {text(str(message))}", file=sys.stderr)
+    else:
+        usual(message, *more)
 
 
 def _run(argv: list[str]) -> None:

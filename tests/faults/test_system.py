@@ -65,9 +65,10 @@ main(sys.argv[1:])
 """
     limited = python(script, "train", *TINY, "--root", str(tmp_path))
     assert limited.returncode == 1
-    assert limited.stderr.startswith(f"ihlab: {tmp_path}")
-    assert limited.stderr.endswith("File too large.\n")
-    assert limited.stderr.count("\n") == 1
+    warned, ended = limited.stderr.splitlines()
+    assert warned.startswith("ihlab: RunConfig.warmup is 100, but the run has 6 steps: ")
+    assert ended.startswith(f"ihlab: {tmp_path}")
+    assert ended.endswith("File too large.")
     main(["train", *TINY, "--root", str(tmp_path)])
     [folder] = tmp_path.iterdir()
     assert Run.open(folder).done
