@@ -12,18 +12,18 @@ from ihlab.experiments.experiment import Planned, Scale
 from ihlab.experiments.figure8 import base, origin
 from ihlab.experiments.hops import (
     KINDS,
-    LAWS,
     Cell,
     by_pointers,
+    cell_name,
     followed,
     hop_tables,
-    horizons,
+    horizons_drawn,
+    of_cell,
     plan_hops,
     predicted,
     share_claim,
 )
-from ihlab.plots.hops import horizon_law
-from ihlab.plots.style import new_figure, printed
+from ihlab.plots.style import printed
 from ihlab.training.config import RunConfig
 from tasks import MultiHopTask
 
@@ -128,24 +128,15 @@ class Figure8Law:
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State the hops that every cell's models follow in one sentence."""
         table, parts = followed(data), []
-        for kind, depths in DEPTHS[scale].items():
-            for depth in depths:
-                mine = table[(table["attention"] == kind) & (table["n_layers"] == depth)]["hops"]
-                told = ", ".join(map(str, sorted(mine)))
-                parts.append(
-                    f"{kind} with {depth} layer{'s' * (depth > 1)} {told} (by hand {predicted((kind, depth))})"
-                )
+        for cell in ((kind, depth) for kind, depths in DEPTHS[scale].items() for depth in depths):
+            told = ", ".join(map(str, sorted(of_cell(table, cell)["hops"])))
+            parts.append(f"{cell_name(cell)} {told} (by hand {predicted(cell)})")
         return f"Hops that each model follows with errors of at most 0.1, a number a seed: {'; '.join(parts)}."
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw horizons against layers, the constructions as lines and the published vanilla models as diamonds."""
-        figure = new_figure(6.4, 4.4)
-        axes = figure.subplots()
         published = origin().assign(attention=VANILLA, seed=0)
         there = published[published["n_layers"].isin(DEPTHS[scale][VANILLA])]
         kinds = [kind for kind, depths in DEPTHS[scale].items() if depths]
-        horizon_law(axes, horizons(data), kinds, horizons(there), LAWS)
-        seeds = data["seed"].nunique()
-        axes.set_title(f"Hops that L layers follow ({scale} scale; {seeds} seeds, bar: median)")
-        return figure
+        return horizons_drawn(data, "Hops that L layers follow", scale, kinds, there)

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from ihlab.experiments import stats
 from ihlab.experiments.claims import Claim
 from ihlab.experiments.curves import plan
-from ihlab.experiments.experiment import Planned
+from ihlab.experiments.experiment import Planned, Scale
+from ihlab.plots.hops import horizon_law
+from ihlab.plots.style import BLUE, ORANGE, PINK, SKY, new_figure
 from ihlab.theory.depth import by_doubling, horizon
 from ihlab.training.config import RunConfig
 
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 
 KINDS = {"vanilla": "vanilla", "kv_shift": "KV shifting", "k_shift": "K only", "v_shift": "V only"}
 """Labels of the kinds of attention."""
+
+COLORS = dict(zip(KINDS.values(), (ORANGE, BLUE, SKY, PINK), strict=True))
+"""The colour of each kind where it is drawn against layers."""
 
 Cell = tuple[str, int]
 """Attention, by its label, and number of layers."""
@@ -112,11 +118,16 @@ def _kind(cell: Cell) -> str:
     return {label: kind for kind, label in KINDS.items()}[cell[0]]
 
 
-def log2_hops(table: pd.DataFrame, cell: Cell) -> pd.Series:
-    """Return log2 k* of a cell's seeds, from `horizons`."""
+def of_cell(table: pd.DataFrame, cell: Cell) -> pd.DataFrame:
+    """Return a cell's rows, a row a seed and in their order, of `horizons` or `followed`."""
     attention, n_layers = cell
-    mine = table[(table["attention"] == attention) & (table["n_layers"] == n_layers)]
-    return mine.set_index("seed")["log2_hops"].sort_index()
+    return table[(table["attention"] == attention) & (table["n_layers"] == n_layers)].sort_values("seed")
+
+
+def cell_name(cell: Cell) -> str:
+    """Return a cell in words, such as "vanilla with 2 layers"."""
+    attention, n_layers = cell
+    return f"{attention} with {n_layers} layer{'s' * (n_layers > 1)}"
 
 
 def hops_followed(errors: Sequence[float]) -> int:
@@ -130,13 +141,34 @@ def followed(data: pd.DataFrame) -> pd.DataFrame:
     return curves["error"].agg(hops_followed).rename("hops").reset_index()
 
 
+def horizons_told(data: pd.DataFrame, cells: Iterable[Cell]) -> str:
+    """State k* and the hops that each model of some cells follows in one sentence, with what is known by hand."""
+    table, whole, parts = horizons(data), followed(data), []
+    for cell in cells:
+        stars = ", ".join(f"{k:.1f}" for k in sorted(2 ** of_cell(table, cell)["log2_hops"]))
+        hops = ", ".join(map(str, sorted(of_cell(whole, cell)["hops"])))
+        parts.append(
+            f"{cell_name(cell)} {stars} (whole hops {hops}; by hand {predicted(cell)}, by pointers alone "
+            f"{by_pointers(cell)})"
+        )
+    return f"Hops k* at which the error exceeds {SMALL}, a number a seed: {'; '.join(parts)}."
+
+
+def horizons_drawn(
+    data: pd.DataFrame, question: str, scale: Scale, kinds: Iterable[str], published: pd.DataFrame | None = None
+) -> Figure:
+    """Draw the horizons of some kinds against layers, the laws as lines; `published` models as diamonds."""
+    figure = new_figure(6.4, 4.4)
+    axes, table = figure.subplots(), horizons(data)
+    there = table[:0] if published is None else horizons(published)
+    horizon_law(axes, table, {kind: COLORS[kind] for kind in kinds}, there, LAWS)
+    axes.set_title(f"{question} ({scale} scale; {data['seed'].nunique()} seeds, bar: median)")
+    return figure
+
+
 def share_claim(table: pd.DataFrame, claim: "partial[Claim]", sentence: str, wanted: Mapping[Cell, int]) -> Claim:
     """Judge whether most models of some cells follow exactly so many hops; `table` is that of `followed`."""
-    hits = [
-        hops == wanted[kind, depth]
-        for kind, depth, hops in zip(table["attention"], table["n_layers"], table["hops"], strict=True)
-        if (kind, depth) in wanted
-    ]
+    hits = [found == hops for cell, hops in wanted.items() for found in of_cell(table, cell)["hops"]]
     told = " and ".join(f"{hops} ({kind}, {depth} layer{'s' * (depth > 1)})" for (kind, depth), hops in wanted.items())
     return claim(
         sentence=sentence,

@@ -29,6 +29,7 @@ from ihlab.experiments.mqar import MQAR
 from ihlab.experiments.results_page import require_own, write_results_page
 from ihlab.experiments.robustness import Robustness
 from ihlab.experiments.saved_layer import SavedLayer
+from ihlab.experiments.shift_halves import ShiftHalves
 from ihlab.experiments.table2 import Table2
 from ihlab.experiments.table4 import Table4
 from ihlab.experiments.table5 import Table5
@@ -65,6 +66,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Initialisation(),
         Figure8Law(),
         SavedLayer(),
+        ShiftHalves(),
         Text(),
         Figure7(),
         Figure10(),
@@ -81,18 +83,8 @@ GROUP = "ihlab.experiments"
 
 ON_REQUEST = {
     *("formation", "mqar", "table4", "basin_map", "robustness", "initialisation"),
-    *(
-        "figure8_law",
-        "saved_layer",
-        "text",
-        "figure4",
-        "figure7",
-        "figure10",
-        "figure11",
-        "elsewhere",
-        "table15",
-        "zoo",
-    ),
+    *("figure8_law", "saved_layer", "shift_halves", "text", "figure4", "figure7"),
+    *("figure10", "figure11", "elsewhere", "table15", "zoo"),
 }
 """Experiments that are made only if named, as are those that others register."""
 

@@ -24,6 +24,7 @@ TITLES = {
     "table2": "Tables 2, 14 and 15, as printed",
     "tables6to13": "Tables 6 to 13",
     "saved_layer": "The shift against one more layer",
+    "shift_halves": "Keys or values alone",
     "elsewhere": "Shifting elsewhere",
     "zoo": "Attention variants",
     "text": "Real text",

@@ -1,13 +1,13 @@
 """Errors against the number of hops, and hop horizons against the number of layers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import StrMethodFormatter
 
-from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, printed
+from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, PINK, RED, printed
 
 DEPTHS = {2: (BLUE, "o"), 3: (ORANGE, "s"), 4: (GREEN, "^"), 5: (PINK, "D"), 6: (RED, "v")}
 """Colour and marker of each number of layers; the paper's pink line is five."""
@@ -50,21 +50,20 @@ def hop_ticks(axes: Axes, hops: dict[int, int], error: float) -> None:
 def horizon_law(
     axes: Axes,
     table: pd.DataFrame,
-    kinds: Sequence[str],
+    kinds: Mapping[str, str],
     published: pd.DataFrame,
     laws: Mapping[str, Callable[[int], int]],
 ) -> None:
     """Draw k* of every seed over a log2 axis against the number of layers, a column for each kind, with its median.
 
-    `table` and `published` have n_layers, attention, seed, log2_hops and bound ("above", "below" or "": the arrow says
-    so). Up to three `laws` are drawn as lines: hops by the number of layers, 0 for none.
+    `kinds` gives each its colour. `table` and `published` have n_layers, attention, seed, log2_hops and bound ("above",
+    "below" or "": the arrow says so). Up to three `laws` are drawn as lines: hops by the number of layers, 0 for none.
     """
-    colors = dict(zip(kinds, (ORANGE, BLUE, SKY, PINK), strict=False))
     depths = sorted(table["n_layers"].unique())
     for line, (label, law) in zip(("-", "--", ":"), laws.items(), strict=False):
         hops = {depth: law(depth) for depth in depths if law(depth)}
         axes.plot(list(hops), list(hops.values()), color="0.6", lw=1.2, ls=line, zorder=1, label=label)
-    for number, kind in enumerate(kinds):
+    for number, (kind, color) in enumerate(kinds.items()):
         mine = table[table["attention"] == kind]
         for depth, seeds in mine.groupby("n_layers"):
             x = float(str(depth)) + 0.16 * (number - (len(kinds) - 1) / 2)
@@ -72,9 +71,9 @@ def horizon_law(
             y = 2 ** seeds["log2_hops"].to_numpy()
             for bound, marker in {"": "o", "above": "^", "below": "v"}.items():
                 is_it = (seeds["bound"] == bound).to_numpy()
-                axes.scatter(spread[is_it], y[is_it], s=18, marker=marker, color=colors[kind], linewidths=0, zorder=3)
-            axes.hlines(np.median(y), x - 0.07, x + 0.07, color=colors[kind], lw=2, zorder=2)
-        axes.plot([], [], "o", ms=4.5, color=colors[kind], label=kind)
+                axes.scatter(spread[is_it], y[is_it], s=18, marker=marker, color=color, linewidths=0, zorder=3)
+            axes.hlines(np.median(y), x - 0.07, x + 0.07, color=color, lw=2, zorder=2)
+        axes.plot([], [], "o", ms=4.5, color=color, label=kind)
     for bound, marker in {"": "D", "above": "^"}.items():
         shown = published[published["bound"] == bound]
         axes.scatter(

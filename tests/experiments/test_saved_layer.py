@@ -12,13 +12,13 @@ from ihlab.experiments.saved_layer import DEPTH, STEPS, SavedLayer
 CELLS = (("KV shifting", 3), ("vanilla", 3), ("vanilla", 4))
 
 
-def planted(hops, seeds=5):
+def planted(hops, seeds=5, cells=CELLS, apart=0.03):
     """Errors that cross .1 at so many hops (a number for each cell), a little apart in each seed."""
     rows = []
-    for (kind, depth), crossing in zip(CELLS, hops, strict=True):
+    for (kind, depth), crossing in zip(cells, hops, strict=True):
         for seed in range(seeds):
             k = np.arange(9)
-            at = crossing * 2 ** (0.03 * (seed - (seeds - 1) / 2))
+            at = crossing * 2 ** (apart * (seed - (seeds - 1) / 2))
             errors = np.clip(0.1 + 0.5 * (np.log2(np.maximum(k, 0.5)) - np.log2(at)), 0, 1)
             facts = {"attention": kind, "n_layers": depth, "seed": seed}
             rows.append(pd.DataFrame({**facts, "hops": k, "error": errors}))
