@@ -166,7 +166,11 @@ def _claim(question: Question, data: pd.DataFrame, declared: str) -> Claim:
     )
     if question.kind == "less accurate":
         best, least = (of_cell(data, cell)["best"].tolist() for cell in (other, one))
-        measure = f"highest accuracy, {_at(data, other)} less {_at(data, one)}, {question.setting}"
+        counts = [count_in_words(steps(data, cell)) for cell in (other, one)]
+        measure = (
+            f"highest accuracy, {_at(data, other)} less {_at(data, one)}, {question.setting} "
+            f"({counts[0]} and {counts[1]} seeds get to 90%)"
+        )
         return claim(measure=measure, estimate=stats.shift(best, least, stats.DIFFERENCE))
     counts = [count_in_words(steps(data, cell)) for cell in (one, other)]
     pair = (

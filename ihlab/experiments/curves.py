@@ -1,9 +1,11 @@
 """Learning curves, for several experiments: runs from altered fields, and their metrics as one table."""
 
+import math
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from ihlab.experiments import stats
@@ -62,14 +64,41 @@ def steps_to(data: pd.DataFrame, curve: str, threshold: float, column: str = "ac
     By default it is the accuracy at a row's first answer. Only steps up to `horizon` count, before the learning rate
     decays.
     """
+    return [first_reach(run["step"], run[column], threshold) for run in _before_decay(data, curve)]
+
+
+def crossings(data: pd.DataFrame, curve: str, threshold: float, column: str = "accuracy_first") -> list[float]:
+    """Return `steps_to`, interpolated linearly between that evaluation and the one before it.
+
+    For where evaluations are not far closer together than the steps to be compared.
+    """
+    found = []
+    for run in _before_decay(data, curve):
+        steps, accuracy = run["step"].to_numpy(dtype=float), run[column].to_numpy(dtype=float)
+        above = np.flatnonzero(accuracy >= threshold)
+        first = above[0] if above.size else None
+        if first:
+            around = [first - 1, first]
+            found.append(float(np.interp(threshold, accuracy[around], steps[around])))
+        else:
+            found.append(math.inf if first is None else float(steps[0]))
+    return found
+
+
+def _before_decay(data: pd.DataFrame, curve: str) -> list[pd.DataFrame]:
+    """Return each seed's evaluations up to `horizon`."""
     of_curve = data[(data["curve"] == curve) & (data["step"] <= data["horizon"])]
-    return [first_reach(run["step"], run[column], threshold) for _, run in of_curve.groupby("seed")]
+    return [run for _, run in of_curve.groupby("seed")]
 
 
 def ratio_of_steps(
     data: pd.DataFrame, curve: str, other: str, threshold: float = 0.9, column: str = "accuracy_first"
 ) -> stats.Estimate:
     """Ratio of the steps to an accuracy, `curve` / `other`."""
-    horizon = float(data.loc[data["curve"].isin([curve, other]), "horizon"].min())
     one, two = (steps_to(data, name, threshold, column) for name in (curve, other))
-    return stats.ratio_of_times(one, two, horizon)
+    return stats.ratio_of_times(one, two, shared_horizon(data, curve, other))
+
+
+def shared_horizon(data: pd.DataFrame, curve: str, other: str) -> float:
+    """Return the step up to which both curves' steps count."""
+    return float(data.loc[data["curve"].isin([curve, other]), "horizon"].min())

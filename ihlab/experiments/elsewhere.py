@@ -7,10 +7,16 @@ no other place, and the sentence is not about them.
 
 Accuracies are the highest that were seen, and runs end at 90%, so that what learns later but learns is no less
 accurate. One vanilla layer does not learn induction at any width: what is shown is what a narrow layer can learn with a
-shift elsewhere, and not that the width was what it lacked.
+shift elsewhere, and not that the width was what it lacked. Of a layer that learns it at neither width the sentence is
+not judged.
 """
 
+import numpy as np
+import pandas as pd
+
+from ihlab.experiments.claims import Claim, changed
 from ihlab.experiments.comparison import Comparison, Question
+from ihlab.experiments.experiment import Scale
 from ihlab.experiments.variants import (
     ADDED,
     AFTER_NORM,
@@ -21,6 +27,7 @@ from ihlab.experiments.variants import (
     RWKV,
     VANILLA,
     canon,
+    steps,
 )
 
 _ELSEWHERE = (RWKV, BEFORE_NORM, AFTER_NORM, ADDED, *map(canon, "ABCD"))
@@ -30,6 +37,7 @@ _NOTES = {
     canon("B"): " is not about it: it shifts queries, keys and values",
     AFTER_NORM: "; this one shifts keys, values and queries by one number a layer",
 }
+CHANGED = "2026-11-24: what learns at no width says nothing about what it takes"
 
 
 class Elsewhere(Comparison):
@@ -63,3 +71,30 @@ class Elsewhere(Comparison):
             "attention not.", "a control",
         ),
     )  # fmt: skip
+
+    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
+        """Judge the questions, but the paper's sentence about width only of what learns at one of the two widths."""
+        return [
+            _needs_a_width(claim, question, data, scale)
+            for claim, question in zip(super().claims(data, scale), self.questions, strict=True)
+        ]
+
+    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
+        """State every variant's steps, and what two widths do not show."""
+        return (
+            f"{super().summary(data, scale)} One layer of vanilla attention learns induction at neither width, so that "
+            "these rows say what a narrow layer can learn with a shift elsewhere, not that width was what it lacked."
+        )
+
+
+def _needs_a_width(claim: Claim, question: Question, data: pd.DataFrame, scale: Scale) -> Claim:
+    if not (question.of_paper and question.setting == NARROW):
+        return claim
+    waits = [step for setting in (NARROW, INDUCTION1) for step in steps(data, (question.one, setting))]
+    if np.isfinite(waits).any():
+        return claim
+    why = f"In no seed does {question.one} learn induction at either width: it lacks something else than width."
+    untested = Claim(
+        source=claim.source, sentence=claim.sentence, seeds=claim.seeds, declared=claim.declared, of_paper=True, why=why
+    )
+    return changed(untested, claim, scale, CHANGED)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ihlab.experiments.experiment import Scale
 from ihlab.model.config import ModelConfig
-from ihlab.training.config import RunConfig
+from ihlab.training.config import RunConfig, constant_steps
 from tasks import IGNORE, InductionTask
 
 if TYPE_CHECKING:  # the tables' claims and pictures need no torch
@@ -43,6 +43,14 @@ def base(scale: Scale) -> RunConfig:
         task=task, model=_model(task, d_model=16, n_heads=2), steps=30, batch_size=16, warmup=5, schedule="trapezoid",
         eval_rows=64, checkpoints=3,
     )  # fmt: skip
+
+
+def steps_at_constant_rate(scale: Scale, steps: float) -> int:
+    """Return the steps before the learning rate falls, of as many as `steps`.
+
+    What is learned after them is learned on the schedule's cue.
+    """
+    return constant_steps(base(scale).but(steps=int(steps)))
 
 
 def _model(task: InductionTask, **shape: object) -> ModelConfig:

@@ -10,10 +10,11 @@ from matplotlib.figure import Figure
 
 from ihlab.experiments import stats
 from ihlab.experiments.claims import Claim
-from ihlab.experiments.curves import final, learning_curve_table, plan, ratio_of_steps
+from ihlab.experiments.curves import final, learning_curve_table, plan, ratio_of_steps, steps_to
 from ihlab.experiments.experiment import Planned, Scale
 from ihlab.experiments.figure1 import base, guessing_accuracy, in_row
 from ihlab.experiments.figure1a import MUCH_FASTER, NEAR_CHANCE
+from ihlab.experiments.rates import count_in_words
 from ihlab.plots.curves import Line, learning_curves
 from ihlab.plots.style import BLUE, ORANGE, new_figure, printed
 
@@ -93,6 +94,8 @@ class Figure1b:
         guess = float(data["guess"].iloc[0])
         claim = partial(Claim, source="section 3.2, Figure 1b", declared="2026-11-22", seeds=len(final(data, kv("8"))))
         poorly, cover = final(data, vanilla("8")), final(data, vanilla("8"), "in_row")
+        covered_by_two = final(data, vanilla("8, 2 heads"), "in_row")
+        reached = [count_in_words(steps_to(data, curve, LEARNED)) for curve in (kv("8"), vanilla("8"))]
         return [
             *(
                 claim(
@@ -118,15 +121,16 @@ class Figure1b:
             ),
             claim(
                 sentence="At hidden size 8 standard attention learns very poorly.",
-                measure=f"share of runs of vanilla 2 layers that end less than {NEAR_CHANCE} above guessing another "
-                f"token of the row ({guess:.3f})",
+                measure=f"share of runs of vanilla 2 layers, 1 head, that end less than {NEAR_CHANCE} above guessing "
+                f"another token of the row ({guess:.3f})",
                 estimate=stats.share(sum(x < guess + NEAR_CHANCE for x in poorly), len(poorly)),
                 threshold=0.5,
             ),
             claim(
                 sentence="It even failed to cover up one of the answers mentioned in the previous text.",
-                measure=f"share of runs of vanilla 2 layers, hidden size 8, less than {COVERS:.0%} of whose answers "
-                f"are tokens of the row (median {np.median(cover):.2f})",
+                measure=f"share of runs of vanilla 2 layers, hidden size 8, 1 head, less than {COVERS:.0%} of whose "
+                f"answers are tokens of the row (median {np.median(cover):.2f}; with 2 heads "
+                f"{sum(x < COVERS for x in covered_by_two)} of {len(covered_by_two)} runs)",
                 estimate=stats.share(sum(x < COVERS for x in cover), len(cover)),
                 threshold=0.5,
             ),
@@ -134,7 +138,8 @@ class Figure1b:
                 source="beside Figure 1b",
                 of_paper=False,
                 sentence="KV shifting learns it faster at hidden size 8.",
-                measure="steps to 90% accuracy, KV shifting 1 layer / vanilla 2 layers",
+                measure="steps to 90% accuracy, KV shifting 1 layer / vanilla 2 layers, 1 head "
+                f"({reached[0]} and {reached[1]} seeds get there)",
                 estimate=ratio_of_steps(data, kv("8"), vanilla("8"), LEARNED),
                 threshold=MUCH_FASTER,
                 right_side="below",
@@ -149,7 +154,8 @@ class Figure1b:
             claim(
                 sentence="The smaller the hidden size, the harder induction is for standard attention to learn.",
                 measure=f"share of runs of vanilla 2 layers that end at {LEARNED} or more, hidden size 32 less hidden "
-                f"size 8, 2 heads ({_counts(data, vanilla('32'))} less {_counts(data, vanilla('8, 2 heads'))})",
+                f"size 8, 2 heads ({_counts(data, vanilla('32'))} less {_counts(data, vanilla('8, 2 heads'))}; KV "
+                f"shifting: {_counts(data, kv('32'))} less {_counts(data, kv('8, 2 heads'))})",
                 estimate=_difference(data, vanilla("32"), vanilla("8, 2 heads")),
                 threshold=0.0,
             ),

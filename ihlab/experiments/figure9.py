@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.experiments import stats
-from ihlab.experiments.claims import Claim
-from ihlab.experiments.curves import final, learning_curve_table, plan, ratio_of_steps, steps_to
+from ihlab.experiments.claims import Claim, changed
+from ihlab.experiments.curves import crossings, final, learning_curve_table, plan, ratio_of_steps, shared_horizon
 from ihlab.experiments.experiment import Planned, Scale
 from ihlab.experiments.rates import ACCURACY, count_in_words
 from ihlab.model.config import ModelConfig
@@ -46,6 +46,9 @@ MARGIN = 0.05
 """Equivalence margin of accuracy, fixed beforehand: half of what Figure 1a calls near chance."""
 SOONER = 0.8
 """Ratio of steps below which one learns sooner: 1 / 1.25, as in the comparisons of variants."""
+CHANGED = (
+    "2026-11-24: evaluations lie ten steps apart, a sixth of what is compared, and a ratio above .8 may still be sooner"
+)
 CARRIES = 0.3
 """Fall of accuracy from which an ablated route carries the answer."""
 
@@ -136,7 +139,7 @@ class Figure9:
             why = "No model of this scale has as many parameters."
             sentence = "KV shifting does not enhance the learning of 3-grams, and does not weaken it (50M)."
             claims.append(Claim(source="Appendix E.3, Figure 9", sentence=sentence, declared="2026-11-22", why=why))
-        return [*claims, *(_sooner(data, size) for size in sizes(scale)), *_explanation(data)]
+        return [*claims, *(_sooner(data, size, scale) for size in sizes(scale)), *_explanation(data)]
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State final accuracies at each size in one sentence."""
@@ -178,25 +181,35 @@ def _over_training(data: pd.DataFrame, curve: str) -> list[float]:
     ]
 
 
-def _sooner(data: pd.DataFrame, size: str) -> Claim:
+def _sooner(data: pd.DataFrame, size: str, scale: Scale) -> Claim:
     """Judge whether KV shifting needs fewer steps to 90%; what is learned by all may still be learned sooner."""
-    kv, vanilla = f"{KV}, {size}", f"{VANILLA}, {size}"
-    counts = [count_in_words(steps_to(data, curve, ACCURACY, "accuracy")) for curve in (kv, vanilla)]
+    curves = f"{KV}, {size}", f"{VANILLA}, {size}"
+    steps = [crossings(data, curve, ACCURACY, "accuracy") for curve in curves]
+    counts = " and ".join(count_in_words(mine) for mine in steps)
     claim = partial(
         Claim,
         source="beside Appendix E.3, asked after the runs",
         of_paper=False,
-        sentence=f"KV shifting learns 3-grams sooner ({size}).",
-        measure=f"steps to 90% accuracy, KV shifting / vanilla ({counts[0]} and {counts[1]} seeds get there)",
         threshold=SOONER,
         right_side="below",
-        seeds=len(final(data, kv)),
+        seeds=len(steps[0]),
         declared="2026-11-23",
     )
-    estimate = ratio_of_steps(data, kv, vanilla, ACCURACY, "accuracy")
+    of_grid = partial(
+        claim,
+        sentence=f"KV shifting learns 3-grams sooner ({size}).",
+        measure=f"steps to 90% accuracy, KV shifting / vanilla ({counts} seeds get there)",
+    )
+    now = partial(
+        claim,
+        sentence=f"KV shifting needs less than {SOONER} of vanilla's steps to learn 3-grams ({size}).",
+        measure=f"steps to 90% accuracy, interpolated, KV shifting / vanilla ({counts} seeds get there)",
+    )
+    estimate = stats.ratio_of_times(*steps, shared_horizon(data, *curves))
     if np.isnan(estimate.value):
-        return claim(why="Neither gets there within the steps: nothing is compared.")
-    return claim(estimate=estimate)
+        return now(why="Neither gets there within the steps: nothing is compared.")
+    declared = of_grid(estimate=ratio_of_steps(data, *curves, ACCURACY, "accuracy"))
+    return changed(now(estimate=estimate), declared, scale, CHANGED)
 
 
 ROUTES = {

@@ -19,11 +19,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.experiments import stats
-from ihlab.experiments.claims import Claim
+from ihlab.experiments.claims import Claim, changed
 from ihlab.experiments.experiment import Planned, Scale
-from ihlab.experiments.figure1 import base
+from ihlab.experiments.figure1 import base, steps_at_constant_rate
 from ihlab.experiments.figure1a import KV1, LINES, MUCH_FASTER, V2
-from ihlab.experiments.rates import ACCURACY, ratio_in_words, steps_table
+from ihlab.experiments.rates import ACCURACY, ratio_in_words, steps_by, steps_table
 from ihlab.plots.curves import Line
 from ihlab.plots.initialisation import steps_by_width
 from ihlab.plots.style import SKY, new_figure, printed
@@ -55,6 +55,7 @@ MORE_STEPS = 2
 SLOWED = 2.0
 """The ratio of steps, small start over N(0, 1), above which a curve is slowed down."""
 DECLARED = "2026-11-22"
+CHANGED = "2026-11-24: what is learned while the rate falls does not count in Figure 1a either"
 
 SLOWED_BY: tuple[tuple[str, Literal["above", "below"], str], ...] = (
     (V2, "above", "Two vanilla layers learn induction several times later, or not at all, if embeddings start small."),
@@ -93,58 +94,78 @@ class Initialisation:
         return table
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge which curves small initial embeddings slow down, and whether KV shifting is much faster with either."""
+        """Judge which curves small initial embeddings slow down, and whether KV shifting is much faster with either.
+
+        By the steps before the learning rate falls, as in Figure 1a. (As they were declared, all steps counted.)
+        """
         source = "a finding of the lab log (docs/LOG.md)"
         claim = partial(Claim, source=source, of_paper=False, declared=DECLARED, seeds=int(data["seed"].nunique()))
-        slowed = [
-            claim(
-                sentence=sentence,
-                measure=f"steps to 90% accuracy of {curve}, embeddings with standard deviation {SMALL:g} / {UNIT:g} "
-                f"(a run that never gets there counts as {_horizon(data):.0f})",
-                estimate=_ratio(data, (curve, SMALL), (curve, UNIT)),
-                threshold=SLOWED,
-                right_side=side,
-            )
-            for curve, side, sentence in SLOWED_BY
+
+        def within(horizon: float) -> list[Claim]:
+            slowed = [
+                claim(
+                    sentence=sentence,
+                    measure=f"steps to 90% accuracy of {curve}, embeddings with standard deviation {SMALL:g} / "
+                    f"{UNIT:g} (a run that does not get there counts as {horizon:.0f})",
+                    estimate=_ratio(data, (curve, SMALL), (curve, UNIT), horizon),
+                    threshold=SLOWED,
+                    right_side=side,
+                )
+                for curve, side, sentence in SLOWED_BY
+            ]
+            faster = [
+                claim(
+                    sentence=f"KV shifting attention converges much faster than two-layer transformers ({start}).",
+                    measure="steps to 90% accuracy, KV shifting 1 layer / vanilla 2 layers, embeddings with standard "
+                    f"deviation {std:g} (not there: {horizon:.0f})",
+                    estimate=_ratio(data, (KV1, std), (V2, std), horizon),
+                    threshold=MUCH_FASTER,
+                    right_side="below",
+                )
+                for std, start in ((UNIT, "embeddings that start as N(0, 1)"), (SMALL, "embeddings that start small"))
+            ]
+            return slowed + faster
+
+        return [
+            now if now.estimate == declared.estimate else changed(now, declared, scale, CHANGED)
+            for now, declared in zip(within(_constant(data, scale)), within(_horizon(data)), strict=True)
         ]
-        faster = [
-            claim(
-                sentence=f"KV shifting attention converges much faster than two-layer transformers ({start}).",
-                measure="steps to 90% accuracy, KV shifting 1 layer / vanilla 2 layers, embeddings with standard "
-                f"deviation {std:g} (never: {_horizon(data):.0f})",
-                estimate=_ratio(data, (KV1, std), (V2, std)),
-                threshold=MUCH_FASTER,
-                right_side="below",
-            )
-            for std, start in ((UNIT, "embeddings that start as N(0, 1)"), (SMALL, "embeddings that start small"))
-        ]
-        return slowed + faster
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Every seed's steps to 90% against the standard deviation, and a line through the medians."""
+        constant = _constant(data, scale)
         figure = new_figure(6.6, 4.4)
         axes = figure.subplots()
-        steps_by_width(axes, data, STYLES, _horizon(data))
+        counted = data.assign(steps_to_90=steps_by(data["steps_to_90"], constant))
+        steps_by_width(axes, counted, STYLES, constant)
         figure.legend(loc="outside lower center", ncols=len(STYLES), fontsize=9)
         seeds = data["seed"].nunique()
-        figure.suptitle(f"Small embeddings and induction ({scale} scale; {seeds} seeds, line: median)")
+        figure.suptitle(
+            f"Small embeddings and induction ({scale} scale; {seeds} seeds, line: median;\n"
+            f"never: not while the learning rate is constant, up to step {constant})",
+            fontsize=11,
+        )
         return figure
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """Median steps from either start, and what KV shifting gains over vanilla from each."""
+        constant = _constant(data, scale)
         large, small = (
-            ", ".join(f"{np.median(_steps(data, curve, std)):.0f} ({curve})" for curve in CURVES).replace(
+            ", ".join(f"{np.median(_steps(data, curve, std, constant)):.0f} ({curve})" for curve in CURVES).replace(
                 "inf", "never"
             )
             for std in (UNIT, SMALL)
         )
-        parts = [ratio_in_words(_steps(data, KV1, std), _steps(data, V2, std), _horizon(data)) for std in (UNIT, SMALL)]
+        parts = [
+            ratio_in_words(*(_steps(data, curve, std, constant) for curve in (KV1, V2)), constant)
+            for std in (UNIT, SMALL)
+        ]
         return (
-            f"The median run reaches 90% accuracy at these steps (of at most {_horizon(data):.0f}): {large} where "
-            f"embeddings start as N(0, 1), and {small} where they start with a standard deviation of {SMALL:g}; so "
-            f"one layer of KV shifting needs {parts[0]} of the steps of two vanilla layers from the former start and "
-            f"{parts[1]} from the latter."
+            f"The median run reaches 90% accuracy at these steps (of {constant} before the learning rate falls): "
+            f"{large} where embeddings start as N(0, 1), and {small} where they start with a standard deviation of "
+            f"{SMALL:g}; so one layer of KV shifting needs {parts[0]} of the steps of two vanilla layers from the "
+            f"former start and {parts[1]} from the latter."
         )
 
 
@@ -156,14 +177,20 @@ def _slug(curve: str, std: float, seed: int) -> str:
     return f"initialisation-{curve}-{std:g}-{seed}".lower().replace(",", "").replace(" ", "-")
 
 
-def _steps(data: pd.DataFrame, curve: str, std: float) -> list[float]:
-    return data[(data["curve"] == curve) & (data["embed_std"] == std)]["steps_to_90"].astype(float).tolist()
+def _steps(data: pd.DataFrame, curve: str, std: float, horizon: float) -> list[float]:
+    """Return a curve's steps to 90%; inf: not by `horizon`."""
+    mine = data[(data["curve"] == curve) & (data["embed_std"] == std)]
+    return steps_by(mine["steps_to_90"], horizon).tolist()
 
 
 def _horizon(data: pd.DataFrame) -> float:
     return float(data["horizon"].max())
 
 
-def _ratio(data: pd.DataFrame, one: tuple[str, float], other: tuple[str, float]) -> stats.Estimate:
+def _constant(data: pd.DataFrame, scale: Scale) -> int:
+    return steps_at_constant_rate(scale, _horizon(data))
+
+
+def _ratio(data: pd.DataFrame, one: tuple[str, float], other: tuple[str, float], horizon: float) -> stats.Estimate:
     """Return the ratio of two curves' steps to 90%, each at a standard deviation."""
-    return stats.ratio_of_times(_steps(data, *one), _steps(data, *other), _horizon(data))
+    return stats.ratio_of_times(_steps(data, *one, horizon), _steps(data, *other, horizon), horizon)

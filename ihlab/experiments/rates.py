@@ -42,6 +42,11 @@ def steps_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def steps_by(steps: "pd.Series[float]", horizon: float) -> "pd.Series[float]":
+    """Return the steps that are not beyond `horizon`, inf for the others."""
+    return steps.astype(float).where(steps <= horizon, np.inf)
+
+
 def fastest_rate(table: pd.DataFrame, common: float | None = None) -> float:
     """Return the learning rate with the least mean steps over the runs of `table`: lr, steps (inf: never), horizon.
 

@@ -17,14 +17,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.experiments import stats
 from ihlab.experiments.claims import Claim, changed
 from ihlab.experiments.experiment import Planned, Scale
-from ihlab.experiments.figure1 import base
+from ihlab.experiments.figure1 import base, steps_at_constant_rate
 from ihlab.experiments.figure1a import CURVES as FIGURE1A_CURVES
 from ihlab.experiments.figure1a import KV1, LINES, MUCH_FASTER, V2
 from ihlab.experiments.rates import (
@@ -33,11 +32,12 @@ from ihlab.experiments.rates import (
     fastest_rate,
     rate_in_words,
     ratio_in_words,
+    steps_by,
     steps_table,
 )
 from ihlab.plots.robustness import legend_keys, steps_by_setting
 from ihlab.plots.style import new_figure, printed
-from ihlab.training.config import RunConfig, constant_steps
+from ihlab.training.config import RunConfig
 
 if TYPE_CHECKING:
     from ihlab.training.run import Run
@@ -156,9 +156,9 @@ class Robustness:
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Every seed's steps to 90% in every setting: filled at its own rate, hollow at the common one."""
         labels = {name: label.replace(", ", ",\n").replace(": ", ":\n") for name, label in _labels(scale).items()}
-        constant = _constant(data, scale)
+        constant = steps_at_constant_rate(scale, _horizon(data))
         shown = data[data["kind"] != TUNING].rename(columns={"kind": "rate"})
-        shown["steps_to_90"] = _by(shown["steps_to_90"], constant)
+        shown["steps_to_90"] = steps_by(shown["steps_to_90"], constant)
         lines = {curve: LINES[curve] for curve in CURVES}
         figure = new_figure(max(7.4, 1.75 * len(labels)), 4.4)
         axes = figure.subplots()
@@ -175,7 +175,7 @@ class Robustness:
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State how much faster in each setting, and which curves learn without positions."""
-        constant = _constant(data, scale)
+        constant = steps_at_constant_rate(scale, _horizon(data))
         ratios = [
             f"{ratio_in_words(*_waits(data, setting, constant), constant)} ({label})"
             for setting, label in _labels(scale).items()
@@ -218,20 +218,10 @@ def _horizon(data: pd.DataFrame) -> float:
     return float(data.loc[data["kind"] == OWN, "horizon"].max())
 
 
-def _constant(data: pd.DataFrame, scale: Scale) -> int:
-    """Return the steps before the learning rate falls: what is learned after them is learned on the schedule's cue."""
-    return constant_steps(base(scale).but(steps=int(_horizon(data))))
-
-
 def _waits(data: pd.DataFrame, setting: str, horizon: float) -> tuple[list[float], list[float]]:
     """Return the steps to 90% of one layer of KV shifting and of two vanilla layers; inf: not by `horizon`."""
-    kv, vanilla = (_by(_rows(data, setting, curve)["steps_to_90"], horizon).tolist() for curve in (KV1, V2))
+    kv, vanilla = (steps_by(_rows(data, setting, curve)["steps_to_90"], horizon).tolist() for curve in (KV1, V2))
     return kv, vanilla
-
-
-def _by(steps: "pd.Series[float]", horizon: float) -> "pd.Series[float]":
-    """Return the steps that are not beyond `horizon`, inf for the others."""
-    return steps.astype(float).where(steps <= horizon, np.inf)
 
 
 def _faster(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", setting: str, label: str) -> Claim:
@@ -254,7 +244,7 @@ def _faster(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", setting: 
             estimate=stats.ratio_of_times(kv, vanilla, limit),
         )
 
-    declared, counted = within(_horizon(data)), within(_constant(data, scale))
+    declared, counted = within(_horizon(data)), within(steps_at_constant_rate(scale, _horizon(data)))
     if counted.estimate == declared.estimate:
         return counted
     return changed(counted, declared, scale, CHANGED)
@@ -271,7 +261,7 @@ def _own_rate(data: pd.DataFrame, setting: str, curve: str, common: float) -> fl
 def _rate(data: pd.DataFrame, setting: str, curve: str, horizon: float) -> str:
     """Return a curve's own rate as text, with a note if it is at an edge of the grid or none learns by `horizon`."""
     own, tuning = float(_rows(data, setting, curve)["lr"].iloc[0]), _tuning(data, setting, curve)
-    return rate_in_words(own, tuning.assign(steps=_by(tuning["steps"], horizon), horizon=horizon))
+    return rate_in_words(own, tuning.assign(steps=steps_by(tuning["steps"], horizon), horizon=horizon))
 
 
 def _share_measure(data: pd.DataFrame, curve: str) -> str:

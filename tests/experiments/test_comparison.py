@@ -20,6 +20,7 @@ from ihlab.experiments.variants import (
     INDUCTION1,
     KV,
     MANY,
+    NARROW,
     NGRAM,
     SETTINGS,
     VANILLA,
@@ -291,3 +292,20 @@ def test_runs_end_in_a_table_a_picture_and_claims(smoke, name):
         assert set(chosen["lr"]) <= set(rates(setting, "smoke"))
     assert len(folder.claims()) >= len(comparison.questions)
     assert (folder.path / f"{name}-smoke.png").exists()
+
+
+def test_the_sentence_about_width_is_not_judged_of_what_learns_at_neither_width():
+    """Canon C learns nowhere, Canon D where width is ample, Canon A at both: the last two say something of width."""
+    learns = {"Canon C": (), "Canon D": (INDUCTION1,), "Canon A": (NARROW, INDUCTION1)}
+    parts = []
+    for variant in Elsewhere.variants:
+        for setting in (NARROW, INDUCTION1):
+            found = setting in learns.get(variant, (NARROW, INDUCTION1))
+            steps, best = (AROUND, 0.95) if found else (NEVER, 0.1)
+            parts += [rows(variant, setting, steps, best), rows(variant, setting, steps[:2], kind="tuning", first=100)]
+    claims = {
+        claim.sentence.rpartition(": ")[2]: claim for claim in judged(Elsewhere().claims(pd.concat(parts), "laptop"))
+    }
+    verdicts = {name: claims[f"{name}."].verdict for name in learns}
+    assert verdicts == {"Canon C": NOT_TESTED, "Canon D": "holds", "Canon A": "fails"}
+    assert claims["Canon C."].first.verdict == "holds", "as it was declared"

@@ -7,7 +7,7 @@ import pytest
 
 from ihlab import ModelConfig, RunConfig, train
 from ihlab.experiments import stats
-from ihlab.experiments.curves import final, learning_curve_table, plan, ratio_of_steps, steps_to
+from ihlab.experiments.curves import crossings, final, learning_curve_table, plan, ratio_of_steps, steps_to
 from tasks import InductionTask
 
 
@@ -84,3 +84,12 @@ def test_the_ratio_of_steps_knows_the_horizon():
     assert estimate == stats.ratio_of_times([20.0] * 5, [math.inf] * 5, 100.0)
     assert estimate.value == estimate.high == 0.2
     assert estimate.low == 0
+
+
+def test_a_crossing_lies_between_two_evaluations():
+    columns = ("seed", "step", "accuracy_first")
+    late, never, at_once = ((0, 0, 0.1), (0, 10, 0.5), (0, 20, 0.9), (0, 30, 0.2)), ((1, 0, 0.1),), ((2, 0, 0.8),)
+    data = pd.DataFrame([*late, *never, *at_once], columns=columns).assign(curve="a", horizon=25)
+    assert crossings(data, "a", 0.7) == [pytest.approx(15.0), math.inf, 0.0]
+    assert steps_to(data, "a", 0.7) == [20.0, math.inf, 0.0]
+    assert crossings(data, "a", 0.9) == [pytest.approx(20.0), math.inf, math.inf], "at an evaluation itself"

@@ -49,6 +49,10 @@ def table(small, unit, noise=0.05):
     return pd.DataFrame(rows, columns=names)
 
 
+CONSTANT = 1600
+"""Of 2000 steps, those before the learning rate falls."""
+
+
 def verdicts(data):
     return [claim.verdict for claim in judged(Initialisation().claims(data, "laptop"))]
 
@@ -63,6 +67,14 @@ def test_verdicts_can_come_out_either_way():
     assert verdicts(table(nobody_is_slowed_down_but_shifting, UNIT)) == ["fails"] * 3 + ["holds", "fails"]
     assert verdicts(table({**UNIT, V2: 1100}, {**UNIT, KV1: 500}, noise=0.2))[0] == "undecided"
     assert verdicts(table(FINDING, {**UNIT, KV1: 540}))[3] == "fails"
+
+
+def test_what_is_learned_while_the_rate_falls_does_not_count_and_the_declared_row_is_kept():
+    data = table({**FINDING, V2: 1800}, {**UNIT, V2: 700})
+    [vanilla, *others] = judged(Initialisation().claims(data, "laptop"))
+    assert vanilla.estimate.value == pytest.approx(CONSTANT / 700, rel=0.1)
+    assert vanilla.first.estimate.value == pytest.approx(1800 / 700, rel=0.1)
+    assert [claim.first is None for claim in others] == [True] * 3 + [False], "no other row has runs so late"
 
 
 def test_a_curve_that_never_learns_from_either_start_decides_nothing_about_itself():
@@ -90,14 +102,14 @@ def test_the_summary_says_medians_and_gains():
     said = Initialisation().summary(table(FINDING, UNIT, noise=0.0), "laptop")
     assert "130 (KV shifting, 1 layer), 150 (KV shifting, 2 layers), 550 (vanilla, 2 layers) where" in said
     assert "never (vanilla, 2 layers) where" in said
-    assert "needs 0.24 of the steps of two vanilla layers from the former start and at most 0.1 from" in said
+    assert "needs 0.24 of the steps of two vanilla layers from the former start and at most 0.12 from" in said
 
 
 def test_the_picture_has_every_seed_and_never_on_top():
     axes = Initialisation().draw(table(FINDING, UNIT), "laptop").axes[0]
     heights = np.concatenate([np.asarray(dots.get_offsets())[:, 1] for dots in axes.collections])
     assert len(heights) == 3 * 4 * 6
-    assert np.isclose(heights, ABOVE * 2000).sum() == 3 * 6  # vanilla from all but N(0, 1)
+    assert np.isclose(heights, ABOVE * CONSTANT).sum() == 3 * 6  # vanilla from all but N(0, 1)
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0.02", "0.125", "0.35", "1"]
     assert axes.get_yticklabels()[-1].get_text() == "never"
 
