@@ -27,6 +27,12 @@ def causal_lm(name: str) -> Any:
         logging.enable_progress_bar()
 
 
+def model_name(name: str) -> str:
+    """Return what a model is called in titles and files: the last part of a name, or the name of a folder."""
+    place = Path(name).expanduser()
+    return (place.resolve() if place.is_dir() else place).name
+
+
 def tokenizer_of(name: str) -> Any | None:
     """Load the tokenizer that belongs to a model, under `causal_lm`'s rules; None if it has none."""
     from transformers import AutoTokenizer

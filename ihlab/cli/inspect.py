@@ -7,7 +7,7 @@ import tyro
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from ihlab.cli.hugging_face import causal_lm, tokenizer_of
+from ihlab.cli.hugging_face import causal_lm, model_name, tokenizer_of
 from ihlab.cli.named import registered_task
 from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, find_run, write_picture, write_table, writing
 from ihlab.cli.terminal import console, text
@@ -84,7 +84,7 @@ def heads(
         name = f"{found.folder.name} at step {step}"
         batch, kind = held_out_batch(found.config.task, rows or found.config.eval_rows), "held-out rows"
     else:
-        model, name = opened_model(causal_lm(str(hf)), ""), Path(str(hf)).name
+        model, name = opened_model(causal_lm(str(hf)), ""), model_name(str(hf))
         batch, kind = repetition(model, rows or HF_ROWS, seed, length), "rows of random tokens read twice"
     scores = scored_heads(model, batch, seed, length)
     terminal = console()
@@ -221,7 +221,8 @@ def view(
     _require_one(run, hf)
     _register(task)
     found = None if run is None else find_run(run, root)
-    page = out or Path(f"{Path(str(hf)).name if found is None else found.folder.name}.html")
+    name = model_name(str(hf)) if found is None else found.folder.name
+    page = out or Path(f"{name}.html")
     check_output("--out", page, PAGES, found)
     if found is not None:
         read = tokens if row is None else _ids(row, found.config.model.d_vocab)
@@ -238,7 +239,7 @@ def view(
     if tokens is not None and tokenizer is not None:
         given = tokenizer.encode(tokens)
     with writing(page):
-        write_view(model, page, repeated if given is None else given, tokenizer, title=Path(str(hf)).name)
+        write_view(model, page, repeated if given is None else given, tokenizer, title=name)
 
 
 def _require_one(run: str | None, hf: str | None) -> None:

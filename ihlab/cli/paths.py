@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ihlab.cli.terminal import console, text
-from ihlab.files import require_writable, write_atomically, write_text
+from ihlab.files import require_writable, write_text
 from ihlab.training.search import find_folder, listable
 from tasks.config import ConfigError, require
 
@@ -72,15 +72,8 @@ def write_table(table: "pd.DataFrame", path: Path) -> None:
 
 
 def write_picture(figure: "Figure", path: Path) -> None:
-    """Write a figure in the format of its suffix, without dates, so that an unchanged picture is an unchanged file."""
-    from ihlab.plots.style import printed
-
-    kind = path.suffix.lower().removeprefix(".")
-    metadata = {"Date": None} if kind == "svg" else {"Software": None}
-
-    @printed
-    def save(aside: Path) -> None:
-        figure.savefig(aside, format=kind, metadata=metadata)
+    """Write a figure in the format of its suffix."""
+    from ihlab.plots import style
 
     with writing(path):
-        write_atomically(path, save)
+        style.write_picture(figure, path)

@@ -158,7 +158,7 @@ class Initialisation:
             for std in (UNIT, SMALL)
         )
         parts = [
-            ratio_in_words(*(_steps(data, curve, std, constant) for curve in (KV1, V2)), constant)
+            ratio_in_words(_steps(data, KV1, std, constant), _steps(data, V2, std, constant), constant)
             for std in (UNIT, SMALL)
         ]
         return (

@@ -8,6 +8,7 @@ left out, so W_QK gives the score of two tokens at the same position. So is gamm
 import math
 from collections.abc import Iterable, Sequence
 from numbers import Integral
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -35,8 +36,10 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
         "The model's attention is 'differential', whose heads match by two products of queries and keys: there is no "
         "one W_QK.",
     )
-    weight = _route(attn.alpha[group] if attn.shifted else None, "alpha", route)
-    scale = weight / math.sqrt(attn.d_head)
+    for name in ("W_Q", "W_K"):
+        require(hasattr(attn, name), f"{type(attn).__name__}, the attention of layer {layer}, has no {name}.")
+    weight = _route(_weights(attn, "alpha", group), "alpha", route)
+    scale = weight / math.sqrt(attn.W_Q.shape[-1])
     queries, keys = (_behind_norm(model, layer, w) for w in (attn.W_Q[head], attn.W_K[group]))
     return FactoredMatrix(queries * scale, keys.T)
 
@@ -48,8 +51,9 @@ def ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
     weight is folded in and its scale is not.
     """
     group, attn = _group(model, layer, head), model.layers[layer].attn
-    weight = _route(attn.beta[group] if attn.shifted else None, "beta", route)
-    return FactoredMatrix(_behind_norm(model, layer, attn.W_V[group]) * weight * attn.value_gain, attn.W_O[head])
+    weight = _route(_weights(attn, "beta", group), "beta", route)
+    gain = getattr(attn, "value_gain", 1.0)
+    return FactoredMatrix(_behind_norm(model, layer, attn.W_V[group]) * weight * gain, attn.W_O[head])
 
 
 def full_qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
@@ -69,8 +73,8 @@ def strongest_route(model: Transformer, layer: int, head: int, name: str) -> int
     """The column of a head's "alpha" or "beta" (`name`) with the largest absolute weight; 0 for a vanilla head."""
     group, attn = _group(model, layer, head), model.layers[layer].attn
     choose("shift", name, SHIFTS)
-    routes = getattr(attn, name)[group]
-    return int(routes.reshape(len(routes), -1).norm(dim=1).argmax()) if attn.shifted else 0
+    routes = _weights(attn, name, group)
+    return 0 if routes is None else int(routes.reshape(len(routes), -1).norm(dim=1).argmax())
 
 
 def require_heads(n_layers: int, n_heads: int, heads: Iterable[tuple[int, int]]) -> None:
@@ -101,6 +105,11 @@ def _group(model: Transformer, layer: int, head: int) -> int:
     require_routes(model.cfg)
     require_heads(model.cfg.n_layers, model.cfg.n_heads, [(layer, head)])
     return head // (model.cfg.n_heads // model.cfg.kv_heads)
+
+
+def _weights(attn: Any, name: str, group: int) -> Tensor | None:
+    """Return a key/value head's alpha or beta; None for attention that is not shifted, also one that was registered."""
+    return getattr(attn, name)[group] if getattr(attn, "shifted", False) else None
 
 
 def _route(weights: Tensor | None, name: str, route: int) -> Tensor | float:

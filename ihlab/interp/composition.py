@@ -21,9 +21,14 @@ def composition_table(model: Transformer) -> pd.DataFrame:
 
     Columns: mode, from_layer, from_head, to_layer, to_head, score, baseline, excess = score - baseline. The
     baseline, 1 / sqrt(d_model), is exactly the root mean square of the score when one of the two matrices is rotated
-    at random. Scores are scale-invariant, so alpha and beta do not enter: every route of a shifted head has the same
-    composition. MLPs and norms' scales between the layers are left out. A head that is all zeros scores 0; a model
-    with one layer gives an empty table.
+    at random. Scores are scale-invariant, so one alpha and beta a head do not enter: every route of a shifted head has
+    the same composition. Where each channel has its own they differ, and are taken together,
+
+        sqrt( sum over routes r, s of ||W_OV[r] W[s]||^2 / (sum of ||W_OV[r]||^2  sum of ||W[s]||^2) ),
+
+    which is the same where they do not. MLPs and norms' scales between the layers are left out. A head that is all
+    zeros scores 0; a model with one layer gives an empty table. Raises `ConfigError` for differential attention, and
+    as `require_routes` does.
     """
     columns = ["mode", "from_layer", "from_head", "to_layer", "to_head", "score", "baseline", "excess"]
     baseline = model.cfg.d_model**-0.5
@@ -38,18 +43,25 @@ def composition_table(model: Transformer) -> pd.DataFrame:
 
 
 def _scores(model: Transformer, earlier: int, later: int, mode: str) -> Float[Tensor, "from_head to_head"]:
-    writes, reads = _ov(model, earlier), _ov(model, later) if mode == "v" else _qk(model, later)
-    return composition_scores(writes, reads.T if mode == "k" else reads).nan_to_num(0)  # 0 / 0: a matrix of zeros
+    written = _routes(model, earlier, "beta")
+    read = _routes(model, later, "beta" if mode == "v" else "alpha")
+    read = [matrix.T for matrix in read] if mode == "k" else read
+    sizes, of_reads = ([matrix.norm() ** 2 for matrix in routes] for routes in (written, read))
+    squares = sum(
+        composition_scores(writes, reads).nan_to_num(0) ** 2 * size[:, None] * of_read  # 0 / 0: a matrix of zeros
+        for writes, size in zip(written, sizes, strict=True)
+        for reads, of_read in zip(read, of_reads, strict=True)
+    )
+    return (squares / (sum(sizes)[:, None] * sum(of_reads))).nan_to_num(0).sqrt()
 
 
-def _ov(model: Transformer, layer: int) -> FactoredMatrix:
-    routes = [strongest_route(model, layer, head, "beta") for head in range(model.cfg.n_heads)]
-    return _stacked([ov_circuit(model, layer, head, route) for head, route in enumerate(routes)])
-
-
-def _qk(model: Transformer, layer: int) -> FactoredMatrix:
-    routes = [strongest_route(model, layer, head, "alpha") for head in range(model.cfg.n_heads)]
-    return _stacked([qk_circuit(model, layer, head, route) for head, route in enumerate(routes)])
+def _routes(model: Transformer, layer: int, name: str) -> list[FactoredMatrix]:
+    """Return W_OV ("beta") or W_QK ("alpha") of a layer's heads, by routes: the strongest alone if all are alike."""
+    circuit, heads = {"alpha": qk_circuit, "beta": ov_circuit}[name], range(model.cfg.n_heads)
+    if model.cfg.shifted and getattr(model.layers[layer].attn, name).ndim > 2:
+        columns = getattr(model.layers[layer].attn, name).shape[1]
+        return [_stacked([circuit(model, layer, head, route) for head in heads]) for route in range(columns)]
+    return [_stacked([circuit(model, layer, head, strongest_route(model, layer, head, name)) for head in heads])]
 
 
 def _stacked(matrices: list[FactoredMatrix]) -> FactoredMatrix:

@@ -40,13 +40,13 @@ def hop_scores(model: Transformer, task: MultiHopTask, hops: int, rows: int = 64
     latest copy of the token. Raises `ConfigError` as `batch_of` does.
     """
     batch = task.batch_of(hops, rows, np.random.default_rng(seed))
-    tokens = torch.from_numpy(batch.inputs.copy())
+    tokens = torch.from_numpy(batch.inputs.copy()).to(model.embed.weight.device)
     with torch.no_grad():
         patterns = pattern_of(probed(model, tokens), "effective")
     layer, head = np.indices((model.cfg.n_layers, model.cfg.n_heads)).reshape(2, -1)
     tables = []
     for j, position in enumerate(found(batch.inputs[:, 1:], hops)):
-        to, before = (_attention_to(patterns, at).flatten().numpy() for at in (position, position - 1))
+        to, before = (_attention_to(patterns, at).flatten().cpu().numpy() for at in (position, position - 1))
         tables.append(pd.DataFrame({"layer": layer, "head": head, "j": j, "attention": to, "before": before}))
     return pd.concat(tables, ignore_index=True)
 
@@ -58,7 +58,7 @@ def _attention_to(
     sources = torch.zeros(patterns.shape[1], *patterns.shape[-2:], dtype=torch.bool)
     row, i = np.nonzero(position >= 0)
     sources[row, i + 1, position[row, i] + 1] = True  # + 1: the hop token comes before the letters
-    return mean_attention(patterns, sources)
+    return mean_attention(patterns, sources.to(patterns.device))
 
 
 def hop_ablation(

@@ -28,6 +28,12 @@ def require_routes(cfg: Any) -> None:
     )
 
 
+def effective_known(cfg: Any) -> bool:
+    """Return True if effective patterns say what heads read: tokens are mixed by one alpha and beta a head alone."""
+    by_channel = getattr(cfg, "shift_share", None) == "channel" and "beta" in getattr(cfg, "mixing_weights", ())
+    return getattr(cfg, "values_mixed_elsewhere", None) is None and not by_channel
+
+
 def effective_pattern(pattern: Float[Tensor, "..."], beta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Return the attention over raw values that equals `pattern` over the shifted ones:
 
@@ -109,8 +115,9 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
 
     The rotary embedding comes after the shift: a raw key is rotated at the position it is shifted to, unless
     `cfg.shift_place` is "after_rotary". Keys that are not shifted have one route. `score_bias` is the other summand.
-    The cache must hold whole rows with their batch axis. Raises `ConfigError` if it does not, or lacks an activation
-    that is needed, for attention whose scores are not such a sum, and as `require_routes` does.
+    The cache must hold whole rows with their batch axis. Raises `ConfigError` if it does not (a slice of positions is
+    seen where hook_pattern is cached, too), or lacks an activation that is needed, for attention whose scores are not
+    such a sum, and as `require_routes` does.
     """
     require_routes(cache.model.cfg)
     _require_additive(cache)
@@ -118,7 +125,7 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
     rotary = attn.rotary or nn.Identity()
     q = _cached(cache, layer, "q" if attn.rotary is None else "rot_q")
     k = _cached(cache, layer, "k_raw" if shifted else "k")
-    require(q.ndim == 4, f"The cache's queries have the shape {list(q.shape)}, but must be [batch, pos, head, d_head].")
+    _require_whole_rows(cache, layer, k)
     alpha = _cached(cache, layer, "alpha") if shifted else k.new_ones(k.shape[2], 1)
     routes = []
     rotates_first = shifted and attn.rotates_first
@@ -138,6 +145,7 @@ def score_bias(cache: ActivationCache, layer: int) -> Float[Tensor, "#head query
     """
     _require_additive(cache)
     k = _cached(cache, layer, "k")
+    _require_whole_rows(cache, layer, k)
     return cache.model.blocks[layer].attn.score_bias(k, slice(0, k.shape[1]))[0]
 
 
@@ -146,6 +154,19 @@ def _require_additive(cache: ActivationCache) -> None:
     require(
         getattr(cache.model.blocks[0].attn, "additive_scores", True),
         f"The model's attention is {attention!r}, whose scores are not one sum over routes: there are none to split.",
+    )
+
+
+def _require_whole_rows(cache: ActivationCache, layer: int, keys: Tensor) -> None:
+    """Raise `ConfigError` for keys without a batch axis, and for those of some positions of their rows only."""
+    shape = list(keys.shape)
+    require(keys.ndim == 4, f"The cache's keys have the shape {shape}, but must be [batch, pos, head, d_head].")
+    pattern = cache.cache_dict.get(f"blocks.{layer}.attn.hook_pattern")
+    positions = shape[1] if pattern is None else pattern.shape[-1]
+    require(
+        positions == shape[1],
+        f"The cache holds {shape[1]} of the {positions} positions of its rows, but must hold all: to which position a "
+        "key is shifted and rotated cannot be told from a slice.",
     )
 
 

@@ -1,6 +1,7 @@
 """Scores of attention heads from their patterns on rows of known tokens."""
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -65,15 +66,18 @@ def prefix_matches(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch quer
 def mean_attention(
     patterns: Float[Tensor, "*layer batch head query key"], places: Bool[Tensor, "batch query key"]
 ) -> Float[Tensor, "*layer head"]:
-    """Attention summed over each query's marked keys, averaged over the queries that have any."""
+    """Attention summed over each query's marked keys, averaged over the queries that have any.
+
+    In float32 at least: a sum over rows in half precision would be rounded by more than scores differ, or overflow.
+    """
+    patterns = patterns.to(torch.promote_types(patterns.dtype, torch.float32))
     queries = places.any(dim=-1).sum()
     return torch.einsum("...bhqk,bqk->...h", patterns, places.to(patterns.dtype)) / queries
 
 
 def follows(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:
     """Return the keys an induction head attends to: up to the query, whose token before is the query's token."""
-    before = torch.cat([torch.full_like(tokens[:, :1], -1), tokens[:, :-1]], dim=1)
-    return (tokens[:, :, None] == before[:, None]).tril()
+    return F.pad(tokens[:, :, None] == tokens[:, None, :-1], (1, 0)).tril()  # before the first key there is none
 
 
 def duplicates(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:

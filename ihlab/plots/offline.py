@@ -55,7 +55,7 @@ class Interactive:
 
     def html(self) -> str:
         """Return the picture as a piece of HTML that refers to nothing outside itself."""
-        content = self.figure.to_json().replace("</", "<\\\\/")  # no tag ends inside a script
+        content = self.figure.to_json().replace("</", "<\\/")  # no tag ends inside a script
         packed = gzip.compress(get_plotlyjs().encode(), mtime=0)
         file = io.BytesIO()
         self.still.savefig(file, format="png", metadata={"Software": None})

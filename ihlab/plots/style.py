@@ -8,6 +8,8 @@ from typing import Any, ParamSpec, TypeVar
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from ihlab.files import write_atomically
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -58,11 +60,24 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-@printed
 def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write `<stem>.svg` and `<stem>.png`, without dates, so that an unchanged picture is an unchanged file."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
+    """Write `<stem>.svg` and `<stem>.png` (`write_picture`)."""
     paths = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
-    figure.savefig(paths[0], metadata={"Date": None})
-    figure.savefig(paths[1], metadata={"Software": None})
+    for path in paths:
+        write_picture(figure, path)
     return paths
+
+
+def write_picture(figure: Figure, path: Path) -> None:
+    """Write a figure in the format of its suffix, atomically and without dates.
+
+    An unchanged picture is an unchanged file. Raises `OSError` as `write_atomically` does.
+    """
+    kind = path.suffix.lower().removeprefix(".")
+    metadata = {"Date": None} if kind == "svg" else {"Software": None}
+
+    @printed
+    def draw(aside: Path) -> None:
+        figure.savefig(aside, format=kind, metadata=metadata)
+
+    write_atomically(path, draw)

@@ -154,7 +154,7 @@ def _read(
 ) -> tuple[list[list[_Cell]], list[list[list[dict[str, Any]]]], str]:
     """Return every row at every step [row][step], the scores and tags of every head at every step, and of what.
 
-    Rows that do not fit in `most` characters at the first step are not read at the others.
+    Rows that do not fit in `most` characters at the first step are not read at the others, and score nothing.
     """
     cells: list[list[_Cell]] = [[] for _ in rows]
     heads, probe, said = [], None, ""
@@ -169,10 +169,10 @@ def _read(
             reading = read(number, row.ids)
             of_row.append(_cell(reading, row, predictions))
             scored_on.append(reading)
-        scores, said = _scores(source, probe, scored_on, ids)
-        heads.append(tagged(scores))
         while len(cells) > 1 and sum(row[-1].size for row in cells) > most:
             cells.pop()
+        scores, said = _scores(source, probe, scored_on[: len(cells)], ids[: len(cells)])
+        heads.append(tagged(scores))
     return cells, heads, said
 
 

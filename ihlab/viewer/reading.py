@@ -40,13 +40,18 @@ Reader = Callable[[int, Int[np.ndarray, " pos"]], Reading]
 
 
 def reader(source: Any, rows: list[Int[np.ndarray, " _"]]) -> Reader:
-    """Return what reads rows of an opened source: a model reads each, patterns and caches already have."""
+    """Return what reads rows of an opened source: a model reads each, patterns and caches already have.
+
+    Raises `ConfigError` for rows that patterns or a cache are not of.
+    """
     if isinstance(source, HeadModel):
         module = source.model if isinstance(source, OwnModel) else source.module
         if hasattr(module, "run_with_cache"):  # ours, or a bridge, which has hook points, too
             return lambda row, ids: _hooked(module, ids)
         return lambda row, ids: _unhooked(source, ids)
     if isinstance(source, ActivationCache):
+        held = raw_patterns(source).shape[1] if source.has_batch_dim else 1
+        require(len(rows) == held, f"tokens has {len(rows)} rows, but the cache is of {held}: give it the same rows.")
         return lambda row, ids: _of_cache(source, row, None)
     lengths = sorted({len(ids) for ids in rows})
     source = source[None] if getattr(source, "ndim", None) == 3 else source  # one layer of one row

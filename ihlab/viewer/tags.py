@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ihlab.interp.foreign import LONGEST_PROBE
 from ihlab.interp.locate import PREFIX_LEAST
+from ihlab.interp.patterns import effective_known
 from ihlab.interp.sources import HeadModel, OwnModel
 from ihlab.measure.heads import at_positions, duplicates, mean_attention, prefix_matches
 from ihlab.measure.probe import PREFIX_REPEATS, rolled
@@ -40,7 +41,7 @@ class Probe:
 
     def scores(self, model: HeadModel) -> Scores:
         """Score the effective patterns, or the raw ones where none is exact; `fixed_distance` as a control."""
-        exact = not isinstance(model, OwnModel) or model.model.cfg.values_mixed_elsewhere is None
+        exact = not isinstance(model, OwnModel) or effective_known(model.model.cfg)
         kind = "effective" if exact else "raw"
         read, again = (model.read(tokens, kinds=(kind,)).patterns[kind] for tokens in (self.tokens, self.rolled))
         places = {name: at.to(read.device) for name, at in _places(self.tokens).items()}

@@ -65,7 +65,7 @@ def held_out_rows(task: Task, rows: int, text: Text | None) -> list[TokenRow]:
     for number in range(rows):
         batch = draw(task, EVAL_SEED, "eval", number, 1)
         row, targets = batch.inputs[0], batch.targets[0]
-        last = int(np.flatnonzero(targets != IGNORE)[-1])
+        last = int(max(np.flatnonzero(targets != IGNORE), default=-1))  # -1: nothing of the row is scored
         size = max(last + 1, int(np.flatnonzero(row != row[-1])[-1]) + 1) if (row != row[-1]).any() else len(row)
         size = len(row) if len(row) - size < 2 else size  # padding is one id over and over
         slices = [f"{name} {group[0]}" for name, group in batch.groups.items() if group.ndim == 1]

@@ -13,7 +13,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
 from ihlab.cli import main
-from ihlab.cli.hugging_face import causal_lm, tokenizer_of
+from ihlab.cli.hugging_face import causal_lm, model_name, tokenizer_of
 from ihlab.interp import head_scores
 from ihlab.measure.probe import repeated_batch, repeated_rows
 
@@ -84,6 +84,14 @@ def test_the_page_of_a_model_reads_given_tokens_or_repeated_ones(tmp_path, monke
     for given in (["--tokens", "3 4 5 3"], ["--row", "3,4,5,3"]):
         main(["view", "--hf", str(GPT2), *given, "--out", "given.html"])
         assert shown(tmp_path / "given.html") == ["3", "4", "5", "3"]
+
+
+def test_the_folder_one_is_in_gives_the_page_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(GPT2)
+    assert model_name(".") == "gpt2_induction"
+    assert model_name("openai/gpt2") == "gpt2"
+    main(["view", "--hf", ".", "--row", "3,4,5,3", "--out", str(tmp_path / "page.html")])
+    assert "gpt2_induction" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_a_text_is_read_with_the_models_tokenizer(tmp_path):

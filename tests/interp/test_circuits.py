@@ -135,6 +135,24 @@ def test_composition_is_the_norm_of_the_product(make_model, attention):
             assert line.excess == pytest.approx(expected.item() - line.baseline)
 
 
+@pytest.mark.parametrize(
+    "changes", [{"shift_share": "channel"}, {"attention": "mla_kv", "n_key_value_heads": None, "shift_window": 2}]
+)
+def test_routes_that_differ_by_channel_compose_together(make_model, changes):
+    """By the whole matrices of each route side by side: ||[W_OV,1; W_OV,2] [W_1, W_2]|| over both norms."""
+    model = make_model(**changes, n_layers=2)
+    table = composition_table(model).set_index(["mode", "from_head", "to_head"])["score"]
+    routes = range(model.blocks[0].attn.alpha.shape[1])
+    with torch.no_grad():
+        for mode, start, end in [("q", 0, 1), ("k", 0, 0), ("k", 2, 1), ("v", 1, 0)]:
+            writes = torch.cat([ov_circuit(model, 0, start, route).AB for route in routes])
+            circuit = ov_circuit if mode == "v" else qk_circuit
+            parts = [circuit(model, 1, end, route).AB for route in routes]
+            reads = torch.cat([part.T if mode == "k" else part for part in parts], dim=1)
+            expected = (writes @ reads).norm() / writes.norm() / reads.norm()
+            assert table[mode, start, end] == pytest.approx(expected.item(), rel=1e-5)
+
+
 def test_the_baseline_is_what_a_random_turn_gives(make_model):
     """The root mean square over random orthogonal matrices between the two, on matrices of low rank."""
     model = make_model(attention="vanilla")

@@ -130,7 +130,12 @@ def test_a_cache_that_lacks_something_is_refused(make_model, tokens):
         score_routes(cache, 0)
 
 
-def test_score_routes_need_the_batch_axis(make_model, tokens):
+@pytest.mark.parametrize("read", [score_routes, score_bias])
+def test_scores_need_the_batch_axis_and_whole_rows(make_model, tokens, read):
+    """Of positions 2 to 6 it cannot be told that they are 2 to 6: keys would be rotated as if at 0 to 4."""
     _, cache = make_model().run_with_cache(tokens[:1], remove_batch_dim=True)
     with pytest.raises(ConfigError, match=r"must be \[batch, pos, head, d_head\]"):
-        score_routes(cache, 0)
+        read(cache, 0)
+    _, cache = make_model().run_with_cache(tokens, pos_slice=(2, 7))
+    with pytest.raises(ConfigError, match=r"holds 5 of the 9 positions of its rows, but must hold all"):
+        read(cache, 0)

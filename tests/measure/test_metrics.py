@@ -9,7 +9,7 @@ from torch.func import stack_module_state
 
 from ihlab import ModelConfig, RunConfig, Transformer
 from ihlab.measure.batches import EVAL_SEED, draw
-from ihlab.measure.heads import mean_attention, prefix_matches
+from ihlab.measure.heads import follows, mean_attention, prefix_matches
 from ihlab.measure.metrics import (
     ANSWER_ROWS,
     Evaluator,
@@ -39,6 +39,21 @@ def test_prefix_matching_is_one_for_a_head_that_attends_right_after_earlier_occu
     scores = mean_attention(torch.stack([induction, previous, uniform])[None], prefix_matches(tokens))
     expected_uniform = sum(3 / (q + 1) for q in range(3 * period, size)) / period
     torch.testing.assert_close(scores, torch.tensor([1.0, 0.0, expected_uniform]))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_not_summed_in_half_precision(dtype):
+    """6000 rows of a perfect head: their sum is beyond float16, and bfloat16 counts to 256."""
+    patterns = torch.eye(16, dtype=dtype).roll(-1, 0).roll(-1, 1).expand(6000, 1, 16, 16) * 0.498046875
+    places = torch.eye(16, dtype=torch.bool).expand(6000, -1, -1)
+    assert mean_attention(patterns, places).item() == pytest.approx(0.498046875, abs=1e-6)
+    double = mean_attention(patterns.double(), places)
+    assert double.dtype == torch.float64, "more than float32 is kept"
+
+
+def test_ids_below_zero_are_ids():
+    tokens = torch.tensor([[5, -1, 3, -1]])
+    assert follows(tokens)[0].nonzero().tolist() == [[3, 2]]
 
 
 def test_probe_repeats_distinct_known_tokens():

@@ -15,6 +15,7 @@ import ihlab
 from ihlab import ModelConfig, Run, RunConfig, Transformer, train
 from ihlab.interp import head_scores, locate_induction_heads
 from ihlab.interp.ablation import ablate_heads
+from ihlab.interp.circuits import ov_circuit, qk_circuit
 from ihlab.model.attention import Attention
 from ihlab.model.config import VARIANTS
 from ihlab.model.registered import ATTENTIONS, register_attention
@@ -83,6 +84,31 @@ def test_a_module_of_ones_own_is_built_hooked_and_scored():
     assert scores[["copying", "eigenvalue_copying"]].isna().all(axis=None)  # it has no W_V and W_O
     assert scores.drop(columns=["copying", "eigenvalue_copying"]).notna().all(axis=None)
     assert ablate_heads(model, batch, [(0, 0)]) != ablate_heads(model, batch, [])
+
+
+class Written(Plain):
+    """`Plain` with the two weights that say what heads write, and not one attribute of the package's own."""
+
+    @property
+    def W_V(self):
+        return self.qkv.weight.chunk(3)[2].unflatten(0, (self.n_heads, -1)).mT
+
+    @property
+    def W_O(self):
+        return self.o_proj.weight.T.unflatten(0, (self.n_heads, -1))
+
+
+def test_two_weights_are_enough_for_copying_scores():
+    ihlab.register_attention("written", Written)
+    model = Transformer(config(attention="written"), seed=3)
+    scores = head_scores(model)
+    assert scores[["copying", "eigenvalue_copying"]].notna().all(axis=None)
+    attn = model.blocks[1].attn
+    torch.testing.assert_close(
+        ov_circuit(model, 1, 0).AB, torch.diag(model.blocks[1].ln1.w) @ attn.W_V[0] @ attn.W_O[0]
+    )
+    with pytest.raises(ConfigError, match=r"Written, the attention of layer 1, has no W_Q\."):
+        qk_circuit(model, 1, 0)
 
 
 def test_a_subclass_does_all_that_the_packages_own_does():

@@ -1,5 +1,8 @@
 """What is drawn is what the table says, and drawing leaves no trace in the user's style."""
 
+import errno
+from pathlib import Path
+
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
@@ -176,3 +179,19 @@ def test_shift_weights_of_a_run_without_shift_are_refused_in_a_sentence():
         shift_weights(new_figure(1, 1).subplots(), metrics, layer=0, kv_head=0)
     with pytest.raises(ConfigError, match=r"^The metrics have no alpha and beta: they are"):
         shift_training(metrics[["step"]], "a vanilla run")
+
+
+def test_half_a_picture_is_never_left(tmp_path, monkeypatch):
+    figure = new_figure(2, 2)
+    paths = save(figure, tmp_path / "picture")
+    before = [path.read_bytes() for path in paths]
+
+    def torn(aside, **options):
+        Path(aside).write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(figure, "savefig", torn)
+    with pytest.raises(OSError, match="No space left"):
+        save(figure, tmp_path / "picture")
+    assert [path.read_bytes() for path in paths] == before
+    assert len(list(tmp_path.iterdir())) == 2

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ihlab import Run, train
+from ihlab import Run, Transformer, train
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.theory import landscape
 from ihlab.viewer import view
@@ -282,3 +282,31 @@ def test_a_page_says_what_it_has_no_room_for(make_run):
     assert left_out[-1].endswith(" of 6 checkpoints.")
     with pytest.raises(ConfigError, match=r"The patterns of one row need .* or allow more with `megabytes`"):
         view_data(run, megabytes=0.12)
+
+
+def test_rows_that_are_left_out_score_nothing(make_run, monkeypatch):
+    """Where there is no probe (a task of two ids, say), so that heads are scored on the page's rows."""
+    monkeypatch.setattr("ihlab.viewer.data._probe", lambda source: None)
+    tokens = np.random.default_rng(0).integers(0, 8, (4, 40))
+    data = view_data(make_run(steps=range(3), vocab=60, length=40), tokens, megabytes=0.2)
+    assert data["scored"] == "these rows"
+    assert len(data["rows"]) < 4
+    assert (len(data["heads"]), data["steps"][-1]) == (len(data["steps"]), 2)
+
+
+def test_weights_of_each_channel_are_probed_by_raw_patterns(run):
+    model = run.config.model.but(shift_share="channel", n_key_value_heads=None)
+    data = view_data(Transformer(model), ROW)
+    assert data["scored"] == "random tokens, repeated"
+
+
+def test_a_cache_must_be_of_the_rows_it_is_shown_with(run):
+    """Else one row's patterns would be drawn under another's tokens."""
+    tokens = torch.tensor([ROW, ROW[::-1]])
+    _, both = run.model(20).run_with_cache(tokens)
+    _, one = run.model(20).run_with_cache(tokens[:1], remove_batch_dim=True)
+    assert len(view_data(both, tokens)["rows"]) == 2
+    assert len(view_data(one, ROW)["rows"]) == 1
+    for cache, rows, held in ((both, tokens[1:], 2), (one, tokens, 1), (both, torch.cat([tokens, tokens]), 2)):
+        with pytest.raises(ConfigError, match=f"tokens has {len(rows)} rows, but the cache is of {held}"):
+            view_data(cache, rows)

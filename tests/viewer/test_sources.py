@@ -11,7 +11,8 @@ from ihlab import ModelConfig, Run, Transformer
 from ihlab.interp import head_scores
 from ihlab.viewer import view, write_view
 from ihlab.viewer.data import view_data
-from tasks import IGNORE, ConfigError, InductionTask
+from ihlab.viewer.tokens import held_out_rows
+from tasks import IGNORE, Batch, ConfigError, InductionTask
 from tests.viewer.test_data import decoded, unpacked
 
 ROW = [3, 4, 5, 3, 4, 4, 7, 3, 5, 3, 4, 5]
@@ -213,6 +214,19 @@ def test_held_out_rows_have_the_tasks_targets(run):
         assert scored
         assert all(data["words"][found["target"][at]] == row["tokens"][at + 1] for at in scored if at + 1 < 12)
         assert np.isfinite(unpacked(found["loss"][-1], "<f4")[scored]).all()
+
+
+def test_a_held_out_row_without_targets_is_a_row(monkeypatch):
+    """As a task of one's own may draw, and train on beside others."""
+    task = InductionTask(vocab_size=40, length=12)
+
+    def draw(*args):
+        batch = task.batch(1, np.random.default_rng(0))
+        return Batch(batch.inputs, np.full_like(batch.targets, IGNORE))
+
+    monkeypatch.setattr("ihlab.viewer.tokens.draw", draw)
+    [row] = held_out_rows(task, 1, None)
+    assert len(row.ids) == 12
 
 
 def test_norms_are_those_of_the_values_that_weights_multiply(model):
