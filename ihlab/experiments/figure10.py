@@ -1,7 +1,11 @@
 """Figure 10: constraints on alpha and beta (Appendix F.1) do not make a model learn better.
 
-The paper tries two, on a language model of 1.5B: a gate, and rows in [0, 1], which can be read as clipped weights or as
-projected steps. Rows that sum to 1 without a sigmoid are ours.
+The paper tries two, and says so of the loss of a language model of 1.5B: a gate, and rows in [0, 1], which can be read
+as clipped weights or as projected steps. Rows that sum to 1 without a sigmoid are ours, and so is the question on
+toy tasks.
+
+3-grams are learned in some 70 steps, of which every tenth is evaluated: what is less than that apart is not told apart,
+and two rows hold by less (docs/LOG.md).
 """
 
 from ihlab.experiments.comparison import Comparison, Question
@@ -24,8 +28,7 @@ class Figure10(Comparison):
         *(
             Question(
                 setting, one, "not faster", KV, f"Using more controls ({one}) does not make the model learn better: "
-                f"{setting}.", _SOURCES.get(one, "Appendix F.1, Figure 10, there of a 1.5B language model"),
-                of_paper=one not in _SOURCES,
+                f"{setting}.", _SOURCES.get(one, "Appendix F.1, Figure 10, says so of a 1.5B language model's loss"),
             )
             for setting in settings
             for one in _CONSTRAINED

@@ -88,17 +88,7 @@ class Figure4:
         """Judge Figure 4b at each rate, 4c where most runs of either side diverge, and controls."""
         claim = partial(Claim, declared="2026-11-23", seeds=SEEDS[scale])
         own = partial(claim, of_paper=False)
-        at_rates = [
-            claim(
-                source="Section 4.3, Figure 4b",
-                sentence=f"KV shifting achieves better results than vanilla at different learning rates ({lr:g}).",
-                measure="held-out loss at the end (nats a token), KV shifting less vanilla, by seed",
-                estimate=stats.mean((_losses(data, KV, lr) - _losses(data, VANILLA, lr)).tolist()),
-                threshold=0.0,
-                right_side="below",
-            )
-            for lr in RATES[scale]
-        ]
+        at_rates = [_at_rate(data, scale, claim, lr) for lr in RATES[scale]]
         stable = [
             (claim, KV, "Section 4.3, Figure 4c", "At a rate at which vanilla diverges KV shifting does not."),
             (own, FROZEN, "beside Figure 4c", "Neither does it with weights frozen at their start."),
@@ -186,6 +176,25 @@ def _best_rate(data: pd.DataFrame, arm: str) -> float:
 
 def _at_best(data: pd.DataFrame, arm: str) -> "pd.Series[float]":
     return _losses(data, arm, _best_rate(data, arm))
+
+
+def _at_rate(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", lr: float) -> Claim:
+    """Judge Figure 4b at a rate, unless every run of both has diverged there: neither then has a result."""
+    claim = partial(
+        claim,
+        source="Section 4.3, Figure 4b",
+        sentence=f"KV shifting achieves better results than vanilla at different learning rates ({lr:g}).",
+    )
+    judged = claim(
+        measure="held-out loss at the end (nats a token), KV shifting less vanilla, by seed",
+        estimate=stats.mean((_losses(data, KV, lr) - _losses(data, VANILLA, lr)).tolist()),
+        threshold=0.0,
+        right_side="below",
+    )
+    if not data.loc[(data["lr"] == lr) & data["arm"].isin((KV, VANILLA)), "diverged"].all():
+        return judged
+    why = "Every run of both has diverged: none ends better than the frequencies of tokens."
+    return changed(claim(why=why), judged, scale, "2026-11-24: of models that know nothing none is better")
 
 
 def _less_often(

@@ -89,8 +89,9 @@ class Figure8Law:
         """Judge whether trained models follow exactly as many hops as the constructions do.
 
         A cell counts where a construction's number is less than the hops of a row, so that one more would be seen, and
-        where the constructions differ: one layer of the shift, and two without it, follow one hop in both. (As it was
-        declared, the first claim counted two vanilla layers too.)
+        where the constructions differ: one layer of the shift, and two without it, follow one hop in both. V only's row
+        tells it from K only and the whole shift all the same. (As it was declared, the first claim counted two vanilla
+        layers too.)
         """
         table = followed(data)
         claim = partial(

@@ -157,9 +157,13 @@ class Text:
         claim = partial(Claim, declared="2026-11-22", seeds=len(SEEDS[scale]))
         own = partial(claim, of_paper=False)
         return [
-            *(_models_better(data, claim, *pair) for pair in PAIRED),
+            *(
+                _models_better(data, claim, *pair)
+                for pair in PAIRED
+                if not _at_end(data, pair[0], "bits_per_byte").empty
+            ),
             *_where(data, claim, KV2, V2),
-            *_bump(data, scale, claim, own),
+            *_bump(data, scale, own),
             _diagonal(data, claim),
             claim(
                 source="Section 4.5, Tables 9 and 10",
@@ -169,12 +173,6 @@ class Text:
                 threshold=0.0,
                 right_side="below",
                 of_paper=False,
-            ),
-            claim(
-                source="Section 4.3, Figure 4b, 4c",
-                sentence="KV shifting is stable at higher learning rates than vanilla attention.",
-                seeds=0,
-                why="The grid of rates has one seed each.",
             ),
         ]
 
@@ -309,10 +307,9 @@ def _gap(data: pd.DataFrame, one: Arm, other: Arm, column: str = "bits_per_byte"
 
 def _models_better(data: pd.DataFrame, claim: "partial[Claim]", shifted: Arm, plain: Arm) -> Claim:
     sentence = f"KV shifting models text better than vanilla attention ({_layers(shifted)}, {shifted.tokens})."
-    claim = partial(claim, source="Section 4.3, Figure 4a", sentence=sentence)
-    if _at_end(data, shifted, "bits_per_byte").empty:
-        return claim(seeds=0, why="No model of this scale has as many layers.")
     return claim(
+        source="Section 4.3, Figure 4a",
+        sentence=sentence,
         measure="held-out bits per byte at the end, KV shifting less vanilla, by seed",
         estimate=stats.mean(_gap(data, shifted, plain)),
         threshold=0.0,
@@ -353,7 +350,7 @@ def _onsets(data: pd.DataFrame, arm: Arm) -> list[float]:
     return [first_reach(run["tokens"], run["repeat_gain"], BUMP) for _, run in runs.groupby("seed")]
 
 
-def _bump(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", own: "partial[Claim]") -> list[Claim]:
+def _bump(data: pd.DataFrame, scale: Scale, own: "partial[Claim]") -> list[Claim]:
     """Judge the onset of the bump and which models have it."""
     runs = data[(data["kind"] == RUN)]
 
@@ -376,19 +373,23 @@ def _bump(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", own: "parti
         if not _at_end(data, kv, "repeat_gain").empty
     ]
     has = [
-        (claim, KV1, "above", "Section 3.1", "One layer of KV shifting is enough for induction on text."),
-        (claim, V1, "below", "Section 3.1", "One layer of vanilla attention is not."),
         (
-            own,
+            KV1,
+            "above",
+            "section 3.1 says it of a construction",
+            "One layer of KV shifting is enough for induction on text.",
+        ),
+        (V1, "below", "section 3.1 says it of a construction", "One layer of vanilla attention is not."),
+        (
             LONG_V2,
             "above",
             "beside section 3.2",
             "Two vanilla layers have the bump in four times the tokens, at the rate chosen for one.",
         ),
-        (own, BYTES_KV2, "above", "beside section 3.2", "KV shifting has the bump on bytes, too."),
+        (BYTES_KV2, "above", "beside section 3.2", "KV shifting has the bump on bytes, too."),
     ]
     ends = [
-        of(
+        own(
             source=source,
             sentence=sentence,
             measure=f"{gain}, {arm.label}",
@@ -397,10 +398,10 @@ def _bump(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", own: "parti
             right_side=side,
             seeds=len(_at_end(data, arm, "repeat_gain")),
         )
-        for of, arm, side, source, sentence in has
+        for arm, side, source, sentence in has
     ]
     if not any((_at_end(data, arm, "repeat_gain") > BUMP).any() for arm in (V1, V2, LONG_V2)):
-        arms = [arm for _, arm, *_ in has]
+        arms = [arm for arm, *_ in has]
         ends = [_without_control(end, scale) if arm == V1 else end for arm, end in zip(arms, ends, strict=True)]
     return [*speeds, *ends]
 

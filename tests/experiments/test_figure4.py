@@ -79,11 +79,18 @@ NEVER = math.inf
 
 def test_verdicts_come_out_each_way():
     better = planted({VANILLA: 0, KV: 0.1, FROZEN: 0.05, UNIT: 0}, {VANILLA: 0.256, KV: 0.512, FROZEN: 0.512, UNIT: 1})
-    assert set(verdicts(better)[0]) == {"holds"}
-    n = len(RATES["laptop"])
+    rates = RATES["laptop"]
+    n = len(rates)
+    given, claims = verdicts(better)
+    told = dict(zip(rates, claims[:n], strict=True))
+    assert {told[lr].verdict for lr in rates if lr < 0.512} == {"holds"}
+    assert {told[lr].verdict for lr in rates if lr >= 0.512} == {NOT_TESTED}, "all of both have diverged there"
+    assert told[0.512].first.verdict == "holds"
+    assert set(given[n:]) == {"holds"}
     worse = planted({VANILLA: 0.1, KV: 0, FROZEN: 0, UNIT: 0}, dict.fromkeys(ARMS, 0.256))
     given, claims = verdicts(worse)
-    assert given[:n] == ["fails"] * n
+    assert given[:n] == ["fails" if lr < 0.256 else NOT_TESTED for lr in rates]
+    assert {claim.first.verdict for lr, claim in zip(rates, claims, strict=False) if lr >= 0.256} == {"fails"}
     assert given[n : n + 3] == ["undecided"] * 3, "all diverge alike"
     assert given[-1] == "fails"
     assert sum(claim.of_paper for claim in claims) == n + 1

@@ -137,7 +137,7 @@ def test_what_the_paper_says_holds_where_it_is_planted():
     )
     for sentence in (BETTER, HALF, ALIKE, EARLIER, ENOUGH, NOT_ENOUGH, DIAGONAL):
         assert told[sentence] == "holds", sentence
-    assert told["KV shifting models text better than vanilla attention (3 layers, byte pairs)."] == NOT_TESTED
+    assert "KV shifting models text better than vanilla attention (3 layers, byte pairs)." not in told, "none has three"
 
 
 def test_the_opposite_fails():
