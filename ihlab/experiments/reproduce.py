@@ -26,6 +26,7 @@ from ihlab.experiments.formation import Formation
 from ihlab.experiments.initialisation import Initialisation
 from ihlab.experiments.ledger import Folder, print_ledger
 from ihlab.experiments.mqar import MQAR
+from ihlab.experiments.one_more_layer import OneMoreLayer
 from ihlab.experiments.results_page import require_own, write_results_page
 from ihlab.experiments.robustness import Robustness
 from ihlab.experiments.saved_layer import SavedLayer
@@ -67,6 +68,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Figure8Law(),
         SavedLayer(),
         ShiftHalves(),
+        OneMoreLayer(),
         Text(),
         Figure7(),
         Figure10(),
@@ -83,8 +85,8 @@ GROUP = "ihlab.experiments"
 
 ON_REQUEST = {
     *("formation", "mqar", "table4", "basin_map", "robustness", "initialisation"),
-    *("figure8_law", "saved_layer", "shift_halves", "text", "figure4", "figure7"),
-    *("figure10", "figure11", "elsewhere", "table15", "zoo"),
+    *("figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
+    *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo"),
 }
 """Experiments that are made only if named, as are those that others register."""
 

@@ -25,6 +25,7 @@ TITLES = {
     "tables6to13": "Tables 6 to 13",
     "saved_layer": "The shift against one more layer",
     "shift_halves": "Keys or values alone",
+    "one_more_layer": "One more layer with the shift",
     "elsewhere": "Shifting elsewhere",
     "zoo": "Attention variants",
     "text": "Real text",

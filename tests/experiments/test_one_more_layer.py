@@ -1,0 +1,60 @@
+"""One more layer with the shift: verdicts on planted horizons that grow with it, stand still, and shrink."""
+
+import pytest
+
+from ihlab.experiments.claims import judged
+from ihlab.experiments.experiment import SCALES
+from ihlab.experiments.one_more_layer import SEEDS, OneMoreLayer
+from ihlab.experiments.saved_layer import DEPTH, SavedLayer
+from tests.experiments.test_saved_layer import planted as planted_cells
+
+CELLS = ("KV shifting", 4), ("KV shifting", 3), ("vanilla", 4)
+H, F, U = "holds", "fails", "undecided"
+
+
+def planted(*hops):
+    """Errors of eight models of each cell that cross .1 at so many hops, a little apart in each seed."""
+    return planted_cells(hops, seeds=8, cells=CELLS, apart=0.02)
+
+
+@pytest.mark.parametrize(
+    ("hops", "expected"),
+    [
+        ((15.0, 7.5, 7.5), [H, H, H]),  # by hand: only that it is more is seen
+        ((8.9, 4.5, 4.5), [H, H, H]),  # pointers alone
+        ((7.5, 4.5, 4.5), [H, H, F]),
+        ((4.5, 4.5, 7.5), [F, U, F]),  # a layer more teaches nothing; equality is no more
+        ((4.5, 7.5, 4.5), [U, F, F]),  # it is too deep to be trained
+        ((15.0, 15.0, 15.0), [U, U, H]),  # all follow what there is: nothing is told apart
+    ],
+)
+def test_each_verdict_can_come_out_each_way(hops, expected):
+    assert [claim.verdict for claim in judged(OneMoreLayer().claims(planted(*hops), "laptop"))] == expected
+
+
+def test_half_of_the_models_following_all_hops_is_undecided():
+    data = planted(8.5, 4.5, 4.5)
+    half = (data["attention"] == "KV shifting") & (data["n_layers"] == 4) & (data["seed"] < 4) & (data["hops"] > 6)
+    data.loc[half, "error"] = 0.9
+    claim = judged(OneMoreLayer().claims(data, "laptop"))[2]
+    assert (claim.estimate.value, claim.verdict) == (0.5, U)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_runs_beside_it_are_those_of_saved_layer(scale):
+    runs, beside = OneMoreLayer().runs(scale), {run.config for run in SavedLayer().runs(scale)}
+    new = [run.config for run in runs if run.config not in beside]
+    assert len(new) == SEEDS[scale]
+    assert {(run.model.attention, run.model.n_layers) for run in new} == {("kv_shift", DEPTH[scale] + 1)}
+    assert len({run.config.name for run in runs}) == len(runs)
+    [task] = {run.config.task for run in runs}
+    assert task.max_hops == 2 ** DEPTH[scale]
+
+
+def test_the_sentence_and_the_picture_follow_from_the_table():
+    data = planted(7.5, 4.5, 4.5)
+    said = OneMoreLayer().summary(data, "laptop")
+    assert "KV shifting with 4 layers 7.1, 7.2, 7.3, 7.4, 7.6, 7.7, 7.8, 7.9 (whole hops" in said
+    assert "by hand 15, by pointers alone 8)" in said
+    (axes,) = OneMoreLayer().draw(data, "laptop").axes
+    assert axes.get_title().startswith("One more layer with the shift (laptop scale; 8 seeds")
