@@ -224,8 +224,9 @@ ROUTES = {
 def _route_falls(run: "Run") -> dict[str, float]:
     """Return the fall of a model's accuracy with each key or value column ablated, in all heads at once."""
     from ihlab.interp.routes import Route, route_effects
+    from ihlab.measure.batches import EVAL_SEED
 
-    batch = run.config.task.batch(256, np.random.default_rng(0))
+    batch = run.config.task.batch(256, np.random.default_rng(EVAL_SEED))
     routes = {name: Route(*route) for name, route in ROUTES.items()}
     table = route_effects(run.model(), batch, together=True, routes=routes.values())
     return dict(zip(routes, table["accuracy_fall"].round(5), strict=True))

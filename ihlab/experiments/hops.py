@@ -30,9 +30,10 @@ Cell = tuple[str, int]
 """Attention, by its label, and number of layers."""
 
 LAWS: dict[str, Callable[[int], int]] = {
-    "$2^L-1$, by hand with the key shift": partial(horizon, attention="k_shift"),
-    "$2^{L-1}-1$, by hand without": partial(horizon, attention="vanilla"),
-    "$2^{L-2}$, with a layer for the token before": partial(by_doubling, attention="vanilla"),
+    "$2^L-1$, by hand, with the key shift": partial(horizon, attention="k_shift"),
+    "$2^{L-1}$, pointers alone, with the key shift": partial(by_doubling, attention="k_shift"),
+    "$2^{L-1}-1$, by hand, without": partial(horizon, attention="vanilla"),
+    "$2^{L-2}$, pointers alone, without": partial(by_doubling, attention="vanilla"),
 }
 """Hops that L layers follow by hand, as labels and functions of L (`ihlab.theory.depth`)."""
 
@@ -158,11 +159,13 @@ def horizons_drawn(
     data: pd.DataFrame, question: str, scale: Scale, kinds: Iterable[str], published: pd.DataFrame | None = None
 ) -> Figure:
     """Draw the horizons of some kinds against layers, the laws as lines; `published` models as diamonds."""
-    figure = new_figure(6.4, 4.4)
+    figure = new_figure(6.4, 5.0)
     axes, table = figure.subplots(), horizons(data)
     there = table[:0] if published is None else horizons(published)
     horizon_law(axes, table, {kind: COLORS[kind] for kind in kinds}, there, LAWS)
-    axes.set_title(f"{question} ({scale} scale; {data['seed'].nunique()} seeds, bar: median)")
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8)
+    seeds = sorted(set(table.groupby(["attention", "n_layers"]).size()))
+    axes.set_title(f"{question} ({scale} scale; {' or '.join(map(str, seeds))} seeds, bar: median)")
     return figure
 
 

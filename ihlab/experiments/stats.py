@@ -84,8 +84,8 @@ def unknown(value: float = math.nan, within: Range = ANY) -> Estimate:
 def mean(values: Sequence[float], within: Range = ANY) -> Estimate:
     """Student's t interval for the mean over seeds."""
     x = np.asarray(values, dtype=float)
-    value = float(x.mean())
-    if len(x) < 2 or _alike(x):
+    value = float(x.mean()) if x.size else math.nan
+    if len(x) < 2 or not np.isfinite(x).all() or _alike(x):
         return unknown(value, within)
     return _sampled(value, _student(value, float(x.std(ddof=1) / math.sqrt(len(x))), len(x) - 1), within)
 
@@ -102,7 +102,7 @@ def difference(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> E
     if min(len(x), len(y)) == 0:
         return unknown(within=within)
     value = float(x.mean() - y.mean())
-    if min(len(x), len(y)) < 2:
+    if min(len(x), len(y)) < 2 or not (np.isfinite(x).all() and np.isfinite(y).all()):
         return unknown(value, within)
     vx, vy = float(x.var(ddof=1)) / len(x), float(y.var(ddof=1)) / len(y)
     if _alike(x) and _alike(y):
@@ -191,6 +191,11 @@ def share_difference(hits_a: int, of_a: int, hits_b: int, of_b: int) -> Estimate
         return a - b - math.hypot(a - low_a, high_b - b), a - b + math.hypot(high_a - a, b - low_b)
 
     return _sampled(a - b, at, DIFFERENCE)
+
+
+def fisher(hits_a: int, of_a: int, hits_b: int, of_b: int) -> float:
+    """The two-sided p-value of Fisher's exact test that two shares are of one: of few models, beside the interval."""
+    return float(stats.fisher_exact(np.array([[hits_a, of_a - hits_a], [hits_b, of_b - hits_b]])).pvalue)
 
 
 def mean_accuracy(accuracies: Sequence[float], rows: int) -> Estimate:
@@ -282,6 +287,8 @@ def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Es
     `confidence` says what it reaches (3 against 3: 90%).
     """
     x, y = np.asarray(a, dtype=float)[:, None], np.asarray(b, dtype=float)[None]
+    if min(x.size, y.size) == 0:
+        return unknown()
     at_least = np.where(np.isinf(y), 0.0, np.minimum(x, horizon) / y)
     at_most = np.where(np.isinf(x), np.inf, x / np.minimum(y, horizon))
     known = np.where(np.isinf(y), at_most, at_least)  # exact, or the bound there is; inf where both are never
@@ -294,13 +301,17 @@ def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Es
 def shift(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> Estimate:
     """By how much a lies above b: the median of all pairwise differences a_i - b_j (Hodges and Lehmann 1963).
 
-    The exact interval that inverts the Mann-Whitney test: for numbers in two heaps, whose mean says little.
+    The exact interval that inverts the Mann-Whitney test: for numbers in two heaps, whose mean says little. A number
+    that is missing enters each end of the interval as unfavourably as it can be, as in `paired`.
     """
     differences = np.subtract.outer(np.asarray(a, dtype=float), np.asarray(b, dtype=float)).ravel()
     if differences.size == 0:
         return unknown(within=within)
-    low = np.sort(differences)
-    return _ordered(float(np.median(low)), low, low[::-1], mann_whitney_tails(len(a), len(b)))
+    missing = np.isnan(differences)
+    low = np.sort(np.where(missing, -np.inf, differences))
+    high = np.sort(np.where(missing, np.inf, differences))[::-1]
+    value = math.nan if missing.all() else float(np.median(differences[~missing]))
+    return _ordered(value, low, high, mann_whitney_tails(len(a), len(b)))
 
 
 @lru_cache

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ihlab.interp.ablation import ablate_heads
 from ihlab.interp.patterns import pattern_of, probed
+from ihlab.measure.batches import EVAL_SEED
 from ihlab.measure.heads import mean_attention
 from ihlab.model.transformer import Transformer
 from tasks import MultiHopTask
@@ -32,7 +33,9 @@ def found(letters: Int[np.ndarray, "batch pos"], hops: int) -> Int[np.ndarray, "
     return np.stack(positions)
 
 
-def hop_scores(model: Transformer, task: MultiHopTask, hops: int, rows: int = 64, seed: int = 0) -> pd.DataFrame:
+def hop_scores(
+    model: Transformer, task: MultiHopTask, hops: int, rows: int = 64, seed: int = EVAL_SEED
+) -> pd.DataFrame:
     """Attention of each head from position i to find_j(i) and to the position before it, in rows of `hops` hops.
 
     Columns: layer, head, j (0 .. hops), attention, the mean of effective patterns (beta's gauge fixed) over the
@@ -62,7 +65,7 @@ def _attention_to(
 
 
 def hop_ablation(
-    model: Transformer, task: MultiHopTask, head: tuple[int, int], rows: int = 100, seed: int = 0
+    model: Transformer, task: MultiHopTask, head: tuple[int, int], rows: int = 100, seed: int = EVAL_SEED
 ) -> pd.DataFrame:
     """Error at each number of hops with and without a head (mean-ablated). Columns: hops, error, error_without.
 

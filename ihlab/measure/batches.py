@@ -19,6 +19,9 @@ def draw(task: Task, seed: int, split: Split, step: int, size: int) -> Batch:
 
     A task whose rows for evaluation are others than those of training, such as held-out documents, has the task that
     draws them as `held_out`. Raises `ConfigError` as `require_batch` does.
+
+    The stream is that of the numbers (split, seed, step), and numpy ignores zeros at their end: `default_rng(0)` is
+    the first training batch of seed 0. For rows that no run has trained on, draw with `EVAL_SEED`.
     """
     if split == "eval":
         task = getattr(task, "held_out", task)

@@ -339,8 +339,10 @@ class ModelConfig:
         if self.n_key_value_heads is None:
             object.__setattr__(self, "n_key_value_heads", self.n_heads)
         if self.d_mlp is None:
-            usual = 4 * self.d_model if self.mlp == "gelu" else 2 * -(-4 * self.d_model // 3)
-            object.__setattr__(self, "d_mlp", usual)
+            object.__setattr__(self, "d_mlp", self._usual_mlp_width())
+
+    def _usual_mlp_width(self) -> int:
+        return 4 * self.d_model if self.mlp == "gelu" else 2 * -(-4 * self.d_model // 3)
 
     @property
     def kv_heads(self) -> int:
@@ -453,9 +455,9 @@ class ModelConfig:
     def but(self, **changes: object) -> "ModelConfig":
         """This config with some fields changed; widths that follow from others follow again."""
         followed = set()
-        if changes.keys() & {"d_model", "n_heads"}:
+        if changes.keys() & {"d_model", "n_heads"} and self.head_width * self.n_heads == self.d_model:
             followed.add("d_head")
-        if changes.keys() & {"d_model", "mlp"}:
+        if changes.keys() & {"d_model", "mlp"} and self.mlp_width == self._usual_mlp_width():
             followed.add("d_mlp")
         if "n_heads" in changes and self.kv_heads == self.n_heads:
             followed.add("n_key_value_heads")

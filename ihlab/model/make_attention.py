@@ -36,7 +36,7 @@ def make_attention(cfg: ModelConfig, generator: torch.Generator | None = None, l
 def _registered(cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> Any:
     """Make a registered attention: any module; tools read whichever attributes it has."""
     with torch.random.fork_rng(devices=[]):  # what it draws is a function of the model's seed, too
-        own = spawned(generator, layer, 2)
+        own = spawned(generator, layer, 5)  # Canon layers have 1 to 4
         torch.manual_seed(layer if own is None else own.initial_seed())
         made = ATTENTIONS[cfg.attention](cfg, generator, layer)
     require(

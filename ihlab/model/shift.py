@@ -250,7 +250,10 @@ def make_shifts(
 
 
 def spawned(generator: torch.Generator | None, *key: int) -> torch.Generator | None:
-    """Return a generator that follows from this one's seed and a key, which does not end in 0; None for None."""
+    """Return a generator that follows from this one's seed and a key; None for None.
+
+    Zeros at the end of a key are ignored, so no key may be another one with zeros after it.
+    """
     if generator is None:
         return None
     seed = np.random.SeedSequence([generator.initial_seed(), *key]).generate_state(1)[0]

@@ -57,12 +57,12 @@ def horizon_law(
     """Draw k* of every seed over a log2 axis against the number of layers, a column for each kind, with its median.
 
     `kinds` gives each its colour. `table` and `published` have n_layers, attention, seed, log2_hops and bound ("above",
-    "below" or "": the arrow says so). Up to three `laws` are drawn as lines: hops by the number of layers, 0 for none.
+    "below" or "": the arrow says so). Up to four `laws` are drawn as stairs: hops by the number of layers, 0 for none.
     """
     depths = sorted(table["n_layers"].unique())
-    for line, (label, law) in zip(("-", "--", ":"), laws.items(), strict=False):
-        hops = {depth: law(depth) for depth in depths if law(depth)}
-        axes.plot(list(hops), list(hops.values()), color="0.6", lw=1.2, ls=line, zorder=1, label=label)
+    for line, (label, law) in zip(("-", "-.", "--", ":"), laws.items(), strict=False):
+        stairs = [(depth + side, law(depth)) for depth in depths if law(depth) for side in (-0.3, 0.3)]
+        axes.plot(*zip(*stairs, strict=True), color="0.6", lw=1.2, ls=line, zorder=1, label=label)
     for number, (kind, color) in enumerate(kinds.items()):
         mine = table[table["attention"] == kind]
         for depth, seeds in mine.groupby("n_layers"):
@@ -84,5 +84,4 @@ def horizon_law(
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.set_xticks(depths, [str(depth) for depth in depths])
     axes.set(xlabel="layers $L$", ylabel="hops $k^*$ at which the error exceeds 0.1")
-    axes.legend(loc="upper left", fontsize=8)
     axes.set_axisbelow(True)

@@ -116,7 +116,11 @@ def two_layer_bound(d: int, sigma: float, first_slope: float) -> float:
     """Theorem 3.2's bound on the largest entry of the error, for x in [-1, 1]^d (Appendix A, last line but one):
 
     4 ||I / sigma||_{1,1} e^{-p} / (1 - e^{-p}),  with ||I / sigma||_{1,1} = d / sigma.
+
+    Raises `ConfigError` for a sigma or a slope that is not positive.
     """
+    require(sigma > 0, f"sigma is {sigma}, but must be positive.")
+    require(first_slope > 0, f"first_slope is {first_slope}, but must be positive: the bound is of a sum that falls.")
     decay = torch.tensor(-first_slope, dtype=torch.float64).exp().item()
     return 4 * d / sigma * decay / (1 - decay)
 

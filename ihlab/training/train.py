@@ -69,10 +69,12 @@ def train(
     Raises `TrainingDivergedError` when the loss stops being finite, `Interrupted` after Ctrl-C (at the end of the
     step, saved), and `ConfigError` for a run that cannot be in memory, for a folder that another process has locked or
     that has another config, and for an interrupted run whose task's data has changed (`Task`'s `provenance`). Warns of
-    a warmup that is longer than the run.
+    a warmup that is longer than the run, unless `report` takes what is shown.
     """
     require(isinstance(config, RunConfig), f"The config is {shown(config)}, but must be a RunConfig.")
     if members is not None:
+        if report is None:
+            _warn_of_a_long_warmup(config)
         return train_ensemble(seeds(config, members), root, device, report, callback=callback)
     ranks = join_ranks(device)
     if not Run(config.folder(root), config).done:

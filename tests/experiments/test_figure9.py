@@ -12,6 +12,7 @@ from ihlab import Run
 from ihlab.experiments.claims import NOT_TESTED, judged
 from ihlab.experiments.experiment import SCALES
 from ihlab.experiments.figure9 import CARRIES, LAPTOP_SIZES, MARGIN, ROUTES, SIZES, SMALLEST, Figure9, base, sizes
+from ihlab.measure.batches import EVAL_SEED
 from ihlab.measure.metrics import held_out
 from ihlab.measure.rows import graded
 from ihlab.model.transformer import Transformer
@@ -177,7 +178,7 @@ def test_falls_are_those_of_models_with_a_column_set_to_nothing(made):
             if (run.config.seed, run.config.model.attention, run.config.model.d_model) == (row.seed, "kv_shift", 8)
         ]
         assert row.step == run.config.steps
-        batch = run.config.task.batch(256, np.random.default_rng(0))
+        batch = run.config.task.batch(256, np.random.default_rng(EVAL_SEED))
         rows = graded(batch, torch.device("cpu"))
         with torch.no_grad():
             whole = held_out(run.model(), [rows])["accuracy"]

@@ -116,7 +116,7 @@ def test_attentions_are_planned_on_rows_with_more_hops_than_any_is_to_follow():
 def test_the_picture_and_the_sentence_follow_from_the_table():
     data = planted(by_hand)
     (axes,) = Figure8Law().draw(data, "laptop").axes
-    assert {text.get_text() for text in axes.get_legend().get_texts()} >= {
+    assert {text.get_text() for text in axes.figure.legends[0].get_texts()} >= {
         "vanilla",
         "KV shifting",
         "vanilla, published",

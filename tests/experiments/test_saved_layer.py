@@ -70,4 +70,4 @@ def test_the_sentence_and_the_picture_follow_from_the_table():
     said = SavedLayer().summary(data, "laptop")
     assert "vanilla with 3 layers 3.1, 3.1, 3.2, 3.3, 3.3 (whole hops 3, 3, 3, 3, 3; by hand 3, by pointers" in said
     (axes,) = SavedLayer().draw(data, "laptop").axes
-    assert [text.get_text() for text in axes.get_legend().get_texts()][-2:] == ["vanilla", "KV shifting"]
+    assert [text.get_text() for text in axes.figure.legends[0].get_texts()][-2:] == ["vanilla", "KV shifting"]

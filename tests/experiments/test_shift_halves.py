@@ -23,10 +23,10 @@ def planted(keys, values):
     [
         (7.5, 3.5, [H, H, H, F, H]),  # both as by hand
         (4.5, 3.5, [H, F, H, H, F]),  # pointers alone, but for the values
-        (4.5, 2.3, [H, H, F, H, F]),  # pointers alone
+        (4.5, 2.3, [H, F, F, H, F]),  # pointers alone: 4 hops are half a doubling of 3
         (3.5, 3.5, [U, F, H, F, F]),  # keys are worth nothing; equality is no more
         (3.5, 4.5, [F, F, F, F, F]),  # values are worth something
-        (5.5, 3.5, [H, U, H, F, F]),  # .65 of a doubling, to be told from .7
+        (5.5, 3.5, [H, H, H, F, F]),  # .74 of a doubling in whole hops, and .65 as it was declared, interpolated
     ],
 )
 def test_each_verdict_can_come_out_each_way(keys, values, expected):
@@ -34,12 +34,16 @@ def test_each_verdict_can_come_out_each_way(keys, values, expected):
     assert found == expected
 
 
-def test_one_model_that_stands_still_changes_neither_comparison():
+def test_one_model_that_stands_still_does_not_hide_the_difference():
     """As one of five models of both halves did, at the three hops of vanilla; their mean would be undecided."""
     data = planted(7.0, 3.2)
     stuck = (data["attention"] == "K only") & (data["seed"] == 0)
     data.loc[stuck, "error"] = data.loc[(data["attention"] == "V only") & (data["seed"] == 0), "error"].to_numpy()
-    assert [claim.verdict for claim in judged(ShiftHalves().claims(data, "laptop"))][:2] == [H, H]
+    halves, layer, *_ = judged(ShiftHalves().claims(data, "laptop"))
+    assert halves.verdict == H
+    assert "7 of 8 and 0 of 8; by Fisher's exact test p 0.0014" in halves.measure
+    assert (layer.verdict, layer.estimate.value, layer.first.verdict) == (U, 0.875, H)
+    assert ShiftHalves().claims(data, "gpu")[1].first is None, "there it is as it was declared"
 
 
 def test_what_is_known_by_hand_sets_the_halves_a_layer_apart():
@@ -68,4 +72,4 @@ def test_the_sentence_and_the_picture_follow_from_the_table():
     said = ShiftHalves().summary(data, "laptop")
     assert "V only with 3 layers 3.3, 3.4, 3.4, 3.5, 3.5, 3.5, 3.5, 3.6 (whole hops 3, 3, 3, 3, 3, 3, 3, 3;" in said
     (axes,) = ShiftHalves().draw(data, "laptop").axes
-    assert [text.get_text() for text in axes.get_legend().get_texts()][-2:] == ["K only", "V only"]
+    assert [text.get_text() for text in axes.figure.legends[0].get_texts()][-2:] == ["K only", "V only"]

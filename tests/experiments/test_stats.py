@@ -129,6 +129,35 @@ def test_a_difference_with_nothing_says_nothing():
     assert (nothing.low, nothing.high) == (-math.inf, math.inf)
 
 
+def test_times_of_no_models_say_nothing():
+    for a, b in (([], [1.0]), ([1.0], []), ([], [])):
+        nothing = stats.ratio_of_times(a, b, 10.0)
+        assert math.isnan(nothing.value)
+        assert nothing.p_value(1.0) == 1.0
+
+
+@pytest.mark.parametrize("odd", [[math.inf] * 3, [1.0, 2.0, math.inf], [1.0, math.nan, 2.0]])
+def test_means_of_what_is_not_finite_are_unknown(odd):
+    for estimate in (stats.mean(odd), stats.difference(odd, [1.0, 2.0]), stats.difference([1.0, 2.0], odd)):
+        assert (estimate.low, estimate.high) == (-math.inf, math.inf)
+        assert estimate.p_value(0.0) == 1.0
+    assert math.isnan(stats.mean([]).value)
+
+
+def test_a_shift_takes_what_is_missing_as_unfavourably_as_it_can_be():
+    a, b = [3.0, 4.0, 5.0, 6.0, 7.0], [0.0, 0.5, 1.0, 1.5, 2.0]
+    whole, worse = stats.shift(a, b), stats.shift([math.nan, *a[1:]], b)
+    assert worse.low == stats.shift([-math.inf, *a[1:]], b).low < whole.low
+    assert worse.high == stats.shift([math.inf, *a[1:]], b).high > whole.high
+    assert worse.value == stats.shift(a[1:], b).value
+    assert math.isnan(stats.shift([math.nan], b).value)
+
+
+def test_fishers_exact_test_by_counting():
+    """Of the 12,870 ways to choose eight of sixteen as the first group, those that have all 7 hits, doubled."""
+    assert stats.fisher(7, 8, 0, 8) == pytest.approx(2 * math.comb(9, 1) / math.comb(16, 8))
+
+
 def test_paired_median_by_hand():
     estimate = stats.paired([5.0, 1.0, 7.0, 3.0, 4.0], [1.0, 1.0, 1.0, 1.0, 1.0])
     assert (estimate.value, estimate.low, estimate.high) == (3.0, 0.0, 6.0)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ihlab import ModelConfig, Transformer
 from ihlab.interp.multihop import found, hop_ablation, hop_scores
+from ihlab.measure.batches import EVAL_SEED
 from ihlab.theory.k_hop import k_hop
 from tasks import ConfigError, MultiHopTask
 
@@ -26,7 +27,7 @@ def test_found_is_the_definition_on_strings(letters, hops):
 
 
 def test_the_letters_found_are_the_tasks_answers():
-    batch = TASK.batch_of(2, 50, np.random.default_rng(0))
+    batch = TASK.batch_of(2, 50, np.random.default_rng(EVAL_SEED))
     letters = batch.inputs[:, 1:]
     place = found(letters, 2)[2]
     read = np.where(place >= 0, np.take_along_axis(letters, np.maximum(place, 0), axis=1), TASK.none)
@@ -44,7 +45,7 @@ def test_a_head_that_attends_where_one_hop_leads_scores_one(model):
     with torch.no_grad():
         for block in model.blocks:
             block.attn.beta.copy_(torch.tensor([[1.0, 0.0]] * 2))
-    place = found(TASK.batch_of(2, 16, np.random.default_rng(0)).inputs[:, 1:], 1)[1]
+    place = found(TASK.batch_of(2, 16, np.random.default_rng(EVAL_SEED)).inputs[:, 1:], 1)[1]
 
     def put(pattern, hook):
         pattern = torch.eye(20).expand_as(pattern).clone()
@@ -77,7 +78,7 @@ def test_ablation_is_measured_at_every_hop(model):
     table = hop_ablation(model, TASK, (0, 1), rows=20)
     assert table["hops"].tolist() == [0, 1, 2]
     for hops, error in zip(table["hops"], table["error"], strict=True):
-        batch = TASK.batch_of(hops, 20, np.random.default_rng(0))
+        batch = TASK.batch_of(hops, 20, np.random.default_rng(EVAL_SEED))
         asked = batch.answers >= 0
         guesses = model(torch.from_numpy(batch.inputs.copy())).argmax(dim=-1).numpy()
         assert error == pytest.approx(np.mean(guesses[asked] != batch.answers[asked]))

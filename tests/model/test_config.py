@@ -121,6 +121,12 @@ def test_but_keeps_d_mlp_when_the_number_of_heads_changes():
     assert ModelConfig(**PLAIN, d_mlp=7).but(n_heads=2, n_key_value_heads=2).d_mlp == 7
 
 
+def test_but_keeps_widths_of_ones_own():
+    cfg = ModelConfig(**PLAIN, d_head=10, d_mlp=7)
+    assert (cfg.but(d_model=48).d_head, cfg.but(n_heads=6).d_head) == (10, 10)
+    assert (cfg.but(d_model=48).d_mlp, cfg.but(mlp="gelu").d_mlp) == (7, 7)
+
+
 def test_but_keeps_grouped_queries_when_the_number_of_heads_changes():
     assert ModelConfig(**PLAIN, n_key_value_heads=2).but(n_heads=12).n_key_value_heads == 2
 

@@ -18,7 +18,9 @@ from ihlab.interp.ablation import ablate_heads
 from ihlab.interp.circuits import ov_circuit, qk_circuit
 from ihlab.model.attention import Attention
 from ihlab.model.config import VARIANTS
+from ihlab.model.make_attention import make_attention
 from ihlab.model.registered import ATTENTIONS, register_attention
+from ihlab.model.shift import spawned
 from ihlab.training.interrupt import Interrupted
 from tasks import ConfigError, InductionTask
 
@@ -338,3 +340,20 @@ def test_a_buffer_that_no_checkpoint_holds_is_refused():
         Transformer(config(attention="running"))
     register_attention("made_again", lambda *given: Running(*given, persistent=False))
     assert Transformer(config(attention="made_again")).blocks[0].attn.mean.sum() == 0
+
+
+def test_what_it_draws_is_drawn_by_no_canon_layer():
+    """Each has a stream of its own, so that it moves no other parameter; of equal ones the weights would be alike."""
+    drawn = []
+
+    def noting(cfg, generator, layer):
+        drawn.append(torch.initial_seed())
+        return nn.Identity()
+
+    register_attention("noting", noting)
+    generator = torch.Generator().manual_seed(7)
+    for layer in (0, 3):
+        make_attention(ModelConfig(**SIZES, attention="noting"), generator, layer)
+        canon = [spawned(generator, layer, place).initial_seed() for place in range(1, 5)]
+        assert drawn[-1] not in canon
+    assert drawn[0] != drawn[1]

@@ -97,6 +97,12 @@ def test_the_bound_is_the_printed_formula():
     assert two_layer_bound(6, 0.5, 2.0) == pytest.approx(4 * 12 * math.exp(-2) / (1 - math.exp(-2)))
 
 
+@pytest.mark.parametrize(("sigma", "slope", "said"), [(0.0, 2.0, "sigma is 0"), (0.5, 0.0, "first_slope is 0")])
+def test_the_bound_needs_a_sum_that_falls(sigma, slope, said):
+    with pytest.raises(ConfigError, match=said):
+        two_layer_bound(6, sigma, slope)
+
+
 def test_the_first_layer_averages_the_past():
     x = random_rows(6, 3, 0)
     model = two_layer_induction_head(x, 6, SIGMA, SLOPE, 1.5)

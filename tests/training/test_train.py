@@ -52,6 +52,8 @@ def test_a_warmup_that_is_longer_than_the_run_is_said(small, tmp_path):
     run = small.but(steps=4, warmup=10, lr=1e-2)
     with pytest.warns(UserWarning, match=r"warmup is 10, but the run has 4 steps: .* to 0.004 and never to lr=0.01"):
         train(run, tmp_path)
+    with pytest.warns(UserWarning, match="warmup is 10"):
+        train(run, tmp_path, members=2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         train(run, tmp_path)  # finished: nothing is trained

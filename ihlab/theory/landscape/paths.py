@@ -1,5 +1,6 @@
 """Paths of gradient descent, on a form or on the simplified model itself, and of gradient flow."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,9 +112,11 @@ def flow(
     """Integrate the gradient flow d theta / d t = -dL / d theta of all four parameters from one start.
 
     Returns the path at the given times. The integration is in log(1 + t), because the flow slows down: the times can
-    span many powers of ten. Raises `ConfigError` as `loss` does, and for times that do not increase from 0 or above.
+    span many powers of ten. Raises `ConfigError` as `loss` does, and for times that do not increase from 0 or above
+    to a finite one.
     """
-    require(len(times) > 0 and times[0] >= 0 and bool((np.diff(times) > 0).all()), "times must rise, from 0 or later.")
+    rise = len(times) > 0 and times[0] >= 0 and bool((np.diff(times) > 0).all())
+    require(rise and 0 < times[-1] < math.inf, "times must rise, from 0 or later to a finite one above 0.")
     loss(alpha1, alpha2, beta1, beta2, n_tokens, form, other)
 
     def slope(log_time: float, at: np.ndarray) -> np.ndarray:

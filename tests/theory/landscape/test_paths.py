@@ -1,5 +1,7 @@
 """Gradient descent and gradient flow."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -96,6 +98,7 @@ def test_bad_input_gets_one_sentence(change, said):
     assert said in str(refusal.value)
 
 
-def test_times_must_rise():
+@pytest.mark.parametrize("times", [[1.0, 1.0], [], [-1.0, 1.0], [0.0], [1.0, math.inf], [math.nan], [1.0, math.nan]])
+def test_times_must_rise_to_a_finite_one(times):
     with pytest.raises(ConfigError, match="times must rise"):
-        landscape.flow(*START, times=np.array([1.0, 1.0]), n_tokens=9)
+        landscape.flow(*START, times=np.array(times), n_tokens=9)
