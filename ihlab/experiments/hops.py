@@ -142,6 +142,23 @@ def followed(data: pd.DataFrame) -> pd.DataFrame:
     return curves["error"].agg(hops_followed).rename("hops").reset_index()
 
 
+def horizon_table(data: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each cell: what is known by hand, the hops that each model follows, and the median k*.
+
+    Columns: attention, n_layers, models, by_hand, pointers, hops (of each model, sorted), k_star, and low and high, the
+    ends of the interval that inverts the sign test (`ihlab.experiments.stats.paired`; of five models, at 93.75%).
+    """
+    table, whole, rows = horizons(data), followed(data), []
+    for cell in dict.fromkeys(zip(data["attention"], data["n_layers"], strict=True)):
+        stars = 2 ** of_cell(table, cell)["log2_hops"]
+        middle = stats.paired(stars.tolist(), [0.0] * len(stars))
+        facts = {"attention": cell[0], "n_layers": cell[1], "models": len(stars)}
+        known = {"by_hand": predicted(cell), "pointers": by_pointers(cell)}
+        hops = " ".join(map(str, sorted(of_cell(whole, cell)["hops"])))
+        rows.append({**facts, **known, "hops": hops, "k_star": middle.value, "low": middle.low, "high": middle.high})
+    return pd.DataFrame(rows)
+
+
 def horizons_told(data: pd.DataFrame, cells: Iterable[Cell]) -> str:
     """State k* and the hops that each model of some cells follows in one sentence, with what is known by hand."""
     table, whole, parts = horizons(data), followed(data), []

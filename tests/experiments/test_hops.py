@@ -9,7 +9,16 @@ from ihlab.experiments.experiment import SCALES
 from ihlab.experiments.figure8 import origin
 from ihlab.experiments.figure8_law import DEPTHS as LAW_DEPTHS
 from ihlab.experiments.figure8_law import HOPS, STEPS, Figure8Law
-from ihlab.experiments.hops import KINDS, by_pointers, followed, hop_horizon, hops_followed, horizons, predicted
+from ihlab.experiments.hops import (
+    KINDS,
+    by_pointers,
+    followed,
+    hop_horizon,
+    hops_followed,
+    horizon_table,
+    horizons,
+    predicted,
+)
 
 
 def test_the_crossing_is_interpolated_in_log2_of_hops():
@@ -96,6 +105,16 @@ def test_hops_are_followed_without_a_gap():
     assert set(table["KV shifting", 3]) == {4}
     assert set(table["vanilla", 3]) == {3}
     assert len(table) == 7 * 8
+
+
+def test_the_table_has_what_is_known_by_hand_beside_the_median_model():
+    table = horizon_table(planted(by_half_of_the_seeds)).set_index(["attention", "n_layers"])
+    assert len(table) == 7
+    row = table.loc[("vanilla", 3)]
+    assert (row["models"], row["by_hand"], row["pointers"], row["hops"]) == (8, 3, 2, "3 3 3 3 4 4 4 4")
+    assert 3 < row["low"] < row["k_star"] < row["high"] < 5
+    for (kind, depth), known in table.iterrows():
+        assert (known["by_hand"], known["pointers"]) == (predicted((kind, depth)), by_pointers((kind, depth)))
 
 
 def test_attentions_are_planned_on_rows_with_more_hops_than_any_is_to_follow():
