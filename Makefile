@@ -1,15 +1,18 @@
-# `make reproduce` and `make test` are all a new clone needs: each sets up .venv on first use.
+# `make reproduce` and `make test` are all a new clone needs: each sets up .venv on first use, the first with the package
+# and what it imports, all others with what tests, notebooks and documentation need, too.
 
 PYTHON ?= python3
 SCALE ?= laptop
 FIGURES ?=
 BIN := .venv/bin
+PACKAGE := .venv/.package
 READY := .venv/.ready
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 TESTED := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
 .PHONY: reproduce test test-fast faults lint docs lab notebooks bench clean
 
-reproduce: $(READY)
+reproduce: $(PACKAGE)
 	$(BIN)/ihlab reproduce $(FIGURES) --scale $(SCALE)
 
 # Every test and process computes on one thread, so two go side by side, and a third where tests wait for processes; a
@@ -46,11 +49,15 @@ notebooks: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
 
-# The stamp is older than what decides the environment whenever that changes, and only then.
-$(READY): pyproject.toml constraints.txt
+# A stamp is older than what decides the environment whenever that changes, and only then.
+$(PACKAGE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	touch $(READY)
+	$(INSTALL) .
+	touch $@
+
+$(READY): $(PACKAGE)
+	$(INSTALL) '.[dev]'
+	touch $@
 
 clean:
 	rm -rf .venv build site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
