@@ -28,8 +28,8 @@ def test_an_unknown_name_is_answered_with_the_known_ones():
         kept.path("kv-shift")
     assert str(error.value) == (
         "There is no kept run 'kv-shift'; the kept runs are "
-        "hops-kv-shift-3-layers, hops-vanilla-3-layers, hops-vanilla-4-layers, igsm-kv-shift, igsm-vanilla, "
-        "kv-shift-1-layer, vanilla-2-layers."
+        "hops-kv-shift-3-layers, hops-kv-shift-4-layers, hops-vanilla-3-layers, hops-vanilla-4-layers, igsm-kv-shift, "
+        "igsm-vanilla, kv-shift-1-layer, vanilla-2-layers."
     )
 
 

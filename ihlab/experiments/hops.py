@@ -37,6 +37,9 @@ LAWS: dict[str, Callable[[int], int]] = {
 }
 """Hops that L layers follow by hand, as labels and functions of L (`ihlab.theory.depth`)."""
 
+SIGNS = {"above": "≥", "below": "<", "": ""}
+"""What stands before a k* that is only a bound."""
+
 SMALL = 0.1
 """Largest "small error", and the least growth of an error that is to "degrade significantly"."""
 
@@ -146,7 +149,8 @@ def horizon_table(data: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each cell: what is known by hand, the hops that each model follows, and the median k*.
 
     Columns: attention, n_layers, models, by_hand, pointers, hops (of each model, sorted), k_star, and low and high, the
-    ends of the interval that inverts the sign test (`ihlab.experiments.stats.paired`; of five models, at 93.75%).
+    ends of the interval that inverts the sign test (`ihlab.experiments.stats.paired`; of five models, at 93.75%). A k*
+    of as many hops as the rows have is a bound from below.
     """
     table, whole, rows = horizons(data), followed(data), []
     for cell in dict.fromkeys(zip(data["attention"], data["n_layers"], strict=True)):
@@ -163,7 +167,10 @@ def horizons_told(data: pd.DataFrame, cells: Iterable[Cell]) -> str:
     """State k* and the hops that each model of some cells follows in one sentence, with what is known by hand."""
     table, whole, parts = horizons(data), followed(data), []
     for cell in cells:
-        stars = ", ".join(f"{k:.1f}" for k in sorted(2 ** of_cell(table, cell)["log2_hops"]))
+        mine = of_cell(table, cell).sort_values("log2_hops")
+        stars = ", ".join(
+            f"{SIGNS[bound]}{2**log2:.1f}" for log2, bound in zip(mine["log2_hops"], mine["bound"], strict=True)
+        )
         hops = ", ".join(map(str, sorted(of_cell(whole, cell)["hops"])))
         parts.append(
             f"{cell_name(cell)} {stars} (whole hops {hops}; by hand {predicted(cell)}, by pointers alone "

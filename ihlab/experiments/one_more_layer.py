@@ -66,7 +66,8 @@ class OneMoreLayer:
         def more(sentence: str, other: Cell) -> Claim:
             return claim(
                 sentence=sentence,
-                measure=f"shift in log2 k*, {cell_name(new)} less {cell_name(other)}",
+                measure=f"shift in log2 k*, {cell_name(new)} less {cell_name(other)} ({len(whole)} and "
+                f"{len(k_star[other])} models)",
                 estimate=stats.shift(k_star[new], k_star[other]),
                 threshold=0.0,
             )
@@ -75,7 +76,7 @@ class OneMoreLayer:
             more("At equal depth the shift follows more hops here, too", vanilla),
             more("One more layer with the shift follows more hops", shallower),
             claim(
-                sentence=f"{new[1]} layers with the shift follow all {most} hops, those of pointers alone",
+                sentence=f"Most of the models with {new[1]} layers follow all {most} hops, as with pointers alone",
                 measure=f"share of {len(whole)} models whose errors are at most 0.1 up to {most} hops",
                 estimate=stats.share(int((whole == most).sum()), len(whole)),
                 threshold=0.5,
@@ -89,7 +90,7 @@ class OneMoreLayer:
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw the horizons against layers, with what can be followed by hand as lines."""
-        return horizons_drawn(data, "One more layer with the shift", scale, [VANILLA, KV])
+        return horizons_drawn(data, "One more layer", scale, [VANILLA, KV])
 
 
 def _cells(scale: Scale) -> tuple[Cell, Cell, Cell]:

@@ -57,4 +57,4 @@ def test_the_sentence_and_the_picture_follow_from_the_table():
     assert "KV shifting with 4 layers 7.1, 7.2, 7.3, 7.4, 7.6, 7.7, 7.8, 7.9 (whole hops" in said
     assert "by hand 15, by pointers alone 8)" in said
     (axes,) = OneMoreLayer().draw(data, "laptop").axes
-    assert axes.get_title().startswith("One more layer with the shift (laptop scale; 8 seeds")
+    assert axes.get_title().startswith("One more layer (laptop scale; 8 seeds")
