@@ -204,3 +204,12 @@ def share_claim(table: pd.DataFrame, claim: "partial[Claim]", sentence: str, wan
         estimate=stats.share(sum(hits), len(hits)),
         threshold=0.5,
     )
+
+
+def share_in_words(beyond: int, one: Cell, other: Cell, counts: Sequence[int]) -> str:
+    """Return the measure of a difference of shares of models; `counts` are hits and models of either cell."""
+    hits, of, other_hits, other_of = counts
+    return (
+        f"share of models that follow more than {beyond} hops, {cell_name(one)} less {cell_name(other)} "
+        f"({hits} of {of} and {other_hits} of {other_of}; by Fisher's exact test p {stats.fisher(*counts):.2g})"
+    )

@@ -25,6 +25,7 @@ from ihlab.experiments.hops import (
     plan_hops,
     predicted,
     share_claim,
+    share_in_words,
 )
 from ihlab.experiments.saved_layer import DEPTH, MARGIN, saved_base
 from ihlab.plots.style import printed
@@ -80,9 +81,7 @@ class ShiftHalves:
         return [
             claim(
                 sentence="More models with shifted keys alone go beyond vanilla by hand than with shifted values alone",
-                measure=f"share of models that follow more than {plain} hops, {cell_name(keys)} less "
-                f"{cell_name(values)} ({' and '.join(f'{sum(mine)} of {len(mine)}' for mine in beyond)}; by Fisher's "
-                f"exact test p {stats.fisher(*counts):.2g})",
+                measure=share_in_words(plain, keys, values, counts),
                 estimate=stats.share_difference(*counts),
                 threshold=0.0,
             ),

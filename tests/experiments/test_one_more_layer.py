@@ -8,13 +8,13 @@ from ihlab.experiments.one_more_layer import SEEDS, OneMoreLayer
 from ihlab.experiments.saved_layer import DEPTH, SavedLayer
 from tests.experiments.test_saved_layer import planted as planted_cells
 
-CELLS = ("KV shifting", 4), ("KV shifting", 3), ("vanilla", 4)
+CELLS = ("KV shifting", 4), ("KV shifting", 3), ("vanilla", 4), ("K only", 4), ("V only", 4)
 H, F, U = "holds", "fails", "undecided"
 
 
-def planted(*hops):
+def planted(*hops, halves=(8.9, 7.5)):
     """Errors of eight models of each cell that cross .1 at so many hops, a little apart in each seed."""
-    return planted_cells(hops, seeds=8, cells=CELLS, apart=0.02)
+    return planted_cells((*hops, *halves), seeds=8, cells=CELLS, apart=0.02)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,29 @@ def planted(*hops):
     ],
 )
 def test_each_verdict_can_come_out_each_way(hops, expected):
-    assert [claim.verdict for claim in judged(OneMoreLayer().claims(planted(*hops), "laptop"))] == expected
+    assert [claim.verdict for claim in judged(OneMoreLayer().claims(planted(*hops), "laptop"))][:3] == expected
+
+
+@pytest.mark.parametrize(
+    ("halves", "expected"),
+    [
+        ((8.9, 7.5), [H, H]),  # by hand, as far as is seen: 8 or more, and 7
+        ((7.5, 4.5), [H, U]),  # the keys follow more, but not beyond vanilla by hand
+        ((7.5, 7.5), [U, U]),  # equality is no more
+        ((4.5, 8.9), [F, F]),
+    ],
+)
+def test_verdicts_on_halves_can_come_out_each_way(halves, expected):
+    claims = judged(OneMoreLayer().claims(planted(8.9, 4.5, 4.5, halves=halves), "laptop"))
+    assert [claim.verdict for claim in claims][3:] == expected
+
+
+def test_five_models_of_either_half_can_decide():
+    data = planted(8.9, 4.5, 4.5)
+    five = data[~data["attention"].isin(("K only", "V only")) | (data["seed"] < 5)]
+    claims = judged(OneMoreLayer().claims(five, "laptop"))
+    assert [claim.verdict for claim in claims][3:] == [H, H]
+    assert "(5 of 5 and 0 of 5; by Fisher's exact test p 0.0079)" in claims[4].measure
 
 
 def test_half_of_the_models_following_all_hops_is_undecided():
@@ -44,8 +66,9 @@ def test_half_of_the_models_following_all_hops_is_undecided():
 def test_runs_beside_it_are_those_of_saved_layer(scale):
     runs, beside = OneMoreLayer().runs(scale), {run.config for run in SavedLayer().runs(scale)}
     new = [run.config for run in runs if run.config not in beside]
-    assert len(new) == SEEDS[scale]
-    assert {(run.model.attention, run.model.n_layers) for run in new} == {("kv_shift", DEPTH[scale] + 1)}
+    assert [run.model.attention for run in new].count("kv_shift") == SEEDS[scale]
+    assert {run.model.attention for run in new} == {"kv_shift", "k_shift", "v_shift"}
+    assert {run.model.n_layers for run in new} == {DEPTH[scale] + 1}
     assert len({run.config.name for run in runs}) == len(runs)
     [task] = {run.config.task for run in runs}
     assert task.max_hops == 2 ** DEPTH[scale]
