@@ -65,9 +65,7 @@ class OneMoreLayer:
         whole, plain = of_cell(hops, new)["hops"], predicted(vanilla)
         beyond = [of_cell(hops, cell)["hops"] > plain for cell in (keys, values)]
         counts = [n for mine in beyond for n in (int(mine.sum()), len(mine))]
-        claim = partial(
-            Claim, source="beside Appendix E.1", seeds=len(whole), declared="2026-11-24", of_paper=False,
-        )  # fmt: skip
+        claim = partial(Claim, source="beside Appendix E.1", declared="2026-11-24", of_paper=False)
 
         def more(sentence: str, one: Cell, other: Cell) -> Claim:
             return claim(
@@ -76,6 +74,7 @@ class OneMoreLayer:
                 f"{len(k_star[other])} models)",
                 estimate=stats.shift(k_star[one], k_star[other]),
                 threshold=0.0,
+                seeds=len(k_star[one]),
             )
 
         return [
@@ -86,6 +85,7 @@ class OneMoreLayer:
                 measure=f"share of {len(whole)} models whose errors are at most 0.1 up to {most} hops",
                 estimate=stats.share(int((whole == most).sum()), len(whole)),
                 threshold=0.5,
+                seeds=len(whole),
             ),
             more("Shifted keys alone follow more hops than shifted values alone, here, too", keys, values),
             claim(
@@ -93,6 +93,7 @@ class OneMoreLayer:
                 measure=share_in_words(plain, keys, values, counts),
                 estimate=stats.share_difference(*counts),
                 threshold=0.0,
+                seeds=counts[1],
             ),
         ]
 
