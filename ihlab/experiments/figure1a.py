@@ -12,7 +12,7 @@ from ihlab.experiments import stats
 from ihlab.experiments.claims import Claim
 from ihlab.experiments.curves import final, learning_curve_table, plan, ratio_of_steps, steps_to
 from ihlab.experiments.experiment import Planned, Scale
-from ihlab.experiments.figure1 import base, guessing_accuracy
+from ihlab.experiments.figure1 import curves_base, guessing_accuracy
 from ihlab.experiments.rates import count_in_words
 from ihlab.plots.curves import Line, learning_curves, waiting_times
 from ihlab.plots.style import BLACK, BLUE, ORANGE, RED, new_figure, printed
@@ -58,7 +58,7 @@ class Figure1a:
         """
         common = [
             Planned(planned.curve, planned.config.but(until=0.9) if planned.curve == V4 else planned.config)
-            for planned in plan(self.name, base(scale), CURVES, SEEDS[scale])
+            for planned in plan(self.name, curves_base(scale), CURVES, SEEDS[scale])
         ]
         if scale != "laptop":
             return common

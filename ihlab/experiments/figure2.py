@@ -14,7 +14,7 @@ from ihlab.experiments import figure1a, stats
 from ihlab.experiments.claims import Claim
 from ihlab.experiments.curves import plan
 from ihlab.experiments.experiment import Planned, Scale
-from ihlab.experiments.figure1 import base
+from ihlab.experiments.figure1 import base, curves_base
 from ihlab.plots.landscape import loss_field, paths
 from ihlab.plots.style import BLACK, GREEN, ORANGE, new_figure, printed
 
@@ -51,7 +51,7 @@ class Figure2:
         """Plan the one-layer KV shifting runs of Figure 1a, whose alpha and beta are drawn."""
         return plan(
             figure1a.Figure1a.name,
-            base(scale),
+            curves_base(scale),
             {figure1a.KV1: figure1a.CURVES[figure1a.KV1]},
             figure1a.SEEDS[scale],
         )

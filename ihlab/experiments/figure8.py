@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ihlab.training.run import Run
 
 DEPTHS = {"smoke": (2,), "laptop": (2, 3), "gpu": (2, 3, 4, 5), "paper": (2, 3, 4, 5, 6)}
-SEEDS = {"smoke": range(2), "laptop": range(10, 15), "gpu": range(5), "paper": range(3)}
-"""The laptop's are others than those that had been seen when its claims and its steps were chosen."""
+SEEDS = {"smoke": range(2), "laptop": range(15, 20), "gpu": range(5), "paper": range(3)}
+"""The laptop's are others than those that had been seen when its claims, its steps and its batch were chosen."""
 
 ORIGIN = Path(__file__).with_name("figure8a_origin.csv")
 """The vanilla errors that Sanford et al. 2024 (arXiv 2402.09268) published with their code: the paper's Figure 8a."""
@@ -56,7 +56,7 @@ def base(scale: Scale) -> RunConfig:
         small = model.but(d_model=16, n_heads=2)
         return RunConfig(task=task, model=small, steps=20, batch_size=8, warmup=5, eval_rows=64, checkpoints=2)
     return RunConfig(
-        task=task, model=model, steps=1000, batch_size=64, lr=3e-3, schedule="linear", eval_every=250, eval_rows=256,
+        task=task, model=model, steps=1000, batch_size=32, lr=3e-3, schedule="linear", eval_every=250, eval_rows=256,
         checkpoints=2, compile=True,
     )  # fmt: skip
 

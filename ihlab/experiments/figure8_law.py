@@ -66,7 +66,7 @@ def law_base(scale: Scale, hops: int) -> RunConfig:
     letters = ALPHABET * hops - 2
     task = MultiHopTask(vocab_size=hops + 3 + ALPHABET, length=letters + 1, max_hops=hops, alphabet=ALPHABET)
     run = run.but(task=task, model=run.model.but(d_vocab=task.vocab_size, n_ctx=task.length, mlp="none"))
-    return run if scale == "smoke" else run.but(lr=8e-3)
+    return run if scale == "smoke" else run.but(batch_size=64, lr=8e-3)
 
 
 class Figure8Law:

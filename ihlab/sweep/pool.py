@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -23,7 +23,7 @@ import numpy as np
 from rich.console import Console
 
 from ihlab.sweep.retry import wait_for_lock
-from ihlab.training.config import RunConfig
+from ihlab.training.config import RunConfig, graph_kind
 from ihlab.training.progress import Report, Row, add_bar, evaluated, progress_bar, shortened
 from tasks.config import require
 
@@ -85,7 +85,7 @@ def train_all(
 
     job = partial(_train, root, device, {todo[i].digest: [todo[j] for j in stack] for i, stack in members.items()})
     first = {i: todo[i] for i in groups}
-    in_processes(first, job, jobs, 0, every_member, ended)
+    in_processes(first, job, jobs, 0, every_member, ended, {i: len(stack) for i, stack in members.items()})
 
 
 def require_importable(configs: Iterable[RunConfig]) -> None:
@@ -155,8 +155,12 @@ def in_processes(
     retries: int,
     on_update: Callable[[Update], None],
     on_end: Ended,
+    members: Mapping[int, int] | None = None,
 ) -> None:
     """Run `job(config, report)` for every config in at most `jobs` worker processes, the costliest first.
+
+    Compiled runs that are alike go to one worker, as long as there is something else for the others: each compiles
+    them once (`ihlab.training.compiled`). `members`: how many runs a job trains stacked, if it is more than one.
 
     Processes rather than threads or one stacked model: on a CPU two runs of one thread each finish
     sooner than two runs of two threads one after the other. Each worker gets its share of the cores, or as many
@@ -167,7 +171,7 @@ def in_processes(
     `on_update` gets the reports of jobs, `on_end` the end of each. An exception of `on_end`, or Ctrl-C, is raised
     after the other workers have been asked to stop and have stopped.
     """
-    todo = deque(costliest_first(configs))
+    todo = costliest_first(configs, members)
     threads = max(1, len(os.sched_getaffinity(0)) // jobs)
     idle = [_Worker(threads) for _ in range(min(jobs, len(todo)))]
     running: dict[Future[Any], tuple[int, _Worker]] = {}
@@ -175,7 +179,9 @@ def in_processes(
     try:
         while todo or running:
             while todo and idle:
-                index, worker = todo.popleft(), idle.pop()
+                worker = idle.pop()
+                index = next_run(todo, configs, worker.graphs, [busy.graphs for _, busy in running.values()])
+                todo.remove(index)
                 running[worker.submit(index, configs[index], job)] = index, worker
             finished, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
             for _, worker in running.values():
@@ -186,7 +192,7 @@ def in_processes(
                 idle.append(_Worker(threads) if isinstance(error, BrokenProcessPool) else worker)
                 if isinstance(error, BrokenProcessPool | KeyboardInterrupt) and killed[index] < retries:
                     killed[index] += 1
-                    todo.appendleft(index)
+                    todo.insert(0, index)
                 else:
                     on_end(index, future)
     finally:
@@ -197,9 +203,23 @@ def in_processes(
             worker.pool.shutdown(wait=True, cancel_futures=True)
 
 
-def costliest_first(configs: Mapping[int, RunConfig]) -> list[int]:
-    """Sort the keys of the configs by training cost, costliest first, so that the last to finish is a short one."""
-    return sorted(configs, key=lambda i: -_work(configs[i]))
+def costliest_first(configs: Mapping[int, RunConfig], members: Mapping[int, int] | None = None) -> list[int]:
+    """Sort the keys of the configs by training cost, costliest first, so that the last to finish is a short one.
+
+    `members`: how many runs are trained with a config, stacked, if it is more than one.
+    """
+    return sorted(configs, key=lambda i: -_work(configs[i]) * (members or {}).get(i, 1))
+
+
+def next_run(todo: Sequence[int], configs: Mapping[int, RunConfig], own: Any, others: Sequence[Any]) -> int:
+    """Return the first run whose graphs a worker has; else the first whose graphs no other has; else the first.
+
+    `own` and `others`: the `graph_kind` of what this worker compiled last, and of what the others did; None: nothing.
+    """
+    kinds = {index: graph_kind(configs[index]) for index in todo}
+    mine = [index for index in todo if kinds[index] is not None and kinds[index] == own]
+    free = [index for index in todo if kinds[index] is None or kinds[index] not in others]
+    return [*mine, *free, *todo][0]
 
 
 def default_jobs(device: str) -> int:
@@ -251,11 +271,13 @@ class _Worker:
     """
 
     def __init__(self, threads: int) -> None:
+        self.graphs: Any = None  # the kind of run that it compiled last
         self.pipe, self._far = _context.Pipe()
         self.pool = ProcessPoolExecutor(1, _context, _start_worker, (self._far, threads))
 
     def submit(self, index: int, config: RunConfig, job: Job) -> Future[Any]:
         """Submit a job to the process, which starts with the first one."""
+        self.graphs = graph_kind(config) or self.graphs
         future = self.pool.submit(_do, index, config, job)
         self._far.close()  # the process has its own: once it dies, the pipe ends instead of waiting
         return future

@@ -39,7 +39,8 @@ class RunConfig:
             or beta.
         clip: Largest norm of the gradient; None: no clipping.
         precision: Numbers of the forward pass: fp32, or bf16 (autocast).
-        compile: Train through torch.compile: a minute to start, then faster on a GPU.
+        compile: Train through torch.compile: faster, after some seconds to a minute of compiling, once for all runs of
+            a process that are alike (`graph_kind`). It needs a C++ compiler on a CPU.
         eval_every: Steps between evaluations, at first. There is always one at step 0 and one at the end.
         eval_growth: Steps between evaluations as a share of the steps done so far, once that exceeds eval_every:
             phase changes happen early. 0: always eval_every.
@@ -186,6 +187,15 @@ class RunConfig:
     def checkpoint_steps(self) -> list[int]:
         """Return the evaluation steps that keep a checkpoint: first, last and evenly between."""
         return even_choice(self.eval_steps(), self.checkpoints)
+
+
+def graph_kind(run: RunConfig) -> tuple[Any, ...] | None:
+    """Return what decides the compiled graphs of a run, and is the same in all runs that can share them.
+
+    None for a run that is not compiled.
+    """
+    rows = run.batch_size // run.accumulate
+    return (run.model, run.clamps, run.task.length, rows, run.precision) if run.compile else None
 
 
 def constant_steps(run: RunConfig) -> int:

@@ -18,6 +18,7 @@ from ihlab.model.modes import evaluating
 from ihlab.model.shift import projected
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import install
+from ihlab.training.compiled import compiled_loss, forget
 from ihlab.training.data import Stream
 from ihlab.training.distributed import Ranks
 from ihlab.training.initial import initial_model
@@ -66,11 +67,12 @@ class SingleModel(Loop[list[Scored]]):
     def _loss(self) -> Callable[..., Tensor]:
         # Train through a compiled function and hook the plain model: hooks added to a module that was
         # compiled in place silently never fire.
-        if self.config.compile:
-            torch.compiler.reset()  # or the ninth model of a process falls back to eager, silently slow
         if self.shared is not None:
-            return torch.compile(self.shared) if self.config.compile else self.shared
-        loss = torch.compile(summed_loss) if self.config.compile else summed_loss
+            if self.config.compile:
+                forget()
+                return torch.compile(self.shared)
+            return self.shared
+        loss = compiled_loss(self.config, self.device) if self.config.compile else summed_loss
         return lambda *batch: loss(self.model, *batch)
 
     @property

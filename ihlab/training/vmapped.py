@@ -15,6 +15,7 @@ from ihlab.measure.loss import OfModel, gathered_loss
 from ihlab.measure.rows import Scored, each_tensor
 from ihlab.model.registered import ATTENTIONS
 from ihlab.model.transformer import Transformer
+from ihlab.training.compiled import forget
 from ihlab.training.config import RunConfig
 from ihlab.training.data import Stream, prefetch
 from tasks import IGNORE
@@ -90,7 +91,7 @@ def member_losses(model: Transformer, compiled: bool = False) -> MemberLosses:
     The gradient of the sum over members is, on each member's weights, that member's own gradient.
     """
     if compiled:
-        torch.compiler.reset()  # or the ninth model of a process falls back to eager, silently slow
+        forget()
     every = of_each_member(model, gathered_loss, compiled=compiled)
 
     def losses(

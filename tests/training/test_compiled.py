@@ -1,0 +1,106 @@
+"""Compiled losses: runs of a kind share their graphs, and a run's numbers depend on no other run."""
+
+import json
+import textwrap
+
+import pytest
+import torch
+
+from ihlab import Clamp, train
+from ihlab.measure.loss import summed_loss
+from ihlab.training import compiled
+from ihlab.training.config import to_dict
+from ihlab.training.fork import fork_config
+from tests.forked import python
+
+SHARED = """
+    import gc, json, sys, weakref, torch
+    from torch._dynamo.utils import counters
+    from ihlab import train
+    from ihlab.training import compiled, single
+    from ihlab.training.config import from_dict
+
+    torch.set_num_threads(1)
+    config = from_dict(json.loads(sys.argv[1]))
+    made, step = [], single.SingleModel.train_step
+
+    def noted(self, batch):
+        if self.step == 0:
+            made.append(weakref.ref(self.model))
+        step(self, batch)
+
+    single.SingleModel.train_step = noted
+    graphs = []
+    for seed, lr in ((0, 1e-3), (1, 1e-3), (2, 2e-3)):
+        run = train(config.but(seed=seed, lr=lr), sys.argv[2] + "/warm", report=lambda *_: None)
+        graphs.append(counters["stats"]["unique_graphs"])
+    compiled.forget()
+    alone = train(run.config, sys.argv[2] + "/cold", report=lambda *_: None)
+    gc.collect()
+    print(json.dumps({
+        "graphs": graphs,
+        "again": counters["stats"]["unique_graphs"],
+        "same": alone.metrics.equals(run.metrics),
+        "weights": all(map(torch.equal, alone.model().parameters(), run.model().parameters())),
+        "alive": sum(model() is not None for model in made[:3]),
+    }))
+"""
+
+
+@pytest.mark.slow
+def test_runs_of_a_kind_share_one_graph_and_none_depends_on_those_before(small, tmp_path):
+    """In a process without the shape checks, which torch.compile cannot trace.
+
+    The task's rows have as many scored positions as chance gives them, so that steps are of several shapes.
+    """
+    done = python(textwrap.dedent(SHARED), json.dumps(to_dict(small.but(compile=True))), str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    first = found["graphs"][0]
+    assert found == {"graphs": [first] * 3, "again": 2 * first, "same": True, "weights": True, "alive": 0}
+
+
+@pytest.fixture
+def resets(monkeypatch):
+    """Count how often all graphs are forgotten."""
+    seen = []
+    monkeypatch.setattr(torch.compiler, "reset", lambda: seen.append(1))
+    monkeypatch.setattr(compiled, "_kept", [])
+    return seen
+
+
+CPU = torch.device("cpu")
+
+
+def test_what_changes_no_graph_is_of_one_kind_and_two_kinds_are_kept(small, resets):
+    small = small.but(compile=True)
+    wide, deep = (small.but(model=small.model.but(**shape)) for shape in ({"d_model": 32}, {"n_layers": 2}))
+    for config in (small, small.but(seed=3, lr=0.1, steps=7, name="other"), wide, small, wide):
+        compiled.compiled_loss(config, CPU)
+    assert not resets
+    compiled.compiled_loss(deep, CPU)
+    assert len(resets) == 1
+    compiled.compiled_loss(wide, CPU)
+    compiled.compiled_loss(deep, CPU)
+    assert len(resets) == 1
+
+
+def test_a_clamped_run_shares_its_graphs_with_no_other(small, resets, tmp_path):
+    """A clamp is a hook, which no guard of a graph looks at."""
+    parent, small = train(small, tmp_path), small.but(compile=True)
+    clamped = fork_config(parent, 0, clamps=[Clamp(what="alpha", layer=0, column=1, value=0.0)], compiled=True)
+    compiled.compiled_loss(small, CPU)
+    for after, config in enumerate((clamped, clamped, small), start=1):
+        compiled.compiled_loss(config, CPU)
+        assert len(resets) == after
+    compiled.compiled_loss(small, CPU)
+    assert len(resets) == 3
+
+
+def test_without_a_compiler_a_run_is_trained_without_and_says_so(small, monkeypatch, tmp_path):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.warns(UserWarning, match="no C\\+\\+ compiler 'no-such-compiler' to compile with"):
+        assert compiled.compiled_loss(small, CPU) is summed_loss
+    with pytest.warns(UserWarning, match="trained without, more slowly"):
+        run = train(small.but(compile=True), tmp_path)
+    assert run.metrics.equals(train(small, tmp_path).metrics)
