@@ -58,9 +58,9 @@ class Figure1b:
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan two curves per panel; the narrowest models are trained stacked."""
-        narrow = curves_base(scale)
+        common = curves_base(scale)
         if scale != "paper":
-            narrow = narrow.but(lr=NARROW_LR, weight_decay=0.0, steps=narrow.steps * 3 // 4)
+            common = common.but(lr=NARROW_LR, weight_decay=0.0, steps=common.steps * 3 // 4)
         planned = []
         for name, (width, heads) in SHAPES.items():
             shape = {"d_model": width, "n_heads": heads, "init_std": None}
@@ -68,11 +68,12 @@ class Figure1b:
                 kv(name): {**shape, "attention": "kv_shift", "n_layers": 1},
                 vanilla(name): {**shape, "n_layers": 2},
             }
-            seeds = NARROW_SEEDS if name in NARROW else SEEDS
+            stacked = name in NARROW
+            seeds = NARROW_SEEDS if stacked else SEEDS
             # On a CPU a stack takes longer to compile than it takes to train.
-            stacked = narrow.but(compile=False) if scale == "laptop" else narrow
-            runs = plan(self.name, stacked if name in NARROW else narrow, curves, seeds[scale])
-            planned += [Planned(p.curve, p.config, stacked=name in NARROW) for p in runs]
+            run = common.but(compile=False) if stacked and scale == "laptop" else common
+            runs = plan(self.name, run, curves, seeds[scale])
+            planned += [Planned(p.curve, p.config, stacked=stacked) for p in runs]
         return planned
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:

@@ -43,7 +43,7 @@ def compiled_loss(config: RunConfig, device: torch.device) -> Callable[..., Tens
 
 
 def forget() -> None:
-    """Forget every graph, so that what is compiled next shares none."""
+    """Forget every graph: what is compiled next shares none, and counts anew towards those that torch keeps."""
     torch.compiler.reset()
     _kept.clear()
 
