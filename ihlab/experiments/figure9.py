@@ -66,9 +66,7 @@ def base(scale: Scale, size: str) -> RunConfig:
     if scale == "smoke":
         return run.but(steps=20, batch_size=8, warmup=5, eval_rows=32)
     if scale == "laptop":
-        # On a CPU a stack, as of the smallest, takes longer to compile than it takes to train.
-        compiled = size != SMALLEST
-        return run.but(steps=LAPTOP_STEPS[size], lr=LAPTOP_RATES[size], compile=compiled, eval_rows=128)
+        return run.but(steps=LAPTOP_STEPS[size], lr=LAPTOP_RATES[size], compile=True, eval_rows=128)
     return run.but(steps=2000, batch_size=256, lr=1e-3, precision="bf16", compile=True)
 
 

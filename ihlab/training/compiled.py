@@ -11,25 +11,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ihlab.measure.loss import summed_loss
 from ihlab.training.config import RunConfig, graph_kind
 
 KEPT = 2
 """Most kinds of runs whose graphs are kept. Of one function torch keeps eight, and silently runs eagerly from then on;
-a kind has up to three, with queries at some positions, at all, and with every position scored."""
+a kind has up to three, with queries at some positions, at all, and with every position scored. A stack has one for each
+size of its steps."""
 
 Kind = tuple[Any, ...]
 
 _kept: list[Kind] = []
 
 
-def compiled_loss(config: RunConfig, device: torch.device) -> Callable[..., Tensor]:
-    """Return `summed_loss` compiled, as a function of the model and a batch; a later run of its kind reuses the graphs.
+def compiled_loss(
+    loss: Callable[..., Tensor], config: RunConfig, device: torch.device, members: int | None = None
+) -> Callable[..., Tensor]:
+    """Return the loss of a run, or of a stack of `members`, compiled: a later one of its kind reuses the graphs.
 
-    A graph takes the model's weights as arguments, and knows the number of scored positions by a symbol from its first
-    step on. So it is the same whichever run it was compiled for, and a run's numbers do not depend on those before.
+    `loss` is a module's function of a model, of stacked weights if it is a stack's, and of the tensors of a batch. A
+    graph takes the weights as arguments. The number of scored positions is a symbol in it from its first step on; for
+    stacks there is a graph for each of a few sizes (`ihlab.training.vmapped.stacked`). So it is the same whichever run
+    it was compiled for, and a run's numbers do not depend on those before.
 
-    On a CPU without a C++ compiler it is `summed_loss` itself, with a warning: the same but for speed and rounding.
+    On a CPU without a C++ compiler it is `loss` itself, with a warning: the same but for speed and rounding.
     """
     if device.type == "cpu" and which(compiler := _cpp_compiler()) is None:
         warnings.warn(
@@ -37,9 +41,16 @@ def compiled_loss(config: RunConfig, device: torch.device) -> Callable[..., Tens
             "without, more slowly. Install one, or name it in the environment variable CXX.",
             stacklevel=2,
         )
-        return summed_loss
-    _keep((graph_kind(config), device), clamped=bool(config.clamps))
-    return _loss
+        return loss
+    _keep((graph_kind(config), device, members), clamped=bool(config.clamps))
+
+    def called(*arguments: Any) -> Tensor:
+        if members is None:
+            _mark_symbols(*arguments[1:])
+        found: Tensor = _compiled(loss, None if members is None else False)(*arguments)
+        return found
+
+    return called
 
 
 def forget() -> None:
@@ -61,20 +72,17 @@ def _keep(kind: Kind, clamped: bool) -> None:
         _kept.append(kind)
 
 
-def _loss(
-    model: torch.nn.Module, tokens: Tensor, index: Tensor, targets: Tensor, queries: Tensor | None = None
-) -> Tensor:
+def _mark_symbols(tokens: Tensor, index: Tensor, *others: Tensor | None) -> None:
+    """Let the number of scored positions, and of queries where some positions have none, be symbols of a graph."""
     if len(index) < tokens.numel():
-        for counted, dim in ((index, 0), (targets, 0), (queries, 1)):
-            if counted is not None:
-                torch._dynamo.maybe_mark_dynamic(counted, dim)
-    loss: Tensor = _compiled()(model, tokens, index, targets, queries)
-    return loss
+        for x in (index, *others):
+            if x is not None:
+                torch._dynamo.maybe_mark_dynamic(x, x.ndim - 1)
 
 
 @cache
-def _compiled() -> Callable[..., Tensor]:
-    return torch.compile(summed_loss)
+def _compiled(loss: Callable[..., Tensor], dynamic: bool | None) -> Callable[..., Tensor]:
+    return torch.compile(loss, dynamic=dynamic)
 
 
 def _cpp_compiler() -> str:

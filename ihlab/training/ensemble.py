@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch.func import stack_module_state
 from ihlab.measure.metrics import CHUNK_POSITIONS, Evaluator
 from ihlab.model.shift import projected
 from ihlab.training import checkpoint
+from ihlab.training.compiled import compiled_loss
 from ihlab.training.config import ForkConfig, RunConfig
 from ihlab.training.initial import initial_model
 from ihlab.training.loop import Loop
@@ -20,7 +22,7 @@ from ihlab.training.optim import learning_rate, make_optimizer
 from ihlab.training.progress import Report
 from ihlab.training.run import Run
 from ihlab.training.run_writer import Callback, RunWriter, Stored, TrainingDivergedError
-from ihlab.training.vmapped import Stacked, StackedStream, clip_members, member_losses, of_each_member
+from ihlab.training.vmapped import Stacked, StackedStream, clip_members, member_losses, of_each_member, over_members
 from tasks.config import require
 
 FREE = ("name", "seed", "lr", "init_shift")
@@ -140,10 +142,12 @@ class Ensemble(Loop[list[Stacked]]):
         self.projected = projected(self.model)
         self.evaluate = Evaluator(self.config, device, len(runs))
         at_once = max(1, EVALUATED_LOGITS // (CHUNK_POSITIONS * self.config.model.d_vocab))
-        self.numbers = of_each_member(self.model, self.evaluate.numbers, at_once)
+        self.numbers = of_each_member(self.model, self.evaluate.numbers, partial(over_members, at_once=at_once))
         self.running_loss, self.loss_steps = torch.zeros(len(runs), device=device), 0
         self._load_optimizer([state for state in stored if state is not None])
-        self.losses = member_losses(self.model, self.config.compile)
+        compiles = self.config.compile
+        mapped = compiled_loss(over_members, self.config, device, len(runs)) if compiles else over_members
+        self.losses = member_losses(self.model, mapped)
         self.alive = list(range(len(runs)))
         self.n_members = len(runs)
 

@@ -72,7 +72,7 @@ class SingleModel(Loop[list[Scored]]):
                 forget()
                 return torch.compile(self.shared)
             return self.shared
-        loss = compiled_loss(self.config, self.device) if self.config.compile else summed_loss
+        loss = compiled_loss(summed_loss, self.config, self.device) if self.config.compile else summed_loss
         return lambda *batch: loss(self.model, *batch)
 
     @property
@@ -100,7 +100,7 @@ class SingleModel(Loop[list[Scored]]):
         """Take one optimiser step on the microbatches of a batch."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.config, self.step)
-        torch.manual_seed(dropout_seed(self.config.seed, self.step, self.ranks.rank))  # of a registered attention, too
+        self._seed_dropout()
         for i, microbatch in enumerate(microbatches):
             with self._all_reduce(last=i + 1 == len(microbatches)):
                 batch = microbatch.to(self.device)
@@ -116,6 +116,12 @@ class SingleModel(Loop[list[Scored]]):
         self.optimizer.zero_grad()
         self.running_loss.steps += 1
         self.step += 1
+
+    def _seed_dropout(self) -> None:
+        """Seed this step's dropout: ours, and that of a registered attention."""
+        seed = dropout_seed(self.config.seed, self.step, self.ranks.rank)
+        # torch.manual_seed asks after every kind of device first, which takes a thirtieth of a small step.
+        (torch.default_generator if self.device.type == "cpu" else torch).manual_seed(seed)
 
     def _all_reduce(self, last: bool) -> AbstractContextManager[None]:
         """Context for backward that all-reduces gradients at the last microbatch of a step only."""

@@ -1,5 +1,6 @@
 """Stacked members of an ensemble (torch.vmap): their batches, functions of each member, gradient norms."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from ihlab.measure.loss import OfModel, gathered_loss
 from ihlab.measure.rows import Scored, each_tensor
 from ihlab.model.registered import ATTENTIONS
 from ihlab.model.transformer import Transformer
-from ihlab.training.compiled import forget
 from ihlab.training.config import RunConfig
 from ihlab.training.data import Stream, prefetch
 from tasks import IGNORE
@@ -49,22 +49,27 @@ class Stacked:
         return self.tokens, self.index, self.targets, self.queries
 
 
-def stacked(members: Sequence[Scored], pin: bool = False) -> Stacked:
-    """Stack the members' rows; with `pin`, in page-locked memory for an asynchronous copy."""
+def stacked(members: Sequence[Scored], pin: bool = False, quarters: bool = False) -> Stacked:
+    """Stack the members' rows; with `pin`, in page-locked memory for an asynchronous copy.
+
+    With `quarters`, queries are padded to a whole number of quarters of the row. A compiled stack is compiled for each
+    size it meets, since torch.vmap takes sizes for constants (in a run of its own they are symbols): so there are few.
+    """
     queries = [member.queries for member in members if member.queries is not None]
+    n_pos = members[0].tokens.shape[1]
     rows = Stacked(
         torch.stack([member.tokens for member in members]),
         _padded_stack([member.index for member in members], 0),
         _padded_stack([member.targets for member in members], IGNORE),
-        _padded_stack(queries, 0) if len(queries) == len(members) else None,
+        _padded_stack(queries, 0, math.ceil(n_pos / 4) if quarters else 1) if len(queries) == len(members) else None,
         torch.tensor([member.total for member in members], dtype=torch.float32),
     )
     return each_tensor(rows, Tensor.pin_memory) if pin else rows
 
 
-def _padded_stack(tensors: Sequence[Tensor], value: int) -> Tensor:
-    """Stack tensors, padded with `value` on the last axis to the longest."""
-    longest = max(tensor.shape[-1] for tensor in tensors)
+def _padded_stack(tensors: Sequence[Tensor], value: int, unit: int = 1) -> Tensor:
+    """Stack tensors, padded with `value` on the last axis to the longest, and to a multiple of `unit`."""
+    longest = math.ceil(max(tensor.shape[-1] for tensor in tensors) / unit) * unit
     return torch.stack([F.pad(tensor, (0, longest - tensor.shape[-1]), value=value) for tensor in tensors])
 
 
@@ -73,26 +78,41 @@ class StackedStream:
 
     def __init__(self, configs: Sequence[RunConfig], pin: bool = False) -> None:
         self.streams = [Stream(c.task, c.seed, c.batch_size, c.accumulate) for c in configs]
-        self.pin = pin
+        self.pin, self.compiled = pin, configs[0].compile
 
     def step(self, step: int) -> list[Stacked]:
         """Return the microbatches of one step."""
         by_member = [stream.step(step) for stream in self.streams]
-        return [stacked(microbatches, self.pin) for microbatches in zip(*by_member, strict=True)]
+        return [stacked(microbatches, self.pin, self.compiled) for microbatches in zip(*by_member, strict=True)]
 
     def steps(self, start: int, stop: int) -> Iterator[list[Stacked]]:
         """Yield the microbatches of steps start .. stop - 1, prefetched."""
         return prefetch(self.step, start, stop)
 
 
-def member_losses(model: Transformer, compiled: bool = False) -> MemberLosses:
+def over_members(module: OfModel, weights: dict[str, Tensor], *arguments: Tensor, at_once: int | None = None) -> Tensor:
+    """Map a function of a model (`OfModel`) over stacked weights and arguments; return its results, stacked.
+
+    Weights are named as the model's; the module's own are not read. `at_once`: members per vmap chunk, which bounds
+    memory; None: all.
+    """
+
+    def one(weights: dict[str, Tensor], *arguments: Tensor) -> Tensor:
+        named = {f"model.{name}": weight for name, weight in weights.items()}
+        result: Tensor = functional_call(module, named, arguments)
+        return result
+
+    results: Tensor = torch.vmap(one, chunk_size=at_once)(weights, *arguments)
+    return results
+
+
+def member_losses(model: Transformer, mapped: Callable[..., Tensor] = over_members) -> MemberLosses:
     """Return a function of stacked weights (named as the model's) and batches: each member's summed loss [member].
 
-    The gradient of the sum over members is, on each member's weights, that member's own gradient.
+    The gradient of the sum over members is, on each member's weights, that member's own gradient. `mapped`:
+    `over_members`, or the same compiled.
     """
-    if compiled:
-        forget()
-    every = of_each_member(model, gathered_loss, compiled=compiled)
+    every = of_each_member(model, gathered_loss, mapped)
 
     def losses(
         weights: dict[str, Tensor], tokens: Tensor, index: Tensor, targets: Tensor, queries: Tensor | None
@@ -103,27 +123,16 @@ def member_losses(model: Transformer, compiled: bool = False) -> MemberLosses:
 
 
 def of_each_member(
-    model: Transformer, function: Callable[..., Tensor], at_once: int | None = None, compiled: bool = False
+    model: Transformer, function: Callable[..., Tensor], mapped: Callable[..., Tensor] = over_members
 ) -> Callable[..., Tensor]:
-    """Map `function(model, ...)` over stacked weights (named as the model's) and stacked arguments: [member, ...].
-
-    `at_once`: members per vmap chunk, which bounds memory; None: all.
-    """
+    """Return `mapped` for `function(model, ...)`: a function of stacked weights and stacked arguments."""
     module = OfModel(model, function)
-
-    def one(weights: dict[str, Tensor], *arguments: Tensor) -> Tensor:
-        named = {f"model.{name}": weight for name, weight in weights.items()}
-        return functional_call(module, named, arguments)
-
-    every = torch.vmap(one, chunk_size=at_once)
-    if compiled:
-        every = torch.compile(every)
     plain = _needs_plain_attention(model)
 
     def stacked_function(weights: dict[str, Tensor], *arguments: Tensor) -> Tensor:
         try:
             with sdpa_kernel(SDPBackend.MATH) if plain else nullcontext():
-                return every(weights, *arguments)
+                return mapped(module, weights, *arguments)
         except RuntimeError as error:
             if model.cfg.attention not in ATTENTIONS or "vmap" not in str(error):
                 raise

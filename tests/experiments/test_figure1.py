@@ -71,7 +71,8 @@ def test_the_panels_of_1b_pair_one_layer_with_two_and_stack_the_narrow():
         model = plan.config.model
         assert (model.d_model, model.n_heads) == SHAPES[name]
         assert (model.attention, model.n_layers) == (("kv_shift", 1) if plan.curve == kv(name) else ("vanilla", 2))
-        assert plan.stacked == (name in NARROW)
+        assert plan.stacked == (plan.config.model.d_model <= 16)
+        assert plan.config.compile
     by_curve = pd.Series([plan.curve for plan in Figure1b().runs("laptop")]).value_counts()
     assert {curve for curve, n in by_curve.items() if n == 16} == {c(name) for c in (kv, vanilla) for name in NARROW}
 

@@ -1,6 +1,7 @@
 """The recorded numbers against hand-made models and patterns."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from ihlab.measure.metrics import (
 )
 from ihlab.measure.probe import task_probe
 from ihlab.measure.rows import graded
-from ihlab.training.vmapped import of_each_member
+from ihlab.training.vmapped import of_each_member, over_members
 from tasks import IGNORE, Batch, InductionTask, MQARTask, MultiHopTask, NGramTask
 
 
@@ -127,7 +128,8 @@ def test_members_measured_together_are_measured_as_alone(three_hops, at_once):
     models = [Transformer(three_hops.model, seed) for seed in range(3)]
     together = Evaluator(three_hops, torch.device("cpu"), members=3)
     with torch.no_grad():
-        numbers = of_each_member(models[0], together.numbers, at_once)(stack_module_state(models)[0])
+        every = of_each_member(models[0], together.numbers, partial(over_members, at_once=at_once))
+        numbers = every(stack_module_state(models)[0])
     alone = Evaluator(three_hops, torch.device("cpu"))
     for model, own in zip(models, numbers.tolist(), strict=True):
         assert together.row(own) == pytest.approx(alone(model), abs=1e-5)

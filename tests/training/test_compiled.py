@@ -11,6 +11,8 @@ from ihlab.measure.loss import summed_loss
 from ihlab.training import compiled
 from ihlab.training.config import to_dict
 from ihlab.training.fork import fork_config
+from ihlab.training.vmapped import StackedStream, over_members
+from tasks import InductionTask
 from tests.forked import python
 
 SHARED = """
@@ -60,6 +62,53 @@ def test_runs_of_a_kind_share_one_graph_and_none_depends_on_those_before(small, 
     assert found == {"graphs": [first] * 3, "again": 2 * first, "same": True, "weights": True, "alive": 0}
 
 
+STACKED = """
+    import gc, json, sys, weakref, torch
+    from torch._dynamo.utils import counters
+    from ihlab.training import ensemble
+    from ihlab.training.config import from_dict
+    from ihlab.training.train import train, train_ensemble
+
+    torch.set_num_threads(1)
+    config = from_dict(json.loads(sys.argv[1]))
+    made, step = [], ensemble.Ensemble.train_step
+
+    def noted(self, batch):
+        made.extend([] if self.step else [weakref.ref(self.model)])
+        step(self, batch)
+
+    ensemble.Ensemble.train_step = noted
+    graphs, gaps = [], []
+    for first in (0, 3):
+        members = [config.but(seed=first), config.but(seed=first + 1, lr=2e-3), config.but(seed=first + 2)]
+        runs = train_ensemble(members, sys.argv[2] + "/stacked", report=lambda *_: None, stack=3)
+        graphs.append(counters["stats"]["unique_graphs"])
+        for run in runs:
+            alone = train(run.config.but(compile=False), sys.argv[2] + "/alone", report=lambda *_: None)
+            columns = ["train_loss", "eval_loss"]
+            gaps.append((run.metrics[columns] - alone.metrics[columns]).abs().max().max())
+    gc.collect()
+    print(json.dumps({"graphs": graphs, "gap": max(gaps), "alive": sum(model() is not None for model in made)}))
+"""
+
+
+@pytest.mark.slow
+def test_stacks_of_a_kind_share_graphs_and_members_follow_their_eager_runs(small, tmp_path):
+    """Steps have as many queries as chance gives them: there is a graph for each size after padding."""
+    task = InductionTask(vocab_size=48, length=32)
+    config = small.but(task=task, model=small.model.but(n_ctx=32, d_vocab=48), steps=20, compile=True)
+    one, other = (
+        {(batch.index.shape, batch.queries.shape) for [batch] in map(stack.step, range(config.steps))}
+        for stack in (StackedStream([config.but(seed=seed) for seed in seeds]) for seeds in (range(3), range(3, 6)))
+    )
+    done = python(textwrap.dedent(STACKED), json.dumps(to_dict(config)), str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["graphs"] == [len(one), len(one | other)]
+    assert found["alive"] == 0
+    assert found["gap"] < 1e-4
+
+
 @pytest.fixture
 def resets(monkeypatch):
     """Count how often all graphs are forgotten."""
@@ -76,12 +125,23 @@ def test_what_changes_no_graph_is_of_one_kind_and_two_kinds_are_kept(small, rese
     small = small.but(compile=True)
     wide, deep = (small.but(model=small.model.but(**shape)) for shape in ({"d_model": 32}, {"n_layers": 2}))
     for config in (small, small.but(seed=3, lr=0.1, steps=7, name="other"), wide, small, wide):
-        compiled.compiled_loss(config, CPU)
+        compiled.compiled_loss(summed_loss, config, CPU)
     assert not resets
-    compiled.compiled_loss(deep, CPU)
+    compiled.compiled_loss(summed_loss, deep, CPU)
     assert len(resets) == 1
-    compiled.compiled_loss(wide, CPU)
-    compiled.compiled_loss(deep, CPU)
+    compiled.compiled_loss(summed_loss, wide, CPU)
+    compiled.compiled_loss(summed_loss, deep, CPU)
+    assert len(resets) == 1
+
+
+def test_stacks_of_another_number_of_members_are_of_another_kind(small, resets):
+    small = small.but(compile=True)
+    compiled.compiled_loss(summed_loss, small, CPU)
+    for _ in range(2):
+        compiled.compiled_loss(over_members, small, CPU, 4)
+    compiled.compiled_loss(summed_loss, small, CPU)
+    assert not resets
+    compiled.compiled_loss(over_members, small, CPU, 1)  # what is left of a stack
     assert len(resets) == 1
 
 
@@ -89,18 +149,18 @@ def test_a_clamped_run_shares_its_graphs_with_no_other(small, resets, tmp_path):
     """A clamp is a hook, which no guard of a graph looks at."""
     parent, small = train(small, tmp_path), small.but(compile=True)
     clamped = fork_config(parent, 0, clamps=[Clamp(what="alpha", layer=0, column=1, value=0.0)], compiled=True)
-    compiled.compiled_loss(small, CPU)
+    compiled.compiled_loss(summed_loss, small, CPU)
     for after, config in enumerate((clamped, clamped, small), start=1):
-        compiled.compiled_loss(config, CPU)
+        compiled.compiled_loss(summed_loss, config, CPU)
         assert len(resets) == after
-    compiled.compiled_loss(small, CPU)
+    compiled.compiled_loss(summed_loss, small, CPU)
     assert len(resets) == 3
 
 
 def test_without_a_compiler_a_run_is_trained_without_and_says_so(small, monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.warns(UserWarning, match="no C\\+\\+ compiler 'no-such-compiler' to compile with"):
-        assert compiled.compiled_loss(small, CPU) is summed_loss
+        assert compiled.compiled_loss(summed_loss, small, CPU) is summed_loss
     with pytest.warns(UserWarning, match="trained without, more slowly"):
         run = train(small.but(compile=True), tmp_path)
     assert run.metrics.equals(train(small, tmp_path).metrics)
