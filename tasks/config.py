@@ -26,10 +26,13 @@ class ConfigError(ValueError):
     """A setting that cannot work: one sentence with the field, its value and what would be right."""
 
 
-def require(condition: bool, message: str) -> None:
-    """Raise `ConfigError(message)` unless the condition holds."""
+def require(condition: bool, message: str | Callable[[], str]) -> None:
+    """Raise `ConfigError(message)` unless the condition holds.
+
+    A function returns the message, where writing it would take a good part of the time of what is checked at each step.
+    """
     if not condition:
-        raise ConfigError(message)
+        raise ConfigError(message if isinstance(message, str) else message())
 
 
 def shown(value: Any) -> str:

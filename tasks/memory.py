@@ -20,18 +20,20 @@ def require_memory(what: str, needed: int, limit: int | None = None) -> None:
     `needed` is a lower bound: what passes may still be too much, but what is refused cannot work.
     """
     has = machine_memory() if limit is None else limit
-    require(needed <= has, f"{what} takes at least {in_units(needed)} of memory, but there are {in_units(has)}.")
+    require(
+        needed <= has, lambda: f"{what} takes at least {in_units(needed)} of memory, but there are {in_units(has)}."
+    )
 
 
 def require_rows(task: Any, size: int, rng: np.random.Generator, more: int = 0) -> None:
     """Raise `ConfigError` if `size` rows of a task cannot be drawn from `rng` or, with `more` bytes, be in memory."""
     require(
         isinstance(size, int | np.integer) and size >= 0,
-        f"size is {shown(size)}, but must be a whole number of rows.",
+        lambda: f"size is {shown(size)}, but must be a whole number of rows.",
     )
     require(
         isinstance(rng, np.random.Generator),
-        f"rng is {shown(rng)}, but must be a numpy.random.Generator, such as numpy.random.default_rng(0).",
+        lambda: f"rng is {shown(rng)}, but must be a numpy.random.Generator, such as numpy.random.default_rng(0).",
     )
     needed = rows_memory(task, size) + more
     require_memory(f"A batch of {size} rows of {task.length} positions ({task.kind}, {task.vocab_size} ids)", needed)

@@ -66,7 +66,10 @@ def base(scale: Scale, size: str) -> RunConfig:
     if scale == "smoke":
         return run.but(steps=20, batch_size=8, warmup=5, eval_rows=32)
     if scale == "laptop":
-        return run.but(steps=LAPTOP_STEPS[size], lr=LAPTOP_RATES[size], compile=True, eval_rows=128)
+        rate, steps = LAPTOP_RATES[size], LAPTOP_STEPS[size]
+        # The larger two have learned by step 100: what follows is graded as sparsely as in Figure 1.
+        growth = run.eval_growth if size == SMALLEST else 0.1
+        return run.but(steps=steps, lr=rate, compile=True, eval_rows=128, eval_growth=growth)
     return run.but(steps=2000, batch_size=256, lr=1e-3, precision="bf16", compile=True)
 
 

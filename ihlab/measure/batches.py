@@ -1,6 +1,6 @@
 """Batches of a task: pure functions of the task, a seed, the split and the step."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -36,31 +36,44 @@ def require_batch(task: Task, batch: Batch, size: int) -> None:
     Targets of another shape would train a model on the wrong positions without a word.
     """
     name = f"{type(task).__name__}.batch"
-    require(isinstance(batch, Batch), f"{name} returned a {type(batch).__name__}, but must return a Batch.")
+    require(isinstance(batch, Batch), lambda: f"{name} returned a {type(batch).__name__}, but must return a Batch.")
     for field, least in (("inputs", 0), ("targets", IGNORE), ("answers", IGNORE)):
-        ids = getattr(batch, field)
-        if field == "answers" and ids is batch.targets:  # as they are by default: every step checks them
+        if field == "answers" and batch.answers is batch.targets:  # as they are by default: every step checks them
             continue
-        kind = f"{type(ids).__name__} of {getattr(ids, 'dtype', 'no type')}"
-        require(
-            isinstance(ids, np.ndarray) and ids.dtype == np.int64,
-            f"{name} returned {field} that are {kind}, but they must be a NumPy array of int64.",
-        )
-        require(
-            ids.shape == (size, task.length),
-            f"{name} returned {field} of the shape {list(ids.shape)}, but must return [{size}, {task.length}]: {size} "
-            f"rows of the task's length.",
-        )
-        odd = ids[(ids < 0) & (ids != least) | (ids >= task.vocab_size)]
-        others = "" if least == 0 else f", or {IGNORE} where nothing is scored"
-        require(
-            not odd.size,
-            f"{name} returned the id {odd[:1].sum()} in {field}, but ids are 0 to {task.vocab_size - 1}{others}.",
-        )
+        _require_ids(name, task, field, getattr(batch, field), least, size)
     for group, values in batch.groups.items():
-        shape, dtype = np.shape(values), getattr(values, "dtype", None)
-        require(
-            shape in ((size,), (size, task.length)) and dtype is not None and np.issubdtype(dtype, np.integer),
-            f"{name} returned the group '{group}' as {dtype} of the shape {list(shape)}, but a group has an integer "
-            f"for each row, [{size}], or for each position, [{size}, {task.length}].",
-        )
+        _require_group(name, task, group, values, size)
+
+
+def _require_ids(name: str, task: Task, field: str, ids: Any, least: int, size: int) -> None:
+    require(
+        isinstance(ids, np.ndarray) and ids.dtype == np.int64,
+        lambda: (
+            f"{name} returned {field} that are {type(ids).__name__} of {getattr(ids, 'dtype', 'no type')}, but "
+            "they must be a NumPy array of int64."
+        ),
+    )
+    require(
+        ids.shape == (size, task.length),
+        lambda: (
+            f"{name} returned {field} of the shape {list(ids.shape)}, but must return [{size}, {task.length}]: "
+            f"{size} rows of the task's length."
+        ),
+    )
+    odd = (ids.view(np.uint64) >= task.vocab_size) & (ids != least)  # unsigned, a negative one is beyond all others
+    others = "" if least == 0 else f", or {IGNORE} where nothing is scored"
+    require(
+        not odd.any(),
+        lambda: f"{name} returned the id {ids[odd][0]} in {field}, but ids are 0 to {task.vocab_size - 1}{others}.",
+    )
+
+
+def _require_group(name: str, task: Task, group: str, values: Any, size: int) -> None:
+    shape, dtype = np.shape(values), getattr(values, "dtype", None)
+    require(
+        shape in ((size,), (size, task.length)) and dtype is not None and np.issubdtype(dtype, np.integer),
+        lambda: (
+            f"{name} returned the group '{group}' as {dtype} of the shape {list(shape)}, but a group has an "
+            f"integer for each row, [{size}], or for each position, [{size}, {task.length}]."
+        ),
+    )

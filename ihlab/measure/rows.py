@@ -54,8 +54,8 @@ def scored(
     bucket = max(1, flat.size // 16)
     padding = -len(index) % bucket
     count = len(index)
-    padded_index = np.concatenate([index, np.zeros(padding, np.int64)])
-    padded_targets = np.concatenate([flat[index], np.full(padding, IGNORE)])
+    padded_index, padded_targets = np.zeros(count + padding, np.int64), np.full(count + padding, IGNORE)
+    padded_index[:count], padded_targets[:count] = index, flat[index]
     if len(padded_index) >= flat.size:
         padded_index, padded_targets = np.arange(flat.size), flat
     rows = Scored(
@@ -121,12 +121,14 @@ def query_positions(kept: Bool[np.ndarray, "batch pos"]) -> Int64[Tensor, "batch
     more than `LARGEST_MASK` scores: queries at all positions need none. (The padding of `Scored.index` need not be
     among them: its targets are ignored.)
     """
+    from ihlab.measure.kept_first import kept_first  # numba loads only when rows are drawn
+
     length = kept.shape[1]
     bucket = max(1, length // 16)
     n_queries = max(1, -(-int(kept.sum(axis=1).max()) // bucket)) * bucket
     if 2 * n_queries > length or kept.size * n_queries > LARGEST_MASK:
         return None
-    return torch.from_numpy(np.ascontiguousarray(np.argsort(~kept, axis=1, kind="stable")[:, :n_queries]))
+    return torch.from_numpy(kept_first(kept, n_queries))
 
 
 def each_tensor(rows: RowsT, change: Callable[[Tensor], Tensor]) -> RowsT:

@@ -1,8 +1,9 @@
 """The token shift with its gradient written out, for the compiler.
 
 With autograd's gradient the compiler keeps a shifted copy of x in memory for the backward pass, which costs more than
-all the arithmetic. Without the compiler that copy costs no more than calling this does, and for stacked members or
-single tokens much less (docs/LOG.md).
+all the arithmetic. Without the compiler that copy costs no more than calling this does, and for single tokens much
+less. For stacked members autograd's gradient is the faster one either way: under torch.vmap what is added in place
+becomes copies (docs/LOG.md).
 """
 
 from typing import Any

@@ -18,6 +18,14 @@ KEPT = 2
 a kind has up to three, with queries at some positions, at all, and with every position scored. A stack has one for each
 size of its steps."""
 
+CALLED_BY_CPP: dict[str, str | int | bool | Callable[..., Any]] = {
+    "cpp_wrapper": True,
+    "cpp_wrapper_build_separate": True,
+}
+"""Options of Inductor for a CPU: C++ calls the kernels, not Python, and all kernels of a graph are one file for the C++
+compiler, the calls another. A step and compiling are both a fifth shorter (docs/LOG.md); kernels and numbers are the
+same."""
+
 Kind = tuple[Any, ...]
 
 _kept: list[Kind] = []
@@ -26,15 +34,18 @@ _kept: list[Kind] = []
 def compiled_loss(
     loss: Callable[..., Tensor], config: RunConfig, device: torch.device, members: int | None = None
 ) -> Callable[..., Tensor]:
-    """Return the loss of a run, or of a stack of `members`, compiled: a later one of its kind reuses the graphs.
+    """Return the loss of a run, or of a stack of `members`, compiled if its config says so.
 
-    `loss` is a module's function of a model, of stacked weights if it is a stack's, and of the tensors of a batch. A
-    graph takes the weights as arguments. The number of scored positions is a symbol in it from its first step on; for
-    stacks there is a graph for each of a few sizes (`ihlab.training.vmapped.stacked`). So it is the same whichever run
-    it was compiled for, and a run's numbers do not depend on those before.
+    A later one of its kind reuses the graphs. `loss` is a module's function of a model, of stacked weights if it is a
+    stack's, and of the tensors of a batch. A graph takes the weights as arguments. The number of scored positions is a
+    symbol in it from its first step on; for stacks there is a graph for each of a few sizes
+    (`ihlab.training.vmapped.stacked`). So it is the same whichever run it was compiled for, and a run's numbers do not
+    depend on those before.
 
     On a CPU without a C++ compiler it is `loss` itself, with a warning: the same but for speed and rounding.
     """
+    if not config.compile:
+        return loss
     if device.type == "cpu" and which(compiler := _cpp_compiler()) is None:
         warnings.warn(
             f"RunConfig.compile is True, but there is no C++ compiler '{compiler}' to compile with: the run is trained "
@@ -47,7 +58,7 @@ def compiled_loss(
     def called(*arguments: Any) -> Tensor:
         if members is None:
             _mark_symbols(*arguments[1:])
-        found: Tensor = _compiled(loss, None if members is None else False)(*arguments)
+        found: Tensor = _compiled(loss, None if members is None else False, device.type == "cpu")(*arguments)
         return found
 
     return called
@@ -81,8 +92,11 @@ def _mark_symbols(tokens: Tensor, index: Tensor, *others: Tensor | None) -> None
 
 
 @cache
-def _compiled(loss: Callable[..., Tensor], dynamic: bool | None) -> Callable[..., Tensor]:
-    return torch.compile(loss, dynamic=dynamic)
+def _compiled(loss: Callable[..., Tensor], dynamic: bool | None, on_cpu: bool) -> Callable[..., Tensor]:
+    from torch._inductor import list_options  # loads the compiler
+
+    by_cpp = on_cpu and sys.platform == "linux" and CALLED_BY_CPP.keys() <= set(list_options())
+    return torch.compile(loss, dynamic=dynamic, options=CALLED_BY_CPP if by_cpp else None)
 
 
 def _cpp_compiler() -> str:

@@ -145,9 +145,7 @@ class Ensemble(Loop[list[Stacked]]):
         self.numbers = of_each_member(self.model, self.evaluate.numbers, partial(over_members, at_once=at_once))
         self.running_loss, self.loss_steps = torch.zeros(len(runs), device=device), 0
         self._load_optimizer([state for state in stored if state is not None])
-        compiles = self.config.compile
-        mapped = compiled_loss(over_members, self.config, device, len(runs)) if compiles else over_members
-        self.losses = member_losses(self.model, mapped)
+        self.losses = member_losses(self.model, compiled_loss(over_members, self.config, device, len(runs)))
         self.alive = list(range(len(runs)))
         self.n_members = len(runs)
 

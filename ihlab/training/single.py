@@ -72,7 +72,7 @@ class SingleModel(Loop[list[Scored]]):
                 forget()
                 return torch.compile(self.shared)
             return self.shared
-        loss = compiled_loss(summed_loss, self.config, self.device) if self.config.compile else summed_loss
+        loss = compiled_loss(summed_loss, self.config, self.device)
         return lambda *batch: loss(self.model, *batch)
 
     @property

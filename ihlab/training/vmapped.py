@@ -49,11 +49,12 @@ class Stacked:
         return self.tokens, self.index, self.targets, self.queries
 
 
-def stacked(members: Sequence[Scored], pin: bool = False, quarters: bool = False) -> Stacked:
+def stacked(members: Sequence[Scored], pin: bool = False, half: bool = False) -> Stacked:
     """Stack the members' rows; with `pin`, in page-locked memory for an asynchronous copy.
 
-    With `quarters`, queries are padded to a whole number of quarters of the row. A compiled stack is compiled for each
-    size it meets, since torch.vmap takes sizes for constants (in a run of its own they are symbols): so there are few.
+    With `half`, queries are padded to half of the row, the most that they are. A compiled stack is compiled for each
+    size it meets, since torch.vmap takes sizes for constants (in a run of its own they are symbols), and compiling
+    costs as much as some hundred steps.
     """
     queries = [member.queries for member in members if member.queries is not None]
     n_pos = members[0].tokens.shape[1]
@@ -61,7 +62,7 @@ def stacked(members: Sequence[Scored], pin: bool = False, quarters: bool = False
         torch.stack([member.tokens for member in members]),
         _padded_stack([member.index for member in members], 0),
         _padded_stack([member.targets for member in members], IGNORE),
-        _padded_stack(queries, 0, math.ceil(n_pos / 4) if quarters else 1) if len(queries) == len(members) else None,
+        _padded_stack(queries, 0, math.ceil(n_pos / 2) if half else 1) if len(queries) == len(members) else None,
         torch.tensor([member.total for member in members], dtype=torch.float32),
     )
     return each_tensor(rows, Tensor.pin_memory) if pin else rows
@@ -70,7 +71,8 @@ def stacked(members: Sequence[Scored], pin: bool = False, quarters: bool = False
 def _padded_stack(tensors: Sequence[Tensor], value: int, unit: int = 1) -> Tensor:
     """Stack tensors, padded with `value` on the last axis to the longest, and to a multiple of `unit`."""
     longest = math.ceil(max(tensor.shape[-1] for tensor in tensors) / unit) * unit
-    return torch.stack([F.pad(tensor, (0, longest - tensor.shape[-1]), value=value) for tensor in tensors])
+    missing = [longest - tensor.shape[-1] for tensor in tensors]
+    return torch.stack([F.pad(x, (0, n), value=value) if n else x for x, n in zip(tensors, missing, strict=True)])
 
 
 class StackedStream:

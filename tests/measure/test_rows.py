@@ -89,6 +89,7 @@ def test_queries_are_different_positions_and_include_all_that_are_kept(kept):
     for row, at in zip(kept, queries.tolist(), strict=True):
         assert set(np.flatnonzero(row)) <= set(at) <= set(range(length))
         assert len(set(at)) == len(at)
+    assert np.array_equal(queries, np.argsort(~kept, axis=1, kind="stable")[:, : queries.shape[1]])
 
 
 def test_rows_that_ask_little_have_queries_and_rows_that_ask_much_none():

@@ -125,3 +125,14 @@ def test_a_compiler_gets_the_written_gradient(window, monkeypatch):
     by_compiler = torch.autograd.grad((token_shift(*inputs) ** 2).sum(), inputs)
     assert calls
     torch.testing.assert_close(by_compiler, own)
+
+
+def test_a_compiler_gets_autograds_gradient_for_stacked_members(monkeypatch):
+    calls, forward = [], ShiftWithGradient.forward
+    monkeypatch.setattr(ShiftWithGradient, "forward", staticmethod(lambda *given: calls.append(1) or forward(*given)))
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    x, weight = torch.randn(3, 2, 5, 2, 3), torch.randn(3, 2, 2)
+    stacked = torch.vmap(token_shift)(x, weight)
+    assert not calls
+    torch.testing.assert_close(stacked, torch.stack(list(map(token_shift, x, weight))))
+    assert len(calls) == 3

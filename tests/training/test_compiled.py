@@ -159,8 +159,9 @@ def test_a_clamped_run_shares_its_graphs_with_no_other(small, resets, tmp_path):
 
 def test_without_a_compiler_a_run_is_trained_without_and_says_so(small, monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", "no-such-compiler")
+    assert compiled.compiled_loss(summed_loss, small, CPU) is summed_loss  # which asks for none
     with pytest.warns(UserWarning, match="no C\\+\\+ compiler 'no-such-compiler' to compile with"):
-        assert compiled.compiled_loss(summed_loss, small, CPU) is summed_loss
+        assert compiled.compiled_loss(summed_loss, small.but(compile=True), CPU) is summed_loss
     with pytest.warns(UserWarning, match="trained without, more slowly"):
         run = train(small.but(compile=True), tmp_path)
     assert run.metrics.equals(train(small, tmp_path).metrics)

@@ -381,12 +381,12 @@ def test_stacked_rows_are_padded_with_nothing_to_learn(small):
     assert side.queries.tolist() == [[[3] + 7 * [0]] + 3 * [[0] + 7 * [0]], 4 * [list(range(8, 16))]]
 
 
-def test_a_compiled_stack_pads_queries_to_quarters_of_the_row(small):
+def test_a_compiled_stack_pads_queries_to_half_of_the_row(small):
     few, more = (np.full((4, 16), IGNORE) for _ in range(2))
     few[0, 3], more[:, 11:] = 7, 5
     tokens = np.arange(64).reshape(4, 16)
     rows = [scored(tokens, few), scored(tokens, more)]
-    plain, side = stacked(rows), stacked(rows, quarters=True)
+    plain, side = stacked(rows), stacked(rows, half=True)
     assert (plain.queries.shape, side.queries.shape) == ((2, 4, 5), (2, 4, 8))
     assert side.queries[..., :5].equal(plain.queries)
     assert not side.queries[..., 5:].any()
