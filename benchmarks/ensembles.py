@@ -1,4 +1,7 @@
-"""Sixteen seeds of one configuration: stacked and trained as one model, against one run after another."""
+"""Sixteen seeds of one configuration: stacked and trained as one model, against one run after another.
+
+Both eager and compiled, once for all turns: compiling is in none of them.
+"""
 
 import tempfile
 from collections.abc import Callable
@@ -9,6 +12,7 @@ import pandas as pd
 from paired import Bar, figure, ratio, take_turns
 
 MEMBERS, STEPS = 16, 20
+MODES = ("", ", compiled")
 
 
 @dataclass(frozen=True)
@@ -51,15 +55,20 @@ def _case(shape: Shape, rounds: int) -> list[dict[str, object]]:
     table = f"An ensemble: {shape.title}"
     config = _config(shape)
     losses: dict[str, np.ndarray] = {}
-    sides = {"stacked": MEMBERS, "one after another": 1}
-    seconds = take_turns({name: _turn(config, stack, losses, name) for name, stack in sides.items()}, rounds)
-    apart = np.abs(losses["stacked"] - losses["one after another"]).max()
-    assert apart < 1e-4, f"Losses of stacked members and of runs alone are {apart:.2g} apart"
+    stacks = {"stacked": MEMBERS, "one after another": 1}
+    sides = {f"{how}{mode}": (config.but(compile=bool(mode)), stack) for mode in MODES for how, stack in stacks.items()}
+    seconds = take_turns({name: _turn(*side, losses, name) for name, side in sides.items()}, rounds)
+    for name, of_side in losses.items():
+        apart = np.abs(of_side - losses["one after another"]).max()
+        assert apart < 1e-4, f"Losses of the members {name} and of eager runs alone are {apart:.2g} apart"
     stack = min(MEMBERS, best_stack(config, MEMBERS, _cpu()))
     rows = [figure(table, name, times, "s") for name, times in seconds.items()]
-    # No bar where members are not stacked by default.
-    compared = ratio(table, "stacked / one after another", *seconds.values(), Bar(1.0) if stack > 1 else None)
-    return [*rows, compared | {"note": f"{stack} to a stack unless asked for otherwise"}]
+    bar = Bar(1.0) if stack > 1 else None  # none where members are not stacked by default
+    note = f"{stack} to a stack unless asked for otherwise"
+    for mode in MODES:
+        measured = f"stacked / one after another{mode}"
+        rows.append(ratio(table, measured, *(seconds[how + mode] for how in stacks), bar) | {"note": note})
+    return [*rows, ratio(table, "stacked, compiled / stacked", seconds["stacked, compiled"], seconds["stacked"])]
 
 
 def _turn(config, stack: int, losses: dict[str, np.ndarray], name: str) -> Callable[[], float]:

@@ -38,8 +38,9 @@ weights, optimiser, batches and loss, which is checked; the Llama computes logit
 be asked for other positions in each row, and ours only where something is scored, as it trains. The ratio of the same
 work, with logits at every position on both sides, stands beside. What any change of keys and values must cost is a step
 that multiplies each by a learned number: they are read and written once, forward and backward. A first step compiles
-from an empty cache; it is not among the turns. Speed is counted FLOPs of products of matrices over the step's time, as
-a share of the FLOP/s of one large product; memory is what a step adds at its peak to the process.
+from an empty cache; it is not among the turns. Every compiled side has the options with which training compiles. Speed
+is counted FLOPs of products of matrices over the step's time, as a share of the FLOP/s of one large product; memory is
+what a step adds at its peak to the process.
 
 The generators run on one core against each task's rule as one would first write it in Python, and for induction as one
 would write it in NumPy for all rows at once. All must keep the rule, and ask for as many answers.
@@ -54,7 +55,7 @@ A variant of attention is held against vanilla in the same way, at one shape: a 
 counted: parameters, FLOPs, what a step adds to memory, what a layer caches for each token and, beside that, for a row.
 
 An ensemble is a number of whole runs with different seeds, stacked into one model or one after another, evaluations and
-files included; members must end at the losses that they have alone.
+files included; members must end at the losses that they have alone. What is compiled was compiled before its turns.
 
 The exponent of a cost is the slope of its logarithm over that of what grows, all else as in the base:
 {base}.

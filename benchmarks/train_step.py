@@ -193,6 +193,7 @@ def _stepper(side: Side) -> Callable[[], float]:
     from ihlab.model.config import ModelConfig
     from ihlab.model.hf import to_llama
     from ihlab.model.transformer import Transformer
+    from ihlab.training.compiled import compiler_options
     from ihlab.training.config import RunConfig
     from ihlab.training.data import Stream
     from ihlab.training.optim import make_optimizer
@@ -232,7 +233,7 @@ def _stepper(side: Side) -> Callable[[], float]:
         model, loss = convert.get(side.model, lambda ours: ours)(model).train(), loss_of_all
         arguments = [(b.tokens, every_position(b)) for b in batches]
     if side.mode == "compiled":
-        loss = torch.compile(loss)
+        loss = torch.compile(loss, options=compiler_options("cpu"))  # as training is compiled, for every side
     optimizer = make_optimizer(model, run)
     turns = itertools.cycle(zip(arguments, [b.count for b in batches], strict=True))
 

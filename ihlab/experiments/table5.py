@@ -124,9 +124,11 @@ def counted(heads: pd.DataFrame, count: str) -> np.ndarray:
 def coupling(cells: Sequence[np.ndarray]) -> stats.Estimate:
     """Return the share of heads on the diagonal, less the share expected if key and value were independent.
 
-    The expected share pairs all keys of one seed with all values of another, whose draws have nothing in common: the
-    difference is 0 on average if key and value are independent, whatever their odds and whatever the models of one
-    seed share. The interval is the jackknife's over seeds (Tukey 1958). `cells`: tables as of `counted`, one per seed.
+    With d_s the share of seed s's heads that are on the diagonal, k_s of those that use their own key, and v_s their
+    own value, of n seeds: the mean over s of d_s, less the mean over all s != t of k_s v_t + (1 - k_s)(1 - v_t). The
+    second pairs keys of one seed with values of another, whose draws have nothing in common: the difference is 0 on
+    average if key and value are independent, whatever their odds and whatever the models of one seed share. The
+    interval is the jackknife's over seeds (Tukey 1958). `cells`: tables as of `counted`, one per seed.
     """
     shares = np.array([c / c.sum() for c in cells])
     n, whole = len(shares), _coupling(shares) if len(shares) > 1 else np.nan
@@ -187,8 +189,9 @@ def _tied(data: pd.DataFrame) -> Claim:
         source="in the measure of Appendix F",
         of_paper=False,
         sentence="alpha and beta of models trained for induction are coupled.",
-        measure=f"share of heads on the diagonal less that of untied keys and values, {COUNTS[FREE]} "
-        f"(at initialisation {coupling(start).value:.2f})",
+        measure="share of a seed's heads on the diagonal (mean over seeds), less that of keys of one seed paired with "
+        f"values of another (mean over pairs of seeds), {COUNTS[FREE]}; jackknife over seeds (at initialisation "
+        f"{coupling(start).value:.2f})",
         estimate=coupling(end),
         threshold=0.0,
         seeds=int(data["seed"].nunique()),

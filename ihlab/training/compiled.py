@@ -18,13 +18,9 @@ KEPT = 2
 a kind has up to three, with queries at some positions, at all, and with every position scored. A stack has one for each
 size of its steps."""
 
-CALLED_BY_CPP: dict[str, str | int | bool | Callable[..., Any]] = {
-    "cpp_wrapper": True,
-    "cpp_wrapper_build_separate": True,
-}
-"""Options of Inductor for a CPU: C++ calls the kernels, not Python, and all kernels of a graph are one file for the C++
-compiler, the calls another. A step and compiling are both a fifth shorter (docs/LOG.md); kernels and numbers are the
-same."""
+Options = dict[str, str | int | bool | Callable[..., Any]]
+
+CALLED_BY_CPP: Options = {"cpp_wrapper": True, "cpp_wrapper_build_separate": True}
 
 Kind = tuple[Any, ...]
 
@@ -58,10 +54,23 @@ def compiled_loss(
     def called(*arguments: Any) -> Tensor:
         if members is None:
             _mark_symbols(*arguments[1:])
-        found: Tensor = _compiled(loss, None if members is None else False, device.type == "cpu")(*arguments)
+        found: Tensor = _compiled(loss, None if members is None else False, device.type)(*arguments)
         return found
 
     return called
+
+
+def compiler_options(device_type: str) -> Options | None:
+    """Return the options of `torch.compile` with which a run on a device is compiled; None: torch's own.
+
+    On a CPU C++ calls the kernels, not Python, and all kernels of a graph are one file for the C++ compiler, the calls
+    another: compiling and a small model's steps are a fifth shorter, and the numbers are the same. Elsewhere than on
+    Linux that has not been tried, and a torch without these options goes on as it would.
+    """
+    from torch._inductor import list_options  # loads the compiler
+
+    by_cpp = device_type == "cpu" and sys.platform == "linux" and CALLED_BY_CPP.keys() <= set(list_options())
+    return CALLED_BY_CPP if by_cpp else None
 
 
 def forget() -> None:
@@ -92,11 +101,8 @@ def _mark_symbols(tokens: Tensor, index: Tensor, *others: Tensor | None) -> None
 
 
 @cache
-def _compiled(loss: Callable[..., Tensor], dynamic: bool | None, on_cpu: bool) -> Callable[..., Tensor]:
-    from torch._inductor import list_options  # loads the compiler
-
-    by_cpp = on_cpu and sys.platform == "linux" and CALLED_BY_CPP.keys() <= set(list_options())
-    return torch.compile(loss, dynamic=dynamic, options=CALLED_BY_CPP if by_cpp else None)
+def _compiled(loss: Callable[..., Tensor], dynamic: bool | None, device_type: str) -> Callable[..., Tensor]:
+    return torch.compile(loss, dynamic=dynamic, options=compiler_options(device_type))
 
 
 def _cpp_compiler() -> str:
