@@ -223,7 +223,7 @@ def test_table5():
     for count, claim in zip(("raw", "gauge_free"), claims("table5", "share of heads in the upper right"), strict=True):
         corner = (last[f"key_{count}"] == "previous") & (last[f"value_{count}"] == "own")
         same(corner.mean(), claim)
-    [coupled] = claims("table5", "share of heads on the diagonal")
+    [coupled] = claims("table5", "share of a seed's heads on the diagonal")
     cells = []
     for _, heads in last.groupby("seed"):
         key, value = heads["key_gauge_free"] == "own", heads["value_gauge_free"] == "own"
