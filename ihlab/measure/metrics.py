@@ -23,7 +23,7 @@ from ihlab.model.transformer import Transformer
 from tasks import IGNORE, Batch, Task
 
 CHUNK_POSITIONS = 8192  # tokens per evaluation forward pass: more leave the CPU's cache and take 1.4 times as long
-STACKED_POSITIONS = 32768  # the same of all members of a stack, for which calling torch takes longer
+STACKED_POSITIONS = 32768  # the same of all members of a stack together, which share each call of torch
 ANSWER_ROWS = 64  # of the held-out set, for the heads' attention to the answer
 
 
@@ -48,13 +48,13 @@ class Evaluator:
     """Measure a model on a fixed held-out set and on repeated random tokens.
 
     `numbers` has all measurements of a model in one tensor, so that a device is synchronised once; `row` names them.
-    `members` of an ensemble that are measured together on a CPU share the tokens of a forward pass.
+    `members` of an ensemble that are measured together on a CPU share `STACKED_POSITIONS` tokens a forward pass.
     """
 
     def __init__(self, run: Measured, device: torch.device, members: int = 1) -> None:
         batch = draw(run.task, EVAL_SEED, "eval", 0, run.eval_rows)
-        together = members > 1 and device.type == "cpu"
-        rows = max(1, (STACKED_POSITIONS // members if together else CHUNK_POSITIONS) // run.task.length)
+        share = STACKED_POSITIONS // members if device.type == "cpu" else CHUNK_POSITIONS
+        rows = max(1, min(CHUNK_POSITIONS, share) // run.task.length)
         chunks = [batch.rows(i, i + rows) for i in range(0, run.eval_rows, rows)]
         self.batches = [graded(chunk, device) for chunk in chunks]
         self.slices = slices(batch)

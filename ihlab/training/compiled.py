@@ -64,8 +64,8 @@ def compiler_options(device_type: str) -> Options | None:
     """Return the options of `torch.compile` with which a run on a device is compiled; None: torch's own.
 
     On a CPU C++ calls the kernels, not Python, and all kernels of a graph are one file for the C++ compiler, the calls
-    another: compiling and a small model's steps are a fifth shorter, and the numbers are the same. Elsewhere than on
-    Linux that has not been tried, and a torch without these options goes on as it would.
+    another: less to compile, shorter steps of small models, and the same numbers (docs/LOG.md). Elsewhere than on Linux
+    that has not been tried, and a torch that lacks these options compiles as it does without them.
     """
     from torch._inductor import list_options  # loads the compiler
 

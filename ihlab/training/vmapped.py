@@ -53,8 +53,8 @@ def stacked(members: Sequence[Scored], pin: bool = False, half: bool = False) ->
     """Stack the members' rows; with `pin`, in page-locked memory for an asynchronous copy.
 
     With `half`, queries are padded to half of the row, the most that they are. A compiled stack is compiled for each
-    size it meets, since torch.vmap takes sizes for constants (in a run of its own they are symbols), and compiling
-    costs as much as some hundred steps.
+    size it meets, since torch.vmap takes sizes for constants (in a run of its own they are symbols), and that takes as
+    long as several hundred steps.
     """
     queries = [member.queries for member in members if member.queries is not None]
     n_pos = members[0].tokens.shape[1]
@@ -62,15 +62,15 @@ def stacked(members: Sequence[Scored], pin: bool = False, half: bool = False) ->
         torch.stack([member.tokens for member in members]),
         _padded_stack([member.index for member in members], 0),
         _padded_stack([member.targets for member in members], IGNORE),
-        _padded_stack(queries, 0, math.ceil(n_pos / 2) if half else 1) if len(queries) == len(members) else None,
+        _padded_stack(queries, 0, math.ceil(n_pos / 2) if half else 0) if len(queries) == len(members) else None,
         torch.tensor([member.total for member in members], dtype=torch.float32),
     )
     return each_tensor(rows, Tensor.pin_memory) if pin else rows
 
 
-def _padded_stack(tensors: Sequence[Tensor], value: int, unit: int = 1) -> Tensor:
-    """Stack tensors, padded with `value` on the last axis to the longest, and to a multiple of `unit`."""
-    longest = math.ceil(max(tensor.shape[-1] for tensor in tensors) / unit) * unit
+def _padded_stack(tensors: Sequence[Tensor], value: int, least: int = 0) -> Tensor:
+    """Stack tensors, padded with `value` on the last axis to the longest, and to a length of at least `least`."""
+    longest = max(least, *(tensor.shape[-1] for tensor in tensors))
     missing = [longest - tensor.shape[-1] for tensor in tensors]
     return torch.stack([F.pad(x, (0, n), value=value) if n else x for x, n in zip(tensors, missing, strict=True)])
 
