@@ -351,7 +351,7 @@ def explicit_pattern(
     k = k.repeat_interleave(q.shape[2] // k.shape[2], dim=2)
     scores = hook_scores(torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[-1]) + bias)
     # A query left with no key attends to nothing: the first token under the strict mask, or what a hook hides.
-    nothing = torch.isneginf(scores).all(dim=-1, keepdim=True)
+    nothing = torch.isneginf(scores.amax(dim=-1, keepdim=True))
     return hook_pattern(scores.masked_fill(nothing, 0).softmax(dim=-1).masked_fill(nothing, 0))
 
 

@@ -18,7 +18,7 @@ from ihlab.model.modes import evaluating
 from ihlab.model.shift import projected
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import install
-from ihlab.training.compiled import compiled_loss, forget
+from ihlab.training.compiled import compiled_loss, compiler_options, forget
 from ihlab.training.data import Stream
 from ihlab.training.distributed import Ranks
 from ihlab.training.initial import initial_model
@@ -55,6 +55,7 @@ class SingleModel(Loop[list[Scored]]):
         )
         self.model = initial_model(config).to(self.device)
         install(self.model, config.clamps)
+        self.parameters = list(self.model.parameters())  # to walk a model's modules takes a fiftieth of a small step
         self.optimizer = make_optimizer(self.model, config)
         self.projected = [self.model.get_parameter(name) for name in projected(self.model)]
         self.evaluate = Evaluator(config, self.device)
@@ -70,7 +71,7 @@ class SingleModel(Loop[list[Scored]]):
         if self.shared is not None:
             if self.config.compile:
                 forget()
-                return torch.compile(self.shared)
+                return torch.compile(self.shared, options=compiler_options(self.device.type))
             return self.shared
         loss = compiled_loss(summed_loss, self.config, self.device)
         return lambda *batch: loss(self.model, *batch)
@@ -109,7 +110,7 @@ class SingleModel(Loop[list[Scored]]):
                 (loss * self.ranks.size if self.shared else loss).backward()
             self.running_loss.loss += loss.detach()
         if self.config.clip is not None:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
+            torch.nn.utils.clip_grad_norm_(self.parameters, self.config.clip)
         self.optimizer.step()
         for weight in self.projected:
             weight.data.clamp_(0, 1)

@@ -48,7 +48,7 @@ def train_together(configs, root):
     arguments = [json.dumps([to_dict(config) for config in configs]), str(root)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [*command, *arguments], check=True, env=environment, capture_output=True, text=True, timeout=120
+        [*command, *arguments], check=True, env=environment, capture_output=True, text=True, timeout=300
     )
     return done.stdout
 
@@ -88,7 +88,7 @@ def together(small, learner, tmp_path_factory):
     """The folder of runs trained by two processes, their configs by name, and what the processes printed."""
     configs = {
         "whole": small, "pieces": small.but(accumulate=2), "stopped": small.but(seed=1, name="stopped"),
-        "until": learner.but(until=0.17),
+        "until": learner.but(until=0.17), "compiled": small.but(seed=2, compile=True),
     }  # fmt: skip
     root = tmp_path_factory.mktemp("together") / "runs"
     return root, configs, train_together(configs.values(), root)
@@ -111,6 +111,13 @@ def test_two_processes_make_the_run_of_one_whole_in_pieces_and_interrupted(toget
     assert checkpoint.load(run.optimizer_path(13))["tally/steps"] == 3
     assert train(stopped, root).done["resumed_from"] == 13
     assert_same_run(run, train(stopped, tmp_path / "alone"))
+
+
+def test_two_processes_make_the_compiled_run_of_one(together, tmp_path):
+    root, configs, _ = together
+    run = Run.open(configs["compiled"].folder(root))
+    assert run.done["ranks"] == 2
+    assert_same_run(run, train(configs["compiled"].but(compile=False), tmp_path / "alone"))
 
 
 def test_the_ranks_rows_are_those_of_the_whole_batch(small):
