@@ -51,6 +51,7 @@ CHANGED = (
 )
 CARRIES = 0.3
 """Fall of accuracy from which an ablated route carries the answer."""
+OVER_TRAINING = "mean accuracy over training (linear between evaluations)"
 
 
 def sizes(scale: Scale) -> dict[str, tuple[int, int, int]]:
@@ -113,7 +114,7 @@ class Figure9:
         """
         claims = []
         measures: dict[str, Callable[[pd.DataFrame, str], list[float]]]
-        measures = {"final accuracy": partial(final, column="accuracy"), "mean accuracy over training": _over_training}
+        measures = {"final accuracy": partial(final, column="accuracy"), OVER_TRAINING: _over_training}
         for size in sizes(scale):
             for measure, of in measures.items():
                 kv, vanilla = of(data, f"{KV}, {size}"), of(data, f"{VANILLA}, {size}")

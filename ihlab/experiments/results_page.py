@@ -56,7 +56,10 @@ is at most 0.05, and is *undecided* ({_UNDECIDED}) otherwise. Numbers that are c
 their threshold directly, and a claim that a small scale cannot test is marked *not tested at this scale*
 ({_NOT_TESTED}). Intervals and p-values are Student's t for means over seeds and their differences, those that invert
 the Mann-Whitney test for ratios of steps (a run that never gets there took longer than all its steps), the sign test
-for medians of differences within a seed, and Clopper and Pearson's or Newcombe's for shares of models.
+for medians of differences within a seed, Clopper and Pearson's or Newcombe's for shares of models, and Korn and
+Graubard's for shares of heads, which come in models. An interval is of its claim alone: beside one that is clear of the
+threshold a claim can still be undecided. The ratio of two runs of which one never gets there counts as the bound that
+its steps set, and that of two such runs only widens the interval.
 
 Small print gives the source of each sentence and the date at which its threshold was declared. Where the measure was
 changed after the runs, it says when and why, and gives the number and the verdict by the declared one; the table counts

@@ -294,3 +294,12 @@ def test_the_claims_of_1b_count_learners_in_words():
     assert "1 head; 15 of 16 less 0 of 16" in one.measure
     assert "2 heads; 12 of 16 less 16 of 16" in two.measure
     assert one.estimate.value == pytest.approx(15 / 16)
+    assert "floor" not in one.measure + two.measure
+
+
+def test_where_neither_learns_1b_says_which_half_of_the_sentence_fails():
+    neither = {kv("8, 2 heads"): 0, vanilla("8, 2 heads"): 0}
+    data = figure1b_table(neither, lambda seed: 0.3, [(NEVER, 0.1)] * 16, 100, 2)
+    one, two, *_ = Figure1b().claims(data, "laptop")
+    assert "floor" not in one.measure
+    assert "0 of 16 less 0 of 16: a floor, which speaks against the sentence's second half alone" in two.measure
