@@ -17,6 +17,9 @@ from tasks.config import require
 if TYPE_CHECKING:
     from ihlab.training.run import Run
 
+EVAL_GROWTH = 0.1
+"""Share of the steps done that lies between two evaluations of a curve, where the claims ask about ratios of steps."""
+
 
 def plan(figure: str, base: RunConfig, curves: dict[str, dict[str, object]], seeds: int | range) -> list[Planned]:
     """Plan the runs of every curve, a set of model fields altered from `base`; a number of seeds counts from 0."""

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ihlab.experiments.curves import EVAL_GROWTH
 from ihlab.experiments.experiment import Scale
 from ihlab.model.config import ModelConfig
 from ihlab.training.config import RunConfig, constant_steps
@@ -52,7 +53,8 @@ def curves_base(scale: Scale) -> RunConfig:
     claims ask whether ratios of steps are below .5 and .8. Experiments that are made on request keep `base`, on which
     their tables rest.
     """
-    return base(scale).but(compile=True, eval_rows=512, eval_growth=0.1) if scale == "laptop" else base(scale)
+    changes = {"compile": True, "eval_rows": 512, "eval_growth": EVAL_GROWTH} if scale == "laptop" else {}
+    return base(scale).but(**changes)
 
 
 def steps_at_constant_rate(scale: Scale, steps: float) -> int:

@@ -31,7 +31,7 @@ CURVES: dict[str, dict[str, object]] = {
 LINES = {KV1: Line(BLUE), V1: Line(BLACK, ":"), V2: Line(ORANGE, "--"), V4: Line(RED, "-.")}
 SEEDS = {"smoke": 2, "laptop": 8, "gpu": 8, "paper": 3}
 
-TUNED = (4e-3, 6.4e-2)
+TUNED = (2e-3, 6.4e-2)
 """Lowest and highest learning rate of the tuning grid."""
 FASTEST = {KV1: 6.4e-2, V2: 4e-3, V4: 1.6e-2}
 """Learning rate of the grid at which a curve learns soonest on all tuning seeds (laptop scale, docs/LOG.md)."""

@@ -10,7 +10,15 @@ from matplotlib.figure import Figure
 
 from ihlab.experiments import stats
 from ihlab.experiments.claims import Claim, changed
-from ihlab.experiments.curves import crossings, final, learning_curve_table, plan, ratio_of_steps, shared_horizon
+from ihlab.experiments.curves import (
+    EVAL_GROWTH,
+    crossings,
+    final,
+    learning_curve_table,
+    plan,
+    ratio_of_steps,
+    shared_horizon,
+)
 from ihlab.experiments.experiment import Planned, Scale
 from ihlab.experiments.rates import ACCURACY, count_in_words
 from ihlab.model.config import ModelConfig
@@ -69,7 +77,7 @@ def base(scale: Scale, size: str) -> RunConfig:
     if scale == "laptop":
         rate, steps = LAPTOP_RATES[size], LAPTOP_STEPS[size]
         # The larger two have learned by step 100: what follows is graded as sparsely as in Figure 1.
-        growth = run.eval_growth if size == SMALLEST else 0.1
+        growth = run.eval_growth if size == SMALLEST else EVAL_GROWTH
         return run.but(steps=steps, lr=rate, compile=True, eval_rows=128, eval_growth=growth)
     return run.but(steps=2000, batch_size=256, lr=1e-3, precision="bf16", compile=True)
 

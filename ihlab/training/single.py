@@ -15,6 +15,7 @@ from ihlab.measure.loss import summed_loss
 from ihlab.measure.metrics import Evaluator
 from ihlab.measure.rows import Scored
 from ihlab.model.modes import evaluating
+from ihlab.model.registered import ATTENTIONS
 from ihlab.model.shift import projected
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import install
@@ -58,6 +59,7 @@ class SingleModel(Loop[list[Scored]]):
         self.parameters = list(self.model.parameters())  # to walk a model's modules takes a fiftieth of a small step
         self.optimizer = make_optimizer(self.model, config)
         self.projected = [self.model.get_parameter(name) for name in projected(self.model)]
+        self.drops = config.model.dropout > 0 or config.model.attention in ATTENTIONS  # no other model draws
         self.evaluate = Evaluator(config, self.device)
         self.running_loss = _RunningLoss(torch.zeros((), device=self.device))
         self.record = RunWriter(run, callback)
@@ -101,7 +103,8 @@ class SingleModel(Loop[list[Scored]]):
         """Take one optimiser step on the microbatches of a batch."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.config, self.step)
-        self._seed_dropout()
+        if self.drops:
+            self._seed_dropout()
         for i, microbatch in enumerate(microbatches):
             with self._all_reduce(last=i + 1 == len(microbatches)):
                 batch = microbatch.to(self.device)

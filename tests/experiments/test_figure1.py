@@ -218,7 +218,7 @@ def test_own_rates_are_judged_by_their_own_runs():
     claims = judged(Figure1a().claims(data, "laptop"))
     assert [claim.verdict for claim in claims[3:5]] == ["holds", "fails"]
     assert "(both at 0.008; 8 of 8 and 8 of 8 seeds get there)" in claims[3].measure
-    assert "of a grid of 0.004 to 0.064, that is soonest for it: 0.06 and 0.008; 8 of 8 and" in claims[4].measure
+    assert "of a grid of 0.002 to 0.064, that is soonest for it: 0.06 and 0.008; 8 of 8 and" in claims[4].measure
 
 
 def test_figure_1a_counts_runs_that_never_learn():
