@@ -7,7 +7,9 @@ FIGURES ?=
 BIN := .venv/bin
 PACKAGE := .venv/.package
 READY := .venv/.ready
-INSTALL := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt -e
+INSTALL := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt
+# It cannot fail: where there is no C++ compiler, runs are trained without, and say so.
+PREPARE := PYTHONDONTWRITEBYTECODE= $(BIN)/python -W ignore -m ihlab.training.compiler 2>/dev/null || true
 TESTED := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
 .PHONY: reproduce test test-fast faults lint docs lab notebooks bench clean
@@ -52,13 +54,15 @@ bench: $(READY)
 	$(BIN)/python benchmarks/run.py
 
 # A stamp is older than what decides the environment whenever that changes, and only then.
+# pip works on one core. Once torch is there, another makes what all compiling needs: torch's headers, its bytecode.
 $(PACKAGE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(INSTALL) .
+	$(INSTALL) torch
+	{ $(PREPARE) & } ; $(INSTALL) -e . && wait
 	touch $@
 
 $(READY): $(PACKAGE)
-	$(INSTALL) '.[dev]'
+	$(INSTALL) -e '.[dev]'
 	$(BIN)/python -W ignore -m compileall -qq -j 0 .venv/lib || true  # some packages have files that are no Python
 	touch $@
 

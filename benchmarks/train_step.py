@@ -193,7 +193,7 @@ def _stepper(side: Side) -> Callable[[], float]:
     from ihlab.model.config import ModelConfig
     from ihlab.model.hf import to_llama
     from ihlab.model.transformer import Transformer
-    from ihlab.training.compiled import compiler_options
+    from ihlab.training.compiler import compiler_options
     from ihlab.training.config import RunConfig
     from ihlab.training.data import Stream
     from ihlab.training.optim import make_optimizer

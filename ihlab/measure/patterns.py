@@ -16,8 +16,8 @@ def scored_patterns(
 ) -> Float[Tensor, " heads"]:
     """Return a score of every head, layer by layer; `score` takes a layer's pattern [batch, head, query, key].
 
-    Each pattern is scored in its hook; none is kept. NaN for the heads of a layer whose custom attention has no
-    hook_pattern or does not call it.
+    Each pattern is scored in its hook; none is kept, and nothing after the last is computed. NaN for the heads of a
+    layer whose custom attention has no hook_pattern or does not call it.
     """
     scores: dict[int, Tensor] = {}
 
@@ -28,7 +28,11 @@ def scored_patterns(
     model.name_new_hook_points()
     names = {layer: f"blocks.{layer}.attn.hook_pattern" for layer in range(n_layers)}
     hooks = [(name, partial(note, layer)) for layer, name in names.items() if name in model.hook_dict]
+    *before, last = model.layers
     with model.hooks(fwd_hooks=hooks):
-        model.final_residual(tokens)
+        x = model.embedded(tokens)
+        for block in before:
+            x = block(x)
+        last.attn(last.attention_input(last.entering(x)))
     unknown = torch.full((n_heads,), torch.nan, device=tokens.device)
     return torch.cat([scores.get(layer, unknown) for layer in range(n_layers)])

@@ -1,6 +1,5 @@
 """Pool of worker processes that train many runs, each in a process of its own."""
 
-import ctypes
 import math
 import multiprocessing
 import os
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from ihlab.sweep.memory import huge_pages, keep_freed_memory
 from ihlab.sweep.retry import wait_for_lock
 from ihlab.training.config import RunConfig, graph_kind
 from ihlab.training.progress import Report, Row, add_bar, evaluated, progress_bar, shortened
@@ -38,8 +38,6 @@ Ended = Callable[[int, Future[Any]], None]
 
 LARGEST = 256
 """Most members of one stacked model, on any device: its memory grows with each."""
-
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 GRACE = 8.0
 """Seconds that a worker has to save a checkpoint in when its parent is dead."""
@@ -278,7 +276,8 @@ class _Worker:
     def submit(self, index: int, config: RunConfig, job: Job) -> Future[Any]:
         """Submit a job to the process, which starts with the first one."""
         self.graphs = graph_kind(config) or self.graphs
-        future = self.pool.submit(_do, index, config, job)
+        with huge_pages():
+            future = self.pool.submit(_do, index, config, job)
         self._far.close()  # the process has its own: once it dies, the pipe ends instead of waiting
         return future
 
@@ -307,18 +306,6 @@ def _start_worker(parent: Connection, threads: int) -> None:
 
     if "OMP_NUM_THREADS" not in os.environ:  # the user's own choice
         torch.set_num_threads(threads)
-
-
-def keep_freed_memory() -> None:
-    """Let this process keep the memory it frees, where the C library is glibc.
-
-    By default large blocks go back to the system after each step, and are faulted in again page by page in the next:
-    some 8% of the time of small models. The most that a process holds is the same.
-    """
-    with suppress(OSError, AttributeError):  # another C library
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_TRIM_THRESHOLD, 2**30)
-        mallopt(_M_MMAP_THRESHOLD, 2**25)  # the largest that it takes
 
 
 def _do(index: int, config: RunConfig, job: Job) -> Any:

@@ -1,26 +1,19 @@
 """The training loss through `torch.compile`: one compilation for all runs of a process that are alike."""
 
-import os
-import sys
-import warnings
 from collections.abc import Callable
 from functools import cache
-from shutil import which
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from ihlab.training.compiler import can_compile, compiler_options
 from ihlab.training.config import RunConfig, graph_kind
 
 KEPT = 2
 """Most kinds of runs whose graphs are kept. Of one function torch keeps eight, and silently runs eagerly from then on;
 a kind has up to three, with queries at some positions, at all, and with every position scored. A stack has one for each
 size of its steps."""
-
-Options = dict[str, str | int | bool | Callable[..., Any]]
-
-CALLED_BY_CPP: Options = {"cpp_wrapper": True, "cpp_wrapper_build_separate": True}
 
 Kind = tuple[Any, ...]
 
@@ -38,16 +31,9 @@ def compiled_loss(
     (`ihlab.training.vmapped.stacked`). So it is the same whichever run it was compiled for, and a run's numbers do not
     depend on those before.
 
-    On a CPU without a C++ compiler it is `loss` itself, with a warning: the same but for speed and rounding.
+    On a CPU without a C++ compiler it is `loss` itself, with a warning (`can_compile`).
     """
-    if not config.compile:
-        return loss
-    if device.type == "cpu" and which(compiler := _cpp_compiler()) is None:
-        warnings.warn(
-            f"RunConfig.compile is True, but there is no C++ compiler '{compiler}' to compile with: the run is trained "
-            "without, more slowly. Install one, or name it in the environment variable CXX.",
-            stacklevel=2,
-        )
+    if not (config.compile and can_compile(device.type)):
         return loss
     _keep((graph_kind(config), device, members), clamped=bool(config.clamps))
 
@@ -60,17 +46,13 @@ def compiled_loss(
     return called
 
 
-def compiler_options(device_type: str) -> Options | None:
-    """Return the options of `torch.compile` with which a run on a device is compiled; None: torch's own.
-
-    On a CPU C++ calls the kernels, not Python, and all kernels of a graph are one file for the C++ compiler, the calls
-    another: less to compile, shorter steps of small models, and the same numbers (docs/LOG.md). Elsewhere than on Linux
-    that has not been tried, and a torch that lacks these options compiles as it does without them.
-    """
-    from torch._inductor import list_options  # loads the compiler
-
-    by_cpp = device_type == "cpu" and sys.platform == "linux" and CALLED_BY_CPP.keys() <= set(list_options())
-    return CALLED_BY_CPP if by_cpp else None
+def compiled_share(shared: nn.Module, config: RunConfig, device: torch.device) -> Callable[..., Tensor]:
+    """Return what `Ranks.share` made of the loss, compiled likewise. Its graphs, with all-reduces, are its own."""
+    if not (config.compile and can_compile(device.type)):
+        return shared
+    forget()
+    share: Callable[..., Tensor] = torch.compile(shared, options=compiler_options(device.type))
+    return share
 
 
 def forget() -> None:
@@ -103,8 +85,3 @@ def _mark_symbols(tokens: Tensor, index: Tensor, *others: Tensor | None) -> None
 @cache
 def _compiled(loss: Callable[..., Tensor], dynamic: bool | None, device_type: str) -> Callable[..., Tensor]:
     return torch.compile(loss, dynamic=dynamic, options=compiler_options(device_type))
-
-
-def _cpp_compiler() -> str:
-    """Return the compiler that torch calls."""
-    return os.environ.get("CXX", {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++"))

@@ -19,7 +19,7 @@ from ihlab.model.registered import ATTENTIONS
 from ihlab.model.shift import projected
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import install
-from ihlab.training.compiled import compiled_loss, compiler_options, forget
+from ihlab.training.compiled import compiled_loss, compiled_share
 from ihlab.training.data import Stream
 from ihlab.training.distributed import Ranks
 from ihlab.training.initial import initial_model
@@ -71,10 +71,7 @@ class SingleModel(Loop[list[Scored]]):
         # Train through a compiled function and hook the plain model: hooks added to a module that was
         # compiled in place silently never fire.
         if self.shared is not None:
-            if self.config.compile:
-                forget()
-                return torch.compile(self.shared, options=compiler_options(self.device.type))
-            return self.shared
+            return compiled_share(self.shared, self.config, self.device)
         loss = compiled_loss(summed_loss, self.config, self.device)
         return lambda *batch: loss(self.model, *batch)
 

@@ -2,7 +2,6 @@
 
 import io
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -100,32 +99,6 @@ def test_a_run_alone_that_diverges_stops_no_other_and_is_not_trained_again(tmp_p
     assert (wild.folder / "diverged.json").stat().st_mtime_ns == stamp
     with pytest.raises(ConfigError, match=r"diverged at learning rate 1e\+30, but a learning curve needs its end"):
         learning_curve_table([("wild", wild)])
-
-
-FAULTS = """
-import resource, sys
-import numpy as np
-from ihlab.sweep.pool import keep_freed_memory
-
-if sys.argv[1] == "keep":
-    keep_freed_memory()
-for _ in range(20):
-    blocks = [np.ones(2**17) for _ in range(40)]
-    del blocks
-    if _ == 0:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no mallopt")
-def test_freed_memory_is_kept():
-    """40 blocks of a MiB, made and freed 20 times, are 256 pages each that are faulted in once."""
-    given_back, kept = (
-        int(subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, text=True, check=True).stdout)
-        for how in ("give", "keep")
-    )
-    assert kept < 1000 < given_back
 
 
 def test_stacks_hold_what_differs_as_members_may(monkeypatch):

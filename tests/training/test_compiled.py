@@ -162,6 +162,10 @@ def test_without_a_compiler_a_run_is_trained_without_and_says_so(small, monkeypa
     assert compiled.compiled_loss(summed_loss, small, CPU) is summed_loss  # which asks for none
     with pytest.warns(UserWarning, match="no C\\+\\+ compiler 'no-such-compiler' to compile with"):
         assert compiled.compiled_loss(summed_loss, small.but(compile=True), CPU) is summed_loss
+    share = torch.nn.Identity()
+    assert compiled.compiled_share(share, small, CPU) is share
+    with pytest.warns(UserWarning, match="no C\\+\\+ compiler"):
+        assert compiled.compiled_share(share, small.but(compile=True), CPU) is share
     with pytest.warns(UserWarning, match="trained without, more slowly"):
         run = train(small.but(compile=True), tmp_path)
     assert run.metrics.equals(train(small, tmp_path).metrics)
