@@ -8,8 +8,7 @@ BIN := .venv/bin
 PACKAGE := .venv/.package
 READY := .venv/.ready
 INSTALL := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt
-# It cannot fail: where there is no C++ compiler, runs are trained without, and say so.
-PREPARE := PYTHONDONTWRITEBYTECODE= $(BIN)/python -W ignore -m ihlab.training.compiler 2>/dev/null || true
+PREPARE := PYTHONDONTWRITEBYTECODE= $(BIN)/python -W ignore -m ihlab.training.compiler 2>/dev/null
 TESTED := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
 .PHONY: reproduce test test-fast faults lint docs lab notebooks bench clean
@@ -55,10 +54,11 @@ bench: $(READY)
 
 # A stamp is older than what decides the environment whenever that changes, and only then.
 # pip works on one core. Once torch is there, another makes what all compiling needs: torch's headers, its bytecode.
+# That may fail: where there is no C++ compiler, runs are trained without, and say so.
 $(PACKAGE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(INSTALL) torch
-	{ $(PREPARE) & } ; $(INSTALL) -e . && wait
+	$(PREPARE) & $(INSTALL) -e . && wait
 	touch $@
 
 $(READY): $(PACKAGE)

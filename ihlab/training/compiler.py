@@ -1,4 +1,4 @@
-"""What `torch.compile` compiles with on a machine. Imports torch alone, so that a set-up can `prepare` early."""
+"""What `torch.compile` compiles with on a machine. Imports torch alone: a set-up prepares it before there is more."""
 
 import os
 import sys
@@ -28,9 +28,9 @@ def compiler_options(device_type: str) -> Options | None:
 
 
 def can_compile(device_type: str) -> bool:
-    """Return whether runs on a device can be compiled. On a CPU without a C++ compiler they cannot, with a warning.
+    """Return False, with a warning, for a CPU without a C++ compiler, else True.
 
-    They are then trained without: the same but for speed and rounding.
+    Runs are trained uncompiled there: the same but for speed and rounding.
     """
     compiler = os.environ.get("CXX", {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++"))  # torch's choice
     if device_type != "cpu" or which(compiler) is not None:
@@ -44,8 +44,9 @@ def can_compile(device_type: str) -> bool:
 
 
 def prepare() -> None:
-    """Compile something small, and so what torch keeps for all later compiling of this machine: its C++ headers, and
-    which vector instructions there are.
+    """Compile something small, and with it what torch keeps for all that is compiled later.
+
+    That is its C++ headers and which vector instructions the CPU has: 20 s. A set-up does it while pip works.
     """
     x = torch.ones(64, requires_grad=True)
     torch.compile(torch.sin, options=compiler_options("cpu"))(x).sum().backward()
