@@ -13,10 +13,9 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ihlab.model.config import VARIANTS, ModelConfig
-from ihlab.model.shift_grad import ShiftWithGradient
+from ihlab.model.shift_grad import ShiftWithGradient, mix_tokens
 
 
 def token_shift(
@@ -36,10 +35,8 @@ def token_shift(
     if torch.compiler.is_compiling() and before is None and not torch._C._functorch.is_batchedtensor(x):
         return ShiftWithGradient.apply(x, wide)
     seen = x if before is None else torch.cat([before, x], dim=1)
-    mixed = seen * wide[0]
-    for back in range(1, min(len(wide), seen.shape[1])):
-        mixed = mixed + F.pad(seen, (0, 0, 0, 0, back, -back)) * wide[back]
-    return mixed if before is None else mixed[:, before.shape[1] :]
+    total = mix_tokens(seen, wide)
+    return total if before is None else total[:, before.shape[1] :]
 
 
 def start(own: Float[Tensor, "row 1"], window: int) -> Float[Tensor, "row window"]:
