@@ -28,11 +28,8 @@ def scored_patterns(
     model.name_new_hook_points()
     names = {layer: f"blocks.{layer}.attn.hook_pattern" for layer in range(n_layers)}
     hooks = [(name, partial(note, layer)) for layer, name in names.items() if name in model.hook_dict]
-    *before, last = model.layers
+    last = model.layers[-1]
     with model.hooks(fwd_hooks=hooks):
-        x = model.embedded(tokens)
-        for block in before:
-            x = block(x)
-        last.attn(last.attention_input(last.entering(x)))
+        last.attn(last.attention_input(last.entering(model.before_last_layer(tokens))))
     unknown = torch.full((n_heads,), torch.nan, device=tokens.device)
     return torch.cat([scores.get(layer, unknown) for layer in range(n_layers)])

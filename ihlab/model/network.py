@@ -245,6 +245,13 @@ class Network(HookedRootModule):
             x = x + self.hook_pos_embed(own.repeat(len(tokens), 1, 1))
         return self.dropout(x)
 
+    def before_last_layer(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
+        """Return the residual stream before the last layer, of tokens that are not checked."""
+        x = self.embedded(tokens)
+        for block in self.layers[:-1]:
+            x = block(x)
+        return x
+
     @property
     def layers(self) -> list[Block]:
         """Return the blocks, typed."""

@@ -47,10 +47,7 @@ def residual_at(
 
     With a hook at a point that pruning changes, nothing is pruned: hooks see the activations of the full forward.
     """
-    x = model.embedded(tokens)
-    *before, last = model.layers
-    for block in before:
-        x = block(x)
+    x, last = model.before_last_layer(tokens), model.layers[-1]
     if not may_prune(model):
         return model.ln_final(last(x)).flatten(0, 1)[index]
     x = last.entering(x)

@@ -28,6 +28,10 @@ def test_preparing_compiles_and_needs_nothing_but_torch():
     assert done.stdout.split() == ["1"]
 
 
-def test_cpp_calls_the_kernels_on_a_cpu_where_that_was_measured():
+def test_cpp_calls_the_kernels_on_a_cpu_where_that_was_measured_and_torch_can(monkeypatch):
+    known = [*CALLED_BY_CPP, "max_autotune"]
+    monkeypatch.setattr("torch._inductor.list_options", lambda: known)
     assert compiler_options("cpu") == (CALLED_BY_CPP if sys.platform == "linux" else None)
     assert compiler_options("cuda") is None
+    known.remove("cpp_wrapper_build_separate")
+    assert compiler_options("cpu") is None
