@@ -53,8 +53,8 @@ def reproduce(
             figure1a, figure1b, figure2, figure8, figure9, table2, table5 and tables6to13. The others take longer:
             figure4, figure7, figure8_law, saved_layer, shift_halves, one_more_layer, figure10, figure11, elsewhere,
             table4, table15, mqar, formation, basin_map, robustness, initialisation, text and zoo.
-        scale: smoke (seconds), laptop (minutes on 2 cores), gpu (tens of minutes) or paper (its own numbers).
-        jobs: Runs trained at a time; by default 2 on a CPU and 1 on a GPU.
+        scale: smoke (seconds), laptop (minutes), gpu (tens of minutes) or paper (its own numbers).
+        jobs: Runs trained at a time; by default one per core, on a GPU 1.
         device: A torch device, or auto: a GPU if there is one.
         runs: Where runs are kept. Finished ones are reused, interrupted ones go on.
         figures: Where pictures, tables and claims go.

@@ -32,7 +32,7 @@ def sweep(
     Args:
         grid: A TOML file: a run's fields, and lists of values to put in their place.
         engine: local (processes of this machine), or ray (its cores, or the cluster that RAY_ADDRESS names).
-        jobs: Runs trained at a time; by default 2 on a CPU and 1 on a GPU with local, one per core with ray.
+        jobs: Runs trained at a time; by default one per core, and 1 on a GPU with local.
         device: A torch device, or auto: a GPU if there is one.
         root: Where runs are kept. Finished ones are reused, interrupted ones resumed.
         out: The CSV; by default the grid's name and .csv, in this folder. One with more results is never replaced.

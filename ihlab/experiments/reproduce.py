@@ -39,7 +39,8 @@ from ihlab.experiments.tables6to13 import Tables6To13
 from ihlab.experiments.text import Text
 from ihlab.experiments.zoo import Zoo
 from ihlab.files import require_writable
-from ihlab.sweep.pool import default_jobs, has_ended, steps_bar, train_all
+from ihlab.sweep.jobs import default_jobs
+from ihlab.sweep.pool import has_ended, steps_bar, train_all
 from ihlab.training.config import RunConfig
 from tasks.config import choose, require
 from tasks.registry import load_plugins
@@ -125,10 +126,10 @@ def reproduce(
 ) -> list[Folder]:
     """Train what the named experiments need, draw them, check their claims, print the ledger.
 
-    By default all experiments but those `ON_REQUEST`. `jobs` runs are trained at a time, by default 2 on a CPU and 1
-    on a GPU. Finished runs are reused, interrupted ones resumed. With `from_data`, pictures and claims are derived
-    again from the stored CSV, without training. Raises `ConfigError`, before any training, for an unknown name or
-    scale, and for `runs` or `figures` to which nothing can be written.
+    By default all experiments but those `ON_REQUEST`. `jobs` runs are trained at a time, by default one per core, on a
+    GPU 1 (`ihlab.sweep.jobs.default_jobs`). Finished runs are reused, interrupted ones resumed. With `from_data`,
+    pictures and claims are derived again from the stored CSV, without training. Raises `ConfigError`, before any
+    training, for an unknown name or scale, and for `runs` or `figures` to which nothing can be written.
     """
     console = console or Console()
     at = cast(Scale, choose("scale", scale, SCALES))

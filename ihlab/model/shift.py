@@ -32,7 +32,7 @@ def token_shift(
     # several times slower than along a plain one.
     each = weight[..., None].expand(-1, -1, x.shape[-1]) if weight.ndim == 2 else weight
     wide = each.transpose(0, 1).to(x.dtype).contiguous()
-    if torch.compiler.is_compiling() and before is None and not torch._C._functorch.is_batchedtensor(x):
+    if torch.compiler.is_compiling() and before is None:
         return ShiftWithGradient.apply(x, wide)
     seen = x if before is None else torch.cat([before, x], dim=1)
     total = mix_tokens(seen, wide)

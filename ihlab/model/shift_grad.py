@@ -2,7 +2,7 @@
 
 With autograd's gradient the compiler keeps a shifted copy of x in memory for the backward pass, which costs more than
 all the arithmetic. Without the compiler that copy costs no more than calling this does, and for single tokens much
-less. For stacked members autograd's gradient was the faster one either way when this one added in place (docs/LOG.md).
+less.
 """
 
 from typing import Any

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from ihlab.sweep.jobs import cores
 from ihlab.sweep.memory import huge_pages, keep_freed_memory
 from ihlab.sweep.retry import wait_for_lock
 from ihlab.training.config import RunConfig, graph_kind
@@ -170,7 +171,7 @@ def in_processes(
     after the other workers have been asked to stop and have stopped.
     """
     todo = costliest_first(configs, members)
-    threads = max(1, len(os.sched_getaffinity(0)) // jobs)
+    threads = max(1, cores() // jobs)
     idle = [_Worker(threads) for _ in range(min(jobs, len(todo)))]
     running: dict[Future[Any], tuple[int, _Worker]] = {}
     killed: Counter[int] = Counter()
@@ -218,13 +219,6 @@ def next_run(todo: Sequence[int], configs: Mapping[int, RunConfig], own: Any, ot
     mine = [index for index in todo if kinds[index] is not None and kinds[index] == own]
     free = [index for index in todo if kinds[index] is None or kinds[index] not in others]
     return [*mine, *free, *todo][0]
-
-
-def default_jobs(device: str) -> int:
-    """Return the default number of runs at a time: 2 on a CPU, 1 on a GPU. Raises `ConfigError` as `pick_device`."""
-    from ihlab.training.distributed import pick_device
-
-    return 2 if pick_device(device).type == "cpu" else 1
 
 
 @contextmanager

@@ -13,7 +13,8 @@ from rich.console import Console
 
 from ihlab.stored import DIVERGED, DONE
 from ihlab.sweep.grid import Point, require_distinct
-from ihlab.sweep.pool import default_jobs, in_processes, require_importable, steps_bar
+from ihlab.sweep.jobs import default_jobs
+from ihlab.sweep.pool import in_processes, require_importable, steps_bar
 from ihlab.sweep.ray_pool import in_ray
 from ihlab.sweep.results import as_table, only_writer, result_row, write_results
 from ihlab.sweep.retry import Outcome, attempt, failure
@@ -43,7 +44,7 @@ def sweep(
 
     - `points`: from `grid.read_grid`, or made by hand;
     - `engine`: "local", in processes of this machine, or "ray": on this machine's Ray, or where RAY_ADDRESS says;
-    - `jobs`: runs at a time; None: local 2 on a CPU and 1 on a GPU, Ray as many as it has cores for;
+    - `jobs`: runs at a time; None: local one per core (`default_jobs`), on a GPU 1, Ray as many as it has cores for;
     - `device`: as in `train`. On Ray, "cuda" requests one GPU per run;
     - `out`: a CSV of the table, written whenever a run ends, never in place of one that holds more;
     - `wandb`: log every evaluation to Weights & Biases too (`tracking.tracked`).
@@ -67,7 +68,7 @@ def sweep(
         rows = [result_row(point, root) for point in points]
         todo = {i: points[i].config for i, row in enumerate(rows) if row["status"] not in (DONE, DIVERGED)}
         console.print(f"{len(points)} runs, {len(points) - len(todo)} of them ended before.", highlight=False)
-        usual = _usual_jobs(device, engine) if todo else None
+        usual = _usual_jobs(device, engine, len(points)) if todo else None
         started = time.perf_counter()
 
         def write() -> pd.DataFrame:
@@ -103,9 +104,9 @@ def sweep(
         return table
 
 
-def _usual_jobs(device: str, engine: str) -> int | None:
+def _usual_jobs(device: str, engine: str, runs: int) -> int | None:
     """Return the default number of runs at a time; None: left to Ray. Raises `ConfigError` as `default_jobs`."""
     from ihlab.training.distributed import require_alone
 
     require_alone("A sweep is started")
-    return default_jobs(device) if engine == "local" else None
+    return min(default_jobs(device), runs) if engine == "local" else None

@@ -1,0 +1,35 @@
+"""How many runs are trained at a time: one for each core that there is memory for."""
+
+import os
+
+import pytest
+import torch
+
+from ihlab.sweep import jobs
+from ihlab.sweep.jobs import cores, default_jobs
+
+GIB = 2**30
+
+
+def test_the_cores_are_those_that_the_process_may_use(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 5}, raising=False)
+    assert cores() == 3
+
+
+@pytest.mark.parametrize(("told", "expected"), [(10, 10), (None, 1)])
+def test_where_a_system_knows_no_affinity_all_cores_count(monkeypatch, told, expected):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)  # as on macOS
+    monkeypatch.setattr(os, "cpu_count", lambda: told)
+    assert cores() == expected
+
+
+@pytest.mark.parametrize(("n_cores", "memory", "expected"), [(2, 24, 2), (12, 64, 12), (12, 16, 8), (8, 1, 1)])
+def test_a_job_for_each_core_that_has_memory(monkeypatch, n_cores, memory, expected):
+    monkeypatch.setattr(jobs, "cores", lambda: n_cores)
+    monkeypatch.setattr(jobs, "machine_memory", lambda: memory * GIB)
+    assert default_jobs("cpu") == expected
+
+
+def test_a_gpu_has_one_job(monkeypatch):
+    monkeypatch.setattr("ihlab.training.distributed.pick_device", lambda _: torch.device("cuda"))
+    assert default_jobs("auto") == 1
