@@ -127,12 +127,15 @@ def test_a_compiler_gets_the_written_gradient(window, monkeypatch):
     torch.testing.assert_close(by_compiler, own)
 
 
-def test_a_compiler_gets_autograds_gradient_for_stacked_members(monkeypatch):
-    calls, forward = [], ShiftWithGradient.forward
-    monkeypatch.setattr(ShiftWithGradient, "forward", staticmethod(lambda *given: calls.append(1) or forward(*given)))
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    x, weight = torch.randn(3, 2, 5, 2, 3), torch.randn(3, 2, 2)
-    stacked = torch.vmap(token_shift)(x, weight)
+def test_a_compiler_gets_it_for_stacked_members_too(monkeypatch):
+    calls, backward = [], ShiftWithGradient.backward
+    monkeypatch.setattr(ShiftWithGradient, "backward", staticmethod(lambda *given: calls.append(1) or backward(*given)))
+    inputs = [torch.randn(shape, requires_grad=True) for shape in ((3, 2, 5, 2, 4), (3, 2, 2))]
+    alone = torch.stack(list(map(token_shift, *inputs)))
+    of_each = torch.autograd.grad((alone**2).sum(), inputs)
     assert not calls
-    torch.testing.assert_close(stacked, torch.stack(list(map(token_shift, x, weight))))
-    assert len(calls) == 3
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    stacked = torch.vmap(token_shift)(*inputs)
+    together = torch.autograd.grad((stacked**2).sum(), inputs)
+    assert len(calls) == 1
+    torch.testing.assert_close((stacked, *together), (alone, *of_each))
