@@ -1,18 +1,26 @@
 """How many runs are trained at a time on this machine."""
 
+import math
 import os
+from pathlib import Path
 
 from tasks.memory import machine_memory
 
 WORKER_MEMORY = 2**30
 """Bytes of memory for a worker: it has .8 GiB, nearly all of it torch and its compiler, once it has compiled."""
 
+_CONTAINER = Path("/sys/fs/cgroup/cpu.max")
+
 
 def cores() -> int:
-    """Return the number of CPU cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # Linux alone has it
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return the number of CPU cores that this process may use, or whose time its container has."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux alone has it
+    usable = len(affinity(0)) if affinity else os.cpu_count() or 1
+    try:
+        quota, period = map(int, _CONTAINER.read_text(encoding="ascii").split())
+    except (OSError, ValueError):  # no container, or one that sets no limit
+        return usable
+    return min(usable, math.ceil(quota / period))
 
 
 def default_jobs(device: str) -> int:

@@ -11,6 +11,13 @@ from ihlab.sweep.jobs import cores, default_jobs
 GIB = 2**30
 
 
+@pytest.fixture(autouse=True)
+def container(monkeypatch, tmp_path):
+    """A file that a test may write: the limit of the container."""
+    monkeypatch.setattr(jobs, "_CONTAINER", tmp_path / "cpu.max")
+    return tmp_path / "cpu.max"
+
+
 def test_the_cores_are_those_that_the_process_may_use(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 5}, raising=False)
     assert cores() == 3
@@ -20,6 +27,13 @@ def test_the_cores_are_those_that_the_process_may_use(monkeypatch):
 def test_where_a_system_knows_no_affinity_all_cores_count(monkeypatch, told, expected):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)  # as on macOS
     monkeypatch.setattr(os, "cpu_count", lambda: told)
+    assert cores() == expected
+
+
+@pytest.mark.parametrize(("limit", "expected"), [("200000 100000", 2), ("150000 100000", 2), ("max 100000", 5)])
+def test_a_container_may_have_the_time_of_fewer(monkeypatch, container, limit, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(5)), raising=False)
+    container.write_text(limit + "\n")
     assert cores() == expected
 
 
