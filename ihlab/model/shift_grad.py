@@ -1,8 +1,8 @@
 """The token shift with its gradient written out, for the compiler.
 
 With autograd's gradient the compiler keeps a shifted copy of x in memory for the backward pass, which costs more than
-all the arithmetic. Without the compiler that copy costs no more than calling this does, and for single tokens much
-less.
+all the arithmetic; so it does wherever the backward pass shifts x as the forward pass did. Here it shifts the gradient
+alone. Without the compiler that copy costs no more than calling this does, and for single tokens much less.
 """
 
 from typing import Any
@@ -40,12 +40,13 @@ class ShiftWithGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the gradient of x[t], sum over r of wide[r] grad[t + r], and of wide[r], sum of grad[t] x[t - r]."""
+        """Return the gradient of x[t], sum over r of wide[r] grad[t + r], and of wide[r], sum of grad[t + r] x[t]."""
         x, wide = ctx.saved_tensors
         grad_x, grad_wide = grad * wide[0], [(grad * x).sum(dim=(0, 1))]
         for back in range(1, min(len(wide), x.shape[1])):
-            grad_x = grad_x + _moved(grad, -back) * wide[back]
-            grad_wide.append((grad * _moved(x, back)).sum(dim=(0, 1)))
+            later = _moved(grad, -back)
+            grad_x = grad_x + later * wide[back]
+            grad_wide.append((later * x).sum(dim=(0, 1)))
         unused = len(wide) - len(grad_wide)  # a row shorter than the window
         return grad_x, torch.stack(grad_wide + unused * [torch.zeros_like(wide[0])])
 
