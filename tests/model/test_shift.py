@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.autograd.graph import saved_tensors_hooks
 
 from ihlab.model.shift import TokenShift, token_shift
 from ihlab.model.shift_grad import ShiftWithGradient
@@ -125,6 +126,18 @@ def test_a_compiler_gets_the_written_gradient(window, monkeypatch):
     by_compiler = torch.autograd.grad((token_shift(*inputs) ** 2).sum(), inputs)
     assert calls
     torch.testing.assert_close(by_compiler, own)
+
+
+@WINDOWS
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's of itself, as it compiles
+def test_a_compiler_keeps_no_shifted_copy_for_the_backward_pass(window):
+    torch.compiler.reset()
+    compiled = torch.compile(by_hand, backend="aot_eager_decomp_partition", fullgraph=True)
+    x, weight = torch.randn(2, 7, 3, 5, requires_grad=True), torch.randn(3, window, requires_grad=True)
+    kept = []
+    with saved_tensors_hooks(lambda tensor: kept.append(tensor.shape) or tensor, lambda tensor: tensor):
+        compiled(x, weight).sum().backward()
+    assert kept.count(x.shape) == 1  # x itself
 
 
 def test_a_compiler_gets_it_for_stacked_members_too(monkeypatch):
