@@ -28,6 +28,7 @@ import tyro
 from gpu_pack import bundle, pack, unpack
 
 from ihlab.files import write_json
+from ihlab.sweep.jobs import cores
 
 HERE = Path(__file__).parent
 RESULTS = ("status.json", "tests.xml", "speed.csv", "paper.json", "figures.tar.gz", "log.txt")
@@ -163,13 +164,12 @@ def main(
         sys.exit(f"There is no stage {', '.join(sorted(unknown))}: there are {', '.join(STAGES)}.")
     results = (out or Path(os.environ.get("OUT", HERE / "gpu"))).resolve()
     reserve = min(60.0, slice_seconds / 3)
-    cores = os.cpu_count() or 1
     slice_ = Slice(
         device=device,
         out=results,
         work=work.resolve(),
         scale="gpu" if device == "cuda" else "smoke",
-        jobs=jobs or (max(1, min(4, cores // 2)) if device == "cuda" else 1),
+        jobs=jobs or (max(1, min(4, cores() // 2)) if device == "cuda" else 1),
         ends=began + slice_seconds - reserve,
         grace=reserve / 2,
     )

@@ -27,8 +27,8 @@ def default_jobs(device: str) -> int:
     """Return the default number of runs at a time: one per core, but where memory is short, and 1 on a GPU.
 
     A second thread makes the figures' runs 1.1 to 1.4 times as fast, a second worker trains twice as many. And with a
-    thread each, runs end with the same numbers whatever the number of cores. Workers take at most half of the memory.
-    Raises `ConfigError` as `pick_device`.
+    thread each, runs end with the same numbers whatever the number of cores. Workers take at most half of the memory;
+    if that makes them fewer, each has its share of the cores. Raises `ConfigError` as `pick_device`.
     """
     from ihlab.training.distributed import pick_device
 
