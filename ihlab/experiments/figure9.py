@@ -119,7 +119,8 @@ class Figure9:
         A difference can be both significant and small, so both are judged: equivalence, for which the whole interval
         must lie inside the margin, and any lead of KV shifting. By ranks, because at the smallest size the runs are
         bimodal. Both larger sizes end near 1 whatever they are made of, which only their steps to 90% can tell apart:
-        half of the variance of their final differences is between two trainings of one seed (docs/LOG.md).
+        about half of the variance of their final differences is noise, as the same seeds show when they are trained
+        again with other rounding (docs/LOG.md).
         """
         claims = []
         measures: dict[str, Callable[[pd.DataFrame, str], list[float]]]
