@@ -138,7 +138,7 @@ def test_members_measured_together_are_measured_as_alone(three_hops, at_once):
 def test_the_held_out_set_does_not_depend_on_how_it_is_cut(small, monkeypatch):
     model = Transformer(small.model)
     whole = Evaluator(small, torch.device("cpu"))(model)
-    monkeypatch.setattr("ihlab.measure.metrics.CHUNK_POSITIONS", 7 * small.task.length)
+    monkeypatch.setattr("ihlab.measure.metrics.CPU_POSITIONS", 7 * small.task.length)
     assert Evaluator(small, torch.device("cpu"))(model) == pytest.approx(whole)
 
 
