@@ -46,7 +46,8 @@ SMALLEST = "0.8K"
 LAPTOP_STEPS = {"0.8K": 1500, "0.4M": 300, "0.2M, 4 layers": 300}
 LAPTOP_RATES = {"0.8K": 1.6e-2, "0.4M": 4e-3, "0.2M, 4 layers": 4e-3}
 """Learning rate of each size at which vanilla ends highest on tuning seeds (docs/LOG.md)."""
-SEEDS = {"smoke": 2, "laptop": 8, "gpu": 8, "paper": 5}
+SEEDS = {"smoke": 2, "laptop": 6, "gpu": 8, "paper": 5}
+"""Seeds at the larger sizes: what eight decide any six of them do, and no five (docs/LOG.md)."""
 SMALLEST_SEEDS = {"smoke": 2, "laptop": 16, "gpu": 16, "paper": 16}
 """Seeds at the smallest size, where some runs learn and some do not."""
 
