@@ -14,7 +14,6 @@ SHAPES = {
     "16 members of Figure 9's 0.8K": (512, 1, 63, 8),
     "rows of 512": (8, 4, 512, 8),
     "the widest": (64, 4, 32, 12),
-    "Figure 9's 0.2M": (32, 4, 63, 16),
 }
 """Rows, heads, positions, channels of a head."""
 CALLS = 10  # of each turn

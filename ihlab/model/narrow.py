@@ -17,8 +17,8 @@ from torch.autograd import forward_ad
 from ihlab.model import narrow_kernels
 from ihlab.model.narrow_kernels import LANES
 
-WIDEST, SHORT, WIDEST_IF_SHORT = 12, 64, 16
-"""Most channels of a head, in rows of any length and in those of at most 64 positions: beyond, PyTorch's is as fast."""
+WIDEST = 12
+"""Most channels of a head: with 16 a step is longer at 32 positions, and hardly shorter at 63 (docs/LOG.md)."""
 
 FEWEST_PAIRS = LANES // 2
 """Fewest pairs of a row and a head: a tile takes as long half empty."""
@@ -32,7 +32,7 @@ def is_narrow(
     """Return True if `narrow_attention` takes these queries, keys and values, and is the faster one for them."""
     return (
         k.shape[2:] == v.shape[2:] == q.shape[2:]
-        and q.shape[3] <= (WIDEST_IF_SHORT if k.shape[1] <= SHORT else WIDEST)
+        and q.shape[3] <= WIDEST
         and q.shape[0] * q.shape[2] >= FEWEST_PAIRS
         and all(x.dtype == torch.float32 and x.device.type == "cpu" for x in (q, k, v))
         and _is_suited()
