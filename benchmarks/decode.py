@@ -1,11 +1,10 @@
 """Greedy decoding with a KV cache: ours against Hugging Face's Llama, and KV shifting against vanilla."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
-from paired import Bar, figure, ratio, take_turns, timed
+from paired import Bar, figure, one_thread, ratio, take_turns, timed
 
 SHAPE = {"n_layers": 4, "d_model": 256, "n_heads": 4, "d_vocab": 512, "n_ctx": 192}
 PROMPT, NEW = 64, 128
@@ -17,7 +16,7 @@ LLAMA_BAR = Bar(1.0)  # ours / Llama
 def measure(quick: bool = False) -> pd.DataFrame:
     """Tokens per second and ratios for one row and for many; when quick, for one."""
     cases = list(ROUNDS.items())[: 1 if quick else None]
-    with _one_thread():
+    with one_thread():
         return pd.DataFrame([row for rows, rounds in cases for row in _case(rows, 2 if quick else rounds)])
 
 
@@ -54,15 +53,3 @@ def _sides(n_rows: int) -> dict[str, Callable[[], Any]]:
         SHIFTED: lambda: shifted.generate(prompt, NEW),
         LLAMA: lambda: llama.generate(input_ids=prompt, attention_mask=seen, max_new_tokens=NEW, do_sample=False),
     }
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
-from paired import Bar, figure, ratio, take_turns, timed
+from paired import Bar, figure, one_thread, ratio, take_turns, timed
 
 OURS, FUSED = "ours", "torch's fused kernel"
 SHAPES = {
@@ -22,15 +22,9 @@ BAR = Bar(0.9)  # ours / torch's
 
 def measure(quick: bool = False) -> pd.DataFrame:
     """Milliseconds and ratios of every shape; when quick, of the first."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        shapes = list(SHAPES.items())[: 1 if quick else None]
+    shapes = list(SHAPES.items())[: 1 if quick else None]
+    with one_thread():
         return pd.DataFrame([row for name, shape in shapes for row in _case(name, shape, 2 if quick else 20)])
-    finally:
-        torch.set_num_threads(before)
 
 
 def _case(name: str, shape: tuple[int, int, int, int], rounds: int) -> list[dict[str, object]]:

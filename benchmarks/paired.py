@@ -1,7 +1,8 @@
 """Timing that holds on a noisy machine: sides take turns, and ratios are of turns next to each other."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +41,19 @@ def timed(run: Callable[[], object]) -> Callable[[], float]:
         return time.perf_counter() - started
 
     return seconds
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute on one thread, and then on as many as before."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def figure(

@@ -212,14 +212,19 @@ class Attention(nn.Module):
 
     def _plainly_causal(self, k: Float[Tensor, "batch key kv_head d_head"], positions: Positions) -> bool:
         """Return True if the fused kernel needs no bias: for queries of whole rows, or of their last tokens alone."""
-        if self.strict or self.alibi is not None or not isinstance(positions, slice):
+        if not self._hides_only_later or not isinstance(positions, slice):
             return False
         return positions.stop == k.shape[1] and positions.start in (0, positions.stop - 1)
 
     def _sees_all_before(self, k: Float[Tensor, "batch key kv_head d_head"], positions: Positions) -> bool:
         """Return True if queries of whole rows, or at some positions, see alike all that is not after them."""
         whole = not isinstance(positions, slice) or (positions.start, positions.stop) == (0, k.shape[1])
-        return whole and not self.strict and self.alibi is None
+        return whole and self._hides_only_later
+
+    @property
+    def _hides_only_later(self) -> bool:
+        """True if the bias is -inf at keys after their query, and 0 elsewhere."""
+        return not self.strict and self.alibi is None
 
     def score_bias(
         self, k: Float[Tensor, "batch key _ d_head"], positions: Positions

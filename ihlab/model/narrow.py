@@ -1,11 +1,11 @@
-"""Attention of narrow heads on one thread of a CPU, in a third to a half of the time of PyTorch's fused kernel.
+"""Attention of narrow heads on one thread of a CPU, in a third to three quarters of PyTorch's time.
 
 That one multiplies a matrix for each head of each row. With a few channels and some dozens of positions these are so
 small that they run at a tenth of the speed of large ones; `ihlab.model.narrow_kernels` takes 64 at a time.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd import forward_ad
-
-from ihlab.model import narrow_kernels
-from ihlab.model.narrow_kernels import LANES
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 WIDEST = 12
 """Most channels of a head: with 16 a step is longer at 32 positions, and hardly shorter at 63 (docs/LOG.md)."""
 
-FEWEST_PAIRS = LANES // 2
-"""Fewest pairs of a row and a head: a tile takes as long half empty."""
+FEWEST_PAIRS = 32
+"""Fewest pairs of a row and a head: half of a tile, which takes as long half empty."""
 
 
 def is_narrow(
@@ -65,6 +64,8 @@ def _is_suited() -> bool:
 @torch.library.custom_op("ihlab::narrow_attention", mutates_args=())
 def _attention(q: Tensor, k: Tensor, v: Tensor, last: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the attention, and for its gradient the logarithm of each pattern's sum, [batch, query, head, 1]."""
+    from ihlab.model import narrow_kernels  # numba loads only when narrow heads attend
+
     out, log_z = _empty(q, k, v, last)
     narrow_kernels.forward(*_arrays(q, k, v), _last(last, q), _scale(q), out.numpy(), log_z.numpy())
     return out, log_z
@@ -75,6 +76,8 @@ def _gradient(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, last: Tensor | None, out: Tensor, log_z: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of q, k and v from that of `out`."""
+    from ihlab.model import narrow_kernels
+
     grads = _empty_gradients(grad, q, k, v, last, out, log_z)
     arrays = (*_arrays(grad, q, k, v), _last(last, q), _scale(q), *_arrays(out, log_z))
     narrow_kernels.backward(*arrays, *(x.numpy() for x in grads))
@@ -148,9 +151,10 @@ class _Gradient(torch.autograd.Function):
 def _plain_attention(q: Tensor, k: Tensor, v: Tensor, last: Tensor | None) -> Tensor:
     """Return the same attention by operations of which torch knows every derivative."""
     at = torch.arange(q.shape[1])[None] if last is None else last
-    hidden = torch.arange(k.shape[1]) > at[:, None, :, None]
-    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[3])
-    return torch.einsum("bhqk,bkhd->bqhd", scores.masked_fill(hidden, -torch.inf).softmax(dim=-1), v)
+    visible = torch.arange(k.shape[1]) <= at[:, None, :, None]
+    q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    with sdpa_kernel(SDPBackend.MATH):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=visible).transpose(1, 2)
 
 
 def _plain_gradient(
@@ -162,24 +166,22 @@ def _plain_gradient(
     return gradients
 
 
-def _over_stack(info: Any, in_dims: tuple[int | None, ...], inputs: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Return the inputs of all members of a stack as one: the members' rows, one after another."""
-    return [
-        None if x is None else (x.expand(info.batch_size, *x.shape) if at is None else x.movedim(at, 0)).flatten(0, 1)
-        for x, at in zip(inputs, in_dims, strict=True)
-    ]
+def _as_further_rows(operation: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
+    """Return an operation's rule for stacks: the rows of all members, one after another, are those of one call."""
+
+    def rule(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor | None) -> tuple[Any, Any]:
+        rows: list[Tensor | None] = []
+        for x, at in zip(inputs, in_dims, strict=True):
+            members = x if x is None else x.expand(info.batch_size, *x.shape) if at is None else x.movedim(at, 0)
+            rows.append(None if members is None else members.flatten(0, 1))
+        outputs = operation(*rows)
+        return tuple(x.unflatten(0, (info.batch_size, -1)) for x in outputs), (0,) * len(outputs)
+
+    return rule
 
 
-@_attention.register_vmap
-def _attention_of_stack(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor | None) -> tuple[Any, Any]:
-    outputs = torch.ops.ihlab.narrow_attention(*_over_stack(info, in_dims, inputs))
-    return tuple(x.unflatten(0, (info.batch_size, -1)) for x in outputs), (0,) * len(outputs)
-
-
-@_gradient.register_vmap
-def _gradient_of_stack(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor | None) -> tuple[Any, Any]:
-    outputs = torch.ops.ihlab.narrow_attention_gradient(*_over_stack(info, in_dims, inputs))
-    return tuple(x.unflatten(0, (info.batch_size, -1)) for x in outputs), (0,) * len(outputs)
+_attention.register_vmap(_as_further_rows(_attention))
+_gradient.register_vmap(_as_further_rows(_gradient))
 
 
 def _arrays(*tensors: Tensor) -> tuple[np.ndarray, ...]:

@@ -1,6 +1,8 @@
 """Attention of narrow heads against softmax(q k^T / sqrt(d)) v in float64, and where it is used."""
 
 import math
+import subprocess
+import sys
 from inspect import unwrap
 
 import numpy as np
@@ -12,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ihlab import ModelConfig, Transformer
 from ihlab.model import attention, narrow_kernels
-from ihlab.model.narrow import is_narrow, narrow_attention
+from ihlab.model.narrow import FEWEST_PAIRS, is_narrow, narrow_attention
 from ihlab.model.pruned import residual_at
 
 OF_TORCH = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's of itself
@@ -163,6 +165,12 @@ def test_forward_mode_is_left_to_torch():
     torch.testing.assert_close(slope, backward)
 
 
+@pytest.mark.slow
+def test_a_model_loads_numba_only_when_narrow_heads_attend():
+    script = "import sys, ihlab; ihlab.Transformer; assert 'numba' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_torch_finds_the_operation_sound():
     q, k, v = drawn(40, 7, 2, 4, n=3)
     torch.library.opcheck(torch.ops.ihlab.narrow_attention, (q, k, v, None))
@@ -201,6 +209,10 @@ def test_where_it_is_used(changed, expected):
     k = q.new_zeros(shape["rows"], 5, shape["kv_heads"], shape["width"])
     v = q.new_zeros(shape["rows"], 5, shape["kv_heads"], shape["v_width"])
     assert is_narrow(q, k, v) is expected
+
+
+def test_fewest_pairs_are_half_of_a_tile():
+    assert 2 * FEWEST_PAIRS == narrow_kernels.LANES
 
 
 def test_on_two_threads_it_is_torchs():
