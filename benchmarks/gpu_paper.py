@@ -8,9 +8,9 @@ from pathlib import Path
 
 import tyro
 
-from ihlab.experiments.experiment import Scale
-from ihlab.experiments.figure1a import KV1, Figure1a
+from ihlab.claims.experiment import Scale
 from ihlab.files import write_text
+from ihlab.studies.figure1a import KV1, Figure1a
 from ihlab.training.config import RunConfig
 from ihlab.training.memory import memory_estimate
 from ihlab.training.train import train

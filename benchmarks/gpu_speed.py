@@ -24,13 +24,13 @@ from paired import figure, ratio, take_turns, timed
 from plain_llama import PlainLlama
 from workers import flops
 
-from ihlab.experiments.experiment import Scale
-from ihlab.experiments.figure1 import base
+from ihlab.claims.experiment import Scale
 from ihlab.files import write_text
 from ihlab.measure.loss import summed_loss
 from ihlab.measure.rows import Scored
 from ihlab.model.hf import to_llama
 from ihlab.model.transformer import Transformer
+from ihlab.studies.figure1 import base
 from ihlab.training.config import RunConfig
 from ihlab.training.data import Stream
 from ihlab.training.distributed import Ranks, pick_device

@@ -9,8 +9,8 @@ from paired import COLUMNS, ratio, take_turns, timed
 from train_step import OURS, Shape, Side, prepare
 from workers import workers
 
-from ihlab.experiments.variants import VANILLA, fields_of
-from ihlab.experiments.zoo import Zoo
+from ihlab.claims.variants import VANILLA, fields_of
+from ihlab.studies.zoo import Zoo
 
 SHAPE = Shape("larger", 512, 64, 64, n_layers=2)
 ROUNDS = 30

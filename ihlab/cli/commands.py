@@ -60,7 +60,7 @@ def reproduce(
         figures: Where pictures, tables and claims go.
         from_data: Draw and judge again from the stored tables, without training.
     """
-    from ihlab.experiments.reproduce import reproduce as run_experiments
+    from ihlab.studies.reproduce import reproduce as run_experiments
 
     chosen = [registered_experiment(name) if ":" in name else name for name in names]
     run_experiments(chosen, scale, jobs, device, runs, figures, from_data)

@@ -229,7 +229,7 @@ def test_train_takes_another_task_and_induction_if_none_is_named(tmp_path, capsy
 
 
 def test_the_help_of_reproduce_names_every_figure_where_it_belongs():
-    from ihlab.experiments.reproduce import EXPERIMENTS, ON_REQUEST
+    from ihlab.studies.registry import EXPERIMENTS, ON_REQUEST
 
     usual, longer = commands.reproduce.__doc__.split("if none is named,")[1].split("scale:")[0].split("The others")
     words = [set(re.findall(r"\w+", part)) & set(EXPERIMENTS) for part in (usual, longer)]

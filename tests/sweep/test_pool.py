@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from ihlab import ModelConfig, Run, RunConfig, train
-from ihlab.experiments.curves import learning_curve_table
+from ihlab.claims.learning_curves import learning_curve_table
 from ihlab.sweep.pool import costliest_first, in_processes, next_run, stacks, steps_bar, train_all
 from ihlab.training.config import graph_kind
 from ihlab.training.interrupt import Interrupted

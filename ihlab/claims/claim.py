@@ -1,0 +1,116 @@
+"""A claim: a sentence of the paper, a number measured over seeds with its interval, and a verdict."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from ihlab.claims.stats import CONFIDENCE, Estimate, holm
+
+Verdict = Literal["holds", "fails", "undecided", "not tested at this scale"]
+NOT_TESTED: Verdict = "not tested at this scale"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One row of the ledger.
+
+    The verdict has one rule. A number over seeds decides where its p-value against the threshold is at most .05,
+    adjusted by Holm for the other claims of the experiment (`judged`): the claim then *holds* if the number is on
+    the right side, and *fails* if it is on the other; else it is *undecided*. A number that is counted and not sampled
+    is compared directly. Where nothing at this scale can confirm or refute the sentence, it is *not tested*.
+
+    - `of_paper`: the sentence is the paper's, or a number that the paper states; else it is a question of our own;
+    - `declared`: the date (ISO) at which measure, threshold and side were fixed, before the runs that they judge;
+    - `first`: the claim as it was declared then, if its measure was changed after the runs. It counts nowhere;
+    - `changed`: when that was, and why;
+    - `seeds`: 0 if the claim needs no training;
+    - `why`: the reason why a claim is not tested.
+    """
+
+    source: str  # where the paper says it
+    sentence: str  # what it says
+    measure: str = ""  # the number that measures it
+    estimate: Estimate | None = None  # None: not tested
+    threshold: float = math.nan
+    right_side: Literal["above", "below"] = "above"
+    seeds: int = 0
+    declared: str
+    why: str = ""
+    of_paper: bool = True
+    first: "Claim | None" = None
+    changed: str = ""
+    p_holm: float | None = None
+
+    @property
+    def p(self) -> float | None:
+        """The two-sided p-value of the threshold, for this claim alone; None where nothing was sampled."""
+        return None if self.estimate is None else self.estimate.p_value(self.threshold)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Verdict: holds, fails, undecided or not tested at this scale."""
+        if self.estimate is None:
+            return NOT_TESTED
+        value, p = self.estimate.value, self.p if self.p_holm is None else self.p_holm
+        if math.isnan(value) or value == self.threshold or (p is not None and p > 1 - CONFIDENCE):
+            return "undecided"
+        return "holds" if (value > self.threshold) == (self.right_side == "above") else "fails"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The claim as JSON types; an unbounded end becomes None."""
+        estimate = self.estimate or Estimate(math.nan, -math.inf, math.inf, 0.0)
+        value, low, high, threshold = map(_finite, (estimate.value, estimate.low, estimate.high, self.threshold))
+        return {
+            "source": self.source,
+            "of_paper": self.of_paper,
+            "sentence": self.sentence,
+            "measure": self.measure,
+            "value": value,
+            "interval": [low, high],
+            "confidence": round(estimate.confidence, 4),
+            "p": _short(self.p),
+            "p_holm": _short(self.p_holm),
+            "threshold": threshold,
+            "right_side": self.right_side,
+            "seeds": self.seeds,
+            "declared": self.declared,
+            "verdict": self.verdict,
+            **({"why": self.why} if self.why else {}),
+            **({"changed": self.changed, "first": self.first.to_dict()} if self.first else {}),
+        }
+
+
+def changed(claim: Claim, first: Claim, scale: str, when: str) -> Claim:
+    """Return a claim whose measure was changed after the runs at laptop scale, with the one that was declared.
+
+    At any other scale no run had been made: there the new measure is the declared one. `when` says why, too.
+    """
+    return replace(claim, first=first, changed=when) if scale == "laptop" else claim
+
+
+def judged(claims: Sequence[Claim]) -> list[Claim]:
+    """Return the claims of one experiment with their p-values adjusted by Holm (1979).
+
+    Claims as they were first declared are adjusted for each other, too: for the family that there then was.
+    """
+    before = _adjusted([claim.first or claim for claim in claims])
+    return [
+        claim if claim.first is None else replace(claim, first=first)
+        for claim, first in zip(_adjusted(claims), before, strict=True)
+    ]
+
+
+def _adjusted(claims: Sequence[Claim]) -> list[Claim]:
+    raw = [claim.p for claim in claims]
+    adjusted = iter(holm([p for p in raw if p is not None]))
+    return [replace(claim, p_holm=None if p is None else next(adjusted)) for claim, p in zip(claims, raw, strict=True)]
+
+
+def _finite(x: float) -> float | None:
+    return x if math.isfinite(x) else None
+
+
+def _short(p: float | None) -> float | None:
+    """Round to three significant digits, the precision of p-values that are searched for."""
+    return None if p is None else float(f"{p:.3g}")

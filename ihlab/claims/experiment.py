@@ -1,0 +1,74 @@
+"""The protocol of an experiment."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, get_args, runtime_checkable
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ihlab.claims.claim import Claim
+from ihlab.training.config import RunConfig
+
+if TYPE_CHECKING:  # claims and pictures of a stored table need no torch
+    from ihlab.training.run import Run
+
+Scale = Literal["smoke", "laptop", "gpu", "paper"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run of an experiment and the curve that it belongs to.
+
+    `stacked`: the run may be trained as a member of an ensemble (`ihlab.training.ensemble`); it then equals the run
+    trained alone to rounding, not bit for bit.
+    """
+
+    curve: str
+    config: RunConfig
+    stacked: bool = False
+
+
+@runtime_checkable
+class Experiment(Protocol):
+    """A figure or table: its runs, its claims, its drawing.
+
+    `claims` and `draw` read only the table that is stored beside the picture, so that both can be derived again from
+    it, without training and without torch.
+    """
+
+    name: str
+
+    def runs(self, scale: Scale) -> list[Planned]:
+        """Plan every run of every curve, all seeds."""
+        ...
+
+    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+        """Return the table, from each finished run with its curve."""
+        ...
+
+    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
+        """Judge the paper's sentences by the measured table."""
+        ...
+
+    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
+        """Draw the picture."""
+        ...
+
+    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
+        """State in one sentence, with numbers, what the table shows at this scale."""
+        ...
+
+
+METHODS = ("runs", "gather", "claims", "draw", "summary")
+"""Methods that every experiment must have."""
+
+
+@runtime_checkable
+class TwoStages(Protocol):
+    """An experiment with runs that depend on others' results: learning rates from tuning seeds, continued runs."""
+
+    def follow(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> list[Planned]:
+        """Plan the runs of the second stage, given the finished runs of the first. `gather` gets both."""
+        ...

@@ -1,0 +1,186 @@
+"""An experiment's folder: the picture, the CSV behind it, the claims and the manifest."""
+
+import base64
+import html
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from rich.cells import cell_len
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from ihlab.claims.claim import NOT_TESTED, judged
+from ihlab.claims.experiment import Experiment, Scale
+from ihlab.files import write_json, write_text
+from ihlab.plots.style import GREEN, ORANGE, RED, save
+from tasks.config import ConfigError
+
+if TYPE_CHECKING:  # it needs jinja2, which notebooks have
+    from pandas.io.formats.style import Styler
+
+
+@dataclass(frozen=True)
+class Folder:
+    """`<root>/<experiment>/<scale>/`: one scale never overwrites another, and pictures carry it in their name."""
+
+    root: Path
+    experiment: str
+    scale: Scale
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self.root / self.experiment / self.scale
+
+    def publish(self, experiment: Experiment, data: pd.DataFrame, manifest: dict[str, Any] | None = None) -> None:
+        """Write the CSV, the claims, the summary sentence, the picture and, if given, the manifest."""
+        write_text(self.path / "data.csv", data.to_csv(index=False))
+        claims = judged(experiment.claims(data, self.scale))
+        write_json(self.path / "claims.json", [claim.to_dict() for claim in claims])
+        write_text(self.path / "summary.md", experiment.summary(data, self.scale) + "\n")
+        if manifest is not None:
+            write_json(self.path / "manifest.json", manifest)
+        save(experiment.draw(data, self.scale), self.path / f"{self.experiment}-{self.scale}")
+
+    def data(self) -> pd.DataFrame:
+        """Return the stored table. Raises `ConfigError` if there is none."""
+        path = self.path / "data.csv"
+        if not path.exists():
+            command = f"ihlab reproduce {self.experiment} --scale {self.scale}"
+            raise ConfigError(f"There is no {path} to draw from; '{command}' makes it.")
+        return pd.read_csv(path)
+
+    @property
+    def picture(self) -> Path:
+        """The picture, as SVG."""
+        return self.path / f"{self.experiment}-{self.scale}.svg"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Show the picture and the sentence in a notebook."""
+        sentence = (self.path / "summary.md").read_text(encoding="utf-8").strip()
+        picture = base64.b64encode(self.picture.read_bytes()).decode()
+        image = f'<img style="max-width: 100%" src="data:image/svg+xml;base64,{picture}">'
+        return {"text/html": f"{image}<p>{html.escape(sentence)}</p>", "text/plain": sentence}
+
+    def verdicts(self) -> pd.DataFrame:
+        """Return the stored claims as a table to be read: the sentence, its number and interval, and the verdict."""
+        columns = ("sentence", "measure", "value", "interval", "needs", "seeds", "verdict")
+        rows = [
+            (
+                claim["sentence"],
+                claim.get("why", "") if (not_tested := claim["verdict"] == NOT_TESTED) else claim["measure"],
+                "" if not_tested else _value(claim),
+                "" if not_tested or claim["confidence"] == 1 else _interval(claim),
+                "" if not_tested else _needed(claim),
+                claim["seeds"] or "",
+                _verdict(claim),
+            )
+            for claim in self.claims()
+        ]
+        return pd.DataFrame(rows, columns=list(columns))
+
+    def claims(self) -> list[dict[str, Any]]:
+        """Return the stored claims."""
+        return list(json.loads((self.path / "claims.json").read_text(encoding="utf-8")))
+
+
+GAP = 2  # between two columns of a rich table
+AT_THIS_SCALE = " at this scale"
+
+
+def verdict_table(*folders: Folder) -> "Styler":
+    """Return the verdicts of figures as one table for a notebook, coloured."""
+    tables = [folder.verdicts() for folder in folders]
+    if len(folders) > 1:
+        for table, folder in zip(tables, folders, strict=True):
+            table.insert(0, "figure", folder.experiment)
+    styled = pd.concat(tables, ignore_index=True).style.hide(axis="index")
+    styled = styled.set_table_styles([{"selector": "th, td", "props": "text-align: left"}])
+    return styled.map(lambda told: f"font-weight: bold; color: {_COLORS[told.partition(' (')[0]]}", subset=["verdict"])
+
+
+_COLORS = {"holds": GREEN, "fails": RED, "undecided": ORANGE, NOT_TESTED: "#888888"}
+_STYLES = {"holds": "green", "fails": "bold red", "undecided": "yellow", NOT_TESTED: "dim"}
+
+
+def print_ledger(console: Console, folders: list[Folder]) -> None:
+    """Print every claim of the given experiments, a line each, then how many hold.
+
+    On a screen the line is cut to its width and has the number and what it needs; in a file it has everything.
+    """
+    on_screen = console.is_terminal or console.is_jupyter
+    columns = ("figure", "verdict", "claim", *(("measured", "needs") if on_screen else ("source", "measured", "needs")))
+    rows = [
+        _row(folder, claim, first=number == 0, on_screen=on_screen)
+        for folder in folders
+        for number, claim in enumerate(folder.claims())
+    ]
+    widths = [
+        max(cell_len(Text.from_markup(cell).plain) for cell in cells) for cells in zip(columns, *rows, strict=True)
+    ]
+    if on_screen:  # the sentences have what is left
+        widths[2] = max(20, console.width - (sum(widths) - widths[2]) - GAP * (len(columns) - 1))
+    else:
+        console.width = max(console.width, sum(widths) + GAP * (len(columns) - 1))
+    table = Table(box=None, pad_edge=False)
+    for name, width in zip(columns, widths, strict=True):
+        table.add_column(name, no_wrap=True, width=width)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    counts = Counter(claim["verdict"] for folder in folders for claim in folder.claims())
+    said = ", ".join(
+        f"[{style}]{counts[verdict]} {verdict.removesuffix('s')}[/]"
+        for verdict, style in _STYLES.items()
+        if counts[verdict]
+    )
+    console.print(f"{counts.total()} claims: {said}.", highlight=False)
+
+
+def _row(folder: Folder, claim: dict[str, Any], *, first: bool, on_screen: bool) -> list[str]:
+    """Return the cells of a claim, as markup; on a screen only an experiment's first claim has its name."""
+    verdict = claim["verdict"]
+    tested = verdict != NOT_TESTED
+    styled, sentence = f"[{_STYLES[verdict]}]{_verdict(claim)}[/]", escape(claim["sentence"])
+    needed = _needed(claim) if tested else ""
+    if on_screen:
+        name, styled = folder.experiment if first else "", styled.replace(AT_THIS_SCALE, "")
+        return [name, styled, sentence, _value(claim) if tested else "", needed]
+    measured = escape(_measured(claim) if tested else claim.get("why", ""))
+    return [f"{folder.experiment} {folder.scale}", styled, sentence, escape(claim["source"]), measured, needed]
+
+
+def _verdict(claim: dict[str, Any]) -> str:
+    """Return the verdict, and that of the claim as first declared if it is another."""
+    declared = claim.get("first", claim)["verdict"]
+    return claim["verdict"] + (f" (as declared: {declared})" if declared != claim["verdict"] else "")
+
+
+def _value(claim: dict[str, Any]) -> str:
+    return "nothing" if claim["value"] is None else _number(claim["value"])
+
+
+def _interval(claim: dict[str, Any]) -> str:
+    low, high = (_number(x) for x in claim["interval"])
+    return f"[{low}, {high}]"
+
+
+def _measured(claim: dict[str, Any]) -> str:
+    interval = "counted" if claim["confidence"] == 1 else f"{_interval(claim)} {claim['confidence']:.0%}"
+    seeds = f", {claim['seeds']} seeds" if claim["seeds"] else ""
+    p = "" if claim["p_holm"] is None else f", p = {claim['p_holm']:.2g}"
+    return f"{claim['measure']}: {_value(claim)} {interval}{seeds}{p}"
+
+
+def _needed(claim: dict[str, Any]) -> str:
+    return f"{'>' if claim['right_side'] == 'above' else '<'} {_number(claim['threshold'])}"
+
+
+def _number(x: float | None) -> str:
+    return "unbounded" if x is None else f"{x:.3g}"

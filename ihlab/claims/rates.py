@@ -1,0 +1,87 @@
+"""Steps to 90% accuracy as a table, and the learning rate at which a curve needs the fewest."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from ihlab.claims import stats
+from ihlab.sweep.results import first_reach
+
+if TYPE_CHECKING:
+    from ihlab.training.run import Run
+
+ACCURACY = 0.9
+"""Accuracy at the first answer of a row from which a run has learned."""
+
+
+def steps_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
+    """Return a table with one row per run.
+
+    - curve, lr, seed;
+    - steps_to_90: the first evaluated step with an accuracy (`RunConfig.until_metric`, by default accuracy_first) of
+      0.9 or more; inf: never, also in a run that diverged before;
+    - accuracy_first: at the run's last evaluation, which with `RunConfig.until` is that step;
+    - horizon: the steps that the run could have taken.
+    """
+    rows = []
+    for curve, run in trained:
+        metrics, config = run.metrics, run.config
+        rows.append(
+            {
+                "curve": curve,
+                "lr": config.lr,
+                "seed": config.seed,
+                "steps_to_90": first_reach(metrics["step"], metrics[config.until_metric], ACCURACY),
+                "accuracy_first": round(float(metrics["accuracy_first"].iloc[-1]), 6),
+                "horizon": config.steps,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def steps_by(steps: "pd.Series[float]", horizon: float) -> "pd.Series[float]":
+    """Return the steps that are not beyond `horizon`, inf for the others."""
+    return steps.astype(float).where(steps <= horizon, np.inf)
+
+
+def fastest_rate(table: pd.DataFrame, common: float | None = None) -> float:
+    """Return the learning rate with the least mean steps over the runs of `table`: lr, steps (inf: never), horizon.
+
+    A run that never learns counts as twice the horizon, so that a rate at which some seed fails loses to one at which
+    all learn; of equals, the smallest rate is taken. If no run learned at any rate, `common` is taken, if given.
+    """
+    never = np.isinf(table["steps"])
+    if common is not None and never.all():
+        return common
+    mean = table["steps"].where(~never, 2 * table["horizon"]).groupby(table["lr"]).mean()
+    return float(mean.index[int(mean.to_numpy().argmin())])  # groupby sorts: the first least is the smallest rate
+
+
+def rate_in_words(lr: float, tuning: pd.DataFrame) -> str:
+    """Return a chosen learning rate as text, with a note if it is at an edge of the grid of `tuning`.
+
+    `tuning` has the columns of `fastest_rate`.
+    """
+    text = f"{lr:g}"
+    if np.isinf(tuning["steps"]).all():
+        return f"{text} (no rate of the grid learns it within {tuning['horizon'].max():.0f} steps)"
+    if lr == tuning["lr"].max():
+        return f"{text} (highest of the grid)"
+    return f"{text} (lowest of the grid)" if lr == tuning["lr"].min() else text
+
+
+def count_in_words(steps: Sequence[float]) -> str:
+    """Return how many of some waiting times are finite, as "5 of 6"."""
+    return f"{np.isfinite(steps).sum()} of {len(steps)}"
+
+
+def ratio_in_words(a: Sequence[float], b: Sequence[float], horizon: float) -> str:
+    """Return the ratio of waiting times, a to b, as text; as a bound if some are infinite."""
+    value = stats.ratio_of_times(a, b, horizon).value
+    if math.isnan(value):
+        return "unknown"
+    bounds = {(False, False): "", (True, False): "at least ", (False, True): "at most ", (True, True): "about "}
+    return f"{bounds[bool(np.isinf(a).any()), bool(np.isinf(b).any())]}{value:.2g}"

@@ -1,0 +1,320 @@
+"""Figure 2: the loss of Theorem 3.4 over its square, as printed, exact, and as the paper's script draws it."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ihlab.claims import stats
+from ihlab.claims.claim import Claim
+from ihlab.claims.experiment import Planned, Scale
+from ihlab.claims.learning_curves import plan
+from ihlab.plots.landscape import loss_field, paths
+from ihlab.plots.style import BLACK, GREEN, ORANGE, new_figure, printed
+from ihlab.studies import figure1a
+from ihlab.studies.figure1 import base, curves_base
+
+if TYPE_CHECKING:
+    from ihlab.theory.landscape import Field
+    from ihlab.training.run import Run
+
+OTHERS = (0, 10, 100)
+"""The paper's O(T)."""
+
+FORMS = {"printed": "Theorem 3.4 as printed", "exact": "exact", "listing": "Appendix L's script"}
+GRID = {"smoke": 9, "laptop": 31, "gpu": 31, "paper": 31}
+"""Grid points per side that are stored and drawn."""
+FINE = {"smoke": 50, "laptop": 1000, "gpu": 1000, "paper": 1000}
+"""Grid points per side from which shares are computed."""
+
+SIMPLIFIED, BECAME, OTHER_HEADS = "simplified model", "became an induction head", "did not"
+IS_INDUCTION = 0.5
+"""A trained head counts as an induction head from this prefix-matching score on."""
+
+AWAY = "share that first moves away from (0, 1)"
+COORDINATES = ("share whose alpha1 first rises", "share whose beta1 first falls")
+
+FEW = 0.01
+"""Share of the square from which a statement is true "for some starts"."""
+
+
+class Figure2:
+    """Contours and descent over (alpha1, beta1), and real paths over the exact field."""
+
+    name = "figure2"
+
+    def runs(self, scale: Scale) -> list[Planned]:
+        """Plan the one-layer KV shifting runs of Figure 1a, whose alpha and beta are drawn."""
+        return plan(
+            figure1a.Figure1a.name,
+            curves_base(scale),
+            {figure1a.KV1: figure1a.CURVES[figure1a.KV1]},
+            figure1a.SEEDS[scale],
+        )
+
+    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+        """Gather three kinds of row in one table: points of a field, numbers about a fine field, points of a path.
+
+        The exact form has no O(T): its panels are at the length that gives the same S, T = O(T) + 2, but not
+        below 5, the shortest there is.
+        """
+        from ihlab.theory.landscape import field
+
+        parts = []
+        for form in FORMS:
+            for other in OTHERS:
+                n_tokens = _length(other)
+                size = {"n_tokens": n_tokens} if form == "exact" else {"other": other}
+                drawn = _points(field(form, points=GRID[scale], **size)).assign(kind="field")
+                judged = _numbers(field(form, points=FINE[scale], **size), form, size).assign(kind="number")
+                parts.append(pd.concat([drawn, judged]).assign(form=form, other=other, n_tokens=n_tokens))
+        task, model = base(scale).task, base(scale).model
+        parts.append(_points(field("exact", task.length, points=GRID[scale])).assign(kind="background"))
+        parts.append(_simplified(task.length, model.d_model, 16 if scale == "smoke" else 1200))
+        parts += [_heads(run) for _, run in trained]
+        table = pd.concat(parts, ignore_index=True)
+        first = ["kind", "form", "other", "n_tokens", "path", "seed", "step", "alpha1", "beta1"]
+        return table[first + [column for column in table.columns if column not in first]]
+
+    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
+        """Section 3.2's reading of the figure: judged by the exact form, the two other forms beside it.
+
+        That heads which start closer to (0, 1) learn more easily is not judged here: the heads of one model share its
+        loss and compete. The map of single-head models (`basin_map`) is the clean test.
+        """
+        return _story(data[data["kind"] == "number"])
+
+    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
+        """State in one sentence to which corner descent leads in each form."""
+        numbers = _by_form(data[data["kind"] == "number"])
+        leads = {form: _leads_there(table) for form, table in numbers.items()}
+        away = {form: _away(table, OTHERS[0]) for form, table in numbers.items()}
+        return (
+            f"In the exact form of Theorem 3.4 descent leads to (0, 1) from {leads['exact']:.0%} of the square, and "
+            f"{away['exact']:.0%} of it first moves away at the shortest length; as printed the theorem has "
+            f"{leads['printed']:.0%} and {away['printed']:.0%}, and the paper's script {leads['listing']:.0%} and "
+            f"{away['listing']:.0%}."
+        )
+
+    @printed
+    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
+        """Draw three rows of panels, and beside them the paths."""
+        figure = new_figure(13.0, 8.0)
+        grid = figure.add_gridspec(3, 5, width_ratios=(1, 1, 1, 0.08, 2.0))
+        for row, (form, title) in enumerate(FORMS.items()):
+            for column, other in enumerate(OTHERS):
+                axes = figure.add_subplot(grid[row, column])
+                panel = data[(data["kind"] == "field") & (data["form"] == form) & (data["other"] == other)]
+                loss_field(axes, panel)
+                size = f"T = {_length(other)}" if form == "exact" else f"O(T) = {other}"
+                axes.set_title(f"{size}, loss {panel['loss'].min():.2f} .. {panel['loss'].max():.2f}", fontsize=9)
+                if column == 0:
+                    axes.set_ylabel(f"{title}\n" + r"$\beta_1$")
+                if row == len(FORMS) - 1:
+                    axes.set_xlabel(r"$\alpha_1$")
+        self._draw_paths(figure.add_subplot(grid[:, 4]), data, scale)
+        figure.suptitle(
+            rf"The loss of Theorem 3.4 where $\alpha_2 = 1 - \alpha_1$ and $\beta_2 = 1 - \beta_1$ "
+            f"({scale} scale; contours every 0.05 nats, arrows descend, the star is the induction corner)"
+        )
+        return figure
+
+    def _draw_paths(self, axes: Axes, data: pd.DataFrame, scale: Scale) -> None:
+        task, model = base(scale).task, base(scale).model
+        loss_field(axes, data[data["kind"] == "background"], faint=True)
+        walked = data[data["kind"] == "path"]
+        simplified, heads = walked[walked["series"] == SIMPLIFIED], walked[walked["series"] != SIMPLIFIED]
+        paths(axes, simplified, GREEN, f"descent on the simplified model, d = {model.d_model}", width=1.3)
+        paths(axes, heads[heads["series"] == BECAME], ORANGE, f"trained head that {BECAME}", width=1.3)
+        paths(axes, heads[heads["series"] == OTHER_HEADS], BLACK, f"trained head that {OTHER_HEADS}", ":")
+        axes.set(
+            title=f"real paths over the exact field at T = {task.length}",
+            xlabel=r"$|\alpha_1| / (|\alpha_1| + |\alpha_2|)$",
+            ylabel=r"$|\beta_1| / (|\beta_1| + |\beta_2|)$",
+        )
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1))
+
+
+def _length(other: int) -> int:
+    return max(5, other + 2)
+
+
+def _points(field: "Field") -> pd.DataFrame:
+    beta1, alpha1 = (axis.ravel() for axis in np.meshgrid(field.beta1, field.alpha1, indexing="ij"))
+    values = {"loss": field.loss, "slope_alpha1": field.slope_alpha1, "slope_beta1": field.slope_beta1}
+    table = pd.DataFrame({"alpha1": alpha1, "beta1": beta1, **{name: x.ravel() for name, x in values.items()}})
+    return table.round(5)
+
+
+def _numbers(field: "Field", form: str, size: dict[str, int]) -> pd.DataFrame:
+    """Return the numbers that the claims use."""
+    alpha1, beta1 = field.alpha1[None], field.beta1[:, None]
+    corner = field.loss[-1, 0]
+    towards_corner = field.slope_alpha1 * alpha1 - field.slope_beta1 * (1 - beta1)  # minus slope times (0, 1) - start
+    numbers = {
+        "loss at (0, 1)": corner,
+        "share that descends to (0, 1)": _share_that_descends_to_the_corner(form, size),
+        "share with a lower loss than (0, 1)": np.mean(field.loss < corner),
+        AWAY: np.mean(towards_corner < 0),
+        COORDINATES[0]: np.mean(field.slope_alpha1 < 0),
+        COORDINATES[1]: np.mean(field.slope_beta1 > 0),
+        "mean slope": np.hypot(field.slope_alpha1, field.slope_beta1).mean(),
+        "contour lines": np.ptp(field.loss) / 0.05,
+    }
+    return pd.DataFrame({"name": numbers.keys(), "value": np.round(list(numbers.values()), 6)})
+
+
+def _share_that_descends_to_the_corner(form: str, size: dict[str, int]) -> float:
+    """Share of 50 x 50 starts whose streamline, clipped to the square, ends within 0.03 of (0, 1)."""
+    from ihlab.theory.landscape import gradient
+
+    stride, centres = 0.01, (np.arange(50) + 0.5) / 50
+    alpha1, beta1 = np.meshgrid(centres, centres)
+    for _ in range(round(4 / stride)):  # a length of 4: the whole perimeter
+        by = gradient(alpha1, 1 - alpha1, beta1, 1 - beta1, form=form, **size)
+        slopes = by.alpha1 - by.alpha2, by.beta1 - by.beta2
+        length = np.hypot(*slopes)
+        alpha1 = np.clip(alpha1 - stride * slopes[0] / length, 0, 1)
+        beta1 = np.clip(beta1 - stride * slopes[1] / length, 0, 1)
+    return float(np.mean(np.hypot(alpha1, 1 - beta1) < 3 * stride))
+
+
+def _simplified(n_tokens: int, d_model: int, steps: int) -> pd.DataFrame:
+    """Run descent of all four parameters on the simplified model, from a 4 x 4 grid of starts on the square."""
+    from ihlab.theory.landscape import descend
+
+    centres = (np.arange(4) + 0.5) / 4
+    alpha1, beta1 = (axis.ravel() for axis in np.meshgrid(centres, centres))
+    descent = descend(
+        alpha1, 1 - alpha1, beta1, 1 - beta1, n_tokens, lr=0.25, steps=steps, every=8, d_model=d_model, samples=16
+    )
+    parts = [
+        pd.DataFrame(
+            {
+                "path": f"simplified {start}",
+                "step": 8 * np.arange(len(descent.time)),
+                "alpha1": _share(descent.alpha1[:, start], descent.alpha2[:, start]),
+                "beta1": _share(descent.beta1[:, start], descent.beta2[:, start]),
+            }
+        )
+        for start in range(len(alpha1))
+    ]
+    return pd.concat(parts).assign(kind="path", series=SIMPLIFIED)
+
+
+def _heads(run: "Run") -> pd.DataFrame:
+    """Return the path of every head of a run, labelled by whether it became an induction head."""
+    metrics, seed, parts = run.metrics, run.config.seed, []
+    for head in range(run.config.model.kv_heads):
+        became = metrics[f"prefix_0.{head}"].iloc[-1] >= IS_INDUCTION
+        parts.append(
+            pd.DataFrame(
+                {
+                    "path": f"seed {seed} head {head}",
+                    "seed": seed,
+                    "step": metrics["step"],
+                    "alpha1": _share(metrics[f"alpha1_0.{head}"], metrics[f"alpha2_0.{head}"]),
+                    "beta1": _share(metrics[f"beta1_0.{head}"], metrics[f"beta2_0.{head}"]),
+                    "series": BECAME if became else OTHER_HEADS,
+                }
+            )
+        )
+    return pd.concat(parts).assign(kind="path")
+
+
+def _share(own: np.ndarray | pd.Series, before: np.ndarray | pd.Series) -> np.ndarray:
+    """Return |own| / (|own| + |before|), the square's coordinate, invariant under a rescaling of W_K or W_V."""
+    mine = np.abs(np.asarray(own))
+    return np.round(mine / (mine + np.abs(np.asarray(before))), 6)
+
+
+Numbers = dict[tuple[int, str], float]
+"""The numbers about one form, by O(T) and name."""
+
+
+def _by_form(numbers: pd.DataFrame) -> dict[str, Numbers]:
+    return {
+        str(form): {
+            (int(other), str(name)): float(value)
+            for other, name, value in zip(table["other"], table["name"], table["value"], strict=True)
+        }
+        for form, table in numbers.groupby("form")
+    }
+
+
+def _leads_there(numbers: Numbers) -> float:
+    return min(numbers[other, "share that descends to (0, 1)"] for other in OTHERS)
+
+
+def _slows_down(numbers: Numbers) -> float:
+    slopes = [numbers[other, "mean slope"] for other in OTHERS]
+    return max(after / before for before, after in itertools.pairwise(slopes))
+
+
+def _away(numbers: Numbers, other: int) -> float:
+    return numbers[other, AWAY]
+
+
+def _coordinate_away(numbers: Numbers, other: int) -> float:
+    return max(numbers[other, name] for name in COORDINATES)
+
+
+def _story(numbers: pd.DataFrame) -> list[Claim]:
+    forms = _by_form(numbers)
+
+    def claim(
+        sentence: str, what: str, of: Callable[[Numbers], float], threshold: float, above: bool, of_paper: bool = True
+    ) -> Claim:
+        values = {form: of(table) for form, table in forms.items()}
+        others = f"printed form {values['printed']:.3g}, the paper's script {values['listing']:.3g}"
+        return Claim(
+            source="section 3.2, Figure 2" if of_paper else "beside Figure 2",
+            of_paper=of_paper,
+            sentence=sentence,
+            measure=f"{what}, exact form ({others})",
+            estimate=stats.exact(values["exact"]),
+            threshold=threshold,
+            right_side="above" if above else "below",
+            declared="2026-11-21",
+        )
+
+    small, large = OTHERS[0], OTHERS[-1]
+    wobbles = "When O(T) is relatively small, the direction of GD may undergo a small non-monotonic process."
+    consistent = "When O(T) is relatively large, the direction of GD is relatively consistent."
+    readings = (
+        ("share of starts that first move away from (0, 1), by distance", _away),
+        ("share of starts whose alpha1 or whose beta1, the larger, first moves away", _coordinate_away),
+    )
+    return [
+        claim(
+            "Induction heads means (0, 1): gradient descent leads there.",
+            "share of the square that descends to (0, 1), least over O(T)",
+            _leads_there,
+            0.99,
+            above=True,
+            of_paper=False,
+        ),
+        claim(
+            "As O(T) increases, the contour lines become sparse: convergence slows down.",
+            "mean slope, larger of the ratios from one O(T) to the next",
+            _slows_down,
+            1.0,
+            above=False,
+        ),
+        *(
+            claim(
+                sentence,
+                f"{what}, O(T) = {other} (exact: T = {_length(other)})",
+                partial(measure, other=other),
+                FEW,
+                above=other == small,
+            )
+            for sentence, other in ((wobbles, small), (consistent, large))
+            for what, measure in readings
+        ),
+    ]

@@ -1,0 +1,328 @@
+"""Formation of induction heads: what rises first, the heads' attention, their alpha and beta, or the accuracy?
+
+The question is the field's and ours, not the paper's. Runs of Figure 1a's models at its rate, evaluated every
+few steps while they learn. Four series of each, all of them in [0, 1] and all on the task's own held-out rows:
+
+- the accuracy at the first repeat of a row, above guessing another token of the row: (accuracy - guess) / (1 - guess),
+  and 0 below the guess. Two vanilla layers first learn to guess in the row, which takes no induction head;
+- the attention from that repeat to the answer's places (`ihlab.measure.metrics.answer_attention`), a mean over the
+  run's induction heads;
+- |alpha2| / (|alpha1| + |alpha2|) and |beta1| / (|beta1| + |beta2|), means over the same heads: 0.5 is no
+  preference, 1 what an induction head needs, and neither moves when W_K or W_V is rescaled.
+
+A run's induction heads are those whose attention to the answer is at least 0.5 at the end, or all where there is none.
+This judges where a head ends and never when; the head that moves first would be early by choice.
+
+A series has risen by a part where it last crosses that part of the distance between its first value and its last
+(means over `AVERAGED` evaluations), the curve being a running median of five. No fit, no threshold on a value.
+
+The guess was taken out after the runs: a fifth of the accuracy's rise was seen to be the guess itself (docs/LOG.md).
+Claims say what the accuracy as it is, which was declared, gives (`Claim.first`).
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+
+from ihlab.claims import stats
+from ihlab.claims.claim import Claim, changed
+from ihlab.claims.experiment import Planned, Scale
+from ihlab.claims.learning_curves import plan
+from ihlab.plots.curves import Mark
+from ihlab.plots.formation import Gap, gaps, legend_keys, medians, timeline
+from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, new_figure, printed
+from ihlab.studies.figure1 import base, guessing_accuracy
+from ihlab.studies.figure1a import CURVES, KV1, V1, V2
+from ihlab.studies.figure2 import IS_INDUCTION
+
+if TYPE_CHECKING:
+    from ihlab.training.run import Run
+
+ACCURACY, ATTENTION = "accuracy above guessing", "attention to the answer"
+AS_DECLARED = "accuracy"
+"""The accuracy as it is, guesses included: what was declared to be compared (a column of the table, no series)."""
+ALPHA, BETA = "alpha2 share", "beta1 share"
+STYLES = {
+    ALPHA: Mark(BLUE, "o", "--"),
+    ATTENTION: Mark(GREEN, "s", "-."),
+    ACCURACY: Mark(BLACK, "^"),
+    BETA: Mark(ORANGE, "D", ":"),
+}
+
+NAMES = {
+    ALPHA: r"key: $|\alpha_2| / (|\alpha_1| + |\alpha_2|)$, of the token before",
+    ATTENTION: "attention to the answer",
+    ACCURACY: "accuracy (0: guessing in the row)",
+    BETA: r"value: $|\beta_1| / (|\beta_1| + |\beta_2|)$, of the token itself",
+}
+SHORT = {ALPHA: r"$\alpha_2$ share", ATTENTION: "attention", ACCURACY: "accuracy", BETA: r"$\beta_1$ share"}
+
+CHANGED = "2026-11-22: a fifth of the rise of the accuracy was guessing in the row"
+LEARNERS, CONTROL = (KV1, V2), V1
+"""One layer of vanilla learns no induction: nothing must be found there."""
+
+SEEDS = {"smoke": 2, "laptop": 16, "gpu": 16, "paper": 3}
+STEPS = {"laptop": {KV1: 400, V2: 1600, V1: 1600}, "gpu": {KV1: 600, V2: 2000, V1: 2000}}
+"""Of the window; where a scale is not named, its whole run."""
+EVERY = {KV1: 2, V2: 4, V1: 10}
+"""Steps from one evaluation to the next: V2 takes four times as long; the control's rule is made for few of them."""
+
+PARTS = {"start": 0.2, "middle": 0.5}
+"""Shares of a series' rise: where it counts as begun, and as half done."""
+AVERAGED = 5
+TOGETHER = 5.0
+"""Steps. Changes no further apart are together."""
+RARELY = 0.25
+"""The share of control runs in which the rule of `ihlab.interp.onset` may see a change of phase. Of 16 runs none at all
+has p = .02, which alone would be significantly less, but not among the other claims here: the control can fail, and
+cannot hold."""
+
+ORDERS = (
+    *((curve, ATTENTION, ACCURACY) for curve in LEARNERS),
+    *((KV1, weight, other) for weight in (ALPHA, BETA) for other in (ATTENTION, ACCURACY)),
+)
+"""Curve and the two series whose changes are compared."""
+
+
+class Formation:
+    """Order of the rises, in one layer of KV shifting and in two of vanilla, paired within each seed."""
+
+    name = "formation"
+
+    def runs(self, scale: Scale) -> list[Planned]:
+        """The models of Figure 1a, evaluated densely over the steps in which they learn, at a constant rate."""
+        run = base(scale).but(schedule="constant", eval_growth=0.0, checkpoints=2)
+        run = run.but(eval_rows=min(256, run.eval_rows))
+        planned = []
+        for curve in (*LEARNERS, CONTROL):
+            windowed = run.but(steps=STEPS.get(scale, {}).get(curve, run.steps), eval_every=EVERY[curve])
+            planned += plan(self.name, windowed, {curve: CURVES[curve]}, SEEDS[scale])
+        return planned
+
+    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+        """A row for each evaluation: curve, seed, heads, step and a column for each series.
+
+        `accuracy` is the accuracy as it is, `guess` that of guessing.
+        `alarms`, in the last row of a control run: 1 if `ihlab.interp.onset` finds a change of phase in its attention
+        to the answer, at its level of .01, else 0. (Its accuracy never leaves guessing.)
+        """
+        guess = round(guessing_accuracy(base(scale).task), 4)  # type: ignore[arg-type]
+        return pd.concat([_points(curve, run, guess) for curve, run in trained], ignore_index=True)
+
+    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
+        """Judge what comes first, by the starts of the changes and by their middles; then the control."""
+        return [*(claim for part in PARTS for claim in _order(data, scale, part)), _control(data)]
+
+    @printed
+    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
+        """Draw a column for each model that learns: its series, and below them, by the same steps, when each rises.
+
+        On the right the one that learns nothing, and how many steps apart two series rise within a seed.
+        """
+        figure = new_figure(14.0, 7.6)
+        grid = figure.subplots(2, 3, height_ratios=(1.25, 1), width_ratios=(1.2, 1.2, 1))
+        for (upper, lower), curve in zip(grid.T, (*LEARNERS, CONTROL), strict=True):
+            mine = data[data["curve"] == curve]
+            medians(upper, mine.melt(["seed", "step"], list(STYLES), "series", "value").dropna(), STYLES)
+            heading = f"{curve}: learns no induction" if curve == CONTROL else curve
+            upper.set(title=heading, xlabel="training step", ylim=(-0.03, 1.03))
+            if curve != CONTROL:
+                starts, middles = (changes(data, curve, part)[_drawn(data, curve)] for part in PARTS)
+                timeline(lower, starts, middles, STYLES, SHORT)
+                lower.sharex(upper)
+                lower.set(xlabel="training step")
+                lower.set_title(
+                    f"hollow: has begun to rise ({PARTS['start']:.0%}); filled: is half way ({PARTS['middle']:.0%})",
+                    fontsize=9,
+                )
+        grid[0, 0].set_ylabel("value, as measured")
+        self._draw_gaps(grid[1, 2], data)
+        figure.legend(handles=legend_keys(STYLES, NAMES), loc="outside lower center", ncols=len(STYLES))
+        seeds = data["seed"].nunique()
+        what = f"lines and large symbols: medians of {seeds} seeds, bands: half of them, small symbols: each"
+        figure.suptitle(f"What rises first? ({scale} scale; {what})")
+        return figure
+
+    def _draw_gaps(self, axes: Axes, data: pd.DataFrame) -> None:
+        gaps(axes, [_gap(data, order, part) for order in ORDERS for part in PARTS], TOGETHER)
+        level = stats.paired(*[range(data["seed"].nunique())] * 2).confidence  # an exact interval has levels of its own
+        axes.set_title(f"steps within a seed: median and {level:.0%} interval", fontsize=9)
+        axes.set_xlabel("← first earlier    steps    first later →")
+
+    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
+        """State in one sentence how far apart the middles are."""
+        said = []
+        for curve, first, second in ORDERS[:2]:
+            at = changes(data, curve, "middle")
+            said.append(f"{(at[first] - at[second]).median():+.0f} steps from the accuracy's in {curve}")
+        at = changes(data, KV1, "middle")
+        weights = [
+            f"{name} {(at[weight] - at[ACCURACY]).median():+.0f}" for name, weight in (("alpha", ALPHA), ("beta", BETA))
+        ]
+        return (
+            f"The middle of the rise of attention to the answer lies {' and '.join(said)}; in one layer of KV shifting "
+            f"that of {' and of '.join(weights)} steps from it (medians of {data['seed'].nunique()} seeds)."
+        )
+
+
+def induction_heads(metrics: pd.DataFrame) -> list[str]:
+    """Return the heads ("layer.head") with attention to the answer of at least 0.5 at the end; all if none has it."""
+    last = metrics.filter(regex=r"^answer_").iloc[-AVERAGED:].mean()
+    chosen = last[last >= IS_INDUCTION] if (last >= IS_INDUCTION).any() else last
+    return [str(name).removeprefix("answer_") for name in chosen.index]
+
+
+def above_guessing(accuracy: pd.Series, guess: float) -> pd.Series:
+    """Return the accuracy on a scale where guessing is 0 and always right 1; worse than guessing is 0 too."""
+    return ((accuracy - guess) / (1 - guess)).clip(lower=0)
+
+
+def series(metrics: pd.DataFrame, heads: Sequence[str], group: int, guess: float) -> dict[str, pd.Series]:
+    """Return the compared series by name, alpha and beta only where there are any; `group` heads share these."""
+
+    def mean(of: str, against: str) -> pd.Series:
+        shares = []
+        for head in heads:
+            layer, index = head.split(".")
+            mine, other = (metrics[f"{name}_{layer}.{int(index) // group}"].abs() for name in (of, against))
+            shares.append(mine / (mine + other))
+        return pd.concat(shares, axis=1).mean(axis=1)
+
+    table = {
+        ACCURACY: above_guessing(metrics["accuracy_first"], guess),
+        ATTENTION: metrics[[f"answer_{head}" for head in heads]].mean(axis=1),
+    }
+    if "alpha2_0.0" in metrics:
+        table |= {ALPHA: mean("alpha2", "alpha1"), BETA: mean("beta1", "beta2")}
+    return table
+
+
+def crossing(steps: ArrayLike, values: ArrayLike, part: float) -> float:
+    """Return the step from which on a series stays beyond `part` of its rise; NaN for a series that does not change.
+
+    From the first value to the last, each a mean over `AVERAGED` evaluations; between two evaluations a straight line.
+    """
+    t, v = np.asarray(steps, dtype=float), np.asarray(values, dtype=float)
+    first, last = v[:AVERAGED].mean(), v[-AVERAGED:].mean()
+    if abs(last - first) < 1e-9:
+        return float("nan")
+    way = (pd.Series(v).rolling(5, center=True, min_periods=1).median().to_numpy() - first) / (last - first)
+    below = np.flatnonzero(way < part)
+    if not below.size:
+        return float(t[0])
+    i = int(below[-1])
+    return float(np.interp(part, way[i : i + 2], t[i : i + 2])) if i + 1 < len(t) else float(t[-1])
+
+
+def changes(data: pd.DataFrame, curve: str, part: str, names: Iterable[str] = STYLES) -> pd.DataFrame:
+    """The crossings of a curve: a row for each seed, a column for each series that the curve has of `names`."""
+    mine = data[data["curve"] == curve]
+    return pd.DataFrame(
+        {
+            name: {seed: crossing(run["step"], run[name], PARTS[part]) for seed, run in mine.groupby("seed")}
+            for name in names
+            if mine[name].notna().all()
+        }
+    )
+
+
+def _points(curve: str, run: "Run", guess: float) -> pd.DataFrame:
+    metrics = run.metrics
+    heads = induction_heads(metrics)
+    model = run.config.model
+    values = series(metrics, heads, model.n_heads // model.kv_heads, guess)
+    table = pd.DataFrame({"step": metrics["step"], **{name: x.round(5) for name, x in values.items()}})
+    table = table.reindex(columns=["step", *STYLES])
+    table.insert(0, "curve", curve)
+    table.insert(1, "seed", run.config.seed)
+    table.insert(2, "heads", " ".join(heads))
+    alarms = pd.Series(np.nan, table.index)
+    if curve == CONTROL:
+        alarms.iloc[-1] = _alarms(table)
+    return table.assign(alarms=alarms, accuracy=metrics["accuracy_first"].round(5), guess=guess)
+
+
+def _alarms(table: pd.DataFrame) -> float:
+    from ihlab.interp.onset import LEAST_POINTS, onset
+
+    if len(table) < LEAST_POINTS:
+        return np.nan
+    return float(onset(table["step"], table[ATTENTION]) is not None)
+
+
+def _drawn(data: pd.DataFrame, curve: str) -> list[str]:
+    """Return the series of a curve in the order in which half of the seeds have begun to rise."""
+    return list(changes(data, curve, "start").median().sort_values().index)
+
+
+def _gap(data: pd.DataFrame, order: tuple[str, str, str], part: str) -> Gap:
+    curve, first, second = order
+    at = changes(data, curve, part)
+    estimate = stats.paired(at[first].tolist(), at[second].tolist())
+    label = f"{SHORT[first]} before {SHORT[second]}?\n{curve}"
+    return Gap(label, estimate.value, estimate.low, estimate.high, hollow=part == "start")
+
+
+def _order(data: pd.DataFrame, scale: Scale, part: str) -> list[Claim]:
+    claim = partial(Claim, seeds=int(data["seed"].nunique()), right_side="below", declared="2026-11-22", of_paper=False)
+    claims = []
+    for curve in LEARNERS:
+        at = changes(data, curve, part, (*STYLES, AS_DECLARED))
+        heads = partial(
+            claim,
+            source="Olsson et al. 2022 (arXiv 2209.11895) find both at once in language models",
+            sentence="The heads' attention to the answer rises before the accuracy or with it.",
+            threshold=TOGETHER,
+        )
+        first, now = (
+            partial(
+                heads,
+                measure=f"{curve}: {part} ({PARTS[part]:.0%}) of the attention's rise less that of the rise of the "
+                f"{name}, in steps",
+                estimate=stats.paired(at[ATTENTION].tolist(), at[name].tolist()),
+            )
+            for name in (AS_DECLARED, ACCURACY)
+        )
+        claims.append(changed(now(), first(), scale, CHANGED))
+    at = changes(data, KV1, part, (*STYLES, AS_DECLARED))
+    for name, weight in (("alpha", ALPHA), ("beta", BETA)):
+        rises = partial(
+            claim,
+            source="of formation",
+            sentence=f"The share of {name} rises before both the attention to the answer and the accuracy.",
+            threshold=-TOGETHER,
+        )
+        first, now = (
+            partial(
+                rises,
+                measure=f"{KV1}: {part} ({PARTS[part]:.0%}) of the rise of {name}'s share less that of the earlier of "
+                f"attention and {accuracy}, in steps",
+                estimate=stats.paired(at[weight].tolist(), np.minimum(at[ATTENTION], at[accuracy]).tolist()),
+            )
+            for accuracy in (AS_DECLARED, ACCURACY)
+        )
+        claims.append(changed(now(), first(), scale, CHANGED))
+    return claims
+
+
+def _control(data: pd.DataFrame) -> Claim:
+    alarms = data.loc[data["curve"] == CONTROL, "alarms"].dropna()
+    found = int(alarms.sum())
+    return Claim(
+        source="control of the rule",
+        of_paper=False,
+        sentence="A model that does not learn induction has no change of phase in its attention to the answer.",
+        measure=f"{CONTROL}: share of runs in which a change is found ({found} of {len(alarms)}; "
+        "not even none would be significantly fewer, among so many claims)",
+        estimate=stats.share(found, len(alarms)) if len(alarms) else stats.unknown(within=stats.SHARE),
+        threshold=RARELY,
+        right_side="below",
+        seeds=len(alarms),
+        declared="2026-11-22",
+    )

@@ -1,0 +1,196 @@
+"""Do embeddings that start small keep two layers from learning induction, and how much of KV shifting's gain is that?
+
+An embedding reads one token: its fan in is 1, and Figure 1a starts it as N(0, 1). Many models start it far smaller
+(Llama and GPT-2: 0.02). Here the standard deviation of the embeddings is varied, for one and two layers of KV shifting
+and for two vanilla layers, at Figure 1a's learning rate, all other weights as in Figure 1a. The curves of one seed draw
+the same embeddings up to that factor.
+
+Runs end as soon as they reach 90% accuracy. They may take twice as many steps as those of Figure 1a: a curve that gets
+there half-way could not otherwise be seen to be slowed down by more than 2. Measures and thresholds were fixed before
+the runs, after the finding of the lab log that they test (docs/LOG.md: one seed, other shapes and rates).
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ihlab.claims import stats
+from ihlab.claims.claim import Claim, changed
+from ihlab.claims.experiment import Planned, Scale
+from ihlab.claims.rates import ACCURACY, ratio_in_words, steps_by, steps_table
+from ihlab.plots.curves import Line
+from ihlab.plots.initialisation import steps_by_width
+from ihlab.plots.style import SKY, new_figure, printed
+from ihlab.studies.figure1 import base, steps_at_constant_rate
+from ihlab.studies.figure1a import KV1, LINES, MUCH_FASTER, V2
+
+if TYPE_CHECKING:
+    from ihlab.training.run import Run
+
+KV2 = "KV shifting, 2 layers"
+CURVES: dict[str, dict[str, object]] = {
+    KV1: {"attention": "kv_shift", "n_layers": 1},
+    KV2: {"attention": "kv_shift", "n_layers": 2},
+    V2: {"n_layers": 2},
+}
+STYLES = {KV1: LINES[KV1], KV2: Line(SKY, "-."), V2: LINES[V2]}
+
+SMALL, UNIT = 0.02, 1.0
+"""Standard deviations: Llama's, and Figure 1a's at all scales but the paper's."""
+STDS = {
+    "smoke": (SMALL, UNIT),
+    "laptop": (SMALL, 0.125, 0.35, UNIT),
+    "gpu": (SMALL, 0.125, 0.35, UNIT),
+    "paper": (SMALL, 0.125, 0.35, UNIT),
+}
+SEEDS = {"smoke": 2, "laptop": 6, "gpu": 6, "paper": 6}
+
+MORE_STEPS = 2
+"""Steps at most, in units of Figure 1a's."""
+
+SLOWED = 2.0
+"""The ratio of steps, small start over N(0, 1), above which a curve is slowed down."""
+DECLARED = "2026-11-22"
+CHANGED = "2026-11-24: what is learned while the rate falls does not count in Figure 1a either"
+
+SLOWED_BY: tuple[tuple[str, Literal["above", "below"], str], ...] = (
+    (V2, "above", "Two vanilla layers learn induction several times later, or not at all, if embeddings start small."),
+    (KV1, "below", "One layer of KV shifting does not need twice the steps if embeddings start small."),
+    (KV2, "below", "Nor do two layers of KV shifting."),
+)
+"""Claims: curve, on which side of `SLOWED` it is said to be, and the sentence."""
+
+
+class Initialisation:
+    """Steps to 90% accuracy against the standard deviation of the embeddings at the start."""
+
+    name = "initialisation"
+
+    def runs(self, scale: Scale) -> list[Planned]:
+        """Every curve with every standard deviation, all seeds."""
+        run = base(scale)
+        run = run.but(steps=MORE_STEPS * run.steps, until=ACCURACY, checkpoints=2)
+        return [
+            Planned(
+                _label(curve, std),
+                run.but(name=_slug(curve, std, seed), model=run.model.but(**changes, embed_std=std), seed=seed),
+                stacked=True,
+            )
+            for curve, changes in CURVES.items()
+            for std in STDS[scale]
+            for seed in range(SEEDS[scale])
+        ]
+
+    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+        """One row a run, as of `steps_table`, with its `embed_std`."""
+        cells = {_label(curve, std): (curve, std) for curve in CURVES for std in STDS[scale]}
+        table = steps_table(trained)
+        table.insert(1, "embed_std", [cells[label][1] for label in table["curve"]])
+        table["curve"] = [cells[label][0] for label in table["curve"]]
+        return table
+
+    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
+        """Judge which curves small initial embeddings slow down, and whether KV shifting is much faster with either.
+
+        By the steps before the learning rate falls, as in Figure 1a. (As they were declared, all steps counted.)
+        """
+        source = "a finding of the lab log (docs/LOG.md)"
+        claim = partial(Claim, source=source, of_paper=False, declared=DECLARED, seeds=int(data["seed"].nunique()))
+
+        def within(horizon: float) -> list[Claim]:
+            slowed = [
+                claim(
+                    sentence=sentence,
+                    measure=f"steps to 90% accuracy of {curve}, embeddings with standard deviation {SMALL:g} / "
+                    f"{UNIT:g} (a run that does not get there counts as {horizon:.0f})",
+                    estimate=_ratio(data, (curve, SMALL), (curve, UNIT), horizon),
+                    threshold=SLOWED,
+                    right_side=side,
+                )
+                for curve, side, sentence in SLOWED_BY
+            ]
+            faster = [
+                claim(
+                    sentence=f"KV shifting attention converges much faster than two-layer transformers ({start}).",
+                    measure="steps to 90% accuracy, KV shifting 1 layer / vanilla 2 layers, embeddings with standard "
+                    f"deviation {std:g} (not there: {horizon:.0f})",
+                    estimate=_ratio(data, (KV1, std), (V2, std), horizon),
+                    threshold=MUCH_FASTER,
+                    right_side="below",
+                )
+                for std, start in ((UNIT, "embeddings that start as N(0, 1)"), (SMALL, "embeddings that start small"))
+            ]
+            return slowed + faster
+
+        return [
+            now if now.estimate == declared.estimate else changed(now, declared, scale, CHANGED)
+            for now, declared in zip(within(_constant(data, scale)), within(_horizon(data)), strict=True)
+        ]
+
+    @printed
+    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
+        """Every seed's steps to 90% against the standard deviation, and a line through the medians."""
+        constant = _constant(data, scale)
+        figure = new_figure(6.6, 4.4)
+        axes = figure.subplots()
+        counted = data.assign(steps_to_90=steps_by(data["steps_to_90"], constant))
+        steps_by_width(axes, counted, STYLES, constant)
+        figure.legend(loc="outside lower center", ncols=len(STYLES), fontsize=9)
+        seeds = data["seed"].nunique()
+        figure.suptitle(
+            f"Small embeddings and induction ({scale} scale; {seeds} seeds, line: median;\n"
+            f"never: not while the learning rate is constant, up to step {constant})",
+            fontsize=11,
+        )
+        return figure
+
+    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
+        """Median steps from either start, and what KV shifting gains over vanilla from each."""
+        constant = _constant(data, scale)
+        large, small = (
+            ", ".join(f"{np.median(_steps(data, curve, std, constant)):.0f} ({curve})" for curve in CURVES).replace(
+                "inf", "never"
+            )
+            for std in (UNIT, SMALL)
+        )
+        parts = [
+            ratio_in_words(_steps(data, KV1, std, constant), _steps(data, V2, std, constant), constant)
+            for std in (UNIT, SMALL)
+        ]
+        return (
+            f"The median run reaches 90% accuracy at these steps (of {constant} before the learning rate falls): "
+            f"{large} where embeddings start as N(0, 1), and {small} where they start with a standard deviation of "
+            f"{SMALL:g}; so one layer of KV shifting needs {parts[0]} of the steps of two vanilla layers from the "
+            f"former start and {parts[1]} from the latter."
+        )
+
+
+def _label(curve: str, std: float) -> str:
+    return f"{curve}, embeddings {std:g}"
+
+
+def _slug(curve: str, std: float, seed: int) -> str:
+    return f"initialisation-{curve}-{std:g}-{seed}".lower().replace(",", "").replace(" ", "-")
+
+
+def _steps(data: pd.DataFrame, curve: str, std: float, horizon: float) -> list[float]:
+    """Return a curve's steps to 90%; inf: not by `horizon`."""
+    mine = data[(data["curve"] == curve) & (data["embed_std"] == std)]
+    return steps_by(mine["steps_to_90"], horizon).tolist()
+
+
+def _horizon(data: pd.DataFrame) -> float:
+    return float(data["horizon"].max())
+
+
+def _constant(data: pd.DataFrame, scale: Scale) -> int:
+    return steps_at_constant_rate(scale, _horizon(data))
+
+
+def _ratio(data: pd.DataFrame, one: tuple[str, float], other: tuple[str, float], horizon: float) -> stats.Estimate:
+    """Return the ratio of two curves' steps to 90%, each at a standard deviation."""
+    return stats.ratio_of_times(_steps(data, *one, horizon), _steps(data, *other, horizon), horizon)

@@ -1,0 +1,216 @@
+"""MQAR, the control of induction: keys and values are disjoint, and a value comes right after its key.
+
+Two stages: learning rates are chosen on tuning seeds, at the smaller setting; then each curve is trained at its own,
+with other seeds, at every setting.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ihlab.claims.claim import Claim
+from ihlab.claims.experiment import Planned, Scale
+from ihlab.claims.learning_curves import learning_curve_table, plan, ratio_of_steps, steps_to
+from ihlab.claims.rates import fastest_rate
+from ihlab.model.config import ModelConfig
+from ihlab.plots.curves import Line, learning_curves
+from ihlab.plots.style import BLACK, BLUE, ORANGE, new_figure, printed
+from ihlab.training.config import RunConfig
+from tasks import MQARTask
+
+if TYPE_CHECKING:
+    from ihlab.training.run import Run
+
+KV1, V1, V2 = "KV shifting, 1 layer", "vanilla, 1 layer", "vanilla, 2 layers"
+CURVES: dict[str, dict[str, object]] = {KV1: {"attention": "kv_shift"}, V1: {}, V2: {"n_layers": 2}}
+LINES = {KV1: Line(BLUE), V1: Line(BLACK, ":"), V2: Line(ORANGE, "--")}
+SEEDS = {"smoke": 2, "laptop": 5, "gpu": 5, "paper": 5}
+
+WORDS = {KV1: "one layer of KV shifting", V1: "one vanilla layer", V2: "two vanilla layers"}
+
+TUNED = {KV1: "kv-1-layer", V2: "vanilla-2-layers"}
+"""Curves with a learning rate of their own, and their runs' names. Vanilla with 1 layer never learns: it takes V2's."""
+TUNING_SEEDS = (100, 101)
+RATES = {
+    "smoke": (3e-3, 6e-3),
+    "laptop": (1.5e-3, 3e-3, 6e-3, 1.2e-2),
+    "gpu": (5e-4, 1e-3, 2e-3, 4e-3),
+    "paper": (5e-4, 1e-3, 2e-3, 4e-3),
+}
+
+SMALLEST = {"64 positions, 4 pairs": (64, 4)}
+LARGER = {"128 positions, 8 pairs": (128, 8)}
+SETTINGS = {
+    "smoke": {"16 positions, 2 pairs": (16, 2)},
+    "laptop": SMALLEST,
+    "gpu": SMALLEST | LARGER,
+    "paper": SMALLEST | LARGER,
+}
+"""Zoology's two smallest (Arora et al. 2023, arXiv 2312.04927, Figure 2); on two CPU cores the larger takes hours."""
+
+GOAL = 0.9
+"""Accuracy at the first query of each row to which steps are counted, and at which a run ends."""
+
+DECLARED = "2026-11-22"
+
+
+def settings(scale: Scale) -> dict[str, tuple[int, int]]:
+    """Length and pairs of each panel, the smaller first."""
+    return SETTINGS[scale]
+
+
+def tuning_setting(scale: Scale) -> str:
+    """Return the setting at which learning rates are chosen."""
+    return next(iter(settings(scale)))
+
+
+def base(scale: Scale, length: int, pairs: int) -> RunConfig:
+    """Return the base config: Zoology's d_model 64 and one head. The laptop's vocabulary is 512 instead of 8192."""
+    vocab_size = {"smoke": 32, "laptop": 512, "gpu": 8192, "paper": 8192}[scale]
+    task = MQARTask(vocab_size=vocab_size, length=length, pairs=pairs)
+    model = ModelConfig(n_layers=1, d_model=64, n_heads=1, d_vocab=vocab_size, n_ctx=length)
+    run = RunConfig(task=task, model=model, steps=2500, batch_size=64, eval_rows=512, checkpoints=2, until=GOAL)
+    if scale == "smoke":
+        return run.but(model=model.but(d_model=16), steps=20, batch_size=8, warmup=5, eval_rows=32)
+    return run if scale == "laptop" else run.but(steps=8000, batch_size=256, compile=True, precision="bf16")
+
+
+def chosen_rates(data: pd.DataFrame, scale: Scale) -> dict[str, float]:
+    """Return the learning rate of each curve, by `fastest_rate` from the tuning runs in the table."""
+    tuning, chosen = data[data["kind"] == "tuning"], {}
+    for who in TUNED:
+        curve = f"{who}, {tuning_setting(scale)}"
+        rows = [
+            {"lr": lr, "steps": steps, "horizon": float(tuning["horizon"].max())}
+            for lr, of_rate in tuning[tuning["curve"] == curve].groupby("lr")
+            for steps in steps_to(of_rate, curve, GOAL)
+        ]
+        chosen[who] = fastest_rate(pd.DataFrame(rows))
+    return {who: chosen.get(who, chosen[V2]) for who in CURVES}
+
+
+class MQAR:
+    """Accuracy at the first query of each row against training steps."""
+
+    name = "mqar"
+
+    def runs(self, scale: Scale) -> list[Planned]:
+        """Plan the grid of learning rates: every curve of `TUNED` with the tuning seeds, at the smaller setting."""
+        setting = tuning_setting(scale)
+        run = base(scale, *settings(scale)[setting])
+        return [
+            Planned(
+                f"{who}, {setting}",
+                run.but(name=f"mqar-{name}-lr-{lr:g}-{seed}", model=run.model.but(**CURVES[who]), lr=lr, seed=seed),
+            )
+            for who, name in TUNED.items()
+            for lr in RATES[scale]
+            for seed in TUNING_SEEDS
+        ]
+
+    def follow(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> list[Planned]:
+        """Plan every curve at its learning rate, at each setting."""
+        rates = chosen_rates(self.gather(trained, scale), scale)
+        return [
+            Planned(f"{planned.curve}, {setting}", planned.config.but(lr=rates[planned.curve]))
+            for setting, (length, pairs) in settings(scale).items()
+            for planned in plan(f"mqar-{length}", base(scale, length, pairs), CURVES, SEEDS[scale])
+        ]
+
+    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+        """Gather every evaluation of every run; `kind` is "tuning" for runs that choose a learning rate, else "run"."""
+        table = learning_curve_table(trained)
+        return table.assign(kind=np.where(table["seed"].isin(TUNING_SEEDS), "tuning", "run"))
+
+    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
+        """Compare steps to `GOAL` where keys and values are disjoint and adjacent. The paper only says they differ.
+
+        Vanilla with one layer may never reach it: its steps then count as more than were trained.
+        """
+        runs = data[data["kind"] == "run"]
+        claim = partial(
+            Claim,
+            source="section 3.2 compares with MQAR",
+            of_paper=False,
+            seeds=int(runs["seed"].nunique()),
+            threshold=1.0,
+            right_side="below",
+            declared=DECLARED,
+        )
+        return [
+            claim(
+                sentence=f"With disjoint, adjacent keys and values {WORDS[KV1]} learns sooner than {WORDS[other]} "
+                f"({setting}).",
+                measure=f"first evaluated step with accuracy {GOAL:g} at the first query of each row, {KV1} / {other} "
+                f"(learning rates {_rate(data, KV1, setting)} and {_rate(data, other, setting)}, chosen on "
+                f"{len(TUNING_SEEDS)} other seeds with {tuning_setting(scale)}; "
+                f"{_counted(runs, KV1, setting)} and {_counted(runs, other, setting)} get there within "
+                f"{runs['horizon'].max()} steps)",
+                estimate=ratio_of_steps(runs, f"{KV1}, {setting}", f"{other}, {setting}", GOAL),
+            )
+            for setting in settings(scale)
+            for other in (V1, V2)
+        ]
+
+    @printed
+    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
+        """Draw a panel for each setting."""
+        names, runs = settings(scale), data[data["kind"] == "run"]
+        figure = new_figure(max(7.4, 4.4 * len(names) + 0.6), 4.0)
+        for axes, setting in zip(figure.subplots(1, len(names), sharey=True, squeeze=False)[0], names, strict=True):
+            lines = {f"{who}, {setting}": style for who, style in LINES.items()}
+            learning_curves(axes, runs, "step", "accuracy_first", lines)
+            axes.axhline(GOAL, color="0.5", lw=1, ls=(0, (1, 3)), zorder=0)
+            axes.set(title=setting, xlabel="training step", ylim=(-0.02, 1.02))
+            axes.label_outer()
+        figure.axes[0].set_ylabel("accuracy at the first query")
+        labels = [f"{who}, lr {_lr(data, who, tuning_setting(scale)):g}" for who in LINES]
+        figure.legend(
+            figure.axes[0].get_lines()[: len(LINES)], labels, loc="outside lower center", ncols=len(LINES), fontsize=9
+        )
+        seeds = runs["seed"].nunique()
+        figure.suptitle(
+            f"Multi-query associative recall ({scale} scale)\nmedian of {seeds} seeds, band: all; runs end at {GOAL:g}"
+        )
+        return figure
+
+    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
+        """State the median steps to `GOAL` of every curve."""
+        runs = data[data["kind"] == "run"]
+        parts = [
+            f"{setting}: " + ", ".join(f"{who} {_median(steps_to(runs, f'{who}, {setting}', GOAL))}" for who in CURVES)
+            for setting in settings(scale)
+        ]
+        return (
+            f"Median steps to an accuracy of {GOAL:g} at the first query, of {runs['seed'].nunique()} seeds and within "
+            f"{runs['horizon'].max()} steps, each curve at its own learning rate ({V1} at that of {V2}): "
+            f"{'; '.join(parts)}."
+        )
+
+
+def _lr(data: pd.DataFrame, who: str, setting: str) -> float:
+    return float(data.loc[(data["kind"] == "run") & (data["curve"] == f"{who}, {setting}"), "lr"].iloc[0])
+
+
+def _rate(data: pd.DataFrame, who: str, setting: str) -> str:
+    """Return the learning rate of a curve as text, with the curve it was tuned for and an edge of the grid noted."""
+    lr, grid = _lr(data, who, setting), data.loc[data["kind"] == "tuning", "lr"]
+    ends = {float(grid.min()): "the smallest tried", float(grid.max()): "the largest tried"}
+    notes = ([] if who in TUNED else [f"that of {V2}"]) + ([ends[lr]] if lr in ends else [])
+    return f"{lr:g}" + (f" [{'; '.join(notes)}]" if notes else "")
+
+
+def _counted(runs: pd.DataFrame, who: str, setting: str) -> str:
+    """Return how many seeds of a curve reach `GOAL`."""
+    steps = steps_to(runs, f"{who}, {setting}", GOAL)
+    return f"{np.isfinite(steps).sum()} of {len(steps)}"
+
+
+def _median(steps: Sequence[float]) -> str:
+    """Return the median of the steps as text, "never" if it is infinite."""
+    middle = float(np.median(steps))
+    return f"{middle:.0f}" if np.isfinite(middle) else "never"

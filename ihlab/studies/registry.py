@@ -1,0 +1,98 @@
+"""Every study by its name: the package's own, and those that users register."""
+
+from typing import Any
+
+from ihlab.claims.experiment import METHODS, Experiment
+from ihlab.studies.basin_map import BasinMap
+from ihlab.studies.elsewhere import Elsewhere
+from ihlab.studies.figure1a import Figure1a
+from ihlab.studies.figure1b import Figure1b
+from ihlab.studies.figure2 import Figure2
+from ihlab.studies.figure4 import Figure4
+from ihlab.studies.figure7 import Figure7
+from ihlab.studies.figure8 import Figure8
+from ihlab.studies.figure8_law import Figure8Law
+from ihlab.studies.figure9 import Figure9
+from ihlab.studies.figure10 import Figure10
+from ihlab.studies.figure11 import Figure11
+from ihlab.studies.formation import Formation
+from ihlab.studies.initialisation import Initialisation
+from ihlab.studies.mqar import MQAR
+from ihlab.studies.one_more_layer import OneMoreLayer
+from ihlab.studies.robustness import Robustness
+from ihlab.studies.saved_layer import SavedLayer
+from ihlab.studies.shift_halves import ShiftHalves
+from ihlab.studies.table2 import Table2
+from ihlab.studies.table4 import Table4
+from ihlab.studies.table5 import Table5
+from ihlab.studies.table15 import Table15
+from ihlab.studies.tables6to13 import Tables6To13
+from ihlab.studies.text import Text
+from ihlab.studies.zoo import Zoo
+from tasks.config import require
+from tasks.registry import load_plugins
+
+EXPERIMENTS: dict[str, Experiment] = {
+    e.name: e
+    for e in (
+        Figure1a(),
+        Figure1b(),
+        Figure2(),
+        Figure4(),
+        Figure8(),
+        Figure9(),
+        Table5(),
+        Formation(),
+        MQAR(),
+        Table2(),
+        Tables6To13(),
+        Table4(),
+        BasinMap(),
+        Robustness(),
+        Initialisation(),
+        Figure8Law(),
+        SavedLayer(),
+        ShiftHalves(),
+        OneMoreLayer(),
+        Text(),
+        Figure7(),
+        Figure10(),
+        Figure11(),
+        Elsewhere(),
+        Table15(),
+        Zoo(),
+    )
+}
+"""Every experiment by its name, in the order of the page of results."""
+
+GROUP = "ihlab.experiments"
+"""The entry points that name experiments of installed packages."""
+
+ON_REQUEST = {
+    *("formation", "mqar", "table4", "basin_map", "robustness", "initialisation"),
+    *("figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
+    *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo"),
+}
+"""Experiments that are made only if named, as are those that others register."""
+
+
+def register_experiment(experiment: Any) -> Any:
+    """Make an experiment known to `reproduce` by its `name`: an object, or a class without arguments.
+
+    Returns its argument, so that it can be used as a decorator. Raises `ConfigError` for an object that lacks a method
+    of `Experiment`, which it names, and for a name that another experiment has already.
+    """
+    made = experiment() if isinstance(experiment, type) else experiment
+    name, kind = getattr(made, "name", None), type(made)
+    require(isinstance(name, str) and name.isidentifier(), f"{kind.__name__}.name is {name!r}, but must be one word.")
+    missing = [method for method in METHODS if not callable(getattr(made, method, None))]
+    require(not missing, f"{kind.__name__} is not an experiment: it has no {', '.join(missing)}.")
+    there = type(EXPERIMENTS.get(str(name), made))
+    same = (there.__module__, there.__qualname__) == (kind.__module__, kind.__qualname__)
+    require(same, f"There is an experiment '{name}' already, {there.__qualname__}: {kind.__name__} needs another name.")
+    ON_REQUEST.update({str(name)} - EXPERIMENTS.keys())
+    EXPERIMENTS[str(name)] = made
+    return experiment
+
+
+load_plugins(GROUP, register_experiment)

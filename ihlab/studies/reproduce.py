@@ -1,0 +1,58 @@
+"""`reproduce`: from names of figures to trained runs, pictures and a ledger of claims."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from rich.console import Console
+
+from ihlab.claims.experiment import SCALES, Scale
+from ihlab.claims.ledger import Folder, print_ledger
+from ihlab.claims.make import make
+from ihlab.claims.page import require_own, write_results_page
+from ihlab.files import require_writable
+from ihlab.studies.registry import EXPERIMENTS, ON_REQUEST
+from tasks.config import choose, require
+
+
+def reproduce(
+    names: Sequence[str] = (),
+    scale: str = "laptop",
+    jobs: int | None = None,
+    device: str = "auto",
+    runs: Path = Path("runs"),
+    figures: Path = Path("figures"),
+    from_data: bool = False,
+    console: Console | None = None,
+) -> list[Folder]:
+    """Train what the named experiments need, draw them, check their claims, print the ledger.
+
+    By default all experiments but those `ON_REQUEST`. `jobs` runs are trained at a time, by default one per core, on a
+    GPU 1 (`ihlab.sweep.jobs.default_jobs`). Finished runs are reused, interrupted ones resumed. With `from_data`,
+    pictures and claims are derived again from the stored CSV, without training. Raises `ConfigError`, before any
+    training, for an unknown name or scale, and for `runs` or `figures` to which nothing can be written.
+    """
+    console = console or Console()
+    at = cast(Scale, choose("scale", scale, SCALES))
+    require(jobs is None or jobs >= 1, f"jobs is {jobs}, but must be at least 1.")
+    usual = [name for name in EXPERIMENTS if name not in ON_REQUEST]
+    chosen = [EXPERIMENTS[choose("experiment", name, EXPERIMENTS)] for name in names or usual]
+    folders = [Folder(figures, experiment.name, at) for experiment in chosen]
+    require_own(figures)
+    for folder in folders:
+        require_writable("figures", folder.path)
+    if not from_data:
+        require_writable("runs", runs)
+    if from_data:
+        for experiment, folder in zip(chosen, folders, strict=True):
+            folder.publish(experiment, folder.data())
+    else:
+        started = time.perf_counter()
+        n_runs = make(chosen, folders, jobs, device, runs, console)
+        took = time.perf_counter() - started
+        console.print(f"{n_runs} runs and {len(chosen)} figures in {took:.0f} s.", highlight=False)
+    print_ledger(console, folders)
+    page = write_results_page(figures, tuple(EXPERIMENTS))
+    console.print(f"Pictures, numbers and intervals: {page}", markup=False, highlight=False, soft_wrap=True)
+    return folders

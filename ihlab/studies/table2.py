@@ -1,0 +1,148 @@
+"""Tables 2, 14 and 15: the paper's own printed comparisons of KV shifting and vanilla, without training.
+
+Each model was trained once, and the three checkpoints of one are not independent: what is counted says what was
+printed, and no interval is about another training. `table2.csv` has every cell, with its page as in
+`ihlab.studies.tables6to13`.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ihlab.claims import stats
+from ihlab.claims.claim import Claim
+from ihlab.claims.experiment import Planned, Scale
+from ihlab.plots.curves import Line
+from ihlab.plots.printed_tables import differences_by_context, leads
+from ihlab.plots.style import BLUE, new_figure, printed
+
+if TYPE_CHECKING:
+    from ihlab.training.run import Run
+
+PRINTED = Path(__file__).with_name("table2.csv")
+"""Every cell of Tables 2, 14 and 15: accuracies in percent, and the losses of Table 15 (`shifted`: with shifts)."""
+
+DECLARED = "2026-11-23"
+AVERAGE = "average"
+EVERY = 0.9
+"""Share of cells from which a sentence without exceptions is true."""
+
+
+class Table2:
+    """Benchmarks of 2.9B and 19B models at three checkpoints each, MMLU in three ways, and the loss of MLA."""
+
+    name = "table2"
+
+    def runs(self, scale: Scale) -> list[Planned]:
+        """Plan no runs."""
+        return []
+
+    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+        """Return the printed cells: table, page, model, tokens (1e9), quantity, context, vanilla, shifted."""
+        return pd.read_csv(PRINTED)
+
+    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
+        """Judge the sentences about the three tables, and two questions about the lead in Table 2."""
+        averages, single = _averages(data), _last(data)
+        metrics, latent = data[data["table"] == 14], data[data["table"] == 15]
+        claim = partial(Claim, declared=DECLARED)
+        ahead = int((single["lead"] > 0).sum())
+        change = averages.groupby("model", sort=False)["lead"].agg(lambda lead: lead.iloc[-1] - lead.iloc[0])
+        told = "; ".join(
+            f"{model}: {', '.join(f'{x:.2f}' for x in part['lead'])}"
+            for model, part in averages.groupby("model", sort=False)
+        )
+        return [
+            claim(
+                source="section 4.2, Table 2",
+                sentence="KV shifting attention achieved better performance than baseline at various scales and "
+                "training token numbers.",
+                measure=f"share of the {len(averages)} checkpoints, three of 2.9B and three of 19B, whose average of "
+                "eight benchmarks is higher than vanilla's",
+                estimate=stats.exact(float((averages["lead"] > 0).mean())),
+                threshold=EVERY,
+            ),
+            claim(
+                source="of Table 2",
+                of_paper=False,
+                sentence="So it did on most single benchmarks at the last checkpoints.",
+                measure=f"share of {len(single)} cells, eight benchmarks of either model, in which KV shifting is "
+                f"ahead ({ahead})",
+                estimate=stats.exact(ahead / len(single)),  # of two models: no sample of sixteen
+                threshold=0.5,
+            ),
+            claim(
+                source="of Table 2, beside sections 4.2 and 4.4",
+                of_paper=False,
+                sentence="Its lead on the benchmarks does not shrink as training goes on.",
+                measure="lead of the average at the last checkpoint less at the first, the larger of both models "
+                f"({told} points)",
+                estimate=stats.exact(float(change.max())),
+                threshold=0.0,
+            ),
+            claim(
+                source="Appendix I, Table 14",
+                sentence="Under different evaluation metrics KV shifting attention achieved better results.",
+                measure="share of cloze, zero-shot and few-shot MMLU at which it is ahead",
+                estimate=stats.exact(float((metrics["shifted"] > metrics["vanilla"]).mean())),
+                threshold=EVERY,
+            ),
+            claim(
+                source="Appendix J, Table 15",
+                sentence="As the sequence length increases, the overall performance of shift KV is also better than "
+                "MLA.",
+                measure=f"share of the {len(latent)} context lengths at which the loss with shifts is lower (less by "
+                f"{', '.join(f'{x:.4f}' for x in latent['vanilla'] - latent['shifted'])})",
+                estimate=stats.exact(float((latent["shifted"] < latent["vanilla"]).mean())),
+                threshold=EVERY,
+            ),
+        ]
+
+    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
+        """State the leads in one sentence."""
+        averages = _averages(data)
+        told = " and ".join(
+            f"{', '.join(f'{x:.2f}' for x in part['lead'])} points with {model}"
+            for model, part in averages.groupby("model", sort=False)
+        )
+        return (
+            f"As printed, KV shifting leads vanilla on the average of eight benchmarks by {told}, from checkpoint to "
+            "checkpoint."
+        )
+
+    @printed
+    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
+        """Draw the lead of every benchmark and of their average, and the loss of MLA with shifts less without."""
+        figure = new_figure(9.5, 3.8)
+        left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
+        table = data[data["table"] == 2].assign(
+            lead=data["shifted"] - data["vanilla"],
+            group=data["model"] + "\n" + data["tokens"].map("{:.0f}B tokens".format),
+            total=data["quantity"] == AVERAGE,
+        )
+        leads(left, table)
+        left.set(title="Table 2: KV shifting less vanilla", ylabel="points of accuracy")
+        left.legend(loc="upper right")
+        latent = data[data["table"] == 15]
+        losses = latent.assign(method="", difference=1000 * (latent["shifted"] - latent["vanilla"]))
+        differences_by_context(right, losses.astype({"context": int}), {"": Line(BLUE)})
+        right.set(title="Table 15: MLA with shifts less without", xlabel="context length", ylabel="loss, thousandths")
+        figure.suptitle("The paper's printed comparisons; each model was trained once")
+        return figure
+
+
+def _averages(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the averages of Table 2 with the `lead` of KV shifting, a row for each checkpoint."""
+    rows = data[(data["table"] == 2) & (data["quantity"] == AVERAGE)]
+    return rows.assign(lead=rows["shifted"] - rows["vanilla"])
+
+
+def _last(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the single benchmarks of Table 2 at each model's last checkpoint, with the `lead` of KV shifting."""
+    rows = data[(data["table"] == 2) & (data["quantity"] != AVERAGE)]
+    rows = rows[rows["tokens"] == rows.groupby("model")["tokens"].transform("max")]
+    return rows.assign(lead=rows["shifted"] - rows["vanilla"])

@@ -1,0 +1,199 @@
+"""Table 5: which of alpha1, alpha2 and of beta1, beta2 is the larger, in each key/value head of trained models."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ihlab.claims import stats
+from ihlab.claims.claim import Claim
+from ihlab.claims.experiment import Planned, Scale
+from ihlab.plots.curves import Line
+from ihlab.plots.quadrants import quadrants, trajectories
+from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, PINK, new_figure, printed
+from ihlab.studies.figure1a import KV1, Figure1a
+from ihlab.studies.figure1b import SHAPES, Figure1b, kv
+
+if TYPE_CHECKING:
+    from ihlab.training.run import Run
+
+STYLES = {
+    KV1: Line(BLUE),
+    **{kv(name): Line(color) for name, color in zip(SHAPES, (BLACK, GREEN, ORANGE, PINK), strict=True)},
+}
+
+START, END = "initialisation", "end"
+RAW, FREE = "raw", "gauge_free"
+COUNTS = {RAW: "raw, as the paper counts", FREE: "gauge-free, by size"}
+"""alpha1 > alpha2, which c = -1 in (c alpha, W_K / c) reverses; and |alpha1| > |alpha2|, which no c reverses."""
+
+OWN, PREVIOUS = "own", "previous"
+
+
+class Table5:
+    """The paper's count beside one that does not depend on the gauge, at initialisation and at the end."""
+
+    name = "table5"
+
+    def runs(self, scale: Scale) -> list[Planned]:
+        """Plan the KV shifting runs of Figures 1a and 1b."""
+        return [plan for figure in (Figure1a(), Figure1b()) for plan in figure.runs(scale) if plan.curve in STYLES]
+
+    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+        """Gather each key/value head twice, from the first checkpoint and from the last.
+
+        - alpha1, alpha2, beta1, beta2: as stored;
+        - key, value: |alpha1| / (|alpha1| + |alpha2|) and |beta1| / (|beta1| + |beta2|);
+        - key_raw, value_raw, key_gauge_free, value_gauge_free: own or previous, whichever is the larger.
+        """
+        from ihlab.interp.shifts import shift_report
+
+        parts = []
+        for curve, run in trained:
+            for when, step in ((START, run.checkpoints[0]), (END, run.checkpoints[-1])):
+                report = shift_report(run.model(step))
+                facts: dict[str, Any] = {"curve": curve, "seed": run.config.seed, "when": when, "step": step}
+                columns = {
+                    "key": (1 - report["alpha_share"]).round(6),
+                    "value": (1 - report["beta_share"]).round(6),
+                    "key_raw": report["alpha_raw"],
+                    "value_raw": report["beta_raw"],
+                    "key_gauge_free": report["alpha_larger"],
+                    "value_gauge_free": report["beta_larger"],
+                }
+                stored = report[["layer", "head", "alpha1", "alpha2", "beta1", "beta2"]]
+                parts.append(stored.assign(**facts, **columns))
+        table = pd.concat(parts, ignore_index=True)
+        first = ["curve", "seed", "when", "step"]
+        return table[first + [column for column in table.columns if column not in first]]
+
+    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
+        """Claims of Appendix F about the table, which this scale cannot test, and claims on our heads instead.
+
+        Heads of one model share its loss, and models of one seed their first random numbers: the intervals are
+        over seeds, of what the heads of a seed, over all models, give together.
+        """
+        return [*_of_the_paper(), *_of_induction(data), _tied(data)]
+
+    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
+        """State the four cells in one sentence."""
+        cells = counted(data[data["when"] == END], FREE)
+        return (
+            f"Of {cells.sum()} heads trained for induction {cells[0, 1]} end with the key of the token before and "
+            f"their own value, the induction head of Theorem 3.3 (own key and value {cells[0, 0]}, both of the token "
+            f"before {cells[1, 1]}, own key and value of the token before {cells[1, 0]}); the paper's 2.9B language "
+            "model has most of its heads on the diagonal."
+        )
+
+    @printed
+    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
+        """Draw four small tables laid out as the paper's, and the path of each head."""
+        figure = new_figure(12.0, 6.2)
+        grid = figure.add_gridspec(2, 4, width_ratios=(1, 1, 0.06, 2.1))
+        for row, (count, title) in enumerate(COUNTS.items()):
+            bar = "|" if count == FREE else ""
+            columns = [rf"${bar}\alpha_1{bar} {sign} {bar}\alpha_2{bar}$" for sign in (">", r"\leq")]
+            rows = [rf"${bar}\beta_1{bar} {sign} {bar}\beta_2{bar}$" for sign in (">", r"\leq")]
+            for column, when in enumerate((START, END)):
+                cells = counted(data[data["when"] == when], count)
+                quadrants(figure.add_subplot(grid[row, column]), cells, columns, rows, f"{when}\n{title}")
+        axes = figure.add_subplot(grid[:, 3])
+        start, end = (data[data["when"] == when] for when in (START, END))
+        trajectories(axes, start, end, STYLES)
+        axes.set(
+            title="each head from initialisation (hollow) to the end (filled)",
+            xlabel=r"own key, $|\alpha_1| / (|\alpha_1| + |\alpha_2|)$",
+            ylabel=r"own value, $|\beta_1| / (|\beta_1| + |\beta_2|)$",
+        )
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2, fontsize=8)
+        figure.suptitle(
+            f"Table 5 on models trained for induction: {len(end)} key/value heads, {end['seed'].nunique()} seeds "
+            f"({scale} scale)\nThe paper's 2.9B language model, 128 heads: 50, 17 over 9, 52"
+        )
+        return figure
+
+
+def counted(heads: pd.DataFrame, count: str) -> np.ndarray:
+    """Count the heads in each cell, laid out as in the paper: columns own, previous key; rows own, previous value."""
+    key, value = heads[f"key_{count}"], heads[f"value_{count}"]
+    return np.array([[int(((key == k) & (value == v)).sum()) for k in (OWN, PREVIOUS)] for v in (OWN, PREVIOUS)])
+
+
+def coupling(cells: Sequence[np.ndarray]) -> stats.Estimate:
+    """Return the share of heads on the diagonal, less the share expected if key and value were independent.
+
+    With d_s the share of seed s's heads that are on the diagonal, k_s of those that use their own key, and v_s their
+    own value, of n seeds: the mean over s of d_s, less the mean over all s != t of k_s v_t + (1 - k_s)(1 - v_t). The
+    second pairs keys of one seed with values of another, whose draws have nothing in common: the difference is 0 on
+    average if key and value are independent, whatever their odds and whatever the models of one seed share. The
+    interval is the jackknife's over seeds (Tukey 1958). `cells`: tables as of `counted`, one per seed.
+    """
+    shares = np.array([c / c.sum() for c in cells])
+    n, whole = len(shares), _coupling(shares) if len(shares) > 1 else np.nan
+    if n < 3:
+        return stats.unknown(whole, stats.DIFFERENCE)
+    pseudo = [n * whole - (n - 1) * _coupling(np.delete(shares, seed, axis=0)) for seed in range(n)]
+    return stats.mean(pseudo, stats.DIFFERENCE)
+
+
+def _coupling(shares: np.ndarray) -> float:
+    diagonal, key, value = np.trace(shares, axis1=1, axis2=2), shares[:, :, 0].sum(axis=1), shares[:, 0].sum(axis=1)
+    untied = np.outer(key, value) + np.outer(1 - key, 1 - value)
+    others = ~np.eye(len(shares), dtype=bool)
+    return float(diagonal.mean() - untied[others].mean())
+
+
+LANGUAGE_MODEL = "The paper says it of a 2.9B language model, which has much to learn; here induction is all there is."
+
+
+def _of_the_paper() -> list[Claim]:
+    """Claims of Appendix F about the table: none can be tested by a model of pure induction."""
+    sentences = (
+        "The numbers on the diagonal dominate: most heads tend to use the key and value of the same token.",
+        "alpha and beta are independent at initialisation; as training progressed, they became coupled.",
+        "They are not symmetrical: the lower left corner is relatively small.",
+    )
+    return [
+        Claim(source="Appendix F, Table 5", sentence=sentence, declared="2026-11-22", why=LANGUAGE_MODEL)
+        for sentence in sentences
+    ]
+
+
+def _of_induction(data: pd.DataFrame) -> list[Claim]:
+    """Claims that heads end at Theorem 3.3's alpha and beta, by the paper's count and by the gauge-free one."""
+    claims = []
+    for count, how in COUNTS.items():
+        end = [counted(heads, count) for _, heads in data[data["when"] == END].groupby("seed")]
+        hits, sizes = [int(c[0, 1]) for c in end], [int(c.sum()) for c in end]
+        claims.append(
+            Claim(
+                source="Theorem 3.3 in trained heads, in the layout of Table 5",
+                of_paper=False,
+                sentence="Heads trained for induction use the key of the token before and their own value.",
+                measure=f"share of heads in the upper right corner, {how} ({sum(hits)} of {sum(sizes)})",
+                estimate=stats.clustered_share(hits, sizes),
+                threshold=0.5,
+                seeds=int(data["seed"].nunique()),
+                declared="2026-11-22",
+            )
+        )
+    return claims
+
+
+def _tied(data: pd.DataFrame) -> Claim:
+    end = [counted(heads, FREE) for _, heads in data[data["when"] == END].groupby("seed")]
+    start = [counted(heads, FREE) for _, heads in data[data["when"] == START].groupby("seed")]
+    return Claim(
+        source="in the measure of Appendix F",
+        of_paper=False,
+        sentence="alpha and beta of models trained for induction are coupled.",
+        measure="share of a seed's heads on the diagonal (mean over seeds), less that of keys of one seed paired with "
+        f"values of another (mean over pairs of seeds), {COUNTS[FREE]}; jackknife over seeds (at initialisation "
+        f"{coupling(start).value:.2f})",
+        estimate=coupling(end),
+        threshold=0.0,
+        seeds=int(data["seed"].nunique()),
+        declared="2026-11-22",
+    )

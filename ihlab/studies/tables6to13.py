@@ -1,0 +1,455 @@
+"""Tables 6-13: the paper's own printed losses against the sentences that it writes about them, without training.
+
+`tables6to13.csv` holds every printed cell of Appendix H, one run each. Pages are those of the paper's PDF. All but the
+first begin with the running head "KV Shifting Attention Enhances Language Modeling", so the page of a passage is one
+more than the running heads before it: the first is inside the sentence that leads from page 1 to page 2, the
+impact statement follows the eighth (page 9), and Appendix A the eleventh (page 12, after three of references).
+
+Table 5 and the settings that the paper states more than once are rows of the table too.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy.stats import binomtest, chi2, fisher_exact
+from scipy.stats.contingency import odds_ratio
+
+from ihlab.claims import stats
+from ihlab.claims.claim import Claim
+from ihlab.claims.experiment import Planned, Scale
+from ihlab.plots.curves import Line
+from ihlab.plots.printed_tables import difference_map, differences_by_context
+from ihlab.plots.style import BLUE, GREEN, ORANGE, PINK, new_figure, printed
+
+if TYPE_CHECKING:
+    from ihlab.training.run import Run
+
+PRINTED = Path(__file__).with_name("tables6to13.csv")
+"""Tables 6-13, every cell; a loss is empty where the table says OOM."""
+
+DECLARED = "2026-11-22"
+
+VANILLA, KV, QKV, K, V = "vanilla", "KV shifting", "QKV shifting", "K shifting", "V shifting"
+DIFFERENTIAL, QK_NORM, SELECTIVE = "Differential", "Differential with QK norm", "Selective"
+OURS = (VANILLA, K, V, QKV, KV)
+"""Vanilla and what the paper itself proposes or ablates: Tables 6-10."""
+COMPARATORS = (DIFFERENTIAL, QK_NORM, SELECTIVE)
+
+ALMOST_EVERY = 0.9
+"""Share of cells from which a statement is true "in almost every" cell."""
+
+STYLES = {K: Line(PINK, ":"), V: Line(GREEN, "--"), QKV: Line(ORANGE, "-."), KV: Line(BLUE)}
+
+COLOUR_LIMIT = 0.05
+
+
+class Stated(NamedTuple):
+    """A number of the paper that is not a loss, in a few of its own words."""
+
+    quantity: str
+    model: str
+    number: float
+    source: str
+    page: int
+    quote: str
+    note: str = ""
+
+
+OWN_OWN, PREVIOUS_OWN, OWN_PREVIOUS, PREVIOUS_PREVIOUS = (
+    "own key, own value", "previous key, own value", "own key, previous value", "previous key, previous value",
+)  # fmt: skip
+"""Key: own for alpha1 > alpha2, else previous; value: own for beta1 > beta2, else previous."""
+
+EARLIER_OWN, EARLIER_PREVIOUS = f"{OWN_OWN}, at 20B tokens", f"{PREVIOUS_PREVIOUS}, at 20B tokens"
+
+_table5 = partial(Stated, model="2.9B", source="Table 5", page=16)
+COUNTS = (
+    _table5(OWN_OWN, number=50, quote="50 17"),
+    _table5(PREVIOUS_OWN, number=17, quote="50 17"),
+    _table5(OWN_PREVIOUS, number=9, quote="9 52"),
+    _table5(PREVIOUS_PREVIOUS, number=52, quote="9 52"),
+    _table5(EARLIER_OWN, number=47, quote="the diagonal was already 47,43", note="at 20B tokens"),
+    _table5(EARLIER_PREVIOUS, number=43, quote="the diagonal was already 47,43", note="at 20B tokens"),
+)
+
+BATCH, PARAMETERS, WARMUP = "batch size in tokens", "parameters", "warm-up steps"
+GPU, OOM_FROM = "GPU", "shortest context with OOM"
+
+MI = 1024 * 1024
+"""Footnote 6: section 4.1's M; elsewhere in the paper M is 1,000,000."""
+
+_batch_4_1 = partial(
+    Stated, BATCH, source="section 4.1", page=5, quote="1M/16M/1M/2M/3M",
+    note="footnote 6: 1M here means 1,048,576, while elsewhere it refers to 1,000,000",
+)  # fmt: skip
+_batch_5 = partial(Stated, BATCH, source="Figure 5", page=7)
+_batch_16 = partial(Stated, BATCH, source="Table 16", page=24, quote="GPU NUMBERS 64 512 64 128 240")
+_size = partial(
+    Stated, PARAMETERS, "1.5B",
+    note="Table 16's widths give 1.42e9 without embeddings, 1.49e9 with tied and 1.56e9 with untied ones",
+)  # fmt: skip
+_warmup_4_1 = partial(Stated, WARMUP, source="section 4.1", page=5, quote="a linear warmup of 1000 steps")
+_warmup_16 = partial(Stated, WARMUP, source="Table 16", page=24, quote="WARM-UP STEPS 1,000 600 1,000 1,000 3,000")
+
+STATEMENTS = (
+    _batch_4_1(model="1.5B", number=1 * MI),
+    _batch_4_1(model="2.9B", number=16 * MI),
+    _batch_4_1(model="6.7B", number=1 * MI),
+    _batch_4_1(model="13B", number=2 * MI),
+    _batch_4_1(model="19B", number=3 * MI),
+    _batch_5(model="1.5B", number=500_000, quote="for 1.5B and 6.7B model is 0.5M"),
+    _batch_5(model="6.7B", number=500_000, quote="for 1.5B and 6.7B model is 0.5M"),
+    _batch_5(model="13B", number=1_000_000, quote="for 13B is 1M"),
+    _batch_16(model="1.5B", number=64 * 8 * 2048, note="64 x 8 x 2,048: GPUs, batch size per GPU, context length"),
+    _batch_16(model="2.9B", number=512 * 8 * 4096, note="512 x 8 x 4,096: GPUs, batch size per GPU, context length"),
+    _batch_16(model="6.7B", number=64 * 8 * 2048, note="64 x 8 x 2,048: GPUs, batch size per GPU, context length"),
+    _batch_16(model="13B", number=128 * 8 * 2048, note="128 x 8 x 2,048: GPUs, batch size per GPU, context length"),
+    _batch_16(model="19B", number=240 * 1 * 12288, note="240 x 1 x 12,288: GPUs, batch size per GPU, context length"),
+    _size(number=1.4e9, source="section 4.1", page=5, quote="The learning rate for 1.4B / 3B / 7B / 13B / 19B"),
+    _size(number=1.5e9, source="Table 1", page=5, quote="PARAMETERS 1.5B 2.9B 6.7B 13B 19B"),
+    _size(number=1.5e9, source="Figure 5", page=7, quote="(a) 1.5B Parameters"),
+    _size(number=1.5e9, source="Table 16", page=24, quote="PARAMETERS 1.5B 2.9B 6.7B 13B 19B"),
+    *(_warmup_4_1(model=model, number=1000) for model in ("1.5B", "2.9B", "6.7B", "13B", "19B")),
+    _warmup_16(model="1.5B", number=1000),
+    _warmup_16(model="2.9B", number=600),
+    _warmup_16(model="6.7B", number=1000),
+    _warmup_16(model="13B", number=1000),
+    _warmup_16(model="19B", number=3000),
+    Stated(GPU, "19B", math.nan, "section 4.1", 5, "trained from scratch are conducted on Nvidia H800-80G"),
+    Stated(GPU, "19B", math.nan, "Table 16", 24, "A100-80G H800-80G A100-80G A100-80G A800-80G"),
+    Stated(OOM_FROM, SELECTIVE, 4096, "Appendix H", 18, "OOM when context length is larger than 2048"),
+    Stated(OOM_FROM, SELECTIVE, 2048, "Table 13", 20, "0.0001 3.7922 3.7109 3.6817 OOM OOM"),
+)
+"""Settings that the paper states more than once, with those that agree."""
+
+ROUNDING = 1.25
+"""Two batch sizes contradict each other from this ratio on: 3M for 2.95M is a rounding, twice as much is not."""
+
+
+class Tables6To13:
+    """Vanilla, K, V, QKV and KV shifting and three comparators at six learning rates and five context lengths."""
+
+    name = "tables6to13"
+
+    def runs(self, scale: Scale) -> list[Planned]:
+        """Plan no runs."""
+        return []
+
+    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+        """Gather three kinds of row in one table: printed losses, counts of Table 5, settings with place and quote."""
+        cells = pd.read_csv(PRINTED).assign(kind="loss")
+        cells["source"] = [f"Table {table}" for table in cells.pop("table")]
+        counts, statements = pd.DataFrame(COUNTS).assign(kind="count"), pd.DataFrame(STATEMENTS).assign(kind="setting")
+        table = pd.concat([cells, counts, statements], ignore_index=True)
+        first = ["kind", "source", "page", "method", "lr", "context", "loss", "quantity", "model", "number"]
+        return table[[*first, "quote", "note"]]
+
+    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
+        """Claims of Appendices H and F, of the size of the gains against the noise of a single run, and of settings."""
+        loss = losses(data)
+        return [*_ranks(loss), *_comparators(loss), *_noise(loss), *_table5_claims(data), _batch_sizes(data)]
+
+    @printed
+    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
+        """Draw a map of each method's difference to vanilla, the best of each cell outlined; then the best rates."""
+        loss = losses(data)
+        best, shown = best_of(loss, OURS), [*OURS, *COMPARATORS]
+        figure = new_figure(14.0, 7.0)
+        grid = figure.add_gridspec(2, 6, width_ratios=(1, 1, 1, 1, 1, 0.06))
+        maps = [figure.add_subplot(grid[divmod(number, len(OURS))]) for number in range(len(shown))]
+        for number, (axes, method) in enumerate(zip(maps, shown, strict=True)):
+            difference = loss[method] - loss[VANILLA]
+            written = [f"{x:.2f}" for x in loss[method]] if method == VANILLA else [_thousandths(x) for x in difference]
+            cells = difference.rename("difference").reset_index().assign(text=written, best=(best == method).to_numpy())
+            image = difference_map(axes, cells, COLOUR_LIMIT)
+            wins = f"best in {(best == method).sum()} of {len(best)}" if method in OURS else ""
+            axes.set_title(
+                f"{method}{' (its loss)' * (method == VANILLA)}\n{wins}".rstrip(), fontsize=10, weight="bold"
+            )
+            axes.set_xlabel("context length")
+            if number % len(OURS):
+                axes.set_yticklabels([])
+            else:
+                axes.set_ylabel("learning rate")
+        bar = figure.colorbar(image, cax=figure.add_subplot(grid[0, 5]), extend="both")
+        ticks = (-COLOUR_LIMIT, 0.0, COLOUR_LIMIT)
+        bar.set_ticks(ticks, labels=[_thousandths(x) for x in ticks])
+        self._draw_best_rates(figure.add_subplot(grid[1, 3:5]), loss)
+        figure.suptitle(
+            "The paper's Tables 6-13: validation loss less that of vanilla, in thousandths, one run a cell\n"
+            "blue: below vanilla; orange: above; outlined: the best of the five methods of the upper row"
+        )
+        return figure
+
+    def _draw_best_rates(self, axes: Axes, loss: pd.DataFrame) -> None:
+        best = at_best_rate(loss)
+        difference = 1000 * best[list(STYLES)].sub(best[VANILLA], axis=0)
+        table = difference.melt(ignore_index=False, var_name="method", value_name="difference").reset_index()
+        differences_by_context(axes, table, STYLES)
+        axes.set_xlabel("context length")
+        axes.set_ylabel("thousandths")
+        axes.set_title("each at its best learning rate, less vanilla at its own", fontsize=10, weight="bold")
+        axes.legend(loc="upper center", bbox_to_anchor=(0.62, 1.0), ncols=2, fontsize=9)
+
+    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
+        """State the printed tables in one sentence."""
+        loss = losses(data)
+        wins, gain = best_of(loss, OURS).value_counts(), _gain(loss, KV)
+        at_best = at_best_rate(loss)
+        return (
+            f"In the paper's own tables KV shifting has a lower loss than vanilla in {_below(loss, KV, VANILLA)} of "
+            f"{len(loss)} cells (median gain {gain:.4g}, {gain / residual_sd(loss, KV):.1f} times the scatter of a "
+            f"single cell) but is the best of five methods in only {wins.get(KV, 0)}, not in almost every one; "
+            f"V shifting alone is better than K shifting alone in {_below(loss, V, K)}, and at its best learning rate "
+            f"better than KV shifting at {int((at_best[V] < at_best[KV]).sum())} of {len(at_best)} context lengths."
+        )
+
+
+def losses(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the printed losses, a row for each (lr, context) and a column for each method; NaN for OOM."""
+    return data[data["kind"] == "loss"].pivot_table(index=["lr", "context"], columns="method", values="loss")
+
+
+def best_of(loss: pd.DataFrame, methods: Sequence[str]) -> pd.Series:
+    """Return the method with the lowest loss in each cell. (No two are equal there.)"""
+    return loss[list(methods)].idxmin(axis=1)
+
+
+def at_best_rate(loss: pd.DataFrame) -> pd.DataFrame:
+    """Return the lowest loss over learning rates, a row for each context length and a column for each method."""
+    return loss.groupby(level="context").min()
+
+
+def residual_sd(loss: pd.DataFrame, method: str) -> float:
+    """Standard deviation of a single cell's difference to vanilla, the run-to-run noise as far as one run a cell shows.
+
+    The residual of method - vanilla = overall + learning rate + context length, that is, of an additive model of the
+    loss in which both effects may depend on the method. The highest learning rate is left out: single runs break down
+    there (vanilla's 3.5104 at 2048). What is not additive counts as noise, so it is an upper estimate.
+    """
+    return float(np.sqrt((_residuals(loss, method) ** 2).sum() / _freedom(loss, method)))
+
+
+def _residuals(loss: pd.DataFrame, method: str) -> np.ndarray:
+    difference = (loss[method] - loss[VANILLA]).rename("difference").reset_index()
+    x = difference.pivot_table(index="lr", columns="context", values="difference").to_numpy()[:-1]
+    return x - x.mean(axis=0) - x.mean(axis=1, keepdims=True) + x.mean()
+
+
+def _freedom(loss: pd.DataFrame, method: str) -> int:
+    rates, contexts = _residuals(loss, method).shape
+    return (rates - 1) * (contexts - 1)
+
+
+def _gain(loss: pd.DataFrame, method: str) -> float:
+    """Median over all cells of vanilla's loss less the method's; losses are printed with four decimals."""
+    return round(float((loss[VANILLA] - loss[method]).median()), 5)
+
+
+def gain_in_sds(loss: pd.DataFrame, method: str) -> stats.Estimate:
+    """The median gain over vanilla in residual standard deviations of a cell.
+
+    The interval is the chi-square one of the standard deviation; the median over all cells is taken as known.
+    """
+    gain, sd, freedom = _gain(loss, method), residual_sd(loss, method), _freedom(loss, method)
+
+    def at(level: float) -> tuple[float, float]:
+        ends = [gain / sd * math.sqrt(chi2.ppf(p, freedom) / freedom) for p in ((1 - level) / 2, (1 + level) / 2)]
+        return min(ends), max(ends)
+
+    return stats.Estimate(gain / sd, *at(stats.CONFIDENCE), stats.CONFIDENCE, at)
+
+
+def _below(loss: pd.DataFrame, a: str, b: str) -> int:
+    return int((loss[a] < loss[b]).sum())
+
+
+def _thousandths(difference: float) -> str:
+    """Format a difference for a cell: signed unless 0, OOM if there is none."""
+    if math.isnan(difference):
+        return "OOM"
+    x = round(1000 * difference, 1)
+    return f"{x:+.{int(abs(x) < 1)}f}".replace("-", "\N{MINUS SIGN}") if x else "0"
+
+
+def _ranks(loss: pd.DataFrame) -> list[Claim]:
+    """Claims of Appendix H's main sentence, cell by cell and at each context's best rate; then of K against V."""
+    cells, at_best = len(loss), at_best_rate(loss)
+    wins = best_of(loss, OURS).value_counts().reindex(OURS, fill_value=0).sort_values(ascending=False, kind="stable")
+    claim = partial(Claim, source="Appendix H, Tables 6-10", right_side="above", declared=DECLARED)
+    best = partial(
+        claim,
+        sentence="In almost every learning rate and context length we experimented with, KV shifting attention "
+        "achieved the best results.",
+        threshold=ALMOST_EVERY,
+    )
+    by_context = [
+        best(
+            source="of Tables 6, 7 and 10",
+            of_paper=False,
+            sentence="KV shifting is the better one where each method has its best learning rate.",
+            measure=f"share of context lengths at which KV shifting at its best learning rate is below {other} at its "
+            f"own ({_below(at_best, KV, other)} of {len(at_best)})",
+            estimate=stats.exact(_below(at_best, KV, other) / len(at_best)),
+        )
+        for other in (VANILLA, V)
+    ]
+    return [
+        best(
+            measure=f"share of the {cells} cells in which KV shifting has the lowest loss of five methods "
+            f"({', '.join(f'{method} {count}' for method, count in wins.items())})",
+            estimate=stats.exact(int(wins[KV]) / cells),
+        ),
+        *by_context,
+        claim(
+            source="from section 3.3, of Tables 9 and 10",
+            of_paper=False,
+            sentence="K shifting is a meta-learner, V shifting its checker: induction in one layer needs the shifted "
+            "key, so K shifting alone should be better than V shifting alone.",
+            measure=f"share of the {cells} cells in which K shifting is below V shifting ({_below(loss, K, V)})",
+            estimate=stats.exact(_below(loss, K, V) / cells),
+            threshold=0.5,
+        ),
+    ]
+
+
+def _comparators(loss: pd.DataFrame) -> list[Claim]:
+    claims = []
+    for method, source in zip(COMPARATORS, ("Table 11", "Table 12", "Table 13"), strict=True):
+        run = loss[loss[method].notna()]
+        above = _below(run, VANILLA, method)
+        claims.append(
+            Claim(
+                source=source,
+                of_paper=False,
+                sentence=f"KV shifting is better than {method} attention, which is worse even than vanilla.",
+                measure=f"share of the {len(run)} cells in which {method} is above vanilla ({above}; above KV shifting "
+                f"{_below(run, KV, method)}; median {-_gain(run, method):+.4g} to vanilla). A published improvement on "
+                "vanilla that loses so much everywhere is a warning that the comparator is untuned",
+                estimate=stats.exact(above / len(run)),
+                threshold=ALMOST_EVERY,
+                right_side="above",
+                declared=DECLARED,
+            )
+        )
+    return claims
+
+
+def _noise(loss: pd.DataFrame) -> list[Claim]:
+    """Claims of gains against noise. Cells may share seeds and data, which only repeated runs could tell apart."""
+    below, cells = _below(loss, KV, VANILLA), len(loss)
+    claim = partial(Claim, right_side="above", declared=DECLARED)
+    both = [
+        claim(
+            source=f"section 4.5, said there of Figure 7a; here {tables}",
+            sentence="The shifting of key and value both play an important role.",
+            measure=f"share of the {cells} cells in which KV shifting is below {alone} alone ({wins}; sign test "
+            f"p = {binomtest(wins, cells).pvalue:.1g}): what shifting the {other} adds",
+            estimate=stats.share(wins, cells),
+            threshold=0.5,
+        )
+        for alone, other, tables in ((V, "key", "Tables 7 and 10"), (K, "value", "Tables 7 and 9"))
+        for wins in (_below(loss, KV, alone),)
+    ]
+    return [
+        claim(
+            source="of Tables 6 and 7",
+            of_paper=False,
+            sentence="Although each experiment was conducted only once, KV shifting is better than vanilla.",
+            measure=f"share of the {cells} cells in which KV shifting is below vanilla ({below}; sign test "
+            f"p = {binomtest(below, cells).pvalue:.1g})",
+            estimate=stats.share(below, cells),
+            threshold=0.5,
+        ),
+        claim(
+            source="of Tables 6 and 7",
+            of_paper=False,
+            sentence="KV shifting improves on vanilla by more than the noise of one run.",
+            measure=f"median gain of {KV} over vanilla ({_gain(loss, KV):.4g}) in residual standard deviations of one "
+            f"cell ({residual_sd(loss, KV):.4f}, additive fit without the highest learning rate)",
+            estimate=gain_in_sds(loss, KV),
+            threshold=1.0,
+        ),
+        *both,
+    ]
+
+
+def _table5_claims(data: pd.DataFrame) -> list[Claim]:
+    """Heads of one model share its loss, so they are not independent draws: the intervals are somewhat too narrow."""
+    counts = data[data["kind"] == "count"].set_index("quantity")["number"].astype(int)
+    upper, lower = int(counts[PREVIOUS_OWN]), int(counts[OWN_PREVIOUS])
+    table = np.array([[counts[OWN_OWN], upper], [lower, counts[PREVIOUS_PREVIOUS]]])
+    claim = partial(Claim, source="Appendix F, Table 5", right_side="above", declared=DECLARED)
+    heads = int(table.sum())
+    return [
+        *(
+            claim(
+                sentence=f"The numbers on the diagonal {when}dominate: key and value of the same token.",
+                measure=f"share of the {heads} heads on the diagonal {at} ({diagonal})",
+                estimate=stats.share(diagonal, heads),
+                threshold=0.5,
+                declared="2026-11-23",
+            )
+            for when, at, diagonal in (
+                ("", "at 500B tokens", int(counts[OWN_OWN] + counts[PREVIOUS_PREVIOUS])),
+                ("already ", "at 20B tokens", int(counts[EARLIER_OWN] + counts[EARLIER_PREVIOUS])),
+            )
+        ),
+        claim(
+            sentence="And they are not symmetrical: the lower left corner will be relatively small.",
+            measure="share of the upper right corner (key of the token before, own value) among the heads off the "
+            f"diagonal ({upper} of {upper + lower}; binomial p = {binomtest(upper, upper + lower).pvalue:.2g})",
+            estimate=stats.share(upper, upper + lower),
+            threshold=0.5,
+        ),
+        claim(
+            sentence="As training progressed, alpha and beta became coupled with each other.",
+            measure=f"odds ratio of the table, conditional on its margins (phi = {_phi(table):.2f}; Fisher exact "
+            f"p = {fisher_exact(table).pvalue:.1g})",
+            estimate=_odds_ratio(table),
+            threshold=1.0,
+        ),
+    ]
+
+
+def _phi(table: np.ndarray) -> float:
+    """Pearson's correlation of two binary variables."""
+    margins = np.prod(table.sum(axis=0)) * np.prod(table.sum(axis=1))
+    return float((table[0, 0] * table[1, 1] - table[0, 1] * table[1, 0]) / math.sqrt(margins))
+
+
+def _odds_ratio(table: np.ndarray) -> stats.Estimate:
+    """The conditional odds ratio with the exact interval that belongs to Fisher's test."""
+    found = odds_ratio(table)
+
+    @cache  # a p-value is searched over levels, and needed more than once
+    def at(level: float) -> tuple[float, float]:
+        low, high = found.confidence_interval(level)
+        return float(low), float(high)
+
+    return stats.Estimate(float(found.statistic), *at(stats.CONFIDENCE), stats.CONFIDENCE, at)
+
+
+def _batch_sizes(data: pd.DataFrame) -> Claim:
+    stated = data[(data["kind"] == "setting") & (data["quantity"] == BATCH)]
+    by_model = stated.groupby("model", sort=False)["number"]
+    ratio = by_model.max() / by_model.min()
+    contradict = [str(model) for model in ratio.index[ratio >= ROUNDING]]
+    return Claim(
+        source="section 4.1 (page 5), Figure 5 (page 7), Table 16 (page 24)",
+        of_paper=False,
+        sentence="The stated batch sizes agree.",
+        measure=f"model sizes for which two statements of the batch size differ by more than a rounding "
+        f"({', '.join(contradict) or 'none'} of {len(ratio)}; by a factor of up to {ratio.max():.1f})",
+        estimate=stats.exact(float(len(contradict))),
+        threshold=0.5,
+        right_side="below",
+        declared=DECLARED,
+    )

@@ -1,0 +1,466 @@
+"""Real text: whether the shift helps a language model, and whether at the positions where the paper says it does.
+
+Models of one to three layers on the sources of the standard library, as byte pairs and as bytes. Each kind of model is
+trained at the rate of a small grid at which its held-out text costs least, on a seed that no claim uses. All kinds see
+the same rows in the same order (a run's seed decides them), so they are compared pairwise by seed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ihlab.claims import stats
+from ihlab.claims.claim import Claim, changed
+from ihlab.claims.experiment import Planned, Scale
+from ihlab.claims.stats import SHARE
+from ihlab.model.config import ModelConfig
+from ihlab.plots.style import new_figure, printed
+from ihlab.plots.text import CLASSES, gains_by_class, text_curves
+from ihlab.sweep.results import first_reach
+from ihlab.training.config import RunConfig
+from tasks import Batch, TextTask
+from tasks.text.corpus import SAMPLE
+
+if TYPE_CHECKING:
+    from ihlab.measure.text import RepeatedText
+    from ihlab.model.transformer import Transformer
+    from ihlab.training.run import Run
+
+PAIRS, BYTES = "byte pairs", "bytes"
+LONGER = 4
+"""How many times the steps vanilla gets, to see whether its own bump comes."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A kind of model: its attention, layers and tokens, how many times the steps it has, and its seeds."""
+
+    attention: str
+    n_layers: int
+    tokens: str = PAIRS
+    longer: int = 1
+    fewer_seeds: bool = False
+
+    @property
+    def label(self) -> str:
+        """Name of the arm in tables and pictures."""
+        parts = [NAMES[self.attention], _layers(self)]
+        parts += [self.tokens] if self.tokens == BYTES else []
+        parts += [f"{self.longer} times as long"] if self.longer > 1 else []
+        return ", ".join(parts)
+
+
+NAMES = {"vanilla": "vanilla", "kv_shift": "KV shifting", "k_shift": "K only", "v_shift": "V only"}
+V1, KV1 = Arm("vanilla", 1), Arm("kv_shift", 1)
+V2, KV2, K2, V_ONLY2 = (Arm(kind, 2) for kind in NAMES)
+V3, KV3 = Arm("vanilla", 3), Arm("kv_shift", 3)
+BYTES_V2, BYTES_KV2 = Arm("vanilla", 2, BYTES), Arm("kv_shift", 2, BYTES)
+LONG_V2 = Arm("vanilla", 2, longer=LONGER, fewer_seeds=True)
+FEW_ARMS = (V1, KV1, V2, KV2, K2, V_ONLY2, BYTES_V2, BYTES_KV2, LONG_V2)
+ARMS: dict[Scale, tuple[Arm, ...]] = {
+    "smoke": FEW_ARMS, "laptop": FEW_ARMS, "gpu": (*FEW_ARMS, V3, KV3), "paper": (*FEW_ARMS, V3, KV3),
+}  # fmt: skip
+PAIRED = ((KV1, V1), (KV2, V2), (KV3, V3), (BYTES_KV2, BYTES_V2))
+"""KV shifting and vanilla, of the same depth and tokens."""
+
+SEEDS = {"smoke": range(2), "laptop": range(5), "gpu": range(5), "paper": range(3)}
+FEWER = {"smoke": range(2), "laptop": range(3), "gpu": range(3), "paper": range(3)}
+TUNING_SEED = 100
+RATES: dict[Scale, tuple[float, ...]] = {
+    "smoke": (4e-3,), "laptop": (4e-3, 8e-3, 1.6e-2), "gpu": (5e-4, 1e-3, 2e-3), "paper": (2.5e-4, 5e-4, 1e-3),
+}  # fmt: skip
+
+BUMP = 0.25
+"""Nats that a second copy of a text must save for its first to have been read: an induction head is there."""
+CONTEXT = 4
+"""Bytes of context by which positions are classed; 2 and 3 are in the table, too."""
+CONTEXTS = (2, 3, 4)
+ROWS = {"smoke": 8, "laptop": 256, "gpu": 1024, "paper": 1024}
+"""Held-out rows of a finished model; its checkpoints are measured on a quarter of them."""
+EARLY = 0.02
+"""Part of the longest run that the curves of bits per byte leave out: they begin at the size of the vocabulary."""
+TUNING, RUN = "tuning", "run"
+
+
+def base(scale: Scale) -> RunConfig:
+    """Return the base config of a scale: vanilla, two layers, byte pairs."""
+    if scale == "smoke":
+        task = TextTask(corpus=SAMPLE, vocab_size=300, length=32)
+        model = ModelConfig(n_layers=2, d_model=16, n_heads=2, d_vocab=task.vocab_size, n_ctx=task.length)
+        return RunConfig(task=task, model=model, steps=16, batch_size=4, warmup=4, eval_rows=8, checkpoints=3)
+    vocab_size, d_model, steps, batch_size = {
+        "laptop": (1024, 96, 600, 8), "gpu": (2048, 384, 12_000, 32), "paper": (4096, 768, 60_000, 64),
+    }[scale]  # fmt: skip
+    task = TextTask(vocab_size=vocab_size, length=256)
+    model = ModelConfig(n_layers=2, d_model=d_model, n_heads=d_model // 32, d_vocab=vocab_size, n_ctx=task.length)
+    return RunConfig(
+        task=task, model=model, steps=steps, batch_size=batch_size, schedule="linear", eval_every=steps // 20,
+        eval_rows=64, eval_growth=0.0, checkpoints=21, compile=True, precision="fp32" if scale == "laptop" else "bf16",
+    )  # fmt: skip
+
+
+def planned(arm: Arm, lr: float, seed: int, scale: Scale) -> Planned:
+    """Return a run of an arm. One that is longer is evaluated as often in all."""
+    run = base(scale)
+    assert isinstance(run.task, TextTask)
+    task = replace(run.task, vocab_size=256) if arm.tokens == BYTES else run.task
+    model = run.model.but(attention=arm.attention, n_layers=arm.n_layers, d_vocab=task.vocab_size)
+    steps, every = run.steps * arm.longer, run.eval_every * arm.longer
+    name = f"text {arm.label} {lr:g} {seed}".replace(", ", " ").replace(" ", "-").lower()
+    config = run.but(name=name, task=task, model=model, lr=lr, seed=seed, steps=steps, eval_every=every)
+    return Planned(arm.label, config)
+
+
+class Text:
+    """Bits per byte, the induction bump and where the gain sits, for each kind of model."""
+
+    name = "text"
+
+    def runs(self, scale: Scale) -> list[Planned]:
+        """Plan the tuning runs: every rate for every arm that is not a longer one."""
+        return [planned(arm, lr, TUNING_SEED, scale) for arm in ARMS[scale] if arm.longer == 1 for lr in RATES[scale]]
+
+    def follow(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> list[Planned]:
+        """Plan the runs of the claims, each arm at the rate at which its held-out text costs least."""
+        cheapest: dict[str, tuple[float, float]] = {}
+        for arm, run in trained:
+            tried = float(run.metrics["eval_loss"].iloc[-1]), run.config.lr
+            cheapest[arm] = min(tried, cheapest.get(arm, tried))
+        return [
+            planned(arm, cheapest[replace(arm, longer=1).label][1], seed, scale)
+            for arm in ARMS[scale]
+            for seed in (FEWER if arm.fewer_seeds else SEEDS)[scale]
+        ]
+
+    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+        """Gather a row for every checkpoint of the runs of the claims, and one for the end of each tuning run.
+
+        - kind ("tuning" or "run"), arm, lr, seed, n_params, step, tokens (seen in training);
+        - bits_per_byte, in_context (nats), on held-out rows that are the same for all with the same tokens;
+        - repeat_gain (nats), and repeat_attention, that of the head with most of it;
+        - at the end, for the contexts of 2, 3 and 4 bytes: bits_eligible_4, ... the bits per byte (of all bytes) that
+          are spent at positions of a class, and positions_eligible_4, ... their share of the positions;
+        - of arms that learn alpha and beta: own_key_own_value, ..., the key/value heads in each cell of Table 5 by
+          absolute values, and raw_own_key_own_value, ... as the paper counts; alpha_sum and beta_sum, the mean over
+          heads of |alpha1 + alpha2| and |beta1 + beta2|, 1 at the start; alpha_opposed and beta_opposed, the share of
+          heads whose two weights have opposite signs. No change of sign of W_K or W_V moves any but the raw ones.
+        """
+        return pd.DataFrame([row for curve, run in trained for row in _rows(curve, run, scale)])
+
+    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
+        """Judge the paper's sentences, and questions beside them. Differences are of runs with the same seed."""
+        claim = partial(Claim, declared="2026-11-22", seeds=len(SEEDS[scale]))
+        own = partial(claim, of_paper=False)
+        return [
+            *(
+                _models_better(data, claim, *pair)
+                for pair in PAIRED
+                if not _at_end(data, pair[0], "bits_per_byte").empty
+            ),
+            *_where(data, claim, KV2, V2),
+            *_bump(data, scale, own),
+            _diagonal(data, claim),
+            claim(
+                source="Section 4.5, Tables 9 and 10",
+                sentence="The key shift matters more than the value shift: with it alone text costs less.",
+                measure="bits per byte, K only less V only, two layers",
+                estimate=stats.mean(_gap(data, K2, V_ONLY2)),
+                threshold=0.0,
+                right_side="below",
+                of_paper=False,
+            ),
+        ]
+
+    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
+        """State bits per byte and the onset of the bump."""
+        ends = _ends(data)
+        costs = ends.groupby("arm", sort=False)["bits_per_byte"].mean()
+        told = ", ".join(f"{arm} {cost:.3f}" for arm, cost in costs.items())
+        onsets = [f"{arm.label} {_onset_in_words(data, arm)}" for arm in ARMS[scale]]
+        return (
+            f"Held-out bits per byte at the end (means over seeds): {told}. A second copy of a text saves {BUMP} nats "
+            f"a token from, in thousands of training tokens (medians): {', '.join(onsets)}. {_rates_in_words(data)}"
+        )
+
+    @printed
+    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
+        """Draw the bump, the bits per byte, and the gain by class of positions."""
+        figure = new_figure(12.5, 5.2)
+        bump, cost, where = figure.subplots(1, 3, width_ratios=(1.25, 1.25, 1.0))
+        runs = data[data["kind"] == RUN]
+        lines = [arm.label for arm in (V1, KV1, V2, KV2, V3, KV3) if arm in ARMS[scale]]
+        text_curves(bump, runs, "repeat_gain", lines)
+        bump.axhline(BUMP, color="0.6", lw=0.8, ls=":")
+        bump.set(title="the induction bump", ylabel="saved by reading the text before (nats a token)")
+        bump.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+        text_curves(cost, runs[runs["tokens"] > EARLY * runs["tokens"].max()], "bits_per_byte", lines)
+        cost.set(title="what text costs", ylabel="held-out bits per byte")
+        gains_by_class(where, _gains(data), CONTEXT)
+        unit = f"{base(scale).task.vocab_size} byte pairs"
+        figure.suptitle(
+            f"Real text ({scale} scale): the standard library's sources, {unit}, a line a seed", fontsize=11
+        )
+        return figure
+
+
+def _rows(curve: str, run: "Run", scale: Scale) -> list[dict[str, Any]]:
+    """Return the rows of one run."""
+    tuning = run.config.seed == TUNING_SEED
+    done, config = run.done or {}, run.config
+    facts = {
+        "kind": TUNING if tuning else RUN, "arm": curve, "lr": config.lr, "seed": config.seed,
+        "n_params": done.get("n_params"),
+    }  # fmt: skip
+    if run.diverged or not run.checkpoints:
+        return [{**facts, "step": np.nan}]
+    last = run.checkpoints[-1]
+    return [
+        {**facts, "step": step, "tokens": step * config.batch_size * config.task.length}
+        | _measured(run, step, ROWS[scale] if step == last else max(8, ROWS[scale] // 4), step == last and not tuning)
+        for step in ([last] if tuning else run.checkpoints)
+    ]
+
+
+def _measured(run: "Run", step: int, n_rows: int, whole: bool) -> dict[str, float]:
+    """Measure a checkpoint; with `whole`, also by class of positions, and its heads."""
+    from ihlab.measure import text
+
+    model, task = run.model(step), run.config.task
+    assert isinstance(task, TextTask)
+    batch, n_bytes, twice = _held_out(task, n_rows)
+    losses = text.token_losses(model, batch.inputs, batch.targets)
+    row = {
+        "bits_per_byte": text.bits_per_byte(losses, n_bytes),
+        "in_context": text.in_context_score(losses),
+        "repeat_gain": text.repeat_gain(text.token_losses(model, twice.inputs, twice.targets), twice.period),
+        "repeat_attention": float(text.repeat_attention(model, twice).max()),
+    }
+    if whole:
+        for context in CONTEXTS:
+            classes = _classes(task, n_rows, context)
+            for value, name in text.CLASSES.items():
+                there = classes == value
+                spent = text.bits_per_byte(np.where(there, losses, 0.0), n_bytes)
+                row |= {f"bits_{name}_{context}": spent, f"positions_{name}_{context}": float(there.mean())}
+    if model.cfg.learns_both:
+        row |= _heads(model)
+    return {name: round(value, 6) for name, value in row.items()}
+
+
+@lru_cache
+def _held_out(task: TextTask, n_rows: int) -> tuple[Batch, np.ndarray, "RepeatedText"]:
+    """Return rows to measure models on, the bytes of their targets, and repeated text: the same for every run."""
+    from ihlab.measure.batches import EVAL_SEED, draw
+    from ihlab.measure.text import repeated_text
+
+    batch = draw(task, EVAL_SEED, "eval", 2, n_rows)
+    return batch, task.n_bytes(batch.targets), repeated_text(task, max(4, n_rows // 4))
+
+
+@lru_cache
+def _classes(task: TextTask, n_rows: int, context: int) -> np.ndarray:
+    """Return the classes of these rows' positions, which no model enters."""
+    from ihlab.measure.text import position_classes
+
+    batch, _, _ = _held_out(task, n_rows)
+    return position_classes(task, batch.inputs, batch.targets, context)
+
+
+def _heads(model: "Transformer") -> dict[str, float]:
+    """Return Table 5 of one model by both counts, and the size and agreement of its heads' weights."""
+    from ihlab.interp.shifts import quadrant_table, shift_report
+
+    cells, heads = quadrant_table([model]).set_index(["key", "value"]), shift_report(model)
+    row: dict[str, float] = {}
+    for prefix, count in (("", "gauge_free"), ("raw_", "raw")):
+        row |= {f"{prefix}{key}_key_{value}_value": int(cells[count][key, value]) for key, value in cells.index}
+    for name in ("alpha", "beta"):
+        own, previous = heads[f"{name}1"], heads[f"{name}2"]
+        row |= {
+            f"{name}_sum": float((own + previous).abs().mean()),
+            f"{name}_opposed": float((own * previous < 0).mean()),
+        }
+    return row
+
+
+def _ends(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the last row of each run of the claims."""
+    runs = data[data["kind"] == RUN]
+    return runs.groupby(["arm", "seed"], sort=False).tail(1)
+
+
+def _at_end(data: pd.DataFrame, arm: Arm, column: str) -> "pd.Series[float]":
+    """Return a column at the end of each seed of an arm."""
+    ends = _ends(data)
+    return ends[ends["arm"] == arm.label].set_index("seed")[column].sort_index().astype(float)
+
+
+def _gap(data: pd.DataFrame, one: Arm, other: Arm, column: str = "bits_per_byte") -> list[float]:
+    """Return a column's difference at the end, one arm less another, seed by seed."""
+    return (_at_end(data, one, column) - _at_end(data, other, column)).tolist()
+
+
+def _models_better(data: pd.DataFrame, claim: "partial[Claim]", shifted: Arm, plain: Arm) -> Claim:
+    sentence = f"KV shifting models text better than vanilla attention ({_layers(shifted)}, {shifted.tokens})."
+    return claim(
+        source="Section 4.3, Figure 4a",
+        sentence=sentence,
+        measure="held-out bits per byte at the end, KV shifting less vanilla, by seed",
+        estimate=stats.mean(_gap(data, shifted, plain)),
+        threshold=0.0,
+        right_side="below",
+    )
+
+
+def _where(data: pd.DataFrame, claim: "partial[Claim]", shifted: Arm, plain: Arm) -> list[Claim]:
+    """Judge whether the gain sits where a copy could have told, and whether more so than the bits do anyway."""
+    eligible = f"bits_eligible_{CONTEXT}"
+    gain, of_all = -np.array(_gap(data, shifted, plain, eligible)), -np.array(_gap(data, shifted, plain))
+    spent = _at_end(data, plain, eligible).to_numpy() / _at_end(data, plain, "bits_per_byte").to_numpy()
+    where = f"positions whose last {CONTEXT} bytes stand earlier in the row before what comes next"
+    return [
+        claim(
+            source="beside the abstract: KV shifting enhances induction",
+            of_paper=False,
+            sentence="At least half of the gain of KV shifting lies where induction could make it (two layers, "
+            "byte pairs).",
+            measure=f"gain in bits per byte at {where}, less half of the whole gain",
+            estimate=stats.mean((gain - of_all / 2).tolist()),
+            threshold=0.0,
+        ),
+        claim(
+            source="beside the abstract",
+            sentence="More of the gain lies there than if every bit had become cheaper alike.",
+            measure=f"gain in bits per byte at {where}, less their share of vanilla's bits times the whole gain",
+            estimate=stats.mean((gain - spent * of_all).tolist()),
+            threshold=0.0,
+            of_paper=False,
+        ),
+    ]
+
+
+def _onsets(data: pd.DataFrame, arm: Arm) -> list[float]:
+    """Return the training tokens from which each seed saves `BUMP` nats in a second copy; inf: never."""
+    runs = data[(data["kind"] == RUN) & (data["arm"] == arm.label)]
+    return [first_reach(run["tokens"], run["repeat_gain"], BUMP) for _, run in runs.groupby("seed")]
+
+
+def _bump(data: pd.DataFrame, scale: Scale, own: "partial[Claim]") -> list[Claim]:
+    """Judge the onset of the bump and which models have it."""
+    runs = data[(data["kind"] == RUN)]
+
+    def ratio(one: Arm, other: Arm, horizon_of: Arm) -> stats.Estimate:
+        horizon = float(runs.loc[runs["arm"] == horizon_of.label, "tokens"].max())
+        return stats.ratio_of_times(_onsets(data, one), _onsets(data, other), horizon)
+
+    told = f"training tokens until a second copy of a text saves {BUMP} nats a token"
+    gain = f"nats a token that a second copy of a text saves at the end, less {BUMP}"
+    speeds = [
+        own(
+            source="section 3.2 says it of a toy task",
+            sentence=f"KV shifting forms induction heads earlier, on text ({layers}).",
+            measure=f"{told}, KV shifting / vanilla",
+            estimate=ratio(kv, vanilla, vanilla),
+            threshold=1.0,
+            right_side="below",
+        )
+        for kv, vanilla, layers in ((KV2, V2, "two layers"), (KV3, V3, "three layers"))
+        if not _at_end(data, kv, "repeat_gain").empty
+    ]
+    has = [
+        (
+            KV1,
+            "above",
+            "section 3.1 says it of a construction",
+            "One layer of KV shifting is enough for induction on text.",
+        ),
+        (V1, "below", "section 3.1 says it of a construction", "One layer of vanilla attention is not."),
+        (
+            LONG_V2,
+            "above",
+            "beside section 3.2",
+            "Two vanilla layers have the bump in four times the tokens, at the rate chosen for one.",
+        ),
+        (BYTES_KV2, "above", "beside section 3.2", "KV shifting has the bump on bytes, too."),
+    ]
+    ends = [
+        own(
+            source=source,
+            sentence=sentence,
+            measure=f"{gain}, {arm.label}",
+            estimate=stats.mean((_at_end(data, arm, "repeat_gain") - BUMP).tolist()),
+            threshold=0.0,
+            right_side=side,
+            seeds=len(_at_end(data, arm, "repeat_gain")),
+        )
+        for arm, side, source, sentence in has
+    ]
+    if not any((_at_end(data, arm, "repeat_gain") > BUMP).any() for arm in (V1, V2, LONG_V2)):
+        arms = [arm for arm, *_ in has]
+        ends = [_without_control(end, scale) if arm == V1 else end for arm, end in zip(arms, ends, strict=True)]
+    return [*speeds, *ends]
+
+
+def _without_control(claim: Claim, scale: Scale) -> Claim:
+    """Return the claim that one layer is too few as not tested: two have no bump here either."""
+    why = "Nor are two at this scale, four times as long or not: nothing shows that depth is what one layer lacks."
+    untested = Claim(
+        source=claim.source, sentence=claim.sentence, declared=claim.declared, why=why, of_paper=claim.of_paper
+    )
+    return changed(
+        untested, claim, scale, "2026-11-23: no model without the shift has the bump, so there is no control"
+    )
+
+
+def _diagonal(data: pd.DataFrame, claim: "partial[Claim]") -> Claim:
+    """Judge whether keys and values of most heads are taken from the same token, as in the paper's Table 5."""
+    same = _at_end(data, KV2, "own_key_own_value") + _at_end(data, KV2, "previous_key_previous_value")
+    other = _at_end(data, KV2, "own_key_previous_value") + _at_end(data, KV2, "previous_key_own_value")
+    return claim(
+        source="Appendix F, Table 5",
+        sentence="In most heads of a language model key and value are of the same token: the diagonal dominates.",
+        measure="share of key/value heads with |alpha1| > |alpha2| and |beta1| > |beta2|, or with neither (two layers)",
+        estimate=stats.mean((same / (same + other)).tolist(), SHARE),
+        threshold=0.5,
+    )
+
+
+def _gains(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the gain of KV shifting over vanilla by depth, tokens, seed, context and class of positions."""
+    rows = []
+    for shifted, plain in PAIRED:
+        label = _layers(shifted) + f", {BYTES}" * (shifted.tokens == BYTES)
+        for context in CONTEXTS:
+            for name in CLASSES:
+                gaps = _gap(data, plain, shifted, f"bits_{name}_{context}")
+                rows += [
+                    {"pair": label, "context": context, "positions": name, "seed": seed, "gain": gap}
+                    for seed, gap in enumerate(gaps)
+                ]
+    return pd.DataFrame(rows)
+
+
+def _layers(arm: Arm) -> str:
+    return "1 layer" if arm.n_layers == 1 else f"{arm.n_layers} layers"
+
+
+def _rates_in_words(data: pd.DataFrame) -> str:
+    """State each arm's own learning rate, and which of them are at an edge of the grid."""
+    grid = data.loc[data["kind"] == TUNING, "lr"]
+    edges = {float(grid.max()): " (highest of the grid)", float(grid.min()): " (lowest)"} if len(set(grid)) > 1 else {}
+    own = _ends(data).groupby("arm", sort=False)["lr"].first()
+    return f"Learning rates: {', '.join(f'{arm} {lr:g}{edges.get(lr, str())}' for arm, lr in own.items())}."
+
+
+def _onset_in_words(data: pd.DataFrame, arm: Arm) -> str:
+    onsets = np.array(_onsets(data, arm))
+    if np.isinf(onsets).all():
+        return "never"
+    few = "" if np.isfinite(onsets).all() else f" ({np.isfinite(onsets).sum()} of {len(onsets)} seeds get there)"
+    middle = float(np.median(onsets))  # never counts as later than any
+    return (f"{middle / 1000:.0f}" if np.isfinite(middle) else "not by most") + few

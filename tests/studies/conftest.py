@@ -1,0 +1,48 @@
+"""Figures made at smoke scale, once for all tests of a session: starting worker processes costs more than the runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from rich.console import Console
+
+from ihlab.claims.ledger import Folder
+from ihlab.studies.reproduce import reproduce
+
+SMOKE = (
+    "figure2",
+    "figure8",
+    "figure9",
+    "table5",
+    "formation",
+    "mqar",
+    "table4",
+    "basin_map",
+    "table15",
+    "text",
+    "zoo",
+)
+
+
+@pytest.fixture(scope="session")
+def smoke_root(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """Return the folder of the runs and figures of `SMOKE`, made by the first of pytest's workers that asks."""
+    base = tmp_path_factory.getbasetemp()
+    root = (base if worker_id == "master" else base.parent) / "smoke"
+    with FileLock(f"{root}.lock"):
+        if not root.exists():
+            aside = root.with_suffix(".partial")
+            reproduce(SMOKE, "smoke", runs=aside / "runs", figures=aside / "figures", console=Console(quiet=True))
+            aside.rename(root)
+    return root
+
+
+@pytest.fixture(scope="session")
+def smoke(smoke_root: Path) -> Callable[[str], tuple[Path, Folder]]:
+    """Return a function of an experiment's name: the root, with runs in `runs`, and the figure's folder. To be read."""
+
+    def made(name: str) -> tuple[Path, Folder]:
+        return smoke_root, Folder(smoke_root / "figures", name, "smoke")
+
+    return made

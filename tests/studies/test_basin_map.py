@@ -1,0 +1,359 @@
+"""The basin map: coordinates without signs, both stages, the theorem's basins, and verdicts on maps made by hand."""
+
+import functools
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ihlab.studies.basin_map import (
+    CURVE,
+    FOLLOWED,
+    FOUND,
+    SEEDS,
+    BasinMap,
+    outcomes,
+    rank_correlation,
+    starts,
+)
+from ihlab.studies.gauge import angular_distance, coordinates, flow, paper_distance
+from ihlab.studies.registry import ON_REQUEST
+from ihlab.theory.landscape import basins, descend
+from ihlab.training.ensemble import check_members
+from ihlab.training.run import Run
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def made(smoke):
+    return smoke("basin_map")
+
+
+# The runs of both stages
+
+
+def test_it_is_made_only_if_it_is_named():
+    assert "basin_map" in ON_REQUEST
+
+
+@pytest.mark.parametrize(("scale", "side"), [("smoke", 2), ("laptop", 10)])
+def test_every_start_is_a_run_of_every_seed_and_all_can_be_stacked(scale, side):
+    plans = BasinMap().runs(scale)
+    assert len({plan.config.digest for plan in plans}) == len(plans) == side**2 * SEEDS[scale]
+    assert all(plan.stacked for plan in plans)
+    check_members([plan.config for plan in plans])
+
+
+def test_the_starts_by_hand():
+    assert starts("laptop") == [-0.4, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4]
+    assert starts("gpu") == starts("paper")
+    assert starts("gpu")[:3] == [-0.45, -0.35, -0.25]
+    assert (len(starts("gpu")), starts("gpu")[-1]) == (20, 1.45)
+
+
+def finished(plan, root, accuracies, end=(0.0, 1.0, 1.0, 0.0)):
+    """A run of the plan whose evaluations, every 10 steps, have these accuracies at the first answer."""
+    run = Run.create(plan.config, root)
+    names = ("alpha1_0.0", "alpha2_0.0", "beta1_0.0", "beta2_0.0")
+    at_end = dict(zip(names, end, strict=True))
+    run.write_metrics(
+        [{"step": 10 * i, "accuracy": 0.0, "accuracy_first": a} | at_end for i, a in enumerate(accuracies)]
+    )
+    return plan.curve, run
+
+
+def test_what_has_not_found_induction_at_the_end_goes_on_and_nothing_else(tmp_path):
+    """Lost again counts as not found; whatever came nearest is first, beside what will end with it."""
+    plans = BasinMap().runs("laptop")[:5]
+    ends = [[0.0, 0.2], [0.0, 0.9], [0.0, 0.95, 0.899], [0.0, 1.0], [0.0, 0.5]]
+    trained = [finished(plan, tmp_path, end) for plan, end in zip(plans, ends, strict=True)]
+    later = BasinMap().follow(trained, "laptop")
+    assert [plan.config.init_shift for plan in later] == [plans[i].config.init_shift for i in (2, 4, 0)]
+    for plan, first in zip(later, (plans[2], plans[4], plans[0]), strict=True):
+        assert plan == type(plan)(
+            FOLLOWED, first.config.but(name=f"{first.config.name}-longer", steps=6000, until=FOUND), stacked=True
+        )
+    check_members([plan.config for plan in later])
+
+
+def test_where_all_are_found_no_run_is_longer(tmp_path):
+    trained = [finished(plan, tmp_path, [0.0, 0.9]) for plan in BasinMap().runs("smoke")]
+    assert BasinMap().follow(trained, "smoke") == []
+
+
+# Coordinates
+
+
+def test_coordinates_by_hand():
+    corner = coordinates(0.0, 1.0, 1.0, 0.0)
+    assert corner == {"key_angle": 0.0, "value_angle": 0.0, "key_norm": 1.0, "value_norm": 1.0}
+    assert not any(np.signbit(list(coordinates(-0.0, 1.0, 1.0, -0.0).values())))
+    assert coordinates(3.0, 4.0, 1.0, -1.0) == {
+        "key_angle": 0.643501, "value_angle": -0.785398, "key_norm": 5.0, "value_norm": 1.414214,
+    }  # fmt: skip
+    opposite = coordinates(1.0, 0.0, 0.0, 1.0)  # own key, previous value
+    assert (opposite["key_angle"], opposite["value_angle"]) == (-1.570796, -1.570796)
+
+
+def test_all_four_mirror_images_of_a_start_have_identical_coordinates():
+    rng = np.random.default_rng(0)
+    drawn = rng.normal(size=(4, 1000))
+    grid = np.stack([axis.ravel() for axis in np.meshgrid(*[[-1.0, -0.0, 0.0, 0.3]] * 4)])
+    at = np.concatenate([drawn, grid], axis=1)
+    own = pd.DataFrame(coordinates(*at))
+    for signs in ((-1, -1, 1, 1), (1, 1, -1, -1), (-1, -1, -1, -1)):
+        image = pd.DataFrame(coordinates(*(np.array(signs)[:, None] * at)))
+        pd.testing.assert_frame_equal(image, own, check_exact=True)
+    angles = own[["key_angle", "value_angle"]]
+    assert angles.min().min() == -1.570796
+    assert (angles < np.pi / 2).all(axis=None)
+
+
+def test_an_angle_below_a_quarter_of_pi_is_the_larger_weight_of_induction():
+    a1, a2, b1, b2 = np.random.default_rng(1).normal(size=(4, 1000))
+    at = coordinates(a1, a2, b1, b2)
+    assert ((np.abs(at["key_angle"]) < np.pi / 4) == (np.abs(a2) > np.abs(a1))).all()
+    assert ((np.abs(at["value_angle"]) < np.pi / 4) == (np.abs(b1) > np.abs(b2))).all()
+
+
+def test_equal_distances_are_ties():
+    """The 100 starts have 34 distances to (0, 1), as exact fractions say, and np.hypot tells 41 apart."""
+    alpha1, beta1 = (axis.ravel() for axis in np.meshgrid(starts("laptop"), starts("laptop")))
+    squares = {round(5 * a) ** 2 + (5 - round(5 * b)) ** 2 for a, b in zip(alpha1, beta1, strict=True)}
+    assert len(squares) == len(set(paper_distance(alpha1, beta1))) == 34
+    assert len(set(np.hypot(alpha1, 1 - beta1))) == 41
+    at = coordinates(alpha1, 1 - alpha1, beta1, 1 - beta1)
+    angular = angular_distance(at["key_angle"], at["value_angle"])
+    assert len(set(angular)) == 55  # 10 distances along each axis, all but alike: 10 x 11 / 2
+    # alpha1 = x and beta1 = 1 - x are as far from the corner as each other
+    table = pd.Series(angular, index=pd.MultiIndex.from_arrays([alpha1.round(1), beta1.round(1)]))
+    assert all(table[a, b] == table[round(1 - b, 1), round(1 - a, 1)] for a, b in table.index)
+
+
+# Rank correlations
+
+
+def test_rank_correlations_by_hand():
+    """Spearman (1904) with ties, inf last: ranks 1, 2.5, 2.5, 4 against 1, 2, 3.5, 3.5."""
+    a, b = pd.Series([1.0, 2.0, 2.0, 9.0]), pd.Series([0.0, 5.0, np.inf, np.inf])
+    assert rank_correlation(a, b) == pytest.approx(3.75 / 4.5)
+    assert rank_correlation(a, -a) == pytest.approx(-1)
+    assert np.isnan(rank_correlation(a, pd.Series([1.0] * 4)))
+
+
+# The theorem's flow
+
+
+@pytest.mark.parametrize("n_tokens", [5, 12])
+def test_the_flow_is_that_of_the_theorems_basins(n_tokens):
+    """Found there with other code, from the same starts."""
+    table = basins(n_tokens, points=6)
+    twice = pd.concat([table, table.iloc[::-1]], ignore_index=True)  # each start stands at its own place
+    mine = flow(twice["alpha1"].to_numpy(), twice["beta1"].to_numpy(), n_tokens)
+    assert mine["basin"].tolist() == twice["basin"].tolist()
+    assert mine["flow_time"].tolist() == twice["decided"].tolist()
+    assert set(mine["basin"]) == {"induction", "negative"}
+    own = mine[mine["basin"] == "induction"]
+    assert (own["mirror_time"] <= own["flow_time"]).all()
+
+
+def test_a_start_outside_the_square_flows_to_the_other_solution_and_its_image_does_not():
+    table = flow(np.array([1.4, -0.4]), np.array([-0.4, 1.4]), 32)
+    assert table["basin"].tolist() == ["negative", "induction"]
+    image = descend(-1.4, 0.4, 0.4, -1.4, 32, lr=0.25, steps=100)  # of the first, alpha and beta both mirrored
+    assert table["mirror_time"].tolist() == [image.time[(image.loss < np.log(29)).argmax()], 0.0] == [21.25, 0.0]
+
+
+# The table
+
+
+def test_the_table_is_what_the_metrics_say(tmp_path):
+    """By hand: found at step 20 and lost again, then trained on; ends are the same whatever their signs."""
+    [plan] = [p for p in BasinMap().runs("laptop") if p.config.init_shift == (0.2, 1.4) and p.config.seed == 3]
+    first = finished(plan, tmp_path, (0.125, 0.89, 0.9, 0.5), (-0.5, 1.5, 3.0, -1.0))
+    [later] = BasinMap().follow([first], "laptop")
+    second = finished(later, tmp_path, (0.125, 0.89, 0.8, 0.92), (0.5, -1.5, -3.0, 1.0))
+    table = BasinMap().gather([first, second], "laptop")
+    run, follow = table.query("kind != 'field'").to_dict("records")
+    same = {
+        "alpha1": 0.2, "beta1": 1.4, "seed": 3, "key_angle": 0.244979, "value_angle": -0.2783,
+        "key_norm": 0.824621, "value_norm": 1.456022, "distance": 0.447214, "angular_distance": 0.370764,
+        "end_key_angle": -0.321751, "end_value_angle": -0.321751, "end_key_norm": 1.581139,
+        "end_value_norm": 3.162278, "accuracy_start": 0.125, "basin": "induction", "flow_time": 4.0, "mirror_time": 4.0,
+    }  # fmt: skip
+    for row, own in (
+        (run, {"kind": "run", "steps": 20, "accuracy": 0.5}),
+        (follow, {"kind": "follow", "steps": 30, "accuracy": 0.92}),
+    ):
+        assert {name: row[name] for name in same | own} == same | own
+    assert outcomes(table)["steps"].tolist() == [30]
+    assert len(table.query("kind == 'field'")) == 31**2
+
+
+# Verdicts
+
+CLAIMS = ("square", "longer", "corner", "distance", "angular", "before", "flow", "signs", "slow")
+
+
+@functools.cache
+def grid():
+    alpha1, beta1 = (axis.ravel() for axis in np.meshgrid(starts("laptop"), starts("laptop")))
+    at = coordinates(alpha1, 1 - alpha1, beta1, 1 - beta1)
+    table = pd.DataFrame({"alpha1": alpha1, "beta1": beta1, **at})
+    table["distance"] = paper_distance(alpha1, beta1)
+    table["angular_distance"] = angular_distance(at["key_angle"], at["value_angle"])
+    return pd.concat([table, flow(alpha1, beta1, 32)], axis=1)
+
+
+def planted(law, corner=1.0, before=0.02, scatter=0.01, seeds=10):
+    """A laptop map with `law(start, rng)` as steps to induction, and the second stage that follows from it.
+
+    `corner`: the share of the ends nearer induction than any other corner; `before`: the accuracy at step 0.
+    """
+    rng = np.random.default_rng(0)
+    table = pd.concat([grid().assign(seed=seed) for seed in range(seeds)], ignore_index=True)
+    steps = np.asarray(law(table, rng)) * rng.uniform(1 - scatter, 1 + scatter, len(table))
+    at_corner, sign = rng.random(len(table)) < corner, rng.choice([-1, 1], len(table))
+    table["end_key_angle"] = sign * np.where(at_corner, 0.1, 1.5)
+    table["end_value_angle"], table["accuracy_start"] = sign * 0.2, before
+
+    def stage(kind, last, of):
+        reached = np.where(steps[of] <= last, steps[of], np.inf)
+        return table[of].assign(kind=kind, steps=reached, accuracy=np.where(np.isinf(reached), 0.2, 1.0))
+
+    all_of_them = np.full(len(table), True)
+    return pd.concat([stage("run", 600, all_of_them), stage("follow", 6000, steps > 600)], ignore_index=True)
+
+
+def verdicts(data):
+    claims = [claim for claim in BasinMap().claims(data, "laptop") if claim.seeds]  # the theorem's own needs no map
+    assert {claim.seeds for claim in claims} == {data["seed"].nunique()}
+    return dict(zip(CLAIMS, (claim.verdict for claim in claims), strict=True))
+
+
+def sometimes_never(share):
+    """Never in `share` of the runs, and as many again only in the second stage, wherever they start."""
+
+    def law(start, rng):
+        drawn = rng.random(len(start))
+        return np.where(drawn < share, np.inf, np.where(drawn < 2 * share, 3000.0, 200.0))
+
+    return law
+
+
+def basin_by(extra):
+    """By chance, and `extra` steps more for starts of the theorem's other basin."""
+    return lambda start, rng: rng.uniform(100, 400, len(start)) + extra * (start["basin"] == "negative")
+
+
+MAPS = {
+    # the letters of the nine verdicts: holds, fails, undecided
+    "the flow's time": (lambda start, rng: 100 + 3 * start["mirror_time"], {}, "hhhh hfhh u"),
+    "the flow's time, signs and all": (
+        lambda start, rng: np.where(start["basin"] == "induction", 100 + 3 * start["flow_time"], np.inf), {},
+        "hhhh hfhf f",
+    ),
+    "the angles": (lambda start, rng: 100 + 100 * start["angular_distance"], {"before": 0.9}, "hhhh hhfh u"),
+    "far is fast": (
+        lambda start, rng: 500 - 150 * start["angular_distance"], {"corner": 0.5, "before": 0.5}, "hhff fuff u",
+    ),
+    "only near the corner": (
+        lambda start, rng: np.where(start["distance"] < 0.7, 100 + 100 * start["distance"], np.inf), {"scatter": 0.1},
+        "ffhh hfff f",
+    ),
+    "far takes the second stage": (
+        lambda start, rng: 100 + 500 * start["angular_distance"], {"scatter": 0.1}, "fhhh hfff h",
+    ),
+    "chance": (lambda start, rng: rng.uniform(100, 500, len(start)), {"corner": 0.9}, "hhuu ufuu u"),
+    "now and then not, square": (sometimes_never(0.05), {}, "uhhu uffu u"),
+    "now and then not, longer": (sometimes_never(0.1), {}, "fuhu ufuu u"),
+    "the other basin": (basin_by(200), {}, "hhhu hfff u"),
+    "the other basin a little": (basin_by(60), {}, "hhhu hfuf u"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("law", "options", "letters"), MAPS.values(), ids=MAPS)
+def test_verdicts_on_maps_made_by_hand(law, options, letters):
+    expected = [{"h": "holds", "f": "fails", "u": "undecided"}[letter] for letter in letters.replace(" ", "")]
+    assert verdicts(planted(law, **options)) == dict(zip(CLAIMS, expected, strict=True))
+
+
+def test_each_claim_comes_out_each_way_on_some_map():
+    letters = [map_[2].replace(" ", "") for map_ in MAPS.values()]
+    assert [{of_map[i] for of_map in letters} for i in range(9)] == [set("hfu")] * 9
+
+
+def test_where_nothing_is_found_nothing_is_known_but_that():
+    data = planted(lambda start, rng: np.full(len(start), np.inf))
+    claims = BasinMap().claims(data, "laptop")
+    by_claim = verdicts(data)
+    assert {claim for claim, verdict in by_claim.items() if verdict == "fails"} == {
+        "square",
+        "longer",
+        "before",
+        "slow",
+    }
+    assert set(by_claim.values()) == {"fails", "undecided"}
+    assert [(c.estimate.low, c.estimate.high) for c in claims[2:5]] == [(0, 1), (-1, 1), (-1, 1)]
+    assert "0 find induction" in BasinMap().summary(data, "laptop")
+
+
+def test_the_sentence_has_the_tables_numbers():
+    data = planted(lambda start, rng: np.where(start["distance"] < 1.2, 100 + 600 * start["distance"], np.inf))
+    sentence = BasinMap().summary(data, "laptop")
+    runs, follow = data[data["kind"] == "run"], data[data["kind"] == "follow"]
+    square = runs[runs["alpha1"].between(0, 1) & runs["beta1"].between(0, 1)]
+    assert f"Of 360 runs that start in the square of Figure 2, {np.isfinite(square['steps']).sum()} find" in sentence
+    assert f"(of all 1000: {np.isfinite(runs['steps']).sum()})" in sentence
+    assert f"of the {len(follow)} that do not {np.isfinite(follow['steps']).sum()} do within 6000" in sentence
+    assert "accuracy of 0.020 before training and take a median of 22" in sentence  # .2 away: 220 steps
+
+
+# End to end
+
+
+def test_stored_runs_are_the_manifests(made):
+    """All eight fail at smoke scale, and go on from the same starts in a second stack."""
+    root, folder = made
+    stored, manifest = folder.data().query("kind != 'field'"), json.loads((folder.path / "manifest.json").read_text())
+    assert stored["kind"].tolist() == ["run"] * 8 + ["follow"] * 8
+    assert [entry["curve"] for entry in manifest["runs"]] == [CURVE] * 8 + [FOLLOWED] * 8
+    assert not stored.duplicated(["kind", "seed", "alpha1", "beta1"]).any()
+    for (_, row), entry in zip(stored.iterrows(), manifest["runs"], strict=True):
+        run = Run.open(root / "runs" / entry["run"])
+        assert run.done["ensemble"] == 8
+        assert (run.config.seed, *run.config.init_shift) == (row["seed"], row["alpha1"], row["beta1"])
+        assert (run.config.steps, run.config.until) == ((20, None) if row["kind"] == "run" else (60, FOUND))
+        first, last = run.metrics.iloc[0], run.metrics.iloc[-1]
+        assert (first["alpha1_0.0"], first["beta2_0.0"]) == pytest.approx((row["alpha1"], 1 - row["beta1"]))
+        assert row["accuracy"] == pytest.approx(last["accuracy_first"], abs=1e-6)
+        assert row["accuracy_start"] == pytest.approx(first["accuracy_first"], abs=1e-6)
+        assert row["end_key_norm"] == pytest.approx(np.hypot(last["alpha1_0.0"], last["alpha2_0.0"]), abs=1e-6)
+
+
+def test_the_second_stage_begins_as_the_first(made):
+    """The same weights and batches: an evaluation that both have is the same to rounding."""
+    root, folder = made
+    runs = [Run.open(root / "runs" / e["run"]) for e in json.loads((folder.path / "manifest.json").read_text())["runs"]]
+    loss = {
+        (r.config.seed, r.config.init_shift, r.config.steps): r.metrics.set_index("step")["eval_loss"] for r in runs
+    }
+    for (seed, start, steps), short in loss.items():
+        if steps == 20:
+            assert loss[seed, start, 60][20] == pytest.approx(short[20], rel=1e-4)
+
+
+@pytest.mark.parametrize("n_tokens", [5, 8, 32])
+def test_theorem_3_4_at_its_corner_answers_rightly_before_training(n_tokens):
+    """Attention written out: orthonormal tokens, keys of the token before (alpha2 = 1), own values (beta1 = 1)."""
+    repeated = 2
+    tokens = np.eye(n_tokens)[[*range(n_tokens), repeated]]
+    keys = np.vstack([np.zeros(n_tokens), tokens[:-1]])
+    weights = np.exp(keys @ tokens[-1])
+    logits = weights @ tokens / weights.sum()
+    answer, others = logits[repeated + 1], np.delete(logits, repeated + 1)
+    assert logits.argmax() == repeated + 1
+    assert (answer - others.max()) * weights.sum() == pytest.approx(math.e - 2)

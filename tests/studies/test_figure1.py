@@ -1,0 +1,305 @@
+"""Figures 1a and 1b: the runs they plan, and verdicts on made-up tables whose truth is known."""
+
+import io
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from ihlab import ModelConfig, RunConfig, train
+from ihlab.claims.claim import judged
+from ihlab.claims.experiment import SCALES
+from ihlab.claims.learning_curves import steps_to
+from ihlab.measure.batches import EVAL_SEED, draw
+from ihlab.studies import figure1a
+from ihlab.studies.figure1 import base, guessing_accuracy, in_row
+from ihlab.studies.figure1a import FASTEST, KV1, OWN_RATE, V1, V2, V4, Figure1a
+from ihlab.studies.figure1b import NARROW, SHAPES, Figure1b, kv, vanilla
+from tasks import IGNORE, InductionTask
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("experiment", [Figure1a(), Figure1b()], ids=lambda e: e.name)
+def test_curves_differ_in_the_model_only_but_for_rates_of_their_own(experiment, scale):
+    planned = experiment.runs(scale)
+    assert len({plan.config.digest for plan in planned}) == len(planned)
+    common = [plan for plan in planned if not plan.curve.endswith(OWN_RATE)]
+    shared = {
+        plan.config.but(name="x", seed=0, model=common[0].config.model, until=None, compile=False).digest
+        for plan in common
+    }
+    assert len(shared) == 1
+    assert {plan.curve for plan in planned if plan.config.until is None} >= {plan.curve for plan in common} - {V4}
+    assert {plan.config.model.attention for plan in common} == {"vanilla", "kv_shift"}
+    seeds: dict[str, list[int]] = {}
+    for plan in planned:
+        seeds.setdefault(plan.curve, []).append(plan.config.seed)
+    for curve, drawn in seeds.items():
+        assert drawn == list(range(len(drawn)))
+        assert scale == "smoke" or len(drawn) >= (8 if scale in ("laptop", "gpu") else 3), curve
+
+
+def test_own_rates_are_those_of_the_common_curve_until_it_has_learned():
+    """Where a curve's own rate is the common one, its runs are there already."""
+    planned = Figure1a().runs("laptop")
+    common = {(plan.curve, plan.config.seed): plan.config for plan in planned}
+    own = [plan for plan in planned if plan.curve.endswith(OWN_RATE)]
+    others = {curve for curve, rate in FASTEST.items() if rate != base("laptop").lr}
+    assert {plan.curve for plan in own} == {curve + OWN_RATE for curve in others}
+    assert KV1 in others
+    for plan in own:
+        curve = plan.curve.removesuffix(OWN_RATE)
+        same = common[curve, plan.config.seed]
+        assert (plan.config.lr, plan.config.until) == (FASTEST[curve], 0.9)
+        assert plan.config.but(name=same.name, lr=same.lr, until=same.until) == same
+    for scale in SCALES:
+        of_scale = Figure1a().runs(scale)
+        assert scale == "laptop" or not [plan for plan in of_scale if plan.curve.endswith(OWN_RATE)]
+        until = {plan.curve: plan.config.until for plan in of_scale if not plan.curve.endswith(OWN_RATE)}
+        assert until == {KV1: None, V1: None, V2: None, V4: 0.9}  # of four layers nothing else is asked
+
+
+def test_the_panels_of_1b_pair_one_layer_with_two_and_stack_the_narrow():
+    for plan in Figure1b().runs("laptop"):
+        [name] = [name for name in SHAPES if plan.curve in (kv(name), vanilla(name))]
+        model = plan.config.model
+        assert (model.d_model, model.n_heads) == SHAPES[name]
+        assert (model.attention, model.n_layers) == (("kv_shift", 1) if plan.curve == kv(name) else ("vanilla", 2))
+        assert plan.stacked == (plan.config.model.d_model <= 16)
+        assert plan.config.compile
+    by_curve = pd.Series([plan.curve for plan in Figure1b().runs("laptop")]).value_counts()
+    assert {curve for curve, n in by_curve.items() if n == 16} == {c(name) for c in (kv, vanilla) for name in NARROW}
+
+
+def test_paper_scale_is_the_papers():
+    """Section 3.2, Appendices K and N."""
+    run = base("paper")
+    assert (run.task.vocab_size, run.task.length, run.batch_size) == (8000, 512, 8 * 512)
+    assert (run.lr, run.warmup, run.schedule, run.betas) == (2e-4, 1000, "constant", (0.9, 0.95))
+    model = run.model
+    per_layer = 4 * model.d_model**2 + 3 * model.d_model * model.d_mlp
+    assert model.d_model == 1024
+    assert per_layer == pytest.approx(20e6, rel=0.1)
+    assert {plan.config.lr for plan in Figure1b().runs("paper")} == {2e-4}
+
+
+# What a model reaches that answers with some token of the row
+
+
+def guesses_by_enumeration(length: int) -> float:
+    """1 / (other tokens so far) at the first scored repeat, over all ways to draw a row, as the task states them.
+
+    A walk through the rule, written for itself: members of a pool of `length` are drawn uniformly; a repeat that is
+    not immediate, and whose earlier occurrences had one follower, is scored and followed by it; rows without are drawn
+    again.
+    """
+    found: dict[Fraction, Fraction] = {}
+
+    def walk(row: tuple[int, ...], weight: Fraction) -> None:
+        if len(row) >= length:
+            return
+        for member in range(length):
+            after = {row[i + 1] for i in range(len(row) - 1) if row[i] == member}
+            grown = (*row, member)
+            if member in row and row[-1] != member and len(after) == 1:
+                share = Fraction(1, len(set(row)) - 1)
+                found[share] = found.get(share, Fraction(0)) + weight / length
+            else:
+                walk(grown, weight / length)
+
+    walk((), Fraction(1))
+    return float(sum(share * weight for share, weight in found.items()) / sum(found.values()))
+
+
+def test_guessing_accuracy_of_the_shortest_rows_by_hand():
+    """Three positions: only A B A has an answer, and there is no other token than it."""
+    assert guesses_by_enumeration(3) == 1
+    assert guessing_accuracy(InductionTask(vocab_size=14, length=3)) == 1
+
+
+@pytest.mark.parametrize("length", [4, 5, 6])
+def test_guessing_accuracy_of_short_rows_by_enumeration(length):
+    """From 4096 rows, a mean of shares between 1 / length and 1 is known to .02, four standard errors."""
+    guess = guessing_accuracy(InductionTask(vocab_size=11 + length, length=length))
+    assert guess == pytest.approx(guesses_by_enumeration(length), abs=0.02)
+
+
+def test_answers_that_are_tokens_of_the_row_counted_one_by_one(tmp_path):
+    task = InductionTask(vocab_size=24, length=12)
+    model = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=24, n_ctx=12, attention="kv_shift")
+    run = train(RunConfig(task=task, model=model, steps=40, batch_size=16, lr=1e-2, warmup=0, eval_rows=60), tmp_path)
+    batch = draw(task, EVAL_SEED, "eval", 0, 60)
+    logits = run.model()(torch.from_numpy(batch.inputs.copy())).detach()
+    inside = 0
+    for row in range(60):
+        first = next(t for t in range(12) if batch.answers[row, t] != IGNORE)
+        inside += int(logits[row, first].argmax()) in batch.inputs[row, : first + 1].tolist()
+    assert in_row(run) == pytest.approx(inside / 60, abs=1e-6)
+    assert 0 < inside < 60
+
+
+# Verdicts
+
+
+SEEDS, LAST, HORIZON, ROWS, GUESS = 8, 1000, 800, 1024, 0.12
+Ends = Sequence[tuple[float, float]]
+"""The step at which each seed jumps from 0.1, and where to."""
+
+
+def runs(curve: str, ends: Ends, n_params: int = 1000, until: float = 2.0, **facts: float) -> pd.DataFrame:
+    """A table as `learning_curve_table` gives it, evaluated every 10 steps; it ends where `until` is reached."""
+    parts = []
+    for seed, (jump, final) in enumerate(ends):
+        step = np.arange(0, LAST + 1, 10)
+        accuracy = np.where(step >= jump, final, 0.1)
+        part = pd.DataFrame({"step": step, "tokens": 2048 * step, "train_loss": 1.0, "eval_loss": 1.0})
+        part = part.assign(accuracy=accuracy, accuracy_first=accuracy, in_row=np.nan)
+        part = part[: int(np.argmax(accuracy >= until)) + 1] if (accuracy >= until).any() else part
+        facts_of_run = {"curve": curve, "d_model": 32, "n_params": n_params, "lr": 8e-3, "seed": seed, **facts}
+        parts.append(part.assign(**facts_of_run, horizon=HORIZON, rows=ROWS, guess=GUESS))
+    return pd.concat(parts, ignore_index=True)
+
+
+def seeds_at(jump: float, final: float, spread: float = 0.02, of: int = SEEDS, apart: float = 0.0005) -> Ends:
+    """Seeds about a jump (a factor of 1 +- spread) and about a final accuracy."""
+    rng = np.random.default_rng(0)
+    jumps, finals = jump * (1 + spread * rng.standard_normal(of)), final + apart * rng.standard_normal(of)
+    return list(zip(jumps.tolist(), np.clip(finals, 0, 1).tolist(), strict=True))
+
+
+def figure1a_table(curves: dict[str, Ends]) -> pd.DataFrame:
+    """The common rate is two layers' own; four layers end where they have learned."""
+    own = [runs(curve + OWN_RATE, curves[curve], until=0.9, lr=2e-2) for curve in (KV1, V4)]
+    common = [runs(curve, ends, until=0.9 if curve == V4 else 2.0) for curve, ends in curves.items()]
+    return pd.concat([*common, *own], ignore_index=True)
+
+
+def verdicts(experiment: Figure1a | Figure1b, data: pd.DataFrame, scale: str = "laptop") -> list[str]:
+    return [claim.verdict for claim in judged(experiment.claims(data, scale))]
+
+
+NEVER = 1e9
+RIGHT = {KV1: seeds_at(200, 0.998), V1: seeds_at(NEVER, 0.1), V2: seeds_at(600, 0.998), V4: seeds_at(700, 0.998)}
+WRONG = {KV1: seeds_at(600, 0.95), V1: seeds_at(100, 0.9), V2: seeds_at(200, 0.97), V4: seeds_at(100, 0.997)}
+OPEN = {
+    KV1: seeds_at(200, 0.99, spread=0.5, apart=0.004),
+    V1: seeds_at(0, GUESS + figure1a.NEAR_CHANCE, apart=0.06),
+    V2: seeds_at(400, 0.99, spread=0.5, apart=0.004),
+    V4: seeds_at(320, 0.998, spread=0.5),
+}
+
+
+@pytest.mark.parametrize(
+    ("curves", "verdict"), [(RIGHT, "holds"), (WRONG, "fails"), (OPEN, "undecided")], ids=["right", "wrong", "open"]
+)
+def test_every_claim_of_figure_1a_can_come_out_each_way(curves, verdict):
+    data = figure1a_table(curves)
+    assert verdicts(Figure1a(), data) == [verdict] * 7, [c.to_dict() for c in Figure1a().claims(data, "laptop")]
+    assert verdicts(Figure1a(), data[~data["curve"].str.endswith(OWN_RATE)], "gpu") == [verdict] * 5
+
+
+def test_equal_curves_are_neither_much_faster_nor_slower():
+    """One layer as fast as two is not "much faster"; four layers as fast as two are "not faster"."""
+    same = {**RIGHT, KV1: seeds_at(600, 0.998), V4: seeds_at(600, 0.998)}
+    assert verdicts(Figure1a(), figure1a_table(same)) == ["holds"] * 3 + ["fails"] * 2 + ["holds"] * 2
+
+
+def test_own_rates_are_judged_by_their_own_runs():
+    """At the common rate one layer is three times as fast; at each one's own it is not."""
+    data = figure1a_table(RIGHT)
+    own = data["curve"].isin([KV1 + OWN_RATE])
+    data = pd.concat([data[~own], runs(KV1 + OWN_RATE, seeds_at(590, 0.95), until=0.9, lr=6e-2)], ignore_index=True)
+    claims = judged(Figure1a().claims(data, "laptop"))
+    assert [claim.verdict for claim in claims[3:5]] == ["holds", "fails"]
+    assert "(both at 0.008; 8 of 8 and 8 of 8 seeds get there)" in claims[3].measure
+    assert "of a grid of 0.002 to 0.064, that is soonest for it: 0.06 and 0.008; 8 of 8 and" in claims[4].measure
+
+
+def test_figure_1a_counts_runs_that_never_learn():
+    curves = {**RIGHT, V2: seeds_at(NEVER, 0.1), V4: seeds_at(NEVER, 0.1)}
+    assert verdicts(Figure1a(), figure1a_table(curves)) == [
+        "holds", "holds", "fails", "holds", "holds", "undecided", "undecided",
+    ]  # fmt: skip
+
+
+def test_what_is_reached_only_while_the_rate_falls_is_not_reached():
+    """All of them get to 90% at step 900; the rate is constant up to 800."""
+    late = {curve: seeds_at(900, 0.998, spread=0.0) for curve in (KV1, V1, V2, V4)}
+    data = figure1a_table(late)
+    for curve in late:
+        assert steps_to(data, curve, 0.9) == [math.inf] * SEEDS
+    assert verdicts(Figure1a(), data)[3:] == ["undecided"] * 4
+    assert verdicts(Figure1a(), data)[1:3] == ["holds", "holds"]  # where they end is another matter
+
+
+def figure1b_table(
+    learned: dict[str, int], in_rows: Callable[[int], float], narrow: Ends, jump: float, ratio: float
+) -> pd.DataFrame:
+    """How many seeds of each curve learn; the share in the row by seed, and the ends, of narrow one-head vanilla."""
+    parts = []
+    for name in SHAPES:
+        of = 16 if name in NARROW else 8
+        for curve, at, params in ((kv(name), jump, 1000), (vanilla(name), 300, round(1000 * ratio))):
+            ends = [(at, 0.95)] * learned.get(curve, of) + [(NEVER, 0.1)] * (of - learned.get(curve, of))
+            part = runs(curve, narrow if curve == vanilla("8") else ends, params)
+            last = ~part.duplicated("seed", keep="last")
+            part.loc[last, "in_row"] = [in_rows(seed) for seed in range(of)]
+            parts.append(part)
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_every_claim_of_figure_1b_can_come_out_each_way():
+    none, every, wide = [(NEVER, 0.1)] * 16, [(300, 0.95)] * 16, {vanilla("8, 2 heads"): 0, vanilla("32"): 8}
+    right = figure1b_table({kv("8"): 15, **wide}, lambda seed: 0.3, none, 100, 2)
+    assert verdicts(Figure1b(), right) == ["holds"] * 9, [c.to_dict() for c in Figure1b().claims(right, "laptop")]
+    lost = {kv("8"): 0, kv("8, 2 heads"): 0, vanilla("8, 2 heads"): 16, vanilla("32"): 0}
+    wrong = figure1b_table(lost, lambda seed: 0.7, every, 100, 1)
+    assert verdicts(Figure1b(), wrong) == ["fails"] * 9, [c.to_dict() for c in Figure1b().claims(wrong, "laptop")]
+    some = {kv("8"): 8, kv("8, 2 heads"): 9, vanilla("8, 2 heads"): 6, vanilla("32"): 4}
+    half = [(300, 0.95)] * 5 + [(NEVER, 0.1)] * 9 + [(0, 0.6)] * 2
+    unclear = figure1b_table(some, lambda seed: 0.4 + 0.2 * (seed % 2) - 0.2 * (seed == 1), half, 150, 2)
+    assert verdicts(Figure1b(), unclear) == ["undecided"] * 7 + ["holds", "undecided"]
+
+
+def test_as_many_learners_on_both_sides_are_no_pressure_of_width():
+    """Where everyone learns, standard attention learns not "very poorly" at hidden size 8, and no worse than at 32."""
+    same = figure1b_table({}, lambda seed: 0.9, [(100, 0.95)] * 16, 100, 2)
+    assert verdicts(Figure1b(), same) == ["fails"] * 7 + ["holds", "undecided"]
+
+
+@pytest.mark.parametrize("experiment", [Figure1a(), Figure1b()], ids=lambda e: e.name)
+def test_claims_sentence_and_picture_follow_from_the_stored_table(experiment):
+    none = [(NEVER, 0.1)] * 16
+    made = {
+        "figure1a": lambda: figure1a_table(OPEN),
+        "figure1b": lambda: figure1b_table({vanilla("32"): 3}, lambda seed: seed / 17, none, 100, 2),
+    }[experiment.name]()
+    stored = pd.read_csv(io.StringIO(made.to_csv(index=False)))
+    first, again = ([c.to_dict() for c in judged(experiment.claims(t, "laptop"))] for t in (made, stored))
+    assert again == first
+    assert experiment.summary(stored, "laptop") == experiment.summary(made, "laptop")
+    figure = experiment.draw(stored, "laptop")
+    assert len(figure.axes) == {"figure1a": 3, "figure1b": 4}[experiment.name]
+
+
+def test_the_claims_of_1b_count_learners_in_words():
+    data = figure1b_table({kv("8"): 15, kv("8, 2 heads"): 12}, lambda seed: 0.3, [(NEVER, 0.1)] * 16, 100, 2)
+    one, two, *_ = Figure1b().claims(data, "laptop")
+    assert "1 head; 15 of 16 less 0 of 16" in one.measure
+    assert "2 heads; 12 of 16 less 16 of 16" in two.measure
+    assert one.estimate.value == pytest.approx(15 / 16)
+    assert "floor" not in one.measure + two.measure
+
+
+def test_where_neither_learns_1b_says_which_half_of_the_sentence_fails():
+    neither = {kv("8, 2 heads"): 0, vanilla("8, 2 heads"): 0}
+    data = figure1b_table(neither, lambda seed: 0.3, [(NEVER, 0.1)] * 16, 100, 2)
+    one, two, *_ = Figure1b().claims(data, "laptop")
+    assert "floor" not in one.measure
+    assert "0 of 16 less 0 of 16: a floor, which speaks against the sentence's second half alone" in two.measure

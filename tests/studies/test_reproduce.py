@@ -1,0 +1,119 @@
+"""From names to runs, pictures and a ledger, at smoke scale."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from ihlab.claims.claim import judged
+from ihlab.studies.figure1b import Figure1b
+from ihlab.studies.reproduce import reproduce
+from tasks import ConfigError
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory):
+    root = tmp_path_factory.mktemp("reproduce")
+    console = Console(record=True, width=160)
+    folders = reproduce(["figure1b"], "smoke", jobs=2, runs=root / "runs", figures=root / "figures", console=console)
+    return root, folders, console.export_text()
+
+
+def test_every_file_is_there(reproduced):
+    _, [folder], _ = reproduced
+    names = {path.name for path in folder.path.iterdir()}
+    assert names == {
+        "data.csv", "claims.json", "summary.md", "manifest.json", "figure1b-smoke.svg", "figure1b-smoke.png",
+    }  # fmt: skip
+    page = (folder.root / "README.md").read_text(encoding="utf-8")
+    assert (folder.path / "summary.md").read_text(encoding="utf-8").strip() in page.replace("\\", "")
+
+
+def test_the_table_holds_every_seed_of_every_curve(reproduced):
+    _, [folder], _ = reproduced
+    data = folder.data()
+    assert data.groupby("curve")["seed"].nunique().tolist() == [2] * 8
+    assert list(data.columns) == [
+        "curve", "d_model", "n_params", "lr", "seed", "horizon", "rows", "step", "tokens", "train_loss", "eval_loss",
+        "accuracy", "accuracy_first", "in_row", "guess",
+    ]  # fmt: skip
+    assert data["in_row"].notna().sum() == 16  # once a run, where it ends
+    assert data.loc[data["in_row"].notna(), "step"].unique().tolist() == [22]
+    assert data["step"].max() == 22
+    half = data.groupby("curve")["n_params"].first()
+    assert half["vanilla, 2 layers, hidden size 8"] > 1.9 * half["KV shifting, 1 layer, hidden size 8"]
+
+
+def test_the_ledger_shows_every_claim_and_verdict(reproduced):
+    _, [folder], printed = reproduced
+    for claim in folder.claims():
+        assert claim["verdict"] in printed
+        assert claim["verdict"] in ("holds", "fails", "undecided")
+        assert claim["seeds"] == 2
+    assert folder.claims() == [c.to_dict() for c in judged(Figure1b().claims(folder.data(), "smoke"))]
+    assert "16 runs and 1 figures" in printed
+
+
+def test_the_manifest_names_every_run(reproduced):
+    root, [folder], _ = reproduced
+    manifest = json.loads((folder.path / "manifest.json").read_text())
+    assert {run["run"] for run in manifest["runs"]} == {path.name for path in (root / "runs").iterdir()}
+    assert manifest["scale"] == "smoke"
+    assert manifest["versions"]["torch"]
+    assert str(root) not in json.dumps(manifest)
+
+
+def test_a_second_time_trains_nothing_and_changes_nothing(reproduced):
+    root, [folder], _ = reproduced
+    before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
+    stamps = {path: path.stat().st_mtime_ns for path in (root / "runs").rglob("done.json")}
+    reproduce(["figure1b"], "smoke", jobs=1, runs=root / "runs", figures=root / "figures", console=Console(quiet=True))
+    assert {path.name: path.read_bytes() for path in folder.path.iterdir()} == before
+    assert {path: path.stat().st_mtime_ns for path in (root / "runs").rglob("done.json")} == stamps
+
+
+def test_redrawing_needs_no_torch_and_gives_the_same_files(smoke_root, tmp_path):
+    figures = shutil.copytree(smoke_root / "figures", tmp_path / "figures")
+    before = {path: path.read_bytes() for path in figures.rglob("*") if path.is_file()}
+    derived = [path for path in before if path.suffix in (".svg", ".png", ".md") or path.name == "claims.json"]
+    names = sorted({path.parents[1].name for path in before if path.name == "data.csv"})
+    assert len(derived) >= 4 * len(names) + 1  # and the page of results
+    for path in derived:
+        path.unlink()
+    script = """
+import sys
+from ihlab.cli import main
+main(sys.argv[1:])
+assert "torch" not in sys.modules, "redrawing imported torch"
+"""
+    arguments = ["reproduce", *names, "--scale", "smoke", "--from-data", "--figures", str(figures)]
+    subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True)
+    assert {path: path.read_bytes() for path in figures.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"names": ["figure1c"]}, "There is no experiment 'figure1c'; did you mean 'figure1"),
+        ({"scale": "laptpo"}, "There is no scale 'laptpo'; did you mean 'laptop'"),
+        ({"jobs": 0}, "jobs is 0, but must be at least 1"),
+        ({"names": ["figure1a"], "from_data": True}, "There is no .*data.csv to draw from"),
+    ],
+)
+def test_bad_requests_are_refused_before_anything_is_written(tmp_path, arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        reproduce(**arguments, runs=tmp_path / "runs", figures=tmp_path / "figures", console=Console(quiet=True))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_stored_tables_read_back_bit_for_bit(reproduced, tmp_path):
+    _, [folder], _ = reproduced
+    data = folder.data()
+    data.to_csv(tmp_path / "again.csv", index=False)
+    assert pd.read_csv(tmp_path / "again.csv").equals(data)
