@@ -37,7 +37,7 @@ def operand_pattern(
 ) -> None:
     """Draw one head's pattern from position `start` on, with orange squares on what is to be fetched.
 
-    `fetched` holds a query and its keys, as positions of the whole row: the places of `ihlab.interp.igsm_operands`.
+    `fetched` holds a query and its keys, as positions of the whole row: the places of `ihlab.igsm.operands`.
     """
     attention_pattern(axes, pattern[start:, start:], tokens[start:])
     keys, queries = np.array([(key, query) for query, keys in fetched for key in keys]).reshape(-1, 2).T - start

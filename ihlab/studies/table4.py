@@ -66,7 +66,7 @@ PARTS = {
 }
 """What a solution needs of the prompt: to know what depends on what, and what the sentences say.
 
-Both are asked after steps that are right (`ihlab.interp.igsm_choices`), so that one cannot hide the other."""
+Both are asked after steps that are right (`ihlab.igsm.choices`), so that one cannot hide the other."""
 
 IN_TRAINING = "strict, training split"
 """Measure of problems of the training split with the most operations: every clause is right."""
@@ -177,8 +177,8 @@ class Table4:
         of `PARTS` are of true solutions, and `IN_TRAINING` is of problems of the training split. `kind` is "tuning"
         for runs that choose a learning rate, which solve problems with as many operations as in training only.
         """
-        from ihlab.interp.igsm_choices import choices
-        from ihlab.interp.igsm_decoding import judge, solve
+        from ihlab.igsm.choices import choices
+        from ihlab.igsm.decoding import judge, solve
         from ihlab.training.distributed import pick_device
 
         setting_of = {setting.name: setting for setting in SETTINGS[scale]}

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from ihlab.plots.igsm import dependency_graph, structure_graph
+from ihlab.igsm.plots import dependency_graph, structure_graph
 from ihlab.plots.style import BLACK, BLUE, ORANGE
 from tasks import ConfigError
 from tasks.igsm.problem import Problem

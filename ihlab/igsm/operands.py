@@ -19,7 +19,8 @@ from tasks.igsm.definition import Parameter
 from tasks.igsm.solution import read_header
 from tasks.igsm.words import is_symbol, read_pair
 
-KINDS = ("sentence", "letter", "value")
+COPY_KINDS = ("sentence", "letter", "value")
+"""Kinds of copies, as `Fetch.kind` says."""
 
 
 class Fetch(NamedTuple):
@@ -113,8 +114,9 @@ def operand_attention(model: Transformer, task: IGSMTask, problems: Problems) ->
     over all tokens so far). Raises `ConfigError` for problems without operands, and rows longer than n_ctx.
     """
     rows = torch.from_numpy(problems.tokens[:, : int(problems.size.max())]).to(model.embed.weight.device)
-    places = {kind: torch.zeros(*rows.shape, rows.shape[1], dtype=torch.bool, device=rows.device) for kind in KINDS}
-    even: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    nowhere = torch.zeros(*rows.shape, rows.shape[1], dtype=torch.bool, device=rows.device)
+    places = {kind: nowhere.clone() for kind in COPY_KINDS}
+    even: dict[str, list[float]] = {kind: [] for kind in COPY_KINDS}
     for row, ids in enumerate(problems.tokens):
         for kind, query, keys in fetches(task.decode(ids)):
             places[kind][row, query, list(keys)] = True
@@ -123,7 +125,7 @@ def operand_attention(model: Transformer, task: IGSMTask, problems: Problems) ->
     _, cache = model.run_with_cache(rows)
     table = []
     for pattern, read in (("raw", raw_patterns(cache)), ("effective", effective_patterns(cache, fix_gauge=True))):
-        for kind in filter(even.get, KINDS):
+        for kind in filter(even.get, COPY_KINDS):
             attention = mean_attention(read, places[kind]).cpu().numpy()
             table += [
                 {"layer": layer, "head": head, "pattern": pattern, "kind": kind, "attention": attention[layer, head]}

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from ihlab.interp.igsm_operands import fetches, head_patterns, operand_attention, value_head
+from ihlab.igsm.operands import fetches, head_patterns, operand_attention, value_head
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from tasks import ConfigError, IGSMTask

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from ihlab.interp.igsm_choices import choices
+from ihlab.igsm.choices import choices
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from tasks import IGSMTask

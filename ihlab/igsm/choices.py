@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ihlab.interp.igsm_operands import fetches
+from ihlab.igsm.operands import fetches
 from ihlab.model.modes import evaluated
 from ihlab.model.transformer import Transformer
 from tasks import IGSMTask

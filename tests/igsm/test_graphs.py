@@ -5,8 +5,8 @@ import textwrap
 
 import pytest
 
+from ihlab.igsm.graphs import dependency_text, formula, structure_text
 from tasks.igsm.definition import Definition
-from tasks.igsm.graphs import dependency_text, formula, structure_text
 from tasks.igsm.problem import Problem
 
 PROMPT = """

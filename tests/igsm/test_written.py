@@ -10,8 +10,8 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
+from ihlab.igsm.written import MOST_LETTERS, written_solution
 from ihlab.plots.style import ORANGE
-from ihlab.plots.written import MOST_LETTERS, written_solution
 from tasks import ConfigError
 from tasks.igsm.check.findings import findings
 

@@ -36,20 +36,15 @@ def dependency_text(problem: Problem) -> str:
     After the query come the stated parameters that it does not depend on, with the totals that these use.
     """
     ordered = list(TopologicalSorter(problem.dependencies).static_order())
-    needed = [parameter for parameter in ordered if parameter in problem.necessary]
-    others = [parameter for parameter in ordered if parameter not in problem.necessary]
     width = max(len(name(parameter)) for parameter in ordered)
     digits = len(str(problem.modulus - 1))
-
-    def line(parameter: Parameter) -> str:
+    needed, others = ["needed"], ["not needed"]
+    for parameter in ordered:
         mark = "?" if parameter == problem.query else " "
         value = f"{problem.values[parameter]:{digits}}"
-        return f"{mark} {name(parameter):{width}} = {value} <- {formula(problem.definitions[parameter])}"
-
-    lines = ["needed", *map(line, needed)]
-    if others:
-        lines += ["not needed", *map(line, others)]
-    return "\n".join(lines)
+        line = f"{mark} {name(parameter):{width}} = {value} <- {formula(problem.definitions[parameter])}"
+        (needed if parameter in problem.necessary else others).append(line)
+    return "\n".join(needed + others * (len(others) > 1))
 
 
 def name(parameter: Parameter) -> str:
@@ -68,5 +63,4 @@ def formula(definition: Definition) -> str:
         return inner
     if not terms:
         return str(definition.constant)
-    bracketed = f"({inner})" if len(terms) > 1 else inner
-    return f"{definition.constant} {definition.applied} {bracketed}"
+    return f"{definition.constant} {definition.applied} " + (f"({inner})" if len(terms) > 1 else inner)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ihlab.interp.igsm_decoding import judge, probabilities, solve
+from ihlab.igsm.decoding import judge, probabilities, solve
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from tasks import ConfigError, IGSMTask
