@@ -1,17 +1,20 @@
 """Rows of every task: the compiled generators against the same rules in plain Python, and in NumPy."""
 
 import random
+import runpy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy_rows import induction_batch
 from paired import Bar, figure, ratio, take_turns, timed
-from plain_igsm import draw_row
 
 from tasks import IGNORE, Batch, IGSMTask, InductionTask, MQARTask, MultiHopTask, NGramTask, Task
+
+PLAIN_IGSM = Path(__file__).parents[1] / "tests" / "tasks" / "igsm" / "plain.py"
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ def _figures(side: Side, quick: bool) -> list[dict[str, object]]:
 def _igsm_figures(quick: bool) -> list[dict[str, object]]:
     """Problems per second of the kernels and of the same law in plain Python, and tokens per second without padding."""
     figures, rng, python_rng = [], np.random.default_rng(0), random.Random(0)
+    draw_row = runpy.run_path(str(PLAIN_IGSM))["draw_row"]
     for title, task, bar in (
         ("iGSM problems, med, natural, op = 15", IGSMTask(ops="15", length=1024), Bar(30, at_least=True)),
         ("iGSM problems, toy, compact, op = 4", IGSMTask(ops="4", **IGSM_TOY), None),

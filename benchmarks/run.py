@@ -46,8 +46,7 @@ what a step adds at its peak to the process.
 The generators run on one core against each task's rule as one would first write it in Python, and for induction as one
 would write it in NumPy for all rows at once. All must keep the rule, and ask for as many answers.
 
-Generated iGSM problems are held against the verifier, which reads nothing but words: every solution must pass, and
-every solution made wrong must fail.
+Generated iGSM problems are held against the verifier, which reads nothing but words: every solution must pass.
 
 Decoding is greedy with a KV cache, and ours and the Llama must write the same tokens. Head scores are held against
 TransformerLens' `detect_head`, which takes one row at a time and must agree.

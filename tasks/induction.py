@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from tasks.batch import IGNORE, Batch
+from tasks.batch import IGNORE, Batch, in_lines
 from tasks.bos import batch_with_bos, without_bos
 from tasks.config import config, require
 from tasks.memory import require_rows
@@ -100,19 +100,12 @@ class InductionTask:
         repeat = answers != IGNORE
         forced = np.concatenate([[False], repeat[:-1]])
         roles = np.where(repeat, "R", np.where(forced, "F", ""))
-        wanted = [str(t) if t != IGNORE else "" for t in targets]
-        width = max(5, len(str(self.vocab_size - 1)) + 1)
-        lines = []
-        for start in range(0, self.length, 16):
-            stop = start + 16
-            for label, cells in (
-                ("position", range(start, min(stop, self.length))),
-                ("token", inputs[start:stop]),
-                ("role", roles[start:stop]),
-                ("target", wanted[start:stop]),
-            ):
-                lines.append(f"{label:<9}" + "".join(f"{cell!s:>{width}}" for cell in cells).rstrip())
-            lines.append("")
+        cells = {
+            "token": inputs.tolist(),
+            "role": roles.tolist(),
+            "target": [str(target) if target != IGNORE else "" for target in targets],
+        }
+        lines = in_lines(cells, width=max(5, len(str(self.vocab_size - 1)) + 1))
         lines.append("R repeats an earlier token whose follower was always the same; F is that follower, forced.")
         return "\n".join(lines)
 

@@ -10,7 +10,8 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Patch
 from matplotlib.path import Path
 from matplotlib.textpath import TextPath
 
-from ihlab.plots.layered import Layout, Point, layered
+from ihlab.igsm.graphs import name as name_of
+from ihlab.igsm.layered import Layout, Point, layered
 from ihlab.plots.style import BLACK, BLUE, ORANGE, new_figure, printed
 from tasks.config import require
 from tasks.igsm.definition import Definition, Parameter
@@ -68,8 +69,8 @@ def dependency_graph(problem: Problem, values: bool = True) -> Figure:
     A box gives the operation and, with `values`, the result. Drawn are the stated parameters and the abstract ones
     that these or the query depend on.
     """
-    operands = {_name(parameter): found for parameter, found in problem.dependencies.items()}
-    parameters = {_name(parameter): parameter for parameter in problem.dependencies}
+    operands = {name_of(parameter): found for parameter, found in problem.dependencies.items()}
+    parameters = {name_of(parameter): parameter for parameter in problem.dependencies}
     labels = {}
     for name, parameter in parameters.items():
         rule = _rule(problem.definitions[parameter])
@@ -77,7 +78,7 @@ def dependency_graph(problem: Problem, values: bool = True) -> Figure:
         labels[name] = [f"{parameter[0]}'s", parameter[1], rule + result]
     widths = {name: _width(lines) for name, lines in labels.items()}
     # An operand that is named twice has one arrow.
-    edges = list(dict.fromkeys((_name(operand), name) for name, found in operands.items() for operand in found))
+    edges = list(dict.fromkeys((name_of(operand), name) for name, found in operands.items() for operand in found))
     height = 3 * LINE + 2 * PADDING
     layout = layered(widths, edges, height, GAP, LANE)
     figure, axes = _page(layout, widths, height, _question(problem))
@@ -105,10 +106,6 @@ def _color(parameter: Parameter, problem: Problem) -> str:
     if parameter == problem.query:
         return ORANGE
     return BLUE if parameter in problem.necessary else GREY
-
-
-def _name(parameter: Parameter) -> str:
-    return f"{parameter[0]}'s {parameter[1]}"
 
 
 def _question(problem: Problem) -> str:

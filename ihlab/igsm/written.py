@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 
 from ihlab.plots.style import BLACK, ORANGE, RED, new_figure, printed
 from tasks.config import require
-from tasks.igsm.check.findings import NO_ERROR
+from tasks.igsm.verify import NO_ERROR
 
 FONT = 8.0  # points; every other length is in inches
 LETTER = 0.602 * FONT / 72  # the width of one of DejaVu Sans Mono

@@ -26,7 +26,7 @@ from ihlab.training.config import RunConfig
 from tasks import IGSMTask
 from tasks.config import require
 from tasks.igsm import Problems
-from tasks.igsm.check.verify import ERRORS
+from tasks.igsm.verify import ERRORS
 from tasks.igsm.words import LETTERS
 
 if TYPE_CHECKING:

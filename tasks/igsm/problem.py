@@ -84,11 +84,7 @@ class Problem:
     @cached_property
     def necessary(self) -> frozenset[Parameter]:
         """The query and everything it depends on."""
-        return self.ancestors(self.query)
-
-    def ancestors(self, parameter: Parameter) -> frozenset[Parameter]:
-        """Return the parameter itself and everything that must be known to compute it."""
-        return self._closure([parameter])
+        return self._closure([self.query])
 
     @property
     def ops(self) -> int:
@@ -96,6 +92,7 @@ class Problem:
         return sum(self.definitions[parameter].cost for parameter in self.necessary)
 
     def _closure(self, start: list[Parameter]) -> frozenset[Parameter]:
+        """Return the parameters and everything that must be known to compute them."""
         found, left = set(start), list(start)
         while left:
             new = set(self.definitions[left.pop()].operands) - found

@@ -12,7 +12,7 @@ The formats (r a number, P a parameter):
                 as compact, but P is the one token `X/Y`
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal, NoReturn
@@ -41,7 +41,7 @@ def read_prompt(tokens: Sequence[str], modulus: int) -> Prompt:
     if "<sol>" in words:
         words = words[: words.index("<sol>")]
     format = _format_of(words)
-    reader = _READERS[format](words, numbers(modulus), start)
+    reader = _Reader(words, format, numbers(modulus), start)
     stated: dict[Parameter, Definition] = {}
     while not reader.at_question():
         at = reader.position
@@ -71,10 +71,11 @@ def numbers(modulus: int) -> dict[str, int]:
 
 
 class _Reader:
-    """Reader of words at a position, with the rules that all formats share."""
+    """Words at a position, and what they say in one of the three formats."""
 
-    def __init__(self, words: list[str], numbers: dict[str, int], start: int) -> None:
+    def __init__(self, words: list[str], format: str, numbers: dict[str, int], start: int) -> None:
         self.words = [*words, "the end"]
+        self.natural, self.pairs = format == "natural", format == "pairs"
         self.numbers = numbers
         self.start = start
         self.position = 0
@@ -88,162 +89,108 @@ class _Reader:
             f"The prompt cannot be read at token {self.position + self.start}, {self.word!r}: expected {expected}."
         )
 
+    def take(self, allowed: Container[str], expected: str) -> str:
+        if self.word not in allowed:
+            self.fail(expected)
+        self.position += 1
+        return self.words[self.position - 1]
+
     def expect(self, *words: str) -> None:
         for word in words:
-            if self.word != word:
-                self.fail(repr(word))
-            self.position += 1
+            self.take((word,), repr(word))
 
     def one_of(self, *words: str) -> str:
-        if self.word not in words:
-            self.fail(" or ".join(map(repr, words)))
-        self.position += 1
-        return self.words[self.position - 1]
+        return self.take(words, " or ".join(map(repr, words)))
 
     def noun(self) -> str:
-        if self.word not in CATEGORY_OF:
-            self.fail("a noun")
-        self.position += 1
-        return self.words[self.position - 1]
+        return self.take(CATEGORY_OF, "a noun")
 
-    def thing(self) -> str:
-        if self.word not in CATEGORY_OF and self.word not in NOUNS:
-            self.fail("a noun or a category")
-        self.position += 1
-        return self.words[self.position - 1]
+    def noun_or_category(self) -> str:
+        return self.take(CATEGORY_OF if self.word in CATEGORY_OF else NOUNS, "a noun or a category")
 
-    def number(self) -> int:
-        self.position += 1
-        return self.numbers[self.words[self.position - 1]]
-
-    def parameter(self) -> Parameter:
-        raise NotImplementedError
-
-
-class _Natural(_Reader):
     def at_question(self) -> bool:
-        return self.word == "How"
+        if self.natural:
+            return self.word == "How"
+        after = self.position + (1 if self.pairs else 2)
+        return self.words[after : after + 1] == ["?"]
 
-    def parameter(self) -> Parameter:
-        self.expect("each")
+    def parameter(self, instance: bool = False) -> Parameter:
+        """Read a parameter; with `instance` a pair of nouns, which is what a sentence can define."""
+        if self.pairs:
+            pair = read_pair(self.word)
+            if pair is None or (instance and pair[1] not in CATEGORY_OF):
+                self.fail("a pair of nouns" if instance else "a pair")
+            self.position += 1
+            return pair
+        if self.natural:
+            self.expect("each")
         owner = self.noun()
-        self.expect("'s")
-        return owner, self.thing()
+        if self.natural:
+            self.expect("'s")
+        return owner, self.noun() if instance else self.noun_or_category()
 
     def sentence(self) -> tuple[Parameter, Definition]:
-        self.expect("The", "number", "of", "each")
-        owner = self.noun()
-        self.expect("'s")
-        parameter = owner, self.noun()
-        self.expect("equals")
-        definition = self.expression()
+        if self.natural:
+            self.expect("The", "number", "of")
+        parameter = self.parameter(instance=True)
+        self.expect("equals" if self.natural else "=")
+        definition = self.definition()
         self.expect(".")
         return parameter, definition
 
     def question(self) -> Parameter:
+        if not self.natural:
+            parameter = self.parameter()
+            self.expect("?")
+            return parameter
         self.expect("How", "many")
-        owned = self.thing()
+        owned = self.noun_or_category()
         self.expect("does", "each")
         owner = self.noun()
         self.expect("have", "?")
         return owner, owned
 
-    def expression(self) -> Definition:
+    def definition(self) -> Definition:
         if self.word not in self.numbers:
-            return self.unnumbered(None, "+")
-        constant = self.number()
+            return Definition(*self.terms())
+        constant = self.numbers[self.take(self.numbers, "a number")]
         if self.word == ".":
             return Definition(constant=constant)
-        if self.one_of("more", "times") == "more":
-            self.expect("than")
-            return self.unnumbered(constant, "+")
-        self.expect("as", "much", "as")
-        return self.unnumbered(constant, "*")
-
-    def unnumbered(self, constant: int | None, applied: Literal["+", "*"]) -> Definition:
-        if self.word != "the":
-            if self.word != "each":
-                self.fail("a number below the modulus, 'each' or 'the'")
-            return Definition(((self.parameter(),),), constant=constant, applied=applied)
-        self.expect("the")
-        joined: Literal["+", "-"] = "+" if self.one_of("sum", "difference") == "sum" else "-"
-        self.expect("of")
-        operands = [self.parameter()]
-        while joined == "+" and self.word == ",":
-            self.expect(",")
-            operands.append(self.parameter())
-        self.expect("and")
-        operands.append(self.parameter())
-        return Definition(tuple((operand,) for operand in operands), joined, constant, applied)
-
-
-class _Compact(_Reader):
-    def at_question(self) -> bool:
-        return self.words[self.position + 2 : self.position + 3] == ["?"]
-
-    def parameter(self) -> Parameter:
-        return self.noun(), self.thing()
-
-    def instance(self) -> Parameter:
-        return self.noun(), self.noun()
-
-    def sentence(self) -> tuple[Parameter, Definition]:
-        parameter = self.instance()
-        self.expect("=")
-        definition = self.expression()
-        self.expect(".")
-        return parameter, definition
-
-    def question(self) -> Parameter:
-        parameter = self.parameter()
-        self.expect("?")
-        return parameter
-
-    def expression(self) -> Definition:
-        if self.word not in self.numbers:
-            return self.unnumbered(None, "+")
-        constant = self.number()
-        if self.word == ".":
-            return Definition(constant=constant)
-        applied: Literal["+", "*"] = "+" if self.one_of("+", "*") == "+" else "*"
+        added, multiplied = ("more", "times") if self.natural else ("+", "*")
+        applied: Literal["+", "*"] = "+" if self.one_of(added, multiplied) == added else "*"
+        if self.natural:
+            self.expect(*(["than"] if applied == "+" else ["as", "much", "as"]))
+            return Definition(*self.terms(), constant, applied)
         if self.word != "(":
-            return Definition(((self.parameter(),),), constant=constant, applied=applied)
+            return Definition(((self.parameter(),),), "+", constant, applied)
         self.expect("(")
-        definition = self.unnumbered(constant, applied)
+        definition = Definition(*self.terms(), constant, applied)
         if len(definition.terms) == 1:
             self.fail("'+' or '-'")
         self.expect(")")
         return definition
 
-    def unnumbered(self, constant: int | None, applied: Literal["+", "*"]) -> Definition:
-        operands = [self.parameter()]
+    def terms(self) -> tuple[tuple[tuple[Parameter], ...], Literal["+", "-"]]:
+        """Read parameters, and the sign that joins them."""
         joined: Literal["+", "-"] = "+"
-        if self.word == "-":
-            self.expect("-")
+        if not self.natural:
+            operands = [self.parameter()]
+            joined = "-" if self.word == "-" else "+"
+            while self.word == joined and (joined == "+" or len(operands) == 1):
+                self.expect(joined)
+                operands.append(self.parameter())
+        elif self.word == "each":
+            operands = [self.parameter()]
+        elif self.word == "the":
+            self.expect("the")
+            joined = "+" if self.one_of("sum", "difference") == "sum" else "-"
+            self.expect("of")
+            operands = [self.parameter()]
+            while joined == "+" and self.word == ",":
+                self.expect(",")
+                operands.append(self.parameter())
+            self.expect("and")
             operands.append(self.parameter())
-            joined = "-"
-        while joined == "+" and self.word == "+":
-            self.expect("+")
-            operands.append(self.parameter())
-        return Definition(tuple((operand,) for operand in operands), joined, constant, applied)
-
-
-class _Pairs(_Compact):
-    def at_question(self) -> bool:
-        return self.words[self.position + 1 : self.position + 2] == ["?"]
-
-    def parameter(self) -> Parameter:
-        parameter = read_pair(self.word)
-        if parameter is None:
-            self.fail("a pair")
-        self.position += 1
-        return parameter
-
-    def instance(self) -> Parameter:
-        parameter = read_pair(self.word)
-        if parameter is None or parameter[1] not in CATEGORY_OF:
-            self.fail("a pair of nouns")
-        return self.parameter()
-
-
-_READERS: dict[str, type[_Natural | _Compact]] = {"natural": _Natural, "compact": _Compact, "pairs": _Pairs}
+        else:
+            self.fail("a number below the modulus, 'each' or 'the'")
+        return tuple((operand,) for operand in operands), joined

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Int64
 from tasks.batch import IGNORE, Batch
 from tasks.config import config, require
 from tasks.igsm.difficulty import DIFFICULTIES, Difficulty
-from tasks.igsm.language import Language, language
+from tasks.igsm.words import Language, language
 from tasks.memory import require_rows
 
 if TYPE_CHECKING:
@@ -180,8 +180,10 @@ class IGSMTask:
         """
         require_rows(self, size, rng)
         problems = self._problems(size, rng)
-        following = problems.tokens[:, 1:]
-        targets = np.where(self._scored(problems), following, IGNORE)
+        t = np.arange(1, self.length + 1)
+        first = problems.prompt_size[:, None] if self.loss == "solution" else 1
+        scored = (first <= t) & (t < problems.size[:, None])
+        targets = np.where(scored, problems.tokens[:, 1:], IGNORE)
         return Batch(problems.tokens[:, :-1], targets, problems.answers, {"ops": problems.ops})
 
     def prompts(
@@ -212,15 +214,9 @@ class IGSMTask:
         """Return the problem, one sentence per line, and the solution, one step per line, answers in [brackets]."""
         tokens = self.decode(batch.inputs[row])
         answers = np.flatnonzero(batch.answers[row] != IGNORE) + 1
-        lines: list[str] = []
-        line: list[str] = []
-        for t, token in enumerate(tokens):
-            line.append(f"[{token}]" if t in answers else token)
-            if token in (".", "?", "<bos>", "<sol>") or t == len(tokens) - 1:
-                lines.append(" ".join(line))
-                line = []
-        lines.append("Tokens in [brackets] follow from what stands before them; accuracy is measured there.")
-        return "\n".join(lines)
+        text = " ".join(f"[{token}]" if t in answers else token for t, token in enumerate(tokens))
+        lines = re.sub(r"(<bos>|<sol>| \.| \?) ", r"\1\n", text)
+        return f"{lines}\nTokens in [brackets] follow from what stands before them; accuracy is measured there."
 
     def _problems(self, size: int, rng: np.random.Generator) -> Problems:
         fitting, enough = fit(self)
@@ -229,14 +225,6 @@ class IGSMTask:
             f"IGSMTask.length is {self.length}, in which {fitting:.0%} of the problems fit; {enough} would hold 99%.",
         )
         return _draw(self, rng.integers(0, 2**64, size, dtype=np.uint64), self.length + 1)
-
-    def _scored(self, problems: Problems) -> Bool[np.ndarray, "row token"]:
-        """Mask of the scored positions, at which the training loss is on the next token."""
-        t = np.arange(1, self.length + 1)
-        scored = t < problems.size[:, None]
-        if self.loss == "solution":
-            scored &= t >= problems.prompt_size[:, None]
-        return scored
 
 
 @lru_cache

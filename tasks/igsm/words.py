@@ -1,4 +1,4 @@
-"""Every word an iGSM problem is written with; each is one token, and no word has two meanings.
+"""Every word that iGSM problems are written with, and its token id. No word has two meanings.
 
 A domain names four categories, from top to bottom: harbours have ships, ships have crates, crates have
 tools. A category has five pools of 20 nouns, each with a theme. A problem takes one domain, some of its
@@ -11,21 +11,28 @@ Numbers are the words "0", "1", ... below the modulus.
 Source: the scheme of Ye et al. 2024, arXiv 2407.20311, with words of our own.
 """
 
-import re
 import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
 
-from tasks.igsm.nouns import POOLS
+import numpy as np
+from jaxtyping import Int64
+
+from tasks.config import choose
+from tasks.igsm.difficulty import Difficulty
 
 SPECIAL = ("<pad>", "<bos>", "<sol>", "<ans>", "<eos>")
+
+JOINT = "/"
+"""Between the two words of a pair that is one token, "Sloop/TeaChest"."""
 
 _NATURAL = (
     "The number of each 's equals the sum and difference more than times as much How many does have Define so "
     ". , ? ; = + - *"
 )
 _COMPACT = ". ? ; = + - * ( )"
-
-JOINT = "/"
-"""Between the two words of a pair that is one token, "Sloop/TeaChest"."""
 
 # Function words and punctuation of each format.
 FUNCTION_WORDS: dict[str, tuple[str, ...]] = {
@@ -48,12 +55,13 @@ CATEGORIES: dict[str, tuple[str, str, str, str]] = {
 }
 
 
-def read_pools(text: str) -> tuple[tuple[str, ...], ...]:
-    """Read the words that follow each theme: "a theme: Oak Elm" gives (("Oak", "Elm"),). A theme begins a line."""
-    return tuple(tuple(words.split()) for words in re.split(r"^.*:", text, flags=re.MULTILINE)[1:])
+def read_nouns(text: str) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Read the pools of each category: after an empty line the category, then lines such as "a theme: Oak Elm"."""
+    blocks = (block.splitlines() for block in text.rstrip().split("\n\n")[1:])
+    return {category: tuple(tuple(line.partition(":")[2].split()) for line in lines) for category, *lines in blocks}
 
 
-NOUNS: dict[str, tuple[tuple[str, ...], ...]] = {category: read_pools(text) for category, text in POOLS.items()}
+NOUNS = read_nouns(Path(__file__).with_name("nouns.txt").read_text(encoding="utf-8"))
 
 CATEGORY_OF: dict[str, str] = {noun: category for category, pools in NOUNS.items() for pool in pools for noun in pool}
 
@@ -67,3 +75,77 @@ def read_pair(token: str) -> tuple[str, str] | None:
     """Return the two words of a pair that is one token, None for any other token."""
     owner, _, owned = token.partition(JOINT)
     return (owner, owned) if owner in CATEGORY_OF and (owned in CATEGORY_OF or owned in NOUNS) else None
+
+
+@dataclass(frozen=True)
+class Language:
+    """The closed vocabulary of a difficulty and a format: strings to token ids and back.
+
+    Ids, in this order: special tokens (`<pad>` is 0), function words, numbers, letters, category words, nouns; in the
+    format "pairs", pairs in place of category words and nouns.
+    """
+
+    difficulty: Difficulty
+    format: str
+    modulus: int
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Category words, four per domain."""
+        domains = list(CATEGORIES.values())[: self.difficulty.domains]
+        return tuple(category for domain in domains for category in domain)
+
+    @cached_property
+    def parts(self) -> tuple[tuple[str, ...], ...]:
+        """Words of each kind, in the order of the class's docstring; without category words where there are pairs."""
+        numbers = tuple(str(number) for number in range(self.modulus))
+        names = ((), self.pairs) if self.format == "pairs" else (self.categories, self.nouns)
+        return SPECIAL, FUNCTION_WORDS[self.format], numbers, LETTERS, *names
+
+    @property
+    def nouns(self) -> tuple[str, ...]:
+        """Nouns, category by category."""
+        return tuple(noun for category in self.categories for noun in self._nouns_of(category))
+
+    @property
+    def pairs(self) -> tuple[str, ...]:
+        """Every owner with each noun one category below and with each category below, in that order."""
+        found = []
+        for domain in list(CATEGORIES.values())[: self.difficulty.domains]:
+            for level, category in enumerate(domain[:-1], 1):
+                owned = (*self._nouns_of(domain[level]), *domain[level:])
+                found += [f"{owner}{JOINT}{y}" for owner in self._nouns_of(category) for y in owned]
+        return tuple(found)
+
+    def _nouns_of(self, category: str) -> tuple[str, ...]:
+        pools = NOUNS[category][: self.difficulty.pools]
+        return tuple(noun for pool in pools for noun in pool[: self.difficulty.pool_size])
+
+    @cached_property
+    def vocabulary(self) -> tuple[str, ...]:
+        """Every token as a string; its index is its id."""
+        return tuple(word for part in self.parts for word in part)
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """Id of each token."""
+        return {word: number for number, word in enumerate(self.vocabulary)}
+
+    def encode(self, text: str | Sequence[str]) -> Int64[np.ndarray, " pos"]:
+        """Return the ids of tokens, or of a text with spaces between them.
+
+        Raises `ConfigError` for a token that is not of this vocabulary, naming the nearest one.
+        """
+        tokens = text.split() if isinstance(text, str) else text
+        for token in tokens:
+            if token not in self.ids:
+                choose("iGSM token", token, self.ids)
+        return np.array([self.ids[token] for token in tokens], np.int64)
+
+    def decode(self, ids: Int64[np.ndarray, " pos"]) -> list[str]:
+        """Return ids as tokens, without the padding."""
+        return [self.vocabulary[number] for number in ids.tolist() if number != 0]
+
+
+language = lru_cache(Language)
+"""Returns the vocabulary, made once."""

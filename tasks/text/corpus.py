@@ -9,7 +9,7 @@ from pathlib import Path
 from tasks.config import require
 
 STDLIB, SAMPLE = "stdlib", "sample"
-"""The sources of the running Python's standard library, and those of this package of tasks: some 220 kB."""
+"""The sources of the running Python's standard library, and those of this package of tasks: about 190 kB."""
 
 LEFT_OUT = {"__pycache__", "dist-packages", "ensurepip", "idlelib", "lib2to3", "site-packages", "test", "tests"}
 """Directories of the standard library that are installed packages, tests, or data of tests."""

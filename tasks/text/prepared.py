@@ -105,11 +105,10 @@ def _text(document: Document) -> str:
 
 def _trained(texts: Sequence[str], vocab_size: int) -> Any:
     """Return a byte-level BPE tokenizer (Sennrich et al. 2016, arXiv 1508.07909, over GPT-2's 256 byte characters)."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=2,

@@ -7,7 +7,6 @@ from pathlib import Path
 import matplotlib.image
 import pytest
 
-import tasks.igsm.task
 from ihlab.cli import main
 
 pytestmark = pytest.mark.slow
@@ -77,28 +76,6 @@ def test_pictures_are_written_again_and_the_same(tmp_path):
         ),
         (
             "igsm",
-            ["--ops", "21"],
-            "IGSMTask.ops is '21', but kind='igsm' with difficulty='toy' has problems of 1 to 20 operations.",
-        ),
-        (
-            "igsm",
-            ["--ops", "<=41", "--difficulty", "med"],
-            "IGSMTask.ops is '<=41', but kind='igsm' with difficulty='med' has problems of 1 to 40 operations.",
-        ),
-        (
-            "igsm",
-            ["--ops", "3", "--kind", "igsm_flat"],
-            "IGSMTask.ops is '3', but kind='igsm_flat' with difficulty='toy' has problems of 4 to 16 operations.",
-        ),
-        (
-            "igsm",
-            ["--ops", "four"],
-            "IGSMTask.ops is 'four', but must be a number such as '15', or '<=15' for up to as many.",
-        ),
-        ("igsm", ["--modulus", "1"], "IGSMTask.modulus is 1, but must be at least 2 and at most 1000."),
-        ("igsm", ["--length", "3"], "IGSMTask.length is 3, but must be at least 4."),
-        (
-            "igsm",
             ["--length", "4"],  # the shortest problem and its solution are longer
             r"IGSMTask.length is 4, in which 0% of the problems fit; \d+ would hold 99%.",
         ),
@@ -116,17 +93,6 @@ def test_what_cannot_be_gets_one_sentence_and_no_file(fails, tmp_path, monkeypat
     pattern = sentence if "\\d" in sentence else re.escape(sentence)
     assert re.fullmatch(f"ihlab: {pattern}\n", printed)
     assert not list(tmp_path.iterdir())
-
-
-def test_an_empty_split_gets_one_sentence(fails, monkeypatch):
-    """No options reach one: here no problem is short enough, and the check of the length is off."""
-    monkeypatch.setattr(tasks.igsm.task, "FITTING", 0.0)
-    code, printed = fails("sample", "igsm", "--length", "4", "--ops", "3", "--split", "test")
-    assert code == 2
-    assert printed == (
-        "ihlab: IGSMTask(ops='3', difficulty='toy', split='test') finds no problem: "
-        "the split is empty, or so many operations are out of reach.\n"
-    )
 
 
 @pytest.mark.parametrize(("option", "value"), [("--difficulty", "easy"), ("--split", "validation"), ("--format", "x")])

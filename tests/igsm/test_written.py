@@ -1,8 +1,6 @@
 """A solution drawn as it was written: its tokens in order, how sure each was, each finding beside its step."""
 
-import runpy
 from itertools import combinations
-from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
@@ -13,10 +11,8 @@ from matplotlib.patches import Rectangle
 from ihlab.igsm.written import MOST_LETTERS, written_solution
 from ihlab.plots.style import ORANGE
 from tasks import ConfigError
-from tasks.igsm.check.findings import findings
-
-BY_HAND = runpy.run_path(str(Path(__file__).parents[1] / "tasks" / "igsm" / "solutions_by_hand.py"))
-COMPACT, RIGHT, NATURAL, LONG = (BY_HAND[name] for name in ("COMPACT", "RIGHT", "NATURAL", "LONG"))
+from tasks.igsm.verify import findings
+from tests.tasks.igsm.solutions_by_hand import COMPACT, LONG, NATURAL, RIGHT
 
 
 def drawn(figure) -> list[list[str]]:

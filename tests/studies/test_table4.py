@@ -29,7 +29,7 @@ from ihlab.studies.table4 import (
     problems_like_training,
     unpacked,
 )
-from tasks.igsm.check.verify import ERRORS
+from tasks.igsm.verify import ERRORS
 
 pytestmark = pytest.mark.slow
 

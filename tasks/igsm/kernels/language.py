@@ -8,7 +8,7 @@ import numpy as np
 from tasks.igsm.kernels.bits import NONE, bit, draw, pick
 from tasks.igsm.kernels.operands import Equations
 from tasks.igsm.kernels.solution import ADD, COPY, MOST_CLAUSES, SET, SUBTRACT, Solution
-from tasks.igsm.kernels.structure import MOST_ITEMS, MOST_PARAMETERS, Structure
+from tasks.igsm.kernels.structure import MOST_ITEMS, Structure
 
 PAD, BOS, SOL, ANS, EOS = range(5)
 MOST_TOKENS = 4096  # a sentence has at most 36, a step 7 and a clause 13
@@ -17,10 +17,12 @@ _FUNCTION = (
     ". ? ; = + - * ( ) , The number of each 's equals the sum difference and "
     "more than times as much How many does have Define so"
 )
-FUNCTION = tuple(_FUNCTION.split())  # what the writers below use; `Words.function` gives the ids in this order
+FUNCTION = tuple(_FUNCTION.split())
+"""Function words, by their place in `Words.function`; X and Y are the two words of a parameter."""
 STOP, ASK, SEMICOLON, EQUAL, PLUS, MINUS, TIMES, OPEN, CLOSE, COMMA = range(10)
 THE_FIRST, NUMBER, OF, EACH, HAS, EQUALS, THE, SUM, DIFFERENCE, AND = range(10, 20)
 MORE, THAN, AS_TIMES, AS, MUCH, HOW, MANY, DOES, HAVE, DEFINE, SO = range(20, 31)
+X, Y = 31, 32
 
 
 class Words(NamedTuple):
@@ -53,10 +55,13 @@ class Names(NamedTuple):
     y: np.ndarray
 
 
-@numba.njit
-def no_names() -> Names:
-    """Allocate the names of one problem."""
-    return Names(np.empty(MOST_PARAMETERS, np.int64), np.empty(MOST_PARAMETERS, np.int64))
+class Page(NamedTuple):
+    """What a problem is written on, token by token: a result of a clause is marked in `is_result` [token]."""
+
+    tokens: np.ndarray
+    is_result: np.ndarray
+    words: Words
+    names: Names
 
 
 @numba.njit
@@ -81,35 +86,39 @@ def draw_names(structure: Structure, words: Words, names: Names, stream: np.ndar
 
 
 @numba.njit
-def put(tokens: np.ndarray, n: int, token: int) -> int:
+def put(page: Page, n: int, token: int) -> int:
     """Write one token, and return the new number of tokens."""
-    tokens[n] = token
+    page.tokens[n] = token
     return n + 1
 
 
 @numba.njit
-def put_words(tokens: np.ndarray, n: int, words: Words, wanted: tuple[int, ...]) -> int:
-    """Write some function words."""
+def put_words(page: Page, n: int, p: int, wanted: tuple[int, ...]) -> int:
+    """Write some function words, X and Y of parameter p among them."""
     for word in wanted:
-        tokens[n] = words.function[word]
+        if word == X:
+            page.tokens[n] = page.names.x[p]
+        elif word == Y:
+            page.tokens[n] = page.names.y[p]
+        else:
+            page.tokens[n] = page.words.function[word]
         n += 1
     return n
 
 
 @numba.njit
-def put_pair(tokens: np.ndarray, n: int, words: Words, names: Names, p: int) -> int:
-    """A parameter in an expression: `each X 's Y`, `X Y` or `X/Y`."""
-    if words.pair != NONE:
-        return put(tokens, n, pair_token(words, names.x[p], names.y[p]))
-    if words.natural:
-        n = put(tokens, put_words(tokens, n, words, (EACH,)), names.x[p])
-        return put(tokens, put_words(tokens, n, words, (HAS,)), names.y[p])
-    return put(tokens, put(tokens, n, names.x[p]), names.y[p])
+def put_parameter(page: Page, n: int, p: int) -> int:
+    """Write a parameter in an expression: `each X 's Y`, `X Y` or `X/Y`."""
+    if page.words.pair != NONE:
+        return put(page, n, pair_token(page.words, page.names.x[p], page.names.y[p]))
+    if page.words.natural:
+        return put_words(page, n, p, (EACH, X, HAS, Y))
+    return put_words(page, n, p, (X, Y))
 
 
 @numba.njit
 def pair_token(words: Words, x: int, y: int) -> int:
-    """Return the token of a pair, in the order of `tasks.igsm.language.Language.pairs`."""
+    """Return the token of a pair, in the order of `tasks.igsm.words.Language.pairs`."""
     nouns = words.pools * words.pool_size  # of a category
     category, place = (x - words.noun) // nouns, (x - words.noun) % nouns
     domain, level = category // 4, category % 4
@@ -120,139 +129,110 @@ def pair_token(words: Words, x: int, y: int) -> int:
 
 
 @numba.njit
-def put_sentence(tokens: np.ndarray, n: int, words: Words, names: Names, p: int, equations: Equations) -> int:
-    """The sentence of a parameter: `The number of each X 's Y equals EXPR .`, `X Y = EXPR .` or `X/Y = EXPR .`"""
-    if words.natural:
-        n = put_words(tokens, n, words, (THE_FIRST, NUMBER, OF))
-    n = put_pair(tokens, n, words, names, p)
-    n = put_words(tokens, n, words, (EQUALS if words.natural else EQUAL,))
-    n_terms, constant = equations.n_terms[p], equations.constant[p]
+def put_sentence(page: Page, n: int, p: int, equations: Equations) -> int:
+    """Write the sentence of a parameter: `The number of each X 's Y equals E .`, `X Y = E .` or `X/Y = E .`"""
+    natural, n_terms, constant = page.words.natural, equations.n_terms[p], equations.constant[p]
+    if natural:
+        n = put_words(page, n, p, (THE_FIRST, NUMBER, OF))
+    n = put_parameter(page, n, p)
+    n = put_words(page, n, p, (EQUALS if natural else EQUAL,))
     if constant != NONE:
-        n = put(tokens, n, words.number + constant)
-        if n_terms > 0 and words.natural and equations.times[p]:
-            n = put_words(tokens, n, words, (AS_TIMES, AS, MUCH, AS))
-        elif n_terms > 0 and words.natural:
-            n = put_words(tokens, n, words, (MORE, THAN))
+        n = put(page, n, page.words.number + constant)
+        if n_terms > 0 and not natural:
+            n = put_words(page, n, p, (TIMES if equations.times[p] else PLUS,))
+        elif n_terms > 0 and equations.times[p]:
+            n = put_words(page, n, p, (AS_TIMES, AS, MUCH, AS))
         elif n_terms > 0:
-            n = put_words(tokens, n, words, (TIMES if equations.times[p] else PLUS,))
-    if n_terms > 0 and words.natural:
-        n = _put_natural_terms(tokens, n, words, names, p, equations)
-    elif n_terms > 0:
-        n = _put_compact_terms(tokens, n, words, names, p, equations)
-    return put_words(tokens, n, words, (STOP,))
+            n = put_words(page, n, p, (MORE, THAN))
+    if n_terms > 0:
+        n = _put_terms(page, n, p, equations)
+    return put_words(page, n, p, (STOP,))
 
 
 @numba.njit
-def _put_natural_terms(tokens: np.ndarray, n: int, words: Words, names: Names, p: int, equations: Equations) -> int:
-    """`P`, `the sum of P and Q`, `the sum of P , Q and R` or `the difference of P and Q`."""
-    n_terms = equations.n_terms[p]
-    if n_terms > 1:
-        n = put_words(tokens, n, words, (THE, DIFFERENCE if equations.minus[p] else SUM, OF))
-    for j in range(n_terms):
-        if j > 0:
-            n = put_words(tokens, n, words, (AND if j == n_terms - 1 else COMMA,))
-        n = put_pair(tokens, n, words, names, equations.terms[p, j])
-    return n
+def _put_terms(page: Page, n: int, p: int, equations: Equations) -> int:
+    """Write `P`, `the sum of P and Q`, `the sum of P , Q and R` or `the difference of P and Q`.
 
-
-@numba.njit
-def _put_compact_terms(tokens: np.ndarray, n: int, words: Words, names: Names, p: int, equations: Equations) -> int:
-    """`P`, `P + Q`, `P + Q + R` or `P - Q`, in brackets if a constant comes before several."""
-    n_terms = equations.n_terms[p]
-    brackets = n_terms > 1 and equations.constant[p] != NONE
+    Without filler words, `P`, `P + Q`, `P + Q + R` or `P - Q`, in brackets if a constant comes before several.
+    """
+    natural, n_terms, minus = page.words.natural, equations.n_terms[p], equations.minus[p]
+    brackets = not natural and n_terms > 1 and equations.constant[p] != NONE
+    if natural and n_terms > 1:
+        n = put_words(page, n, p, (THE, DIFFERENCE if minus else SUM, OF))
     if brackets:
-        n = put_words(tokens, n, words, (OPEN,))
+        n = put_words(page, n, p, (OPEN,))
     for j in range(n_terms):
-        if j > 0:
-            n = put_words(tokens, n, words, (MINUS if equations.minus[p] else PLUS,))
-        n = put_pair(tokens, n, words, names, equations.terms[p, j])
-    if brackets:
-        n = put_words(tokens, n, words, (CLOSE,))
-    return n
+        if j > 0 and natural:
+            n = put_words(page, n, p, (AND if j == n_terms - 1 else COMMA,))
+        elif j > 0:
+            n = put_words(page, n, p, (MINUS if minus else PLUS,))
+        n = put_parameter(page, n, equations.terms[p, j])
+    return put_words(page, n, p, (CLOSE,)) if brackets else n
 
 
 @numba.njit
-def put_question(tokens: np.ndarray, n: int, words: Words, names: Names, p: int) -> int:
-    """`How many Y does each X have ?` or `X Y ?`"""
-    if words.natural:
-        n = put(tokens, put_words(tokens, n, words, (HOW, MANY)), names.y[p])
-        n = put(tokens, put_words(tokens, n, words, (DOES, EACH)), names.x[p])
-        n = put_words(tokens, n, words, (HAVE,))
-    else:
-        n = put_pair(tokens, n, words, names, p)
-    return put_words(tokens, n, words, (ASK,))
+def put_question(page: Page, n: int, p: int) -> int:
+    """Write `How many Y does each X have ?`, `X Y ?` or `X/Y ?`"""
+    if page.words.natural:
+        return put_words(page, n, p, (HOW, MANY, Y, DOES, EACH, X, HAVE, ASK))
+    return put_words(page, put_parameter(page, n, p), p, (ASK,))
 
 
 @numba.njit
 def put_solution(
-    tokens: np.ndarray,
-    is_result: np.ndarray,
-    n: int,
-    words: Words,
-    names: Names,
-    n_steps: int,
-    solution: Solution,
-    in_order: bool,
-    by_pair: bool,
-    stream: np.ndarray,
+    page: Page, n: int, n_steps: int, solution: Solution, in_order: bool, by_pair: bool, stream: np.ndarray
 ) -> int:
-    """The steps, `Define X 's Y as v ; w = a + b = 3 + 4 = 7 ; so v = 2 * w = 2 * 7 = 14 .` or without filler words.
+    """Write the steps, `Define X 's Y as v ; w = a + b = 3 + 4 = 7 ; so v = 2 * w = 2 * 7 = 14 .` or without fillers.
 
     Letters are random, all different; with `in_order` a, b, c, ... as they come. With `by_pair` a step's value goes by
-    its pair, and only its parts have letters, in order. Marks the results of the clauses in `is_result` [token].
+    its pair, and only its parts have letters, in order.
     """
+    words, names = page.words, page.names
     letter = np.empty(MOST_CLAUSES, np.int64)
     unused = bit(MOST_CLAUSES) - 1
     clause, n_letters = 0, 0
     for step in range(n_steps):
         p, last = solution.parameter[step], solution.end[step] - 1
-        if in_order or by_pair:
-            if by_pair:
-                letter[last] = pair_token(words, names.x[p], names.y[p])
-            else:  # a step begins with its last letter
-                letter[last] = words.letter + n_letters
-                n_letters += 1
-            for symbol in range(clause, last):
+        if by_pair:
+            letter[last] = pair_token(words, names.x[p], names.y[p])
+        elif in_order:  # a step begins with its last letter
+            letter[last] = words.letter + n_letters
+            n_letters += 1
+        for symbol in range(clause, last if in_order or by_pair else last + 1):
+            if in_order or by_pair:
                 letter[symbol] = words.letter + n_letters
                 n_letters += 1
-        else:
-            for symbol in range(clause, last + 1):
+            else:
                 i = pick(unused, stream)
                 unused &= ~bit(i)
                 letter[symbol] = words.letter + i
-        if words.natural:
-            n = put(tokens, put_words(tokens, n, words, (DEFINE,)), names.x[p])
-            n = put(tokens, put_words(tokens, n, words, (HAS,)), names.y[p])
-            n = put_words(tokens, n, words, (AS,))
-        else:
-            n = put_pair(tokens, n, words, names, p)
+        n = put_words(page, n, p, (DEFINE, X, HAS, Y, AS)) if words.natural else put_parameter(page, n, p)
         if not by_pair:
-            n = put(tokens, n, letter[last])
+            n = put(page, n, letter[last])
         while clause <= last:
-            n = put_words(tokens, n, words, (SEMICOLON,))
+            n = put_words(page, n, p, (SEMICOLON,))
             if clause == last and words.natural:
-                n = put_words(tokens, n, words, (SO,))
-            n = _put_clause(tokens, n, words, clause, solution, letter)
-            is_result[n - 1] = True
+                n = put_words(page, n, p, (SO,))
+            n = _put_clause(page, n, clause, solution, letter)
+            page.is_result[n - 1] = True
             clause += 1
-        n = put_words(tokens, n, words, (STOP,))
+        n = put_words(page, n, p, (STOP,))
     return n
 
 
 @numba.njit
-def _put_clause(tokens: np.ndarray, n: int, words: Words, clause: int, solution: Solution, letter: np.ndarray) -> int:
-    """`v = 5`, `v = a = 3`, `v = a + b = 3 + 4 = 7` or `v = 5 + b = 5 + 4 = 9`; the result is the last token."""
-    operation, left = solution.operation[clause], solution.left[clause]
-    n = put_words(tokens, put(tokens, n, letter[clause]), words, (EQUAL,))
+def _put_clause(page: Page, n: int, clause: int, solution: Solution, letter: np.ndarray) -> int:
+    """Write `v = 5`, `v = a = 3`, `v = a + b = 3 + 4 = 7` or `v = 5 + b = 5 + 4 = 9`; the result is the last token."""
+    operation, left, right = solution.operation[clause], solution.left[clause], solution.right[clause]
+    number, equal = page.words.number, page.words.function[EQUAL]
+    n = put(page, put(page, n, letter[clause]), equal)
     if operation != SET:
-        n = put(tokens, n, words.number + solution.number[clause] if left == NONE else letter[left])
-    if operation not in (SET, COPY):
-        right = solution.right[clause]
-        sign = PLUS if operation == ADD else MINUS if operation == SUBTRACT else TIMES
-        n = put(tokens, put_words(tokens, n, words, (sign,)), letter[right])
-        n = put_words(tokens, n, words, (EQUAL,))
-        n = put(tokens, n, words.number + (solution.number[clause] if left == NONE else solution.value[left]))
-        n = put(tokens, put_words(tokens, n, words, (sign,)), words.number + solution.value[right])
-    if operation != SET:
-        n = put_words(tokens, n, words, (EQUAL,))
-    return put(tokens, n, words.number + solution.value[clause])
+        first = number + (solution.number[clause] if left == NONE else solution.value[left])
+        n = put(page, n, first if left == NONE else letter[left])
+        if operation != COPY:
+            sign = page.words.function[PLUS if operation == ADD else MINUS if operation == SUBTRACT else TIMES]
+            n = put(page, put(page, n, sign), letter[right])
+            n = put(page, put(page, n, equal), first)
+            n = put(page, put(page, n, sign), number + solution.value[right])
+        n = put(page, n, equal)
+    return put(page, n, number + solution.value[clause])

@@ -6,7 +6,7 @@ import numba
 import numpy as np
 
 from tasks.igsm.kernels.bits import NONE, bit, coin, count, draw, lowest, nth, pick, shuffle
-from tasks.igsm.kernels.structure import MOST_PARAMETERS, Structure
+from tasks.igsm.kernels.structure import Structure
 
 MOST_OPERANDS = 4  # the constant included
 
@@ -24,19 +24,6 @@ class Equations(NamedTuple):
     minus: np.ndarray
     constant: np.ndarray
     times: np.ndarray
-
-
-@numba.njit
-def no_equations() -> Equations:
-    """Allocate the equations of one problem."""
-    n = MOST_PARAMETERS
-    return Equations(
-        np.empty(n, np.int64),
-        np.empty((n, MOST_OPERANDS), np.int64),
-        np.empty(n, np.bool_),
-        np.empty(n, np.int64),
-        np.empty(n, np.bool_),
-    )
 
 
 @numba.njit

@@ -76,30 +76,21 @@ def draw_order(structure: Structure, necessary: int, order: np.ndarray, kept: np
     everything is necessary for the query; -1 if there is none. Returns False at a dead end.
     """
     often, bias = uniform(stream), math.exp(half_normal(stream))
-    n = count(necessary)
-    out_degree = np.zeros(structure.n_parameters, np.int64)
-    abstract = np.int64(0)
-    rest = necessary
+    abstract = necessary & ~(bit(structure.n_edges) - 1)
+    out_degree = np.zeros(structure.n_parameters, np.int64)  # how many of the remaining parameters need it
+    free = necessary  # of the remaining ones, those that no remaining one needs
+    rest = abstract
     while rest:
-        p = lowest(rest)
+        needed = structure.needs[lowest(rest)]
         rest &= rest - 1
-        if structure.level[p] > 0:
-            abstract |= bit(p)
-        needed = structure.needs[p]
+        free &= ~needed
         while needed:
             out_degree[lowest(needed)] += 1
             needed &= needed - 1
-    free = np.int64(0)  # of the remaining ones, those that no remaining one needs
-    rest = necessary
-    while rest:
-        p = lowest(rest)
-        rest &= rest - 1
-        if out_degree[p] == 0:
-            free |= bit(p)
 
     remaining, stack = necessary, np.int64(0)
     candidates = free
-    for place in range(n - 1, -1, -1):
+    for place in range(count(necessary) - 1, -1, -1):
         if candidates == 0:
             return False
         p = pick(candidates, stream)

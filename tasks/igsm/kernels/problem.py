@@ -1,19 +1,30 @@
-"""One attempt at drawing an iGSM problem, in numbers: steps B to J, compiled. The language comes later."""
+"""One attempt at drawing an iGSM problem, in numbers: steps B to J, compiled. The language comes later.
+
+Flat problems have no hierarchy. Four owners have 1 to 3 items each. In the solution's order, which is random, each
+parameter depends on up to 3 of the earlier ones, all numbers of them equally likely: none makes it a constant, one a
+constant more or times (2 : 1), two a sum or difference, three a sum. Constants are U{1 .. modulus - 1}. Any parameter
+may be the query; the solution computes them all.
+
+Source of flat problems: github.com/kaminocode/iGSM, which the KV paper names. Their law is this, but for products of
+parameters and differences of three, which our grammar does not have; "r less than" is there "modulus - r more than".
+"""
 
 from typing import NamedTuple
 
 import numba
 import numpy as np
 
-from tasks.igsm.kernels.bits import count, draw
-from tasks.igsm.kernels.language import Names, Words, draw_names, no_names
-from tasks.igsm.kernels.operands import Equations, draw_necessary_equations, draw_other_equations, no_equations
+from tasks.igsm.kernels.bits import NONE, bit, coin, count, draw, pick, shuffle
+from tasks.igsm.kernels.language import Names, Words, draw_names
+from tasks.igsm.kernels.operands import MOST_OPERANDS, Equations, draw_necessary_equations, draw_other_equations
 from tasks.igsm.kernels.order import draw_necessary, draw_order, total_cost
-from tasks.igsm.kernels.solution import Solution, no_solution, solve
+from tasks.igsm.kernels.solution import MOST_CLAUSES, Solution, close_step, solve, solve_instance
+from tasks.igsm.kernels.split import in_split
 from tasks.igsm.kernels.structure import MOST_PARAMETERS, Limits, draw_size, draw_structure
-from tasks.igsm.kernels.template import in_split
 
 MOST_REDRAWS = 1000  # of steps C to E with one draw of step B
+
+FLAT_OWNERS, MOST_OWNED, MOST_DEPENDENCIES = 4, 3, 3
 
 
 class Draft(NamedTuple):
@@ -35,7 +46,12 @@ class Outline(NamedTuple):
 @numba.njit
 def no_draft() -> Draft:
     """Allocate one problem."""
-    return Draft(no_equations(), no_solution(), no_names())
+    ints, flags = np.empty((7, MOST_PARAMETERS), np.int64), np.empty((2, MOST_PARAMETERS), np.bool_)
+    terms, clauses = np.empty((MOST_PARAMETERS, MOST_OPERANDS), np.int64), np.empty((5, MOST_CLAUSES), np.int64)
+    equations = Equations(ints[0], terms, flags[0], ints[1], flags[1])
+    steps = ints[2], ints[3], ints[4]
+    solution = Solution(*steps, clauses[0], clauses[1], clauses[2], clauses[3], clauses[4])
+    return Draft(equations, solution, Names(ints[5], ints[6]))
 
 
 @numba.njit
@@ -71,3 +87,55 @@ def draw_problem(
     draw_other_equations(structure, necessary, modulus, draft.equations, stream)
     draw_names(structure, words, draft.names, stream)
     return Outline(structure.n_edges, n_steps, n_clauses)
+
+
+@numba.njit
+def draw_flat_problem(test: bool, modulus: int, words: Words, draft: Draft, stream: np.ndarray) -> Outline:
+    """Draw a problem without hierarchy into `draft`. Fails, with an outline of 0s, in the wrong split."""
+    n = _draw_flat_names(words, draft, stream)
+    order = np.arange(n)
+    shuffle(order, n, stream)
+    earlier, n_clauses = np.int64(0), 0
+    for step in range(n):
+        p = order[step]
+        _draw_flat_equation(p, step, earlier, modulus, draft, stream)
+        n_clauses = solve_instance(p, draft.equations, n_clauses, modulus, draft.solution)
+        close_step(step, p, n_clauses, draft.solution)
+        earlier |= bit(p)
+    if not in_split(test, n, n_clauses, draft.solution, MOST_PARAMETERS):
+        return Outline(0, 0, 0)
+    return Outline(n, n, n_clauses)
+
+
+@numba.njit
+def _draw_flat_equation(p: int, n_earlier: int, earlier: int, modulus: int, draft: Draft, stream: np.ndarray) -> None:
+    """Draw dependencies, among the earlier parameters of the solution, and the wording."""
+    equations = draft.equations
+    n = draw(stream, min(MOST_DEPENDENCIES, n_earlier) + 1)
+    for j in range(n):
+        equations.terms[p, j] = pick(earlier, stream)
+        earlier &= ~bit(equations.terms[p, j])
+    equations.n_terms[p] = n
+    equations.minus[p] = n == 2 and coin(stream)
+    equations.times[p] = n == 1 and draw(stream, 3) == 0
+    equations.constant[p] = 1 + draw(stream, modulus - 1) if n < 2 else NONE
+
+
+@numba.njit
+def _draw_flat_names(words: Words, draft: Draft, stream: np.ndarray) -> int:
+    """Draw owners of one pool, and their items of a pool of the next category. Returns the number of parameters."""
+    category = 4 * draw(stream, words.domains) + draw(stream, 3)
+    owners = words.noun + (category * words.pools + draw(stream, words.pools)) * words.pool_size
+    items = words.noun + ((category + 1) * words.pools + draw(stream, words.pools)) * words.pool_size
+    everything = bit(words.pool_size) - 1
+    n, unused_owners = 0, everything
+    for _ in range(FLAT_OWNERS):
+        owner = pick(unused_owners, stream)
+        unused_owners &= ~bit(owner)
+        unused_items = everything
+        for _ in range(1 + draw(stream, MOST_OWNED)):
+            item = pick(unused_items, stream)
+            unused_items &= ~bit(item)
+            draft.names.x[n], draft.names.y[n] = owners + owner, items + item
+            n += 1
+    return n

@@ -11,22 +11,22 @@ import numpy as np
 from tasks.batch import IGNORE
 from tasks.compiled import kernel
 from tasks.igsm.kernels.bits import draw, shuffle
-from tasks.igsm.kernels.flat import draw_flat_problem
 from tasks.igsm.kernels.language import (
     ANS,
     BOS,
     EOS,
     MOST_TOKENS,
     SOL,
+    Page,
     Words,
     put,
     put_question,
     put_sentence,
     put_solution,
 )
-from tasks.igsm.kernels.problem import Draft, Outline, draw_problem, no_draft
+from tasks.igsm.kernels.problem import Draft, Outline, draw_flat_problem, draw_problem, no_draft
+from tasks.igsm.kernels.split import row_in_split
 from tasks.igsm.kernels.structure import Limits
-from tasks.igsm.kernels.template import row_in_split
 
 MOST_TRIES = 20_000  # at one row
 
@@ -51,33 +51,22 @@ class Wanted(NamedTuple):
 
 
 @numba.njit
-def _write(
-    outline: Outline,
-    draft: Draft,
-    wanted: Wanted,
-    words: Words,
-    text: np.ndarray,
-    is_result: np.ndarray,
-    stream: np.ndarray,
-) -> tuple[int, int]:
-    """Step K. Returns the numbers of tokens up to SOL and to EOS, and marks the results after SOL in `is_result`."""
-    solution, names = draft.solution, draft.names
+def _write(outline: Outline, draft: Draft, page: Page, wanted: Wanted, stream: np.ndarray) -> tuple[int, int]:
+    """Step K. Returns the numbers of tokens up to SOL and to EOS, and marks the results after SOL."""
+    solution = draft.solution
     sentences = np.arange(outline.n_sentences)
     shuffle(sentences, outline.n_sentences, stream)
-    n = put(text, 0, BOS)
+    n = put(page, 0, BOS)
     for p in sentences:
-        n = put_sentence(text, n, words, names, p, draft.equations)
+        n = put_sentence(page, n, p, draft.equations)
     asked = draw(stream, outline.n_steps) if wanted.flat else outline.n_steps - 1
-    n = put_question(text, n, words, names, solution.parameter[asked])
-    n_prompt = put(text, n, SOL)
-    is_result[n_prompt:] = False
-    n = put_solution(
-        text, is_result, n_prompt, words, names, outline.n_steps, solution, wanted.in_order, wanted.by_pair, stream
-    )
+    n_prompt = put(page, put_question(page, n, solution.parameter[asked]), SOL)
+    page.is_result[n_prompt:] = False
+    n = put_solution(page, n_prompt, outline.n_steps, solution, wanted.in_order, wanted.by_pair, stream)
     if not wanted.flat:
-        n = put(text, put(text, n, ANS), words.number + solution.value[outline.n_clauses - 1])
-        is_result[n - 1] = True
-    return n_prompt, put(text, n, EOS)
+        n = put(page, put(page, n, ANS), page.words.number + solution.value[outline.n_clauses - 1])
+        page.is_result[n - 1] = True
+    return n_prompt, put(page, n, EOS)
 
 
 def _compiled(sources: str) -> Callable[..., Any]:
@@ -101,7 +90,7 @@ def _compiled(sources: str) -> Callable[..., Any]:
         all_ops = np.zeros(n_rows, np.int64)
         stream = np.empty(1, np.uint64)
         draft = no_draft()
-        text, is_result = np.empty(MOST_TOKENS, np.int64), np.empty(MOST_TOKENS, np.bool_)
+        page = Page(np.empty(MOST_TOKENS, np.int64), np.empty(MOST_TOKENS, np.bool_), words, draft.names)
         for row in range(n_rows):
             stream[0] = seeds[row]
             ops = wanted.ops
@@ -115,12 +104,12 @@ def _compiled(sources: str) -> Callable[..., Any]:
                 n_clauses = outline.n_clauses
                 if n_clauses == 0 or n_clauses > ops or (wanted.exact and n_clauses < ops):
                     continue
-                n_prompt, n = _write(outline, draft, wanted, words, text, is_result, stream)
-                if n <= wanted.most_tokens and row_in_split(wanted.test, n_clauses, text, n):
-                    tokens[row, :n] = text[:n]
+                n_prompt, n = _write(outline, draft, page, wanted, stream)
+                if n <= wanted.most_tokens and row_in_split(wanted.test, n_clauses, page.tokens, n):
+                    tokens[row, :n] = page.tokens[:n]
                     for t in range(n_prompt, n):
-                        if is_result[t]:
-                            answers[row, t - 1] = text[t]
+                        if page.is_result[t]:
+                            answers[row, t - 1] = page.tokens[t]
                     sizes[row, 0], sizes[row, 1] = n_prompt, n
                     all_ops[row] = n_clauses
                     break

@@ -11,7 +11,7 @@ import numpy as np
 
 from tasks.igsm.kernels.bits import NONE, count, lowest
 from tasks.igsm.kernels.operands import Equations
-from tasks.igsm.kernels.structure import MOST_PARAMETERS, Structure
+from tasks.igsm.kernels.structure import Structure
 
 MOST_CLAUSES = 52  # as many as there are letters
 SET, COPY, ADD, SUBTRACT, MULTIPLY = range(5)  # v = 5, v = a, v = a + b, v = a - b, v = a * b
@@ -35,14 +35,6 @@ class Solution(NamedTuple):
     right: np.ndarray
     number: np.ndarray
     value: np.ndarray
-
-
-@numba.njit
-def no_solution() -> Solution:
-    """Allocate one solution."""
-    steps, symbol = np.empty((2, MOST_PARAMETERS), np.int64), np.empty(MOST_PARAMETERS, np.int64)
-    clauses = np.empty((5, MOST_CLAUSES), np.int64)
-    return Solution(steps[0], steps[1], symbol, clauses[0], clauses[1], clauses[2], clauses[3], clauses[4])
 
 
 @numba.njit

@@ -1,4 +1,4 @@
-"""One problem written and solved by hand, in every format. Loaded with `runpy` by the tests beside it.
+"""One problem written and solved by hand, in every format.
 
 Edges: Bergen -> Frigate, Corvette; Tromso -> Corvette; Frigate -> CodBox; Corvette -> CodBox, EelBox (modulus 23).
 The op by hand: 1 + 1 + 1 + 2 + 1 + 1 + 1 + 3 = 11. Tromso's Corvette is not needed.

@@ -1,4 +1,4 @@
-"""A right solution of iGSM in pieces, to be put together wrong. Loaded with `runpy`."""
+"""A right solution of iGSM in pieces, to be put together wrong."""
 
 import random
 import re
@@ -14,6 +14,10 @@ APPLY: dict[str, Callable[[int, int], int]] = {
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
 }
+
+
+class NoPlaceError(Exception):
+    """A solution has no place for a change."""
 
 
 class Case:
@@ -40,10 +44,12 @@ class Case:
             words += [";", *(["so"] if self.natural else []), *clauses[-1], "."]
         return words + self.tail
 
-    def pick(self, options: Iterable[T]) -> T | None:
-        """One of the options at random; None if there is none."""
+    def pick(self, options: Iterable[T]) -> T:
+        """One of the options at random. Raises `NoPlaceError` if there is none."""
         listed = list(options)
-        return self.rng.choice(listed) if listed else None
+        if not listed:
+            raise NoPlaceError
+        return self.rng.choice(listed)
 
     def clauses(
         self, wanted: Callable[[Clause], bool] = lambda clause: True, steps: slice = slice(None)
@@ -53,7 +59,7 @@ class Case:
     def letters(self) -> set[str]:
         return {clause[0] for clause in self.clauses()}
 
-    def fresh(self) -> str | None:
+    def fresh(self) -> str:
         return self.pick(sorted(set(string.ascii_letters) - self.letters()))
 
     def values(self) -> dict[str, str]:

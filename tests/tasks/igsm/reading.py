@@ -1,4 +1,4 @@
-"""An iGSM row in the compact format, read slowly from its words alone. Loaded with `runpy` by the tests beside it."""
+"""An iGSM row in the compact format, read slowly from its words alone."""
 
 from collections.abc import Callable, Sequence
 from functools import cache

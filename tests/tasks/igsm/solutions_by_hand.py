@@ -1,4 +1,4 @@
-"""Two iGSM problems and their solutions, in both formats. Loaded with `runpy`."""
+"""Two iGSM problems and their solutions, in both formats."""
 
 from tasks.igsm.problem import Problem
 

@@ -1,21 +1,17 @@
 """The kernels against the same law written a second time, in plain Python: whole problems, read from their words."""
 
 import random
-import runpy
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
 from tasks.igsm import IGSMTask
+from tests.tasks.igsm.plain import draw_row
+from tests.tasks.igsm.reading import Row
 
 pytestmark = pytest.mark.slow
-
-HERE = Path(__file__)
-Row = runpy.run_path(str(HERE.with_name("reading.py")))["Row"]
-draw_row = runpy.run_path(str(HERE.parents[3] / "benchmarks" / "plain_igsm.py"))["draw_row"]
 
 TASKS = {
     "med": IGSMTask(ops="15", format="compact", length=1024),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ihlab.plots.layered import crossings, layered
+from ihlab.igsm.layered import crossings, layered
 
 HEIGHT, GAP, LANE = 0.5, (0.1, 0.4), 0.05
 SHAPE = (HEIGHT, GAP, LANE)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tasks.igsm.check.verify import verify
 from tasks.igsm.problem import Problem
+from tasks.igsm.verify import verify
 
 
 def judge(solution, prompt="Bergen Frigate = 3 . Bergen Corvette = 4 . Bergen Ships ?"):

@@ -1,18 +1,13 @@
 """Findings, a step each: by hand, and together against the verdict on the whole."""
 
-import runpy
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from tasks import IGSMTask
-from tasks.igsm.check.findings import findings
-from tasks.igsm.check.verify import ERRORS, verify
 from tasks.igsm.problem import Problem
+from tasks.igsm.verify import ERRORS, findings, verify
+from tests.tasks.igsm.solutions_by_hand import COMPACT, LONG, NATURAL, RIGHT
 
-BY_HAND = runpy.run_path(str(Path(__file__).parents[1] / "solutions_by_hand.py"))
-COMPACT, RIGHT, NATURAL, LONG = (BY_HAND[name] for name in ("COMPACT", "RIGHT", "NATURAL", "LONG"))
 FINE = ["no error"] * 4
 FLAT = Problem.parse("Bergen Sloop = 3 . Sloop Bergen = 4 * Bergen Sloop . Sloop Bergen ?".split(), 7, flat=True)
 

@@ -1,1 +1,0 @@
-"""Verification of solutions of iGSM problems."""

@@ -1,0 +1,264 @@
+"""Verifier of iGSM solutions: is a solution right, and if not, what are its errors?
+
+The truth is what the prompt says (`Problem`); of the solution only its words are read. What is right:
+
+- Every step is written as `tasks.igsm.solution` says, and the row ends with `ANS value EOS` (flat: with `EOS`).
+- A step defines a parameter that exists and is not defined yet. A letter is given once in a solution; a letter used
+  is that of an earlier step, or of an earlier part of the same step.
+- With the letters replaced by what they stand for, a step is the definition: the same operands, operator and constant.
+  The terms of a sum and the factors of a product may come in any order, and a sum may be bracketed in any way.
+  Nothing else may be rearranged: not 5 + (a - b) into (5 + a) - b, though the value is the same. There is no clause
+  that the definition does not need.
+- Copied values are those of the letters and results are right modulo the modulus. With all of the above, the value of
+  every step equals the truth.
+- The last step defines the query (flat: some step does), and the value after ANS is its value.
+
+Parameters that the query does not depend on may be computed, if computed right; they are counted.
+
+An error is reported once. Each step has at most one (`_judge_step`), and later steps are judged as if it
+had been right: they may copy the value written or the true one, and if an error has taken a letter's meaning, the
+steps that use it are not compared with their definition. After a step that cannot be read nothing more is judged.
+
+Source: Ye et al. 2024, arXiv 2407.20311; their published checker lets some wrong constants and operators pass.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from operator import add, mul, sub
+from typing import NamedTuple
+
+from tasks.igsm.definition import Definition, Expression, Parameter, combine
+from tasks.igsm.problem import Problem
+from tasks.igsm.prompt import numbers
+from tasks.igsm.solution import Step, read_header, read_step, split
+
+FORMAT = "format"
+NONEXISTENT = "nonexistent parameter"
+REDEFINITION = "redefinition"
+DUPLICATE = "duplicate symbol"
+UNDEFINED = "undefined symbol"
+MISSING = "missing dependency"
+EXTRA = "extra dependency"
+OPERATOR = "wrong operator or constant"
+COPY = "wrong copied value"
+ARITHMETIC = "wrong arithmetic"
+NOT_LAST = "query not last"
+
+# fmt: off
+ERRORS = (
+    FORMAT, NONEXISTENT, REDEFINITION, DUPLICATE, UNDEFINED, MISSING, EXTRA, OPERATOR, COPY, ARITHMETIC, NOT_LAST
+)
+# fmt: on
+"""All classes of errors."""
+
+NO_ERROR = "no error"
+
+_APPLY = {"+": add, "-": sub, "*": mul}
+
+
+class Verdict(NamedTuple):
+    """Verdict on a solution.
+
+    - `lenient`      some step is headed by the query and ends in its true value, whatever else is wrong;
+    - `final`        the value after ANS is the true one (flat, where there is no ANS: as `lenient`);
+    - `errors`       classes of `ERRORS`, in the order of the steps;
+    - `unnecessary`  the number of steps on parameters that the query does not depend on, which is no error.
+    """
+
+    lenient: bool
+    final: bool
+    errors: tuple[str, ...]
+    unnecessary: int
+
+    @property
+    def strict(self) -> bool:
+        """True without errors. Unnecessary parameters are allowed."""
+        return not self.errors
+
+    @property
+    def minimal(self) -> bool:
+        """True without errors and without unnecessary parameters."""
+        return not self.errors and not self.unnecessary
+
+
+def verify(problem: Problem, solution: Sequence[str]) -> Verdict:
+    """Judge the tokens after SOL. The solution ends at its first EOS; what follows, such as padding, is not read."""
+    return _judge(problem, solution)[0]
+
+
+def findings(problem: Problem, solution: Sequence[str]) -> list[str]:
+    """Return the error of each step, and last that of the end of the solution; together, the errors of `verify`.
+
+    "no error" also where an earlier error is carried on; "not judged" after a step that cannot be read.
+    """
+    verdict, of_steps, of_end, n_unread = _judge(problem, solution)
+    if n_unread:
+        return [*of_steps, FORMAT, *["not judged"] * n_unread]
+    answer = "" if verdict.final else f"; the answer is {problem.answer}"
+    return [*of_steps, (", ".join(of_end) or NO_ERROR) + answer]
+
+
+def _judge(problem: Problem, solution: Sequence[str]) -> tuple[Verdict, list[str], list[str], int]:
+    """Return the verdict, the finding on each step that can be read, the errors of the end, and the unread steps."""
+    words = list(solution)
+    ended = "<eos>" in words
+    words = words[: words.index("<eos>")] if ended else words
+    *parts, tail = split(words, ".")
+    steps: list[Step] = []
+    errors: list[str] = []
+    found: list[str] = []
+    known: dict[str, _Symbol] = {}
+    unnecessary = 0
+    for part in parts:
+        step = read_step(part, problem.format, numbers(problem.modulus))
+        if step is None:
+            break
+        error = _judge_step(problem, step, known, {earlier.parameter for earlier in steps})
+        _remember(problem, step, known)
+        steps.append(step)
+        unneeded = step.parameter in problem.definitions and step.parameter not in problem.necessary
+        unnecessary += unneeded
+        errors += [error] if error else []
+        found.append(error or NO_ERROR + ", not needed" * unneeded)
+    n_unread = len(parts) - len(steps)
+    end = _judge_end(problem, steps, tail) if ended and not n_unread else [FORMAT]
+    lenient = any(_ends_in_truth(problem, part) for part in parts)
+    final = lenient if problem.flat else _after_ans(words) == str(problem.answer)
+    return Verdict(lenient, final, (*errors, *end), unnecessary), found, end, n_unread
+
+
+def _judge_end(problem: Problem, steps: list[Step], tail: list[str]) -> list[str]:
+    """Judge the end of a solution: what follows the last step, and whether the query is where it should be."""
+    match tail:
+        case [] if problem.flat:
+            given = None
+        case ["<ans>", value] if not problem.flat and value in numbers(problem.modulus):
+            given = value
+        case _:
+            return [FORMAT]
+    errors = []
+    asked = [step.parameter for step in (steps if problem.flat else steps[-1:])]
+    # A step about no parameter may have been meant for the query, and has its error.
+    if problem.query not in asked and all(parameter in problem.definitions for parameter in asked):
+        errors.append(NOT_LAST)
+    written = {step.clauses[-1].value for step in steps if step.parameter == problem.query}
+    if given and written and given not in written | {str(problem.answer)}:
+        errors.append(COPY)
+    return errors
+
+
+def _ends_in_truth(problem: Problem, part: list[str]) -> bool:
+    """Return whether the words of a step are headed by the query and end in its value."""
+    if part[-1:] != [str(problem.answer)]:
+        return False
+    head = read_header(split(part, ";")[0], problem.format)
+    return head is not None and head[0] == problem.query
+
+
+def _after_ans(words: list[str]) -> str | None:
+    following = words[words.index("<ans>") + 1 :] if "<ans>" in words else []
+    return following[0] if following else None
+
+
+class _Symbol(NamedTuple):
+    """Meaning of a letter (None: lost to an error) and the values that may be copied from it."""
+
+    meaning: Expression | None
+    values: frozenset[str]
+
+
+def _judge_step(problem: Problem, step: Step, known: dict[str, _Symbol], defined: set[Parameter]) -> str | None:
+    """Return the error of a step, None if it is right. `known`, `defined`: letters, parameters of earlier steps.
+
+    - `NONEXISTENT`, `REDEFINITION`: the prompt has no such parameter; an earlier step defines it.
+    - `DUPLICATE`, `UNDEFINED`: a clause gives a letter that is taken; it uses one that is neither known nor given by
+      an earlier clause of the step.
+    - With every letter replaced by what it stands for, the step must be the parameter's definition, sums and products
+      in any order. If it is not: `MISSING` if an operand is not there (or was replaced), `EXTRA` if one is there too
+      often, else `OPERATOR`. `EXTRA` too if there is a clause more than the definition costs.
+    - `OPERATOR`, `COPY`, `ARITHMETIC`: a clause repeats another operator, copies a value that is not the letter's,
+      or has the wrong result.
+    """
+    if step.parameter not in problem.definitions:
+        return NONEXISTENT
+    if step.parameter in defined:
+        return REDEFINITION
+    ints = numbers(problem.modulus)
+    return (
+        _judge_letters(step, known, ints)
+        or _judge_meaning(step, known, ints, problem.definitions[step.parameter])
+        or _judge_numbers(step, known, ints)
+    )
+
+
+def _remember(problem: Problem, step: Step, known: dict[str, _Symbol]) -> None:
+    """Add the letters of a step to the known ones.
+
+    From the step's own letter both the value written and the true one may be copied, so that an error is not
+    reported again, whether or not it is carried on. The letters of its parts stand for themselves, which
+    no definition has as an operand. A letter given twice has no known meaning.
+    """
+    for clause in step.clauses:
+        meaning: Expression | None = (clause.symbol,)
+        values = {clause.value}
+        if clause.symbol == step.symbol:
+            exists = step.parameter in problem.definitions
+            meaning = step.parameter if exists else None
+            values |= {str(problem.values[step.parameter])} if exists else set()
+        if clause.symbol in known:
+            meaning = None
+            values |= known[clause.symbol].values
+        known[clause.symbol] = _Symbol(meaning, frozenset(values))
+
+
+def _judge_letters(step: Step, known: dict[str, _Symbol], ints: dict[str, int]) -> str | None:
+    given: set[str] = set()
+    for clause in step.clauses:
+        if clause.symbol in known or clause.symbol in given:
+            return DUPLICATE
+        if any(word not in known and word not in given and word not in ints for word in clause.operands):
+            return UNDEFINED
+        given.add(clause.symbol)
+    return None
+
+
+def _judge_meaning(step: Step, known: dict[str, _Symbol], ints: dict[str, int], definition: Definition) -> str | None:
+    parts: dict[str, Expression] = {}
+    used: Counter[Expression] = Counter()
+    for clause in step.clauses:
+        operands: list[Expression] = []
+        for word in clause.operands:
+            if word in parts:
+                operands.append(parts[word])
+            elif word in ints:
+                operands.append(ints[word])
+            else:
+                meaning = known[word].meaning
+                if meaning is None:  # cannot be judged, and an earlier step has its error
+                    return None
+                operands.append(meaning)
+                used[meaning] += 1
+        parts[clause.symbol] = combine(clause.operator, *operands) if clause.operator else operands[0]
+    if parts[step.symbol] == definition.expression:
+        return None if len(step.clauses) == definition.cost else EXTRA
+    needed: Counter[Expression] = Counter(definition.operands)
+    if needed - used:
+        return MISSING
+    return EXTRA if used - needed else OPERATOR
+
+
+def _judge_numbers(step: Step, known: dict[str, _Symbol], ints: dict[str, int]) -> str | None:
+    parts: dict[str, str] = {}
+    for clause in step.clauses:
+        if clause.copied_operator != clause.operator:
+            return OPERATOR
+        for word, copied in zip(clause.operands, clause.copied, strict=False):  # a constant alone is not repeated
+            right = known[word].values if word in known else {parts.get(word, word)}
+            if copied not in right:
+                return COPY
+        if clause.operator:
+            first, second = (ints[copied] for copied in clause.copied)
+            if _APPLY[clause.operator](first, second) % len(ints) != ints[clause.value]:
+                return ARITHMETIC
+        parts[clause.symbol] = clause.value
+    return None
