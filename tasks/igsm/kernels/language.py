@@ -55,15 +55,6 @@ class Names(NamedTuple):
     y: np.ndarray
 
 
-class Page(NamedTuple):
-    """What a problem is written on, token by token: a result of a clause is marked in `is_result` [token]."""
-
-    tokens: np.ndarray
-    is_result: np.ndarray
-    words: Words
-    names: Names
-
-
 @numba.njit
 def draw_names(structure: Structure, words: Words, names: Names, stream: np.ndarray) -> None:
     """Step J: one domain, neighbouring categories of its four, one pool a layer, distinct nouns."""
@@ -86,34 +77,29 @@ def draw_names(structure: Structure, words: Words, names: Names, stream: np.ndar
 
 
 @numba.njit
-def put(page: Page, n: int, token: int) -> int:
+def put(tokens: np.ndarray, n: int, token: int) -> int:
     """Write one token, and return the new number of tokens."""
-    page.tokens[n] = token
+    tokens[n] = token
     return n + 1
 
 
 @numba.njit
-def put_words(page: Page, n: int, p: int, wanted: tuple[int, ...]) -> int:
+def put_words(tokens: np.ndarray, n: int, words: Words, names: Names, p: int, wanted: tuple[int, ...]) -> int:
     """Write some function words, X and Y of parameter p among them."""
     for word in wanted:
-        if word == X:
-            page.tokens[n] = page.names.x[p]
-        elif word == Y:
-            page.tokens[n] = page.names.y[p]
-        else:
-            page.tokens[n] = page.words.function[word]
+        tokens[n] = names.x[p] if word == X else names.y[p] if word == Y else words.function[word]
         n += 1
     return n
 
 
 @numba.njit
-def put_parameter(page: Page, n: int, p: int) -> int:
+def put_parameter(tokens: np.ndarray, n: int, words: Words, names: Names, p: int) -> int:
     """Write a parameter in an expression: `each X 's Y`, `X Y` or `X/Y`."""
-    if page.words.pair != NONE:
-        return put(page, n, pair_token(page.words, page.names.x[p], page.names.y[p]))
-    if page.words.natural:
-        return put_words(page, n, p, (EACH, X, HAS, Y))
-    return put_words(page, n, p, (X, Y))
+    if words.pair != NONE:
+        return put(tokens, n, pair_token(words, names.x[p], names.y[p]))
+    if words.natural:
+        return put_words(tokens, n, words, names, p, (EACH, X, HAS, Y))
+    return put_words(tokens, n, words, names, p, (X, Y))
 
 
 @numba.njit
@@ -129,65 +115,73 @@ def pair_token(words: Words, x: int, y: int) -> int:
 
 
 @numba.njit
-def put_sentence(page: Page, n: int, p: int, equations: Equations) -> int:
+def put_sentence(tokens: np.ndarray, n: int, words: Words, names: Names, p: int, equations: Equations) -> int:
     """Write the sentence of a parameter: `The number of each X 's Y equals E .`, `X Y = E .` or `X/Y = E .`"""
-    natural, n_terms, constant = page.words.natural, equations.n_terms[p], equations.constant[p]
+    natural, n_terms, constant = words.natural, equations.n_terms[p], equations.constant[p]
     if natural:
-        n = put_words(page, n, p, (THE_FIRST, NUMBER, OF))
-    n = put_parameter(page, n, p)
-    n = put_words(page, n, p, (EQUALS if natural else EQUAL,))
+        n = put_words(tokens, n, words, names, p, (THE_FIRST, NUMBER, OF))
+    n = put_parameter(tokens, n, words, names, p)
+    n = put_words(tokens, n, words, names, p, (EQUALS if natural else EQUAL,))
     if constant != NONE:
-        n = put(page, n, page.words.number + constant)
+        n = put(tokens, n, words.number + constant)
         if n_terms > 0 and not natural:
-            n = put_words(page, n, p, (TIMES if equations.times[p] else PLUS,))
+            n = put_words(tokens, n, words, names, p, (TIMES if equations.times[p] else PLUS,))
         elif n_terms > 0 and equations.times[p]:
-            n = put_words(page, n, p, (AS_TIMES, AS, MUCH, AS))
+            n = put_words(tokens, n, words, names, p, (AS_TIMES, AS, MUCH, AS))
         elif n_terms > 0:
-            n = put_words(page, n, p, (MORE, THAN))
+            n = put_words(tokens, n, words, names, p, (MORE, THAN))
     if n_terms > 0:
-        n = _put_terms(page, n, p, equations)
-    return put_words(page, n, p, (STOP,))
+        n = _put_terms(tokens, n, words, names, p, equations)
+    return put_words(tokens, n, words, names, p, (STOP,))
 
 
 @numba.njit
-def _put_terms(page: Page, n: int, p: int, equations: Equations) -> int:
+def _put_terms(tokens: np.ndarray, n: int, words: Words, names: Names, p: int, equations: Equations) -> int:
     """Write `P`, `the sum of P and Q`, `the sum of P , Q and R` or `the difference of P and Q`.
 
     Without filler words, `P`, `P + Q`, `P + Q + R` or `P - Q`, in brackets if a constant comes before several.
     """
-    natural, n_terms, minus = page.words.natural, equations.n_terms[p], equations.minus[p]
+    natural, n_terms, minus = words.natural, equations.n_terms[p], equations.minus[p]
     brackets = not natural and n_terms > 1 and equations.constant[p] != NONE
     if natural and n_terms > 1:
-        n = put_words(page, n, p, (THE, DIFFERENCE if minus else SUM, OF))
+        n = put_words(tokens, n, words, names, p, (THE, DIFFERENCE if minus else SUM, OF))
     if brackets:
-        n = put_words(page, n, p, (OPEN,))
+        n = put_words(tokens, n, words, names, p, (OPEN,))
     for j in range(n_terms):
         if j > 0 and natural:
-            n = put_words(page, n, p, (AND if j == n_terms - 1 else COMMA,))
+            n = put_words(tokens, n, words, names, p, (AND if j == n_terms - 1 else COMMA,))
         elif j > 0:
-            n = put_words(page, n, p, (MINUS if minus else PLUS,))
-        n = put_parameter(page, n, equations.terms[p, j])
-    return put_words(page, n, p, (CLOSE,)) if brackets else n
+            n = put_words(tokens, n, words, names, p, (MINUS if minus else PLUS,))
+        n = put_parameter(tokens, n, words, names, equations.terms[p, j])
+    return put_words(tokens, n, words, names, p, (CLOSE,)) if brackets else n
 
 
 @numba.njit
-def put_question(page: Page, n: int, p: int) -> int:
+def put_question(tokens: np.ndarray, n: int, words: Words, names: Names, p: int) -> int:
     """Write `How many Y does each X have ?`, `X Y ?` or `X/Y ?`"""
-    if page.words.natural:
-        return put_words(page, n, p, (HOW, MANY, Y, DOES, EACH, X, HAVE, ASK))
-    return put_words(page, put_parameter(page, n, p), p, (ASK,))
+    if words.natural:
+        return put_words(tokens, n, words, names, p, (HOW, MANY, Y, DOES, EACH, X, HAVE, ASK))
+    return put_words(tokens, put_parameter(tokens, n, words, names, p), words, names, p, (ASK,))
 
 
 @numba.njit
 def put_solution(
-    page: Page, n: int, n_steps: int, solution: Solution, in_order: bool, by_pair: bool, stream: np.ndarray
+    tokens: np.ndarray,
+    is_result: np.ndarray,
+    n: int,
+    words: Words,
+    names: Names,
+    n_steps: int,
+    solution: Solution,
+    in_order: bool,
+    by_pair: bool,
+    stream: np.ndarray,
 ) -> int:
     """Write the steps, `Define X 's Y as v ; w = a + b = 3 + 4 = 7 ; so v = 2 * w = 2 * 7 = 14 .` or without fillers.
 
     Letters are random, all different; with `in_order` a, b, c, ... as they come. With `by_pair` a step's value goes by
-    its pair, and only its parts have letters, in order.
+    its pair, and only its parts have letters, in order. Marks the results of the clauses in `is_result` [token].
     """
-    words, names = page.words, page.names
     letter = np.empty(MOST_CLAUSES, np.int64)
     unused = bit(MOST_CLAUSES) - 1
     clause, n_letters = 0, 0
@@ -206,33 +200,37 @@ def put_solution(
                 i = pick(unused, stream)
                 unused &= ~bit(i)
                 letter[symbol] = words.letter + i
-        n = put_words(page, n, p, (DEFINE, X, HAS, Y, AS)) if words.natural else put_parameter(page, n, p)
+        n = (
+            put_words(tokens, n, words, names, p, (DEFINE, X, HAS, Y, AS))
+            if words.natural
+            else put_parameter(tokens, n, words, names, p)
+        )
         if not by_pair:
-            n = put(page, n, letter[last])
+            n = put(tokens, n, letter[last])
         while clause <= last:
-            n = put_words(page, n, p, (SEMICOLON,))
+            n = put_words(tokens, n, words, names, p, (SEMICOLON,))
             if clause == last and words.natural:
-                n = put_words(page, n, p, (SO,))
-            n = _put_clause(page, n, clause, solution, letter)
-            page.is_result[n - 1] = True
+                n = put_words(tokens, n, words, names, p, (SO,))
+            n = _put_clause(tokens, n, words, clause, solution, letter)
+            is_result[n - 1] = True
             clause += 1
-        n = put_words(page, n, p, (STOP,))
+        n = put_words(tokens, n, words, names, p, (STOP,))
     return n
 
 
 @numba.njit
-def _put_clause(page: Page, n: int, clause: int, solution: Solution, letter: np.ndarray) -> int:
+def _put_clause(tokens: np.ndarray, n: int, words: Words, clause: int, solution: Solution, letter: np.ndarray) -> int:
     """Write `v = 5`, `v = a = 3`, `v = a + b = 3 + 4 = 7` or `v = 5 + b = 5 + 4 = 9`; the result is the last token."""
     operation, left, right = solution.operation[clause], solution.left[clause], solution.right[clause]
-    number, equal = page.words.number, page.words.function[EQUAL]
-    n = put(page, put(page, n, letter[clause]), equal)
+    number, equal = words.number, words.function[EQUAL]
+    n = put(tokens, put(tokens, n, letter[clause]), equal)
     if operation != SET:
         first = number + (solution.number[clause] if left == NONE else solution.value[left])
-        n = put(page, n, first if left == NONE else letter[left])
+        n = put(tokens, n, first if left == NONE else letter[left])
         if operation != COPY:
-            sign = page.words.function[PLUS if operation == ADD else MINUS if operation == SUBTRACT else TIMES]
-            n = put(page, put(page, n, sign), letter[right])
-            n = put(page, put(page, n, equal), first)
-            n = put(page, put(page, n, sign), number + solution.value[right])
-        n = put(page, n, equal)
-    return put(page, n, number + solution.value[clause])
+            sign = words.function[PLUS if operation == ADD else MINUS if operation == SUBTRACT else TIMES]
+            n = put(tokens, put(tokens, n, sign), letter[right])
+            n = put(tokens, put(tokens, n, equal), first)
+            n = put(tokens, put(tokens, n, sign), number + solution.value[right])
+        n = put(tokens, n, equal)
+    return put(tokens, n, number + solution.value[clause])

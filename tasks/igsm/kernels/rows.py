@@ -17,7 +17,6 @@ from tasks.igsm.kernels.language import (
     EOS,
     MOST_TOKENS,
     SOL,
-    Page,
     Words,
     put,
     put_question,
@@ -51,22 +50,32 @@ class Wanted(NamedTuple):
 
 
 @numba.njit
-def _write(outline: Outline, draft: Draft, page: Page, wanted: Wanted, stream: np.ndarray) -> tuple[int, int]:
+def _write(
+    outline: Outline,
+    draft: Draft,
+    text: np.ndarray,
+    is_result: np.ndarray,
+    words: Words,
+    wanted: Wanted,
+    stream: np.ndarray,
+) -> tuple[int, int]:
     """Step K. Returns the numbers of tokens up to SOL and to EOS, and marks the results after SOL."""
-    solution = draft.solution
+    solution, names = draft.solution, draft.names
     sentences = np.arange(outline.n_sentences)
     shuffle(sentences, outline.n_sentences, stream)
-    n = put(page, 0, BOS)
+    n = put(text, 0, BOS)
     for p in sentences:
-        n = put_sentence(page, n, p, draft.equations)
+        n = put_sentence(text, n, words, names, p, draft.equations)
     asked = draw(stream, outline.n_steps) if wanted.flat else outline.n_steps - 1
-    n_prompt = put(page, put_question(page, n, solution.parameter[asked]), SOL)
-    page.is_result[n_prompt:] = False
-    n = put_solution(page, n_prompt, outline.n_steps, solution, wanted.in_order, wanted.by_pair, stream)
+    n_prompt = put(text, put_question(text, n, words, names, solution.parameter[asked]), SOL)
+    is_result[n_prompt:] = False
+    n = put_solution(
+        text, is_result, n_prompt, words, names, outline.n_steps, solution, wanted.in_order, wanted.by_pair, stream
+    )
     if not wanted.flat:
-        n = put(page, put(page, n, ANS), page.words.number + solution.value[outline.n_clauses - 1])
-        page.is_result[n - 1] = True
-    return n_prompt, put(page, n, EOS)
+        n = put(text, put(text, n, ANS), words.number + solution.value[outline.n_clauses - 1])
+        is_result[n - 1] = True
+    return n_prompt, put(text, n, EOS)
 
 
 def _compiled(sources: str) -> Callable[..., Any]:
@@ -90,7 +99,7 @@ def _compiled(sources: str) -> Callable[..., Any]:
         all_ops = np.zeros(n_rows, np.int64)
         stream = np.empty(1, np.uint64)
         draft = no_draft()
-        page = Page(np.empty(MOST_TOKENS, np.int64), np.empty(MOST_TOKENS, np.bool_), words, draft.names)
+        text, is_result = np.empty(MOST_TOKENS, np.int64), np.empty(MOST_TOKENS, np.bool_)
         for row in range(n_rows):
             stream[0] = seeds[row]
             ops = wanted.ops
@@ -104,12 +113,12 @@ def _compiled(sources: str) -> Callable[..., Any]:
                 n_clauses = outline.n_clauses
                 if n_clauses == 0 or n_clauses > ops or (wanted.exact and n_clauses < ops):
                     continue
-                n_prompt, n = _write(outline, draft, page, wanted, stream)
-                if n <= wanted.most_tokens and row_in_split(wanted.test, n_clauses, page.tokens, n):
-                    tokens[row, :n] = page.tokens[:n]
+                n_prompt, n = _write(outline, draft, text, is_result, words, wanted, stream)
+                if n <= wanted.most_tokens and row_in_split(wanted.test, n_clauses, text, n):
+                    tokens[row, :n] = text[:n]
                     for t in range(n_prompt, n):
-                        if page.is_result[t]:
-                            answers[row, t - 1] = page.tokens[t]
+                        if is_result[t]:
+                            answers[row, t - 1] = text[t]
                     sizes[row, 0], sizes[row, 1] = n_prompt, n
                     all_ops[row] = n_clauses
                     break

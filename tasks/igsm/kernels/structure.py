@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from tasks.igsm.kernels.bits import bit, count, draw, lowest, nth, uniform
+from tasks.igsm.kernels.bits import bit, count, draw, lowest, pick, uniform
 
 MOST_ITEMS = 16  # 4 layers of 4
 MOST_PARAMETERS = 52  # 28 instances; 4 items per layer with 3, 2, 1 and 0 levels below them
@@ -144,7 +144,7 @@ def _draw_widths(size: Size, stream: np.ndarray) -> np.ndarray:
                 growing |= bit(i)
         if growing == 0:
             return width
-        width[nth(growing, draw(stream, count(growing)))] += 1
+        width[pick(growing, stream)] += 1
 
 
 @numba.njit
