@@ -65,8 +65,8 @@ def hop_table(run: "Run") -> pd.DataFrame:
     import torch
 
     from ihlab.measure.batches import EVAL_SEED
+    from ihlab.measure.gathered import evaluation_batch
     from ihlab.measure.metrics import held_out
-    from ihlab.measure.rows import graded
     from tasks import MultiHopTask
 
     task, model, device = run.config.task, run.model(), torch.device("cpu")
@@ -75,7 +75,7 @@ def hop_table(run: "Run") -> pd.DataFrame:
     for k in range(task.max_hops + 1):
         rows = task.batch_of(k, 100, np.random.default_rng(EVAL_SEED))
         with torch.no_grad():
-            errors.append(1 - held_out(model, [graded(rows, device)])["accuracy"])
+            errors.append(1 - held_out(model, [evaluation_batch(rows, device)])["accuracy"])
     facts = {"attention": KINDS[model.cfg.attention], "n_layers": model.cfg.n_layers, "seed": run.config.seed}
     return pd.DataFrame({**facts, "hops": range(len(errors)), "error": errors})
 

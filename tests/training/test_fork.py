@@ -14,7 +14,7 @@ import torch
 
 from ihlab import ModelConfig, Run, RunConfig, train
 from ihlab.measure.metrics import Evaluator
-from ihlab.training import checkpoint, single
+from ihlab.training import checkpoint, loop
 from ihlab.training.clamp import Clamp
 from ihlab.training.config import Fork, ForkConfig, from_dict, to_dict
 from ihlab.training.fork import fork, fork_config
@@ -192,8 +192,8 @@ HELD = [
 def test_a_clamp_holds_exactly_at_every_step(tmp_path, parent, monkeypatch, clamps, step):
     read, gradients = {"alpha": [], "beta": []}, {"alpha": [], "beta": []}
 
-    def spying(model, config):
-        optimizer = make_optimizer(model, config)
+    def spying(model, config, parameters):
+        optimizer = make_optimizer(model, config, parameters)
         attention = model.layers[0].attn
         for point, weight, rows, slopes in (
             (attention.hook_alpha, attention.alpha, read["alpha"], gradients["alpha"]),
@@ -205,8 +205,8 @@ def test_a_clamp_holds_exactly_at_every_step(tmp_path, parent, monkeypatch, clam
             )
         return optimizer
 
-    make_optimizer = single.make_optimizer
-    monkeypatch.setattr(single, "make_optimizer", spying)
+    make_optimizer = loop.make_optimizer
+    monkeypatch.setattr(loop, "make_optimizer", spying)
     forked = fork(parent, step, clamps=clamps, root=tmp_path)
 
     trained = forked.config.steps - step

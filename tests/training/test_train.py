@@ -115,13 +115,13 @@ KILLED = """
     import json
     torch.set_num_threads(1)
     config = from_dict(json.loads(sys.argv[1]))
-    from ihlab.training import single
-    step = single.SingleModel.train_step
+    from ihlab.training import loop
+    step = loop.Training.train_step
     def dying(self, pieces):
         step(self, pieces)
         if self.step == int(sys.argv[3]):
             os.kill(os.getpid(), signal.SIGKILL)
-    single.SingleModel.train_step = dying
+    loop.Training.train_step = dying
     train(config, sys.argv[2])
 """
 
