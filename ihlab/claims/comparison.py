@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -44,17 +45,14 @@ setting has many seeds where two variants are said to be equal, or one no better
 the many are others.
 """
 
-EQUAL, MUCH, LESS_ACCURATE = 1.25, 2.0, 0.3
-"""Factors between steps up to which two variants are equal, and from which one is much slower; a lead in accuracy."""
-
 Kind = Literal["slower", "much slower", "not faster", "much faster", "equal", "less accurate"]
 LIMITS: dict[Kind, tuple[float, Literal["above", "below"]]] = {
-    "slower": (EQUAL, "above"),
-    "much slower": (MUCH, "above"),
-    "not faster": (1 / EQUAL, "above"),
-    "much faster": (1 / MUCH, "below"),
-    "equal": (EQUAL, "below"),
-    "less accurate": (LESS_ACCURATE, "above"),
+    "slower": (1.25, "above"),
+    "much slower": (2.0, "above"),
+    "not faster": (1 / 1.25, "above"),
+    "much faster": (1 / 2, "below"),
+    "equal": (1.25, "below"),
+    "less accurate": (0.3, "above"),
 }
 """Threshold of each kind of question, and the side on which its sentence holds.
 
@@ -87,7 +85,7 @@ class Comparison(ABC):
     settings: tuple[str, ...]
     questions: tuple[Question, ...]
     declared: str
-    many_seeds: tuple[str, ...] = ()  # settings
+    many_seeds: tuple[str, ...] = ()  # the settings with MANY_SEEDS
 
     @abstractmethod
     def cell_config(self, cell: Cell, scale: Scale) -> RunConfig:
@@ -107,31 +105,24 @@ class Comparison(ABC):
         """Plan the tuning runs: every rate in every cell."""
         seeds = TUNING_SEEDS[:1] if scale == "smoke" else TUNING_SEEDS
         return [
-            self._planned(cell, lr, seed, scale)
-            for cell in self.cells(scale)
-            for lr in self.grid(cell[1], scale)
-            for seed in seeds
+            plan for cell in self.cells(scale) for plan in self._plan(cell, self.grid(cell[1], scale), seeds, scale)
         ]
 
     def follow(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> list[Planned]:
         """Plan every cell at its own rate."""
-        tuned = self.gather(trained, scale)
-        return [
-            self._planned(cell, _own_rate(tuned, cell), seed, scale)
-            for cell in self.cells(scale)
-            for seed in self._seeds(cell[1], scale)
-        ]
+        tuned, planned = self.gather(trained, scale), []
+        for cell in self.cells(scale):
+            seeds = MANY_SEEDS if cell[1] in self.many_seeds else FEW_SEEDS
+            planned += self._plan(cell, [_own_rate(tuned, cell)], SMOKE_SEEDS if scale == "smoke" else seeds, scale)
+        return planned
 
-    def _seeds(self, setting: str, scale: Scale) -> range:
-        if scale == "smoke":
-            return SMOKE_SEEDS
-        return MANY_SEEDS if setting in self.many_seeds else FEW_SEEDS
-
-    def _planned(self, cell: Cell, lr: float, seed: int, scale: Scale) -> Planned:
-        variant, setting = cell
-        name = re.sub("[^a-z0-9.]+", "-", f"variants {setting} {variant} {lr:g} {seed}".lower()).strip("-")
-        config = self.cell_config(cell, scale).but(name=name, lr=lr, seed=seed)
-        return Planned(f"{variant} | {setting}", config, stacked=True)
+    def _plan(self, cell: Cell, rates: Sequence[float], seeds: Sequence[int], scale: Scale) -> list[Planned]:
+        (variant, setting), config = cell, self.cell_config(cell, scale)
+        planned = []
+        for lr, seed in product(rates, seeds):
+            name = re.sub("[^a-z0-9.]+", "-", f"variants {setting} {variant} {lr:g} {seed}".lower()).strip("-")
+            planned.append(Planned(f"{variant} | {setting}", config.but(name=name, lr=lr, seed=seed), stacked=True))
+        return planned
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
         """Return a table with one row per run.
@@ -164,13 +155,13 @@ class Comparison(ABC):
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State every variant's steps relative to KV shifting's, setting by setting."""
-        parts = []
+        told = []
         for setting in self.settings:
-            others = [other for other in self.variants if other != KV and steps(data, (other, setting))]
-            relative = [f"{other} {_ratio_to_kv(data, (other, setting))}" for other in others]
-            parts += [f"{setting}: {', '.join(relative)}"] if relative else []
-        told = "; ".join(parts)
-        return f"Steps to 90% accuracy relative to those of KV shifting, each at its own learning rate: {told}."
+            cells = [(variant, setting) for variant in self.variants if variant != KV]
+            ratios = [f"{cell[0]} {_ratio_to_kv(data, cell)}" for cell in cells if steps(data, cell)]
+            told += [f"{setting}: {', '.join(ratios)}"] if ratios else []
+        begin = "Steps to 90% accuracy relative to those of KV shifting, each at its own learning rate"
+        return f"{begin}: {'; '.join(told)}."
 
 
 def cell_rows(data: pd.DataFrame, cell: Cell, kind: str = RUN) -> pd.DataFrame:
@@ -208,7 +199,8 @@ def _own_rate(data: pd.DataFrame, cell: Cell) -> float:
     """Return the rate at which a cell's tuning runs need the fewest steps; if none learns, the most accurate one."""
     tuning = _tuning(data, cell)
     if np.isinf(tuning["steps"]).all():
-        return float(tuning.groupby("lr")["best"].mean().idxmax())
+        best = tuning.groupby("lr")["best"].mean()
+        return float(best.index[int(best.to_numpy().argmax())])
     return fastest_rate(tuning)
 
 
@@ -226,9 +218,10 @@ def _judge(question: Question, data: pd.DataFrame, declared: str) -> Claim:
         declared=question.declared or declared,
     )
     if question.kind == "less accurate":
-        lead = stats.shift(*(cell_rows(data, cell)["best"].tolist() for cell in (other, one)), stats.DIFFERENCE)
-        return claim(measure=f"highest accuracy, {_pair(data, other, 'less', one)} seeds get to 90%)", estimate=lead)
-    measure = f"steps to 90% accuracy, {_pair(data, one, '/', other)} seeds get there)"
+        high, low = (cell_rows(data, cell)["best"].tolist() for cell in (other, one))
+        measure = f"highest accuracy, {_pair(data, other, 'less', one, 'get to 90%')}"
+        return claim(measure=measure, estimate=stats.shift(high, low, stats.DIFFERENCE))
+    measure = f"steps to 90% accuracy, {_pair(data, one, '/', other, 'get there')}"
     estimate = ratio(data, one, other)
     if np.isnan(estimate.value):
         return claim(measure=measure, why="Neither gets there within the steps: nothing is compared.")
@@ -237,9 +230,9 @@ def _judge(question: Question, data: pd.DataFrame, declared: str) -> Claim:
     return claim(measure=measure, estimate=estimate)
 
 
-def _pair(data: pd.DataFrame, first: Cell, sign: str, second: Cell) -> str:
+def _pair(data: pd.DataFrame, first: Cell, sign: str, second: Cell, succeed: str) -> str:
     """Return two variants with their rates, the setting, and how many seeds of each reach 90%."""
-    rates = [float(cell_rows(data, cell)["lr"].iloc[0]) for cell in (first, second)]
-    at = [f"{c[0]} at {rate_in_words(lr, _tuning(data, c))}" for c, lr in zip((first, second), rates, strict=True)]
+    rates = [rate_in_words(float(cell_rows(data, cell)["lr"].iloc[0]), _tuning(data, cell)) for cell in (first, second)]
     counts = [count_in_words(steps(data, cell)) for cell in (first, second)]
-    return f"{at[0]} {sign} {at[1]}, {first[1]} ({counts[0]} and {counts[1]}"
+    variants = f"{first[0]} at {rates[0]} {sign} {second[0]} at {rates[1]}"
+    return f"{variants}, {first[1]} ({counts[0]} and {counts[1]} seeds {succeed})"

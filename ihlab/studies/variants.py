@@ -175,11 +175,9 @@ _AS_FAST = "{} is learned as fast with the {} shift alone, within a factor of 1.
 # one layer needs the key of the token before, which only the key shift gives. A 3-gram needs the token before and the
 # present one together. The value shift gives both to a head that attends to its own position.
 FIGURE7 = Variants(
-    name="figure7",
-    title="Keys or values alone, and longer windows",
+    name="figure7", title="Keys or values alone, and longer windows", declared="2026-11-22",
     variants=(VANILLA, KV, K_ONLY, V_ONLY, WINDOW3, WINDOW4),
     settings=(INDUCTION1, INDUCTION2, NO_POSITIONS2, NGRAM, RECALL_GAP1, RECALL_GAP2),
-    declared="2026-11-22",
     many_seeds=(INDUCTION1, NGRAM, RECALL_GAP1),
     questions=(
         Question(INDUCTION1, V_ONLY, "slower", KV, _HALVES.format("key", "induction with one layer"), _FIGURE_7A),
@@ -200,15 +198,13 @@ FIGURE7 = Variants(
 
 # Constraints on alpha and beta (Appendix F.1). The paper tries a gate, and numbers in [0, 1], which can be read as
 # clipped weights or as projected steps. It speaks of the loss of a 1.5B language model. Numbers that sum to 1 without
-# a sigmoid are our addition. 3-grams are learned in about 70 steps and evaluated every ten, and steps closer than that
-# cannot be told apart: "KV gate" and "KV, projected to 0-1" are not faster on 3-grams by less than that.
+# a sigmoid are our addition. 3-grams are learned in about 70 steps and evaluated every ten, so steps closer than that
+# cannot be told apart. Two claims on 3-grams hold by less: those of "KV gate" and "KV, projected to 0-1".
 _OF_LOSS = "Appendix F.1, Figure 10, says so of a 1.5B language model's loss"
 FIGURE10 = Variants(
-    name="figure10",
-    title="Constraints on the mixing weights",
+    name="figure10", title="Constraints on the mixing weights", declared="2026-11-22",
     variants=(KV, GATE, SUM1, CLIP, PROJECT),
     settings=(INDUCTION1, INDUCTION2, NGRAM),
-    declared="2026-11-22",
     many_seeds=(INDUCTION1, NGRAM),
     questions=(
         *(
@@ -228,11 +224,9 @@ FIGURE10 = Variants(
 # toy tasks, both are our own questions.
 _OF_BENCHMARKS = "Appendix G says it of benchmarks of a 19B model"
 FIGURE11 = Variants(
-    name="figure11",
-    title="Queries shifted as well",
+    name="figure11", title="Queries shifted as well", declared="2026-11-22",
     variants=(VANILLA, KV, QKV, MDHA),
     settings=(INDUCTION1, INDUCTION2, NGRAM, RECALL_GAP1),
-    declared="2026-11-22",
     many_seeds=(INDUCTION1, NGRAM, RECALL_GAP1),
     questions=(
         *ask((INDUCTION1, INDUCTION2, RECALL_GAP1), (QKV,), "not faster", KV,
@@ -277,11 +271,9 @@ class Elsewhere(Variants):
 # the sentence is not about them. A run ends at 90%, so a variant that learns later is no less accurate.
 _WIDTH = "Shifting elsewhere can not alleviate the width requirement of induction heads: {one}."
 ELSEWHERE = Elsewhere(
-    name="elsewhere",
-    title="Shifting elsewhere",
+    name="elsewhere", title="Shifting elsewhere", declared="2026-11-22",
     variants=(VANILLA, KV, RWKV, BEFORE_NORM, AFTER_NORM, ADDED, *CANON_AT_PLACES),
     settings=(NARROW, INDUCTION1),
-    declared="2026-11-22",
     questions=(
         *ask((NARROW,), (RWKV,), "less accurate", KV, _WIDTH,
              "Appendix G is not about it: it shifts the inputs of keys and values"),
@@ -344,11 +336,9 @@ def _gains(data: pd.DataFrame, rank: int) -> list[float]:
 # Whether the gain grows is asked on 3-grams, which nearly all variants learn. On induction a rank of 2 is too narrow
 # with and without shifts, and hardly any rank learns without them: the gain would say how long the runs were.
 TABLE15 = Table15(
-    name="table15",
-    title="Latent attention with and without shifts",
+    name="table15", title="Latent attention with and without shifts", declared="2026-11-22",
     variants=(VANILLA, KV, *MLA_AT_RANKS),
     settings=(INDUCTION2, NGRAM),
-    declared="2026-11-22",
     many_seeds=(NGRAM,),
     questions=tuple(
         Question(setting, f"{MLA}, rank {rank}", "slower", f"{MLA_KV}, rank {rank}",
@@ -400,11 +390,9 @@ def relative(data: pd.DataFrame, variants: Sequence[str], settings: Sequence[str
 
 
 ZOO = Zoo(
-    name="zoo",
-    title="Attention variants",
+    name="zoo", title="Attention variants", declared="2026-11-22",
     variants=tuple(ZOO_VARIANTS),
     settings=(INDUCTION1, INDUCTION2, NGRAM, HOPS, RECALL_GAP1, RECALL_GAP2),
-    declared="2026-11-22",
     questions=(
         Question(INDUCTION1, V_ONLY, "much slower", KV,
                  "One layer with V only learns induction much later, if at all.", _OURS),
