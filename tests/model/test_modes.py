@@ -14,8 +14,8 @@ from ihlab.interp.induction_pair import find_induction_pair
 from ihlab.interp.multihop import hop_ablation, hop_scores
 from ihlab.interp.patching import path_effects, path_patch
 from ihlab.interp.routes import ablate_route, all_routes, route_contributions, route_effects
-from ihlab.measure.metrics import held_out
 from ihlab.measure.gathered import evaluation_batch
+from ihlab.measure.metrics import held_out
 from ihlab.model.modes import evaluating
 from ihlab.model.transformer import Transformer
 from tasks import MultiHopTask

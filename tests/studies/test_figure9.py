@@ -12,8 +12,8 @@ from ihlab import Run
 from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.claims.experiment import SCALES
 from ihlab.measure.batches import EVAL_SEED
-from ihlab.measure.metrics import held_out
 from ihlab.measure.gathered import evaluation_batch
+from ihlab.measure.metrics import held_out
 from ihlab.model.transformer import Transformer
 from ihlab.studies.figure9 import CARRIES, LAPTOP_SIZES, MARGIN, ROUTES, SIZES, SMALLEST, Figure9, base, sizes
 
