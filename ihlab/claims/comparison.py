@@ -130,7 +130,7 @@ class Comparison(ABC):
         - kind: "tuning", or "run" for the runs of the claims;
         - variant, setting, lr, seed, n_params;
         - steps_to_90: as in `steps_table`;
-        - accuracy, best: the accuracy that counts there (`RunConfig.until_metric`), at the run's last evaluation and
+        - accuracy, best: the accuracy that counts there (`RunConfig.stop_at_metric`), at the run's last evaluation and
           the highest of all evaluations;
         - horizon: the steps that the run could have taken.
         """
@@ -138,7 +138,7 @@ class Comparison(ABC):
         table[["variant", "setting"]] = [curve.split(" | ") for curve in table["curve"]]
         table["kind"] = np.where(table["seed"].isin(TUNING_SEEDS), TUNING, RUN)
         table["n_params"] = [(run.done or {}).get("n_params") for _, run in trained]
-        accuracies = [run.metrics[run.config.until_metric] for _, run in trained]
+        accuracies = [run.metrics[run.config.stop_at_metric] for _, run in trained]
         table["accuracy"] = [round(float(accuracy.iloc[-1]), 6) for accuracy in accuracies]
         table["best"] = [round(float(accuracy.max()), 6) for accuracy in accuracies]
         columns = "kind variant setting lr seed n_params steps_to_90 accuracy best horizon"

@@ -21,15 +21,15 @@ def steps_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
     """Return a table with one row per run.
 
     - curve, lr, seed;
-    - steps_to_90: the first evaluated step with an accuracy (`RunConfig.until_metric`, by default accuracy_first) of
+    - steps_to_90: the first evaluated step with an accuracy (`RunConfig.stop_at_metric`, by default accuracy_first) of
       0.9 or more; inf: never, also in a run that diverged before;
-    - accuracy_first: at the run's last evaluation, which with `RunConfig.until` is that step;
+    - accuracy_first: at the run's last evaluation, which with `RunConfig.stop_at_accuracy` is that step;
     - horizon: the steps that the run could have taken.
     """
     rows = []
     for curve, run in trained:
         metrics, config = run.metrics, run.config
-        reached = first_reach(metrics["step"], metrics[config.until_metric], ACCURACY)
+        reached = first_reach(metrics["step"], metrics[config.stop_at_metric], ACCURACY)
         last = round(float(metrics["accuracy_first"].iloc[-1]), 6)
         rows.append((curve, config.lr, config.seed, reached, last, config.steps))
     return pd.DataFrame(rows, columns=["curve", "lr", "seed", "steps_to_90", "accuracy_first", "horizon"])

@@ -130,7 +130,7 @@ def setting_config(label: str, scale: Scale) -> RunConfig:
     fields = {"d_model": d_model, "n_heads": n_heads, "d_vocab": task.vocab_size, "n_ctx": task.length, **setting.model}
     config = RunConfig(
         task=task, model=ModelConfig(**fields), steps=setting.steps, batch_size=16, warmup=10, eval_rows=256,
-        eval_growth=0.1, checkpoints=2, until=ACCURACY, until_metric=setting.accuracy,
+        eval_growth=0.1, checkpoints=2, stop_at_accuracy=ACCURACY, stop_at_metric=setting.accuracy,
     )  # fmt: skip
     return config.but(steps=20, batch_size=8, warmup=5, eval_rows=32) if scale == "smoke" else config
 

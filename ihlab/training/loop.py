@@ -221,7 +221,7 @@ class Training:
         self.members.note(self.step, rows)
 
     def _conclude_reached(self) -> bool:
-        """Conclude the members that reached `RunConfig.until`; return whether at most half of all still train."""
+        """Conclude the members that are to stop early; return whether at most half of all still train."""
         for i in self.members.reached():
             self._save(i)
             self.members.conclude([i], self.device)

@@ -120,8 +120,8 @@ class Members:
         self.records[i].save(step, Stored(weights, optimizer_state, self.running_loss[i], self.loss_steps))
 
     def reached(self) -> list[int]:
-        """Return the members that still train and whose last evaluation reached `RunConfig.until`."""
-        if self.records[0].config.until is None:
+        """Return the members that still train and whose last evaluation reached `RunConfig.stop_at_accuracy`."""
+        if self.records[0].config.stop_at_accuracy is None:
             return []
         return [i for i in self.ongoing if self.ranks.from_first(float(self.records[i].reached))]
 

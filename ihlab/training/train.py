@@ -123,7 +123,7 @@ def train_ensemble(
     Each member has its own weights, batches, gradient norm (for clipping), optimiser state, metrics and folder, and
     equals to rounding the run that `train` makes of its config: it has the same hash, and is resumed and forked the
     same way. `seconds` in its `done.json` is the time of all members together, `ensemble` the number that were
-    still stacked: with `RunConfig.until`, once half have reached it the others go on as a smaller stack. Finished
+    still stacked: with early stopping, once half have ended the others go on as a smaller stack. Finished
     members are not trained again; interrupted ones are resumed at the last step for which all have a checkpoint.
 
     A member whose loss stops being finite is left at its last checkpoint, with the step in `diverged.json`

@@ -18,6 +18,7 @@ TASK = InductionTask(vocab_size=64, length=16)
 def test_a_training_batch_keeps_exactly_the_targets():
     batch = draw(TASK, 0, "train", 0, 8)
     kept = training_batch(batch.inputs, batch.targets)
+    assert kept.index is not None
     flat = batch.targets.reshape(-1)
     assert kept.index[: kept.count].tolist() == np.flatnonzero(flat != IGNORE).tolist()
     assert kept.targets[: kept.count].tolist() == flat[flat != IGNORE].tolist()

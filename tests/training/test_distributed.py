@@ -88,7 +88,7 @@ def together(small, learner, tmp_path_factory):
     """The folder of runs trained by two processes, their configs by name, and what the processes printed."""
     configs = {
         "whole": small, "pieces": small.but(accumulate=2), "stopped": small.but(seed=1, name="stopped"),
-        "until": learner.but(until=0.17), "compiled": small.but(seed=2, compile=True),
+        "until": learner.but(stop_at_accuracy=0.17), "compiled": small.but(seed=2, compile=True),
     }  # fmt: skip
     root = tmp_path_factory.mktemp("together") / "runs"
     return root, configs, train_together(configs.values(), root)

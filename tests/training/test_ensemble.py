@@ -222,7 +222,7 @@ def test_a_diverged_member_alone_in_its_stack_is_left_as_well(small, tmp_path):
 @pytest.fixture
 def learners(learner):
     """Seed 2 never has 20% of the first answers right; the others do, each at a step of its own."""
-    return seeds(learner.but(until=0.2), 4)
+    return seeds(learner.but(stop_at_accuracy=0.2), 4)
 
 
 def steps_done(runs):

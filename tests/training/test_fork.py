@@ -69,7 +69,7 @@ def test_a_fork_that_holds_nothing_is_the_plain_continuation(small, tmp_path, sc
 @pytest.mark.parametrize("step", [20, 30])
 def test_a_fork_of_a_run_until_an_accuracy_ends_where_the_run_did(learner, tmp_path, step):
     """From the step that reached it on, there is nothing left to train."""
-    whole = train(learner.but(until=0.17), tmp_path)
+    whole = train(learner.but(stop_at_accuracy=0.17), tmp_path)
     forked = fork(whole, step, root=tmp_path)
     assert forked.done["steps"] == whole.done["steps"] == 30
     assert forked.checkpoints == [s for s in whole.checkpoints if s >= step]

@@ -61,9 +61,7 @@ def test_attention_patterns_of_a_long_context_count(tmp_path, monkeypatch):
     """One sequence of 40,000 positions has 25.6 GB of patterns in four heads; all else is 20 MB."""
     long = config_of(1, 40_000, 40_011, d_model=8)
     monkeypatch.setattr("ihlab.training.memory.machine_memory", lambda: 2**34)
-    with pytest.raises(
-        ConfigError, match=r"23\.\d GiB of memory, most of it for the attention patterns of 1 seq"
-    ):
+    with pytest.raises(ConfigError, match=r"23\.\d GiB of memory, most of it for the attention patterns of 1 seq"):
         train(long, tmp_path, "cpu")
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr("ihlab.training.memory.machine_memory", lambda: 2**35)
