@@ -172,7 +172,7 @@ MARGIN = 0.3
 
 
 class HopStudy:
-    """An experiment on the hops that models follow; a subclass says what it claims."""
+    """An experiment on the hops that models follow. Subclasses say what they claim."""
 
     name: str
     title: str = ""
@@ -225,12 +225,12 @@ def _own_claim(data: pd.DataFrame, declared: str = "2026-11-23") -> Ask:
 
 
 def _most(ask: Ask, sentence: str, hits: Sequence[bool] | pd.Series, what: str) -> Claim:
-    """Judge whether most models do something, which each does or does not."""
+    """Judge whether more than half of the models do `what`; `hits` says whether each of them does."""
     return ask(sentence, f"share of {len(hits)} models {what}", stats.share(int(sum(hits)), len(hits)), 0.5)
 
 
 def _most_follow(ask: Ask, horizons: pd.DataFrame, sentence: str, wanted: Mapping[Cell, int]) -> Claim:
-    """Judge whether most models of some cells follow exactly so many hops."""
+    """Judge whether more than half of the models follow exactly the hops that are wanted of their cell."""
     told = " and ".join(f"{hops} ({str(cell).replace(' with', ',')})" for cell, hops in wanted.items())
     hits = [found == hops for cell, hops in wanted.items() for found in cell.of(horizons)["hops"]]
     what = f"that follow exactly {told} hops: errors at most {SMALL_ERROR} up to there, and not beyond"
@@ -270,11 +270,11 @@ class Figure8(HopStudy):
     name = "figure8"
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge the claims of Appendix E.1. Its two sentences about five layers are also judged at the most layers.
+        """Judge the claims of Appendix E.1. The two sentences about five layers are also judged for the deepest models.
 
-        L vanilla layers reach 2^(L - 2) hops in the construction of Sanford et al. (2024), and KV shifting, which
-        needs no previous-token layer, 2^(L - 1). At L = 5 these are the paper's 8 and 16. More can be followed
-        (`ihlab.theory.k_hop`); `figure8_law` asks what trained models follow.
+        L vanilla layers reach 2^(L - 2) hops in the construction of Sanford et al. (2024). KV shifting, which needs no
+        previous-token layer, reaches 2^(L - 1). At L = 5 these are the paper's 8 and 16. Other constructions follow
+        more (`ihlab.theory.k_hop`); `figure8_law` asks what trained models follow.
         """
         most, deepest = SIZES[scale].task.max_hops, max(SIZES[scale].layers)
         many, seeds, claims = min(4, most), int(data["seed"].nunique()), []
@@ -287,8 +287,8 @@ class Figure8(HopStudy):
             measure = f"mean error over k = {many} .. {most}, {means}"
             claims.append(ask(sentence, measure, less, 0.0, "below", declared="2026-11-21"))
 
-        def apart(ask: Ask, degrades: str, reaches: str, layers: int, hops: int) -> list[Claim]:
-            """Judge whether vanilla degrades from so many hops to twice as many, which KV shifting reaches."""
+        def contrast(ask: Ask, degrades: str, reaches: str, layers: int, hops: int) -> list[Claim]:
+            """Judge whether vanilla degrades from `hops` to twice as many, and whether KV shifting reaches those."""
             of = f"with {layers} layers"
             near, far = (_errors(data, Cell(VANILLA, layers), k, k) for k in (hops, 2 * hops))
             growth = stats.mean(np.subtract(far, near).tolist(), stats.DIFFERENCE)
@@ -301,7 +301,7 @@ class Figure8(HopStudy):
         degrades = "The vanilla model will significantly degrade when the hop number exceeds 8 (L = 5)."
         reaches = "KV shifting attention still has a small error when the hop count reaches 16 (L = 5)."
         if deepest >= 5 and most >= 16:
-            claims += apart(ask, degrades, reaches, 5, 8)
+            claims += contrast(ask, degrades, reaches, 5, 8)
         else:
             why = f"The models have {deepest} layers and rows at most {most} hops; the sentence is about five layers."
             claims += [ask(sentence, why=why, seeds=0) for sentence in (degrades, reaches)]
@@ -310,7 +310,7 @@ class Figure8(HopStudy):
             degrades = f"{deepest} vanilla layers degrade from {hops} hops to {2 * hops}."
             reaches = f"{deepest} layers of KV shifting reach {2 * hops} hops."
             law = partial(ask, source="the same at any depth", of_paper=False)
-            claims += apart(law, degrades, reaches, deepest, hops)
+            claims += contrast(law, degrades, reaches, deepest, hops)
         if scale in ("gpu", "paper"):
             same = data[data["attention"] == VANILLA].merge(origin(), on=["n_layers", "hops"], suffixes=("", "_origin"))
             distance = (same["error"] - same["error_origin"]).abs().groupby(same["seed"]).mean()
@@ -356,10 +356,10 @@ class Figure8Law(HopStudy):
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge whether trained models follow exactly as many hops as the constructions do.
 
-        A cell counts where a construction follows fewer hops than a sequence has, so that one more would be seen, and
-        where the constructions differ: one layer of the shift, and two without it, follow one hop in both. V only's
-        claim tells it from K only and the whole shift all the same. (As it was declared, the first claim counted two
-        vanilla layers too.)
+        A cell counts if a construction follows fewer hops than a sequence has, so that one more would be seen, and if
+        the two constructions differ: one layer of the shift, and two without it, follow one hop in both. The claim
+        about V only counts all its cells, because it tells V only from K only. As first declared, the first claim also
+        counted two vanilla layers.
         """
         horizons, ask, hand, pointers = hop_horizons(data), _own_claim(data), Cell.by_hand, Cell.by_pointers
 
@@ -404,11 +404,10 @@ class SavedLayer(HopStudy):
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge differences of log2 k*: whether the shift is worth a layer, and a layer a doubling.
 
-        By hand and with pointers alone alike, L layers with the shift follow as many hops as L + 1 without, so that
-        these claims need not know which of the two models learn. By either a layer is a doubling to within the margin.
-
-        That it is *no more* than a doubling cannot be tested: from the number by hand of L vanilla layers, 2^(L-1) - 1,
-        rows of 2^L hops leave room for hardly more. (As they were declared, two claims tried.)
+        In both constructions L layers with the shift follow as many hops as L + 1 without, so the claims hold for
+        either. In both, one more layer doubles the hops to within the margin. That it does *no more* cannot be tested:
+        sequences of 2^L hops leave little room beyond the 2^(L-1) - 1 hops that L vanilla layers follow by hand. As
+        first declared, two claims tried.
         """
         horizons, ask, layers = hop_horizons(data), _own_claim(data), SIZES[scale].L
         kv, vanilla, _ = cells = self.cells(scale)
@@ -452,11 +451,10 @@ class ShiftHalves(HopStudy):
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge whether the keys' half is the one that saves a layer, and how many hops most models follow.
 
-        By hand and with pointers alone alike, shifted keys are worth a layer, a doubling of hops, and shifted values
-        nothing: the value of the token before is no help in finding the token after. The claims are about proportions
-        of models, not means or ranks, since the horizons of seeds are in heaps: those that are left at three hops,
-        among whom a hundredth more or less of k* says nothing, and those that have learned more. (As it was declared,
-        the second claim was by ranks.)
+        In both constructions shifted keys are worth a layer, which doubles the hops, and shifted values nothing: the
+        previous token's value does not help to find the next token. The claims are about proportions of models, not
+        means or ranks, because models fall into two groups: some stay at three hops, where differences in k* of a
+        hundredth mean nothing, and others learn more. As first declared, the second claim was about ranks.
         """
         horizons, ask, layers = hop_horizons(data), _own_claim(data), SIZES[scale].L
         keys, values = self.cells(scale)
@@ -482,7 +480,7 @@ class ShiftHalves(HopStudy):
 
 
 class OneMoreLayer(HopStudy):
-    """Hop horizons of L + 1 layers of the shift and its halves, beside those of `saved_layer`, whose runs it shares."""
+    """Hop horizons of L + 1 layers of the shift and of its halves; it shares two cells with `saved_layer`."""
 
     name = "one_more_layer"
     title = "One more layer"
@@ -491,10 +489,10 @@ class OneMoreLayer(HopStudy):
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge whether the shift still follows more hops at this depth, and whether a layer of it adds any.
 
-        Sequences hold 2^L hops: as many as L + 1 layers with the shift follow with pointers alone, and one more than
-        L + 1 vanilla layers follow by hand. More than that is not seen, so both differences are underestimated, if
-        anything. Ranks and proportions, not means, since the horizons of seeds are in heaps. The two claims about the
-        halves were declared when the numbers of the other three were known; more claims only make theirs stricter.
+        Sequences have 2^L hops: as many as L + 1 layers with the shift follow with pointers alone, and one more than
+        L + 1 vanilla layers follow by hand. More hops are not seen, so both differences can only be underestimated. The
+        claims are about ranks and proportions, not means, because horizons of seeds fall into groups. The two claims
+        about the halves were declared when the other three were known; more claims only make those three stricter.
         """
         horizons, most = hop_horizons(data), 2 ** SIZES[scale].L
         new, shallower, vanilla, keys, values = self.cells(scale)
