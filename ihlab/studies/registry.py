@@ -8,16 +8,12 @@ from ihlab.studies.figure1a import Figure1a
 from ihlab.studies.figure1b import Figure1b
 from ihlab.studies.figure2 import Figure2
 from ihlab.studies.figure4 import Figure4
-from ihlab.studies.figure8 import Figure8
-from ihlab.studies.figure8_law import Figure8Law
 from ihlab.studies.figure9 import Figure9
 from ihlab.studies.formation import Formation
+from ihlab.studies.hops import Figure8, Figure8Law, OneMoreLayer, SavedLayer, ShiftHalves
 from ihlab.studies.initialisation import Initialisation
 from ihlab.studies.mqar import MQAR
-from ihlab.studies.one_more_layer import OneMoreLayer
 from ihlab.studies.robustness import Robustness
-from ihlab.studies.saved_layer import SavedLayer
-from ihlab.studies.shift_halves import ShiftHalves
 from ihlab.studies.table2 import Table2
 from ihlab.studies.table4 import Table4
 from ihlab.studies.table5 import Table5
