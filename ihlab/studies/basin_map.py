@@ -100,7 +100,7 @@ class BasinMap:
         return [
             Planned(
                 FOLLOWED,
-                config.but(name=f"{config.name}-longer", steps=FOLLOW_STEPS[scale], until=FOUND),
+                config.but(name=f"{config.name}-longer", steps=FOLLOW_STEPS[scale], stop_at_accuracy=FOUND),
                 stacked=True,
             )
             for _, config in never
@@ -298,7 +298,7 @@ def _row(curve: str, run: "Run") -> dict[str, Any]:
 
 
 def _accuracies(run: "Run") -> list[float]:
-    """Accuracy at the first answer of a row, which is what `RunConfig.until` is about, at every evaluation."""
+    """Accuracy at the first answer of a sequence at every evaluation. Early stopping reads the same accuracy."""
     return run.metrics["accuracy_first"].tolist()
 
 

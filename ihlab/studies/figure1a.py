@@ -57,7 +57,7 @@ class Figure1a:
         steps to 90%, and stop there; so do the runs with four layers at either learning rate.
         """
         common = [
-            Planned(planned.curve, planned.config.but(until=0.9) if planned.curve == V4 else planned.config)
+            Planned(planned.curve, planned.config.but(stop_at_accuracy=0.9) if planned.curve == V4 else planned.config)
             for planned in plan(self.name, curves_base(scale), CURVES, SEEDS[scale])
         ]
         if scale != "laptop":
@@ -65,7 +65,9 @@ class Figure1a:
         own = [
             Planned(
                 planned.curve + OWN_RATE,
-                planned.config.but(name=f"{planned.config.name}-own-rate", lr=FASTEST[planned.curve], until=0.9),
+                planned.config.but(
+                    name=f"{planned.config.name}-own-rate", lr=FASTEST[planned.curve], stop_at_accuracy=0.9
+                ),
             )
             for planned in common
             if FASTEST.get(planned.curve, planned.config.lr) != planned.config.lr

@@ -73,7 +73,7 @@ class Initialisation:
     def runs(self, scale: Scale) -> list[Planned]:
         """Every curve with every standard deviation, all seeds."""
         run = base(scale)
-        run = run.but(steps=MORE_STEPS * run.steps, until=ACCURACY, checkpoints=2)
+        run = run.but(steps=MORE_STEPS * run.steps, stop_at_accuracy=ACCURACY, checkpoints=2)
         return [
             Planned(
                 _label(curve, std),

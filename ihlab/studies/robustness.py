@@ -192,7 +192,7 @@ def _planned(run: RunConfig, setting: str, curve: str, lr: float, seed: int) -> 
     """A run in a setting, altered from `run`. `stacked`, among other things because one that diverges stops nothing."""
     name = f"robustness-{setting}-{curve}-{lr:g}-{seed}".lower().replace(",", "").replace(" ", "-")
     model = run.model.but(**SETTINGS[setting], **CURVES[curve])
-    config = run.but(name=name, model=model, lr=lr, seed=seed, until=ACCURACY, checkpoints=2)
+    config = run.but(name=name, model=model, lr=lr, seed=seed, stop_at_accuracy=ACCURACY, checkpoints=2)
     return Planned(_label(setting, curve), config, stacked=True)
 
 
