@@ -5,8 +5,7 @@ from typing import Any
 from ihlab.claims.experiment import METHODS, Experiment
 from ihlab.studies.basin_map import BasinMap
 from ihlab.studies.elsewhere import Elsewhere
-from ihlab.studies.figure1a import Figure1a
-from ihlab.studies.figure1b import Figure1b
+from ihlab.studies.figure1 import Figure1a, Figure1b
 from ihlab.studies.figure2 import Figure2
 from ihlab.studies.figure4 import Figure4
 from ihlab.studies.figure7 import Figure7

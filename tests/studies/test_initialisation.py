@@ -8,8 +8,8 @@ import pytest
 
 from ihlab.claims.claim import judged
 from ihlab.claims.experiment import SCALES, Experiment, TwoStages
-from ihlab.plots.robustness import ABOVE
-from ihlab.studies.figure1 import base
+from ihlab.claims.induction import induction_run
+from ihlab.plots.steps import ABOVE
 from ihlab.studies.initialisation import CURVES, KV1, KV2, SEEDS, STDS, V2, Initialisation
 from ihlab.training.ensemble import check_members
 from ihlab.training.train import train_ensemble
@@ -24,7 +24,7 @@ def test_it_is_an_experiment_of_one_stage():
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_runs_are_figure_1as_but_for_the_embeddings(scale):
-    planned, figure1a = Initialisation().runs(scale), base(scale)
+    planned, figure1a = Initialisation().runs(scale), induction_run(scale)
     assert len({p.config.digest for p in planned}) == len(planned) == 3 * len(STDS[scale]) * SEEDS[scale]
     assert {p.config.lr for p in planned} == {figure1a.lr}
     assert {p.config.steps for p in planned} == {2 * figure1a.steps}

@@ -14,11 +14,11 @@ from ihlab.studies.mqar import (
     MQAR,
     RATES,
     SEEDS,
+    SETTINGS,
     TUNING_SEEDS,
     V1,
     V2,
     chosen_rates,
-    settings,
     tuning_setting,
 )
 from ihlab.studies.registry import ON_REQUEST
@@ -49,7 +49,7 @@ def table(kv, one, two, best=None):
         for seed in TUNING_SEEDS
     ] + [
         run(f"{who}, {setting}", "run", best[who], seed, reaches + 10 * seed)
-        for setting in settings("laptop")
+        for setting in SETTINGS["laptop"]
         for who, reaches in ((KV1, kv), (V1, one), (V2, two))
         for seed in range(5)
     ]

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from ihlab.claims.claim import judged
-from ihlab.studies.figure1b import Figure1b
+from ihlab.studies.figure1 import Figure1b
 from ihlab.studies.reproduce import reproduce
 from tasks import ConfigError
 

@@ -10,9 +10,8 @@ import pytest
 
 from ihlab.claims.claim import judged
 from ihlab.claims.experiment import SCALES, Experiment, TwoStages
-from ihlab.plots.robustness import ABOVE
-from ihlab.studies.figure1 import base
-from ihlab.studies.figure1a import KV1, V2
+from ihlab.claims.induction import KV1, V2, induction_run
+from ihlab.plots.steps import ABOVE
 from ihlab.studies.robustness import (
     AS_FIGURE1A,
     COMMON,
@@ -50,7 +49,7 @@ def test_every_rate_is_tried_in_every_setting_on_seeds_of_its_own(scale):
     assert len(planned) == len(tried)
     assert len(planned) == cells * len(RATES[scale]) * len(TUNING_SEEDS[scale])
     assert all(p.stacked and p.config.until == 0.9 and p.config.seed >= 100 for p in planned)
-    assert {p.config.steps for p in planned} == {base(scale).steps}
+    assert {p.config.steps for p in planned} == {induction_run(scale).steps}
 
 
 def test_the_laptops_settings():
@@ -83,10 +82,10 @@ def written(planned, root, learns):
 def learns(plan):
     """KV shifting soonest at the high one of the two rates, vanilla at the common one; without positions it never."""
     if plan.config.model.attention == "kv_shift":
-        return 10 if plan.config.lr > base("smoke").lr else 20
+        return 10 if plan.config.lr > induction_run("smoke").lr else 20
     if plan.config.model.positional == "none":
         return np.inf
-    return np.inf if plan.config.lr > base("smoke").lr else 20
+    return np.inf if plan.config.lr > induction_run("smoke").lr else 20
 
 
 def test_the_second_stage_is_at_the_chosen_and_at_the_common_rate(tmp_path):
@@ -95,7 +94,7 @@ def test_the_second_stage_is_at_the_chosen_and_at_the_common_rate(tmp_path):
     followed = experiment.follow(trained, "smoke")
     chosen: dict[str, list[float]] = {}
     for plan in followed:
-        assert plan.config.steps == base("smoke").steps
+        assert plan.config.steps == induction_run("smoke").steps
         assert plan.config.seed in (0, 1)
         chosen.setdefault(plan.curve, []).append(plan.config.lr)
     assert chosen == {

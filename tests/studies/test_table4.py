@@ -23,8 +23,8 @@ from ihlab.studies.table4 import (
     TUNING_SEED,
     VANILLA,
     Table4,
-    base,
     commonest_answer,
+    igsm_run,
     packed,
     problems_like_training,
     unpacked,
@@ -137,7 +137,7 @@ def test_hits_are_still_text_in_a_stored_table():
 
 def test_the_constant_answer_is_that_of_other_problems():
     """So that it is not fitted to those it is judged on: their own commonest one is right more often."""
-    task = replace(base("laptop", SETTING).task, difficulty="toy", format="compact", letters="ordered", length=160)
+    task = replace(igsm_run("laptop", SETTING).task, difficulty="toy", format="compact", letters="ordered", length=160)
     right = {"own": 0.0, "other": 0.0}
     for seed in range(20):
         problems = task.prompts(20, np.random.default_rng([seed, 2]), 2, "test")
@@ -184,7 +184,7 @@ def test_a_run_that_diverged_is_not_chosen_and_other_rates_than_the_grids_may_be
 
 @pytest.mark.parametrize("ops", [3, 4, 5])
 def test_tested_problems_need_nothing_that_training_lacks_but_their_operations(ops):
-    task = base("laptop", SETTING).task
+    task = igsm_run("laptop", SETTING).task
     problems = problems_like_training(task, 160, ops, 100, 5)
     assert set(problems.ops) == {ops}
     assert len(problems.tokens) == 100
@@ -226,7 +226,7 @@ def test_only_the_attention_differs():
 def test_the_papers_settings():
     assert [setting.name for setting in SETTINGS["paper"]] == ["Tr12-Te15", "Tr21-Te24"]
     for setting in SETTINGS["paper"]:
-        run = base("paper", setting)
+        run = igsm_run("paper", setting)
         assert (run.model.n_ctx, run.lr, run.task.ops) == (1024, 2e-4, f"<={setting.train}")
         assert RATES["paper"] == (2e-4, 2e-3)  # footnote 14
         assert isinstance(run.model, ModelConfig)

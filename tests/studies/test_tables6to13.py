@@ -186,8 +186,10 @@ def test_residual_sd_is_that_of_least_squares(data, method, sd, gain):
     y = np.array([it[cell] - vanilla[cell] for cell in used])
     [residual], rank = np.linalg.lstsq(design, y, rcond=None)[1:3]
     assert rank == 9
-    assert residual_sd(losses(data), method) == pytest.approx(math.sqrt(residual / (25 - 9)), rel=1e-9)
-    assert residual_sd(losses(data), method) == pytest.approx(sd, abs=1e-6)
+    scatter, freedom = residual_sd(losses(data), method)
+    assert freedom == 25 - 9
+    assert scatter == pytest.approx(math.sqrt(residual / freedom), rel=1e-9)
+    assert scatter == pytest.approx(sd, abs=1e-6)
     estimate = gain_in_sds(losses(data), method)
     assert estimate.value == pytest.approx(gain / sd, rel=1e-3)
     assert estimate.low == pytest.approx(gain / (sd * math.sqrt(16 / scipy_stats.chi2.ppf(0.025, 16))), rel=1e-3)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from ihlab.claims.induction import KV1, V2
 from ihlab.claims.ledger import verdict_table
 from ihlab.studies import varied as module
-from ihlab.studies.figure1a import KV1, V2, Figure1a
-from ihlab.studies.figure1b import Figure1b
+from ihlab.studies.figure1 import Figure1a, Figure1b
 from ihlab.studies.mqar import MQAR
 from ihlab.studies.varied import Varied, VariedInTwoStages, figure, plans
 from tasks import ConfigError
