@@ -135,12 +135,12 @@ def print_ledger(console: Console, folders: list[Folder]) -> None:
         table.add_row(*row)
     console.print(table)
     counts = Counter(claim["verdict"] for folder in folders for claim in folder.claims())
-    said = ", ".join(
+    tally = ", ".join(
         f"[{style}]{counts[verdict]} {verdict.removesuffix('s')}[/]"
         for verdict, style in _STYLES.items()
         if counts[verdict]
     )
-    console.print(f"{counts.total()} claims: {said}.", highlight=False)
+    console.print(f"{counts.total()} claims: {tally}.", highlight=False)
 
 
 def _row(folder: Folder, claim: dict[str, Any], *, first: bool, on_screen: bool) -> list[str]:

@@ -211,8 +211,8 @@ def _first(claim: dict[str, Any]) -> str:
     first = claim["first"]
     verdict = f"{MARKS[first['verdict']]}&nbsp;{first['verdict']}"
     sentence = f"“{escaped(first['sentence'])}” " if first["sentence"] != claim["sentence"] else ""
-    said = f"Changed after the runs ({escaped(claim['changed'])}). As declared: {sentence}{escaped(first['measure'])}"
-    return f"<br><sub>{said}: {_measured(first)}: {verdict}</sub>"
+    text = f"Changed after the runs ({escaped(claim['changed'])}). As declared: {sentence}{escaped(first['measure'])}"
+    return f"<br><sub>{text}: {_measured(first)}: {verdict}</sub>"
 
 
 def _needed(claim: dict[str, Any]) -> str:

@@ -242,12 +242,12 @@ def clustered_share(hits: Sequence[int], sizes: Sequence[int], most: float = mat
     above n, nor above `most`. So clusters that happen to agree do not make an interval of width 0. Of no things,
     nothing is known.
     """
-    x, of_each = np.asarray(hits, dtype=float), np.asarray(sizes, dtype=float)
-    n, k = float(of_each.sum()), len(x)
+    x, totals = np.asarray(hits, dtype=float), np.asarray(sizes, dtype=float)
+    n, k = float(totals.sum()), len(x)
     value = float(x.sum() / n) if n else math.nan
     if k < 2 or n < 2:
         return unknown(value, SHARE)
-    between = k / (k - 1) * float(((x - value * of_each) ** 2).sum()) / n**2
+    between = k / (k - 1) * float(((x - value * totals) ** 2).sum()) / n**2
     binomial = value * (1 - value) / n
     effect = between / binomial if binomial else 1.0
 

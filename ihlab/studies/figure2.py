@@ -253,8 +253,11 @@ Numbers = dict[tuple[int, str], float]
 
 
 def _by_form(data: pd.DataFrame) -> dict[str, Numbers]:
-    numbers = data[data["kind"] == "number"].set_index(["other", "name"])
-    return {str(form): table["value"].to_dict() for form, table in numbers.groupby("form")}
+    numbers = data[data["kind"] == "number"]
+    return {
+        str(form): dict(zip(zip(table["other"], table["name"], strict=True), table["value"], strict=True))
+        for form, table in numbers.groupby("form")
+    }
 
 
 def _leads_there(numbers: Numbers) -> float:

@@ -168,7 +168,7 @@ def _losses(data: pd.DataFrame, arm: str, lr: float) -> "pd.Series[float]":
 
 def _best_rate(data: pd.DataFrame, arm: str) -> float:
     """Return the rate at which the mean of an arm's last losses is least."""
-    return float(data[data["arm"] == arm].groupby("lr")["last"].mean().idxmin())
+    return cast(float, data[data["arm"] == arm].groupby("lr")["last"].mean().idxmin())
 
 
 def _at_best(data: pd.DataFrame, arm: str) -> "pd.Series[float]":

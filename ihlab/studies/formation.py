@@ -157,17 +157,16 @@ class Formation:
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State in one sentence how far apart the middles are."""
-        said = []
-        for curve, first, second in ORDERS[:2]:
-            at = changes(data, curve, "middle")
-            said.append(f"{(at[first] - at[second]).median():+.0f} steps from the accuracy's in {curve}")
-        at = changes(data, KV1, "middle")
-        weights = [
-            f"{name} {(at[weight] - at[ACCURACY]).median():+.0f}" for name, weight in (("alpha", ALPHA), ("beta", BETA))
+        at = {curve: changes(data, curve, "middle") for curve in LEARNERS}
+        attention = [
+            f"{(at[curve][ATTENTION] - at[curve][ACCURACY]).median():+.0f} steps from the accuracy's in {curve}"
+            for curve in LEARNERS
         ]
+        alpha, beta = (f"{(at[KV1][weight] - at[KV1][ACCURACY]).median():+.0f}" for weight in (ALPHA, BETA))
         return (
-            f"The middle of the rise of attention to the answer lies {' and '.join(said)}; in one layer of KV shifting "
-            f"that of {' and of '.join(weights)} steps from it (medians of {data['seed'].nunique()} seeds)."
+            f"The middle of the rise of attention to the answer lies {' and '.join(attention)}; in one layer of KV "
+            f"shifting that of alpha {alpha} and of beta {beta} steps from it (medians of {data['seed'].nunique()} "
+            "seeds)."
         )
 
 

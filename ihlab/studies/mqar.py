@@ -162,8 +162,8 @@ class MQAR:
             axes.label_outer()
         figure.axes[0].set_ylabel("accuracy at the first query")
         labels = [f"{arm}, lr {_lr(data, arm, tuning_setting(scale)):g}" for arm in CURVES]
-        lines = figure.axes[0].get_lines()[: len(CURVES)]
-        figure.legend(lines, labels, loc="outside lower center", ncols=len(CURVES), fontsize=9)
+        handles = figure.axes[0].get_lines()[: len(CURVES)]
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(CURVES), fontsize=9)
         seeds = runs["seed"].nunique()
         figure.suptitle(
             f"Multi-query associative recall ({scale} scale)\nmedian of {seeds} seeds, band: all; runs end at {GOAL:g}"

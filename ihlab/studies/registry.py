@@ -86,9 +86,9 @@ def register_experiment(experiment: Any) -> Any:
     require(isinstance(name, str) and name.isidentifier(), f"{kind.__name__}.name is {name!r}, but must be one word.")
     missing = [method for method in METHODS if not callable(getattr(made, method, None))]
     require(not missing, f"{kind.__name__} is not an experiment: it has no {', '.join(missing)}.")
-    there = type(EXPERIMENTS.get(str(name), made))
-    same = (there.__module__, there.__qualname__) == (kind.__module__, kind.__qualname__)
-    require(same, f"There is an experiment '{name}' already, {there.__qualname__}: {kind.__name__} needs another name.")
+    known = type(EXPERIMENTS.get(str(name), made))
+    same = (known.__module__, known.__qualname__) == (kind.__module__, kind.__qualname__)
+    require(same, f"There is an experiment '{name}' already, {known.__qualname__}: {kind.__name__} needs another name.")
     ON_REQUEST.update({str(name)} - EXPERIMENTS.keys())
     EXPERIMENTS[str(name)] = made
     return experiment

@@ -221,7 +221,7 @@ def _waits(data: pd.DataFrame, setting: str, horizon: float) -> tuple[list[float
 
 def _faster(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", setting: str, label: str) -> Claim:
     """Judge whether one layer of KV shifting is much faster in a setting, each curve at its own rate."""
-    of_setting = partial(
+    much_faster = partial(
         claim,
         sentence="KV shifting attention converges much faster than two-layer transformers "
         f"({label}), each at its own learning rate.",
@@ -232,7 +232,7 @@ def _faster(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", setting: 
 
     def within(limit: float) -> Claim:
         kv, vanilla = _waits(data, setting, limit)
-        return of_setting(
+        return much_faster(
             measure=f"steps to 90% accuracy within {limit:.0f}, KV shifting 1 layer at "
             f"{_rate(data, setting, KV1, limit)} / vanilla 2 layers at {_rate(data, setting, V2, limit)} "
             f"({count_in_words(kv)} and {count_in_words(vanilla)} seeds get there)",

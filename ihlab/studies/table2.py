@@ -20,7 +20,6 @@ from ihlab.plots.style import BLUE, new_figure, printed
 PRINTED = Path(__file__).with_name("table2.csv")
 """Every cell of Tables 2, 14 and 15: accuracies in percent, and the losses of Table 15 (`shifted`: with shifts)."""
 
-DECLARED = "2026-11-23"
 AVERAGE = "average"
 EVERY = 0.9
 """Share of cells from which a sentence without exceptions is true."""
@@ -44,7 +43,8 @@ class Table2:
         averages, single = _table2(data, average=True), _table2(data, average=False)
         single = single[single["tokens"] == single.groupby("model")["tokens"].transform("max")]
         metrics, latent = data[data["table"] == 14], data[data["table"] == 15]
-        claim = partial(Claim, declared=DECLARED)
+        claim = partial(Claim, declared="2026-11-23")
+        own = partial(claim, of_paper=False)
         ahead = int((single["lead"] > 0).sum())
         change = averages.groupby("model", sort=False)["lead"].agg(lambda lead: lead.iloc[-1] - lead.iloc[0])
         leads = "; ".join(f"{model}: {lead}" for model, lead in _leads(averages).items())
@@ -58,18 +58,16 @@ class Table2:
                 estimate=stats.exact(float((averages["lead"] > 0).mean())),
                 threshold=EVERY,
             ),
-            claim(
+            own(
                 source="of Table 2",
-                of_paper=False,
                 sentence="So it did on most single benchmarks at the last checkpoints.",
                 measure=f"share of {len(single)} cells, eight benchmarks of either model, in which KV shifting is "
                 f"ahead ({ahead})",
                 estimate=stats.exact(ahead / len(single)),  # of two models: no sample of sixteen
                 threshold=0.5,
             ),
-            claim(
+            own(
                 source="of Table 2, beside sections 4.2 and 4.4",
-                of_paper=False,
                 sentence="Its lead on the benchmarks does not shrink as training goes on.",
                 measure="lead of the average at the last checkpoint less at the first, the larger of both models "
                 f"({leads} points)",

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim
 from ihlab.claims.experiment import Planned, Scale, Trained
-from ihlab.claims.learning_curves import plan
+from ihlab.claims.learning_curves import final_loss, lowest_loss_rates, plan
 from ihlab.model.config import ModelConfig
 from ihlab.plots.curves import Mark
 from ihlab.plots.solved import by_operations, error_table
@@ -31,7 +31,6 @@ from tasks.igsm.words import LETTERS
 
 if TYPE_CHECKING:
     from ihlab.model.transformer import Transformer
-    from ihlab.training.run import Run
 
 VANILLA, KV = "vanilla", "KV shifting"
 CURVES: dict[str, dict[str, object]] = {VANILLA: {}, KV: {"attention": "kv_shift"}}
@@ -162,12 +161,9 @@ class Table4:
 
     def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
         """Plan each curve with the other seeds, at the rate with the lowest held-out loss at the end of training."""
-        found: dict[str, tuple[float, float]] = {}
-        for curve, run in trained:
-            tried = _loss(run), run.config.lr
-            found[curve] = min(found.get(curve, tried), tried, key=lambda loss_and_rate: loss_and_rate[0])
+        rates = lowest_loss_rates(trained)
         return [
-            Planned(curve, planned.config.but(lr=found[curve][1]))
+            Planned(curve, planned.config.but(lr=rates[curve]))
             for setting in SETTINGS[scale]
             for planned in self._plan(igsm_run(scale, setting), setting, SEEDS[scale])
             for curve in (f"{planned.curve}, {setting.name}",)
@@ -195,7 +191,7 @@ class Table4:
             model = run.model(device=pick_device())
             facts = {
                 "setting": name, "model": arm, "kind": "tuning" if tuning else "run", "seed": run.config.seed,
-                "lr": run.config.lr, "loss": round(_loss(run), 6),
+                "lr": run.config.lr, "loss": round(final_loss(run), 6),
             }  # fmt: skip
             for ops in (setting.train,) if tuning else setting.tested:
                 judged = _judged(model, task, ops, scale, known=ops == setting.train)
@@ -226,7 +222,7 @@ class Table4:
         figure = new_figure(15.5, 3.9 * len(settings) + 0.6)
         grid = figure.add_gridspec(len(settings), 4, width_ratios=(1, 1, 1, 1.9))
         for row, setting in enumerate(settings):
-            rows = data[data["setting"] == setting.name]
+            rows = _at(data, setting)
             for column, measure in enumerate(("lenient", "final", "strict")):
                 axes = figure.add_subplot(grid[row, column])
                 by_operations(axes, rows, measure, MARKS, setting.train, guess=measure != "strict")
@@ -247,9 +243,9 @@ class Table4:
         """State the shares of problems solved, for every number of operations, and what was seen of learning rates."""
         runs, tuning = _runs(data), data[data["kind"] == "tuning"]
         seeds, problems = runs["seed"].nunique(), runs["problems"].iloc[0]
-        tables = [(s, *(table[table["setting"] == s.name] for table in (runs, tuning))) for s in SETTINGS[scale]]
-        parts = [_summed_up(judged, setting) for setting, judged, _ in tables]
-        parts += [_by_rate(tried, judged, setting) for setting, judged, tried in tables]
+        settings = SETTINGS[scale]
+        parts = [_summed_up(_at(runs, setting), setting) for setting in settings]
+        parts += [_by_rate(_at(tuning, setting), _at(runs, setting), setting) for setting in settings]
         return f"Shares of {problems} problems for each number of operations, {seeds} seeds. {'. '.join(parts)}."
 
 
@@ -331,7 +327,7 @@ def _hits(table: pd.DataFrame) -> dict[tuple[str, str], Float[np.ndarray, "seed 
 
 def _claims(data: pd.DataFrame, setting: Setting, others: int) -> list[Claim]:
     """Return the claims of one setting; `others` is its number of `OTHER_PROBLEMS`."""
-    table = data[data["setting"] == setting.name]
+    table = _at(data, setting)
     more, seen = _hits(table[table["ops"] == setting.test]), _hits(table[table["ops"] <= setting.train])
     claim = partial(
         Claim,
@@ -411,15 +407,13 @@ def _not_learned(table: pd.DataFrame, setting: Setting) -> str:
     )
 
 
+def _at(data: pd.DataFrame, setting: Setting) -> pd.DataFrame:
+    return data[data["setting"] == setting.name]
+
+
 def _runs(data: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the runs that are judged, without those that chose a learning rate."""
     return data[data["kind"] == "run"]
-
-
-def _loss(run: "Run") -> float:
-    """Return the held-out loss at the end of training, infinite if it diverged."""
-    last = float(run.metrics["eval_loss"].iloc[-1])
-    return last if np.isfinite(last) and not run.diverged else float("inf")
 
 
 def _share(table: pd.DataFrame, model: str, measure: str, ops: int) -> float:

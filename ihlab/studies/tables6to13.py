@@ -33,7 +33,9 @@ from ihlab.plots.style import BLUE, GREEN, ORANGE, PINK, new_figure, printed
 PRINTED = Path(__file__).with_name("tables6to13.csv")
 STATED = Path(__file__).with_name("tables6to13_stated.csv")
 
-DECLARED = "2026-11-22"
+claim = partial(Claim, declared="2026-11-22")
+own = partial(claim, of_paper=False)
+"""A question of our own."""
 
 VANILLA, KV, QKV, K, V = "vanilla", "KV shifting", "QKV shifting", "K shifting", "V shifting"
 DIFFERENTIAL, QK_NORM, SELECTIVE = "Differential", "Differential with QK norm", "Selective"
@@ -164,7 +166,7 @@ def residual_sd(loss: pd.DataFrame, method: str) -> tuple[float, int]:
     method. The highest learning rate is left out, because single runs break down there (vanilla's 3.5104 at 2048). What
     is not additive counts as noise, so it is an upper estimate.
     """
-    x = (loss[method] - loss[VANILLA]).to_numpy().reshape(loss.index.levshape)[:-1]
+    x = (loss[method] - loss[VANILLA]).to_numpy().reshape(-1, loss.index.unique("context").size)[:-1]
     residuals = x - x.mean(axis=0) - x.mean(axis=1, keepdims=True) + x.mean()
     freedom = (x.shape[0] - 1) * (x.shape[1] - 1)
     return float(np.sqrt((residuals**2).sum() / freedom)), freedom
@@ -205,9 +207,9 @@ def _ranks(loss: pd.DataFrame) -> list[Claim]:
     """Claims of Appendix H's main sentence, cell by cell and at each context's best rate; then of K against V."""
     cells, at_best = len(loss), at_best_rate(loss)
     wins = best_of(loss, OURS).value_counts().reindex(OURS, fill_value=0).sort_values(ascending=False, kind="stable")
-    claim = partial(Claim, source="Appendix H, Tables 6-10", declared=DECLARED)
     best = partial(
         claim,
+        source="Appendix H, Tables 6-10",
         sentence="In almost every learning rate and context length we experimented with, KV shifting attention "
         "achieved the best results.",
         threshold=ALMOST_EVERY,
@@ -230,9 +232,8 @@ def _ranks(loss: pd.DataFrame) -> list[Claim]:
             estimate=stats.exact(int(wins[KV]) / cells),
         ),
         *by_context,
-        claim(
+        own(
             source="from section 3.3, of Tables 9 and 10",
-            of_paper=False,
             sentence="K shifting is a meta-learner, V shifting its checker: induction in one layer needs the shifted "
             "key, so K shifting alone should be better than V shifting alone.",
             measure=f"share of the {cells} cells in which K shifting is below V shifting ({_below(loss, K, V)})",
@@ -245,23 +246,20 @@ def _ranks(loss: pd.DataFrame) -> list[Claim]:
 def _comparator(loss: pd.DataFrame, method: str, source: str) -> Claim:
     run = loss[loss[method].notna()]
     above = _below(run, VANILLA, method)
-    return Claim(
+    return own(
         source=source,
-        of_paper=False,
         sentence=f"KV shifting is better than {method} attention, which is worse even than vanilla.",
         measure=f"share of the {len(run)} cells in which {method} is above vanilla ({above}; above KV shifting "
         f"{_below(run, KV, method)}; median {-_gain(run, method):+.4g} to vanilla). A published improvement on "
         "vanilla that loses so much everywhere is a warning that the comparator is untuned",
         estimate=stats.exact(above / len(run)),
         threshold=ALMOST_EVERY,
-        declared=DECLARED,
     )
 
 
 def _noise(loss: pd.DataFrame) -> list[Claim]:
     """Claims of gains against noise. Cells may share seeds and data, which only repeated runs could tell apart."""
     below, cells = _below(loss, KV, VANILLA), len(loss)
-    claim = partial(Claim, declared=DECLARED)
     both = [
         claim(
             source=f"section 4.5, said there of Figure 7a; here {tables}",
@@ -275,18 +273,16 @@ def _noise(loss: pd.DataFrame) -> list[Claim]:
         for wins in (_below(loss, KV, alone),)
     ]
     return [
-        claim(
+        own(
             source="of Tables 6 and 7",
-            of_paper=False,
             sentence="Although each experiment was conducted only once, KV shifting is better than vanilla.",
             measure=f"share of the {cells} cells in which KV shifting is below vanilla ({below}; sign test "
             f"p = {binomtest(below, cells).pvalue:.1g})",
             estimate=stats.share(below, cells),
             threshold=0.5,
         ),
-        claim(
+        own(
             source="of Tables 6 and 7",
-            of_paper=False,
             sentence="KV shifting improves on vanilla by more than the noise of one run.",
             measure=f"median gain of {KV} over vanilla ({_gain(loss, KV):.4g}) in residual standard deviations of one "
             f"cell ({residual_sd(loss, KV)[0]:.4f}, additive fit without the highest learning rate)",
@@ -302,12 +298,12 @@ def _table5_claims(data: pd.DataFrame) -> list[Claim]:
     counts = data[data["kind"] == "count"].set_index("quantity")["number"].astype(int)
     upper, lower = int(counts[PREVIOUS_OWN]), int(counts[OWN_PREVIOUS])
     table = np.array([[counts[OWN_OWN], upper], [lower, counts[PREVIOUS_PREVIOUS]]])
-    claim = partial(Claim, source="Appendix F, Table 5", declared=DECLARED)
+    of_table5 = partial(claim, source="Appendix F, Table 5")
     heads = int(table.sum())
     phi = np.linalg.det(table) / math.sqrt(np.prod([*table.sum(axis=0), *table.sum(axis=1)]))
     return [
         *(
-            claim(
+            of_table5(
                 sentence=f"The numbers on the diagonal {when}dominate: key and value of the same token.",
                 measure=f"share of the {heads} heads on the diagonal {at} ({diagonal})",
                 estimate=stats.share(diagonal, heads),
@@ -319,14 +315,14 @@ def _table5_claims(data: pd.DataFrame) -> list[Claim]:
                 ("already ", "at 20B tokens", int(counts[EARLIER_OWN] + counts[EARLIER_PREVIOUS])),
             )
         ),
-        claim(
+        of_table5(
             sentence="And they are not symmetrical: the lower left corner will be relatively small.",
             measure="share of the upper right corner (key of the token before, own value) among the heads off the "
             f"diagonal ({upper} of {upper + lower}; binomial p = {binomtest(upper, upper + lower).pvalue:.2g})",
             estimate=stats.share(upper, upper + lower),
             threshold=0.5,
         ),
-        claim(
+        of_table5(
             sentence="As training progressed, alpha and beta became coupled with each other.",
             measure=f"odds ratio of the table, conditional on its margins (phi = {phi:.2f}; Fisher exact "
             f"p = {fisher_exact(table).pvalue:.1g})",
@@ -353,14 +349,12 @@ def _batch_sizes(data: pd.DataFrame) -> Claim:
     by_model = stated.groupby("model", sort=False)["number"]
     ratio = by_model.max() / by_model.min()
     contradict = [str(model) for model in ratio.index[ratio >= ROUNDING]]
-    return Claim(
+    return own(
         source="section 4.1 (page 5), Figure 5 (page 7), Table 16 (page 24)",
-        of_paper=False,
         sentence="The stated batch sizes agree.",
         measure=f"model sizes for which two statements of the batch size differ by more than a rounding "
         f"({', '.join(contradict) or 'none'} of {len(ratio)}; by a factor of up to {ratio.max():.1f})",
         estimate=stats.exact(float(len(contradict))),
         threshold=0.5,
         right_side="below",
-        declared=DECLARED,
     )

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim, changed
 from ihlab.claims.experiment import Planned, Scale, Trained
+from ihlab.claims.learning_curves import lowest_loss_rates
 from ihlab.claims.real_text import text_run
 from ihlab.plots.style import new_figure, printed
 from ihlab.plots.text import CLASSES, gains_by_class, text_curves
@@ -106,12 +107,9 @@ class Text:
 
     def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
         """Plan the runs of the claims, each arm at the rate at which its held-out text costs least."""
-        cheapest: dict[str, tuple[float, float]] = {}
-        for arm, run in trained:
-            tried = float(run.metrics["eval_loss"].iloc[-1]), run.config.lr
-            cheapest[arm] = min(tried, cheapest.get(arm, tried))
+        rates = lowest_loss_rates(trained)
         return [
-            planned(arm, cheapest[replace(arm, longer=1).label][1], seed, scale)
+            planned(arm, rates[replace(arm, longer=1).label], seed, scale)
             for arm in ARMS[scale]
             for seed in (FEWER if arm.fewer_seeds else SEEDS)[scale]
         ]

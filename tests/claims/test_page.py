@@ -197,12 +197,7 @@ def test_a_number_is_shown_with_what_is_known_of_it(tmp_path, fields, measured):
 
 def test_what_is_not_tested_says_why(tmp_path):
     publish(tmp_path, "figure1a", "laptop", NOT_TESTED)
-    assert cells(tmp_path) == [
-        "It learns.\nsection 3.2",
-        "It needs 10B tokens.",
-        "",
-        "– not tested at this scale",
-    ]
+    assert cells(tmp_path) == ["It learns.\nsection 3.2", "It needs 10B tokens.", "", "– not tested at this scale"]
 
 
 NASTY = (

@@ -8,17 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ihlab.studies.basin_map import (
-    CURVE,
-    FOLLOWED,
-    FOUND,
-    SEEDS,
-    BasinMap,
-    outcomes,
-    rank_correlation,
-    starts,
-)
-from ihlab.studies.registry import ON_REQUEST
+from ihlab.studies.basin_map import CURVE, FOLLOWED, FOUND, SEEDS, BasinMap, outcomes, rank_correlation, starts
 from ihlab.theory.gauge import angular_distance, basins_and_times, coordinates, paper_distance
 from ihlab.training.ensemble import check_members
 from ihlab.training.run import Run
@@ -32,10 +22,6 @@ def made(smoke):
 
 
 # The runs of both stages
-
-
-def test_it_is_made_only_if_it_is_named():
-    assert "basin_map" in ON_REQUEST
 
 
 @pytest.mark.parametrize(("scale", "side"), [("smoke", 2), ("laptop", 10)])
