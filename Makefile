@@ -8,7 +8,6 @@ BIN := .venv/bin
 PACKAGE := .venv/.package
 READY := .venv/.ready
 INSTALL := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt
-PREPARE := PYTHONDONTWRITEBYTECODE= $(BIN)/python -W ignore -m ihlab.training.compiler 2>/dev/null
 TESTED := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
 .PHONY: reproduce test test-fast faults lint docs lab notebooks bench clean
@@ -53,12 +52,9 @@ bench: $(READY)
 	$(BIN)/python benchmarks/run.py
 
 # A stamp is older than what decides the environment whenever that changes, and only then.
-# pip works on one core. Once torch is there, another makes what all compiling needs: torch's headers, its bytecode.
-# That may fail: where there is no C++ compiler, runs are trained without, and say so.
 $(PACKAGE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(INSTALL) torch
-	$(PREPARE) & $(INSTALL) -e . && wait
+	$(INSTALL) -e .
 	touch $@
 
 $(READY): $(PACKAGE)

@@ -141,8 +141,6 @@ def as_figures(found: pd.DataFrame) -> pd.DataFrame:
 
 def _prepare(point: Point) -> tuple[Facts, Callable[[], float]]:
     """Build a point's training: its `Facts`, and the seconds of one step."""
-    from ihlab.training.memory import memory_estimate
-
     _step(Point("d_model", 32, point.attention), rows=1)()  # libraries that load once do not count as a step's memory
     before = resident_mib()
     step = _step(point)
@@ -172,23 +170,53 @@ def _config(point: Point, rows: int = ROWS):
     return RunConfig(task=task, model=model, batch_size=rows, eval_rows=1)
 
 
+def memory_estimate(config) -> int:
+    """Estimate the peak memory of a training step in bytes: 4 P + A + 2 max(a).
+
+    P are the bytes of the parameters, A those of the activations that backward keeps of one microbatch, max(a) the
+    largest tensor among them. A is read from a forward pass on fake tensors.
+    """
+    import torch
+    from torch._subclasses import FakeTensorMode
+    from torch.autograd.graph import saved_tensors_hooks
+
+    from ihlab.measure.gathered import each_tensor
+    from ihlab.measure.loss import summed_loss
+    from ihlab.model.transformer import Transformer
+    from ihlab.training.loop import microbatches
+
+    kept: dict[int, torch.Tensor] = {}
+
+    def keep(x: torch.Tensor) -> torch.Tensor:
+        kept[x.untyped_storage()._cdata] = x  # the tensor too: the address of a freed storage is reused
+        return x
+
+    drawn = microbatches(config, 0)[0]
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model = Transformer(config.model)
+        batch = each_tensor(drawn, lambda x: torch.zeros(x.shape, dtype=torch.int64))
+        with saved_tensors_hooks(keep, lambda x: x):
+            summed_loss(model, *batch.tensors)
+    own = {p.untyped_storage()._cdata for p in model.parameters()}
+    activations = [x.untyped_storage().nbytes() for number, x in kept.items() if number not in own]
+    parameters = sum(p.numel() * p.element_size() for p in model.parameters())
+    return 4 * parameters + sum(activations) + 2 * max(activations)
+
+
 def _step(point: Point, rows: int = ROWS) -> Callable[[], None]:
     """The very step that training takes, on the next of a few batches drawn before."""
     import torch
 
     from ihlab.training.distributed import Ranks
-    from ihlab.training.ensemble import Ensemble, seeds
+    from ihlab.training.ensemble import seeds
+    from ihlab.training.loop import Training
     from ihlab.training.run import Run
-    from ihlab.training.single import SingleModel
 
-    config = _config(point, rows)
+    configs = seeds(_config(point, rows), point.sizes["members"])
     with tempfile.TemporaryDirectory() as root:  # where a run would be kept: nothing is
-        if point.axis == "members":
-            runs = [Run.create(member, root) for member in seeds(config, point.value)]
-            training = Ensemble(runs, torch.device("cpu"), None)
-        else:
-            training = SingleModel(Run.create(config, root), Ranks(0, 1, torch.device("cpu")), None)
-    batches = itertools.cycle([training.stream.step(i) for i in range(BATCHES)])
+        runs = [Run.create(config, root) for config in configs]
+        training = Training(runs, Ranks(0, 1, torch.device("cpu")), stacked=point.axis == "members")
+    batches = itertools.cycle([training.batches(i) for i in range(BATCHES)])
     return lambda: training.train_step(next(batches))
 
 

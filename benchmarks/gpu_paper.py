@@ -12,7 +12,6 @@ from ihlab.claims.experiment import Scale
 from ihlab.claims.induction import KV1, depth_runs
 from ihlab.files import write_text
 from ihlab.training.config import RunConfig
-from ihlab.training.memory import memory_estimate
 from ihlab.training.train import train
 
 JUMPED = 0.9
@@ -21,25 +20,20 @@ JUMPED = 0.9
 def config(scale: Scale) -> RunConfig:
     """The arm's first seed, to end where it has jumped, with few checkpoints: each is a quarter of a gigabyte."""
     first = next(planned.config for planned in depth_runs(scale) if planned.curve == KV1)
-    return first.but(name=f"{first.name}-until", until=JUMPED, checkpoints=2)
+    return first.but(name=f"{first.name}-until", stop_at_accuracy=JUMPED, checkpoints=2)
 
 
 def main(out: Path, root: Path = Path("runs"), device: str = "auto", scale: Scale = "paper") -> None:
     """Train, and write how it went.
 
     Args:
-        out: A JSON: seconds, steps, tokens a second, the estimate of a step's memory, and every evaluation.
+        out: A JSON: seconds, steps, tokens per second, and every evaluation.
         root: Where runs are kept. An interrupted one goes on.
         device: A torch device, or auto: a GPU if there is one.
         scale: paper, or a smaller one to try the code.
     """
     run = train(config(scale), root, device)
-    found = {
-        "run": run.folder.name,
-        "until": JUMPED,
-        **(run.done or {}),
-        "memory_estimate": memory_estimate(run.config, device),
-    }
+    found = {"run": run.folder.name, "until": JUMPED, **(run.done or {})}
     found["metrics"] = run.metrics.to_dict("list")
     write_text(out, json.dumps(found, indent=1))
 

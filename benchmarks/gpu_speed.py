@@ -27,17 +27,15 @@ from workers import flops
 from ihlab.claims.experiment import Scale
 from ihlab.claims.induction import induction_run
 from ihlab.files import write_text
+from ihlab.measure.gathered import TrainingBatch
 from ihlab.measure.loss import summed_loss
-from ihlab.measure.rows import Scored
 from ihlab.model.hf import to_llama
 from ihlab.model.transformer import Transformer
 from ihlab.training.config import RunConfig
-from ihlab.training.data import Stream
 from ihlab.training.distributed import Ranks, pick_device
-from ihlab.training.ensemble import Ensemble, seeds
-from ihlab.training.optim import make_optimizer
+from ihlab.training.ensemble import seeds
+from ihlab.training.loop import Training, make_optimizer, microbatches
 from ihlab.training.run import Run
-from ihlab.training.single import SingleModel
 from tasks import IGNORE
 
 PEAK_BF16 = {
@@ -188,8 +186,7 @@ def one_step(run: RunConfig, model: str, mode: str, device: torch.device, turns:
         model, lambda: ours
     )()
     net = net.to(device)
-    stream = Stream(run.task, run.seed, run.batch_size)
-    batches = [stream.step(i)[0].to(device) for i in range(turns.batches)]
+    batches = [microbatches(run, i)[0].to(device) for i in range(turns.batches)]
     loss = losses(model, net)
     if mode == COMPILED:
         loss = torch.compile(loss, backend="inductor" if device.type == "cuda" else "aot_eager")  # to try the code
@@ -240,14 +237,16 @@ def losses(model: str, net: torch.nn.Module) -> Callable[..., torch.Tensor]:
     return of_all
 
 
-def arguments(model: str, batch: Scored) -> tuple[Any, ...]:
+def arguments(model: str, batch: TrainingBatch) -> tuple[Any, ...]:
     """What a side's loss takes of a batch: scored positions, or the targets of all positions."""
     if model in (OURS, SHIFTED):
         return batch.tensors
-    targets = torch.full((batch.tokens.numel(),), IGNORE, device=batch.tokens.device)
-    targets[batch.index[: batch.count]] = batch.targets[: batch.count]
+    targets = batch.targets
+    if batch.index is not None:
+        targets = torch.full((batch.tokens.numel(),), IGNORE, device=batch.tokens.device)
+        targets[batch.index[: batch.count]] = batch.targets[: batch.count]
     if model == EVERY:
-        return batch.tokens, torch.arange(len(targets), device=targets.device), targets, None
+        return batch.tokens, None, targets, None
     return (batch.tokens, targets, IGNORE) if model == PLAIN else (batch.tokens, targets)
 
 
@@ -295,17 +294,17 @@ def stacks(table: str, scale: Scale, device: torch.device, turns: Turns) -> list
 def stacked_step(config: RunConfig, members: int, root: Path, device: torch.device, turns: Turns) -> Step:
     """A step of an ensemble, on batches drawn beforehand."""
     runs = [Run.create(each, root) for each in seeds(config, members)]
-    return trained_step(Ensemble(runs, device, _silent), members, config, device, turns)
+    return trained_step(Training(runs, Ranks(0, 1, device), stacked=True), members, config, device, turns)
 
 
 def single_step(config: RunConfig, root: Path, device: torch.device, turns: Turns) -> Step:
     """A step of one model, likewise."""
-    return trained_step(SingleModel(Run.create(config, root), Ranks(0, 1, device), _silent), 1, config, device, turns)
+    return trained_step(Training([Run.create(config, root)], Ranks(0, 1, device)), 1, config, device, turns)
 
 
 def trained_step(training: Any, members: int, config: RunConfig, device: torch.device, turns: Turns) -> Step:
     """A step of the training loop, warmed up."""
-    batches = [training.stream.step(i) for i in range(turns.batches)]
+    batches = [training.batches(i) for i in range(turns.batches)]
     following = itertools.cycle(batches)
 
     def take() -> None:
@@ -315,10 +314,6 @@ def trained_step(training: Any, members: int, config: RunConfig, device: torch.d
         take()
     _, mib = counted(take, COMPILED, device)
     return Step(take, members * config.batch_size * config.task.length, mib=mib)
-
-
-def _silent(*_: object) -> None:
-    """No progress bar."""
 
 
 # Turns

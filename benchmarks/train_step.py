@@ -188,15 +188,13 @@ def _stepper(side: Side) -> Callable[[], float]:
     from lens_native import to_native
     from torch.nn import functional as F
 
+    from ihlab.measure.gathered import TrainingBatch
     from ihlab.measure.loss import summed_loss
-    from ihlab.measure.rows import Scored
     from ihlab.model.config import ModelConfig
     from ihlab.model.hf import to_llama
     from ihlab.model.transformer import Transformer
-    from ihlab.training.compiler import compiler_options
     from ihlab.training.config import RunConfig
-    from ihlab.training.data import Stream
-    from ihlab.training.optim import make_optimizer
+    from ihlab.training.loop import make_optimizer, microbatches
     from tasks import IGNORE
 
     shape = side.shape
@@ -210,11 +208,12 @@ def _stepper(side: Side) -> Callable[[], float]:
         **{"n_heads": shape.n_heads, **side.fields},
     )
     run = RunConfig(task=task, model=config, batch_size=shape.rows)
-    stream = Stream(task, run.seed, shape.rows)
-    batches = [stream.step(i)[0] for i in range(shape.batches)]
+    batches = [microbatches(run, i)[0] for i in range(shape.batches)]
 
-    def every_position(batch: Scored) -> torch.Tensor:
+    def every_position(batch: TrainingBatch) -> torch.Tensor:
         targets = torch.full((batch.tokens.numel(),), IGNORE)
+        if batch.index is None:
+            return batch.targets
         targets[batch.index[: batch.count]] = batch.targets[: batch.count]
         return targets
 
@@ -233,7 +232,7 @@ def _stepper(side: Side) -> Callable[[], float]:
         model, loss = convert.get(side.model, lambda ours: ours)(model).train(), loss_of_all
         arguments = [(b.tokens, every_position(b)) for b in batches]
     if side.mode == "compiled":
-        loss = torch.compile(loss, options=compiler_options("cpu"))  # as training is compiled, for every side
+        loss = torch.compile(loss)  # as training is compiled, for every side
     optimizer = make_optimizer(model, run)
     turns = itertools.cycle(zip(arguments, [b.count for b in batches], strict=True))
 

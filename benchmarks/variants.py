@@ -9,8 +9,7 @@ from paired import COLUMNS, ratio, take_turns, timed
 from train_step import OURS, Shape, Side, prepare
 from workers import workers
 
-from ihlab.claims.variants import VANILLA, fields_of
-from ihlab.studies.zoo import Zoo
+from ihlab.studies.variants import VANILLA, ZOO_VARIANTS, variant_fields
 
 SHAPE = Shape("larger", 512, 64, 64, n_layers=2)
 ROUNDS = 30
@@ -28,8 +27,8 @@ class Cache:
 
 def measure(quick: bool = False) -> pd.DataFrame:
     """Ratios to vanilla of every variant of the zoo; when quick, of two."""
-    names = [VANILLA, *(name for name in Zoo.variants if name != VANILLA)][: 3 if quick else None]
-    sides = {name: Side(SHAPE, OURS, "eager", fields_of(name, SHAPE.n_heads)) for name in names}
+    names = [VANILLA, *(name for name in ZOO_VARIANTS if name != VANILLA)][: 3 if quick else None]
+    sides = {name: Side(SHAPE, OURS, "eager", variant_fields(name, SHAPE.n_heads)) for name in names}
     with workers(prepare, list(sides.values())) as (turns, steps):
         seconds = take_turns(dict(zip(names, turns, strict=True)), 3 if quick else ROUNDS)
     with workers(_decoder, list(sides.values())) as (turns, caches):

@@ -10,7 +10,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from tasks.batch import Task
-from tasks.config import choose, require
+from tasks.config import choose, require, stored_names
 from tasks.registry import StoredTask, kinds, rule_of
 
 
@@ -19,7 +19,7 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, StoredTask):
         return {"kind": value.kind, **value.fields}
     if is_dataclass(value):
-        plain = {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
+        plain = {stored: to_plain(getattr(value, name)) for name, stored in stored_names(value).items()}
         return {"kind": value.kind, **rule(value), **plain} if isinstance(value, Task) else plain
     if isinstance(value, Mapping):
         return {name: to_plain(item) for name, item in value.items()}
@@ -83,8 +83,9 @@ def _task(plain: Mapping[str, Any], null: str | None, name: str) -> Any:
 
 def _config(cls: Any, plain: Mapping[str, Any], null: str | None, name: str) -> Any:
     """Return the config of a class whose fields are given by name."""
-    known, hints = {field.name: field for field in fields(cls)}, get_type_hints(cls)
+    known, hints, stored = {field.name: field for field in fields(cls)}, get_type_hints(cls), stored_names(cls)
     prefix = f"{name}." if name else ""
+    plain = {next((now for now, was in stored.items() if was == given), given): item for given, item in plain.items()}
     for given in plain:
         choose(f"{cls.__name__} field", given, known)
     for field in known.values():

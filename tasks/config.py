@@ -5,8 +5,9 @@ import math
 import reprlib
 import types
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, wraps
+from operator import attrgetter
 from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -16,6 +17,9 @@ T = TypeVar("T", bound=type)
 LONGEST_GUESSED = 200  # characters: no name is longer, and finding the nearest one takes the square of it
 _WORDS = {int: "a whole number", float: "a number", bool: "a bool", str: "a str", Mapping: "a mapping"}
 _MANY = {int: "whole numbers", float: "finite numbers", bool: "bools", str: "strings"}
+
+WAS = "was"
+"""The key of a renamed field's first name in its metadata."""
 
 _short = reprlib.Repr()
 _short.maxlist = _short.maxtuple = _short.maxdict = 20
@@ -60,7 +64,17 @@ def choose(what: str, given: str, options: Iterable[str]) -> str:
     raise ConfigError(f"There is no {what} '{visible(str(named))}'; {hint}")
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True)
+def renamed(*, default: Any, was: str) -> Any:
+    """Return a field that had the name `was`, under which configs still take it, show it and store it."""
+    return field(default=default, metadata={WAS: was})
+
+
+def stored_names(cls: Any) -> dict[str, str]:
+    """Return the name under which each field of a config is stored: its first one, where it was `renamed`."""
+    return {known.name: known.metadata.get(WAS, known.name) for known in fields(cls)}
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field, renamed))
 def config(cls: T) -> T:
     """Make `cls` a frozen, keyword-only dataclass whose constructor checks names and simple types.
 
@@ -74,17 +88,20 @@ def config(cls: T) -> T:
     def __post_init__(self: Any) -> None:
         cls: Any = type(self)
         hints = _hints(cls)
-        for field in fields(self):
-            value = getattr(self, field.name)
-            checked = _checked(f"{type(self).__name__}.{field.name}", value, hints[field.name])
+        for name in (known.name for known in fields(self)):
+            value = getattr(self, name)
+            checked = _checked(f"{type(self).__name__}.{name}", value, hints[name])
             if checked is not value:
-                object.__setattr__(self, field.name, checked)
+                object.__setattr__(self, name, checked)
         if validate is not None:
             validate(self)
 
     cls.__post_init__ = __post_init__  # type: ignore[attr-defined]
     made: Any = dataclass(frozen=True, kw_only=True)(cls)
-    made.__init__ = _refuse_typos(made.__init__, made.__name__, [f.name for f in fields(made)])
+    first_names = {was: name for name, was in stored_names(made).items() if was != name}
+    for was, name in first_names.items():
+        setattr(made, was, property(attrgetter(name), doc=f"The field `{name}` by its first name."))
+    made.__init__ = _refuse_typos(made.__init__, made.__name__, list(stored_names(made)), first_names)
     return made
 
 
@@ -93,9 +110,13 @@ def _hints(cls: Any) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
-def _refuse_typos(init: Callable[..., None], owner: str, names: list[str]) -> Callable[..., None]:
+def _refuse_typos(
+    init: Callable[..., None], owner: str, names: list[str], first_names: Mapping[str, str]
+) -> Callable[..., None]:
     @wraps(init)
     def checked(self: Any, *unnamed: Any, **given: Any) -> None:
+        for was in first_names.keys() & given:
+            given[first_names[was]] = given.pop(was)  # `dataclasses.replace` gives the new name, too
         if unnamed:
             first = f"{names[0]}={shown(unnamed[0])}" if names else "none"
             raise ConfigError(f"{owner} takes its fields by name: {first}, and so on.")

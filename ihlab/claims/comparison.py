@@ -1,8 +1,19 @@
-"""An experiment that compares attention variants in several settings, by their steps to 90% accuracy."""
+"""An experiment that compares variants in several settings, by their steps to 90% accuracy.
 
+A *cell* is a variant in a setting. Every cell is trained in two stages:
+
+1. Tuning: every learning rate of the setting's grid, on seeds that no claim uses.
+2. The learning rate that `fastest_rate` chooses, on the seeds of the claims.
+
+A run is found by its config, so a cell that two experiments compare is trained once.
+"""
+
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -12,43 +23,47 @@ from matplotlib.figure import Figure
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim
 from ihlab.claims.experiment import Planned, Scale
-from ihlab.claims.rates import count_in_words, rate_in_words, ratio_in_words
-from ihlab.claims.variants import (
-    KV,
-    RUN,
-    TUNING,
-    Cell,
-    chosen_runs,
-    of_cell,
-    steps,
-    tuning_runs,
-    variants_table,
-)
-from ihlab.plots.style import new_figure, printed
-from ihlab.plots.variants import steps_by_variant
+from ihlab.claims.rates import count_in_words, fastest_rate, rate_in_words, ratio_in_words, steps_table
+from ihlab.plots.variants import steps_in_settings
+from ihlab.training.config import RunConfig
 
 if TYPE_CHECKING:
     from ihlab.training.run import Run
 
-EQUAL = 1.25
-"""The factor between two variants' steps up to which they are equal, and up to which neither is better."""
-MUCH = 2.0
-"""The factor from which one is much slower."""
-HIGHER = 0.3
-"""The lead in accuracy from which one learns what another does not."""
+KV = "KV shifting"
+"""The variant to which a summary compares all others."""
+
+Cell = tuple[str, str]
+"""A variant and a setting, by their labels."""
+
+TUNING, RUN = "tuning", "run"
+TUNING_SEEDS, FEW_SEEDS, MANY_SEEDS, SMOKE_SEEDS = (100, 101), range(8), range(8, 40), range(2)
+"""Seeds of the tuning runs, and of the claims.
+
+At its fastest rate a variant's seeds differ by a factor of two, so eight against eight cannot tell 1 from 1.25. A
+setting has many seeds where two variants are said to be equal, or one no better. The first eight seeds showed this, so
+the many are others.
+"""
 
 Kind = Literal["slower", "much slower", "not faster", "much faster", "equal", "less accurate"]
+LIMITS: dict[Kind, tuple[float, Literal["above", "below"]]] = {
+    "slower": (1.25, "above"),
+    "much slower": (2.0, "above"),
+    "not faster": (1 / 1.25, "above"),
+    "much faster": (1 / 2, "below"),
+    "equal": (1.25, "below"),
+    "less accurate": (0.3, "above"),
+}
+"""Threshold of each kind of question, and the side on which its sentence holds.
+
+The number is the ratio of steps, one / other. For "equal" it is that ratio or its inverse, whichever is larger. For
+"less accurate" it is the difference between the highest accuracies, other's less one's.
+"""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A sentence about two variants in one setting: `one` is `kind` than, or to, `other`.
-
-    - "slower", "much slower": one needs more than `EQUAL`, `MUCH` times the other's steps;
-    - "not faster": more than 1 / `EQUAL` of them; "much faster": less than 1 / `MUCH`;
-    - "equal": the larger is less than `EQUAL` times the smaller;
-    - "less accurate": the other's highest accuracy lies more than `HIGHER` above one's.
-    """
+    """A sentence about two variants in one setting: `one` is `kind` than `other`, or equal to it."""
 
     setting: str
     one: str
@@ -57,21 +72,12 @@ class Question:
     sentence: str
     source: str
     of_paper: bool = False
-    declared: str = ""  # where it is not the date of the experiment's others
+    declared: str = ""  # if it is not the date of the experiment's other questions
 
 
-_LIMITS: dict[Kind, tuple[float, Literal["above", "below"]]] = {
-    "slower": (EQUAL, "above"),
-    "much slower": (MUCH, "above"),
-    "not faster": (1 / EQUAL, "above"),
-    "much faster": (1 / MUCH, "below"),
-    "equal": (EQUAL, "below"),
-    "less accurate": (HIGHER, "above"),
-}
-
-
-class Comparison:
-    """Variants in settings, each at its own learning rate."""
+@dataclass(kw_only=True)
+class Comparison(ABC):
+    """Variants in settings, each at its own learning rate, and the questions about them."""
 
     name: str
     title: str
@@ -79,112 +85,154 @@ class Comparison:
     settings: tuple[str, ...]
     questions: tuple[Question, ...]
     declared: str
-    many: tuple[str, ...] = ()
-    """Settings with many seeds."""
+    many_seeds: tuple[str, ...] = ()  # the settings with MANY_SEEDS
+
+    @abstractmethod
+    def cell_config(self, cell: Cell, scale: Scale) -> RunConfig:
+        """Return the config of a cell's runs, whatever their learning rate and seed."""
+
+    @abstractmethod
+    def grid(self, setting: str, scale: Scale) -> tuple[float, ...]:
+        """Return the learning rates that are tried in a setting."""
 
     def cells(self, scale: Scale) -> list[Cell]:
         """Return every variant in every setting; at smoke scale only those that a question names, and KV shifting."""
-        every = [(variant, setting) for setting in self.settings for variant in self.variants]
-        if scale != "smoke":
-            return every
         asked = {(name, q.setting) for q in self.questions for name in (q.one, q.other, KV)}
-        return [cell for cell in every if cell in asked]
+        cells = [(variant, setting) for setting in self.settings for variant in self.variants]
+        return [cell for cell in cells if scale != "smoke" or cell in asked]
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the tuning runs: every rate in every cell."""
-        return tuning_runs(self.cells(scale), scale)
+        seeds = TUNING_SEEDS[:1] if scale == "smoke" else TUNING_SEEDS
+        return [
+            plan for cell in self.cells(scale) for plan in self._plan(cell, self.grid(cell[1], scale), seeds, scale)
+        ]
 
     def follow(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> list[Planned]:
         """Plan every cell at its own rate."""
-        return chosen_runs(trained, self.cells(scale), scale, self.many)
+        tuned, planned = self.gather(trained, scale), []
+        for cell in self.cells(scale):
+            seeds = MANY_SEEDS if cell[1] in self.many_seeds else FEW_SEEDS
+            planned += self._plan(cell, [_own_rate(tuned, cell)], SMOKE_SEEDS if scale == "smoke" else seeds, scale)
+        return planned
+
+    def _plan(self, cell: Cell, rates: Sequence[float], seeds: Sequence[int], scale: Scale) -> list[Planned]:
+        (variant, setting), config = cell, self.cell_config(cell, scale)
+        planned = []
+        for lr, seed in product(rates, seeds):
+            name = re.sub("[^a-z0-9.]+", "-", f"variants {setting} {variant} {lr:g} {seed}".lower()).strip("-")
+            planned.append(Planned(f"{variant} | {setting}", config.but(name=name, lr=lr, seed=seed), stacked=True))
+        return planned
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """Gather the table of `ihlab.claims.variants.variants_table`."""
-        return variants_table(trained, scale)
+        """Return a table with one row per run.
+
+        - kind: "tuning", or "run" for the runs of the claims;
+        - variant, setting, lr, seed, n_params;
+        - steps_to_90: as in `steps_table`;
+        - accuracy, best: the accuracy that counts there (`RunConfig.stop_at_metric`), at the run's last evaluation and
+          the highest of all evaluations;
+        - horizon: the steps that the run could have taken.
+        """
+        table = steps_table(trained)
+        table[["variant", "setting"]] = [curve.split(" | ") for curve in table["curve"]]
+        table["kind"] = np.where(table["seed"].isin(TUNING_SEEDS), TUNING, RUN)
+        table["n_params"] = [(run.done or {}).get("n_params") for _, run in trained]
+        accuracies = [run.metrics[run.config.stop_at_metric] for _, run in trained]
+        table["accuracy"] = [round(float(accuracy.iloc[-1]), 6) for accuracy in accuracies]
+        table["best"] = [round(float(accuracy.max()), 6) for accuracy in accuracies]
+        columns = "kind variant setting lr seed n_params steps_to_90 accuracy best horizon"
+        return table[columns.split()]
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge the questions, whose measures and thresholds were fixed before the runs."""
-        return [_claim(question, data, self.declared) for question in self.questions]
+        return [_judge(question, data, self.declared) for question in self.questions]
 
-    @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw every seed's steps to 90%, a panel for each setting."""
-        runs = data[data["kind"] == RUN]
-        settings = [setting for setting in self.settings if setting in set(runs["setting"])]
-        columns = min(len(settings), 3)
-        rows = -(-len(settings) // columns)
-        figure = new_figure(3.6 * columns + 1.4, (0.24 * len(self.variants) + 1.3) * rows + 0.8)
-        panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
-        for axes, setting in zip(panels, settings, strict=False):
-            steps_by_variant(axes, runs[runs["setting"] == setting], self.variants)
-            axes.set_title(setting, fontsize=10)
-        for axes in panels[len(settings) :]:
-            axes.remove()
-        figure.suptitle(
-            f"{self.title} ({scale} scale)\ndot: a seed, bar: median; at the right its learning rate", fontsize=11
-        )
-        return figure
+        title = f"{self.title} ({scale} scale)\ndot: a seed, bar: median; at the right its learning rate"
+        return steps_in_settings(data[data["kind"] == RUN], self.variants, self.settings, title)
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State every variant's steps relative to KV shifting's, setting by setting."""
-        parts = []
+        told = []
         for setting in self.settings:
-            others = [other for other in self.variants if other != KV and steps(data, (other, setting))]
-            relative = [f"{other} {_relative(data, other, setting)}" for other in others]
-            parts += [f"{setting}: {', '.join(relative)}"] if relative else []
-        told = "; ".join(parts)
-        return f"Steps to 90% accuracy relative to those of KV shifting, each at its own learning rate: {told}."
+            cells = [(variant, setting) for variant in self.variants if variant != KV]
+            ratios = [f"{cell[0]} {_ratio_to_kv(data, cell)}" for cell in cells if steps(data, cell)]
+            told += [f"{setting}: {', '.join(ratios)}"] if ratios else []
+        begin = "Steps to 90% accuracy relative to those of KV shifting, each at its own learning rate"
+        return f"{begin}: {'; '.join(told)}."
 
 
-def _relative(data: pd.DataFrame, variant: str, setting: str) -> str:
-    """Return the ratio of a variant's steps to KV shifting's as text, "never" if none of its seeds gets there."""
-    mine, kv = steps(data, (variant, setting)), steps(data, (KV, setting))
-    return "never" if np.isinf(mine).all() else ratio_in_words(mine, kv, _horizon(data, setting))
+def cell_rows(data: pd.DataFrame, cell: Cell, kind: str = RUN) -> pd.DataFrame:
+    """Return the rows of a cell, by rate and seed."""
+    variant, setting = cell
+    mine = (data["variant"] == variant) & (data["setting"] == setting) & (data["kind"] == kind)
+    return data[mine].sort_values(["lr", "seed"])
+
+
+def steps(data: pd.DataFrame, cell: Cell) -> list[float]:
+    """Return the steps to 90% of a cell's seeds; inf: never."""
+    return cell_rows(data, cell)["steps_to_90"].astype(float).tolist()
+
+
+def ratio(data: pd.DataFrame, one: Cell, other: Cell) -> stats.Estimate:
+    """Return the ratio of the steps to 90% of two cells of a setting, by Hodges and Lehmann."""
+    return stats.ratio_of_times(steps(data, one), steps(data, other), _horizon(data, one[1]))
 
 
 def _horizon(data: pd.DataFrame, setting: str) -> float:
     return float(data.loc[data["setting"] == setting, "horizon"].max())
 
 
-def ratio(data: pd.DataFrame, one: Cell, other: Cell) -> stats.Estimate:
-    """Return the ratio of the steps to 90% of two cells, by Hodges and Lehmann."""
-    return stats.ratio_of_times(steps(data, one), steps(data, other), _horizon(data, one[1]))
+def _ratio_to_kv(data: pd.DataFrame, cell: Cell) -> str:
+    """Return the ratio of a cell's steps to KV shifting's as text, "never" if none of its seeds gets there."""
+    taken, kv = steps(data, cell), steps(data, (KV, cell[1]))
+    return "never" if np.isinf(taken).all() else ratio_in_words(taken, kv, _horizon(data, cell[1]))
 
 
-def _claim(question: Question, data: pd.DataFrame, declared: str) -> Claim:
+def _tuning(data: pd.DataFrame, cell: Cell) -> pd.DataFrame:
+    return cell_rows(data, cell, TUNING).rename(columns={"steps_to_90": "steps"})
+
+
+def _own_rate(data: pd.DataFrame, cell: Cell) -> float:
+    """Return the rate at which a cell's tuning runs need the fewest steps; if none learns, the most accurate one."""
+    tuning = _tuning(data, cell)
+    if np.isinf(tuning["steps"]).all():
+        best = tuning.groupby("lr")["best"].mean()
+        return float(best.index[int(best.to_numpy().argmax())])
+    return fastest_rate(tuning)
+
+
+def _judge(question: Question, data: pd.DataFrame, declared: str) -> Claim:
     one, other = (question.one, question.setting), (question.other, question.setting)
-    threshold, side = _LIMITS[question.kind]
+    threshold, side = LIMITS[question.kind]
     claim = partial(
         Claim,
         source=question.source,
         sentence=question.sentence,
         threshold=threshold,
         right_side=side,
-        seeds=len(of_cell(data, one)),
+        seeds=len(cell_rows(data, one)),
         of_paper=question.of_paper,
         declared=question.declared or declared,
     )
     if question.kind == "less accurate":
-        best, least = (of_cell(data, cell)["best"].tolist() for cell in (other, one))
-        counts = [count_in_words(steps(data, cell)) for cell in (other, one)]
-        measure = (
-            f"highest accuracy, {_at(data, other)} less {_at(data, one)}, {question.setting} "
-            f"({counts[0]} and {counts[1]} seeds get to 90%)"
-        )
-        return claim(measure=measure, estimate=stats.shift(best, least, stats.DIFFERENCE))
-    counts = [count_in_words(steps(data, cell)) for cell in (one, other)]
-    pair = (
-        f"steps to 90% accuracy, {_at(data, one)} / {_at(data, other)}, {question.setting} "
-        f"({counts[0]} and {counts[1]} seeds get there)"
-    )
+        high, low = (cell_rows(data, cell)["best"].tolist() for cell in (other, one))
+        measure = f"highest accuracy, {_pair(data, other, 'less', one, 'get to 90%')}"
+        return claim(measure=measure, estimate=stats.shift(high, low, stats.DIFFERENCE))
+    measure = f"steps to 90% accuracy, {_pair(data, one, '/', other, 'get there')}"
     estimate = ratio(data, one, other)
     if np.isnan(estimate.value):
-        return claim(measure=pair, why="Neither gets there within the steps: nothing is compared.")
+        return claim(measure=measure, why="Neither gets there within the steps: nothing is compared.")
     if question.kind == "equal":
-        return claim(measure=f"factor between the {pair}", estimate=stats.factor(estimate))
-    return claim(measure=pair, estimate=estimate)
+        return claim(measure=f"factor between the {measure}", estimate=stats.factor(estimate))
+    return claim(measure=measure, estimate=estimate)
 
 
-def _at(data: pd.DataFrame, cell: Cell) -> str:
-    tuning = of_cell(data, cell, TUNING).rename(columns={"steps_to_90": "steps"})
-    return f"{cell[0]} at {rate_in_words(float(of_cell(data, cell)['lr'].iloc[0]), tuning)}"
+def _pair(data: pd.DataFrame, first: Cell, sign: str, second: Cell, succeed: str) -> str:
+    """Return two variants with their rates, the setting, and how many seeds of each reach 90%."""
+    rates = [rate_in_words(float(cell_rows(data, cell)["lr"].iloc[0]), _tuning(data, cell)) for cell in (first, second)]
+    counts = [count_in_words(steps(data, cell)) for cell in (first, second)]
+    variants = f"{first[0]} at {rates[0]} {sign} {second[0]} at {rates[1]}"
+    return f"{variants}, {first[1]} ({counts[0]} and {counts[1]} seeds {succeed})"

@@ -83,7 +83,7 @@ def figure1_run(scale: Scale) -> RunConfig:
 def depth_runs(scale: Scale) -> list[Planned]:
     """Plan the runs of Figure 1a at the common learning rate; those of four layers stop at 90%."""
     return [
-        Planned(planned.curve, planned.config.but(until=0.9) if planned.curve == V4 else planned.config)
+        Planned(planned.curve, planned.config.but(stop_at_accuracy=0.9) if planned.curve == V4 else planned.config)
         for planned in plan("figure1a", figure1_run(scale), DEPTHS, SEEDS[scale])
     ]
 

@@ -14,32 +14,25 @@ if TYPE_CHECKING:
     from ihlab.training.run import Run
 
 ACCURACY = 0.9
-"""Accuracy at the first answer of a row from which a run has learned."""
+"""A run has learned once this fraction of its first answers, one for each sequence, is right."""
 
 
 def steps_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
     """Return a table with one row per run.
 
     - curve, lr, seed;
-    - steps_to_90: the first evaluated step with an accuracy (`RunConfig.until_metric`, by default accuracy_first) of
+    - steps_to_90: the first evaluated step with an accuracy (`RunConfig.stop_at_metric`, by default accuracy_first) of
       0.9 or more; inf: never, also in a run that diverged before;
-    - accuracy_first: at the run's last evaluation, which with `RunConfig.until` is that step;
+    - accuracy_first: at the run's last evaluation, which with `RunConfig.stop_at_accuracy` is that step;
     - horizon: the steps that the run could have taken.
     """
     rows = []
     for curve, run in trained:
         metrics, config = run.metrics, run.config
-        rows.append(
-            {
-                "curve": curve,
-                "lr": config.lr,
-                "seed": config.seed,
-                "steps_to_90": first_reach(metrics["step"], metrics[config.until_metric], ACCURACY),
-                "accuracy_first": round(float(metrics["accuracy_first"].iloc[-1]), 6),
-                "horizon": config.steps,
-            }
-        )
-    return pd.DataFrame(rows)
+        reached = first_reach(metrics["step"], metrics[config.stop_at_metric], ACCURACY)
+        last = round(float(metrics["accuracy_first"].iloc[-1]), 6)
+        rows.append((curve, config.lr, config.seed, reached, last, config.steps))
+    return pd.DataFrame(rows, columns=["curve", "lr", "seed", "steps_to_90", "accuracy_first", "horizon"])
 
 
 def steps_by(steps: "pd.Series[float]", horizon: float) -> "pd.Series[float]":
@@ -48,10 +41,10 @@ def steps_by(steps: "pd.Series[float]", horizon: float) -> "pd.Series[float]":
 
 
 def fastest_rate(table: pd.DataFrame, common: float | None = None) -> float:
-    """Return the learning rate with the least mean steps over the runs of `table`: lr, steps (inf: never), horizon.
+    """Return the learning rate with the fewest mean steps. `table` has columns lr, steps (inf: never) and horizon.
 
-    A run that never learns counts as twice the horizon, so that a rate at which some seed fails loses to one at which
-    all learn; of equals, the smallest rate is taken. If no run learned at any rate, `common` is taken, if given.
+    A run that never learns counts as twice the horizon, so a rate at which some seed fails loses to one at which all
+    learn. The smallest of equal rates wins. If no run learned at any rate, the answer is `common`, if given.
     """
     never = np.isinf(table["steps"])
     if common is not None and never.all():

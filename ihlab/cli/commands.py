@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import tyro
@@ -20,7 +20,7 @@ from ihlab.files import require_writable
 from ihlab.training.config import RunConfig
 from ihlab.training.search import listable
 from tasks import TASKS, IGSMTask
-from tasks.config import choose, config, require
+from tasks.config import choose, config, renamed, require
 
 if TYPE_CHECKING:  # --help needs no torch
     from ihlab.training.run import Run
@@ -75,6 +75,12 @@ def trainer(kind: str) -> Callable[..., None]:
         """A `RunConfig` whose task the command line can build."""
 
         task: Annotated[task_type, tyro.conf.arg(help=str(task_type.__doc__).partition("\n")[0])]  # type: ignore[valid-type]
+        stop_at_accuracy: Annotated[float | None, tyro.conf.arg(aliases=("--until",))] = renamed(
+            default=None, was="until"
+        )
+        stop_at_metric: Annotated[Literal["accuracy_first", "accuracy"], tyro.conf.arg(aliases=("--until-metric",))] = (
+            renamed(default="accuracy_first", was="until_metric")
+        )
 
     Options.__name__ = RunConfig.__name__  # in what it says of a bad field
 

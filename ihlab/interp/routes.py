@@ -26,8 +26,8 @@ from torch import Tensor
 
 from ihlab.interp.ablation import HOWS, another_row, check_heads, check_measurable
 from ihlab.interp.patterns import require_routes
+from ihlab.measure.gathered import evaluation_batch
 from ihlab.measure.metrics import held_out
-from ihlab.measure.rows import graded
 from ihlab.model.modes import evaluated
 from ihlab.model.transformer import Transformer
 from tasks import Batch
@@ -136,7 +136,7 @@ def route_effects(
     choose("ablation", how, HOWS)
     check_measurable(batch)
     device = model.W_E.device
-    rows = graded(batch, device)
+    rows = evaluation_batch(batch, device)
     before = held_out(model, [rows])
     wanted = None if routes is None else list(routes)
     effects: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""The inner loop of `ihlab.measure.rows.query_positions`, compiled: every training step asks for it."""
+"""The inner loop of `ihlab.measure.gathered.query_positions`, compiled: every training step asks for it."""
 
 import numpy as np
 

@@ -18,46 +18,26 @@ except ImportError:  # before torch 2.13: all logits are held
 def summed_loss(
     model: Transformer,
     tokens: Int64[Tensor, "batch pos"],
-    index: Int64[Tensor, " scored"],
+    index: Int64[Tensor, " scored"] | None,
     targets: Int64[Tensor, " scored"],
     queries: Int64[Tensor, "batch query"] | None = None,
 ) -> Float[Tensor, ""]:
-    """Return the cross-entropy of `Scored` rows in nats, summed over targets.
+    """Return the cross-entropy of a `TrainingBatch` in nats, summed over targets.
 
     Only scored positions are unembedded: at vocabulary 8000 and length 512 the other logits are four fifths of the
     step's memory and are never read. At other positions the last layer computes keys and values alone (and queries,
-    where `query_positions` gives none). Where every position is scored, `linear_cross_entropy` goes through a wide
-    vocabulary in chunks instead of holding all logits at once.
+    where `query_positions` gives none). Where every position is scored (`index` is None), `linear_cross_entropy` goes
+    through a wide vocabulary in chunks instead of holding all logits at once.
     """
-    if len(index) < tokens.numel():
-        return gathered_loss(model, tokens, index, targets, queries)
-    residual = model.final_residual(tokens).flatten(0, 1)
-    if LinearCrossEntropyOptions is not None and model.cfg.d_vocab > model.cfg.d_model:
-        return F.linear_cross_entropy(
-            residual,
-            model.unembed.weight.to(residual.dtype),
-            targets,
-            reduction="sum",
-            ignore_index=IGNORE,
-            options=LinearCrossEntropyOptions(),
-        ).float()
-    return _unembedded_loss(model, residual, targets)
-
-
-def gathered_loss(
-    model: Transformer,
-    tokens: Int64[Tensor, "batch pos"],
-    index: Int64[Tensor, " scored"],
-    targets: Int64[Tensor, " scored"],
-    queries: Int64[Tensor, "batch query"] | None = None,
-) -> Float[Tensor, ""]:
-    """Return the same for `torch.vmap`, whose members have different scored positions: these are always gathered."""
-    return _unembedded_loss(model, model.residual_at(tokens, index, queries), targets)
-
-
-def _unembedded_loss(
-    model: Transformer, residual: Float[Tensor, "scored d_model"], targets: Int64[Tensor, " scored"]
-) -> Float[Tensor, ""]:
+    if index is not None:
+        residual = model.residual_at(tokens, index, queries)
+    else:
+        residual = model.final_residual(tokens).flatten(0, 1)
+        if LinearCrossEntropyOptions is not None and model.cfg.d_vocab > model.cfg.d_model:
+            weight, options = model.unembed.weight.to(residual.dtype), LinearCrossEntropyOptions()
+            return F.linear_cross_entropy(
+                residual, weight, targets, reduction="sum", ignore_index=IGNORE, options=options
+            ).float()
     return F.cross_entropy(model.unembed(residual).float(), targets, ignore_index=IGNORE, reduction="sum")
 
 

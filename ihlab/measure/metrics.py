@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ihlab.measure.batches import EVAL_SEED, draw
+from ihlab.measure.gathered import EvaluationBatch, each_tensor, evaluation_batch
 from ihlab.measure.heads import mean_attention
 from ihlab.measure.patterns import scored_patterns
 from ihlab.measure.probe import Probe, task_probe
-from ihlab.measure.rows import Graded, each_tensor, graded
 from ihlab.model.config import ModelConfig
 from ihlab.model.modes import evaluated
 from ihlab.model.transformer import Transformer
@@ -58,7 +58,7 @@ class Evaluator:
         positions = min(CPU_POSITIONS, STACKED_POSITIONS // members) if on_cpu else CHUNK_POSITIONS
         rows = max(1, positions // run.task.length)
         chunks = [batch.rows(i, i + rows) for i in range(0, run.eval_rows, rows)]
-        self.batches = [graded(chunk, device) for chunk in chunks]
+        self.batches = [evaluation_batch(chunk, device) for chunk in chunks]
         self.slices = slices(batch)
         masks = [membership(chunk, self.slices) for chunk in chunks]
         self.n_in_slices, self.masks = n_in_slices(masks), [mask.to(device) for mask in masks]
@@ -85,14 +85,14 @@ class Evaluator:
     def row(self, numbers: Sequence[float]) -> dict[str, float]:
         """Return the numbers of one model as a row of metrics."""
         n_counts = len(numbers) - len(self.names)
-        counted = _shares(numbers[:n_counts], self.batches, self.slices, self.n_in_slices)
+        counted = _fractions(numbers[:n_counts], self.batches, self.slices, self.n_in_slices)
         return counted | dict(zip(self.names, numbers[n_counts:], strict=True))
 
 
 @evaluated
 def held_out(
     model: Transformer,
-    batches: list[Graded],
+    batches: list[EvaluationBatch],
     slices: Sequence[tuple[str, int]] = (),
     masks: Sequence[Bool[Tensor, "slice _"]] = (),
 ) -> dict[str, float]:
@@ -101,11 +101,11 @@ def held_out(
     A slice's column is `accuracy_<group>_<value>`, such as accuracy_hops_3; `masks` holds one `membership`
     a batch. An accuracy is NaN where there are no answers.
     """
-    return _shares(_counts(model, batches, masks).tolist(), batches, slices, n_in_slices(masks))
+    return _fractions(_counts(model, batches, masks).tolist(), batches, slices, n_in_slices(masks))
 
 
 def _counts(
-    model: Transformer, batches: list[Graded], masks: Sequence[Bool[Tensor, "slice _"]]
+    model: Transformer, batches: list[EvaluationBatch], masks: Sequence[Bool[Tensor, "slice _"]]
 ) -> Float[Tensor, " counts"]:
     """Return the summed loss, and the number of right answers: of all, of the first ones, of each slice."""
     by_batch = []
@@ -119,22 +119,25 @@ def _counts(
     return torch.stack(by_batch).sum(dim=0)
 
 
-def _shares(
-    counts: Sequence[float], batches: list[Graded], slices: Sequence[tuple[str, int]], n_in_slices: Sequence[int]
+def _fractions(
+    counts: Sequence[float],
+    batches: list[EvaluationBatch],
+    slices: Sequence[tuple[str, int]],
+    n_in_slices: Sequence[int],
 ) -> dict[str, float]:
     loss, right, first_right, *in_slices = counts
     return {
-        "eval_loss": _share(loss, sum(batch.n_targets for batch in batches)),
-        "accuracy": _share(right, sum(batch.n_answers for batch in batches)),
-        "accuracy_first": _share(first_right, sum(batch.n_first for batch in batches)),
+        "eval_loss": _fraction(loss, sum(batch.n_targets for batch in batches)),
+        "accuracy": _fraction(right, sum(batch.n_answers for batch in batches)),
+        "accuracy_first": _fraction(first_right, sum(batch.n_first for batch in batches)),
         **{
-            f"accuracy_{group}_{value}": _share(n, of)
+            f"accuracy_{group}_{value}": _fraction(n, of)
             for (group, value), n, of in zip(slices, in_slices, n_in_slices, strict=True)
         },
     }
 
 
-def _share(n: float, of: int) -> float:
+def _fraction(n: float, of: int) -> float:
     return n / of if of else math.nan
 
 
@@ -147,8 +150,8 @@ def slices(batch: Batch) -> list[tuple[str, int]]:
     return [(group, int(value)) for group in batch.groups for value in np.unique(_by_position(group, batch)[answered])]
 
 
-def membership(batch: Batch, slices: Sequence[tuple[str, int]]) -> Bool[Tensor, "slice graded"]:
-    """Mark the graded positions of a batch, in the order of `Graded.index`, whose answers belong to each slice."""
+def membership(batch: Batch, slices: Sequence[tuple[str, int]]) -> Bool[Tensor, "slice gathered"]:
+    """Mark the positions of `EvaluationBatch.index` whose answers belong to each slice."""
     answered = batch.answers != IGNORE
     kept = answered | (batch.targets != IGNORE)
     of_group = {group: _by_position(group, batch)[kept] for group in batch.groups}

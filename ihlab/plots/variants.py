@@ -6,22 +6,44 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
-from matplotlib.image import AxesImage
+from matplotlib.figure import Figure
 
-from ihlab.plots.style import BLUE, ORANGE, STEPS, printed
+from ihlab.plots.style import BLUE, ORANGE, STEPS, new_figure, printed
 
 NEVER = 1.6
 """Place of "never", as a multiple of the last step."""
 
 SPREAD = 0.22
-"""Half the width of a row of seeds; variants are 1 apart."""
+"""Half the height of a variant's seeds; variants are 1 apart."""
+
+LARGEST_RATIO = 8
+"""The ratio at which the colours of the matrix end."""
 
 
 @printed
-def steps_by_variant(axes: Axes, data: pd.DataFrame, variants: Sequence[str]) -> None:
+def steps_in_settings(data: pd.DataFrame, variants: Sequence[str], settings: Sequence[str], title: str) -> Figure:
+    """Draw the steps of every seed, a panel for each setting that `data` has.
+
+    `data` has columns variant, setting, seed, lr, steps_to_90 (inf: never) and horizon.
+    """
+    shown = [setting for setting in settings if setting in set(data["setting"])]
+    columns = min(len(shown), 3)
+    rows = -(-len(shown) // columns)
+    figure = new_figure(3.6 * columns + 1.4, (0.24 * len(variants) + 1.3) * rows + 0.8)
+    panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+    for axes, setting in zip(panels, shown, strict=False):
+        _steps_by_variant(axes, data[data["setting"] == setting], variants)
+        axes.set_title(setting, fontsize=10)
+    for axes in panels[len(shown) :]:
+        axes.remove()
+    figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def _steps_by_variant(axes: Axes, data: pd.DataFrame, variants: Sequence[str]) -> None:
     """Draw the steps of every seed on a log axis, a row for each variant, the first on top, with a bar at the median.
 
-    `data` has columns variant, seed, lr, steps_to_90 (inf: never) and horizon. The learning rate stands at the right.
+    The learning rate stands at the right.
     """
     horizon = float(data["horizon"].max())
     for row, variant in enumerate(variants):
@@ -53,13 +75,15 @@ def steps_by_variant(axes: Axes, data: pd.DataFrame, variants: Sequence[str]) ->
 
 
 @printed
-def matrix(axes: Axes, ratios: pd.DataFrame, labels: pd.DataFrame, most: float) -> AxesImage:
-    """Draw variants [row] by settings [column]: the colour is the log of the ratio, cut at `most` and 1 / `most`.
+def matrix(ratios: pd.DataFrame, labels: pd.DataFrame, title: str) -> Figure:
+    """Draw variants [row] by settings [column]: the colour is the log of the ratio, cut at `LARGEST_RATIO`.
 
     `labels` has the text of each cell. A ratio is inf where a variant never gets there, NaN where nothing can be said.
     """
-    shown = np.log2(ratios.to_numpy(dtype=float).clip(1 / most, most))
-    bound = np.log2(most)
+    figure = new_figure(9.6, 0.3 * len(ratios) + 2.0)
+    axes = figure.subplots()
+    shown = np.log2(ratios.to_numpy(dtype=float).clip(1 / LARGEST_RATIO, LARGEST_RATIO))
+    bound = np.log2(LARGEST_RATIO)
     image = axes.imshow(shown, cmap="PuOr_r", norm=TwoSlopeNorm(0.0, -bound, bound), aspect="auto")
     for i, row in enumerate(labels.to_numpy()):
         for j, text in enumerate(row):
@@ -70,4 +94,9 @@ def matrix(axes: Axes, ratios: pd.DataFrame, labels: pd.DataFrame, most: float) 
     axes.tick_params(length=0)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
-    return image
+    bar = figure.colorbar(image, ax=axes, shrink=0.6, pad=0.02)
+    ticks = [1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8]
+    bar.set_ticks(np.log2(ticks).tolist(), labels=["1/8 or less", "1/4", "1/2", "1", "2", "4", "8 or never"])
+    bar.set_label("steps to 90% accuracy / KV shifting's")
+    figure.suptitle(title, fontsize=11)
+    return figure

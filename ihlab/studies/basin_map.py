@@ -93,7 +93,9 @@ class BasinMap:
         never = sorted((end for end in ends if end[0] < FOUND), key=lambda end: -end[0])
         return [
             Planned(
-                FOLLOWED, config.but(name=f"{config.name}-longer", steps=FOLLOW_STEPS[scale], until=FOUND), stacked=True
+                FOLLOWED,
+                config.but(name=f"{config.name}-longer", steps=FOLLOW_STEPS[scale], stop_at_accuracy=FOUND),
+                stacked=True,
             )
             for _, config in never
         ]

@@ -63,7 +63,9 @@ class Figure1a:
         own = [
             Planned(
                 planned.curve + OWN_RATE,
-                planned.config.but(name=f"{planned.config.name}-own-rate", lr=FASTEST[planned.curve], until=0.9),
+                planned.config.but(
+                    name=f"{planned.config.name}-own-rate", lr=FASTEST[planned.curve], stop_at_accuracy=0.9
+                ),
             )
             for planned in common
             if FASTEST.get(planned.curve, planned.config.lr) != planned.config.lr

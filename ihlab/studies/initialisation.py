@@ -66,7 +66,7 @@ class Initialisation:
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan every curve with every standard deviation, all seeds."""
         run = induction_run(scale)
-        run = run.but(steps=MORE_STEPS * run.steps, until=ACCURACY, checkpoints=2)
+        run = run.but(steps=MORE_STEPS * run.steps, stop_at_accuracy=ACCURACY, checkpoints=2)
         return [
             Planned(
                 f"{curve}, embeddings {std:g}",

@@ -67,7 +67,9 @@ def recall_run(scale: Scale, length: int, pairs: int) -> RunConfig:
     vocab_size = {"smoke": 32, "laptop": 512, "gpu": 8192, "paper": 8192}[scale]
     task = MQARTask(vocab_size=vocab_size, length=length, pairs=pairs)
     model = ModelConfig(n_layers=1, d_model=64, n_heads=1, d_vocab=vocab_size, n_ctx=length)
-    run = RunConfig(task=task, model=model, steps=2500, batch_size=64, eval_rows=512, checkpoints=2, until=GOAL)
+    run = RunConfig(
+        task=task, model=model, steps=2500, batch_size=64, eval_rows=512, checkpoints=2, stop_at_accuracy=GOAL
+    )
     if scale == "smoke":
         return run.but(model=model.but(d_model=16), steps=20, batch_size=8, warmup=5, eval_rows=32)
     return run if scale == "laptop" else run.but(steps=8000, batch_size=256, compile=True, precision="bf16")

@@ -4,30 +4,21 @@ from typing import Any
 
 from ihlab.claims.experiment import METHODS, Experiment
 from ihlab.studies.basin_map import BasinMap
-from ihlab.studies.elsewhere import Elsewhere
 from ihlab.studies.figure1 import Figure1a, Figure1b
 from ihlab.studies.figure2 import Figure2
 from ihlab.studies.figure4 import Figure4
-from ihlab.studies.figure7 import Figure7
-from ihlab.studies.figure8 import Figure8
-from ihlab.studies.figure8_law import Figure8Law
 from ihlab.studies.figure9 import Figure9
-from ihlab.studies.figure10 import Figure10
-from ihlab.studies.figure11 import Figure11
 from ihlab.studies.formation import Formation
+from ihlab.studies.hops import Figure8, Figure8Law, OneMoreLayer, SavedLayer, ShiftHalves
 from ihlab.studies.initialisation import Initialisation
 from ihlab.studies.mqar import MQAR
-from ihlab.studies.one_more_layer import OneMoreLayer
 from ihlab.studies.robustness import Robustness
-from ihlab.studies.saved_layer import SavedLayer
-from ihlab.studies.shift_halves import ShiftHalves
 from ihlab.studies.table2 import Table2
 from ihlab.studies.table4 import Table4
 from ihlab.studies.table5 import Table5
-from ihlab.studies.table15 import Table15
 from ihlab.studies.tables6to13 import Tables6To13
 from ihlab.studies.text import Text
-from ihlab.studies.zoo import Zoo
+from ihlab.studies.variants import COMPARISONS
 from tasks.config import require
 from tasks.registry import load_plugins
 
@@ -54,12 +45,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         ShiftHalves(),
         OneMoreLayer(),
         Text(),
-        Figure7(),
-        Figure10(),
-        Figure11(),
-        Elsewhere(),
-        Table15(),
-        Zoo(),
+        *COMPARISONS,
     )
 }
 """Every experiment by its name, in the order of the page of results."""

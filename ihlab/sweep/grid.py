@@ -42,7 +42,7 @@ from ihlab.training.config import LONGEST_NAME as MOST_NAME_BYTES
 from ihlab.training.config import RunConfig
 from tasks import TASKS, registry
 from tasks.codec import from_plain
-from tasks.config import ConfigError, choose, require
+from tasks.config import ConfigError, choose, require, stored_names
 from tasks.config import shown as in_short
 
 Values = dict[str, Any]
@@ -170,7 +170,7 @@ def _check_names(base: Values, axes: list[list[Values]]) -> None:
     require(bool(kinds), f"The sweep names no task.kind; known: {', '.join(sorted(TASKS))}.")
     of_kind = registry.kinds()
     tasks = [of_kind[choose("task", str(kind), of_kind)] for kind in kinds]
-    known = {field.name for field in fields(RunConfig)} - {"task", "model"}
+    known = {*stored_names(RunConfig), *stored_names(RunConfig).values()} - {"task", "model"}
     known |= {"task.kind", *(f"task.{field.name}" for task in tasks for field in fields(task))}
     known |= {f"model.{field.name}" for field in fields(ModelConfig)}
     for values in given:

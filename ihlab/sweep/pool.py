@@ -80,7 +80,7 @@ def train_all(
 
     def ended(index: int, future: Future[Any]) -> None:
         future.result()
-        every_member((index, todo[index].steps, rows.get(index, {})))  # `RunConfig.until` may have ended it before
+        every_member((index, todo[index].steps, rows.get(index, {})))  # early stopping may have ended it before
 
     job = partial(_train, root, device, {todo[i].digest: [todo[j] for j in stack] for i, stack in members.items()})
     first = {i: todo[i] for i in groups}

@@ -1,87 +1,91 @@
-"""The training loss through `torch.compile`: one compilation for all runs of a process that are alike."""
+"""The training loss through `torch.compile`, compiled once for all runs of a process that are alike."""
 
+import os
+import sys
+import warnings
 from collections.abc import Callable
 from functools import cache
+from shutil import which
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ihlab.training.compiler import can_compile, compiler_options
 from ihlab.training.config import RunConfig, graph_kind
 
-KEPT = 2
-"""Most kinds of runs whose graphs are kept. Of one function torch keeps eight, and silently runs eagerly from then on;
-a kind has up to three, with queries at some positions, at all, and with every position scored. A stack has one for each
-size of its steps."""
-
-Kind = tuple[Any, ...]
-
-_kept: list[Kind] = []
+_current: list[Any] = []
+"""The kind of run whose graphs torch now holds; empty: none that another run may use."""
 
 
-def compiled_loss(
+def compiled(
     loss: Callable[..., Tensor], config: RunConfig, device: torch.device, members: int | None = None
 ) -> Callable[..., Tensor]:
     """Return the loss of a run, or of a stack of `members`, compiled if its config says so.
 
-    A later one of its kind reuses the graphs. `loss` is a module's function of a model, of stacked weights if it is a
-    stack's, and of the tensors of a batch. A graph takes the weights as arguments. The number of scored positions is a
-    symbol in it from its first step on; for stacks there is a graph for each of a few sizes
-    (`ihlab.training.vmapped.stacked`). So it is the same whichever run it was compiled for, and a run's numbers do not
-    depend on those before.
+    `loss` is a module's function of a model (for a stack: of a module and stacked weights) and of the tensors of a
+    batch. A graph takes the weights as arguments, so a later run of the same kind reuses it. The number of scored
+    positions is a symbol in it from the first step on; a stack has a graph for each of a few sizes
+    (`ihlab.training.stack.stack_batches`). So a run's numbers do not depend on the runs before it.
 
-    On a CPU without a C++ compiler it is `loss` itself, with a warning (`can_compile`).
+    The graphs of other kinds are forgotten first. Torch keeps only eight graphs of one function, and silently runs
+    eagerly from then on. On a CPU without a C++ compiler it is `loss` itself, with a warning (`can_compile`).
     """
     if not (config.compile and can_compile(device.type)):
         return loss
-    _keep((graph_kind(config), device, members), clamped=bool(config.clamps))
+    kind = (graph_kind(config), device, members)
+    if config.clamps or _current != [kind]:
+        forget()
+        # A clamp is a hook: it is part of a graph, and no guard looks at it. No other run may use such a graph.
+        _current[:] = [] if config.clamps else [kind]
 
     def called(*arguments: Any) -> Tensor:
         if members is None:
             _mark_symbols(*arguments[1:])
-        found: Tensor = _compiled(loss, None if members is None else False, device.type)(*arguments)
+        found: Tensor = _compiled(loss, None if members is None else False)(*arguments)
         return found
 
     return called
 
 
-def compiled_share(shared: nn.Module, config: RunConfig, device: torch.device) -> Callable[..., Tensor]:
-    """Return what `Ranks.share` made of the loss, compiled likewise. Its graphs, with all-reduces, are its own."""
+def compiled_on_ranks(parallel: nn.Module, config: RunConfig, device: torch.device) -> Callable[..., Tensor]:
+    """Return the loss of `Ranks.data_parallel`, compiled likewise. Its graphs, with all-reduces, are its own."""
     if not (config.compile and can_compile(device.type)):
-        return shared
+        return parallel
     forget()
-    share: Callable[..., Tensor] = torch.compile(shared, options=compiler_options(device.type))
-    return share
+    function: Callable[..., Tensor] = torch.compile(parallel)
+    return function
 
 
 def forget() -> None:
     """Forget every graph: what is compiled next shares none, and counts anew towards those that torch keeps."""
     torch.compiler.reset()
-    _kept.clear()
+    _current.clear()
 
 
-def _keep(kind: Kind, clamped: bool) -> None:
-    """Count this kind among those kept; if it is one too many, forget all others first.
+def can_compile(device_type: str) -> bool:
+    """Return False, with a warning, for a CPU without a C++ compiler, else True.
 
-    Clamps are hooks: a graph has them in it, and no guard looks at them. So a clamped run shares its graphs with none.
+    Runs are trained uncompiled there: the same but for speed and rounding.
     """
-    if clamped or (kind not in _kept and len(_kept) >= KEPT):
-        forget()
-    if clamped:
-        _kept.extend([()] * KEPT)  # no kind: the next run, whichever it is, forgets these graphs
-    elif kind not in _kept:
-        _kept.append(kind)
+    compiler = os.environ.get("CXX", {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++"))  # torch's choice
+    if device_type != "cpu" or which(compiler) is not None:
+        return True
+    warnings.warn(
+        f"RunConfig.compile is True, but there is no C++ compiler '{compiler}': the run is trained without, more "
+        "slowly. Install one, or name it in the environment variable CXX.",
+        stacklevel=3,
+    )
+    return False
 
 
-def _mark_symbols(tokens: Tensor, index: Tensor, *others: Tensor | None) -> None:
+def _mark_symbols(tokens: Tensor, index: Tensor | None, *others: Tensor | None) -> None:
     """Let the number of scored positions, and of queries where some positions have none, be symbols of a graph."""
-    if len(index) < tokens.numel():
+    if index is not None:
         for x in (index, *others):
             if x is not None:
                 torch._dynamo.maybe_mark_dynamic(x, x.ndim - 1)
 
 
 @cache
-def _compiled(loss: Callable[..., Tensor], dynamic: bool | None, device_type: str) -> Callable[..., Tensor]:
-    return torch.compile(loss, dynamic=dynamic, options=compiler_options(device_type))
+def _compiled(loss: Callable[..., Tensor], dynamic: bool | None) -> Callable[..., Tensor]:
+    return torch.compile(loss, dynamic=dynamic)

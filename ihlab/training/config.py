@@ -11,7 +11,7 @@ from ihlab.model.config import ModelConfig
 from ihlab.training.clamp import Clamp
 from tasks import StoredTask, Task
 from tasks.codec import from_plain, rule, to_plain
-from tasks.config import config, require, shown
+from tasks.config import config, renamed, require, shown, stored_names
 from tasks.registry import kinds
 
 LONGEST_NAME = 244  # bytes: a folder's name has at most 255, and the hash takes its share
@@ -48,9 +48,9 @@ class RunConfig:
         checkpoints: How many evaluations, evenly spread, keep a checkpoint with the optimiser's state.
         init_shift: alpha1 and beta1 from which every head of every layer starts, with alpha2 = 1 - alpha1 and
             beta2 = 1 - beta1. None: each head draws its own from the seed.
-        until: An accuracy, from 0 to 1: training ends at the first evaluation at which until_metric reaches it, or
-            after the last step. None: after the last step.
-        until_metric: The accuracy that until is about: at a row's first answer (accuracy_first), or at all answers
+        stop_at_accuracy: Early stopping threshold: training ends at the first evaluation at which stop_at_metric
+            reaches this accuracy, from 0 to 1. None: training ends after the last step.
+        stop_at_metric: The accuracy of early stopping: at a sequence's first answer (accuracy_first), or at all answers
             (accuracy).
     """
 
@@ -74,8 +74,8 @@ class RunConfig:
     eval_rows: int = 512
     checkpoints: int = 16
     init_shift: tuple[float, float] | None = None
-    until: float | None = None
-    until_metric: Literal["accuracy_first", "accuracy"] = "accuracy_first"
+    stop_at_accuracy: float | None = renamed(default=None, was="until")
+    stop_at_metric: Literal["accuracy_first", "accuracy"] = renamed(default="accuracy_first", was="until_metric")
 
     def __post_init__(self) -> None:
         for name, least in (("steps", 1), ("batch_size", 1), ("accumulate", 1), ("warmup", 0), ("seed", 0)):
@@ -96,8 +96,8 @@ class RunConfig:
         )
         self._check_init_shift()
         require(
-            self.until is None or 0 < self.until <= 1,
-            f"RunConfig.until is {self.until}, but must be an accuracy: above 0 and at most 1.",
+            self.stop_at_accuracy is None or 0 < self.stop_at_accuracy <= 1,
+            f"RunConfig.stop_at_accuracy is {self.stop_at_accuracy}, but must be above 0 and at most 1.",
         )
         require(
             self.batch_size % self.accumulate == 0,
@@ -268,10 +268,9 @@ class ForkConfig(RunConfig):
 
 def _altered(settings: Any) -> dict[str, Any]:
     """The fields of a config that differ from their defaults, configs in it likewise; not those for people only."""
-    compared = [known for known in fields(settings) if known.compare]
-    values = {known.name: getattr(settings, known.name) for known in compared}
-    defaults = {known.name: known.default for known in compared}
-    return {name: _content(value) for name, value in values.items() if value != defaults[name]}
+    stored = stored_names(settings)
+    values = {known: getattr(settings, known.name) for known in fields(settings) if known.compare}
+    return {stored[known.name]: _content(value) for known, value in values.items() if value != known.default}
 
 
 def _content(value: Any) -> Any:

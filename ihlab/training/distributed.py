@@ -96,13 +96,13 @@ class Ranks:
                 f"The processes that train together have {what} {least} to {most}: all must see the same run folder.",
             )
 
-    def collect(self, share: Tensor) -> Tensor:
-        """Return the sum of all ranks' shares. Rank 0 keeps the sum as its share, the others keep 0."""
+    def collect(self, own: Tensor) -> Tensor:
+        """Return the sum of all ranks' own tensors. Rank 0 keeps the sum as its own, the others keep 0."""
         if self.size == 1:
-            return share
-        total = share.clone()
+            return own
+        total = own.clone()
         dist.all_reduce(total)
-        share.copy_(total if self.first else torch.zeros_like(total))
+        own.copy_(total if self.first else torch.zeros_like(total))
         return total
 
     def from_first(self, value: float) -> float:
@@ -137,7 +137,7 @@ class Ranks:
             self._asked[1].wait()
             self._asked = None
 
-    def share(self, model: Transformer) -> DistributedDataParallel:
+    def data_parallel(self, model: Transformer) -> DistributedDataParallel:
         """Wrap the model's `summed_loss`, as a module of a batch's `tensors`, to average gradients over ranks.
 
         The mean of `size` times the loss is the sum over all rows. Weights become those of rank 0.

@@ -1,100 +1,241 @@
-"""The training loop: steps, evaluations, checkpoints, interrupts."""
+"""Training: the optimiser and its learning rate, the batches, the step, and the loop around it.
 
+What is trained is one model (`ihlab.training.single`) or several stacked ones (`ihlab.training.stack`). The step is
+the same for both: each gives a loss for every member, and one model is a single member.
+"""
+
+import math
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TypeVar
 
-from ihlab.training.config import RunConfig
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ihlab.measure.batches import draw
+from ihlab.measure.gathered import TrainingBatch, each_tensor, training_batch
+from ihlab.measure.metrics import Evaluator
+from ihlab.model.shift import TokenMix, projected
+from ihlab.model.transformer import Transformer
+from ihlab.training import checkpoint
+from ihlab.training.clamp_hooks import install
+from ihlab.training.config import RunConfig, constant_steps
+from ihlab.training.distributed import Ranks
 from ihlab.training.interrupt import Interrupted
+from ihlab.training.members import Members
+from ihlab.training.progress import Report
+from ihlab.training.run import Run
+from ihlab.training.run_writer import Callback
+from ihlab.training.single import SingleModel
+from ihlab.training.stack import Stack
+from tasks import IGNORE
+from tasks.config import require
 
 REPORT_EVERY = 0.2  # seconds
 
-BatchT = TypeVar("BatchT")
+T = TypeVar("T")
 
 
-class Loop(ABC, Generic[BatchT]):
-    """Training loop from the current step to the last; subclasses train one model or a stack of them.
+def make_optimizer(
+    model: Transformer, config: RunConfig, parameters: Mapping[str, Tensor] | None = None
+) -> torch.optim.AdamW:
+    """Return fused AdamW. Weight decay acts on the model's matrices only: not on norms, and never on token mixes.
 
-    `config` gives the steps of evaluations and checkpoints.
+    `parameters`: the tensors to optimise, by the model's parameter names; None: the model's own.
+    """
+    mixing = {id(p) for module in model.modules() if isinstance(module, TokenMix) for p in module.parameters()}
+    decayed = {name for name, p in model.named_parameters() if p.ndim >= 2 and id(p) not in mixing}
+    given = dict(model.named_parameters()) if parameters is None else parameters
+    groups = [
+        {"params": [p for name, p in given.items() if name in decayed], "weight_decay": config.weight_decay},
+        {"params": [p for name, p in given.items() if name not in decayed], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=True)
+
+
+def learning_rate(config: RunConfig, step: int) -> float:
+    """Return the learning rate of step `step` (0 .. steps - 1): linear warm-up, then `RunConfig.schedule`."""
+    if step < config.warmup:
+        return config.lr * (step + 1) / config.warmup
+    if config.schedule == "constant":
+        return config.lr
+    if config.schedule == "trapezoid":
+        falling = config.horizon - constant_steps(config)  # 0 for a run of fewer than five steps
+        return config.lr * min(1.0, (config.horizon - step) / max(1, falling))
+    done = (step - config.warmup) / max(1, config.horizon - config.warmup)
+    return config.lr * (0.5 * (1 + math.cos(math.pi * done)) if config.schedule == "cosine" else 1 - done)
+
+
+def microbatches(config: RunConfig, step: int, rank: int = 0, ranks: int = 1) -> list[TrainingBatch]:
+    """Return the microbatches of one step of a run: `RunConfig.accumulate` of them.
+
+    All ranks draw the same sequences, and each keeps its part of every microbatch. Raises `ConfigError` if the
+    microbatches cannot be divided evenly.
+    """
+    pieces = config.accumulate * ranks
+    require(
+        config.batch_size % pieces == 0,
+        f"RunConfig.batch_size is {config.batch_size}, but must be a multiple of {pieces}: "
+        f"{config.accumulate} microbatch(es) (accumulate) for each of {ranks} processes.",
+    )
+    batch = draw(config.task, config.seed, "train", step, config.batch_size)
+    total, size = int((batch.targets != IGNORE).sum()), config.batch_size // pieces
+    parts = [batch.rows(i, i + size) for i in range(rank * size, config.batch_size, ranks * size)]
+    return [replace(training_batch(part.inputs, part.targets), total=total) for part in parts]
+
+
+def prefetch(draw_step: Callable[[int], T], start: int, stop: int) -> Iterator[T]:
+    """Yield `draw_step(s)` for steps s = start .. stop - 1.
+
+    While step s trains, one background thread draws step s + 1 (the kernels release the GIL).
+    """
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        drawn = thread.submit(draw_step, start)
+        for step in range(start, stop):
+            now = drawn.result()
+            if step + 1 < stop:
+                drawn = thread.submit(draw_step, step + 1)
+            yield now
+
+
+def loss(trained: SingleModel | Stack, batch: TrainingBatch, config: RunConfig) -> Float[Tensor, " member"]:
+    """Return each member's loss on a microbatch, in nats per target of the whole step."""
+    with torch.autocast(batch.tokens.device.type, torch.bfloat16, enabled=config.precision == "bf16"):
+        return trained.summed_losses(batch) / batch.total
+
+
+def initial_model(config: RunConfig) -> Transformer:
+    """Return the model with its seed's weights; with `init_shift` (a1, b1), alpha and beta of every head start from it.
+
+    Column 0 of every row of alpha is then a1, and the others follow by `ihlab.model.shift.start` (window 2:
+    alpha2 = 1 - alpha1); of beta likewise. All other weights are as without.
+    """
+    model = Transformer(config.model, seed=config.seed)
+    if config.init_shift is not None:
+        for block in model.layers:
+            for shift, own in zip((block.attn.key_shift, block.attn.value_shift), config.init_shift, strict=True):
+                assert shift is not None  # `RunConfig` has checked it
+                shift.restart(own)
+    return model
+
+
+class Training:
+    """Runs in training: one, or several `stacked` that differ only in the fields `ihlab.training.ensemble.FREE`.
+
+    They go on from the last step for which all have a checkpoint. `resumed_from`: the step that their summaries name
+    as the one they were resumed from; None: the current step.
     """
 
-    config: RunConfig
-    step: int
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        ranks: Ranks,
+        report: Report | None = None,
+        callback: Callback | None = None,
+        stacked: bool = False,
+        resumed_from: int | None = None,
+    ) -> None:
+        self.configs, self.ranks, self.device, self.report = [r.config for r in runs], ranks, ranks.device, report
+        self.config = max(self.configs, key=lambda config: config.lr)  # a stack's members take fractions of its steps
+        models = [initial_model(config).to(self.device) for config in self.configs]
+        install(models[0], self.config.clamps)  # forks are not stacked
+        self.members = Members(runs, ranks, callback, resumed_from)
+        self.step = self.members.resume(models)
+        self.trained = Stack(models, self.configs) if stacked else SingleModel(models[0], self.config, ranks)
+        self.parameters = self.trained.parameters
+        self.optimizer = make_optimizer(models[0], self.config, self.parameters)
+        self.members.restore_optimizer(self.trained, self.optimizer)
+        self.in_unit_interval = [self.parameters[name] for name in projected(models[0])]
+        self.evaluator = Evaluator(self.config, self.device, len(runs))
+
+    def batches(self, step: int) -> list[TrainingBatch]:
+        """Return the microbatches of a step, in page-locked memory for an asynchronous copy to a GPU."""
+        drawn = [microbatches(config, step, self.ranks.rank, self.ranks.size) for config in self.configs]
+        pieces = [self.trained.joined(list(of_members)) for of_members in zip(*drawn, strict=True)]
+        return [each_tensor(x, Tensor.pin_memory) for x in pieces] if self.device.type == "cuda" else pieces
+
+    def train_step(self, pieces: Sequence[TrainingBatch]) -> None:
+        """Take one optimiser step on the microbatches of a batch, and increment `step`."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.config, self.step)
+        self.trained.seed_dropout(self.step)
+        for i, piece in enumerate(pieces):
+            with self.trained.all_reduce(last=i + 1 == len(pieces)):
+                losses = loss(self.trained, piece.to(self.device), self.config)
+                (losses * self.ranks.size).sum().backward()  # gradients are averaged over ranks
+            self.members.running_loss += losses.detach()
+        if self.config.clip is not None:
+            self.trained.clip(self.config.clip)
+        self.trained.take_step(self.optimizer)
+        for weight in self.in_unit_interval:
+            weight.data.clamp_(0, 1)
+        self.optimizer.zero_grad()
+        self.members.loss_steps += 1
+        self.step += 1
 
     def finish(self, interrupted: threading.Event) -> None:
-        """Train to the end. Raises `Interrupted`, with everything saved, at the end of a step after Ctrl-C."""
-        config, start = self.config, self.step
-        evals, kept = set(config.eval_steps()), set(config.checkpoint_steps())
-        if self.step == config.first_step and not self.evaluated:
+        """Train to the end. Raises `Interrupted`, with everything saved, at the end of a step after Ctrl-C.
+
+        A stack ends early, with everything saved, once at most half of its members still train: the others are then
+        cheaper as a smaller stack, resumed from there.
+        """
+        config, members = self.config, self.members
+        evaluations, kept = set(config.eval_steps()), set(config.checkpoint_steps())
+        if self.step == config.first_step and not members.evaluated:
             self._evaluate()
             self._save()
-        reported, reached = time.perf_counter(), self._reached()
-        for batch in [] if reached else self._batches(self.step, config.steps):
-            self.train_step(batch)
-            if self.step in evals:
+        reported, ended = time.perf_counter(), self._conclude_reached()
+        for pieces in [] if ended else prefetch(self.batches, self.step, config.steps):
+            self.train_step(pieces)
+            if self.step in evaluations:
                 self._evaluate()
-                reached = self._reached()
-            if self.step in kept or reached:
+                ended = self._conclude_reached()
+            if self.step in kept or ended:
                 self._save()
-            if reached:
+            if ended:
                 self._report()
                 break
-            if self._stops(interrupted) and self.step < config.steps:
+            if self._asked_to_stop(interrupted) and self.step < config.steps:
                 if self.step not in kept:
-                    self._check()
+                    members.check_finite(self.step, members.train_losses())
                     self._save()
-                raise Interrupted(f"Stopped at step {self.step} of {config.steps}, saved in {self.where}.")
+                raise Interrupted(f"Stopped at step {self.step} of {config.steps}, saved in {members.where}.")
             if time.perf_counter() - reported > REPORT_EVERY or self.step == config.steps:
                 self._report()
                 reported = time.perf_counter()
-        self._conclude(start)
-        if self._stops(interrupted):  # in the last step: nothing is left of this run, but others may follow it
-            raise Interrupted(f"Stopped at step {self.step}, the last, finished in {self.where}.")
+        if self.step == config.steps:
+            members.conclude(members.ongoing, self.device)
+        if self._asked_to_stop(interrupted):  # in the last step: other runs may follow this one
+            raise Interrupted(f"Stopped at step {self.step}, the last, finished in {members.where}.")
 
-    def _stops(self, interrupted: threading.Event) -> bool:
-        """Return whether to stop after this step."""
-        return interrupted.is_set()
+    def _asked_to_stop(self, interrupted: threading.Event) -> bool:
+        return self.ranks.any_asked(interrupted.is_set())
 
-    def _reached(self) -> bool:
-        """Return whether the last evaluation reached `RunConfig.until`, which ends training."""
-        return False
-
-    @property
-    @abstractmethod
-    def where(self) -> str:
-        """Folder or folders of the runs, in words."""
-
-    @property
-    @abstractmethod
-    def evaluated(self) -> bool:
-        """True after the first evaluation."""
-
-    @abstractmethod
-    def _batches(self, start: int, stop: int) -> Iterator[BatchT]:
-        """Yield the batches of steps start .. stop - 1."""
-
-    @abstractmethod
-    def train_step(self, batch: BatchT) -> None:
-        """Take one optimiser step, and increment `step`."""
-
-    @abstractmethod
+    @torch.no_grad()
     def _evaluate(self) -> None:
-        """Add a row to the metrics."""
+        rows = self.trained.evaluate(self.evaluator) if self.ranks.first else [{}]
+        self.members.note(self.step, rows)
 
-    @abstractmethod
-    def _check(self) -> None:
-        """Check that the training loss since the last evaluation is finite, before a checkpoint is saved."""
+    def _conclude_reached(self) -> bool:
+        """Conclude the members that are to stop early; return whether at most half of all still train."""
+        for i in self.members.reached():
+            self._save(i)
+            self.members.conclude([i], self.device)
+        return 2 * len(self.members.ongoing) <= len(self.configs)
 
-    @abstractmethod
+    def _save(self, *only: int) -> None:
+        """Write checkpoints of the given members, by default of all that still train."""
+        if self.ranks.first:
+            state = checkpoint.optimizer_state(self.parameters, self.optimizer)
+            for i in only or self.members.ongoing:
+                own = [self.trained.member(tensors, i) for tensors in (self.parameters, state)]
+                self.members.save(i, self.step, *own)
+
     def _report(self) -> None:
-        """Report the step and the last evaluation."""
-
-    @abstractmethod
-    def _save(self) -> None:
-        """Write a checkpoint."""
-
-    @abstractmethod
-    def _conclude(self, start: int) -> None:
-        """Write the summary of a training that was resumed at `start`."""
+        row = self.members.latest_row
+        if self.report is not None and self.ranks.first and row is not None:
+            self.report(self.step, row)

@@ -110,7 +110,7 @@ def progress(config: RunConfig, members: int = 1) -> Iterator[Report]:
             shown.update(bar, completed=step, count=f"{step}/{config.steps}", latest=evaluated(row))
 
         yield report
-        shown.update(bar, total=shown.tasks[bar].completed)  # `RunConfig.until` may have ended it before
+        shown.update(bar, total=shown.tasks[bar].completed)  # early stopping may have ended it before
 
 
 class _Lines(Progress):

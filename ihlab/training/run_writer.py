@@ -103,9 +103,9 @@ class RunWriter:
 
     @property
     def reached(self) -> bool:
-        """True if the last evaluation reached `RunConfig.until`."""
-        until = self.config.until
-        return until is not None and bool(self.rows) and self.rows[-1][self.config.until_metric] >= until
+        """True if the last evaluation reached `RunConfig.stop_at_accuracy`."""
+        threshold = self.config.stop_at_accuracy
+        return threshold is not None and bool(self.rows) and self.rows[-1][self.config.stop_at_metric] >= threshold
 
     def check_finite(self, step: int, *losses: float) -> None:
         """Raise `TrainingDivergedError`, and record it in the folder, if a loss is not finite."""
@@ -135,7 +135,7 @@ class RunWriter:
     def conclude(self, resumed_from: int, n_params: int, device: torch.device, **more: Any) -> None:
         """Remove leftover checkpoints of an interruption, and write `done.json` with `more` in it."""
         seconds = time.perf_counter() - self.started
-        last = int(self.rows[-1]["step"])  # before `steps` where `until` was reached
+        last = int(self.rows[-1]["step"])  # before `steps` after early stopping
         tokens = (last - self.config.first_step) * self.config.batch_size * self.config.task.length
         summary: dict[str, Any] = {
             "steps": last,

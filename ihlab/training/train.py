@@ -10,14 +10,13 @@ import torch
 
 from ihlab.training.config import RunConfig
 from ihlab.training.distributed import Ranks, join_ranks, pick_device, require_alone
-from ihlab.training.ensemble import Ensemble, best_stack, check_members, seeds, stacks
+from ihlab.training.ensemble import best_stack, check_members, seeds, stacks
 from ihlab.training.interrupt import deferred_interrupt
+from ihlab.training.loop import Training, learning_rate
 from ihlab.training.memory import require_fits
-from ihlab.training.optim import learning_rate
 from ihlab.training.progress import Report, progress
 from ihlab.training.run import Run
 from ihlab.training.run_writer import Callback, TrainingDivergedError
-from ihlab.training.single import SingleModel
 from tasks.config import require, shown
 
 
@@ -108,7 +107,7 @@ def _train_run(run: Run, ranks: Ranks, report: Report | None, callback: Callback
     lock = run.lock() if ranks.first else nullcontext()
     own_rng = torch.random.fork_rng([ranks.device] if ranks.device.type == "cuda" else [])  # of dropout
     with lock, own_rng, deferred_interrupt() as interrupted, shown as reported:
-        SingleModel(run, ranks, reported, callback).finish(interrupted)
+        Training([run], ranks, reported, callback).finish(interrupted)
 
 
 def train_ensemble(
@@ -124,7 +123,7 @@ def train_ensemble(
     Each member has its own weights, batches, gradient norm (for clipping), optimiser state, metrics and folder, and
     equals to rounding the run that `train` makes of its config: it has the same hash, and is resumed and forked the
     same way. `seconds` in its `done.json` is the time of all members together, `ensemble` the number that were
-    still stacked: with `RunConfig.until`, once half have reached it the others go on as a smaller stack. Finished
+    still stacked: with early stopping, once half have ended the others go on as a smaller stack. Finished
     members are not trained again; interrupted ones are resumed at the last step for which all have a checkpoint.
 
     A member whose loss stops being finite is left at its last checkpoint, with the step in `diverged.json`
@@ -168,6 +167,6 @@ def _train_stack(runs: list[Run], device: torch.device, report: Report | None, c
             locks.enter_context(run.lock())
         resumed_from = None
         while left := [run for run in runs if not run.done and not run.diverged]:  # others may have finished some
-            ensemble = Ensemble(left, device, reported, resumed_from, callback)
-            ensemble.finish(interrupted)
-            resumed_from = ensemble.resumed_from
+            training = Training(left, Ranks(0, 1, device), reported, callback, stacked=True, resumed_from=resumed_from)
+            training.finish(interrupted)
+            resumed_from = training.members.resumed_from

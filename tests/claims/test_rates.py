@@ -29,17 +29,12 @@ def test_fastest_rate(steps, chosen):
     assert fastest_rate(tuning(steps), common=6e-3) == chosen
 
 
-def test_never_is_twice_the_runs_own_horizon():
+def test_the_rule_looks_at_nothing_but_the_runs_of_the_table():
+    """Neither at another horizon, nor at the order of the rows; without a common rate, never everywhere is a tie."""
     table = tuning({4e-3: (390, 390), 8e-3: (100, np.inf)})
     assert fastest_rate(table) == 4e-3
     assert fastest_rate(table.assign(horizon=300)) == 8e-3  # (100 + 600) / 2
-
-
-def test_without_a_common_rate_those_that_never_learn_are_a_tie():
     assert fastest_rate(tuning({8e-3: (np.inf,), 4e-3: (np.inf,)})) == 4e-3
-
-
-def test_the_order_of_the_rows_does_not_matter():
     table = tuning({4e-3: (310, 330), 8e-3: (300, 340), 1.6e-2: (320, 321)})
     assert {fastest_rate(table.sample(frac=1, random_state=seed)) for seed in range(10)} == {4e-3}
 

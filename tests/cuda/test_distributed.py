@@ -9,7 +9,7 @@ from torch import distributed as dist
 from ihlab import Transformer
 from ihlab.measure.loss import summed_loss
 from ihlab.training import distributed
-from ihlab.training.data import Stream
+from ihlab.training.loop import microbatches
 
 pytestmark = pytest.mark.slow
 
@@ -35,15 +35,15 @@ def test_gradients_are_all_reduced_on_the_device_and_words_beside_it(ranks, devi
     assert ranks.device.type == device.type
     assert ("cuda:nccl" in dist.get_backend_config()) == (device.type == "cuda")
     model, solo = (Transformer(small.model, seed=1).to(device) for _ in range(2))
-    batch = Stream(small.task, 0, 8).step(0)[0].to(device)
-    shared = ranks.share(model)
-    (shared(*batch.tensors) / batch.total).backward()
+    batch = microbatches(small, 0)[0].to(device)
+    parallel = ranks.data_parallel(model)
+    (parallel(*batch.tensors) / batch.total).backward()
     (summed_loss(solo, *batch.tensors) / batch.total).backward()
     for ours, theirs in zip(model.parameters(), solo.parameters(), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad)
-    share = torch.tensor(3.0, device=device)
-    assert ranks.collect(share).item() == 3
-    assert share.item() == 3
+    own = torch.tensor(3.0, device=device)
+    assert ranks.collect(own).item() == 3
+    assert own.item() == 3
     assert ranks.from_first(0.1) == 0.1
     ranks.require_same("runs", 7)
     assert [ranks.any_asked(asked) for asked in (False, True, False)] == [False, False, True]

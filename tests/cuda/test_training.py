@@ -10,7 +10,7 @@ import torch
 
 from ihlab import Run, train
 from ihlab.model.modes import evaluating
-from ihlab.training import ensemble, single
+from ihlab.training import loop
 from ihlab.training.ensemble import seeds
 from ihlab.training.interrupt import Interrupted
 from ihlab.training.train import train_ensemble
@@ -90,9 +90,8 @@ def no_waiting(device, monkeypatch):
     if device.type == "cpu":
         yield
         return
-    for kind in (single.SingleModel, ensemble.Ensemble):
-        for name in ("_evaluate", "_save", "_conclude"):
-            monkeypatch.setattr(kind, name, asks(getattr(kind, name)))
+    for name in ("_evaluate", "_save", "_conclude_reached"):
+        monkeypatch.setattr(loop.Training, name, asks(getattr(loop.Training, name)))
     yield
     torch.cuda.set_sync_debug_mode("default")
 

@@ -6,8 +6,8 @@ from torch.nn import functional
 
 from ihlab import ModelConfig, Transformer
 from ihlab.measure.batches import draw
+from ihlab.measure.gathered import training_batch
 from ihlab.measure.loss import summed_loss
-from ihlab.measure.rows import scored
 from tasks import IGNORE, InductionTask
 
 
@@ -16,7 +16,7 @@ def test_loss_and_gradients_equal_the_masked_full_loss(score):
     task = InductionTask(vocab_size=96, length=16, score=score)
     model = Transformer(ModelConfig(n_layers=1, d_model=16, n_heads=2, d_vocab=96, n_ctx=16, attention="kv_shift"))
     batch = draw(task, 0, "train", 0, 8)
-    kept = scored(batch.inputs, batch.targets)
+    kept = training_batch(batch.inputs, batch.targets)
 
     loss = summed_loss(model, *kept.tensors)
     loss.backward()

@@ -10,6 +10,7 @@ from torch.func import stack_module_state
 
 from ihlab import ModelConfig, RunConfig, Transformer
 from ihlab.measure.batches import EVAL_SEED, draw
+from ihlab.measure.gathered import evaluation_batch
 from ihlab.measure.heads import follows, mean_attention, prefix_matches
 from ihlab.measure.metrics import (
     ANSWER_ROWS,
@@ -21,8 +22,7 @@ from ihlab.measure.metrics import (
     slices,
 )
 from ihlab.measure.probe import task_probe
-from ihlab.measure.rows import graded
-from ihlab.training.vmapped import of_each_member, over_members
+from ihlab.training.stack import of_each_member, over_members
 from tasks import IGNORE, Batch, InductionTask, MQARTask, MultiHopTask, NGramTask
 
 
@@ -75,7 +75,7 @@ def test_held_out_counts_by_hand():
     task = InductionTask(vocab_size=48, length=12, score="first")
     model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=48, n_ctx=12))
     batches = [draw(task, 5, "eval", i, 20) for i in range(2)]
-    measured = held_out(model, [graded(batch) for batch in batches])
+    measured = held_out(model, [evaluation_batch(batch) for batch in batches])
     losses, right, first_right = [], [], []
     for batch in batches:
         logits = model(torch.from_numpy(batch.inputs.copy())).detach()
@@ -180,7 +180,7 @@ def test_accuracy_of_each_slice_by_hand(with_groups, offset, cut):
     pieces = [with_groups.rows(i, i + cut) for i in range(0, 4, cut)]
     measured = held_out(
         AnswersByRule(offset),
-        [graded(piece) for piece in pieces],
+        [evaluation_batch(piece) for piece in pieces],
         found,
         [membership(piece, found) for piece in pieces],
     )
@@ -196,7 +196,7 @@ def test_accuracy_of_each_slice_by_hand(with_groups, offset, cut):
 
 
 def test_an_accuracy_over_nothing_is_not_a_number():
-    batch = graded(Batch(inputs=ROWS, targets=TRAINED, answers=np.full_like(ROWS, IGNORE)))
+    batch = evaluation_batch(Batch(inputs=ROWS, targets=TRAINED, answers=np.full_like(ROWS, IGNORE)))
     measured = held_out(AnswersByRule(0), [batch])
     assert np.isfinite(measured["eval_loss"])
     assert np.isnan([measured["accuracy"], measured["accuracy_first"]]).all()

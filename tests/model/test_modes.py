@@ -14,8 +14,8 @@ from ihlab.interp.induction_pair import find_induction_pair
 from ihlab.interp.multihop import hop_ablation, hop_scores
 from ihlab.interp.patching import path_effects, path_patch
 from ihlab.interp.routes import ablate_route, all_routes, route_contributions, route_effects
+from ihlab.measure.gathered import evaluation_batch
 from ihlab.measure.metrics import held_out
-from ihlab.measure.rows import graded
 from ihlab.model.modes import evaluating
 from ihlab.model.transformer import Transformer
 from tasks import MultiHopTask
@@ -52,7 +52,7 @@ MEASURES = {
     "route_contributions": lambda model: route_contributions(model, TOKENS, 0)[ROUTE],
     "route_effects": lambda model: route_effects(model, BATCH),
     "ablate_route": lambda model: ablate_route(model, TOKENS, 0, None, ROUTE),
-    "held_out": lambda model: held_out(model, [graded(BATCH, torch.device("cpu"))]),
+    "held_out": lambda model: held_out(model, [evaluation_batch(BATCH, torch.device("cpu"))]),
     "generate": lambda model: model.generate(TOKENS[:, :4], 6),
 }
 

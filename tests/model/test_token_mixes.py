@@ -17,7 +17,7 @@ from ihlab.model.decode import Decoder
 from ihlab.model.hf import to_gpt2, to_llama
 from ihlab.model.pruned import may_prune
 from ihlab.training.checkpoint import load
-from ihlab.training.optim import make_optimizer
+from ihlab.training.loop import make_optimizer
 from ihlab.training.train import train_ensemble
 from tasks import ConfigError
 

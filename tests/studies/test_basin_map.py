@@ -59,7 +59,9 @@ def test_what_has_not_found_induction_at_the_end_goes_on_and_nothing_else(tmp_pa
     assert [plan.config.init_shift for plan in later] == [plans[i].config.init_shift for i in (2, 4, 0)]
     for plan, first in zip(later, (plans[2], plans[4], plans[0]), strict=True):
         assert plan == type(plan)(
-            FOLLOWED, first.config.but(name=f"{first.config.name}-longer", steps=6000, until=FOUND), stacked=True
+            FOLLOWED,
+            first.config.but(name=f"{first.config.name}-longer", steps=6000, stop_at_accuracy=FOUND),
+            stacked=True,
         )
     check_members([plan.config for plan in later])
 
@@ -256,7 +258,7 @@ def test_stored_runs_are_the_manifests(made):
         run = Run.open(root / "runs" / entry["run"])
         assert run.done["ensemble"] == 8
         assert (run.config.seed, *run.config.init_shift) == (row["seed"], row["alpha1"], row["beta1"])
-        assert (run.config.steps, run.config.until) == ((20, None) if row["kind"] == "run" else (60, FOUND))
+        assert (run.config.steps, run.config.stop_at_accuracy) == ((20, None) if row["kind"] == "run" else (60, FOUND))
         first, last = run.metrics.iloc[0], run.metrics.iloc[-1]
         assert (first["alpha1_0.0"], first["beta2_0.0"]) == pytest.approx((row["alpha1"], 1 - row["beta1"]))
         assert row["accuracy"] == pytest.approx(last["accuracy_first"], abs=1e-6)

@@ -29,11 +29,13 @@ def test_curves_differ_in_the_model_only_but_for_rates_of_their_own(experiment, 
     assert len({plan.config.digest for plan in planned}) == len(planned)
     common = [plan for plan in planned if not plan.curve.endswith(OWN_RATE)]
     shared = {
-        plan.config.but(name="x", seed=0, model=common[0].config.model, until=None, compile=False).digest
+        plan.config.but(name="x", seed=0, model=common[0].config.model, stop_at_accuracy=None, compile=False).digest
         for plan in common
     }
     assert len(shared) == 1
-    assert {plan.curve for plan in planned if plan.config.until is None} >= {plan.curve for plan in common} - {V4}
+    assert {plan.curve for plan in planned if plan.config.stop_at_accuracy is None} >= {
+        plan.curve for plan in common
+    } - {V4}
     assert {plan.config.model.attention for plan in common} == {"vanilla", "kv_shift"}
     seeds: dict[str, list[int]] = {}
     for plan in planned:
@@ -54,12 +56,12 @@ def test_own_rates_are_those_of_the_common_curve_until_it_has_learned():
     for plan in own:
         curve = plan.curve.removesuffix(OWN_RATE)
         same = common[curve, plan.config.seed]
-        assert (plan.config.lr, plan.config.until) == (FASTEST[curve], 0.9)
-        assert plan.config.but(name=same.name, lr=same.lr, until=same.until) == same
+        assert (plan.config.lr, plan.config.stop_at_accuracy) == (FASTEST[curve], 0.9)
+        assert plan.config.but(name=same.name, lr=same.lr, stop_at_accuracy=same.stop_at_accuracy) == same
     for scale in SCALES:
         of_scale = Figure1a().runs(scale)
         assert scale == "laptop" or not [plan for plan in of_scale if plan.curve.endswith(OWN_RATE)]
-        until = {plan.curve: plan.config.until for plan in of_scale if not plan.curve.endswith(OWN_RATE)}
+        until = {plan.curve: plan.config.stop_at_accuracy for plan in of_scale if not plan.curve.endswith(OWN_RATE)}
         assert until == {KV1: None, V1: None, V2: None, V4: 0.9}  # of four layers nothing else is asked
 
 

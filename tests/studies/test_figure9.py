@@ -11,8 +11,8 @@ from ihlab import Run
 from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.claims.experiment import SCALES
 from ihlab.measure.batches import EVAL_SEED
+from ihlab.measure.gathered import evaluation_batch
 from ihlab.measure.metrics import held_out
-from ihlab.measure.rows import graded
 from ihlab.model.transformer import Transformer
 from ihlab.studies.figure9 import CARRIES, LAPTOP_SIZES, MARGIN, ROUTES, SIZES, SMALLEST, Figure9, ngram_run, sizes
 
@@ -168,7 +168,7 @@ def test_falls_are_those_of_models_with_a_column_set_to_nothing(made):
         ]
         assert row.step == run.config.steps
         batch = run.config.task.batch(256, np.random.default_rng(EVAL_SEED))
-        rows = graded(batch, torch.device("cpu"))
+        rows = evaluation_batch(batch, torch.device("cpu"))
         with torch.no_grad():
             whole = held_out(run.model(), [rows])["accuracy"]
             for name, (key, value) in ROUTES.items():

@@ -1,144 +1,398 @@
-"""The hop horizon: interpolation by hand, the published curves, and the verdicts of laws that hold and do not."""
+"""Figure 8 and its four questions: errors counted slowly, verdicts on planted errors that follow each law and none."""
+
+import io
+import json
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
-from ihlab.claims.claim import judged
+from ihlab import Run
+from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.claims.experiment import SCALES
-from ihlab.studies.figure8 import origin
-from ihlab.studies.figure8_law import DEPTHS as LAW_DEPTHS
-from ihlab.studies.figure8_law import HOPS, STEPS, Figure8Law
+from ihlab.claims.hop_horizon import ATTENTION_LABELS, KV, VANILLA, Cell, K, V, hop_horizons, hop_table
+from ihlab.measure.batches import EVAL_SEED
 from ihlab.studies.hops import (
-    KINDS,
-    by_pointers,
-    followed,
-    hop_horizon,
-    hops_followed,
-    horizon_table,
-    horizons,
-    predicted,
+    SIZES,
+    Figure8,
+    Figure8Law,
+    OneMoreLayer,
+    SavedLayer,
+    ShiftHalves,
+    figure8_config,
+    origin,
 )
 
-
-def test_the_crossing_is_interpolated_in_log2_of_hops():
-    assert hop_horizon([1, 2, 3, 4], [0, 0, 0.2, 0.9]) == (pytest.approx((1 + np.log2(3)) / 2), "")
-    assert hop_horizon([1, 2, 3, 4], [0, 0.1, 0.1, 0.5]) == (pytest.approx(np.log2(3)), ""), "0.1 does not exceed 0.1"
-    assert hop_horizon([1, 2, 3], [0.05, 0.15, 0.0]) == (pytest.approx(0.5), ""), "the first crossing counts"
+EACH_SCALE = pytest.mark.parametrize("scale", SCALES)
+H, F, U, N = "holds", "fails", "undecided", NOT_TESTED
 
 
-def test_beyond_the_hops_of_a_row_there_is_only_a_bound():
-    assert hop_horizon([1, 2, 3, 4], [0, 0, 0.05, 0.1]) == (2.0, "above")
-    assert hop_horizon([1, 2], [0.4, 0.5]) == (0.0, "below")
+def planted(cells, error, seeds=8, hops=8):
+    """Return the table of models whose error at k hops is `error(cell, seed, k)`."""
+    k = np.arange(hops + 1)
+    models = [
+        pd.DataFrame({**cell._asdict(), "seed": seed, "hops": k, "error": [error(cell, seed, n) for n in k]})
+        for cell in cells
+        for seed in range(seeds)
+    ]
+    return pd.concat(models, ignore_index=True)
+
+
+def verdicts(study, data, scale="laptop"):
+    return [claim.verdict for claim in judged(study.claims(data, scale))]
+
+
+# Figure 8
+
+
+@pytest.fixture(scope="module")
+def made(smoke):
+    return smoke("figure8")
+
+
+@pytest.mark.slow
+def test_the_table_has_an_error_for_every_run_and_hop(made):
+    data = made[1].data()
+    assert data.groupby(["attention", "n_layers", "seed"])["hops"].apply(list).tolist() == [[0, 1, 2]] * 4
+    assert data["error"].between(0, 1).all()
+    assert list(data.columns) == list(errors(gentle, gentle).columns), "as in the planted tables"
+    assert [c.to_dict() for c in judged(Figure8().claims(data, "smoke"))] == made[1].claims()
+
+
+@pytest.mark.slow
+def test_errors_are_wrong_letters_counted_one_by_one(made):
+    root, folder = made
+    names = [entry["run"] for entry in json.loads((folder.path / "manifest.json").read_text())["runs"]]
+    run = Run.open(root / "runs" / min(names))
+    model, task = run.model(), run.config.task
+    counted = []
+    for k in range(task.max_hops + 1):
+        rows = task.batch_of(k, 100, np.random.default_rng(EVAL_SEED))
+        guesses = model(torch.from_numpy(rows.inputs.copy())).argmax(dim=-1)
+        asked = [(r, t) for r, t in np.ndindex(rows.targets.shape) if rows.targets[r, t] < task.none and t > 0]
+        wrong = sum(int(guesses[r, t]) != rows.targets[r, t] for r, t in asked)
+        counted.append(wrong / len(asked))
+    assert hop_table(run)["error"].tolist() == pytest.approx(counted)
+
+
+def errors(vanilla, shifted, scale="laptop", noise=0.001):
+    """Errors that grow with k: `vanilla` and `shifted` map k to an error, seeds lie apart by `noise` and more."""
+    cells = [Cell(label, layers) for label in (VANILLA, KV) for layers in SIZES[scale].layers]
+
+    def error(cell, seed, k):
+        return (vanilla if cell.attention == VANILLA else shifted)(k) + noise * seed * (1 + k / 8)
+
+    return planted(cells, error, 5, SIZES[scale].task.max_hops)
+
+
+def steep(least):
+    """No error up to `least` hops, and a tenth more for each beyond."""
+    return lambda k: 0.1 * max(k - least, 0)
+
+
+def gentle(k):
+    return 0.002 * k
+
+
+@pytest.mark.parametrize(
+    ("vanilla", "shifted", "noise", "better", "degrades", "reaches"),
+    [
+        (
+            steep(2),
+            gentle,
+            0.001,
+            H,
+            H,
+            H,
+        ),  # the paper's picture: vanilla degrades beyond 2 hops, KV shifting reaches 4
+        (gentle, steep(2), 0.001, F, F, F),
+        (gentle, gentle, 0.001, U, F, H),  # the same errors show no bias for multi-hop, small ones no degradation
+        (lambda k: 0.05 * k / 4 + 0.05 * (k == 4), lambda k: 0.05 * k / 4, 0.05, U, U, U),  # noise decides nothing
+    ],
+)
+def test_figure8_is_judged_by_its_errors(vanilla, shifted, noise, better, degrades, reaches):
+    data = errors(vanilla, shifted, noise=noise)
+    assert verdicts(Figure8(), data) == [better, better, N, N, degrades, reaches]
+
+
+@EACH_SCALE
+def test_sentences_about_five_layers_are_tested_where_there_are_five_and_the_sequences_have_the_hops(scale):
+    claims = Figure8().claims(errors(steep(8), gentle, scale), scale)
+    named = [claim for claim in claims if claim.sentence.endswith("(L = 5).")]
+    assert len(named) == 2
+    layers, hops = max(SIZES[scale].layers), SIZES[scale].task.max_hops
+    large = layers >= 5 and hops >= 16
+    assert [claim.verdict for claim in named] == (["holds"] * 2 if large else [NOT_TESTED] * 2)
+    assert large == (scale in ("gpu", "paper"))
+    for claim in named:
+        assert claim.why.startswith(f"The models have {layers} layers and rows at most {hops} hops") != large
+
+
+@pytest.mark.parametrize("scale", ["laptop", "gpu"])
+def test_claims_sentence_and_picture_follow_from_the_stored_table(scale):
+    data = errors(steep(2), gentle, scale)
+    stored = pd.read_csv(io.StringIO(data.to_csv(index=False)))
+    first, again = ([c.to_dict() for c in judged(Figure8().claims(t, scale))] for t in (data, stored))
+    assert again == first
+    assert Figure8().summary(stored, scale) == Figure8().summary(data, scale)
+    assert len(Figure8().draw(stored, scale).axes) == 2
+
+
+@pytest.mark.parametrize(("shift", "spread", "verdict"), [(0.01, 0.001, H), (0.2, 0.001, F), (0.055, 0.02, U)])
+def test_the_published_curve_agrees_with_what_is_near_it(shift, spread, verdict):
+    """Five seeds of vanilla about the published errors, and half of them for KV shifting."""
+    every = origin()
+    assert every.groupby("n_layers")["hops"].apply(list).to_dict() == {n: list(range(17)) for n in range(2, 7)}
+    seeds = range(5)
+    vanilla = pd.concat(
+        every.assign(attention=VANILLA, seed=seed, error=every["error"] + shift + spread * (seed - 2)) for seed in seeds
+    )
+    data = pd.concat([vanilla, vanilla.assign(attention=KV, error=vanilla["error"] / 2)])
+    agreement = judged(Figure8().claims(data, "paper"))[-1]
+    assert agreement.sentence == "Our vanilla reproduces the original's."
+    assert agreement.estimate.value == pytest.approx(shift)
+    assert agreement.verdict == verdict
+
+
+def test_the_papers_scale_is_the_originals():
+    run = figure8_config("paper")
+    task, model = run.task, run.model
+    assert (task.length, task.max_hops, task.alphabet, task.vocab_size) == (99, 16, 4, 23)
+    assert (model.d_model, model.n_heads, model.norm, model.mlp) == (128, 4, "layer", "gelu")
+    assert (model.positional, model.dropout, model.unembedding, model.d_vocab) == ("learned", 0.1, "none", 128)
+    assert (run.lr, run.batch_size, run.warmup, run.schedule, run.steps) == (1e-4, 32, 1000, "linear", 100_000)
 
 
 def test_published_vanilla_models_go_beyond_a_layer_for_the_token_before():
     """With 2 and 3 layers as far as the longer construction, with 4 and 5 between the two."""
-    table = horizons(origin().assign(attention="vanilla", seed=0)).set_index("n_layers")
+    table = hop_horizons(origin().assign(attention=VANILLA, seed=0)).set_index("n_layers")
     assert (2 ** table["log2_hops"]).round(1).tolist() == [1.6, 3.5, 6.8, 9.9, 16.0]
     assert table["bound"].tolist() == ["", "", "", "", "above"]
-    assert all(2**log2 > by_pointers(("vanilla", depth)) for depth, log2 in table["log2_hops"].items() if depth < 6)
-    table = followed(origin().assign(attention="vanilla", seed=0)).set_index("n_layers")["hops"]
-    assert table.to_dict() == {2: 1, 3: 3, 4: 6, 5: 9, 6: 16}
-    assert [predicted(("vanilla", depth)) for depth in table.index] == [1, 3, 7, 15, 31]
+    assert all(2**log2 > Cell(VANILLA, n).by_pointers() for n, log2 in table["log2_hops"].items() if n < 6)
+    assert table["hops"].to_dict() == {2: 1, 3: 3, 4: 6, 5: 9, 6: 16}
 
 
-def planted(hops, seeds=8, scale="laptop"):
-    """Errors of .01 up to so many hops (attention, L, seed) and .5 beyond, in every cell of a scale."""
-    rows = []
-    for kind, depths in LAW_DEPTHS[scale].items():
-        for depth in depths:
-            for seed in range(seeds):
-                errors = np.where(np.arange(HOPS[scale] + 1) <= hops(kind, depth, seed), 0.01, 0.5)
-                facts = {"attention": kind, "n_layers": depth, "seed": seed}
-                rows.append(pd.DataFrame({**facts, "hops": range(len(errors)), "error": errors}))
-    return pd.concat(rows, ignore_index=True)
+# The law
 
 
-def by_hand(kind, depth, seed):
-    return predicted((kind, depth))
+def following(hops, scale="laptop"):
+    """Errors of .01 up to `hops(cell, seed)` and .5 beyond, in every cell of the law."""
+    cells = Figure8Law().cells(scale)
+    return planted(cells, lambda cell, seed, k: 0.01 if k <= hops(cell, seed) else 0.5, hops=SIZES[scale].law_hops)
 
 
-def shifted_by_pointers(kind, depth, seed):
+def by_hand(cell, seed):
+    return cell.by_hand()
+
+
+def shifted_by_pointers(cell, seed):
     """Vanilla as by hand, shifted keys as with pointers alone."""
-    return (by_pointers if kind in {"KV shifting", "K only"} else predicted)((kind, depth))
+    return cell.by_pointers() if cell.attention in {KV, K} else cell.by_hand()
 
 
-def all_by_pointers(kind, depth, seed):
+def all_by_pointers(cell, seed):
     """Vanilla, too, as if it needed a layer for the token before."""
-    return by_pointers((kind, depth))
+    return cell.by_pointers()
 
 
-def beyond(kind, depth, seed):
-    return by_hand(kind, depth, seed) + 1
+def beyond(cell, seed):
+    return cell.by_hand() + 1
 
 
-def by_half_of_the_seeds(kind, depth, seed):
-    return by_hand(kind, depth, seed) + seed % 2
+def by_half_of_the_seeds(cell, seed):
+    return cell.by_hand() + seed % 2
 
 
 @pytest.mark.parametrize(
     ("hops", "expected"),
     [
-        (by_hand, [*["holds"] * 4, "fails", "fails"]),
-        (shifted_by_pointers, ["holds", "fails", "fails", "holds", "holds", "fails"]),
-        # two layers whose values alone are shifted are as by hand in either
-        (all_by_pointers, ["fails", "fails", "fails", "undecided", "holds", "holds"]),
-        (beyond, ["fails"] * 6),
-        (by_half_of_the_seeds, [*["undecided"] * 4, "fails", "fails"]),
+        (by_hand, [H, H, H, H, F, F]),
+        (shifted_by_pointers, [H, F, F, H, H, F]),
+        (all_by_pointers, [F, F, F, U, H, H]),  # two layers with shifted values alone are as by hand in either
+        (beyond, [F] * 6),
+        (by_half_of_the_seeds, [U, U, U, U, F, F]),
     ],
 )
 def test_the_law_is_judged_by_how_many_models_follow_it_exactly(hops, expected):
-    claims = judged(Figure8Law().claims(planted(hops, scale="gpu"), "gpu"))
+    claims = judged(Figure8Law().claims(following(hops, "gpu"), "gpu"))
     assert [claim.verdict for claim in claims] == expected
-    laptop = judged(Figure8Law().claims(planted(hops), "laptop"))
+    laptop = judged(Figure8Law().claims(following(hops), "laptop"))
     asked = [claim.sentence.partition(" (L = ")[0] for claim in laptop]
     assert asked == [claim.sentence.partition(" (L = ")[0] for claim in claims]
-    assert laptop[1].sentence.endswith(" (L = 2)"), "rows of 5 hops cannot show 7"
+    assert laptop[1].sentence.endswith(" (L = 2)"), "sequences of 5 hops cannot show 7"
 
 
-def test_hops_are_followed_without_a_gap():
-    assert hops_followed([0.0, 0.1, 0.2, 0.05]) == 2, "0.1 is small, and what comes after a gap does not count"
-    assert hops_followed([0.2, 0.0]) == 0
-    assert hops_followed([0.0, 0.0]) == 2
-    table = followed(planted(shifted_by_pointers)).set_index(["attention", "n_layers"])["hops"]
-    assert set(table["KV shifting", 3]) == {4}
-    assert set(table["vanilla", 3]) == {3}
-    assert len(table) == 7 * 8
+# One layer more or less
 
 
-def test_the_table_has_what_is_known_by_hand_beside_the_median_model():
-    table = horizon_table(planted(by_half_of_the_seeds)).set_index(["attention", "n_layers"])
-    assert len(table) == 7
-    row = table.loc[("vanilla", 3)]
-    assert (row["models"], row["by_hand"], row["pointers"], row["hops"]) == (8, 3, 2, "3 3 3 3 4 4 4 4")
-    assert 3 < row["low"] < row["k_star"] < row["high"] < 5
-    for (kind, depth), known in table.iterrows():
-        assert (known["by_hand"], known["pointers"]) == (predicted((kind, depth)), by_pointers((kind, depth)))
+def crossing(study, hops, seeds=8, apart=0.02):
+    """Errors that cross .1 at so many hops (a number for each cell), a little apart in each seed."""
+    at = dict(zip(study.cells("laptop"), hops, strict=True))
+
+    def error(cell, seed, k):
+        edge = at[cell] * 2 ** (apart * (seed - (seeds - 1) / 2))
+        return np.clip(0.1 + 0.5 * (np.log2(max(k, 0.5)) - np.log2(edge)), 0, 1)
+
+    return planted(at, error, seeds)
 
 
-def test_attentions_are_planned_on_rows_with_more_hops_than_any_is_to_follow():
-    law = Figure8Law()
-    for scale in SCALES:
-        planned = law.runs(scale)
-        kinds = {(plan.config.model.attention, plan.config.model.n_layers) for plan in planned}
-        names = {label: kind for kind, label in KINDS.items()}
-        assert kinds == {(names[label], depth) for label, depths in LAW_DEPTHS[scale].items() for depth in depths}
-        assert len({plan.config.digest for plan in planned}) == len(planned)
-        most = max(by_pointers((label, depth)) for label, depths in LAW_DEPTHS[scale].items() for depth in depths)
-        assert {plan.config.task.max_hops for plan in planned} == {most + 1}
-        for plan in planned:
-            assert plan.config.model.d_vocab == plan.config.task.vocab_size
-            assert plan.config.steps == STEPS[scale][plan.config.model.n_layers]
+@pytest.mark.parametrize(
+    ("hops", "expected"),
+    [
+        ((7.0, 3.2, 7.0), [H, H, N, H, H, H, N, H, U]),  # by hand: 7 is not beyond 7
+        ((4.4, 2.2, 4.4), [H, H, N, H, H, H, N, F, F]),  # pointers alone
+        ((3.2, 3.2, 7.0), [U, F, N, F, H, H, N, F, F]),  # the shift does nothing; equality is no more
+        ((5.3, 3.2, 5.5), [H, U, N, H, H, U, N, H, F]),  # .73 and .78 of a doubling, to be told from .7
+        ((7.5, 3.2, 4.0), [H, H, N, H, F, F, N, H, H]),  # it is worth more than a vanilla layer
+    ],
+)
+def test_whether_the_shift_saves_a_layer(hops, expected):
+    data = crossing(SavedLayer(), hops, seeds=5, apart=0.03)
+    assert verdicts(SavedLayer(), data) == expected
+    first = [claim.first.verdict for claim in judged(SavedLayer().claims(data, "laptop")) if claim.first]
+    assert first == [H, H], "as declared, no horizon that sequences of 8 hops can show is more than a layer"
 
 
-def test_the_picture_and_the_sentence_follow_from_the_table():
-    data = planted(by_hand)
-    (axes,) = Figure8Law().draw(data, "laptop").axes
-    assert {text.get_text() for text in axes.figure.legends[0].get_texts()} >= {
-        "vanilla",
-        "KV shifting",
-        "vanilla, published",
+@pytest.mark.parametrize(
+    ("hops", "expected"),
+    [
+        ((7.5, 3.5), [H, H, H, F, H]),  # both as by hand
+        ((4.5, 3.5), [H, F, H, H, F]),  # pointers alone, but for the values
+        ((4.5, 2.3), [H, F, F, H, F]),  # pointers alone: 4 hops are half a doubling of 3
+        ((3.5, 3.5), [U, F, H, F, F]),  # keys are worth nothing; equality is no more
+        ((3.5, 4.5), [F, F, F, F, F]),  # values are worth something
+        ((5.5, 3.5), [H, H, H, F, F]),  # .74 of a doubling in whole hops, and .65 as it was declared, interpolated
+    ],
+)
+def test_which_half_of_the_shift(hops, expected):
+    assert verdicts(ShiftHalves(), crossing(ShiftHalves(), hops)) == expected
+
+
+def test_one_model_that_stands_still_does_not_hide_the_difference():
+    """As one of five models of both halves did, at the three hops of vanilla; their mean would be undecided."""
+    data = crossing(ShiftHalves(), (7.0, 3.2))
+    stuck = (data["attention"] == K) & (data["seed"] == 0)
+    data.loc[stuck, "error"] = data.loc[(data["attention"] == V) & (data["seed"] == 0), "error"].to_numpy()
+    halves, layer, *_ = judged(ShiftHalves().claims(data, "laptop"))
+    assert halves.verdict == H
+    assert "7 of 8 and 0 of 8; by Fisher's exact test p 0.0014" in halves.measure
+    assert (layer.verdict, layer.estimate.value, layer.first.verdict) == (U, 0.875, H)
+    assert ShiftHalves().claims(data, "gpu")[1].first is None, "there it is as it was declared"
+
+
+@pytest.mark.parametrize(
+    ("hops", "expected"),
+    [
+        ((15.0, 7.5, 7.5, 8.9, 7.5), [H, H, H, H, H]),  # by hand: only that it is more is seen
+        ((8.9, 4.5, 4.5, 8.9, 7.5), [H, H, H, H, H]),  # pointers alone
+        ((7.5, 4.5, 4.5, 8.9, 7.5), [H, H, F, H, H]),
+        ((4.5, 4.5, 7.5, 8.9, 7.5), [F, U, F, H, H]),  # a layer more teaches nothing; equality is no more
+        ((4.5, 7.5, 4.5, 8.9, 7.5), [U, F, F, H, H]),  # it is too deep to be trained
+        ((15.0, 15.0, 15.0, 8.9, 7.5), [U, U, H, H, H]),  # all follow what there is: nothing is told apart
+        ((8.9, 4.5, 4.5, 7.5, 4.5), [H, H, H, H, U]),  # the keys follow more, but not beyond vanilla by hand
+        ((8.9, 4.5, 4.5, 7.5, 7.5), [H, H, H, U, U]),
+        ((8.9, 4.5, 4.5, 4.5, 8.9), [H, H, H, F, F]),
+    ],
+)
+def test_one_layer_more(hops, expected):
+    assert verdicts(OneMoreLayer(), crossing(OneMoreLayer(), hops)) == expected
+
+
+def test_five_models_of_either_half_can_decide():
+    data = crossing(OneMoreLayer(), (8.9, 4.5, 4.5, 8.9, 7.5))
+    five = data[~data["attention"].isin((K, V)) | (data["seed"] < 5)]
+    claims = judged(OneMoreLayer().claims(five, "laptop"))
+    assert [claim.verdict for claim in claims][3:] == [H, H]
+    assert [claim.seeds for claim in claims] == [8, 8, 8, 5, 5]
+    assert "(5 of 5 and 0 of 5; by Fisher's exact test p 0.0079)" in claims[4].measure
+
+
+def test_half_of_the_models_following_all_hops_is_undecided():
+    data = crossing(OneMoreLayer(), (8.5, 4.5, 4.5, 8.9, 7.5))
+    half = (data["attention"] == KV) & (data["n_layers"] == 4) & (data["seed"] < 4) & (data["hops"] > 6)
+    data.loc[half, "error"] = 0.9
+    claim = judged(OneMoreLayer().claims(data, "laptop"))[2]
+    assert (claim.estimate.value, claim.verdict) == (0.5, U)
+
+
+# Runs, sentences and pictures
+
+
+@EACH_SCALE
+@pytest.mark.parametrize("study", [Figure8(), Figure8Law(), SavedLayer(), ShiftHalves(), OneMoreLayer()])
+def test_every_cell_is_planned_on_a_task_of_its_own_scale(study, scale):
+    runs = [plan.config for plan in study.runs(scale)]
+    trained = [Cell(ATTENTION_LABELS[run.model.attention], run.model.n_layers) for run in runs]
+    assert list(dict.fromkeys(trained)) == study.cells(scale)
+    assert len({run.digest for run in runs}) == len({run.name for run in runs}) == len(runs)
+    [task] = {run.task for run in runs}
+    if study.name != "figure8":
+        assert all(run.model.d_vocab == task.vocab_size for run in runs)
+
+
+@EACH_SCALE
+def test_sequences_have_more_hops_than_any_model_is_to_follow(scale):
+    law, saved = ([plan.config for plan in study.runs(scale)] for study in (Figure8Law(), SavedLayer()))
+    most = max(cell.by_pointers() for cell in Figure8Law().cells(scale))
+    assert {run.task.max_hops for run in law} == {most + 1}
+    assert all(run.steps == SIZES[scale].law_steps[run.model.n_layers] for run in law)
+    assert {run.task.max_hops for run in saved} == {cell.by_hand() + 1 for cell in SavedLayer().cells(scale)[::2]}
+    assert {run.steps for run in saved} == {SIZES[scale].steps}, "the same for all"
+
+
+@EACH_SCALE
+def test_the_other_experiments_train_as_saved_layer_does(scale):
+    saved, halves, more = (
+        [plan.config for plan in s.runs(scale)] for s in (SavedLayer(), ShiftHalves(), OneMoreLayer())
+    )
+    [both] = {
+        run.but(name="same", seed=0, model=run.model.but(attention="vanilla", n_layers=1))
+        for run in [*saved, *halves, *more]
     }
-    said = Figure8Law().summary(data, "laptop")
-    assert "vanilla with 3 layers 3, 3, 3, 3, 3, 3, 3, 3 (by hand 3)" in said
+    assert both.task.max_hops == 2 ** SIZES[scale].L
+    assert {run.model.attention for run in halves} == {"k_shift", "v_shift"}
+    assert {run.model.n_layers for run in halves} == {SIZES[scale].L}
+    new = [run for run in more if run not in saved]
+    assert [run.model.attention for run in new].count("kv_shift") == SIZES[scale].many
+    assert {run.model.attention for run in new} == {"kv_shift", "k_shift", "v_shift"}
+    assert {run.model.n_layers for run in new} == {SIZES[scale].L + 1}
+
+
+@pytest.mark.parametrize(
+    ("study", "data", "said", "drawn"),
+    [
+        (
+            Figure8Law(),
+            following(by_hand),
+            "vanilla with 3 layers 3, 3, 3, 3, 3, 3, 3, 3 (by hand 3)",
+            [*ATTENTION_LABELS.values(), "vanilla, published"],
+        ),
+        (
+            SavedLayer(),
+            crossing(SavedLayer(), (5.3, 3.2, 5.5), 5, 0.03),
+            "vanilla with 3 layers 3.1, 3.1, 3.2, 3.3, 3.3 (whole hops 3, 3, 3, 3, 3; by hand 3, by pointers",
+            [VANILLA, KV],
+        ),
+        (
+            ShiftHalves(),
+            crossing(ShiftHalves(), (5.5, 3.5)),
+            "V only with 3 layers 3.3, 3.4, 3.4, 3.5, 3.5, 3.5, 3.5, 3.6 (whole hops 3, 3, 3, 3, 3, 3, 3, 3;",
+            [K, V],
+        ),
+        (
+            OneMoreLayer(),
+            crossing(OneMoreLayer(), (7.5, 4.5, 4.5, 8.9, 7.5)),
+            "KV shifting with 4 layers 7.1, 7.2, 7.3, 7.4, 7.6, 7.7, 7.8, 7.9 (whole hops 7, 7, 7, 7, 7, 7, 7, 7; "
+            "by hand 15, by pointers alone 8)",
+            list(ATTENTION_LABELS.values()),
+        ),
+    ],
+)
+def test_the_sentence_and_the_picture_follow_from_the_table(study, data, said, drawn):
+    assert said in study.summary(data, "laptop")
+    figure = study.draw(data, "laptop")
+    seeds = data["seed"].nunique()
+    assert figure.axes[0].get_title() == f"{study.title} (laptop scale; {seeds} seeds, bar: median)"
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend[4:] == drawn, "after the constructions"

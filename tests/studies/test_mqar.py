@@ -120,7 +120,7 @@ def test_what_is_tuned(scale):
     assert {plan.curve for plan in planned} == {f"{who}, {tuning_setting(scale)}" for who in (KV1, V2)}
     assert len({plan.config.digest for plan in planned}) == len(planned) == 2 * len(RATES[scale]) * len(TUNING_SEEDS)
     assert {plan.config.seed for plan in planned}.isdisjoint(range(SEEDS[scale]))
-    assert {plan.config.until for plan in planned} == {GOAL}
+    assert {plan.config.stop_at_accuracy for plan in planned} == {GOAL}
 
 
 def test_the_whole_way_at_smoke_scale(smoke):

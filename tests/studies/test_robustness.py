@@ -38,7 +38,7 @@ def test_every_rate_is_tried_in_every_setting_on_seeds_of_its_own(scale):
     cells = 2 * len(settings(scale))
     assert len(planned) == len(tried)
     assert len(planned) == cells * len(RATES[scale]) * len(TUNING_SEEDS[scale])
-    assert all(p.stacked and p.config.until == 0.9 and p.config.seed >= 100 for p in planned)
+    assert all(p.stacked and p.config.stop_at_accuracy == 0.9 and p.config.seed >= 100 for p in planned)
     assert {p.config.steps for p in planned} == {induction_run(scale).steps}
 
 

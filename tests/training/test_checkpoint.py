@@ -6,7 +6,7 @@ from safetensors.torch import load_file, save_file
 
 from ihlab import ModelConfig, Run, Transformer, fork, train
 from ihlab.training import checkpoint
-from ihlab.training.optim import make_optimizer
+from ihlab.training.loop import make_optimizer
 from tasks import ConfigError
 
 

@@ -11,7 +11,8 @@ from ihlab.measure.loss import summed_loss
 from ihlab.training import compiled
 from ihlab.training.config import to_dict
 from ihlab.training.fork import fork_config
-from ihlab.training.vmapped import StackedStream, over_members
+from ihlab.training.loop import microbatches
+from ihlab.training.stack import over_members, stack_batches
 from tasks import InductionTask
 from tests.forked import python
 
@@ -19,19 +20,19 @@ SHARED = """
     import gc, json, sys, weakref, torch
     from torch._dynamo.utils import counters
     from ihlab import train
-    from ihlab.training import compiled, single
+    from ihlab.training import compiled, loop
     from ihlab.training.config import from_dict
 
     torch.set_num_threads(1)
     config = from_dict(json.loads(sys.argv[1]))
-    made, step = [], single.SingleModel.train_step
+    made, step = [], loop.Training.train_step
 
     def noted(self, batch):
         if self.step == 0:
-            made.append(weakref.ref(self.model))
+            made.append(weakref.ref(self.trained.model))
         step(self, batch)
 
-    single.SingleModel.train_step = noted
+    loop.Training.train_step = noted
     graphs = []
     for seed, lr in ((0, 1e-3), (1, 1e-3), (2, 2e-3)):
         run = train(config.but(seed=seed, lr=lr), sys.argv[2] + "/warm", report=lambda *_: None)
@@ -65,19 +66,19 @@ def test_runs_of_a_kind_share_one_graph_and_none_depends_on_those_before(small, 
 STACKED = """
     import gc, json, sys, weakref, torch
     from torch._dynamo.utils import counters
-    from ihlab.training import ensemble
+    from ihlab.training import loop
     from ihlab.training.config import from_dict
     from ihlab.training.train import train, train_ensemble
 
     torch.set_num_threads(1)
     config = from_dict(json.loads(sys.argv[1]))
-    made, step = [], ensemble.Ensemble.train_step
+    made, step = [], loop.Training.train_step
 
     def noted(self, batch):
-        made.extend([] if self.step else [weakref.ref(self.model)])
+        made.extend([] if self.step or len(self.configs) == 1 else [weakref.ref(self.trained.model)])
         step(self, batch)
 
-    ensemble.Ensemble.train_step = noted
+    loop.Training.train_step = noted
     graphs, gaps = [], []
     for first in (0, 3):
         members = [config.but(seed=first), config.but(seed=first + 1, lr=2e-3), config.but(seed=first + 2)]
@@ -97,9 +98,14 @@ def test_stacks_of_a_kind_share_graphs_and_members_follow_their_eager_runs(small
     """Steps have as many queries as chance gives them: there is a graph for each size after padding."""
     task = InductionTask(vocab_size=48, length=32)
     config = small.but(task=task, model=small.model.but(n_ctx=32, d_vocab=48), steps=20, compile=True)
+
+    def stacked(seeds, step):
+        members = [microbatches(config.but(seed=seed), step)[0] for seed in seeds]
+        return stack_batches(members, half=True)
+
     one, other = (
-        {(batch.index.shape, batch.queries.shape) for [batch] in map(stack.step, range(config.steps))}
-        for stack in (StackedStream([config.but(seed=seed) for seed in seeds]) for seeds in (range(3), range(3, 6)))
+        {(batch.index.shape, batch.queries.shape) for batch in (stacked(seeds, step) for step in range(config.steps))}
+        for seeds in (range(3), range(3, 6))
     )
     done = python(textwrap.dedent(STACKED), json.dumps(to_dict(config)), str(tmp_path))
     assert done.returncode == 0, done.stderr
@@ -114,58 +120,54 @@ def resets(monkeypatch):
     """Count how often all graphs are forgotten."""
     seen = []
     monkeypatch.setattr(torch.compiler, "reset", lambda: seen.append(1))
-    monkeypatch.setattr(compiled, "_kept", [])
+    monkeypatch.setattr(compiled, "_current", [])
     return seen
 
 
 CPU = torch.device("cpu")
 
 
-def test_what_changes_no_graph_is_of_one_kind_and_two_kinds_are_kept(small, resets):
+def test_graphs_are_kept_for_runs_of_one_kind_and_forgotten_for_another(small, resets):
     small = small.but(compile=True)
-    wide, deep = (small.but(model=small.model.but(**shape)) for shape in ({"d_model": 32}, {"n_layers": 2}))
-    for config in (small, small.but(seed=3, lr=0.1, steps=7, name="other"), wide, small, wide):
-        compiled.compiled_loss(summed_loss, config, CPU)
-    assert not resets
-    compiled.compiled_loss(summed_loss, deep, CPU)
+    wide = small.but(model=small.model.but(d_model=32))
+    for config in (small, small.but(seed=3, lr=0.1, steps=7, name="other"), small):
+        compiled.compiled(summed_loss, config, CPU)
     assert len(resets) == 1
-    compiled.compiled_loss(summed_loss, wide, CPU)
-    compiled.compiled_loss(summed_loss, deep, CPU)
-    assert len(resets) == 1
+    for after, config in enumerate((wide, small), start=2):
+        for _ in range(2):
+            compiled.compiled(summed_loss, config, CPU)
+        assert len(resets) == after
 
 
 def test_stacks_of_another_number_of_members_are_of_another_kind(small, resets):
     small = small.but(compile=True)
-    compiled.compiled_loss(summed_loss, small, CPU)
     for _ in range(2):
-        compiled.compiled_loss(over_members, small, CPU, 4)
-    compiled.compiled_loss(summed_loss, small, CPU)
-    assert not resets
-    compiled.compiled_loss(over_members, small, CPU, 1)  # what is left of a stack
+        compiled.compiled(over_members, small, CPU, 4)
     assert len(resets) == 1
+    compiled.compiled(over_members, small, CPU, 1)  # what is left of a stack
+    assert len(resets) == 2
 
 
 def test_a_clamped_run_shares_its_graphs_with_no_other(small, resets, tmp_path):
     """A clamp is a hook, which no guard of a graph looks at."""
     parent, small = train(small, tmp_path), small.but(compile=True)
     clamped = fork_config(parent, 0, clamps=[Clamp(what="alpha", layer=0, column=1, value=0.0)], compiled=True)
-    compiled.compiled_loss(summed_loss, small, CPU)
-    for after, config in enumerate((clamped, clamped, small), start=1):
-        compiled.compiled_loss(summed_loss, config, CPU)
+    for after, config in enumerate((small, clamped, clamped, small), start=1):
+        compiled.compiled(summed_loss, config, CPU)
         assert len(resets) == after
-    compiled.compiled_loss(summed_loss, small, CPU)
-    assert len(resets) == 3
+    compiled.compiled(summed_loss, small, CPU)
+    assert len(resets) == 4
 
 
 def test_without_a_compiler_a_run_is_trained_without_and_says_so(small, monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", "no-such-compiler")
-    assert compiled.compiled_loss(summed_loss, small, CPU) is summed_loss  # which asks for none
-    with pytest.warns(UserWarning, match="no C\\+\\+ compiler 'no-such-compiler' to compile with"):
-        assert compiled.compiled_loss(summed_loss, small.but(compile=True), CPU) is summed_loss
-    share = torch.nn.Identity()
-    assert compiled.compiled_share(share, small, CPU) is share
+    assert compiled.compiled(summed_loss, small, CPU) is summed_loss  # which asks for none
+    with pytest.warns(UserWarning, match="no C\\+\\+ compiler 'no-such-compiler'"):
+        assert compiled.compiled(summed_loss, small.but(compile=True), CPU) is summed_loss
+    parallel = torch.nn.Identity()
+    assert compiled.compiled_on_ranks(parallel, small, CPU) is parallel
     with pytest.warns(UserWarning, match="no C\\+\\+ compiler"):
-        assert compiled.compiled_share(share, small.but(compile=True), CPU) is share
+        assert compiled.compiled_on_ranks(parallel, small.but(compile=True), CPU) is parallel
     with pytest.warns(UserWarning, match="trained without, more slowly"):
         run = train(small.but(compile=True), tmp_path)
     assert run.metrics.equals(train(small, tmp_path).metrics)

@@ -24,8 +24,8 @@ def test_hash_depends_on_every_field_but_the_name(small):
         {"lr": 2e-2},
         {"steps": 25},
         {"compile": True},
-        {"until": 0.9},
-        {"until": 1},
+        {"stop_at_accuracy": 0.9},
+        {"stop_at_accuracy": 1},
         {"schedule": "trapezoid"},
         {"model": small.model.but(n_layers=2)},
         {"task": InductionTask(vocab_size=40, length=12, score="first")},
@@ -74,11 +74,11 @@ def test_evaluations_are_dense_early_and_sparse_late(steps, every, growth, kept)
         ({"precision": "fp16"}, ["RunConfig.precision", "'fp16'", "'bf16'"]),
         ({"betas": (0.9, 1.0)}, ["RunConfig.betas", "[0, 1)"]),
         ({"name": "../escape"}, ["RunConfig.name", "folder name"]),
-        ({"until": 0.0}, ["RunConfig.until is 0.0", "above 0 and at most 1"]),
-        ({"until": -0.5}, ["RunConfig.until is -0.5", "above 0 and at most 1"]),
-        ({"until": 90}, ["RunConfig.until is 90.0", "above 0 and at most 1"]),
-        ({"until": float("nan")}, ["RunConfig.until is nan", "finite"]),
-        ({"until": "0.9"}, ["RunConfig.until", "'0.9'", "a number"]),
+        ({"stop_at_accuracy": 0.0}, ["RunConfig.stop_at_accuracy is 0.0", "above 0 and at most 1"]),
+        ({"stop_at_accuracy": -0.5}, ["RunConfig.stop_at_accuracy is -0.5", "above 0 and at most 1"]),
+        ({"stop_at_accuracy": 90}, ["RunConfig.stop_at_accuracy is 90.0", "above 0 and at most 1"]),
+        ({"stop_at_accuracy": float("nan")}, ["RunConfig.stop_at_accuracy is nan", "finite"]),
+        ({"stop_at_accuracy": "0.9"}, ["RunConfig.stop_at_accuracy", "'0.9'", "a number"]),
         ({"schedule": "trapezium"}, ["RunConfig.schedule", "'trapezium'", "'trapezoid'"]),
         ({"step": 3}, ["step", "did you mean 'steps'?"]),
         ({"task": InductionTask(vocab_size=80, length=12)}, ["vocab_size is 80", "d_vocab is only 40"]),
@@ -96,7 +96,7 @@ def test_a_bad_field_gets_one_clear_sentence(small, change, words):
 
 def test_whole_numbers_and_floats_are_one_setting(small):
     assert small.but(lr=1).digest == small.but(lr=1.0).digest
-    assert small.but(until=1).digest == small.but(until=1.0).digest
+    assert small.but(stop_at_accuracy=1).digest == small.but(stop_at_accuracy=1.0).digest
     assert isinstance(small.but(clip=2).clip, float)
 
 
@@ -190,3 +190,15 @@ def test_a_rule_is_refused_where_there_was_only_ever_one():
     stored["task"]["rule"] = 2
     with pytest.raises(ConfigError, match=r"by rule 2 of the task 'ngram', which draws them by rule 1 now"):
         from_dict(stored)
+
+
+def test_a_renamed_field_is_still_taken_shown_and_stored_by_its_first_name(small):
+    """Run folders, sweep files and notebooks from before have it; their digests stay."""
+    run = small.but(stop_at_accuracy=0.9, stop_at_metric="accuracy")
+    assert run == small.but(until=0.9, until_metric="accuracy")
+    assert (run.until, run.until_metric) == (0.9, "accuracy")
+    stored = to_dict(run)
+    assert (stored["until"], stored["until_metric"]) == (0.9, "accuracy")
+    assert not [name for name in stored if name.startswith("stop_at")]
+    new_names = {**stored, "stop_at_accuracy": stored.pop("until"), "stop_at_metric": stored.pop("until_metric")}
+    assert from_dict({k: v for k, v in new_names.items() if not k.startswith("until")}) == run

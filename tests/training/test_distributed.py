@@ -12,8 +12,8 @@ import torch
 from ihlab import Run, train
 from ihlab.training import checkpoint
 from ihlab.training.config import to_dict
-from ihlab.training.data import Stream
 from ihlab.training.distributed import join_ranks, own_device
+from ihlab.training.loop import microbatches
 from ihlab.training.single import dropout_seed
 from tasks import ConfigError
 
@@ -22,16 +22,16 @@ pytestmark = pytest.mark.slow
 WORKER = """
     import json, os, signal, sys, torch
     from ihlab import train
-    from ihlab.training import single
+    from ihlab.training import loop
     from ihlab.training.config import from_dict
     from ihlab.training.interrupt import Interrupted
     torch.set_num_threads(1)
-    train_step = single.SingleModel.train_step
+    train_step = loop.Training.train_step
     def stopping(self, pieces):
         train_step(self, pieces)
         if self.config.name == "stopped" and self.step == 12 and self.ranks.rank == 1:
             os.kill(os.getpid(), signal.SIGINT)
-    single.SingleModel.train_step = stopping
+    loop.Training.train_step = stopping
     for config in json.loads(sys.argv[1]):
         try:
             train(from_dict(config), sys.argv[2])
@@ -88,7 +88,7 @@ def together(small, learner, tmp_path_factory):
     """The folder of runs trained by two processes, their configs by name, and what the processes printed."""
     configs = {
         "whole": small, "pieces": small.but(accumulate=2), "stopped": small.but(seed=1, name="stopped"),
-        "until": learner.but(until=0.17), "compiled": small.but(seed=2, compile=True),
+        "until": learner.but(stop_at_accuracy=0.17), "compiled": small.but(seed=2, compile=True),
     }  # fmt: skip
     root = tmp_path_factory.mktemp("together") / "runs"
     return root, configs, train_together(configs.values(), root)
@@ -121,18 +121,19 @@ def test_two_processes_make_the_compiled_run_of_one(together, tmp_path):
 
 
 def test_the_ranks_rows_are_those_of_the_whole_batch(small):
-    whole = Stream(small.task, 3, 8, pieces=2).step(5)
-    shares = [Stream(small.task, 3, 8, pieces=2, rank=rank, ranks=2).step(5) for rank in range(2)]
+    config = small.but(seed=3, accumulate=2)
+    whole = microbatches(config, 5)
+    parts = [microbatches(config, 5, rank, ranks=2) for rank in range(2)]
     for i, piece in enumerate(whole):
-        assert torch.equal(torch.cat([share[i].tokens for share in shares]), piece.tokens)
-        assert sum(share[i].count for share in shares) == piece.count
+        assert torch.equal(torch.cat([part[i].tokens for part in parts]), piece.tokens)
+        assert sum(part[i].count for part in parts) == piece.count
     total = sum(piece.count for piece in whole)
-    assert {piece.total for pieces in (whole, *shares) for piece in pieces} == {total}
+    assert {piece.total for pieces in (whole, *parts) for piece in pieces} == {total}
 
 
 def test_rows_that_ranks_cannot_share_out_are_refused(small):
-    with pytest.raises(ConfigError, match=r"batch_size is 8, which 2 microbatch\(es\).* 3 processes.*multiple of 6"):
-        Stream(small.task, 0, 8, pieces=2, ranks=3)
+    with pytest.raises(ConfigError, match=r"batch_size is 8, but must be a multiple of 6: 2 microbatch\(es\).* 3 proc"):
+        microbatches(small.but(accumulate=2), 0, ranks=3)
 
 
 def test_ranks_drop_differently_and_the_first_as_alone():

@@ -8,14 +8,13 @@ import pytest
 import torch
 
 from ihlab import Clamp, ModelConfig, Run, RunConfig, train
-from ihlab.measure.rows import scored
-from ihlab.training import checkpoint
-from ihlab.training.data import Stream
+from ihlab.measure.gathered import training_batch
+from ihlab.training import checkpoint, loop
 from ihlab.training.ensemble import best_stack, check_members, seeds, stacks
 from ihlab.training.fork import fork_config
 from ihlab.training.interrupt import Interrupted
+from ihlab.training.stack import clip_members, stack_batches
 from ihlab.training.train import train_ensemble
-from ihlab.training.vmapped import StackedStream, clip_members, stacked
 from tasks import IGNORE, ConfigError, InductionTask, NGramTask
 
 pytestmark = pytest.mark.slow
@@ -223,7 +222,7 @@ def test_a_diverged_member_alone_in_its_stack_is_left_as_well(small, tmp_path):
 @pytest.fixture
 def learners(learner):
     """Seed 2 never has 20% of the first answers right; the others do, each at a step of its own."""
-    return seeds(learner.but(until=0.2), 4)
+    return seeds(learner.but(stop_at_accuracy=0.2), 4)
 
 
 def steps_done(runs):
@@ -253,8 +252,8 @@ def test_each_member_ends_where_it_would_alone(learners, tmp_path):
 
 def test_an_ensemble_ends_when_all_members_have(learners, tmp_path, monkeypatch):
     trained = []
-    step = StackedStream.steps
-    monkeypatch.setattr(StackedStream, "steps", lambda *given: (trained.append(1) or each for each in step(*given)))
+    step = loop.Training.train_step
+    monkeypatch.setattr(loop.Training, "train_step", lambda *given: trained.append(1) or step(*given))
     runs = train_ensemble([learners[i] for i in (0, 1, 3)], tmp_path, stack=3)
     assert max(steps_done(runs)) == len(trained) < 60
     assert all(run.metrics["accuracy_first"].iloc[-1] >= 0.2 for run in runs)
@@ -373,11 +372,11 @@ def test_stacked_rows_are_padded_with_nothing_to_learn(small):
     few, many = (np.full((4, 16), IGNORE) for _ in range(2))
     few[0, 3], many[:, 8:] = 7, 5
     tokens = np.arange(64).reshape(4, 16)
-    side = stacked([scored(tokens, few), scored(tokens, many)])
+    side = stack_batches([training_batch(tokens, few), training_batch(tokens, many)])
     assert side.index.shape == (2, 32)
     assert side.targets[0].tolist() == [7] + 31 * [IGNORE]
     assert side.index[1].tolist() == np.flatnonzero(many.reshape(-1) != IGNORE).tolist()
-    assert side.totals.tolist() == [1.0, 32.0]
+    assert side.total.tolist() == [1.0, 32.0]
     assert side.queries.tolist() == [[[3] + 7 * [0]] + 3 * [[0] + 7 * [0]], 4 * [list(range(8, 16))]]
 
 
@@ -385,8 +384,8 @@ def test_a_compiled_stack_pads_queries_to_half_of_the_row(small):
     few, more = (np.full((4, 16), IGNORE) for _ in range(2))
     few[0, 3], more[:, 11:] = 7, 5
     tokens = np.arange(64).reshape(4, 16)
-    rows = [scored(tokens, few), scored(tokens, more)]
-    plain, side = stacked(rows), stacked(rows, half=True)
+    rows = [training_batch(tokens, few), training_batch(tokens, more)]
+    plain, side = stack_batches(rows), stack_batches(rows, half=True)
     assert (plain.queries.shape, side.queries.shape) == ((2, 4, 5), (2, 4, 8))
     assert side.queries[..., :5].equal(plain.queries)
     assert not side.queries[..., 5:].any()
@@ -396,12 +395,14 @@ def test_a_compiled_stack_pads_queries_to_half_of_the_row(small):
 def test_stacked_rows_have_no_queries_where_a_member_has_none(small):
     few, most = (np.full((4, 16), IGNORE) for _ in range(2))
     few[0, 3], most[:, 2:] = 7, 5
-    assert stacked([scored(few, few), scored(most, most)]).queries is None
+    assert stack_batches([training_batch(few, few), training_batch(most, most)]).queries is None
 
 
 def test_members_draw_the_batches_of_their_own_seeds(small, tmp_path, monkeypatch):
     drawn = []
-    step = Stream.step
-    monkeypatch.setattr(Stream, "step", lambda self, at: drawn.append((self.seed, at)) or step(self, at))
+    draw = loop.microbatches
+    monkeypatch.setattr(
+        loop, "microbatches", lambda config, at, *ranks: drawn.append((config.seed, at)) or draw(config, at, *ranks)
+    )
     train_ensemble(seeds(small.but(seed=4), 2), tmp_path, stack=2)
     assert sorted(drawn) == [(seed, at) for seed in (4, 5) for at in range(small.steps)]

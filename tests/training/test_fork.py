@@ -14,7 +14,7 @@ import torch
 
 from ihlab import ModelConfig, Run, RunConfig, train
 from ihlab.measure.metrics import Evaluator
-from ihlab.training import checkpoint, single
+from ihlab.training import checkpoint, loop
 from ihlab.training.clamp import Clamp
 from ihlab.training.config import Fork, ForkConfig, from_dict, to_dict
 from ihlab.training.fork import fork, fork_config
@@ -69,7 +69,7 @@ def test_a_fork_that_holds_nothing_is_the_plain_continuation(small, tmp_path, sc
 @pytest.mark.parametrize("step", [20, 30])
 def test_a_fork_of_a_run_until_an_accuracy_ends_where_the_run_did(learner, tmp_path, step):
     """From the step that reached it on, there is nothing left to train."""
-    whole = train(learner.but(until=0.17), tmp_path)
+    whole = train(learner.but(stop_at_accuracy=0.17), tmp_path)
     forked = fork(whole, step, root=tmp_path)
     assert forked.done["steps"] == whole.done["steps"] == 30
     assert forked.checkpoints == [s for s in whole.checkpoints if s >= step]
@@ -192,8 +192,8 @@ HELD = [
 def test_a_clamp_holds_exactly_at_every_step(tmp_path, parent, monkeypatch, clamps, step):
     read, gradients = {"alpha": [], "beta": []}, {"alpha": [], "beta": []}
 
-    def spying(model, config):
-        optimizer = make_optimizer(model, config)
+    def spying(model, config, parameters):
+        optimizer = make_optimizer(model, config, parameters)
         attention = model.layers[0].attn
         for point, weight, rows, slopes in (
             (attention.hook_alpha, attention.alpha, read["alpha"], gradients["alpha"]),
@@ -205,8 +205,8 @@ def test_a_clamp_holds_exactly_at_every_step(tmp_path, parent, monkeypatch, clam
             )
         return optimizer
 
-    make_optimizer = single.make_optimizer
-    monkeypatch.setattr(single, "make_optimizer", spying)
+    make_optimizer = loop.make_optimizer
+    monkeypatch.setattr(loop, "make_optimizer", spying)
     forked = fork(parent, step, clamps=clamps, root=tmp_path)
 
     trained = forked.config.steps - step

@@ -19,11 +19,9 @@ from ihlab.interp import shift_report
 from ihlab.measure.batches import draw
 from ihlab.measure.loss import summed_loss
 from ihlab.model.config import GPT2
-from ihlab.training import single
-from ihlab.training.data import Stream
-from ihlab.training.initial import initial_model
-from ihlab.training.optim import learning_rate, make_optimizer
-from ihlab.training.vmapped import clip_members, member_losses, stacked
+from ihlab.training import loop
+from ihlab.training.loop import initial_model, learning_rate, make_optimizer, microbatches
+from ihlab.training.stack import clip_members, of_each_member, stack_batches
 from tasks import InductionTask
 
 VARIANTS = {
@@ -98,8 +96,7 @@ def trained(model, config, rows):
 
 
 def rows_of(config):
-    stream = Stream(config.task, config.seed, config.batch_size)
-    return [scored for step in range(config.steps) for scored in stream.step(step)]
+    return [batch for step in range(config.steps) for batch in microbatches(config, step)]
 
 
 @torch.no_grad()
@@ -159,7 +156,7 @@ def test_the_run_of_a_mirror_image_has_the_metrics_of_the_models(small, tmp_path
     """By `train` itself, with its evaluations: losses, accuracies and head scores."""
     config = small.but(model=small.model.but(**model), steps=12, eval_every=12, checkpoints=2, **run)
     metrics = train(config, tmp_path / "model").metrics
-    monkeypatch.setattr(single, "initial_model", lambda config: rescaled(initial_model(config), ALL, ALL))
+    monkeypatch.setattr(loop, "initial_model", lambda config: rescaled(initial_model(config), ALL, ALL))
     image = train(config, tmp_path / "image").metrics
     signed = [name for name in metrics.columns if name.startswith(("alpha", "beta"))]
     pd.testing.assert_frame_equal(image.drop(columns=signed), metrics.drop(columns=signed), check_exact=True)
@@ -169,12 +166,16 @@ def test_the_run_of_a_mirror_image_has_the_metrics_of_the_models(small, tmp_path
 def trained_stack(models, config, rows):
     """Train the models in place as one stack, as `train_ensemble` does; return the losses of all steps."""
     weights = stack_module_state(models)[0]
-    optimizer, losses_of, history = make_optimizer(models[0], config, weights), member_losses(models[0]), []
+    optimizer, losses_of, history = (
+        make_optimizer(models[0], config, weights),
+        of_each_member(models[0], summed_loss),
+        [],
+    )
     for step, scored in enumerate(rows):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(config, step)
-        batch = stacked([scored] * len(models))
-        losses = losses_of(weights, *batch.tensors) / batch.totals
+        batch = stack_batches([scored] * len(models))
+        losses = losses_of(weights, *batch.tensors) / batch.total
         losses.sum().backward()
         clip_members(weights.values(), config.clip)
         optimizer.step()

@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ihlab import Clamp, Transformer, train
 from ihlab.measure.metrics import Evaluator
-from ihlab.training import ensemble, single
+from ihlab.training import loop
 from ihlab.training.ensemble import seeds
 from ihlab.training.fork import fork
 from ihlab.training.train import train_ensemble
@@ -42,8 +42,7 @@ class Watch(TorchDispatchMode):
 @pytest.fixture
 def watch(monkeypatch):
     made = Watch()
-    for kind in (single.SingleModel, ensemble.Ensemble):
-        monkeypatch.setattr(kind, "train_step", made.step(kind.train_step))
+    monkeypatch.setattr(loop.Training, "train_step", made.step(loop.Training.train_step))
     return made
 
 

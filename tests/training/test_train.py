@@ -115,13 +115,13 @@ KILLED = """
     import json
     torch.set_num_threads(1)
     config = from_dict(json.loads(sys.argv[1]))
-    from ihlab.training import single
-    step = single.SingleModel.train_step
+    from ihlab.training import loop
+    step = loop.Training.train_step
     def dying(self, pieces):
         step(self, pieces)
         if self.step == int(sys.argv[3]):
             os.kill(os.getpid(), signal.SIGKILL)
-    single.SingleModel.train_step = dying
+    loop.Training.train_step = dying
     train(config, sys.argv[2])
 """
 
@@ -294,7 +294,7 @@ def assert_same_up_to(run, whole, step):
 
 
 def test_a_run_ends_at_the_first_evaluation_that_reaches_until(learner, tmp_path):
-    whole, run = train(learner, tmp_path), train(learner.but(until=0.17), tmp_path)
+    whole, run = train(learner, tmp_path), train(learner.but(stop_at_accuracy=0.17), tmp_path)
     assert run.folder != whole.folder
     assert first_to(whole.metrics, 0.17) == REACHED
     assert_same_up_to(run, whole, REACHED)
@@ -303,27 +303,27 @@ def test_a_run_ends_at_the_first_evaluation_that_reaches_until(learner, tmp_path
     row = Evaluator(learner, torch.device("cpu"))(run.model())
     assert row["eval_loss"] == run.metrics["eval_loss"].iloc[-1]
     before = (run.folder / "done.json").read_bytes()
-    train(learner.but(until=0.17), tmp_path)
+    train(learner.but(stop_at_accuracy=0.17), tmp_path)
     assert (run.folder / "done.json").read_bytes() == before
 
 
 def test_until_can_ask_for_the_accuracy_at_all_answers(learner, tmp_path):
     whole = train(learner, tmp_path).metrics
     goal = float(whole["accuracy"].iloc[len(whole) // 2])
-    run = train(learner.but(until=goal, until_metric="accuracy"), tmp_path)
+    run = train(learner.but(stop_at_accuracy=goal, stop_at_metric="accuracy"), tmp_path)
     reached = whole.loc[whole["accuracy"] >= goal, "step"].iloc[0]
     assert run.metrics["step"].iloc[-1] == reached
 
 
 def test_a_run_that_never_reaches_until_goes_to_its_last_step(learner, tmp_path):
-    whole, run = train(learner, tmp_path), train(learner.but(until=0.99), tmp_path)
+    whole, run = train(learner, tmp_path), train(learner.but(stop_at_accuracy=0.99), tmp_path)
     assert_same_up_to(run, whole, learner.steps)
     assert run.done["steps"] == learner.steps
 
 
 def test_a_model_that_knows_enough_before_training_is_not_trained(learner, tmp_path):
     """With 24 ids, some of 128 first answers are right by chance."""
-    run = train(learner.but(until=1e-6), tmp_path)
+    run = train(learner.but(stop_at_accuracy=1e-6), tmp_path)
     assert run.metrics["step"].tolist() == run.checkpoints == [0]
     assert (run.done["steps"], run.done["tokens_per_second"]) == (0, 0)
 
@@ -337,8 +337,8 @@ def test_a_run_interrupted_before_until_ends_where_it_would_have(learner, tmp_pa
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted, match=f"Stopped at step {at + 1} of 60"):
-        train(learner.but(until=0.17), tmp_path / "stopped", report=interrupt)
-    resumed = train(learner.but(until=0.17), tmp_path / "stopped")
+        train(learner.but(stop_at_accuracy=0.17), tmp_path / "stopped", report=interrupt)
+    resumed = train(learner.but(stop_at_accuracy=0.17), tmp_path / "stopped")
     assert resumed.done["resumed_from"] == at + 1
     assert_same_up_to(resumed, train(learner, tmp_path / "whole"), REACHED)
 
@@ -351,8 +351,8 @@ def test_an_interrupt_in_the_step_that_reaches_until_ends_the_run_there(learner,
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted, match=f"Stopped at step {REACHED}, the last"):
-        train(learner.but(until=0.17), tmp_path, report=interrupt)
-    assert Run.open(learner.but(until=0.17).folder(tmp_path)).done["steps"] == REACHED
+        train(learner.but(stop_at_accuracy=0.17), tmp_path, report=interrupt)
+    assert Run.open(learner.but(stop_at_accuracy=0.17).folder(tmp_path)).done["steps"] == REACHED
 
 
 def test_an_interrupt_in_the_last_step_is_not_lost(small, tmp_path):
@@ -379,12 +379,12 @@ def test_a_finished_run_is_opened_where_it_could_not_be_trained(small, tmp_path,
 @pytest.mark.parametrize(("lost", "resumed_from"), [([], REACHED), ([REACHED], 20), ([REACHED, 20], 0)])
 def test_a_run_killed_after_it_reached_until_ends_there_again(learner, tmp_path, lost, resumed_from):
     """Killed before its end was written down; before the checkpoint there was, too; or longer ago."""
-    run = train(learner.but(until=0.17), tmp_path / "killed")
+    run = train(learner.but(stop_at_accuracy=0.17), tmp_path / "killed")
     (run.folder / "done.json").unlink()
     for step in lost:
         run.checkpoint_path(step).unlink()
         run.optimizer_path(step).unlink()
-    again = train(learner.but(until=0.17), tmp_path / "killed")
+    again = train(learner.but(stop_at_accuracy=0.17), tmp_path / "killed")
     assert again.done["resumed_from"] == resumed_from
     assert again.done["steps"] == REACHED
     assert_same_up_to(again, train(learner, tmp_path / "whole"), REACHED)
@@ -392,14 +392,14 @@ def test_a_run_killed_after_it_reached_until_ends_there_again(learner, tmp_path,
 
 def test_the_end_is_reported(learner, tmp_path):
     seen = []
-    train(learner.but(until=0.17), tmp_path, report=lambda step, row: seen.append((step, row["step"])))
+    train(learner.but(stop_at_accuracy=0.17), tmp_path, report=lambda step, row: seen.append((step, row["step"])))
     assert seen[-1] == (REACHED, REACHED)
 
 
 def test_a_falling_rate_does_not_know_of_until(learner, tmp_path):
     """The rate of each step is that of the whole run, whenever it ends."""
     falling = learner.but(schedule="trapezoid", steps=30)
-    whole, run = train(falling, tmp_path), train(falling.but(until=0.12), tmp_path)
+    whole, run = train(falling, tmp_path), train(falling.but(stop_at_accuracy=0.12), tmp_path)
     assert run.done["steps"] == first_to(whole.metrics, 0.12) < 30
     assert run.metrics.equals(whole.metrics[whole.metrics["step"] <= run.done["steps"]])
 

@@ -9,15 +9,16 @@ from hypothesis.extra.numpy import arrays
 
 from ihlab import ModelConfig, Transformer
 from ihlab.measure.batches import draw
-from ihlab.measure.rows import graded, query_positions, scored
+from ihlab.measure.gathered import evaluation_batch, query_positions, training_batch
 from tasks import IGNORE, Batch, InductionTask
 
 TASK = InductionTask(vocab_size=64, length=16)
 
 
-def test_scored_keeps_exactly_the_targets():
+def test_a_training_batch_keeps_exactly_the_targets():
     batch = draw(TASK, 0, "train", 0, 8)
-    kept = scored(batch.inputs, batch.targets)
+    kept = training_batch(batch.inputs, batch.targets)
+    assert kept.index is not None
     flat = batch.targets.reshape(-1)
     assert kept.index[: kept.count].tolist() == np.flatnonzero(flat != IGNORE).tolist()
     assert kept.targets[: kept.count].tolist() == flat[flat != IGNORE].tolist()
@@ -30,18 +31,18 @@ def test_rows_with_almost_every_position_scored_keep_their_places():
     inputs = np.arange(64).reshape(4, 16)
     targets = inputs + 100
     targets[1, 3] = IGNORE
-    kept = scored(inputs, targets)
+    kept = training_batch(inputs, targets)
     assert kept.count == 63
-    assert kept.index.tolist() == list(range(64))
+    assert kept.index is None
     assert kept.targets.tolist() == targets.reshape(-1).tolist()
 
 
-def test_graded_marks_the_first_answer_of_each_row():
+def test_an_evaluation_batch_marks_the_first_answer_of_each_row():
     inputs = np.array([[1, 2, 1, 2], [3, 3, 3, 3]])
     answers = np.array([[IGNORE, IGNORE, 2, 1], [IGNORE, 3, 3, 3]])
     targets = np.full_like(inputs, IGNORE)
     targets[0, 0] = 2
-    batch = graded(Batch(inputs=inputs, targets=targets, answers=answers))
+    batch = evaluation_batch(Batch(inputs=inputs, targets=targets, answers=answers))
     assert batch.index.tolist() == [0, 2, 3, 5, 6, 7]
     assert batch.first.tolist() == [False, True, False, True, False, False]
     assert batch.answers.tolist() == [IGNORE, 2, 1, 3, 3, 3]
@@ -72,7 +73,7 @@ def test_no_mask_is_larger_than_the_largest(monkeypatch, largest, masks):
     kept[0, [5, 9, 30]] = kept[1, 0] = True
     index = torch.from_numpy(np.flatnonzero(kept))
     everywhere = model.final_residual(tokens).flatten(0, 1)[index]
-    monkeypatch.setattr("ihlab.measure.rows.LARGEST_MASK", largest)
+    monkeypatch.setattr("ihlab.measure.gathered.LARGEST_MASK", largest)
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", fused)
     torch.testing.assert_close(model.residual_at(tokens, index, query_positions(kept)), everywhere)
     assert [None if mask is None else mask.shape for mask in given] == masks
@@ -96,9 +97,9 @@ def test_rows_that_ask_little_have_queries_and_rows_that_ask_much_none():
     inputs = np.arange(64).reshape(2, 32)
     targets = np.full_like(inputs, IGNORE)
     targets[1, 4:20] = 7
-    for rows in (scored(inputs, targets), graded(Batch(inputs=inputs, targets=targets))):
+    for rows in (training_batch(inputs, targets), evaluation_batch(Batch(inputs=inputs, targets=targets))):
         assert rows.queries is not None
         assert rows.queries.tolist()[1] == list(range(4, 20))
     targets[0, :17] = 7
-    assert scored(inputs, targets).queries is None
-    assert graded(Batch(inputs=inputs, targets=targets)).queries is None
+    assert training_batch(inputs, targets).queries is None
+    assert evaluation_batch(Batch(inputs=inputs, targets=targets)).queries is None

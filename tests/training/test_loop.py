@@ -1,4 +1,4 @@
-"""Decay falls on matrices only; the rate follows its schedule."""
+"""The optimiser, the learning rate, the batches of a step, and the model that a run starts from."""
 
 import math
 from itertools import pairwise
@@ -7,10 +7,14 @@ import pytest
 import torch
 
 from ihlab import Transformer
-from ihlab.training.config import constant_steps
+from ihlab.measure.batches import draw
+from ihlab.training.config import constant_steps, from_dict, to_dict
 from ihlab.training.fork import fork_config
-from ihlab.training.optim import learning_rate, make_optimizer
+from ihlab.training.loop import initial_model, learning_rate, make_optimizer, microbatches, prefetch
 from ihlab.training.train import train
+from tasks import ConfigError, InductionTask
+
+TASK = InductionTask(vocab_size=64, length=16)
 
 
 def test_a_step_without_gradient_shrinks_matrices_and_nothing_else(small):
@@ -75,3 +79,61 @@ def test_a_fork_goes_on_along_its_parents_trapezoid(small, tmp_path):
     shorter = fork_config(parent, 10, steps=20)
     assert constant_steps(shorter) == constant_steps(parent.config) == 24 - 4
     assert [learning_rate(shorter, s) for s in range(24)] == [learning_rate(parent.config, s) for s in range(24)]
+
+
+# Batches
+
+
+def test_a_step_does_not_depend_on_the_steps_before_it(small):
+    walked = list(prefetch(lambda step: microbatches(small, step), 0, 5))
+    jumped = microbatches(small, 4)
+    assert torch.equal(walked[4][0].tokens, jumped[0].tokens)
+    assert torch.equal(walked[4][0].targets, jumped[0].targets)
+
+
+def test_splits_seeds_and_steps_differ():
+    places = [(0, "train", 0), (0, "eval", 0), (1, "train", 0), (0, "train", 1)]
+    assert len({draw(TASK, seed, split, step, 4).inputs.tobytes() for seed, split, step in places}) == 4
+
+
+def test_microbatches_hold_the_same_sequences_as_the_whole_batch(small):
+    whole = microbatches(small, 2)[0]
+    pieces = microbatches(small.but(accumulate=4), 2)
+    assert torch.equal(torch.cat([piece.tokens for piece in pieces]), whole.tokens)
+    assert sum(piece.count for piece in pieces) == whole.count == whole.total
+    assert {piece.total for piece in pieces} == {whole.total}
+
+
+# The start
+
+
+def test_heads_start_where_the_run_says(small):
+    config = small.but(model=small.model.but(n_layers=2, shift_window=3), init_shift=(0.2, 0.6), seed=3)
+    model, plain = initial_model(config), Transformer(config.model, seed=3)
+    for block in model.layers:
+        torch.testing.assert_close(block.attn.alpha, torch.tensor([[0.2, 0.4, 0.4]] * 2))
+        torch.testing.assert_close(block.attn.beta, torch.tensor([[0.6, 0.2, 0.2]] * 2))
+    theirs = dict(plain.named_parameters())
+    for name, ours in model.named_parameters():
+        assert ("shift" in name) != torch.equal(ours, theirs[name])
+
+
+def test_the_run_starts_there_and_its_config_says_so(small, tmp_path):
+    config = small.but(init_shift=(0, 1))
+    run = train(config, tmp_path)
+    first = run.metrics.iloc[0]
+    columns = ("alpha1_0.0", "alpha2_0.1", "beta1_0.0", "beta2_0.1")
+    assert [first[column] for column in columns] == [0, 1, 1, 0]
+    assert from_dict(to_dict(config)) == config
+    assert config.digest == small.but(init_shift=(0.0, 1.0)).digest != small.digest
+
+
+@pytest.mark.parametrize("start", [0.5, (0.5,), (0.1, float("nan")), (0.1, "b"), (True, 0.2)])
+def test_a_start_that_is_not_two_numbers_is_refused(small, start):
+    with pytest.raises(ConfigError, match=r"init_shift is .*two finite numbers"):
+        small.but(init_shift=start)
+
+
+def test_a_model_without_shift_has_no_start(small):
+    with pytest.raises(ConfigError, match="a vanilla model does not learn both alpha and beta"):
+        small.but(model=small.model.but(attention="vanilla"), init_shift=(0.1, 0.2))

@@ -1,0 +1,132 @@
+"""Batches as a training step and an evaluation take them: with the positions that count gathered."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from tasks import IGNORE, Batch
+
+BatchT = TypeVar("BatchT", bound=Any)  # a dataclass
+
+
+@dataclass(frozen=True)
+class TrainingBatch:
+    """A microbatch of a training step: its tokens, and the positions that the loss scores.
+
+    - `tokens`: every position of every sequence;
+    - `index`: the scored positions in the flattened [batch * pos]; None: every position is scored;
+    - `targets`: the token that the loss scores at each of them. Index and targets are padded with (0, IGNORE) to a
+      multiple of a sixteenth of all positions, so that a compiled step meets few shapes;
+    - `queries`: the `query_positions` of the targets; None: all positions;
+    - `count`: the number of targets that are not padding;
+    - `total`: the number of targets in the whole step, in all its microbatches on all ranks. The loss is divided by it.
+
+    In a stacked batch (`ihlab.training.stack`) every tensor and the total have a leading member dimension.
+    """
+
+    tokens: Int64[Tensor, "*member batch pos"]
+    index: Int64[Tensor, "*member scored"] | None
+    targets: Int64[Tensor, "*member scored"]
+    queries: Int64[Tensor, "*member batch query"] | None
+    count: int
+    total: int | Float[Tensor, " member"]
+
+    def to(self, device: torch.device) -> "TrainingBatch":
+        """Return a copy on a device, without waiting for it."""
+        return each_tensor(self, lambda x: x.to(device, non_blocking=True))
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+        """The arguments of `ihlab.measure.loss.summed_loss` after the model."""
+        return self.tokens, self.index, self.targets, self.queries
+
+
+def training_batch(tokens: Int64[np.ndarray, "batch pos"], targets: Int64[np.ndarray, "batch pos"]) -> TrainingBatch:
+    """Gather the positions that have a target."""
+    flat = np.ascontiguousarray(targets).reshape(-1)
+    index = np.flatnonzero(flat != IGNORE)
+    count, bucket = len(index), max(1, flat.size // 16)
+    padded = count + -count % bucket
+    everywhere = padded >= flat.size
+    padded_index, padded_targets = np.zeros(padded, np.int64), np.full(padded, IGNORE)
+    padded_index[:count], padded_targets[:count] = index, flat[index]
+    return TrainingBatch(
+        tokens=torch.from_numpy(np.ascontiguousarray(tokens)),
+        index=None if everywhere else torch.from_numpy(padded_index),
+        targets=torch.from_numpy(flat if everywhere else padded_targets),
+        queries=query_positions(targets != IGNORE),
+        count=count,
+        total=count,
+    )
+
+
+@dataclass(frozen=True)
+class EvaluationBatch:
+    """A batch of an evaluation: its tokens, and every position that has a target or an answer.
+
+    `first` marks the first answer of each sequence; `queries` are the `query_positions` of all gathered positions.
+    The counts are Python integers: reading them does not synchronise a device.
+    """
+
+    tokens: Int64[Tensor, "batch pos"]
+    index: Int64[Tensor, " gathered"]
+    targets: Int64[Tensor, " gathered"]
+    answers: Int64[Tensor, " gathered"]
+    first: Bool[Tensor, " gathered"]
+    queries: Int64[Tensor, "batch query"] | None
+    n_targets: int
+    n_answers: int
+    n_first: int
+
+
+def evaluation_batch(batch: Batch, device: torch.device | None = None) -> EvaluationBatch:
+    """Gather the positions that have a target or an answer."""
+    has_target, has_answer = batch.targets != IGNORE, batch.answers != IGNORE
+    first = has_answer & (has_answer.cumsum(axis=1) == 1)
+    kept = has_target | has_answer
+    index = np.flatnonzero(kept)
+    targets, answers, is_first = (torch.from_numpy(x.reshape(-1)[index]) for x in (batch.targets, batch.answers, first))
+    gathered = EvaluationBatch(
+        tokens=torch.from_numpy(np.ascontiguousarray(batch.inputs)),
+        index=torch.from_numpy(index),
+        targets=targets,
+        answers=answers,
+        first=is_first,
+        queries=query_positions(kept),
+        n_targets=int(has_target.sum()),
+        n_answers=int(has_answer.sum()),
+        n_first=int(first.sum()),
+    )
+    return each_tensor(gathered, lambda x: x.to(device))
+
+
+LARGEST_MASK = 2**26
+"""Most scores, batch * query * key, of queries at some positions. Their mask has as many floats (256 MiB)."""
+
+
+def query_positions(kept: Bool[np.ndarray, "batch pos"]) -> Int64[Tensor, "batch query"] | None:
+    """Return positions of each sequence that include the kept ones: the queries that the last layer needs.
+
+    Their number is that of the fullest sequence, rounded up to a multiple of a sixteenth of the length. None if that
+    is more than half of the length: causal attention with queries at all positions then costs no more. None also if
+    their mask would have more than `LARGEST_MASK` scores: queries at all positions need no mask. (The padding of
+    `TrainingBatch.index` need not be among them: its targets are ignored.)
+    """
+    from ihlab.measure.kept_first import kept_first  # numba loads only when batches are drawn
+
+    length = kept.shape[1]
+    bucket = max(1, length // 16)
+    n_queries = max(1, -(-int(kept.sum(axis=1).max()) // bucket)) * bucket
+    if 2 * n_queries > length or kept.size * n_queries > LARGEST_MASK:
+        return None
+    return torch.from_numpy(kept_first(kept, n_queries))
+
+
+def each_tensor(batch: BatchT, change: Callable[[Tensor], Tensor]) -> BatchT:
+    """Return the same batch with each tensor changed."""
+    return replace(batch, **{name: change(x) for name, x in vars(batch).items() if isinstance(x, Tensor)})
