@@ -9,8 +9,8 @@ from pathlib import Path
 import tyro
 
 from ihlab.claims.experiment import Scale
+from ihlab.claims.induction import KV1, depth_runs
 from ihlab.files import write_text
-from ihlab.studies.figure1a import KV1, Figure1a
 from ihlab.training.config import RunConfig
 from ihlab.training.train import train
 
@@ -19,7 +19,7 @@ JUMPED = 0.9
 
 def config(scale: Scale) -> RunConfig:
     """The arm's first seed, to end where it has jumped, with few checkpoints: each is a quarter of a gigabyte."""
-    first = next(planned.config for planned in Figure1a().runs(scale) if planned.curve == KV1)
+    first = next(planned.config for planned in depth_runs(scale) if planned.curve == KV1)
     return first.but(name=f"{first.name}-until", stop_at_accuracy=JUMPED, checkpoints=2)
 
 

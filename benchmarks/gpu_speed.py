@@ -25,12 +25,12 @@ from plain_llama import PlainLlama
 from workers import flops
 
 from ihlab.claims.experiment import Scale
+from ihlab.claims.induction import induction_run
 from ihlab.files import write_text
 from ihlab.measure.gathered import TrainingBatch
 from ihlab.measure.loss import summed_loss
 from ihlab.model.hf import to_llama
 from ihlab.model.transformer import Transformer
-from ihlab.studies.figure1 import base
 from ihlab.training.config import RunConfig
 from ihlab.training.distributed import Ranks, pick_device
 from ihlab.training.ensemble import seeds
@@ -161,7 +161,7 @@ def steps(table: str, scale: Scale, device: torch.device, turns: Turns) -> list[
 
 def microbatch_run(scale: Scale) -> RunConfig:
     """The run of Figure 1a with one layer, in bf16, a step of it being one microbatch."""
-    run = base(scale)
+    run = induction_run(scale)
     return run.but(batch_size=run.batch_size // run.accumulate, accumulate=1, precision="bf16")
 
 
@@ -264,7 +264,8 @@ def check_same_loss(built: dict[tuple[str, str], Step]) -> None:
 
 def stacks(table: str, scale: Scale, device: torch.device, turns: Turns) -> list[dict[str, object]]:
     """Times of a step of stacked members, and of one member alone that many times."""
-    config = base(scale).but(model=base(scale).model.but(attention="kv_shift"), compile=False, accumulate=1)
+    run = induction_run(scale)
+    config = run.but(model=run.model.but(attention="kv_shift"), compile=False, accumulate=1)
     members = MEMBERS if device.type == "cuda" else 2
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)

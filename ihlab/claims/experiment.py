@@ -16,12 +16,15 @@ if TYPE_CHECKING:  # claims and pictures of a stored table need no torch
 Scale = Literal["smoke", "laptop", "gpu", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 
+Trained = Sequence[tuple[str, "Run"]]
+"""Finished runs, each after the name of its curve."""
+
 
 @dataclass(frozen=True)
 class Planned:
     """One run of an experiment and the curve that it belongs to.
 
-    `stacked`: the run may be trained as a member of an ensemble (`ihlab.training.ensemble`); it then equals the run
+    `stacked`: the run may be trained as a member of an ensemble (`ihlab.training.ensemble`). It then equals the run
     trained alone to rounding, not bit for bit.
     """
 
@@ -34,8 +37,8 @@ class Planned:
 class Experiment(Protocol):
     """A figure or table: its runs, its claims, its drawing.
 
-    `claims` and `draw` read only the table that is stored beside the picture, so that both can be derived again from
-    it, without training and without torch.
+    `claims`, `draw` and `summary` read only the table that is stored beside the picture. So they can be derived again
+    from it, without training and without torch.
     """
 
     name: str
@@ -44,12 +47,12 @@ class Experiment(Protocol):
         """Plan every run of every curve, all seeds."""
         ...
 
-    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """Return the table, from each finished run with its curve."""
+    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
+        """Return the table of the finished runs."""
         ...
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge the paper's sentences by the measured table."""
+        """Judge the paper's sentences by the table."""
         ...
 
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
@@ -69,6 +72,6 @@ METHODS = ("runs", "gather", "claims", "draw", "summary")
 class TwoStages(Protocol):
     """An experiment with runs that depend on others' results: learning rates from tuning seeds, continued runs."""
 
-    def follow(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> list[Planned]:
+    def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
         """Plan the runs of the second stage, given the finished runs of the first. `gather` gets both."""
         ...

@@ -2,14 +2,14 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from ihlab.claims import stats
-from ihlab.claims.experiment import Planned
+from ihlab.claims.experiment import Planned, Trained
 from ihlab.sweep.results import first_reach
 from ihlab.training.config import RunConfig, constant_steps
 from tasks.config import require
@@ -18,42 +18,67 @@ if TYPE_CHECKING:
     from ihlab.training.run import Run
 
 EVAL_GROWTH = 0.1
-"""Share of the steps done that lies between two evaluations of a curve, where the claims ask about ratios of steps."""
+"""Steps between two evaluations, as a fraction of the steps done, where the claims ask about ratios of steps."""
 
 
-def plan(figure: str, base: RunConfig, curves: dict[str, dict[str, object]], seeds: int | range) -> list[Planned]:
-    """Plan the runs of every curve, a set of model fields altered from `base`; a number of seeds counts from 0."""
+def plan(
+    figure: str, run: RunConfig, curves: dict[str, dict[str, object]], seeds: int | range, stacked: bool = False
+) -> list[Planned]:
+    """Plan the runs of every curve. A curve changes some model fields of `run`; a number of seeds counts from 0."""
     return [
-        Planned(curve, base.but(name=f"{figure}-{_slug(curve)}-{seed}", model=base.model.but(**changes), seed=seed))
+        Planned(
+            curve, run.but(name=f"{figure}-{slug(curve)}-{seed}", model=run.model.but(**changes), seed=seed), stacked
+        )
         for curve, changes in curves.items()
         for seed in (range(seeds) if isinstance(seeds, int) else seeds)
     ]
 
 
-def _slug(curve: str) -> str:
+def slug(curve: str) -> str:
+    """Return a curve's name as part of a run's name: "KV shifting, 1 layer" is "kv-shifting-1-layer"."""
     return re.sub("[^a-z0-9.]+", "-", curve.lower()).strip("-")
 
 
-def learning_curve_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
-    """Gather metrics of finished runs in one tidy table: curve, n_params, lr, seed, step, tokens, loss and accuracy.
+def learning_curve_table(
+    trained: Trained, at_end: Callable[[str, "Run"], dict[str, float]] | None = None
+) -> pd.DataFrame:
+    """Gather the metrics of finished runs in one tidy table, a row for each evaluation.
+
+    - `horizon`: the last step at the full learning rate. Waiting times end there, because the decay of the rate raises
+      an accuracy by itself;
+    - `rows`: the number of held-out sequences;
+    - the columns that `at_end` gives, such as a measurement of the final model, in the last row of each run.
 
     Raises `ConfigError` for a run that diverged.
     """
     parts = []
     for curve, run in trained:
+        config, done = run.config, run.done
         require(
-            run.done is not None,
-            f"The run {run.folder} diverged at learning rate {run.config.lr:g}, but a learning curve needs its end.",
+            done is not None,
+            f"The run {run.folder} diverged at learning rate {config.lr:g}, but a learning curve needs its end.",
         )
-        columns = run.metrics[["step", "tokens", "train_loss", "eval_loss", "accuracy", "accuracy_first"]]
-        config = run.config
-        facts = {"curve": curve, "d_model": config.model.d_model, "n_params": (run.done or {})["n_params"]}
-        # The last step for waiting times (learning-rate decay lifts an accuracy by itself), and the evaluation rows.
-        more = {"lr": config.lr, "seed": config.seed, "horizon": constant_steps(config), "rows": config.eval_rows}
-        parts.append(columns.assign(**facts, **more))
-    table = pd.concat(parts, ignore_index=True)
-    first = ["curve", "d_model", "n_params", "lr", "seed", "horizon", "rows"]
-    return table[first + [column for column in table.columns if column not in first]]
+        table = run.metrics[["step", "tokens", "train_loss", "eval_loss", "accuracy", "accuracy_first"]]
+        facts = {
+            "curve": curve, "d_model": config.model.d_model, "n_params": (done or {})["n_params"], "lr": config.lr,
+            "seed": config.seed, "horizon": constant_steps(config), "rows": config.eval_rows,
+        }  # fmt: skip
+        table = pd.concat([pd.DataFrame(facts, index=table.index), table], axis=1)
+        parts.append(table.join(pd.DataFrame([at_end(curve, run)], index=table.index[-1:])) if at_end else table)
+    return pd.concat(parts, ignore_index=True)
+
+
+def final_loss(run: "Run") -> float:
+    """Return the held-out loss at the end of training; inf for a run that diverged."""
+    last = float(run.metrics["eval_loss"].iloc[-1])
+    return last if np.isfinite(last) and not run.diverged else math.inf
+
+
+def lowest_loss_rates(trained: Trained) -> dict[str, float]:
+    """Return, for each curve, the learning rate with the lowest `final_loss`; of equals, the lowest rate."""
+    tried = [(curve, final_loss(run), run.config.lr) for curve, run in trained]
+    table = pd.DataFrame(tried, columns=["curve", "loss", "lr"]).sort_values(["loss", "lr"])
+    return {str(curve): float(lr) for curve, lr in table.groupby("curve")["lr"].first().items()}
 
 
 def final(data: pd.DataFrame, curve: str, column: str = "accuracy_first") -> list[float]:
@@ -62,10 +87,9 @@ def final(data: pd.DataFrame, curve: str, column: str = "accuracy_first") -> lis
 
 
 def steps_to(data: pd.DataFrame, curve: str, threshold: float, column: str = "accuracy_first") -> list[float]:
-    """Return for every seed of a curve the first evaluated step with that accuracy; inf if none.
+    """Return, for every seed of a curve, the first evaluated step with that accuracy; inf if there is none.
 
-    By default it is the accuracy at a row's first answer. Only steps up to `horizon` count, before the learning rate
-    decays.
+    The default column is the accuracy at a sequence's first answer. Only steps up to `horizon` count.
     """
     return [first_reach(run["step"], run[column], threshold) for run in _before_decay(data, curve)]
 
@@ -73,31 +97,30 @@ def steps_to(data: pd.DataFrame, curve: str, threshold: float, column: str = "ac
 def crossings(data: pd.DataFrame, curve: str, threshold: float, column: str = "accuracy_first") -> list[float]:
     """Return `steps_to`, interpolated linearly between that evaluation and the one before it.
 
-    For where evaluations are not far closer together than the steps to be compared.
+    Use this when evaluations are about as far apart as the effect.
     """
     found = []
     for run in _before_decay(data, curve):
         steps, accuracy = run["step"].to_numpy(dtype=float), run[column].to_numpy(dtype=float)
         above = np.flatnonzero(accuracy >= threshold)
-        first = above[0] if above.size else None
-        if first:
-            around = [first - 1, first]
-            found.append(float(np.interp(threshold, accuracy[around], steps[around])))
-        else:
-            found.append(math.inf if first is None else float(steps[0]))
+        if not above.size:
+            found.append(math.inf)
+            continue
+        around = slice(max(above[0] - 1, 0), above[0] + 1)
+        found.append(float(np.interp(threshold, accuracy[around], steps[around])))
     return found
 
 
 def _before_decay(data: pd.DataFrame, curve: str) -> list[pd.DataFrame]:
     """Return each seed's evaluations up to `horizon`."""
-    of_curve = data[(data["curve"] == curve) & (data["step"] <= data["horizon"])]
-    return [run for _, run in of_curve.groupby("seed")]
+    counted = data[(data["curve"] == curve) & (data["step"] <= data["horizon"])]
+    return [run for _, run in counted.groupby("seed")]
 
 
 def ratio_of_steps(
     data: pd.DataFrame, curve: str, other: str, threshold: float = 0.9, column: str = "accuracy_first"
 ) -> stats.Estimate:
-    """Ratio of the steps to an accuracy, `curve` / `other`."""
+    """Return the ratio of the steps to an accuracy, `curve` / `other`."""
     one, two = (steps_to(data, name, threshold, column) for name in (curve, other))
     return stats.ratio_of_times(one, two, shared_horizon(data, curve, other))
 

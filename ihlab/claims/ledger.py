@@ -102,7 +102,7 @@ def verdict_table(*folders: Folder) -> "Styler":
             table.insert(0, "figure", folder.experiment)
     styled = pd.concat(tables, ignore_index=True).style.hide(axis="index")
     styled = styled.set_table_styles([{"selector": "th, td", "props": "text-align: left"}])
-    return styled.map(lambda told: f"font-weight: bold; color: {_COLORS[told.partition(' (')[0]]}", subset=["verdict"])
+    return styled.map(lambda cell: f"font-weight: bold; color: {_COLORS[cell.partition(' (')[0]]}", subset=["verdict"])
 
 
 _COLORS = {"holds": GREEN, "fails": RED, "undecided": ORANGE, NOT_TESTED: "#888888"}
@@ -135,12 +135,12 @@ def print_ledger(console: Console, folders: list[Folder]) -> None:
         table.add_row(*row)
     console.print(table)
     counts = Counter(claim["verdict"] for folder in folders for claim in folder.claims())
-    said = ", ".join(
+    tally = ", ".join(
         f"[{style}]{counts[verdict]} {verdict.removesuffix('s')}[/]"
         for verdict, style in _STYLES.items()
         if counts[verdict]
     )
-    console.print(f"{counts.total()} claims: {said}.", highlight=False)
+    console.print(f"{counts.total()} claims: {tally}.", highlight=False)
 
 
 def _row(folder: Folder, claim: dict[str, Any], *, first: bool, on_screen: bool) -> list[str]:
@@ -163,11 +163,11 @@ def _verdict(claim: dict[str, Any]) -> str:
 
 
 def _value(claim: dict[str, Any]) -> str:
-    return "nothing" if claim["value"] is None else _number(claim["value"])
+    return "nothing" if claim["value"] is None else number(claim["value"])
 
 
 def _interval(claim: dict[str, Any]) -> str:
-    low, high = (_number(x) for x in claim["interval"])
+    low, high = (number(x) for x in claim["interval"])
     return f"[{low}, {high}]"
 
 
@@ -179,8 +179,9 @@ def _measured(claim: dict[str, Any]) -> str:
 
 
 def _needed(claim: dict[str, Any]) -> str:
-    return f"{'>' if claim['right_side'] == 'above' else '<'} {_number(claim['threshold'])}"
+    return f"{'>' if claim['right_side'] == 'above' else '<'} {number(claim['threshold'])}"
 
 
-def _number(x: float | None) -> str:
-    return "unbounded" if x is None else f"{x:.3g}"
+def number(x: float | None) -> str:
+    """Format with three significant digits, without an exponent up to a million; None is an unbounded end."""
+    return "unbounded" if x is None else f"{float(f'{x:.3g}') + 0.0:g}"

@@ -1,21 +1,18 @@
 """From experiments to their finished folders: train what they plan, gather, judge, draw."""
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
-from ihlab.claims.experiment import Experiment, Planned, Scale, TwoStages
+from ihlab.claims.experiment import Experiment, Planned, Scale, Trained, TwoStages
 from ihlab.claims.ledger import Folder
 from ihlab.sweep.jobs import default_jobs
 from ihlab.sweep.pool import has_ended, steps_bar, train_all
 from ihlab.training.config import RunConfig
-
-if TYPE_CHECKING:  # drawing from a stored table needs no torch
-    from ihlab.training.run import Run
 
 
 def make(
@@ -25,17 +22,18 @@ def make(
     device: str = "auto",
     runs: Path = Path("runs"),
     console: Console | None = None,
+    vary: Callable[[list[Planned], int], list[Planned]] = lambda planned, stage: planned,
 ) -> int:
     """Train what experiments need, with progress, and publish each in its folder; return the number of their runs.
 
-    All folders have the same scale.
+    All folders have the same scale. `vary` may change the runs that an experiment plans for its stage 1 or 2.
     """
     console, jobs, scale = console or Console(), jobs or default_jobs(device), folders[0].scale
-    plans = [experiment.runs(scale) for experiment in chosen]
+    plans = [vary(experiment.runs(scale), 1) for experiment in chosen]
     _train(plans, runs, device, jobs, console)
     for experiment, planned in zip(chosen, plans, strict=True):
         if isinstance(experiment, TwoStages):
-            planned.extend(experiment.follow(_open(planned, runs), scale))
+            planned.extend(vary(experiment.follow(_open(planned, runs), scale), 2))
     _train(plans, runs, device, jobs, console)
     for experiment, folder, planned in zip(chosen, folders, plans, strict=True):
         trained = _open(planned, runs)
@@ -43,7 +41,7 @@ def make(
     return sum(map(len, plans))
 
 
-def _open(planned: list[Planned], root: Path) -> list[tuple[str, "Run"]]:
+def _open(planned: list[Planned], root: Path) -> Trained:
     """Open each planned run, which has ended, with its curve."""
     from ihlab.training.run import Run
 
@@ -61,8 +59,8 @@ def _train(plans: list[list[Planned]], root: Path, device: str, jobs: int, conso
         train_all(configs, root, device, jobs, show, stacked)
 
 
-def _manifest(trained: list[tuple[str, "Run"]], scale: Scale) -> dict[str, Any]:
-    """Manifest of a figure: its runs, their seeds, devices and times, and the versions of the packages."""
+def _manifest(trained: Trained, scale: Scale) -> dict[str, Any]:
+    """Return the manifest of a figure: its runs, their seeds, devices and times, and the versions of the packages."""
     done = [run.done or {} for _, run in trained]
     packages = ("ihlab", "torch", "numpy", "transformer-lens", "matplotlib")
     return {

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from ihlab.claims.experiment import SCALES, Scale
-from ihlab.claims.ledger import Folder
+from ihlab.claims.ledger import Folder, number
 from ihlab.files import write_text
 from tasks.config import require
 
 MARKS = {"holds": "✔", "fails": "✘", "undecided": "?", "not tested at this scale": "–"}
 """The mark of each verdict; it reads without colour."""
 
-SHORT = {verdict: verdict.removesuffix(" at this scale") for verdict in MARKS}
-"""Each verdict as the heading of a column of counts."""
+COUNTED = [f"{mark} {verdict.removesuffix(' at this scale')}" for verdict, mark in MARKS.items()]
+"""Headings of the columns that count verdicts."""
 
 TITLES = {
     "formation": "Formation of induction heads",
@@ -134,41 +134,19 @@ def counts_table(root: Path, order: Sequence[str] = (), page: str = "") -> str:
         declared = _verdict_counts([claim.get("first", claim) for folder in folders for claim in folder.claims()])
         if declared != totals[scale]:
             rows.append([f"all, {scale}, as first declared", *map(_sum, declared.values())])
-    return _table(["figure", *(f"{MARKS[verdict]} {SHORT[verdict]}" for verdict in MARKS)], rows, align="---:")
-
-
-def counts_line(root: Path) -> str:
-    """Return the counts as one line: "holds 31 · fails 12 · undecided 9 · not tested 2", the paper's sentences only.
-
-    Scales are counted apart, each after its name if there are several.
-    """
-    found = counts(root)
-    lines = {
-        scale: " · ".join(f"{SHORT[verdict]} {n}" for verdict, (n, _) in tally.items())
-        for scale, tally in found.items()
-    }
-    return "; ".join(line if len(found) == 1 else f"{scale}: {line}" for scale, line in lines.items())
+    return _table(["figure", *COUNTED], rows, align="---:")
 
 
 def short_table(root: Path) -> str:
-    """Return the counts as a Markdown table of one row a scale, the paper's sentences only."""
-    found = counts(root)
-    scales = {scale: [str(n) for n, _ in tally.values()] for scale, tally in found.items()}
-    columns = [f"{MARKS[verdict]} {SHORT[verdict]}" for verdict in MARKS]
-    return _table(["scale", *columns], [[scale, *row] for scale, row in scales.items()], align="---:")
+    """Return the counts as a Markdown table with one row for each scale, the paper's sentences only."""
+    rows = [[scale, *(str(n) for n, _ in tally.values())] for scale, tally in counts(root).items()]
+    return _table(["scale", *COUNTED], rows, align="---:")
 
 
 def update_counts(readme_text: str, root: Path) -> str:
-    """Return the text with the present counts between its markers; a text without markers stays as it is.
-
-    They are `short_table` if the markers are on lines of their own, else `counts_line`, part of the sentence around it.
-    """
-
-    def renewed(match: re.Match[str]) -> str:
-        counted = f"\n\n{short_table(root)}\n\n" if "\n" in match[1] else counts_line(root)
-        return f"{START}{counted}{END}"
-
-    return re.sub(f"{re.escape(START)}(.*?){re.escape(END)}", renewed, readme_text, flags=re.DOTALL)
+    """Return the text with `short_table` between its markers; a text without markers stays as it is."""
+    between = f"{re.escape(START)}.*?{re.escape(END)}"
+    return re.sub(between, lambda _: f"{START}\n\n{short_table(root)}\n\n{END}", readme_text, flags=re.DOTALL)
 
 
 def heading(folder: Folder) -> str:
@@ -197,42 +175,27 @@ def escaped(text: str) -> str:
 
 def _verdict_counts(claims: Sequence[dict[str, Any]]) -> dict[str, tuple[int, int]]:
     """Count the paper's sentences and our own with each verdict."""
-    found = Counter((claim["verdict"], claim.get("of_paper", True)) for claim in claims)
+    found = Counter((claim["verdict"], claim["of_paper"]) for claim in claims)
     return {verdict: (found[verdict, True], found[verdict, False]) for verdict in MARKS}
 
 
-def _sum(of_each: tuple[int, int]) -> str:
-    paper, own = of_each
+def _sum(counted: tuple[int, int]) -> str:
+    paper, own = counted
     return f"{paper} + {own}" if own else str(paper)
 
 
 def _section(folder: Folder) -> str:
-    """Return heading, picture, sentence and claims of one folder, each left out if it is not there."""
+    """Return heading, picture, sentence and claims of one folder."""
+    name = f"{folder.experiment}/{folder.scale}/{folder.experiment}-{folder.scale}.png"
+    summary = escaped((folder.path / "summary.md").read_text(encoding="utf-8"))
     claims = _table(["claim", "measured", "needed", "verdict"], [_row(claim) for claim in folder.claims()])
-    return "\n\n".join(filter(None, [f"### {heading(folder)}", _picture(folder), _summary(folder), claims]))
-
-
-def _picture(folder: Folder) -> str:
-    names = [f"{folder.experiment}-{folder.scale}.{ending}" for ending in ("png", "svg")]
-    links = [f"{folder.experiment}/{folder.scale}/{name}" for name in names if (folder.path / name).exists()]
-    return f"![{heading(folder)}]({links[0]})" if links else ""
-
-
-OUTDATED = (
-    "*Made by an earlier version of this experiment, with verdicts by intervals alone; its claims have changed since. "
-    "`ihlab reproduce {}` makes it again.*"
-)
-
-
-def _summary(folder: Folder) -> str:
-    path = folder.path / "summary.md"
-    return escaped(path.read_text(encoding="utf-8")) if path.exists() else OUTDATED.format(folder.experiment)
+    return "\n\n".join([f"### {heading(folder)}", f"![{heading(folder)}]({name})", summary, claims])
 
 
 def _row(claim: dict[str, Any]) -> list[str]:
     """Return the cells of one claim."""
     measure = f"{escaped(claim['measure'])}:<br>" if claim["measure"] else ""
-    own = "" if claim.get("of_paper", True) else OWN
+    own = "" if claim["of_paper"] else OWN
     return [
         f"{escaped(claim['sentence'])}<br><sub>{own}{escaped(claim['source'])}</sub>",
         f"{measure}{_measured(claim)}{_first(claim)}",
@@ -248,8 +211,8 @@ def _first(claim: dict[str, Any]) -> str:
     first = claim["first"]
     verdict = f"{MARKS[first['verdict']]}&nbsp;{first['verdict']}"
     sentence = f"“{escaped(first['sentence'])}” " if first["sentence"] != claim["sentence"] else ""
-    said = f"Changed after the runs ({escaped(claim['changed'])}). As declared: {sentence}{escaped(first['measure'])}"
-    return f"<br><sub>{said}: {_measured(first)}: {verdict}</sub>"
+    text = f"Changed after the runs ({escaped(claim['changed'])}). As declared: {sentence}{escaped(first['measure'])}"
+    return f"<br><sub>{text}: {_measured(first)}: {verdict}</sub>"
 
 
 def _needed(claim: dict[str, Any]) -> str:
@@ -257,16 +220,15 @@ def _needed(claim: dict[str, Any]) -> str:
     if claim["threshold"] is None:
         return ""
     sign = "&gt;" if claim["right_side"] == "above" else "&lt;"
-    date = claim.get("declared", "").replace("-", "&#8209;")  # not broken at its hyphens
-    declared = f"<br><sub>{date}</sub>" if date else ""
-    return f"{sign}&nbsp;{_number(claim['threshold'])}{declared}"
+    date = claim["declared"].replace("-", "&#8209;")  # not broken at its hyphens
+    return f"{sign}&nbsp;{number(claim['threshold'])}<br><sub>{date}</sub>"
 
 
 def _measured(claim: dict[str, Any]) -> str:
     """Return the number with interval, seeds and p-value, or the reason why there is none."""
     if claim.get("why"):
         return escaped(claim["why"])
-    value = "nothing" if claim["value"] is None else f"**{_number(claim['value'])}**"
+    value = "nothing" if claim["value"] is None else f"**{number(claim['value'])}**"
     seeds = f"{claim['seeds']} seed{'s' if claim['seeds'] > 1 else ''}" if claim["seeds"] else ""
     return ", ".join(filter(None, [f"{value}{_interval(claim)}", seeds, _p_value(claim)]))
 
@@ -274,27 +236,20 @@ def _measured(claim: dict[str, Any]) -> str:
 def _interval(claim: dict[str, Any]) -> str:
     if claim["confidence"] == 1:
         return ", counted"
-    low, high = ("unbounded" if end is None else _number(end) for end in claim["interval"])
+    low, high = map(number, claim["interval"])
     level = "" if claim["confidence"] == 0.95 else f" at {claim['confidence']:.0%}"
     return f" [{low}, {high}]{level}"
 
 
 def _p_value(claim: dict[str, Any]) -> str:
-    p, adjusted = claim.get("p"), claim.get("p_holm")
-    if p is None:
+    if claim["p"] is None:
         return ""
-    return f"p&nbsp;{_probability(p, '=&nbsp;')}" + (
-        "" if adjusted is None else f" (Holm&nbsp;{_probability(adjusted)})"
-    )
+    adjusted = "" if claim["p_holm"] is None else f" (Holm&nbsp;{_probability(claim['p_holm'])})"
+    return f"p&nbsp;{_probability(claim['p'], '=&nbsp;')}{adjusted}"
 
 
 def _probability(p: float, equal: str = "") -> str:
-    return "&lt;&nbsp;0.001" if p < 0.001 else f"{equal}{_number(p)}"
-
-
-def _number(x: float) -> str:
-    """Format with three significant digits, without an exponent up to a million."""
-    return f"{float(f'{x:.3g}') + 0.0:g}"
+    return "&lt;&nbsp;0.001" if p < 0.001 else f"{equal}{number(p)}"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str = "---") -> str:

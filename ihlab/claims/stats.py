@@ -39,7 +39,7 @@ class Estimate:
     at: Callable[[float], Range] | None = field(default=None, compare=False, repr=False)
 
     def p_value(self, threshold: float) -> float | None:
-        """The two-sided p-value of the threshold: one less the level at which the interval ceases to hold it.
+        """Return the two-sided p-value of the threshold: one less the level at which the interval ceases to hold it.
 
         The test that the interval inverts. None for a number that is counted and not sampled.
         """
@@ -62,12 +62,12 @@ class Estimate:
 
 
 def exact(value: float) -> Estimate:
-    """A number that is counted, not sampled."""
+    """Return a number that is counted, not sampled."""
     return Estimate(value, value, value, 1.0)
 
 
 def _sampled(value: float, at: Callable[[float], Range], within: Range = ANY) -> Estimate:
-    """The estimate whose interval at each level is `at`, cut to what is possible."""
+    """Return the estimate whose interval at each level is `at`, cut to what is possible."""
 
     def cut(level: float) -> Range:
         low, high = at(level)
@@ -76,13 +76,20 @@ def _sampled(value: float, at: Callable[[float], Range], within: Range = ANY) ->
     return Estimate(value, *cut(CONFIDENCE), CONFIDENCE, cut)
 
 
+def _mapped(estimate: Estimate, value: float, ends: Callable[[float, float], Range]) -> Estimate:
+    """Return the estimate of a function of a number, whose intervals `ends` gives from the number's own."""
+    assert estimate.at is not None
+    at = estimate.at
+    return Estimate(value, *ends(estimate.low, estimate.high), estimate.confidence, lambda level: ends(*at(level)))
+
+
 def unknown(value: float = math.nan, within: Range = ANY) -> Estimate:
-    """A number of which too few were seen to say how it varies."""
+    """Return a number of which too few were seen to say how it varies."""
     return _sampled(value, lambda _: ANY, within)
 
 
 def mean(values: Sequence[float], within: Range = ANY) -> Estimate:
-    """Student's t interval for the mean over seeds."""
+    """Return the mean over seeds, with Student's t interval."""
     x = np.asarray(values, dtype=float)
     value = float(x.mean()) if x.size else math.nan
     if len(x) < 2 or not np.isfinite(x).all() or _alike(x):
@@ -91,24 +98,40 @@ def mean(values: Sequence[float], within: Range = ANY) -> Estimate:
 
 
 def mean_correlation(values: Sequence[float]) -> Estimate:
-    """The mean over seeds of correlations, by Student's t on Fisher's z, which keeps it inside (-1, 1)."""
-    of_z = mean(np.arctanh(np.clip(np.asarray(values, dtype=float), -1 + 1e-9, 1 - 1e-9)).tolist())
-    return _sampled(float(np.tanh(of_z.value)), lambda level: _each(np.tanh, of_z, level), DIFFERENCE)
+    """Return the mean over seeds of correlations, by Student's t on Fisher's z, which keeps it inside (-1, 1)."""
+    z = mean(np.arctanh(np.clip(np.asarray(values, dtype=float), -1 + 1e-9, 1 - 1e-9)).tolist())
+    return _mapped(z, float(np.tanh(z.value)), lambda low, high: (float(np.tanh(low)), float(np.tanh(high))))
 
 
 def difference(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> Estimate:
-    """Welch's t interval for mean(a) - mean(b), variances not assumed equal; of no numbers, nothing is known."""
+    """Return mean(a) - mean(b) with Welch's t interval, variances not assumed equal; unknown for no numbers."""
     x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     if min(len(x), len(y)) == 0:
         return unknown(within=within)
-    value = float(x.mean() - y.mean())
-    if min(len(x), len(y)) < 2 or not (np.isfinite(x).all() and np.isfinite(y).all()):
+    return _welch(float(x.mean() - y.mean()), (x, y), within)
+
+
+def two_way_difference(a: ArrayLike, b: ArrayLike) -> Estimate:
+    """Return the mean of a less that of b, both [run, problem] over the same problems. Its interval is over both.
+
+        variance = s^2(runs of a) / n_a + s^2(runs of b) / n_b + s^2(problems) / n_problems
+
+    of the means of runs and of the problems' differences. So noise is counted in both, and the interval is a little
+    wide; the bootstrap that draws runs and problems (Owen 2007) counts it three times. By Student's t with Welch and
+    Satterthwaite's degrees of freedom, because a handful of runs has wider tails than a bootstrap of them.
+    """
+    x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    samples = (x.mean(axis=1), y.mean(axis=1), x.mean(axis=0) - y.mean(axis=0))
+    return _welch(float(x.mean() - y.mean()), samples, DIFFERENCE)
+
+
+def _welch(value: float, samples: Sequence[np.ndarray], within: Range) -> Estimate:
+    """Return a value whose variance is the sum of those of the samples' means."""
+    if min(map(len, samples)) < 2 or not all(np.isfinite(x).all() for x in samples) or all(map(_alike, samples)):
         return unknown(value, within)
-    vx, vy = float(x.var(ddof=1)) / len(x), float(y.var(ddof=1)) / len(y)
-    if _alike(x) and _alike(y):
-        return unknown(value, within)
-    freedom = (vx + vy) ** 2 / (vx**2 / (len(x) - 1) + vy**2 / (len(y) - 1))
-    return _sampled(value, _student(value, math.sqrt(vx + vy), freedom), within)
+    variances = [float(x.var(ddof=1)) / len(x) for x in samples]
+    freedom = sum(variances) ** 2 / sum(v**2 / (len(x) - 1) for v, x in zip(variances, samples, strict=True))
+    return _sampled(value, _student(value, math.sqrt(sum(variances)), freedom), within)
 
 
 def _alike(x: np.ndarray) -> bool:
@@ -125,7 +148,7 @@ def _student(value: float, standard_error: float, freedom: int | float) -> Calla
 
 
 def paired(a: Sequence[float], b: Sequence[float]) -> Estimate:
-    """The median of a_i - b_i over pairs, with the exact interval that inverts the sign test.
+    """Return the median of a_i - b_i over pairs, with the exact interval that inverts the sign test.
 
     It lies between the k-th difference from below and from above and holds the median with probability
     1 - 2 P(Binomial(n, 1/2) < k), whatever the distribution (Thompson 1936); k is the largest that leaves 95%,
@@ -145,7 +168,7 @@ def paired(a: Sequence[float], b: Sequence[float]) -> Estimate:
 
 
 def _ordered(value: float, low: np.ndarray, high: np.ndarray, tails: np.ndarray) -> Estimate:
-    """Between the k-th number from below and from above, as far in as the level leaves.
+    """Return the estimate between the k-th number from below and from above, as far in as the level leaves.
 
     `tails[k]`: the probability that more than k numbers lie beyond the true one on one side. The interval shown is the
     widest there is where even that falls short of 95%; for a p-value it is then unbounded.
@@ -162,11 +185,11 @@ def _ordered(value: float, low: np.ndarray, high: np.ndarray, tails: np.ndarray)
     return Estimate(value, float(low[k]), float(high[k]), float(1 - 2 * tails[k]), at)
 
 
-def share(hits: int, of: int) -> Estimate:
-    """A share of independent things, with the exact interval of Clopper and Pearson (1934)."""
-    if of == 0:
+def share(hits: int, total: int) -> Estimate:
+    """Return a fraction of independent things, with the exact interval of Clopper and Pearson (1934)."""
+    if total == 0:
         return unknown(within=SHARE)
-    return _sampled(hits / of, lambda level: _clopper_pearson(float(hits), float(of - hits), level), SHARE)
+    return _sampled(hits / total, lambda level: _clopper_pearson(float(hits), float(total - hits), level), SHARE)
 
 
 def _clopper_pearson(hit: float, missed: float, level: float) -> Range:
@@ -176,30 +199,31 @@ def _clopper_pearson(hit: float, missed: float, level: float) -> Range:
     return low, high
 
 
-def share_difference(hits_a: int, of_a: int, hits_b: int, of_b: int) -> Estimate:
-    """The difference of two independent shares, a less b, with the hybrid score interval of Newcombe (1998, method 10).
+def share_difference(hits_a: int, n_a: int, hits_b: int, n_b: int) -> Estimate:
+    """Return the difference of two independent fractions, a less b.
 
-    It stays inside [-1, 1] and has a width where all or none are hits.
+    The interval is the hybrid score interval of Newcombe (1998, method 10). It stays inside [-1, 1] and has a width
+    where all or none are hits.
     """
-    if min(of_a, of_b) == 0:
+    if min(n_a, n_b) == 0:
         return unknown(within=DIFFERENCE)
-    a, b = hits_a / of_a, hits_b / of_b
+    a, b = hits_a / n_a, hits_b / n_b
 
     def at(level: float) -> Range:
-        tests = stats.binomtest(hits_a, of_a), stats.binomtest(hits_b, of_b)
+        tests = stats.binomtest(hits_a, n_a), stats.binomtest(hits_b, n_b)
         (low_a, high_a), (low_b, high_b) = (test.proportion_ci(level, "wilson") for test in tests)
         return a - b - math.hypot(a - low_a, high_b - b), a - b + math.hypot(high_a - a, b - low_b)
 
     return _sampled(a - b, at, DIFFERENCE)
 
 
-def fisher(hits_a: int, of_a: int, hits_b: int, of_b: int) -> float:
-    """The two-sided p-value of Fisher's exact test that two shares are of one: of few models, beside the interval."""
-    return float(stats.fisher_exact(np.array([[hits_a, of_a - hits_a], [hits_b, of_b - hits_b]])).pvalue)
+def fisher(hits_a: int, n_a: int, hits_b: int, n_b: int) -> float:
+    """Return the p-value of Fisher's exact test that two fractions are alike: for few models, beside the interval."""
+    return float(stats.fisher_exact(np.array([[hits_a, n_a - hits_a], [hits_b, n_b - hits_b]])).pvalue)
 
 
 def mean_accuracy(accuracies: Sequence[float], rows: int) -> Estimate:
-    """The mean over seeds of accuracies that were all measured on the same `rows`.
+    """Return the mean over seeds of accuracies that were all measured on the same `rows`.
 
     `clustered_share` with a seed for a cluster; since every seed answers the same rows, no more than `rows` count. Of
     an accuracy that is missing, nothing is known.
@@ -211,19 +235,19 @@ def mean_accuracy(accuracies: Sequence[float], rows: int) -> Estimate:
 
 
 def clustered_share(hits: Sequence[int], sizes: Sequence[int], most: float = math.inf) -> Estimate:
-    """The share of hits among things that come in clusters, with the interval of Korn and Graubard (1998).
+    """Return the fraction of hits among things that come in clusters, with the interval of Korn and Graubard (1998).
 
     Clopper and Pearson's interval for n* things in place of n, n* = n (t(n - 1) / t(k - 1))^2 / deff for k
     clusters: deff is how many times the binomial variance the one between clusters is, and n* is not taken
     above n, nor above `most`. So clusters that happen to agree do not make an interval of width 0. Of no things,
     nothing is known.
     """
-    x, of = np.asarray(hits, dtype=float), np.asarray(sizes, dtype=float)
-    n, k = float(of.sum()), len(x)
+    x, totals = np.asarray(hits, dtype=float), np.asarray(sizes, dtype=float)
+    n, k = float(totals.sum()), len(x)
     value = float(x.sum() / n) if n else math.nan
     if k < 2 or n < 2:
         return unknown(value, SHARE)
-    between = k / (k - 1) * float(((x - value * of) ** 2).sum()) / n**2
+    between = k / (k - 1) * float(((x - value * totals) ** 2).sum()) / n**2
     binomial = value * (1 - value) / n
     effect = between / binomial if binomial else 1.0
 
@@ -236,48 +260,36 @@ def clustered_share(hits: Sequence[int], sizes: Sequence[int], most: float = mat
 
 
 def size(signed: Estimate) -> Estimate:
-    """The absolute value of a number: for saying that a difference is *small*, not merely unproven.
+    """Return the absolute value of a number: for saying that a difference is *small*, not merely unproven.
 
     Against a margin, a size below it is the equivalence test by two one-sided tests (Schuirmann 1987).
     """
-    assert signed.at is not None
-    at = signed.at
+    return _mapped(signed, abs(signed.value), _sizes)
 
-    def absolute(level: float) -> Range:
-        low, high = at(level)
-        ends = sorted((abs(low), abs(high)))
-        return (0.0 if low <= 0 <= high else ends[0]), ends[1]
 
-    low, high = sorted((abs(signed.low), abs(signed.high)))
-    return Estimate(
-        abs(signed.value), 0.0 if signed.low <= 0 <= signed.high else low, high, signed.confidence, absolute
-    )
+def _sizes(low: float, high: float) -> Range:
+    near, far = sorted((abs(low), abs(high)))
+    return (0.0 if low <= 0 <= high else near), far
 
 
 def factor(ratio: Estimate) -> Estimate:
-    """The factor by which two times differ, whichever is the larger: for saying that they are *about equal*.
+    """Return the factor by which two times differ, whichever is the larger: for saying that they are *about equal*.
 
     Of a ratio, max(ratio, 1 / ratio). Against a margin, as `size`, of which it is the exponential.
     """
-    assert ratio.at is not None
-    at = ratio.at
 
     def log(x: float) -> float:
         return math.log(x) if x > 0 or math.isnan(x) else -math.inf
 
-    def of_logs(level: float) -> Range:
-        low, high = at(level)
-        return log(low), log(high)
+    def factors(low: float, high: float) -> Range:
+        near, far = _sizes(log(low), log(high))
+        return math.exp(near), math.exp(far)
 
-    of_log = size(Estimate(log(ratio.value), log(ratio.low), log(ratio.high), ratio.confidence, of_logs))
-    return Estimate(
-        math.exp(of_log.value), math.exp(of_log.low), math.exp(of_log.high), of_log.confidence,
-        lambda level: _each(math.exp, of_log, level),
-    )  # fmt: skip
+    return _mapped(ratio, math.exp(abs(log(ratio.value))), factors)
 
 
 def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Estimate:
-    """The ratio of waiting times, a to b, with inf for "not within `horizon`".
+    """Return the ratio of waiting times, a to b, with inf for "not within `horizon`".
 
     The Hodges-Lehmann estimate: the median of all pairwise ratios a_i / b_j, with the exact interval
     that inverts the Mann-Whitney test (Lehmann 1963; Bauer 1972). A time that was never reached is
@@ -299,7 +311,7 @@ def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Es
 
 
 def shift(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> Estimate:
-    """By how much a lies above b: the median of all pairwise differences a_i - b_j (Hodges and Lehmann 1963).
+    """Return by how much a lies above b: the median of all pairwise differences a_i - b_j (Hodges and Lehmann 1963).
 
     The exact interval that inverts the Mann-Whitney test: for numbers in two heaps, whose mean says little. A number
     that is missing enters each end of the interval as unfavourably as it can be, as in `paired`.
@@ -316,7 +328,7 @@ def shift(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> Estima
 
 @lru_cache
 def mann_whitney_tails(n: int, m: int) -> np.ndarray:
-    """P(U <= k) of the Mann-Whitney statistic of n and m numbers alike in distribution, for k = 0, 1, ..."""
+    """Return P(U <= k) of the Mann-Whitney statistic of n and m numbers alike in distribution, for k = 0, 1, ..."""
     counts = np.zeros(n * m + 1)
     counts[0] = 1.0
     # The number of ways to reach each U: the Gaussian binomial coefficient, factor by factor.
@@ -328,36 +340,11 @@ def mann_whitney_tails(n: int, m: int) -> np.ndarray:
     return np.cumsum(counts) / counts.sum()
 
 
-def two_way_difference(a: ArrayLike, b: ArrayLike) -> Estimate:
-    """The mean of a less that of b, both [run, problem] over the same problems, with both samples in its interval.
-
-        variance = s^2(runs of a) / n_a + s^2(runs of b) / n_b + s^2(problems) / n_problems
-
-    of the means of runs and of the problems' differences, so that noise is counted in both and the interval a little
-    wide; the bootstrap that draws runs and problems (Owen 2007) counts it three times. By Student's t with Welch and
-    Satterthwaite's degrees of freedom: a handful of runs has wider tails than a bootstrap of them.
-    """
-    x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
-    value = float(x.mean() - y.mean())
-    samples = (x.mean(axis=1), y.mean(axis=1), x.mean(axis=0) - y.mean(axis=0))
-    if min(map(len, samples)) < 2 or all(map(_alike, samples)):
-        return unknown(value, DIFFERENCE)
-    variances = [float(sample.var(ddof=1)) / len(sample) for sample in samples]
-    freedom = sum(variances) ** 2 / sum(v**2 / (len(sample) - 1) for v, sample in zip(variances, samples, strict=True))
-    return _sampled(value, _student(value, math.sqrt(sum(variances)), freedom), DIFFERENCE)
-
-
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values adjusted so that all those of at most .05 are right together with probability .95 (Holm 1979)."""
+    """Return p-values adjusted so that all those of at most .05 are right together with probability .95 (Holm 1979)."""
     order = np.argsort(p_values, kind="stable")
     adjusted, largest = np.empty(len(p_values)), 0.0
     for rank, i in enumerate(order):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
         adjusted[i] = largest
     return adjusted.tolist()
-
-
-def _each(change: Callable[[float], float], estimate: Estimate, level: float) -> Range:
-    assert estimate.at is not None
-    low, high = estimate.at(level)
-    return float(change(low)), float(change(high))

@@ -84,12 +84,12 @@ def flow_times(axes: Axes, runs: pd.DataFrame, slowest: float, longest: float) -
     top = 1.3 * longest
     shown = runs[np.isfinite(runs["mirror_time"])]
     own = shown["basin"] == "induction"
-    for mine, marker, color, label in (
+    for rows, marker, color, label in (
         (shown[own], "o", BLACK, "the start itself flows to induction"),
         (shown[~own], "s", ORANGE, "only a mirror image of it does"),
     ):
         axes.scatter(
-            mine["mirror_time"], mine["steps"].clip(upper=top), s=18, marker=marker, facecolors="none",
+            rows["mirror_time"], rows["steps"].clip(upper=top), s=18, marker=marker, facecolors="none",
             edgecolors=color, linewidths=0.9, label=label,
         )  # fmt: skip
     for line in {slowest, longest}:

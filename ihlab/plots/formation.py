@@ -58,20 +58,15 @@ def timeline(
         ends = [float(times[series].median()) for times in (starts, middles)]
         axes.plot(ends, [row, row], color=style.color, linewidth=5, alpha=0.35, solid_capstyle="butt")
         for times, end, filled, offset in zip((starts, middles), ends, (False, True), (0.27, -0.27), strict=True):
-            fill = style.color if filled else "white"
             known = times[series].dropna()
-            look: dict[str, Any] = {
-                "color": style.color,
-                "marker": style.marker,
-                "linestyle": "none",
-                "markerfacecolor": fill,
-            }
+            look: dict[str, Any] = {"color": style.color, "marker": style.marker, "linestyle": "none"}
+            look["markerfacecolor"] = style.color if filled else "white"
             axes.plot(known, np.full(len(known), row + offset), markersize=3.5, alpha=0.6, **look)
             if missing := len(times) - len(known):
-                told = f"{missing} of {len(times)} not known"
                 axes.annotate(
-                    told, (1, row + offset), xycoords=axes.get_yaxis_transform(), ha="right", va="center", fontsize=7
-                )
+                    f"{missing} of {len(times)} not known", (1, row + offset), xycoords=axes.get_yaxis_transform(),
+                    ha="right", va="center", fontsize=7,
+                )  # fmt: skip
             axes.plot(end, row, markersize=9, markeredgewidth=1.5, **look)
     axes.set_yticks(range(len(starts.columns)), [names[series] for series in starts.columns])
     axes.set_ylim(len(starts.columns) - 0.45, -0.55)

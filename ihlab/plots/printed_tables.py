@@ -58,16 +58,16 @@ def differences_by_context(axes: Axes, table: pd.DataFrame, lines: Mapping[str, 
     """
     contexts = sorted(table["context"].unique())
     for method, style in lines.items():
-        mine = table[table["method"] == method].sort_values("context")
-        places = [contexts.index(context) for context in mine["context"]]
-        axes.plot(places, mine["difference"], color=style.color, ls=style.dashes, marker="o", ms=5, label=method)
+        rows = table[table["method"] == method].sort_values("context")
+        places = [contexts.index(context) for context in rows["context"]]
+        axes.plot(places, rows["difference"], color=style.color, ls=style.dashes, marker="o", ms=5, label=method)
     axes.axhline(0, color="0.3", lw=1)
     axes.set_xticks(range(len(contexts)), [str(int(context)) for context in contexts])
     axes.set_axisbelow(True)
 
 
 @printed
-def leads(axes: Axes, table: pd.DataFrame) -> None:
+def benchmark_leads(axes: Axes, table: pd.DataFrame) -> None:
     """Draw a column of marks for each group: a dot for each benchmark, a diamond for their average; 0 is no lead.
 
     `table` has the columns group, lead and total (of the average: true).
@@ -77,9 +77,9 @@ def leads(axes: Axes, table: pd.DataFrame) -> None:
         (False, "o", 5, "0.6", "a benchmark"),
         (True, "D", 8, BLUE, "average of the eight"),
     ):
-        mine = table[table["total"] == total]
-        places = [groups.index(group) for group in mine["group"]]
-        axes.plot(places, mine["lead"], ls="", marker=marker, ms=size, color=colour, label=label)
+        rows = table[table["total"] == total]
+        places = [groups.index(group) for group in rows["group"]]
+        axes.plot(places, rows["lead"], ls="", marker=marker, ms=size, color=colour, label=label)
     axes.axhline(0, color="0.3", lw=1)
     axes.set_xticks(range(len(groups)), groups, fontsize=8)
     axes.set_axisbelow(True)

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 from jaxtyping import Shaped
 from matplotlib.axes import Axes
-from numpy import ndarray
 
 from ihlab.plots.curves import Line
 from ihlab.plots.style import printed
@@ -15,14 +15,12 @@ MARKERS = "osD^vP"
 
 @printed
 def quadrants(
-    axes: Axes, counts: Shaped[ndarray, "row column"], columns: Sequence[str], rows: Sequence[str], title: str
+    axes: Axes, counts: Shaped[np.ndarray, "row column"], columns: Sequence[str], rows: Sequence[str], title: str
 ) -> None:
     """Draw a small table of counts, darker where more heads are."""
     total = int(counts.sum())
     axes.imshow(counts, cmap="Blues", vmin=0, vmax=max(total, 1), interpolation="nearest")
-    for (row, column), count in zip(
-        [(row, column) for row in range(len(rows)) for column in range(len(columns))], counts.ravel(), strict=True
-    ):
+    for (row, column), count in np.ndenumerate(counts):
         ink = "white" if count > total / 2 else "black"
         axes.text(column, row, str(int(count)), ha="center", va="center", color=ink, fontsize=15)
     axes.set_xticks(range(len(columns)), columns)
@@ -41,8 +39,8 @@ def trajectories(axes: Axes, start: pd.DataFrame, end: pd.DataFrame, styles: dic
     each curve that is drawn.
     """
     for (curve, style), marker in zip(styles.items(), MARKERS, strict=False):
-        mine = (start["curve"] == curve).to_numpy()
-        tails, tips = start[mine], end[mine]
+        drawn = (start["curve"] == curve).to_numpy()
+        tails, tips = start[drawn], end[drawn]
         for x, y, to_x, to_y in zip(tails["key"], tails["value"], tips["key"], tips["value"], strict=True):
             axes.annotate(
                 "", (to_x, to_y), (x, y), arrowprops={"arrowstyle": "->", "color": style.color, "alpha": 0.3, "lw": 0.8}

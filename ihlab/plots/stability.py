@@ -17,15 +17,18 @@ def loss_by_rate(axes: Axes, data: pd.DataFrame, arms: Sequence[str]) -> None:
     `data` has arm, lr, seed, last, frequencies (the loss from which on a run has diverged: a dotted line) and diverged.
     """
     for arm, color, style in zip(arms, COLOURS, LINES, strict=False):
-        mine = data[data["arm"] == arm]
-        mean = mine.groupby("lr")["last"].mean()
+        shown = data[data["arm"] == arm]
+        mean = shown.groupby("lr")["last"].mean()
         axes.plot(mean.index, mean, color=color, ls=style, label=arm)
-        for marker, runs in (("o", mine[~mine["diverged"]]), ("x", mine[mine["diverged"]])):
+        for marker, runs in (("o", shown[~shown["diverged"]]), ("x", shown[shown["diverged"]])):
             axes.plot(runs["lr"], runs["last"], marker, color=color, ms=4, alpha=0.6)
     axes.plot([], [], "x", color="0.4", ms=4, label="a run that diverged")
     axes.axhline(data["frequencies"].iloc[0], color="0.5", lw=1, ls=":", label="frequencies of tokens alone")
     axes.set_xscale("log", base=2)
-    _rates(axes, data)
+    rates = sorted(set(data["lr"]))
+    axes.set_xticks(rates, [f"{lr:g}" for lr in rates], rotation=45)
+    axes.minorticks_off()
+    axes.set_xlabel("learning rate")
     axes.set(ylabel="held-out loss at the end (nats a token)", title="loss")
     axes.legend(fontsize=9, loc="upper left", frameon=True, facecolor="white", framealpha=1, edgecolor="none")
     axes.set_axisbelow(True)
@@ -43,10 +46,3 @@ def diverged_by_rate(axes: Axes, data: pd.DataFrame, arms: Sequence[str]) -> Non
     axes.set_xticks(range(len(rates)), [f"{lr:g}" for lr in rates], rotation=45)
     axes.set(xlabel="learning rate", ylabel="share of runs", ylim=(0, 1.02), title="diverged")
     axes.set_axisbelow(True)
-
-
-def _rates(axes: Axes, data: pd.DataFrame) -> None:
-    rates = sorted(set(data["lr"]))
-    axes.set_xticks(rates, [f"{lr:g}" for lr in rates], rotation=45)
-    axes.minorticks_off()
-    axes.set_xlabel("learning rate")

@@ -48,17 +48,16 @@ def text_curves(axes: Axes, data: pd.DataFrame, column: str, arms: Sequence[str]
 def gains_by_class(axes: Axes, gains: pd.DataFrame, context: int) -> None:
     """Draw the mean gain in bits per byte of each pair of models as bars, a bar for each class of positions.
 
-    `gains` has pair, context, positions (a key of `CLASSES`), seed and gain; every seed is a dot.
+    `gains` has pair, context, positions (a key of `CLASSES`) and gain, a row and a dot for each seed.
     """
-    there = gains[gains["context"] == context]
-    pairs = list(dict.fromkeys(there["pair"]))
+    gains = gains[gains["context"] == context]
+    pairs = list(dict.fromkeys(gains["pair"]))
     for number, (name, (color, label)) in enumerate(CLASSES.items()):
         at = [x + 0.26 * (number - 1) for x in range(len(pairs))]
-        of_class = there[there["positions"] == name]
-        means = [of_class.loc[of_class["pair"] == pair, "gain"].mean() for pair in pairs]
-        axes.bar(at, means, 0.24, color=color, label=label)
+        by_pair = gains[gains["positions"] == name].groupby("pair")["gain"]
+        axes.bar(at, by_pair.mean()[pairs], 0.24, color=color, label=label)
         for x, pair in zip(at, pairs, strict=True):
-            seeds = of_class.loc[of_class["pair"] == pair, "gain"]
+            seeds = by_pair.get_group(pair)
             axes.plot([x] * len(seeds), seeds, "o", color="0.2", ms=2.2)
     axes.axhline(0, color="0.4", lw=0.8)
     axes.set_xticks(range(len(pairs)), [pair.replace(", ", ",\n") for pair in pairs])

@@ -1,22 +1,22 @@
 """Basin map: the initial (alpha1, beta1) of one head that find induction, and how fast, over Theorem 3.4's field.
 
-The theorem's model has nothing but the four scalars to learn; a trained one has weights too, and can go on where the
-four alone would not. One layer with one key/value head is trained from every point of a grid, with
-alpha2 = 1 - alpha1 and beta2 = 1 - beta1 at the start, all four free afterwards, and several seeds. The grid is the
-square of Figure 2, from which the paper draws its heads, and half its side around it, where the theorem's
-flow has a second basin (`ihlab.theory.landscape.basins`).
+The theorem's model learns nothing but the four scalars. A trained model has weights too, and can learn on where the
+four alone would not. One layer with one key/value head is trained from every point of a grid, with several seeds.
+alpha2 = 1 - alpha1 and beta2 = 1 - beta1 at the start; all four are free afterwards. The grid is the square of
+Figure 2, from which the paper draws its heads, and half its side around it, where the theorem's flow has a second basin
+(`ihlab.theory.landscape.basins`).
 
-To a model with weights the signs of alpha and beta are a gauge (`ihlab.studies.gauge`), to the theorem's they are
-not. What is said of runs is therefore said in folded angles, and the flow's time to induction from a start
-is the least over its four mirror images (+-alpha, +-beta).
+The signs of alpha and beta are a gauge of a model with weights (`ihlab.theory.gauge`), but not of the theorem's model.
+Claims about runs therefore use folded angles, and the flow's time to induction from a start is the least over its four
+mirror images (+-alpha, +-beta).
 
-A run *finds* induction if its accuracy at the first answer of a row is at least 0.9 at the end; its steps are those to
-the first evaluation that is. Starts that do not find it are trained again, ten times as long. Thresholds were set
-after a trial of eight starts, those of the claims of the second stage and of signs before any run of it.
+A run *finds* induction if its accuracy at the first answer of a sequence is at least 0.9 at the end; its steps are
+those to the first evaluation that is. Starts that do not find it are trained again, ten times as long. Thresholds were
+set after a trial of eight starts. Those of the second stage and of signs were set before any run of the second stage.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +26,12 @@ from matplotlib.figure import Figure
 
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim
-from ihlab.claims.experiment import Planned, Scale
+from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.model.config import ModelConfig
 from ihlab.plots.basin import end_map, flow_times, start_map
 from ihlab.plots.style import new_figure, printed
-from ihlab.studies.gauge import INDUCTION, angular_distance, coordinates, flow, paper_distance
 from ihlab.sweep.results import first_reach
+from ihlab.theory.gauge import INDUCTION, angular_distance, basins_and_times, coordinates, paper_distance
 from ihlab.training.config import RunConfig
 from tasks import InductionTask
 
@@ -63,12 +63,6 @@ MOST = 0.9
 NEAR = 0.3
 """The distance to (0, 1) up to which an initialisation is good."""
 
-START = ["seed", "alpha1", "beta1"]
-"""The columns that name a start."""
-
-DISTANCES = ("distance", "angular_distance", "mirror_time")
-"""What the steps are compared with."""
-
 GAIN: stats.Range = (-2.0, 1.0)
 """What a rank correlation less the size of another can be."""
 
@@ -79,8 +73,8 @@ class BasinMap:
     name = "basin_map"
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """A run for each start and seed; those of one stack train together."""
-        run = base(scale)
+        """Plan a run for each start and seed; they train as stacks."""
+        run = one_head_run(scale)
         return [
             Planned(
                 CURVE, run.but(name=f"basin-map-{a:+.2f}{b:+.2f}-{seed}", seed=seed, init_shift=(a, b)), stacked=True
@@ -90,12 +84,12 @@ class BasinMap:
             for a in starts(scale)
         ]
 
-    def follow(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> list[Planned]:
-        """A longer run, ended by induction, for each start that has not found it at the end of its first.
+    def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
+        """Plan a longer run, ended by induction, for each start that has not found it at the end of its first.
 
-        Starts are in the order of how near they came: a stack goes on until its last member is done.
+        Starts are in the order of how near they came, because a stack goes on until its last member is done.
         """
-        ends = [(_accuracies(run)[-1], run.config) for _, run in trained]
+        ends = [(run.metrics["accuracy_first"].iloc[-1], run.config) for _, run in trained]
         never = sorted((end for end in ends if end[0] < FOUND), key=lambda end: -end[0])
         return [
             Planned(
@@ -106,8 +100,8 @@ class BasinMap:
             for _, config in never
         ]
 
-    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """One table of three `kind`s of row: "run", "follow" (the second stage) and "field".
+    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
+        """Gather one table of three `kind`s of row: "run", "follow" (the second stage) and "field".
 
         Of the runs of either stage:
 
@@ -115,21 +109,25 @@ class BasinMap:
         - key_angle, value_angle, key_norm, value_norm: of the start, as of `gauge.coordinates`; those of the end are
           end_key_angle, ...;
         - distance, angular_distance: of the start to (0, 1), by alpha1 and beta1 and by the two angles;
-        - accuracy_start, accuracy: at the first answer of a row, at step 0 and at the end;
+        - accuracy_start, accuracy: at the first answer of a sequence, at step 0 and at the end;
         - steps: to the first evaluation with an accuracy of `FOUND` (inf: none);
-        - basin, flow_time, mirror_time: where the flow goes from there and how long it takes, as of `flow`.
+        - basin, flow_time, mirror_time: where the flow goes from there and how long it takes, as of
+          `gauge.basins_and_times`.
 
         Of the points of the exact form's field at the task's length: alpha1, beta1, loss, slope_alpha1, slope_beta1.
         """
-        n_tokens = base(scale).task.length
-        table = pd.DataFrame([_row(curve, run) for curve, run in trained])
-        table = pd.concat([table, flow(table["alpha1"].to_numpy(), table["beta1"].to_numpy(), n_tokens)], axis=1)
-        return pd.concat([table, _field(scale, n_tokens)], ignore_index=True)
+        from ihlab.theory.landscape import field
+
+        n_tokens = one_head_run(scale).task.length
+        runs = pd.DataFrame([_row(curve, run) for curve, run in trained])
+        flow = basins_and_times(runs["alpha1"].to_numpy(), runs["beta1"].to_numpy(), n_tokens)
+        points = field("exact", n_tokens, points=FIELD[scale], low=LOW, high=HIGH).table().round(6)
+        return pd.concat([pd.concat([runs, flow], axis=1), points.assign(kind="field")], ignore_index=True)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Shares that find (0, 1), how the steps go with the distance to it, and what the flow adds to it."""
+        """Judge how many starts find (0, 1), how the steps go with the distance to it, and what the flow adds."""
         runs, last = data[data["kind"] == "run"], outcomes(data)
-        steps, longest = base(scale).steps, FOLLOW_STEPS[scale]
+        steps, longest = one_head_run(scale).steps, FOLLOW_STEPS[scale]
         square, square_last = in_square(runs), in_square(last)
         found, later = runs[runs["accuracy"] >= FOUND], last[last["kind"] == "follow"]
         corner = found[["end_key_angle", "end_value_angle"]].abs().max(axis=1) < np.pi / 4
@@ -163,13 +161,13 @@ class BasinMap:
                 source="section 3.2",
                 sentence="Heads that start closer to (0, 1) learn induction heads more easily.",
                 measure="rank correlation of the distance to (0, 1) and the steps, starts in the square",
-                estimate=_mean_correlation(square, _of_steps("distance")),
+                estimate=_mean_correlation(square, "distance"),
             ),
             claim(
                 source="section 3.2",
                 sentence="Heads that start closer to (0, 1) learn induction heads more easily.",
                 measure="rank correlation of the angular distance, free of signs, and the steps, all starts",
-                estimate=_mean_correlation(runs, _of_steps("angular_distance")),
+                estimate=_mean_correlation(runs, "angular_distance"),
             ),
             claim(
                 source="section 3.2",
@@ -185,7 +183,7 @@ class BasinMap:
                 sentence="Even with good initialization, the model has induction capability.",
                 measure=f"accuracy at the first answer before training, starts within {NEAR} of (0, 1), all other "
                 "weights as drawn",
-                estimate=_accuracy_before(runs, base(scale).eval_rows),
+                estimate=_accuracy_before(runs, one_head_run(scale).eval_rows),
                 threshold=0.5,
             ),
             ours(
@@ -193,7 +191,7 @@ class BasinMap:
                 sentence="The flow of the four scalars alone says more about the steps than the angular distance does.",
                 measure="rank correlation of the flow's time to induction, the least over signs, and the steps, less "
                 "the size of that of the angular distance, all starts",
-                estimate=_over_seeds(runs, _gain, partial(stats.mean, within=GAIN), GAIN),
+                estimate=stats.mean(_of_each_seed(runs, _gain), GAIN),
             ),
             ours(
                 source="of the exact form of Theorem 3.4",
@@ -201,7 +199,7 @@ class BasinMap:
                 "from the start itself.",
                 measure="rank correlation of the flow's time to induction and the steps, the time being the least over "
                 "signs, less that with the time from the start as it is, all starts",
-                estimate=_over_seeds(runs, _of_signs, partial(stats.mean, within=GAIN), GAIN),
+                estimate=stats.mean(_of_each_seed(runs, _of_signs), GAIN),
             ),
             ours(
                 source="of the basin map",
@@ -213,14 +211,16 @@ class BasinMap:
         ]
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """The map in one sentence."""
+        """State the map in one sentence."""
         runs, last = data[data["kind"] == "run"], outcomes(data)
         square, later = in_square(runs), last[last["kind"] == "follow"]
         near = runs[runs["distance"] <= NEAR]
-        correlation = {name: _mean_correlation(runs, _of_steps(name)).value for name in DISTANCES}
+        correlation = {
+            name: _mean_correlation(runs, name).value for name in ("distance", "angular_distance", "mirror_time")
+        }
         return (
             f"Of {len(square)} runs that start in the square of Figure 2, {int((square['accuracy'] >= FOUND).sum())} "
-            f"find induction within {base(scale).steps} steps (of all {len(runs)}: "
+            f"find induction within {one_head_run(scale).steps} steps (of all {len(runs)}: "
             f"{int((runs['accuracy'] >= FOUND).sum())}), and of the {len(later)} that do not "
             f"{int(np.isfinite(later['steps']).sum())} do within {FOLLOW_STEPS[scale]}; starts within {NEAR} of (0, 1) "
             f"have an accuracy of {near['accuracy_start'].mean():.3f} before training and take a median of "
@@ -231,9 +231,9 @@ class BasinMap:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """The map of starts over the field, where the runs end, and the flow's times against the steps."""
+        """Draw the map of starts over the field, where the runs end, and the flow's times against the steps."""
         last, field = outcomes(data), data[data["kind"] == "field"]
-        steps, longest = float(base(scale).steps), float(FOLLOW_STEPS[scale])
+        steps, longest = float(one_head_run(scale).steps), float(FOLLOW_STEPS[scale])
         figure = new_figure(15.0, 5.8)
         left, middle, right = figure.subplots(1, 3)
         median = last.groupby(["alpha1", "beta1"])["steps"].median().reset_index()
@@ -250,35 +250,33 @@ class BasinMap:
         return figure
 
 
-def base(scale: Scale) -> RunConfig:
-    """The run of every start: one layer with one head, small enough that a laptop trains hundreds."""
+def one_head_run(scale: Scale) -> RunConfig:
+    """Return the run of every start: one layer with one head, small enough that a laptop trains hundreds."""
     length = 16 if scale == "smoke" else 32
     task = InductionTask(vocab_size=64, length=length)
     model = ModelConfig(n_layers=1, d_model=16, n_heads=1, d_vocab=64, n_ctx=length, attention="kv_shift")
-    run = RunConfig(
-        task=task, model=model, steps=600, batch_size=16, lr=5e-3, warmup=20, eval_rows=128, checkpoints=2
-    )  # fmt: skip
+    run = RunConfig(task=task, model=model, steps=600, batch_size=16, lr=5e-3, warmup=20, eval_rows=128, checkpoints=2)
     return run.but(steps=20, warmup=5, eval_rows=32) if scale == "smoke" else run
 
 
 def starts(scale: Scale) -> list[float]:
-    """The values of alpha1, and of beta1, from which the runs start."""
+    """Return the values of alpha1, and of beta1, from which the runs start."""
     side = SIDE[scale]
     return [round(LOW + (HIGH - LOW) * (i + 0.5) / side, 6) for i in range(side)]
 
 
 def outcomes(data: pd.DataFrame) -> pd.DataFrame:
-    """A row for each start and seed: its run of the second stage if there is one, else of the first."""
-    return data[data["kind"].isin(["run", "follow"])].drop_duplicates(START, keep="last")
+    """Return a row for each start and seed: its run of the second stage if there is one, else of the first."""
+    return data[data["kind"].isin(["run", "follow"])].drop_duplicates(["seed", "alpha1", "beta1"], keep="last")
 
 
 def in_square(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs that start in the square of Figure 2."""
+    """Return the runs that start in the square of Figure 2."""
     return runs[runs["alpha1"].between(0, 1) & runs["beta1"].between(0, 1)]
 
 
 def _row(curve: str, run: "Run") -> dict[str, Any]:
-    last, accuracies = run.metrics.iloc[-1], _accuracies(run)
+    last, accuracies = run.metrics.iloc[-1], run.metrics["accuracy_first"].tolist()
     alpha1, beta1 = run.config.init_shift or (np.nan, np.nan)
     start = coordinates(alpha1, 1 - alpha1, beta1, 1 - beta1)
     end = coordinates(*(last[f"{name}_0.0"] for name in ("alpha1", "alpha2", "beta1", "beta2")))
@@ -297,21 +295,6 @@ def _row(curve: str, run: "Run") -> dict[str, Any]:
     }
 
 
-def _accuracies(run: "Run") -> list[float]:
-    """Accuracy at the first answer of a sequence at every evaluation. Early stopping reads the same accuracy."""
-    return run.metrics["accuracy_first"].tolist()
-
-
-def _field(scale: Scale, n_tokens: int) -> pd.DataFrame:
-    from ihlab.theory.landscape import field
-
-    drawn = field("exact", n_tokens, points=FIELD[scale], low=LOW, high=HIGH)
-    alpha1, beta1 = np.meshgrid(drawn.alpha1, drawn.beta1)
-    values = {"loss": drawn.loss, "slope_alpha1": drawn.slope_alpha1, "slope_beta1": drawn.slope_beta1}
-    table = pd.DataFrame({"alpha1": alpha1.ravel(), "beta1": beta1.ravel()} | {k: v.ravel() for k, v in values.items()})
-    return table.round(6).assign(kind="field")
-
-
 # Statistics over seeds: the starts of one seed share their weights and batches, and are one cluster
 
 
@@ -321,51 +304,34 @@ def _share(hits: pd.Series, seed: pd.Series) -> stats.Estimate:
 
 
 def _accuracy_before(runs: pd.DataFrame, rows: int) -> stats.Estimate:
-    """The mean accuracy before training of the starts near (0, 1), which are all evaluated on the same `rows`."""
+    """Return the mean accuracy before training of the starts near (0, 1), all evaluated on the same `rows`."""
     near = runs[runs["distance"] <= NEAR]
     return stats.mean_accuracy(near.groupby("seed")["accuracy_start"].mean().tolist(), rows)
 
 
-def _over_seeds(
-    runs: pd.DataFrame,
-    measure: Callable[[pd.DataFrame], float],
-    average: Callable[[Sequence[float]], stats.Estimate],
-    within: stats.Range,
-) -> stats.Estimate:
-    """The mean over seeds; where a seed has no number, nothing is known."""
-    by_seed = [measure(part) for _, part in runs.groupby("seed")]
-    return stats.unknown(within=within) if np.isnan(by_seed).any() else average(by_seed)
+def _of_each_seed(runs: pd.DataFrame, measure: Callable[[pd.DataFrame], float]) -> list[float]:
+    return [measure(part) for _, part in runs.groupby("seed")]
 
 
-def _mean_correlation(runs: pd.DataFrame, measure: Callable[[pd.DataFrame], float]) -> stats.Estimate:
-    return _over_seeds(runs, measure, stats.mean_correlation, stats.DIFFERENCE)
-
-
-def _of_steps(name: str) -> Callable[[pd.DataFrame], float]:
-    """The rank correlation of a column and the steps."""
-    return lambda runs: rank_correlation(runs[name], runs["steps"])
+def _mean_correlation(runs: pd.DataFrame, column: str) -> stats.Estimate:
+    """Return the rank correlation of a column and the steps, averaged over seeds."""
+    return stats.mean_correlation(_of_each_seed(runs, lambda part: rank_correlation(part[column], part["steps"])))
 
 
 def _gain(runs: pd.DataFrame) -> float:
-    return _of_steps("mirror_time")(runs) - abs(_of_steps("angular_distance")(runs))
+    by_time, by_angle = (rank_correlation(runs[name], runs["steps"]) for name in ("mirror_time", "angular_distance"))
+    return by_time - abs(by_angle)
 
 
 def _of_signs(runs: pd.DataFrame) -> float:
     """Gain in rank correlation by the mirror images; without them, a flow to the other basin counts as inf."""
-    as_it_is = runs["flow_time"].where(runs["basin"] == INDUCTION, np.inf)
-    return _of_steps("mirror_time")(runs) - rank_correlation(as_it_is, runs["steps"])
+    own_time = runs["flow_time"].where(runs["basin"] == INDUCTION, np.inf)
+    return rank_correlation(runs["mirror_time"], runs["steps"]) - rank_correlation(own_time, runs["steps"])
 
 
 def rank_correlation(a: pd.Series, b: pd.Series) -> float:
-    """Spearman's rank correlation, ties being ties and inf last; NaN where one of them is the same everywhere."""
-    return _correlation(_ranks(a), _ranks(b))
-
-
-def _ranks(values: pd.Series) -> np.ndarray:
-    return values.rank().to_numpy(dtype=float)
-
-
-def _correlation(a: np.ndarray, b: np.ndarray) -> float:
-    a, b = a - a.mean(), b - b.mean()
-    sizes = float(np.linalg.norm(a)), float(np.linalg.norm(b))
-    return float(a @ b) / (sizes[0] * sizes[1]) if min(sizes) > 1e-9 * len(a) else float("nan")
+    """Return Spearman's rank correlation. Ties share a rank, inf is last; NaN where one of them is constant."""
+    x, y = (values.rank().to_numpy(dtype=float) for values in (a, b))
+    x, y = x - x.mean(), y - y.mean()
+    sizes = float(np.linalg.norm(x)), float(np.linalg.norm(y))
+    return float(x @ y) / (sizes[0] * sizes[1]) if min(sizes) > 1e-9 * len(x) else float("nan")

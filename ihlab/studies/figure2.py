@@ -1,7 +1,7 @@
 """Figure 2: the loss of Theorem 3.4 over its square, as printed, exact, and as the paper's script draws it."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,12 +12,10 @@ from matplotlib.figure import Figure
 
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim
-from ihlab.claims.experiment import Planned, Scale
-from ihlab.claims.learning_curves import plan
+from ihlab.claims.experiment import Planned, Scale, Trained
+from ihlab.claims.induction import KV1, depth_runs, induction_run
 from ihlab.plots.landscape import loss_field, paths
 from ihlab.plots.style import BLACK, GREEN, ORANGE, new_figure, printed
-from ihlab.studies import figure1a
-from ihlab.studies.figure1 import base, curves_base
 
 if TYPE_CHECKING:
     from ihlab.theory.landscape import Field
@@ -36,7 +34,7 @@ SIMPLIFIED, BECAME, OTHER_HEADS = "simplified model", "became an induction head"
 IS_INDUCTION = 0.5
 """A trained head counts as an induction head from this prefix-matching score on."""
 
-AWAY = "share that first moves away from (0, 1)"
+LEADS, AWAY, SLOPE = "share that descends to (0, 1)", "share that first moves away from (0, 1)", "mean slope"
 COORDINATES = ("share whose alpha1 first rises", "share whose beta1 first falls")
 
 FEW = 0.01
@@ -50,14 +48,9 @@ class Figure2:
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the one-layer KV shifting runs of Figure 1a, whose alpha and beta are drawn."""
-        return plan(
-            figure1a.Figure1a.name,
-            curves_base(scale),
-            {figure1a.KV1: figure1a.CURVES[figure1a.KV1]},
-            figure1a.SEEDS[scale],
-        )
+        return [planned for planned in depth_runs(scale) if planned.curve == KV1]
 
-    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Gather three kinds of row in one table: points of a field, numbers about a fine field, points of a path.
 
         The exact form has no O(T): its panels are at the length that gives the same S, T = O(T) + 2, but not
@@ -70,11 +63,11 @@ class Figure2:
             for other in OTHERS:
                 n_tokens = _length(other)
                 size = {"n_tokens": n_tokens} if form == "exact" else {"other": other}
-                drawn = _points(field(form, points=GRID[scale], **size)).assign(kind="field")
+                drawn = field(form, points=GRID[scale], **size).table().round(5).assign(kind="field")
                 judged = _numbers(field(form, points=FINE[scale], **size), form, size).assign(kind="number")
                 parts.append(pd.concat([drawn, judged]).assign(form=form, other=other, n_tokens=n_tokens))
-        task, model = base(scale).task, base(scale).model
-        parts.append(_points(field("exact", task.length, points=GRID[scale])).assign(kind="background"))
+        task, model = induction_run(scale).task, induction_run(scale).model
+        parts.append(field("exact", task.length, points=GRID[scale]).table().round(5).assign(kind="background"))
         parts.append(_simplified(task.length, model.d_model, 16 if scale == "smoke" else 1200))
         parts += [_heads(run) for _, run in trained]
         table = pd.concat(parts, ignore_index=True)
@@ -87,11 +80,40 @@ class Figure2:
         That heads which start closer to (0, 1) learn more easily is not judged here: the heads of one model share its
         loss and compete. The map of single-head models (`basin_map`) is the clean test.
         """
-        return _story(data[data["kind"] == "number"])
+        claim = partial(_claim, _by_form(data))
+        small, large = OTHERS[0], OTHERS[-1]
+        directions = {
+            small: "When O(T) is relatively small, the direction of GD may undergo a small non-monotonic process.",
+            large: "When O(T) is relatively large, the direction of GD is relatively consistent.",
+        }
+        readings = {
+            "share of starts that first move away from (0, 1), by distance": _away,
+            "share of starts whose alpha1 or whose beta1, the larger, first moves away": _coordinate_away,
+        }
+        return [
+            claim(
+                "Induction heads means (0, 1): gradient descent leads there.",
+                "share of the square that descends to (0, 1), least over O(T)",
+                _leads_there, 0.99, above=True, of_paper=False,
+            ),
+            claim(
+                "As O(T) increases, the contour lines become sparse: convergence slows down.",
+                "mean slope, larger of the ratios from one O(T) to the next",
+                _slows_down, 1.0, above=False,
+            ),
+            *(
+                claim(
+                    sentence, f"{what}, O(T) = {other} (exact: T = {_length(other)})",
+                    partial(measure, other=other), FEW, above=other == small,
+                )
+                for other, sentence in directions.items()
+                for what, measure in readings.items()
+            ),
+        ]  # fmt: skip
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State in one sentence to which corner descent leads in each form."""
-        numbers = _by_form(data[data["kind"] == "number"])
+        numbers = _by_form(data)
         leads = {form: _leads_there(table) for form, table in numbers.items()}
         away = {form: _away(table, OTHERS[0]) for form, table in numbers.items()}
         return (
@@ -125,7 +147,7 @@ class Figure2:
         return figure
 
     def _draw_paths(self, axes: Axes, data: pd.DataFrame, scale: Scale) -> None:
-        task, model = base(scale).task, base(scale).model
+        task, model = induction_run(scale).task, induction_run(scale).model
         loss_field(axes, data[data["kind"] == "background"], faint=True)
         walked = data[data["kind"] == "path"]
         simplified, heads = walked[walked["series"] == SIMPLIFIED], walked[walked["series"] != SIMPLIFIED]
@@ -144,13 +166,6 @@ def _length(other: int) -> int:
     return max(5, other + 2)
 
 
-def _points(field: "Field") -> pd.DataFrame:
-    beta1, alpha1 = (axis.ravel() for axis in np.meshgrid(field.beta1, field.alpha1, indexing="ij"))
-    values = {"loss": field.loss, "slope_alpha1": field.slope_alpha1, "slope_beta1": field.slope_beta1}
-    table = pd.DataFrame({"alpha1": alpha1, "beta1": beta1, **{name: x.ravel() for name, x in values.items()}})
-    return table.round(5)
-
-
 def _numbers(field: "Field", form: str, size: dict[str, int]) -> pd.DataFrame:
     """Return the numbers that the claims use."""
     alpha1, beta1 = field.alpha1[None], field.beta1[:, None]
@@ -158,18 +173,18 @@ def _numbers(field: "Field", form: str, size: dict[str, int]) -> pd.DataFrame:
     towards_corner = field.slope_alpha1 * alpha1 - field.slope_beta1 * (1 - beta1)  # minus slope times (0, 1) - start
     numbers = {
         "loss at (0, 1)": corner,
-        "share that descends to (0, 1)": _share_that_descends_to_the_corner(form, size),
+        LEADS: _share_that_descends(form, size),
         "share with a lower loss than (0, 1)": np.mean(field.loss < corner),
         AWAY: np.mean(towards_corner < 0),
         COORDINATES[0]: np.mean(field.slope_alpha1 < 0),
         COORDINATES[1]: np.mean(field.slope_beta1 > 0),
-        "mean slope": np.hypot(field.slope_alpha1, field.slope_beta1).mean(),
+        SLOPE: np.hypot(field.slope_alpha1, field.slope_beta1).mean(),
         "contour lines": np.ptp(field.loss) / 0.05,
     }
     return pd.DataFrame({"name": numbers.keys(), "value": np.round(list(numbers.values()), 6)})
 
 
-def _share_that_descends_to_the_corner(form: str, size: dict[str, int]) -> float:
+def _share_that_descends(form: str, size: dict[str, int]) -> float:
     """Share of 50 x 50 starts whose streamline, clipped to the square, ends within 0.03 of (0, 1)."""
     from ihlab.theory.landscape import gradient
 
@@ -229,31 +244,28 @@ def _heads(run: "Run") -> pd.DataFrame:
 
 def _share(own: np.ndarray | pd.Series, before: np.ndarray | pd.Series) -> np.ndarray:
     """Return |own| / (|own| + |before|), the square's coordinate, invariant under a rescaling of W_K or W_V."""
-    mine = np.abs(np.asarray(own))
-    return np.round(mine / (mine + np.abs(np.asarray(before))), 6)
+    size = np.abs(np.asarray(own))
+    return np.round(size / (size + np.abs(np.asarray(before))), 6)
 
 
 Numbers = dict[tuple[int, str], float]
 """The numbers about one form, by O(T) and name."""
 
 
-def _by_form(numbers: pd.DataFrame) -> dict[str, Numbers]:
+def _by_form(data: pd.DataFrame) -> dict[str, Numbers]:
+    numbers = data[data["kind"] == "number"]
     return {
-        str(form): {
-            (int(other), str(name)): float(value)
-            for other, name, value in zip(table["other"], table["name"], table["value"], strict=True)
-        }
+        str(form): dict(zip(zip(table["other"], table["name"], strict=True), table["value"], strict=True))
         for form, table in numbers.groupby("form")
     }
 
 
 def _leads_there(numbers: Numbers) -> float:
-    return min(numbers[other, "share that descends to (0, 1)"] for other in OTHERS)
+    return min(numbers[other, LEADS] for other in OTHERS)
 
 
 def _slows_down(numbers: Numbers) -> float:
-    slopes = [numbers[other, "mean slope"] for other in OTHERS]
-    return max(after / before for before, after in itertools.pairwise(slopes))
+    return max(numbers[after, SLOPE] / numbers[before, SLOPE] for before, after in itertools.pairwise(OTHERS))
 
 
 def _away(numbers: Numbers, other: int) -> float:
@@ -264,57 +276,20 @@ def _coordinate_away(numbers: Numbers, other: int) -> float:
     return max(numbers[other, name] for name in COORDINATES)
 
 
-def _story(numbers: pd.DataFrame) -> list[Claim]:
-    forms = _by_form(numbers)
-
-    def claim(
-        sentence: str, what: str, of: Callable[[Numbers], float], threshold: float, above: bool, of_paper: bool = True
-    ) -> Claim:
-        values = {form: of(table) for form, table in forms.items()}
-        others = f"printed form {values['printed']:.3g}, the paper's script {values['listing']:.3g}"
-        return Claim(
-            source="section 3.2, Figure 2" if of_paper else "beside Figure 2",
-            of_paper=of_paper,
-            sentence=sentence,
-            measure=f"{what}, exact form ({others})",
-            estimate=stats.exact(values["exact"]),
-            threshold=threshold,
-            right_side="above" if above else "below",
-            declared="2026-11-21",
-        )
-
-    small, large = OTHERS[0], OTHERS[-1]
-    wobbles = "When O(T) is relatively small, the direction of GD may undergo a small non-monotonic process."
-    consistent = "When O(T) is relatively large, the direction of GD is relatively consistent."
-    readings = (
-        ("share of starts that first move away from (0, 1), by distance", _away),
-        ("share of starts whose alpha1 or whose beta1, the larger, first moves away", _coordinate_away),
+def _claim(
+    forms: dict[str, Numbers], sentence: str, what: str, measure: Callable[[Numbers], float], threshold: float,
+    above: bool, of_paper: bool = True,
+) -> Claim:  # fmt: skip
+    """Judge a sentence by a number about the exact form; the measure names the number of the other two."""
+    values = {form: measure(numbers) for form, numbers in forms.items()}
+    return Claim(
+        source="section 3.2, Figure 2" if of_paper else "beside Figure 2",
+        of_paper=of_paper,
+        sentence=sentence,
+        measure=f"{what}, exact form (printed form {values['printed']:.3g}, the paper's script "
+        f"{values['listing']:.3g})",
+        estimate=stats.exact(values["exact"]),
+        threshold=threshold,
+        right_side="above" if above else "below",
+        declared="2026-11-21",
     )
-    return [
-        claim(
-            "Induction heads means (0, 1): gradient descent leads there.",
-            "share of the square that descends to (0, 1), least over O(T)",
-            _leads_there,
-            0.99,
-            above=True,
-            of_paper=False,
-        ),
-        claim(
-            "As O(T) increases, the contour lines become sparse: convergence slows down.",
-            "mean slope, larger of the ratios from one O(T) to the next",
-            _slows_down,
-            1.0,
-            above=False,
-        ),
-        *(
-            claim(
-                sentence,
-                f"{what}, O(T) = {other} (exact: T = {_length(other)})",
-                partial(measure, other=other),
-                FEW,
-                above=other == small,
-            )
-            for sentence, other in ((wobbles, small), (consistent, large))
-            for what, measure in readings
-        ),
-    ]

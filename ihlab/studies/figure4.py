@@ -5,7 +5,6 @@ clipping hides what is looked for. Two controls have alpha and beta that are nev
 shifting starts. They sum to 1, so mixed keys and values begin smaller than vanilla's; "frozen at norm 1" undoes that.
 """
 
-from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, cast
 
@@ -15,11 +14,11 @@ from matplotlib.figure import Figure
 
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim, changed
-from ihlab.claims.experiment import Planned, Scale
+from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.claims.learning_curves import plan
+from ihlab.claims.real_text import text_run
 from ihlab.plots.stability import diverged_by_rate, loss_by_rate
 from ihlab.plots.style import new_figure, printed
-from ihlab.studies.text import base as text_base
 from ihlab.training.config import RunConfig
 from tasks import TextTask
 
@@ -41,16 +40,21 @@ SEEDS = {"smoke": 2, "laptop": 6, "gpu": 6, "paper": 5}
 
 RISE = 0.5
 """Nats above a run's own least loss: by the measure declared before the runs, one that ended so high had diverged."""
+STABLE = {
+    KV: "At a rate at which vanilla diverges KV shifting does not.",
+    FROZEN: "Neither does it with weights frozen at their start.",
+    UNIT: "Nor with frozen weights of norm 1, whose keys start no smaller.",
+}
 LAST = 3
 """Evaluations at the end whose mean is a run's last loss: one alone may catch a spike."""
 
 
-def base(scale: Scale) -> RunConfig:
-    """Return the base config of a scale: that of the text experiment, at a constant rate without clipping.
+def unclipped_run(scale: Scale) -> RunConfig:
+    """Return `text_run` at a constant rate without clipping.
 
-    A laptop's models are narrower and their rows shorter, so that six seeds of each rate take half an hour.
+    A laptop's models are narrower and their sequences shorter, so that six seeds of each rate take half an hour.
     """
-    run = text_base(scale)
+    run = text_run(scale)
     if scale == "laptop":
         task = TextTask(vocab_size=run.task.vocab_size, length=128)
         model = run.model.but(d_model=64, n_heads=2, n_ctx=task.length)
@@ -65,7 +69,7 @@ class Figure4:
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan every rate and seed of every arm."""
-        run = base(scale)
+        run = unclipped_run(scale)
         return [
             Planned(arm, planned.config)
             for arm, kind in ARMS.items()
@@ -73,7 +77,7 @@ class Figure4:
             for planned in plan(self.name, run.but(lr=lr), {f"{arm} {lr:g}": {"attention": kind}}, SEEDS[scale])
         ]
 
-    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Gather a row for each run: arm, lr, seed, least, last, frequencies and diverged.
 
         `least` is the lowest held-out loss at any evaluation and `last` the mean of the last three, in nats a token. A
@@ -87,17 +91,11 @@ class Figure4:
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge Figure 4b at each rate, 4c where most runs of either side diverge, and controls."""
         claim = partial(Claim, declared="2026-11-23", seeds=SEEDS[scale])
-        own = partial(claim, of_paper=False)
-        at_rates = [_at_rate(data, scale, claim, lr) for lr in RATES[scale]]
-        stable = [
-            (claim, KV, "Section 4.3, Figure 4c", "At a rate at which vanilla diverges KV shifting does not."),
-            (own, FROZEN, "beside Figure 4c", "Neither does it with weights frozen at their start."),
-            (own, UNIT, "beside Figure 4c", "Nor with frozen weights of norm 1, whose keys start no smaller."),
-        ]
         return [
-            *at_rates,
-            *(_less_often(data, scale, of, arm, source, sentence) for of, arm, source, sentence in stable),
-            own(
+            *(_at_rate(data, scale, claim, lr) for lr in RATES[scale]),
+            *(_less_often(data, scale, claim, arm, sentence) for arm, sentence in STABLE.items()),
+            claim(
+                of_paper=False,
                 source="beside section 4.3",
                 sentence="Smoother keys and values at the start are enough for a gain: frozen weights help.",
                 measure="held-out loss at the end, frozen less vanilla, each at the rate at which its mean is least",
@@ -164,14 +162,13 @@ def _frequencies(task: TextTask) -> float:
 
 def _losses(data: pd.DataFrame, arm: str, lr: float) -> "pd.Series[float]":
     """Return the last losses of an arm at a rate, by seed."""
-    there = data[(data["arm"] == arm) & (data["lr"] == lr)]
-    return there.set_index("seed")["last"].sort_index()
+    runs = data[(data["arm"] == arm) & (data["lr"] == lr)]
+    return runs.set_index("seed")["last"].sort_index()
 
 
 def _best_rate(data: pd.DataFrame, arm: str) -> float:
     """Return the rate at which the mean of an arm's last losses is least."""
-    mean = data[data["arm"] == arm].groupby("lr")["last"].mean()
-    return float(mean.index.to_numpy()[mean.to_numpy().argmin()])
+    return cast(float, data[data["arm"] == arm].groupby("lr")["last"].mean().idxmin())
 
 
 def _at_best(data: pd.DataFrame, arm: str) -> "pd.Series[float]":
@@ -197,17 +194,17 @@ def _at_rate(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", lr: floa
     return changed(claim(why=why), judged, scale, "2026-11-24: of models that know nothing none is better")
 
 
-def _less_often(
-    data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", arm: str, source: str, sentence: str
-) -> Claim:
+def _less_often(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", arm: str, sentence: str) -> Claim:
     """Judge whether an arm's runs diverge less often than vanilla's, at the lowest rate at which most of one do."""
+    source = "Section 4.3, Figure 4c" if arm == KV else "beside Figure 4c"
+    claim = partial(claim, source=source, sentence=sentence, of_paper=arm == KV)
     critical = critical_rate(data, VANILLA, arm)
     if critical is None:
-        return claim(source=source, sentence=sentence, seeds=0, why="Neither diverges at any rate of the grid.")
-    there = data[data["lr"] == critical]
-    vanilla, other = (there.loc[there["arm"] == kind, "diverged"].tolist() for kind in (VANILLA, arm))
-    rose = (there["last"] >= there["least"] + RISE).groupby(there["arm"]).sum()
-    claim = partial(claim, source=source, sentence=sentence, threshold=0.0)
+        return claim(seeds=0, why="Neither diverges at any rate of the grid.")
+    runs = data[data["lr"] == critical]
+    vanilla, other = (runs.loc[runs["arm"] == kind, "diverged"].tolist() for kind in (VANILLA, arm))
+    rose = (runs["last"] >= runs["least"] + RISE).groupby(runs["arm"]).sum()
+    claim = partial(claim, threshold=0.0)
     now = claim(
         measure=f"share of runs that end no better than frequencies of tokens at {critical:g}, the lowest rate at "
         f"which most of one do: vanilla less {arm}",

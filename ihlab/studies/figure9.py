@@ -1,8 +1,8 @@
-"""Figure 9: whether KV shifting helps or hurts if the answer is in the weights and not in the row."""
+"""Figure 9: whether KV shifting helps or hurts if the answer is in the weights and not in the sequence."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim, changed
-from ihlab.claims.experiment import Planned, Scale
+from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.claims.learning_curves import (
     EVAL_GROWTH,
     crossings,
@@ -45,9 +45,9 @@ SMALLEST = "0.8K"
 
 LAPTOP_STEPS = {"0.8K": 1500, "0.4M": 300, "0.2M, 4 layers": 300}
 LAPTOP_RATES = {"0.8K": 1.6e-2, "0.4M": 4e-3, "0.2M, 4 layers": 4e-3}
-"""Learning rate of each size at which vanilla ends highest on tuning seeds (docs/LOG.md)."""
+"""Learning rate of each size at which vanilla ends highest on tuning seeds."""
 SEEDS = {"smoke": 2, "laptop": 6, "gpu": 8, "paper": 5}
-"""Seeds at the larger sizes: what eight decide any six of them do, and no five (docs/LOG.md)."""
+"""Seeds at the larger sizes. Any six of the eight first seeds decided all that the eight decided; five did not."""
 SMALLEST_SEEDS = {"smoke": 2, "laptop": 16, "gpu": 16, "paper": 16}
 """Seeds at the smallest size, where some runs learn and some do not."""
 
@@ -68,8 +68,8 @@ def sizes(scale: Scale) -> dict[str, tuple[int, int, int]]:
     return {"smoke": SMOKE_SIZES, "laptop": LAPTOP_SIZES, "gpu": SIZES, "paper": SIZES}[scale]
 
 
-def base(scale: Scale, size: str) -> RunConfig:
-    """Return the base config of a size. The table of 200 is the paper's; batch, length, vocabulary, steps are ours."""
+def ngram_run(scale: Scale, size: str) -> RunConfig:
+    """Return the vanilla run of a size. The table of 200 is the paper's; batch, length, vocabulary, steps are ours."""
     task = NGramTask(vocab_size=16, length=12, table_size=20) if scale == "smoke" else NGramTask()
     model = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=task.vocab_size, n_ctx=task.length)
     run = RunConfig(task=task, model=model, steps=300, batch_size=32, lr=1.6e-2, eval_rows=256, checkpoints=2)
@@ -95,24 +95,16 @@ class Figure9:
             shape: dict[str, object] = {"n_layers": n_layers, "d_model": d_model, "n_heads": n_heads}
             curves = {f"{KV}, {size}": {**shape, "attention": "kv_shift"}, f"{VANILLA}, {size}": shape}
             seeds = SMALLEST_SEEDS if size == SMALLEST else SEEDS
-            runs = plan(self.name, base(scale, size), curves, seeds[scale])
-            planned += [Planned(p.curve, p.config, stacked=size == SMALLEST) for p in runs]
+            planned += plan(self.name, ngram_run(scale, size), curves, seeds[scale], stacked=size == SMALLEST)
         return planned
 
-    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Gather every evaluation of every run.
 
         The last row of the smallest KV shifting models also has the fall of accuracy without each key or value column:
         `without_own_key`, `without_previous_key`, `without_own_value`, `without_previous_value`.
         """
-        table = learning_curve_table(trained)
-        falls = {(c, run.config.seed): _route_falls(run) for c, run in trained if c == f"{KV}, {SMALLEST}"}
-        last = ~table.duplicated(["curve", "seed"], keep="last")
-        rows = [
-            falls.get((curve, seed), {}) if is_last else {}
-            for curve, seed, is_last in zip(table["curve"], table["seed"], last, strict=True)
-        ]
-        return pd.concat([table, pd.DataFrame(rows, columns=list(ROUTES), index=table.index)], axis=1)
+        return learning_curve_table(trained, lambda arm, run: _route_falls(run) if arm == f"{KV}, {SMALLEST}" else {})
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Claims of Appendix E.3: neither enhanced nor weakened.
@@ -121,14 +113,14 @@ class Figure9:
         must lie inside the margin, and any lead of KV shifting. By ranks, because at the smallest size the runs are
         bimodal. Both larger sizes end near 1 whatever they are made of, which only their steps to 90% can tell apart:
         about half of the variance of their final differences is noise, as the same seeds show when they are trained
-        again with other rounding (docs/LOG.md).
+        again with other rounding.
         """
         claims = []
         measures: dict[str, Callable[[pd.DataFrame, str], list[float]]]
         measures = {"final accuracy": partial(final, column="accuracy"), OVER_TRAINING: _over_training}
         for size in sizes(scale):
-            for measure, of in measures.items():
-                kv, vanilla = of(data, f"{KV}, {size}"), of(data, f"{VANILLA}, {size}")
+            for measure, measured in measures.items():
+                kv, vanilla = (measured(data, f"{arm}, {size}") for arm in (KV, VANILLA))
                 ahead = stats.shift(kv, vanilla, stats.DIFFERENCE)
                 claim = partial(Claim, seeds=len(kv), declared="2026-11-22")
                 claims += [
@@ -171,15 +163,10 @@ class Figure9:
         names = sizes(scale)
         figure = new_figure(3.6 * len(names), 3.6)
         for panel, size in zip(figure.subplots(1, len(names), sharey=True), names, strict=True):
-            of_size = data[data["curve"].str.endswith(f", {size}")]
-            learning_curves(
-                panel, of_size, "step", "accuracy", {f"{who}, {size}": style for who, style in LINES.items()}
-            )
-            n_params = of_size["n_params"].min()
-            n_seeds = of_size["seed"].nunique()
-            panel.set_title(
-                f"{size}: {n_params:,} parameters\n{n_seeds} seeds, rate {of_size['lr'].iloc[0]:g}", fontsize=10
-            )
+            runs = data[data["curve"].str.endswith(f", {size}")]
+            learning_curves(panel, runs, "step", "accuracy", {f"{arm}, {size}": line for arm, line in LINES.items()})
+            n_params, n_seeds, lr = runs["n_params"].min(), runs["seed"].nunique(), runs["lr"].iloc[0]
+            panel.set_title(f"{size}: {n_params:,} parameters\n{n_seeds} seeds, rate {lr:g}", fontsize=10)
             panel.set(xlabel="training step", ylim=(-0.02, 1.02))
             panel.label_outer()
             panel.legend(panel.get_lines(), LINES, loc="lower right")
@@ -210,21 +197,20 @@ def _sooner(data: pd.DataFrame, size: str, scale: Scale) -> Claim:
         seeds=len(kv),
         declared="2026-11-23",
     )
-    of_grid = partial(
-        claim,
-        sentence=f"KV shifting learns 3-grams sooner ({size}).",
-        measure=f"steps to 90% accuracy, KV shifting / vanilla ({counts} seeds get there)",
-    )
     now = partial(
         claim,
         sentence=f"KV shifting needs less than {SOONER} of vanilla's steps to learn 3-grams ({size}).",
         measure=f"steps to 90% accuracy, interpolated, KV shifting / vanilla ({counts} seeds get there)",
     )
-    estimate = stats.ratio_of_times(kv, vanilla, shared_horizon(data, *curves))
-    if np.isnan(estimate.value):
+    ratio = stats.ratio_of_times(kv, vanilla, shared_horizon(data, *curves))
+    if np.isnan(ratio.value):
         return now(why="Neither gets there within the steps: nothing is compared.")
-    declared = of_grid(estimate=ratio_of_steps(data, *curves, ACCURACY, "accuracy"))
-    return changed(now(estimate=estimate), declared, scale, CHANGED)
+    declared = claim(
+        sentence=f"KV shifting learns 3-grams sooner ({size}).",
+        measure=f"steps to 90% accuracy, KV shifting / vanilla ({counts} seeds get there)",
+        estimate=ratio_of_steps(data, *curves, ACCURACY, "accuracy"),
+    )
+    return changed(now(estimate=ratio), declared, scale, CHANGED)
 
 
 ROUTES = {
@@ -247,28 +233,27 @@ def _route_falls(run: "Run") -> dict[str, float]:
     return dict(zip(routes, table["accuracy_fall"].round(5), strict=True))
 
 
+EXPLANATION: dict[str, tuple[str, Literal["above", "below"]]] = {
+    "without_previous_value": ("KV shifting reads x1 at x2's place, by the value of the token before.", "above"),
+    "without_previous_key": ("The key of the token before is not what it needs.", "below"),
+}
+
+
 def _explanation(data: pd.DataFrame) -> list[Claim]:
     """Claims on why the shift helps with 3-grams: at x2 a head attends to x2 and reads the previous token's value."""
-    mine = data[data["curve"] == f"{KV}, {SMALLEST}"]
-    sentences = {
-        "without_previous_value": ("KV shifting reads x1 at x2's place, by the value of the token before.", "above"),
-        "without_previous_key": ("The key of the token before is not what it needs.", "below"),
-    }
-    claims = []
-    for column, (sentence, side) in sentences.items():
-        falls = mine[column].dropna().tolist()
-        estimate = stats.paired(falls, [0.0] * len(falls))
-        claims.append(
-            Claim(
-                source=f"an explanation ({SMALLEST})",
-                of_paper=False,
-                sentence=sentence,
-                measure=f"fall of accuracy {column.replace('_', ' ')}, median over seeds",
-                estimate=estimate,
-                threshold=CARRIES,
-                right_side="above" if side == "above" else "below",
-                seeds=len(falls),
-                declared="2026-11-22",
-            )
+    runs = data[data["curve"] == f"{KV}, {SMALLEST}"]
+    falls = {column: runs[column].dropna().tolist() for column in EXPLANATION}
+    return [
+        Claim(
+            source=f"an explanation ({SMALLEST})",
+            of_paper=False,
+            sentence=sentence,
+            measure=f"fall of accuracy {column.replace('_', ' ')}, median over seeds",
+            estimate=stats.paired(falls[column], [0.0] * len(falls[column])),
+            threshold=CARRIES,
+            right_side=side,
+            seeds=len(falls[column]),
+            declared="2026-11-22",
         )
-    return claims
+        for column, (sentence, side) in EXPLANATION.items()
+    ]

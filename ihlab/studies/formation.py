@@ -1,10 +1,10 @@
 """Formation of induction heads: what rises first, the heads' attention, their alpha and beta, or the accuracy?
 
-The question is the field's and ours, not the paper's. Runs of Figure 1a's models at its rate, evaluated every
-few steps while they learn. Four series of each, all of them in [0, 1] and all on the task's own held-out rows:
+The question is the field's and ours, not the paper's. The runs are Figure 1a's models at its rate, evaluated every
+few steps while they learn. Each run gives four series in [0, 1], all on the task's own held-out sequences:
 
-- the accuracy at the first repeat of a row, above guessing another token of the row: (accuracy - guess) / (1 - guess),
-  and 0 below the guess. Two vanilla layers first learn to guess in the row, which takes no induction head;
+- the accuracy at the first repeat of a sequence, above guessing another of its tokens: (accuracy - guess) /
+  (1 - guess), and 0 below the guess. Two vanilla layers first learn to guess so, which takes no induction head;
 - the attention from that repeat to the answer's places (`ihlab.measure.metrics.answer_attention`), a mean over the
   run's induction heads;
 - |alpha2| / (|alpha1| + |alpha2|) and |beta1| / (|beta1| + |beta2|), means over the same heads: 0.5 is no
@@ -16,8 +16,8 @@ This judges where a head ends and never when; the head that moves first would be
 A series has risen by a part where it last crosses that part of the distance between its first value and its last
 (means over `AVERAGED` evaluations), the curve being a running median of five. No fit, no threshold on a value.
 
-The guess was taken out after the runs: a fifth of the accuracy's rise was seen to be the guess itself (docs/LOG.md).
-Claims say what the accuracy as it is, which was declared, gives (`Claim.first`).
+The guess was taken out after the runs, which showed that the guess itself was a fifth of the accuracy's rise. Claims
+say what the accuracy with its guesses gives, because that was declared (`Claim.first`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,14 +32,12 @@ from numpy.typing import ArrayLike
 
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim, changed
-from ihlab.claims.experiment import Planned, Scale
+from ihlab.claims.experiment import Planned, Scale, Trained
+from ihlab.claims.induction import DEPTHS, KV1, V1, V2, guessing_accuracy, induction_run
 from ihlab.claims.learning_curves import plan
 from ihlab.plots.curves import Mark
 from ihlab.plots.formation import Gap, gaps, legend_keys, medians, timeline
 from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, new_figure, printed
-from ihlab.studies.figure1 import base, guessing_accuracy
-from ihlab.studies.figure1a import CURVES, KV1, V1, V2
-from ihlab.studies.figure2 import IS_INDUCTION
 
 if TYPE_CHECKING:
     from ihlab.training.run import Run
@@ -64,6 +62,8 @@ NAMES = {
 SHORT = {ALPHA: r"$\alpha_2$ share", ATTENTION: "attention", ACCURACY: "accuracy", BETA: r"$\beta_1$ share"}
 
 CHANGED = "2026-11-22: a fifth of the rise of the accuracy was guessing in the row"
+IS_INDUCTION = 0.5
+"""Attention to the answer from which a head is an induction head."""
 LEARNERS, CONTROL = (KV1, V2), V1
 """One layer of vanilla learns no induction: nothing must be found there."""
 
@@ -96,23 +96,23 @@ class Formation:
     name = "formation"
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """The models of Figure 1a, evaluated densely over the steps in which they learn, at a constant rate."""
-        run = base(scale).but(schedule="constant", eval_growth=0.0, checkpoints=2)
+        """Plan the models of Figure 1a, evaluated densely over the steps in which they learn, at a constant rate."""
+        run = induction_run(scale).but(schedule="constant", eval_growth=0.0, checkpoints=2)
         run = run.but(eval_rows=min(256, run.eval_rows))
         planned = []
         for curve in (*LEARNERS, CONTROL):
             windowed = run.but(steps=STEPS.get(scale, {}).get(curve, run.steps), eval_every=EVERY[curve])
-            planned += plan(self.name, windowed, {curve: CURVES[curve]}, SEEDS[scale])
+            planned += plan(self.name, windowed, {curve: DEPTHS[curve]}, SEEDS[scale])
         return planned
 
-    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """A row for each evaluation: curve, seed, heads, step and a column for each series.
+    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
+        """Gather a row for each evaluation: curve, seed, heads, step and a column for each series.
 
-        `accuracy` is the accuracy as it is, `guess` that of guessing.
-        `alarms`, in the last row of a control run: 1 if `ihlab.interp.onset` finds a change of phase in its attention
-        to the answer, at its level of .01, else 0. (Its accuracy never leaves guessing.)
+        - `accuracy`: the accuracy with its guesses; `guess`: the accuracy of guessing;
+        - `alarms`, in the last row of a control run: 1 if `ihlab.interp.onset` finds a change of phase in its attention
+          to the answer, at its level of .01, else 0. (Its accuracy never leaves guessing.)
         """
-        guess = round(guessing_accuracy(base(scale).task), 4)  # type: ignore[arg-type]
+        guess = guessing_accuracy(induction_run(scale).task)
         return pd.concat([_points(curve, run, guess) for curve, run in trained], ignore_index=True)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
@@ -128,8 +128,8 @@ class Formation:
         figure = new_figure(14.0, 7.6)
         grid = figure.subplots(2, 3, height_ratios=(1.25, 1), width_ratios=(1.2, 1.2, 1))
         for (upper, lower), curve in zip(grid.T, (*LEARNERS, CONTROL), strict=True):
-            mine = data[data["curve"] == curve]
-            medians(upper, mine.melt(["seed", "step"], list(STYLES), "series", "value").dropna(), STYLES)
+            shown = data[data["curve"] == curve].melt(["seed", "step"], list(STYLES), "series", "value").dropna()
+            medians(upper, shown, STYLES)
             heading = f"{curve}: learns no induction" if curve == CONTROL else curve
             upper.set(title=heading, xlabel="training step", ylim=(-0.03, 1.03))
             if curve != CONTROL:
@@ -145,8 +145,8 @@ class Formation:
         self._draw_gaps(grid[1, 2], data)
         figure.legend(handles=legend_keys(STYLES, NAMES), loc="outside lower center", ncols=len(STYLES))
         seeds = data["seed"].nunique()
-        what = f"lines and large symbols: medians of {seeds} seeds, bands: half of them, small symbols: each"
-        figure.suptitle(f"What rises first? ({scale} scale; {what})")
+        key = f"lines and large symbols: medians of {seeds} seeds, bands: half of them, small symbols: each"
+        figure.suptitle(f"What rises first? ({scale} scale; {key})")
         return figure
 
     def _draw_gaps(self, axes: Axes, data: pd.DataFrame) -> None:
@@ -157,17 +157,16 @@ class Formation:
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State in one sentence how far apart the middles are."""
-        said = []
-        for curve, first, second in ORDERS[:2]:
-            at = changes(data, curve, "middle")
-            said.append(f"{(at[first] - at[second]).median():+.0f} steps from the accuracy's in {curve}")
-        at = changes(data, KV1, "middle")
-        weights = [
-            f"{name} {(at[weight] - at[ACCURACY]).median():+.0f}" for name, weight in (("alpha", ALPHA), ("beta", BETA))
+        at = {curve: changes(data, curve, "middle") for curve in LEARNERS}
+        attention = [
+            f"{(at[curve][ATTENTION] - at[curve][ACCURACY]).median():+.0f} steps from the accuracy's in {curve}"
+            for curve in LEARNERS
         ]
+        alpha, beta = (f"{(at[KV1][weight] - at[KV1][ACCURACY]).median():+.0f}" for weight in (ALPHA, BETA))
         return (
-            f"The middle of the rise of attention to the answer lies {' and '.join(said)}; in one layer of KV shifting "
-            f"that of {' and of '.join(weights)} steps from it (medians of {data['seed'].nunique()} seeds)."
+            f"The middle of the rise of attention to the answer lies {' and '.join(attention)}; in one layer of KV "
+            f"shifting that of alpha {alpha} and of beta {beta} steps from it (medians of {data['seed'].nunique()} "
+            "seeds)."
         )
 
 
@@ -184,14 +183,13 @@ def above_guessing(accuracy: pd.Series, guess: float) -> pd.Series:
 
 
 def series(metrics: pd.DataFrame, heads: Sequence[str], group: int, guess: float) -> dict[str, pd.Series]:
-    """Return the compared series by name, alpha and beta only where there are any; `group` heads share these."""
+    """Return the compared series by name; alpha and beta, which `group` heads share, only where there are any."""
 
-    def mean(of: str, against: str) -> pd.Series:
+    def share(weight: str, other: str) -> pd.Series:
         shares = []
-        for head in heads:
-            layer, index = head.split(".")
-            mine, other = (metrics[f"{name}_{layer}.{int(index) // group}"].abs() for name in (of, against))
-            shares.append(mine / (mine + other))
+        for layer, head in (name.split(".") for name in heads):
+            size, rest = (metrics[f"{column}_{layer}.{int(head) // group}"].abs() for column in (weight, other))
+            shares.append(size / (size + rest))
         return pd.concat(shares, axis=1).mean(axis=1)
 
     table = {
@@ -199,7 +197,7 @@ def series(metrics: pd.DataFrame, heads: Sequence[str], group: int, guess: float
         ATTENTION: metrics[[f"answer_{head}" for head in heads]].mean(axis=1),
     }
     if "alpha2_0.0" in metrics:
-        table |= {ALPHA: mean("alpha2", "alpha1"), BETA: mean("beta1", "beta2")}
+        table |= {ALPHA: share("alpha2", "alpha1"), BETA: share("beta1", "beta2")}
     return table
 
 
@@ -221,31 +219,27 @@ def crossing(steps: ArrayLike, values: ArrayLike, part: float) -> float:
 
 
 def changes(data: pd.DataFrame, curve: str, part: str, names: Iterable[str] = STYLES) -> pd.DataFrame:
-    """The crossings of a curve: a row for each seed, a column for each series that the curve has of `names`."""
-    mine = data[data["curve"] == curve]
+    """Return the crossings of a curve: a row for each seed, a column for each series of `names` that the curve has."""
+    rows = data[data["curve"] == curve]
     return pd.DataFrame(
         {
-            name: {seed: crossing(run["step"], run[name], PARTS[part]) for seed, run in mine.groupby("seed")}
+            name: {seed: crossing(run["step"], run[name], PARTS[part]) for seed, run in rows.groupby("seed")}
             for name in names
-            if mine[name].notna().all()
+            if rows[name].notna().all()
         }
     )
 
 
 def _points(curve: str, run: "Run", guess: float) -> pd.DataFrame:
-    metrics = run.metrics
+    metrics, model = run.metrics, run.config.model
     heads = induction_heads(metrics)
-    model = run.config.model
     values = series(metrics, heads, model.n_heads // model.kv_heads, guess)
     table = pd.DataFrame({"step": metrics["step"], **{name: x.round(5) for name, x in values.items()}})
-    table = table.reindex(columns=["step", *STYLES])
-    table.insert(0, "curve", curve)
-    table.insert(1, "seed", run.config.seed)
-    table.insert(2, "heads", " ".join(heads))
-    alarms = pd.Series(np.nan, table.index)
+    facts = pd.DataFrame({"curve": curve, "seed": run.config.seed, "heads": " ".join(heads)}, index=table.index)
+    table = pd.concat([facts, table.reindex(columns=["step", *STYLES])], axis=1).assign(alarms=np.nan)
     if curve == CONTROL:
-        alarms.iloc[-1] = _alarms(table)
-    return table.assign(alarms=alarms, accuracy=metrics["accuracy_first"].round(5), guess=guess)
+        table.loc[table.index[-1], "alarms"] = _alarms(table)
+    return table.assign(accuracy=metrics["accuracy_first"].round(5), guess=guess)
 
 
 def _alarms(table: pd.DataFrame) -> float:
@@ -270,45 +264,36 @@ def _gap(data: pd.DataFrame, order: tuple[str, str, str], part: str) -> Gap:
 
 
 def _order(data: pd.DataFrame, scale: Scale, part: str) -> list[Claim]:
+    """Judge the order by the start of each change, or by its middle; by the declared accuracy, too."""
     claim = partial(Claim, seeds=int(data["seed"].nunique()), right_side="below", declared="2026-11-22", of_paper=False)
-    claims = []
-    for curve in LEARNERS:
-        at = changes(data, curve, part, (*STYLES, AS_DECLARED))
-        heads = partial(
-            claim,
+    risen = {curve: changes(data, curve, part, (*STYLES, AS_DECLARED)) for curve in LEARNERS}
+    where = f"{part} ({PARTS[part]:.0%})"
+
+    def attention(curve: str, accuracy: str) -> Claim:
+        return claim(
             source="Olsson et al. 2022 (arXiv 2209.11895) find both at once in language models",
             sentence="The heads' attention to the answer rises before the accuracy or with it.",
             threshold=TOGETHER,
+            measure=f"{curve}: {where} of the attention's rise less that of the rise of the {accuracy}, in steps",
+            estimate=stats.paired(risen[curve][ATTENTION].tolist(), risen[curve][accuracy].tolist()),
         )
-        first, now = (
-            partial(
-                heads,
-                measure=f"{curve}: {part} ({PARTS[part]:.0%}) of the attention's rise less that of the rise of the "
-                f"{name}, in steps",
-                estimate=stats.paired(at[ATTENTION].tolist(), at[name].tolist()),
-            )
-            for name in (AS_DECLARED, ACCURACY)
-        )
-        claims.append(changed(now(), first(), scale, CHANGED))
-    at = changes(data, KV1, part, (*STYLES, AS_DECLARED))
-    for name, weight in (("alpha", ALPHA), ("beta", BETA)):
-        rises = partial(
-            claim,
+
+    def share(weight: str, accuracy: str) -> Claim:
+        at, name = risen[KV1], "alpha" if weight == ALPHA else "beta"
+        return claim(
             source="of formation",
             sentence=f"The share of {name} rises before both the attention to the answer and the accuracy.",
             threshold=-TOGETHER,
+            measure=f"{KV1}: {where} of the rise of {name}'s share less that of the earlier of attention and "
+            f"{accuracy}, in steps",
+            estimate=stats.paired(at[weight].tolist(), np.minimum(at[ATTENTION], at[accuracy]).tolist()),
         )
-        first, now = (
-            partial(
-                rises,
-                measure=f"{KV1}: {part} ({PARTS[part]:.0%}) of the rise of {name}'s share less that of the earlier of "
-                f"attention and {accuracy}, in steps",
-                estimate=stats.paired(at[weight].tolist(), np.minimum(at[ATTENTION], at[accuracy]).tolist()),
-            )
-            for accuracy in (AS_DECLARED, ACCURACY)
-        )
-        claims.append(changed(now(), first(), scale, CHANGED))
-    return claims
+
+    return [
+        changed(judge(subject, ACCURACY), judge(subject, AS_DECLARED), scale, CHANGED)
+        for judge, subjects in ((attention, LEARNERS), (share, (ALPHA, BETA)))
+        for subject in subjects
+    ]
 
 
 def _control(data: pd.DataFrame) -> Claim:

@@ -6,28 +6,23 @@ with other seeds, at every setting.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.claims.claim import Claim
-from ihlab.claims.experiment import Planned, Scale
+from ihlab.claims.experiment import Planned, Scale, Trained
+from ihlab.claims.induction import KV1, LINES, V1, V2
 from ihlab.claims.learning_curves import learning_curve_table, plan, ratio_of_steps, steps_to
-from ihlab.claims.rates import fastest_rate
+from ihlab.claims.rates import count_in_words, fastest_rate
 from ihlab.model.config import ModelConfig
-from ihlab.plots.curves import Line, learning_curves
-from ihlab.plots.style import BLACK, BLUE, ORANGE, new_figure, printed
+from ihlab.plots.curves import learning_curves
+from ihlab.plots.style import new_figure, printed
 from ihlab.training.config import RunConfig
 from tasks import MQARTask
 
-if TYPE_CHECKING:
-    from ihlab.training.run import Run
-
-KV1, V1, V2 = "KV shifting, 1 layer", "vanilla, 1 layer", "vanilla, 2 layers"
 CURVES: dict[str, dict[str, object]] = {KV1: {"attention": "kv_shift"}, V1: {}, V2: {"n_layers": 2}}
-LINES = {KV1: Line(BLUE), V1: Line(BLACK, ":"), V2: Line(ORANGE, "--")}
 SEEDS = {"smoke": 2, "laptop": 5, "gpu": 5, "paper": 5}
 
 WORDS = {KV1: "one layer of KV shifting", V1: "one vanilla layer", V2: "two vanilla layers"}
@@ -44,13 +39,17 @@ RATES = {
 
 SMALLEST = {"64 positions, 4 pairs": (64, 4)}
 LARGER = {"128 positions, 8 pairs": (128, 8)}
-SETTINGS = {
+SETTINGS: dict[Scale, dict[str, tuple[int, int]]] = {
     "smoke": {"16 positions, 2 pairs": (16, 2)},
     "laptop": SMALLEST,
     "gpu": SMALLEST | LARGER,
     "paper": SMALLEST | LARGER,
 }
-"""Zoology's two smallest (Arora et al. 2023, arXiv 2312.04927, Figure 2); on two CPU cores the larger takes hours."""
+"""Length and pairs of each panel, the smaller first.
+
+They are the two smallest of Zoology (Arora et al. 2023, arXiv 2312.04927, Figure 2). The larger takes hours on two CPU
+cores.
+"""
 
 GOAL = 0.9
 """Accuracy at the first query of each row to which steps are counted, and at which a run ends."""
@@ -58,18 +57,13 @@ GOAL = 0.9
 DECLARED = "2026-11-22"
 
 
-def settings(scale: Scale) -> dict[str, tuple[int, int]]:
-    """Length and pairs of each panel, the smaller first."""
-    return SETTINGS[scale]
-
-
 def tuning_setting(scale: Scale) -> str:
-    """Return the setting at which learning rates are chosen."""
-    return next(iter(settings(scale)))
+    """Return the setting at which learning rates are chosen: the smaller one."""
+    return next(iter(SETTINGS[scale]))
 
 
-def base(scale: Scale, length: int, pairs: int) -> RunConfig:
-    """Return the base config: Zoology's d_model 64 and one head. The laptop's vocabulary is 512 instead of 8192."""
+def recall_run(scale: Scale, length: int, pairs: int) -> RunConfig:
+    """Return the run of one vanilla layer of Zoology's size. The laptop's vocabulary is 512 instead of 8192."""
     vocab_size = {"smoke": 32, "laptop": 512, "gpu": 8192, "paper": 8192}[scale]
     task = MQARTask(vocab_size=vocab_size, length=length, pairs=pairs)
     model = ModelConfig(n_layers=1, d_model=64, n_heads=1, d_vocab=vocab_size, n_ctx=length)
@@ -84,15 +78,13 @@ def base(scale: Scale, length: int, pairs: int) -> RunConfig:
 def chosen_rates(data: pd.DataFrame, scale: Scale) -> dict[str, float]:
     """Return the learning rate of each curve, by `fastest_rate` from the tuning runs in the table."""
     tuning, chosen = data[data["kind"] == "tuning"], {}
-    for who in TUNED:
-        curve = f"{who}, {tuning_setting(scale)}"
-        rows = [
-            {"lr": lr, "steps": steps, "horizon": float(tuning["horizon"].max())}
-            for lr, of_rate in tuning[tuning["curve"] == curve].groupby("lr")
-            for steps in steps_to(of_rate, curve, GOAL)
-        ]
-        chosen[who] = fastest_rate(pd.DataFrame(rows))
-    return {who: chosen.get(who, chosen[V2]) for who in CURVES}
+    for arm in TUNED:
+        curve = f"{arm}, {tuning_setting(scale)}"
+        rates = tuning[tuning["curve"] == curve].groupby("lr")
+        waits = [(lr, steps) for lr, runs in rates for steps in steps_to(runs, curve, GOAL)]
+        horizon = float(tuning["horizon"].max())
+        chosen[arm] = fastest_rate(pd.DataFrame(waits, columns=["lr", "steps"]).assign(horizon=horizon))
+    return {arm: chosen.get(arm, chosen[V2]) for arm in CURVES}
 
 
 class MQAR:
@@ -103,27 +95,27 @@ class MQAR:
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the grid of learning rates: every curve of `TUNED` with the tuning seeds, at the smaller setting."""
         setting = tuning_setting(scale)
-        run = base(scale, *settings(scale)[setting])
+        run = recall_run(scale, *SETTINGS[scale][setting])
         return [
             Planned(
-                f"{who}, {setting}",
-                run.but(name=f"mqar-{name}-lr-{lr:g}-{seed}", model=run.model.but(**CURVES[who]), lr=lr, seed=seed),
+                f"{arm}, {setting}",
+                run.but(name=f"mqar-{name}-lr-{lr:g}-{seed}", model=run.model.but(**CURVES[arm]), lr=lr, seed=seed),
             )
-            for who, name in TUNED.items()
+            for arm, name in TUNED.items()
             for lr in RATES[scale]
             for seed in TUNING_SEEDS
         ]
 
-    def follow(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> list[Planned]:
+    def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
         """Plan every curve at its learning rate, at each setting."""
         rates = chosen_rates(self.gather(trained, scale), scale)
         return [
             Planned(f"{planned.curve}, {setting}", planned.config.but(lr=rates[planned.curve]))
-            for setting, (length, pairs) in settings(scale).items()
-            for planned in plan(f"mqar-{length}", base(scale, length, pairs), CURVES, SEEDS[scale])
+            for setting, (length, pairs) in SETTINGS[scale].items()
+            for planned in plan(f"mqar-{length}", recall_run(scale, length, pairs), CURVES, SEEDS[scale])
         ]
 
-    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Gather every evaluation of every run; `kind` is "tuning" for runs that choose a learning rate, else "run"."""
         table = learning_curve_table(trained)
         return table.assign(kind=np.where(table["seed"].isin(TUNING_SEEDS), "tuning", "run"))
@@ -150,30 +142,30 @@ class MQAR:
                 measure=f"first evaluated step with accuracy {GOAL:g} at the first query of each row, {KV1} / {other} "
                 f"(learning rates {_rate(data, KV1, setting)} and {_rate(data, other, setting)}, chosen on "
                 f"{len(TUNING_SEEDS)} other seeds with {tuning_setting(scale)}; "
-                f"{_counted(runs, KV1, setting)} and {_counted(runs, other, setting)} get there within "
+                f"{' and '.join(count_in_words(steps_to(runs, curve, GOAL)) for curve in curves)} get there within "
                 f"{runs['horizon'].max()} steps)",
-                estimate=ratio_of_steps(runs, f"{KV1}, {setting}", f"{other}, {setting}", GOAL),
+                estimate=ratio_of_steps(runs, *curves, GOAL),
             )
-            for setting in settings(scale)
+            for setting in SETTINGS[scale]
             for other in (V1, V2)
+            for curves in ((f"{KV1}, {setting}", f"{other}, {setting}"),)
         ]
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw a panel for each setting."""
-        names, runs = settings(scale), data[data["kind"] == "run"]
+        names, runs = SETTINGS[scale], data[data["kind"] == "run"]
         figure = new_figure(max(7.4, 4.4 * len(names) + 0.6), 4.0)
         for axes, setting in zip(figure.subplots(1, len(names), sharey=True, squeeze=False)[0], names, strict=True):
-            lines = {f"{who}, {setting}": style for who, style in LINES.items()}
+            lines = {f"{arm}, {setting}": LINES[arm] for arm in CURVES}
             learning_curves(axes, runs, "step", "accuracy_first", lines)
             axes.axhline(GOAL, color="0.5", lw=1, ls=(0, (1, 3)), zorder=0)
             axes.set(title=setting, xlabel="training step", ylim=(-0.02, 1.02))
             axes.label_outer()
         figure.axes[0].set_ylabel("accuracy at the first query")
-        labels = [f"{who}, lr {_lr(data, who, tuning_setting(scale)):g}" for who in LINES]
-        figure.legend(
-            figure.axes[0].get_lines()[: len(LINES)], labels, loc="outside lower center", ncols=len(LINES), fontsize=9
-        )
+        labels = [f"{arm}, lr {_lr(data, arm, tuning_setting(scale)):g}" for arm in CURVES]
+        handles = figure.axes[0].get_lines()[: len(CURVES)]
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(CURVES), fontsize=9)
         seeds = runs["seed"].nunique()
         figure.suptitle(
             f"Multi-query associative recall ({scale} scale)\nmedian of {seeds} seeds, band: all; runs end at {GOAL:g}"
@@ -184,8 +176,8 @@ class MQAR:
         """State the median steps to `GOAL` of every curve."""
         runs = data[data["kind"] == "run"]
         parts = [
-            f"{setting}: " + ", ".join(f"{who} {_median(steps_to(runs, f'{who}, {setting}', GOAL))}" for who in CURVES)
-            for setting in settings(scale)
+            f"{setting}: " + ", ".join(f"{arm} {_median(steps_to(runs, f'{arm}, {setting}', GOAL))}" for arm in CURVES)
+            for setting in SETTINGS[scale]
         ]
         return (
             f"Median steps to an accuracy of {GOAL:g} at the first query, of {runs['seed'].nunique()} seeds and within "
@@ -194,22 +186,16 @@ class MQAR:
         )
 
 
-def _lr(data: pd.DataFrame, who: str, setting: str) -> float:
-    return float(data.loc[(data["kind"] == "run") & (data["curve"] == f"{who}, {setting}"), "lr"].iloc[0])
+def _lr(data: pd.DataFrame, arm: str, setting: str) -> float:
+    return float(data.loc[(data["kind"] == "run") & (data["curve"] == f"{arm}, {setting}"), "lr"].iloc[0])
 
 
-def _rate(data: pd.DataFrame, who: str, setting: str) -> str:
+def _rate(data: pd.DataFrame, arm: str, setting: str) -> str:
     """Return the learning rate of a curve as text, with the curve it was tuned for and an edge of the grid noted."""
-    lr, grid = _lr(data, who, setting), data.loc[data["kind"] == "tuning", "lr"]
+    lr, grid = _lr(data, arm, setting), data.loc[data["kind"] == "tuning", "lr"]
     ends = {float(grid.min()): "the smallest tried", float(grid.max()): "the largest tried"}
-    notes = ([] if who in TUNED else [f"that of {V2}"]) + ([ends[lr]] if lr in ends else [])
+    notes = ([] if arm in TUNED else [f"that of {V2}"]) + ([ends[lr]] if lr in ends else [])
     return f"{lr:g}" + (f" [{'; '.join(notes)}]" if notes else "")
-
-
-def _counted(runs: pd.DataFrame, who: str, setting: str) -> str:
-    """Return how many seeds of a curve reach `GOAL`."""
-    steps = steps_to(runs, f"{who}, {setting}", GOAL)
-    return f"{np.isfinite(steps).sum()} of {len(steps)}"
 
 
 def _median(steps: Sequence[float]) -> str:

@@ -4,8 +4,7 @@ from typing import Any
 
 from ihlab.claims.experiment import METHODS, Experiment
 from ihlab.studies.basin_map import BasinMap
-from ihlab.studies.figure1a import Figure1a
-from ihlab.studies.figure1b import Figure1b
+from ihlab.studies.figure1 import Figure1a, Figure1b
 from ihlab.studies.figure2 import Figure2
 from ihlab.studies.figure4 import Figure4
 from ihlab.studies.figure9 import Figure9
@@ -73,9 +72,9 @@ def register_experiment(experiment: Any) -> Any:
     require(isinstance(name, str) and name.isidentifier(), f"{kind.__name__}.name is {name!r}, but must be one word.")
     missing = [method for method in METHODS if not callable(getattr(made, method, None))]
     require(not missing, f"{kind.__name__} is not an experiment: it has no {', '.join(missing)}.")
-    there = type(EXPERIMENTS.get(str(name), made))
-    same = (there.__module__, there.__qualname__) == (kind.__module__, kind.__qualname__)
-    require(same, f"There is an experiment '{name}' already, {there.__qualname__}: {kind.__name__} needs another name.")
+    known = type(EXPERIMENTS.get(str(name), made))
+    same = (known.__module__, known.__qualname__) == (kind.__module__, kind.__qualname__)
+    require(same, f"There is an experiment '{name}' already, {known.__qualname__}: {kind.__name__} needs another name.")
     ON_REQUEST.update({str(name)} - EXPERIMENTS.keys())
     EXPERIMENTS[str(name)] = made
     return experiment

@@ -9,20 +9,22 @@ curve is trained at the learning rate at which it learns soonest.
    claims.
 
 Runs of both stages end as soon as they reach 90% accuracy, or after Figure 1a's steps: a rate is chosen for the
-schedule under which it is judged. Measures, thresholds and the rule of choice were fixed before the runs, but for one:
-that only steps before the rate falls count, as in Figure 1a (docs/LOG.md).
+schedule under which it is judged. Measures, thresholds and the rule of choice were fixed before the runs, with one
+exception. Steps after the rate falls do not count, as in Figure 1a: accuracy that rises there shows the schedule.
 """
 
-from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Literal
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim, changed
-from ihlab.claims.experiment import Planned, Scale
+from ihlab.claims.experiment import Planned, Scale, Trained
+from ihlab.claims.induction import DEPTHS, KV1, LINES, MUCH_FASTER, V2, induction_run, steps_at_constant_rate
+from ihlab.claims.learning_curves import slug
 from ihlab.claims.rates import (
     ACCURACY,
     count_in_words,
@@ -32,17 +34,11 @@ from ihlab.claims.rates import (
     steps_by,
     steps_table,
 )
-from ihlab.plots.robustness import legend_keys, steps_by_setting
+from ihlab.plots.steps import legend_keys, steps_by_setting
 from ihlab.plots.style import new_figure, printed
-from ihlab.studies.figure1 import base, steps_at_constant_rate
-from ihlab.studies.figure1a import CURVES as FIGURE1A_CURVES
-from ihlab.studies.figure1a import KV1, LINES, MUCH_FASTER, V2
 from ihlab.training.config import RunConfig
 
-if TYPE_CHECKING:
-    from ihlab.training.run import Run
-
-CURVES = {curve: FIGURE1A_CURVES[curve] for curve in (KV1, V2)}
+CURVES = (KV1, V2)
 
 AS_FIGURE1A, NO_POSITIONS = "as in Figure 1a", "no positions"
 SETTINGS: dict[str, dict[str, object]] = {
@@ -75,14 +71,20 @@ TUNING, OWN, COMMON = "tuning", "own rate", "common rate"
 DECLARED = "2026-11-22"
 CHANGED = "2026-11-23: what is learned while the rate falls does not count in Figure 1a either"
 
+WITHOUT_POSITIONS: tuple[tuple[str, Literal["above", "below"], str], ...] = (
+    (KV1, "above", "One layer of KV shifting needs no positions: it learns induction without any."),
+    (V2, "below", "Two vanilla layers without positions do not learn induction within the steps."),
+)
+"""Curve, on which side of one half its fraction of seeds that learn is said to be, and the sentence."""
+
 
 def settings(scale: Scale) -> dict[str, dict[str, object]]:
-    """The settings of a scale and what each alters."""
+    """Return the settings of a scale and what each alters."""
     return {name: SETTINGS[name] for name in SMOKE_SETTINGS} if scale == "smoke" else SETTINGS
 
 
 def seeds(scale: Scale, setting: str) -> range:
-    """The seeds of the claims."""
+    """Return the seeds of the claims."""
     return range((SHARE_SEEDS if setting == NO_POSITIONS else SEEDS)[scale])
 
 
@@ -92,8 +94,8 @@ class Robustness:
     name = "robustness"
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """The tuning runs: every rate in every setting."""
-        run = base(scale)
+        """Plan the tuning runs: every rate in every setting."""
+        run = induction_run(scale)
         return [
             _planned(run, setting, curve, lr, seed)
             for setting in settings(scale)
@@ -102,59 +104,56 @@ class Robustness:
             for seed in TUNING_SEEDS[scale]
         ]
 
-    def follow(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> list[Planned]:
-        """Each curve in each setting at its own rate, and at the common one where that is another."""
-        tuned, run = self.gather(trained, scale), base(scale)
+    def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
+        """Plan each curve in each setting at its own rate, and at the common one where that is another."""
+        tuned, run = self.gather(trained, scale), induction_run(scale)
         return [
             _planned(run, setting, curve, lr, seed)
             for setting in settings(scale)
             for curve in CURVES
-            for lr in dict.fromkeys((_own_rate(tuned, setting, curve, run.lr), run.lr))
+            for lr in dict.fromkeys((fastest_rate(_tuning(tuned, setting, curve), run.lr), run.lr))
             for seed in seeds(scale, setting)
         ]
 
-    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """One row a run, as of `steps_table`, with its setting.
+    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
+        """Gather a row for each run, as of `steps_table`, with its setting.
 
         kind: "tuning", "own rate" or "common rate". Where the own rate is the common one, there are rows of "own rate"
         only.
         """
-        cells = {_label(setting, curve): (setting, curve) for setting in settings(scale) for curve in CURVES}
-        table = steps_table(trained).rename(columns={"curve": "label"})
+        table = steps_table(trained)
+        names = table.pop("curve").str.rsplit(", ", n=1, expand=True)
         table.insert(0, "kind", [TUNING if seed in TUNING_SEEDS[scale] else COMMON for seed in table["seed"]])
-        table.insert(1, "setting", [cells[label][0] for label in table["label"]])
-        table.insert(2, "curve", [cells[label][1] for label in table["label"]])
-        common = base(scale).lr
-        for setting, curve in cells.values():
-            of_cell = (table["setting"] == setting) & (table["curve"] == curve)
-            own = of_cell & (table["lr"] == _own_rate(table, setting, curve, common))
-            table.loc[own & (table["kind"] == COMMON), "kind"] = OWN
-        return table.drop(columns="label")
+        table.insert(1, "setting", names[1])
+        table.insert(2, "curve", names[0])
+        for setting in settings(scale):
+            for curve in CURVES:
+                own = fastest_rate(_tuning(table, setting, curve), induction_run(scale).lr)
+                judged = _rows(table, setting, curve, COMMON)
+                table.loc[judged.index[judged["lr"] == own], "kind"] = OWN
+        return table
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Is one layer of KV shifting much faster in every setting, each curve at its own rate?"""
+        """Judge whether one layer of KV shifting is much faster in every setting, each curve at its own rate."""
         claim = partial(Claim, source="an objection to Figure 1a, answered", of_paper=False, declared=DECLARED)
         faster = [_faster(data, scale, claim, setting, label) for setting, label in _labels(scale).items()]
-        without = partial(claim, threshold=0.5, seeds=len(_steps(data, NO_POSITIONS, KV1)))
-        return [
-            *faster,
-            without(
-                sentence="One layer of KV shifting needs no positions: it learns induction without any.",
-                measure=_share_measure(data, KV1),
-                estimate=stats.share(*_learned(data, NO_POSITIONS, KV1)),
-                right_side="above",
-            ),
-            without(
-                sentence="Two vanilla layers without positions do not learn induction within the steps.",
-                measure=_share_measure(data, V2),
-                estimate=stats.share(*_learned(data, NO_POSITIONS, V2)),
-                right_side="below",
-            ),
+        without = [
+            claim(
+                sentence=sentence,
+                measure=f"share of seeds that reach 90% accuracy within {_horizon(data):.0f} steps, {curve} at "
+                f"{_rate(data, NO_POSITIONS, curve, _horizon(data))}, no positions",
+                estimate=stats.share(*_learned(data, NO_POSITIONS, curve)),
+                threshold=0.5,
+                right_side=side,
+                seeds=len(_steps(data, NO_POSITIONS, KV1)),
+            )
+            for curve, side, sentence in WITHOUT_POSITIONS
         ]
+        return [*faster, *without]
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Every seed's steps to 90% in every setting: filled at its own rate, hollow at the common one."""
+        """Draw every seed's steps to 90% in every setting: filled at its own rate, hollow at the common one."""
         labels = {name: label.replace(", ", ",\n").replace(": ", ":\n") for name, label in _labels(scale).items()}
         constant = steps_at_constant_rate(scale, _horizon(data))
         shown = data[data["kind"] != TUNING].rename(columns={"kind": "rate"})
@@ -163,7 +162,7 @@ class Robustness:
         figure = new_figure(max(7.4, 1.75 * len(labels)), 4.4)
         axes = figure.subplots()
         steps_by_setting(axes, shown, labels, lines, (OWN, COMMON), constant)
-        common = f"at Figure 1a's rate, {base(scale).lr:g}, where that is another"
+        common = f"at Figure 1a's rate, {induction_run(scale).lr:g}, where that is another"
         keys = legend_keys(lines, ("at its own fastest rate (number below)", common))
         figure.legend(handles=keys, loc="outside lower center", ncols=4 if len(labels) > 2 else 2, fontsize=9)
         figure.suptitle(
@@ -189,15 +188,11 @@ class Robustness:
 
 
 def _planned(run: RunConfig, setting: str, curve: str, lr: float, seed: int) -> Planned:
-    """A run in a setting, altered from `run`. `stacked`, among other things because one that diverges stops nothing."""
-    name = f"robustness-{setting}-{curve}-{lr:g}-{seed}".lower().replace(",", "").replace(" ", "-")
-    model = run.model.but(**SETTINGS[setting], **CURVES[curve])
+    """Return a run in a setting, altered from `run`. It is stacked, also because a diverged member stops no other."""
+    name = slug(f"robustness-{setting}-{curve}-{lr:g}-{seed}")
+    model = run.model.but(**SETTINGS[setting], **DEPTHS[curve])
     config = run.but(name=name, model=model, lr=lr, seed=seed, stop_at_accuracy=ACCURACY, checkpoints=2)
-    return Planned(_label(setting, curve), config, stacked=True)
-
-
-def _label(setting: str, curve: str) -> str:
-    return f"{curve}, {setting}"
+    return Planned(f"{curve}, {setting}", config, stacked=True)
 
 
 def _rows(data: pd.DataFrame, setting: str, curve: str, kind: str = OWN) -> pd.DataFrame:
@@ -210,8 +205,8 @@ def _steps(data: pd.DataFrame, setting: str, curve: str) -> list[float]:
 
 def _learned(data: pd.DataFrame, setting: str, curve: str) -> tuple[int, int]:
     """Count the seeds that reach the accuracy, and all seeds."""
-    steps = pd.Series(_steps(data, setting, curve))
-    return int((steps < float("inf")).sum()), len(steps)
+    steps = _steps(data, setting, curve)
+    return int(np.isfinite(steps).sum()), len(steps)
 
 
 def _horizon(data: pd.DataFrame) -> float:
@@ -220,13 +215,13 @@ def _horizon(data: pd.DataFrame) -> float:
 
 def _waits(data: pd.DataFrame, setting: str, horizon: float) -> tuple[list[float], list[float]]:
     """Return the steps to 90% of one layer of KV shifting and of two vanilla layers; inf: not by `horizon`."""
-    kv, vanilla = (steps_by(_rows(data, setting, curve)["steps_to_90"], horizon).tolist() for curve in (KV1, V2))
+    kv, vanilla = (steps_by(_rows(data, setting, curve)["steps_to_90"], horizon).tolist() for curve in CURVES)
     return kv, vanilla
 
 
 def _faster(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", setting: str, label: str) -> Claim:
     """Judge whether one layer of KV shifting is much faster in a setting, each curve at its own rate."""
-    of_setting = partial(
+    much_faster = partial(
         claim,
         sentence="KV shifting attention converges much faster than two-layer transformers "
         f"({label}), each at its own learning rate.",
@@ -237,25 +232,19 @@ def _faster(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", setting: 
 
     def within(limit: float) -> Claim:
         kv, vanilla = _waits(data, setting, limit)
-        return of_setting(
+        return much_faster(
             measure=f"steps to 90% accuracy within {limit:.0f}, KV shifting 1 layer at "
             f"{_rate(data, setting, KV1, limit)} / vanilla 2 layers at {_rate(data, setting, V2, limit)} "
             f"({count_in_words(kv)} and {count_in_words(vanilla)} seeds get there)",
             estimate=stats.ratio_of_times(kv, vanilla, limit),
         )
 
-    declared, counted = within(_horizon(data)), within(steps_at_constant_rate(scale, _horizon(data)))
-    if counted.estimate == declared.estimate:
-        return counted
-    return changed(counted, declared, scale, CHANGED)
+    declared, now = within(_horizon(data)), within(steps_at_constant_rate(scale, _horizon(data)))
+    return now if now.estimate == declared.estimate else changed(now, declared, scale, CHANGED)
 
 
 def _tuning(data: pd.DataFrame, setting: str, curve: str) -> pd.DataFrame:
     return _rows(data, setting, curve, TUNING).rename(columns={"steps_to_90": "steps"})
-
-
-def _own_rate(data: pd.DataFrame, setting: str, curve: str, common: float) -> float:
-    return fastest_rate(_tuning(data, setting, curve), common)
 
 
 def _rate(data: pd.DataFrame, setting: str, curve: str, horizon: float) -> str:
@@ -264,13 +253,8 @@ def _rate(data: pd.DataFrame, setting: str, curve: str, horizon: float) -> str:
     return rate_in_words(own, tuning.assign(steps=steps_by(tuning["steps"], horizon), horizon=horizon))
 
 
-def _share_measure(data: pd.DataFrame, curve: str) -> str:
-    at = f"{curve} at {_rate(data, NO_POSITIONS, curve, _horizon(data))}, no positions"
-    return f"share of seeds that reach 90% accuracy within {_horizon(data):.0f} steps, {at}"
-
-
 def _labels(scale: Scale) -> dict[str, str]:
     """Name each setting as in claims and pictures: Figure 1a's with what is varied."""
-    model = base(scale).model
+    model = induction_run(scale).model
     own = f"as in Figure 1a: rotary base {model.rotary_base:,.0f}, {model.n_heads} heads"
     return {setting: own if setting == AS_FIGURE1A else setting for setting in settings(scale)}

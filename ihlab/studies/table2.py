@@ -1,32 +1,25 @@
 """Tables 2, 14 and 15: the paper's own printed comparisons of KV shifting and vanilla, without training.
 
-Each model was trained once, and the three checkpoints of one are not independent: what is counted says what was
-printed, and no interval is about another training. `table2.csv` has every cell, with its page as in
-`ihlab.studies.tables6to13`.
+Each model was trained once, and the three checkpoints of one model are not independent. So claims count what was
+printed, and no interval is about another training. `table2.csv` has every cell, with its page in the paper's PDF.
 """
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim
-from ihlab.claims.experiment import Planned, Scale
+from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.plots.curves import Line
-from ihlab.plots.printed_tables import differences_by_context, leads
+from ihlab.plots.printed_tables import benchmark_leads, differences_by_context
 from ihlab.plots.style import BLUE, new_figure, printed
-
-if TYPE_CHECKING:
-    from ihlab.training.run import Run
 
 PRINTED = Path(__file__).with_name("table2.csv")
 """Every cell of Tables 2, 14 and 15: accuracies in percent, and the losses of Table 15 (`shifted`: with shifts)."""
 
-DECLARED = "2026-11-23"
 AVERAGE = "average"
 EVERY = 0.9
 """Share of cells from which a sentence without exceptions is true."""
@@ -41,21 +34,20 @@ class Table2:
         """Plan no runs."""
         return []
 
-    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Return the printed cells: table, page, model, tokens (1e9), quantity, context, vanilla, shifted."""
         return pd.read_csv(PRINTED)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge the sentences about the three tables, and two questions about the lead in Table 2."""
-        averages, single = _averages(data), _last(data)
+        averages, single = _table2(data, average=True), _table2(data, average=False)
+        single = single[single["tokens"] == single.groupby("model")["tokens"].transform("max")]
         metrics, latent = data[data["table"] == 14], data[data["table"] == 15]
-        claim = partial(Claim, declared=DECLARED)
+        claim = partial(Claim, declared="2026-11-23")
+        own = partial(claim, of_paper=False)
         ahead = int((single["lead"] > 0).sum())
         change = averages.groupby("model", sort=False)["lead"].agg(lambda lead: lead.iloc[-1] - lead.iloc[0])
-        told = "; ".join(
-            f"{model}: {', '.join(f'{x:.2f}' for x in part['lead'])}"
-            for model, part in averages.groupby("model", sort=False)
-        )
+        leads = "; ".join(f"{model}: {lead}" for model, lead in _leads(averages).items())
         return [
             claim(
                 source="section 4.2, Table 2",
@@ -66,21 +58,19 @@ class Table2:
                 estimate=stats.exact(float((averages["lead"] > 0).mean())),
                 threshold=EVERY,
             ),
-            claim(
+            own(
                 source="of Table 2",
-                of_paper=False,
                 sentence="So it did on most single benchmarks at the last checkpoints.",
                 measure=f"share of {len(single)} cells, eight benchmarks of either model, in which KV shifting is "
                 f"ahead ({ahead})",
                 estimate=stats.exact(ahead / len(single)),  # of two models: no sample of sixteen
                 threshold=0.5,
             ),
-            claim(
+            own(
                 source="of Table 2, beside sections 4.2 and 4.4",
-                of_paper=False,
                 sentence="Its lead on the benchmarks does not shrink as training goes on.",
                 measure="lead of the average at the last checkpoint less at the first, the larger of both models "
-                f"({told} points)",
+                f"({leads} points)",
                 estimate=stats.exact(float(change.max())),
                 threshold=0.0,
             ),
@@ -104,13 +94,10 @@ class Table2:
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State the leads in one sentence."""
-        averages = _averages(data)
-        told = " and ".join(
-            f"{', '.join(f'{x:.2f}' for x in part['lead'])} points with {model}"
-            for model, part in averages.groupby("model", sort=False)
-        )
+        leads = _leads(_table2(data, average=True))
+        points = " and ".join(f"{lead} points with {model}" for model, lead in leads.items())
         return (
-            f"As printed, KV shifting leads vanilla on the average of eight benchmarks by {told}, from checkpoint to "
+            f"As printed, KV shifting leads vanilla on the average of eight benchmarks by {points}, from checkpoint to "
             "checkpoint."
         )
 
@@ -124,7 +111,7 @@ class Table2:
             group=data["model"] + "\n" + data["tokens"].map("{:.0f}B tokens".format),
             total=data["quantity"] == AVERAGE,
         )
-        leads(left, table)
+        benchmark_leads(left, table)
         left.set(title="Table 2: KV shifting less vanilla", ylabel="points of accuracy")
         left.legend(loc="upper right")
         latent = data[data["table"] == 15]
@@ -135,14 +122,13 @@ class Table2:
         return figure
 
 
-def _averages(data: pd.DataFrame) -> pd.DataFrame:
-    """Return the averages of Table 2 with the `lead` of KV shifting, a row for each checkpoint."""
-    rows = data[(data["table"] == 2) & (data["quantity"] == AVERAGE)]
+def _table2(data: pd.DataFrame, average: bool) -> pd.DataFrame:
+    """Return the averages of Table 2, a row for each checkpoint, or its single benchmarks, with the `lead`."""
+    rows = data[(data["table"] == 2) & ((data["quantity"] == AVERAGE) == average)]
     return rows.assign(lead=rows["shifted"] - rows["vanilla"])
 
 
-def _last(data: pd.DataFrame) -> pd.DataFrame:
-    """Return the single benchmarks of Table 2 at each model's last checkpoint, with the `lead` of KV shifting."""
-    rows = data[(data["table"] == 2) & (data["quantity"] != AVERAGE)]
-    rows = rows[rows["tokens"] == rows.groupby("model")["tokens"].transform("max")]
-    return rows.assign(lead=rows["shifted"] - rows["vanilla"])
+def _leads(averages: pd.DataFrame) -> dict[str, str]:
+    """Return each model's leads from checkpoint to checkpoint as text."""
+    groups = averages.groupby("model", sort=False)["lead"]
+    return {str(model): ", ".join(f"{lead:.2f}" for lead in leads) for model, leads in groups}

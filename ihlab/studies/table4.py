@@ -7,7 +7,7 @@ each is trained at its own with other seeds.
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim
-from ihlab.claims.experiment import Planned, Scale
-from ihlab.claims.learning_curves import plan
+from ihlab.claims.experiment import Planned, Scale, Trained
+from ihlab.claims.learning_curves import final_loss, lowest_loss_rates, plan
 from ihlab.model.config import ModelConfig
 from ihlab.plots.curves import Mark
 from ihlab.plots.solved import by_operations, error_table
@@ -30,14 +30,14 @@ from tasks.igsm.verify import ERRORS
 from tasks.igsm.words import LETTERS
 
 if TYPE_CHECKING:
-    from ihlab.training.run import Run
+    from ihlab.model.transformer import Transformer
 
 VANILLA, KV = "vanilla", "KV shifting"
 CURVES: dict[str, dict[str, object]] = {VANILLA: {}, KV: {"attention": "kv_shift"}}
 MARKS = {VANILLA: Mark(BLACK, "o"), KV: Mark(BLUE, "s")}
 SEEDS = {"smoke": range(2), "laptop": range(5, 17), "gpu": range(3), "paper": range(3)}
-"""A laptop's seeds 0 to 4 had been judged, and left two claims undecided that they favoured, when the twelve others
-were declared: those judge alone (docs/LOG.md)."""
+"""A laptop's seeds 0 to 4 left two claims undecided that they favoured. Twelve others were then declared; they judge
+alone."""
 TUNING_SEED = 100
 RATES = {"smoke": (3e-3,), "laptop": (2e-3, 4e-3, 8e-3), "gpu": (5e-4, 1e-3, 2e-3), "paper": (2e-4, 2e-3)}
 """The paper has 2e-4 and says in footnote 14 that 2e-3 gives .7 in place of .5."""
@@ -90,14 +90,19 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """Name of the setting in the paper."""
+        """Return the name of the setting in the paper."""
         return f"Tr{self.train}-Te{self.test}"
 
     @property
     def tested(self) -> range:
-        """The numbers of operations that problems are tested with; Tr12-Te15: 3, 6, 9, 12 and 15."""
+        """Return the numbers of operations that problems are tested with; Tr12-Te15: 3, 6, 9, 12 and 15."""
         step = self.test - self.train
         return range(step, max(self.test, self.most) + 1, step)
+
+    @property
+    def seen(self) -> list[int]:
+        """Return the tested numbers of operations that are no more than in training."""
+        return [ops for ops in self.tested if ops <= self.train]
 
 
 SETTINGS = {
@@ -108,15 +113,15 @@ SETTINGS = {
 }
 
 
-def base(scale: Scale, setting: Setting) -> RunConfig:
-    """One run.
+def igsm_run(scale: Scale, setting: Setting) -> RunConfig:
+    """Return the vanilla run of a setting.
 
     Paper: "similar hyper-parameters" to Ye et al. 2024 (arXiv 2407.20311): a GPT-2 small with rotary positions, AdamW
     (0.9, 0.98), batch 512, 100,000 steps; but a context of 1024 and a learning rate of 2e-4. Llama blocks here. Runs
     have a rate of `RATES` in place of this one's.
     """
     hard, ops = setting.train > 15, f"<={setting.train}"
-    if scale in ("smoke", "laptop"):  # what a small model learns in minutes was searched for on vanilla (docs/LOG.md)
+    if scale in ("smoke", "laptop"):  # the task was chosen on vanilla models: a small one learns it in minutes
         task = IGSMTask(difficulty="mini", format="pairs", letters="parts", draw="even", ops=ops, length=68)
     else:
         task = IGSMTask(difficulty="hard" if hard else "med", ops=ops, length=1024 if hard else 512)
@@ -151,24 +156,23 @@ class Table4:
             Planned(f"{planned.curve}, {setting.name}", planned.config.but(name=f"{planned.config.name}-lr-{lr:g}"))
             for setting in SETTINGS[scale]
             for lr in RATES[scale]
-            for planned in self._plan(base(scale, setting).but(lr=lr), setting, range(TUNING_SEED, TUNING_SEED + 1))
+            for planned in self._plan(igsm_run(scale, setting).but(lr=lr), setting, range(TUNING_SEED, TUNING_SEED + 1))
         ]
 
-    def follow(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> list[Planned]:
+    def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
         """Plan each curve with the other seeds, at the rate with the lowest held-out loss at the end of training."""
-        losses = {(curve, run.config.lr): _loss(run) for curve, run in trained}
-        found = []
-        for setting in SETTINGS[scale]:
-            for planned in self._plan(base(scale, setting), setting, SEEDS[scale]):
-                curve = f"{planned.curve}, {setting.name}"
-                lr = min((rate for of, rate in losses if of == curve), key=lambda rate: losses[curve, rate])
-                found.append(Planned(curve, planned.config.but(lr=lr)))
-        return found
+        rates = lowest_loss_rates(trained)
+        return [
+            Planned(curve, planned.config.but(lr=rates[curve]))
+            for setting in SETTINGS[scale]
+            for planned in self._plan(igsm_run(scale, setting), setting, SEEDS[scale])
+            for curve in (f"{planned.curve}, {setting.name}",)
+        ]
 
     def _plan(self, run: RunConfig, setting: Setting, seeds: range) -> list[Planned]:
         return plan(f"{self.name}-{setting.name.lower()}", run, CURVES, seeds)
 
-    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Gather a row for each run, number of operations and measure: share of test problems, or errors per problem.
 
         Every run solves the same problems (`problems_like_training`), by greedy decoding, with the model's whole
@@ -177,39 +181,30 @@ class Table4:
         of `PARTS` are of true solutions, and `IN_TRAINING` is of problems of the training split. `kind` is "tuning"
         for runs that choose a learning rate, which solve problems with as many operations as in training only.
         """
-        from ihlab.igsm.choices import choices
-        from ihlab.igsm.decoding import judge, solve
         from ihlab.training.distributed import pick_device
 
-        setting_of = {setting.name: setting for setting in SETTINGS[scale]}
+        settings = {setting.name: setting for setting in SETTINGS[scale]}
         parts = []
         for curve, run in trained:
-            assert isinstance(run.config.task, IGSMTask)
+            arm, name = curve.split(", ")
+            setting, task, tuning = settings[name], cast(IGSMTask, run.config.task), run.config.seed == TUNING_SEED
             model = run.model(device=pick_device())
-            trained_on, n = run.config.task, PROBLEMS[scale]
-            task = replace(trained_on, length=model.cfg.n_ctx)
-            who, name = curve.split(", ")
-            setting, seed = setting_of[name], run.config.seed
-            tuning = seed == TUNING_SEED
-            facts: dict[str, Any] = {"setting": name, "model": who, "kind": "tuning" if tuning else "run", "seed": seed}
-            facts |= {"lr": run.config.lr, "loss": round(_loss(run), 6)}
+            facts = {
+                "setting": name, "model": arm, "kind": "tuning" if tuning else "run", "seed": run.config.seed,
+                "lr": run.config.lr, "loss": round(final_loss(run), 6),
+            }  # fmt: skip
             for ops in (setting.train,) if tuning else setting.tested:
-                problems = problems_like_training(trained_on, task.length, ops, n, TEST_SEED)
-                judged = judge(task, problems, solve(model, task, problems)).drop(columns="ops")
-                judged["unnecessary"] = judged["unnecessary"] > 0
-                judged[GUESS] = _answers(problems) == commonest_answer(
-                    trained_on, task.length, ops, OTHER_PROBLEMS[scale]
-                )
-                judged = judged.join(choices(model, task, problems))
-                if ops == setting.train:
-                    known = problems_like_training(trained_on, task.length, ops, n, TEST_SEED, "train")
-                    judged[IN_TRAINING] = judge(task, known, solve(model, task, known))["strict"]
-                counted = [*MEASURES, GUESS, *PARTS, IN_TRAINING]
-                hits = {name: packed(judged[name].to_numpy(dtype=bool)) for name in counted if name in judged}
+                judged = _judged(model, task, ops, scale, known=ops == setting.train)
                 shares = judged.mean().round(6).rename_axis("measure").reset_index(name="share")
-                shares = shares.assign(**facts, ops=ops, problems=len(judged), hits=shares["measure"].map(hits))
-                parts.append(shares)
-        return pd.concat(parts, ignore_index=True)[[*facts, "ops", "problems", "measure", "share", "hits"]]
+                hits = {
+                    measure: packed(judged[measure].to_numpy(dtype=bool))
+                    for measure in (*MEASURES, GUESS, *PARTS, IN_TRAINING)
+                    if measure in judged
+                }
+                numbers = {"ops": ops, "problems": len(judged)}
+                columns = pd.DataFrame(facts | numbers, index=shares.index)
+                parts.append(pd.concat([columns, shares.assign(hits=shares["measure"].map(hits))], axis=1))
+        return pd.concat(parts, ignore_index=True)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Compare KV shifting with vanilla, in each sense of a solved problem, and both with a constant answer.
@@ -227,14 +222,14 @@ class Table4:
         figure = new_figure(15.5, 3.9 * len(settings) + 0.6)
         grid = figure.add_gridspec(len(settings), 4, width_ratios=(1, 1, 1, 1.9))
         for row, setting in enumerate(settings):
-            of_setting = data[data["setting"] == setting.name]
+            rows = _at(data, setting)
             for column, measure in enumerate(("lenient", "final", "strict")):
                 axes = figure.add_subplot(grid[row, column])
-                by_operations(axes, of_setting, measure, MARKS, setting.train, guess=measure != "strict")
+                by_operations(axes, rows, measure, MARKS, setting.train, guess=measure != "strict")
                 axes.set(title=MEASURES[measure].removesuffix(" (the paper's)"), xlabel="operations")
                 axes.set_ylabel(f"{setting.name}: share of problems" if column == 0 else "")
             axes = figure.add_subplot(grid[row, 3])
-            error_table(axes, of_setting[of_setting["ops"] == setting.test], [*ERRORS, "unnecessary"], list(CURVES))
+            error_table(axes, rows[rows["ops"] == setting.test], [*ERRORS, "unnecessary"], list(CURVES))
             axes.set_title(f"errors in 100 problems of {setting.test} operations (least–most)")
         keys, labels = figure.axes[0].get_legend_handles_labels()
         figure.legend(keys, labels, loc="outside lower left", ncols=len(keys))
@@ -248,11 +243,27 @@ class Table4:
         """State the shares of problems solved, for every number of operations, and what was seen of learning rates."""
         runs, tuning = _runs(data), data[data["kind"] == "tuning"]
         seeds, problems = runs["seed"].nunique(), runs["problems"].iloc[0]
-        parts = [_summed_up(runs[runs["setting"] == setting.name], setting) for setting in SETTINGS[scale]]
-        for setting in SETTINGS[scale]:
-            tried, judged = (table[table["setting"] == setting.name] for table in (tuning, runs))
-            parts.append(_by_rate(tried, judged, setting))
+        settings = SETTINGS[scale]
+        parts = [_summed_up(_at(runs, setting), setting) for setting in settings]
+        parts += [_by_rate(_at(tuning, setting), _at(runs, setting), setting) for setting in settings]
         return f"Shares of {problems} problems for each number of operations, {seeds} seeds. {'. '.join(parts)}."
+
+
+def _judged(model: "Transformer", trained_on: IGSMTask, ops: int, scale: Scale, known: bool) -> pd.DataFrame:
+    """Judge the solutions of a model, one row per problem; with `known`, of problems of the training split too."""
+    from ihlab.igsm.choices import choices
+    from ihlab.igsm.decoding import judge, solve
+
+    task = replace(trained_on, length=model.cfg.n_ctx)
+    problems = problems_like_training(trained_on, task.length, ops, PROBLEMS[scale], TEST_SEED)
+    judged = judge(task, problems, solve(model, task, problems)).drop(columns="ops")
+    judged["unnecessary"] = judged["unnecessary"] > 0
+    judged[GUESS] = _answers(problems) == commonest_answer(trained_on, task.length, ops, OTHER_PROBLEMS[scale])
+    judged = judged.join(choices(model, task, problems))
+    if known:
+        problems = problems_like_training(trained_on, task.length, ops, PROBLEMS[scale], TEST_SEED, "train")
+        judged[IN_TRAINING] = judge(task, problems, solve(model, task, problems))["strict"]
+    return judged
 
 
 @lru_cache
@@ -261,8 +272,8 @@ def problems_like_training(
 ) -> Problems:
     """Draw n problems with so many operations that need nothing which training lacks but the operations.
 
-    They fit in a row of training, since positions beyond its end were never trained, and where values go by their
-    pair they have no part with a letter, if training has too few operations for any. `length` is a tested row's.
+    They fit in a row of training, because positions beyond its end were never trained. Where values go by their pair
+    they have no part with a letter, if training has too few operations for any. `length` is the length of a tested row.
     """
     task = replace(trained_on, length=length, split=split)
     rng = np.random.default_rng([seed, ops])
@@ -316,7 +327,7 @@ def _hits(table: pd.DataFrame) -> dict[tuple[str, str], Float[np.ndarray, "seed 
 
 def _claims(data: pd.DataFrame, setting: Setting, others: int) -> list[Claim]:
     """Return the claims of one setting; `others` is its number of `OTHER_PROBLEMS`."""
-    table = data[data["setting"] == setting.name]
+    table = _at(data, setting)
     more, seen = _hits(table[table["ops"] == setting.test]), _hits(table[table["ops"] <= setting.train])
     claim = partial(
         Claim,
@@ -335,10 +346,10 @@ def _claims(data: pd.DataFrame, setting: Setting, others: int) -> list[Claim]:
     reason, note = _not_learned(table, setting), ""
     if reason:
         found = [paper(threshold=np.nan, why=reason)]
-        by_lenient = stats.two_way_difference(more[KV, "lenient"], more[VANILLA, "lenient"])
+        lenient = stats.two_way_difference(more[KV, "lenient"], more[VANILLA, "lenient"])
         note = (
             f"; with {setting.test}, which nobody has learned, {MEASURES['lenient']}: "
-            f"{by_lenient.value:+.3f} [{by_lenient.low:.3f}, {by_lenient.high:.3f}]"
+            f"{lenient.value:+.3f} [{lenient.low:.3f}, {lenient.high:.3f}]"
         )
     else:
         found = [_compared(paper, more, measure, str(setting.test)) for measure in MEASURES]
@@ -346,15 +357,15 @@ def _claims(data: pd.DataFrame, setting: Setting, others: int) -> list[Claim]:
         claim,
         sentence=f"KV shifting solves more of those with no more operations than in training, too ({setting.name}).",
     )
-    found.append(_compared(fewer, seen, "strict", _seen(setting), note))
+    found.append(_compared(fewer, seen, "strict", _and(setting.seen), note))
     # A problem of one operation needs no plan: its only step is the query's.
     planned = _hits(table[table["ops"].between(2, setting.train)])
     for part, verb, hits, operations in (
-        ("planned", "plans", planned, _and([str(ops) for ops in setting.tested if 2 <= ops <= setting.train])),
-        ("looked up", "looks up all that is stated in", seen, _seen(setting)),
+        ("planned", "plans", planned, _and([ops for ops in setting.seen if ops >= 2])),
+        ("looked up", "looks up all that is stated in", seen, _and(setting.seen)),
     ):
-        of_part = partial(claim, sentence=f"KV shifting {verb} more problems with {operations} operations rightly.")
-        found.append(_compared(of_part, hits, part, operations))
+        rightly = partial(claim, sentence=f"KV shifting {verb} more problems with {operations} operations rightly.")
+        found.append(_compared(rightly, hits, part, operations))
     return found + [
         claim(
             sentence=f"With {operations} operations {model} does more than guess ({setting.name}).",
@@ -362,7 +373,7 @@ def _claims(data: pd.DataFrame, setting: Setting, others: int) -> list[Claim]:
             f"right (the commonest answer of {others} other problems, right in {hits[model, GUESS].mean():.3f})",
             estimate=stats.two_way_difference(hits[model, "lenient"], hits[model, GUESS]),
         )
-        for hits, operations in ((more, str(setting.test)), (seen, _seen(setting)))
+        for hits, operations in ((more, str(setting.test)), (seen, _and(setting.seen)))
         for model in CURVES
     ]
 
@@ -373,34 +384,36 @@ def _compared(
     """Compare KV shifting with vanilla; not tested where neither solves a single problem."""
     kv, vanilla = hits[KV, measure], hits[VANILLA, measure]
     meaning = (MEASURES | PARTS)[measure]
-    what = f"share of problems (like training's) with {operations} operations, {KV} less {VANILLA}: {meaning}{note}"
+    claim = partial(
+        claim,
+        measure=f"share of problems (like training's) with {operations} operations, {KV} less {VANILLA}: "
+        f"{meaning}{note}",
+    )
     if not kv.any() and not vanilla.any():
         why = f"Neither solves a single problem with {operations} operations in this sense: nothing can be compared."
-        return claim(measure=what, threshold=np.nan, why=why)
-    return claim(measure=what, estimate=stats.two_way_difference(kv, vanilla))
+        return claim(threshold=np.nan, why=why)
+    return claim(estimate=stats.two_way_difference(kv, vanilla))
 
 
 def _not_learned(table: pd.DataFrame, setting: Setting) -> str:
     """Return why more operations than in training test nothing here, or "" if some curve has learned what it saw."""
-    of = {model: _share(table, model, IN_TRAINING, setting.train) for model in CURVES}
-    if max(of.values()) > LEARNED:
+    shares = {model: _share(table, model, IN_TRAINING, setting.train) for model in CURVES}
+    if max(shares.values()) > LEARNED:
         return ""
     return (
         f"No curve has every clause right in more than half of the training split's problems with {setting.train} "
-        f"operations, the most there ({KV}: {of[KV]:.3f}, {VANILLA}: {of[VANILLA]:.3f}): what was not learned says "
-        "nothing of generalisation to more."
+        f"operations, the most there ({KV}: {shares[KV]:.3f}, {VANILLA}: {shares[VANILLA]:.3f}): what was not learned "
+        "says nothing of generalisation to more."
     )
+
+
+def _at(data: pd.DataFrame, setting: Setting) -> pd.DataFrame:
+    return data[data["setting"] == setting.name]
 
 
 def _runs(data: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the runs that are judged, without those that chose a learning rate."""
     return data[data["kind"] == "run"]
-
-
-def _loss(run: "Run") -> float:
-    """Return the held-out loss at the end of training, infinite if it diverged."""
-    last = float(run.metrics["eval_loss"].iloc[-1])
-    return last if np.isfinite(last) and not run.diverged else float("inf")
 
 
 def _share(table: pd.DataFrame, model: str, measure: str, ops: int) -> float:
@@ -410,37 +423,36 @@ def _share(table: pd.DataFrame, model: str, measure: str, ops: int) -> float:
 
 
 def _summed_up(table: pd.DataFrame, setting: Setting) -> str:
-    seen = [ops for ops in setting.tested if ops <= setting.train]
     more = [ops for ops in setting.tested if ops > setting.train]
 
-    def of(model: str, measure: str, operations: Sequence[int]) -> str:
+    def shares(model: str, measure: str, operations: Sequence[int]) -> str:
         return _and([f"{_share(table, model, measure, ops):.3f}" for ops in operations])
 
-    def shares(measure: str, operations: Sequence[int]) -> str:
-        return "; ".join(f"{model} {of(model, measure, operations)}" for model in CURVES)
+    def both(measure: str, operations: Sequence[int]) -> str:
+        return "; ".join(f"{model} {shares(model, measure, operations)}" for model in CURVES)
 
     return (
-        f"{setting.name}, every clause right with {_seen(setting)} operations: {shares('strict', seen)}. "
-        f"With {_and(list(map(str, more)))}, more than in training: {shares('strict', more)}. "
-        f"There some step gives the right value: {shares('lenient', more)}; "
-        f"a constant answer is right: {of(VANILLA, GUESS, more)}. "
+        f"{setting.name}, every clause right with {_and(setting.seen)} operations: {both('strict', setting.seen)}. "
+        f"With {_and(more)}, more than in training: {both('strict', more)}. "
+        f"There some step gives the right value: {both('lenient', more)}; "
+        f"a constant answer is right: {shares(VANILLA, GUESS, more)}. "
         f"Every clause right in the training split's problems with {setting.train} operations: "
-        f"{shares(IN_TRAINING, [setting.train])}"
+        f"{both(IN_TRAINING, [setting.train])}"
     )
 
 
 def _by_rate(tuning: pd.DataFrame, runs: pd.DataFrame, setting: Setting) -> str:
-    """Return the held-out loss, by which a rate is chosen, and the strict share at every rate, and say if one is last.
+    """State the held-out loss, by which a rate is chosen, and the strict share at every rate.
 
-    At the end of the grid, that is, so that a rate beyond it might be better.
+    It says if the chosen rate is an end of the grid, so that a rate beyond it might be better.
     """
     words = []
     for model in CURVES:
-        of_model = tuning[(tuning["model"] == model) & (tuning["measure"] == "strict")].sort_values("lr")
-        rates, chosen = of_model["lr"].tolist(), float(runs.loc[runs["model"] == model, "lr"].iloc[0])
+        tried = tuning[(tuning["model"] == model) & (tuning["measure"] == "strict")].sort_values("lr")
+        rates, chosen = tried["lr"].tolist(), float(runs.loc[runs["model"] == model, "lr"].iloc[0])
         by_rate = [
             f"{loss:.3f} ({share:.3f}) at {lr:g}" + ", chosen" * (lr == chosen)
-            for lr, loss, share in zip(rates, of_model["loss"], of_model["share"], strict=True)
+            for lr, loss, share in zip(rates, tried["loss"], tried["share"], strict=True)
         ]
         end = ", which is an end of the grid" if len(rates) > 1 and chosen in (rates[0], rates[-1]) else ""
         words.append(f"{model} {_and(by_rate)}{end}")
@@ -450,10 +462,6 @@ def _by_rate(tuning: pd.DataFrame, runs: pd.DataFrame, setting: Setting) -> str:
     )
 
 
-def _seen(setting: Setting) -> str:
-    return _and([str(ops) for ops in setting.tested if ops <= setting.train])
-
-
-def _and(words: Sequence[str]) -> str:
-    *fewer, last = words
+def _and(words: Sequence[object]) -> str:
+    *fewer, last = map(str, words)
     return f"{', '.join(fewer)} and {last}" if fewer else last

@@ -1,7 +1,6 @@
 """Table 5: which of alpha1, alpha2 and of beta1, beta2 is the larger, in each key/value head of trained models."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -9,20 +8,13 @@ from matplotlib.figure import Figure
 
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim
-from ihlab.claims.experiment import Planned, Scale
+from ihlab.claims.experiment import Planned, Scale, Trained
+from ihlab.claims.induction import KV1, SHAPES, depth_runs, kv, width_runs
 from ihlab.plots.curves import Line
 from ihlab.plots.quadrants import quadrants, trajectories
 from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, PINK, new_figure, printed
-from ihlab.studies.figure1a import KV1, Figure1a
-from ihlab.studies.figure1b import SHAPES, Figure1b, kv
 
-if TYPE_CHECKING:
-    from ihlab.training.run import Run
-
-STYLES = {
-    KV1: Line(BLUE),
-    **{kv(name): Line(color) for name, color in zip(SHAPES, (BLACK, GREEN, ORANGE, PINK), strict=True)},
-}
+STYLES = {KV1: Line(BLUE), **{kv(p): Line(c) for p, c in zip(SHAPES, (BLACK, GREEN, ORANGE, PINK), strict=True)}}
 
 START, END = "initialisation", "end"
 RAW, FREE = "raw", "gauge_free"
@@ -39,9 +31,9 @@ class Table5:
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the KV shifting runs of Figures 1a and 1b."""
-        return [plan for figure in (Figure1a(), Figure1b()) for plan in figure.runs(scale) if plan.curve in STYLES]
+        return [planned for planned in (*depth_runs(scale), *width_runs(scale)) if planned.curve in STYLES]
 
-    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Gather each key/value head twice, from the first checkpoint and from the last.
 
         - alpha1, alpha2, beta1, beta2: as stored;
@@ -54,7 +46,10 @@ class Table5:
         for curve, run in trained:
             for when, step in ((START, run.checkpoints[0]), (END, run.checkpoints[-1])):
                 report = shift_report(run.model(step))
-                facts: dict[str, Any] = {"curve": curve, "seed": run.config.seed, "when": when, "step": step}
+                facts = pd.DataFrame(
+                    {"curve": curve, "seed": run.config.seed, "when": when, "step": step}, index=report.index
+                )
+                stored = report[["layer", "head", "alpha1", "alpha2", "beta1", "beta2"]]
                 columns = {
                     "key": (1 - report["alpha_share"]).round(6),
                     "value": (1 - report["beta_share"]).round(6),
@@ -63,19 +58,17 @@ class Table5:
                     "key_gauge_free": report["alpha_larger"],
                     "value_gauge_free": report["beta_larger"],
                 }
-                stored = report[["layer", "head", "alpha1", "alpha2", "beta1", "beta2"]]
-                parts.append(stored.assign(**facts, **columns))
-        table = pd.concat(parts, ignore_index=True)
-        first = ["curve", "seed", "when", "step"]
-        return table[first + [column for column in table.columns if column not in first]]
+                parts.append(pd.concat([facts, stored.assign(**columns)], axis=1))
+        return pd.concat(parts, ignore_index=True)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Claims of Appendix F about the table, which this scale cannot test, and claims on our heads instead.
 
-        Heads of one model share its loss, and models of one seed their first random numbers: the intervals are
-        over seeds, of what the heads of a seed, over all models, give together.
+        Heads of one model share its loss, and models of one seed their first random numbers. So the intervals are over
+        seeds, of what the heads of a seed, over all models, give together.
         """
-        return [*_of_the_paper(), *_of_induction(data), _tied(data)]
+        seeds = int(data["seed"].nunique())
+        return [*_of_the_paper(), *(_induction_heads(data, count, seeds) for count in COUNTS), _coupled(data, seeds)]
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State the four cells in one sentence."""
@@ -122,13 +115,13 @@ def counted(heads: pd.DataFrame, count: str) -> np.ndarray:
 
 
 def coupling(cells: Sequence[np.ndarray]) -> stats.Estimate:
-    """Return the share of heads on the diagonal, less the share expected if key and value were independent.
+    """Return the fraction of heads on the diagonal, less the fraction expected if key and value were independent.
 
-    With d_s the share of seed s's heads that are on the diagonal, k_s of those that use their own key, and v_s their
-    own value, of n seeds: the mean over s of d_s, less the mean over all s != t of k_s v_t + (1 - k_s)(1 - v_t). The
-    second pairs keys of one seed with values of another, whose draws have nothing in common: the difference is 0 on
-    average if key and value are independent, whatever their odds and whatever the models of one seed share. The
-    interval is the jackknife's over seeds (Tukey 1958). `cells`: tables as of `counted`, one per seed.
+    Of seed s's heads, d_s are on the diagonal, k_s use their own key, and v_s their own value. The number is the mean
+    over s of d_s, less the mean over all s != t of k_s v_t + (1 - k_s)(1 - v_t). The second mean pairs keys of one seed
+    with values of another, whose draws have nothing in common. So the difference is 0 on average if key and value are
+    independent, whatever their odds and whatever the models of one seed share. The interval is the jackknife's over
+    seeds (Tukey 1958). `cells`: tables as of `counted`, one per seed.
     """
     shares = np.array([c / c.sum() for c in cells])
     n, whole = len(shares), _coupling(shares) if len(shares) > 1 else np.nan
@@ -161,39 +154,37 @@ def _of_the_paper() -> list[Claim]:
     ]
 
 
-def _of_induction(data: pd.DataFrame) -> list[Claim]:
-    """Claims that heads end at Theorem 3.3's alpha and beta, by the paper's count and by the gauge-free one."""
-    claims = []
-    for count, how in COUNTS.items():
-        end = [counted(heads, count) for _, heads in data[data["when"] == END].groupby("seed")]
-        hits, sizes = [int(c[0, 1]) for c in end], [int(c.sum()) for c in end]
-        claims.append(
-            Claim(
-                source="Theorem 3.3 in trained heads, in the layout of Table 5",
-                of_paper=False,
-                sentence="Heads trained for induction use the key of the token before and their own value.",
-                measure=f"share of heads in the upper right corner, {how} ({sum(hits)} of {sum(sizes)})",
-                estimate=stats.clustered_share(hits, sizes),
-                threshold=0.5,
-                seeds=int(data["seed"].nunique()),
-                declared="2026-11-22",
-            )
-        )
-    return claims
+def _by_seed(data: pd.DataFrame, when: str, count: str) -> list[np.ndarray]:
+    """Return the table of each seed's heads."""
+    return [counted(heads, count) for _, heads in data[data["when"] == when].groupby("seed")]
 
 
-def _tied(data: pd.DataFrame) -> Claim:
-    end = [counted(heads, FREE) for _, heads in data[data["when"] == END].groupby("seed")]
-    start = [counted(heads, FREE) for _, heads in data[data["when"] == START].groupby("seed")]
+def _induction_heads(data: pd.DataFrame, count: str, seeds: int) -> Claim:
+    """Judge whether heads end at Theorem 3.3's alpha and beta, by the paper's count or by the gauge-free one."""
+    tables = _by_seed(data, END, count)
+    hits, sizes = [int(table[0, 1]) for table in tables], [int(table.sum()) for table in tables]
+    return Claim(
+        source="Theorem 3.3 in trained heads, in the layout of Table 5",
+        of_paper=False,
+        sentence="Heads trained for induction use the key of the token before and their own value.",
+        measure=f"share of heads in the upper right corner, {COUNTS[count]} ({sum(hits)} of {sum(sizes)})",
+        estimate=stats.clustered_share(hits, sizes),
+        threshold=0.5,
+        seeds=seeds,
+        declared="2026-11-22",
+    )
+
+
+def _coupled(data: pd.DataFrame, seeds: int) -> Claim:
     return Claim(
         source="in the measure of Appendix F",
         of_paper=False,
         sentence="alpha and beta of models trained for induction are coupled.",
         measure="share of a seed's heads on the diagonal (mean over seeds), less that of keys of one seed paired with "
         f"values of another (mean over pairs of seeds), {COUNTS[FREE]}; jackknife over seeds (at initialisation "
-        f"{coupling(start).value:.2f})",
-        estimate=coupling(end),
+        f"{coupling(_by_seed(data, START, FREE)).value:.2f})",
+        estimate=coupling(_by_seed(data, END, FREE)),
         threshold=0.0,
-        seeds=int(data["seed"].nunique()),
+        seeds=seeds,
         declared="2026-11-22",
     )

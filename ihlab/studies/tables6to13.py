@@ -1,18 +1,20 @@
 """Tables 6-13: the paper's own printed losses against the sentences that it writes about them, without training.
 
-`tables6to13.csv` holds every printed cell of Appendix H, one run each. Pages are those of the paper's PDF. All but the
-first begin with the running head "KV Shifting Attention Enhances Language Modeling", so the page of a passage is one
-more than the running heads before it: the first is inside the sentence that leads from page 1 to page 2, the
-impact statement follows the eighth (page 9), and Appendix A the eleventh (page 12, after three of references).
+- `tables6to13.csv`: every printed cell of Appendix H, one run each; a loss is empty where the table says OOM.
+- `tables6to13_stated.csv`: other numbers of the paper, each with a few of its own words. They are the counts of
+  Table 5, and the settings that the paper states more than once, with those that agree. (Footnote 6: section 4.1's 1M
+  is 1,048,576; elsewhere in the paper it is 1,000,000.)
 
-Table 5 and the settings that the paper states more than once are rows of the table too.
+Pages are those of the paper's PDF. All but the first begin with the running head "KV Shifting Attention Enhances
+Language Modeling". So the page of a passage is one more than the running heads before it. The first head is inside the
+sentence that leads from page 1 to page 2, the impact statement follows the eighth (page 9), and Appendix A the eleventh
+(page 12, after three of references).
 """
 
 import math
 from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,24 +25,23 @@ from scipy.stats.contingency import odds_ratio
 
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim
-from ihlab.claims.experiment import Planned, Scale
+from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.plots.curves import Line
 from ihlab.plots.printed_tables import difference_map, differences_by_context
 from ihlab.plots.style import BLUE, GREEN, ORANGE, PINK, new_figure, printed
 
-if TYPE_CHECKING:
-    from ihlab.training.run import Run
-
 PRINTED = Path(__file__).with_name("tables6to13.csv")
-"""Tables 6-13, every cell; a loss is empty where the table says OOM."""
+STATED = Path(__file__).with_name("tables6to13_stated.csv")
 
-DECLARED = "2026-11-22"
+claim = partial(Claim, declared="2026-11-22")
+own = partial(claim, of_paper=False)
+"""A question of our own."""
 
 VANILLA, KV, QKV, K, V = "vanilla", "KV shifting", "QKV shifting", "K shifting", "V shifting"
 DIFFERENTIAL, QK_NORM, SELECTIVE = "Differential", "Differential with QK norm", "Selective"
 OURS = (VANILLA, K, V, QKV, KV)
 """Vanilla and what the paper itself proposes or ablates: Tables 6-10."""
-COMPARATORS = (DIFFERENTIAL, QK_NORM, SELECTIVE)
+COMPARATORS = {DIFFERENTIAL: "Table 11", QK_NORM: "Table 12", SELECTIVE: "Table 13"}
 
 ALMOST_EVERY = 0.9
 """Share of cells from which a statement is true "in almost every" cell."""
@@ -50,18 +51,6 @@ STYLES = {K: Line(PINK, ":"), V: Line(GREEN, "--"), QKV: Line(ORANGE, "-."), KV:
 COLOUR_LIMIT = 0.05
 
 
-class Stated(NamedTuple):
-    """A number of the paper that is not a loss, in a few of its own words."""
-
-    quantity: str
-    model: str
-    number: float
-    source: str
-    page: int
-    quote: str
-    note: str = ""
-
-
 OWN_OWN, PREVIOUS_OWN, OWN_PREVIOUS, PREVIOUS_PREVIOUS = (
     "own key, own value", "previous key, own value", "own key, previous value", "previous key, previous value",
 )  # fmt: skip
@@ -69,65 +58,7 @@ OWN_OWN, PREVIOUS_OWN, OWN_PREVIOUS, PREVIOUS_PREVIOUS = (
 
 EARLIER_OWN, EARLIER_PREVIOUS = f"{OWN_OWN}, at 20B tokens", f"{PREVIOUS_PREVIOUS}, at 20B tokens"
 
-_table5 = partial(Stated, model="2.9B", source="Table 5", page=16)
-COUNTS = (
-    _table5(OWN_OWN, number=50, quote="50 17"),
-    _table5(PREVIOUS_OWN, number=17, quote="50 17"),
-    _table5(OWN_PREVIOUS, number=9, quote="9 52"),
-    _table5(PREVIOUS_PREVIOUS, number=52, quote="9 52"),
-    _table5(EARLIER_OWN, number=47, quote="the diagonal was already 47,43", note="at 20B tokens"),
-    _table5(EARLIER_PREVIOUS, number=43, quote="the diagonal was already 47,43", note="at 20B tokens"),
-)
-
-BATCH, PARAMETERS, WARMUP = "batch size in tokens", "parameters", "warm-up steps"
-GPU, OOM_FROM = "GPU", "shortest context with OOM"
-
-MI = 1024 * 1024
-"""Footnote 6: section 4.1's M; elsewhere in the paper M is 1,000,000."""
-
-_batch_4_1 = partial(
-    Stated, BATCH, source="section 4.1", page=5, quote="1M/16M/1M/2M/3M",
-    note="footnote 6: 1M here means 1,048,576, while elsewhere it refers to 1,000,000",
-)  # fmt: skip
-_batch_5 = partial(Stated, BATCH, source="Figure 5", page=7)
-_batch_16 = partial(Stated, BATCH, source="Table 16", page=24, quote="GPU NUMBERS 64 512 64 128 240")
-_size = partial(
-    Stated, PARAMETERS, "1.5B",
-    note="Table 16's widths give 1.42e9 without embeddings, 1.49e9 with tied and 1.56e9 with untied ones",
-)  # fmt: skip
-_warmup_4_1 = partial(Stated, WARMUP, source="section 4.1", page=5, quote="a linear warmup of 1000 steps")
-_warmup_16 = partial(Stated, WARMUP, source="Table 16", page=24, quote="WARM-UP STEPS 1,000 600 1,000 1,000 3,000")
-
-STATEMENTS = (
-    _batch_4_1(model="1.5B", number=1 * MI),
-    _batch_4_1(model="2.9B", number=16 * MI),
-    _batch_4_1(model="6.7B", number=1 * MI),
-    _batch_4_1(model="13B", number=2 * MI),
-    _batch_4_1(model="19B", number=3 * MI),
-    _batch_5(model="1.5B", number=500_000, quote="for 1.5B and 6.7B model is 0.5M"),
-    _batch_5(model="6.7B", number=500_000, quote="for 1.5B and 6.7B model is 0.5M"),
-    _batch_5(model="13B", number=1_000_000, quote="for 13B is 1M"),
-    _batch_16(model="1.5B", number=64 * 8 * 2048, note="64 x 8 x 2,048: GPUs, batch size per GPU, context length"),
-    _batch_16(model="2.9B", number=512 * 8 * 4096, note="512 x 8 x 4,096: GPUs, batch size per GPU, context length"),
-    _batch_16(model="6.7B", number=64 * 8 * 2048, note="64 x 8 x 2,048: GPUs, batch size per GPU, context length"),
-    _batch_16(model="13B", number=128 * 8 * 2048, note="128 x 8 x 2,048: GPUs, batch size per GPU, context length"),
-    _batch_16(model="19B", number=240 * 1 * 12288, note="240 x 1 x 12,288: GPUs, batch size per GPU, context length"),
-    _size(number=1.4e9, source="section 4.1", page=5, quote="The learning rate for 1.4B / 3B / 7B / 13B / 19B"),
-    _size(number=1.5e9, source="Table 1", page=5, quote="PARAMETERS 1.5B 2.9B 6.7B 13B 19B"),
-    _size(number=1.5e9, source="Figure 5", page=7, quote="(a) 1.5B Parameters"),
-    _size(number=1.5e9, source="Table 16", page=24, quote="PARAMETERS 1.5B 2.9B 6.7B 13B 19B"),
-    *(_warmup_4_1(model=model, number=1000) for model in ("1.5B", "2.9B", "6.7B", "13B", "19B")),
-    _warmup_16(model="1.5B", number=1000),
-    _warmup_16(model="2.9B", number=600),
-    _warmup_16(model="6.7B", number=1000),
-    _warmup_16(model="13B", number=1000),
-    _warmup_16(model="19B", number=3000),
-    Stated(GPU, "19B", math.nan, "section 4.1", 5, "trained from scratch are conducted on Nvidia H800-80G"),
-    Stated(GPU, "19B", math.nan, "Table 16", 24, "A100-80G H800-80G A100-80G A100-80G A800-80G"),
-    Stated(OOM_FROM, SELECTIVE, 4096, "Appendix H", 18, "OOM when context length is larger than 2048"),
-    Stated(OOM_FROM, SELECTIVE, 2048, "Table 13", 20, "0.0001 3.7922 3.7109 3.6817 OOM OOM"),
-)
-"""Settings that the paper states more than once, with those that agree."""
+BATCH = "batch size in tokens"
 
 ROUNDING = 1.25
 """Two batch sizes contradict each other from this ratio on: 3M for 2.95M is a rounding, twice as much is not."""
@@ -142,19 +73,19 @@ class Tables6To13:
         """Plan no runs."""
         return []
 
-    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Gather three kinds of row in one table: printed losses, counts of Table 5, settings with place and quote."""
         cells = pd.read_csv(PRINTED).assign(kind="loss")
         cells["source"] = [f"Table {table}" for table in cells.pop("table")]
-        counts, statements = pd.DataFrame(COUNTS).assign(kind="count"), pd.DataFrame(STATEMENTS).assign(kind="setting")
-        table = pd.concat([cells, counts, statements], ignore_index=True)
+        table = pd.concat([cells, pd.read_csv(STATED)], ignore_index=True)
         first = ["kind", "source", "page", "method", "lr", "context", "loss", "quantity", "model", "number"]
         return table[[*first, "quote", "note"]]
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Claims of Appendices H and F, of the size of the gains against the noise of a single run, and of settings."""
         loss = losses(data)
-        return [*_ranks(loss), *_comparators(loss), *_noise(loss), *_table5_claims(data), _batch_sizes(data)]
+        others = [_comparator(loss, method, source) for method, source in COMPARATORS.items()]
+        return [*_ranks(loss), *others, *_noise(loss), *_table5_claims(data), _batch_sizes(data)]
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
@@ -205,7 +136,7 @@ class Tables6To13:
         at_best = at_best_rate(loss)
         return (
             f"In the paper's own tables KV shifting has a lower loss than vanilla in {_below(loss, KV, VANILLA)} of "
-            f"{len(loss)} cells (median gain {gain:.4g}, {gain / residual_sd(loss, KV):.1f} times the scatter of a "
+            f"{len(loss)} cells (median gain {gain:.4g}, {gain / residual_sd(loss, KV)[0]:.1f} times the scatter of a "
             f"single cell) but is the best of five methods in only {wins.get(KV, 0)}, not in almost every one; "
             f"V shifting alone is better than K shifting alone in {_below(loss, V, K)}, and at its best learning rate "
             f"better than KV shifting at {int((at_best[V] < at_best[KV]).sum())} of {len(at_best)} context lengths."
@@ -227,38 +158,31 @@ def at_best_rate(loss: pd.DataFrame) -> pd.DataFrame:
     return loss.groupby(level="context").min()
 
 
-def residual_sd(loss: pd.DataFrame, method: str) -> float:
-    """Standard deviation of a single cell's difference to vanilla, the run-to-run noise as far as one run a cell shows.
+def residual_sd(loss: pd.DataFrame, method: str) -> tuple[float, int]:
+    """Return the standard deviation of a single cell's difference to vanilla, and its degrees of freedom.
 
-    The residual of method - vanilla = overall + learning rate + context length, that is, of an additive model of the
-    loss in which both effects may depend on the method. The highest learning rate is left out: single runs break down
-    there (vanilla's 3.5104 at 2048). What is not additive counts as noise, so it is an upper estimate.
+    It is the run-to-run noise as far as one run in each cell shows it: the residual of method - vanilla = overall +
+    learning rate + context length, that is, of an additive model of the loss in which both effects may depend on the
+    method. The highest learning rate is left out, because single runs break down there (vanilla's 3.5104 at 2048). What
+    is not additive counts as noise, so it is an upper estimate.
     """
-    return float(np.sqrt((_residuals(loss, method) ** 2).sum() / _freedom(loss, method)))
-
-
-def _residuals(loss: pd.DataFrame, method: str) -> np.ndarray:
-    difference = (loss[method] - loss[VANILLA]).rename("difference").reset_index()
-    x = difference.pivot_table(index="lr", columns="context", values="difference").to_numpy()[:-1]
-    return x - x.mean(axis=0) - x.mean(axis=1, keepdims=True) + x.mean()
-
-
-def _freedom(loss: pd.DataFrame, method: str) -> int:
-    rates, contexts = _residuals(loss, method).shape
-    return (rates - 1) * (contexts - 1)
+    x = (loss[method] - loss[VANILLA]).to_numpy().reshape(-1, loss.index.unique("context").size)[:-1]
+    residuals = x - x.mean(axis=0) - x.mean(axis=1, keepdims=True) + x.mean()
+    freedom = (x.shape[0] - 1) * (x.shape[1] - 1)
+    return float(np.sqrt((residuals**2).sum() / freedom)), freedom
 
 
 def _gain(loss: pd.DataFrame, method: str) -> float:
-    """Median over all cells of vanilla's loss less the method's; losses are printed with four decimals."""
+    """Return the median over all cells of vanilla's loss less the method's; losses are printed with four decimals."""
     return round(float((loss[VANILLA] - loss[method]).median()), 5)
 
 
 def gain_in_sds(loss: pd.DataFrame, method: str) -> stats.Estimate:
-    """The median gain over vanilla in residual standard deviations of a cell.
+    """Return the median gain over vanilla in residual standard deviations of a cell.
 
     The interval is the chi-square one of the standard deviation; the median over all cells is taken as known.
     """
-    gain, sd, freedom = _gain(loss, method), residual_sd(loss, method), _freedom(loss, method)
+    gain, (sd, freedom) = _gain(loss, method), residual_sd(loss, method)
 
     def at(level: float) -> tuple[float, float]:
         ends = [gain / sd * math.sqrt(chi2.ppf(p, freedom) / freedom) for p in ((1 - level) / 2, (1 + level) / 2)]
@@ -283,9 +207,9 @@ def _ranks(loss: pd.DataFrame) -> list[Claim]:
     """Claims of Appendix H's main sentence, cell by cell and at each context's best rate; then of K against V."""
     cells, at_best = len(loss), at_best_rate(loss)
     wins = best_of(loss, OURS).value_counts().reindex(OURS, fill_value=0).sort_values(ascending=False, kind="stable")
-    claim = partial(Claim, source="Appendix H, Tables 6-10", right_side="above", declared=DECLARED)
     best = partial(
         claim,
+        source="Appendix H, Tables 6-10",
         sentence="In almost every learning rate and context length we experimented with, KV shifting attention "
         "achieved the best results.",
         threshold=ALMOST_EVERY,
@@ -308,9 +232,8 @@ def _ranks(loss: pd.DataFrame) -> list[Claim]:
             estimate=stats.exact(int(wins[KV]) / cells),
         ),
         *by_context,
-        claim(
+        own(
             source="from section 3.3, of Tables 9 and 10",
-            of_paper=False,
             sentence="K shifting is a meta-learner, V shifting its checker: induction in one layer needs the shifted "
             "key, so K shifting alone should be better than V shifting alone.",
             measure=f"share of the {cells} cells in which K shifting is below V shifting ({_below(loss, K, V)})",
@@ -320,32 +243,23 @@ def _ranks(loss: pd.DataFrame) -> list[Claim]:
     ]
 
 
-def _comparators(loss: pd.DataFrame) -> list[Claim]:
-    claims = []
-    for method, source in zip(COMPARATORS, ("Table 11", "Table 12", "Table 13"), strict=True):
-        run = loss[loss[method].notna()]
-        above = _below(run, VANILLA, method)
-        claims.append(
-            Claim(
-                source=source,
-                of_paper=False,
-                sentence=f"KV shifting is better than {method} attention, which is worse even than vanilla.",
-                measure=f"share of the {len(run)} cells in which {method} is above vanilla ({above}; above KV shifting "
-                f"{_below(run, KV, method)}; median {-_gain(run, method):+.4g} to vanilla). A published improvement on "
-                "vanilla that loses so much everywhere is a warning that the comparator is untuned",
-                estimate=stats.exact(above / len(run)),
-                threshold=ALMOST_EVERY,
-                right_side="above",
-                declared=DECLARED,
-            )
-        )
-    return claims
+def _comparator(loss: pd.DataFrame, method: str, source: str) -> Claim:
+    run = loss[loss[method].notna()]
+    above = _below(run, VANILLA, method)
+    return own(
+        source=source,
+        sentence=f"KV shifting is better than {method} attention, which is worse even than vanilla.",
+        measure=f"share of the {len(run)} cells in which {method} is above vanilla ({above}; above KV shifting "
+        f"{_below(run, KV, method)}; median {-_gain(run, method):+.4g} to vanilla). A published improvement on "
+        "vanilla that loses so much everywhere is a warning that the comparator is untuned",
+        estimate=stats.exact(above / len(run)),
+        threshold=ALMOST_EVERY,
+    )
 
 
 def _noise(loss: pd.DataFrame) -> list[Claim]:
     """Claims of gains against noise. Cells may share seeds and data, which only repeated runs could tell apart."""
     below, cells = _below(loss, KV, VANILLA), len(loss)
-    claim = partial(Claim, right_side="above", declared=DECLARED)
     both = [
         claim(
             source=f"section 4.5, said there of Figure 7a; here {tables}",
@@ -359,21 +273,19 @@ def _noise(loss: pd.DataFrame) -> list[Claim]:
         for wins in (_below(loss, KV, alone),)
     ]
     return [
-        claim(
+        own(
             source="of Tables 6 and 7",
-            of_paper=False,
             sentence="Although each experiment was conducted only once, KV shifting is better than vanilla.",
             measure=f"share of the {cells} cells in which KV shifting is below vanilla ({below}; sign test "
             f"p = {binomtest(below, cells).pvalue:.1g})",
             estimate=stats.share(below, cells),
             threshold=0.5,
         ),
-        claim(
+        own(
             source="of Tables 6 and 7",
-            of_paper=False,
             sentence="KV shifting improves on vanilla by more than the noise of one run.",
             measure=f"median gain of {KV} over vanilla ({_gain(loss, KV):.4g}) in residual standard deviations of one "
-            f"cell ({residual_sd(loss, KV):.4f}, additive fit without the highest learning rate)",
+            f"cell ({residual_sd(loss, KV)[0]:.4f}, additive fit without the highest learning rate)",
             estimate=gain_in_sds(loss, KV),
             threshold=1.0,
         ),
@@ -386,11 +298,12 @@ def _table5_claims(data: pd.DataFrame) -> list[Claim]:
     counts = data[data["kind"] == "count"].set_index("quantity")["number"].astype(int)
     upper, lower = int(counts[PREVIOUS_OWN]), int(counts[OWN_PREVIOUS])
     table = np.array([[counts[OWN_OWN], upper], [lower, counts[PREVIOUS_PREVIOUS]]])
-    claim = partial(Claim, source="Appendix F, Table 5", right_side="above", declared=DECLARED)
+    of_table5 = partial(claim, source="Appendix F, Table 5")
     heads = int(table.sum())
+    phi = np.linalg.det(table) / math.sqrt(np.prod([*table.sum(axis=0), *table.sum(axis=1)]))
     return [
         *(
-            claim(
+            of_table5(
                 sentence=f"The numbers on the diagonal {when}dominate: key and value of the same token.",
                 measure=f"share of the {heads} heads on the diagonal {at} ({diagonal})",
                 estimate=stats.share(diagonal, heads),
@@ -402,16 +315,16 @@ def _table5_claims(data: pd.DataFrame) -> list[Claim]:
                 ("already ", "at 20B tokens", int(counts[EARLIER_OWN] + counts[EARLIER_PREVIOUS])),
             )
         ),
-        claim(
+        of_table5(
             sentence="And they are not symmetrical: the lower left corner will be relatively small.",
             measure="share of the upper right corner (key of the token before, own value) among the heads off the "
             f"diagonal ({upper} of {upper + lower}; binomial p = {binomtest(upper, upper + lower).pvalue:.2g})",
             estimate=stats.share(upper, upper + lower),
             threshold=0.5,
         ),
-        claim(
+        of_table5(
             sentence="As training progressed, alpha and beta became coupled with each other.",
-            measure=f"odds ratio of the table, conditional on its margins (phi = {_phi(table):.2f}; Fisher exact "
+            measure=f"odds ratio of the table, conditional on its margins (phi = {phi:.2f}; Fisher exact "
             f"p = {fisher_exact(table).pvalue:.1g})",
             estimate=_odds_ratio(table),
             threshold=1.0,
@@ -419,14 +332,8 @@ def _table5_claims(data: pd.DataFrame) -> list[Claim]:
     ]
 
 
-def _phi(table: np.ndarray) -> float:
-    """Pearson's correlation of two binary variables."""
-    margins = np.prod(table.sum(axis=0)) * np.prod(table.sum(axis=1))
-    return float((table[0, 0] * table[1, 1] - table[0, 1] * table[1, 0]) / math.sqrt(margins))
-
-
 def _odds_ratio(table: np.ndarray) -> stats.Estimate:
-    """The conditional odds ratio with the exact interval that belongs to Fisher's test."""
+    """Return the conditional odds ratio with the exact interval that belongs to Fisher's test."""
     found = odds_ratio(table)
 
     @cache  # a p-value is searched over levels, and needed more than once
@@ -442,14 +349,12 @@ def _batch_sizes(data: pd.DataFrame) -> Claim:
     by_model = stated.groupby("model", sort=False)["number"]
     ratio = by_model.max() / by_model.min()
     contradict = [str(model) for model in ratio.index[ratio >= ROUNDING]]
-    return Claim(
+    return own(
         source="section 4.1 (page 5), Figure 5 (page 7), Table 16 (page 24)",
-        of_paper=False,
         sentence="The stated batch sizes agree.",
         measure=f"model sizes for which two statements of the batch size differ by more than a rounding "
         f"({', '.join(contradict) or 'none'} of {len(ratio)}; by a factor of up to {ratio.max():.1f})",
         estimate=stats.exact(float(len(contradict))),
         threshold=0.5,
         right_side="below",
-        declared=DECLARED,
     )

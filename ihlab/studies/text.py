@@ -2,13 +2,12 @@
 
 Models of one to three layers on the sources of the standard library, as byte pairs and as bytes. Each kind of model is
 trained at the rate of a small grid at which its held-out text costs least, on a seed that no claim uses. All kinds see
-the same rows in the same order (a run's seed decides them), so they are compared pairwise by seed.
+the same sequences in the same order (a run's seed decides them), so they are compared pairwise by seed.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -16,15 +15,13 @@ from matplotlib.figure import Figure
 
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim, changed
-from ihlab.claims.experiment import Planned, Scale
-from ihlab.claims.stats import SHARE
-from ihlab.model.config import ModelConfig
+from ihlab.claims.experiment import Planned, Scale, Trained
+from ihlab.claims.learning_curves import lowest_loss_rates
+from ihlab.claims.real_text import text_run
 from ihlab.plots.style import new_figure, printed
 from ihlab.plots.text import CLASSES, gains_by_class, text_curves
 from ihlab.sweep.results import first_reach
-from ihlab.training.config import RunConfig
 from tasks import Batch, TextTask
-from tasks.text.corpus import SAMPLE
 
 if TYPE_CHECKING:
     from ihlab.measure.text import RepeatedText
@@ -87,26 +84,9 @@ EARLY = 0.02
 TUNING, RUN = "tuning", "run"
 
 
-def base(scale: Scale) -> RunConfig:
-    """Return the base config of a scale: vanilla, two layers, byte pairs."""
-    if scale == "smoke":
-        task = TextTask(corpus=SAMPLE, vocab_size=300, length=32)
-        model = ModelConfig(n_layers=2, d_model=16, n_heads=2, d_vocab=task.vocab_size, n_ctx=task.length)
-        return RunConfig(task=task, model=model, steps=16, batch_size=4, warmup=4, eval_rows=8, checkpoints=3)
-    vocab_size, d_model, steps, batch_size = {
-        "laptop": (1024, 96, 600, 8), "gpu": (2048, 384, 12_000, 32), "paper": (4096, 768, 60_000, 64),
-    }[scale]  # fmt: skip
-    task = TextTask(vocab_size=vocab_size, length=256)
-    model = ModelConfig(n_layers=2, d_model=d_model, n_heads=d_model // 32, d_vocab=vocab_size, n_ctx=task.length)
-    return RunConfig(
-        task=task, model=model, steps=steps, batch_size=batch_size, schedule="linear", eval_every=steps // 20,
-        eval_rows=64, eval_growth=0.0, checkpoints=21, compile=True, precision="fp32" if scale == "laptop" else "bf16",
-    )  # fmt: skip
-
-
 def planned(arm: Arm, lr: float, seed: int, scale: Scale) -> Planned:
     """Return a run of an arm. One that is longer is evaluated as often in all."""
-    run = base(scale)
+    run = text_run(scale)
     assert isinstance(run.task, TextTask)
     task = replace(run.task, vocab_size=256) if arm.tokens == BYTES else run.task
     model = run.model.but(attention=arm.attention, n_layers=arm.n_layers, d_vocab=task.vocab_size)
@@ -125,19 +105,16 @@ class Text:
         """Plan the tuning runs: every rate for every arm that is not a longer one."""
         return [planned(arm, lr, TUNING_SEED, scale) for arm in ARMS[scale] if arm.longer == 1 for lr in RATES[scale]]
 
-    def follow(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> list[Planned]:
+    def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
         """Plan the runs of the claims, each arm at the rate at which its held-out text costs least."""
-        cheapest: dict[str, tuple[float, float]] = {}
-        for arm, run in trained:
-            tried = float(run.metrics["eval_loss"].iloc[-1]), run.config.lr
-            cheapest[arm] = min(tried, cheapest.get(arm, tried))
+        rates = lowest_loss_rates(trained)
         return [
-            planned(arm, cheapest[replace(arm, longer=1).label][1], seed, scale)
+            planned(arm, rates[replace(arm, longer=1).label], seed, scale)
             for arm in ARMS[scale]
             for seed in (FEWER if arm.fewer_seeds else SEEDS)[scale]
         ]
 
-    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Gather a row for every checkpoint of the runs of the claims, and one for the end of each tuning run.
 
         - kind ("tuning" or "run"), arm, lr, seed, n_params, step, tokens (seen in training);
@@ -150,18 +127,14 @@ class Text:
           heads of |alpha1 + alpha2| and |beta1 + beta2|, 1 at the start; alpha_opposed and beta_opposed, the share of
           heads whose two weights have opposite signs. No change of sign of W_K or W_V moves any but the raw ones.
         """
-        return pd.DataFrame([row for curve, run in trained for row in _rows(curve, run, scale)])
+        return pd.DataFrame([row for arm, run in trained for row in _rows(arm, run, scale)])
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge the paper's sentences, and questions beside them. Differences are of runs with the same seed."""
         claim = partial(Claim, declared="2026-11-22", seeds=len(SEEDS[scale]))
         own = partial(claim, of_paper=False)
         return [
-            *(
-                _models_better(data, claim, *pair)
-                for pair in PAIRED
-                if not _at_end(data, pair[0], "bits_per_byte").empty
-            ),
+            *(_models_better(data, claim, *pair) for pair in PAIRED if len(_at_end(data, pair[0], "bits_per_byte"))),
             *_where(data, claim, KV2, V2),
             *_bump(data, scale, own),
             _diagonal(data, claim),
@@ -178,12 +151,11 @@ class Text:
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State bits per byte and the onset of the bump."""
-        ends = _ends(data)
-        costs = ends.groupby("arm", sort=False)["bits_per_byte"].mean()
-        told = ", ".join(f"{arm} {cost:.3f}" for arm, cost in costs.items())
+        ends = _ends(data).groupby("arm", sort=False)["bits_per_byte"].mean()
+        costs = ", ".join(f"{arm} {cost:.3f}" for arm, cost in ends.items())
         onsets = [f"{arm.label} {_onset_in_words(data, arm)}" for arm in ARMS[scale]]
         return (
-            f"Held-out bits per byte at the end (means over seeds): {told}. A second copy of a text saves {BUMP} nats "
+            f"Held-out bits per byte at the end (means over seeds): {costs}. A second copy of a text saves {BUMP} nats "
             f"a token from, in thousands of training tokens (medians): {', '.join(onsets)}. {_rates_in_words(data)}"
         )
 
@@ -201,20 +173,19 @@ class Text:
         text_curves(cost, runs[runs["tokens"] > EARLY * runs["tokens"].max()], "bits_per_byte", lines)
         cost.set(title="what text costs", ylabel="held-out bits per byte")
         gains_by_class(where, _gains(data), CONTEXT)
-        unit = f"{base(scale).task.vocab_size} byte pairs"
+        unit = f"{text_run(scale).task.vocab_size} byte pairs"
         figure.suptitle(
             f"Real text ({scale} scale): the standard library's sources, {unit}, a line a seed", fontsize=11
         )
         return figure
 
 
-def _rows(curve: str, run: "Run", scale: Scale) -> list[dict[str, Any]]:
+def _rows(arm: str, run: "Run", scale: Scale) -> list[dict[str, Any]]:
     """Return the rows of one run."""
-    tuning = run.config.seed == TUNING_SEED
-    done, config = run.done or {}, run.config
+    config, n_params = run.config, (run.done or {}).get("n_params")
+    tuning = config.seed == TUNING_SEED
     facts = {
-        "kind": TUNING if tuning else RUN, "arm": curve, "lr": config.lr, "seed": config.seed,
-        "n_params": done.get("n_params"),
+        "kind": TUNING if tuning else RUN, "arm": arm, "lr": config.lr, "seed": config.seed, "n_params": n_params,
     }  # fmt: skip
     if run.diverged or not run.checkpoints:
         return [{**facts, "step": np.nan}]
@@ -244,9 +215,9 @@ def _measured(run: "Run", step: int, n_rows: int, whole: bool) -> dict[str, floa
         for context in CONTEXTS:
             classes = _classes(task, n_rows, context)
             for value, name in text.CLASSES.items():
-                there = classes == value
-                spent = text.bits_per_byte(np.where(there, losses, 0.0), n_bytes)
-                row |= {f"bits_{name}_{context}": spent, f"positions_{name}_{context}": float(there.mean())}
+                of_class = classes == value
+                spent = text.bits_per_byte(np.where(of_class, losses, 0.0), n_bytes)
+                row |= {f"bits_{name}_{context}": spent, f"positions_{name}_{context}": float(of_class.mean())}
     if model.cfg.learns_both:
         row |= _heads(model)
     return {name: round(value, 6) for name, value in row.items()}
@@ -306,10 +277,9 @@ def _gap(data: pd.DataFrame, one: Arm, other: Arm, column: str = "bits_per_byte"
 
 
 def _models_better(data: pd.DataFrame, claim: "partial[Claim]", shifted: Arm, plain: Arm) -> Claim:
-    sentence = f"KV shifting models text better than vanilla attention ({_layers(shifted)}, {shifted.tokens})."
     return claim(
         source="Section 4.3, Figure 4a",
-        sentence=sentence,
+        sentence=f"KV shifting models text better than vanilla attention ({_layers(shifted)}, {shifted.tokens}).",
         measure="held-out bits per byte at the end, KV shifting less vanilla, by seed",
         estimate=stats.mean(_gap(data, shifted, plain)),
         threshold=0.0,
@@ -320,7 +290,7 @@ def _models_better(data: pd.DataFrame, claim: "partial[Claim]", shifted: Arm, pl
 def _where(data: pd.DataFrame, claim: "partial[Claim]", shifted: Arm, plain: Arm) -> list[Claim]:
     """Judge whether the gain sits where a copy could have told, and whether more so than the bits do anyway."""
     eligible = f"bits_eligible_{CONTEXT}"
-    gain, of_all = -np.array(_gap(data, shifted, plain, eligible)), -np.array(_gap(data, shifted, plain))
+    gain, whole = -np.array(_gap(data, shifted, plain, eligible)), -np.array(_gap(data, shifted, plain))
     spent = _at_end(data, plain, eligible).to_numpy() / _at_end(data, plain, "bits_per_byte").to_numpy()
     where = f"positions whose last {CONTEXT} bytes stand earlier in the row before what comes next"
     return [
@@ -330,14 +300,14 @@ def _where(data: pd.DataFrame, claim: "partial[Claim]", shifted: Arm, plain: Arm
             sentence="At least half of the gain of KV shifting lies where induction could make it (two layers, "
             "byte pairs).",
             measure=f"gain in bits per byte at {where}, less half of the whole gain",
-            estimate=stats.mean((gain - of_all / 2).tolist()),
+            estimate=stats.mean((gain - whole / 2).tolist()),
             threshold=0.0,
         ),
         claim(
             source="beside the abstract",
             sentence="More of the gain lies there than if every bit had become cheaper alike.",
             measure=f"gain in bits per byte at {where}, less their share of vanilla's bits times the whole gain",
-            estimate=stats.mean((gain - spent * of_all).tolist()),
+            estimate=stats.mean((gain - spent * whole).tolist()),
             threshold=0.0,
             of_paper=False,
         ),
@@ -350,60 +320,53 @@ def _onsets(data: pd.DataFrame, arm: Arm) -> list[float]:
     return [first_reach(run["tokens"], run["repeat_gain"], BUMP) for _, run in runs.groupby("seed")]
 
 
+HAVE_THE_BUMP: tuple[tuple[Arm, Literal["above", "below"], str, str], ...] = (
+    (
+        KV1, "above", "section 3.1 says it of a construction",
+        "One layer of KV shifting is enough for induction on text.",
+    ),
+    (V1, "below", "section 3.1 says it of a construction", "One layer of vanilla attention is not."),
+    (
+        LONG_V2, "above", "beside section 3.2",
+        "Two vanilla layers have the bump in four times the tokens, at the rate chosen for one.",
+    ),
+    (BYTES_KV2, "above", "beside section 3.2", "KV shifting has the bump on bytes, too."),
+)  # fmt: skip
+"""Arm, on which side of the bump it is said to be, source and sentence."""
+
+
 def _bump(data: pd.DataFrame, scale: Scale, own: "partial[Claim]") -> list[Claim]:
     """Judge the onset of the bump and which models have it."""
-    runs = data[(data["kind"] == RUN)]
-
-    def ratio(one: Arm, other: Arm, horizon_of: Arm) -> stats.Estimate:
-        horizon = float(runs.loc[runs["arm"] == horizon_of.label, "tokens"].max())
-        return stats.ratio_of_times(_onsets(data, one), _onsets(data, other), horizon)
-
-    told = f"training tokens until a second copy of a text saves {BUMP} nats a token"
-    gain = f"nats a token that a second copy of a text saves at the end, less {BUMP}"
+    runs = data[data["kind"] == RUN]
+    horizon = {arm: float(runs.loc[runs["arm"] == arm.label, "tokens"].max()) for arm in (V2, V3)}
+    at_end = {arm: _at_end(data, arm, "repeat_gain") for arm in (V1, V2, KV1, LONG_V2, BYTES_KV2)}
     speeds = [
         own(
             source="section 3.2 says it of a toy task",
             sentence=f"KV shifting forms induction heads earlier, on text ({layers}).",
-            measure=f"{told}, KV shifting / vanilla",
-            estimate=ratio(kv, vanilla, vanilla),
+            measure=f"training tokens until a second copy of a text saves {BUMP} nats a token, KV shifting / vanilla",
+            estimate=stats.ratio_of_times(_onsets(data, kv), _onsets(data, vanilla), horizon[vanilla]),
             threshold=1.0,
             right_side="below",
         )
         for kv, vanilla, layers in ((KV2, V2, "two layers"), (KV3, V3, "three layers"))
         if not _at_end(data, kv, "repeat_gain").empty
     ]
-    has = [
-        (
-            KV1,
-            "above",
-            "section 3.1 says it of a construction",
-            "One layer of KV shifting is enough for induction on text.",
-        ),
-        (V1, "below", "section 3.1 says it of a construction", "One layer of vanilla attention is not."),
-        (
-            LONG_V2,
-            "above",
-            "beside section 3.2",
-            "Two vanilla layers have the bump in four times the tokens, at the rate chosen for one.",
-        ),
-        (BYTES_KV2, "above", "beside section 3.2", "KV shifting has the bump on bytes, too."),
-    ]
-    ends = [
-        own(
+    ends = {
+        arm: own(
             source=source,
             sentence=sentence,
-            measure=f"{gain}, {arm.label}",
-            estimate=stats.mean((_at_end(data, arm, "repeat_gain") - BUMP).tolist()),
+            measure=f"nats a token that a second copy of a text saves at the end, less {BUMP}, {arm.label}",
+            estimate=stats.mean((at_end[arm] - BUMP).tolist()),
             threshold=0.0,
             right_side=side,
-            seeds=len(_at_end(data, arm, "repeat_gain")),
+            seeds=len(at_end[arm]),
         )
-        for arm, side, source, sentence in has
-    ]
-    if not any((_at_end(data, arm, "repeat_gain") > BUMP).any() for arm in (V1, V2, LONG_V2)):
-        arms = [arm for arm, *_ in has]
-        ends = [_without_control(end, scale) if arm == V1 else end for arm, end in zip(arms, ends, strict=True)]
-    return [*speeds, *ends]
+        for arm, side, source, sentence in HAVE_THE_BUMP
+    }
+    if not any((at_end[arm] > BUMP).any() for arm in (V1, V2, LONG_V2)):
+        ends[V1] = _without_control(ends[V1], scale)
+    return [*speeds, *ends.values()]
 
 
 def _without_control(claim: Claim, scale: Scale) -> Claim:
@@ -412,9 +375,8 @@ def _without_control(claim: Claim, scale: Scale) -> Claim:
     untested = Claim(
         source=claim.source, sentence=claim.sentence, declared=claim.declared, why=why, of_paper=claim.of_paper
     )
-    return changed(
-        untested, claim, scale, "2026-11-23: no model without the shift has the bump, so there is no control"
-    )
+    when = "2026-11-23: no model without the shift has the bump, so there is no control"
+    return changed(untested, claim, scale, when)
 
 
 def _diagonal(data: pd.DataFrame, claim: "partial[Claim]") -> Claim:
@@ -425,24 +387,21 @@ def _diagonal(data: pd.DataFrame, claim: "partial[Claim]") -> Claim:
         source="Appendix F, Table 5",
         sentence="In most heads of a language model key and value are of the same token: the diagonal dominates.",
         measure="share of key/value heads with |alpha1| > |alpha2| and |beta1| > |beta2|, or with neither (two layers)",
-        estimate=stats.mean((same / (same + other)).tolist(), SHARE),
+        estimate=stats.mean((same / (same + other)).tolist(), stats.SHARE),
         threshold=0.5,
     )
 
 
 def _gains(data: pd.DataFrame) -> pd.DataFrame:
-    """Return the gain of KV shifting over vanilla by depth, tokens, seed, context and class of positions."""
-    rows = []
-    for shifted, plain in PAIRED:
-        label = _layers(shifted) + f", {BYTES}" * (shifted.tokens == BYTES)
-        for context in CONTEXTS:
-            for name in CLASSES:
-                gaps = _gap(data, plain, shifted, f"bits_{name}_{context}")
-                rows += [
-                    {"pair": label, "context": context, "positions": name, "seed": seed, "gain": gap}
-                    for seed, gap in enumerate(gaps)
-                ]
-    return pd.DataFrame(rows)
+    """Return the gain of KV shifting over vanilla for each pair of arms, context, class of positions and seed."""
+    rows = [
+        (_layers(shifted) + f", {BYTES}" * (shifted.tokens == BYTES), context, name, gain)
+        for shifted, plain in PAIRED
+        for context in CONTEXTS
+        for name in CLASSES
+        for gain in _gap(data, plain, shifted, f"bits_{name}_{context}")
+    ]
+    return pd.DataFrame(rows, columns=["pair", "context", "positions", "gain"])
 
 
 def _layers(arm: Arm) -> str:

@@ -1,14 +1,11 @@
 """A figure to play with: drawn from its stored table, or trained with other seeds, rates, steps or sizes."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-import pandas as pd
-from matplotlib.figure import Figure
-
-from ihlab.claims.claim import Claim
 from ihlab.claims.experiment import SCALES, Experiment, Planned, Scale, TwoStages
 from ihlab.claims.ledger import Folder
 from ihlab.claims.make import make
@@ -16,9 +13,6 @@ from ihlab.model.config import ModelConfig
 from ihlab.studies.registry import EXPERIMENTS
 from ihlab.training.config import RunConfig
 from tasks.config import choose, require
-
-if TYPE_CHECKING:
-    from ihlab.training.run import Run
 
 
 def figure(
@@ -49,12 +43,12 @@ def figure(
     Raises `ConfigError` for an unknown figure, scale or field, for a field in which the figure's curves differ, and
     for numbers that a run refuses.
     """
-    varied, at = _varied(experiment, scale, seeds, rate, steps, sizes)
-    folder, kept = Folder(Path(scratch), varied.name, at), Folder(Path(stored), varied.name, at)
-    if not varied.changed and (kept.path / "data.csv").exists():
-        folder.publish(varied.experiment, kept.data())
+    chosen, at, changes = _checked(experiment, scale, seeds, rate, steps, sizes)
+    folder, kept = Folder(Path(scratch), chosen.name, at), Folder(Path(stored), chosen.name, at)
+    if changes == Changes() and (kept.path / "data.csv").exists():
+        folder.publish(chosen, kept.data())
     else:
-        make([cast(Experiment, varied)], [folder], jobs, device, Path(runs))
+        make([chosen], [folder], jobs, device, Path(runs), None, partial(changes.apply, chosen))
     return folder
 
 
@@ -68,89 +62,49 @@ def plans(
     **sizes: Any,
 ) -> list[Planned]:
     """Return the runs of a figure, or of its first stage, with the changes that `figure` makes."""
-    varied, at = _varied(experiment, scale, seeds, rate, steps, sizes)
-    return varied.runs(at)
+    chosen, at, changes = _checked(experiment, scale, seeds, rate, steps, sizes)
+    return changes.apply(chosen, chosen.runs(at), 1)
 
 
-def _varied(
+def _checked(
     experiment: str, scale: str, seeds: int | None, rate: float, steps: float, sizes: dict[str, Any]
-) -> tuple["Varied", Scale]:
-    """Return an experiment with other numbers, and the scale. Raises `ConfigError` for names and numbers it lacks."""
+) -> tuple[Experiment, Scale, "Changes"]:
+    """Return an experiment, its scale and the changes of its runs. Raises `ConfigError` for what there is not."""
     chosen = EXPERIMENTS[choose("experiment", experiment, EXPERIMENTS)]
     at = cast(Scale, choose("scale", scale, SCALES))
     require(seeds is None or seeds >= 1, f"seeds is {seeds}, but must be at least 1.")
     require(rate > 0, f"rate is {rate}, but must be a positive factor.")
     require(steps > 0, f"steps is {steps}, but must be a positive factor.")
-    given = {name: value for name, value in sizes.items() if value is not None}
-    kind = VariedInTwoStages if isinstance(chosen, TwoStages) else Varied
-    return kind(chosen, seeds, rate, steps, given), at
+    return chosen, at, Changes(seeds, rate, steps, {name: size for name, size in sizes.items() if size is not None})
 
 
 @dataclass(frozen=True)
-class Varied:
-    """An experiment with other numbers in its runs, as in `figure`. Its claims and its drawing stay its own."""
+class Changes:
+    """Other numbers in the runs of an experiment, as in `figure`."""
 
-    experiment: Experiment
-    seeds: int | None
-    rate: float
-    steps: float
-    sizes: dict[str, Any]
+    seeds: int | None = None
+    rate: float = 1.0
+    steps: float = 1.0
+    sizes: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def name(self) -> str:
-        """Name of the experiment."""
-        return self.experiment.name
+    def apply(self, experiment: Experiment, planned: list[Planned], stage: int) -> list[Planned]:
+        """Return the planned runs of a stage with these numbers.
 
-    @property
-    def changed(self) -> bool:
-        """True if the runs are not all the experiment's own."""
-        return self.seeds is not None or self.rate != 1 or self.steps != 1 or bool(self.sizes)
-
-    def runs(self, scale: Scale) -> list[Planned]:
-        """Plan the experiment's runs with these numbers."""
-        return self._varied(self.experiment.runs(scale), self.seeds)
-
-    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """Gather the experiment's table."""
-        return self.experiment.gather(trained, scale)
-
-    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge the experiment's claims."""
-        return self.experiment.claims(data, scale)
-
-    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw the experiment's picture."""
-        return self.experiment.draw(data, scale)
-
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State the experiment's sentence."""
-        return self.experiment.summary(data, scale)
-
-    def _varied(self, planned: list[Planned], seeds: int | None) -> list[Planned]:
+        Where there is a second stage, the number of seeds is that of the second: the first keeps all its tuning seeds.
+        The second stage has the rates that were found in the first, which were changed already.
+        """
         for name in self.sizes:
             values = {_value(plan.config, name) for plan in planned}
-            require(len(values) == 1, f"{name} cannot be set: it is what the curves of {self.name} differ in.")
-        chosen = planned if seeds is None else _seeded(planned, seeds)
-        return [replace(plan, config=self._config(plan.config)) for plan in chosen]
+            require(len(values) == 1, f"{name} cannot be set: it is what the curves of {experiment.name} differ in.")
+        if self.seeds is not None and (stage == 2 or not isinstance(experiment, TwoStages)):
+            planned = _seeded(planned, self.seeds)
+        return [replace(plan, config=self._config(plan.config, self.rate if stage == 1 else 1.0)) for plan in planned]
 
-    def _config(self, config: RunConfig) -> RunConfig:
-        changed = config.but(lr=config.lr * self.rate, steps=max(1, round(config.steps * self.steps)))
+    def _config(self, config: RunConfig, rate: float) -> RunConfig:
+        changed = config.but(lr=config.lr * rate, steps=max(1, round(config.steps * self.steps)))
         for name, value in self.sizes.items():
             changed = _set(changed, name, value)
         return changed
-
-
-class VariedInTwoStages(Varied):
-    """An experiment whose second runs depend on its first: the number of seeds is that of the second."""
-
-    def runs(self, scale: Scale) -> list[Planned]:
-        """Plan the runs of the first stage with these numbers, but all their seeds."""
-        return self._varied(self.experiment.runs(scale), None)
-
-    def follow(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> list[Planned]:
-        """Plan the runs of the second stage with these numbers, at the learning rates found in the first."""
-        planned = cast(TwoStages, self.experiment).follow(trained, scale)
-        return replace(self, rate=1.0)._varied(planned, self.seeds)
 
 
 def _seeded(planned: list[Planned], seeds: int) -> list[Planned]:
@@ -167,14 +121,14 @@ def _seeded(planned: list[Planned], seeds: int) -> list[Planned]:
     return chosen
 
 
-_OF_TASK = {"vocab_size": "d_vocab", "length": "n_ctx"}
+_FOLLOWS = {"vocab_size": "d_vocab", "length": "n_ctx"}
 
 
 def _place(config: RunConfig, name: str) -> str:
     """Return the part of a config that has a field: "task", "model", or "" for the run itself."""
     parts = {"": RunConfig, "model": ModelConfig, "task": type(config.task)}
-    known = {field.name: part for part, of in parts.items() for field in fields(of)}
-    return known[choose("field", name, known.keys() - {"task", "model", "name", "seed", *_OF_TASK.values()})]
+    known = {each.name: part for part, kind in parts.items() for each in fields(kind)}
+    return known[choose("field", name, known.keys() - {"task", "model", "name", "seed", *_FOLLOWS.values()})]
 
 
 def _value(config: RunConfig, name: str) -> Any:
@@ -185,6 +139,6 @@ def _value(config: RunConfig, name: str) -> Any:
 def _set(config: RunConfig, name: str, value: Any) -> RunConfig:
     place = _place(config, name)
     if place == "task":
-        model = config.model.but(**{_OF_TASK[name]: value}) if name in _OF_TASK else config.model
+        model = config.model.but(**{_FOLLOWS[name]: value}) if name in _FOLLOWS else config.model
         return config.but(task=replace(config.task, **{name: value}), model=model)  # type: ignore[type-var]
     return config.but(**{place: getattr(config, place).but(**{name: value})} if place else {name: value})

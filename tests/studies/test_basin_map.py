@@ -8,19 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ihlab.studies.basin_map import (
-    CURVE,
-    FOLLOWED,
-    FOUND,
-    SEEDS,
-    BasinMap,
-    outcomes,
-    rank_correlation,
-    starts,
-)
-from ihlab.studies.gauge import angular_distance, coordinates, flow, paper_distance
-from ihlab.studies.registry import ON_REQUEST
-from ihlab.theory.landscape import basins, descend
+from ihlab.studies.basin_map import CURVE, FOLLOWED, FOUND, SEEDS, BasinMap, outcomes, rank_correlation, starts
+from ihlab.theory.gauge import angular_distance, basins_and_times, coordinates, paper_distance
 from ihlab.training.ensemble import check_members
 from ihlab.training.run import Run
 
@@ -33,10 +22,6 @@ def made(smoke):
 
 
 # The runs of both stages
-
-
-def test_it_is_made_only_if_it_is_named():
-    assert "basin_map" in ON_REQUEST
 
 
 @pytest.mark.parametrize(("scale", "side"), [("smoke", 2), ("laptop", 10)])
@@ -74,7 +59,9 @@ def test_what_has_not_found_induction_at_the_end_goes_on_and_nothing_else(tmp_pa
     assert [plan.config.init_shift for plan in later] == [plans[i].config.init_shift for i in (2, 4, 0)]
     for plan, first in zip(later, (plans[2], plans[4], plans[0]), strict=True):
         assert plan == type(plan)(
-            FOLLOWED, first.config.but(name=f"{first.config.name}-longer", steps=6000, until=FOUND), stacked=True
+            FOLLOWED,
+            first.config.but(name=f"{first.config.name}-longer", steps=6000, stop_at_accuracy=FOUND),
+            stacked=True,
         )
     check_members([plan.config for plan in later])
 
@@ -84,39 +71,7 @@ def test_where_all_are_found_no_run_is_longer(tmp_path):
     assert BasinMap().follow(trained, "smoke") == []
 
 
-# Coordinates
-
-
-def test_coordinates_by_hand():
-    corner = coordinates(0.0, 1.0, 1.0, 0.0)
-    assert corner == {"key_angle": 0.0, "value_angle": 0.0, "key_norm": 1.0, "value_norm": 1.0}
-    assert not any(np.signbit(list(coordinates(-0.0, 1.0, 1.0, -0.0).values())))
-    assert coordinates(3.0, 4.0, 1.0, -1.0) == {
-        "key_angle": 0.643501, "value_angle": -0.785398, "key_norm": 5.0, "value_norm": 1.414214,
-    }  # fmt: skip
-    opposite = coordinates(1.0, 0.0, 0.0, 1.0)  # own key, previous value
-    assert (opposite["key_angle"], opposite["value_angle"]) == (-1.570796, -1.570796)
-
-
-def test_all_four_mirror_images_of_a_start_have_identical_coordinates():
-    rng = np.random.default_rng(0)
-    drawn = rng.normal(size=(4, 1000))
-    grid = np.stack([axis.ravel() for axis in np.meshgrid(*[[-1.0, -0.0, 0.0, 0.3]] * 4)])
-    at = np.concatenate([drawn, grid], axis=1)
-    own = pd.DataFrame(coordinates(*at))
-    for signs in ((-1, -1, 1, 1), (1, 1, -1, -1), (-1, -1, -1, -1)):
-        image = pd.DataFrame(coordinates(*(np.array(signs)[:, None] * at)))
-        pd.testing.assert_frame_equal(image, own, check_exact=True)
-    angles = own[["key_angle", "value_angle"]]
-    assert angles.min().min() == -1.570796
-    assert (angles < np.pi / 2).all(axis=None)
-
-
-def test_an_angle_below_a_quarter_of_pi_is_the_larger_weight_of_induction():
-    a1, a2, b1, b2 = np.random.default_rng(1).normal(size=(4, 1000))
-    at = coordinates(a1, a2, b1, b2)
-    assert ((np.abs(at["key_angle"]) < np.pi / 4) == (np.abs(a2) > np.abs(a1))).all()
-    assert ((np.abs(at["value_angle"]) < np.pi / 4) == (np.abs(b1) > np.abs(b2))).all()
+# Distances
 
 
 def test_equal_distances_are_ties():
@@ -142,29 +97,6 @@ def test_rank_correlations_by_hand():
     assert rank_correlation(a, b) == pytest.approx(3.75 / 4.5)
     assert rank_correlation(a, -a) == pytest.approx(-1)
     assert np.isnan(rank_correlation(a, pd.Series([1.0] * 4)))
-
-
-# The theorem's flow
-
-
-@pytest.mark.parametrize("n_tokens", [5, 12])
-def test_the_flow_is_that_of_the_theorems_basins(n_tokens):
-    """Found there with other code, from the same starts."""
-    table = basins(n_tokens, points=6)
-    twice = pd.concat([table, table.iloc[::-1]], ignore_index=True)  # each start stands at its own place
-    mine = flow(twice["alpha1"].to_numpy(), twice["beta1"].to_numpy(), n_tokens)
-    assert mine["basin"].tolist() == twice["basin"].tolist()
-    assert mine["flow_time"].tolist() == twice["decided"].tolist()
-    assert set(mine["basin"]) == {"induction", "negative"}
-    own = mine[mine["basin"] == "induction"]
-    assert (own["mirror_time"] <= own["flow_time"]).all()
-
-
-def test_a_start_outside_the_square_flows_to_the_other_solution_and_its_image_does_not():
-    table = flow(np.array([1.4, -0.4]), np.array([-0.4, 1.4]), 32)
-    assert table["basin"].tolist() == ["negative", "induction"]
-    image = descend(-1.4, 0.4, 0.4, -1.4, 32, lr=0.25, steps=100)  # of the first, alpha and beta both mirrored
-    assert table["mirror_time"].tolist() == [image.time[(image.loss < np.log(29)).argmax()], 0.0] == [21.25, 0.0]
 
 
 # The table
@@ -205,7 +137,7 @@ def grid():
     table = pd.DataFrame({"alpha1": alpha1, "beta1": beta1, **at})
     table["distance"] = paper_distance(alpha1, beta1)
     table["angular_distance"] = angular_distance(at["key_angle"], at["value_angle"])
-    return pd.concat([table, flow(alpha1, beta1, 32)], axis=1)
+    return pd.concat([table, basins_and_times(alpha1, beta1, 32)], axis=1)
 
 
 def planted(law, corner=1.0, before=0.02, scatter=0.01, seeds=10):
@@ -326,7 +258,7 @@ def test_stored_runs_are_the_manifests(made):
         run = Run.open(root / "runs" / entry["run"])
         assert run.done["ensemble"] == 8
         assert (run.config.seed, *run.config.init_shift) == (row["seed"], row["alpha1"], row["beta1"])
-        assert (run.config.steps, run.config.until) == ((20, None) if row["kind"] == "run" else (60, FOUND))
+        assert (run.config.steps, run.config.stop_at_accuracy) == ((20, None) if row["kind"] == "run" else (60, FOUND))
         first, last = run.metrics.iloc[0], run.metrics.iloc[-1]
         assert (first["alpha1_0.0"], first["beta2_0.0"]) == pytest.approx((row["alpha1"], 1 - row["beta1"]))
         assert row["accuracy"] == pytest.approx(last["accuracy_first"], abs=1e-6)

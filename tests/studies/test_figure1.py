@@ -13,12 +13,10 @@ import torch
 from ihlab import ModelConfig, RunConfig, train
 from ihlab.claims.claim import judged
 from ihlab.claims.experiment import SCALES
+from ihlab.claims.induction import KV1, NARROW, SHAPES, V1, V2, V4, guessing_accuracy, induction_run, kv, vanilla
 from ihlab.claims.learning_curves import steps_to
 from ihlab.measure.batches import EVAL_SEED, draw
-from ihlab.studies import figure1a
-from ihlab.studies.figure1 import base, guessing_accuracy, in_row
-from ihlab.studies.figure1a import FASTEST, KV1, OWN_RATE, V1, V2, V4, Figure1a
-from ihlab.studies.figure1b import NARROW, SHAPES, Figure1b, kv, vanilla
+from ihlab.studies.figure1 import FASTEST, NEAR_CHANCE, OWN_RATE, Figure1a, Figure1b, in_row
 from tasks import IGNORE, InductionTask
 
 pytestmark = pytest.mark.slow
@@ -31,11 +29,13 @@ def test_curves_differ_in_the_model_only_but_for_rates_of_their_own(experiment, 
     assert len({plan.config.digest for plan in planned}) == len(planned)
     common = [plan for plan in planned if not plan.curve.endswith(OWN_RATE)]
     shared = {
-        plan.config.but(name="x", seed=0, model=common[0].config.model, until=None, compile=False).digest
+        plan.config.but(name="x", seed=0, model=common[0].config.model, stop_at_accuracy=None, compile=False).digest
         for plan in common
     }
     assert len(shared) == 1
-    assert {plan.curve for plan in planned if plan.config.until is None} >= {plan.curve for plan in common} - {V4}
+    assert {plan.curve for plan in planned if plan.config.stop_at_accuracy is None} >= {
+        plan.curve for plan in common
+    } - {V4}
     assert {plan.config.model.attention for plan in common} == {"vanilla", "kv_shift"}
     seeds: dict[str, list[int]] = {}
     for plan in planned:
@@ -50,18 +50,18 @@ def test_own_rates_are_those_of_the_common_curve_until_it_has_learned():
     planned = Figure1a().runs("laptop")
     common = {(plan.curve, plan.config.seed): plan.config for plan in planned}
     own = [plan for plan in planned if plan.curve.endswith(OWN_RATE)]
-    others = {curve for curve, rate in FASTEST.items() if rate != base("laptop").lr}
+    others = {curve for curve, rate in FASTEST.items() if rate != induction_run("laptop").lr}
     assert {plan.curve for plan in own} == {curve + OWN_RATE for curve in others}
     assert KV1 in others
     for plan in own:
         curve = plan.curve.removesuffix(OWN_RATE)
         same = common[curve, plan.config.seed]
-        assert (plan.config.lr, plan.config.until) == (FASTEST[curve], 0.9)
-        assert plan.config.but(name=same.name, lr=same.lr, until=same.until) == same
+        assert (plan.config.lr, plan.config.stop_at_accuracy) == (FASTEST[curve], 0.9)
+        assert plan.config.but(name=same.name, lr=same.lr, stop_at_accuracy=same.stop_at_accuracy) == same
     for scale in SCALES:
         of_scale = Figure1a().runs(scale)
         assert scale == "laptop" or not [plan for plan in of_scale if plan.curve.endswith(OWN_RATE)]
-        until = {plan.curve: plan.config.until for plan in of_scale if not plan.curve.endswith(OWN_RATE)}
+        until = {plan.curve: plan.config.stop_at_accuracy for plan in of_scale if not plan.curve.endswith(OWN_RATE)}
         assert until == {KV1: None, V1: None, V2: None, V4: 0.9}  # of four layers nothing else is asked
 
 
@@ -79,7 +79,7 @@ def test_the_panels_of_1b_pair_one_layer_with_two_and_stack_the_narrow():
 
 def test_paper_scale_is_the_papers():
     """Section 3.2, Appendices K and N."""
-    run = base("paper")
+    run = induction_run("paper")
     assert (run.task.vocab_size, run.task.length, run.batch_size) == (8000, 512, 8 * 512)
     assert (run.lr, run.warmup, run.schedule, run.betas) == (2e-4, 1000, "constant", (0.9, 0.95))
     model = run.model
@@ -189,7 +189,7 @@ RIGHT = {KV1: seeds_at(200, 0.998), V1: seeds_at(NEVER, 0.1), V2: seeds_at(600, 
 WRONG = {KV1: seeds_at(600, 0.95), V1: seeds_at(100, 0.9), V2: seeds_at(200, 0.97), V4: seeds_at(100, 0.997)}
 OPEN = {
     KV1: seeds_at(200, 0.99, spread=0.5, apart=0.004),
-    V1: seeds_at(0, GUESS + figure1a.NEAR_CHANCE, apart=0.06),
+    V1: seeds_at(0, GUESS + NEAR_CHANCE, apart=0.06),
     V2: seeds_at(400, 0.99, spread=0.5, apart=0.004),
     V4: seeds_at(320, 0.998, spread=0.5),
 }

@@ -1,30 +1,22 @@
 """Initialisation: runs that differ in the width of the embeddings, and verdicts on made-up tables."""
 
-import io
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from ihlab.claims.claim import judged
-from ihlab.claims.experiment import SCALES, Experiment, TwoStages
-from ihlab.plots.robustness import ABOVE
-from ihlab.studies.figure1 import base
+from ihlab.claims.experiment import SCALES
+from ihlab.claims.induction import induction_run
+from ihlab.plots.steps import ABOVE
 from ihlab.studies.initialisation import CURVES, KV1, KV2, SEEDS, STDS, V2, Initialisation
 from ihlab.training.ensemble import check_members
-from ihlab.training.train import train_ensemble
 
 pytestmark = pytest.mark.slow
 
 
-def test_it_is_an_experiment_of_one_stage():
-    assert isinstance(Initialisation(), Experiment)
-    assert not isinstance(Initialisation(), TwoStages)
-
-
 @pytest.mark.parametrize("scale", SCALES)
 def test_runs_are_figure_1as_but_for_the_embeddings(scale):
-    planned, figure1a = Initialisation().runs(scale), base(scale)
+    planned, figure1a = Initialisation().runs(scale), induction_run(scale)
     assert len({p.config.digest for p in planned}) == len(planned) == 3 * len(STDS[scale]) * SEEDS[scale]
     assert {p.config.lr for p in planned} == {figure1a.lr}
     assert {p.config.steps for p in planned} == {2 * figure1a.steps}
@@ -89,13 +81,9 @@ def test_only_the_ends_of_the_grid_are_judged():
     assert [c.estimate for c in claims] == [c.estimate for c in again]
 
 
-def test_the_stored_table_gives_the_same_claims():
-    data = table(FINDING, UNIT)
-    stored = pd.read_csv(io.StringIO(data.to_csv(index=False)))
-    first, second = ([c.to_dict() for c in judged(Initialisation().claims(d, "laptop"))] for d in (data, stored))
-    assert first == second
-    assert {c["declared"] for c in first} == {"2026-11-22"}
-    assert {c["seeds"] for c in first} == {6}
+def test_claims_say_their_date_and_seeds():
+    claims = Initialisation().claims(table(FINDING, UNIT), "laptop")
+    assert {(claim.declared, claim.seeds) for claim in claims} == {("2026-11-22", 6)}
 
 
 def test_the_summary_says_medians_and_gains():
@@ -114,14 +102,9 @@ def test_the_picture_has_every_seed_and_never_on_top():
     assert axes.get_yticklabels()[-1].get_text() == "never"
 
 
-def test_smoke(tmp_path):
-    experiment = Initialisation()
-    trained = []
-    for plan in experiment.runs("smoke"):
-        [run] = train_ensemble([plan.config.but(steps=10)], tmp_path, "cpu", lambda *_: None)
-        trained.append((plan.curve, run))
-    table = experiment.gather(trained, "smoke")
+def test_all_of_it_at_smoke_scale(smoke):
+    _, folder = smoke("initialisation")
+    table = folder.data()
     assert table.groupby(["curve", "embed_std"])["seed"].apply(list).tolist() == [[0, 1]] * 6
-    assert [claim.verdict for claim in judged(experiment.claims(table, "smoke"))] == ["undecided"] * 5
-    assert "never (vanilla, 2 layers)" in experiment.summary(table, "smoke")
-    experiment.draw(table, "smoke").canvas.draw()
+    assert [claim["verdict"] for claim in folder.claims()] == ["undecided"] * 5
+    assert "never (vanilla, 2 layers)" in Initialisation().summary(table, "smoke")

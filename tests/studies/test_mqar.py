@@ -7,21 +7,20 @@ import pandas as pd
 import pytest
 
 from ihlab.claims.claim import judged
-from ihlab.claims.experiment import SCALES, TwoStages
+from ihlab.claims.experiment import SCALES
 from ihlab.studies.mqar import (
     GOAL,
     KV1,
     MQAR,
     RATES,
     SEEDS,
+    SETTINGS,
     TUNING_SEEDS,
     V1,
     V2,
     chosen_rates,
-    settings,
     tuning_setting,
 )
-from ihlab.studies.registry import ON_REQUEST
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +48,7 @@ def table(kv, one, two, best=None):
         for seed in TUNING_SEEDS
     ] + [
         run(f"{who}, {setting}", "run", best[who], seed, reaches + 10 * seed)
-        for setting in settings("laptop")
+        for setting in SETTINGS["laptop"]
         for who, reaches in ((KV1, kv), (V1, one), (V2, two))
         for seed in range(5)
     ]
@@ -118,11 +117,10 @@ def test_a_run_that_ended_is_drawn_on():
 def test_what_is_tuned(scale):
     """The two curves that learn, at the smaller setting, with seeds that no claim uses."""
     planned = MQAR().runs(scale)
-    assert isinstance(MQAR(), TwoStages)
     assert {plan.curve for plan in planned} == {f"{who}, {tuning_setting(scale)}" for who in (KV1, V2)}
     assert len({plan.config.digest for plan in planned}) == len(planned) == 2 * len(RATES[scale]) * len(TUNING_SEEDS)
     assert {plan.config.seed for plan in planned}.isdisjoint(range(SEEDS[scale]))
-    assert {plan.config.until for plan in planned} == {GOAL}
+    assert {plan.config.stop_at_accuracy for plan in planned} == {GOAL}
 
 
 def test_the_whole_way_at_smoke_scale(smoke):
@@ -135,9 +133,4 @@ def test_the_whole_way_at_smoke_scale(smoke):
     chosen = chosen_rates(data, "smoke")
     for curve, lr in runs.groupby("curve")["lr"].unique().items():
         assert lr.tolist() == [chosen[curve.removesuffix(f", {tuning_setting('smoke')}")]]
-    assert {".csv", ".json", ".svg", ".png"} <= {path.suffix for path in folder.path.iterdir()}
     assert "never" in MQAR().summary(data, "smoke")
-
-
-def test_it_is_made_only_if_it_is_named():
-    assert "mqar" in ON_REQUEST

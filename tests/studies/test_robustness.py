@@ -1,18 +1,13 @@
 """Robustness: two stages of runs, the rate that the first chooses for the second, and verdicts on made-up tables."""
 
-import io
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from ihlab.claims.claim import judged
-from ihlab.claims.experiment import SCALES, Experiment, TwoStages
-from ihlab.plots.robustness import ABOVE
-from ihlab.studies.figure1 import base
-from ihlab.studies.figure1a import KV1, V2
+from ihlab.claims.experiment import SCALES
+from ihlab.claims.induction import KV1, V2, induction_run
+from ihlab.plots.steps import ABOVE
 from ihlab.studies.robustness import (
     AS_FIGURE1A,
     COMMON,
@@ -27,16 +22,10 @@ from ihlab.studies.robustness import (
     settings,
 )
 from ihlab.training.run import Run
-from ihlab.training.train import train_ensemble
 
 pytestmark = pytest.mark.slow
 
 NAMES = list(SETTINGS)
-
-
-def test_it_is_an_experiment_of_two_stages():
-    assert isinstance(Robustness(), Experiment)
-    assert isinstance(Robustness(), TwoStages)
 
 
 # The first stage
@@ -49,8 +38,8 @@ def test_every_rate_is_tried_in_every_setting_on_seeds_of_its_own(scale):
     cells = 2 * len(settings(scale))
     assert len(planned) == len(tried)
     assert len(planned) == cells * len(RATES[scale]) * len(TUNING_SEEDS[scale])
-    assert all(p.stacked and p.config.until == 0.9 and p.config.seed >= 100 for p in planned)
-    assert {p.config.steps for p in planned} == {base(scale).steps}
+    assert all(p.stacked and p.config.stop_at_accuracy == 0.9 and p.config.seed >= 100 for p in planned)
+    assert {p.config.steps for p in planned} == {induction_run(scale).steps}
 
 
 def test_the_laptops_settings():
@@ -83,10 +72,10 @@ def written(planned, root, learns):
 def learns(plan):
     """KV shifting soonest at the high one of the two rates, vanilla at the common one; without positions it never."""
     if plan.config.model.attention == "kv_shift":
-        return 10 if plan.config.lr > base("smoke").lr else 20
+        return 10 if plan.config.lr > induction_run("smoke").lr else 20
     if plan.config.model.positional == "none":
         return np.inf
-    return np.inf if plan.config.lr > base("smoke").lr else 20
+    return np.inf if plan.config.lr > induction_run("smoke").lr else 20
 
 
 def test_the_second_stage_is_at_the_chosen_and_at_the_common_rate(tmp_path):
@@ -95,7 +84,7 @@ def test_the_second_stage_is_at_the_chosen_and_at_the_common_rate(tmp_path):
     followed = experiment.follow(trained, "smoke")
     chosen: dict[str, list[float]] = {}
     for plan in followed:
-        assert plan.config.steps == base("smoke").steps
+        assert plan.config.steps == induction_run("smoke").steps
         assert plan.config.seed in (0, 1)
         chosen.setdefault(plan.curve, []).append(plan.config.lr)
     assert chosen == {
@@ -169,13 +158,6 @@ def test_claims_say_their_rates_and_seeds():
     assert "rotary base 100,000, 4 heads" in claims[0].sentence
 
 
-def test_the_stored_table_gives_the_same_claims():
-    data = table(dict.fromkeys(NAMES, (100, 400)), vanilla_never=3)
-    stored = pd.read_csv(io.StringIO(data.to_csv(index=False)))
-    first, second = ([c.to_dict() for c in judged(Robustness().claims(d, "laptop"))] for d in (data, stored))
-    assert first == second
-
-
 def test_the_summary_says_ratios_and_bounds():
     said = Robustness().summary(table(dict.fromkeys(NAMES, (100, 400)), vanilla_never=12), "laptop")
     assert "at most 0.13 (no positions)" in said
@@ -206,36 +188,13 @@ def test_where_nobody_learns_there_is_a_picture_and_nothing_is_decided_but_the_s
     Robustness().draw(data, "laptop").canvas.draw()
 
 
-# All of it
+# Made at smoke scale
 
 
-def test_smoke(tmp_path):
-    experiment = Robustness()
-    trained = []
-    for stage in range(2):
-        planned = experiment.follow(trained, "smoke") if stage else experiment.runs("smoke")
-        for plan in planned:
-            [run] = train_ensemble([plan.config.but(steps=12)], tmp_path, "cpu", lambda *_: None)
-            trained.append((plan.curve, run))
-    table = experiment.gather(trained, "smoke")
+def test_both_stages_at_smoke_scale(smoke):
+    _, folder = smoke("robustness")
+    table = folder.data()
     assert set(table["kind"]) <= {TUNING, OWN, COMMON}
     assert (table["kind"] == OWN).sum() == 8
-    claims = judged(experiment.claims(table, "smoke"))
-    assert [claim.verdict for claim in claims] == ["undecided"] * 4
-    assert "0 of 2 seeds" in experiment.summary(table, "smoke")
-    experiment.draw(table, "smoke").canvas.draw()
-
-
-def test_claims_and_picture_need_no_torch(tmp_path):
-    path = tmp_path / "data.csv"
-    table(dict.fromkeys(NAMES, (100, 400))).to_csv(path, index=False)
-    script = """
-import sys
-import pandas as pd
-from ihlab.studies.robustness import Robustness
-data = pd.read_csv(sys.argv[1])
-experiment = Robustness()
-experiment.claims(data, "laptop"), experiment.summary(data, "laptop"), experiment.draw(data, "laptop")
-assert "torch" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", script, str(path)], check=True, capture_output=True)
+    assert [claim["verdict"] for claim in folder.claims()] == ["undecided"] * 4
+    assert "0 of 2 seeds" in Robustness().summary(table, "smoke")

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from ihlab.claims.experiment import SCALES, Experiment
 from ihlab.studies.table2 import AVERAGE, Table2
 
 EXPERIMENT = Table2()
@@ -16,11 +15,6 @@ def data():
 
 def verdicts(data) -> list[str]:
     return [claim.verdict for claim in EXPERIMENT.claims(data, "laptop")]
-
-
-def test_it_is_an_experiment_without_runs():
-    assert isinstance(EXPERIMENT, Experiment)
-    assert not any(EXPERIMENT.runs(scale) for scale in SCALES)
 
 
 def test_the_printed_averages_are_those_of_the_cells(data):

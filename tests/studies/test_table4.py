@@ -10,7 +10,6 @@ import pytest
 
 from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.model.config import ModelConfig
-from ihlab.studies.registry import ON_REQUEST
 from ihlab.studies.table4 import (
     CURVES,
     GUESS,
@@ -23,8 +22,8 @@ from ihlab.studies.table4 import (
     TUNING_SEED,
     VANILLA,
     Table4,
-    base,
     commonest_answer,
+    igsm_run,
     packed,
     problems_like_training,
     unpacked,
@@ -125,11 +124,8 @@ def test_fewer_operations_are_judged_apart():
 
 
 def test_hits_are_still_text_in_a_stored_table():
-    data = table(0.9, 0.7, problems=40)
-    stored = pd.read_csv(io.StringIO(data.to_csv(index=False)))
-    assert [claim.to_dict() for claim in Table4().claims(stored, "laptop")] == [
-        claim.to_dict() for claim in Table4().claims(data, "laptop")
-    ]
+    stored = pd.read_csv(io.StringIO(table(0.9, 0.7, problems=40).to_csv(index=False)))
+    assert stored["hits"].dropna().str.startswith("0b").all()
     hits = np.array([False, True, True, False])
     assert packed(hits) == "0b0110"
     assert (unpacked("0b0110") == hits).all()
@@ -137,7 +133,7 @@ def test_hits_are_still_text_in_a_stored_table():
 
 def test_the_constant_answer_is_that_of_other_problems():
     """So that it is not fitted to those it is judged on: their own commonest one is right more often."""
-    task = replace(base("laptop", SETTING).task, difficulty="toy", format="compact", letters="ordered", length=160)
+    task = replace(igsm_run("laptop", SETTING).task, difficulty="toy", format="compact", letters="ordered", length=160)
     right = {"own": 0.0, "other": 0.0}
     for seed in range(20):
         problems = task.prompts(20, np.random.default_rng([seed, 2]), 2, "test")
@@ -166,10 +162,8 @@ def test_each_curve_gets_the_rate_with_the_lowest_held_out_loss():
 
 
 def test_a_run_that_diverged_is_not_chosen_and_other_rates_than_the_grids_may_be_tried():
-    """As `experiments.varied` tries them."""
-    first = [
-        replace(plan, config=plan.config.but(lr=2 * plan.config.lr)) for plan in Table4().runs("laptop")
-    ]  # fmt: skip
+    """As `ihlab.studies.varied` tries them."""
+    first = [replace(plan, config=plan.config.but(lr=2 * plan.config.lr)) for plan in Table4().runs("laptop")]
 
     def trained(plan):
         slow = plan.config.lr == 8e-3
@@ -184,7 +178,7 @@ def test_a_run_that_diverged_is_not_chosen_and_other_rates_than_the_grids_may_be
 
 @pytest.mark.parametrize("ops", [3, 4, 5])
 def test_tested_problems_need_nothing_that_training_lacks_but_their_operations(ops):
-    task = base("laptop", SETTING).task
+    task = igsm_run("laptop", SETTING).task
     problems = problems_like_training(task, 160, ops, 100, 5)
     assert set(problems.ops) == {ops}
     assert len(problems.tokens) == 100
@@ -226,7 +220,7 @@ def test_only_the_attention_differs():
 def test_the_papers_settings():
     assert [setting.name for setting in SETTINGS["paper"]] == ["Tr12-Te15", "Tr21-Te24"]
     for setting in SETTINGS["paper"]:
-        run = base("paper", setting)
+        run = igsm_run("paper", setting)
         assert (run.model.n_ctx, run.lr, run.task.ops) == (1024, 2e-4, f"<={setting.train}")
         assert RATES["paper"] == (2e-4, 2e-3)  # footnote 14
         assert isinstance(run.model, ModelConfig)
@@ -247,7 +241,6 @@ def test_the_whole_way_at_smoke_scale(smoke):
     constant = data[data["measure"] == GUESS].groupby("ops")["hits"].nunique()
     assert constant.eq(1).all()  # the same problems for every run
     assert folder.claims()[0]["verdict"] == NOT_TESTED
-    assert {".csv", ".json", ".svg", ".png"} <= {path.suffix for path in folder.path.iterdir()}
 
 
 def test_errors_are_drawn():
@@ -263,7 +256,3 @@ def test_the_summary_has_every_share():
     assert "value: vanilla 0.400 and 0.400; KV shifting 0.500 and 0.500; a constant answer is right: 0.300" in text
     assert "the training split's problems with 3 operations: vanilla 0.300; KV shifting 0.600." in text
     assert "0.100 (0.600) at 0.002, 0.100 (0.600) at 0.004 and 0.100 (0.600) at 0.008, chosen, which is an end" in text
-
-
-def test_it_is_made_only_if_it_is_named():
-    assert "table4" in ON_REQUEST

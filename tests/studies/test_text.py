@@ -65,7 +65,7 @@ class Done:
     """A finished run, as far as the choice of a rate reads it."""
 
     def __init__(self, config, loss):
-        self.config, self.metrics = config, pd.DataFrame({"eval_loss": [9.0, loss]})
+        self.config, self.metrics, self.diverged = config, pd.DataFrame({"eval_loss": [9.0, loss]}), None
 
 
 def test_each_arm_goes_on_at_the_rate_at_which_its_text_costs_least():

@@ -1,27 +1,23 @@
 """A figure with other numbers: which runs it has, and that the stored table is used and never touched."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from ihlab.claims.induction import KV1, V2
 from ihlab.claims.ledger import verdict_table
 from ihlab.studies import varied as module
-from ihlab.studies.figure1a import KV1, V2, Figure1a
-from ihlab.studies.figure1b import Figure1b
+from ihlab.studies.figure1 import Figure1a
 from ihlab.studies.mqar import MQAR
-from ihlab.studies.varied import Varied, VariedInTwoStages, figure, plans
+from ihlab.studies.varied import Changes, figure, plans
 from tasks import ConfigError
 
 STORED = Path(__file__).parents[2] / "figures"
 
 
-def varied(experiment, seeds=None, rate=1.0, steps=1.0, **sizes):
-    kind = VariedInTwoStages if isinstance(experiment, MQAR) else Varied
-    return kind(experiment, seeds, rate, steps, sizes)
-
-
 def test_rates_and_steps_are_factors_of_each_runs_own():
-    own, changed = Figure1a().runs("laptop"), varied(Figure1a(), rate=0.5, steps=0.1).runs("laptop")
+    own, changed = Figure1a().runs("laptop"), plans("figure1a", "laptop", rate=0.5, steps=0.1)
     assert [plan.config.lr for plan in changed] == [plan.config.lr / 2 for plan in own]
     assert {plan.config.steps for plan in changed} == {200}
     assert [plan.curve for plan in changed] == [plan.curve for plan in own]
@@ -29,7 +25,7 @@ def test_rates_and_steps_are_factors_of_each_runs_own():
 
 @pytest.mark.parametrize(("seeds", "expected"), [(2, [0, 1]), (10, list(range(10)))])
 def test_every_curve_gets_so_many_seeds(seeds, expected):
-    planned = varied(Figure1a(), seeds=seeds).runs("laptop")
+    planned = plans("figure1a", "laptop", seeds=seeds)
     for curve in (KV1, V2):
         runs = [plan.config for plan in planned if plan.curve == curve]
         assert [config.seed for config in runs] == expected
@@ -38,14 +34,14 @@ def test_every_curve_gets_so_many_seeds(seeds, expected):
 
 
 def test_a_model_grows_with_its_task():
-    for plan in varied(Figure1a(), vocab_size=96, length=24, d_model=24).runs("smoke"):
+    for plan in plans("figure1a", "smoke", vocab_size=96, length=24, d_model=24):
         config = plan.config
         assert (config.task.vocab_size, config.task.length) == (config.model.d_vocab, config.model.n_ctx) == (96, 24)
         assert config.model.d_model == 24
 
 
 def test_the_tuning_of_a_second_stage_keeps_its_seeds():
-    own, changed = MQAR().runs("smoke"), varied(MQAR(), seeds=1).runs("smoke")
+    own, changed = MQAR().runs("smoke"), plans("mqar", "smoke", seeds=1)
     assert [plan.config.digest for plan in changed] == [plan.config.digest for plan in own]
 
 
@@ -59,12 +55,12 @@ def test_the_tuning_of_a_second_stage_keeps_its_seeds():
 )
 def test_what_no_run_can_have_is_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
-        varied(Figure1a(), **changes).runs("smoke")
+        plans("figure1a", "smoke", **changes)
 
 
 def test_a_size_that_curves_differ_in_is_theirs():
     with pytest.raises(ConfigError, match="d_model cannot be set"):
-        varied(Figure1b(), d_model=24).runs("laptop")
+        plans("figure1b", "laptop", d_model=24)
 
 
 @pytest.mark.parametrize(
@@ -101,12 +97,18 @@ def test_unchanged_it_is_drawn_from_the_stored_table(tmp_path, monkeypatch):
     assert all(f">{claim['verdict']}</td>" in page for claim in folder.claims())
 
 
-def test_the_plans_of_a_figure_are_those_it_trains():
-    changed = plans("figure1a", "smoke", seeds=1, rate=2.0, d_model=None)
-    assert [plan.config for plan in changed] == [
-        plan.config for plan in varied(Figure1a(), seeds=1, rate=2.0).runs("smoke")
-    ]
+def test_the_plans_of_a_figure_are_those_it_trains(tmp_path, monkeypatch):
+    trained = []
+    monkeypatch.setattr(module, "make", lambda chosen, *rest: trained.extend(rest[-1](chosen[0].runs("smoke"), 1)))
+    figure("figure1a", "smoke", seeds=1, rate=2.0, d_model=None, stored=STORED, scratch=tmp_path)
+    assert trained == plans("figure1a", "smoke", seeds=1, rate=2.0)
     assert plans("figure1a") == Figure1a().runs("laptop")
+
+
+def test_the_second_stage_keeps_the_rates_found_in_the_first_and_has_so_many_seeds():
+    found = [replace(plan, config=plan.config.but(seed=seed)) for plan in MQAR().runs("smoke")[:1] for seed in (0, 1)]
+    [second] = Changes(seeds=1, rate=2.0, steps=0.5).apply(MQAR(), found, 2)
+    assert second.config == found[0].config.but(steps=found[0].config.steps // 2)
 
 
 @pytest.mark.parametrize("changes", [{"seeds": 3}, {"rate": 2.0}, {"steps": 0.5}, {"d_model": 64}, {"scale": "smoke"}])

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
 from ihlab.theory.landscape.forms import evaluate
@@ -20,6 +21,13 @@ class Field:
     loss: Float[np.ndarray, "rows columns"]
     slope_alpha1: Float[np.ndarray, "rows columns"]
     slope_beta1: Float[np.ndarray, "rows columns"]
+
+    def table(self) -> pd.DataFrame:
+        """Return a row for each point: alpha1, beta1, loss, slope_alpha1, slope_beta1."""
+        alpha1, beta1 = np.meshgrid(self.alpha1, self.beta1)
+        values = {"loss": self.loss, "slope_alpha1": self.slope_alpha1, "slope_beta1": self.slope_beta1}
+        grids = {"alpha1": alpha1, "beta1": beta1, **values}
+        return pd.DataFrame({name: grid.ravel() for name, grid in grids.items()})
 
 
 def field(

@@ -1,4 +1,4 @@
-"""Steps to an accuracy, a dot for every run, with a line for those that never reach it."""
+"""Steps to an accuracy, a dot for every run, on an axis with a place for those that never reach it."""
 
 from collections.abc import Sequence
 
@@ -16,6 +16,11 @@ ABOVE = 1.35
 
 WIDTH = 0.13
 """Width of one column of seeds; settings are 1 apart."""
+
+BESIDE = 1.16
+"""Factor between the places of two curves at the same standard deviation, so that they do not overlap."""
+
+MARKERS = "osD^v"
 
 
 @printed
@@ -47,14 +52,10 @@ def dots(
 
 @printed
 def steps_by_setting(
-    axes: Axes,
-    data: pd.DataFrame,
-    settings: dict[str, str],
-    lines: dict[str, Line],
-    rates: Sequence[str],
+    axes: Axes, data: pd.DataFrame, settings: dict[str, str], lines: dict[str, Line], rates: Sequence[str],
     horizon: float,
-) -> None:
-    """Draw the steps of every run: a group for each setting, in it two columns for each curve, one a rate.
+) -> None:  # fmt: skip
+    """Draw the steps of every run: a group for each setting, in it two columns for each curve, one for each rate.
 
     `data` has columns setting, curve, rate, lr, seed and steps_to_90 (inf: never). Runs of the first of `rates` are
     filled, with a bar at their median and their learning rate below; those of the second are hollow.
@@ -72,9 +73,10 @@ def steps_by_setting(
                 x = group + (number - (len(lines) - 1) / 2) * 0.42 + (-0.09 if filled else 0.09)
                 spread = x + WIDTH * (np.linspace(-0.5, 0.5, len(shown)) if len(shown) > 1 else np.zeros(1))
                 steps = shown.sort_values("seed")["steps_to_90"]
-                dots(axes, spread, steps, horizon, style, "os"[number % 2], filled)
+                dots(axes, spread, steps, horizon, style, MARKERS[number], filled)
                 if filled:
-                    _median(axes, x, steps, horizon, style)
+                    if np.isfinite(middle := float(steps.median())):
+                        axes.hlines(middle, x - WIDTH, x + WIDTH, color=style.color, linewidth=1.2, zorder=2)
                     axes.annotate(
                         f"{shown['lr'].iloc[0]:g}", (x, 0), (0, 3), ("data", "axes fraction"),
                         textcoords="offset points", ha="center", va="bottom", fontsize=8, color="0.3",
@@ -86,20 +88,40 @@ def steps_by_setting(
         axes.axvline(edge - 0.5, color="#E6E6E6", linewidth=0.7, zorder=0)
 
 
-def _median(axes: Axes, x: float, steps: pd.Series, horizon: float, style: Line) -> None:
-    middle = float(steps.median())
-    if np.isfinite(middle):
-        axes.hlines(middle, x - WIDTH, x + WIDTH, color=style.color, linewidth=1.2, zorder=2)
-
-
 def legend_keys(lines: dict[str, Line], rates: Sequence[str]) -> list[Line2D]:
     """Return a key for each curve, and one for filled and one for hollow."""
     curves = [
-        Line2D([], [], ls="", marker="os"[i % 2], color=style.color, label=curve)
-        for i, (curve, style) in enumerate(lines.items())
+        Line2D([], [], ls="", marker=marker, color=style.color, label=curve)
+        for marker, (curve, style) in zip(MARKERS, lines.items(), strict=False)
     ]
     fills = [
         Line2D([], [], ls="", marker="o", mfc="0.3" if filled else "none", mec="0.3", label=rate)
         for rate, filled in zip(rates, (True, False), strict=True)
     ]
     return curves + fills
+
+
+@printed
+def steps_by_width(axes: Axes, data: pd.DataFrame, lines: dict[str, Line], horizon: float) -> None:
+    """Draw the steps of every seed against the standard deviation, both on log axes, and a line through the medians.
+
+    `data` has columns curve, embed_std, seed and steps_to_90. Steps and medians of inf, "never within `horizon`", are
+    drawn on top.
+    """
+    steps_axis(axes, data["steps_to_90"], horizon)
+    for number, (curve, style) in enumerate(lines.items()):
+        runs = data[data["curve"] == curve].sort_values(["embed_std", "seed"])
+        beside = BESIDE ** (number - (len(lines) - 1) / 2)
+        for width in runs["embed_std"].unique():
+            steps = runs.loc[runs["embed_std"] == width, "steps_to_90"]
+            spread = BESIDE ** np.linspace(-0.35, 0.35, len(steps))
+            dots(axes, width * beside * spread, steps, horizon, style, MARKERS[number], filled=False)
+        middle = runs.groupby("embed_std")["steps_to_90"].median()
+        at = middle.where(np.isfinite(middle), ABOVE * horizon)
+        axes.plot(middle.index * beside, at, style.dashes, color=style.color, lw=1.6, zorder=2)
+        axes.plot([], [], style.dashes, color=style.color, lw=1.6, marker=MARKERS[number], mfc="white", label=curve)
+    widths = sorted(data["embed_std"].unique())
+    axes.set_xscale("log")
+    axes.set_xticks(widths, [f"{width:g}" for width in widths])
+    axes.minorticks_off()
+    axes.set_xlabel("standard deviation of the embeddings at the start")

@@ -1,8 +1,8 @@
 """Sign-invariant coordinates of a head's alpha and beta, and a sign-invariant time of the theorem's flow.
 
 (alpha, W_K) -> (-alpha, -W_K) and (beta, W_V) -> (-beta, -W_V) leave a model's function and its training by AdamW
-unchanged, to the last bit. So the sign of a trained head's alpha, or beta, has no meaning; two angles modulo pi have,
-and two norms, because AdamW is not scale-equivariant:
+unchanged, to the last bit. So the sign of a trained head's alpha, or beta, has no meaning. Two angles modulo pi have a
+meaning, and so have two norms, because AdamW is not scale-equivariant:
 
 - key_angle: from (0, 1) to (alpha1, alpha2), 0 at the induction corner, where alpha1 = 0;
 - value_angle: from (1, 0) to (beta1, beta2), 0 at the induction corner, where beta2 = 0;
@@ -11,7 +11,7 @@ and two norms, because AdamW is not scale-equivariant:
 Angles are in radians and in [-pi/2, pi/2), so that an angle's absolute value is its distance to the corner's: at most
 pi/2, and below pi/4 exactly if |alpha2| > |alpha1|, or |beta1| > |beta2|.
 
-Theorem 3.4 has no W_K and W_V that could change sign: to its flow signs matter (`flow`).
+Theorem 3.4 has no W_K and W_V that could change sign: signs matter to its flow (`basins_and_times`).
 """
 
 from itertools import product
@@ -58,30 +58,29 @@ def paper_distance(alpha1: Any, beta1: Any) -> Any:
     return np.round(np.hypot(alpha1, 1 - np.asarray(beta1)), DECIMALS)
 
 
-def flow(alpha1: np.ndarray, beta1: np.ndarray, n_tokens: int) -> pd.DataFrame:
-    """Return the basin of each start under the exact form's free flow, and the time it is decided, as in `basins`.
+def basins_and_times(alpha1: np.ndarray, beta1: np.ndarray, n_tokens: int) -> pd.DataFrame:
+    """Return the basin of each start under the exact form's free flow, and the time at which it is decided.
 
     - `basin` and `flow_time`: "induction" or "negative" by the signs of alpha2 and beta1, once the loss is
       below log(T - 3), where they are final; "undecided" and inf if it is not within `FLOW_TIME`;
-    - `mirror_time`: the least time to "induction" over the four mirror images (+-alpha, +-beta) of the start (inf:
-      none of them leads there).
+    - `mirror_time`: the least time to "induction" over the four mirror images (+-alpha, +-beta) of the start; inf if
+      no image leads there.
     """
     points, inverse = np.unique(np.stack([alpha1, beta1]), axis=1, return_inverse=True)
     a, b = points
-    images = [
-        _decided(np.stack([i * a, i * (1 - a), j * b, j * (1 - b)]), n_tokens) for i, j in product((1, -1), (1, -1))
-    ]
+    images = [_decided(i * a, i * (1 - a), j * b, j * (1 - b), n_tokens) for i, j in product((1, -1), (1, -1))]
     (basin, time), *_ = images  # the start's own
     to_induction = [np.where(basin == INDUCTION, time, np.inf) for basin, time in images]
     table = pd.DataFrame({"basin": basin, "flow_time": time, "mirror_time": np.min(to_induction, axis=0)})
     return table.iloc[inverse.ravel()].reset_index(drop=True)
 
 
-def _decided(at: np.ndarray, n_tokens: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the basin of each start in `at` [4, start], and the time at which it is decided."""
+def _decided(
+    alpha1: np.ndarray, alpha2: np.ndarray, beta1: np.ndarray, beta2: np.ndarray, n_tokens: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the basin of each start, and the time at which it is decided."""
     from ihlab.theory.landscape import descend
 
-    alpha1, alpha2, beta1, beta2 = at
     path = descend(alpha1, alpha2, beta1, beta2, n_tokens, lr=FLOW_STEP, steps=round(FLOW_TIME / FLOW_STEP))
     below = path.loss < np.log(n_tokens - 3)
     decided = below.any(axis=0)

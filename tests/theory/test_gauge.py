@@ -1,0 +1,65 @@
+"""A head's coordinates without signs, and the time of the theorem's flow without signs."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ihlab.theory.gauge import basins_and_times, coordinates
+from ihlab.theory.landscape import basins, descend
+
+pytestmark = pytest.mark.slow
+
+
+def test_coordinates_by_hand():
+    corner = coordinates(0.0, 1.0, 1.0, 0.0)
+    assert corner == {"key_angle": 0.0, "value_angle": 0.0, "key_norm": 1.0, "value_norm": 1.0}
+    assert not any(np.signbit(list(coordinates(-0.0, 1.0, 1.0, -0.0).values())))
+    assert coordinates(3.0, 4.0, 1.0, -1.0) == {
+        "key_angle": 0.643501, "value_angle": -0.785398, "key_norm": 5.0, "value_norm": 1.414214,
+    }  # fmt: skip
+    opposite = coordinates(1.0, 0.0, 0.0, 1.0)  # own key, previous value
+    assert (opposite["key_angle"], opposite["value_angle"]) == (-1.570796, -1.570796)
+
+
+def test_all_four_mirror_images_of_a_start_have_identical_coordinates():
+    rng = np.random.default_rng(0)
+    drawn = rng.normal(size=(4, 1000))
+    grid = np.stack([axis.ravel() for axis in np.meshgrid(*[[-1.0, -0.0, 0.0, 0.3]] * 4)])
+    at = np.concatenate([drawn, grid], axis=1)
+    own = pd.DataFrame(coordinates(*at))
+    for signs in ((-1, -1, 1, 1), (1, 1, -1, -1), (-1, -1, -1, -1)):
+        image = pd.DataFrame(coordinates(*(np.array(signs)[:, None] * at)))
+        pd.testing.assert_frame_equal(image, own, check_exact=True)
+    angles = own[["key_angle", "value_angle"]]
+    assert angles.min().min() == -1.570796
+    assert (angles < np.pi / 2).all(axis=None)
+
+
+def test_an_angle_below_a_quarter_of_pi_is_the_larger_weight_of_induction():
+    a1, a2, b1, b2 = np.random.default_rng(1).normal(size=(4, 1000))
+    at = coordinates(a1, a2, b1, b2)
+    assert ((np.abs(at["key_angle"]) < np.pi / 4) == (np.abs(a2) > np.abs(a1))).all()
+    assert ((np.abs(at["value_angle"]) < np.pi / 4) == (np.abs(b1) > np.abs(b2))).all()
+
+
+# The theorem's flow
+
+
+@pytest.mark.parametrize("n_tokens", [5, 12])
+def test_the_flow_is_that_of_the_theorems_basins(n_tokens):
+    """Found there with other code, from the same starts."""
+    table = basins(n_tokens, points=6)
+    twice = pd.concat([table, table.iloc[::-1]], ignore_index=True)  # each start stands at its own place
+    found = basins_and_times(twice["alpha1"].to_numpy(), twice["beta1"].to_numpy(), n_tokens)
+    assert found["basin"].tolist() == twice["basin"].tolist()
+    assert found["flow_time"].tolist() == twice["decided"].tolist()
+    assert set(found["basin"]) == {"induction", "negative"}
+    own = found[found["basin"] == "induction"]
+    assert (own["mirror_time"] <= own["flow_time"]).all()
+
+
+def test_a_start_outside_the_square_flows_to_the_other_solution_and_its_image_does_not():
+    table = basins_and_times(np.array([1.4, -0.4]), np.array([-0.4, 1.4]), 32)
+    assert table["basin"].tolist() == ["negative", "induction"]
+    image = descend(-1.4, 0.4, 0.4, -1.4, 32, lr=0.25, steps=100)  # of the first, alpha and beta both mirrored
+    assert table["mirror_time"].tolist() == [image.time[(image.loss < np.log(29)).argmax()], 0.0] == [21.25, 0.0]
