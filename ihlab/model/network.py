@@ -257,6 +257,11 @@ class Network(HookedRootModule):
         """Return the blocks, typed."""
         return [block for block in self.blocks if isinstance(block, Block)]
 
+    def decayed_parameters(self) -> set[str]:
+        """Return the names of the parameters that weight decay acts on: matrices, but none of a `TokenMix`."""
+        mixes = {id(p) for module in self.modules() if isinstance(module, TokenMix) for p in module.parameters()}
+        return {name for name, p in self.named_parameters() if p.ndim >= 2 and id(p) not in mixes}
+
     @property
     def n_params(self) -> int:
         """Count the parameters without embedding (of tokens and of positions) and unembedding, as the paper does."""

@@ -86,6 +86,8 @@ def test_a_module_of_ones_own_is_built_hooked_and_scored():
     assert scores[["copying", "eigenvalue_copying"]].isna().all(axis=None)  # it has no W_V and W_O
     assert scores.drop(columns=["copying", "eigenvalue_copying"]).notna().all(axis=None)
     assert ablate_heads(model, batch, [(0, 0)]) != ablate_heads(model, batch, [])
+    decayed = {name for name in model.decayed_parameters() if ".attn." in name}
+    assert decayed == {f"blocks.{layer}.attn.{name}.weight" for layer in (0, 1) for name in ("qkv", "o_proj")}
 
 
 class Written(Plain):
