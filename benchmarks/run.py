@@ -17,7 +17,6 @@ import generators
 import heads
 import igsm
 import long_rows
-import narrow
 import pandas as pd
 import startup
 import theory
@@ -74,7 +73,6 @@ PARTS: dict[str, Callable[[bool], pd.DataFrame]] = {
     "igsm": igsm.measure,
     "startup": startup.measure,
     "theory": theory.measure,
-    "narrow": narrow.measure,
     "heads": heads.measure,
     "decode": decode.measure,
     "train_step": train_step.measure,

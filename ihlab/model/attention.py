@@ -14,7 +14,6 @@ from ihlab.model.input_gate import make_input_gates
 from ihlab.model.input_shift import make_input_shifts
 from ihlab.model.kv_cache import KVCache, earlier, next_positions
 from ihlab.model.linear import bias_of
-from ihlab.model.narrow import is_narrow, narrow_attention
 from ihlab.model.positions import Alibi, Positions, Rotary, as_tensor
 from ihlab.model.shift import TokenShift, make_shifts
 
@@ -44,9 +43,8 @@ class Attention(nn.Module):
     - hook_attn_scores, hook_pattern [batch, h, query, key]; hook_z [batch, pos, h, d_head], z = pattern @ v;
     - hook_result [batch, pos, h, d_model]: each head's own output. Their sum, plus b_O, is the output.
 
-    A fused kernel is used (PyTorch's, or that of `ihlab.model.narrow` where it is faster) unless the scores or the
-    pattern have a hook, and hook_result is computed only if it has one. In training, dropout falls on the pattern after
-    its hook.
+    PyTorch's fused kernel is used unless the scores or the pattern have a hook, and hook_result is computed only if it
+    has one. In training, dropout falls on the pattern after its hook.
 
     With a cache, x continues the rows that the cache holds: pos and query are the tokens of x, key is those and all
     before. Queries can be taken at some positions only (`ihlab.model.pruned`): those are then pos of hook_q,
@@ -200,8 +198,6 @@ class Attention(nn.Module):
         if is_hooked(self.hook_attn_scores, self.hook_pattern):
             pattern = explicit_pattern(q, k, self.score_bias(k, positions), self.hook_attn_scores, self.hook_pattern)
             return read_values(pattern, v, dropout)
-        if not dropout and self._sees_all_before(k, positions) and is_narrow(q, k, v):
-            return narrow_attention(q, k, v, None if isinstance(positions, slice) else positions)
         return fused(q, k, v, self._fused_bias(k, positions), dropout)
 
     def _fused_bias(
@@ -212,19 +208,9 @@ class Attention(nn.Module):
 
     def _plainly_causal(self, k: Float[Tensor, "batch key kv_head d_head"], positions: Positions) -> bool:
         """Return True if the fused kernel needs no bias: for queries of whole rows, or of their last tokens alone."""
-        if not self._hides_only_later or not isinstance(positions, slice):
+        if self.strict or self.alibi is not None or not isinstance(positions, slice):
             return False
         return positions.stop == k.shape[1] and positions.start in (0, positions.stop - 1)
-
-    def _sees_all_before(self, k: Float[Tensor, "batch key kv_head d_head"], positions: Positions) -> bool:
-        """Return True if queries of whole rows, or at some positions, see alike all that is not after them."""
-        whole = not isinstance(positions, slice) or (positions.start, positions.stop) == (0, k.shape[1])
-        return whole and self._hides_only_later
-
-    @property
-    def _hides_only_later(self) -> bool:
-        """True if the bias is -inf at keys after their query, and 0 elsewhere."""
-        return not self.strict and self.alibi is None
 
     def score_bias(
         self, k: Float[Tensor, "batch key _ d_head"], positions: Positions
