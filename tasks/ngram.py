@@ -125,8 +125,8 @@ class NGramTask:
 
 
 def _draws(seeds: UInt64[np.ndarray, " row"], n: int, below: int) -> Int64[np.ndarray, "row n"]:
-    """Return n numbers from 0 to `below` - 1 for each seed: the same as `tasks.random64` draws, for all rows at once."""
-    z = seeds[:, None] + 0x9E3779B97F4A7C15 * np.arange(1, n + 1, dtype=np.uint64)
+    """Return n numbers from 0 to `below` - 1 for each seed, those of `tasks.random64`, for all seeds at once."""
+    z: np.ndarray = seeds[:, None] + 0x9E3779B97F4A7C15 * np.arange(1, n + 1, dtype=np.uint64)
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB
     z ^= z >> 31

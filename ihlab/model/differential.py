@@ -15,7 +15,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
-from ihlab.model.attention import Attention, explicit_pattern, fused, is_hooked, read_values
+from ihlab.model.attend import explicit_pattern, fused, is_hooked, read_values
+from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache
 from ihlab.model.norm import RMSNorm

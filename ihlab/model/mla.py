@@ -69,7 +69,6 @@ class LatentAttention(Attention):
         self,
         x: Float[Tensor, "batch pos d_model"],
         cache: KVCache | None = None,
-        before: Float[Tensor, "batch 1 d_model"] | None = None,
     ) -> tuple[Float[Tensor, "batch key head d_head"], Float[Tensor, "batch key head d_head"]]:
         """Return the keys, shifted and rotated, and the shifted values of all tokens, those in the cache included."""
         shared, latent = self._compressed(x)
@@ -78,7 +77,7 @@ class LatentAttention(Attention):
         return self._shifted_and_rotated(*self._expanded(shared, latent), slice(0, latent.shape[1]), None)
 
     def project(
-        self, x: Float[Tensor, "batch pos d_model"], before: Float[Tensor, "batch 1 d_model"] | None = None
+        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
     ) -> tuple[Float[Tensor, "batch pos head d_head"], Float[Tensor, "batch pos head d_head"]]:
         """Return the keys and values before any shift or rotation."""
         return self._expanded(*self._compressed(x))

@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
-from ihlab.model.attention import Attention, explicit_pattern, read_values
+from ihlab.model.attend import explicit_pattern, read_values
+from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache
 from ihlab.model.positions import Positions, as_tensor

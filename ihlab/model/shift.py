@@ -3,7 +3,7 @@
     x_hat[t] = w[0] x[t] + w[1] x[t - 1] + ... + w[window - 1] x[t - window + 1],
 
 with zeros before the first token. w is alpha for keys, beta for values and gamma for queries: the paper's alpha1, beta1
-are w[0], and its alpha2, beta2 are w[1]. A variant (`ihlab.model.config.VARIANTS`) is another rule, of `KINDS`, for
+are w[0], and its alpha2, beta2 are w[1]. A variant (`ihlab.model.variants`) is another rule, of `SHIFT_RULES`, for
 what w may be; everything that reads w reads `TokenShift.weights()`, so hooks, decoding and reports know no rules.
 """
 
@@ -14,8 +14,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ihlab.model.config import VARIANTS, ModelConfig
+from ihlab.model.config import ModelConfig
 from ihlab.model.shift_grad import ShiftWithGradient, mix_tokens
+from ihlab.model.variants import VARIANTS
 
 
 def token_shift(
@@ -64,7 +65,7 @@ class TokenShift(TokenMix):
     columns but the last, which follows by `complete`. All are free afterwards. With `shared` one row serves every head;
     with `d_head` each channel of a head starts from a copy of its head's row and learns alone.
 
-    The other kinds change what is stored, and how the weights follow from it (`stored`, `mixed`).
+    The other rules change what is stored, and how the weights follow from it (`stored`, `mixed`).
     """
 
     tied = False
@@ -204,7 +205,7 @@ class FrozenUnitShift(FrozenShift):
         return rows / rows.norm(dim=1, keepdim=True)
 
 
-KINDS: dict[str, type[TokenShift]] = {
+SHIFT_RULES: dict[str, type[TokenShift]] = {
     "free": TokenShift,
     "gate": GatedShift,
     "sum1": SumToOneShift,
@@ -213,7 +214,7 @@ KINDS: dict[str, type[TokenShift]] = {
     "frozen": FrozenShift,
     "frozen_unit": FrozenUnitShift,
 }
-"""The rules that `ihlab.model.config.Variant` names for keys, values and queries."""
+"""The rules that `ihlab.model.variants.Variant` names for keys, values and queries."""
 
 
 def make_shifts(
@@ -225,11 +226,11 @@ def make_shifts(
     seed, parameters that two variants share start at the same values.
     """
     variant = VARIANTS[cfg.attention]
-    if not variant.kinds:
+    if not variant.rules:
         return None, None, None
 
-    def make(kind: str | None, n_heads: int, source: torch.Generator | None) -> TokenShift | None:
-        shift = KINDS[kind or "free"](
+    def make(rule: str | None, n_heads: int, source: torch.Generator | None) -> TokenShift | None:
+        shift = SHIFT_RULES[rule or "free"](
             n_heads,
             cfg.shift_window,
             source,
@@ -237,7 +238,7 @@ def make_shifts(
             shared=cfg.shift_share in ("layer", "model"),
             d_head=cfg.head_width if cfg.shift_share == "channel" else None,
         )
-        return None if kind is None else shift
+        return None if rule is None else shift
 
     return (
         make(variant.key, cfg.kv_heads, generator),

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformer_lens import ActivationCache
 from transformer_lens.utilities import Slice
 
-from ihlab.model import decode, pruned
+from ihlab.model import decode, query_positions
 from ihlab.model.lens_weights import LensWeights
 from ihlab.model.norm import LayerNorm, RMSNorm
 from tasks import Task
@@ -97,8 +97,8 @@ class Transformer(LensWeights):
         index: Int[Tensor, " scored"],
         queries: Int[Tensor, "batch query"] | None = None,
     ) -> Float[Tensor, "scored d_model"]:
-        """Return `final_residual` at positions of the flattened [batch * pos]: `ihlab.model.pruned.residual_at`."""
-        return pruned.residual_at(self, tokens, index, queries)
+        """Return `final_residual` at positions of the flattened [batch * pos] (`ihlab.model.query_positions`)."""
+        return query_positions.residual_at(self, tokens, index, queries)
 
     def generate(
         self, tokens: Int[Tensor, "batch pos"], max_new_tokens: int, stop: int | None = None, pad: int | None = None

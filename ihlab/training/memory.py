@@ -8,8 +8,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from ihlab.measure.loss import summed_loss
 from ihlab.measure.rows import each_tensor
 from ihlab.model.config import ModelConfig
-from ihlab.model.registered import ATTENTIONS
 from ihlab.model.transformer import Transformer
+from ihlab.model.variants import VARIANTS
 from ihlab.training.config import RunConfig
 from ihlab.training.data import Stream
 from ihlab.training.distributed import pick_device
@@ -100,7 +100,7 @@ def least_memory(config: RunConfig, ranks: int = 1, members: int = 1) -> dict[st
 
 def weights_memory(model: ModelConfig) -> int:
     """Return the bytes of a model's matrices: a little less than it takes."""
-    if model.attention in ATTENTIONS:  # its weights are not known
+    if VARIANTS[model.attention].registered:  # its weights are not known
         attention = 0
     elif model.attention in ("mla", "mla_kv"):
         made = model.n_heads * (2 * model.head_width - model.rope_width)  # keys but for their shared part, and values

@@ -15,8 +15,8 @@ from ihlab.measure.loss import summed_loss
 from ihlab.measure.metrics import Evaluator
 from ihlab.measure.rows import Scored
 from ihlab.model.modes import evaluating
-from ihlab.model.registered import ATTENTIONS
 from ihlab.model.shift import projected
+from ihlab.model.variants import VARIANTS
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import install
 from ihlab.training.compiled import compiled_loss, compiled_share
@@ -59,7 +59,7 @@ class SingleModel(Loop[list[Scored]]):
         self.parameters = list(self.model.parameters())  # to walk a model's modules takes a fiftieth of a small step
         self.optimizer = make_optimizer(self.model, config)
         self.projected = [self.model.get_parameter(name) for name in projected(self.model)]
-        self.drops = config.model.dropout > 0 or config.model.attention in ATTENTIONS  # no other model draws
+        self.drops = config.model.dropout > 0 or VARIANTS[config.model.attention].registered  # no other model draws
         self.evaluate = Evaluator(config, self.device)
         self.running_loss = _RunningLoss(torch.zeros((), device=self.device))
         self.record = RunWriter(run, callback)

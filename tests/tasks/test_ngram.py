@@ -141,10 +141,9 @@ def test_entries_are_those_that_kernels_would_draw(fields, seed):
     task = NGramTask(**fields)
     inputs = task.batch(3, np.random.default_rng(seed)).inputs
     for row, state in zip(inputs, np.random.default_rng(seed).integers(0, 2**64, 3, dtype=np.uint64), strict=True):
-        for part in cut(row.tolist(), task.order):
-            with np.errstate(over="ignore"):
-                state += GOLDEN
-            assert part == tuple(task.table[below(state, task.table_size)][: len(part)])
+        for n, part in enumerate(cut(row.tolist(), task.order), start=1):
+            counted = np.uint64((int(state) + n * int(GOLDEN)) % 2**64)
+            assert part == tuple(task.table[below(counted, task.table_size)][: len(part)])
 
 
 def test_entries_are_drawn_uniformly_and_independently():

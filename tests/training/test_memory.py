@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 from ihlab import ModelConfig, RunConfig, Transformer, train
-from ihlab.model.config import VARIANTS
+from ihlab.model.variants import VARIANTS
 from ihlab.training.config import to_dict
 from ihlab.training.memory import LAYER_OBJECTS, least_memory, memory_estimate, weights_memory
 from tasks import ConfigError, InductionTask
