@@ -8,6 +8,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
+from ihlab.model.shapes import Keys, Queries, Scores
+
 
 def is_hooked(*points: HookPoint) -> bool:
     """Return True if anything listens at one of these hook points."""
@@ -22,11 +24,7 @@ def at_positions(
 
 
 def fused(
-    q: Float[Tensor, "batch query head d_head"],
-    k: Float[Tensor, "batch key kv_head d_head"],
-    v: Float[Tensor, "batch key kv_head d_value"],
-    bias: Float[Tensor, "#batch #head query key"] | None,
-    dropout: float,
+    q: Queries, k: Keys, v: Float[Tensor, "batch key kv_head d_value"], bias: Scores | None, dropout: float
 ) -> Float[Tensor, "batch query head d_value"]:
     """Attention by PyTorch's fused kernel, which never holds the pattern.
 
@@ -43,11 +41,7 @@ def fused(
 
 
 def explicit_pattern(
-    q: Float[Tensor, "batch query head d_head"],
-    k: Float[Tensor, "batch key kv_head d_head"],
-    bias: Float[Tensor, "#batch #head query key"],
-    hook_scores: HookPoint,
-    hook_pattern: HookPoint,
+    q: Queries, k: Keys, bias: Scores, hook_scores: HookPoint, hook_pattern: HookPoint
 ) -> Float[Tensor, "batch head query key"]:
     """Return the pattern of the same attention, with scores and pattern laid open to hooks."""
     k = k.repeat_interleave(q.shape[2] // k.shape[2], dim=2)

@@ -11,6 +11,7 @@ from ihlab.model.depthwise import make_head_convolutions
 from ihlab.model.head_weights import HeadWeights
 from ihlab.model.kv_cache import KVCache, earlier, next_positions
 from ihlab.model.positions import Alibi, Positions, Rotary, as_tensor
+from ihlab.model.shapes import Heads, Keys, Queries, Scores, Stream, Values
 from ihlab.model.shift import TokenShift, make_shifts
 
 
@@ -58,19 +59,14 @@ class Attention(HeadWeights):
         self.strict, self.dropout = cfg.mask == "strict", cfg.dropout
         self._make_hook_points()
 
-    def forward(
-        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
-    ) -> Float[Tensor, "batch pos d_model"]:
+    def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
         """Return the sum of the heads' outputs for the normalised residual stream x; the cache then holds x as well."""
         positions = next_positions(cache, x.shape[1])
         q = self.queries(x, cache=cache)
         k, v = self.keys_values(x, cache)
         return self.read(q, k, v, positions, cache)
 
-    def queries(
-        self, x: Float[Tensor, "batch pos d_model"], at: Int[Tensor, "batch query"] | None = None,
-        cache: KVCache | None = None,
-    ) -> Float[Tensor, "batch query head d_head"]:  # fmt: skip
+    def queries(self, x: Stream, at: Int[Tensor, "batch query"] | None = None, cache: KVCache | None = None) -> Queries:
         """Project the queries, and shift them where the variant does, at positions `at` (None: all)."""
         mixed = self.query_shift is not None or "query" in self.convolution  # with those of earlier tokens
         x = x if at is None or mixed else at_positions(x, at)
@@ -80,9 +76,7 @@ class Attention(HeadWeights):
             q = self.query_shift(q, self.hook_gamma, earlier(cache, "query", q, self.shift_window - 1))
         return self.hook_q(q if at is None or not mixed else at_positions(q, at))
 
-    def keys_values(
-        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
-    ) -> tuple[Float[Tensor, "batch key kv_head d_head"], Float[Tensor, "batch key kv_head d_head"]]:
+    def keys_values(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
         """Return the keys, shifted and rotated, and the shifted values of all tokens, those in the cache included."""
         positions = next_positions(cache, x.shape[1])
         k, v = self.project(x, cache)
@@ -90,20 +84,14 @@ class Attention(HeadWeights):
         k, v = self._shifted_and_rotated(k, v, positions, cache)
         return (k, v) if cache is None else cache.append(k, v)
 
-    def project(
-        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
-    ) -> tuple[Float[Tensor, "batch pos kv_head d_head"], Float[Tensor, "batch pos kv_head d_head"]]:
+    def project(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
         """Return the keys and values before any convolution, shift or rotation."""
         k, v = self.k_proj(x), self.v_proj(x)
         return self._heads(k, self.n_key_value_heads), self._heads(v, self.n_key_value_heads)
 
     def _shifted_and_rotated(
-        self,
-        k: Float[Tensor, "batch pos kv_head d_head"],
-        v: Float[Tensor, "batch pos kv_head d_head"],
-        positions: Positions,
-        cache: KVCache | None,
-    ) -> tuple[Float[Tensor, "batch pos kv_head d_head"], Float[Tensor, "batch pos kv_head d_head"]]:
+        self, k: Keys, v: Values, positions: Positions, cache: KVCache | None
+    ) -> tuple[Keys, Values]:
         if self.key_shift is not None:
             k = self.hook_k_raw(k)
             k = self.rotary(k, positions) if self.rotates_first and self.rotary is not None else k
@@ -117,12 +105,7 @@ class Attention(HeadWeights):
         return k, v
 
     def read(
-        self,
-        q: Float[Tensor, "batch query head d_head"],
-        k: Float[Tensor, "batch key kv_head d_head"],
-        v: Float[Tensor, "batch key kv_head d_head"],
-        positions: Positions,
-        cache: KVCache | None = None,
+        self, q: Queries, k: Keys, v: Values, positions: Positions, cache: KVCache | None = None
     ) -> Float[Tensor, "batch query d_model"]:
         """Return softmax(q k^T / sqrt(d_head) + bias) v, through W_O, for the `queries` at `positions`.
 
@@ -136,14 +119,7 @@ class Attention(HeadWeights):
             return self.hook_result(torch.einsum("bphd,hdm->bphm", z, self.W_O)).sum(dim=2) + self.b_O
         return self.o_proj(z.flatten(start_dim=2))
 
-    def _attend(
-        self,
-        q: Float[Tensor, "batch query head d_head"],
-        k: Float[Tensor, "batch key kv_head d_head"],
-        v: Float[Tensor, "batch key kv_head d_head"],
-        positions: Positions,
-        cache: KVCache | None,
-    ) -> Float[Tensor, "batch query head d_head"]:
+    def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: KVCache | None) -> Queries:
         """Return z, for rotated queries."""
         dropout = self.dropout if self.training else 0.0
         if is_hooked(self.hook_attn_scores, self.hook_pattern):
@@ -151,9 +127,7 @@ class Attention(HeadWeights):
             return read_values(pattern, v, dropout)
         return fused(q, k, v, self._fused_bias(k, positions), dropout)
 
-    def _fused_bias(
-        self, k: Float[Tensor, "batch key kv_head d_head"], positions: Positions
-    ) -> Float[Tensor, "#batch #head query key"] | None:
+    def _fused_bias(self, k: Keys, positions: Positions) -> Scores | None:
         """Return the bias that the fused kernel needs: none for queries of whole sequences, or of their last tokens."""
         whole_or_last = isinstance(positions, slice) and (
             positions.stop == k.shape[1] and positions.start in (0, positions.stop - 1)
@@ -161,9 +135,7 @@ class Attention(HeadWeights):
         only_causal = not self.strict and self.alibi is None
         return None if only_causal and whole_or_last else self.score_bias(k, positions)
 
-    def score_bias(
-        self, k: Float[Tensor, "batch key _ d_head"], positions: Positions
-    ) -> Float[Tensor, "#batch #head query key"]:
+    def score_bias(self, k: Float[Tensor, "batch key _ d_head"], positions: Positions) -> Scores:
         """Return what is added to the scores: -inf at keys that a query may not see, and ALiBi where there is one.
 
         The queries are at `positions`. Of k, only the number of keys, the type and the device are read.
@@ -176,12 +148,12 @@ class Attention(HeadWeights):
             bias = self.alibi(key - query, k.dtype)
         return bias.masked_fill(hidden[:, None], -torch.inf)
 
-    def _convolved(self, what: str, x: Tensor, cache: KVCache | None) -> Float[Tensor, "batch pos head d_head"]:
+    def _convolved(self, what: str, x: Tensor, cache: KVCache | None) -> Heads:
         """Return queries, keys or values, convolved where they are."""
         return self.convolution[what](x, cache, what) if what in self.convolution else x
 
     @staticmethod
-    def _heads(x: Tensor, n_heads: int) -> Float[Tensor, "batch pos head d_head"]:
+    def _heads(x: Tensor, n_heads: int) -> Heads:
         return x.unflatten(-1, (n_heads, -1))
 
     def share_shifts(self, other: "Attention") -> None:

@@ -8,6 +8,7 @@ from ihlab.model.kv_cache import KVCache
 from ihlab.model.make_attention import require_decodable
 from ihlab.model.modes import evaluating
 from ihlab.model.network import Network
+from ihlab.model.shapes import Stream
 from tasks.config import require
 
 
@@ -59,7 +60,7 @@ class Decoder:
         """Read the next tokens, whose ids are known to be good, and return the likeliest one after them."""
         return self.model.unembed(self._read(chunk)[:, -1]).argmax(dim=-1)
 
-    def _read(self, chunk: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
+    def _read(self, chunk: Int[Tensor, "batch pos"]) -> Stream:
         """Return the final residual stream of the next tokens, which the caches then hold."""
         room = self.capacity - self.length
         require(

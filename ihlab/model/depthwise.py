@@ -49,12 +49,7 @@ class Depthwise(TokenMix):
 
 
 def make_canon(
-    cfg: ModelConfig,
-    place: str,
-    groups: tuple[int, ...],
-    width: int,
-    generator: torch.Generator | None,
-    layer: int,
+    cfg: ModelConfig, place: str, groups: tuple[int, ...], width: int, generator: torch.Generator | None, layer: int
 ) -> list[Depthwise]:
     """Return the Canon layers of a place, one for each number of groups; none where `cfg.canon` has not the place.
 

@@ -15,6 +15,7 @@ from transformer_lens.hook_points import HookPoint
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache, earlier
+from ihlab.model.shapes import Heads, Keys, Stream, Values
 from ihlab.model.shift import GatedShift, TokenMix
 
 
@@ -28,12 +29,8 @@ class InputGate(TokenMix):
         self.bias = nn.Parameter(drawn.clone())
 
     def forward(
-        self,
-        x: Float[Tensor, "batch pos head d_head"],
-        read: Float[Tensor, "batch pos d_model"],
-        hook: HookPoint,
-        before: Float[Tensor, "batch 1 head d_head"] | None,
-    ) -> Float[Tensor, "batch pos head d_head"]:
+        self, x: Heads, read: Stream, hook: HookPoint, before: Float[Tensor, "batch 1 head d_head"] | None
+    ) -> Heads:
         """Shift keys or values x as `read` says; the hook is given a. `before`: the token before x, with a cache."""
         own = hook(F.linear(read, self.weight, self.bias).sigmoid())[..., None]
         first = torch.zeros_like(x[:, :1]) if before is None else before
@@ -49,9 +46,7 @@ class GatedAttention(Attention):
         self.input_gate = nn.ModuleDict({part: InputGate(cfg.kv_heads, cfg.d_model, generator) for part in parts})
         self.hook_key_gate, self.hook_value_gate = HookPoint(), HookPoint()
 
-    def project(
-        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
-    ) -> tuple[Float[Tensor, "batch pos kv_head d_head"], Float[Tensor, "batch pos kv_head d_head"]]:
+    def project(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
         """Return the gated keys and values before any rotation."""
         k, v = super().project(x, cache)
         k = self.input_gate["key"](k, x, self.hook_key_gate, earlier(cache, "key", k, 1))

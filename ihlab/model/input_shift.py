@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ihlab.model.config import ModelConfig
+from ihlab.model.shapes import Stream
 from ihlab.model.shift import TokenMix, token_shift
 
 
@@ -25,15 +26,11 @@ class InputShift(TokenMix):
         super().__init__()
         self.mu = nn.Parameter(mu)
 
-    def forward(
-        self, x: Float[Tensor, "batch pos d_model"], before: Float[Tensor, "batch 1 d_model"] | None = None
-    ) -> Float[Tensor, "batch pos d_model"]:
+    def forward(self, x: Stream, before: Float[Tensor, "batch 1 d_model"] | None = None) -> Stream:
         """Mix x with the tokens before; `before` is the token before x, where x continues a row."""
         return _mixed(x, 1 - self.mu, self.mu, before)
 
-    def of_previous(
-        self, x: Float[Tensor, "batch pos d_model"], before: Float[Tensor, "batch 1 d_model"] | None = None
-    ) -> Float[Tensor, "batch pos d_model"]:
+    def of_previous(self, x: Stream, before: Float[Tensor, "batch 1 d_model"] | None = None) -> Stream:
         """Return mu (.) Sx alone."""
         return _mixed(x, torch.zeros_like(self.mu), self.mu, before)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from ihlab.model.attend import at_positions, is_hooked
 from ihlab.model.make_attention import reads_queries_alone
 from ihlab.model.network import Block, Network
+from ihlab.model.shapes import Stream
 
 AT_EVERY_POSITION = (
     "hook_resid_pre",
@@ -75,9 +76,7 @@ def may_gather(model: Network) -> bool:
     return all(name in allowed or name.startswith(earlier) for name in hooked)
 
 
-def _attend_at(
-    block: Block, x: Float[Tensor, "batch pos d_model"], queries: Int[Tensor, "batch query"]
-) -> Float[Tensor, "batch query d_model"]:
+def _attend_at(block: Block, x: Stream, queries: Int[Tensor, "batch query"]) -> Float[Tensor, "batch query d_model"]:
     """Return the residual stream after the block's attention at the query positions."""
     normalised = block.attention_input(x)
     q = block.attn.queries(normalised, at=queries)

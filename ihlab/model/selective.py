@@ -22,6 +22,7 @@ from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache
 from ihlab.model.positions import Positions, as_tensor
+from ihlab.model.shapes import Keys, Queries, Values
 from tasks.config import require
 
 
@@ -44,14 +45,7 @@ class SelectiveAttention(Attention):
         super().__init__(cfg, generator, layer)
         self.hook_selection, self.hook_masked = HookPoint(), HookPoint()
 
-    def _attend(
-        self,
-        q: Float[Tensor, "batch query head d_head"],
-        k: Float[Tensor, "batch key kv_head d_head"],
-        v: Float[Tensor, "batch key kv_head d_head"],
-        positions: Positions,
-        cache: KVCache | None,
-    ) -> Float[Tensor, "batch query head d_head"]:
+    def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: KVCache | None) -> Queries:
         """Return z, for rotated queries of whole rows or chunks. Raises `ConfigError` for others."""
         require(
             isinstance(positions, slice),

@@ -15,15 +15,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ihlab.model.config import ModelConfig
+from ihlab.model.shapes import Heads
 from ihlab.model.shift_grad import ShiftWithGradient, mix_tokens
 from ihlab.model.variants import VARIANTS
 
 
 def token_shift(
-    x: Float[Tensor, "batch pos head d_head"],
+    x: Heads,
     weight: Float[Tensor, "head window *d_head"],
     before: Float[Tensor, "batch earlier head d_head"] | None = None,
-) -> Float[Tensor, "batch pos head d_head"]:
+) -> Heads:
     """Mix each head's vector with those of the tokens before it: equation 5, with a row of weights for each head.
 
     With weights [head, window, d_head], each channel of a head has a row of its own. `before`, the vectors of the
@@ -105,10 +106,10 @@ class TokenShift(TokenMix):
 
     def forward(
         self,
-        x: Float[Tensor, "batch pos head d_head"],
+        x: Heads,
         hook: Callable[[Tensor], Tensor] | None = None,
         before: Float[Tensor, "batch earlier head d_head"] | None = None,
-    ) -> Float[Tensor, "batch pos head d_head"]:
+    ) -> Heads:
         """Shift x by what the hook returns for these weights; `before` is that of `token_shift`."""
         # The hook is given a copy: it may write into it, and must not write into the parameter.
         weight = self.weights() if hook is None else hook(self.weights().clone())
