@@ -29,7 +29,7 @@ class ModelConfig:
         d_model: Width of the residual stream.
         n_heads: Query heads a layer.
         d_vocab: Size of the vocabulary: token ids are 0 .. d_vocab - 1. At least the task's vocab_size.
-        n_ctx: Context length: the most positions of a row. At least the task's length.
+        n_ctx: Context length: the most positions of a sequence. At least the task's length.
         attention: The attention variant: vanilla, or kv_shift (arXiv 2411.19574, equation 5: each key and value head
             mixes in the shift_window - 1 tokens before, with learned scalars alpha and beta). Only keys (k_shift) or
             values (v_shift) are shifted, or queries as well (qkv_shift); with constrained weights: kv_gate, kv_sum1,
@@ -374,7 +374,7 @@ class ModelConfig:
 
     @property
     def default_prepend_bos(self) -> bool:
-        """Synthetic rows have no beginning-of-sequence token."""
+        """Synthetic sequences have no beginning-of-sequence token."""
         return False
 
     def but(self, **changes: object) -> "ModelConfig":

@@ -37,7 +37,7 @@ class Depthwise(TokenMix):
     def forward(
         self, x: Float[Tensor, "batch pos group width"], cache: KVCache | None, place: str
     ) -> Float[Tensor, "batch pos group width"]:
-        """Convolve x along its tokens; with a cache, which then keeps x under `place`, x continues the rows in it."""
+        """Convolve x along its tokens. With a cache, x continues its sequences, and is kept there under `place`."""
         mixed = token_shift(x, self.weight, earlier(cache, place, x, self.weight.shape[1] - 1))
         return x + mixed if self.residual else mixed
 

@@ -87,7 +87,9 @@ class LensWeights(Network):
             named["pos_embed.W_pos"] = self.pos_embed.weight
         for layer, block in enumerate(self.layers):
             norms = {"ln1": block.ln1, "ln2": block.ln2}
-            parts = {name: dict(norm.named_parameters()) for name, norm in norms.items() if norm is not None}
+            parts: dict[str, dict[str, Tensor]] = {
+                name: dict(norm.named_parameters()) for name, norm in norms.items() if norm is not None
+            }
             names = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O")
             parts["attn"] = {name: getattr(block.attn, name) for name in names}
             for name in ("W_K", "W_V", "b_K", "b_V"):
@@ -105,7 +107,7 @@ class LensWeights(Network):
         attention_mask: Tensor | None = None,
         per_token: bool = False,
     ) -> Float[Tensor, "*shape"]:
-        """Return the cross-entropy of each next token of the row, in nats: their mean, or [batch, pos - 1].
+        """Return the cross-entropy of each next token of the sequence, in nats: their mean, or [batch, pos - 1].
 
         This is a language model's loss. Tasks are trained on their targets instead (`Batch.targets`).
         """

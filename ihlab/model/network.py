@@ -61,7 +61,7 @@ class Block(nn.Module):
             self.hook_resid_shift = HookPoint()
 
     def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
-        """Return the residual stream after this layer; with a cache, of tokens that continue the rows in it."""
+        """Return the residual stream after this layer; with a cache, of tokens that continue the sequences in it."""
         x = self.entering(x, cache)
         read = self.attention_input(x, cache)
         attn_out = self.attn(read) if cache is None else self.attn(read, cache)  # a custom one may take no cache
@@ -101,7 +101,7 @@ class Block(nn.Module):
 
     @property
     def mlp_reads_neighbours(self) -> bool:
-        """True if `add_mlp` needs all positions of the rows: a part of it mixes tokens. Else it works on each alone."""
+        """True if `add_mlp` needs every position of a sequence, because a part of it mixes tokens."""
         of_mlp = [part for part in (self.ln2, self.mlp) if part is not None]
         return "C" in self.canon or any(isinstance(module, TokenMix) for part in of_mlp for module in part.modules())
 
@@ -187,12 +187,12 @@ class Network(HookedRootModule):
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
         """Return the logits at every position.
 
-        Raises `ConfigError` for ids outside the vocabulary and rows longer than `n_ctx`.
+        Raises `ConfigError` for ids outside the vocabulary and sequences longer than `n_ctx`.
         """
         return self.unembed(self.final_residual(self.require_rows(tokens)))
 
     def require_rows(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
-        """Return the tokens. Raises `ConfigError` for ids outside the vocabulary and rows longer than `n_ctx`."""
+        """Return the tokens. Raises `ConfigError` for ids outside the vocabulary and sequences longer than `n_ctx`."""
         require(
             tokens.shape[1] <= self.cfg.n_ctx,
             f"The tokens have {tokens.shape[1]} positions, but the model's n_ctx is {self.cfg.n_ctx}.",
@@ -218,7 +218,7 @@ class Network(HookedRootModule):
     def final_residual(self, tokens: Int[Tensor, "batch pos"], caches: Sequence[KVCache] | None = None) -> Stream:
         """Return the normalised residual stream that the unembedding reads.
 
-        With a cache for each layer, the tokens continue the rows in the caches and are kept there (`decode`).
+        With a cache for each layer, the tokens continue the sequences in the caches and are kept there (`decode`).
         """
         x = self.embedded(tokens, None if caches is None else caches[0])
         for layer, block in enumerate(self.blocks):
@@ -226,11 +226,11 @@ class Network(HookedRootModule):
         return self.ln_final(x)
 
     def embedded(self, tokens: Int[Tensor, "batch pos"], cache: KVCache | None = None) -> Stream:
-        """Return the residual stream before the first layer; with a cache, of tokens that continue the rows in it."""
+        """Return the residual stream before the first layer. With a cache, the tokens continue its sequences."""
         x = self.hook_embed(self.embed(tokens))
         if self.pos_embed is not None:
             own = self.pos_embed.weight[next_positions(cache, tokens.shape[1])]
-            # Copies, one for each row: a hook may write into what it is given.
+            # Copies, one for each sequence: a hook may write into what it is given.
             x = x + self.hook_pos_embed(own.repeat(len(tokens), 1, 1))
         return self.dropout(x)
 

@@ -6,7 +6,7 @@ With l^h the scores of head h (ALiBi's bias and the causal mask included), the f
 
 and every head of the layer attends by softmax(l^h - F). There are no parameters of its own. The definition follows the
 paper's description and agrees with the public ports of its listing. Key 0 is exempt because in the paper it is the
-beginning-of-sequence token: rows without one exempt an ordinary token.
+beginning-of-sequence token: sequences without one exempt an ordinary token.
 """
 
 import math
@@ -46,7 +46,7 @@ class SelectiveAttention(Attention):
         self.hook_selection, self.hook_masked = HookPoint(), HookPoint()
 
     def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: KVCache | None) -> Queries:
-        """Return z, for rotated queries of whole rows or chunks. Raises `ConfigError` for others."""
+        """Return z, for rotated queries of whole sequences or chunks. Raises `ConfigError` for others."""
         require(
             isinstance(positions, slice),
             "Selective attention reads queries of consecutive tokens only: each depends on those before it.",
