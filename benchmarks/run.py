@@ -17,7 +17,6 @@ import generators
 import heads
 import igsm
 import long_rows
-import narrow
 import pandas as pd
 import startup
 import theory
@@ -34,9 +33,9 @@ speed is the median of its turns and the range from least to most. A ratio is th
 one side over turn i of the other, with the range of their middle half.
 
 A training step is forward, loss, backward, clipping to norm 1, fused AdamW and zeroing the gradients, in float32 on one
-thread, every model in a process of its own whose C library keeps freed memory. Ours and the Llama have the same
-weights, optimiser, batches and loss, which is checked; the Llama computes logits at every position, as it has no way to
-be asked for other positions in each row, and ours only where something is scored, as it trains. The ratio of the same
+thread, every model in a process of its own. Ours and the Llama have the same weights, optimiser, batches and loss,
+which is checked; the Llama computes logits at every position, as it has no way to be asked for other positions in each
+row, and ours only where something is scored, as it trains. The ratio of the same
 work, with logits at every position on both sides, stands beside. What any change of keys and values must cost is a step
 that multiplies each by a learned number: they are read and written once, forward and backward. A first step compiles
 from an empty cache; it is not among the turns. Every compiled side has the options with which training compiles. Speed
@@ -73,7 +72,6 @@ PARTS: dict[str, Callable[[bool], pd.DataFrame]] = {
     "igsm": igsm.measure,
     "startup": startup.measure,
     "theory": theory.measure,
-    "narrow": narrow.measure,
     "heads": heads.measure,
     "decode": decode.measure,
     "train_step": train_step.measure,

@@ -26,8 +26,6 @@ PRELOAD = (
     "rich",
     "tyro",
 )
-# Keep freed memory: given back after each step, it is faulted in again page by page during the next.
-ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
 
 
 @contextmanager
@@ -39,7 +37,6 @@ def workers(
     `prepare(side)`, called in the process, returns its facts and its turn. The processes are started one after
     another, so that each has the machine to itself while it compiles.
     """
-    os.environ |= ALLOCATOR  # read by the C library when the fork server starts
     context = mp.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOAD))
     pipes, processes, facts = [], [], []

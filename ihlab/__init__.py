@@ -12,8 +12,8 @@ if _tasks is not None and not _tasks.submodule_search_locations:  # a module, wh
 
 if TYPE_CHECKING:
     from ihlab.model.config import ModelConfig
-    from ihlab.model.registered import register_attention
     from ihlab.model.transformer import Transformer
+    from ihlab.model.variants import register_attention
     from ihlab.studies.registry import register_experiment
     from ihlab.training.clamp import Clamp
     from ihlab.training.config import RunConfig
@@ -43,7 +43,7 @@ _HOME = {
     "runs": "ihlab.training.listing",
     "Run": "ihlab.training.run",
     "train": "ihlab.training.train",
-    "register_attention": "ihlab.model.registered",
+    "register_attention": "ihlab.model.variants",
     "register_experiment": "ihlab.studies.registry",
     **dict.fromkeys(("Batch", "ConfigError", "Task", "register_task"), "tasks"),
     **dict.fromkeys(("IGSMTask", "InductionTask", "MQARTask", "MultiHopTask", "NGramTask", "TextTask"), "tasks"),

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Int64, UInt64
 
 from tasks.batch import IGNORE, Batch, in_lines
 from tasks.bos import batch_with_bos, without_bos
@@ -99,14 +99,16 @@ class NGramTask:
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
         """Draw `size` rows, each a pure function of the table and one 64-bit seed taken from `rng`."""
-        from tasks.kernels.ngram import draw_rows  # numba loads only when rows are drawn
-
         if self.bos:
             return batch_with_bos(self, size, rng)
         require_rows(self, size, rng)
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
-        inputs, targets = draw_rows(seeds, self.table, self.length)
-        return Batch(inputs=inputs, targets=targets)
+        drawn = _draws(seeds, -(-self.length // self.order), self.table_size)
+        inputs = self.table[drawn].reshape(size, -1)[:, : self.length]
+        targets = np.full((size, self.length), IGNORE)
+        asked = targets[:, self.order - 2 :: self.order]  # a view: where an n-gram's last token is next
+        asked[:] = self.table[drawn[:, : asked.shape[1]], -1]
+        return Batch(inputs=np.ascontiguousarray(inputs), targets=targets)
 
     def show(self, batch: Batch, row: int) -> str:
         """Return the row in lines of 16 positions: token, its place in its n-gram (x1, x2, ...), the target."""
@@ -120,3 +122,12 @@ class NGramTask:
             f"x{self.order} is what the table of {self.table_size} n-grams says after x1 .. x{self.order - 1}."
         )
         return "\n".join(lines)
+
+
+def _draws(seeds: UInt64[np.ndarray, " row"], n: int, below: int) -> Int64[np.ndarray, "row n"]:
+    """Return n numbers from 0 to `below` - 1 for each seed, those of `tasks.random64`, for all seeds at once."""
+    z: np.ndarray = seeds[:, None] + 0x9E3779B97F4A7C15 * np.arange(1, n + 1, dtype=np.uint64)
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB
+    z ^= z >> 31
+    return ((z >> 32) * below >> 32).astype(np.int64)

@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 
 from ihlab.igsm.operands import fetches
-from ihlab.model.modes import evaluated
+from ihlab.model.modes import in_eval_mode
 from ihlab.model.transformer import Transformer
 from tasks import IGSMTask
 from tasks.igsm import Problems
@@ -23,7 +23,7 @@ _NAMES = {"natural": (1, 3), "compact": (0, 1), "pairs": (0,)}
 """Where the words of a step's parameter stand in the step."""
 
 
-@evaluated
+@in_eval_mode
 @torch.no_grad()
 def choices(model: Transformer, task: IGSMTask, problems: Problems) -> pd.DataFrame:
     """Judge the likeliest next token at the choices of each true solution, one row per problem.

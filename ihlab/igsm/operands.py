@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from ihlab.interp.patterns import effective_patterns, raw_patterns
 from ihlab.measure.heads import mean_attention
-from ihlab.model.modes import evaluated
+from ihlab.model.modes import in_eval_mode
 from ihlab.model.transformer import Transformer
 from tasks import IGSMTask
 from tasks.config import require
@@ -104,7 +104,7 @@ def _of_clause(
     return found
 
 
-@evaluated
+@in_eval_mode
 @torch.no_grad()
 def operand_attention(model: Transformer, task: IGSMTask, problems: Problems) -> pd.DataFrame:
     """Attention of each head to the source of a copy just before the copy is written, on true solutions.
@@ -142,7 +142,7 @@ def value_head(attention: pd.DataFrame) -> tuple[int, int]:
     return int(table["layer"].iloc[best]), int(table["head"].iloc[best])
 
 
-@evaluated
+@in_eval_mode
 @torch.no_grad()
 def head_patterns(
     model: Transformer, tokens: Int[np.ndarray, " pos"], layer: int, head: int

@@ -14,14 +14,14 @@ from torch import Tensor
 
 from ihlab.interp.ablation import Head, check_heads, replace_heads, replacement
 from ihlab.interp.patterns import effective_pattern, gauge_fixed, require_routes
-from ihlab.model.modes import evaluated
+from ihlab.model.modes import in_eval_mode
 from ihlab.model.transformer import Transformer
 from tasks.config import choose, require
 
 INTO = ("q", "k", "v")
 
 
-@evaluated
+@in_eval_mode
 def path_patch(
     model: Transformer,
     tokens: Int[Tensor, "batch pos"],
@@ -48,7 +48,7 @@ def path_patch(
     return _with_z(model, tokens, z, receiver)
 
 
-@evaluated
+@in_eval_mode
 @torch.no_grad()
 def path_effects(
     model: Transformer,
@@ -141,7 +141,7 @@ def _check(
     )
 
 
-@evaluated
+@in_eval_mode
 @torch.no_grad()
 def without_key_path(
     model: Transformer,

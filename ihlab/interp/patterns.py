@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from transformer_lens import ActivationCache
 
 from ihlab.model.attention import Attention
-from ihlab.model.modes import evaluated
+from ihlab.model.modes import in_eval_mode
 from ihlab.model.transformer import Transformer
 from tasks.config import require
 
@@ -95,7 +95,7 @@ def effective_patterns(cache: ActivationCache, fix_gauge: bool = False) -> Float
     return torch.stack([effective_pattern(*layer) for layer in zip(patterns, betas, strict=True)])
 
 
-@evaluated
+@in_eval_mode
 @torch.no_grad()
 def probed(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> ActivationCache:
     """Run the model on tokens and cache what the scores need: patterns, z and beta."""

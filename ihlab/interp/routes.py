@@ -28,7 +28,7 @@ from ihlab.interp.ablation import HOWS, another_row, check_heads, check_measurab
 from ihlab.interp.patterns import require_routes
 from ihlab.measure.gathered import evaluation_batch
 from ihlab.measure.metrics import held_out
-from ihlab.model.modes import evaluated
+from ihlab.model.modes import in_eval_mode
 from ihlab.model.transformer import Transformer
 from tasks import Batch
 from tasks.config import choose, require
@@ -59,7 +59,7 @@ def all_routes(window: int) -> list[Route]:
     return [Route(key, value) for key in columns for value in columns]
 
 
-@evaluated
+@in_eval_mode
 def route_contributions(
     model: Transformer, tokens: Int[Tensor, "batch pos"], layer: int, routes: Iterable[Route] | None = None
 ) -> dict[Route, Float[Tensor, "batch pos head d_head"]]:
@@ -91,7 +91,7 @@ def _contribution(model: Transformer, tokens: Tensor, layer: int, route: Route, 
     return column - _z(model, tokens, layer, alpha=_without(key), beta=_only(value))
 
 
-@evaluated
+@in_eval_mode
 def ablate_route(
     model: Transformer,
     tokens: Int[Tensor, "batch pos"],
@@ -114,7 +114,7 @@ def ablate_route(
     return model.run_with_hooks(tokens, fwd_hooks=[(_hook_z(layer), hook)])
 
 
-@evaluated
+@in_eval_mode
 @torch.no_grad()
 def route_effects(
     model: Transformer,

@@ -117,14 +117,13 @@ def query_positions(kept: Bool[np.ndarray, "batch pos"]) -> Int64[Tensor, "batch
     their mask would have more than `LARGEST_MASK` scores: queries at all positions need no mask. (The padding of
     `TrainingBatch.index` need not be among them: its targets are ignored.)
     """
-    from ihlab.measure.kept_first import kept_first  # numba loads only when batches are drawn
-
     length = kept.shape[1]
     bucket = max(1, length // 16)
     n_queries = max(1, -(-int(kept.sum(axis=1).max()) // bucket)) * bucket
     if 2 * n_queries > length or kept.size * n_queries > LARGEST_MASK:
         return None
-    return torch.from_numpy(kept_first(kept, n_queries))
+    kept_first = np.argsort(~kept, axis=1, kind="stable")[:, :n_queries]
+    return torch.from_numpy(np.ascontiguousarray(kept_first))
 
 
 def each_tensor(batch: BatchT, change: Callable[[Tensor], Tensor]) -> BatchT:

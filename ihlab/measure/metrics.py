@@ -18,7 +18,7 @@ from ihlab.measure.heads import mean_attention
 from ihlab.measure.patterns import scored_patterns
 from ihlab.measure.probe import Probe, task_probe
 from ihlab.model.config import ModelConfig
-from ihlab.model.modes import evaluated
+from ihlab.model.modes import in_eval_mode
 from ihlab.model.transformer import Transformer
 from tasks import IGNORE, Batch, Task
 
@@ -89,7 +89,7 @@ class Evaluator:
         return counted | dict(zip(self.names, numbers[n_counts:], strict=True))
 
 
-@evaluated
+@in_eval_mode
 def held_out(
     model: Transformer,
     batches: list[EvaluationBatch],

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.heads import mean_attention
 from ihlab.measure.patterns import scored_patterns
-from ihlab.model.modes import evaluated
+from ihlab.model.modes import in_eval_mode
 from ihlab.model.transformer import Transformer
 from tasks import TextTask
 
@@ -28,7 +28,7 @@ EARLY, LATE = (20 / 256, 50 / 256), (200 / 256, 1.0)
 """Parts of a row that the in-context score compares: positions 20 to 49, and 200 to 255, of 256."""
 
 
-@evaluated
+@in_eval_mode
 @torch.no_grad()
 def token_losses(
     model: Transformer, inputs: Int[np.ndarray, "rows pos"], targets: Int[np.ndarray, "rows pos"]
@@ -122,7 +122,7 @@ def repeat_gain(losses: Float[np.ndarray, "rows pos"], period: int) -> float:
     return float(losses[:, : period - 1].mean() - losses[:, period:].mean())
 
 
-@evaluated
+@in_eval_mode
 @torch.no_grad()
 def repeat_attention(model: Transformer, text: RepeatedText) -> Float[Tensor, " heads"]:
     """Return every head's mean attention, layer by layer, from the second copy to the next token in the first.

@@ -1,69 +1,17 @@
 """The shape of a model, in TransformerLens' field names. No torch here: configs must load fast."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from ihlab.model.variants import VARIANTS, require_attention
 from tasks.config import config, require, shown
 
 if TYPE_CHECKING:
     import torch
 
-
-@dataclass(frozen=True)
-class Variant:
-    """An attention variant: its name for people, and by which rule it shifts keys, values and queries.
-
-    A rule is one of `ihlab.model.shift.KINDS`; None: not shifted.
-    """
-
-    name: str
-    key: str | None = None
-    value: str | None = None
-    query: str | None = None
-    fixed: tuple[str, ...] = ()
-    """Mixing weights that attention has and does not learn."""
-    elsewhere: bool = False
-    """True if keys or values are mixed with earlier ones in a way that alpha and beta do not describe."""
-
-    @property
-    def kinds(self) -> dict[str, str]:
-        """The rule of each of the learned mixing weights, "alpha" (keys), "beta" (values) and "gamma" (queries)."""
-        sides = {"alpha": self.key, "beta": self.value, "gamma": self.query}
-        return {name: kind for name, kind in sides.items() if kind is not None}
-
-
-VARIANTS = {
-    "vanilla": Variant("vanilla attention"),
-    "kv_shift": Variant("KV shifting attention", key="free", value="free"),
-    "k_shift": Variant("K-only shifting attention", key="free"),
-    "v_shift": Variant("V-only shifting attention", value="free"),
-    "qkv_shift": Variant("QKV shifting attention", key="free", value="free", query="free"),
-    "kv_gate": Variant("KV shifting gate", key="gate", value="gate"),
-    "kv_sum1": Variant("KV shifting, weights sum to 1", key="sum1", value="sum1"),
-    "kv_clip": Variant("KV shifting, weights clipped to 0-1", key="clip", value="clip"),
-    "kv_project": Variant("KV shifting, weights projected to 0-1", key="project", value="project"),
-    "kv_frozen": Variant("KV shifting, weights frozen", key="frozen", value="frozen"),
-    "kv_frozen_unit": Variant("KV shifting, weights frozen at norm 1", key="frozen_unit", value="frozen_unit"),
-    "mla": Variant("multi-head latent attention"),
-    "mla_kv": Variant("multi-head latent attention, a key and a value shifted", fixed=("alpha", "beta")),
-    "differential": Variant("differential attention"),
-    "selective": Variant("selective attention"),
-    "rwkv_shift": Variant("RWKV's token shift", elsewhere=True),
-    "input_gate": Variant("KV shifting gate of the input", elsewhere=True),
-    "mdha": Variant("Primer's multi-DConv-head attention", elsewhere=True),
-}
-"""Every value of `ModelConfig.attention`, and those that `ihlab.model.registered` adds.
-`ihlab.model.shift.make_shifts` builds the shifts of a variant."""
-
-
-def require_attention(name: str) -> None:
-    """Raise `ConfigError` for an attention that is neither one of `VARIANTS` nor registered in this process."""
-    require(
-        name in VARIANTS,
-        f"ModelConfig.attention is {shown(name)}, but must be one of {', '.join(map(repr, VARIANTS))}; for one of "
-        "your own, import its module and call ihlab.register_attention with this name.",
-    )
-
+    AttentionName = str
+else:
+    AttentionName = Literal[tuple(VARIANTS)] | str  # the command line lists the names
 
 # The switches of a GPT-2 block (Radford et al. 2019), where they are not the defaults: ModelConfig(..., **GPT2).
 GPT2 = {"positional": "learned", "norm": "layer", "eps": 1e-5, "mlp": "gelu", "bias": True}
@@ -73,16 +21,15 @@ GPT2 = {"positional": "learned", "norm": "layer", "eps": 1e-5, "mlp": "gelu", "b
 class ModelConfig:
     """A pre-norm Llama block: RMSNorm -> attention -> residual -> RMSNorm -> SwiGLU -> residual.
 
-    The switches turn it into a GPT-2 block (`GPT2` holds them), or into what the paper's theorems use. Variants
-    of attention are in the modules `shift`, `input_shift`, `input_gate`, `depthwise`, `mla`, `differential` and
-    `selective` of `ihlab.model`.
+    The switches turn it into a GPT-2 block (`GPT2` holds them), or into what the paper's theorems use. The attention
+    variants are listed in `ihlab.model.variants`.
 
     Attributes:
         n_layers: Layers.
         d_model: Width of the residual stream.
         n_heads: Query heads a layer.
         d_vocab: Size of the vocabulary: token ids are 0 .. d_vocab - 1. At least the task's vocab_size.
-        n_ctx: Context length: the most positions of a row. At least the task's length.
+        n_ctx: Context length: the most positions of a sequence. At least the task's length.
         attention: The attention variant: vanilla, or kv_shift (arXiv 2411.19574, equation 5: each key and value head
             mixes in the shift_window - 1 tokens before, with learned scalars alpha and beta). Only keys (k_shift) or
             values (v_shift) are shifted, or queries as well (qkv_shift); with constrained weights: kv_gate, kv_sum1,
@@ -142,29 +89,7 @@ class ModelConfig:
     n_heads: int
     d_vocab: int
     n_ctx: int
-    attention: (
-        Literal[
-            "vanilla",
-            "kv_shift",
-            "k_shift",
-            "v_shift",
-            "qkv_shift",
-            "kv_gate",
-            "kv_sum1",
-            "kv_clip",
-            "kv_project",
-            "kv_frozen",
-            "kv_frozen_unit",
-            "mla",
-            "mla_kv",
-            "differential",
-            "selective",
-            "rwkv_shift",
-            "mdha",
-            "input_gate",
-        ]
-        | str
-    ) = "vanilla"
+    attention: AttentionName = "vanilla"
     stream_shift: Literal["none", "before_norm", "after_norm", "added"] = "none"
     canon: str = ""
     shift_window: int = 2
@@ -231,7 +156,7 @@ class ModelConfig:
         """Raise `ConfigError` for a window too small, or too large for a rule that knows two columns."""
         require(self.shift_window >= 2, f"ModelConfig.shift_window is {self.shift_window}, but must be at least 2.")
         require(
-            self.shift_window == 2 or ("gate" not in self.shift_kinds.values() and self.attention != "input_gate"),
+            self.shift_window == 2 or ("gate" not in self.shift_rules.values() and self.attention != "input_gate"),
             f"ModelConfig.shift_window is {self.shift_window}, but a gate ({self.attention!r}) chooses between two "
             "tokens: it must be 2.",
         )
@@ -365,12 +290,12 @@ class ModelConfig:
     @property
     def learned_shifts(self) -> tuple[str, ...]:
         """The mixing weights that are parameters, of "alpha" (keys), "beta" (values) and "gamma" (queries)."""
-        return tuple(self.shift_kinds)
+        return tuple(self.shift_rules)
 
     @property
-    def shift_kinds(self) -> dict[str, str]:
-        """The rule (`ihlab.model.shift.KINDS`) of each of the mixing weights that are parameters."""
-        return VARIANTS[self.attention].kinds
+    def shift_rules(self) -> dict[str, str]:
+        """The rule (`ihlab.model.shift.SHIFT_RULES`) of each of the mixing weights that are parameters."""
+        return VARIANTS[self.attention].rules
 
     @property
     def mixing_weights(self) -> tuple[str, ...]:
@@ -449,7 +374,7 @@ class ModelConfig:
 
     @property
     def default_prepend_bos(self) -> bool:
-        """Synthetic rows have no beginning-of-sequence token."""
+        """Synthetic sequences have no beginning-of-sequence token."""
         return False
 
     def but(self, **changes: object) -> "ModelConfig":

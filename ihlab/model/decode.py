@@ -8,17 +8,18 @@ from ihlab.model.kv_cache import KVCache
 from ihlab.model.make_attention import require_decodable
 from ihlab.model.modes import evaluating
 from ihlab.model.network import Network
+from ihlab.model.shapes import Stream
 from tasks.config import require
 
 
 class Decoder:
-    """Read rows of tokens chunk by chunk; the logits are those of the full forward on all read so far.
+    """Read sequences of tokens chunk by chunk; the logits are those of the full forward on all read so far.
 
         decoder = Decoder(model, batch=2, capacity=16)
         decoder.forward(tokens[:, :5])   # [2, 5, d_vocab], as model(tokens[:, :5])
         decoder.forward(tokens[:, 5:6])  # [2, 1, d_vocab], as model(tokens[:, :6])[:, 5:]
 
-    Memory for `capacity` tokens a row is taken at once. The model is used as it is: after `eval()` if it has dropout.
+    Its buffers hold `capacity` tokens of each sequence. Call `model.eval()` first if the model has dropout.
     Hooks fire on each chunk, as `docs/hooks.md` says. Raises `ConfigError` for sizes below 1, for more than `n_ctx`,
     and for a custom attention that takes no cache.
     """
@@ -37,14 +38,14 @@ class Decoder:
 
     @property
     def length(self) -> int:
-        """The number of tokens of each row that have been read."""
+        """The number of tokens of each sequence that have been read."""
         return self.caches[0].length
 
     @torch.no_grad()
     def forward(self, chunk: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
-        """Return the logits at every position of the next tokens, one or more of each row. They carry no gradient.
+        """Return the logits at every position of the next tokens, one or more of each sequence. They carry no gradient.
 
-        Raises `ConfigError` for ids outside the vocabulary, another number of rows, more tokens than there is room
+        Raises `ConfigError` for ids outside the vocabulary, another number of sequences, more tokens than there is room
         for, a model with dropout in training, and after a pass that did not end.
         """
         require(
@@ -59,7 +60,7 @@ class Decoder:
         """Read the next tokens, whose ids are known to be good, and return the likeliest one after them."""
         return self.model.unembed(self._read(chunk)[:, -1]).argmax(dim=-1)
 
-    def _read(self, chunk: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
+    def _read(self, chunk: Int[Tensor, "batch pos"]) -> Stream:
         """Return the final residual stream of the next tokens, which the caches then hold."""
         room = self.capacity - self.length
         require(
@@ -87,9 +88,9 @@ def generate(
 ) -> Int64[Tensor, "batch longer"]:
     """Continue the tokens by up to `max_new_tokens`, each the likeliest under the model (the first of equals).
 
-    A row that has emitted `stop` (in the prompt it does not count) is filled with `pad` (None: with `stop`);
-    decoding ends once all rows have. The model reads with dropout off and is left in the mode it was in. Hooks fire
-    on the prompt, then on one token at a time, under `torch.inference_mode`. Raises `ConfigError` for no tokens, for
+    A sequence that has emitted `stop` (in the prompt it does not count) is filled with `pad` (None: with `stop`).
+    Decoding ends once all sequences have. Dropout is off, and the model is left in the mode it was in. Hooks fire on
+    the prompt, then on one token at a time, under `torch.inference_mode`. Raises `ConfigError` for no tokens, for
     ids outside the vocabulary, for a `pad` without `stop`, and when prompt and new tokens together exceed `n_ctx`.
     """
     batch, length = tokens.shape

@@ -10,9 +10,7 @@ the rotation; C, the MLP's normalised input; D, what its activation acts on (of 
 are w[0], w[1], 0, 0 for all channels of keys and of values and 0 for queries, it is equation 5 of arXiv 2411.19574 with
 alpha1 = 1 + w[0] and alpha2 = w[1].
 
-Primer's multi-DConv-head attention (So et al. 2021, arXiv 2109.08668) has one with a kernel of 3 in the place of B,
-which replaces what it reads. Where all channels of a head share taps it is equation 5 with a window of 3, and queries
-shifted too.
+Primer's attention (`ihlab.model.primer`) has one with a kernel of 3 in the place of B, which replaces what it reads.
 """
 
 import torch
@@ -39,7 +37,7 @@ class Depthwise(TokenMix):
     def forward(
         self, x: Float[Tensor, "batch pos group width"], cache: KVCache | None, place: str
     ) -> Float[Tensor, "batch pos group width"]:
-        """Convolve x along its tokens; with a cache, which then keeps x under `place`, x continues the rows in it."""
+        """Convolve x along its tokens. With a cache, x continues its sequences, and is kept there under `place`."""
         mixed = token_shift(x, self.weight, earlier(cache, place, x, self.weight.shape[1] - 1))
         return x + mixed if self.residual else mixed
 
@@ -51,12 +49,7 @@ class Depthwise(TokenMix):
 
 
 def make_canon(
-    cfg: ModelConfig,
-    place: str,
-    groups: tuple[int, ...],
-    width: int,
-    generator: torch.Generator | None,
-    layer: int,
+    cfg: ModelConfig, place: str, groups: tuple[int, ...], width: int, generator: torch.Generator | None, layer: int
 ) -> list[Depthwise]:
     """Return the Canon layers of a place, one for each number of groups; none where `cfg.canon` has not the place.
 
@@ -71,15 +64,7 @@ def make_canon(
 
 
 def make_head_convolutions(cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> nn.ModuleDict:
-    """Return the convolutions of a layer's "query", "key" and "value" after their projection, if the config has any."""
+    """Return the Canon layers of a layer's "query", "key" and "value" after their projection: the place B."""
     heads = (cfg.n_heads, cfg.kv_heads, cfg.kv_heads)
-    if cfg.attention == "mdha":
-        made = [Depthwise(primer_taps(n, cfg.head_width), residual=False) for n in heads]
-    else:
-        made = make_canon(cfg, "B", heads, cfg.head_width, generator, layer)
+    made = make_canon(cfg, "B", heads, cfg.head_width, generator, layer)
     return nn.ModuleDict(dict(zip(("query", "key", "value"), made, strict=False)))
-
-
-def primer_taps(n_heads: int, d_head: int) -> Float[Tensor, "head 3 d_head"]:
-    """Return the taps that Primer starts from: 1/2 for the token itself, 1/6 for each of the two before."""
-    return torch.tensor([1 / 2, 1 / 6, 1 / 6])[:, None].repeat(n_heads, 1, d_head)

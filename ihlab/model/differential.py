@@ -15,11 +15,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
-from ihlab.model.attention import Attention, explicit_pattern, fused, is_hooked, read_values
+from ihlab.model.attend import explicit_pattern, fused, is_hooked, read_values
+from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache
 from ihlab.model.norm import RMSNorm
 from ihlab.model.positions import Positions, Rotary
+from ihlab.model.shapes import Keys, Queries, Values
 
 
 class DifferentialAttention(Attention):
@@ -66,14 +68,7 @@ class DifferentialAttention(Attention):
             return super().value_gain
         return (1 - self.lambda_init) * self.sub_norm.w
 
-    def _attend(
-        self,
-        q: Float[Tensor, "batch query head d_head"],
-        k: Float[Tensor, "batch key kv_head d_head"],
-        v: Float[Tensor, "batch key kv_head d_head"],
-        positions: Positions,
-        cache: KVCache | None,
-    ) -> Float[Tensor, "batch query head d_head"]:
+    def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: KVCache | None) -> Queries:
         """Return z, for rotated queries."""
         weight = self.hook_lambda(self.lambda_weight)
         first, second = zip(q.chunk(2, dim=-1), k.chunk(2, dim=-1), strict=True)
@@ -96,9 +91,7 @@ class DifferentialAttention(Attention):
 class HalvesRotary(Rotary):
     """`Rotary` on each half of every head, as if it were a head."""
 
-    def forward(
-        self, x: Float[Tensor, "batch query head d_head"], positions: Positions | None = None
-    ) -> Float[Tensor, "batch query head d_head"]:
+    def forward(self, x: Queries, positions: Positions | None = None) -> Queries:
         """Rotate by the angles of each position; without positions they are 0, 1, 2, ..."""
         halves = x.unflatten(-1, (2, -1)).flatten(2, 3)
         return super().forward(halves, positions).unflatten(2, (-1, 2)).flatten(3)

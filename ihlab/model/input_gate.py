@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
+from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache, earlier
+from ihlab.model.shapes import Heads, Keys, Stream, Values
 from ihlab.model.shift import GatedShift, TokenMix
 
 
@@ -27,21 +29,25 @@ class InputGate(TokenMix):
         self.bias = nn.Parameter(drawn.clone())
 
     def forward(
-        self,
-        x: Float[Tensor, "batch pos head d_head"],
-        read: Float[Tensor, "batch pos d_model"],
-        hook: HookPoint,
-        cache: KVCache | None,
-        what: str,
-    ) -> Float[Tensor, "batch pos head d_head"]:
-        """Shift keys or values x as `read` says; the hook is given a [batch, pos, head]."""
+        self, x: Heads, read: Stream, hook: HookPoint, before: Float[Tensor, "batch 1 head d_head"] | None
+    ) -> Heads:
+        """Shift keys or values x as `read` says; the hook is given a. `before`: the token before x, with a cache."""
         own = hook(F.linear(read, self.weight, self.bias).sigmoid())[..., None]
-        before = earlier(cache, what, x, 1)
         first = torch.zeros_like(x[:, :1]) if before is None else before
         return own * x + (1 - own) * torch.cat([first, x[:, :-1]], dim=1)
 
 
-def make_input_gates(cfg: ModelConfig, generator: torch.Generator | None) -> nn.ModuleDict:
-    """Return the gates of a layer's "key" and "value"; none but for attention that has them."""
-    names = ("key", "value") if cfg.attention == "input_gate" else ()
-    return nn.ModuleDict({name: InputGate(cfg.kv_heads, cfg.d_model, generator) for name in names})
+class GatedAttention(Attention):
+    """project q, k, v -> gate k and v -> as `Attention`. hook_key_gate, hook_value_gate: a [batch, pos, g]."""
+
+    def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
+        super().__init__(cfg, generator, layer)
+        parts = ("key", "value")
+        self.input_gate = nn.ModuleDict({part: InputGate(cfg.kv_heads, cfg.d_model, generator) for part in parts})
+        self.hook_key_gate, self.hook_value_gate = HookPoint(), HookPoint()
+
+    def project(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
+        """Return the gated keys and values before any rotation."""
+        k, v = super().project(x, cache)
+        k = self.input_gate["key"](k, x, self.hook_key_gate, earlier(cache, "key", k, 1))
+        return k, self.input_gate["value"](v, x, self.hook_value_gate, earlier(cache, "value", v, 1))

@@ -3,8 +3,8 @@
     x~[t] = x[t] + mu (.) (x[t - 1] - x[t]),
 
 mu one number a channel of d_model, zeros before the first token (Peng et al. 2023, arXiv 2305.13048). RWKV's queries
-(its receptance), keys and values each have a mu. If all channels share one mu and the projection has no bias, this
-is equation 5 of arXiv 2411.19574 with alpha = (1 - mu, mu) in every head.
+(its receptance), keys and values each have a mu (`ihlab.model.rwkv`). If all channels share one mu and the projection
+has no bias, this is equation 5 of arXiv 2411.19574 with alpha = (1 - mu, mu) in every head.
 
 The residual stream has one mu for all three (`ModelConfig.stream_shift`). A norm works on each token alone, but is not
 linear: a mix of normalised tokens is not the normalised mix.
@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ihlab.model.config import ModelConfig
+from ihlab.model.shapes import Stream
 from ihlab.model.shift import TokenMix, token_shift
 
 
@@ -25,15 +26,11 @@ class InputShift(TokenMix):
         super().__init__()
         self.mu = nn.Parameter(mu)
 
-    def forward(
-        self, x: Float[Tensor, "batch pos d_model"], before: Float[Tensor, "batch 1 d_model"] | None = None
-    ) -> Float[Tensor, "batch pos d_model"]:
+    def forward(self, x: Stream, before: Float[Tensor, "batch 1 d_model"] | None = None) -> Stream:
         """Mix x with the tokens before; `before` is the token before x, where x continues a row."""
         return _mixed(x, 1 - self.mu, self.mu, before)
 
-    def of_previous(
-        self, x: Float[Tensor, "batch pos d_model"], before: Float[Tensor, "batch 1 d_model"] | None = None
-    ) -> Float[Tensor, "batch pos d_model"]:
+    def of_previous(self, x: Stream, before: Float[Tensor, "batch 1 d_model"] | None = None) -> Stream:
         """Return mu (.) Sx alone."""
         return _mixed(x, torch.zeros_like(self.mu), self.mu, before)
 
@@ -47,12 +44,6 @@ def rwkv_mu(cfg: ModelConfig, layer: int, what: str) -> Float[Tensor, " d_model"
     power = (1 - layer / cfg.n_layers) * (0.5 if what == "query" else 1)
     less = 0.3 * layer / max(1, cfg.n_layers - 1) if what == "value" else 0.0
     return 1 - channel**power - less
-
-
-def make_input_shifts(cfg: ModelConfig, layer: int) -> nn.ModuleDict:
-    """Return the shifts of what queries, keys and values are projected from, by these names; none but for RWKV's."""
-    names = ("query", "key", "value") if cfg.attention == "rwkv_shift" else ()
-    return nn.ModuleDict({name: InputShift(rwkv_mu(cfg, layer, name)) for name in names})
 
 
 def make_stream_shift(cfg: ModelConfig, layer: int) -> InputShift | None:

@@ -37,7 +37,7 @@ class KVCache:
         before = self.raw.get(what)
         if before is None:
             before = raw.new_zeros(len(raw), n, *raw.shape[2:])
-        self.raw[what] = _last(before, raw)
+        self.raw[what] = torch.cat([before, raw], dim=1)[:, raw.shape[1] :]
         return before
 
     def append(
@@ -59,19 +59,11 @@ class KVCache:
 def earlier(
     cache: KVCache | None, what: str, raw: Float[Tensor, "batch pos *wide"], n: int
 ) -> Float[Tensor, "batch earlier *wide"] | None:
-    """Return `cache.exchange` of these; None without a cache, for rows that begin here."""
+    """Return `cache.exchange` of these; None without a cache, for sequences that begin here."""
     return None if cache is None else cache.exchange(what, raw, n)
 
 
 def next_positions(cache: KVCache | None, n_pos: int) -> slice:
-    """Return the positions of the next n_pos tokens of each row, which follow the cache; without one, from 0."""
+    """Return the positions of the next n_pos tokens of each sequence, which follow the cache; without one, from 0."""
     start = 0 if cache is None else cache.length
     return slice(start, start + n_pos)
-
-
-def _last(
-    old: Float[Tensor, "batch earlier *wide"], new: Float[Tensor, "batch pos *wide"]
-) -> Float[Tensor, "batch earlier *wide"]:
-    """Return as many tokens as `old` has, the last ones of old and new."""
-    n = old.shape[1]
-    return new[:, -n:] if new.shape[1] >= n else torch.cat([old, new], dim=1)[:, -n:]

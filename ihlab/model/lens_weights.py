@@ -16,68 +16,30 @@ from ihlab.model.network import Block, Network
 from tasks.config import require
 
 
+def _of_every_layer(part: str, name: str) -> property:
+    def stacked(model: Network) -> Tensor:
+        parts: list[Any] = [getattr(block, part) for block in model.layers]
+        require(all(of is not None for of in parts), f"The model has no MLPs, and so no {name}.")
+        return torch.stack([getattr(of, name) for of in parts])
+
+    return property(stacked, doc=f"`{name}` of every layer's {part}, a copy [layer, ...].")
+
+
 class LensWeights(Network):
-    """A network that names its weights as TransformerLens does."""
+    """A network that names its weights as TransformerLens does. Biases are zeros where the config has none."""
 
-    @property
-    def W_Q(self) -> Float[Tensor, "layer head d_model d_head"]:
-        """The query weights of all layers, a copy."""
-        return self._stacked("W_Q")
-
-    @property
-    def W_K(self) -> Float[Tensor, "layer kv_head d_model d_head"]:
-        """The key weights before any shift, likewise."""
-        return self._stacked("W_K")
-
-    @property
-    def W_V(self) -> Float[Tensor, "layer kv_head d_model d_head"]:
-        """The value weights before any shift, likewise."""
-        return self._stacked("W_V")
-
-    @property
-    def W_O(self) -> Float[Tensor, "layer head d_head d_model"]:
-        """The output weights, likewise."""
-        return self._stacked("W_O")
-
-    @property
-    def b_Q(self) -> Float[Tensor, "layer head d_head"]:
-        """The queries' biases, zeros where there are none."""
-        return self._stacked("b_Q")
-
-    @property
-    def b_K(self) -> Float[Tensor, "layer kv_head d_head"]:
-        """The keys' biases, likewise."""
-        return self._stacked("b_K")
-
-    @property
-    def b_V(self) -> Float[Tensor, "layer kv_head d_head"]:
-        """The values' biases, likewise."""
-        return self._stacked("b_V")
-
-    @property
-    def b_O(self) -> Float[Tensor, "layer d_model"]:
-        """The outputs' biases, likewise."""
-        return self._stacked("b_O")
-
-    @property
-    def W_in(self) -> Float[Tensor, "layer d_model d_mlp"]:
-        """The weights into the neurons. Raises `ConfigError` for a model without MLPs."""
-        return self._stacked_mlp("W_in")
-
-    @property
-    def W_out(self) -> Float[Tensor, "layer d_mlp d_model"]:
-        """The weights out of the neurons, likewise."""
-        return self._stacked_mlp("W_out")
-
-    @property
-    def b_in(self) -> Float[Tensor, "layer d_mlp"]:
-        """The neurons' biases, zeros where there are none."""
-        return self._stacked_mlp("b_in")
-
-    @property
-    def b_out(self) -> Float[Tensor, "layer d_model"]:
-        """The MLPs' output biases, likewise."""
-        return self._stacked_mlp("b_out")
+    W_Q = _of_every_layer("attn", "W_Q")  # [layer, head, d_model, d_head]
+    W_K = _of_every_layer("attn", "W_K")  # [layer, kv_head, d_model, d_head], before any shift
+    W_V = _of_every_layer("attn", "W_V")
+    W_O = _of_every_layer("attn", "W_O")  # [layer, head, d_head, d_model]
+    b_Q = _of_every_layer("attn", "b_Q")  # [layer, head, d_head]
+    b_K = _of_every_layer("attn", "b_K")
+    b_V = _of_every_layer("attn", "b_V")
+    b_O = _of_every_layer("attn", "b_O")  # [layer, d_model]
+    W_in = _of_every_layer("mlp", "W_in")  # [layer, d_model, d_mlp]
+    W_out = _of_every_layer("mlp", "W_out")
+    b_in = _of_every_layer("mlp", "b_in")
+    b_out = _of_every_layer("mlp", "b_out")
 
     @property
     def QK(self) -> FactoredMatrix:
@@ -113,8 +75,7 @@ class LensWeights(Network):
 
     def blocks_with(self, submodule: str) -> list[tuple[int, Block]]:
         """Return the layers that have a part of this name, such as "attn" or "mlp", each with its number."""
-        found = [(layer, block) for layer, block in enumerate(self.layers)]
-        return [(layer, block) for layer, block in found if getattr(block, submodule, None) is not None]
+        return [(n, block) for n, block in enumerate(self.layers) if getattr(block, submodule, None) is not None]
 
     def tl_parameters(self) -> dict[str, Tensor]:
         """Return the weights by TransformerLens' names, such as blocks.0.attn.W_Q, as its `SVDInterpreter` reads them.
@@ -125,17 +86,17 @@ class LensWeights(Network):
         if self.pos_embed is not None:
             named["pos_embed.W_pos"] = self.pos_embed.weight
         for layer, block in enumerate(self.layers):
-            attn = {
-                name: getattr(block.attn, name) for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O")
+            norms = {"ln1": block.ln1, "ln2": block.ln2}
+            parts: dict[str, dict[str, Tensor]] = {
+                name: dict(norm.named_parameters()) for name, norm in norms.items() if norm is not None
             }
+            names = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O")
+            parts["attn"] = {name: getattr(block.attn, name) for name in names}
             for name in ("W_K", "W_V", "b_K", "b_V"):
-                attn[name] = attn[name].repeat_interleave(self.cfg.n_heads // len(attn[name]), dim=0)
-            parts = {"attn": attn}
+                each = self.cfg.n_heads // len(parts["attn"][name])
+                parts["attn"][name] = parts["attn"][name].repeat_interleave(each, dim=0)
             if block.mlp is not None:
                 parts["mlp"] = {name: getattr(block.mlp, name) for name in ("W_in", "W_out", "b_in", "b_out")}
-            for norm in ("ln1", "ln2"):
-                weights = dict(getattr(block, norm).named_parameters()) if getattr(block, norm) is not None else {}
-                parts |= {norm: weights} if weights else {}
             named |= {f"blocks.{layer}.{part}.{name}": x for part, of in parts.items() for name, x in of.items()}
         return named | {f"ln_final.{name}": x for name, x in self.ln_final.named_parameters()}
 
@@ -146,19 +107,11 @@ class LensWeights(Network):
         attention_mask: Tensor | None = None,
         per_token: bool = False,
     ) -> Float[Tensor, "*shape"]:
-        """Return the cross-entropy of each next token of the row, in nats: their mean, or [batch, pos - 1].
+        """Return the cross-entropy of each next token of the sequence, in nats: their mean, or [batch, pos - 1].
 
         This is a language model's loss. Tasks are trained on their targets instead (`Batch.targets`).
         """
         return lm_cross_entropy_loss(logits, tokens.to(logits.device), attention_mask, per_token)
-
-    def _stacked(self, name: str) -> Tensor:
-        return torch.stack([getattr(block.attn, name) for block in self.layers])
-
-    def _stacked_mlp(self, name: str) -> Tensor:
-        parts: list[Any] = [block.mlp for block in self.layers]
-        require(all(mlp is not None for mlp in parts), f"The model has no MLPs, and so no {name}.")
-        return torch.stack([getattr(mlp, name) for mlp in parts])
 
     def _of_queries(self, weight: Float[Tensor, "layer kv_head a b"]) -> Float[Tensor, "layer head a b"]:
         """Repeat shared heads for each query head that reads them."""

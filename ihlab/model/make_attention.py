@@ -1,18 +1,17 @@
 """The attention of a layer, as a config says."""
 
 import inspect
+from collections.abc import Callable
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
 from torch import nn
 
 from ihlab.model.attention import Attention
-from ihlab.model.config import ModelConfig, require_attention
-from ihlab.model.differential import DifferentialAttention
-from ihlab.model.mla import LatentAttention
-from ihlab.model.registered import ATTENTIONS
-from ihlab.model.selective import SelectiveAttention
+from ihlab.model.config import ModelConfig
 from ihlab.model.shift import spawned
+from ihlab.model.variants import VARIANTS, require_attention
 from tasks.config import require
 
 
@@ -22,23 +21,19 @@ def make_attention(cfg: ModelConfig, generator: torch.Generator | None = None, l
     Raises `ConfigError` for a name that is not registered here, and for a registered one that makes no module.
     """
     require_attention(cfg.attention)
-    if cfg.attention in ATTENTIONS:
-        return _registered(cfg, generator, layer)
-    kinds: dict[str, type[Attention]] = {
-        "mla": LatentAttention,
-        "mla_kv": LatentAttention,
-        "differential": DifferentialAttention,
-        "selective": SelectiveAttention,
-    }
-    return kinds.get(cfg.attention, Attention)(cfg, generator, layer)
+    attention = VARIANTS[cfg.attention].attention
+    if isinstance(attention, str):
+        made: Attention = resolve_name(attention)(cfg, generator, layer)
+        return made
+    return _registered(attention, cfg, generator, layer)
 
 
-def _registered(cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> Any:
+def _registered(attention: Callable[..., Any], cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> Any:
     """Make a registered attention: any module; tools read whichever attributes it has."""
     with torch.random.fork_rng(devices=[]):  # what it draws is a function of the model's seed, too
         own = spawned(generator, layer, 5)  # Canon layers have 1 to 4
         torch.manual_seed(layer if own is None else own.initial_seed())
-        made = ATTENTIONS[cfg.attention](cfg, generator, layer)
+        made = attention(cfg, generator, layer)
     require(
         isinstance(made, nn.Module),
         f"The attention '{cfg.attention}' made a {type(made).__name__}, but must make a torch.nn.Module.",

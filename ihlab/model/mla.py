@@ -23,6 +23,7 @@ from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache
 from ihlab.model.norm import RMSNorm
 from ihlab.model.positions import Positions, Rotary
+from ihlab.model.shapes import Heads, Keys, Queries, Stream, Values
 from ihlab.model.shift import TokenShift
 
 
@@ -65,27 +66,18 @@ class LatentAttention(Attention):
         beta[-1] = before
         return FixedShift(alpha), FixedShift(beta), None
 
-    def keys_values(
-        self,
-        x: Float[Tensor, "batch pos d_model"],
-        cache: KVCache | None = None,
-        before: Float[Tensor, "batch 1 d_model"] | None = None,
-    ) -> tuple[Float[Tensor, "batch key head d_head"], Float[Tensor, "batch key head d_head"]]:
+    def keys_values(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
         """Return the keys, shifted and rotated, and the shifted values of all tokens, those in the cache included."""
         shared, latent = self._compressed(x)
         if cache is not None:
             shared, latent = (kept[:, :, 0] for kept in cache.append(shared[:, :, None], latent[:, :, None]))
         return self._shifted_and_rotated(*self._expanded(shared, latent), slice(0, latent.shape[1]), None)
 
-    def project(
-        self, x: Float[Tensor, "batch pos d_model"], before: Float[Tensor, "batch 1 d_model"] | None = None
-    ) -> tuple[Float[Tensor, "batch pos head d_head"], Float[Tensor, "batch pos head d_head"]]:
+    def project(self, x: Stream, cache: KVCache | None = None) -> tuple[Heads, Heads]:
         """Return the keys and values before any shift or rotation."""
         return self._expanded(*self._compressed(x))
 
-    def _compressed(
-        self, x: Float[Tensor, "batch pos d_model"]
-    ) -> tuple[Float[Tensor, "batch pos rope"], Float[Tensor, "batch pos rank"]]:
+    def _compressed(self, x: Stream) -> tuple[Float[Tensor, "batch pos rope"], Float[Tensor, "batch pos rank"]]:
         """Return what the cache keeps of each token: the keys' shared part before its rotation, and c."""
         latent = self.kv_down(x)
         latent = self.hook_latent(latent if self.latent_norm is None else self.latent_norm(latent))
@@ -93,7 +85,7 @@ class LatentAttention(Attention):
 
     def _expanded(
         self, shared: Float[Tensor, "batch pos rope"], latent: Float[Tensor, "batch pos rank"]
-    ) -> tuple[Float[Tensor, "batch pos head d_head"], Float[Tensor, "batch pos head d_head"]]:
+    ) -> tuple[Heads, Heads]:
         k, v = self._heads(self.k_up(latent), self.n_heads), self._heads(self.v_up(latent), self.n_heads)
         return torch.cat([k, shared[:, :, None].expand(-1, -1, self.n_heads, -1).to(k.dtype)], dim=-1), v
 
@@ -136,9 +128,7 @@ class TailRotary(Rotary):
         super().__init__(width, n_ctx, base, n_heads)
         self.width = width
 
-    def forward(
-        self, x: Float[Tensor, "batch query head d_head"], positions: Positions | None = None
-    ) -> Float[Tensor, "batch query head d_head"]:
+    def forward(self, x: Queries, positions: Positions | None = None) -> Queries:
         """Rotate by the angles of each position; without positions they are 0, 1, 2, ..."""
         still, rotated = x.split([x.shape[-1] - self.width, self.width], dim=-1)
         return torch.cat([still, super().forward(rotated, positions)], dim=-1)

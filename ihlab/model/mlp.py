@@ -10,6 +10,7 @@ from ihlab.model.config import ModelConfig
 from ihlab.model.depthwise import Depthwise, make_canon
 from ihlab.model.kv_cache import KVCache
 from ihlab.model.linear import bias_of
+from ihlab.model.shapes import Stream
 
 
 class MLP(nn.Module):
@@ -57,9 +58,7 @@ class SwiGLU(MLP):
         self.out_proj = nn.Linear(cfg.mlp_width, cfg.d_model, bias=cfg.bias)
         self.hook_pre, self.hook_pre_linear, self.hook_post = HookPoint(), HookPoint(), HookPoint()
 
-    def forward(
-        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
-    ) -> Float[Tensor, "batch pos d_model"]:
+    def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
         """The gated MLP of every position on its own; a Canon layer alone reads others, in the cache too."""
         pre, pre_linear = self.gate_proj(x), self.in_proj(x)
         if self.canon is not None:
@@ -91,9 +90,7 @@ class GeluMLP(MLP):
         self.out_proj = nn.Linear(cfg.mlp_width, cfg.d_model, bias=cfg.bias)
         self.hook_pre, self.hook_post = HookPoint(), HookPoint()
 
-    def forward(
-        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
-    ) -> Float[Tensor, "batch pos d_model"]:
+    def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
         """The MLP of every position on its own; a Canon layer alone reads others, in the cache too."""
         pre = self.in_proj(x)
         if self.canon is not None:

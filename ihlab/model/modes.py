@@ -24,7 +24,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def evaluated(measure: Callable[Concatenate[M, P], T]) -> Callable[Concatenate[M, P], T]:
+def in_eval_mode(measure: Callable[Concatenate[M, P], T]) -> Callable[Concatenate[M, P], T]:
     """Decorate a function of a model to be called with the model in evaluation mode."""
 
     @wraps(measure)

@@ -26,11 +26,12 @@ from ihlab.model.config import ModelConfig
 from ihlab.model.depthwise import make_canon
 from ihlab.model.input_shift import make_stream_shift
 from ihlab.model.kv_cache import KVCache, earlier, next_positions
+from ihlab.model.linear import FirstEntries
 from ihlab.model.make_attention import make_attention
 from ihlab.model.mlp import make_mlp
 from ihlab.model.norm import make_norm
+from ihlab.model.shapes import Stream
 from ihlab.model.shift import TokenMix
-from ihlab.model.unembed import FirstEntries
 from tasks.config import require
 
 
@@ -59,27 +60,21 @@ class Block(nn.Module):
         if self.shift_at == "added":
             self.hook_resid_shift = HookPoint()
 
-    def forward(
-        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
-    ) -> Float[Tensor, "batch pos d_model"]:
-        """Return the residual stream after this layer; with a cache, of tokens that continue the rows in it."""
+    def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
+        """Return the residual stream after this layer; with a cache, of tokens that continue the sequences in it."""
         x = self.entering(x, cache)
         read = self.attention_input(x, cache)
         attn_out = self.attn(read) if cache is None else self.attn(read, cache)  # a custom one may take no cache
         return self.add_mlp(self.add_attention(x, attn_out), cache)
 
-    def entering(
-        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
-    ) -> Float[Tensor, "batch pos d_model"]:
+    def entering(self, x: Stream, cache: KVCache | None = None) -> Stream:
         """Return the residual stream at the layer's start, plus its shift if stream_shift is "added"."""
         x = self.hook_resid_pre(x)
         if self.stream_shift is None or self.shift_at != "added":
             return x
         return x + self.hook_resid_shift(self.stream_shift.of_previous(x, earlier(cache, "stream", x, 1)))
 
-    def attention_input(
-        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
-    ) -> Float[Tensor, "batch pos d_model"]:
+    def attention_input(self, x: Stream, cache: KVCache | None = None) -> Stream:
         """Normalise the residual stream for attention, with earlier tokens mixed in where the config says so."""
         if self.stream_shift is not None and self.shift_at == "before_norm":
             x = self.stream_shift(x, earlier(cache, "stream", x, 1))
@@ -95,9 +90,7 @@ class Block(nn.Module):
         attn_out = self.hook_attn_out(self.dropout(attn_out))
         return attn_out + x if self.residual else attn_out
 
-    def add_mlp(
-        self, x: Float[Tensor, "batch pos d_model"], cache: KVCache | None = None
-    ) -> Float[Tensor, "batch pos d_model"]:
+    def add_mlp(self, x: Stream, cache: KVCache | None = None) -> Stream:
         """Add the output of the layer's MLP to the residual stream; see `mlp_reads_neighbours`."""
         if self.mlp is not None:
             x = self.hook_resid_mid(x)
@@ -108,11 +101,11 @@ class Block(nn.Module):
 
     @property
     def mlp_reads_neighbours(self) -> bool:
-        """True if `add_mlp` needs all positions of the rows: a part of it mixes tokens. Else it works on each alone."""
+        """True if `add_mlp` needs every position of a sequence, because a part of it mixes tokens."""
         of_mlp = [part for part in (self.ln2, self.mlp) if part is not None]
         return "C" in self.canon or any(isinstance(module, TokenMix) for part in of_mlp for module in part.modules())
 
-    def _canon(self, place: str, x: Tensor, cache: KVCache | None) -> Float[Tensor, "batch pos d_model"]:
+    def _canon(self, place: str, x: Tensor, cache: KVCache | None) -> Stream:
         """Return x, convolved where a Canon layer is at this place."""
         return self.canon[place].of_vectors(x, cache, place) if place in self.canon else x  # type: ignore[operator]
 
@@ -194,12 +187,12 @@ class Network(HookedRootModule):
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
         """Return the logits at every position.
 
-        Raises `ConfigError` for ids outside the vocabulary and rows longer than `n_ctx`.
+        Raises `ConfigError` for ids outside the vocabulary and sequences longer than `n_ctx`.
         """
         return self.unembed(self.final_residual(self.require_rows(tokens)))
 
     def require_rows(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
-        """Return the tokens. Raises `ConfigError` for ids outside the vocabulary and rows longer than `n_ctx`."""
+        """Return the tokens. Raises `ConfigError` for ids outside the vocabulary and sequences longer than `n_ctx`."""
         require(
             tokens.shape[1] <= self.cfg.n_ctx,
             f"The tokens have {tokens.shape[1]} positions, but the model's n_ctx is {self.cfg.n_ctx}.",
@@ -222,30 +215,26 @@ class Network(HookedRootModule):
             f"Token id {low if low < 0 else high} is outside the vocabulary: ids run from 0 to {self.cfg.d_vocab - 1}.",
         )
 
-    def final_residual(
-        self, tokens: Int[Tensor, "batch pos"], caches: Sequence[KVCache] | None = None
-    ) -> Float[Tensor, "batch pos d_model"]:
+    def final_residual(self, tokens: Int[Tensor, "batch pos"], caches: Sequence[KVCache] | None = None) -> Stream:
         """Return the normalised residual stream that the unembedding reads.
 
-        With a cache for each layer, the tokens continue the rows in the caches and are kept there (`decode`).
+        With a cache for each layer, the tokens continue the sequences in the caches and are kept there (`decode`).
         """
         x = self.embedded(tokens, None if caches is None else caches[0])
         for layer, block in enumerate(self.blocks):
             x = block(x, None if caches is None else caches[layer])
         return self.ln_final(x)
 
-    def embedded(
-        self, tokens: Int[Tensor, "batch pos"], cache: KVCache | None = None
-    ) -> Float[Tensor, "batch pos d_model"]:
-        """Return the residual stream before the first layer; with a cache, of tokens that continue the rows in it."""
+    def embedded(self, tokens: Int[Tensor, "batch pos"], cache: KVCache | None = None) -> Stream:
+        """Return the residual stream before the first layer. With a cache, the tokens continue its sequences."""
         x = self.hook_embed(self.embed(tokens))
         if self.pos_embed is not None:
             own = self.pos_embed.weight[next_positions(cache, tokens.shape[1])]
-            # Copies, one for each row: a hook may write into what it is given.
+            # Copies, one for each sequence: a hook may write into what it is given.
             x = x + self.hook_pos_embed(own.repeat(len(tokens), 1, 1))
         return self.dropout(x)
 
-    def before_last_layer(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
+    def before_last_layer(self, tokens: Int[Tensor, "batch pos"]) -> Stream:
         """Return the residual stream before the last layer, of tokens that are not checked."""
         x = self.embedded(tokens)
         for block in self.layers[:-1]:
@@ -256,6 +245,11 @@ class Network(HookedRootModule):
     def layers(self) -> list[Block]:
         """Return the blocks, typed."""
         return [block for block in self.blocks if isinstance(block, Block)]
+
+    def decayed_parameters(self) -> set[str]:
+        """Return the names of the parameters that weight decay acts on: matrices, but none of a `TokenMix`."""
+        mixes = {id(p) for module in self.modules() if isinstance(module, TokenMix) for p in module.parameters()}
+        return {name for name, p in self.named_parameters() if p.ndim >= 2 and id(p) not in mixes}
 
     @property
     def n_params(self) -> int:

@@ -7,11 +7,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 Positions = slice | Int[Tensor, "batch query"]
-"""Positions of tokens in their rows: a slice from start to stop that is the same for all rows, or those of each row."""
+"""Positions of tokens: a slice from start to stop, the same for all sequences, or the numbers for each sequence."""
 
 
 def as_tensor(positions: Positions, device: torch.device) -> Int[Tensor, "#batch query"]:
-    """Return the positions as numbers; those of a slice once for all rows."""
+    """Return the positions as numbers; those of a slice once for all sequences."""
     if isinstance(positions, slice):
         return torch.arange(positions.start, positions.stop, device=device)[None]
     return positions

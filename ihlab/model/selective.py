@@ -6,7 +6,7 @@ With l^h the scores of head h (ALiBi's bias and the causal mask included), the f
 
 and every head of the layer attends by softmax(l^h - F). There are no parameters of its own. The definition follows the
 paper's description and agrees with the public ports of its listing. Key 0 is exempt because in the paper it is the
-beginning-of-sequence token: rows without one exempt an ordinary token.
+beginning-of-sequence token: sequences without one exempt an ordinary token.
 """
 
 import math
@@ -17,10 +17,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
-from ihlab.model.attention import Attention, explicit_pattern, read_values
+from ihlab.model.attend import explicit_pattern, read_values
+from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache
 from ihlab.model.positions import Positions, as_tensor
+from ihlab.model.shapes import Keys, Queries, Values
 from tasks.config import require
 
 
@@ -43,15 +45,8 @@ class SelectiveAttention(Attention):
         super().__init__(cfg, generator, layer)
         self.hook_selection, self.hook_masked = HookPoint(), HookPoint()
 
-    def _attend(
-        self,
-        q: Float[Tensor, "batch query head d_head"],
-        k: Float[Tensor, "batch key kv_head d_head"],
-        v: Float[Tensor, "batch key kv_head d_head"],
-        positions: Positions,
-        cache: KVCache | None,
-    ) -> Float[Tensor, "batch query head d_head"]:
-        """Return z, for rotated queries of whole rows or chunks. Raises `ConfigError` for others."""
+    def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: KVCache | None) -> Queries:
+        """Return z, for rotated queries of whole sequences or chunks. Raises `ConfigError` for others."""
         require(
             isinstance(positions, slice),
             "Selective attention reads queries of consecutive tokens only: each depends on those before it.",

@@ -3,7 +3,7 @@
     x_hat[t] = w[0] x[t] + w[1] x[t - 1] + ... + w[window - 1] x[t - window + 1],
 
 with zeros before the first token. w is alpha for keys, beta for values and gamma for queries: the paper's alpha1, beta1
-are w[0], and its alpha2, beta2 are w[1]. A variant (`ihlab.model.config.VARIANTS`) is another rule, of `KINDS`, for
+are w[0], and its alpha2, beta2 are w[1]. A variant (`ihlab.model.variants`) is another rule, of `SHIFT_RULES`, for
 what w may be; everything that reads w reads `TokenShift.weights()`, so hooks, decoding and reports know no rules.
 """
 
@@ -13,16 +13,18 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from ihlab.model.config import VARIANTS, ModelConfig
-from ihlab.model.shift_grad import ShiftWithGradient, mix_tokens
+from ihlab.model.config import ModelConfig
+from ihlab.model.shapes import Heads
+from ihlab.model.variants import VARIANTS
 
 
 def token_shift(
-    x: Float[Tensor, "batch pos head d_head"],
+    x: Heads,
     weight: Float[Tensor, "head window *d_head"],
     before: Float[Tensor, "batch earlier head d_head"] | None = None,
-) -> Float[Tensor, "batch pos head d_head"]:
+) -> Heads:
     """Mix each head's vector with those of the tokens before it: equation 5, with a row of weights for each head.
 
     With weights [head, window, d_head], each channel of a head has a row of its own. `before`, the vectors of the
@@ -32,10 +34,10 @@ def token_shift(
     # several times slower than along a plain one.
     each = weight[..., None].expand(-1, -1, x.shape[-1]) if weight.ndim == 2 else weight
     wide = each.transpose(0, 1).to(x.dtype).contiguous()
-    if torch.compiler.is_compiling() and before is None:
-        return ShiftWithGradient.apply(x, wide)
     seen = x if before is None else torch.cat([before, x], dim=1)
-    total = mix_tokens(seen, wide)
+    total = seen * wide[0]
+    for back in range(1, min(len(wide), seen.shape[1])):
+        total = total + F.pad(seen, (0, 0, 0, 0, back, -back)) * wide[back]
     return total if before is None else total[:, before.shape[1] :]
 
 
@@ -64,7 +66,7 @@ class TokenShift(TokenMix):
     columns but the last, which follows by `complete`. All are free afterwards. With `shared` one row serves every head;
     with `d_head` each channel of a head starts from a copy of its head's row and learns alone.
 
-    The other kinds change what is stored, and how the weights follow from it (`stored`, `mixed`).
+    The other rules change what is stored, and how the weights follow from it (`stored`, `mixed`).
     """
 
     tied = False
@@ -104,10 +106,10 @@ class TokenShift(TokenMix):
 
     def forward(
         self,
-        x: Float[Tensor, "batch pos head d_head"],
+        x: Heads,
         hook: Callable[[Tensor], Tensor] | None = None,
         before: Float[Tensor, "batch earlier head d_head"] | None = None,
-    ) -> Float[Tensor, "batch pos head d_head"]:
+    ) -> Heads:
         """Shift x by what the hook returns for these weights; `before` is that of `token_shift`."""
         # The hook is given a copy: it may write into it, and must not write into the parameter.
         weight = self.weights() if hook is None else hook(self.weights().clone())
@@ -204,7 +206,7 @@ class FrozenUnitShift(FrozenShift):
         return rows / rows.norm(dim=1, keepdim=True)
 
 
-KINDS: dict[str, type[TokenShift]] = {
+SHIFT_RULES: dict[str, type[TokenShift]] = {
     "free": TokenShift,
     "gate": GatedShift,
     "sum1": SumToOneShift,
@@ -213,7 +215,7 @@ KINDS: dict[str, type[TokenShift]] = {
     "frozen": FrozenShift,
     "frozen_unit": FrozenUnitShift,
 }
-"""The rules that `ihlab.model.config.Variant` names for keys, values and queries."""
+"""The rules that `ihlab.model.variants.Variant` names for keys, values and queries."""
 
 
 def make_shifts(
@@ -225,11 +227,11 @@ def make_shifts(
     seed, parameters that two variants share start at the same values.
     """
     variant = VARIANTS[cfg.attention]
-    if not variant.kinds:
+    if not variant.rules:
         return None, None, None
 
-    def make(kind: str | None, n_heads: int, source: torch.Generator | None) -> TokenShift | None:
-        shift = KINDS[kind or "free"](
+    def make(rule: str | None, n_heads: int, source: torch.Generator | None) -> TokenShift | None:
+        shift = SHIFT_RULES[rule or "free"](
             n_heads,
             cfg.shift_window,
             source,
@@ -237,7 +239,7 @@ def make_shifts(
             shared=cfg.shift_share in ("layer", "model"),
             d_head=cfg.head_width if cfg.shift_share == "channel" else None,
         )
-        return None if kind is None else shift
+        return None if rule is None else shift
 
     return (
         make(variant.key, cfg.kv_heads, generator),

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformer_lens import ActivationCache
 from transformer_lens.utilities import Slice
 
-from ihlab.model import decode, pruned
+from ihlab.model import decode, query_positions
 from ihlab.model.lens_weights import LensWeights
 from ihlab.model.norm import LayerNorm, RMSNorm
 from tasks import Task
@@ -41,14 +41,14 @@ class Transformer(LensWeights):
     ) -> Any:
         """Return the logits [batch, pos, d_vocab], and what else a TransformerLens model returns on request.
 
-        - `input`: ids [batch, pos], or one row [pos], as a tensor or as lists;
-        - `return_type`: "logits"; "loss", of predicting each next token of the row (`loss_fn`; a scalar, or with
+        - `input`: ids [batch, pos], or one sequence [pos], as a tensor or as lists;
+        - `return_type`: "logits"; "loss", of predicting each next token of the sequence (`loss_fn`; a scalar, or with
           `loss_per_token` [batch, pos - 1]); "both"; or None, to run for the cache alone;
         - `stop_at_layer`: return the residual stream before this layer instead; -1 is the last layer;
         - `start_at_layer`: `input` is the residual stream before this layer. It has no loss.
 
-        Raises `ConfigError` for ids outside the vocabulary, rows longer than `n_ctx`, a layer that is not there, and
-        for `prepend_bos` and `past_kv_cache`: a task draws its own first token, and `generate` keeps its own cache.
+        Raises `ConfigError` for ids outside the vocabulary, sequences longer than `n_ctx`, and an unknown layer. Raises
+        it for `prepend_bos` and `past_kv_cache` too: a task draws its own first token, `generate` keeps its own cache.
         """
         plain = start_at_layer is None and stop_at_layer is None and return_type == "logits" and not prepend_bos
         if plain and past_kv_cache is None:
@@ -77,7 +77,7 @@ class Transformer(LensWeights):
         return loss if return_type == "loss" else (logits, loss)
 
     def _stream(self, x: Tensor) -> Tensor:
-        """Return a residual stream that is given. Raises `ConfigError` for other shapes and for too long rows."""
+        """Return a residual stream that is given. Raises `ConfigError` for other shapes and for too long sequences."""
         shape, width, most = list(x.shape), self.cfg.d_model, self.cfg.n_ctx
         require(
             len(shape) == 3 and shape[-1] == width and shape[1] <= most,
@@ -97,8 +97,8 @@ class Transformer(LensWeights):
         index: Int[Tensor, " scored"],
         queries: Int[Tensor, "batch query"] | None = None,
     ) -> Float[Tensor, "scored d_model"]:
-        """Return `final_residual` at positions of the flattened [batch * pos]: `ihlab.model.pruned.residual_at`."""
-        return pruned.residual_at(self, tokens, index, queries)
+        """Return `final_residual` at positions of the flattened [batch * pos] (`ihlab.model.query_positions`)."""
+        return query_positions.residual_at(self, tokens, index, queries)
 
     def generate(
         self, tokens: Int[Tensor, "batch pos"], max_new_tokens: int, stop: int | None = None, pad: int | None = None
@@ -187,7 +187,7 @@ class Transformer(LensWeights):
         return total
 
     def to_tokens(self, tokens: Any, *_: Any, **__: Any) -> Int[Tensor, "batch pos"]:
-        """Return ids, a tensor or lists of them, as rows [batch, pos]. Raises `ConfigError` for text."""
+        """Return ids, a tensor or lists of them, as sequences [batch, pos]. Raises `ConfigError` for text."""
         require(
             not isinstance(tokens, str) and not (isinstance(tokens, list) and tokens and isinstance(tokens[0], str)),
             "The model takes token ids, not text: encode it with the task that the model was trained on.",

@@ -51,7 +51,6 @@ Values = dict[str, Any]
 SWEEPING = ("grid", "zip", "seeds")
 LONGEST_NAME = 100
 MOST_RUNS = 100_000
-MOST_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -105,18 +104,14 @@ def shown(values: Mapping[str, Any]) -> str:
 
 
 def _require_few(n_runs: int) -> None:
-    require(n_runs <= MOST_RUNS, f"The sweep has {n_runs} runs, but at most {MOST_RUNS} fit in one: each has a folder.")
+    require(n_runs <= MOST_RUNS, f"The sweep has {n_runs} runs; the maximum is {MOST_RUNS}.")
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
-    require(len(content) <= MOST_BYTES, f"{path} has more than {MOST_BYTES} bytes, but no sweep needs as many.")
-    try:
-        return tomllib.loads(content.decode("utf-8"))
     except ValueError as error:  # neither UTF-8 nor TOML
         raise ConfigError(f"{path} is not TOML: {error}.") from None
 

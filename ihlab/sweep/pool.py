@@ -22,7 +22,6 @@ import numpy as np
 from rich.console import Console
 
 from ihlab.sweep.jobs import cores
-from ihlab.sweep.memory import huge_pages, keep_freed_memory
 from ihlab.sweep.retry import wait_for_lock
 from ihlab.training.config import RunConfig, graph_kind
 from ihlab.training.progress import Report, Row, add_bar, evaluated, progress_bar, shortened
@@ -270,8 +269,7 @@ class _Worker:
     def submit(self, index: int, config: RunConfig, job: Job) -> Future[Any]:
         """Submit a job to the process, which starts with the first one."""
         self.graphs = graph_kind(config) or self.graphs
-        with huge_pages():
-            future = self.pool.submit(_do, index, config, job)
+        future = self.pool.submit(_do, index, config, job)
         self._far.close()  # the process has its own: once it dies, the pipe ends instead of waiting
         return future
 
@@ -295,7 +293,6 @@ def _start_worker(parent: Connection, threads: int) -> None:
     _parent = parent
     _idle.set()
     threading.Thread(target=_follow_parent, daemon=True).start()
-    keep_freed_memory()
     import torch
 
     if "OMP_NUM_THREADS" not in os.environ:  # the user's own choice

@@ -9,7 +9,7 @@ CLAMPED = ("alpha", "beta", "pattern")
 PATTERNS = ("previous", "uniform", "zero")
 TIED = ("gate", "sum1")
 BOUNDS = {"gate": (0.001, 0.999), "clip": (0.0, 1.0), "project": (0.0, 1.0)}
-"""Values that the rules of `ihlab.model.config.Variant` can take."""
+"""Values that the rules of `ihlab.model.variants.Variant` can take."""
 
 
 @config
@@ -67,7 +67,7 @@ class Clamp:
             f"Clamp.head is {self.head}, but the model's shift_share is 'layer': its heads have one alpha and beta. "
             "Leave it out.",
         )
-        kind = model.shift_kinds[self.what]
+        kind = model.shift_rules[self.what]
         require(
             kind not in TIED or self.column is not None or self.value is None,
             f"Clamp.column is None, but the columns of a {model.attention} model's {self.what} sum to 1: name one, "

@@ -19,7 +19,7 @@ from torch import Tensor
 from ihlab.measure.batches import draw
 from ihlab.measure.gathered import TrainingBatch, each_tensor, training_batch
 from ihlab.measure.metrics import Evaluator
-from ihlab.model.shift import TokenMix, projected
+from ihlab.model.shift import projected
 from ihlab.model.transformer import Transformer
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import install
@@ -43,12 +43,11 @@ T = TypeVar("T")
 def make_optimizer(
     model: Transformer, config: RunConfig, parameters: Mapping[str, Tensor] | None = None
 ) -> torch.optim.AdamW:
-    """Return fused AdamW. Weight decay acts on the model's matrices only: not on norms, and never on token mixes.
+    """Return fused AdamW. Weight decay acts on the model's `decayed_parameters` alone.
 
     `parameters`: the tensors to optimise, by the model's parameter names; None: the model's own.
     """
-    mixing = {id(p) for module in model.modules() if isinstance(module, TokenMix) for p in module.parameters()}
-    decayed = {name for name, p in model.named_parameters() if p.ndim >= 2 and id(p) not in mixing}
+    decayed = model.decayed_parameters()
     given = dict(model.named_parameters()) if parameters is None else parameters
     groups = [
         {"params": [p for name, p in given.items() if name in decayed], "weight_decay": config.weight_decay},
@@ -143,7 +142,7 @@ class Training:
         self.config = max(self.configs, key=lambda config: config.lr)  # a stack's members take fractions of its steps
         models = [initial_model(config).to(self.device) for config in self.configs]
         install(models[0], self.config.clamps)  # forks are not stacked
-        self.members = Members(runs, ranks, callback, resumed_from)
+        self.members = Members(runs, ranks, callback, stacked, resumed_from)
         self.step = self.members.resume(models)
         self.trained = Stack(models, self.configs) if stacked else SingleModel(models[0], self.config, ranks)
         self.parameters = self.trained.parameters

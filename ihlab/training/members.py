@@ -24,10 +24,15 @@ class Members:
     """
 
     def __init__(
-        self, runs: Sequence[Run], ranks: Ranks, callback: Callback | None = None, resumed_from: int | None = None
+        self,
+        runs: Sequence[Run],
+        ranks: Ranks,
+        callback: Callback | None = None,
+        stacked: bool = False,
+        resumed_from: int | None = None,
     ) -> None:
         self.records = [RunWriter(run, callback) for run in runs]
-        self.ranks, self.resumed_from, self.n_params = ranks, resumed_from, 0
+        self.ranks, self.stacked, self.resumed_from, self.n_params = ranks, stacked, resumed_from, 0
         self.ongoing = list(range(len(runs)))
         self.running_loss, self.loss_steps = torch.zeros(len(runs), device=ranks.device), 0
         self._stored: list[Stored] = []
@@ -109,7 +114,7 @@ class Members:
             try:
                 self.records[i].check_finite(step, *losses)
             except TrainingDivergedError:
-                if len(self.records) == 1:
+                if not self.stacked:
                     raise
                 self.ongoing.remove(i)
 
@@ -127,8 +132,8 @@ class Members:
 
     def conclude(self, members: Iterable[int], device: torch.device) -> None:
         """Write the summaries of members that have ended, which then no longer train."""
-        ranks, n = self.ranks.size, len(self.records)
-        more = {"ranks": ranks} if ranks > 1 else {"ensemble": n} if n > 1 else {}
+        more = {"ranks": self.ranks.size} if self.ranks.size > 1 else {}
+        more |= {"ensemble": len(self.records)} if self.stacked else {}
         for i in list(members):
             if self.ranks.first:
                 self.records[i].conclude(self.resumed_from or 0, self.n_params, device, **more)

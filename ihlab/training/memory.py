@@ -8,6 +8,7 @@ from ihlab.model.config import ModelConfig
 from ihlab.training.config import RunConfig
 from tasks.config import require
 from tasks.memory import in_units, machine_memory, require_memory, rows_memory
+from tasks.registry import require_registered
 
 LAYER_OBJECTS = 40_000
 """Bytes of a layer's Python objects: modules and hook points."""
@@ -39,6 +40,7 @@ def require_fits(config: RunConfig, device: torch.device, ranks: int = 1, member
     else:
         limit, on_device = machine_memory(), on_device | on_host
     _require_within(limit, on_device)
+    require_registered(config.task)
     if answer_places(scored := draw(config.task, EVAL_SEED, "eval", 0, min(config.eval_rows, ANSWER_ROWS))) is not None:
         n_scored = len(scored.inputs)
         what = f"the attention patterns of {n_scored} sequences of {length} positions (length), which evaluations score"

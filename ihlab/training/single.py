@@ -13,8 +13,8 @@ from ihlab.measure.gathered import TrainingBatch
 from ihlab.measure.loss import summed_loss
 from ihlab.measure.metrics import Evaluator
 from ihlab.model.modes import evaluating
-from ihlab.model.registered import ATTENTIONS
 from ihlab.model.transformer import Transformer
+from ihlab.model.variants import VARIANTS
 from ihlab.training.compiled import compiled, compiled_on_ranks
 from ihlab.training.config import RunConfig
 from ihlab.training.distributed import Ranks
@@ -32,7 +32,7 @@ class SingleModel:
     def __init__(self, model: Transformer, config: RunConfig, ranks: Ranks) -> None:
         self.model, self.config, self.ranks = model, config, ranks
         self.parameters = dict(model.named_parameters())
-        self._draws = config.model.dropout > 0 or config.model.attention in ATTENTIONS  # no other model draws
+        self._draws = config.model.dropout > 0 or VARIANTS[config.model.attention].registered  # no other model draws
         self._parallel = ranks.data_parallel(model) if ranks.size > 1 else None
         # Train through a compiled function and hook the plain model: hooks added to a module that was
         # compiled in place silently never fire.

@@ -15,8 +15,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ihlab.measure.gathered import TrainingBatch
 from ihlab.measure.loss import OfModel, summed_loss
 from ihlab.measure.metrics import CHUNK_POSITIONS, Evaluator
-from ihlab.model.registered import ATTENTIONS
 from ihlab.model.transformer import Transformer
+from ihlab.model.variants import VARIANTS
 from ihlab.training.compiled import compiled
 from ihlab.training.config import RunConfig
 from tasks import IGNORE
@@ -150,7 +150,7 @@ def of_each_member(
             with sdpa_kernel(SDPBackend.MATH) if plain else nullcontext():
                 return mapped(module, weights, *arguments)
         except RuntimeError as error:
-            if model.cfg.attention not in ATTENTIONS or "vmap" not in str(error):
+            if not VARIANTS[model.cfg.attention].registered or "vmap" not in str(error):
                 raise
             raise ConfigError(
                 f"The attention '{model.cfg.attention}' cannot be stacked by torch.vmap: train its runs one "

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ihlab.model.config import VARIANTS, ModelConfig
+from ihlab.model.config import ModelConfig
+from ihlab.model.variants import VARIANTS
 from ihlab.theory import landscape
 from ihlab.training.run import Run
 from tasks import InductionTask, Task
@@ -35,7 +36,7 @@ def described(cfg: ModelConfig, task: Task | None) -> str:
     """Return a model, and the task it was trained on, in one line."""
     size = f"{cfg.n_layers} x {cfg.n_heads} heads, width {cfg.d_model}"
     asked = f"; {task.kind} task, vocabulary {task.vocab_size}" if task else f"; vocabulary {cfg.d_vocab}"
-    return f"{VARIANTS[cfg.attention].name}, {size}{asked}"
+    return f"{VARIANTS[cfg.attention].title}, {size}{asked}"
 
 
 def _metrics(metrics: pd.DataFrame, steps: list[int]) -> dict[str, list[float | None]]:

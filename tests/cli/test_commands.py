@@ -145,7 +145,7 @@ def test_sample_marks_repeats(capsys):
         (["runs", "/nowhere/at/all"], 2, ["no runs in /nowhere/at/all"]),
         (["train", "--stepz", "5", *TINY], 2, ["--stepz", "--steps"]),
         (["train", *TINY, "--steps", "-3"], 2, ["RunConfig.steps is -3"]),
-        (["train", *TINY, "--until", "90"], 2, ["RunConfig.until is 90.0", "above 0 and at most 1"]),
+        (["train", *TINY, "--until", "90"], 2, ["RunConfig.stop_at_accuracy is 90.0", "above 0 and at most 1"]),
         (["train", *TINY, "--model.n-heads", "3"], 2, ["d_model is 8", "n_heads=3"]),
         (["train", *TINY, "--task.length", "13"], 2, ["length is 13", "n_ctx is 12"]),
         (["train", *TINY, "--device", "quantum"], 2, ["device 'quantum' cannot be used here"]),

@@ -188,6 +188,7 @@ def test_every_kind_of_model_takes_the_call(kind, call):
 
 
 @pytest.mark.parametrize("call", REFUSED)
+@pytest.mark.usefixtures("unchecked")
 def test_what_is_not_taken_says_so(models, call):
     act, said = REFUSED[call]
     with pytest.raises((ConfigError, AttributeError), match=said):

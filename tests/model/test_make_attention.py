@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from ihlab.model.attention import Attention
-from ihlab.model.config import VARIANTS
 from ihlab.model.decode import Decoder
 from ihlab.model.differential import DifferentialAttention
 from ihlab.model.make_attention import make_attention
 from ihlab.model.mla import LatentAttention
 from ihlab.model.selective import SelectiveAttention
+from ihlab.model.variants import VARIANTS
 
 CASES = {
     "latent": {"attention": "mla", "n_key_value_heads": 4},

@@ -17,10 +17,9 @@ from ihlab.interp import head_scores, locate_induction_heads
 from ihlab.interp.ablation import ablate_heads
 from ihlab.interp.circuits import ov_circuit, qk_circuit
 from ihlab.model.attention import Attention
-from ihlab.model.config import VARIANTS
 from ihlab.model.make_attention import make_attention
-from ihlab.model.registered import ATTENTIONS, register_attention
 from ihlab.model.shift import spawned
+from ihlab.model.variants import VARIANTS, register_attention
 from ihlab.training.interrupt import Interrupted
 from tasks import ConfigError, InductionTask
 
@@ -32,11 +31,10 @@ TOKENS = torch.randint(40, (3, 9), generator=torch.Generator().manual_seed(0))
 
 @pytest.fixture(autouse=True)
 def _as_before():
-    attentions, variants = dict(ATTENTIONS), dict(VARIANTS)
+    before = dict(VARIANTS)
     yield
-    for live, before in ((ATTENTIONS, attentions), (VARIANTS, variants)):
-        live.clear()
-        live.update(before)
+    VARIANTS.clear()
+    VARIANTS.update(before)
 
 
 class Plain(nn.Module):
@@ -61,8 +59,8 @@ class Plain(nn.Module):
 class Sharper(Attention):
     """Queries twice as long; everything else is the package's."""
 
-    def queries(self, x, at=None, cache=None, before=None):
-        return 2 * super().queries(x, at, cache, before)
+    def queries(self, x, at=None, cache=None):
+        return 2 * super().queries(x, at, cache)
 
 
 def config(**changes):
@@ -86,6 +84,8 @@ def test_a_module_of_ones_own_is_built_hooked_and_scored():
     assert scores[["copying", "eigenvalue_copying"]].isna().all(axis=None)  # it has no W_V and W_O
     assert scores.drop(columns=["copying", "eigenvalue_copying"]).notna().all(axis=None)
     assert ablate_heads(model, batch, [(0, 0)]) != ablate_heads(model, batch, [])
+    decayed = {name for name in model.decayed_parameters() if ".attn." in name}
+    assert decayed == {f"blocks.{layer}.attn.{name}.weight" for layer in (0, 1) for name in ("qkv", "o_proj")}
 
 
 class Written(Plain):
@@ -114,7 +114,7 @@ def test_two_weights_are_enough_for_copying_scores():
 
 
 def test_a_subclass_does_all_that_the_packages_own_does():
-    """Queries twice as long are those of a model whose W_Q is twice as large, decoded and pruned too."""
+    """Queries twice as long are those of a model whose W_Q is twice as large, decoded and at query positions too."""
     register_attention("sharper", Sharper, shifts="kv_shift")
     model, same = Transformer(config(attention="sharper")), Transformer(config(attention="kv_shift"))
     same.load_state_dict(model.state_dict())
@@ -159,7 +159,7 @@ def test_it_is_trained_stored_stacked_and_opened_where_it_is_registered(tmp_path
     assert torch.equal(opened.model()(TOKENS), alone.model()(TOKENS))
     with pytest.raises(ConfigError, match="The forward of Plain takes no cache, so that it cannot continue rows"):
         opened.model().generate(TOKENS, 2)
-    del ATTENTIONS["plain"], VARIANTS["plain"]
+    del VARIANTS["plain"]
     with pytest.raises(
         ConfigError, match=r"config.json: ModelConfig.attention is 'plain', .* ihlab.register_attention"
     ):

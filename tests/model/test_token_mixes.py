@@ -15,7 +15,7 @@ from ihlab.interp.routes import route_contributions
 from ihlab.model.config import GPT2
 from ihlab.model.decode import Decoder
 from ihlab.model.hf import to_gpt2, to_llama
-from ihlab.model.pruned import may_prune
+from ihlab.model.query_positions import may_gather
 from ihlab.training.checkpoint import load
 from ihlab.training.loop import make_optimizer
 from ihlab.training.train import train_ensemble
@@ -390,8 +390,8 @@ def test_a_canon_layer_of_the_mlp_leaves_equation_5_exact(make, tokens):
         z = torch.einsum("bhqk,bkhd->bqhd", effective_patterns(cache)[layer], raw)
         torch.testing.assert_close(z, cache["z", layer], atol=1e-12, rtol=0)
         assert block.mlp_reads_neighbours
-    assert not may_prune(model)
-    assert may_prune(make(canon="AB"))
+    assert not may_gather(model)
+    assert may_gather(make(canon="AB"))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from jaxtyping import TypeCheckError
 
 from ihlab.model.config import GPT2, ModelConfig
 from ihlab.model.transformer import Transformer
+from ihlab.model.variants import VARIANTS
 from tasks import ConfigError
 
 KINDS = pytest.mark.parametrize(
@@ -442,3 +443,28 @@ def test_under_the_strict_mask_a_token_sees_earlier_ones_only(make_model, tokens
     pattern = cache["pattern", 0]
     assert not pattern.triu().any()
     torch.testing.assert_close(pattern[..., 1:, :].sum(dim=-1), torch.ones(3, 4, 8))
+
+
+# What weight decay acts on
+
+MATRICES = ("embed", "unembed", "_proj", "kv_down", "k_up", "v_up", "k_rope")
+"""Ends of the names of the modules whose weights are matrices that learn features."""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"attention": name} for name in VARIANTS),
+        {**GPT2, "attention": "qkv_shift", "shift_share": "channel", "canon": "ACD"},
+        {"attention": "mla", "mla_norm": True},
+        {"stream_shift": "added", "canon": "ABCD", "unembedding": "none", "d_model": 24},
+        {"attention": "kv_shift", "shift_share": "model", "tied_embeddings": True},
+    ],
+    ids=str,
+)
+def test_weight_decay_acts_on_matrices_alone(make_config, change):
+    sizes = {"n_key_value_heads": 4, "d_head": 8}  # which all variants can have
+    model = Transformer(make_config(**sizes, **change))
+    wanted = {name for name, _ in model.named_parameters() if name.endswith(tuple(f"{m}.weight" for m in MATRICES))}
+    assert model.decayed_parameters() == wanted
+    assert all(model.get_parameter(name).ndim == 2 for name in wanted)

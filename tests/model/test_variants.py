@@ -9,13 +9,13 @@ from ihlab import Transformer
 from ihlab.interp import effective_pattern
 from ihlab.interp.patterns import effective_patterns, score_bias, score_routes
 from ihlab.interp.routes import all_routes, route_contributions
-from ihlab.model.config import VARIANTS
 from ihlab.model.decode import Decoder
-from ihlab.model.shift import KINDS
+from ihlab.model.shift import SHIFT_RULES
+from ihlab.model.variants import VARIANTS
 from ihlab.training.clamp import BOUNDS, TIED
 from tasks import ConfigError
 
-SHIFTED = [name for name, variant in VARIANTS.items() if variant.kinds]
+SHIFTED = [name for name, variant in VARIANTS.items() if variant.rules]
 
 CASES = {
     **{name: {"attention": name} for name in SHIFTED},
@@ -303,7 +303,7 @@ def test_variants_of_one_seed_start_alike(make_config):
 
 @pytest.mark.parametrize("window", [3, 4])
 def test_the_papers_start_draws_all_columns_but_the_last(window):
-    shift = KINDS["free"](2000, window, torch.Generator().manual_seed(0), uniform=True)
+    shift = SHIFT_RULES["free"](2000, window, torch.Generator().manual_seed(0), uniform=True)
     rows = shift.weights().detach()
     torch.testing.assert_close(rows.sum(dim=1), torch.ones(2000))
     assert (rows[:, :-1].std(dim=0) - 12**-0.5).abs().max() < 0.02
@@ -312,16 +312,16 @@ def test_the_papers_start_draws_all_columns_but_the_last(window):
 
 
 def test_a_gates_start_stays_off_the_ends():
-    shift = KINDS["gate"](20_000, 2, torch.Generator().manual_seed(0))
+    shift = SHIFT_RULES["gate"](20_000, 2, torch.Generator().manual_seed(0))
     own = shift.weights()[:, 0]
     assert own.min() >= 0.001 - 1e-6
     assert own.max() <= 0.999 + 1e-6
     assert shift.weight.abs().max() < 7
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SHIFT_RULES)
 def test_restarting_gives_the_weights_asked_for(kind):
-    shift = KINDS[kind](3, 2)
+    shift = SHIFT_RULES[kind](3, 2)
     shift.restart(0.25)
     wanted = torch.tensor([[0.25, 0.75]] * 3)
     torch.testing.assert_close(shift.weights(), wanted / wanted[0].norm() if kind == "frozen_unit" else wanted)
@@ -333,11 +333,11 @@ def test_a_window_of_three_has_no_gate(make_config):
 
 
 def test_what_clamps_know_of_the_rules_is_what_the_rules_are():
-    assert {name for name, kind in KINDS.items() if kind.tied} == set(TIED)
-    assert set(BOUNDS) <= set(KINDS)
+    assert {name for name, kind in SHIFT_RULES.items() if kind.tied} == set(TIED)
+    assert set(BOUNDS) <= set(SHIFT_RULES)
     for kind, (low, high) in BOUNDS.items():
         for value in (low, high):
-            shift = KINDS[kind](1, 2)
+            shift = SHIFT_RULES[kind](1, 2)
             shift.hold(0, 0, value)
             assert abs(shift.weights()[0, 0].item() - value) < 1e-6
 

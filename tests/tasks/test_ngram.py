@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 
 import tasks.ngram
 from tasks import IGNORE, ConfigError, NGramTask
-from tasks.kernels.ngram import draw_rows
+from tasks.random64 import GOLDEN, below
 
 
 def as_dict(task):
@@ -129,9 +129,21 @@ def test_a_row_is_n_grams_of_the_table_and_nothing_else(fields, seed):
 
 
 def test_a_table_of_one_entry_is_repeated():
-    inputs, targets = draw_rows(np.arange(2, dtype=np.uint64), np.array([[7, 8, 9]]), 5)
-    assert inputs.tolist() == [[7, 8, 9, 7, 8]] * 2
-    assert targets.tolist() == [[IGNORE, 9, IGNORE, IGNORE, 9]] * 2
+    task = NGramTask(length=5, table_size=1)
+    [[x1, x2, x3]], batch = task.table.tolist(), task.batch(2, np.random.default_rng(0))
+    assert batch.inputs.tolist() == [[x1, x2, x3, x1, x2]] * 2
+    assert batch.targets.tolist() == [[IGNORE, x3, IGNORE, IGNORE, x3]] * 2
+
+
+@given(task_fields(), seeds)
+def test_entries_are_those_that_kernels_would_draw(fields, seed):
+    """Each row's from its own seed, by the stream of `tasks.random64`, one number after another."""
+    task = NGramTask(**fields)
+    inputs = task.batch(3, np.random.default_rng(seed)).inputs
+    for row, state in zip(inputs, np.random.default_rng(seed).integers(0, 2**64, 3, dtype=np.uint64), strict=True):
+        for n, part in enumerate(cut(row.tolist(), task.order), start=1):
+            counted = np.uint64((int(state) + n * int(GOLDEN)) % 2**64)
+            assert part == tuple(task.table[below(counted, task.table_size)][: len(part)])
 
 
 def test_entries_are_drawn_uniformly_and_independently():

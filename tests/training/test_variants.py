@@ -77,9 +77,9 @@ def test_projected_weights_stay_between_0_and_1_and_reach_the_ends(small, tmp_pa
 
 def test_clipped_weights_outside_get_no_gradient():
     """And what the forward pass reads stays between 0 and 1."""
-    from ihlab.model.shift import KINDS
+    from ihlab.model.shift import SHIFT_RULES
 
-    shift = KINDS["clip"](2, 2)
+    shift = SHIFT_RULES["clip"](2, 2)
     with torch.no_grad():
         shift.weight.copy_(torch.tensor([[1.5, 0.3], [-0.2, 0.9]]))
     torch.testing.assert_close(shift.weights(), torch.tensor([[1.0, 0.3], [0.0, 0.9]]))

@@ -1,4 +1,4 @@
-"""The last layer at scored positions only, for training and evaluation.
+"""The last layer at query positions only, for training and evaluation.
 
 A loss reads the logits of scored positions. For these the last layer needs keys and values of every position, but
 queries, output and MLP at the scored positions alone. All layers before it work on every position.
@@ -8,11 +8,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ihlab.model.attention import at_positions, is_hooked
+from ihlab.model.attend import at_positions, is_hooked
 from ihlab.model.make_attention import reads_queries_alone
 from ihlab.model.network import Block, Network
+from ihlab.model.shapes import Stream
 
-EVERYWHERE = (
+AT_EVERY_POSITION = (
     "hook_resid_pre",
     "hook_resid_shift",
     "ln1.hook_scale",
@@ -31,7 +32,7 @@ EVERYWHERE = (
     "attn.hook_v",
     "attn.hook_rot_k",
 )
-"""Hook points of the last layer that see the same with and without pruning."""
+"""Hook points of the last layer that see all positions when queries are gathered, too."""
 
 
 def residual_at(
@@ -42,16 +43,16 @@ def residual_at(
 ) -> Float[Tensor, "scored d_model"]:
     """Return `final_residual` at the positions `index` of the flattened [batch * pos].
 
-    - `queries`: the query positions of each row, a superset of those in `index`; None: all. Positions that only
+    - `queries`: the query positions of each sequence, a superset of those in `index`; None: all. Positions that only
       `queries` holds cost time and change nothing; one that only `index` holds gets another position's result.
 
-    With a hook at a point that pruning changes, nothing is pruned: hooks see the activations of the full forward.
+    With a hook at a point that would see fewer positions, none is left out: hooks see the full forward.
     """
     x, last = model.before_last_layer(tokens), model.layers[-1]
-    if not may_prune(model):
+    if not may_gather(model):
         return model.ln_final(last(x)).flatten(0, 1)[index]
     x = last.entering(x)
-    # ALiBi's bias is for each head: for the queries of each row too, it is as large as the pattern.
+    # ALiBi's bias is for each head: for the queries of each sequence too, it is as large as the pattern.
     if queries is None or model.cfg.positional == "alibi" or not reads_queries_alone(last.attn):
         x = last.add_attention(x, last.attn(last.attention_input(x)))
     else:
@@ -60,8 +61,8 @@ def residual_at(
     return model.ln_final(last.add_mlp(x.flatten(0, 1)[index][None]))[0]
 
 
-def may_prune(model: Network) -> bool:
-    """Return True if every hook is at a point that pruning leaves as it is: before the last layer, or `EVERYWHERE`.
+def may_gather(model: Network) -> bool:
+    """Return True if every hook sees all positions anyway: before the last layer, or at `AT_EVERY_POSITION`.
 
     A list of what is allowed, so that a hook point that is not on it is safe. False also if the last layer's MLP mixes
     tokens: it then reads positions that are not scored.
@@ -69,15 +70,13 @@ def may_prune(model: Network) -> bool:
     last = len(model.blocks) - 1
     if model.layers[last].mlp_reads_neighbours:
         return False
-    allowed = {"hook_embed", "hook_pos_embed", *(f"blocks.{last}.{name}" for name in EVERYWHERE)}
+    allowed = {"hook_embed", "hook_pos_embed", *(f"blocks.{last}.{name}" for name in AT_EVERY_POSITION)}
     earlier = tuple(f"blocks.{layer}." for layer in range(last))
     hooked = (name for name, point in model.hook_dict.items() if is_hooked(point))
     return all(name in allowed or name.startswith(earlier) for name in hooked)
 
 
-def _attend_at(
-    block: Block, x: Float[Tensor, "batch pos d_model"], queries: Int[Tensor, "batch query"]
-) -> Float[Tensor, "batch query d_model"]:
+def _attend_at(block: Block, x: Stream, queries: Int[Tensor, "batch query"]) -> Float[Tensor, "batch query d_model"]:
     """Return the residual stream after the block's attention at the query positions."""
     normalised = block.attention_input(x)
     q = block.attn.queries(normalised, at=queries)

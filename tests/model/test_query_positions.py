@@ -6,7 +6,7 @@ from transformer_lens.hook_points import HookPoint
 
 from ihlab import ModelConfig, Transformer
 from ihlab.model.config import GPT2
-from ihlab.model.pruned import EVERYWHERE, may_prune
+from ihlab.model.query_positions import AT_EVERY_POSITION, may_gather
 
 SCORED_SHAPES = (
     {},
@@ -55,13 +55,15 @@ def test_whatever_is_listened_to_is_what_it_always_is(changes):
     assert len(seen) == 2 * len(model.hook_dict)
 
 
-def test_a_hook_allows_pruning_only_where_it_sees_the_same(make_model):
+def test_queries_are_gathered_only_where_every_hook_sees_the_same(make_model):
     """Also at a point that nobody thought of, which is on no list."""
     model = make_model(attention="kv_shift")
     model.blocks[-1].attn.hook_new = HookPoint()
     model.setup()
-    assert may_prune(model)
+    assert may_gather(model)
     for name in model.hook_dict:
         with model.hooks(fwd_hooks=[(name, lambda x, hook: None)]):
             last = name.removeprefix("blocks.1.")
-            assert may_prune(model) == (name.startswith(("hook_embed", "blocks.0.")) or last in EVERYWHERE), name
+            assert may_gather(model) == (name.startswith(("hook_embed", "blocks.0.")) or last in AT_EVERY_POSITION), (
+                name
+            )

@@ -1,0 +1,61 @@
+"""From queries, keys and values to each head's mix of values: fused, or with the pattern laid open to hooks."""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+from transformer_lens.hook_points import HookPoint
+
+from ihlab.model.shapes import Keys, Queries, Scores
+
+
+def is_hooked(*points: HookPoint) -> bool:
+    """Return True if anything listens at one of these hook points."""
+    return any(point.fwd_hooks or point.bwd_hooks for point in points)
+
+
+def at_positions(
+    x: Float[Tensor, "batch pos *wide"], at: Int[Tensor, "batch query"]
+) -> Float[Tensor, "batch query *wide"]:
+    """Gather vectors at positions of each sequence."""
+    return x.gather(1, at.reshape(*at.shape, *[1] * (x.ndim - 2)).expand(-1, -1, *x.shape[2:]))
+
+
+def fused(
+    q: Queries, k: Keys, v: Float[Tensor, "batch key kv_head d_value"], bias: Scores | None, dropout: float
+) -> Float[Tensor, "batch query head d_value"]:
+    """Attention by PyTorch's fused kernel, which never holds the pattern.
+
+    Without a bias it is causal: for as many queries as keys, or for a single query, which sees all keys.
+    """
+    grouped = q.shape[2] != k.shape[2]
+    if grouped and bias is not None and q.is_cuda:  # there the kernel that takes a bias knows no groups
+        k, v, grouped = *(x.repeat_interleave(q.shape[2] // x.shape[2], dim=2) for x in (k, v)), False
+    q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    z = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=bias, dropout_p=dropout, is_causal=bias is None and q.shape[2] > 1, enable_gqa=grouped
+    )
+    return z.transpose(1, 2)
+
+
+def explicit_pattern(
+    q: Queries, k: Keys, bias: Scores, hook_scores: HookPoint, hook_pattern: HookPoint
+) -> Float[Tensor, "batch head query key"]:
+    """Return the pattern of the same attention, with scores and pattern laid open to hooks."""
+    k = k.repeat_interleave(q.shape[2] // k.shape[2], dim=2)
+    scores = hook_scores(torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[-1]) + bias)
+    # A query left with no key attends to nothing: the first token under the strict mask, or what a hook hides.
+    nothing = torch.isneginf(scores.amax(dim=-1, keepdim=True))
+    return hook_pattern(scores.masked_fill(nothing, 0).softmax(dim=-1).masked_fill(nothing, 0))
+
+
+def read_values(
+    pattern: Float[Tensor, "batch head query key"], v: Float[Tensor, "batch key kv_head d_value"], dropout: float
+) -> Float[Tensor, "batch query head d_value"]:
+    """Return z, each head's mix of values."""
+    v = v.repeat_interleave(pattern.shape[1] // v.shape[2], dim=2)
+    if dropout:
+        pattern = F.dropout(pattern, dropout)
+    return torch.einsum("bhqk,bkhd->bqhd", pattern.to(v.dtype), v)

@@ -1,0 +1,26 @@
+"""Primer's multi-DConv-head attention: queries, keys and values each convolved along their tokens.
+
+So et al. 2021 (arXiv 2109.08668): a depthwise causal convolution with a kernel of 3 replaces what is projected. Where
+all channels of a head share taps it is equation 5 of arXiv 2411.19574 with a window of 3, and queries shifted too.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ihlab.model.attention import Attention
+from ihlab.model.config import ModelConfig
+from ihlab.model.depthwise import Depthwise
+
+
+class PrimerAttention(Attention):
+    """project q, k, v -> convolve each channel -> rotary or ALiBi -> scores -> softmax -> values -> output."""
+
+    def _make_convolutions(self, cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> nn.ModuleDict:
+        heads = {"query": cfg.n_heads, "key": cfg.kv_heads, "value": cfg.kv_heads}
+        return nn.ModuleDict({part: Depthwise(taps(n, cfg.head_width), residual=False) for part, n in heads.items()})
+
+
+def taps(n_heads: int, d_head: int) -> Float[Tensor, "head 3 d_head"]:
+    """Return the taps that Primer starts from: 1/2 for the token itself, 1/6 for each of the two before."""
+    return torch.tensor([1 / 2, 1 / 6, 1 / 6])[:, None].repeat(n_heads, 1, d_head)

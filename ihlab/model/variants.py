@@ -1,0 +1,125 @@
+"""The attention variants: every value of `ModelConfig.attention`, the package's own and yours. No torch here."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tasks.config import require, shown
+
+
+@dataclass(frozen=True)
+class Variant:
+    """An attention variant: its title for people, its class, and how it shifts keys, values and queries.
+
+    - `attention`: where its class is ("module:name", imported when a model is built), or what was registered;
+    - `key`, `value`, `query`: the rule (`ihlab.model.shift.SHIFT_RULES`) that their mixing weights follow; None: not
+      shifted;
+    - `fixed`: mixing weights that the attention has and does not learn;
+    - `elsewhere`: True if keys or values hold earlier tokens in a way that alpha and beta do not describe.
+    """
+
+    title: str
+    attention: str | Callable[..., Any] = "ihlab.model.attention:Attention"
+    key: str | None = None
+    value: str | None = None
+    query: str | None = None
+    fixed: tuple[str, ...] = ()
+    elsewhere: bool = False
+
+    @property
+    def rules(self) -> dict[str, str]:
+        """The rule of each of the learned mixing weights: "alpha" (keys), "beta" (values) and "gamma" (queries)."""
+        sides = {"alpha": self.key, "beta": self.value, "gamma": self.query}
+        return {name: rule for name, rule in sides.items() if rule is not None}
+
+    @property
+    def registered(self) -> bool:
+        """True if it comes from `register_attention`."""
+        return not isinstance(self.attention, str)
+
+
+def _kv(title: str, rule: str) -> Variant:
+    return Variant(title, key=rule, value=rule)
+
+
+_LATENT = "ihlab.model.mla:LatentAttention"
+
+VARIANTS = {
+    "vanilla": Variant("vanilla attention"),
+    "kv_shift": _kv("KV shifting attention", "free"),
+    "k_shift": Variant("K-only shifting attention", key="free"),
+    "v_shift": Variant("V-only shifting attention", value="free"),
+    "qkv_shift": Variant("QKV shifting attention", key="free", value="free", query="free"),
+    "kv_gate": _kv("KV shifting gate", "gate"),
+    "kv_sum1": _kv("KV shifting, weights sum to 1", "sum1"),
+    "kv_clip": _kv("KV shifting, weights clipped to 0-1", "clip"),
+    "kv_project": _kv("KV shifting, weights projected to 0-1", "project"),
+    "kv_frozen": _kv("KV shifting, weights frozen", "frozen"),
+    "kv_frozen_unit": _kv("KV shifting, weights frozen at norm 1", "frozen_unit"),
+    "mla": Variant("multi-head latent attention", _LATENT),
+    "mla_kv": Variant("multi-head latent attention, a key and a value shifted", _LATENT, fixed=("alpha", "beta")),
+    "differential": Variant("differential attention", "ihlab.model.differential:DifferentialAttention"),
+    "selective": Variant("selective attention", "ihlab.model.selective:SelectiveAttention"),
+    "rwkv_shift": Variant("RWKV's token shift", "ihlab.model.rwkv:RWKVAttention", elsewhere=True),
+    "mdha": Variant("Primer's multi-DConv-head attention", "ihlab.model.primer:PrimerAttention", elsewhere=True),
+    "input_gate": Variant("KV shifting gate of the input", "ihlab.model.input_gate:GatedAttention", elsewhere=True),
+}
+"""Every attention by the name that a config knows it by, in the order of the command line's help. A variant of the
+package is one line here and, where it has parameters or a formula of its own, a subclass of `Attention` in one file."""
+
+
+def require_attention(name: str) -> None:
+    """Raise `ConfigError` for an attention that is neither the package's nor registered in this process."""
+    require(
+        name in VARIANTS,
+        f"ModelConfig.attention is {shown(name)}, but must be one of {', '.join(map(repr, VARIANTS))}; for one of "
+        "your own, import its module and call ihlab.register_attention with this name.",
+    )
+
+
+def register_attention(name: str, attention: Any, shifts: str = "vanilla", mixes_tokens: bool = False) -> Any:
+    """Make a class or function the attention of `ModelConfig(attention=name)`, and return it.
+
+    `attention(cfg, generator, layer)` returns a `torch.nn.Module` whose forward takes the normalised residual stream
+    [batch, pos, d_model] and returns what is added to it. A subclass of `ihlab.model.attention.Attention` has all that
+    the package's own tools read; of any other module they read what it has (`docs/extend.md`). Its hook points are
+    named with the model's.
+
+    - `shifts`: the variant (of `VARIANTS`) whose shifts of keys, values and queries it has: a subclass makes them;
+    - `mixes_tokens`: True if keys or values hold earlier tokens as alpha and beta do not describe, so that no
+      effective pattern is exact.
+
+    Its draws from torch's global generator are seeded by the model's seed. Raises `ConfigError` for a name taken by
+    a variant of the package or another class, for another call signature, and for an unknown `shifts`.
+    """
+    title = getattr(attention, "__name__", shown(attention))
+    require(
+        isinstance(name, str) and name.isprintable() and bool(name.strip()),
+        f"The name of an attention is {shown(name)}, but must be a printable string.",
+    )
+    require(callable(attention), f"{title} is not a class or function, so it cannot be registered as an attention.")
+    known = [known for known, of in VARIANTS.items() if not of.registered and (of.rules or known == "vanilla")]
+    require(shifts in known, f"shifts is {shown(shifts)}, but must be one of {', '.join(map(repr, sorted(known)))}.")
+    there = VARIANTS[name].attention if name in VARIANTS else attention
+    taken = "" if isinstance(there, str) else f", {there.__name__}"
+    require(
+        not isinstance(there, str) and _origin(there) == _origin(attention),
+        f"There is an attention '{name}' already{taken}: {title} needs another name.",
+    )
+    try:
+        inspect.signature(attention).bind("cfg", "generator", 0)
+    except (TypeError, ValueError):
+        fits = False
+    else:
+        fits = True
+    require(fits, f"{title} cannot be called as {title}(cfg, generator, layer), as a model calls it for each layer.")
+    VARIANTS[name] = replace(
+        VARIANTS[shifts], title=name, attention=attention, elsewhere=VARIANTS[shifts].elsewhere or mixes_tokens
+    )
+    return attention
+
+
+def _origin(attention: Any) -> tuple[Any, Any]:
+    """Return an identity that stays the same when a class is redefined, as by running a notebook's cell twice."""
+    return getattr(attention, "__module__", None), getattr(attention, "__qualname__", id(attention))
