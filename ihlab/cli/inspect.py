@@ -11,10 +11,14 @@ from ihlab.cli.hugging_face import causal_lm, model_name, tokenizer_of
 from ihlab.cli.named import registered_task
 from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, find_run, write_picture, write_table, writing
 from ihlab.cli.terminal import console, text
+from ihlab.measure.columns import COLUMNS
 from tasks.config import ConfigError, require
 
 HF_ROWS = 16
 """Every head is ablated twice, and a model of another library may have hundreds."""
+
+PRINTED = [column for column in COLUMNS if column.head]
+RAW = "raw prefix"
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,32 +80,32 @@ def heads(
         step = found.require_checkpoint(step)
         found.require_task()
 
-    from ihlab.cli.scores import held_out_batch, mean_patterns, repetition, scored_heads
+    from ihlab.interp.heads import mean_patterns
+    from ihlab.interp.locate import scored_heads
     from ihlab.interp.sources import opened_model
+    from ihlab.measure.batches import EVAL_SEED, draw
+    from ihlab.measure.probe import STRIPE_REPEATS, repeated_batch
 
     if found is not None:
-        model = opened_model(found.model(step), "")
-        name = f"{found.folder.name} at step {step}"
-        batch, kind = held_out_batch(found.config.task, rows or found.config.eval_rows), "held-out rows"
+        model, name = opened_model(found.model(step)), f"{found.folder.name} at step {step}"
+        batch = draw(found.config.task, EVAL_SEED, "eval", 0, rows or found.config.eval_rows)
+        kind = "held-out sequences"
     else:
-        model, name = opened_model(causal_lm(str(hf)), ""), model_name(str(hf))
-        batch, kind = repetition(model, rows or HF_ROWS, seed, length), "rows of random tokens read twice"
-    scores = scored_heads(model, batch, seed, length)
+        model, name = opened_model(causal_lm(str(hf))), model_name(str(hf))
+        twice = model.probe_rows(STRIPE_REPEATS, rows or HF_ROWS, length, None, seed + 1)
+        batch, kind = repeated_batch(twice, STRIPE_REPEATS), "sequences of random tokens read twice"
+    scores = scored_heads(model, batch, seed=seed, length=length)
     terminal = console()
     terminal.print(_heads_table(scores, f"Heads of {text(name)}"))
     if not scores["induction"].any():
         terminal.print("There are no induction heads" + (f" at step {step}." if hf is None else "."))
-    terminal.out(
-        "prefix, fixed, stripe, prev.: of effective patterns; raw: prefix of the raw one;\n"
-        f"copying: by eigenvalues; loss rise: mean-ablated, {len(batch.inputs)} {kind}, ± its error.",
-        highlight=False,
-    )
+    terminal.print("", _heads_legend(), f"Heads are ablated on {len(batch.inputs)} {kind}.", sep="\n")
     if csv is not None:
         write_table(scores, csv)
     if out is not None:
         from ihlab.plots.heads import head_patterns
 
-        patterns = mean_patterns(model, seed, length)
+        patterns = mean_patterns(model, length=length, seed=seed)
         write_picture(head_patterns(patterns, scores, name.replace(" at step", ", step")), out)
 
 
@@ -112,28 +116,36 @@ def _register(task: str | None) -> None:
 
 
 def _heads_table(scores: "pd.DataFrame", title: str) -> Table:
-    """Table of scores, one row per head, likeliest induction head first."""
+    """Return a table of scores, one row per head, likeliest induction head first."""
     # Narrow enough for a terminal of 80 columns.
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("head", no_wrap=True)
-    table.add_column("induction", no_wrap=True)
-    for column in ("prefix", "raw", "fixed", "stripe", "prev.", "copying", "loss rise"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
+    for name in ("head", "induction"):
+        table.add_column(name, no_wrap=True)
+    for name in (RAW, *(column.head for column in PRINTED)):
+        table.add_column(name.replace(" ", "\n", 1), justify="right", no_wrap=True)
     raw = {(head.layer, head.head): head for head in scores[scores["pattern"] == "raw"].itertuples()}
     for head in scores[scores["pattern"] == "effective"].itertuples():
+        numbers = [
+            f"{getattr(head, column.name):z.3f}" + (f"±{getattr(head, column.error):.3f}" if column.error else "")
+            for column in PRINTED
+        ]
         table.add_row(
             f"{head.layer}.{head.head}",
             "yes" if head.induction else "",
-            f"{head.prefix_matching:z.3f}",
             f"{raw[head.layer, head.head].prefix_matching:z.3f}",
-            f"{head.fixed_distance:z.3f}",
-            f"{head.induction_stripe:z.3f}",
-            f"{head.previous_token:z.3f}",
-            f"{head.eigenvalue_copying:z.3f}",
-            f"{head.loss_rise_mean:z.3f}±{head.loss_rise_mean_error:.3f}",
+            *numbers,
             style="bold" if head.induction else None,
         )
     return table
+
+
+def _heads_legend() -> Table:
+    """Return what the columns of `_heads_table` say."""
+    legend = Table.grid(padding=(0, 2, 0, 0))
+    legend.add_row(RAW, "prefix matching of the raw pattern; the rest: of the effective")
+    for column in PRINTED:
+        legend.add_row(column.head, column.meaning + (" ± error" if column.error else ""))
+    return legend
 
 
 def shift(
@@ -171,7 +183,7 @@ def shift(
 
 
 def _shift_table(report: "pd.DataFrame", title: str) -> Table:
-    """Table of one row per key/value head: alpha and beta, and with windows of two the previous token's share."""
+    """Return a table of alpha and beta, one row per key/value head; of windows of two also alpha2's share."""
     stored = [name for name in report.columns if name.removeprefix("alpha").removeprefix("beta").isdigit()]
     shares = [name for name in ("alpha_share", "beta_share") if name in report]
     table = Table(title=title, title_justify="left")
@@ -233,7 +245,7 @@ def view(
     from ihlab.measure.probe import STRIPE_REPEATS
 
     model, tokenizer = causal_lm(str(hf)), tokenizer_of(str(hf))
-    opened = opened_model(model, "")
+    opened = opened_model(model)
     given: str | list[int] | None = tokens if row is None else _ids(row, opened.d_vocab)
     repeated = opened.probe_rows(STRIPE_REPEATS, rows, None, None, 0) if given is None else None
     if tokens is not None and tokenizer is not None:

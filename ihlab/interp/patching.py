@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ihlab.interp.ablation import Head, check_heads, replace_heads, replacement
+from ihlab.interp.ablation import Head, replaced, replacement
+from ihlab.interp.circuits import require_heads
 from ihlab.interp.patterns import effective_pattern, gauge_fixed, require_routes
 from ihlab.model.modes import evaluated
 from ihlab.model.transformer import Transformer
@@ -104,8 +105,8 @@ def _patched_z(
 
 def _with_z(model: Transformer, tokens: Tensor, z: Tensor, head: tuple[int, int]) -> Tensor:
     """Return the logits with one head's z patched from `z`."""
-    hook = replace_heads([head[1]], z)
-    return model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.{head[0]}.attn.hook_z", hook)])
+    of_z = replaced([head[1]], z)
+    return model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.{head[0]}.attn.hook_z", lambda z, hook: of_z(z))])
 
 
 def require_own_patterns(model: Transformer) -> None:
@@ -121,7 +122,7 @@ def _check(
     model: Transformer, tokens: Tensor, source: Tensor, sender: tuple[int, int], receiver: tuple[int, int]
 ) -> None:
     """Raise `ConfigError` unless there is a direct path between the two heads."""
-    check_heads(model, [sender, receiver])
+    require_heads(model.cfg, [sender, receiver])
     require_own_patterns(model)
     require(sender[0] < receiver[0], f"The receiver {receiver} is not in a later layer than the sender {sender}.")
     require(
@@ -162,7 +163,7 @@ def without_key_path(
     """
     require_routes(model.cfg)
     require_own_patterns(model)
-    check_heads(model, [*senders, receiver])
+    require_heads(model.cfg, [*senders, receiver])
     late, head = receiver
     for layer, sender in senders:
         require(

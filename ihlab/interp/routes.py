@@ -24,7 +24,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ihlab.interp.ablation import HOWS, another_row, check_heads, check_measurable
+from ihlab.interp.ablation import HOWS, another_row, check_measurable
+from ihlab.interp.circuits import require_heads
 from ihlab.interp.patterns import require_routes
 from ihlab.measure.metrics import held_out
 from ihlab.measure.rows import graded
@@ -109,7 +110,7 @@ def ablate_route(
     """
     choose("ablation", how, HOWS)
     contribution = route_contributions(model, tokens, layer, [route])[route]
-    check_heads(model, [] if head is None else [(layer, head)])
+    require_heads(model.cfg, [] if head is None else [(layer, head)])
     hook = _replace(contribution, _replacement(contribution, how, seed), head)
     return model.run_with_hooks(tokens, fwd_hooks=[(_hook_z(layer), hook)])
 

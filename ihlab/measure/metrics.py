@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ihlab.measure.batches import EVAL_SEED, draw
-from ihlab.measure.heads import mean_attention
-from ihlab.measure.patterns import scored_patterns
+from ihlab.measure.heads import mean_attention, scored_patterns
 from ihlab.measure.probe import Probe, task_probe
 from ihlab.measure.rows import Graded, each_tensor, graded
 from ihlab.model.config import ModelConfig

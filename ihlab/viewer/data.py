@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Int
+from torch import Tensor
 
+from ihlab.interp.head_model import HeadModel
 from ihlab.interp.patterns import effective_pattern, gauge_fixed
-from ihlab.interp.sources import HeadModel
 from ihlab.measure.heads import follows
 from ihlab.training.run import Run
-from ihlab.viewer.opened import Opened, opened
-from ihlab.viewer.packing import fitting, packed, quantised
+from ihlab.viewer.packing import packed, quantised, what_fits
 from ihlab.viewer.predictions import Predictions
-from ihlab.viewer.reading import Reading, reader
-from ihlab.viewer.tags import NAMES, Probe, Scores, scores_of_rows, tagged
+from ihlab.viewer.sources import Opened, Shown, opened, reader
+from ihlab.viewer.tags import TAGS, Scores, probe_tokens, scores_of_probe, scores_of_rows, tagged
 from ihlab.viewer.tokens import TokenRow, given_rows, held_out_rows, known_task, text_by
 from ihlab.viewer.training import training_data
 from tasks.config import ConfigError, require
@@ -75,12 +75,12 @@ def view_data(
         "n_heads": first.n_heads,
         "group": first.n_heads // len(first.alpha[0]) if first.alpha else 1,
         "words": predictions.words,
-        "score_names": list(NAMES.values()),
+        "score_names": list(TAGS.values()),
         "scored": scored,
     }
     training = training_data(source, shown.steps) if isinstance(source, Run) else NO_TRAINING
     frame = len(json.dumps([data, heads, training, [[row.names, induction_stripe(row.ids)] for row in chosen]]))
-    with_routes, n_rows, steps = fitting(base, routes, most - frame)
+    with_routes, n_rows, steps = what_fits(base, routes, most - frame)
     kept = [shown.steps[step] for step in steps]
     return {
         **data,
@@ -164,7 +164,7 @@ def _read(
         if step == shown.steps[0]:
             probe = _probe(source)
         read = reader(source, ids)
-        scored_on: list[Reading] = []
+        scored_on: list[Shown] = []
         for number, (row, of_row) in enumerate(zip(rows, cells, strict=False)):
             reading = read(number, row.ids)
             of_row.append(_cell(reading, row, predictions))
@@ -176,24 +176,23 @@ def _read(
     return cells, heads, said
 
 
-def _probe(source: Any) -> Probe | None:
-    """Return a probe of a model, or None where there is none, or its rows are too short for one."""
-    try:
-        return Probe(source) if isinstance(source, HeadModel) else None
-    except ConfigError:
-        return None
+def _probe(source: Any) -> Tensor | None:
+    """Return a probe of a model, or None where there is none, or its context is too short for one."""
+    with suppress(ConfigError):
+        return probe_tokens(source) if isinstance(source, HeadModel) else None
+    return None
 
 
 def _scores(
-    source: Any, probe: Probe | None, readings: list[Reading], ids: list[Int[np.ndarray, " _"]]
+    source: Any, probe: Tensor | None, readings: list[Shown], ids: list[Int[np.ndarray, " _"]]
 ) -> tuple[Scores, str]:
     if probe is not None:
-        with suppress(ConfigError):  # of a bridge whose model sees later keys, its rows alone can be read
-            return probe.scores(source), "random tokens, repeated"
+        with suppress(ConfigError):  # a bridge's model may see later keys: its rows alone can be read
+            return scores_of_probe(source, probe), "random tokens, repeated"
     return scores_of_rows([_read_from(reading) for reading in readings], ids), "these rows"
 
 
-def _read_from(reading: Reading) -> np.ndarray:
+def _read_from(reading: Shown) -> np.ndarray:
     """Return the pattern by which heads are scored: whose value is read, without beta's gauge."""
     pattern = reading.panels["pattern"]
     if reading.beta is None:
@@ -202,7 +201,7 @@ def _read_from(reading: Reading) -> np.ndarray:
     return torch.stack([effective_pattern(layer, gauge_fixed(beta)) for layer, beta in layers]).numpy()
 
 
-def _cell(reading: Reading, row: TokenRow, predictions: Predictions) -> _Cell:
+def _cell(reading: Shown, row: TokenRow, predictions: Predictions) -> _Cell:
     pattern = reading.panels["pattern"]
     n_layers, n_heads, n, _ = pattern.shape
     require(n == len(row.ids), f"The patterns are of {n} tokens, but the row has {len(row.ids)} of them.")
