@@ -87,24 +87,19 @@ def _ablated_rows(
 
 
 def replacement(
-    z: Float[Tensor, "batch pos head d_head"], how: str, seed: int = 0
+    z: Float[Tensor, "batch pos head d_head"], how: str, seed: int = 0, mean_over: tuple[int, ...] = (0, 1)
 ) -> Float[Tensor, "batch pos head d_head"]:
-    """Return the replacement of z under ablation; see `ablate_heads`."""
+    """Return the replacement of z under ablation; see `ablate_heads`. Raises `ConfigError` as that does."""
     choose("ablation", how, HOWS)
     if how == "zero":
         return torch.zeros_like(z)
     if how == "mean":
-        return z.mean(dim=(0, 1), keepdim=True).expand_as(z)
-    return another_row(z, seed)
-
-
-def another_row(values: Float[Tensor, " batch *rest"], seed: int) -> Float[Tensor, " batch *rest"]:
-    """Return for each row the values of another row, paired at random. Raises `ConfigError` for a single row."""
-    require(len(values) >= 2, "The batch has one row, but resampling takes another row's values: it needs at least 2.")
-    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(values)))
+        return z.mean(dim=mean_over, keepdim=True).expand_as(z)
+    require(len(z) >= 2, "The batch has one row, but resampling takes another row's values: it needs at least 2.")
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(z)))
     source = torch.empty_like(order)
-    source[order] = order.roll(1)  # one cycle through all rows: none is its own source
-    return values[source.to(values.device)]
+    source[order] = order.roll(1)  # one cycle through all sequences: none is its own source
+    return z[source.to(z.device)]
 
 
 def row_scores(model: Any, batch: Batch) -> pd.DataFrame:

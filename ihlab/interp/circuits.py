@@ -101,7 +101,7 @@ def eigenvalue_fraction(eigenvalues: Complex[Tensor, " n"]) -> Float[Tensor, ""]
 
 
 def require_heads(size: Any, heads: Iterable[tuple[int, int]]) -> None:
-    """Raise `ConfigError` for a head (layer, head) that does not exist, and for what is no head.
+    """Raise `ConfigError` for a head (layer, head) that does not exist, and for anything but pairs of whole numbers.
 
     `size` has `n_layers` and `n_heads`: a model's config, or a `HeadModel`.
     """

@@ -53,7 +53,8 @@ def head_scores(
     unless they are a cache.
 
     Raises `ConfigError` where fewer than 3 distinct tokens would be repeated, for a `length` over n_ctx or over a
-    sliding window, for patterns without tokens or with a `batch`, and for another `model`, naming its type.
+    sliding window, for patterns without tokens or with a `batch`, for tokens that do not fit the patterns or do not
+    repeat, and for another `model`, naming its type.
 
     The columns:
     """

@@ -27,23 +27,15 @@ def locate_induction_heads(
 ) -> pd.DataFrame:
     """Rank every head, the likeliest induction head first, with the verdict in the column `induction`.
 
-    `source` is one of
-
-    - a model: a `Run` (its last checkpoint), a `Transformer`, a TransformerLens `TransformerBridge`, or a Hugging Face
-      causal LM. It is probed with random repeated tokens of `ids` (by default those that a run was trained on, else the
-      vocabulary without special tokens). The columns are those of `head_scores` for effective patterns. With a task's
-      `batch`, the causal score has to agree;
-    - patterns [layer, head, query, key] with their `tokens` [pos], or [layer, batch, head, query, key] with
-      [batch, pos], of any model, as a tensor, an array or a tuple of layers, such as the `attentions` that transformers
-      returns: the columns of `pattern_scores`;
-    - a TransformerLens `ActivationCache` with its `tokens`: the same, of effective patterns if the model is shifted.
+    `source` is a model, or patterns or a cache with their `tokens`; see `head_scores`. Patterns are
+    [layer, head, query, key] with tokens [pos], or [layer, batch, head, query, key] with tokens [batch, pos]. The
+    columns are those of `head_scores` for effective patterns, or for raw ones if nothing else is known.
 
     Heads are ranked by prefix_matching, and are induction heads from `PREFIX_LEAST` on. In a model, their
-    fixed_distance must also be below that, and with a `batch`, loss_rise_mean must exceed `ERRORS_LEAST` of its
-    standard errors. Given tokens should be a random sequence, repeated at least once; if all repeats are equally far
-    apart, they cannot tell an induction head from one that attends by position. Raises `ConfigError` for other
-    sources and ranks, tokens that do not fit the patterns or do not repeat, a `batch` of a single sequence, and as
-    `head_scores` does.
+    fixed_distance must also be below that. With a task's `batch`, loss_rise_mean must exceed `ERRORS_LEAST` of its
+    standard errors. Given tokens should be a random sequence, repeated at least once. If all repeats are equally far
+    apart, they cannot tell an induction head from one that attends by position. Raises `ConfigError` for a `batch` of a
+    single sequence, and as `head_scores` does.
     """
     table = scored_heads(source, batch, ids=ids, seed=seed, tokens=tokens)
     table = table[table["pattern"] == table["pattern"].iloc[-1]]  # effective, where it is known

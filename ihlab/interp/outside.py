@@ -144,7 +144,9 @@ class OutsideModel(HeadModel):
             return scores
         between = self.unembedding @ embedding  # from the last residual stream to the first
         for layer, values in enumerate(self._values()):
-            for head in range(self.n_heads) if values is not None else ():
+            if values is None:
+                continue
+            for head in range(self.n_heads):
                 small = self.output_weight(layer)[head] @ between @ values[:, head]  # has the product's eigenvalues
                 scores[layer, head] = eigenvalue_fraction(torch.linalg.eigvals(small.double()))
         return scores

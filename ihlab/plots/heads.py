@@ -19,7 +19,7 @@ SHIFT_TOKENS = ("this token", "token before")
 
 @printed
 def attention_pattern(axes: Axes, pattern: Float[np.ndarray, "query key"], tokens: Sequence[int | str]) -> None:
-    """Draw one head's pattern on one row: darker is more attention, tokens on both axes."""
+    """Draw one head's pattern on one sequence: darker is more attention, tokens on both axes."""
     axes.imshow(pattern, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
     places = range(len(tokens))
     axes.set_xticks(places, [str(token) for token in tokens], rotation=90, fontsize=7)
@@ -38,7 +38,8 @@ def operand_pattern(
 ) -> None:
     """Draw one head's pattern from position `start` on, with orange squares on what is to be fetched.
 
-    `fetched` holds a query and its keys, as positions of the whole row: the places of `ihlab.interp.igsm_operands`.
+    `fetched` holds queries and their keys, as positions of the whole sequence: the places of
+    `ihlab.interp.igsm_operands`.
     """
     attention_pattern(axes, pattern[start:, start:], tokens[start:])
     keys, queries = np.array([(key, query) for query, keys in fetched for key in keys]).reshape(-1, 2).T - start
@@ -103,7 +104,7 @@ def shift_training(metrics: pd.DataFrame, title: str) -> Figure:
 def head_patterns(
     patterns: dict[str, Float[np.ndarray, "layer head query key"]], scores: pd.DataFrame, title: str
 ) -> Figure:
-    """Draw every head's patterns by position, a row of axes per layer and kind, on rows that repeat their first half.
+    """Draw every head's patterns on sequences that repeat their first half, a row of axes per layer and kind.
 
     Thin lines enclose the attention of a perfect induction head from the second half. `scores` has a row for each
     layer, head and `pattern` (a kind): the columns of `ihlab.measure.columns` that are `drawn`, and `induction`, which
@@ -143,15 +144,7 @@ def _scored(axes: Axes, name: str, score: Any) -> None:
     """Write a head's name and scores over its pattern, and frame an induction head."""
     captions = [f"{column.head} {getattr(score, column.name):.2f}" for column in COLUMNS if column.drawn]
     axes.set_title(name, fontsize=9, fontweight="bold", pad=4 + 10 * len(captions))
-    axes.text(
-        0.5,
-        1.02,
-        "\n".join(captions),
-        transform=axes.transAxes,
-        ha="center",
-        va="bottom",
-        fontsize=7.5,
-    )
+    axes.text(0.5, 1.02, "\n".join(captions), transform=axes.transAxes, ha="center", va="bottom", fontsize=7.5)
     axes.grid(visible=False)
     axes.spines[:].set(visible=True, linewidth=0.8, color="#AAAAAA")
     if score.induction:

@@ -24,45 +24,46 @@ from tasks.config import require
 
 @dataclass(frozen=True)
 class Opened:
-    """A source: headings, what it is at each step, and what it says of its tokens.
+    """A source, its headings, and what it says of its tokens.
 
-    - `at(step)`: the `HeadModel`, or a cache or patterns as given; other sources than runs have one step, 0;
+    - `source`: a run, a `HeadModel`, or a cache or patterns as given; other sources than runs have one step, 0;
     - `task`: the one it was trained on, if known; `vocabulary`, `n_ctx`: of a model, else None;
     - `strict`: a query does not see its own position.
     """
 
+    source: Any
     title: str
     steps: list[int]
-    at: Callable[[int], Any]
     about: str = ""
     task: Task | None = None
     vocabulary: int | None = None
     n_ctx: int | None = None
     strict: bool = False
 
+    def at(self, step: int) -> Any:
+        """Return the `HeadModel` of a step, or the cache or patterns."""
+        return OurModel(self.source.model(step)) if isinstance(self.source, Run) else self.source
+
 
 def opened(source: Any, checkpoints: int) -> Opened:
     """Open a source. Raises `ConfigError` for a run without checkpoints, and for a module that is no model of heads."""
     require_opened(source)
+    task: Task | None
     if isinstance(source, Run):
         require(bool(source.checkpoints), f"{source.folder} has no checkpoints: there is nothing to view.")
         source.require_checkpoint()  # a finished run's page ends where the run did
-        title, steps, at = source.folder.name, even_choice(source.checkpoints, checkpoints), _at_steps(source)
+        title, steps = source.folder.name, even_choice(source.checkpoints, checkpoints)
         cfg, task = source.config.model, source.config.task
     elif isinstance(source, nn.Module):
-        model = opened_model(source)
-        title, steps, at = model.name, [0], lambda step: model
-        if not isinstance(model, OurModel):
-            return Opened(title, steps, at, vocabulary=model.d_vocab, n_ctx=model.n_ctx)
-        cfg, task = model.module.cfg, model.module.trained_on
+        source = opened_model(source)
+        title, steps = source.name, [0]
+        if not isinstance(source, OurModel):
+            return Opened(source, title, steps, vocabulary=source.d_vocab, n_ctx=source.n_ctx)
+        cfg, task = source.module.cfg, source.module.trained_on
     else:
         title = "Cached attention" if isinstance(source, ActivationCache) else "Attention patterns"
-        return Opened(title, [0], lambda step: source)
-    return Opened(title, steps, at, described(cfg, task), task, cfg.d_vocab, cfg.n_ctx, cfg.mask == "strict")
-
-
-def _at_steps(run: Run) -> Callable[[int], HeadModel]:
-    return lambda step: OurModel(run.model(step))
+        return Opened(source, title, [0])
+    return Opened(source, title, steps, described(cfg, task), task, cfg.d_vocab, cfg.n_ctx, cfg.mask == "strict")
 
 
 @dataclass(frozen=True)
