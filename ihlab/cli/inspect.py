@@ -5,21 +5,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.box import SIMPLE_HEAD
-from rich.table import Table
+from rich.table import Column, Table
 
 from ihlab.cli.hugging_face import causal_lm, model_name, tokenizer_of
 from ihlab.cli.named import registered_task
 from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, find_run, write_picture, write_table, writing
 from ihlab.cli.terminal import console, text
+from ihlab.measure.columns import COLUMNS
 from tasks.config import ConfigError, require
 
 HF_ROWS = 16
 """Every head is ablated twice, and a model of another library may have hundreds."""
 
+PRINTED = [column for column in COLUMNS if column.head]
+RAW = "raw prefix"
+
 if TYPE_CHECKING:
     import pandas as pd
 
-# Options that the three commands share; tyro takes the help from here, and that of the others from their docstrings.
+    from ihlab.training.run import Run
+
+# Options of all three commands. tyro takes their help from here, and that of other options from the docstrings.
 RunName = Annotated[
     str,
     tyro.conf.Positional,
@@ -30,12 +36,12 @@ RunName = Annotated[
 OptionalRunName = Annotated[
     str | None,
     tyro.conf.Positional,
-    tyro.conf.arg(metavar="RUN", help="As of the other commands; left out with --hf."),
+    tyro.conf.arg(metavar="RUN", help="A run, as for the other commands; leave it out with --hf."),
 ]
 Root = Annotated[Path, tyro.conf.arg(help="Where runs are kept.")]
 TaskName = Annotated[
     str | None,
-    tyro.conf.arg(metavar="MODULE:CLASS", help="The class of the run's task, where it is one of your own."),
+    tyro.conf.arg(metavar="MODULE:CLASS", help="The class of the run's task, if it is your own task."),
 ]
 Step = Annotated[int | None, tyro.conf.arg(help="The checkpoint to open; by default the last.")]
 
@@ -56,84 +62,96 @@ def heads(
     """Score every head of a run, or of a Hugging Face model: induction and other scores, and the loss with it ablated.
 
     Args:
-        hf: Instead of a run, a causal language model of transformers: a folder, or a name that it finds by itself.
+        hf: Instead of a run, a Hugging Face causal LM: a folder, or a name that transformers finds by itself.
         length: Positions of the repeated random tokens; by default the model's context, and 128 at most with --hf.
-        rows: Rows on which heads are ablated: of the run's task, held out, by default as many as training evaluates
-            on; with --hf of random tokens read twice, by default 16.
+        rows: Number of sequences on which heads are ablated: held-out ones of the run's task, by default as many as
+            training evaluates on; with --hf random tokens read twice, by default 16.
         seed: Seed of the repeated random tokens on which heads are scored.
         csv: Write all scores here, of raw and of effective patterns.
         out: Draw every head's pattern here (.png or .svg).
     """
     require(seed >= 0, f"seed is {seed}, but must not be negative.")
     require(rows is None or rows >= 2, f"rows is {rows}, but must be at least 2: the loss is given with its error.")
-    _require_one(run, hf)
     require(hf is None or step is None, "--step is of a run's checkpoints, and the model of --hf has none.")
-    _register(task)
-    found = None if run is None else find_run(run, root)
+    found = _found(run, hf, root, task)
     check_output("--csv", csv, TABLES, found)
     check_output("--out", out, PICTURES, found)
     if found is not None:
         step = found.require_checkpoint(step)
         found.require_task()
 
-    from ihlab.cli.scores import held_out_batch, mean_patterns, repetition, scored_heads
+    from ihlab.interp.heads import mean_patterns
+    from ihlab.interp.locate import scored_heads
     from ihlab.interp.sources import opened_model
+    from ihlab.measure.batches import EVAL_SEED, draw
+    from ihlab.measure.probe import STRIPE_REPEATS, repeated_batch
 
     if found is not None:
-        model = opened_model(found.model(step), "")
-        name = f"{found.folder.name} at step {step}"
-        batch, kind = held_out_batch(found.config.task, rows or found.config.eval_rows), "held-out rows"
+        model, name = opened_model(found.model(step)), f"{found.folder.name} at step {step}"
+        batch = draw(found.config.task, EVAL_SEED, "eval", 0, rows or found.config.eval_rows)
+        kind = "held-out sequences"
     else:
-        model, name = opened_model(causal_lm(str(hf)), ""), model_name(str(hf))
-        batch, kind = repetition(model, rows or HF_ROWS, seed, length), "rows of random tokens read twice"
-    scores = scored_heads(model, batch, seed, length)
+        model, name = opened_model(causal_lm(str(hf))), model_name(str(hf))
+        twice = model.probe_rows(STRIPE_REPEATS, rows or HF_ROWS, length, None, seed + 1)
+        batch, kind = repeated_batch(twice, STRIPE_REPEATS), "sequences of random tokens read twice"
+    scores = scored_heads(model, batch, seed=seed, length=length)
     terminal = console()
     terminal.print(_heads_table(scores, f"Heads of {text(name)}"))
     if not scores["induction"].any():
         terminal.print("There are no induction heads" + (f" at step {step}." if hf is None else "."))
-    terminal.out(
-        "prefix, fixed, stripe, prev.: of effective patterns; raw: prefix of the raw one;\n"
-        f"copying: by eigenvalues; loss rise: mean-ablated, {len(batch.inputs)} {kind}, ± its error.",
-        highlight=False,
-    )
+    terminal.print("", _heads_legend(), f"Heads are ablated on {len(batch.inputs)} {kind}.", sep="\n")
     if csv is not None:
         write_table(scores, csv)
     if out is not None:
         from ihlab.plots.heads import head_patterns
 
-        patterns = mean_patterns(model, seed, length)
+        patterns = mean_patterns(model, length=length, seed=seed)
         write_picture(head_patterns(patterns, scores, name.replace(" at step", ", step")), out)
 
 
-def _register(task: str | None) -> None:
-    """Import and register the task that the user named, since a file's own word is never imported."""
-    if task is not None:
+def _found(run: str | None, hf: str | None, root: Path, task: str | None) -> "Run | None":
+    """Return the run that the user named, and None for a Hugging Face model. Import and register the task first.
+
+    Raises `ConfigError` unless exactly one of the two is given.
+    """
+    require(
+        (run is None) != (hf is None),
+        "Give a run, or a model of transformers with --hf." if run is None else "A run and --hf are given: choose one.",
+    )
+    if task is not None:  # a file's own word is never imported
         registered_task(task)
+    return None if run is None else find_run(run, root)
 
 
 def _heads_table(scores: "pd.DataFrame", title: str) -> Table:
-    """Table of scores, one row per head, likeliest induction head first."""
+    """Return a table of scores, one row per head, likeliest induction head first."""
     # Narrow enough for a terminal of 80 columns.
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("head", no_wrap=True)
-    table.add_column("induction", no_wrap=True)
-    for column in ("prefix", "raw", "fixed", "stripe", "prev.", "copying", "loss rise"):
-        table.add_column(column, justify="right", no_wrap=True)
+    heads = [name.replace(" ", "\n", 1) for name in (RAW, *(column.head for column in PRINTED))]
+    table = Table("head", "induction", *map(_number, heads), title=title, title_justify="left", box=SIMPLE_HEAD,
+                  show_edge=False, pad_edge=False, padding=0)  # fmt: skip
     raw = {(head.layer, head.head): head for head in scores[scores["pattern"] == "raw"].itertuples()}
     for head in scores[scores["pattern"] == "effective"].itertuples():
+        numbers = [
+            f"{getattr(head, column.name):z.3f}" + (f"±{getattr(head, column.error):.3f}" if column.error else "")
+            for column in PRINTED
+        ]
         table.add_row(
             f"{head.layer}.{head.head}",
             "yes" if head.induction else "",
-            f"{head.prefix_matching:z.3f}",
             f"{raw[head.layer, head.head].prefix_matching:z.3f}",
-            f"{head.fixed_distance:z.3f}",
-            f"{head.induction_stripe:z.3f}",
-            f"{head.previous_token:z.3f}",
-            f"{head.eigenvalue_copying:z.3f}",
-            f"{head.loss_rise_mean:z.3f}±{head.loss_rise_mean_error:.3f}",
+            *numbers,
             style="bold" if head.induction else None,
         )
     return table
+
+
+def _heads_legend() -> Table:
+    """Return what the columns of `_heads_table` say."""
+    legend = Table.grid(padding=(0, 2, 0, 0))
+    legend.add_row(RAW, "prefix matching of the raw pattern; the rest: of the effective")
+    for column in PRINTED:
+        legend.add_row(column.head, column.meaning + (" ± error" if column.error else ""))
+    return legend
 
 
 def shift(
@@ -171,25 +189,27 @@ def shift(
 
 
 def _shift_table(report: "pd.DataFrame", title: str) -> Table:
-    """Table of one row per key/value head: alpha and beta, and with windows of two the previous token's share."""
+    """Return a table of alpha and beta, one row per key/value head; of windows of two also alpha2's share."""
     stored = [name for name in report.columns if name.removeprefix("alpha").removeprefix("beta").isdigit()]
     shares = [name for name in ("alpha_share", "beta_share") if name in report]
-    table = Table(title=title, title_justify="left")
-    for column in ("kv head", *stored, *(f"{name.removesuffix('_share')}2 share" for name in shares)):
-        table.add_column(column, justify="left" if column == "kv head" else "right")
+    names = [*stored, *(f"{name.removesuffix('_share')}2 share" for name in shares)]
+    table = Table("kv head", *map(_number, names), title=title, title_justify="left")
     for _, head in report.iterrows():
-        numbers = [f"{head[name]:z.3f}" for name in (*stored, *shares)]
-        table.add_row(f"{head['layer']}.{head['head']}", *numbers)
+        table.add_row(f"{head['layer']}.{head['head']}", *(f"{head[name]:z.3f}" for name in (*stored, *shares)))
     return table
 
 
 def _quadrants(counts: "pd.DataFrame") -> Table:
-    table = Table(title="Heads by their larger key and value weight (Table 5)", title_justify="left")
-    for column in ("key", "value", "raw", "gauge-free", "raw if signs flipped"):
-        table.add_column(column, justify="left" if column in ("key", "value") else "right")
-    for row in counts.itertuples():
-        table.add_row(str(row.key), str(row.value), str(row.raw), str(row.gauge_free), str(row.flipped))
+    numbers = map(_number, ("raw", "gauge-free", "raw if signs flipped"))
+    title = "Heads by their larger key and value weight (Table 5)"
+    table = Table("key", "value", *numbers, title=title, title_justify="left")
+    for row in counts.itertuples(index=False):
+        table.add_row(*map(str, row))
     return table
+
+
+def _number(name: str) -> Column:
+    return Column(name, justify="right", no_wrap=True)
 
 
 def view(
@@ -207,20 +227,18 @@ def view(
     """Write a page of attention, a run's through training or a Hugging Face model's: one HTML file that opens offline.
 
     Args:
-        hf: Instead of a run, a causal language model of transformers: a folder, or a name that it finds by itself.
+        hf: Instead of a run, a Hugging Face causal LM: a folder, or a name that transformers finds by itself.
         out: The page to write; by default the name of the run's folder, or of the model, and .html, in this folder.
-        tokens: The row to read: ids or the task's words with spaces between, as "3 1 4 3"; with --hf a text, if
-            the model has a tokenizer. By default held-out rows of the task; with --hf random tokens read twice.
-        row: The same as ids with commas between them, as 3,1,4,1,5.
-        rows: Held-out rows to choose from on the page.
-        checkpoints: Most checkpoints of the run that the page shows.
+        tokens: The sequence to read: ids or the task's words, separated by spaces, as "3 1 4 3"; with --hf a text, if
+            the model has a tokenizer. By default the task's held-out sequences, or random tokens with --hf.
+        row: The sequence to read as ids separated by commas, as 3,1,4,1,5.
+        rows: Number of held-out sequences on the page.
+        checkpoints: Maximum number of the run's checkpoints on the page.
     """
     from ihlab.viewer import write_view
 
     require(tokens is None or row is None, "--tokens and --row are both given, but the page reads one of them.")
-    _require_one(run, hf)
-    _register(task)
-    found = None if run is None else find_run(run, root)
+    found = _found(run, hf, root, task)
     name = model_name(str(hf)) if found is None else found.folder.name
     page = out or Path(f"{name}.html")
     check_output("--out", page, PAGES, found)
@@ -233,21 +251,13 @@ def view(
     from ihlab.measure.probe import STRIPE_REPEATS
 
     model, tokenizer = causal_lm(str(hf)), tokenizer_of(str(hf))
-    opened = opened_model(model, "")
+    opened = opened_model(model)
     given: str | list[int] | None = tokens if row is None else _ids(row, opened.d_vocab)
     repeated = opened.probe_rows(STRIPE_REPEATS, rows, None, None, 0) if given is None else None
     if tokens is not None and tokenizer is not None:
         given = tokenizer.encode(tokens)
     with writing(page):
         write_view(model, page, repeated if given is None else given, tokenizer, title=name)
-
-
-def _require_one(run: str | None, hf: str | None) -> None:
-    """Raise `ConfigError` unless a command is given either a run or a model of transformers."""
-    require(
-        (run is None) != (hf is None),
-        "Give a run, or a model of transformers with --hf." if run is None else "A run and --hf are given: choose one.",
-    )
 
 
 def _ids(row: str, d_vocab: int) -> list[int]:

@@ -9,11 +9,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
-from transformer_lens.hook_points import HookPoint
 
 from ihlab.interp.circuits import require_heads
+from ihlab.interp.head_model import HeadModel
 from ihlab.interp.sources import opened_model
-from ihlab.model.transformer import Transformer
 from tasks import IGNORE, Batch
 from tasks.config import choose, require
 
@@ -28,38 +27,38 @@ NEEDED = "heads are ablated by running a model without them"
 def ablate_heads(model: Any, batch: Batch, heads: Sequence[Head], how: str = "mean", seed: int = 0) -> dict[str, float]:
     """Return loss over targets and accuracy over answers with these heads ablated together.
 
-    `model` is a `Run`, a `Transformer`, a `TransformerBridge` or a causal language model of transformers, whose z is
-    the input of attention's output projection.
+    `model` is a `Run`, a `Transformer`, a `TransformerBridge` or a Hugging Face causal LM, whose z is the input of
+    attention's output projection.
 
     `how` names the replacement of their z, which is computed on the clean run:
 
     - "zero": zeros;
-    - "mean": the head's mean z over all rows and all positions, one vector. It keeps the constant part on which the
+    - "mean": the head's mean z over all sequences and positions, one vector. It keeps the constant part on which the
       rest of the model may rely; a mean for each position would also keep positional information;
-    - "resample": the head's z at the same position of another row, rows paired at random by `seed`. It stays
+    - "resample": the head's z at the same position of another sequence, paired at random by `seed`. It stays
       in distribution, but its information is false.
 
     Without heads, the model is not changed. Hooks are removed afterwards. Raises `ConfigError` for a head that does
-    not exist, an unknown `how`, a batch without targets or answers, a single row to resample from, and patterns that
-    are given without a model.
+    not exist, an unknown `how`, a batch without targets or answers, a single sequence to resample from, and patterns
+    that are given without a model.
     """
     model = opened_model(model, NEEDED)
-    return totals(ablated_rows(model, batch, heads, clean_z(model, batch), how, seed))
+    return totals(_ablated_rows(model, batch, heads, model.z(tokens_of(batch)), how, seed))
 
 
 def ablation_sweep(model: Any, batch: Batch, how: str = "mean", seed: int = 0) -> pd.DataFrame:
     """Ablate every head alone. Columns: layer, head, how, loss_rise, loss_rise_error, accuracy_fall.
 
-    `loss_rise_error` is the standard error of the rise over the batch's rows (a ratio of sums over rows).
+    `loss_rise_error` is the standard error of the rise over the batch's sequences (a ratio of sums over sequences).
     `model` is as in `ablate_heads`, and so is what is raised.
     """
     model = opened_model(model, NEEDED)
-    z = clean_z(model, batch)
-    whole = ablated_rows(model, batch, [], z, how, seed)
+    z = model.z(tokens_of(batch))
+    whole = _ablated_rows(model, batch, [], z, how, seed)
     table = []
     for layer in range(model.n_layers):
         for head in range(model.n_heads):
-            rows = ablated_rows(model, batch, [(layer, head)], z, how, seed)
+            rows = _ablated_rows(model, batch, [(layer, head)], z, how, seed)
             rise, error = _ratio(rows["loss"] - whole["loss"], rows["targets"])
             fall, _ = _ratio(whole["right"] - rows["right"], rows["answers"])
             table.append(
@@ -69,23 +68,16 @@ def ablation_sweep(model: Any, batch: Batch, how: str = "mean", seed: int = 0) -
     return pd.DataFrame(table)
 
 
-def clean_z(model: Any, batch: Batch) -> list[Float[Tensor, "batch pos head d_head"]]:
-    """Return each layer's z on the clean run."""
-    model = opened_model(model, NEEDED)
-    return model.z(tokens_of(batch, model))
-
-
-def ablated_rows(
-    model: Any,
+def _ablated_rows(
+    model: HeadModel,
     batch: Batch,
     heads: Sequence[Head],
     z: list[Float[Tensor, "batch pos head d_head"]],
     how: str,
-    seed: int = 0,
+    seed: int,
 ) -> pd.DataFrame:
-    """Return `row_scores` with these heads ablated; `z` is that of the clean run (`clean_z`)."""
-    model = opened_model(model, NEEDED)
-    require_heads(model.n_layers, model.n_heads, heads)
+    """Return `row_scores` with these heads ablated; `z` is that of the clean run."""
+    require_heads(model, heads)
     replace = {}
     for layer in sorted({layer for layer, _ in heads}):
         those = [head for at, head in heads if at == layer]
@@ -95,31 +87,25 @@ def ablated_rows(
 
 
 def replacement(
-    z: Float[Tensor, "batch pos head d_head"], how: str, seed: int = 0
+    z: Float[Tensor, "batch pos head d_head"], how: str, seed: int = 0, mean_over: tuple[int, ...] = (0, 1)
 ) -> Float[Tensor, "batch pos head d_head"]:
-    """Return the replacement of z under ablation; see `ablate_heads`."""
+    """Return the replacement of z under ablation; see `ablate_heads`. Raises `ConfigError` as that does."""
     choose("ablation", how, HOWS)
     if how == "zero":
         return torch.zeros_like(z)
     if how == "mean":
-        return z.mean(dim=(0, 1), keepdim=True).expand_as(z)
-    return another_row(z, seed)
-
-
-def another_row(values: Float[Tensor, " batch *rest"], seed: int) -> Float[Tensor, " batch *rest"]:
-    """Return for each row the values of another row, paired at random. Raises `ConfigError` for a single row."""
-    require(len(values) >= 2, "The batch has one row, but resampling takes another row's values: it needs at least 2.")
-    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(values)))
+        return z.mean(dim=mean_over, keepdim=True).expand_as(z)
+    require(len(z) >= 2, "The batch has one row, but resampling takes another row's values: it needs at least 2.")
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(z)))
     source = torch.empty_like(order)
-    source[order] = order.roll(1)  # one cycle through all rows: none is its own source
-    return values[source.to(values.device)]
+    source[order] = order.roll(1)  # one cycle through all sequences: none is its own source
+    return z[source.to(z.device)]
 
 
 def row_scores(model: Any, batch: Batch) -> pd.DataFrame:
-    """Score each row: `loss` summed over its `targets` (a count), and how many of its `answers` are `right`."""
+    """Score each sequence: `loss` summed over its `targets` (a count), and how many of its `answers` are `right`."""
     check_measurable(batch)
-    model = opened_model(model, NEEDED)
-    logits = model.logits(tokens_of(batch, model))
+    logits = opened_model(model, NEEDED).logits(tokens_of(batch))
     targets = torch.from_numpy(np.ascontiguousarray(batch.targets)).to(logits.device)
     losses = F.cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORE, reduction="none")
     hit = logits.argmax(dim=-1).cpu().numpy() == batch.answers  # never where the answer is IGNORE
@@ -142,22 +128,9 @@ def check_measurable(batch: Batch) -> None:
 
 
 def totals(rows: pd.DataFrame) -> dict[str, float]:
-    """Loss over all targets and accuracy over all answers of `row_scores`."""
+    """Return loss over all targets and accuracy over all answers of `row_scores`."""
     total = {name: float(column.sum()) for name, column in rows.items()}
     return {"loss": total["loss"] / total["targets"], "accuracy": total["right"] / total["answers"]}
-
-
-def check_heads(model: Transformer, heads: Sequence[Head]) -> None:
-    """Raise `ConfigError` for a head that the model does not have."""
-    require_heads(model.cfg.n_layers, model.cfg.n_heads, heads)
-
-
-def replace_heads(
-    heads: list[int], values: Float[Tensor, "batch pos head d_head"]
-) -> Callable[[Tensor, HookPoint], Tensor]:
-    """Return a hook for hook_z that replaces these heads' z by `values`."""
-    of_z = replaced(heads, values)
-    return lambda z, hook: of_z(z)
 
 
 def replaced(heads: list[int], values: Float[Tensor, "batch pos head d_head"]) -> Callable[[Tensor], Tensor]:
@@ -171,13 +144,13 @@ def replaced(heads: list[int], values: Float[Tensor, "batch pos head d_head"]) -
     return function
 
 
-def tokens_of(batch: Batch, model: Any) -> Int[Tensor, "batch pos"]:
-    """Return the batch's tokens on the model's device."""
-    return torch.from_numpy(np.ascontiguousarray(batch.inputs)).to(opened_model(model, NEEDED).device)
+def tokens_of(batch: Batch) -> Int[Tensor, "batch pos"]:
+    """Return the batch's tokens."""
+    return torch.from_numpy(np.ascontiguousarray(batch.inputs))
 
 
 def _ratio(amounts: pd.Series, counts: pd.Series) -> tuple[float, float]:
-    """sum(amounts) / sum(counts) over independent rows, and its standard error to first order."""
+    """Return sum(amounts) / sum(counts) over independent sequences, and its standard error to first order."""
     ratio = amounts.sum() / counts.sum()
     spread = (amounts - ratio * counts).std(ddof=1) * len(amounts) ** 0.5
     return float(ratio), float(spread / counts.sum())

@@ -11,7 +11,7 @@ from numbers import Integral
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Complex, Float
 from torch import Tensor
 from transformer_lens import FactoredMatrix
 
@@ -70,22 +70,49 @@ def full_ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -
 
 
 def strongest_route(model: Transformer, layer: int, head: int, name: str) -> int:
-    """The column of a head's "alpha" or "beta" (`name`) with the largest absolute weight; 0 for a vanilla head."""
+    """Return the column of a head's "alpha" or "beta" with the largest absolute weight; 0 for a vanilla head."""
     group, attn = _group(model, layer, head), model.layers[layer].attn
     choose("shift", name, SHIFTS)
     routes = _weights(attn, name, group)
     return 0 if routes is None else int(routes.reshape(len(routes), -1).norm(dim=1).argmax())
 
 
-def require_heads(n_layers: int, n_heads: int, heads: Iterable[tuple[int, int]]) -> None:
-    """Raise `ConfigError` for a head (layer, head) that a model of this size does not have, and for what is no head."""
+@torch.no_grad()
+def eigenvalue_copying(model: Transformer) -> Float[Tensor, "layer head"]:
+    """Return sum Re(lambda) / sum |lambda| over the eigenvalues of W_E W_OV W_U (Elhage et al. 2021).
+
+    1 copies, -1 suppresses. A shifted head's W_OV carries its largest beta: with beta = (-1, 0) it suppresses what
+    W_V W_O copies. The product has low rank: at most d_head eigenvalues are nonzero, and only those are computed.
+    """
+    fractions = [
+        eigenvalue_fraction(
+            full_ov_circuit(model, layer, head, strongest_route(model, layer, head, "beta")).eigenvalues
+        )
+        for layer in range(model.cfg.n_layers)
+        for head in range(model.cfg.n_heads)
+    ]
+    return torch.stack(fractions).unflatten(0, (model.cfg.n_layers, model.cfg.n_heads))
+
+
+def eigenvalue_fraction(eigenvalues: Complex[Tensor, " n"]) -> Float[Tensor, ""]:
+    """Return sum Re(lambda) / sum |lambda|; 0 for a head that writes nothing."""
+    size = eigenvalues.abs().sum()
+    return torch.where(size > 0, eigenvalues.real.sum() / size, 0)
+
+
+def require_heads(size: Any, heads: Iterable[tuple[int, int]]) -> None:
+    """Raise `ConfigError` for a head (layer, head) that does not exist, and for anything but pairs of whole numbers.
+
+    `size` has `n_layers` and `n_heads`: a model's config, or a `HeadModel`.
+    """
     for each in heads:
         pair = isinstance(each, Sequence) and len(each) == 2 and all(isinstance(number, Integral) for number in each)
         require(pair, f"heads holds {each!r}, but must be pairs (layer, head), as in [(1, 0), (1, 3)].")
         layer, head = each
         require(
-            0 <= layer < n_layers and 0 <= head < n_heads,
-            f"There is no head {layer}.{head}: the model has layers 0 to {n_layers - 1} with heads 0 to {n_heads - 1}.",
+            0 <= layer < size.n_layers and 0 <= head < size.n_heads,
+            f"There is no head {layer}.{head}: the model has layers 0 to {size.n_layers - 1} with heads 0 to "
+            f"{size.n_heads - 1}.",
         )
 
 
@@ -103,7 +130,7 @@ def _behind_norm(
 def _group(model: Transformer, layer: int, head: int) -> int:
     """Return the key/value head that a query head reads, in a model that has circuits."""
     require_routes(model.cfg)
-    require_heads(model.cfg.n_layers, model.cfg.n_heads, [(layer, head)])
+    require_heads(model.cfg, [(layer, head)])
     return head // (model.cfg.n_heads // model.cfg.kv_heads)
 
 

@@ -10,12 +10,10 @@ from transformer_lens.utilities import composition_scores
 from ihlab.interp.circuits import ov_circuit, qk_circuit, strongest_route
 from ihlab.model.transformer import Transformer
 
-MODES = ("q", "k", "v")
-
 
 @torch.no_grad()
 def composition_table(model: Transformer) -> pd.DataFrame:
-    """Q-, K- and V-composition of every head with every head of a later layer (Elhage et al. 2021):
+    """Return Q-, K- and V-composition of every head with every head of a later layer (Elhage et al. 2021):
 
         ||W_OV W||_F / (||W_OV||_F ||W||_F),  W = W_QK (q), W_QK^T (k), W_OV (v) of the later head.
 
@@ -35,10 +33,10 @@ def composition_table(model: Transformer) -> pd.DataFrame:
     rows = []
     for later in range(1, model.cfg.n_layers):
         for earlier in range(later):
-            for mode in MODES:
-                scores = _scores(model, earlier, later, mode)
-                for (start, end), score in zip(_pairs(model.cfg.n_heads), scores.flatten().tolist(), strict=True):
-                    rows.append((mode, earlier, start, later, end, score, baseline, score - baseline))
+            for mode in ("q", "k", "v"):
+                for start, to_heads in enumerate(_scores(model, earlier, later, mode).tolist()):
+                    for end, score in enumerate(to_heads):
+                        rows.append((mode, earlier, start, later, end, score, baseline, score - baseline))
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -66,7 +64,3 @@ def _routes(model: Transformer, layer: int, name: str) -> list[FactoredMatrix]:
 
 def _stacked(matrices: list[FactoredMatrix]) -> FactoredMatrix:
     return FactoredMatrix(torch.stack([m.A for m in matrices]), torch.stack([m.B for m in matrices]))
-
-
-def _pairs(n_heads: int) -> list[tuple[int, int]]:
-    return [(start, end) for start in range(n_heads) for end in range(n_heads)]

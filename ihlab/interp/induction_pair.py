@@ -5,22 +5,23 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from ihlab.interp.ablation import Head, replace_heads, row_scores, tokens_of, totals
+from ihlab.interp.ablation import Head, replaced, row_scores, tokens_of, totals
 from ihlab.interp.composition import composition_table
+from ihlab.interp.head_model import OurModel
 from ihlab.interp.heads import head_scores
 from ihlab.interp.locate import PREFIX_LEAST
 from ihlab.interp.patching import without_key_path
 from ihlab.measure.heads import follows, mean_attention
-from ihlab.measure.probe import STRIPE_REPEATS, probe_rows
+from ihlab.measure.probe import STRIPE_REPEATS
 from ihlab.model.transformer import Transformer
 from tasks import Batch
 
 PREVIOUS_LEAST = 0.5
-"""As for prefix matching: a previous-token head spends most of its attention on the previous token."""
+"""A previous-token head spends most of its attention on the previous token."""
 
 FALL_LEAST = 0.05
-"""A pair is confirmed if ablating the path costs the later head a twentieth of its stripe. Not more, because several
-previous-token heads often share the work, and the others make up for an ablated one."""
+"""A pair is confirmed if ablating the path costs the later head a twentieth of its induction_stripe. Several
+previous-token heads often share the work, and the others make up for an ablated one: a higher bar would miss pairs."""
 
 
 def find_induction_pair(
@@ -32,7 +33,7 @@ def find_induction_pair(
     ids: Sequence[int] | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Score every pair of an earlier and a later head; the pair whose path carries most of the stripe comes first.
+    """Score every pair of an earlier and a later head. The pair whose path carries most of the stripe comes first.
 
     Columns: from_layer, from_head, to_layer, to_head; the earlier head's previous_token and the later one's
     prefix_matching; k_composition and its baseline; the later head's induction_stripe, stripe_without the path
@@ -49,7 +50,7 @@ def find_induction_pair(
     pairs = pairs.drop(columns=["mode", "excess"])
     senders = list(zip(pairs["from_layer"], pairs["from_head"], strict=True))
     receivers = list(zip(pairs["to_layer"], pairs["to_head"], strict=True))
-    probe = probe_rows(model, STRIPE_REPEATS, rows, length, ids, seed)
+    probe = OurModel(model).probe_rows(STRIPE_REPEATS, rows, length, ids, seed)
     without = []
     for sender, receiver in zip(senders, receivers, strict=True):
         pattern, _ = without_key_path(model, probe, [sender], receiver, how, seed)
@@ -72,11 +73,12 @@ def find_induction_pair(
 def _task_effect(
     model: Transformer, batch: Batch, sender: Head, receiver: Head, how: str, seed: int
 ) -> tuple[float, float]:
-    """Rise of the task's loss and fall of its accuracy with the path ablated."""
+    """Return the rise of the task's loss and the fall of its accuracy with the path ablated."""
     layer, head = receiver
-    _, z = without_key_path(model, tokens_of(batch, model), [sender], receiver, how, seed)
-    values = z[:, :, None].expand(-1, -1, model.cfg.n_heads, -1)
-    whole = totals(row_scores(model, batch))
-    with model.hooks(fwd_hooks=[(f"blocks.{layer}.attn.hook_z", replace_heads([head], values))]):
-        without = totals(row_scores(model, batch))
+    opened = OurModel(model)
+    _, z = without_key_path(model, opened.on_device(tokens_of(batch)), [sender], receiver, how, seed)
+    values = z[:, :, None].expand(-1, -1, opened.n_heads, -1)
+    whole = totals(row_scores(opened, batch))
+    with opened.replacing({layer: replaced([head], values)}):
+        without = totals(row_scores(opened, batch))
     return without["loss"] - whole["loss"], whole["accuracy"] - without["accuracy"]

@@ -15,7 +15,7 @@ from tasks import MultiHopTask
 
 
 def found(letters: Int[np.ndarray, "batch pos"], hops: int) -> Int[np.ndarray, "hops_1 batch pos"]:
-    """Return find_j(i) for j = 0 .. hops and every position i of rows of letters; -1 if a hop leads nowhere.
+    """Return find_j(i) for j = 0 .. hops and every position i of sequences of letters; -1 if a hop leads nowhere.
 
     find_0(i) = i, find_1(i) = 1 + the latest earlier position of i's letter, find_j = find_1 of find_{j-1}
     (Sanford et al. 2024, arXiv 2402.09268).
@@ -36,7 +36,7 @@ def found(letters: Int[np.ndarray, "batch pos"], hops: int) -> Int[np.ndarray, "
 def hop_scores(
     model: Transformer, task: MultiHopTask, hops: int, rows: int = 64, seed: int = EVAL_SEED
 ) -> pd.DataFrame:
-    """Attention of each head from position i to find_j(i) and to the position before it, in rows of `hops` hops.
+    """Return each head's attention from position i to find_j(i) and to the position before it, at `hops` hops.
 
     Columns: layer, head, j (0 .. hops), attention, the mean of effective patterns (beta's gauge fixed) over the
     positions where find_j exists, and before, likewise to find_j - 1: for j = 0 the previous token, for j = 1 the
@@ -67,9 +67,9 @@ def _attention_to(
 def hop_ablation(
     model: Transformer, task: MultiHopTask, head: tuple[int, int], rows: int = 100, seed: int = EVAL_SEED
 ) -> pd.DataFrame:
-    """Error at each number of hops with and without a head (mean-ablated). Columns: hops, error, error_without.
+    """Return the error at each number of hops with and without a head (mean-ablated).
 
-    Raises `ConfigError` for a head that does not exist.
+    Columns: hops, error, error_without. Raises `ConfigError` for a head that does not exist.
     """
     table = []
     for hops in range(task.max_hops + 1):

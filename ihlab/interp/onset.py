@@ -7,27 +7,23 @@ training itself goes), a curve is fitted by least squares with
     a change:   drift + c ramp(x; start, end),   ramp = 0 up to start, 1 from end on, straight between,
 
 where start < end are evaluations no further apart than half of all. The pair that reduces the squared error most is
-kept. `explained` is that reduction as a share, with 1.5% of the curve's range counted as error that is always there:
-smooth bends come about as close to a drift as that. The share is tested against the same fit to noise alone, normal and
-first-order autoregressive. The noise has the correlation of the residuals about the drift, which a change raises, so
-the test is conservative.
+kept. `explained` is that reduction as a fraction of the error. 1.5% of the curve's range is always counted as error,
+because smooth bends come about as close to a drift as that. The fraction is tested against the same fit to noise alone,
+normal and first-order autoregressive. The noise has the correlation of the residuals about the drift, which a change
+raises, so the test is conservative.
 
 The intervals of start and middle are the central 95% of a block bootstrap of the residuals, and reach at least to the
 evaluations on either side, because nothing is measured between two of them.
 """
 
-import fnmatch
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike
 from scipy import linalg, signal
 
-from ihlab.training.run import Run
 from tasks.config import require
 
 LEAST_POINTS = 12
@@ -37,10 +33,10 @@ DEGREE = 3
 """Degree of the polynomial in the drift."""
 
 FLOOR = 0.015
-"""Standard deviation about a drift that is always assumed, as a share of the curve's range."""
+"""Standard deviation about a drift that is always assumed, as a fraction of the curve's range."""
 
 LONGEST = 0.5
-"""A change that takes longer than this share of the evaluations is a drift."""
+"""A change that takes longer than this fraction of the evaluations is a drift."""
 
 BLOCK = 4
 """Length of the bootstrap's blocks of residuals, which keep the correlation of neighbours."""
@@ -53,7 +49,7 @@ class Onset:
     - `start`, `end`: the steps between which it happens; `middle` is half way;
     - `start_low`, `start_high`, `middle_low`, `middle_high`: 95% intervals;
     - `before`, `after`: the fitted values at start and end;
-    - `explained`: the share of the squared error about a drift that the change removes, as above;
+    - `explained`: the fraction of the squared error about a drift that the change removes, as above;
     - `p`: the p-value, how often noise alone does as well.
     """
 
@@ -139,22 +135,22 @@ class _Fit:
         self.ramps = ramps / np.linalg.norm(ramps, axis=1, keepdims=True)
 
     def drift(self, v: np.ndarray) -> np.ndarray:
-        """The least-squares drift through each row."""
+        """Return the least-squares drift through each curve."""
         return v @ self.basis @ self.basis.T
 
     def best(self, curves: np.ndarray) -> _Best:
-        """Return the ramp that reduces each row's squared error about its drift most."""
+        """Return the ramp that reduces each curve's squared error about its drift most."""
         taken = (curves @ self.ramps.T) ** 2  # ramps are orthogonal to every drift
         pair = taken.argmax(axis=1)
         return _Best(pair, taken[np.arange(len(curves)), pair])
 
     def curve(self, v: np.ndarray, pair: int) -> np.ndarray:
-        """The drift with the ramp of a pair, fitted to v."""
+        """Return the drift with the ramp of a pair, fitted to v."""
         ramp = self.ramps[pair]
         return self.drift(v) + (v @ ramp) * ramp
 
     def correlation(self, v: np.ndarray) -> float:
-        """Correlation of neighbours in the noise about v's drift, at least 0 and below 1.
+        """Return the correlation of neighbours in the noise about v's drift, at least 0 and below 1.
 
         Residuals about k fitted columns correlate less than the noise they come from, to first order by
         (k + (k + 2) phi) / n (Kendall 1954 for k = 1). This bias is corrected.
@@ -193,29 +189,3 @@ def _blocks(rng: np.random.Generator, residuals: np.ndarray, draws: int) -> np.n
     begin = rng.integers(0, n, (draws, -(-n // BLOCK)))
     at = (begin[:, :, None] + np.arange(BLOCK)).reshape(draws, -1)[:, :n] % n
     return residuals[at]
-
-
-def onsets(runs: Iterable[Run], columns: Iterable[str], level: float = 0.01, seed: int = 0) -> pd.DataFrame:
-    """Return the phase change of each run's metrics: a row for each run and column, NaN where there is none.
-
-    `columns` are names of metrics or patterns of them ("prefix_*", "alpha?_0.*"); a run without shift has no rows for
-    alpha. Columns: name and seed of the run, column, then the fields of `Onset`.
-    Raises `ConfigError` as `onset` does, and for a pattern that no run's metrics match.
-    """
-    rows: list[dict[str, Any]] = []
-    patterns = list(columns)
-    matched: set[str] = set()
-    for run in runs:
-        metrics = run.metrics
-        for pattern in patterns:
-            names = fnmatch.filter(metrics.columns, pattern)
-            if names:
-                matched.add(pattern)
-            for name in names:
-                found = onset(metrics["step"], metrics[name], level=level, seed=seed)
-                fields = {} if found is None else vars(found)
-                rows.append({"name": run.config.name, "seed": run.config.seed, "column": name, **fields})
-    missing = [pattern for pattern in patterns if pattern not in matched]
-    require(not missing, f"No run has a metric that matches {missing[0] if missing else ''!r}.")
-    names = ["name", "seed", "column", *Onset.__dataclass_fields__]
-    return pd.DataFrame(rows).reindex(columns=names)

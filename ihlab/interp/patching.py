@@ -11,8 +11,10 @@ import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from transformer_lens import ActivationCache
 
-from ihlab.interp.ablation import Head, check_heads, replace_heads, replacement
+from ihlab.interp.ablation import Head, replaced, replacement
+from ihlab.interp.circuits import require_heads
 from ihlab.interp.patterns import effective_pattern, gauge_fixed, require_routes
 from ihlab.model.modes import in_eval_mode
 from ihlab.model.transformer import Transformer
@@ -26,8 +28,8 @@ def path_patch(
     model: Transformer,
     tokens: Int[Tensor, "batch pos"],
     source: Int[Tensor, "source_batch source_pos"],
-    sender: tuple[int, int],
-    receiver: tuple[int, int],
+    sender: Head,
+    receiver: Head,
     into: str,
 ) -> Float[Tensor, "batch pos d_vocab"]:
     """Return the logits on `tokens` with the direct path from sender to receiver patched from `source`.
@@ -44,8 +46,8 @@ def path_patch(
     """
     choose("input of a head", into, INTO)
     _check(model, tokens, source, sender, receiver)
-    z = _patched_z(model, tokens, _output(model, source, sender) - _output(model, tokens, sender), receiver[0], into)
-    return _with_z(model, tokens, z, receiver)
+    cache = _patched(model, tokens, _exchanged(model, tokens, source, sender), receiver[0], into, ("z",))
+    return _with_z(model, tokens, cache["z", receiver[0]], receiver)
 
 
 @in_eval_mode
@@ -69,10 +71,10 @@ def path_effects(
     rows = []
     for sender in ((layer, head) for layer in range(n_layers - 1) for head in range(n_heads)):
         _check(model, tokens, source, sender, (n_layers - 1, 0))
-        change = _output(model, source, sender) - _output(model, tokens, sender)
+        change = _exchanged(model, tokens, source, sender)
         for layer in range(sender[0] + 1, n_layers):
             for name in inputs:
-                z = _patched_z(model, tokens, change, layer, name)
+                z = _patched(model, tokens, change, layer, name, ("z",))["z", layer]
                 for head in range(n_heads):
                     value = float(metric(_with_z(model, tokens, z, (layer, head))))
                     rows.append((*sender, layer, head, name, value, value - before))
@@ -80,32 +82,32 @@ def path_effects(
     return pd.DataFrame(rows, columns=columns)
 
 
-def _output(model: Transformer, tokens: Tensor, head: tuple[int, int]) -> Float[Tensor, "batch pos d_model"]:
-    """Return a head's output to the residual stream."""
-    name = f"blocks.{head[0]}.attn.hook_result"
-    _, cache = model.run_with_cache(tokens, names_filter=name)
-    return cache[name][:, :, head[1]]
+def _exchanged(model: Transformer, tokens: Tensor, source: Tensor, sender: Head) -> Callable[[Tensor], Tensor]:
+    """Return a function of the residual stream that exchanges a head's output on `tokens` for that on `source`."""
+    name = f"blocks.{sender[0]}.attn.hook_result"
+    theirs, own = (model.run_with_cache(each, names_filter=name)[1][name][:, :, sender[1]] for each in (source, tokens))
+    change = theirs - own
+    return lambda resid: resid + change
 
 
-def _patched_z(
-    model: Transformer, tokens: Tensor, change: Tensor, layer: int, into: str
-) -> Float[Tensor, "batch pos head d_head"]:
-    """Return a layer's z with all heads' q, k or v, and only that, computed from the changed residual stream.
+def _patched(
+    model: Transformer, tokens: Tensor, change: Callable[[Tensor], Tensor], layer: int, into: str, kinds: Sequence[str]
+) -> ActivationCache:
+    """Return activations of a layer (`kinds`) whose q, k or v, and only that, is read from the changed residual stream.
 
     Two runs: one on the changed residual stream for that input, one on the clean one with that input patched in.
     """
-    name, z = f"blocks.{layer}.attn.hook_{into}", f"blocks.{layer}.attn.hook_z"
-    with model.hooks(fwd_hooks=[(f"blocks.{layer}.hook_resid_pre", lambda resid, hook: resid + change)]):
+    name, seen = f"blocks.{layer}.attn.hook_{into}", [f"blocks.{layer}.attn.hook_{kind}" for kind in kinds]
+    with model.hooks(fwd_hooks=[(f"blocks.{layer}.hook_resid_pre", lambda resid, hook: change(resid))]):
         _, changed = model.run_with_cache(tokens, names_filter=name)
     with model.hooks(fwd_hooks=[(name, lambda _, hook: changed[name])]):
-        _, cache = model.run_with_cache(tokens, names_filter=z)
-    return cache[z]
+        return model.run_with_cache(tokens, names_filter=seen)[1]
 
 
 def _with_z(model: Transformer, tokens: Tensor, z: Tensor, head: tuple[int, int]) -> Tensor:
     """Return the logits with one head's z patched from `z`."""
-    hook = replace_heads([head[1]], z)
-    return model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.{head[0]}.attn.hook_z", hook)])
+    of_z = replaced([head[1]], z)
+    return model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.{head[0]}.attn.hook_z", lambda z, hook: of_z(z))])
 
 
 def require_own_patterns(model: Transformer) -> None:
@@ -117,11 +119,9 @@ def require_own_patterns(model: Transformer) -> None:
     )
 
 
-def _check(
-    model: Transformer, tokens: Tensor, source: Tensor, sender: tuple[int, int], receiver: tuple[int, int]
-) -> None:
+def _check(model: Transformer, tokens: Tensor, source: Tensor, sender: Head, receiver: Head) -> None:
     """Raise `ConfigError` unless there is a direct path between the two heads."""
-    check_heads(model, [sender, receiver])
+    require_heads(model.cfg, [sender, receiver])
     require_own_patterns(model)
     require(sender[0] < receiver[0], f"The receiver {receiver} is not in a later layer than the sender {sender}.")
     require(
@@ -162,29 +162,25 @@ def without_key_path(
     """
     require_routes(model.cfg)
     require_own_patterns(model)
-    check_heads(model, [*senders, receiver])
+    require_heads(model.cfg, [*senders, receiver])
     late, head = receiver
     for layer, sender in senders:
         require(
             layer < late, f"The path runs from head {layer}.{sender} to {late}.{head}, but must run to a later layer."
         )
-    resid_name = f"blocks.{late}.hook_resid_pre"
-    names = [resid_name, *(f"blocks.{layer}.attn.hook_z" for layer, _ in senders)]
-    _, cache = model.run_with_cache(tokens, names_filter=lambda name: name in names)
-    resid = cache[resid_name]
-    for layer, sender in senders:
-        if not _replacing_layers(model, layer, late):
-            z = cache["z", layer]
-            lost = (z - replacement(z, how, seed))[:, :, sender]
-            resid = resid - lost @ model.layers[layer].attn.W_O[sender]
-    block = model.layers[late]
-    attn = block.attn
-    keys, _ = attn.project(block.attention_input(resid))
-    seen = [f"blocks.{late}.attn.hook_{kind}" for kind in ("pattern", "z")]
-    hook_name = f"blocks.{late}.attn.hook_{'k' if attn.key_shift is None else 'k_raw'}"
-    with model.hooks(fwd_hooks=[(hook_name, lambda k, hook: keys)]):
-        _, patched = model.run_with_cache(tokens, names_filter=lambda name: name in seen)
-    pattern = patched["pattern", late]
+    names = [f"blocks.{layer}.attn.hook_z" for layer, _ in senders]
+    _, cache = model.run_with_cache(tokens, names_filter=names)
+
+    def lost(resid: Tensor) -> Tensor:
+        for layer, sender in senders:
+            if not _replacing_layers(model, layer, late):
+                z = cache["z", layer]
+                output = (z - replacement(z, how, seed))[:, :, sender] @ model.layers[layer].attn.W_O[sender]
+                resid = resid - output
+        return resid
+
+    patched = _patched(model, tokens, lost, late, "k", ("pattern", "z"))
+    pattern, attn = patched["pattern", late], model.layers[late].attn
     if attn.value_shift is not None:
         pattern = effective_pattern(pattern, gauge_fixed(attn.beta))
     return pattern[:, head], patched["z", late][:, :, head]

@@ -16,9 +16,9 @@ from tasks.config import require
 
 
 def require_routes(cfg: Any) -> None:
-    """Raise `ConfigError` for a model whose keys or values hold earlier tokens as alpha and beta do not describe.
+    """Raise `ConfigError` for a model whose keys or values hold earlier tokens beside those that alpha and beta mix in.
 
-    No pattern over tokens then says what its heads read, and no one matrix or route how they match it.
+    No pattern over tokens then says what its heads read, and no single matrix or route says how they match it.
     """
     field = getattr(cfg, "values_mixed_elsewhere", None)  # TransformerLens' own configs do not know it
     require(
@@ -29,7 +29,7 @@ def require_routes(cfg: Any) -> None:
 
 
 def effective_known(cfg: Any) -> bool:
-    """Return True if effective patterns say what heads read: tokens are mixed by one alpha and beta a head alone."""
+    """Return True if effective patterns say what heads read: only one alpha and beta per head mix tokens."""
     by_channel = getattr(cfg, "shift_share", None) == "channel" and "beta" in getattr(cfg, "mixing_weights", ())
     return getattr(cfg, "values_mixed_elsewhere", None) is None and not by_channel
 
@@ -65,7 +65,7 @@ def effective_pattern(pattern: Float[Tensor, "..."], beta: Float[Tensor, "..."])
 
 
 def gauge_fixed(beta: Float[Tensor, "kv_head window"]) -> Float[Tensor, "kv_head window"]:
-    """beta with absolute values that sum to 1 and its largest entry positive.
+    """Return beta with absolute values that sum to 1 and its largest entry positive.
 
     (beta, W_V) -> (c beta, W_V / c) leaves a model unchanged and multiplies its effective pattern by c. A score must
     not depend on c, so scores use the pattern of this beta. All zeros stay zeros.
@@ -104,7 +104,7 @@ def probed(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> ActivationCa
 
 
 def pattern_of(cache: ActivationCache, kind: str) -> Float[Tensor, "layer *batch head query key"]:
-    """Return all layers' "raw" or "effective" patterns, the latter with beta's gauge fixed."""
+    """Return all layers' "raw" or "effective" patterns. Effective ones have beta's gauge fixed."""
     return raw_patterns(cache) if kind == "raw" else effective_patterns(cache, fix_gauge=True)
 
 
@@ -115,19 +115,15 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
 
     The rotary embedding comes after the shift: a raw key is rotated at the position it is shifted to, unless
     `cfg.shift_place` is "after_rotary". Keys that are not shifted have one route. `score_bias` is the other summand.
-    The cache must hold whole rows with their batch axis. Raises `ConfigError` if it does not (a slice of positions is
-    seen where hook_pattern is cached, too), or lacks an activation that is needed, for attention whose scores are not
-    such a sum, and as `require_routes` does.
+    Raises `ConfigError` for a cache without a batch axis, of a slice of positions (seen where hook_pattern is cached,
+    too) or without a needed activation, for attention whose scores are not such a sum, and as `require_routes` does.
     """
     require_routes(cache.model.cfg)
-    _require_additive(cache)
     shifted, attn = "alpha" in _mixing(cache), cache.model.blocks[layer].attn
-    rotary = attn.rotary or nn.Identity()
     q = _cached(cache, layer, "q" if attn.rotary is None else "rot_q")
-    k = _cached(cache, layer, "k_raw" if shifted else "k")
-    _require_whole_rows(cache, layer, k)
+    k = _split_keys(cache, layer, "k_raw" if shifted else "k")
     alpha = _cached(cache, layer, "alpha") if shifted else k.new_ones(k.shape[2], 1)
-    routes = []
+    routes, rotary = [], attn.rotary or nn.Identity()
     rotates_first = shifted and attn.rotates_first
     k = rotary(k) if rotates_first else k
     for back, weight in enumerate(alpha.unbind(dim=1)):
@@ -143,22 +139,18 @@ def score_bias(cache: ActivationCache, layer: int) -> Float[Tensor, "#head query
 
     Raises `ConfigError` as `score_routes` does.
     """
-    _require_additive(cache)
-    k = _cached(cache, layer, "k")
-    _require_whole_rows(cache, layer, k)
+    k = _split_keys(cache, layer, "k")
     return cache.model.blocks[layer].attn.score_bias(k, slice(0, k.shape[1]))[0]
 
 
-def _require_additive(cache: ActivationCache) -> None:
-    attention = getattr(cache.model.cfg, "attention", None)
+def _split_keys(cache: ActivationCache, layer: int, kind: str) -> Float[Tensor, "batch pos head d_head"]:
+    """Return cached keys. Raises `ConfigError` where scores cannot be split, as `score_routes` says."""
     require(
         getattr(cache.model.blocks[0].attn, "additive_scores", True),
-        f"The model's attention is {attention!r}, whose scores are not one sum over routes: there are none to split.",
+        f"The model's attention is {getattr(cache.model.cfg, 'attention', None)!r}, whose scores are not one sum over "
+        "routes: there are none to split.",
     )
-
-
-def _require_whole_rows(cache: ActivationCache, layer: int, keys: Tensor) -> None:
-    """Raise `ConfigError` for keys without a batch axis, and for those of some positions of their rows only."""
+    keys = _cached(cache, layer, kind)
     shape = list(keys.shape)
     require(keys.ndim == 4, f"The cache's keys have the shape {shape}, but must be [batch, pos, head, d_head].")
     pattern = cache.cache_dict.get(f"blocks.{layer}.attn.hook_pattern")
@@ -168,6 +160,7 @@ def _require_whole_rows(cache: ActivationCache, layer: int, keys: Tensor) -> Non
         f"The cache holds {shape[1]} of the {positions} positions of its rows, but must hold all: to which position a "
         "key is shifted and rotated cannot be told from a slice.",
     )
+    return keys
 
 
 def _mixing(cache: ActivationCache) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ the model itself, run with other values at `hook_alpha` and `hook_beta`: whateve
 ALiBi, masks, groups) applies to routes too. Each query head has its own contributions, also under grouped queries.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -24,7 +24,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ihlab.interp.ablation import HOWS, another_row, check_heads, check_measurable
+from ihlab.interp.ablation import HOWS, check_measurable, replacement
+from ihlab.interp.circuits import require_heads
 from ihlab.interp.patterns import require_routes
 from ihlab.measure.gathered import evaluation_batch
 from ihlab.measure.metrics import held_out
@@ -48,9 +49,7 @@ class Route(NamedTuple):
 
 def column_name(column: int | None) -> str:
     """Name a column: "own", "previous", "2 before", ..., or "all" for None."""
-    if column is None:
-        return "all"
-    return ("own", "previous")[column] if column < 2 else f"{column} before"
+    return {None: "all", 0: "own", 1: "previous"}.get(column, f"{column} before")
 
 
 def all_routes(window: int) -> list[Route]:
@@ -63,7 +62,7 @@ def all_routes(window: int) -> list[Route]:
 def route_contributions(
     model: Transformer, tokens: Int[Tensor, "batch pos"], layer: int, routes: Iterable[Route] | None = None
 ) -> dict[Route, Float[Tensor, "batch pos head d_head"]]:
-    """Contribution of routes to each head's z, which it loses under ablation; by default of all routes.
+    """Return the contribution of routes to each head's z, which it loses under ablation; by default of all routes.
 
     A route with weight 0 contributes exactly 0.0, and the contributions of the value routes sum to z. Those of the
     key routes do not: a softmax is not a sum. Raises `ConfigError` for a layer without shift, for a column that its
@@ -83,12 +82,13 @@ def route_contributions(
 
 def _contribution(model: Transformer, tokens: Tensor, layer: int, route: Route, z: Tensor) -> Tensor:
     key, value = route
-    if key is None:
-        return z if value is None else z - _z(model, tokens, layer, beta=_without(value))
+    without_key = {} if key is None else {"alpha": [key]}
     if value is None:
-        return z - _z(model, tokens, layer, alpha=_without(key))
-    column = _z(model, tokens, layer, beta=_only(value))
-    return column - _z(model, tokens, layer, alpha=_without(key), beta=_only(value))
+        return z if key is None else z - _z(model, tokens, layer, **without_key)
+    if key is None:
+        return z - _z(model, tokens, layer, beta=[value])
+    others = [column for column in range(model.cfg.shift_window) if column != value]
+    return _z(model, tokens, layer, beta=others) - _z(model, tokens, layer, beta=others, **without_key)
 
 
 @in_eval_mode
@@ -103,14 +103,14 @@ def ablate_route(
 ) -> Float[Tensor, "batch pos d_vocab"]:
     """Return the logits with one route ablated, in one query head or (None) in all heads of the layer.
 
-    `how`: the route's contribution is "zero", its "mean" over rows at each position, or "resample": that of another
-    row, never its own. Raises `ConfigError` as `route_contributions` does, for an unknown head or `how`, and for
-    resampling from a single row.
+    `how` names what replaces the route's contribution: "zero"; its "mean" over sequences at each position; or
+    "resample", that of another sequence, never its own. Raises `ConfigError` as `route_contributions` does, for an
+    unknown head or `how`, and for resampling from a single sequence.
     """
     choose("ablation", how, HOWS)
     contribution = route_contributions(model, tokens, layer, [route])[route]
-    check_heads(model, [] if head is None else [(layer, head)])
-    hook = _replace(contribution, _replacement(contribution, how, seed), head)
+    require_heads(model.cfg, [] if head is None else [(layer, head)])
+    hook = _replacing(contribution, how, seed, head)
     return model.run_with_hooks(tokens, fwd_hooks=[(_hook_z(layer), hook)])
 
 
@@ -135,8 +135,7 @@ def route_effects(
     """
     choose("ablation", how, HOWS)
     check_measurable(batch)
-    device = model.W_E.device
-    rows = evaluation_batch(batch, device)
+    rows = evaluation_batch(batch, model.W_E.device)
     before = held_out(model, [rows])
     wanted = None if routes is None else list(routes)
     effects: list[dict[str, Any]] = []
@@ -144,7 +143,7 @@ def route_effects(
         contributions = route_contributions(model, rows.tokens, layer, wanted)
         for head in (None,) if together else range(model.cfg.n_heads):
             for route, contribution in contributions.items():
-                hook = _replace(contribution, _replacement(contribution, how, seed), head)
+                hook = _replacing(contribution, how, seed, head)
                 with model.hooks(fwd_hooks=[(_hook_z(layer), hook)]):
                     after = held_out(model, [rows])
                 effects.append(
@@ -161,68 +160,44 @@ def route_effects(
     return pd.DataFrame(effects)
 
 
-def _replacement(contribution: Tensor, how: str, seed: int) -> Tensor:
-    """Return the replacement of a contribution, of its shape."""
-    if how == "zero":
-        return torch.zeros_like(contribution)
-    if how == "mean":
-        return contribution.mean(dim=0, keepdim=True).expand_as(contribution)
-    return another_row(contribution, seed)
-
-
-def _replace(contribution: Tensor, replacement: Tensor, head: int | None) -> Callable[..., Tensor]:
-    """Return a hook for hook_z that replaces the contribution of one head or of all."""
+def _replacing(contribution: Tensor, how: str, seed: int, head: int | None) -> Callable[..., Tensor]:
+    """Return a hook for hook_z that replaces the contribution of one head, or of all heads."""
+    change = replacement(contribution, how, seed, mean_over=(0,)) - contribution
     heads = slice(None) if head is None else slice(head, head + 1)
 
     def hook(z: Tensor, hook: Any) -> Tensor:
         z = z.clone()
-        z[:, :, heads] += replacement[:, :, heads] - contribution[:, :, heads]
+        z[:, :, heads] += change[:, :, heads]
         return z
 
     return hook
 
 
-def _without(column: int) -> Callable[..., Tensor]:
-    """Return a hook for alpha or beta that sets one column to 0."""
-
-    def hook(weight: Tensor, hook: Any) -> Tensor:
-        weight = weight.clone()
-        weight[:, column] = 0
-        return weight
-
-    return hook
-
-
-def _only(column: int) -> Callable[..., Tensor]:
-    """Return a hook for alpha or beta that sets all columns but one to 0."""
-
-    def hook(weight: Tensor, hook: Any) -> Tensor:
-        kept = torch.zeros_like(weight)
-        kept[:, column] = weight[:, column]
-        return kept
-
-    return hook
-
-
-def _z(model: Transformer, tokens: Tensor, layer: int, **overrides: Callable[..., Tensor]) -> Tensor:
-    """Return a layer's z [batch, pos, head, d_head], with alpha or beta overridden by hooks."""
-    hooks = [_override(model, layer, name, hook) for name, hook in overrides.items()]
+def _z(
+    model: Transformer, tokens: Tensor, layer: int, **zeroed: Sequence[int]
+) -> Float[Tensor, "batch pos head d_head"]:
+    """Return a layer's z with some columns of alpha or beta set to 0."""
+    hooks = [_zeroing(model, layer, name, columns) for name, columns in zeroed.items()]
     with model.hooks(fwd_hooks=hooks):
         _, cache = model.run_with_cache(tokens, names_filter=_hook_z(layer))
     return cache["z", layer]
 
 
-def _override(
-    model: Transformer, layer: int, name: str, change: Callable[..., Tensor]
-) -> tuple[str, Callable[..., Tensor]]:
-    """Return a hook point and the hook that changes alpha or beta there.
+def _zeroing(
+    model: Transformer, layer: int, name: str, columns: Sequence[int]
+) -> tuple[str, Callable[[Tensor, Any], Tensor]]:
+    """Return a hook point and the hook that sets columns of alpha or beta to 0 there.
 
     Where a model does not have them they are (1, 0, ...): then the keys, or values, are scaled instead.
     """
     attn, point = model.layers[layer].attn, f"blocks.{layer}.attn.hook_"
+
+    def zeroed(weight: Tensor) -> Tensor:
+        return weight.index_fill(1, torch.tensor(columns, device=weight.device), 0)
+
     if name in model.cfg.mixing_weights:
-        return f"{point}{name}", change
-    own = change(getattr(attn, name), None)[:, 0]
+        return f"{point}{name}", lambda weight, hook: zeroed(weight)
+    own = zeroed(getattr(attn, name))[:, 0]
     return f"{point}{'k' if name == 'alpha' else 'v'}", lambda x, hook: x * own[:, None].to(x.dtype)
 
 

@@ -121,17 +121,15 @@ def quadrant_table(models: Iterable[Transformer]) -> pd.DataFrame:
         reports.append(report)
     require(bool(reports), "There is no model to count the heads of.")
     heads = pd.concat(reports, ignore_index=True)
-    rows = []
-    for key in COLUMNS:
-        for value in COLUMNS:
-            row: dict[str, Any] = {"key": key, "value": value}
-            row["raw"] = int(((heads["alpha_raw"] == key) & (heads["beta_raw"] == value)).sum())
-            row["gauge_free"] = int(((heads["alpha_larger"] == key) & (heads["beta_larger"] == value)).sum())
-            row["flipped"] = int(((_flipped(heads, "alpha") == key) & (_flipped(heads, "beta") == value)).sum())
-            rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def _flipped(heads: pd.DataFrame, name: str) -> np.ndarray:
-    """Return the raw comparison under c = -1."""
-    return np.where(-heads[f"{name}1"] > -heads[f"{name}2"], *COLUMNS)
+    for name in ("alpha", "beta"):  # the raw comparison under c = -1
+        heads[f"{name}_flipped"] = np.where(-heads[f"{name}1"] > -heads[f"{name}2"], *COLUMNS)
+    kinds = {"raw": "raw", "gauge_free": "larger", "flipped": "flipped"}
+    return pd.DataFrame(
+        {"key": key, "value": value}
+        | {
+            name: int(((heads[f"alpha_{kind}"] == key) & (heads[f"beta_{kind}"] == value)).sum())
+            for name, kind in kinds.items()
+        }
+        for key in COLUMNS
+        for value in COLUMNS
+    )

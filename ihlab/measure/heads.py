@@ -1,60 +1,60 @@
-"""Scores of attention heads from their patterns on rows of known tokens."""
+"""Scores of attention heads from their patterns on known tokens."""
+
+from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from transformer_lens.hook_points import HookPoint
 
+from ihlab.model.transformer import Transformer
 from tasks.config import require
 
 
 def pattern_scores(
     patterns: Float[Tensor, "layer batch head query key"], tokens: Int[Tensor, "batch pos"]
 ) -> dict[str, Float[Tensor, "layer head"]]:
-    """Return the mean attention of each head's queries to
+    """Return the mean attention of each head's queries to the `source_positions` of each score.
 
-    - prefix_matching: the tokens right after earlier occurrences of the query's token (`prefix_matches`);
-    - previous_token: the token before;
-    - duplicate_token: earlier occurrences of the query's token, over queries that have one;
-    - first_position: the first token, a control.
-
-    Previous and first are counted from the third query on: for the second they are one token. Attention to a
-    kind of source position is summed over these positions. Raises `ConfigError` if the tokens leave nothing to measure.
+    Attention is summed over the source positions of a query, and averaged over the queries that have any. Raises
+    `ConfigError` as `prefix_matches` does.
     """
-    at = at_positions(tokens)
-    places = {
-        "prefix_matching": prefix_matches(tokens),
-        "previous_token": at["previous_token"],
-        "duplicate_token": duplicates(tokens),
-        "first_position": at["first_position"],
-    }
-    return {name: mean_attention(patterns, marked) for name, marked in places.items()}
+    prefix_matches(tokens)
+    return {name: mean_attention(patterns, places) for name, places in source_positions(tokens).items()}
 
 
-def at_positions(tokens: Int[Tensor, "batch pos"]) -> dict[str, Bool[Tensor, "batch query key"]]:
-    """Return the source positions of previous_token and first_position; see `pattern_scores`."""
-    at = torch.arange(tokens.shape[1], device=tokens.device)
-    late = (at >= 2)[:, None]
-    places = {"previous_token": (at[:, None] - 1 == at) & late, "first_position": (at == 0) & late}
-    return {name: marked.expand(len(tokens), -1, -1) for name, marked in places.items()}
+def source_positions(tokens: Int[Tensor, "batch pos"]) -> dict[str, Bool[Tensor, "batch query key"]]:
+    """Return the keys to which attention counts, by the score that counts it:
 
+    - prefix_matching: the tokens right after earlier occurrences of the query's token (Olsson et al. 2022, arXiv
+      2209.11895), for the last occurrence of each repeated token in its sequence. A head that attends nowhere else
+      scores 1. A query is left out if one of these keys is also the previous token, the query itself or a copy of it:
+      a previous-token or duplicate-token head would score there too;
+    - previous_token: the token before;
+    - duplicate_token: earlier occurrences of the query's token;
+    - first_position: the first token.
 
-def prefix_matches(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:
-    """Return the source positions of the prefix-matching score (Olsson et al. 2022, arXiv 2209.11895).
-
-    The score is `mean_attention` to them: from the last occurrence of each repeated token in its row to the tokens
-    right after its earlier occurrences. On a sequence that is repeated, that is from its last repeat. A head that
-    attends nowhere else scores 1. Queries for which such a position is also the previous token, the query itself
-    or a copy of it are left out: there a previous-token or duplicate-token head would score too.
-
-    Raises `ConfigError` if no query is left.
+    The last two count from the third query on. For the second query they are one token.
     """
     after, copies = follows(tokens), duplicates(tokens)
     at = torch.arange(tokens.shape[1], device=tokens.device)
     near = (at[:, None] - 1 <= at) & (at <= at[:, None])
     confounded = (after & (near | copies)).any(dim=-1, keepdim=True)
     last = ~copies.any(dim=-2)[:, :, None]
-    matches = after & last & ~confounded
+    third = (at >= 2)[:, None]
+    return {
+        "prefix_matching": after & last & ~confounded,
+        "previous_token": ((at[:, None] - 1 == at) & third).expand_as(after),
+        "duplicate_token": copies,
+        "first_position": ((at == 0) & third).expand_as(after),
+    }
+
+
+def prefix_matches(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:
+    """Return the `source_positions` of prefix_matching. Raises `ConfigError` if no query has any."""
+    matches = source_positions(tokens)["prefix_matching"]
     require(
         bool(matches.any()),
         "No token occurs again in its row in a way that tells induction from attention to the previous token: use "
@@ -66,9 +66,9 @@ def prefix_matches(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch quer
 def mean_attention(
     patterns: Float[Tensor, "*layer batch head query key"], places: Bool[Tensor, "batch query key"]
 ) -> Float[Tensor, "*layer head"]:
-    """Attention summed over each query's marked keys, averaged over the queries that have any.
+    """Return attention summed over each query's marked keys, averaged over the queries that have any.
 
-    In float32 at least: a sum over rows in half precision would be rounded by more than scores differ, or overflow.
+    Sums are in float32 at least. In half precision their rounding errors exceed the differences between scores.
     """
     patterns = patterns.to(torch.promote_types(patterns.dtype, torch.float32))
     queries = places.any(dim=-1).sum()
@@ -81,5 +81,29 @@ def follows(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]
 
 
 def duplicates(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:
-    """Earlier keys that hold the query's token."""
+    """Return the earlier keys that hold the query's token."""
     return (tokens[:, :, None] == tokens[:, None]).tril(-1)
+
+
+def scored_patterns(
+    model: Transformer, tokens: Int[Tensor, "batch pos"], score: Callable[[Tensor], Tensor]
+) -> Float[Tensor, " heads"]:
+    """Return a score of every head, layer by layer; `score` takes a layer's pattern [batch, head, query, key].
+
+    Each pattern is scored in its hook. None is kept, and nothing after the last is computed. The score is NaN for the
+    heads of a layer whose custom attention has no hook_pattern or does not call it.
+    """
+    scores: dict[int, Tensor] = {}
+
+    def note(layer: int, pattern: Tensor, hook: HookPoint) -> None:
+        scores[layer] = score(pattern)
+
+    n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
+    model.name_new_hook_points()
+    names = {layer: f"blocks.{layer}.attn.hook_pattern" for layer in range(n_layers)}
+    hooks = [(name, partial(note, layer)) for layer, name in names.items() if name in model.hook_dict]
+    last = model.layers[-1]
+    with model.hooks(fwd_hooks=hooks):
+        last.attn(last.attention_input(last.entering(model.before_last_layer(tokens))))
+    unknown = torch.full((n_heads,), torch.nan, device=tokens.device)
+    return torch.cat([scores.get(layer, unknown) for layer in range(n_layers)])

@@ -14,8 +14,7 @@ from torch.nn import functional as F
 
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.gathered import EvaluationBatch, each_tensor, evaluation_batch
-from ihlab.measure.heads import mean_attention
-from ihlab.measure.patterns import scored_patterns
+from ihlab.measure.heads import mean_attention, scored_patterns
 from ihlab.measure.probe import Probe, task_probe
 from ihlab.model.config import ModelConfig
 from ihlab.model.modes import in_eval_mode

@@ -1,4 +1,4 @@
-"""Rows of random tokens that repeat, on which induction heads show."""
+"""Sequences of random tokens that repeat, on which induction heads show."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,8 +10,7 @@ from torch import Tensor
 
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.heads import prefix_matches
-from ihlab.model.transformer import Transformer
-from tasks import IGNORE, Batch, StoredTask, Task
+from tasks import IGNORE, Batch, Task
 from tasks.config import require
 
 PREFIX_REPEATS, STRIPE_REPEATS = 4, 2
@@ -21,19 +20,19 @@ TASK_ROWS = 16
 
 
 class Probe(NamedTuple):
-    """Rows of repeated random tokens, and the attention that counts as prefix matching in them."""
+    """Repeated random tokens, and the attention that counts as prefix matching in them."""
 
     tokens: Int[Tensor, "rows pos"]
     matches: Bool[Tensor, "rows query key"]
 
 
 def task_ids(task: Task) -> list[int]:
-    """Return the token ids of a task's rows: a model has learned no others, so it is probed with these."""
+    """Return the token ids of a task's sequences. A model has learned no others, so it is probed with these."""
     return np.unique(draw(task, EVAL_SEED, "probe", 0, 256).inputs).tolist()
 
 
 def task_probe(task: Task, device: torch.device | None = None) -> Probe | None:
-    """Return the probe of a run's evaluations: a task's ids, repeated to fill its length; None if that is too short."""
+    """Return a task's ids, repeated to fill its length: the probe of a run's evaluations. None if that is too short."""
     ids = task_ids(task)
     period = min(task.length // PREFIX_REPEATS, len(ids))
     if period < LEAST_PERIOD:
@@ -42,23 +41,10 @@ def task_probe(task: Task, device: torch.device | None = None) -> Probe | None:
     return Probe(tokens, prefix_matches(tokens))
 
 
-def probe_rows(
-    model: Transformer, repeats: int, rows: int, length: int | None, ids: Sequence[int] | None, seed: int
-) -> Int[Tensor, "rows pos"]:
-    """Repeated random tokens for a model, on its device; see `head_scores`."""
-    n_ctx = model.cfg.n_ctx
-    length = n_ctx if length is None else length
-    require(length <= n_ctx, f"length is {length}, but the model's n_ctx is {n_ctx}: too long.")
-    if ids is None:
-        task = model.trained_on
-        ids = range(model.cfg.d_vocab) if task is None or isinstance(task, StoredTask) else task_ids(task)
-    return repeated_rows(ids, rows, length // repeats, repeats, seed).to(model.embed.weight.device)
-
-
 def repeated_rows(ids: Sequence[int], rows: int, period: int, repeats: int, seed: int = 0) -> Int[Tensor, "rows pos"]:
-    """Rows of `period` distinct random ids (all of them, if there are fewer), each sequence `repeats` times in all.
+    """Return sequences of `period` distinct random ids (or all, if there are fewer), each repeated `repeats` times.
 
-    Raises `ConfigError` if a row would hold fewer than 3 distinct ids.
+    Raises `ConfigError` if a sequence would hold fewer than 3 distinct ids.
     """
     period = min(period, len(ids))
     require(
@@ -73,7 +59,7 @@ def repeated_rows(ids: Sequence[int], rows: int, period: int, repeats: int, seed
 
 
 def repeated_batch(rows: Int[Tensor, "rows pos"], repeats: int) -> Batch:
-    """Rows of `repeated_rows` as a task: to predict each next token from the second time on that they are read."""
+    """Return sequences of `repeated_rows` as a task: predict each next token from the second repeat on."""
     inputs = rows.cpu().numpy()
     targets = np.full_like(inputs, IGNORE)
     period = inputs.shape[1] // repeats
@@ -82,7 +68,7 @@ def repeated_batch(rows: Int[Tensor, "rows pos"], repeats: int) -> Batch:
 
 
 def rolled(rows: Int[Tensor, "rows pos"], last: int, seed: int = 0) -> Int[Tensor, "rows pos"]:
-    """Rows whose last `last` tokens are rolled, each row by its own number of positions: none keeps its position."""
+    """Return sequences whose last `last` tokens are rolled, each by its own number of positions; no token stays."""
     by = np.random.default_rng(seed).integers(1, last, size=(len(rows), 1))
     order = torch.from_numpy((np.arange(last) + by) % last).to(rows.device)
     return torch.cat([rows[:, :-last], rows[:, -last:].gather(1, order)], dim=1)

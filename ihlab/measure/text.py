@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ihlab.measure.batches import EVAL_SEED, draw
-from ihlab.measure.heads import mean_attention
-from ihlab.measure.patterns import scored_patterns
+from ihlab.measure.heads import mean_attention, scored_patterns
 from ihlab.model.modes import in_eval_mode
 from ihlab.model.transformer import Transformer
 from tasks import TextTask

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ihlab.measure.columns import COLUMNS
 from ihlab.plots.style import BLUE, LINES, ORANGE, new_figure, printed
 from tasks.config import require
 
@@ -18,7 +19,7 @@ SHIFT_TOKENS = ("this token", "token before")
 
 @printed
 def attention_pattern(axes: Axes, pattern: Float[np.ndarray, "query key"], tokens: Sequence[int | str]) -> None:
-    """Draw one head's pattern on one row: darker is more attention, tokens on both axes."""
+    """Draw one head's pattern on one sequence: darker is more attention, tokens on both axes."""
     axes.imshow(pattern, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
     places = range(len(tokens))
     axes.set_xticks(places, [str(token) for token in tokens], rotation=90, fontsize=7)
@@ -37,7 +38,7 @@ def operand_pattern(
 ) -> None:
     """Draw one head's pattern from position `start` on, with orange squares on what is to be fetched.
 
-    `fetched` holds a query and its keys, as positions of the whole row: the places of `ihlab.igsm.operands`.
+    `fetched` holds queries and their keys, as positions of the whole sequence: the places of `ihlab.igsm.operands`.
     """
     attention_pattern(axes, pattern[start:, start:], tokens[start:])
     keys, queries = np.array([(key, query) for query, keys in fetched for key in keys]).reshape(-1, 2).T - start
@@ -102,12 +103,11 @@ def shift_training(metrics: pd.DataFrame, title: str) -> Figure:
 def head_patterns(
     patterns: dict[str, Float[np.ndarray, "layer head query key"]], scores: pd.DataFrame, title: str
 ) -> Figure:
-    """Draw every head's patterns by position, a row of axes per layer and kind, on rows that repeat their first half.
+    """Draw every head's patterns on sequences that repeat their first half, a row of axes per layer and kind.
 
     Thin lines enclose the attention of a perfect induction head from the second half. `scores` has a row for each
-    layer, head and `pattern` (a kind): prefix_matching, induction_stripe, previous_token, eigenvalue_copying, and
-    `induction`, which frames a head. Kinds with equal patterns are drawn once. Blue is positive attention, red
-    negative.
+    layer, head and `pattern` (a kind): the columns of `ihlab.measure.columns` that are `drawn`, and `induction`, which
+    frames a head. Kinds with equal patterns are drawn once. Blue is positive attention, red negative.
     """
     kinds = list(patterns)
     equal = all(np.array_equal(patterns[kind], patterns[kinds[0]]) for kind in kinds)
@@ -115,14 +115,14 @@ def head_patterns(
     n_layers, n_heads, n_queries, _ = patterns[kinds[0]].shape
     signed = any((patterns[kind] < 0).any() for kind in kinds)
     colours = {"cmap": "RdBu" if signed else "Blues", "vmin": -1 if signed else 0, "vmax": 1}
-    figure = new_figure(max(2.1 * n_heads + 1.2, 5.4), 2.5 * n_layers * len(kinds) + 0.7)
+    figure = new_figure(max(2.1 * n_heads + 1.2, 5.4), 2.8 * n_layers * len(kinds) + 0.7)
     figure.set_layout_engine("compressed")  # panels are square: no wide gaps between them
     grid = figure.subplots(n_layers * len(kinds), n_heads, squeeze=False, sharex=True, sharey=True)
     by_place = {(score.layer, score.head, score.pattern): score for score in scores.itertuples()}
     for row, (layer, kind) in enumerate((layer, kind) for layer in range(n_layers) for kind in kinds):
         for head, axes in enumerate(grid[row]):
             image = axes.imshow(patterns[kind][layer, head], interpolation="nearest", **colours)
-            _stripe(axes, n_queries // 2)
+            _enclose_stripe(axes, n_queries // 2)
             _scored(axes, f"{layer}.{head}" if equal else f"{layer}.{head} {kind}", by_place[layer, head, kind])
             axes.set(xlabel="key", ylabel="query")
             axes.label_outer()
@@ -132,7 +132,7 @@ def head_patterns(
     return figure
 
 
-def _stripe(axes: Axes, period: int) -> None:
+def _enclose_stripe(axes: Axes, period: int) -> None:
     """Draw lines on both sides of the entries (query, query - period + 1) from the first repeated query on."""
     queries = np.array([period - 0.5, 2 * period - 0.5])
     for keys in (queries - period, queries - period + 2):  # along the corners of the cells
@@ -141,17 +141,9 @@ def _stripe(axes: Axes, period: int) -> None:
 
 def _scored(axes: Axes, name: str, score: Any) -> None:
     """Write a head's name and scores over its pattern, and frame an induction head."""
-    axes.set_title(name, fontsize=9, fontweight="bold", pad=24)
-    axes.text(
-        0.5,
-        1.02,
-        f"prefix {score.prefix_matching:.2f}  stripe {score.induction_stripe:.2f}\n"
-        f"previous {score.previous_token:.2f}  copying {score.eigenvalue_copying:.2f}",
-        transform=axes.transAxes,
-        ha="center",
-        va="bottom",
-        fontsize=7.5,
-    )
+    captions = [f"{column.head} {getattr(score, column.name):.2f}" for column in COLUMNS if column.drawn]
+    axes.set_title(name, fontsize=9, fontweight="bold", pad=4 + 10 * len(captions))
+    axes.text(0.5, 1.02, "\n".join(captions), transform=axes.transAxes, ha="center", va="bottom", fontsize=7.5)
     axes.grid(visible=False)
     axes.spines[:].set(visible=True, linewidth=0.8, color="#AAAAAA")
     if score.induction:

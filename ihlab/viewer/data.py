@@ -2,24 +2,25 @@
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Int
+from torch import Tensor
 
+from ihlab.interp.head_model import HeadModel
 from ihlab.interp.patterns import effective_pattern, gauge_fixed
-from ihlab.interp.sources import HeadModel
 from ihlab.measure.heads import follows
 from ihlab.training.run import Run
-from ihlab.viewer.opened import Opened, opened
-from ihlab.viewer.packing import fitting, packed, quantised
+from ihlab.viewer.packing import packed, quantised, what_fits
 from ihlab.viewer.predictions import Predictions
-from ihlab.viewer.reading import Reading, reader
-from ihlab.viewer.tags import NAMES, Probe, Scores, scores_of_rows, tagged
-from ihlab.viewer.tokens import TokenRow, given_rows, held_out_rows, known_task, text_by
+from ihlab.viewer.sources import Opened, Shown, opened, reader
+from ihlab.viewer.tags import TAGS, Scores, probe_tokens, scores_of_probe, scores_of_rows, tagged
+from ihlab.viewer.tokens import TokenRow, given_rows, held_out_rows, text_by
 from ihlab.viewer.training import training_data
+from tasks import StoredTask
 from tasks.config import ConfigError, require
 
 MOST_STEPS = 20
@@ -67,20 +68,20 @@ def view_data(
     cells, heads, scored = _read(shown, chosen, predictions, most)
     base = [[cell.size for cell in row] for row in cells]
     routes = [[cell.routes_size for cell in row] for row in cells]
-    first = cells[0][-1]
+    first, n_layers, n_heads = cells[0][-1], len(heads[0]), len(heads[0][0])
     data = {
         "title": title or shown.title,
-        "about": shown.about or f"{first.n_layers} layers of {first.n_heads} heads",
-        "n_layers": first.n_layers,
-        "n_heads": first.n_heads,
-        "group": first.n_heads // len(first.alpha[0]) if first.alpha else 1,
+        "about": shown.about or f"{n_layers} layers of {n_heads} heads",
+        "n_layers": n_layers,
+        "n_heads": n_heads,
+        "group": n_heads // len(first.alpha[0]) if first.alpha else 1,
         "words": predictions.words,
-        "score_names": list(NAMES.values()),
+        "score_names": list(TAGS.values()),
         "scored": scored,
     }
     training = training_data(source, shown.steps) if isinstance(source, Run) else NO_TRAINING
     frame = len(json.dumps([data, heads, training, [[row.names, induction_stripe(row.ids)] for row in chosen]]))
-    with_routes, n_rows, steps = fitting(base, routes, most - frame)
+    with_routes, n_rows, steps = what_fits(base, routes, most - frame)
     kept = [shown.steps[step] for step in steps]
     return {
         **data,
@@ -105,8 +106,6 @@ def view_data(
 class _Cell:
     """One row at one step, packed."""
 
-    n_layers: int
-    n_heads: int
     causal: bool
     alpha: list[Any] | None
     beta: list[Any] | None
@@ -129,16 +128,14 @@ def _rows(source: Any, shown: Opened, tokens: Any, words: Any, text: Any, rows: 
     if tokens is None:
         if isinstance(source, Run):
             source.require_task()
-        task = known_task(shown.task)
-        if task is None:
+        if shown.task is None or isinstance(shown.task, StoredTask):
             raise ConfigError("tokens are not given, but only a Run, or the model of one, has rows of its own.")
-        found = held_out_rows(task, 1 if isinstance(words, list | tuple) else rows, text)
-        if isinstance(words, list | tuple):
-            require(
-                len(words) == len(found[0].ids),
-                f"words has {len(words)} names, but the row has {len(found[0].ids)} positions.",
-            )
-            found = [TokenRow(found[0].ids, list(map(str, words)), found[0].targets, found[0].label)]
+        named = isinstance(words, list | tuple)
+        found = held_out_rows(shown.task, 1 if named else rows, text)
+        if named:
+            size = len(found[0].ids)
+            require(len(words) == size, f"words has {len(words)} names, but the row has {size} positions.")
+            found = [replace(found[0], names=list(map(str, words)))]
     else:
         found = given_rows(tokens, words, text, shown.vocabulary)
     for row in found:
@@ -164,36 +161,33 @@ def _read(
         if step == shown.steps[0]:
             probe = _probe(source)
         read = reader(source, ids)
-        scored_on: list[Reading] = []
-        for number, (row, of_row) in enumerate(zip(rows, cells, strict=False)):
-            reading = read(number, row.ids)
+        readings = [read(number, row.ids) for number, row in enumerate(rows[: len(cells)])]
+        for reading, row, of_row in zip(readings, rows, cells, strict=False):
             of_row.append(_cell(reading, row, predictions))
-            scored_on.append(reading)
         while len(cells) > 1 and sum(row[-1].size for row in cells) > most:
             cells.pop()
-        scores, said = _scores(source, probe, scored_on[: len(cells)], ids[: len(cells)])
+        scores, said = _scores(source, probe, readings[: len(cells)], ids[: len(cells)])
         heads.append(tagged(scores))
     return cells, heads, said
 
 
-def _probe(source: Any) -> Probe | None:
-    """Return a probe of a model, or None where there is none, or its rows are too short for one."""
-    try:
-        return Probe(source) if isinstance(source, HeadModel) else None
-    except ConfigError:
-        return None
+def _probe(source: Any) -> Tensor | None:
+    """Return a probe of a model, or None where there is none, or its context is too short for one."""
+    with suppress(ConfigError):
+        return probe_tokens(source) if isinstance(source, HeadModel) else None
+    return None
 
 
 def _scores(
-    source: Any, probe: Probe | None, readings: list[Reading], ids: list[Int[np.ndarray, " _"]]
+    source: Any, probe: Tensor | None, readings: list[Shown], ids: list[Int[np.ndarray, " _"]]
 ) -> tuple[Scores, str]:
     if probe is not None:
-        with suppress(ConfigError):  # of a bridge whose model sees later keys, its rows alone can be read
-            return probe.scores(source), "random tokens, repeated"
+        with suppress(ConfigError):  # a bridge's model may see later keys: its rows alone can be read
+            return scores_of_probe(source, probe), "random tokens, repeated"
     return scores_of_rows([_read_from(reading) for reading in readings], ids), "these rows"
 
 
-def _read_from(reading: Reading) -> np.ndarray:
+def _read_from(reading: Shown) -> np.ndarray:
     """Return the pattern by which heads are scored: whose value is read, without beta's gauge."""
     pattern = reading.panels["pattern"]
     if reading.beta is None:
@@ -202,9 +196,9 @@ def _read_from(reading: Reading) -> np.ndarray:
     return torch.stack([effective_pattern(layer, gauge_fixed(beta)) for layer, beta in layers]).numpy()
 
 
-def _cell(reading: Reading, row: TokenRow, predictions: Predictions) -> _Cell:
+def _cell(reading: Shown, row: TokenRow, predictions: Predictions) -> _Cell:
     pattern = reading.panels["pattern"]
-    n_layers, n_heads, n, _ = pattern.shape
+    n = pattern.shape[-1]
     require(n == len(row.ids), f"The patterns are of {n} tokens, but the row has {len(row.ids)} of them.")
     wrong = np.argwhere(~np.isfinite(pattern))
     require(
@@ -213,7 +207,7 @@ def _cell(reading: Reading, row: TokenRow, predictions: Predictions) -> _Cell:
     )
     causal = not np.triu(pattern, 1).any()
     return _Cell(
-        n_layers, n_heads, causal, reading.alpha, reading.beta,
+        causal, reading.alpha, reading.beta,
         panels={kind: quantised(panel, causal) for kind, panel in reading.panels.items()},
         norms={name: packed(norm.astype("<f4")) for name, norm in reading.norms.items()},
         predicted={} if reading.logits is None else predictions.packed(reading.logits, row),
@@ -223,15 +217,17 @@ def _cell(reading: Reading, row: TokenRow, predictions: Predictions) -> _Cell:
 def _row_data(
     row: TokenRow, cells: list[_Cell], with_routes: bool, strict: bool, predictions: Predictions
 ) -> dict[str, Any]:
-    kinds = [kind for kind in cells[0].panels if kind == "pattern" or with_routes]
-    predicted = {name: [cell.predicted[name] for cell in cells] for name in cells[0].predicted}
+    panels, norms, predicted = (
+        {name: [getattr(cell, part)[name] for cell in cells] for name in getattr(cells[0], part)}
+        for part in ("panels", "norms", "predicted")
+    )
     return {
         "tokens": row.names,
         "label": row.label,
         "stripe": induction_stripe(row.ids, strict),
         "causal": all(cell.causal for cell in cells),
-        "panels": {kind: [cell.panels[kind] for cell in cells] for kind in kinds},
-        "norms": {name: [cell.norms[name] for cell in cells] for name in cells[0].norms},
+        "panels": panels if with_routes else {"pattern": panels["pattern"]},
+        "norms": norms,
         "predictions": {**predicted, **predictions.targets(row)} if predicted else None,
     }
 

@@ -40,12 +40,12 @@ def quantised(panels: Float[np.ndarray, "*panel query key"], causal: bool = True
     return packed(np.concatenate([part.reshape(-1).view(np.uint8) for part in parts]))
 
 
-def fitting(base: Sizes, routes: Sizes, most: int) -> tuple[bool, int, list[int]]:
-    """Return what of a page fits in `most` characters: whether key routes, how many rows, and which steps, by index.
+def what_fits(base: Sizes, routes: Sizes, most: int) -> tuple[bool, int, list[int]]:
+    """Return what fits in `most` characters: whether key routes do, how many rows, and which steps, by index.
 
-    `base`: of a row at a step without its key routes. Left out first are the key routes, then rows, the last one
-    first, then checkpoints, as evenly as can be, and at the end all but the last one. Raises `ConfigError` if not even
-    the first row at the last step fits.
+    `base` holds the sizes without key routes, `routes` those of key routes. Key routes are left out first, then rows
+    from the last on, then checkpoints, as evenly as can be, and at the end all but the last one. Raises `ConfigError`
+    if not even the first row at the last step fits.
     """
     every, n_rows = list(range(len(base[0]))), len(base)
 

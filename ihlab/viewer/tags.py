@@ -5,59 +5,43 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from ihlab.interp.foreign import LONGEST_PROBE
+from ihlab.interp.head_model import LONGEST_PROBE, HeadModel, OurModel
+from ihlab.interp.heads import probe_scores
 from ihlab.interp.locate import PREFIX_LEAST
 from ihlab.interp.patterns import effective_known
-from ihlab.interp.sources import HeadModel, OwnModel
-from ihlab.measure.heads import at_positions, duplicates, mean_attention, prefix_matches
-from ihlab.measure.probe import PREFIX_REPEATS, rolled
-from tasks.config import ConfigError
+from ihlab.measure.columns import COLUMNS
+from ihlab.measure.heads import mean_attention, source_positions
+from ihlab.measure.probe import PREFIX_REPEATS
 
-NAMES = {
-    "prefix_matching": "induction",
-    "previous_token": "previous token",
-    "duplicate_token": "duplicate token",
-    "first_position": "idle",
-}
-"""What a head is called that spends more than `PREFIX_LEAST` of its attention so."""
+TAGS = {column.name: column.tag for column in COLUMNS if column.tag}
+"""The tag of a head with more than `PREFIX_LEAST` of its attention there, by the score that says so."""
 
 Scores = dict[str, Float[np.ndarray, "layer head"]]
 
 
-class Probe:
-    """Random repeated tokens for a model, and the scores of its heads on them.
+def probe_tokens(model: HeadModel) -> Int[Tensor, "rows pos"]:
+    """Return random repeated tokens for a model. Raises `ConfigError` if its context is too short to repeat any."""
+    return model.probe_rows(PREFIX_REPEATS, 16, min(model.probe_length, LONGEST_PROBE), None, 0)
 
-    Both are those of `head_scores`, on rows of at most `LONGEST_PROBE` tokens, whoever's the model is.
-    """
 
-    def __init__(self, model: HeadModel) -> None:
-        """Raise `ConfigError` if the model's rows are too short to repeat anything."""
-        length = min(model.n_ctx, LONGEST_PROBE) if isinstance(model, OwnModel) else None
-        self.tokens = model.probe_rows(PREFIX_REPEATS, 16, length, None, 0)
-        self.rolled = rolled(self.tokens, self.tokens.shape[1] // PREFIX_REPEATS, 0)
-
-    def scores(self, model: HeadModel) -> Scores:
-        """Score the effective patterns, or the raw ones where none is exact; `fixed_distance` as a control."""
-        exact = not isinstance(model, OwnModel) or effective_known(model.model.cfg)
-        kind = "effective" if exact else "raw"
-        read, again = (model.read(tokens, kinds=(kind,)).patterns[kind] for tokens in (self.tokens, self.rolled))
-        places = {name: at.to(read.device) for name, at in _places(self.tokens).items()}
-        scores = {name: mean_attention(read, places[name]) for name in NAMES}
-        scores["fixed_distance"] = mean_attention(again, places["prefix_matching"])
-        return {name: score.float().cpu().numpy() for name, score in scores.items()}
+def scores_of_probe(model: HeadModel, tokens: Int[Tensor, "rows pos"]) -> Scores:
+    """Score the effective patterns as `head_scores` does, or the raw ones where no effective one is exact."""
+    exact = not isinstance(model, OurModel) or effective_known(model.module.cfg)
+    kind = "effective" if exact else "raw"
+    scores, _ = probe_scores(model, tokens, kinds=(kind,))
+    return {name: score.float().cpu().numpy() for name, score in scores[kind].items()}
 
 
 def scores_of_rows(
     patterns: Sequence[Float[np.ndarray, "layer head query key"]], rows: Sequence[Int[np.ndarray, " pos"]]
 ) -> Scores:
     """Score patterns on their own tokens, a mean over the rows that have what a score needs; NaN if none has."""
-    scores: dict[str, list[np.ndarray]] = {name: [] for name in NAMES}
+    scores: dict[str, list[np.ndarray]] = {name: [] for name in TAGS}
     for pattern, ids in zip(patterns, rows, strict=True):
-        tokens = torch.from_numpy(ids)[None]
-        for name, places in _places(tokens).items():
+        for name, places in source_positions(torch.from_numpy(ids)[None]).items():
             if places.any():
                 scores[name].append(mean_attention(torch.from_numpy(pattern)[:, None], places).numpy())
     nothing = np.full(patterns[0].shape[:2], np.nan)
@@ -65,33 +49,18 @@ def scores_of_rows(
 
 
 def tagged(scores: Scores) -> list[list[dict[str, Any]]]:
-    """Return for every head [layer][head] its scores, in the order of `NAMES`, and which of them are its tags.
+    """Return for every head [layer][head] its scores, in the order of `TAGS`, and which of them are its tags.
 
     An induction head's attention must not go to the same distance when the tokens there are no matches.
     """
-    n_layers, n_heads = scores["prefix_matching"].shape
-    control = scores.get("fixed_distance", np.zeros((n_layers, n_heads)))
+    found = np.stack([scores[name] for name in TAGS], axis=-1)
+    earned = found >= PREFIX_LEAST
+    if "fixed_distance" in scores:
+        earned[..., list(TAGS).index("prefix_matching")] &= scores["fixed_distance"] < PREFIX_LEAST
     return [
         [
-            {
-                "scores": [None if np.isnan(s) else round(float(s), 3) for s in (scores[name][at] for name in NAMES)],
-                "tags": [
-                    i
-                    for i, name in enumerate(NAMES)
-                    if scores[name][at] >= PREFIX_LEAST and (i > 0 or control[at] < PREFIX_LEAST)
-                ],
-            }
-            for at in ((layer, head) for head in range(n_heads))
+            {"scores": [None if np.isnan(s) else round(float(s), 3) for s in head], "tags": np.flatnonzero(of).tolist()}
+            for head, of in zip(layer, of_layer, strict=True)
         ]
-        for layer in range(n_layers)
+        for layer, of_layer in zip(found, earned, strict=True)
     ]
-
-
-def _places(tokens: Int[Tensor, "batch pos"]) -> dict[str, Bool[Tensor, "batch query key"]]:
-    """Return the source positions of every score; none for prefix matching where no token repeats well enough."""
-    copies = duplicates(tokens)
-    try:
-        matches = prefix_matches(tokens)
-    except ConfigError:
-        matches = torch.zeros_like(copies)
-    return {"prefix_matching": matches, "duplicate_token": copies, **at_positions(tokens)}

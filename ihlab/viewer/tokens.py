@@ -11,7 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from ihlab.measure.batches import EVAL_SEED, draw
-from tasks import IGNORE, StoredTask, Task
+from tasks import IGNORE, Task
 from tasks.config import ConfigError, require, shown
 
 Text = Callable[[int], str]
@@ -83,14 +83,21 @@ def given_rows(tokens: Any, words: Any, text: Text | None, vocabulary: int | Non
     names = _nested(words) if given else [None] * len(rows)
     require(len(names) == len(rows), f"words are of {len(names)} rows, but tokens has {len(rows)}.")
     of_words = any(isinstance(token, str) for row in rows for token in row)
-    known = _inverse(text, vocabulary) if of_words and vocabulary is not None else None
-    if of_words and vocabulary is None:  # patterns alone: equal text is an equal token
+    least, last = (-MOST_ID, MOST_ID) if vocabulary is None else (0, vocabulary - 1)
+    if vocabulary is None:  # patterns alone: equal text is an equal token
         known = {name: at for at, name in enumerate(dict.fromkeys(str(token) for row in rows for token in row))}
+    else:
+        known = _inverse(text, vocabulary) if of_words else {}
     found = []
     for row, own in zip(rows, names, strict=True):
         require(len(row) > 0, "The row has 0 positions, but must have at least 1.")
-        ids = _encoded(row, known, vocabulary) if of_words and known is not None else _whole(row)
-        _require_known(ids, vocabulary)
+        ids = [_id(token, known, last) for token in row] if of_words else _whole(row)
+        wrong = [i for i in ids if not least <= i <= last]
+        require(
+            not wrong,
+            f"tokens holds {shown(wrong[0]) if wrong else ''}, which is outside the vocabulary: ids are {least} to "
+            f"{last}.",
+        )
         named = own
         if named is None:
             as_given = of_words and vocabulary is None
@@ -126,35 +133,19 @@ def _whole(row: list[Any]) -> list[int]:
     return [int(token) for token in row]
 
 
-def _require_known(ids: list[int], vocabulary: int | None) -> None:
-    least, last = (-MOST_ID, MOST_ID) if vocabulary is None else (0, vocabulary - 1)
-    wrong = [i for i in ids if not least <= i <= last]
-    require(
-        not wrong,
-        f"tokens holds {shown(wrong[0]) if wrong else ''}, which is outside the vocabulary: ids are {least} to {last}.",
-    )
-
-
 def _inverse(text: Text | None, vocabulary: int) -> dict[str, int]:
     if text is None or vocabulary > MOST_WORDS:
         return {}
     return {text(i): i for i in reversed(range(vocabulary))}
 
 
-def _encoded(row: list[Any], known: dict[str, int], vocabulary: int | None) -> list[int]:
-    """Return the id of each word; a number that is no word is an id."""
-    return [known[token] if token in known else _id(token, known, vocabulary) for token in row]
-
-
-def _id(token: Any, known: dict[str, int], vocabulary: int | None) -> int:
+def _id(token: Any, known: dict[str, int], last: int) -> int:
+    """Return the id of a word; a number that is no word is an id."""
+    if token in known:
+        return known[token]
     try:
         return int(token)
     except (TypeError, ValueError):
         near = difflib.get_close_matches(str(token)[:100], known, n=1) if len(known) < 10_000 else []
-        hint = f"did you mean {shown(near[0])}?" if near else f"ids are 0 to {(vocabulary or 1) - 1}."
+        hint = f"did you mean {shown(near[0])}?" if near else f"ids are 0 to {last}."
         raise ConfigError(f"tokens holds {shown(token)}, which is no word of the model's vocabulary; {hint}") from None
-
-
-def known_task(task: Task | None) -> Task | None:
-    """Return a task whose rows can be drawn, or None."""
-    return None if task is None or isinstance(task, StoredTask) else task

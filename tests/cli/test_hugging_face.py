@@ -28,7 +28,7 @@ def test_a_folder_is_scored_as_in_python(tmp_path, capsys, monkeypatch):
     main(["heads", "--hf", str(GPT2), "--length", "32", "--rows", "4", "--csv", str(table), "--out", str(picture)])
     printed = capsys.readouterr().out
     assert "Heads of gpt2_induction" in printed
-    assert "4 rows of random tokens read twice" in " ".join(printed.split())
+    assert "4 sequences of random tokens read twice" in " ".join(printed.split())
     assert "…" not in printed
     model = AutoModelForCausalLM.from_pretrained(GPT2, dtype=torch.float16)
     batch = repeated_batch(repeated_rows(range(63), 4, 16, 2, seed=1), 2)

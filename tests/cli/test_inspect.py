@@ -13,9 +13,9 @@ from torch.nn import functional as F
 
 from ihlab import Run
 from ihlab.cli import main
-from ihlab.cli.scores import mean_patterns
 from ihlab.interp import head_scores
-from ihlab.interp.sources import OwnModel
+from ihlab.interp.head_model import OurModel
+from ihlab.interp.heads import mean_patterns
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.probe import task_ids
 from tasks import InductionTask
@@ -102,7 +102,7 @@ def test_the_seed_decides_the_probes(root, tmp_path):
 
 def test_mean_patterns_are_causal_shares_and_their_effective_mixture(small):
     model = small.model()
-    patterns = mean_patterns(OwnModel(model), seed=0)
+    patterns = mean_patterns(OurModel(model), seed=0)
     raw, effective = patterns["raw"], patterns["effective"]
     assert raw.shape == effective.shape == (1, 2, 12, 12)
     assert np.allclose(raw.sum(axis=-1), 1, atol=1e-6)

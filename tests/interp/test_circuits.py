@@ -1,6 +1,7 @@
 """Circuits, composition and the induction pair, against what models compute and on the theorems' models."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -109,7 +110,7 @@ def test_circuits_that_do_not_exist_are_refused(make_model):
 def test_heads_that_are_no_pairs_are_said(no_pair):
     """As in (1, 0) for [(1, 0)]; from an iterator, since the tests' own type checks refuse a list of them."""
     with pytest.raises(ConfigError, match=r"but must be pairs \(layer, head\), as in \[\(1, 0\), \(1, 3\)\]"):
-        require_heads(2, 4, iter([no_pair]))
+        require_heads(SimpleNamespace(n_layers=2, n_heads=4), iter([no_pair]))
 
 
 # Composition

@@ -1,5 +1,6 @@
 """Head scores on hand-written patterns, hand-built models, and models that know nothing."""
 
+import re
 import subprocess
 import sys
 
@@ -12,12 +13,15 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import ihlab.interp
 from ihlab import RunConfig, train
 from ihlab.interp import head_scores, locate_induction_heads
-from ihlab.interp.copying import copying, eigenvalue_copying
-from ihlab.interp.patterns import probed, raw_patterns
+from ihlab.interp.circuits import eigenvalue_copying
+from ihlab.interp.copying import copying
+from ihlab.interp.head_model import OurModel
+from ihlab.interp.patterns import raw_patterns
 from ihlab.measure.batches import EVAL_SEED
+from ihlab.measure.columns import COLUMNS
 from ihlab.measure.heads import pattern_scores
 from ihlab.measure.metrics import Evaluator
-from ihlab.measure.probe import probe_rows, repeated_rows, rolled, task_ids
+from ihlab.measure.probe import repeated_rows, rolled, task_ids
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from ihlab.theory.constructions import shifted_head
@@ -120,6 +124,12 @@ def test_the_head_of_theorem_3_3_has_a_perfect_stripe(theorem_3_3, batch):
         assert line["loss_rise_mean"] > 10 * line["loss_rise_mean_error"]
 
 
+def test_every_column_is_in_the_one_table_and_in_the_help(theorem_3_3, batch):
+    names = [column.name for column in COLUMNS]
+    assert set(head_scores(theorem_3_3, batch)) == {"layer", "head", "pattern", *names}
+    assert re.findall(r"^    - (\w+): ", head_scores.__doc__, flags=re.M) == names
+
+
 def test_the_two_heads_of_theorem_3_2(theorem_3_2, batch):
     table = head_scores(theorem_3_2, batch)
     first, second = line_of(table, 0, 0, "raw"), line_of(table, 1, 0, "raw")
@@ -171,9 +181,10 @@ def test_a_trained_model_is_probed_with_the_ids_of_its_task(tmp_path):
     task = InductionTask(vocab_size=48, length=12, min_token=20)
     model = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=48, n_ctx=12)
     run = train(RunConfig(task=task, model=model, steps=1, eval_rows=8, batch_size=4), tmp_path)
-    assert set(probe_rows(run.model(), 2, 200, None, None, 0).flatten().tolist()) == set(range(20, 48))
-    assert set(probe_rows(Transformer(model), 2, 200, None, None, 0).flatten().tolist()) == set(range(48))
-    assert probe_rows(run.model(), 2, 3, None, [1, 2, 3], 0).max() == 3
+    trained, other = OurModel(run.model()), OurModel(Transformer(model))
+    assert set(trained.probe_rows(2, 200, None, None, 0).flatten().tolist()) == set(range(20, 48))
+    assert set(other.probe_rows(2, 200, None, None, 0).flatten().tolist()) == set(range(48))
+    assert trained.probe_rows(2, 3, None, [1, 2, 3], 0).max() == 3
     pd.testing.assert_frame_equal(head_scores(run.model()), head_scores(run.model(), ids=range(20, 48)))
 
 
@@ -204,8 +215,8 @@ def test_copying_of_suppressing_and_blind_heads(theorem_3_3, suppressor):
     rows = repeated_rows(range(40), rows=4, period=6, repeats=4)
     blind = shifted_head(torch.eye(40).double(), 24, alpha=(0.0, 1.0), beta=(0.0, 0.0), sigma=0.05, slope=0.01)
     for model, direct, eigen in ((theorem_3_3, 1, 1), (suppressor, 0, -1), (blind, 0, 0)):
-        cache = probed(model, rows)
-        score = copying(model, cache, raw_patterns(cache), rows, last=6)
+        reading = OurModel(model).read(rows, ("raw",))
+        score = copying(OurModel(model), reading.z, reading.patterns["raw"], rows, last=6)
         assert score.item() == pytest.approx(direct, abs=1e-6)
         assert eigenvalue_copying(model).item() == pytest.approx(eigen)
 
@@ -215,7 +226,8 @@ def test_copying_is_the_share_written_out(make_model):
     rows = repeated_rows(range(40), rows=2, period=4, repeats=2)
     _, cache = model.run_with_cache(rows)
     patterns = raw_patterns(cache)
-    scores = copying(model, cache, patterns, rows, last=4)
+    z = [cache["z", layer] for layer in range(2)]
+    scores = copying(OurModel(model), z, patterns, rows, last=4)
     for layer in range(2):
         for head in range(4):
             shares = []

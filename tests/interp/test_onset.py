@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from ihlab.interp.onset import Onset, onset, onsets
+from ihlab.interp.onset import onset
 from ihlab.model.config import ModelConfig
 from ihlab.training.config import RunConfig
-from ihlab.training.run import Run
 from tasks import InductionTask
 from tasks.config import ConfigError
 
@@ -196,38 +195,6 @@ def test_few_random_walks_pass_for_a_change():
 )
 def test_curves_without_noise_or_change_have_no_onset(curve):
     assert onset(STEPS, curve) is None
-
-
-# Runs and seeds
-
-
-def stored(tmp_path, seed, columns):
-    run = Run.create(CONFIG.but(name="planted", seed=seed), tmp_path)
-    rows = [{"step": int(step), **{name: float(v[i]) for name, v in columns.items()}} for i, step in enumerate(STEPS)]
-    run.write_metrics(rows)
-    return run
-
-
-def test_onsets_has_a_row_for_each_run_and_column(tmp_path):
-    rng = np.random.default_rng(9)
-    noise = lambda: 0.02 * rng.standard_normal(N)  # noqa: E731
-    runs = [
-        stored(tmp_path, 0, {"accuracy": (STEPS > 100) + noise(), "alpha1_0.0": noise(), "alpha1_0.1": noise()}),
-        stored(tmp_path, 1, {"accuracy": (STEPS > 400) + noise()}),
-    ]
-    table = onsets(runs, ["accuracy", "alpha1_*"])
-    assert list(table.columns) == ["name", "seed", "column", *Onset.__dataclass_fields__]
-    assert table[["name", "seed", "column"]].to_numpy().tolist() == [
-        ["planted", 0, "accuracy"], ["planted", 0, "alpha1_0.0"], ["planted", 0, "alpha1_0.1"],
-        ["planted", 1, "accuracy"],
-    ]  # fmt: skip
-    np.testing.assert_array_equal(table["start"], [100, np.nan, np.nan, STEPS[STEPS <= 400][-1]])
-
-
-def test_a_pattern_that_matches_nothing_is_named(tmp_path):
-    run = stored(tmp_path, 0, {"accuracy": np.zeros(N)})
-    with pytest.raises(ConfigError, match=r"No run has a metric that matches 'prefix_\*'"):
-        onsets([run], ["accuracy", "prefix_*"])
 
 
 # Bad input

@@ -16,7 +16,7 @@ from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.theory import landscape
 from ihlab.viewer import view
 from ihlab.viewer.data import induction_stripe, view_data
-from ihlab.viewer.packing import fitting, quantised
+from ihlab.viewer.packing import quantised, what_fits
 from tasks import ConfigError, IGSMTask, TextTask
 
 ROW = [3, 4, 5, 3, 4, 4, 7, 3, 5, 3, 4, 5]
@@ -244,9 +244,9 @@ def test_what_fits_is_left_out_in_the_order_that_is_promised(n_rows, n_steps, da
     base, routes, most = data.draw(sizes), data.draw(sizes), data.draw(st.integers(1, 2000))
     if base[0][-1] > most:
         with pytest.raises(ConfigError, match=r"The patterns of one row need .* fewer tokens, layers or heads"):
-            fitting(base, routes, most)
+            what_fits(base, routes, most)
         return
-    with_routes, rows, steps = fitting(base, routes, most)
+    with_routes, rows, steps = what_fits(base, routes, most)
     chosen = base[:rows] + (routes[:rows] if with_routes else [])
     assert sum(row[step] for row in chosen for step in steps) <= most
     assert steps[-1] == n_steps - 1

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, MistralConfig, MistralForCausalLM
 
 from ihlab import ModelConfig, Run, Transformer
 from ihlab.interp import head_scores
-from ihlab.viewer import view, write_view
+from ihlab.viewer import view
 from ihlab.viewer.data import view_data
 from ihlab.viewer.tokens import held_out_rows
 from tasks import IGNORE, Batch, ConfigError, InductionTask
@@ -275,13 +275,6 @@ def test_dropout_and_the_models_mode_do_not_matter(model):
 def test_a_model_of_a_run_shows_held_out_rows(run):
     data = view_data(run.model())
     assert data["rows"][0]["tokens"] == view_data(run)["rows"][0]["tokens"]
-
-
-def test_older_names_still_work(run, tmp_path):
-    names = [f"t{i}" for i in range(12)]
-    assert view(run, row=ROW, tokens=names).html == view(run, ROW, names).html
-    written = write_view(run, tmp_path / "page.html", row=ROW, checkpoints=2)
-    assert written.read_text(encoding="utf-8") == view(run, ROW, checkpoints=2).html
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,160 @@
+"""What a page can show: a run, a model, a cache or patterns; and what each says of one row of tokens."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformer_lens import ActivationCache
+
+from ihlab.interp.head_model import HeadModel, OurModel
+from ihlab.interp.patterns import raw_patterns, score_routes
+from ihlab.interp.sources import attention_patterns, opened_model, require_opened
+from ihlab.model.config import ModelConfig
+from ihlab.model.modes import evaluating
+from ihlab.training.config import even_choice
+from ihlab.training.run import Run
+from ihlab.viewer.training import described
+from tasks import Task
+from tasks.config import require
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A source, its headings, and what it says of its tokens.
+
+    - `source`: a run, a `HeadModel`, or a cache or patterns as given; other sources than runs have one step, 0;
+    - `task`: the one it was trained on, if known; `vocabulary`, `n_ctx`: of a model, else None;
+    - `strict`: a query does not see its own position.
+    """
+
+    source: Any
+    title: str
+    steps: list[int]
+    about: str = ""
+    task: Task | None = None
+    vocabulary: int | None = None
+    n_ctx: int | None = None
+    strict: bool = False
+
+    def at(self, step: int) -> Any:
+        """Return the `HeadModel` of a step, or the cache or patterns."""
+        return OurModel(self.source.model(step)) if isinstance(self.source, Run) else self.source
+
+
+def opened(source: Any, checkpoints: int) -> Opened:
+    """Open a source. Raises `ConfigError` for a run without checkpoints, and for a module that is no model of heads."""
+    require_opened(source)
+    task: Task | None
+    if isinstance(source, Run):
+        require(bool(source.checkpoints), f"{source.folder} has no checkpoints: there is nothing to view.")
+        source.require_checkpoint()  # a finished run's page ends where the run did
+        title, steps = source.folder.name, even_choice(source.checkpoints, checkpoints)
+        cfg, task = source.config.model, source.config.task
+    elif isinstance(source, nn.Module):
+        source = opened_model(source)
+        title, steps = source.name, [0]
+        if not isinstance(source, OurModel):
+            return Opened(source, title, steps, vocabulary=source.d_vocab, n_ctx=source.n_ctx)
+        cfg, task = source.module.cfg, source.module.trained_on
+    else:
+        title = "Cached attention" if isinstance(source, ActivationCache) else "Attention patterns"
+        return Opened(source, title, [0])
+    return Opened(source, title, steps, described(cfg, task), task, cfg.d_vocab, cfg.n_ctx, cfg.mask == "strict")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a source says of one row at one step.
+
+    - `panels`: `pattern`, and where alpha and beta say all, `key1` .. `keyW` (`score_routes`);
+    - `norms`: `value`, the norm of the value at each key; of shifted values `raw`, too, of each token's own value;
+    - `alpha`, `beta` [layer, kv_head, window]: where they say all of what keys and values hold, else None;
+    - `logits`: None if the source has none.
+    """
+
+    panels: dict[str, Float[np.ndarray, "layer head query key"]]
+    norms: dict[str, Float[np.ndarray, "layer head key"]] = field(default_factory=dict)
+    alpha: list[Any] | None = None
+    beta: list[Any] | None = None
+    logits: Float[Tensor, "pos d_vocab"] | None = None
+
+
+def reader(source: Any, rows: list[Int[np.ndarray, " _"]]) -> Callable[[int, Int[np.ndarray, " pos"]], Shown]:
+    """Return what reads a row, by its number and its ids: a model runs on it, patterns and caches already have.
+
+    Raises `ConfigError` for rows that patterns or a cache are not of.
+    """
+    if isinstance(source, HeadModel):
+        if hasattr(source.module, "run_with_cache"):  # ours, or a bridge: both have hook points
+            return lambda row, ids: _of_hooked(source, ids)
+        return lambda row, ids: _of_unhooked(source, ids)
+    if isinstance(source, ActivationCache):
+        held = raw_patterns(source).shape[1] if source.has_batch_dim else 1
+        require(len(rows) == held, f"tokens has {len(rows)} rows, but the cache is of {held}: give it the same rows.")
+        return lambda row, ids: _of_cache(source, row, None)
+    lengths = sorted({len(ids) for ids in rows})
+    source = source[None] if getattr(source, "ndim", None) == 3 else source  # one layer of one row
+    require(len(lengths) == 1, f"The rows have {lengths[0]} to {lengths[-1]} tokens, but patterns are of one length.")
+    patterns = attention_patterns(source, torch.from_numpy(np.stack(rows)))
+    return lambda row, ids: _of_patterns(patterns[:, row])
+
+
+def _of_patterns(patterns: Float[Tensor, "layer head query key"]) -> Shown:
+    return Shown({"pattern": patterns.detach().float().cpu().numpy()})
+
+
+def _of_unhooked(model: HeadModel, ids: Int[np.ndarray, " pos"]) -> Shown:
+    """Read a row with a model that has no hook points: its patterns, and its logits."""
+    tokens = torch.from_numpy(ids)[None]
+    patterns = model.read(tokens, kinds=("raw",)).patterns["raw"][:, 0]
+    return replace(_of_patterns(patterns), logits=model.logits(tokens)[0].cpu())
+
+
+@torch.no_grad()
+def _of_hooked(model: HeadModel, ids: Int[np.ndarray, " pos"]) -> Shown:
+    with evaluating(model.module):
+        logits, cache = model.module.run_with_cache(torch.from_numpy(ids)[None].to(model.device))  # type: ignore[operator]
+        return _of_cache(cache, 0, logits[0].float().cpu())
+
+
+@torch.no_grad()
+def _of_cache(cache: ActivationCache, row: int, logits: Float[Tensor, "pos d_vocab"] | None) -> Shown:
+    """Read one row of a cache."""
+
+    def of_row(x: Tensor, axis: int = 0) -> np.ndarray:
+        return (x.select(axis, row) if cache.has_batch_dim else x).detach().float().cpu().numpy()
+
+    def stored(kind: str) -> list[Tensor]:
+        names = [f"blocks.{layer}.attn.hook_{kind}" for layer in range(n_layers)]
+        return [cache[name] for name in names] if all(name in cache.cache_dict for name in names) else []
+
+    cfg = cache.model.cfg
+    n_layers = cfg.n_layers
+    panels = {"pattern": of_row(raw_patterns(cache), axis=1)}
+    n_heads = panels["pattern"].shape[1]
+    norms = {}
+    for name, kind in (("value", "v"), ("raw", "v_raw")):
+        if values := stored(kind):
+            sizes = np.stack([of_row(value.float().norm(dim=-1)) for value in values])  # [layer, pos, kv_head]
+            norms[name] = sizes.transpose(0, 2, 1).repeat(n_heads // sizes.shape[2], axis=1)
+    if not (_says_all(cfg) and cache.has_batch_dim):
+        norms.pop("raw", None)
+        return Shown(panels, norms, logits=logits)
+    if all(stored(kind) for kind in ("k_raw", "alpha")):  # a whole cache
+        last_key = -1 if cfg.mask == "strict" else 0
+        routes = torch.stack([score_routes(cache, layer) for layer in range(n_layers)], dim=1)
+        routes = routes.tril(last_key).select(2, row).cpu()
+        panels |= {f"key{back + 1}": scores.numpy() for back, scores in enumerate(routes)}
+    attns = [block.attn for block in cache.model.blocks]
+    alpha, beta = ([getattr(attn, name).tolist() for attn in attns] for name in ("alpha", "beta"))
+    return Shown(panels, norms, alpha, beta, logits)
+
+
+def _says_all(cfg: Any) -> bool:
+    """Return True if a model shifts, and one alpha and beta a head say all of what its keys and values hold."""
+    shifts = isinstance(cfg, ModelConfig) and bool(cfg.learned_shifts)
+    return shifts and cfg.shift_share != "channel" and cfg.values_mixed_elsewhere is None
