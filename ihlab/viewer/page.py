@@ -4,6 +4,7 @@ import base64
 import hashlib
 import html
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -45,6 +46,8 @@ def view(
     rows: int = ROWS,
     megabytes: float = MEGABYTES,
     title: str | None = None,
+    *,
+    row: Sequence[int] | None = None,
 ) -> View:
     """Return a page of attention: every head on rows of tokens, with what else is known of them.
 
@@ -67,16 +70,20 @@ def view(
     patterns alone are scored on their own tokens. What passes `megabytes` is left out, and the page says so: first
     the key routes of shifted models, then rows, then checkpoints.
 
+    `row` is `tokens` under an older name, with which `tokens` were their text.
+
     Raises `ConfigError` for a run without checkpoints or metrics or with damaged ones; rows that are empty, too long,
     outside the vocabulary, or do not fit the patterns; names of another length than their row; patterns that are not
     finite or not square; fewer than two `checkpoints`; and one row that alone passes `megabytes`.
     """
+    if row is not None:
+        tokens, words = row, tokens if words is None else words
     return View(assemble(view_data(source, tokens, words, checkpoints, rows, megabytes, title)))
 
 
-def write_view(source: Any, path: str | Path, tokens: Any = None, words: Any = None, **options: Any) -> Path:
-    """Write the page that `view` returns to `path`, and return that. `options` and errors are those of `view`."""
-    return view(source, tokens, words, **options).write(path)
+def write_view(source: Any, path: str | Path, *arguments: Any, **options: Any) -> Path:
+    """Write the page that `view` returns to `path`, and return that. Other arguments and errors are those of `view`."""
+    return view(source, *arguments, **options).write(path)
 
 
 def assemble(data: dict[str, Any]) -> str:

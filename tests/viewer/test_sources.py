@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, MistralConfig, MistralForCausalLM
 
 from ihlab import ModelConfig, Run, Transformer
 from ihlab.interp import head_scores
-from ihlab.viewer import view
+from ihlab.viewer import view, write_view
 from ihlab.viewer.data import view_data
 from ihlab.viewer.tokens import held_out_rows
 from tasks import IGNORE, Batch, ConfigError, InductionTask
@@ -320,3 +320,10 @@ def test_unscored_positions_of_a_task_have_no_target(run):
     assert (targets == IGNORE).any()  # so that the next test of it shows something
     found = view_data(run, rows=1)["rows"][0]["predictions"]
     assert -1 in found["target"]
+
+
+def test_older_names_still_work(run, tmp_path):
+    names = [f"t{i}" for i in range(12)]
+    assert view(run, row=ROW, tokens=names).html == view(run, ROW, names).html
+    written = write_view(run, tmp_path / "page.html", row=ROW, checkpoints=2)
+    assert written.read_text(encoding="utf-8") == view(run, ROW, checkpoints=2).html
