@@ -7,17 +7,15 @@ from typing import Any
 import numba
 
 
-def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function with numba, without the GIL; its machine code is kept beside the source, or in the home.
-
-    `options` are further ones of `numba.njit`.
 
     If neither can be written (a system-wide install, a user without a home directory), or the cache fails (a full
     disk, a damaged file), the function is compiled for this process only: a slower start, the same rows.
     """
-    uncached = numba.njit(nogil=True, **options)(function)
+    uncached = numba.njit(nogil=True)(function)
     try:
-        cached = numba.njit(cache=True, nogil=True, **options)(function)
+        cached = numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:  # there is no place for a cache
         return uncached
 

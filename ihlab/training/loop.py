@@ -207,7 +207,7 @@ class Training:
                 self._report()
                 reported = time.perf_counter()
         if self.step == config.steps:
-            members.conclude(members.ongoing, self.device)
+            members.conclude(members.ongoing)
         if self._asked_to_stop(interrupted):  # in the last step: other runs may follow this one
             raise Interrupted(f"Stopped at step {self.step}, the last, finished in {members.where}.")
 
@@ -223,7 +223,7 @@ class Training:
         """Conclude the members that are to stop early; return whether at most half of all still train."""
         for i in self.members.reached():
             self._save(i)
-            self.members.conclude([i], self.device)
+            self.members.conclude([i])
         return 2 * len(self.members.ongoing) <= len(self.configs)
 
     def _save(self, *only: int) -> None:

@@ -130,11 +130,11 @@ class Members:
             return []
         return [i for i in self.ongoing if self.ranks.from_first(float(self.records[i].reached))]
 
-    def conclude(self, members: Iterable[int], device: torch.device) -> None:
+    def conclude(self, members: Iterable[int]) -> None:
         """Write the summaries of members that have ended, which then no longer train."""
         more = {"ranks": self.ranks.size} if self.ranks.size > 1 else {}
         more |= {"ensemble": len(self.records)} if self.stacked else {}
         for i in list(members):
             if self.ranks.first:
-                self.records[i].conclude(self.resumed_from or 0, self.n_params, device, **more)
+                self.records[i].conclude(self.resumed_from or 0, self.n_params, self.ranks.device, **more)
             self.ongoing.remove(i)
