@@ -85,6 +85,7 @@ class Comparison(ABC):
     settings: tuple[str, ...]
     questions: tuple[Question, ...]
     declared: str
+    seeds: range = FEW_SEEDS
     many_seeds: tuple[str, ...] = ()  # the settings with MANY_SEEDS
 
     @abstractmethod
@@ -92,8 +93,8 @@ class Comparison(ABC):
         """Return the config of a cell's runs, whatever their learning rate and seed."""
 
     @abstractmethod
-    def grid(self, setting: str, scale: Scale) -> tuple[float, ...]:
-        """Return the learning rates that are tried in a setting."""
+    def grid(self, cell: Cell, scale: Scale) -> tuple[float, ...]:
+        """Return the learning rates that are tried for a cell."""
 
     def cells(self, scale: Scale) -> list[Cell]:
         """Return every variant in every setting; at smoke scale only those that a question names, and KV shifting."""
@@ -104,15 +105,13 @@ class Comparison(ABC):
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the tuning runs: every rate in every cell."""
         seeds = TUNING_SEEDS[:1] if scale == "smoke" else TUNING_SEEDS
-        return [
-            plan for cell in self.cells(scale) for plan in self._plan(cell, self.grid(cell[1], scale), seeds, scale)
-        ]
+        return [plan for cell in self.cells(scale) for plan in self._plan(cell, self.grid(cell, scale), seeds, scale)]
 
     def follow(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> list[Planned]:
         """Plan every cell at its own rate."""
         tuned, planned = self.gather(trained, scale), []
         for cell in self.cells(scale):
-            seeds = MANY_SEEDS if cell[1] in self.many_seeds else FEW_SEEDS
+            seeds = MANY_SEEDS if cell[1] in self.many_seeds else self.seeds
             planned += self._plan(cell, [_own_rate(tuned, cell)], SMOKE_SEEDS if scale == "smoke" else seeds, scale)
         return planned
 
@@ -121,7 +120,8 @@ class Comparison(ABC):
         planned = []
         for lr, seed in product(rates, seeds):
             name = re.sub("[^a-z0-9.]+", "-", f"variants {setting} {variant} {lr:g} {seed}".lower()).strip("-")
-            planned.append(Planned(f"{variant} | {setting}", config.but(name=name, lr=lr, seed=seed), stacked=True))
+            run = config.but(name=name, lr=lr, seed=seed)
+            planned.append(Planned(f"{variant} | {setting}", run, stacked=not run.clamped))
         return planned
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
@@ -146,7 +146,8 @@ class Comparison(ABC):
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge the questions, whose measures and thresholds were fixed before the runs."""
-        return [_judge(question, data, self.declared) for question in self.questions]
+        settings = set(data["setting"])  # at smoke scale perhaps not all
+        return [_judge(question, data, self.declared) for question in self.questions if question.setting in settings]
 
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw every seed's steps to 90%, a panel for each setting."""
@@ -158,7 +159,7 @@ class Comparison(ABC):
         told = []
         for setting in self.settings:
             cells = [(variant, setting) for variant in self.variants if variant != KV]
-            ratios = [f"{cell[0]} {_ratio_to_kv(data, cell)}" for cell in cells if steps(data, cell)]
+            ratios = [f"{cell[0]} {ratio_text(data, cell, (KV, setting))}" for cell in cells if steps(data, cell)]
             told += [f"{setting}: {', '.join(ratios)}"] if ratios else []
         begin = "Steps to 90% accuracy relative to those of KV shifting, each at its own learning rate"
         return f"{begin}: {'; '.join(told)}."
@@ -185,10 +186,10 @@ def _horizon(data: pd.DataFrame, setting: str) -> float:
     return float(data.loc[data["setting"] == setting, "horizon"].max())
 
 
-def _ratio_to_kv(data: pd.DataFrame, cell: Cell) -> str:
-    """Return the ratio of a cell's steps to KV shifting's as text, "never" if none of its seeds gets there."""
-    taken, kv = steps(data, cell), steps(data, (KV, cell[1]))
-    return "never" if np.isinf(taken).all() else ratio_in_words(taken, kv, _horizon(data, cell[1]))
+def ratio_text(data: pd.DataFrame, one: Cell, other: Cell) -> str:
+    """Return the ratio of the steps of two cells of a setting as text, "never" if no seed of the first gets there."""
+    taken = steps(data, one)
+    return "never" if np.isinf(taken).all() else ratio_in_words(taken, steps(data, other), _horizon(data, one[1]))
 
 
 def _tuning(data: pd.DataFrame, cell: Cell) -> pd.DataFrame:

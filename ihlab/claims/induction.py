@@ -6,7 +6,8 @@ from ihlab.claims.experiment import Planned, Scale
 from ihlab.claims.learning_curves import EVAL_GROWTH, plan
 from ihlab.model.config import ModelConfig
 from ihlab.plots.curves import Line
-from ihlab.plots.style import BLACK, BLUE, ORANGE, RED
+from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, RED
+from ihlab.training.clamp import Clamp
 from ihlab.training.config import RunConfig, constant_steps
 from tasks import IGNORE, InductionTask, Task
 
@@ -18,7 +19,17 @@ DEPTHS: dict[str, dict[str, object]] = {
     V4: {"n_layers": 4},
 }
 """The curves of Figure 1a, and what each changes in `induction_run`."""
-LINES = {KV1: Line(BLUE), V1: Line(BLACK, ":"), V2: Line(ORANGE, "--"), V4: Line(RED, "-.")}
+GIVEN = "vanilla, 2 layers, previous-token head given"
+GIVEN_HEAD = Clamp(what="pattern", layer=0, head=0, value="previous")
+"""Two vanilla layers of which one head need not be learned: it attends to the previous token from the first step on."""
+
+LINES = {
+    KV1: Line(BLUE),
+    GIVEN: Line(GREEN, (0, (5, 1))),
+    V2: Line(ORANGE, "--"),
+    V4: Line(RED, "-."),
+    V1: Line(BLACK, ":"),
+}
 
 SHAPES = {"8": (8, 1), "8, 2 heads": (8, 2), "16": (16, 2), "32": (32, 2)}
 """The panels of Figure 1b: hidden size and heads."""

@@ -16,6 +16,7 @@ from ihlab.cli.named import registered_experiment
 from ihlab.cli.paths import PICTURES, TABLES, check_output, write_picture, write_table
 from ihlab.cli.terminal import console, text
 from ihlab.files import require_writable
+from ihlab.training.clamp import Clamp
 from ihlab.training.config import RunConfig
 from ihlab.training.search import listable
 from tasks import TASKS, Batch, IGSMTask
@@ -74,6 +75,7 @@ def trainer(kind: str) -> Callable[..., None]:
         """A `RunConfig` whose task the command line can build."""
 
         task: Annotated[task_type, tyro.conf.arg(help=str(task_type.__doc__).partition("\n")[0])]  # type: ignore[valid-type]
+        clamped: tyro.conf.Suppress[tuple[Clamp, ...]] = ()
         stop_at_accuracy: Annotated[float | None, tyro.conf.arg(aliases=("--until",))] = renamed(
             default=None, was="until"
         )

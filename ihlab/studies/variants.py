@@ -144,9 +144,10 @@ class Variants(Comparison):
         config = setting_config(setting, scale)
         return config.but(model=config.model.but(**variant_fields(variant, config.model.n_heads)))
 
-    def grid(self, setting: str, scale: Scale) -> tuple[float, ...]:
-        """Return the learning rates that are tried in a setting."""
-        return SETTINGS[setting].rates[:2] if scale == "smoke" else SETTINGS[setting].rates
+    def grid(self, cell: Cell, scale: Scale) -> tuple[float, ...]:
+        """Return the learning rates that are tried in a cell's setting."""
+        rates = SETTINGS[cell[1]].rates
+        return rates[:2] if scale == "smoke" else rates
 
 
 # The experiments

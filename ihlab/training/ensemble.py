@@ -38,6 +38,7 @@ def check_members(configs: Sequence[RunConfig]) -> None:
     first = configs[0]
     for config in configs:
         require(not isinstance(config, ForkConfig), f"'{config.name}' is a fork, but forks are trained one at a time.")
+        require(not config.clamped, f"RunConfig.clamped of '{config.name}' is set, but stacked runs have no clamps.")
         dropout = config.model.dropout
         require(not dropout, f"ModelConfig.dropout is {dropout}, but members of an ensemble are trained without.")
         differs = _difference(config, first)

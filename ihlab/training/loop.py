@@ -22,7 +22,7 @@ from ihlab.measure.metrics import Evaluator
 from ihlab.model.shift import projected
 from ihlab.model.transformer import Transformer
 from ihlab.training import checkpoint
-from ihlab.training.clamp_hooks import install
+from ihlab.training.clamp_hooks import impose, install
 from ihlab.training.config import RunConfig, constant_steps
 from ihlab.training.distributed import Ranks
 from ihlab.training.interrupt import Interrupted
@@ -119,6 +119,7 @@ def initial_model(config: RunConfig) -> Transformer:
             for shift, own in zip((block.attn.key_shift, block.attn.value_shift), config.init_shift, strict=True):
                 assert shift is not None  # `RunConfig` has checked it
                 shift.restart(own)
+    impose(model, {}, config.clamped)
     return model
 
 
@@ -141,7 +142,7 @@ class Training:
         self.configs, self.ranks, self.device, self.report = [r.config for r in runs], ranks, ranks.device, report
         self.config = max(self.configs, key=lambda config: config.lr)  # a stack's members take fractions of its steps
         models = [initial_model(config).to(self.device) for config in self.configs]
-        install(models[0], self.config.clamps)  # forks are not stacked
+        install(models[0], self.config.clamps)  # clamped runs are not stacked
         self.members = Members(runs, ranks, callback, stacked, resumed_from)
         self.step = self.members.resume(models)
         self.trained = Stack(models, self.configs) if stacked else SingleModel(models[0], self.config, ranks)

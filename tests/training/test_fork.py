@@ -400,3 +400,30 @@ def test_torchrun_is_refused(tmp_path, parent, monkeypatch):
     with pytest.raises(ConfigError, match="A fork is trained by one process: leave torchrun out"):
         fork(parent, AT, root=tmp_path / "forks")
     assert not (tmp_path / "forks").exists()
+
+
+# Clamps from the first step
+
+
+@pytest.mark.parametrize(
+    "clamp", [ALPHA2_OFF, Clamp(what="pattern", layer=0, head=0, value="previous")], ids=["alpha", "pattern"]
+)
+def test_a_run_that_is_clamped_from_the_start_is_the_fork_of_step_0(small, tmp_path, clamp):
+    forked = fork(train(small, tmp_path), 0, clamps=[clamp], root=tmp_path)
+    clamped = train(small.but(clamped=(clamp,)), tmp_path)
+    assert clamped.folder != forked.folder
+    for step in (0, 10, small.steps):
+        same_state(clamped, forked, step)
+    assert from_dict(to_dict(clamped.config)) == clamped.config
+
+
+def test_a_fork_of_a_clamped_run_is_free(small, tmp_path):
+    clamped = train(small.but(clamped=(ALPHA2_OFF,)), tmp_path)
+    assert fork(clamped, 10, root=tmp_path).config.clamps == ()
+
+
+def test_clamps_are_checked_with_the_run(small):
+    with pytest.raises(ConfigError, match="Clamp.layer is 7, but must be in"):
+        small.but(clamped=(Clamp(what="alpha", layer=7),))
+    with pytest.raises(ConfigError, match="RunConfig.clamped holds 'alpha', but each must be a Clamp"):
+        small.but(clamped=("alpha",))
