@@ -31,9 +31,16 @@ LINES = {
     V1: Line(BLACK, ":"),
 }
 
-SHAPES = {"8": (8, 1), "8, 2 heads": (8, 2), "16": (16, 2), "32": (32, 2)}
-"""The panels of Figure 1b: hidden size and heads."""
-NARROW = ("8", "8, 2 heads")
+SHAPES: dict[str, tuple[int, int, str]] = {
+    "8": (8, 1, "rope"),
+    "8, 2 heads": (8, 2, "rope"),
+    "8, learned positions": (8, 1, "learned"),
+    "8, 2 heads, learned positions": (8, 2, "learned"),
+    "16": (16, 2, "rope"),
+    "32": (32, 2, "rope"),
+}
+"""The runs of Figure 1b: hidden size, heads and positions."""
+NARROW = tuple(name for name, (width, *_) in SHAPES.items() if width == 8)
 
 SEEDS = {"smoke": 2, "laptop": 8, "gpu": 8, "paper": 3}
 NARROW_SEEDS = {"smoke": 2, "laptop": 16, "gpu": 16, "paper": 3}
@@ -91,12 +98,9 @@ def figure1_run(scale: Scale) -> RunConfig:
     return induction_run(scale).but(**changes)
 
 
-def depth_runs(scale: Scale) -> list[Planned]:
-    """Plan the runs of Figure 1a at the common learning rate; those of four layers stop at 90%."""
-    return [
-        Planned(planned.curve, planned.config.but(stop_at_accuracy=0.9) if planned.curve == V4 else planned.config)
-        for planned in plan("figure1a", figure1_run(scale), DEPTHS, SEEDS[scale])
-    ]
+def kv_runs(scale: Scale) -> list[Planned]:
+    """Plan the runs of one layer of KV shifting whose alpha and beta Figure 2 and Table 5 read."""
+    return plan("figure1a", figure1_run(scale), {KV1: DEPTHS[KV1]}, SEEDS[scale])
 
 
 def kv(panel: str) -> str:
@@ -115,8 +119,8 @@ def width_runs(scale: Scale) -> list[Planned]:
     if scale != "paper":
         run = run.but(lr=NARROW_LR, weight_decay=0.0, steps=run.steps * 3 // 4)
     planned = []
-    for panel, (width, heads) in SHAPES.items():
-        shape: dict[str, object] = {"d_model": width, "n_heads": heads, "init_std": None}
+    for panel, (width, heads, positional) in SHAPES.items():
+        shape: dict[str, object] = {"d_model": width, "n_heads": heads, "positional": positional, "init_std": None}
         curves = {
             kv(panel): {**shape, "attention": "kv_shift", "n_layers": 1},
             vanilla(panel): {**shape, "n_layers": 2},

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim
 from ihlab.claims.experiment import Planned, Scale, Trained
-from ihlab.claims.induction import KV1, depth_runs, induction_run
+from ihlab.claims.induction import induction_run, kv_runs
 from ihlab.plots.landscape import loss_field, paths
 from ihlab.plots.style import BLACK, GREEN, ORANGE, new_figure, printed
 
@@ -48,7 +48,7 @@ class Figure2:
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the one-layer KV shifting runs of Figure 1a, whose alpha and beta are drawn."""
-        return [planned for planned in depth_runs(scale) if planned.curve == KV1]
+        return kv_runs(scale)
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Gather three kinds of row in one table: points of a field, numbers about a fine field, points of a path.

@@ -9,12 +9,13 @@ from matplotlib.figure import Figure
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim
 from ihlab.claims.experiment import Planned, Scale, Trained
-from ihlab.claims.induction import KV1, SHAPES, depth_runs, kv, width_runs
+from ihlab.claims.induction import KV1, SHAPES, kv, kv_runs, width_runs
 from ihlab.plots.curves import Line
 from ihlab.plots.quadrants import quadrants, trajectories
 from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, PINK, new_figure, printed
 
-STYLES = {KV1: Line(BLUE), **{kv(p): Line(c) for p, c in zip(SHAPES, (BLACK, GREEN, ORANGE, PINK), strict=True)}}
+WIDTHS = [name for name, (*_, positional) in SHAPES.items() if positional == "rope"]
+STYLES = {KV1: Line(BLUE), **{kv(p): Line(c) for p, c in zip(WIDTHS, (BLACK, GREEN, ORANGE, PINK), strict=True)}}
 
 START, END = "initialisation", "end"
 RAW, FREE = "raw", "gauge_free"
@@ -31,7 +32,7 @@ class Table5:
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the KV shifting runs of Figures 1a and 1b."""
-        return [planned for planned in (*depth_runs(scale), *width_runs(scale)) if planned.curve in STYLES]
+        return [planned for planned in (*kv_runs(scale), *width_runs(scale)) if planned.curve in STYLES]
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Gather each key/value head twice, from the first checkpoint and from the last.
