@@ -121,7 +121,7 @@ class Comparison(ABC):
         planned = []
         for lr, seed in product(rates, seeds):
             name = re.sub("[^a-z0-9.]+", "-", f"variants {setting} {variant} {lr:g} {seed}".lower()).strip("-")
-            planned.append(Planned(f"{variant} | {setting}", config.but(name=name, lr=lr, seed=seed), stacked=True))
+            planned.append(Planned(f"{variant} | {setting}", config.replace(name=name, lr=lr, seed=seed), stacked=True))
         return planned
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:

@@ -77,13 +77,13 @@ def figure1_run(scale: Scale) -> RunConfig:
     Experiments that are made on request keep `induction_run`, because their stored tables rest on it.
     """
     changes = {"compile": True, "eval_rows": 512, "eval_growth": EVAL_GROWTH} if scale == "laptop" else {}
-    return induction_run(scale).but(**changes)
+    return induction_run(scale).replace(**changes)
 
 
 def depth_runs(scale: Scale) -> list[Planned]:
     """Plan the runs of Figure 1a at the common learning rate; those of four layers stop at 90%."""
     return [
-        Planned(planned.curve, planned.config.but(stop_at_accuracy=0.9) if planned.curve == V4 else planned.config)
+        Planned(planned.curve, planned.config.replace(stop_at_accuracy=0.9) if planned.curve == V4 else planned.config)
         for planned in plan("figure1a", figure1_run(scale), DEPTHS, SEEDS[scale])
     ]
 
@@ -102,7 +102,7 @@ def width_runs(scale: Scale) -> list[Planned]:
     """Plan the runs of Figure 1b. Models up to width 16 are stacked, which is faster once they are compiled."""
     run = figure1_run(scale)
     if scale != "paper":
-        run = run.but(lr=NARROW_LR, weight_decay=0.0, steps=run.steps * 3 // 4)
+        run = run.replace(lr=NARROW_LR, weight_decay=0.0, steps=run.steps * 3 // 4)
     planned = []
     for panel, (width, heads) in SHAPES.items():
         shape: dict[str, object] = {"d_model": width, "n_heads": heads, "init_std": None}
@@ -120,7 +120,7 @@ def steps_at_constant_rate(scale: Scale, steps: float) -> int:
 
     The schedule itself causes what is learned after them.
     """
-    return constant_steps(induction_run(scale).but(steps=int(steps)))
+    return constant_steps(induction_run(scale).replace(steps=int(steps)))
 
 
 def guessing_accuracy(task: Task) -> float:

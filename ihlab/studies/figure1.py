@@ -63,7 +63,7 @@ class Figure1a:
         own = [
             Planned(
                 planned.curve + OWN_RATE,
-                planned.config.but(
+                planned.config.replace(
                     name=f"{planned.config.name}-own-rate", lr=FASTEST[planned.curve], stop_at_accuracy=0.9
                 ),
             )

@@ -57,9 +57,9 @@ def unclipped_run(scale: Scale) -> RunConfig:
     run = text_run(scale)
     if scale == "laptop":
         task = TextTask(vocab_size=run.task.vocab_size, length=128)
-        model = run.model.but(d_model=64, n_heads=2, n_ctx=task.length)
-        run = run.but(task=task, model=model, steps=300, warmup=50, eval_every=15, compile=False)
-    return run.but(schedule="constant", clip=None, checkpoints=2)
+        model = run.model.replace(d_model=64, n_heads=2, n_ctx=task.length)
+        run = run.replace(task=task, model=model, steps=300, warmup=50, eval_every=15, compile=False)
+    return run.replace(schedule="constant", clip=None, checkpoints=2)
 
 
 class Figure4:
@@ -74,7 +74,7 @@ class Figure4:
             Planned(arm, planned.config)
             for arm, kind in ARMS.items()
             for lr in RATES[scale]
-            for planned in plan(self.name, run.but(lr=lr), {f"{arm} {lr:g}": {"attention": kind}}, SEEDS[scale])
+            for planned in plan(self.name, run.replace(lr=lr), {f"{arm} {lr:g}": {"attention": kind}}, SEEDS[scale])
         ]
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:

@@ -113,14 +113,14 @@ def law_config(scale: Scale, hops: int, steps: int) -> RunConfig:
     that no experiment uses: in at most 3000 steps they learned three hops at 8e-3, and not at 3e-3 or 1.6e-2.
     """
     run = _llama_config(_task(hops, letters=10 * hops - 2, alphabet=10), scale)
-    run = run.but(steps=steps, model=run.model.but(mlp="none"))
-    return run if scale == "smoke" else run.but(batch_size=64, lr=8e-3)
+    run = run.replace(steps=steps, model=run.model.replace(mlp="none"))
+    return run if scale == "smoke" else run.replace(batch_size=64, lr=8e-3)
 
 
 def _llama_config(task: MultiHopTask, scale: Scale) -> RunConfig:
     model = ModelConfig(n_layers=2, d_model=64, n_heads=4, d_vocab=task.vocab_size, n_ctx=task.length)
     if scale == "smoke":
-        small = model.but(d_model=16, n_heads=2)
+        small = model.replace(d_model=16, n_heads=2)
         return RunConfig(task=task, model=small, steps=20, batch_size=8, warmup=5, eval_rows=64, checkpoints=2)
     return RunConfig(
         task=task, model=model, steps=1000, batch_size=32, lr=3e-3, schedule="linear", eval_every=250, eval_rows=256,

@@ -190,8 +190,8 @@ class Robustness:
 def _planned(run: RunConfig, setting: str, curve: str, lr: float, seed: int) -> Planned:
     """Return a run in a setting, altered from `run`. It is stacked, also because a diverged member stops no other."""
     name = slug(f"robustness-{setting}-{curve}-{lr:g}-{seed}")
-    model = run.model.but(**SETTINGS[setting], **DEPTHS[curve])
-    config = run.but(name=name, model=model, lr=lr, seed=seed, stop_at_accuracy=ACCURACY, checkpoints=2)
+    model = run.model.replace(**SETTINGS[setting], **DEPTHS[curve])
+    config = run.replace(name=name, model=model, lr=lr, seed=seed, stop_at_accuracy=ACCURACY, checkpoints=2)
     return Planned(f"{curve}, {setting}", config, stacked=True)
 
 

@@ -89,10 +89,10 @@ def planned(arm: Arm, lr: float, seed: int, scale: Scale) -> Planned:
     run = text_run(scale)
     assert isinstance(run.task, TextTask)
     task = replace(run.task, vocab_size=256) if arm.tokens == BYTES else run.task
-    model = run.model.but(attention=arm.attention, n_layers=arm.n_layers, d_vocab=task.vocab_size)
+    model = run.model.replace(attention=arm.attention, n_layers=arm.n_layers, d_vocab=task.vocab_size)
     steps, every = run.steps * arm.longer, run.eval_every * arm.longer
     name = f"text {arm.label} {lr:g} {seed}".replace(", ", " ").replace(" ", "-").lower()
-    config = run.but(name=name, task=task, model=model, lr=lr, seed=seed, steps=steps, eval_every=every)
+    config = run.replace(name=name, task=task, model=model, lr=lr, seed=seed, steps=steps, eval_every=every)
     return Planned(arm.label, config)
 
 

@@ -132,7 +132,7 @@ def setting_config(label: str, scale: Scale) -> RunConfig:
         task=task, model=ModelConfig(**fields), steps=setting.steps, batch_size=16, warmup=10, eval_rows=256,
         eval_growth=0.1, checkpoints=2, stop_at_accuracy=ACCURACY, stop_at_metric=setting.accuracy,
     )  # fmt: skip
-    return config.but(steps=20, batch_size=8, warmup=5, eval_rows=32) if scale == "smoke" else config
+    return config.replace(steps=20, batch_size=8, warmup=5, eval_rows=32) if scale == "smoke" else config
 
 
 class Variants(Comparison):
@@ -142,7 +142,7 @@ class Variants(Comparison):
         """Return the config of a variant in a setting."""
         variant, setting = cell
         config = setting_config(setting, scale)
-        return config.but(model=config.model.but(**variant_fields(variant, config.model.n_heads)))
+        return config.replace(model=config.model.replace(**variant_fields(variant, config.model.n_heads)))
 
     def grid(self, setting: str, scale: Scale) -> tuple[float, ...]:
         """Return the learning rates that are tried in a setting."""

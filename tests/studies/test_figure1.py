@@ -29,7 +29,7 @@ def test_curves_differ_in_the_model_only_but_for_rates_of_their_own(experiment, 
     assert len({plan.config.digest for plan in planned}) == len(planned)
     common = [plan for plan in planned if not plan.curve.endswith(OWN_RATE)]
     shared = {
-        plan.config.but(name="x", seed=0, model=common[0].config.model, stop_at_accuracy=None, compile=False).digest
+        plan.config.replace(name="x", seed=0, model=common[0].config.model, stop_at_accuracy=None, compile=False).digest
         for plan in common
     }
     assert len(shared) == 1
@@ -57,7 +57,7 @@ def test_own_rates_are_those_of_the_common_curve_until_it_has_learned():
         curve = plan.curve.removesuffix(OWN_RATE)
         same = common[curve, plan.config.seed]
         assert (plan.config.lr, plan.config.stop_at_accuracy) == (FASTEST[curve], 0.9)
-        assert plan.config.but(name=same.name, lr=same.lr, stop_at_accuracy=same.stop_at_accuracy) == same
+        assert plan.config.replace(name=same.name, lr=same.lr, stop_at_accuracy=same.stop_at_accuracy) == same
     for scale in SCALES:
         of_scale = Figure1a().runs(scale)
         assert scale == "laptop" or not [plan for plan in of_scale if plan.curve.endswith(OWN_RATE)]

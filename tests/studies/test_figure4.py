@@ -24,8 +24,8 @@ def test_arms_differ_in_attention_and_nothing_else(scale):
     for run in runs:
         config = run.config
         assert config.model.attention == ARMS[run.curve]
-        plain = config.model.but(attention="vanilla")
-        assert config.but(model=plain, lr=one.lr, seed=0, name=one.name) == one
+        plain = config.model.replace(attention="vanilla")
+        assert config.replace(model=plain, lr=one.lr, seed=0, name=one.name) == one
         assert config.clip is None
         assert config.schedule == "constant"
 

@@ -347,7 +347,7 @@ def test_the_other_experiments_train_as_saved_layer_does(scale):
         [plan.config for plan in s.runs(scale)] for s in (SavedLayer(), ShiftHalves(), OneMoreLayer())
     )
     [both] = {
-        run.but(name="same", seed=0, model=run.model.but(attention="vanilla", n_layers=1))
+        run.replace(name="same", seed=0, model=run.model.replace(attention="vanilla", n_layers=1))
         for run in [*saved, *halves, *more]
     }
     assert both.task.max_hops == 2 ** SIZES[scale].L
