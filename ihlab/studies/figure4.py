@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim, changed
 from ihlab.claims.experiment import Planned, Scale, Trained
+from ihlab.claims.labels import KV, VANILLA
 from ihlab.claims.learning_curves import plan
 from ihlab.claims.real_text import text_run
 from ihlab.plots.stability import diverged_by_rate, loss_by_rate
@@ -25,7 +26,7 @@ from tasks import TextTask
 if TYPE_CHECKING:
     from ihlab.training.run import Run
 
-VANILLA, KV, FROZEN, UNIT = "vanilla", "KV shifting", "frozen", "frozen at norm 1"
+FROZEN, UNIT = "frozen", "frozen at norm 1"
 ARMS = {VANILLA: "vanilla", KV: "kv_shift", FROZEN: "kv_frozen", UNIT: "kv_frozen_unit"}
 
 RATES: dict[Scale, tuple[float, ...]] = {

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim, changed
 from ihlab.claims.experiment import Planned, Scale, Trained
+from ihlab.claims.labels import KV, VANILLA
 from ihlab.claims.learning_curves import (
     EVAL_GROWTH,
     crossings,
@@ -30,7 +31,6 @@ from tasks import NGramTask
 if TYPE_CHECKING:
     from ihlab.training.run import Run
 
-KV, VANILLA = "KV shifting", "vanilla"
 LINES = {KV: Line(BLUE), VANILLA: Line(ORANGE, "--")}
 
 # The paper gives sizes only as non-embedding parameters and layers: 50M of 4, 0.4M of 2, 0.8K of 1. With d_mlp

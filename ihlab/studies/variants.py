@@ -15,8 +15,9 @@ from matplotlib.figure import Figure
 
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim, changed
-from ihlab.claims.comparison import KV, Cell, Comparison, Kind, Question, cell_rows, ratio, steps
+from ihlab.claims.comparison import Cell, Comparison, Kind, Question, cell_rows, ratio, steps
 from ihlab.claims.experiment import Scale
+from ihlab.claims.labels import K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.claims.rates import ACCURACY, count_in_words
 from ihlab.model.config import ModelConfig
 from ihlab.plots.variants import matrix
@@ -25,7 +26,7 @@ from tasks import InductionTask, MQARTask, MultiHopTask, NGramTask, Task
 
 # The variants
 
-K_ONLY, V_ONLY, VANILLA, WINDOW3, WINDOW4, QKV = "K only", "V only", "vanilla", "KV, window 3", "KV, window 4", "QKV"
+WINDOW3, WINDOW4, QKV = "KV, window 3", "KV, window 4", "QKV"
 GATE, SUM1, CLIP, PROJECT = "KV gate", "KV, sum 1", "KV, clipped to 0-1", "KV, projected to 0-1"
 RWKV, BEFORE_NORM, AFTER_NORM, ADDED = "RWKV shift", "stream, before norm", "stream, after norm", "stream, added"
 MDHA, MLA, MLA_KV, DIFFERENTIAL = "MDHA", "MLA", "MLA, one key, one value", "differential"

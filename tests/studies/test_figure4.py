@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from ihlab import train
 from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.claims.experiment import SCALES
-from ihlab.studies.figure4 import ARMS, FROZEN, KV, RATES, SEEDS, UNIT, VANILLA, Figure4, critical_rate
+from ihlab.claims.labels import KV, VANILLA
+from ihlab.studies.figure4 import ARMS, FROZEN, RATES, SEEDS, UNIT, Figure4, critical_rate
 
 FIGURE = Figure4()
 

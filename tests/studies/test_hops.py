@@ -11,7 +11,8 @@ import torch
 from ihlab import Run
 from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.claims.experiment import SCALES
-from ihlab.claims.hop_horizon import ATTENTION_LABELS, KV, VANILLA, Cell, K, V, hop_horizons, hop_table
+from ihlab.claims.hop_horizon import Cell, hop_horizons, hop_table
+from ihlab.claims.labels import ATTENTION_LABELS, K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.measure.batches import EVAL_SEED
 from ihlab.studies.hops import (
     SIZES,
@@ -188,7 +189,7 @@ def by_hand(cell, seed):
 
 def shifted_by_pointers(cell, seed):
     """Vanilla as by hand, shifted keys as with pointers alone."""
-    return cell.by_pointers() if cell.attention in {KV, K} else cell.by_hand()
+    return cell.by_pointers() if cell.attention in {KV, K_ONLY} else cell.by_hand()
 
 
 def all_by_pointers(cell, seed):
@@ -272,8 +273,8 @@ def test_which_half_of_the_shift(hops, expected):
 def test_one_model_that_stands_still_does_not_hide_the_difference():
     """As one of five models of both halves did, at the three hops of vanilla; their mean would be undecided."""
     data = crossing(ShiftHalves(), (7.0, 3.2))
-    stuck = (data["attention"] == K) & (data["seed"] == 0)
-    data.loc[stuck, "error"] = data.loc[(data["attention"] == V) & (data["seed"] == 0), "error"].to_numpy()
+    stuck = (data["attention"] == K_ONLY) & (data["seed"] == 0)
+    data.loc[stuck, "error"] = data.loc[(data["attention"] == V_ONLY) & (data["seed"] == 0), "error"].to_numpy()
     halves, layer, *_ = judged(ShiftHalves().claims(data, "laptop"))
     assert halves.verdict == H
     assert "7 of 8 and 0 of 8; by Fisher's exact test p 0.0014" in halves.measure
@@ -301,7 +302,7 @@ def test_one_layer_more(hops, expected):
 
 def test_five_models_of_either_half_can_decide():
     data = crossing(OneMoreLayer(), (8.9, 4.5, 4.5, 8.9, 7.5))
-    five = data[~data["attention"].isin((K, V)) | (data["seed"] < 5)]
+    five = data[~data["attention"].isin((K_ONLY, V_ONLY)) | (data["seed"] < 5)]
     claims = judged(OneMoreLayer().claims(five, "laptop"))
     assert [claim.verdict for claim in claims][3:] == [H, H]
     assert [claim.seeds for claim in claims] == [8, 8, 8, 5, 5]
@@ -378,7 +379,7 @@ def test_the_other_experiments_train_as_saved_layer_does(scale):
             ShiftHalves(),
             crossing(ShiftHalves(), (5.5, 3.5)),
             "V only with 3 layers 3.3, 3.4, 3.4, 3.5, 3.5, 3.5, 3.5, 3.6 (whole hops 3, 3, 3, 3, 3, 3, 3, 3;",
-            [K, V],
+            [K_ONLY, V_ONLY],
         ),
         (
             OneMoreLayer(),
