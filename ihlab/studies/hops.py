@@ -323,7 +323,7 @@ class Figure8(HopStudy):
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State the errors of the deepest models in one sentence."""
         deepest, seeds = max(SIZES[scale].layers), data["seed"].nunique()
-        hops = 2 ** (deepest - 1)
+        hops = min(2 ** (deepest - 1), SIZES[scale].task.max_hops)
         shifted, plain = (np.mean(_errors(data, Cell(label, deepest), hops, hops)) for label in (KV, VANILLA))
         return (
             f"With {deepest} layers the error at {hops} hops is {shifted:.3f} with KV shifting and {plain:.3f} without "

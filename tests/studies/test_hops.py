@@ -130,6 +130,12 @@ def test_sentences_about_five_layers_are_tested_where_there_are_five_and_the_seq
         assert claim.why.startswith(f"The models have {layers} layers and rows at most {hops} hops") != large
 
 
+@pytest.mark.parametrize(("scale", "hops"), [("smoke", 2), ("laptop", 4), ("gpu", 16), ("paper", 16)])
+def test_the_sentence_states_errors_at_no_more_hops_than_sequences_have(scale, hops):
+    said = Figure8().summary(errors(lambda k: k / 32, gentle, scale, noise=0), scale)
+    assert f"the error at {hops} hops is {gentle(hops):.3f} with KV shifting and {hops / 32:.3f} without" in said
+
+
 @pytest.mark.parametrize("scale", ["laptop", "gpu"])
 def test_claims_sentence_and_picture_follow_from_the_stored_table(scale):
     data = errors(steep(2), gentle, scale)
