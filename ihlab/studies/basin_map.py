@@ -31,7 +31,7 @@ from ihlab.model.config import ModelConfig
 from ihlab.plots.basin import end_map, flow_times, start_map
 from ihlab.plots.style import new_figure, printed
 from ihlab.sweep.results import first_reach
-from ihlab.theory.gauge import INDUCTION, angular_distance, basins_and_times, coordinates, paper_distance
+from ihlab.theory.gauge import angular_distance, basins_and_times, coordinates, paper_distance
 from ihlab.training.config import RunConfig
 from tasks import InductionTask
 
@@ -327,7 +327,7 @@ def _gain(runs: pd.DataFrame) -> float:
 
 def _of_signs(runs: pd.DataFrame) -> float:
     """Gain in rank correlation by the mirror images; without them, a flow to the other basin counts as inf."""
-    own_time = runs["flow_time"].where(runs["basin"] == INDUCTION, np.inf)
+    own_time = runs["flow_time"].where(runs["basin"] == "induction", np.inf)
     return rank_correlation(runs["mirror_time"], runs["steps"]) - rank_correlation(own_time, runs["steps"])
 
 
