@@ -20,7 +20,7 @@ JUMPED = 0.9
 def config(scale: Scale) -> RunConfig:
     """The arm's first seed, to end where it has jumped, with few checkpoints: each is a quarter of a gigabyte."""
     first = kv_runs(scale)[0].config
-    return first.but(name=f"{first.name}-until", stop_at_accuracy=JUMPED, checkpoints=2)
+    return first.replace(name=f"{first.name}-until", stop_at_accuracy=JUMPED, checkpoints=2)
 
 
 def main(out: Path, root: Path = Path("runs"), device: str = "auto", scale: Scale = "paper") -> None:

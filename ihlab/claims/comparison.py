@@ -23,15 +23,13 @@ from matplotlib.figure import Figure
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim
 from ihlab.claims.experiment import Planned, Scale
+from ihlab.claims.labels import KV
 from ihlab.claims.rates import count_in_words, fastest_rate, rate_in_words, ratio_in_words, steps_table
 from ihlab.plots.variants import steps_in_settings
 from ihlab.training.config import RunConfig
 
 if TYPE_CHECKING:
     from ihlab.training.run import Run
-
-KV = "KV shifting"
-"""The variant to which a summary compares all others."""
 
 Cell = tuple[str, str]
 """A variant and a setting, by their labels."""
@@ -120,7 +118,7 @@ class Comparison(ABC):
         planned = []
         for lr, seed in product(rates, seeds):
             name = re.sub("[^a-z0-9.]+", "-", f"variants {setting} {variant} {lr:g} {seed}".lower()).strip("-")
-            run = config.but(name=name, lr=lr, seed=seed)
+            run = config.replace(name=name, lr=lr, seed=seed)
             planned.append(Planned(f"{variant} | {setting}", run, stacked=not run.clamped))
         return planned
 

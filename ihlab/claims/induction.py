@@ -25,7 +25,7 @@ GIVEN_HEAD = Clamp(what="pattern", layer=0, head=0, value="previous")
 
 LINES = {
     KV1: Line(BLUE),
-    GIVEN: Line(GREEN, (0, (5, 1))),
+    GIVEN: Line(GREEN),
     V2: Line(ORANGE, "--"),
     V4: Line(RED, "-."),
     V1: Line(BLACK, ":"),
@@ -95,7 +95,7 @@ def figure1_run(scale: Scale) -> RunConfig:
     Experiments that are made on request keep `induction_run`, because their stored tables rest on it.
     """
     changes = {"compile": True, "eval_rows": 512, "eval_growth": EVAL_GROWTH} if scale == "laptop" else {}
-    return induction_run(scale).but(**changes)
+    return induction_run(scale).replace(**changes)
 
 
 def kv_runs(scale: Scale) -> list[Planned]:
@@ -117,7 +117,7 @@ def width_runs(scale: Scale) -> list[Planned]:
     """Plan the runs of Figure 1b. Models up to width 16 are stacked, which is faster once they are compiled."""
     run = figure1_run(scale)
     if scale != "paper":
-        run = run.but(lr=NARROW_LR, weight_decay=0.0, steps=run.steps * 3 // 4)
+        run = run.replace(lr=NARROW_LR, weight_decay=0.0, steps=run.steps * 3 // 4)
     planned = []
     for panel, (width, heads, positional) in SHAPES.items():
         shape: dict[str, object] = {"d_model": width, "n_heads": heads, "positional": positional, "init_std": None}
@@ -135,7 +135,7 @@ def steps_at_constant_rate(scale: Scale, steps: float) -> int:
 
     The schedule itself causes what is learned after them.
     """
-    return constant_steps(induction_run(scale).but(steps=int(steps)))
+    return constant_steps(induction_run(scale).replace(steps=int(steps)))
 
 
 def guessing_accuracy(task: Task) -> float:

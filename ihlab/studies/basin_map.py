@@ -31,7 +31,7 @@ from ihlab.model.config import ModelConfig
 from ihlab.plots.basin import end_map, flow_times, start_map
 from ihlab.plots.style import new_figure, printed
 from ihlab.sweep.results import first_reach
-from ihlab.theory.gauge import INDUCTION, angular_distance, basins_and_times, coordinates, paper_distance
+from ihlab.theory.gauge import angular_distance, basins_and_times, coordinates, paper_distance
 from ihlab.training.config import RunConfig
 from tasks import InductionTask
 
@@ -77,7 +77,9 @@ class BasinMap:
         run = one_head_run(scale)
         return [
             Planned(
-                CURVE, run.but(name=f"basin-map-{a:+.2f}{b:+.2f}-{seed}", seed=seed, init_shift=(a, b)), stacked=True
+                CURVE,
+                run.replace(name=f"basin-map-{a:+.2f}{b:+.2f}-{seed}", seed=seed, init_shift=(a, b)),
+                stacked=True,
             )
             for seed in range(SEEDS[scale])
             for b in starts(scale)
@@ -94,7 +96,7 @@ class BasinMap:
         return [
             Planned(
                 FOLLOWED,
-                config.but(name=f"{config.name}-longer", steps=FOLLOW_STEPS[scale], stop_at_accuracy=FOUND),
+                config.replace(name=f"{config.name}-longer", steps=FOLLOW_STEPS[scale], stop_at_accuracy=FOUND),
                 stacked=True,
             )
             for _, config in never
@@ -256,7 +258,7 @@ def one_head_run(scale: Scale) -> RunConfig:
     task = InductionTask(vocab_size=64, length=length)
     model = ModelConfig(n_layers=1, d_model=16, n_heads=1, d_vocab=64, n_ctx=length, attention="kv_shift")
     run = RunConfig(task=task, model=model, steps=600, batch_size=16, lr=5e-3, warmup=20, eval_rows=128, checkpoints=2)
-    return run.but(steps=20, warmup=5, eval_rows=32) if scale == "smoke" else run
+    return run.replace(steps=20, warmup=5, eval_rows=32) if scale == "smoke" else run
 
 
 def starts(scale: Scale) -> list[float]:
@@ -325,7 +327,7 @@ def _gain(runs: pd.DataFrame) -> float:
 
 def _of_signs(runs: pd.DataFrame) -> float:
     """Gain in rank correlation by the mirror images; without them, a flow to the other basin counts as inf."""
-    own_time = runs["flow_time"].where(runs["basin"] == INDUCTION, np.inf)
+    own_time = runs["flow_time"].where(runs["basin"] == "induction", np.inf)
     return rank_correlation(runs["mirror_time"], runs["steps"]) - rank_correlation(own_time, runs["steps"])
 
 

@@ -66,7 +66,7 @@ class Figure1a:
         Four layers stop at 90%: of them only the steps are asked.
         """
         run = induction.figure1_run(scale)
-        run = run.but(eval_rows=ROWS_1A) if scale == "laptop" else run
+        run = run.replace(eval_rows=ROWS_1A) if scale == "laptop" else run
         planned = []
         for positional in PANELS:
             curves = {_curve(name, positional): {**fields, "positional": positional} for name, fields in DEPTHS.items()}
@@ -77,7 +77,7 @@ class Figure1a:
                 (four, {"stop_at_accuracy": LEARNED}),
                 (given, {"clamped": (GIVEN_HEAD,)}),
             ):
-                planned += plan(self.name, run.but(**changes), some, SEEDS_1A[scale])
+                planned += plan(self.name, run.replace(**changes), some, SEEDS_1A[scale])
         return planned
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim, changed
 from ihlab.claims.experiment import Planned, Scale, Trained
+from ihlab.claims.labels import KV, VANILLA
 from ihlab.claims.learning_curves import plan
 from ihlab.claims.real_text import text_run
 from ihlab.plots.stability import diverged_by_rate, loss_by_rate
@@ -25,7 +26,7 @@ from tasks import TextTask
 if TYPE_CHECKING:
     from ihlab.training.run import Run
 
-VANILLA, KV, FROZEN, UNIT = "vanilla", "KV shifting", "frozen", "frozen at norm 1"
+FROZEN, UNIT = "frozen", "frozen at norm 1"
 ARMS = {VANILLA: "vanilla", KV: "kv_shift", FROZEN: "kv_frozen", UNIT: "kv_frozen_unit"}
 
 RATES: dict[Scale, tuple[float, ...]] = {
@@ -57,9 +58,9 @@ def unclipped_run(scale: Scale) -> RunConfig:
     run = text_run(scale)
     if scale == "laptop":
         task = TextTask(vocab_size=run.task.vocab_size, length=128)
-        model = run.model.but(d_model=64, n_heads=2, n_ctx=task.length)
-        run = run.but(task=task, model=model, steps=300, warmup=50, eval_every=15, compile=False)
-    return run.but(schedule="constant", clip=None, checkpoints=2)
+        model = run.model.replace(d_model=64, n_heads=2, n_ctx=task.length)
+        run = run.replace(task=task, model=model, steps=300, warmup=50, eval_every=15, compile=False)
+    return run.replace(schedule="constant", clip=None, checkpoints=2)
 
 
 class Figure4:
@@ -74,7 +75,7 @@ class Figure4:
             Planned(arm, planned.config)
             for arm, kind in ARMS.items()
             for lr in RATES[scale]
-            for planned in plan(self.name, run.but(lr=lr), {f"{arm} {lr:g}": {"attention": kind}}, SEEDS[scale])
+            for planned in plan(self.name, run.replace(lr=lr), {f"{arm} {lr:g}": {"attention": kind}}, SEEDS[scale])
         ]
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim, changed
 from ihlab.claims.experiment import Planned, Scale, Trained
+from ihlab.claims.labels import KV, VANILLA
 from ihlab.claims.learning_curves import (
     EVAL_GROWTH,
     crossings,
@@ -30,7 +31,6 @@ from tasks import NGramTask
 if TYPE_CHECKING:
     from ihlab.training.run import Run
 
-KV, VANILLA = "KV shifting", "vanilla"
 LINES = {KV: Line(BLUE), VANILLA: Line(ORANGE, "--")}
 
 # The paper gives sizes only as non-embedding parameters and layers: 50M of 4, 0.4M of 2, 0.8K of 1. With d_mlp
@@ -74,13 +74,13 @@ def ngram_run(scale: Scale, size: str) -> RunConfig:
     model = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=task.vocab_size, n_ctx=task.length)
     run = RunConfig(task=task, model=model, steps=300, batch_size=32, lr=1.6e-2, eval_rows=256, checkpoints=2)
     if scale == "smoke":
-        return run.but(steps=20, batch_size=8, warmup=5, eval_rows=32)
+        return run.replace(steps=20, batch_size=8, warmup=5, eval_rows=32)
     if scale == "laptop":
         rate, steps = LAPTOP_RATES[size], LAPTOP_STEPS[size]
         # The larger two have learned by step 100: what follows is graded as sparsely as in Figure 1.
         growth = run.eval_growth if size == SMALLEST else EVAL_GROWTH
-        return run.but(steps=steps, lr=rate, compile=True, eval_rows=128, eval_growth=growth)
-    return run.but(steps=2000, batch_size=256, lr=1e-3, precision="bf16", compile=True)
+        return run.replace(steps=steps, lr=rate, compile=True, eval_rows=128, eval_growth=growth)
+    return run.replace(steps=2000, batch_size=256, lr=1e-3, precision="bf16", compile=True)
 
 
 class Figure9:

@@ -97,11 +97,11 @@ class Formation:
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the models of Figure 1a, evaluated densely over the steps in which they learn, at a constant rate."""
-        run = induction_run(scale).but(schedule="constant", eval_growth=0.0, checkpoints=2)
-        run = run.but(eval_rows=min(256, run.eval_rows))
+        run = induction_run(scale).replace(schedule="constant", eval_growth=0.0, checkpoints=2)
+        run = run.replace(eval_rows=min(256, run.eval_rows))
         planned = []
         for curve in (*LEARNERS, CONTROL):
-            windowed = run.but(steps=STEPS.get(scale, {}).get(curve, run.steps), eval_every=EVERY[curve])
+            windowed = run.replace(steps=STEPS.get(scale, {}).get(curve, run.steps), eval_every=EVERY[curve])
             planned += plan(self.name, windowed, {curve: DEPTHS[curve]}, SEEDS[scale])
         return planned
 

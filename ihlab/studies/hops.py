@@ -17,7 +17,8 @@ from matplotlib.figure import Figure
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim, changed
 from ihlab.claims.experiment import Planned, Scale
-from ihlab.claims.hop_horizon import ATTENTION_LABELS, KV, SMALL_ERROR, VANILLA, Cell, K, V, hop_horizons, hop_table
+from ihlab.claims.hop_horizon import SMALL_ERROR, Cell, hop_horizons, hop_table
+from ihlab.claims.labels import ATTENTION_LABELS, K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.claims.learning_curves import plan
 from ihlab.model.config import GPT2, ModelConfig
 from ihlab.plots.hops import hop_errors, hop_ticks, horizon_law
@@ -54,12 +55,12 @@ class Size:
     many: int = 8
 
 
-_DEEP = {VANILLA: (2, 3, 4), KV: (1, 2, 3, 4), K: (1, 2, 3, 4), V: (2, 3, 4)}
+_DEEP = {VANILLA: (2, 3, 4), KV: (1, 2, 3, 4), K_ONLY: (1, 2, 3, 4), V_ONLY: (2, 3, 4)}
 
 SIZES: dict[Scale, Size] = {
     "smoke": Size(
         task=_task(2, 15), layers=(2,), seeds=range(2),
-        law_hops=3, law_layers={VANILLA: (2,), KV: (1, 2), K: (2,), V: (2,)}, law_steps={1: 20, 2: 20},
+        law_hops=3, law_layers={VANILLA: (2,), KV: (1, 2), K_ONLY: (2,), V_ONLY: (2,)}, law_steps={1: 20, 2: 20},
         L=1, steps=20, few=2, many=2,
     ),
     # Figure 8's claims, steps and batch size were fixed before any model of these seeds was seen. In the law, two
@@ -68,7 +69,7 @@ SIZES: dict[Scale, Size] = {
     # learns hops; three vanilla layers follow as many as after 3000.
     "laptop": Size(
         task=_task(8, 48), layers=(2, 3), seeds=range(15, 20),
-        law_hops=5, law_layers={VANILLA: (2, 3), KV: (1, 2, 3), K: (2,), V: (2,)},
+        law_hops=5, law_layers={VANILLA: (2, 3), KV: (1, 2, 3), K_ONLY: (2,), V_ONLY: (2,)},
         law_steps={1: 1500, 2: 6000, 3: 3000},
         L=3, steps=12_000, few=5,
     ),
@@ -113,14 +114,14 @@ def law_config(scale: Scale, hops: int, steps: int) -> RunConfig:
     that no experiment uses: in at most 3000 steps they learned three hops at 8e-3, and not at 3e-3 or 1.6e-2.
     """
     run = _llama_config(_task(hops, letters=10 * hops - 2, alphabet=10), scale)
-    run = run.but(steps=steps, model=run.model.but(mlp="none"))
-    return run if scale == "smoke" else run.but(batch_size=64, lr=8e-3)
+    run = run.replace(steps=steps, model=run.model.replace(mlp="none"))
+    return run if scale == "smoke" else run.replace(batch_size=64, lr=8e-3)
 
 
 def _llama_config(task: MultiHopTask, scale: Scale) -> RunConfig:
     model = ModelConfig(n_layers=2, d_model=64, n_heads=4, d_vocab=task.vocab_size, n_ctx=task.length)
     if scale == "smoke":
-        small = model.but(d_model=16, n_heads=2)
+        small = model.replace(d_model=16, n_heads=2)
         return RunConfig(task=task, model=small, steps=20, batch_size=8, warmup=5, eval_rows=64, checkpoints=2)
     return RunConfig(
         task=task, model=model, steps=1000, batch_size=32, lr=3e-3, schedule="linear", eval_every=250, eval_rows=256,
@@ -135,7 +136,7 @@ def models(scale: Scale) -> dict[str, list[tuple[Cell, RunConfig, int | range]]]
     """
     size, figure8 = SIZES[scale], figure8_config(scale)
     L, long = size.L, law_config(scale, 2**size.L, size.steps)
-    beside = Cell(KV, L), Cell(VANILLA, L + 1), Cell(K, L + 1), Cell(V, L + 1)
+    beside = Cell(KV, L), Cell(VANILLA, L + 1), Cell(K_ONLY, L + 1), Cell(V_ONLY, L + 1)
     return {
         "figure8": [(Cell(label, layers), figure8, size.seeds) for layers in size.layers for label in (VANILLA, KV)],
         "figure8_law": [
@@ -144,7 +145,7 @@ def models(scale: Scale) -> dict[str, list[tuple[Cell, RunConfig, int | range]]]
             for layers in several
         ],
         "saved_layer": [(cell, long, size.few) for cell in (Cell(KV, L), Cell(VANILLA, L), Cell(VANILLA, L + 1))],
-        "shift_halves": [(Cell(label, L), long, size.many) for label in (K, V)],
+        "shift_halves": [(Cell(label, L), long, size.many) for label in (K_ONLY, V_ONLY)],
         "one_more_layer": [(Cell(KV, L + 1), long, size.many), *((cell, long, size.few) for cell in beside)],
     }
 
@@ -322,7 +323,7 @@ class Figure8(HopStudy):
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State the errors of the deepest models in one sentence."""
         deepest, seeds = max(SIZES[scale].layers), data["seed"].nunique()
-        hops = 2 ** (deepest - 1)
+        hops = min(2 ** (deepest - 1), SIZES[scale].task.max_hops)
         shifted, plain = (np.mean(_errors(data, Cell(label, deepest), hops, hops)) for label in (KV, VANILLA))
         return (
             f"With {deepest} layers the error at {hops} hops is {shifted:.3f} with KV shifting and {plain:.3f} without "
@@ -376,8 +377,8 @@ class Figure8Law(HopStudy):
         return [
             *(changed(claim, declared, scale, why) for claim in follow(by_hand, VANILLA, hand)),
             *follow("L layers of KV shifting follow 2^L - 1 hops, as by hand", KV, hand),
-            *follow("So do those whose keys alone are shifted", K, hand),
-            *follow("Those whose values alone are shifted follow as many as vanilla", V, hand, all_cells=True),
+            *follow("So do those whose keys alone are shifted", K_ONLY, hand),
+            *follow("Those whose values alone are shifted follow as many as vanilla", V_ONLY, hand, all_cells=True),
             *follow("L layers of KV shifting follow 2^(L-1) hops, as with pointers alone", KV, pointers),
             *follow("L vanilla layers follow 2^(L-2) hops, as with a layer for the token before", VANILLA, pointers),
         ]

@@ -66,13 +66,13 @@ class Initialisation:
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan every curve with every standard deviation, all seeds."""
         run = induction_run(scale)
-        run = run.but(steps=MORE_STEPS * run.steps, stop_at_accuracy=ACCURACY, checkpoints=2)
+        run = run.replace(steps=MORE_STEPS * run.steps, stop_at_accuracy=ACCURACY, checkpoints=2)
         return [
             Planned(
                 f"{curve}, embeddings {std:g}",
-                run.but(
+                run.replace(
                     name=slug(f"initialisation-{curve}-{std:g}-{seed}"),
-                    model=run.model.but(**changes, embed_std=std),
+                    model=run.model.replace(**changes, embed_std=std),
                     seed=seed,
                 ),
                 stacked=True,

@@ -71,8 +71,8 @@ def recall_run(scale: Scale, length: int, pairs: int) -> RunConfig:
         task=task, model=model, steps=2500, batch_size=64, eval_rows=512, checkpoints=2, stop_at_accuracy=GOAL
     )
     if scale == "smoke":
-        return run.but(model=model.but(d_model=16), steps=20, batch_size=8, warmup=5, eval_rows=32)
-    return run if scale == "laptop" else run.but(steps=8000, batch_size=256, compile=True, precision="bf16")
+        return run.replace(model=model.replace(d_model=16), steps=20, batch_size=8, warmup=5, eval_rows=32)
+    return run if scale == "laptop" else run.replace(steps=8000, batch_size=256, compile=True, precision="bf16")
 
 
 def chosen_rates(data: pd.DataFrame, scale: Scale) -> dict[str, float]:
@@ -99,7 +99,9 @@ class MQAR:
         return [
             Planned(
                 f"{arm}, {setting}",
-                run.but(name=f"mqar-{name}-lr-{lr:g}-{seed}", model=run.model.but(**CURVES[arm]), lr=lr, seed=seed),
+                run.replace(
+                    name=f"mqar-{name}-lr-{lr:g}-{seed}", model=run.model.replace(**CURVES[arm]), lr=lr, seed=seed
+                ),
             )
             for arm, name in TUNED.items()
             for lr in RATES[scale]
@@ -110,7 +112,7 @@ class MQAR:
         """Plan every curve at its learning rate, at each setting."""
         rates = chosen_rates(self.gather(trained, scale), scale)
         return [
-            Planned(f"{planned.curve}, {setting}", planned.config.but(lr=rates[planned.curve]))
+            Planned(f"{planned.curve}, {setting}", planned.config.replace(lr=rates[planned.curve]))
             for setting, (length, pairs) in SETTINGS[scale].items()
             for planned in plan(f"mqar-{length}", recall_run(scale, length, pairs), CURVES, SEEDS[scale])
         ]

@@ -104,8 +104,8 @@ class Robustness(Comparison):
         """Return Figure 1a's config at a constant learning rate, with what the cell changes. It stops at 90%."""
         (model, setting), run = cell, figure1_run(scale)
         given = model == GIVEN
-        return run.but(
-            model=run.model.but(**SETTINGS[setting], **DEPTHS[V2 if given else model]),
+        return run.replace(
+            model=run.model.replace(**SETTINGS[setting], **DEPTHS[V2 if given else model]),
             clamped=(GIVEN_HEAD,) if given else (),
             weight_decay=0.0 if setting in NO_DECAY else run.weight_decay,
             schedule="constant", steps=constant_steps(run), stop_at_accuracy=ACCURACY, checkpoints=2,

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim
 from ihlab.claims.experiment import Planned, Scale, Trained
+from ihlab.claims.labels import KV, VANILLA
 from ihlab.claims.learning_curves import final_loss, lowest_loss_rates, plan
 from ihlab.model.config import ModelConfig
 from ihlab.plots.curves import Mark
@@ -32,7 +33,6 @@ from tasks.igsm.words import LETTERS
 if TYPE_CHECKING:
     from ihlab.model.transformer import Transformer
 
-VANILLA, KV = "vanilla", "KV shifting"
 CURVES: dict[str, dict[str, object]] = {VANILLA: {}, KV: {"attention": "kv_shift"}}
 MARKS = {VANILLA: Mark(BLACK, "o"), KV: Mark(BLUE, "s")}
 SEEDS = {"smoke": range(2), "laptop": range(5, 17), "gpu": range(3), "paper": range(3)}
@@ -135,14 +135,14 @@ def igsm_run(scale: Scale, setting: Setting) -> RunConfig:
     model = ModelConfig(d_vocab=task.vocab_size, **sizes[scale])
     run = RunConfig(task=task, model=model, betas=(0.9, 0.98), eval_rows=256, eval_every=50, checkpoints=4)
     if scale == "smoke":
-        return run.but(steps=20, batch_size=8, warmup=5, eval_rows=32)
+        return run.replace(steps=20, batch_size=8, warmup=5, eval_rows=32)
     if scale == "laptop":
-        return run.but(steps=5000, batch_size=32, warmup=100, schedule="linear", eval_every=250, compile=True)
-    run = run.but(precision="bf16", compile=True, eval_rows=1024, checkpoints=8)
+        return run.replace(steps=5000, batch_size=32, warmup=100, schedule="linear", eval_every=250, compile=True)
+    run = run.replace(precision="bf16", compile=True, eval_rows=1024, checkpoints=8)
     if scale == "gpu":
-        return run.but(steps=6000, batch_size=256, warmup=500, schedule="linear")
+        return run.replace(steps=6000, batch_size=256, warmup=500, schedule="linear")
     rows = 256 if hard else 512
-    return run.but(steps=100_000, batch_size=rows, accumulate=rows // 64, lr=2e-4, warmup=1000, schedule="linear")
+    return run.replace(steps=100_000, batch_size=rows, accumulate=rows // 64, lr=2e-4, warmup=1000, schedule="linear")
 
 
 class Table4:
@@ -153,17 +153,19 @@ class Table4:
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the grid of learning rates: vanilla and KV shifting at every setting, with the tuning seed."""
         return [
-            Planned(f"{planned.curve}, {setting.name}", planned.config.but(name=f"{planned.config.name}-lr-{lr:g}"))
+            Planned(f"{planned.curve}, {setting.name}", planned.config.replace(name=f"{planned.config.name}-lr-{lr:g}"))
             for setting in SETTINGS[scale]
             for lr in RATES[scale]
-            for planned in self._plan(igsm_run(scale, setting).but(lr=lr), setting, range(TUNING_SEED, TUNING_SEED + 1))
+            for planned in self._plan(
+                igsm_run(scale, setting).replace(lr=lr), setting, range(TUNING_SEED, TUNING_SEED + 1)
+            )
         ]
 
     def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
         """Plan each curve with the other seeds, at the rate with the lowest held-out loss at the end of training."""
         rates = lowest_loss_rates(trained)
         return [
-            Planned(curve, planned.config.but(lr=rates[curve]))
+            Planned(curve, planned.config.replace(lr=rates[curve]))
             for setting in SETTINGS[scale]
             for planned in self._plan(igsm_run(scale, setting), setting, SEEDS[scale])
             for curve in (f"{planned.curve}, {setting.name}",)

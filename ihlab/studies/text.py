@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim, changed
 from ihlab.claims.experiment import Planned, Scale, Trained
+from ihlab.claims.labels import ATTENTION_LABELS
 from ihlab.claims.learning_curves import lowest_loss_rates
 from ihlab.claims.real_text import text_run
 from ihlab.plots.style import new_figure, printed
@@ -46,15 +47,14 @@ class Arm:
     @property
     def label(self) -> str:
         """Name of the arm in tables and pictures."""
-        parts = [NAMES[self.attention], _layers(self)]
+        parts = [ATTENTION_LABELS[self.attention], _layers(self)]
         parts += [self.tokens] if self.tokens == BYTES else []
         parts += [f"{self.longer} times as long"] if self.longer > 1 else []
         return ", ".join(parts)
 
 
-NAMES = {"vanilla": "vanilla", "kv_shift": "KV shifting", "k_shift": "K only", "v_shift": "V only"}
 V1, KV1 = Arm("vanilla", 1), Arm("kv_shift", 1)
-V2, KV2, K2, V_ONLY2 = (Arm(kind, 2) for kind in NAMES)
+V2, KV2, K2, V_ONLY2 = (Arm(kind, 2) for kind in ATTENTION_LABELS)
 V3, KV3 = Arm("vanilla", 3), Arm("kv_shift", 3)
 BYTES_V2, BYTES_KV2 = Arm("vanilla", 2, BYTES), Arm("kv_shift", 2, BYTES)
 LONG_V2 = Arm("vanilla", 2, longer=LONGER, fewer_seeds=True)
@@ -89,10 +89,10 @@ def planned(arm: Arm, lr: float, seed: int, scale: Scale) -> Planned:
     run = text_run(scale)
     assert isinstance(run.task, TextTask)
     task = replace(run.task, vocab_size=256) if arm.tokens == BYTES else run.task
-    model = run.model.but(attention=arm.attention, n_layers=arm.n_layers, d_vocab=task.vocab_size)
+    model = run.model.replace(attention=arm.attention, n_layers=arm.n_layers, d_vocab=task.vocab_size)
     steps, every = run.steps * arm.longer, run.eval_every * arm.longer
     name = f"text {arm.label} {lr:g} {seed}".replace(", ", " ").replace(" ", "-").lower()
-    config = run.but(name=name, task=task, model=model, lr=lr, seed=seed, steps=steps, eval_every=every)
+    config = run.replace(name=name, task=task, model=model, lr=lr, seed=seed, steps=steps, eval_every=every)
     return Planned(arm.label, config)
 
 

@@ -15,8 +15,9 @@ from matplotlib.figure import Figure
 
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim, changed
-from ihlab.claims.comparison import KV, Cell, Comparison, Kind, Question, cell_rows, ratio, steps
+from ihlab.claims.comparison import Cell, Comparison, Kind, Question, cell_rows, ratio, steps
 from ihlab.claims.experiment import Scale
+from ihlab.claims.labels import K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.claims.rates import ACCURACY, count_in_words
 from ihlab.model.config import ModelConfig
 from ihlab.plots.variants import matrix
@@ -25,7 +26,7 @@ from tasks import InductionTask, MQARTask, MultiHopTask, NGramTask, Task
 
 # The variants
 
-K_ONLY, V_ONLY, VANILLA, WINDOW3, WINDOW4, QKV = "K only", "V only", "vanilla", "KV, window 3", "KV, window 4", "QKV"
+WINDOW3, WINDOW4, QKV = "KV, window 3", "KV, window 4", "QKV"
 GATE, SUM1, CLIP, PROJECT = "KV gate", "KV, sum 1", "KV, clipped to 0-1", "KV, projected to 0-1"
 RWKV, BEFORE_NORM, AFTER_NORM, ADDED = "RWKV shift", "stream, before norm", "stream, after norm", "stream, added"
 MDHA, MLA, MLA_KV, DIFFERENTIAL = "MDHA", "MLA", "MLA, one key, one value", "differential"
@@ -132,7 +133,7 @@ def setting_config(label: str, scale: Scale) -> RunConfig:
         task=task, model=ModelConfig(**fields), steps=setting.steps, batch_size=16, warmup=10, eval_rows=256,
         eval_growth=0.1, checkpoints=2, stop_at_accuracy=ACCURACY, stop_at_metric=setting.accuracy,
     )  # fmt: skip
-    return config.but(steps=20, batch_size=8, warmup=5, eval_rows=32) if scale == "smoke" else config
+    return config.replace(steps=20, batch_size=8, warmup=5, eval_rows=32) if scale == "smoke" else config
 
 
 class Variants(Comparison):
@@ -142,7 +143,7 @@ class Variants(Comparison):
         """Return the config of a variant in a setting."""
         variant, setting = cell
         config = setting_config(setting, scale)
-        return config.but(model=config.model.but(**variant_fields(variant, config.model.n_heads)))
+        return config.replace(model=config.model.replace(**variant_fields(variant, config.model.n_heads)))
 
     def grid(self, cell: Cell, scale: Scale) -> tuple[float, ...]:
         """Return the learning rates that are tried in a cell's setting."""

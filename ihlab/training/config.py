@@ -148,9 +148,11 @@ class RunConfig:
             "alpha and beta: its attention must, as 'kv_shift' does.",
         )
 
-    def but(self, **changes: Any) -> "RunConfig":
-        """This config with some fields changed."""
+    def replace(self, **changes: Any) -> "RunConfig":
+        """Return a copy of this config with some fields replaced."""
         return replace(self, **changes)
+
+    but = replace  # its name in older notebooks
 
     @property
     def digest(self) -> str:

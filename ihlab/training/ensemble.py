@@ -29,7 +29,7 @@ def seeds(config: RunConfig, members: int) -> list[RunConfig]:
     """Return the config with `members` consecutive seeds, its own first."""
     require(members >= 1, f"members is {members}, but must be at least 1.")
     require(members <= MOST_MEMBERS, f"members is {members}, but must be at most {MOST_MEMBERS}: each has a folder.")
-    return [config.but(seed=config.seed + i) for i in range(members)]
+    return [config.replace(seed=config.seed + i) for i in range(members)]
 
 
 def check_members(configs: Sequence[RunConfig]) -> None:
@@ -67,7 +67,7 @@ def _difference(one: Any, other: Any, prefix: str = "", free: Sequence[str] = FR
 
 def kind(config: RunConfig) -> str:
     """Return what members have in common: the digest of a config whose `FREE` fields are at their defaults."""
-    return config.but(**{field.name: field.default for field in fields(RunConfig) if field.name in FREE}).digest
+    return config.replace(**{field.name: field.default for field in fields(RunConfig) if field.name in FREE}).digest
 
 
 def best_stack(config: RunConfig, members: int, device: torch.device) -> int:

@@ -29,7 +29,7 @@ def test_curves_differ_in_the_model_and_its_clamps_only(experiment, scale):
     planned = experiment.runs(scale)
     assert len({plan.config.digest for plan in planned}) == len(planned)
     shared = {
-        plan.config.but(
+        plan.config.replace(
             name="x", seed=0, model=planned[0].config.model, stop_at_accuracy=None, compile=False, clamped=()
         ).digest
         for plan in planned

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from ihlab import train
 from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.claims.experiment import SCALES
-from ihlab.studies.figure4 import ARMS, FROZEN, KV, RATES, SEEDS, UNIT, VANILLA, Figure4, critical_rate
+from ihlab.claims.labels import KV, VANILLA
+from ihlab.studies.figure4 import ARMS, FROZEN, RATES, SEEDS, UNIT, Figure4, critical_rate
 
 FIGURE = Figure4()
 
@@ -24,8 +25,8 @@ def test_arms_differ_in_attention_and_nothing_else(scale):
     for run in runs:
         config = run.config
         assert config.model.attention == ARMS[run.curve]
-        plain = config.model.but(attention="vanilla")
-        assert config.but(model=plain, lr=one.lr, seed=0, name=one.name) == one
+        plain = config.model.replace(attention="vanilla")
+        assert config.replace(model=plain, lr=one.lr, seed=0, name=one.name) == one
         assert config.clip is None
         assert config.schedule == "constant"
 

@@ -48,7 +48,7 @@ def test_the_runs_are_those_of_figure_1a_looked_at_more_often(scale):
     assert {plan.curve for plan in planned} == {KV1, V2, V1}
     for plan in planned:
         run = plan.config
-        assert run.model == induction_run(scale).model.but(**DEPTHS[plan.curve])
+        assert run.model == induction_run(scale).model.replace(**DEPTHS[plan.curve])
         steps = STEPS.get(scale, {}).get(plan.curve, induction_run(scale).steps)
         assert run.eval_steps() == [*range(0, steps, EVERY[plan.curve]), steps]
         assert (run.schedule, run.lr, run.task) == ("constant", induction_run(scale).lr, induction_run(scale).task)

@@ -11,7 +11,8 @@ import torch
 from ihlab import Run
 from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.claims.experiment import SCALES
-from ihlab.claims.hop_horizon import ATTENTION_LABELS, KV, VANILLA, Cell, K, V, hop_horizons, hop_table
+from ihlab.claims.hop_horizon import Cell, hop_horizons, hop_table
+from ihlab.claims.labels import ATTENTION_LABELS, K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.measure.batches import EVAL_SEED
 from ihlab.studies.hops import (
     SIZES,
@@ -129,6 +130,12 @@ def test_sentences_about_five_layers_are_tested_where_there_are_five_and_the_seq
         assert claim.why.startswith(f"The models have {layers} layers and rows at most {hops} hops") != large
 
 
+@pytest.mark.parametrize(("scale", "hops"), [("smoke", 2), ("laptop", 4), ("gpu", 16), ("paper", 16)])
+def test_the_sentence_states_errors_at_no_more_hops_than_sequences_have(scale, hops):
+    said = Figure8().summary(errors(lambda k: k / 32, gentle, scale, noise=0), scale)
+    assert f"the error at {hops} hops is {gentle(hops):.3f} with KV shifting and {hops / 32:.3f} without" in said
+
+
 @pytest.mark.parametrize("scale", ["laptop", "gpu"])
 def test_claims_sentence_and_picture_follow_from_the_stored_table(scale):
     data = errors(steep(2), gentle, scale)
@@ -188,7 +195,7 @@ def by_hand(cell, seed):
 
 def shifted_by_pointers(cell, seed):
     """Vanilla as by hand, shifted keys as with pointers alone."""
-    return cell.by_pointers() if cell.attention in {KV, K} else cell.by_hand()
+    return cell.by_pointers() if cell.attention in {KV, K_ONLY} else cell.by_hand()
 
 
 def all_by_pointers(cell, seed):
@@ -272,8 +279,8 @@ def test_which_half_of_the_shift(hops, expected):
 def test_one_model_that_stands_still_does_not_hide_the_difference():
     """As one of five models of both halves did, at the three hops of vanilla; their mean would be undecided."""
     data = crossing(ShiftHalves(), (7.0, 3.2))
-    stuck = (data["attention"] == K) & (data["seed"] == 0)
-    data.loc[stuck, "error"] = data.loc[(data["attention"] == V) & (data["seed"] == 0), "error"].to_numpy()
+    stuck = (data["attention"] == K_ONLY) & (data["seed"] == 0)
+    data.loc[stuck, "error"] = data.loc[(data["attention"] == V_ONLY) & (data["seed"] == 0), "error"].to_numpy()
     halves, layer, *_ = judged(ShiftHalves().claims(data, "laptop"))
     assert halves.verdict == H
     assert "7 of 8 and 0 of 8; by Fisher's exact test p 0.0014" in halves.measure
@@ -301,7 +308,7 @@ def test_one_layer_more(hops, expected):
 
 def test_five_models_of_either_half_can_decide():
     data = crossing(OneMoreLayer(), (8.9, 4.5, 4.5, 8.9, 7.5))
-    five = data[~data["attention"].isin((K, V)) | (data["seed"] < 5)]
+    five = data[~data["attention"].isin((K_ONLY, V_ONLY)) | (data["seed"] < 5)]
     claims = judged(OneMoreLayer().claims(five, "laptop"))
     assert [claim.verdict for claim in claims][3:] == [H, H]
     assert [claim.seeds for claim in claims] == [8, 8, 8, 5, 5]
@@ -347,7 +354,7 @@ def test_the_other_experiments_train_as_saved_layer_does(scale):
         [plan.config for plan in s.runs(scale)] for s in (SavedLayer(), ShiftHalves(), OneMoreLayer())
     )
     [both] = {
-        run.but(name="same", seed=0, model=run.model.but(attention="vanilla", n_layers=1))
+        run.replace(name="same", seed=0, model=run.model.replace(attention="vanilla", n_layers=1))
         for run in [*saved, *halves, *more]
     }
     assert both.task.max_hops == 2 ** SIZES[scale].L
@@ -378,7 +385,7 @@ def test_the_other_experiments_train_as_saved_layer_does(scale):
             ShiftHalves(),
             crossing(ShiftHalves(), (5.5, 3.5)),
             "V only with 3 layers 3.3, 3.4, 3.4, 3.5, 3.5, 3.5, 3.5, 3.6 (whole hops 3, 3, 3, 3, 3, 3, 3, 3;",
-            [K, V],
+            [K_ONLY, V_ONLY],
         ),
         (
             OneMoreLayer(),

@@ -56,7 +56,7 @@ def test_the_laptops_cells():
     for setting in (ROPE, LEARNED):
         given = configs[f"{GIVEN} | {setting}"]
         assert given.clamped == (Clamp(what="pattern", layer=0, head=0, value="previous"),)
-        assert given.but(clamped=(), name="x", lr=1.0) == vanilla[setting].but(name="x", lr=1.0)
+        assert given.replace(clamped=(), name="x", lr=1.0) == vanilla[setting].replace(name="x", lr=1.0)
         assert configs[f"{V4} | {setting}"].model.n_layers == 4
     assert all(c.model.n_layers == 1 for curve, c in configs.items() if curve.startswith(KV1))
 

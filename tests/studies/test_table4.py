@@ -163,7 +163,7 @@ def test_each_curve_gets_the_rate_with_the_lowest_held_out_loss():
 
 def test_a_run_that_diverged_is_not_chosen_and_other_rates_than_the_grids_may_be_tried():
     """As `ihlab.studies.varied` tries them."""
-    first = [replace(plan, config=plan.config.but(lr=2 * plan.config.lr)) for plan in Table4().runs("laptop")]
+    first = [replace(plan, config=plan.config.replace(lr=2 * plan.config.lr)) for plan in Table4().runs("laptop")]
 
     def trained(plan):
         slow = plan.config.lr == 8e-3
@@ -213,7 +213,9 @@ def test_tested_in_steps_up_to_the_most():
 def test_only_the_attention_differs():
     for scale in SETTINGS:
         plans = [plan for plan in Table4().runs(scale) if plan.config.lr == RATES[scale][0]]
-        shapes = {(plan.config.but(name="any", model=plan.config.model.but(attention="vanilla"))) for plan in plans}
+        shapes = {
+            (plan.config.replace(name="any", model=plan.config.model.replace(attention="vanilla"))) for plan in plans
+        }
         assert len(shapes) == len(SETTINGS[scale])
 
 

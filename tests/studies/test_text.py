@@ -55,7 +55,7 @@ def test_arms_differ_in_what_they_say_and_nothing_else(scale):
         assert (run.model.attention, run.model.n_layers) == (arm.attention, arm.n_layers)
         assert run.steps == plain.steps * arm.longer
         assert len(run.eval_steps()) == len(plain.eval_steps())
-        same = run.model.but(attention="vanilla", n_layers=2, d_vocab=plain.model.d_vocab)
+        same = run.model.replace(attention="vanilla", n_layers=2, d_vocab=plain.model.d_vocab)
         assert same == plain.model
         assert replace(run.task, vocab_size=plain.task.vocab_size) == plain.task
         assert len(run.checkpoint_steps()) == len(run.eval_steps()) or scale == "smoke"

@@ -61,7 +61,7 @@ def test_all_variants_of_a_setting_differ_in_the_model_alone_and_end_at_its_accu
         for variant in (KV, K_ONLY):
             config = ZOO.cell_config((variant, setting), "laptop")
             assert config != vanilla
-            assert config.but(model=vanilla.model) == vanilla
+            assert config.replace(model=vanilla.model) == vanilla
 
 
 def test_differential_attention_has_half_the_heads_of_twice_the_width():

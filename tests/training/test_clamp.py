@@ -61,7 +61,7 @@ def test_the_last_layer_head_and_column_are_there():
 
 
 def test_a_vanilla_model_has_patterns_to_clamp_but_no_alpha():
-    vanilla = SHIFTED.but(attention="vanilla")
+    vanilla = SHIFTED.replace(attention="vanilla")
     Clamp(what="pattern", layer=0, value="zero").check(vanilla)
     with pytest.raises(ConfigError, match=r"'alpha', but a vanilla model has none; 'kv_shift' has"):
         Clamp(what="alpha", layer=0).check(vanilla)
@@ -81,6 +81,6 @@ def test_tied_columns_and_bounds_are_those_of_the_shifts():
         assert (reached[kind].min().item(), reached[kind].max().item()) == pytest.approx(BOUNDS[kind], abs=1e-6)
     for kind in SHIFT_RULES.keys() - BOUNDS.keys() - {"frozen_unit"}:  # which divides by the norm
         torch.testing.assert_close(reached[kind], rows)
-    model = Transformer(SHIFTED.but(attention="kv_project", shift_window=2))
+    model = Transformer(SHIFTED.replace(attention="kv_project", shift_window=2))
     assert projected(model)  # training puts these back into [0, 1]
     assert BOUNDS["project"] == (0, 1)

@@ -11,8 +11,8 @@ from tasks import ConfigError
 
 
 def test_stored_runs_are_a_table_and_damaged_ones_say_why(small, tmp_path):
-    done, begun = train(small, tmp_path), Run.create(small.but(name="begun", seed=1), tmp_path)
-    config, cut, lost = (train(small.but(name=f"x{seed}", seed=seed), tmp_path) for seed in (2, 3, 4))
+    done, begun = train(small, tmp_path), Run.create(small.replace(name="begun", seed=1), tmp_path)
+    config, cut, lost = (train(small.replace(name=f"x{seed}", seed=seed), tmp_path) for seed in (2, 3, 4))
     (config.folder / "config.json").write_text("null")
     (cut.folder / "metrics.csv").write_text("step\n0")
     (lost.folder / "config.json").unlink()
