@@ -3,6 +3,7 @@
 import base64
 import html
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +62,11 @@ class Folder:
         """The picture, as SVG."""
         return self.path / f"{self.experiment}-{self.scale}.svg"
 
+    @property
+    def pictures(self) -> list[Path]:
+        """All pictures of the folder, as PNG, `picture` first."""
+        return sorted(self.path.glob(f"{self.experiment}-{self.scale}*.png"), key=lambda path: path.stem)
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Show the picture and the sentence in a notebook."""
         sentence = (self.path / "summary.md").read_text(encoding="utf-8").strip()
@@ -88,6 +94,26 @@ class Folder:
     def claims(self) -> list[dict[str, Any]]:
         """Return the stored claims."""
         return list(json.loads((self.path / "claims.json").read_text(encoding="utf-8")))
+
+
+TITLES = {
+    "formation": "Formation of induction heads",
+    "mqar": "MQAR",
+    "table2": "Tables 2, 14 and 15, as printed",
+    "tables6to13": "Tables 6 to 13",
+    "saved_layer": "The shift against one more layer",
+    "shift_halves": "Keys or values alone",
+    "one_more_layer": "One more layer with the shift",
+    "elsewhere": "Shifting elsewhere",
+    "zoo": "Attention variants",
+    "text": "Real text",
+}
+"""Titles of experiments that do not follow from the name."""
+
+
+def title(name: str) -> str:
+    """Return an experiment's title: "figure1a" is "Figure 1a", "basin_map" is "Basin map"."""
+    return TITLES.get(name) or re.sub(r"(?<=[a-z])(?=\d)", " ", name.replace("_", " "), count=1).capitalize()
 
 
 GAP = 2  # between two columns of a rich table

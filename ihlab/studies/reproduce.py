@@ -10,7 +10,7 @@ from rich.console import Console
 from ihlab.claims.experiment import SCALES, Scale
 from ihlab.claims.ledger import Folder, print_ledger
 from ihlab.claims.make import make
-from ihlab.claims.page import require_own, write_results_page
+from ihlab.claims.page import require_own, write_results_pages
 from ihlab.files import require_writable
 from ihlab.studies.registry import EXPERIMENTS, ON_REQUEST
 from tasks.config import choose, require
@@ -39,7 +39,7 @@ def reproduce(
     usual = [name for name in EXPERIMENTS if name not in ON_REQUEST]
     chosen = [EXPERIMENTS[choose("experiment", name, EXPERIMENTS)] for name in names or usual]
     folders = [Folder(figures, experiment.name, at) for experiment in chosen]
-    require_own(figures)
+    require_own([figures / "README.md", *(figures / folder.experiment / "README.md" for folder in folders)])
     for folder in folders:
         require_writable("figures", folder.path)
     if not from_data:
@@ -53,6 +53,6 @@ def reproduce(
         took = time.perf_counter() - started
         console.print(f"{n_runs} runs and {len(chosen)} figures in {took:.0f} s.", highlight=False)
     print_ledger(console, folders)
-    page = write_results_page(figures, tuple(EXPERIMENTS))
+    page = write_results_pages(figures, tuple(EXPERIMENTS))
     console.print(f"Pictures, numbers and intervals: {page}", markup=False, highlight=False, soft_wrap=True)
     return folders

@@ -35,7 +35,7 @@ def test_every_file_is_there(reproduced):
     assert names == {
         "data.csv", "claims.json", "summary.md", "manifest.json", "figure1b-smoke.svg", "figure1b-smoke.png",
     }  # fmt: skip
-    page = (folder.root / "README.md").read_text(encoding="utf-8")
+    page = (folder.root / "figure1b" / "README.md").read_text(encoding="utf-8")
     assert (folder.path / "summary.md").read_text(encoding="utf-8").strip() in page.replace("\\", "")
 
 
