@@ -169,7 +169,9 @@ def _draw_field(axes: Axes, data: pd.DataFrame, form: str, other: int) -> None:
 
 
 def _explain(figure: Figure, title: str) -> None:
-    figure.suptitle(f"{title}\nStar: induction head (0, 1). Blue: descent. Black: contours, .05 nats apart.", fontsize=11)
+    figure.suptitle(
+        f"{title}\nStar: induction head (0, 1). Blue: descent. Black: contours, .05 nats apart.", fontsize=11
+    )
 
 
 @printed
@@ -184,7 +186,9 @@ def _draw_paths(data: pd.DataFrame, scale: Scale) -> Figure:
         axes.set(xlabel=r"$|\alpha_1| / (|\alpha_1| + |\alpha_2|)$")
         axes.set_title(f"{mine['path'].nunique()} {WALKED[series]}", fontsize=10)
     figure.axes[0].set_ylabel(r"$|\beta_1| / (|\beta_1| + |\beta_2|)$")
-    figure.suptitle(f"Paths over the exact loss for {length} tokens\nDot: start. Star: induction head (0, 1).", fontsize=11)
+    figure.suptitle(
+        f"Paths over the exact loss for {length} tokens\nDot: start. Star: induction head (0, 1).", fontsize=11
+    )
     return figure
 
 
