@@ -18,6 +18,7 @@ from ihlab.studies.hops import (
     SIZES,
     Figure8,
     Figure8Law,
+    Figure8Learned,
     OneMoreLayer,
     SavedLayer,
     ShiftHalves,
@@ -115,6 +116,15 @@ def gentle(k):
 def test_figure8_is_judged_by_its_errors(vanilla, shifted, noise, better, degrades, reaches):
     data = errors(vanilla, shifted, noise=noise)
     assert verdicts(Figure8(), data) == [better, better, N, N, degrades, reaches]
+    assert verdicts(Figure8Learned(), data) == [better, better, degrades, reaches]
+    assert not any(claim.of_paper for claim in Figure8Learned().claims(data, "laptop"))
+
+
+def test_figure8_learned_changes_the_positions_only():
+    plain, learned = (study.runs("laptop")[0].config for study in (Figure8(), Figure8Learned()))
+    assert learned.model == plain.model.replace(positional="learned")
+    assert learned.replace(model=plain.model, seed=plain.seed, name=plain.name) == plain
+    assert [plan.config.seed for plan in Figure8Learned().runs("laptop")] == 4 * list(range(8))
 
 
 @EACH_SCALE
@@ -327,14 +337,16 @@ def test_half_of_the_models_following_all_hops_is_undecided():
 
 
 @EACH_SCALE
-@pytest.mark.parametrize("study", [Figure8(), Figure8Law(), SavedLayer(), ShiftHalves(), OneMoreLayer()])
+@pytest.mark.parametrize(
+    "study", [Figure8(), Figure8Learned(), Figure8Law(), SavedLayer(), ShiftHalves(), OneMoreLayer()]
+)
 def test_every_cell_is_planned_on_a_task_of_its_own_scale(study, scale):
     runs = [plan.config for plan in study.runs(scale)]
     trained = [Cell(ATTENTION_LABELS[run.model.attention], run.model.n_layers) for run in runs]
     assert list(dict.fromkeys(trained)) == study.cells(scale)
     assert len({run.digest for run in runs}) == len({run.name for run in runs}) == len(runs)
     [task] = {run.task for run in runs}
-    if study.name != "figure8":
+    if not isinstance(study, Figure8):
         assert all(run.model.d_vocab == task.vocab_size for run in runs)
 
 
