@@ -294,7 +294,7 @@ class ModelConfig:
 
     @property
     def shift_rules(self) -> dict[str, str]:
-        """The rule (`ihlab.model.shift.SHIFT_RULES`) of each of the mixing weights that are parameters."""
+        """The rule (`ihlab.model.variants.RULES`) of each of the mixing weights that are parameters."""
         return VARIANTS[self.attention].rules
 
     @property

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ihlab.plots.curves import Line, learning_curves
-from ihlab.plots.heads import attention_pattern, head_patterns, operand_pattern, shift_training, shift_weights
+from ihlab.plots.heads import attention_pattern, head_patterns, shift_training, shift_weights
 from ihlab.plots.style import new_figure, save
 from tasks import ConfigError
 
@@ -63,15 +63,6 @@ def test_a_pattern_is_drawn_with_its_tokens():
     attention_pattern(axes, pattern, [7, 8, "x"])
     assert np.array_equal(axes.images[0].get_array(), pattern)
     assert [label.get_text() for label in axes.get_xticklabels()] == ["7", "8", "x"]
-
-
-def test_what_is_to_be_fetched_is_squared_in_the_part_that_is_drawn():
-    axes = Figure().subplots()
-    operand_pattern(axes, np.eye(5), list("abcde"), [(4, (2, 3)), (3, [2])], start=2)
-    [image], [squares] = axes.get_images(), axes.collections
-    assert image.get_array().shape == (3, 3)
-    assert squares.get_offsets().tolist() == [[0, 2], [1, 2], [0, 1]]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["c", "d", "e"]
 
 
 def test_shift_weights_are_the_metrics_columns():
