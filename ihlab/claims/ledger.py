@@ -5,6 +5,7 @@ import html
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -160,13 +161,18 @@ def print_ledger(console: Console, folders: list[Folder]) -> None:
     for row in rows:
         table.add_row(*row)
     console.print(table)
+    console.print(tally(folders), highlight=False)
+
+
+def tally(folders: Sequence[Folder]) -> str:
+    """Return how many claims have each verdict, as markup: "7 claims: 5 hold, 2 fail."."""
     counts = Counter(claim["verdict"] for folder in folders for claim in folder.claims())
-    tally = ", ".join(
+    told = [
         f"[{style}]{counts[verdict]} {verdict.removesuffix('s')}[/]"
         for verdict, style in _STYLES.items()
         if counts[verdict]
-    )
-    console.print(f"{counts.total()} claims: {tally}.", highlight=False)
+    ]
+    return f"{counts.total()} claims: {', '.join(told)}."
 
 
 def _row(folder: Folder, claim: dict[str, Any], *, first: bool, on_screen: bool) -> list[str]:
