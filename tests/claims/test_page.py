@@ -290,6 +290,20 @@ def test_a_claim_is_shown_with_source_interval_seeds_and_p_values(made_up):
     ]
 
 
+def test_a_claim_has_the_commit_that_declared_it(tmp_path):
+    publish(tmp_path, "figure1a", "laptop", claim(), claim(threshold=0.8), claim(threshold=0.7))
+    row = {"sentence": "It learns.", "right_side": "above", "declared": "2026-01-02"}
+    rows = [{**row, "threshold": 0.9, "commit": "abc1234", "with_results": False}]
+    rows += [{**row, "threshold": 0.8, "commit": "def5678", "with_results": True}]
+    rows += [{**row, "threshold": 0.7, "commit": "0000000", "with_results": False, "declared": "2026-01-01"}]
+    (tmp_path / "figure1a" / "declared.json").write_text(json.dumps(rows), encoding="utf-8")
+    assert [cells[2] for cells in claim_rows(page_of(tmp_path, "figure1a"))] == [
+        "> 0.9\n2026-01-02, abc1234",
+        "> 0.8\n2026-01-02, def5678 with its results",
+        "> 0.7\n2026-01-02",
+    ]
+
+
 @pytest.mark.parametrize(
     ("fields", "measured"),
     [
