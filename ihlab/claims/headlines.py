@@ -3,6 +3,7 @@
 Verdicts and numbers are read from the figures, so a headline has none of its own.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ from ihlab.claims.markdown import MARKS, SHORT, escaped
 class Asked(NamedTuple):
     """Claims of the paper, or with `ours` also our own, that decide a headline, or a part of it.
 
-    They are those of `experiment` whose sentence starts with `sentence` and whose measure contains `measure`. `number`
-    says what their value is, with {} in its place: one number, or the range over all of them, in `percent` if it is so.
+    They are those of `experiment` whose sentence starts with `sentence` and whose measure contains the pattern
+    `measure`. `number` says what their value is, with {} in its place: one number, or the range over all of them. It
+    is in `percent` if it is so.
     """
 
     experiment: str
@@ -34,7 +36,7 @@ class Asked(NamedTuple):
             claim
             for claim in claims
             if claim["sentence"].startswith(self.sentence)
-            and self.measure in claim.get("first", claim)["measure"]
+            and re.search(self.measure, claim.get("first", claim)["measure"])
             and (self.ours or claim["of_paper"])
         ]
 
@@ -66,8 +68,13 @@ HEADLINES = (
     Headline(
         "One layer with KV shifting learns induction in less than half the steps of two vanilla layers.",
         (
-            Asked("figure1a", "KV shifting attention converges much faster", "{} of the steps", "each at the rate"),
-            Asked("robustness", "KV shifting attention converges much faster", "in other settings {}", ours=True),
+            Asked("figure1a", "KV shifting attention converges much faster", "{} of the steps", "both at"),
+            Asked(
+                "robustness",
+                "KV shifting attention converges much faster than two-layer transformers (",
+                "each at its own learning rate {}",
+                ours=True,
+            ),
         ),
     ),
     Headline(
@@ -76,7 +83,15 @@ HEADLINES = (
     ),
     Headline(
         "Four vanilla layers learn induction no faster than two.",
-        (Asked("figure1a", "Increasing vanilla to 4 layers does not make", "{} of the steps"),),
+        (
+            Asked("figure1a", "Increasing vanilla to 4 layers does not make", "{} of the steps", "both at"),
+            Asked(
+                "robustness",
+                "Increasing vanilla to 4 layers does not make",
+                "each at its own learning rate {}",
+                ours=True,
+            ),
+        ),
     ),
     Headline(
         "With a residual stream of 8 dimensions, vanilla attention rarely learns induction and KV shifting does.",
@@ -85,7 +100,15 @@ HEADLINES = (
                 "figure1b",
                 "At hidden size 8 standard attention learns very poorly; KV shifting does not.",
                 "{} more of the runs learn it",
-                "share of runs that end at",
+                "share of runs that end at.*(?<!learned positions);",
+                percent=True,
+            ),
+            Asked(
+                "figure1b",
+                "At hidden size 8 standard attention learns very poorly; KV shifting does not.",
+                "with learned positions {}",
+                "share of runs that end at.*learned positions",
+                ours=True,
                 percent=True,
             ),
         ),

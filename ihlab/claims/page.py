@@ -10,6 +10,7 @@ from typing import Any
 
 from scipy.stats import false_discovery_control
 
+from ihlab.claims.claim import NOT_TESTED
 from ihlab.claims.experiment import SCALES, Scale
 from ihlab.claims.figure_page import figure_page
 from ihlab.claims.headlines import HEADLINES, answer
@@ -144,7 +145,8 @@ def counts_table(scale: Scale, folders: Sequence[Folder]) -> str:
 
 def corrected(scale: Scale, folders: Sequence[Folder]) -> str:
     """Return in words how many p-values stay significant if all claims of the page are corrected together."""
-    p = [float(claim["p"]) for folder in folders for claim in folder.claims() if claim["p"] is not None]
+    tested = (claim for folder in folders for claim in folder.claims() if claim["verdict"] != NOT_TESTED)
+    p = [float(claim["p"]) for claim in tested if claim["p"] is not None]
     if not p:
         return ""
     by_holm, by_rate = (sum(x <= 1 - CONFIDENCE for x in f(p)) for f in (holm, false_discovery_control))
