@@ -271,7 +271,7 @@ def test_a_headline_is_answered_at_the_largest_scale(tmp_path):
 
 DECLARED_ONLY = {
     ("figure1b", "with learned positions {}"),
-    ("robustness", "each at its own learning rate {}"),  # of four layers
+    ("robustness", "with each model's own learning rate {}"),  # of four layers
 }
 """What headlines ask for and the committed figures do not have yet."""
 
