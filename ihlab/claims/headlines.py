@@ -72,7 +72,7 @@ HEADLINES = (
             Asked(
                 "robustness",
                 "KV shifting attention converges much faster than two-layer transformers (",
-                "each at its own learning rate {}",
+                "with each model's own learning rate {}",
                 ours=True,
             ),
         ),
@@ -88,13 +88,13 @@ HEADLINES = (
             Asked(
                 "robustness",
                 "Increasing vanilla to 4 layers does not make",
-                "each at its own learning rate {}",
+                "with each model's own learning rate {}",
                 ours=True,
             ),
         ),
     ),
     Headline(
-        "With a residual stream of 8 dimensions, vanilla attention rarely learns induction and KV shifting does.",
+        "With d_model = 8, two vanilla layers rarely learn induction, and one layer with KV shifting does.",
         (
             Asked(
                 "figure1b",
@@ -114,17 +114,24 @@ HEADLINES = (
         ),
     ),
     Headline(
-        "Gradient descent leads to the previous token's key and the current token's value: (alpha1, beta1) = (0, 1).",
+        "Gradient descent makes a head read the previous token's key and the current token's value.",
         (
             Asked(
-                "figure2", "Induction heads means (0, 1)", "from {} of all starts in theory", ours=True, percent=True
+                "figure2", "Induction heads means (0, 1)", "from {} of the starts in theory", ours=True, percent=True
             ),
             Asked("basin_map", "Induction heads means (0, 1)", "in {} of trained models", percent=True),
         ),
     ),
     Headline(
         "KV shifting neither helps nor hurts the learning of 3-grams.",
-        (Asked("figure9", "KV shifting does not enhance the learning of 3-grams", "accuracy differs by {}", "final"),),
+        (
+            Asked(
+                "figure9",
+                "KV shifting does not enhance the learning of 3-grams",
+                "accuracy differs, by number of parameters: {}",
+                "final",
+            ),
+        ),
     ),
     Headline(
         "With the same number of layers, KV shifting makes fewer errors on multi-hop induction.",
@@ -140,8 +147,8 @@ HEADLINES = (
                 ours=True,
             )
             for half, task, number in (
-                ("key", "induction", "{} times the steps without shifted keys"),
-                ("value", "a table of 3-grams", "{} times without shifted values"),
+                ("key", "induction", "{} times the steps without shifted keys (induction)"),
+                ("value", "a table of 3-grams", "{} times without shifted values (3-grams)"),
             )
         ),
     ),
@@ -150,8 +157,8 @@ HEADLINES = (
         (Asked("text", "KV shifting models text better than vanilla", "bits per byte change by {}"),),
     ),
     Headline(
-        "A shift elsewhere in the model does not let a narrow layer learn induction; shifted keys and values do.",
-        (Asked("elsewhere", "Shifting elsewhere can not alleviate", "accuracy lower by {}"),),
+        "A shift elsewhere (of the residual stream, Canon layers) does not let a narrow layer learn induction.",
+        (Asked("elsewhere", "Shifting elsewhere can not alleviate", "accuracy below KV shifting's by {}"),),
     ),
     Headline(
         "KV shifting solves more iGSM problems (arithmetic word problems of several steps).",
@@ -159,7 +166,7 @@ HEADLINES = (
             Asked(
                 "table4",
                 "KV shifting attention solves more iGSM problems",
-                "problems solved change by {}",
+                "fraction of problems solved changes by {}",
                 "some step gives the right value",
                 percent=True,
             ),
@@ -185,7 +192,7 @@ def answer(headline: Headline, claims_of: Callable[[str], Sequence[dict[str, Any
         escaped(asked.number.format(values)) for asked, claims in found if (values := _range(claims, asked.percent))
     ]
     experiments = list(dict.fromkeys(asked.experiment for asked, _ in found))
-    return Answer(", ".join(verdicts), ", ".join(numbers), experiments)
+    return Answer(", ".join(verdicts), "; ".join(numbers), experiments)
 
 
 def _range(claims: Sequence[dict[str, Any]], percent: bool) -> str:
