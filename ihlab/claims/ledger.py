@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ihlab.claims.claim import NOT_TESTED, judged
-from ihlab.claims.experiment import Experiment, Scale
+from ihlab.claims.experiment import Experiment, MorePictures, Scale
 from ihlab.claims.history import keep_replaced, read_history
 from ihlab.files import write_json, write_text
 from ihlab.plots.style import GREEN, ORANGE, RED, save
@@ -42,7 +42,7 @@ class Folder:
         return self.root / self.experiment / self.scale
 
     def publish(self, experiment: Experiment, data: pd.DataFrame, manifest: dict[str, Any] | None = None) -> None:
-        """Write the CSV, the claims, the summary sentence, the picture and, if given, the manifest.
+        """Write the CSV, the claims, the summary sentence, the pictures and, if given, the manifest.
 
         Claims and verdicts that were there before and go now are kept in the experiment's history; smoke scale has
         none.
@@ -55,7 +55,9 @@ class Folder:
         write_text(self.path / "summary.md", experiment.summary(data, self.scale) + "\n")
         if manifest is not None:
             write_json(self.path / "manifest.json", manifest)
-        save(experiment.draw(data, self.scale), self.path / f"{self.experiment}-{self.scale}")
+        more = experiment.draw_more(data, self.scale) if isinstance(experiment, MorePictures) else {}
+        for ending, picture in {"": experiment.draw(data, self.scale), **more}.items():
+            save(picture, self.path / "-".join(filter(None, (self.experiment, self.scale, ending))))
 
     def data(self) -> pd.DataFrame:
         """Return the stored table. Raises `ConfigError` if there is none."""

@@ -21,8 +21,8 @@ from ihlab.claims.labels import KV, VANILLA
 from ihlab.claims.learning_curves import final_loss, lowest_loss_rates, plan
 from ihlab.model.config import ModelConfig
 from ihlab.plots.curves import Mark
-from ihlab.plots.solved import by_operations, error_table
-from ihlab.plots.style import BLACK, BLUE, new_figure, printed
+from ihlab.plots.solved import by_operations, errors_by_class
+from ihlab.plots.style import BLACK, BLUE, PAGE, new_figure, printed
 from ihlab.training.config import RunConfig
 from tasks import IGSMTask
 from tasks.config import require
@@ -220,27 +220,28 @@ class Table4:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw a row for each setting: three accuracies against the number of operations, and classes of errors."""
+        """Draw a row for each setting: three senses of a solved problem against the number of operations."""
         settings, data = SETTINGS[scale], _runs(data)
-        figure = new_figure(15.5, 3.9 * len(settings) + 0.6)
-        grid = figure.add_gridspec(len(settings), 4, width_ratios=(1, 1, 1, 1.9))
-        for row, setting in enumerate(settings):
-            rows = _at(data, setting)
-            for column, measure in enumerate(("lenient", "final", "strict")):
-                axes = figure.add_subplot(grid[row, column])
-                by_operations(axes, rows, measure, MARKS, setting.train, guess=measure != "strict")
-                axes.set(title=MEASURES[measure].removesuffix(" (the paper's)"), xlabel="operations")
-                axes.set_ylabel(f"{setting.name}: share of problems" if column == 0 else "")
-            axes = figure.add_subplot(grid[row, 3])
-            error_table(axes, rows[rows["ops"] == setting.test], [*ERRORS, "unnecessary"], list(CURVES))
-            axes.set_title(f"errors in 100 problems of {setting.test} operations (least–most)")
-        keys, labels = figure.axes[0].get_legend_handles_labels()
-        figure.legend(keys, labels, loc="outside lower left", ncols=len(keys))
+        figure = new_figure(PAGE, 3.3 * len(settings) + 1.1)
+        panels = figure.subplots(len(settings), 3, sharey=True, squeeze=False)
+        for row, setting in zip(panels, settings, strict=True):
+            for axes, measure in zip(row, ("strict", "final", "lenient"), strict=True):
+                by_operations(axes, _at(data, setting), measure, MARKS, setting.train, guess=measure != "strict")
+                axes.set(xlabel="operations")
+                axes.set_title(MEASURES[measure].removesuffix(" (the paper's)"), fontsize=10)
+            row[0].set_ylabel(f"fraction solved (trained on 1 to {setting.train})")
+        keys, labels = panels[0, -1].get_legend_handles_labels()
+        figure.legend(keys, labels, loc="outside lower center", ncols=2)
         figure.suptitle(
-            f"iGSM, trained with up to {' or '.join(str(s.train) for s in settings)} operations "
-            f"({scale} scale; hollow: {data['seed'].nunique()} seeds, filled: their mean)"
+            f"iGSM word problems solved; training has up to {' or '.join(str(s.train) for s in settings)} operations\n"
+            f"Small: each of {data['seed'].nunique()} seeds. Large: their mean.",
+            fontsize=11,
         )
         return figure
+
+    def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
+        """Draw the errors by class, a panel for each setting."""
+        return {"errors": _draw_errors(_runs(data), SETTINGS[scale])}
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State the shares of problems solved, for every number of operations, and what was seen of learning rates."""
@@ -250,6 +251,22 @@ class Table4:
         parts = [_summed_up(_at(runs, setting), setting) for setting in settings]
         parts += [_by_rate(_at(tuning, setting), _at(runs, setting), setting) for setting in settings]
         return f"Shares of {problems} problems for each number of operations, {seeds} seeds. {'. '.join(parts)}."
+
+
+@printed
+def _draw_errors(data: pd.DataFrame, settings: Sequence[Setting]) -> Figure:
+    figure = new_figure(PAGE, 5.2)
+    for axes, setting in zip(figure.subplots(1, len(settings), squeeze=False)[0], settings, strict=True):
+        rows = _at(data, setting)
+        errors_by_class(axes, rows[rows["ops"] == setting.test], [*ERRORS, "unnecessary"], MARKS)
+        axes.set_xlabel(f"errors in 100 problems of {setting.test} operations")
+        axes.label_outer()
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(MARKS))
+    seeds = data["seed"].nunique()
+    figure.suptitle(
+        f"Errors with more operations than in training\nMarker: mean of {seeds} seeds. Line: all seeds.", fontsize=11
+    )
+    return figure
 
 
 def _judged(model: "Transformer", trained_on: IGSMTask, ops: int, scale: Scale, known: bool) -> pd.DataFrame:

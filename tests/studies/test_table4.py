@@ -249,9 +249,12 @@ def test_the_whole_way_at_smoke_scale(smoke):
 
 
 def test_errors_are_drawn():
-    drawn = Table4().draw(table(0.9, 0.7).assign(share=lambda data: 0.69 + 0.01 * data["seed"]), "laptop")
-    texts = {text.get_text() for axes in drawn.axes for text in axes.texts}
-    assert "71.0  (69.0–73.0)" in texts
+    data = table(0.9, 0.7).assign(share=lambda data: 0.69 + 0.01 * data["seed"])
+    [axes] = Table4().draw_more(data, "laptop")["errors"].axes
+    means = [line.get_xdata() for line in axes.lines if line.get_label() in CURVES]
+    assert [list(each) for each in means] == [pytest.approx([71.0] * (len(ERRORS) + 1))] * 2
+    ranges = [segment[:, 0] for lines in axes.collections for segment in lines.get_segments()]
+    assert ranges == [pytest.approx([69.0, 73.0])] * 2 * (len(ERRORS) + 1)
 
 
 def test_the_summary_has_every_share():
