@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
 from typing import Any
 
 from torch import Tensor, nn
@@ -87,6 +88,33 @@ def ordinary_ids(d_vocab: int, *configs: Any) -> list[int]:
             given = getattr(config, f"{name}_token_id", None)
             special.update(given if isinstance(given, list | tuple) else [given])
     return [token for token in range(d_vocab) if token not in special]
+
+
+def bos_id(*configs: Any) -> int | None:
+    """Return the id of the beginning-of-sequence token that configs name, if any."""
+    found = [getattr(config, "bos_token_id", None) for config in configs]
+    return next((token for token in found if isinstance(token, int)), None)
+
+
+@lru_cache
+def tokenizer_prepends(name: str, bos: int | None) -> bool:
+    """Return whether the tokenizer that is stored with a model begins every text with the token `bos`.
+
+    False where no tokenizer is stored on this machine; none is fetched.
+    """
+    if bos is None or not name:
+        return False
+    from transformers import AutoTokenizer
+
+    try:
+        return prepends_bos(AutoTokenizer.from_pretrained(name, local_files_only=True, trust_remote_code=False), bos)
+    except Exception:  # of every file that it looks for
+        return False
+
+
+def prepends_bos(tokenizer: Any, bos: int | None) -> bool:
+    """Return whether a tokenizer begins every text with the token `bos`."""
+    return tokenizer is not None and bos is not None and list(tokenizer("a")["input_ids"])[:1] == [bos]
 
 
 def reach(config: Any) -> int | None:

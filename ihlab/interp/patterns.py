@@ -97,9 +97,9 @@ def effective_patterns(cache: ActivationCache, fix_gauge: bool = False) -> Float
 
 @in_eval_mode
 @torch.no_grad()
-def probed(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> ActivationCache:
-    """Run the model on tokens and cache what the scores need: patterns, z and beta."""
-    needed = ("hook_pattern", "hook_z", "hook_beta")
+def probed(model: Transformer, tokens: Int[Tensor, "batch pos"], with_z: bool = False) -> ActivationCache:
+    """Run the model on tokens and cache what the scores need: patterns and beta, and on request z."""
+    needed = ("hook_pattern", "hook_beta", *(["hook_z"] if with_z else []))
     return model.run_with_cache(tokens, names_filter=lambda name: name.endswith(needed))[1]
 
 

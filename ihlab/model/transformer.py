@@ -3,6 +3,8 @@
 `run_with_cache`, `ActivationCache` and what they ask of a model work as with TransformerLens' own models.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -28,6 +30,9 @@ class Transformer(LensWeights):
 
     trained_on: Task | None = None
     """The task it was trained on, where that is known (`Run.model`): probes are made of its token ids."""
+
+    special_tokens: Mapping[str, int] = MappingProxyType({})
+    """The ids of special tokens by their name in a Hugging Face config (bos_token_id), where it was converted."""
 
     def forward(
         self,

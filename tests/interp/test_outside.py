@@ -138,7 +138,7 @@ def test_without_its_induction_heads_it_does_not_know_the_second_half(gpt2, batc
 
 def test_special_tokens_are_in_no_probe(gpt2):
     """Id 63 is the config's bos and eos."""
-    assert OutsideModel(gpt2).ids == list(range(63))
+    assert OutsideModel(gpt2).tokens.content == list(range(63))
     rows = OutsideModel(gpt2).probe_rows(2, 50, None, None, 0)
     assert rows.shape == (50, 64)
     assert 63 not in rows
@@ -253,8 +253,8 @@ def test_a_run_brings_its_own_ids(tmp_path):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_weights_of_half_precision_give_nearly_the_same(dtype):
     model = made("llama")
-    whole = head_scores(model, seed=3)
-    half = head_scores(model.to(dtype), seed=3)
+    whole = head_scores(model, seed=3, copying=True)
+    half = head_scores(model.to(dtype), seed=3, copying=True)
     columns = ["prefix_matching", "previous_token", "induction_stripe", "copying", "eigenvalue_copying"]
     assert np.allclose(half[columns], whole[columns], atol=0.05)
     assert attention_patterns(model, TOKENS).dtype == torch.float32
@@ -346,7 +346,7 @@ def test_a_compiled_model_is_read_as_it_is():
 def test_without_the_output_projections_patterns_are_scored_all_the_same(monkeypatch, batch):
     monkeypatch.setattr(hugging_face, "OUTPUT_PROJECTIONS", ())
     model = made("llama")
-    scores = head_scores(model)
+    scores = head_scores(model, copying=True)
     assert scores["prefix_matching"].notna().all()
     assert scores[["copying", "eigenvalue_copying"]].isna().all(axis=None)
     with pytest.raises(ConfigError, match="The output projections of the LlamaForCausalLM's attention were not found"):

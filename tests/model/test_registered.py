@@ -80,9 +80,10 @@ def test_a_module_of_ones_own_is_built_hooked_and_scored():
     assert not torch.equal(model.blocks[0].attn.gain, other.blocks[0].attn.gain)
     assert not torch.equal(model.blocks[0].attn.gain, model.blocks[1].attn.gain)
     batch = InductionTask(vocab_size=40, length=16).batch(8, np.random.default_rng(0))
-    scores = head_scores(model, batch)
+    scores = head_scores(model, batch, copying=True)
     assert scores[["copying", "eigenvalue_copying"]].isna().all(axis=None)  # it has no W_V and W_O
-    assert scores.drop(columns=["copying", "eigenvalue_copying"]).notna().all(axis=None)
+    of_weights = ["copying", "copying_times_chance", "eigenvalue_copying"]
+    assert scores.drop(columns=of_weights).notna().all(axis=None)
     assert ablate_heads(model, batch, [(0, 0)]) != ablate_heads(model, batch, [])
     decayed = {name for name in model.decayed_parameters() if ".attn." in name}
     assert decayed == {f"blocks.{layer}.attn.{name}.weight" for layer in (0, 1) for name in ("qkv", "o_proj")}
@@ -103,7 +104,7 @@ class Written(Plain):
 def test_two_weights_are_enough_for_copying_scores():
     ihlab.register_attention("written", Written)
     model = Transformer(config(attention="written"), seed=3)
-    scores = head_scores(model)
+    scores = head_scores(model, copying=True)
     assert scores[["copying", "eigenvalue_copying"]].notna().all(axis=None)
     attn = model.blocks[1].attn
     torch.testing.assert_close(
