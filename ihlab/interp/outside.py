@@ -20,15 +20,14 @@ from ihlab.interp.circuits import eigenvalue_fraction
 from ihlab.interp.head_model import HeadModel, Reading, ReplaceZ
 from ihlab.interp.hugging_face import (
     attention_modules,
-    bos_id,
     eager,
     norms_read_by,
     ordinary_ids,
     prepends_bos,
-    reach,
     tokenizer_prepends,
 )
 from ihlab.measure.probe import LONGEST_PROBE, ProbeTokens, beginning
+from ihlab.model.hf.configs import reach, special_tokens
 from ihlab.model.modes import evaluating
 from tasks.config import ConfigError, require
 
@@ -59,7 +58,11 @@ class OutsideModel(HeadModel):
             require(known, f"The {self.name} has no attention heads: no {field}.")
         longest = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
         self._take_sizes(config.num_hidden_layers, config.num_attention_heads, config.vocab_size, longest)
-        prepends = tokenizer_prepends(model.name_or_path, bos_id(config)) if prepend_bos is None else prepend_bos
+        prepends = (
+            tokenizer_prepends(model.name_or_path, special_tokens(config).get("bos_token_id"))
+            if prepend_bos is None
+            else prepend_bos
+        )
         self._take_tokens(prepends, config, getattr(model, "generation_config", None))
         self.embed = model.get_input_embeddings()
 
@@ -78,7 +81,7 @@ class OutsideModel(HeadModel):
         self.reach = reach(configs[0]) if configs else None
         length = min(limit for limit in (LONGEST_PROBE, self.n_ctx, self.reach) if limit is not None)
         ordinary = ProbeTokens(ordinary_ids(self.d_vocab, *configs), (), length)
-        self.tokens = beginning(ordinary, prepend_bos, bos_id(*configs))
+        self.tokens = beginning(ordinary, prepend_bos, special_tokens(*configs).get("bos_token_id"))
 
     @property
     def writes_known(self) -> bool:
@@ -265,7 +268,11 @@ class BridgedModel(OutsideModel):
         self._require_decoder(config)
         self._take_sizes(cfg.n_layers, cfg.n_heads, cfg.d_vocab, cfg.n_ctx)
         configs = [config.get_text_config(decoder=True)] if hasattr(config, "get_text_config") else []
-        prepends = prepends_bos(bridge.tokenizer, bos_id(*configs)) if prepend_bos is None else prepend_bos
+        prepends = (
+            prepends_bos(bridge.tokenizer, special_tokens(*configs).get("bos_token_id"))
+            if prepend_bos is None
+            else prepend_bos
+        )
         self._take_tokens(prepends, *configs)
         self.unembed, self.final_norm = bridge.unembed, getattr(bridge, "ln_final", None)
 

@@ -145,10 +145,11 @@ def score_bias(cache: ActivationCache, layer: int) -> Float[Tensor, "#head query
 
 def _split_keys(cache: ActivationCache, layer: int, kind: str) -> Float[Tensor, "batch pos head d_head"]:
     """Return cached keys. Raises `ConfigError` where scores cannot be split, as `score_routes` says."""
+    normed = " with qk_norm" if getattr(cache.model.cfg, "qk_norm", False) else ""
     require(
         getattr(cache.model.blocks[0].attn, "additive_scores", True),
-        f"The model's attention is {getattr(cache.model.cfg, 'attention', None)!r}, whose scores are not one sum over "
-        "routes: there are none to split.",
+        f"The model's attention is {getattr(cache.model.cfg, 'attention', None)!r}{normed}, whose scores are not one "
+        "sum over routes: there are none to split.",
     )
     keys = _cached(cache, layer, kind)
     shape = list(keys.shape)
