@@ -14,7 +14,8 @@ from torch.nn import functional as F
 from ihlab.interp.circuits import require_heads
 from ihlab.interp.head_model import HeadModel
 from ihlab.interp.sources import opened_model
-from ihlab.measure.padding import Mask, moved_batch
+from ihlab.measure.padding import moved_batch
+from ihlab.model.padding import Mask
 from tasks import IGNORE, Batch
 from tasks.config import choose, require
 

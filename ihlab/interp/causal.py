@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from ihlab.measure.padding import Mask
+from ihlab.model.padding import Mask
 from tasks.config import require
 
 LATER_MOST = 1e-3

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from ihlab.interp.circuits import eigenvalue_copying
 from ihlab.interp.patterns import pattern_of, probed
-from ihlab.measure.padding import Mask, in_order, mask_of, padded_right, real_first, without_padding
+from ihlab.measure.padding import without_padding
 from ihlab.measure.probe import ProbeTokens, beginning, model_tokens, probe_rows
 from ihlab.model.modes import evaluating
+from ihlab.model.padding import Mask, in_order, mask_of, padded_right, real_first
 from ihlab.model.transformer import Transformer
 from tasks.config import require
 

@@ -100,7 +100,9 @@ def effective_patterns(cache: ActivationCache, fix_gauge: bool = False) -> Float
 def probed(model: Transformer, tokens: Int[Tensor, "batch pos"], with_z: bool = False) -> ActivationCache:
     """Run the model on tokens and cache what the scores need: patterns and beta, and on request z."""
     needed = ("hook_pattern", "hook_beta", *(["hook_z"] if with_z else []))
-    return model.run_with_cache(tokens, names_filter=lambda name: name.endswith(needed))[1]
+    model.name_new_hook_points()
+    names = [name for name in model.hook_dict if name.endswith(needed)]
+    return model.run_with_cache(tokens, names_filter=names)[1]
 
 
 def pattern_of(cache: ActivationCache, kind: str) -> Float[Tensor, "layer *batch head query key"]:

@@ -29,9 +29,9 @@ from ihlab.interp.circuits import require_heads
 from ihlab.interp.patterns import require_routes
 from ihlab.measure.gathered import evaluation_batch
 from ihlab.measure.metrics import held_out
-from ihlab.measure.padding import Mask
 from ihlab.measure.probe import tokens_that_count
 from ihlab.model.modes import in_eval_mode
+from ihlab.model.padding import Mask
 from ihlab.model.transformer import Transformer
 from tasks import Batch
 from tasks.config import choose, require

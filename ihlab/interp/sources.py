@@ -18,8 +18,10 @@ from ihlab.interp.causal import hidden_queries, require_causal
 from ihlab.interp.head_model import PATTERN_KINDS, HeadModel, OurModel
 from ihlab.interp.outside import BridgedModel, OutsideModel
 from ihlab.interp.patterns import pattern_of
-from ihlab.measure.padding import Mask, mask_of, without_padding
+from ihlab.measure.padding import without_padding
 from ihlab.measure.probe import padding_id
+from ihlab.model.padding import Mask, mask_of
+from ihlab.model.token_ids import token_ids, token_rows
 from ihlab.model.transformer import Transformer
 from ihlab.training.run import Run
 from tasks.config import ConfigError, require, shown
@@ -116,26 +118,16 @@ def attention_patterns(
     if isinstance(model, GivenPatterns):
         found, ids, real = model.on(tokens, attention_mask, ("raw",), scored=False)
         return without_padding(found["raw"], real).float().cpu()
-    ids = rows_of(tokens)
+    ids = token_rows(tokens).long()
+    require(ids.numel() > 0, f"The tokens have the shape {list(ids.shape)}, but must be at least one.")
     return model.read(ids, ("raw",), attention_mask).patterns["raw"].float().cpu()
-
-
-def rows_of(tokens: Any) -> Int[Tensor, "batch pos"]:
-    """Return ids [batch, pos]; one sequence [pos] is one row. Raises `ConfigError` for anything else."""
-    ids = _as_ids(tokens)
-    ids = ids[None] if ids.ndim == 1 else ids
-    require(
-        ids.ndim == 2 and ids.numel() > 0,
-        f"The tokens have the shape {list(ids.shape)}, but must be [batch, pos], and at least one.",
-    )
-    return ids
 
 
 def with_batch_axis(
     patterns: Float[Tensor, "..."], tokens: Any
 ) -> tuple[Float[Tensor, "layer batch head query key"], Int[Tensor, "batch pos"]]:
     """Return patterns and tokens, both with a batch axis. Raises `ConfigError` where they do not fit each other."""
-    tokens = _as_ids(tokens)
+    tokens = token_ids(tokens).long()
     shape, given = list(patterns.shape), list(tokens.shape)
     require(
         patterns.ndim in (4, 5),
@@ -150,17 +142,6 @@ def with_batch_axis(
     require(fits, f"The tokens have the shape {given}, but patterns of shape {shape} need {wanted}.")
     patterns = patterns[:, None] if patterns.ndim == 4 else patterns
     return patterns, tokens.reshape(-1, shape[-1]).to(patterns.device)
-
-
-def _as_ids(tokens: Any) -> Int[Tensor, "..."]:
-    """Return token ids as a tensor. Raises `ConfigError` for unequal rows, and for anything that is not an id."""
-    try:
-        ids = tokens if isinstance(tokens, Tensor) else torch.as_tensor(np.asarray(tokens))
-    except (TypeError, ValueError):
-        raise ConfigError("The tokens must be ids [batch, pos]: rows of one length, of whole numbers.") from None
-    whole = not ids.is_floating_point() and not ids.is_complex() and ids.dtype != torch.bool
-    require(whole, f"The tokens are {ids.dtype}, but must be whole numbers.")
-    return ids.long()
 
 
 def _outside(module: nn.Module, prepend_bos: bool | None) -> OutsideModel:

@@ -9,7 +9,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
-from ihlab.measure.padding import Mask, moved_patterns
+from ihlab.measure.padding import moved_patterns
+from ihlab.model.padding import Mask
 from ihlab.model.transformer import Transformer
 from tasks.config import require
 

@@ -5,7 +5,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ihlab.measure.heads import duplicates, follows
-from ihlab.measure.padding import Mask, moved_patterns
+from ihlab.measure.padding import moved_patterns
+from ihlab.model.padding import Mask
 
 FEWEST = 1 / 8
 """An offset is judged where at least this fraction of all positions can tell it from a match."""

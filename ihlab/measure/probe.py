@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.heads import prefix_matches
-from ihlab.measure.padding import Mask, mask_of, padded_right
+from ihlab.model.padding import Mask, mask_of, padded_right
 from ihlab.model.transformer import Transformer
 from tasks import IGNORE, Batch, StoredTask, Task
 from tasks.config import require

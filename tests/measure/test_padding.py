@@ -6,7 +6,8 @@ import torch
 
 from ihlab.measure.heads import pattern_scores, source_positions
 from ihlab.measure.offsets import best_offset
-from ihlab.measure.padding import in_order, mask_of, moved_batch, real_first
+from ihlab.measure.padding import moved_batch
+from ihlab.model.padding import in_order, mask_of, real_first
 from tasks import IGNORE, Batch, ConfigError
 
 LENGTHS = (10, 8, 6)

@@ -100,16 +100,16 @@ def to_llama(model: Transformer) -> Any:
 def from_llama(llama: Any, n_ctx: int | None = None) -> Transformer:
     """Return a `Transformer`, in evaluation mode, with the weights of a `LlamaForCausalLM` or one of its relatives.
 
-    `llama` is of a class of `FAMILY`, in any precision; the result is in float32 (or float64, as `llama`). Biases that the original lacks are 0.
+    `llama` is of a class of `FAMILY`, in any precision; the result is in float32, or in float64 if `llama` is. Biases
+    that the original lacks are 0.
     `n_ctx` shortens the context: tables of angles are as long. A sliding window shortens it too, since up to there all
     tokens are seen. Dropout is left out. The result proves itself: its logits are compared with the original's.
 
     Raises `ConfigError` for another class, another activation than silu, rotary positions that depend on how long a
     sequence is, weights that have no place here, and logits that differ.
     """
-    name, theirs = type(llama).__name__, getattr(llama, "config", None)
     require_family(llama, FAMILY, "from_llama")
-    body = llama.model
+    name, theirs, body = type(llama).__name__, llama.config, llama.model
     rotary, kind = body.rotary_emb, theirs.rope_parameters["rope_type"]
     require(kind in ROTARY, f"The {name} has rope_type={kind!r}, but must have one of {', '.join(ROTARY)}.")
     require(theirs.hidden_act == "silu", f"The {name} has hidden_act={theirs.hidden_act!r}, but must have 'silu'.")
