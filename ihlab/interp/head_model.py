@@ -174,6 +174,11 @@ class HeadModel(ABC):
         output = self.output_weight(layer)[head]
         return output @ self.unembedding.to(output)
 
+    @property
+    def unembeds(self) -> bool:
+        """True if it is known what each head writes, and the unembedding reads it as it is."""
+        return self.writes_known
+
     # What the two implementations differ in
 
     @property

@@ -103,7 +103,7 @@ def random_scores(
     unknown = torch.full((source.n_layers, source.n_heads), torch.nan)
     eigenvalues = source.eigenvalue_copying() if source.writes_known else unknown
     copied = dict.fromkeys(scores, unknown)
-    if with_copying and source.writes_known:
+    if with_copying and source.unembeds:
         copied = copying_of(source, reading.z, reading.patterns, probe, source.period(probe, PREFIX_REPEATS))
     found = {}
     for kind, of_kind in scores.items():

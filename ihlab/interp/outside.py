@@ -128,6 +128,11 @@ class OutsideModel(HeadModel):
         weight = _matrix(self.unembed, self._widths[self.unembed]).to(self.device)
         return _matrix(self.final_norm, len(weight)).to(self.device) @ weight
 
+    @property
+    def unembeds(self) -> bool:
+        """False where a projection stands between residual stream and unembedding, as in OPT-350m."""
+        return self.writes_known and self.output_weight(0).shape[-1] == len(self.unembedding)
+
     def output_weight(self, layer: int) -> Float[Tensor, "head d_head d_model"]:
         """Return a layer's W_O in float32. A norm after attention, as Gemma 2 has, is left out."""
         return self._output_weights[layer]
@@ -143,11 +148,11 @@ class OutsideModel(HeadModel):
         """Return the copying score of the weights; see `ihlab.interp.circuits.eigenvalue_copying`.
 
         NaN where what attention reads of a token is not linear in it (a latent vector that is normalised, a gate), and
-        for embeddings of another width than the residual stream.
+        for embeddings or unembeddings of another width than the residual stream.
         """
         scores = torch.full((self.n_layers, self.n_heads), torch.nan)
         embedding: Tensor = self.embed.weight.detach().float().to(self.device)  # type: ignore[operator]
-        if embedding.shape[1] != len(self.unembedding):
+        if not self.unembeds or embedding.shape[1] != len(self.unembedding):
             return scores
         between = self.unembedding @ embedding  # from the last residual stream to the first
         for layer, values in enumerate(self._values()):

@@ -29,6 +29,8 @@ from transformers import (
     MambaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     T5Config,
@@ -267,6 +269,24 @@ def test_values_that_are_not_linear_have_no_eigenvalues():
     scores = head_scores(DeepseekV3ForCausalLM(config), rows=4)
     assert scores["eigenvalue_copying"].isna().all()
     assert scores.drop(columns="eigenvalue_copying").notna().all(axis=None)
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_embeddings_narrower_than_the_residual_stream(norm_first):
+    """OPT-350m's shape: patterns are scored and heads ablated; what heads write as tokens is not known."""
+    torch.manual_seed(0)
+    config = OPTConfig(vocab_size=60, hidden_size=32, ffn_dim=64, num_hidden_layers=2, num_attention_heads=4,
+                       max_position_embeddings=64, word_embed_proj_dim=16, do_layer_norm_before=norm_first)  # fmt: skip
+    model = OPTForCausalLM(config).eval()
+    batch = repeated_batch(repeated_rows(range(3, 60), rows=4, period=8, repeats=2), 2)
+    scores = head_scores(model, batch, copying=True, rows=4)
+    of_weights = ["copying", "copying_times_chance", "eigenvalue_copying"]
+    assert scores[of_weights].isna().all(axis=None)
+    assert scores.drop(columns=of_weights).notna().all(axis=None)
+    ablated = ablate_heads(model, batch, [(1, 1)], "zero")
+    with torch.no_grad():
+        model.model.decoder.layers[1].self_attn.out_proj.weight[:, 8:16] = 0
+    assert ablate_heads(model, batch, []) == pytest.approx(ablated)
 
 
 # Bad input
