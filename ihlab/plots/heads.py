@@ -124,7 +124,7 @@ def _enclose_stripe(axes: Axes, period: int) -> None:
 
 def _scored(axes: Axes, name: str, score: Any) -> None:
     """Write a head's name and scores over its pattern, and frame an induction head."""
-    captions = [f"{column.head} {getattr(score, column.name):.2f}" for column in COLUMNS if column.drawn]
+    captions = [f"{column.name} {getattr(score, column.name):.2f}" for column in COLUMNS if column.drawn]
     axes.set_title(name, fontsize=9, fontweight="bold", pad=4 + 10 * len(captions))
     axes.text(0.5, 1.02, "\n".join(captions), transform=axes.transAxes, ha="center", va="bottom", fontsize=7.5)
     axes.grid(visible=False)

@@ -119,7 +119,7 @@ def test_head_patterns_are_drawn_by_layer_and_kind_and_induction_heads_framed():
     for axes, (layer, kind, head) in zip(panels, order, strict=True):
         assert np.array_equal(axes.images[0].get_array(), patterns[kind][layer, head])
         assert (axes.spines["left"].get_linewidth() > 2) == ((layer, head) == (1, 2))
-        captions = ["prefix matching 0.11", "induction stripe 0.22", "previous token 0.33", "copying -0.44"]
+        captions = ["prefix_matching 0.11", "induction_stripe 0.22", "previous_token 0.33", "eigenvalue_copying -0.44"]
         assert axes.texts[0].get_text().splitlines() == captions
         assert axes.images[0].get_clim() == (0, 1)
 
