@@ -242,8 +242,8 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /, csv: Pat
         csv: Write the whole table here, damaged runs too: that of ihlab.runs in Python.
     """
     from ihlab.stored import DIVERGED, DONE
-    from ihlab.training.listing import DAMAGED
-    from ihlab.training.listing import runs as stored_runs
+    from ihlab.training.run import DAMAGED
+    from ihlab.training.run import runs as stored_runs
 
     check_output("--csv", csv, TABLES)
     table = Table(title=f"Runs in {text(root)}", title_justify="left")
