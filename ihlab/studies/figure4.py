@@ -18,7 +18,7 @@ from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.claims.labels import KV, VANILLA
 from ihlab.claims.learning_curves import plan
 from ihlab.claims.real_text import text_run
-from ihlab.plots.stability import diverged_by_rate, loss_by_rate
+from ihlab.plots.stability import differences_by_rate, diverged_by_rate
 from ihlab.plots.style import new_figure, printed
 from ihlab.training.config import RunConfig
 from tasks import TextTask
@@ -120,30 +120,41 @@ class Figure4:
         ]
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State each arm's best rate and loss, and from which rate on most of its runs diverge."""
-        parts = []
+        """State the mean difference over stable rates, each arm's best rate and loss, and where most runs diverge."""
+        parts, first, (runs, rates) = [], _first(data, scale), _judging(data, scale)
         for arm in ARMS:
-            edge = critical_rate(data, arm)
+            edge = critical_rate(first, arm)
             fails = "at no rate of the grid" if edge is None else f"from {edge:g} on"
-            lr = _best_rate(data, arm)
-            not_bracketed = ", the grid's lowest" if lr == data["lr"].min() else ""
-            best = f"{_at_best(data, arm).mean():.3f} at {lr:g}{not_bracketed}"
+            lr = _best_rate(first, arm)
+            not_bracketed = ", the grid's lowest" if lr == first["lr"].min() else ""
+            best = f"{_at_best(first, arm).mean():.3f} at {lr:g}{not_bracketed}"
             parts.append(f"{arm} {best} (most runs diverge {fails})")
-        seeds = SEEDS[scale]
-        return f"Held-out loss at each arm's best rate, nats a token (means of {seeds} seeds): {'; '.join(parts)}."
+        least = f"Least held-out loss, nats a token (means of {SEEDS[scale]} seeds): {'; '.join(parts)}."
+        if not rates:
+            return least
+        gap = less_vanilla(runs, KV).to_numpy().mean()
+        return (
+            f"In the mean over {len(rates)} learning rates from {min(rates):g} to {max(rates):g}, KV shifting's "
+            f"held-out loss is {abs(gap):.3f} nats a token {'lower' if gap < 0 else 'higher'} than vanilla's "
+            f"({runs['seed'].nunique()} seeds). {least}"
+        )
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw the last loss against the rate, and the share of runs that diverged."""
-        figure = new_figure(10.5, 4.2)
-        losses, shares = figure.subplots(1, 2, width_ratios=(1.4, 1))
-        loss_by_rate(losses, data, list(ARMS))
-        diverged_by_rate(shares, data, list(ARMS))
-        figure.suptitle(
-            f"Learning rates ({scale} scale: two layers on the standard library's sources, constant rate, no clipping, "
-            f"{SEEDS[scale]} seeds)",
-            fontsize=11,
-        )
+        """Draw losses less vanilla's at each stable rate, and the fraction of runs that diverge from the highest on."""
+        figure = new_figure(9.0, 4.4)
+        first, (runs, rates) = _first(data, scale), _judging(data, scale)
+        left, right = figure.subplots(1, 2, width_ratios=(2.6, 1))
+        if rates:
+            stable = first[first["lr"].isin(rates)]
+            groups = {"KV shifting, earlier seeds": less_vanilla(stable, KV)} if scale in NEW_SEEDS else {}
+            groups |= {"KV shifting, seeds of the claim": less_vanilla(runs, KV)}
+            differences_by_rate(left, groups, {f"{arm} (mean)": less_vanilla(stable, arm) for arm in (FROZEN, UNIT)})
+            left.legend(fontsize=9, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2)
+        left.set(xlabel="learning rate", ylabel="held-out loss less vanilla's (nats a token)")
+        diverged_by_rate(right, first[first["lr"] >= max(rates, default=0.0)], list(ARMS))
+        right.legend(fontsize=9, loc="lower right", bbox_to_anchor=(1.05, 1.0))
+        figure.suptitle(f"Below 0, KV shifting is better than vanilla ({scale} scale: two layers on text, no clipping)")
         return figure
 
 

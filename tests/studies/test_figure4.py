@@ -22,6 +22,7 @@ from ihlab.studies.figure4 import (
     UNIT,
     Figure4,
     critical_rate,
+    less_vanilla,
 )
 
 FIGURE = Figure4()
@@ -167,17 +168,36 @@ def test_diverging_at_a_lower_rate_than_vanilla_fails():
     assert "most runs diverge at no rate of the grid" in told
 
 
-def test_the_picture_has_each_arm_in_both_panels():
-    data = planted(dict.fromkeys(ARMS, 0), {VANILLA: 0.256, KV: 0.512, FROZEN: NEVER, UNIT: NEVER})
+def test_the_picture_has_every_difference_their_means_and_what_diverges_above():
+    data = planted({VANILLA: 0, KV: 0.1, FROZEN: 0.05, UNIT: 0}, {VANILLA: 0.362, KV: 0.512, FROZEN: NEVER, UNIT: 1})
     figure = FIGURE.draw(data, "laptop")
     assert isinstance(figure, Figure)
     losses, shares = figure.axes
-    assert [line.get_label() for line in losses.lines if not line.get_label().startswith("_")] == [
-        *ARMS, "a run that diverged", "frequencies of tokens alone",
-    ]  # fmt: skip
-    crosses = [line for line in losses.lines if line.get_marker() == "x" and len(line.get_xdata())]
-    assert sum(len(line.get_xdata()) for line in crosses) == data["diverged"].sum()
-    assert len(shares.patches) == len(ARMS) * len(RATES["laptop"])
+    n = len(STABLE_RATES["laptop"])
+    lines = {line.get_label(): line for line in losses.lines}
+    old, new = (lines[f"KV shifting, {seeds}"] for seeds in ("earlier seeds", "seeds of the claim"))
+    gap = less_vanilla(data[data["lr"] <= 0.256], KV)
+    for dots, seeds in ((old, range(6)), (new, range(6, 12))):
+        assert len(dots.get_ydata()) == (n + 1) * 6, "and each seed's mean"
+        assert dots.get_ydata()[:6] == pytest.approx(gap.loc[seeds, 2e-3])
+        assert dots.get_ydata()[-6:] == pytest.approx(gap.loc[seeds].mean(axis=1))
+    bars = [segment[0][1] for segment in losses.collections[0].get_segments()]
+    assert bars[:-1] == pytest.approx(gap.loc[range(6, 12)].mean())
+    assert bars[-1] == pytest.approx(on_average(data).estimate.value)
+    assert len(lines["frozen (mean)"].get_ydata()) == n
+    assert [label.get_text() for label in shares.get_xticklabels()] == ["0.256", "0.362", "0.512"]
+    assert [bar.get_height() for bar in shares.patches] == [0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]
+
+
+def test_the_summary_says_the_difference_of_the_claim():
+    data = planted({VANILLA: 0, KV: 0.1, FROZEN: 0, UNIT: 0}, dict.fromkeys(ARMS, NEVER))
+    gap = on_average(data).estimate.value
+    said = f"8 learning rates from 0.002 to 0.256, KV shifting's held-out loss is {-gap:.3f} nats a token lower"
+    assert said in FIGURE.summary(data, "laptop")
+    small = data[(data["seed"] < SEEDS["gpu"])]
+    nowhere = small.assign(diverged=True)
+    assert FIGURE.summary(nowhere, "gpu").startswith("Least held-out loss")
+    assert len(FIGURE.draw(nowhere, "gpu").axes[1].patches) == len(ARMS) * len(RATES["laptop"])
 
 
 @pytest.mark.slow
