@@ -5,6 +5,7 @@ clipping hides what is looked for. Two controls have alpha and beta that are nev
 shifting starts. They sum to 1, so mixed keys and values begin smaller than vanilla's; "frozen at norm 1" undoes that.
 """
 
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, cast
 
@@ -13,7 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.claims import stats
-from ihlab.claims.claim import Claim, changed
+from ihlab.claims.claim import Claim, at_floor, changed
 from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.claims.labels import KV, VANILLA
 from ihlab.claims.learning_curves import plan
@@ -268,4 +269,6 @@ def _less_often(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", arm: 
         f"{rose[arm]} of {len(other)})",
         estimate=stats.share_difference(int(rose[VANILLA]), len(vanilla), int(rose[arm]), len(other)),
     )
+    if at_floor(*(1 - float(np.mean(diverged)) for diverged in (vanilla, other))):  # of runs that survive
+        now = replace(now, why=f"All runs of both diverge at {critical:g}: which do so less often cannot be told.")
     return changed(now, first, scale, "2026-11-23: a run that learns more before it is lost has farther to rise")

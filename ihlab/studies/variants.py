@@ -15,8 +15,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.claims import stats
-from ihlab.claims.claim import Claim, changed
-from ihlab.claims.comparison import Cell, Comparison, Kind, Question, cell_rows, ratio, steps
+from ihlab.claims.claim import Claim, at_floor, changed
+from ihlab.claims.comparison import Cell, Comparison, Kind, Question, cell_rows, learned, ratio, steps
 from ihlab.claims.experiment import Scale
 from ihlab.claims.labels import K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.claims.rates import ACCURACY, count_in_words
@@ -250,10 +250,10 @@ class Elsewhere(Variants):
         """Judge the questions; leave the paper's sentence on width untested for a variant that learns at no width."""
         claims = super().claims(data, scale)
         for i, question in enumerate(self.questions):
-            waits = [step for setting in self.settings for step in steps(data, (question.one, setting))]
-            if question.of_paper and question.setting == NARROW and np.isinf(waits).all():
-                learned = f"In no seed does {question.one} learn induction at either width"
-                why = f"{learned}: it lacks something else than width."
+            widths = [learned(data, (question.one, setting)) for setting in self.settings]
+            if question.of_paper and question.setting == NARROW and at_floor(*widths):
+                never = f"In no seed does {question.one} learn induction at either width"
+                why = f"{never}: it lacks something else than width."
                 untested = replace(claims[i], measure="", estimate=None, threshold=math.nan, why=why)
                 when = "2026-11-24: what learns at no width says nothing about what it takes"
                 claims[i] = changed(untested, claims[i], scale, when)
