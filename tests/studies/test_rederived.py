@@ -536,6 +536,18 @@ def test_variants_are_compared_as_claimed(name):
     assert checked
 
 
+def test_table_15_gains_more_with_a_narrow_latent_vector():
+    data = table("table15")
+    runs = data[(data["kind"] == "run") & (data["setting"] == "3-grams, 1 layer")]
+    steps = runs.assign(steps=runs[["steps_to_90", "horizon"]].min(axis=1)).set_index(["variant", "seed"])["steps"]
+    gains = [np.log(steps[f"MLA, rank {n}"] / steps[f"MLA, one key, one value, rank {n}"]) for n in (2, 16)]
+    (claim,) = claims("table15", "log of the steps")
+    change = gains[0] - gains[1]
+    same(change.median(), claim)
+    assert claim["p"] == pytest.approx(stats.binomtest(int((change > 0).sum()), len(change)).pvalue, rel=0.01)
+    same(median_difference(*(gain.to_numpy() for gain in gains)), claim["first"])
+
+
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_each_variants_rate_is_the_fastest_of_its_tuning_runs(name):
     data = table(name)
