@@ -286,7 +286,7 @@ class Figure8(HopStudy):
     """Errors of vanilla and KV shifting attention, a panel each, with a curve for each number of layers."""
 
     name = "figure8"
-    positions = "RoPE"  # of the laptop's models
+    positions = "RoPE at laptop scale"
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge the claims of Appendix E.1. The two sentences about five layers are also judged for the deepest models.
@@ -363,16 +363,11 @@ class Figure8(HopStudy):
         figure.axes[0].set_ylabel("error")
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
         seeds = data["seed"].nunique()
-<<<<<<< HEAD
-        where = f"{scale} scale, {self.positions}" if scale in ("smoke", "laptop") else f"{scale} scale"
-        figure.suptitle(f"Multi-hop induction ({where}; median of {seeds} seeds, band: all seeds)")
-=======
         figure.suptitle(
-            "Do models with KV shifting make fewer errors in multi-hop induction?\n"
+            f"Do models with KV shifting make fewer errors in multi-hop induction ({self.positions})?\n"
             f"Line: median of {seeds} seeds. Band: all seeds.",
             fontsize=11,
         )
->>>>>>> pictures
         return figure
 
 
