@@ -47,7 +47,10 @@ class Task(Protocol):
     Optional members: the properties `held_out`, the task from which evaluations draw in its place (documents that
     training never sees), and `provenance`, facts about its data that are stored with a run (one whose name ends in
     sha256 is a digest: the run is not resumed on other data); and `words(ids)`, the text of each id, which the viewer
-    shows.
+    shows. Three say which ids are no content, so that heads are probed with sequences like those of training:
+    `begins_with`, the ids at the start of every sequence; `special_ids`, all ids that are no content (by default
+    `begins_with`); `padding_id`, the id that fills a sequence up. A task without `begins_with` is taken to begin with
+    an id that is first in every sequence and nowhere else.
     """
 
     @property

@@ -13,6 +13,11 @@ from tasks.batch import IGNORE, Batch
 from tasks.config import ConfigError
 
 
+def begins_with(task: Any) -> tuple[int, ...]:
+    """Return the ids at the start of every row: the token, if the task has it."""
+    return (task.vocab_size - 1,) if task.bos else ()
+
+
 def without_bos(task: Any) -> Any:
     """Return the task whose rows follow the token. Raises `ConfigError` if what is left is too small."""
     try:

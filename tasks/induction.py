@@ -20,7 +20,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from tasks.batch import IGNORE, Batch, in_lines
-from tasks.bos import batch_with_bos, without_bos
+from tasks.bos import batch_with_bos, begins_with, without_bos
 from tasks.config import config, require
 from tasks.memory import require_rows
 
@@ -75,6 +75,11 @@ class InductionTask:
             f"min_token={self.min_token} up; a row of length {self.length} draws {self.length} distinct ones, "
             f"so vocab_size must be at least {self.length + self.min_token}.",
         )
+
+    @property
+    def begins_with(self) -> tuple[int, ...]:
+        """The ids at the start of every row."""
+        return begins_with(self)
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
         """Draw `size` rows, each a pure function of one 64-bit seed taken from `rng`."""

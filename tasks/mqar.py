@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from tasks.batch import IGNORE, Batch, in_lines
-from tasks.bos import batch_with_bos, without_bos
+from tasks.bos import batch_with_bos, begins_with, without_bos
 from tasks.config import config, require
 from tasks.memory import require_rows
 
@@ -82,6 +82,16 @@ class MQARTask:
     def _n_front(self) -> int:
         """Number of positions of the pairs."""
         return self.pairs * (1 + self.value_gap)
+
+    @property
+    def begins_with(self) -> tuple[int, ...]:
+        """The ids at the start of every row."""
+        return begins_with(self)
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        """The ids that are no content: the first token, and the blank between queries."""
+        return (*self.begins_with, 0) if self.fill == "blank" else self.begins_with
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
         """Draw `size` rows, each a pure function of one 64-bit seed taken from `rng`."""

@@ -88,6 +88,16 @@ class MultiHopTask:
         """Id of the target at the hop token."""
         return self.none + 1
 
+    @property
+    def begins_with(self) -> tuple[int, ...]:
+        """The start of a row that asks for one hop, which an induction head follows."""
+        return (min(1, self.max_hops),)
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        """The ids that are no content: the hop tokens."""
+        return tuple(range(self.first_letter))
+
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
         """Draw `size` rows, each a pure function of one 64-bit seed taken from `rng`."""
         return self._rows(size, rng, 0, self.max_hops)

@@ -21,7 +21,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.claims import stats
-from ihlab.claims.claim import Claim
+from ihlab.claims.claim import Claim, at_floor
 from ihlab.claims.experiment import Planned, Scale
 from ihlab.claims.labels import KV
 from ihlab.claims.rates import count_in_words, fastest_rate, rate_in_words, ratio_in_words, steps_table
@@ -176,6 +176,11 @@ def steps(data: pd.DataFrame, cell: Cell) -> list[float]:
     return cell_rows(data, cell)["steps_to_90"].astype(float).tolist()
 
 
+def learned(data: pd.DataFrame, cell: Cell) -> float:
+    """Return the fraction of a cell's seeds that reach 90%."""
+    return float(np.isfinite(steps(data, cell)).mean())
+
+
 def ratio(data: pd.DataFrame, one: Cell, other: Cell) -> stats.Estimate:
     """Return the ratio of the steps to 90% of two cells of a setting, by Hodges and Lehmann."""
     return stats.ratio_of_times(steps(data, one), steps(data, other), _horizon(data, one[1]))
@@ -222,9 +227,9 @@ def _judge(question: Question, data: pd.DataFrame, declared: str) -> Claim:
         measure = f"highest accuracy, {_pair(data, other, 'less', one, 'get to 90%')}"
         return claim(measure=measure, estimate=stats.shift(high, low, stats.DIFFERENCE))
     measure = f"steps to 90% accuracy, {_pair(data, one, '/', other, 'get there')}"
-    estimate = ratio(data, one, other)
-    if np.isnan(estimate.value):
+    if at_floor(*(learned(data, cell) for cell in (one, other))):
         return claim(measure=measure, why="Neither gets there within the steps: nothing is compared.")
+    estimate = ratio(data, one, other)
     if question.kind == "equal":
         return claim(measure=f"factor between the {measure}", estimate=stats.factor(estimate))
     return claim(measure=measure, estimate=estimate)

@@ -5,7 +5,7 @@ from typing import Any
 
 from ihlab.claims.facts import Fact, facts
 from ihlab.claims.ledger import Folder, title
-from ihlab.claims.markdown import MARKS, escaped, measured, needed, table, verdict
+from ihlab.claims.markdown import MARKS, escaped, measured, needed, table, unbroken, verdict
 
 _HOLDS, _FAILS, _UNDECIDED, _NOT_TESTED = MARKS.values()
 
@@ -26,12 +26,15 @@ sampled is compared with its threshold directly. *Not tested* ({_NOT_TESTED}): n
 The interval is that of one claim alone, so a claim can be undecided although its interval is clear of the threshold.
 
 <sub>The date under a threshold is the day on which measure and threshold were fixed, before the runs that they judge.
-If the measure was changed after the runs, the row says when and why, and gives the verdict by the first measure. A
-claim that was added after the runs says so beside its source. The paper's printed tables need no runs: their thresholds
-were chosen after reading them. What the paper says of a large language model is asked here of a small one, and the
-verdict is about the small one.</sub>"""
+Beside it is the first commit of that day with the claim's words; where this commit also brought the results, the
+repository does not show which came first. If the measure was changed after the runs, the row says when and why, and
+gives the verdict by the first measure. A claim that was added after the runs says so beside its source. The paper's
+printed tables need no runs: their thresholds were chosen after reading them. What the paper says of a large language
+model is asked here of a small one, and the verdict is about the small one. Replaced claims were published once and
+are no longer asked, or had another verdict before runs, measure or statistics changed.</sub>"""
 
 COLUMNS = ("claim", "measured", "needed", "verdict")
+GONE = ("claim", "measured", "needed", "last verdict", "replaced")
 
 
 def figure_page(written_by: str, folders: Sequence[Folder]) -> str:
@@ -50,11 +53,16 @@ def _section(folder: Folder) -> list[str]:
     name, claims = f"{title(folder.experiment)}, {folder.scale}", folder.claims()
     parts = [f"![{name}]({folder.scale}/{picture.name})" for picture in folder.pictures]
     parts.append(escaped((folder.path / "summary.md").read_text(encoding="utf-8")))
-    paper, own = (_claims_table([claim for claim in claims if claim["of_paper"] == of]) for of in (True, False))
+    paper, own = (
+        [row for fact in facts([claim for claim in claims if claim["of_paper"] == of]) for row in _rows(fact, folder)]
+        for of in (True, False)
+    )
     if paper:
-        parts += ["### The paper's claims", paper]
+        parts += ["### The paper's claims", table(COLUMNS, paper)]
     if own:
-        parts += _fold(f"Our own questions ({sum(not claim['of_paper'] for claim in claims)})", own)
+        parts += _fold(f"Our own questions ({len(own)})", table(COLUMNS, own))
+    if gone := folder.history():
+        parts += _fold(f"Replaced claims ({len(gone)})", table(GONE, [_gone(row) for row in gone]))
     return parts
 
 
@@ -63,11 +71,7 @@ def _fold(summary: str, content: str) -> list[str]:
     return [f'<details markdown="1"><summary>{summary}</summary>', content, "</details>"]
 
 
-def _claims_table(claims: Sequence[dict[str, Any]]) -> str:
-    return table(COLUMNS, [row for fact in facts(claims) for row in _rows(fact)])
-
-
-def _rows(fact: Fact) -> list[list[str]]:
+def _rows(fact: Fact, folder: Folder) -> list[list[str]]:
     """Return a fact's rows: the first has the sentence, and each has one claim's condition, number and verdict."""
     measures = {claim["measure"] for _, claim in fact.claims}
     common = measures.pop() if len(measures) == 1 and len(fact.claims) > 1 else ""
@@ -78,8 +82,16 @@ def _rows(fact: Fact) -> list[list[str]]:
         said.append(f"<sub>{escaped(source)}</sub>" if source else "")
         measure = "" if common or not claim["measure"] else f"{escaped(claim['measure'])}:"
         value = [f"*{escaped(condition)}*" if condition else "", measure, measured(claim) + _first(claim)]
-        rows.append([_lines(said), _lines(value), needed(claim), verdict(claim)])
+        rows.append([_lines(said), _lines(value), needed(claim, folder.declared(claim)), verdict(claim)])
     return rows
+
+
+def _gone(row: dict[str, Any]) -> list[str]:
+    """Return the cells of a claim that was replaced, with the date and the commit at which it was."""
+    sentence = _lines([escaped(row["sentence"]), f"<sub>{escaped(row['source'])}</sub>"])
+    value = _lines([f"{escaped(row['measure'])}:" if row["measure"] else "", measured(row)])
+    when = _lines([unbroken(row["replaced"]), f"`{row['commit']}`" if row["commit"] else ""])
+    return [sentence, value, needed(row, row["declared"]), verdict(row), when]
 
 
 def _lines(parts: Sequence[str]) -> str:

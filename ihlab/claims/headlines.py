@@ -3,6 +3,7 @@
 Verdicts and numbers are read from the figures, so a headline has none of its own.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ from ihlab.claims.markdown import MARKS, SHORT, escaped
 class Asked(NamedTuple):
     """Claims of the paper, or with `ours` also our own, that decide a headline, or a part of it.
 
-    They are those of `experiment` whose sentence starts with `sentence` and whose measure contains `measure`. `number`
-    says what their value is, with {} in its place: one number, or the range over all of them, in `percent` if it is so.
+    They are those of `experiment` whose sentence starts with `sentence` and whose measure contains the pattern
+    `measure`. `number` says what their value is, with {} in its place: one number, or the range over all of them. It
+    is in `percent` if it is so.
     """
 
     experiment: str
@@ -34,7 +36,7 @@ class Asked(NamedTuple):
             claim
             for claim in claims
             if claim["sentence"].startswith(self.sentence)
-            and self.measure in claim.get("first", claim)["measure"]
+            and re.search(self.measure, claim.get("first", claim)["measure"])
             and (self.ours or claim["of_paper"])
         ]
 
@@ -66,8 +68,13 @@ HEADLINES = (
     Headline(
         "One layer with KV shifting learns induction in less than half the steps of two vanilla layers.",
         (
-            Asked("figure1a", "KV shifting attention converges much faster", "{} of the steps", "each at the rate"),
-            Asked("robustness", "KV shifting attention converges much faster", "in other settings {}", ours=True),
+            Asked("figure1a", "KV shifting attention converges much faster", "{} of the steps", "both at"),
+            Asked(
+                "robustness",
+                "KV shifting attention converges much faster than two-layer transformers (",
+                "with each model's own learning rate {}",
+                ours=True,
+            ),
         ),
     ),
     Headline(
@@ -76,32 +83,55 @@ HEADLINES = (
     ),
     Headline(
         "Four vanilla layers learn induction no faster than two.",
-        (Asked("figure1a", "Increasing vanilla to 4 layers does not make", "{} of the steps"),),
+        (
+            Asked("figure1a", "Increasing vanilla to 4 layers does not make", "{} of the steps", "both at"),
+            Asked(
+                "robustness",
+                "Increasing vanilla to 4 layers does not make",
+                "with each model's own learning rate {}",
+                ours=True,
+            ),
+        ),
     ),
     Headline(
-        "With a residual stream of 8 dimensions, vanilla attention rarely learns induction and KV shifting does.",
+        "With d_model = 8, two vanilla layers rarely learn induction, and one layer with KV shifting does.",
         (
             Asked(
                 "figure1b",
                 "At hidden size 8 standard attention learns very poorly; KV shifting does not.",
                 "{} more of the runs learn it",
-                "share of runs that end at",
+                "share of runs that end at.*(?<!learned positions);",
+                percent=True,
+            ),
+            Asked(
+                "figure1b",
+                "At hidden size 8 standard attention learns very poorly; KV shifting does not.",
+                "with learned positions {}",
+                "share of runs that end at.*learned positions",
+                ours=True,
                 percent=True,
             ),
         ),
     ),
     Headline(
-        "Gradient descent leads to the previous token's key and the current token's value: (alpha1, beta1) = (0, 1).",
+        "Gradient descent makes a head read the previous token's key and the current token's value.",
         (
             Asked(
-                "figure2", "Induction heads means (0, 1)", "from {} of all starts in theory", ours=True, percent=True
+                "figure2", "Induction heads means (0, 1)", "from {} of the starts in theory", ours=True, percent=True
             ),
             Asked("basin_map", "Induction heads means (0, 1)", "in {} of trained models", percent=True),
         ),
     ),
     Headline(
         "KV shifting neither helps nor hurts the learning of 3-grams.",
-        (Asked("figure9", "KV shifting does not enhance the learning of 3-grams", "accuracy differs by {}", "final"),),
+        (
+            Asked(
+                "figure9",
+                "KV shifting does not enhance the learning of 3-grams",
+                "accuracy differs, by number of parameters: {}",
+                "final",
+            ),
+        ),
     ),
     Headline(
         "With the same number of layers, KV shifting makes fewer errors on multi-hop induction.",
@@ -117,8 +147,8 @@ HEADLINES = (
                 ours=True,
             )
             for half, task, number in (
-                ("key", "induction", "{} times the steps without shifted keys"),
-                ("value", "a table of 3-grams", "{} times without shifted values"),
+                ("key", "induction", "{} times the steps without shifted keys (induction)"),
+                ("value", "a table of 3-grams", "{} times without shifted values (3-grams)"),
             )
         ),
     ),
@@ -127,8 +157,8 @@ HEADLINES = (
         (Asked("text", "KV shifting models text better than vanilla", "bits per byte change by {}"),),
     ),
     Headline(
-        "A shift elsewhere in the model does not let a narrow layer learn induction; shifted keys and values do.",
-        (Asked("elsewhere", "Shifting elsewhere can not alleviate", "accuracy lower by {}"),),
+        "A shift elsewhere (of the residual stream, Canon layers) does not let a narrow layer learn induction.",
+        (Asked("elsewhere", "Shifting elsewhere can not alleviate", "accuracy below KV shifting's by {}"),),
     ),
     Headline(
         "KV shifting solves more iGSM problems (arithmetic word problems of several steps).",
@@ -136,7 +166,7 @@ HEADLINES = (
             Asked(
                 "table4",
                 "KV shifting attention solves more iGSM problems",
-                "problems solved change by {}",
+                "fraction of problems solved changes by {}",
                 "some step gives the right value",
                 percent=True,
             ),
@@ -162,7 +192,7 @@ def answer(headline: Headline, claims_of: Callable[[str], Sequence[dict[str, Any
         escaped(asked.number.format(values)) for asked, claims in found if (values := _range(claims, asked.percent))
     ]
     experiments = list(dict.fromkeys(asked.experiment for asked, _ in found))
-    return Answer(", ".join(verdicts), ", ".join(numbers), experiments)
+    return Answer(", ".join(verdicts), "; ".join(numbers), experiments)
 
 
 def _range(claims: Sequence[dict[str, Any]], percent: bool) -> str:

@@ -5,6 +5,7 @@ import html
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from rich.text import Text
 
 from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.claims.experiment import Experiment, MorePictures, Scale
+from ihlab.claims.history import keep_replaced, read_history
 from ihlab.files import write_json, write_text
 from ihlab.plots.style import GREEN, ORANGE, RED, save
 from tasks.config import ConfigError
@@ -40,10 +42,16 @@ class Folder:
         return self.root / self.experiment / self.scale
 
     def publish(self, experiment: Experiment, data: pd.DataFrame, manifest: dict[str, Any] | None = None) -> None:
-        """Write the CSV, the claims, the summary sentence, the pictures and, if given, the manifest."""
+        """Write the CSV, the claims, the summary sentence, the pictures and, if given, the manifest.
+
+        Claims and verdicts that were there before and go now are kept in the experiment's history; smoke scale has
+        none.
+        """
         write_text(self.path / "data.csv", data.to_csv(index=False))
-        claims = judged(experiment.claims(data, self.scale))
-        write_json(self.path / "claims.json", [claim.to_dict() for claim in claims])
+        claims = [claim.to_dict() for claim in judged(experiment.claims(data, self.scale))]
+        if self.scale != "smoke" and (self.path / "claims.json").exists():
+            keep_replaced(self._history, self.claims(), claims, self.scale)
+        write_json(self.path / "claims.json", claims)
         write_text(self.path / "summary.md", experiment.summary(data, self.scale) + "\n")
         if manifest is not None:
             write_json(self.path / "manifest.json", manifest)
@@ -97,12 +105,34 @@ class Folder:
         """Return the stored claims."""
         return list(json.loads((self.path / "claims.json").read_text(encoding="utf-8")))
 
+    def history(self) -> list[dict[str, Any]]:
+        """Return the claims of this scale that were published once and replaced (`ihlab.claims.history`)."""
+        return [row for row in read_history(self._history) if row["scale"] == self.scale]
+
+    def declared(self, claim: dict[str, Any]) -> str:
+        """Return the day on which a claim was declared, with the commit in which its words and threshold stand first.
+
+        The commit is from `declared.json`, which maintainers fill; there is none for a claim that it does not have.
+        """
+        path, by = self.root / self.experiment / "declared.json", ("sentence", "threshold", "right_side", "declared")
+        rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        found = (row for row in rows if all(row[name] == claim[name] for name in by))
+        commit = (f"{row['commit']}{' with its results' if row['with_results'] else ''}" for row in found)
+        return ", ".join([claim["declared"], *commit][:2])
+
+    @property
+    def _history(self) -> Path:
+        return self.root / self.experiment / "history.json"
+
 
 TITLES = {
     "formation": "Formation of induction heads",
     "mqar": "MQAR",
     "table2": "Tables 2, 14 and 15, as printed",
     "tables6to13": "Tables 6 to 13",
+    "robustness": "Positions, heads and weight decay",
+    "lengths": "Length generalisation",
+    "figure8_learned": "Figure 8 with learned positions",
     "saved_layer": "The shift against one more layer",
     "shift_halves": "Keys or values alone",
     "one_more_layer": "One more layer with the shift",
@@ -162,13 +192,18 @@ def print_ledger(console: Console, folders: list[Folder]) -> None:
     for row in rows:
         table.add_row(*row)
     console.print(table)
+    console.print(tally(folders), highlight=False)
+
+
+def tally(folders: Sequence[Folder]) -> str:
+    """Return how many claims have each verdict, as markup: "7 claims: 5 hold, 2 fail."."""
     counts = Counter(claim["verdict"] for folder in folders for claim in folder.claims())
-    tally = ", ".join(
+    told = [
         f"[{style}]{counts[verdict]} {verdict.removesuffix('s')}[/]"
         for verdict, style in _STYLES.items()
         if counts[verdict]
-    )
-    console.print(f"{counts.total()} claims: {tally}.", highlight=False)
+    ]
+    return f"{counts.total()} claims: {', '.join(told)}."
 
 
 def _row(folder: Folder, claim: dict[str, Any], *, first: bool, on_screen: bool) -> list[str]:

@@ -42,12 +42,12 @@ def measured(claim: dict[str, Any]) -> str:
     return ", ".join(filter(None, [f"{value}{_interval(claim)}", seeds, _p_value(claim)]))
 
 
-def needed(claim: dict[str, Any]) -> str:
-    """Return the threshold and the date at which it was declared; "" if the claim has no threshold."""
+def needed(claim: dict[str, Any], declared: str) -> str:
+    """Return the threshold, and in small print when it was declared; "" if the claim has no threshold."""
     if claim["threshold"] is None:
         return ""
     sign = "&gt;" if claim["right_side"] == "above" else "&lt;"
-    return f"{sign}&nbsp;{number(claim['threshold'])}<br><sub>{unbroken(claim['declared'])}</sub>"
+    return f"{sign}&nbsp;{number(claim['threshold'])}" + (f"<br><sub>{unbroken(declared)}</sub>" if declared else "")
 
 
 def unbroken(date: str) -> str:

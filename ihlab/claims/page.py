@@ -10,6 +10,7 @@ from typing import Any
 
 from scipy.stats import false_discovery_control
 
+from ihlab.claims.claim import NOT_TESTED
 from ihlab.claims.experiment import SCALES, Scale
 from ihlab.claims.figure_page import figure_page
 from ihlab.claims.headlines import HEADLINES, answer
@@ -36,13 +37,13 @@ each head mixes the previous token's key and value into its own. *Vanilla* is at
 continue a repeated sequence: find the current token's earlier occurrence and predict the token that followed it."""
 
 RULE = """The models are small, and each verdict is about them. A claim *holds* or *fails* if its number, measured over
-several seeds, differs significantly from a threshold that was fixed before the runs; otherwise it is *undecided*. Where
-a claim was tested in several settings, the brackets after a verdict count them, and the number is a range."""
+several seeds, differs significantly from a threshold that was fixed before the runs; otherwise it is *undecided*. Of
+a claim that was tested in several settings, each verdict is counted, and the number is a range."""
 
 FIGURES = """## All figures
 
-The page of each figure has its pictures, its claims with their numbers, and how they were measured. The table counts
-the paper's claims, and after a plus sign our own questions."""
+Each figure has a page with its claims and how they were measured. The table counts the paper's claims, and after a
+plus sign our own questions."""
 
 START, END = "<!-- verdicts -->", "<!-- /verdicts -->"
 """Markers in a README around the counts."""
@@ -144,14 +145,14 @@ def counts_table(scale: Scale, folders: Sequence[Folder]) -> str:
 
 def corrected(scale: Scale, folders: Sequence[Folder]) -> str:
     """Return in words how many p-values stay significant if all claims of the page are corrected together."""
-    p = [float(claim["p"]) for folder in folders for claim in folder.claims() if claim["p"] is not None]
+    tested = (claim for folder in folders for claim in folder.claims() if claim["verdict"] != NOT_TESTED)
+    p = [float(claim["p"]) for claim in tested if claim["p"] is not None]
     if not p:
         return ""
     by_holm, by_rate = (sum(x <= 1 - CONFIDENCE for x in f(p)) for f in (holm, false_discovery_control))
     return (
-        f"Each figure is corrected for its own number of claims. If all {len(p)} claims at {scale} scale that have a "
-        f"p-value are corrected together, {by_holm} of {len(p)} stay significant by Holm's method and {by_rate} of "
-        f"{len(p)} by Benjamini and Hochberg's (at .05)."
+        f"If the claims of all figures at {scale} scale are corrected together, {by_holm} of {len(p)} stay significant "
+        f"by Holm's method and {by_rate} of {len(p)} by Benjamini and Hochberg's."
     )
 
 

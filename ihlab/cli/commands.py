@@ -51,8 +51,9 @@ def reproduce(
     Args:
         names: Figures to make, such as figure1a, or module:Class of your own; if none is named,
             figure1a, figure1b, figure2, figure8, figure9, table2, table5 and tables6to13. The others take longer:
-            figure4, figure7, figure8_law, saved_layer, shift_halves, one_more_layer, figure10, figure11, elsewhere,
-            table4, table15, mqar, formation, basin_map, robustness, lengths, initialisation, text and zoo.
+            figure4, figure7, figure8_learned, figure8_law, saved_layer, shift_halves, one_more_layer, figure10,
+            figure11, elsewhere, table4, table15, mqar, formation, basin_map, robustness, lengths, initialisation,
+            text and zoo.
         scale: smoke (seconds), laptop (minutes), gpu (tens of minutes) or paper (its own numbers).
         jobs: Runs trained at a time; by default one per core, on a GPU 1.
         device: A torch device, or auto: a GPU if there is one.
@@ -241,8 +242,8 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /, csv: Pat
         csv: Write the whole table here, damaged runs too: that of ihlab.runs in Python.
     """
     from ihlab.stored import DIVERGED, DONE
-    from ihlab.training.listing import DAMAGED
-    from ihlab.training.listing import runs as stored_runs
+    from ihlab.training.run import DAMAGED
+    from ihlab.training.run import runs as stored_runs
 
     check_output("--csv", csv, TABLES)
     table = Table(title=f"Runs in {text(root)}", title_justify="left")

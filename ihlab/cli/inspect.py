@@ -1,5 +1,6 @@
 """Commands that open a run: `heads`, `shift`, `view`."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,8 +18,8 @@ from tasks.config import ConfigError, require
 HF_ROWS = 16
 """Every head is ablated twice, and a model of another library may have hundreds."""
 
-PRINTED = [column for column in COLUMNS if column.head]
-RAW = "raw prefix"
+PRINTED = [column for column in COLUMNS if column.printed]
+RAW = "raw prefix_matching"
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,7 +127,7 @@ def _found(run: str | None, hf: str | None, root: Path, task: str | None) -> "Ru
 def _heads_table(scores: "pd.DataFrame", title: str) -> Table:
     """Return a table of scores, one row per head, likeliest induction head first."""
     # Narrow enough for a terminal of 80 columns.
-    heads = [name.replace(" ", "\n", 1) for name in (RAW, *(column.head for column in PRINTED))]
+    heads = [re.sub("[ _]", lambda at: at[0].strip() + "\n", name) for name in (RAW, *(at.name for at in PRINTED))]
     table = Table("head", "induction", *map(_number, heads), title=title, title_justify="left", box=SIMPLE_HEAD,
                   show_edge=False, pad_edge=False, padding=0)  # fmt: skip
     raw = {(head.layer, head.head): head for head in scores[scores["pattern"] == "raw"].itertuples()}
@@ -148,9 +149,9 @@ def _heads_table(scores: "pd.DataFrame", title: str) -> Table:
 def _heads_legend() -> Table:
     """Return what the columns of `_heads_table` say."""
     legend = Table.grid(padding=(0, 2, 0, 0))
-    legend.add_row(RAW, "prefix matching of the raw pattern; the rest: of the effective")
+    legend.add_row(RAW, "prefix_matching of the raw pattern; the rest: of the effective")
     for column in PRINTED:
-        legend.add_row(column.head, column.meaning + (" ± error" if column.error else ""))
+        legend.add_row(column.name, column.meaning + (" ± error" if column.error else ""))
     return legend
 
 

@@ -1,6 +1,7 @@
 """Zero-, mean- and resample-ablation of heads: a task's loss and accuracy without them."""
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from torch.nn import functional as F
 from ihlab.interp.circuits import require_heads
 from ihlab.interp.head_model import HeadModel
 from ihlab.interp.sources import opened_model
+from ihlab.measure.padding import moved_batch
+from ihlab.model.padding import Mask
 from tasks import IGNORE, Batch
 from tasks.config import choose, require
 
@@ -24,7 +27,14 @@ HOWS = ("zero", "mean", "resample")
 NEEDED = "heads are ablated by running a model without them"
 
 
-def ablate_heads(model: Any, batch: Batch, heads: Sequence[Head], how: str = "mean", seed: int = 0) -> dict[str, float]:
+def ablate_heads(
+    model: Any,
+    batch: Batch,
+    heads: Sequence[Head],
+    how: str = "mean",
+    seed: int = 0,
+    attention_mask: Any = None,
+) -> dict[str, float]:
     """Return loss over targets and accuracy over answers with these heads ablated together.
 
     `model` is a `Run`, a `Transformer`, a `TransformerBridge` or a Hugging Face causal LM, whose z is the input of
@@ -36,74 +46,114 @@ def ablate_heads(model: Any, batch: Batch, heads: Sequence[Head], how: str = "me
     - "mean": the head's mean z over all sequences and positions, one vector. It keeps the constant part on which the
       rest of the model may rely; a mean for each position would also keep positional information;
     - "resample": the head's z at the same position of another sequence, paired at random by `seed`. It stays
-      in distribution, but its information is false.
+      in distribution, but its information is false. A shorter sequence gives the z of its last token.
+
+    `attention_mask` [batch, pos] is 1 at tokens and 0 at padding, on either side. Padding is in no mean. Without a
+    mask, padding is known by the id that the model's task fills sequences up with.
 
     Without heads, the model is not changed. Hooks are removed afterwards. Raises `ConfigError` for a head that does
     not exist, an unknown `how`, a batch without targets or answers, a single sequence to resample from, and patterns
     that are given without a model.
     """
-    model = opened_model(model, NEEDED)
-    return totals(_ablated_rows(model, batch, heads, model.z(tokens_of(batch)), how, seed))
+    clean = CleanRun(opened_model(model, NEEDED), batch, attention_mask)
+    return totals(clean.without(heads, how, seed))
 
 
-def ablation_sweep(model: Any, batch: Batch, how: str = "mean", seed: int = 0) -> pd.DataFrame:
-    """Ablate every head alone. Columns: layer, head, how, loss_rise, loss_rise_error, accuracy_fall.
+def ablation_sweep(
+    model: Any,
+    batch: Batch,
+    how: str = "mean",
+    seed: int = 0,
+    attention_mask: Any = None,
+    heads: Sequence[Head] | None = None,
+) -> pd.DataFrame:
+    """Ablate every head alone, or each of some. Columns: layer, head, how, loss_rise, loss_rise_error, accuracy_fall.
 
     `loss_rise_error` is the standard error of the rise over the batch's sequences (a ratio of sums over sequences).
-    `model` is as in `ablate_heads`, and so is what is raised.
+    The other arguments are those of `ablate_heads`, and so is what is raised.
     """
-    model = opened_model(model, NEEDED)
-    z = model.z(tokens_of(batch))
-    whole = _ablated_rows(model, batch, [], z, how, seed)
-    table = []
-    for layer in range(model.n_layers):
-        for head in range(model.n_heads):
-            rows = _ablated_rows(model, batch, [(layer, head)], z, how, seed)
-            rise, error = _ratio(rows["loss"] - whole["loss"], rows["targets"])
-            fall, _ = _ratio(whole["right"] - rows["right"], rows["answers"])
-            table.append(
-                {"layer": layer, "head": head, "how": how}
-                | {"loss_rise": rise, "loss_rise_error": error, "accuracy_fall": fall}
-            )
-    return pd.DataFrame(table)
+    clean = CleanRun(opened_model(model, NEEDED), batch, attention_mask)
+    each = every_head(clean.model) if heads is None else heads
+    table = [
+        {"layer": layer, "head": head, "how": how} | clean.effect([(layer, head)], how, seed) for layer, head in each
+    ]
+    return pd.DataFrame(table, columns=["layer", "head", "how", "loss_rise", "loss_rise_error", "accuracy_fall"])
 
 
-def _ablated_rows(
-    model: HeadModel,
-    batch: Batch,
-    heads: Sequence[Head],
-    z: list[Float[Tensor, "batch pos head d_head"]],
-    how: str,
-    seed: int,
-) -> pd.DataFrame:
-    """Return `row_scores` with these heads ablated; `z` is that of the clean run."""
-    require_heads(model, heads)
-    replace = {}
-    for layer in sorted({layer for layer, _ in heads}):
-        those = [head for at, head in heads if at == layer]
-        replace[layer] = replaced(those, replacement(z[layer], how, seed))
-    with model.replacing(replace):
-        return row_scores(model, batch)
+def every_head(size: Any) -> list[Head]:
+    """Return all heads of a model, layer by layer; `size` has `n_layers` and `n_heads`."""
+    return [(layer, head) for layer in range(size.n_layers) for head in range(size.n_heads)]
+
+
+class CleanRun:
+    """A model's run on a batch, and the same with heads ablated. Rows are moved so that their padding comes last."""
+
+    def __init__(self, model: HeadModel, batch: Batch, attention_mask: Any = None) -> None:
+        self.model = model
+        self.batch, self.real = moved_batch(batch, model.mask(tokens_of(batch), attention_mask))
+        self.z = model.z(tokens_of(self.batch))
+
+    @cached_property
+    def whole(self) -> pd.DataFrame:
+        """The `row_scores` of the model as it is."""
+        return self.without([], "zero", 0)
+
+    def without(self, heads: Sequence[Head], how: str, seed: int) -> pd.DataFrame:
+        """Return the `row_scores` with these heads ablated together."""
+        require_heads(self.model, heads)
+        choose("ablation", how, HOWS)
+        replace = {}
+        for layer in sorted({layer for layer, _ in heads}):
+            those = [head for at, head in heads if at == layer]
+            replace[layer] = replaced(those, replacement(self.z[layer], how, seed, real=self.real))
+        with self.model.replacing(replace):
+            return row_scores(self.model, self.batch)
+
+    def effect(self, heads: Sequence[Head], how: str, seed: int) -> dict[str, float]:
+        """Return the rise of the loss with its standard error, and the fall of accuracy, without these heads."""
+        rows = self.without(heads, how, seed)
+        rise, error = _ratio(rows["loss"] - self.whole["loss"], rows["targets"])
+        fall, _ = _ratio(self.whole["right"] - rows["right"], rows["answers"])
+        return {"loss_rise": rise, "loss_rise_error": error, "accuracy_fall": fall}
 
 
 def replacement(
-    z: Float[Tensor, "batch pos head d_head"], how: str, seed: int = 0, mean_over: tuple[int, ...] = (0, 1)
+    z: Float[Tensor, "batch pos head d_head"],
+    how: str,
+    seed: int = 0,
+    mean_over: tuple[int, ...] = (0, 1),
+    real: Mask | None = None,
 ) -> Float[Tensor, "batch pos head d_head"]:
-    """Return the replacement of z under ablation; see `ablate_heads`. Raises `ConfigError` as that does."""
+    """Return the replacement of z under ablation; see `ablate_heads`. Raises `ConfigError` as that does.
+
+    `real` marks tokens; padding comes after them.
+    """
     choose("ablation", how, HOWS)
     if how == "zero":
         return torch.zeros_like(z)
     if how == "mean":
-        return z.mean(dim=mean_over, keepdim=True).expand_as(z)
+        if real is None:
+            return z.mean(dim=mean_over, keepdim=True).expand_as(z)
+        counted = real.to(z)[:, :, None, None]
+        total, n = (x.sum(dim=mean_over, keepdim=True) for x in (z * counted, counted))
+        return (total / n.clamp_min(1)).expand_as(z)
     require(len(z) >= 2, "The batch has one row, but resampling takes another row's values: it needs at least 2.")
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(z)))
     source = torch.empty_like(order)
     source[order] = order.roll(1)  # one cycle through all sequences: none is its own source
-    return z[source.to(z.device)]
+    source = source.to(z.device)
+    if real is None:
+        return z[source]
+    last = real.to(z.device).sum(dim=1)[source, None] - 1
+    at = torch.arange(z.shape[1], device=z.device).expand(len(z), -1).minimum(last)
+    return z[source[:, None], at]
 
 
 def row_scores(model: Any, batch: Batch) -> pd.DataFrame:
-    """Score each sequence: `loss` summed over its `targets` (a count), and how many of its `answers` are `right`."""
+    """Score each sequence: `loss` summed over its `targets` (a count), and how many of its `answers` are `right`.
+
+    Padding, if there is any, comes last in each row.
+    """
     check_measurable(batch)
     logits = opened_model(model, NEEDED).logits(tokens_of(batch))
     targets = torch.from_numpy(np.ascontiguousarray(batch.targets)).to(logits.device)

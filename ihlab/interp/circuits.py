@@ -36,6 +36,10 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
         "The model's attention is 'differential', whose heads match by two products of queries and keys: there is no "
         "one W_QK.",
     )
+    require(
+        not model.cfg.qk_norm,
+        "The model has qk_norm=True: a norm stands between queries, keys and scores, and there is no W_QK.",
+    )
     for name in ("W_Q", "W_K"):
         require(hasattr(attn, name), f"{type(attn).__name__}, the attention of layer {layer}, has no {name}.")
     weight = _route(_weights(attn, "alpha", group), "alpha", route)

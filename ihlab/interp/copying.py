@@ -1,12 +1,16 @@
 """Copying scores: whether a head raises the logit of the token it attends to."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from ihlab.interp.head_model import HeadModel
+
+CHANCE = 2
+"""A head that writes at random puts each of half of the vocabulary up, alike on average: 2 / d_vocab on any token."""
 
 MOST_LOGITS = 2**25
 """Maximum number of logits in memory at once: 128 MB in float32."""
@@ -16,40 +20,42 @@ MOST_LOGITS = 2**25
 def copying(
     model: HeadModel,
     z: Sequence[Float[Tensor, "batch pos head d_head"]],
-    patterns: Float[Tensor, "layer batch head query key"],
+    patterns: Mapping[str, Float[Tensor, "layer batch head query key"]],
     tokens: Int[Tensor, "batch pos"],
     last: int,
-) -> Float[Tensor, "layer head"]:
-    """Return the fraction of a head's direct logit attribution that falls on the token it attends to.
+) -> dict[str, Float[Tensor, "layer head"]]:
+    """Return the fraction of a head's direct logit attribution that falls on the token it attends to, by kind.
 
     For each of the `last` queries of a sequence, the head's own output z W_O is unembedded directly (through the final
     norm's weight; its scale does not change fractions) and the logits are centred over the vocabulary. The score is the
     attended token's fraction of the positive logits. The attended token is the one whose positions together have the
-    most attention. 1 for a perfect copier; a head that writes at random has about 2 / d_vocab (Olsson et al. 2022,
-    arXiv 2209.11895, "copying", with fractions in place of their ratio). `z` holds every layer's z.
+    most attention. 1 for a perfect copier; a head that writes at random has about `CHANCE` / d_vocab (Olsson et al.
+    2022, arXiv 2209.11895, "copying", with fractions in place of their ratio). `z` holds every layer's z.
     """
     at_once = max(1, MOST_LOGITS // (last * model.d_vocab))
-    scores = []
-    for layer, pattern in enumerate(patterns):
-        chunks = [x.split(at_once) for x in (z[layer][:, -last:], pattern[:, :, -last:], tokens)]
-        for head in range(pattern.shape[1]):
-            of_head = [
-                _fraction(model.direct_logits(layer, head, z_rows), pattern_rows[:, head], ids)
-                for z_rows, pattern_rows, ids in zip(*chunks, strict=True)
-            ]
-            scores.append(torch.cat(of_head).mean())
-    return torch.stack(scores).unflatten(0, (len(patterns), -1))
+    scores: dict[str, list[Tensor]] = {kind: [] for kind in patterns}
+    for layer, head in np.ndindex(model.n_layers, model.n_heads):
+        unembedding = model.head_unembedding(layer, head)
+        of_head: dict[str, list[Tensor]] = {kind: [] for kind in patterns}
+        for start in range(0, len(tokens), at_once):
+            rows = slice(start, start + at_once)
+            raised = z[layer][rows, -last:, head].to(unembedding) @ unembedding
+            raised = (raised - raised.mean(dim=-1, keepdim=True)).relu()
+            total = raised.sum(dim=-1).clamp_min(torch.finfo(raised.dtype).tiny)
+            for kind, of_kind in patterns.items():
+                attended = _attended(of_kind[layer, rows, head, -last:].to(raised), tokens[rows].to(raised.device))
+                of_head[kind].append(raised.gather(2, attended[..., None])[..., 0] / total)
+        for kind, found in of_head.items():
+            scores[kind].append(torch.cat(found).mean())
+    return {kind: torch.stack(found).unflatten(0, (model.n_layers, -1)) for kind, found in scores.items()}
 
 
-def _fraction(
-    logits: Float[Tensor, "batch query d_vocab"],
-    pattern: Float[Tensor, "batch query key"],
-    tokens: Int[Tensor, "batch key"],
-) -> Float[Tensor, "batch query"]:
-    """Return the attended token's fraction of the positive centred logits."""
-    mass = torch.zeros_like(logits)
-    ids = tokens.to(logits.device)[:, None].expand_as(pattern)
-    mass.scatter_add_(2, ids, pattern.to(logits))
-    raised = (logits - logits.mean(dim=-1, keepdim=True)).relu()
-    on_attended = raised.gather(2, mass.argmax(dim=-1, keepdim=True))[..., 0]
-    return on_attended / raised.sum(dim=-1).clamp_min(torch.finfo(logits.dtype).tiny)
+def _attended(
+    pattern: Float[Tensor, "batch query key"], tokens: Int[Tensor, "batch key"]
+) -> Int[Tensor, "batch query"]:
+    """Return the token whose positions together have the most attention; of several, that with the lowest id."""
+    same = (tokens[:, :, None] == tokens[:, None, :]).to(pattern)
+    mass = pattern @ same  # at each key, the attention to its token
+    best = mass.amax(dim=-1, keepdim=True)
+    ids = tokens[:, None].expand(mass.shape)
+    return ids.masked_fill(mass < best, torch.iinfo(ids.dtype).max).amin(dim=-1)

@@ -16,18 +16,15 @@ from torch import Tensor, nn
 
 from ihlab.interp.circuits import eigenvalue_copying
 from ihlab.interp.patterns import pattern_of, probed
-from ihlab.measure.probe import repeated_rows, task_ids
+from ihlab.measure.padding import without_padding
+from ihlab.measure.probe import ProbeTokens, beginning, model_tokens, probe_rows
 from ihlab.model.modes import evaluating
+from ihlab.model.padding import Mask, in_order, mask_of, padded_right, real_first
 from ihlab.model.transformer import Transformer
-from tasks import StoredTask
 from tasks.config import require
 
 PATTERN_KINDS = ("raw", "effective")
 """Which key a query matches, and which token's value it reads."""
-
-LONGEST_PROBE = 128
-"""Positions of a probe of another library's model, unless a length is given. At 128, the patterns of GPT-2 on 16
-sequences take 150 MB. Memory grows with the square of the length, and the contexts of such models are long."""
 
 ReplaceZ = Callable[[Tensor], Tensor]
 """What a layer's z [batch, pos, head, d_head] is replaced by."""
@@ -35,7 +32,7 @@ ReplaceZ = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Reading:
-    """What is read of a model on tokens: patterns by kind, "raw" and "effective", and every layer's z."""
+    """What is read of a model on tokens: patterns by kind, "raw" and "effective", and every layer's z, if asked for."""
 
     patterns: dict[str, Float[Tensor, "layer batch head query key"]]
     z: list[Float[Tensor, "batch pos head d_head"]]
@@ -48,7 +45,10 @@ class HeadModel(ABC):
     - `n_layers`, `n_heads` (query heads in each layer), `d_vocab`;
     - `n_ctx`: the maximum number of positions; None: there is no maximum;
     - `reach`: the number of latest tokens that every layer sees (a sliding window's width); None: all;
-    - `probe_length`: positions of a probe unless a length is given.
+    - `tokens`: what its probes are made of: ids of content, what sequences begin with, their length, padding.
+
+    `attention_mask` [batch, pos] is 1 at tokens and 0 at padding. Without one, padding is known by the id that the
+    model's task fills sequences up with. Padded sequences give the numbers that they give without padding.
     """
 
     module: nn.Module
@@ -58,7 +58,7 @@ class HeadModel(ABC):
     d_vocab: int
     n_ctx: int | None
     reach: int | None = None
-    probe_length: int
+    tokens: ProbeTokens
 
     @property
     def name(self) -> str:
@@ -95,7 +95,7 @@ class HeadModel(ABC):
 
         Raises `ConfigError` for a length over n_ctx or over a sliding window, and for ids outside the vocabulary.
         """
-        length = self.probe_length if length is None else length
+        length = self.tokens.length if length is None else length
         require(
             self.n_ctx is None or length <= self.n_ctx,
             f"length is {length}, but the model's n_ctx is {self.n_ctx}: too long.",
@@ -105,18 +105,60 @@ class HeadModel(ABC):
             f"length is {length}, but some layers of the {self.name} see the last {self.reach} tokens only, and so no "
             f"earlier repeat: give a length of at most {self.reach}.",
         )
-        return self.on_device(repeated_rows(self.ids if ids is None else ids, rows, length // repeats, repeats, seed))
+        return self.on_device(probe_rows(self.tokens, repeats, rows, length, ids, seed))
+
+    def period(self, probe: Int[Tensor, "rows pos"], repeats: int) -> int:
+        """Return the number of tokens that a sequence of `probe_rows` repeats."""
+        return (probe.shape[1] - len(self.tokens.begin)) // repeats
+
+    def mask(self, tokens: Int[Tensor, "batch pos"], attention_mask: Any = None) -> Mask | None:
+        """Return which positions are no padding; None: all. Raises `ConfigError` as `mask_of` does."""
+        return mask_of(tokens, attention_mask, self.tokens.padding)
 
     @torch.no_grad()
-    def logits(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
+    def logits(
+        self, tokens: Int[Tensor, "batch pos"], attention_mask: Any = None
+    ) -> Float[Tensor, "batch pos d_vocab"]:
         """Return the logits."""
+        ids = self.on_device(tokens)
+        real = self.mask(ids, attention_mask)
         with evaluating(self.module):
-            return self._logits(self.on_device(tokens))
+            if real is None or padded_right(real):
+                return self._logits(ids)
+            order = real_first(real)
+            return in_order(self._logits(in_order(ids, order, 1)), order.argsort(dim=1), 1)
+
+    @torch.no_grad()
+    def read(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        kinds: Sequence[str] = PATTERN_KINDS,
+        attention_mask: Any = None,
+        with_z: bool = False,
+    ) -> Reading:
+        """Return patterns, the effective ones with beta's gauge fixed, and every z on request, if `writes_known`.
+
+        Padding gets and gives no attention. Raises `ConfigError` for a model without patterns, or whose patterns are
+        not causal or not finite.
+        """
+        ids = self.on_device(tokens)
+        real = self.mask(ids, attention_mask)
+        with evaluating(self.module):
+            if real is None:
+                return self._read(ids, kinds, with_z)
+            order = real_first(real)
+            reading = self._read(in_order(ids, order, 1), kinds, with_z)
+        back = order.argsort(dim=1)
+        patterns = {
+            kind: without_padding(in_order(in_order(of_kind, back, 3, 1), back, 4, 1), real)
+            for kind, of_kind in reading.patterns.items()
+        }
+        return Reading(patterns, [in_order(z, back, 1) for z in reading.z])
 
     def z(self, tokens: Int[Tensor, "batch pos"]) -> list[Float[Tensor, "batch pos head d_head"]]:
-        """Return every layer's z. Raises `ConfigError` as `replacing` does."""
-        with self._noting_z() as z:
-            self.logits(tokens)
+        """Return every layer's z on rows whose padding, if there is any, comes last. Raises as `replacing` does."""
+        with self._noting_z() as z, torch.no_grad(), evaluating(self.module):
+            self._logits(self.on_device(tokens))
         return [z[layer] for layer in range(self.n_layers)]
 
     @contextmanager
@@ -126,19 +168,18 @@ class HeadModel(ABC):
         with self.replacing({layer: partial(z.setdefault, layer) for layer in range(self.n_layers)}):
             yield z
 
-    def direct_logits(
-        self, layer: int, head: int, z: Float[Tensor, "batch pos head d_head"]
-    ) -> Float[Tensor, "batch pos d_vocab"]:
-        """Return a head's own output z W_O, unembedded directly, up to one positive factor."""
+    @torch.no_grad()
+    def head_unembedding(self, layer: int, head: int) -> Float[Tensor, "d_head d_vocab"]:
+        """Return W_O W_U of a head: z times it is the head's own output as logits, up to one positive factor."""
         output = self.output_weight(layer)[head]
-        return z[:, :, head].to(output) @ output @ self.unembedding
-
-    # What the two implementations differ in
+        return output @ self.unembedding.to(output)
 
     @property
-    @abstractmethod
-    def ids(self) -> Sequence[int]:
-        """The token ids that a probe draws from by default."""
+    def unembeds(self) -> bool:
+        """True if it is known what each head writes, and the unembedding reads it as it is."""
+        return self.writes_known
+
+    # What the two implementations differ in
 
     @property
     @abstractmethod
@@ -146,8 +187,8 @@ class HeadModel(ABC):
         """True if it is known what each head writes."""
 
     @abstractmethod
-    def read(self, tokens: Int[Tensor, "batch pos"], kinds: Sequence[str] = PATTERN_KINDS) -> Reading:
-        """Return patterns, the effective ones with beta's gauge fixed, and every layer's z, if `writes_known`."""
+    def _read(self, tokens: Int[Tensor, "batch pos"], kinds: Sequence[str], with_z: bool) -> Reading:
+        """Read the model as it is on tokens that it can read; see `read`."""
 
     @abstractmethod
     def replacing(self, replace: Mapping[int, ReplaceZ]) -> AbstractContextManager[Any]:
@@ -176,28 +217,22 @@ class OurModel(HeadModel):
 
     module: Transformer
 
-    def __init__(self, model: Transformer) -> None:
+    def __init__(self, model: Transformer, prepend_bos: bool | None = None) -> None:
         cfg = model.cfg
         self.module, self.embed = model, model.embed
-        self.n_layers, self.n_heads, self.d_vocab = cfg.n_layers, cfg.n_heads, cfg.d_vocab
-        self.n_ctx = self.probe_length = cfg.n_ctx
-
-    @property
-    def ids(self) -> Sequence[int]:
-        """The ids that the model was trained on, where that is known, and else the vocabulary."""
-        task = self.module.trained_on
-        return range(self.d_vocab) if task is None or isinstance(task, StoredTask) else task_ids(task)
+        self.n_layers, self.n_heads, self.d_vocab, self.n_ctx = cfg.n_layers, cfg.n_heads, cfg.d_vocab, cfg.n_ctx
+        self.tokens = beginning(model_tokens(model), prepend_bos, model.special_tokens.get("bos_token_id"))
 
     @property
     def writes_known(self) -> bool:
         """True unless a custom attention lacks hook_z, W_O or W_V."""
         return all(hasattr(block.attn, name) for block in self.module.layers for name in ("hook_z", "W_O", "W_V"))
 
-    def read(self, tokens: Int[Tensor, "batch pos"], kinds: Sequence[str] = PATTERN_KINDS) -> Reading:
-        """See `HeadModel.read`."""
-        cache = probed(self.module, self.on_device(tokens))
+    def _read(self, tokens: Int[Tensor, "batch pos"], kinds: Sequence[str], with_z: bool) -> Reading:
+        cache = probed(self.module, tokens, with_z)
         patterns = {kind: pattern_of(cache, kind) for kind in kinds}
-        return Reading(patterns, [cache["z", layer] for layer in range(self.n_layers)] if self.writes_known else [])
+        wanted = with_z and self.writes_known
+        return Reading(patterns, [cache["z", layer] for layer in range(self.n_layers)] if wanted else [])
 
     def replacing(self, replace: Mapping[int, ReplaceZ]) -> AbstractContextManager[Any]:
         """Replace z at hook_z. Raises `ConfigError` for a custom attention without it."""

@@ -10,11 +10,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ihlab.interp.ablation import ablation_sweep
-from ihlab.interp.copying import copying
+from ihlab.interp.copying import CHANCE
+from ihlab.interp.copying import copying as copying_of
 from ihlab.interp.head_model import PATTERN_KINDS, HeadModel, Reading
-from ihlab.interp.sources import GivenPatterns, opened, with_batch_axis
+from ihlab.interp.sources import GivenPatterns, opened
 from ihlab.measure.columns import explained
 from ihlab.measure.heads import follows, mean_attention, pattern_scores, prefix_matches
+from ihlab.measure.offsets import best_offset
 from ihlab.measure.probe import PREFIX_REPEATS, STRIPE_REPEATS, rolled
 from tasks import Batch
 from tasks.config import require
@@ -30,6 +32,11 @@ def head_scores(
     ids: Sequence[int] | None = None,
     seed: int = 0,
     tokens: Any = None,
+    *,
+    attention_mask: Any = None,
+    bos: bool | None = None,
+    probes: int = 1,
+    copying: bool = False,
 ) -> pd.DataFrame:
     """Score every head in two rows: its raw pattern (`pattern` = "raw") and its effective one ("effective").
 
@@ -38,79 +45,155 @@ def head_scores(
     mode and its attention implementation are what they were.
 
     Heads are probed with `rows` sequences of distinct random tokens, repeated 4 times (`induction_stripe`: twice) up to
-    `length`. By default that is n_ctx; for a model of another library it is at most
-    `ihlab.interp.head_model.LONGEST_PROBE` positions, and no more than a sliding window sees. Tokens are drawn from
-    `ids`: by default those that a run was trained on, and else the vocabulary without the special tokens that a Hugging
-    Face config names. The scores from ablation (`ablation_sweep`) need a task's `batch`. Both rows of a head have the
-    same scores from weights and from ablation.
+    `length`. By default the sequences are like those of the training: as long as the task's, made of the ids of its
+    content, and with its first token in front. Of a model whose training is unknown, they have at most
+    `ihlab.measure.probe.LONGEST_PROBE` positions and no more than a sliding window sees, and are made of the vocabulary
+    without the special tokens of its config. They begin with its bos token if the tokenizer stored with it begins so;
+    `bos` says otherwise. Tokens are drawn from `ids` if given. With several `probes`, other seeds are drawn too:
+    prefix_matching and its control are means over them.
 
-    Copying scores are NaN where it is not known what heads write: for a custom attention unless it has hook_z, W_V and
-    W_O; eigenvalue_copying also for another library's values that are not linear in attention's input. Effective
-    patterns are those of `gauge_fixed(beta)`; those of a vanilla model are the raw ones.
+    The scores from ablation (`ablation_sweep`, mean) need a task's `batch`, whose padding `attention_mask` marks (1: a
+    token, 0: padding; a task's own padding is known without it). Both rows of a head have the same scores from weights
+    and from ablation.
+
+    `copying` is slow on a large vocabulary and computed on request. Copying scores are NaN where it is not known what
+    heads write: for a custom attention unless it has hook_z, W_V and W_O; eigenvalue_copying also for another library's
+    values that are not linear in attention's input. Effective patterns are those of `gauge_fixed(beta)`; those of a
+    vanilla model are the raw ones.
 
     Instead of a model, precomputed patterns are scored on their `tokens`: an `ActivationCache`, or a tensor, array or
-    tuple [layer][batch, head, query, key]. They have the columns of `pattern_scores` only, and one row for each head
-    unless they are a cache.
+    tuple [layer][batch, head, query, key]. They have the columns of `given_scores` only, and one row for each head
+    unless they are a cache. `attention_mask` then marks the padding of the tokens.
 
     Raises `ConfigError` where fewer than 3 distinct tokens would be repeated, for a `length` over n_ctx or over a
     sliding window, for patterns without tokens or with a `batch`, for tokens that do not fit the patterns or do not
-    repeat, and for another `model`, naming its type.
+    repeat, for patterns that are not those of a causal model, and for another `model`, naming its type.
 
     The columns:
     """
-    source = opened(model)
+    source = opened(model, bos)
     if isinstance(source, GivenPatterns):
-        return given_scores(source, tokens, batch, ids)
+        return given_scores(source, tokens, batch, ids, attention_mask)
     require(tokens is None, "tokens are given, but a model is probed with its own: give `ids`, or its patterns.")
-    probe = source.probe_rows(PREFIX_REPEATS, rows, length, ids, seed)
-    twice = source.probe_rows(STRIPE_REPEATS, rows, length, ids, seed)
-    scores, reading = probe_scores(source, probe, seed)
-    stripe = source.read(twice).patterns
-    unknown = torch.full((source.n_layers, source.n_heads), torch.nan)
-    of_weights = {"eigenvalue_copying": source.eigenvalue_copying() if source.writes_known else unknown}
-    last = probe.shape[1] // PREFIX_REPEATS
-    for kind, patterns in reading.patterns.items():
-        scores[kind] |= {
-            "induction_stripe": mean_attention(stripe[kind], follows(twice.to(patterns.device))),
-            "copying": copying(source, reading.z, patterns, probe, last) if source.writes_known else unknown,
-            **of_weights,
-        }
+    require(probes >= 1, f"probes is {probes}, but must be at least 1.")
+    scores = random_scores(source, rows, length, ids, seed, copying)
+    if probes > 1:
+        more = [random_matching(source, rows, length, ids, seed + i) for i in range(1, probes)]
+        for kind, of_kind in scores.items():
+            for name in MATCHING:
+                found = torch.stack([of_kind[name], *(each[kind][name] for each in more)])
+                of_kind[name] = found.mean(dim=0)
+                if name == "prefix_matching":
+                    of_kind["prefix_matching_sd"] = found.std(dim=0)
     table = _by_head(scores)
-    return table if batch is None else table.merge(_causal_scores(source, batch), on=["layer", "head"])
+    return table if batch is None else with_ablation(table, source, batch, attention_mask)
 
 
 head_scores.__doc__ = f"{head_scores.__doc__}\n{explained('    ')}"
 
 
+def random_scores(
+    source: HeadModel, rows: int, length: int | None, ids: Sequence[int] | None, seed: int, with_copying: bool = False
+) -> dict[str, Scores]:
+    """Return every score of random tokens and of weights, by kind of pattern; see `head_scores`."""
+    probe = source.probe_rows(PREFIX_REPEATS, rows, length, ids, seed)
+    twice = source.probe_rows(STRIPE_REPEATS, rows, length, ids, seed)
+    scores, reading = probe_scores(source, probe, seed, with_z=with_copying)
+    stripe = source.read(twice).patterns
+    unknown = torch.full((source.n_layers, source.n_heads), torch.nan)
+    eigenvalues = source.eigenvalue_copying() if source.writes_known else unknown
+    copied = dict.fromkeys(scores, unknown)
+    if with_copying and source.unembeds:
+        copied = copying_of(source, reading.z, reading.patterns, probe, source.period(probe, PREFIX_REPEATS))
+    found = {}
+    for kind, of_kind in scores.items():
+        places = follows(twice.to(stripe[kind].device))
+        found[kind] = {**of_kind, "induction_stripe": mean_attention(stripe[kind], places)}
+        if with_copying:
+            times = copied[kind] * source.d_vocab / CHANCE
+            found[kind] |= {"copying": copied[kind], "copying_times_chance": times}
+        found[kind]["eigenvalue_copying"] = eigenvalues
+    return found
+
+
+MATCHING = ("prefix_matching", "same_distance_control")
+"""The scores that decide whether a head matches prefixes."""
+
+
+def random_matching(
+    source: HeadModel, rows: int, length: int | None, ids: Sequence[int] | None, seed: int
+) -> dict[str, Scores]:
+    """Return the scores of `MATCHING` alone, on other random tokens."""
+    scores, _ = probe_scores(source, source.probe_rows(PREFIX_REPEATS, rows, length, ids, seed), seed)
+    return scores
+
+
 def probe_scores(
-    model: HeadModel, probe: Int[Tensor, "rows pos"], seed: int = 0, kinds: Sequence[str] = PATTERN_KINDS
+    model: HeadModel,
+    probe: Int[Tensor, "rows pos"],
+    seed: int = 0,
+    kinds: Sequence[str] = PATTERN_KINDS,
+    with_z: bool = False,
 ) -> tuple[dict[str, Scores], Reading]:
     """Score patterns on sequences of `probe_rows`, by kind; return what was read there, too.
 
-    The scores are those of `pattern_scores` and the control fixed_distance: the attention between the same positions
-    when the last repeat is rolled, so that they are no prefix matches.
+    The scores are those of `pattern_scores`, the offset of `best_offset`, and same_distance_control: the attention
+    between the same positions when the last repeat is rolled, so that they are no prefix matches. Offsets are judged on
+    the rolled sequences too.
     """
-    reading = model.read(probe, kinds)
-    control = model.read(rolled(probe, probe.shape[1] // PREFIX_REPEATS, seed), kinds).patterns
-    scores = {}
+    reading = model.read(probe, kinds, with_z=with_z)
+    moved = rolled(probe, model.period(probe, PREFIX_REPEATS), seed)
+    control = model.read(moved, kinds).patterns
+    scores: dict[str, Scores] = {}
     for kind, patterns in reading.patterns.items():
+        same = next((done for done in scores if reading.patterns[done] is patterns), None)
+        if same is not None:  # without a shift, effective patterns are the raw ones
+            scores[kind] = dict(scores[same])
+            continue
         tokens = probe.to(patterns.device)
-        scores[kind] = pattern_scores(patterns, tokens)
-        scores[kind]["fixed_distance"] = mean_attention(control[kind], prefix_matches(tokens))
+        offset, weight = best_offset(control[kind], moved.to(patterns.device))
+        matching = mean_attention(control[kind], prefix_matches(tokens))
+        scores[kind] = {
+            **pattern_scores(patterns, tokens),
+            "same_distance_control": matching,
+            "best_offset": offset,
+            "best_offset_weight": weight,
+        }
     return scores, reading
 
 
-def given_scores(given: GivenPatterns, tokens: Any, batch: Batch | None, ids: Sequence[int] | None) -> pd.DataFrame:
-    """Score patterns on their tokens: the columns of `pattern_scores`, a row for each head and kind of pattern.
+def given_scores(
+    given: GivenPatterns, tokens: Any, batch: Batch | None, ids: Sequence[int] | None, attention_mask: Any = None
+) -> pd.DataFrame:
+    """Score patterns on their tokens: `pattern_scores` and `best_offset`, a row for each head and kind of pattern.
 
-    Raises `ConfigError` for what needs a model, and for tokens that are missing, do not fit or do not repeat.
+    Raises `ConfigError` for what needs a model, for tokens that are missing, do not fit or do not repeat, and for
+    patterns that are not those of a causal model.
     """
     require(
         batch is None and ids is None,
         "batch and ids are given, but only a model can be run on them: patterns alone cannot be ablated.",
     )
     require(tokens is not None, "tokens are not given, but patterns can only be judged by their tokens.")
-    return _by_head({kind: pattern_scores(*with_batch_axis(given.patterns(kind), tokens)) for kind in given.kinds})
+    found, rows, real = given.on(tokens, attention_mask)
+    scores = {}
+    for kind, patterns in found.items():
+        offset, weight = best_offset(patterns, rows, real)
+        offsets = {"best_offset": offset, "best_offset_weight": weight}
+        scores[kind] = {**pattern_scores(patterns, rows, real), **offsets}
+    return _by_head(scores)
+
+
+def with_ablation(
+    table: pd.DataFrame,
+    model: HeadModel,
+    batch: Batch,
+    attention_mask: Any = None,
+    heads: Sequence[tuple[int, int]] | None = None,
+) -> pd.DataFrame:
+    """Return the table with the effects of mean-ablating each head (or some) alone; see `ablation_sweep`."""
+    effects = ablation_sweep(model, batch, "mean", attention_mask=attention_mask, heads=heads)
+    return table.merge(effects.drop(columns="how"), on=["layer", "head"], how="left")
 
 
 def _by_head(scores: dict[str, Scores]) -> pd.DataFrame:
@@ -121,13 +204,6 @@ def _by_head(scores: dict[str, Scores]) -> pd.DataFrame:
         columns = {name: score.flatten().double().cpu().numpy() for name, score in of_kind.items()}
         tables.append(pd.DataFrame({"layer": layer, "head": head, "pattern": kind, **columns}))
     return pd.concat(tables).sort_values(["layer", "head"], kind="stable", ignore_index=True)
-
-
-def _causal_scores(model: HeadModel, batch: Batch) -> pd.DataFrame:
-    """Zero- and mean-ablate every head on a task; see `ablation_sweep`."""
-    zero, mean = (ablation_sweep(model, batch, how).drop(columns="how") for how in ("zero", "mean"))
-    table = zero.merge(mean, on=["layer", "head"], suffixes=("_zero", "_mean"))
-    return table.drop(columns="loss_rise_error_zero").rename(columns={"loss_rise_error_mean": "loss_rise_mean_error"})
 
 
 def mean_patterns(

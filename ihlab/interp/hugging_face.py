@@ -3,16 +3,16 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
 from typing import Any
 
 from torch import Tensor, nn
 
+from ihlab.model.hf.configs import special_ids
 from tasks.config import require
 
 OUTPUT_PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense", "wo", "proj")
 """The names that attention's output projection has in Hugging Face's models."""
-
-SPECIAL = ("bos", "eos", "pad", "unk", "sep", "cls", "mask", "decoder_start")
 
 
 @contextmanager
@@ -81,23 +81,26 @@ def norms_read_by(model: nn.Module, readers: Iterable[nn.Module], run: Callable[
 
 def ordinary_ids(d_vocab: int, *configs: Any) -> list[int]:
     """Return the ids of a vocabulary without those that configs name as special tokens."""
-    special = set[Any]()
-    for config in configs:
-        for name in SPECIAL:
-            given = getattr(config, f"{name}_token_id", None)
-            special.update(given if isinstance(given, list | tuple) else [given])
+    special = special_ids(*configs)
     return [token for token in range(d_vocab) if token not in special]
 
 
-def reach(config: Any) -> int | None:
-    """Return the width of the narrowest window through which a layer sees earlier tokens; None: there is none."""
-    kinds: list[Any] = list(getattr(config, "layer_types", None) or [])
-    widths: list[Any] = []
-    windowed = "sliding_attention" in kinds if kinds else getattr(config, "use_sliding_window", True)
-    if windowed:
-        widths.append(getattr(config, "sliding_window", None))
-    if "chunked_attention" in kinds or not kinds:
-        widths.append(getattr(config, "attention_chunk_size", None))
-    if "local" in (getattr(config, "attention_layers", None) or []):  # GPT-Neo
-        widths.append(config.window_size)
-    return min((width for width in widths if isinstance(width, int) and width > 0), default=None)
+@lru_cache
+def tokenizer_prepends(name: str, bos: int | None) -> bool:
+    """Return whether the tokenizer that is stored with a model begins every text with the token `bos`.
+
+    False where no tokenizer is stored on this machine; none is fetched.
+    """
+    if bos is None or not name:
+        return False
+    from transformers import AutoTokenizer
+
+    try:
+        return prepends_bos(AutoTokenizer.from_pretrained(name, local_files_only=True, trust_remote_code=False), bos)
+    except Exception:  # of every file that it looks for
+        return False
+
+
+def prepends_bos(tokenizer: Any, bos: int | None) -> bool:
+    """Return whether a tokenizer begins every text with the token `bos`."""
+    return tokenizer is not None and bos is not None and list(tokenizer("a")["input_ids"])[:1] == [bos]

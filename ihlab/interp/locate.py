@@ -1,21 +1,40 @@
 """Location of induction heads: in models of this or another library, in a cache, or in any attention patterns."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
-from ihlab.interp.heads import head_scores
+from ihlab.interp.heads import head_scores, with_ablation
+from ihlab.interp.sources import opened_model
 from tasks import Batch
-from tasks.config import require
+from tasks.config import choose, require
 
 PREFIX_LEAST = 0.5
-"""An induction head spends most of its attention on prefix matches. Uniform attention scores a third at most, on the
-shortest sequence allowed."""
+"""A head matches prefixes if at least half of its attention goes there, on tokens read four times. Uniform attention
+scores a third at most, on the shortest sequence allowed. The number of reads matters: on tokens read twice
+(`induction_stripe`), fewer heads reach a half."""
+
+RISE_LEAST = 0.01
+"""A head is needed if ablating it raises the task's loss by this many nats at least: the probability of the right token
+falls by about 1%."""
 
 ERRORS_LEAST = 2.0
-"""Ablating an induction head raises the task's loss by more than twice its standard error over sequences: about one
-chance in forty for a head that does nothing. The size of the rise does not matter: several heads often share a job."""
+"""The rise must also exceed twice its standard error over sequences: about one chance in forty for a head that does
+nothing."""
+
+ABLATED = ("all", "matching")
+"""Which heads are ablated alone: every one, or those that match prefixes."""
+
+VERDICTS = {
+    "induction": "matches prefixes, and the loss rises without it",
+    "not needed": "matches prefixes, but the loss does not rise without it: several heads often share a job",
+    "suppresses": "matches prefixes, and the loss falls without it",
+    "matches": "matches prefixes, and was not ablated",
+    "": "does not match prefixes",
+}
+"""The values of the column `verdict`."""
 
 
 def locate_induction_heads(
@@ -24,41 +43,87 @@ def locate_induction_heads(
     batch: Batch | None = None,
     seed: int = 0,
     ids: Sequence[int] | None = None,
+    *,
+    rows: int = 16,
+    length: int | None = None,
+    bos: bool | None = None,
+    probes: int = 1,
+    attention_mask: Any = None,
+    copying: bool = False,
 ) -> pd.DataFrame:
     """Rank every head, the likeliest induction head first, with the verdict in the column `induction`.
 
     `source` is a model, or patterns or a cache with their `tokens`; see `head_scores`. Patterns are
     [layer, head, query, key] with tokens [pos], or [layer, batch, head, query, key] with tokens [batch, pos]. The
-    columns are those of `head_scores` for effective patterns, or for raw ones if nothing else is known.
+    columns are those of `head_scores` for effective patterns, or for raw ones if nothing else is known, and four more:
 
-    Heads are ranked by prefix_matching, and are induction heads from `PREFIX_LEAST` on. In a model, their
-    fixed_distance must also be below that. With a task's `batch`, loss_rise_mean must exceed `ERRORS_LEAST` of its
-    standard errors. Given tokens should be a random sequence, repeated at least once. If all repeats are equally far
-    apart, they cannot tell an induction head from one that attends by position. Raises `ConfigError` for a `batch` of a
-    single sequence, and as `head_scores` does.
+    - `matches_prefix`: what the head attends to. prefix_matching is at least `PREFIX_LEAST`, and in a model the control
+      is below that. With several `probes` of random tokens, prefix_matching less its standard deviation over them must
+      reach it;
+    - `needed`: what the model loses. With a task's `batch`, the heads that match prefixes are ablated one by one:
+      loss_rise is at least `RISE_LEAST`, and exceeds `ERRORS_LEAST` of its standard errors. Missing for heads that were
+      not ablated;
+    - `verdict`: both in a word of `VERDICTS`;
+    - `induction`: both are true. Without a `batch` it is matches_prefix alone, and `verdict` says "matches".
+
+    Heads are ranked by prefix_matching. The other arguments are those of `head_scores`. Given tokens should be a random
+    sequence, repeated at least once. If all repeats are equally far apart, they cannot tell an induction head from one
+    that attends by position. Raises `ConfigError` for a `batch` of a single sequence, and as `head_scores` does.
     """
-    table = scored_heads(source, batch, ids=ids, seed=seed, tokens=tokens)
+    probe = {"rows": rows, "length": length, "bos": bos, "probes": probes, "copying": copying}
+    table = scored_heads(
+        source, batch, "matching", ids=ids, seed=seed, tokens=tokens, attention_mask=attention_mask, **probe
+    )
     table = table[table["pattern"] == table["pattern"].iloc[-1]]  # effective, where it is known
     return table.drop(columns="pattern").reset_index(drop=True)
 
 
-def scored_heads(source: Any, batch: Batch | None = None, **probe: Any) -> pd.DataFrame:
+def scored_heads(
+    source: Any,
+    batch: Batch | None = None,
+    ablate: Literal["all", "matching"] = "all",
+    attention_mask: Any = None,
+    **probe: Any,
+) -> pd.DataFrame:
     """Return `head_scores` of every kind of pattern, ranked and judged as by `locate_induction_heads`.
 
-    `probe` holds other arguments of `head_scores`.
+    `ablate` says which heads are ablated alone; `probe` holds other arguments of `head_scores`.
     """
+    choose("choice of heads", ablate, ABLATED)
     require(
         batch is None or len(batch.inputs) >= 2,
         f"The batch has {0 if batch is None else len(batch.inputs)} row, but needs at least 2: a rise of the loss is "
         "held against its standard error over rows.",
     )
-    scores = head_scores(source, batch, **probe)
-    judged = scores[scores["pattern"] == scores["pattern"].iloc[-1]]
-    judged = judged.sort_values("prefix_matching", ascending=False, kind="stable")
-    induction = judged["prefix_matching"] >= PREFIX_LEAST
-    if "fixed_distance" in judged:
-        induction &= judged["fixed_distance"] < PREFIX_LEAST
-    if "loss_rise_mean" in judged:
-        induction &= judged["loss_rise_mean"] > ERRORS_LEAST * judged["loss_rise_mean_error"]
+    if batch is None:
+        return judged(head_scores(source, attention_mask=attention_mask, **probe))
+    model = opened_model(source, "heads are ablated by running a model without them", probe.pop("bos", None))
+    scores = head_scores(model, **probe)
+    last = judged(scores)
+    matching = last[last["matches_prefix"]][["layer", "head"]].drop_duplicates()
+    heads = list(zip(matching["layer"], matching["head"], strict=True)) if ablate == "matching" else None
+    return judged(with_ablation(scores, model, batch, attention_mask, heads))
+
+
+def judged(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of `head_scores`, ranked, with the columns matches_prefix, needed, verdict and induction."""
+    last = scores[scores["pattern"] == scores["pattern"].iloc[-1]]
+    last = last.sort_values("prefix_matching", ascending=False, kind="stable")
+    least = last["prefix_matching"] - last.get("prefix_matching_sd", 0.0)
+    matches = least >= PREFIX_LEAST
+    if "same_distance_control" in last:
+        matches &= last["same_distance_control"] < PREFIX_LEAST
+    rise = last.get("loss_rise", pd.Series(np.nan, index=last.index))
+    error = ERRORS_LEAST * last.get("loss_rise_error", pd.Series(np.nan, index=last.index))
+    known = rise.notna()
+    needed = ((rise >= RISE_LEAST) & (rise > error)).astype("boolean").where(known)
+    suppresses = (rise <= -RISE_LEAST) & (-rise > error)
+    verdict = np.select(
+        [~matches, ~known, needed.fillna(False).astype(bool), suppresses], ["", "matches", "induction", "suppresses"],
+        "not needed",
+    )  # fmt: skip
     names = ["layer", "head"]
-    return judged[names].assign(induction=induction).merge(scores, on=names)[[*scores, "induction"]]
+    verdicts = last[names].assign(
+        matches_prefix=matches, needed=needed, verdict=verdict, induction=np.isin(verdict, ["induction", "matches"])
+    )
+    return verdicts.merge(scores, on=names)[[*scores, "matches_prefix", "needed", "verdict", "induction"]]

@@ -15,17 +15,24 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from ihlab.interp.causal import LATER_MOST
 from ihlab.interp.circuits import eigenvalue_fraction
-from ihlab.interp.head_model import LONGEST_PROBE, PATTERN_KINDS, HeadModel, Reading, ReplaceZ
-from ihlab.interp.hugging_face import attention_modules, eager, norms_read_by, ordinary_ids, reach
+from ihlab.interp.head_model import HeadModel, Reading, ReplaceZ
+from ihlab.interp.hugging_face import (
+    attention_modules,
+    eager,
+    norms_read_by,
+    ordinary_ids,
+    prepends_bos,
+    tokenizer_prepends,
+)
+from ihlab.measure.probe import LONGEST_PROBE, ProbeTokens, beginning
+from ihlab.model.hf.configs import reach, special_tokens
 from ihlab.model.modes import evaluating
 from tasks.config import ConfigError, require
 
 NONLINEAR = 0.02
 """Relative error above which values count as not linear in attention's input; half precision rounds by less."""
-
-LATER_MOST = 1e-3
-"""Largest attention to later tokens that is taken for a causal mask: in half precision a mask lets some through."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +48,8 @@ class OutsideModel(HeadModel):
     """A causal LM of Hugging Face transformers. Its patterns are those of eager attention; nothing of it is changed."""
 
     module: Any
-    ids: Sequence[int] = ()  # the vocabulary without special tokens
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, prepend_bos: bool | None = None) -> None:
         self.module = model
         self._require_decoder(model.config)
         config = model.config.get_text_config(decoder=True)
@@ -52,7 +58,12 @@ class OutsideModel(HeadModel):
             require(known, f"The {self.name} has no attention heads: no {field}.")
         longest = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
         self._take_sizes(config.num_hidden_layers, config.num_attention_heads, config.vocab_size, longest)
-        self._take_tokens(config, getattr(model, "generation_config", None))
+        prepends = (
+            tokenizer_prepends(model.name_or_path, special_tokens(config).get("bos_token_id"))
+            if prepend_bos is None
+            else prepend_bos
+        )
+        self._take_tokens(prepends, config, getattr(model, "generation_config", None))
         self.embed = model.get_input_embeddings()
 
     def _require_decoder(self, config: Any) -> None:
@@ -65,26 +76,22 @@ class OutsideModel(HeadModel):
         self.n_layers, self.n_heads, self.d_vocab = n_layers, n_heads, d_vocab
         self.n_ctx = n_ctx if isinstance(n_ctx, int) and n_ctx > 0 else None
 
-    def _take_tokens(self, *configs: Any) -> None:
-        """Take from configs which tokens are ordinary, and how far back every layer sees them."""
+    def _take_tokens(self, prepend_bos: bool, *configs: Any) -> None:
+        """Take from configs which tokens are ordinary, what comes first, and how far back every layer sees."""
         self.reach = reach(configs[0]) if configs else None
-        self.probe_length = min(limit for limit in (LONGEST_PROBE, self.n_ctx, self.reach) if limit is not None)
-        self.ids = ordinary_ids(self.d_vocab, *configs)
+        length = min(limit for limit in (LONGEST_PROBE, self.n_ctx, self.reach) if limit is not None)
+        ordinary = ProbeTokens(ordinary_ids(self.d_vocab, *configs), (), length)
+        self.tokens = beginning(ordinary, prepend_bos, special_tokens(*configs).get("bos_token_id"))
 
     @property
     def writes_known(self) -> bool:
         """True if the output projections were found."""
         return len(self.layers) == self.n_layers
 
-    @torch.no_grad()
-    def read(self, tokens: Int[Tensor, "batch pos"], kinds: Sequence[str] = PATTERN_KINDS) -> Reading:
-        """Return patterns (float32, on the CPU) and every z.
-
-        Raises `ConfigError` for a model without patterns, or whose patterns are not causal or not finite.
-        """
-        tokens = self.on_device(tokens)
-        with evaluating(self.module), ExitStack() as stack:
-            z = stack.enter_context(self._noting_z()) if self.writes_known else {}
+    def _read(self, tokens: Int[Tensor, "batch pos"], kinds: Sequence[str], with_z: bool) -> Reading:
+        """Return patterns (float32, on the CPU) and on request every z."""
+        with ExitStack() as stack:
+            z = stack.enter_context(self._noting_z()) if with_z and self.writes_known else {}
             patterns = self._patterns(tokens)
         require(bool(patterns.isfinite().all()), f"The patterns of the {self.name} are not finite: load it in float32.")
         require(
@@ -121,6 +128,11 @@ class OutsideModel(HeadModel):
         weight = _matrix(self.unembed, self._widths[self.unembed]).to(self.device)
         return _matrix(self.final_norm, len(weight)).to(self.device) @ weight
 
+    @property
+    def unembeds(self) -> bool:
+        """False where a projection stands between residual stream and unembedding, as in OPT-350m."""
+        return self.writes_known and self.output_weight(0).shape[-1] == len(self.unembedding)
+
     def output_weight(self, layer: int) -> Float[Tensor, "head d_head d_model"]:
         """Return a layer's W_O in float32. A norm after attention, as Gemma 2 has, is left out."""
         return self._output_weights[layer]
@@ -136,11 +148,11 @@ class OutsideModel(HeadModel):
         """Return the copying score of the weights; see `ihlab.interp.circuits.eigenvalue_copying`.
 
         NaN where what attention reads of a token is not linear in it (a latent vector that is normalised, a gate), and
-        for embeddings of another width than the residual stream.
+        for embeddings or unembeddings of another width than the residual stream.
         """
         scores = torch.full((self.n_layers, self.n_heads), torch.nan)
         embedding: Tensor = self.embed.weight.detach().float().to(self.device)  # type: ignore[operator]
-        if embedding.shape[1] != len(self.unembedding):
+        if not self.unembeds or embedding.shape[1] != len(self.unembedding):
             return scores
         between = self.unembedding @ embedding  # from the last residual stream to the first
         for layer, values in enumerate(self._values()):
@@ -194,7 +206,7 @@ class OutsideModel(HeadModel):
 
     @property
     def _one_token(self) -> Int[Tensor, "1 1"]:
-        return torch.tensor([[int(self.ids[0])]], device=self.device)
+        return torch.tensor([[int(self.tokens.content[0])]], device=self.device)
 
     # What a bridge does otherwise
 
@@ -255,12 +267,18 @@ class OutsideModel(HeadModel):
 class BridgedModel(OutsideModel):
     """A `TransformerBridge` of TransformerLens, which has names for its parts and a hook point for its patterns."""
 
-    def __init__(self, bridge: Any) -> None:
+    def __init__(self, bridge: Any, prepend_bos: bool | None = None) -> None:
         self.module, self.embed, cfg = bridge, bridge.embed, bridge.cfg
         config: Any = getattr(getattr(bridge, "original_model", None), "config", None)
         self._require_decoder(config)
         self._take_sizes(cfg.n_layers, cfg.n_heads, cfg.d_vocab, cfg.n_ctx)
-        self._take_tokens(*([config.get_text_config(decoder=True)] if hasattr(config, "get_text_config") else []))
+        configs = [config.get_text_config(decoder=True)] if hasattr(config, "get_text_config") else []
+        prepends = (
+            prepends_bos(bridge.tokenizer, special_tokens(*configs).get("bos_token_id"))
+            if prepend_bos is None
+            else prepend_bos
+        )
+        self._take_tokens(prepends, *configs)
         self.unembed, self.final_norm = bridge.unembed, getattr(bridge, "ln_final", None)
 
     @cached_property

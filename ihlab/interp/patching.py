@@ -6,6 +6,7 @@ grouped keys and values. This is the same intervention on our hook points.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import pandas as pd
 import torch
@@ -16,6 +17,7 @@ from transformer_lens import ActivationCache
 from ihlab.interp.ablation import Head, replaced, replacement
 from ihlab.interp.circuits import require_heads
 from ihlab.interp.patterns import effective_pattern, gauge_fixed, require_routes
+from ihlab.measure.probe import tokens_that_count
 from ihlab.model.modes import in_eval_mode
 from ihlab.model.transformer import Transformer
 from tasks.config import choose, require
@@ -150,6 +152,7 @@ def without_key_path(
     receiver: Head,
     how: str = "mean",
     seed: int = 0,
+    attention_mask: Any = None,
 ) -> tuple[Float[Tensor, "batch query key"], Float[Tensor, "batch pos d_head"]]:
     """Return the receiver's effective pattern (gauge fixed) and z with the senders' direct path to its keys ablated.
 
@@ -157,6 +160,7 @@ def without_key_path(
     stream before the receiver's layer. Only the receiver's keys are computed from that; its queries and values, and
     every other head, are those of the clean run. Only the direct path is ablated: what later layers compute from the
     senders' output still arrives. Under grouped queries the other heads of the receiver's group keep their keys.
+    `attention_mask` is 1 at tokens and 0 at padding, which is in no mean; a task's own padding is known without it.
     Raises `ConfigError` for heads that do not exist or a receiver not in a later layer than all senders, and as
     `require_routes` does.
     """
@@ -168,6 +172,7 @@ def without_key_path(
         require(
             layer < late, f"The path runs from head {layer}.{sender} to {late}.{head}, but must run to a later layer."
         )
+    real = tokens_that_count(model, tokens, attention_mask)
     names = [f"blocks.{layer}.attn.hook_z" for layer, _ in senders]
     _, cache = model.run_with_cache(tokens, names_filter=names)
 
@@ -175,7 +180,7 @@ def without_key_path(
         for layer, sender in senders:
             if not _replacing_layers(model, layer, late):
                 z = cache["z", layer]
-                output = (z - replacement(z, how, seed))[:, :, sender] @ model.layers[layer].attn.W_O[sender]
+                output = (z - replacement(z, how, seed, real=real))[:, :, sender] @ model.layers[layer].attn.W_O[sender]
                 resid = resid - output
         return resid
 

@@ -97,10 +97,12 @@ def effective_patterns(cache: ActivationCache, fix_gauge: bool = False) -> Float
 
 @in_eval_mode
 @torch.no_grad()
-def probed(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> ActivationCache:
-    """Run the model on tokens and cache what the scores need: patterns, z and beta."""
-    needed = ("hook_pattern", "hook_z", "hook_beta")
-    return model.run_with_cache(tokens, names_filter=lambda name: name.endswith(needed))[1]
+def probed(model: Transformer, tokens: Int[Tensor, "batch pos"], with_z: bool = False) -> ActivationCache:
+    """Run the model on tokens and cache what the scores need: patterns and beta, and on request z."""
+    needed = ("hook_pattern", "hook_beta", *(["hook_z"] if with_z else []))
+    model.name_new_hook_points()
+    names = [name for name in model.hook_dict if name.endswith(needed)]
+    return model.run_with_cache(tokens, names_filter=names)[1]
 
 
 def pattern_of(cache: ActivationCache, kind: str) -> Float[Tensor, "layer *batch head query key"]:
@@ -145,10 +147,11 @@ def score_bias(cache: ActivationCache, layer: int) -> Float[Tensor, "#head query
 
 def _split_keys(cache: ActivationCache, layer: int, kind: str) -> Float[Tensor, "batch pos head d_head"]:
     """Return cached keys. Raises `ConfigError` where scores cannot be split, as `score_routes` says."""
+    normed = " with qk_norm" if getattr(cache.model.cfg, "qk_norm", False) else ""
     require(
         getattr(cache.model.blocks[0].attn, "additive_scores", True),
-        f"The model's attention is {getattr(cache.model.cfg, 'attention', None)!r}, whose scores are not one sum over "
-        "routes: there are none to split.",
+        f"The model's attention is {getattr(cache.model.cfg, 'attention', None)!r}{normed}, whose scores are not one "
+        "sum over routes: there are none to split.",
     )
     keys = _cached(cache, layer, kind)
     shape = list(keys.shape)

@@ -29,7 +29,9 @@ from ihlab.interp.circuits import require_heads
 from ihlab.interp.patterns import require_routes
 from ihlab.measure.gathered import evaluation_batch
 from ihlab.measure.metrics import held_out
+from ihlab.measure.probe import tokens_that_count
 from ihlab.model.modes import in_eval_mode
+from ihlab.model.padding import Mask
 from ihlab.model.transformer import Transformer
 from tasks import Batch
 from tasks.config import choose, require
@@ -100,17 +102,19 @@ def ablate_route(
     route: Route,
     how: str = "zero",
     seed: int = 0,
+    attention_mask: Any = None,
 ) -> Float[Tensor, "batch pos d_vocab"]:
     """Return the logits with one route ablated, in one query head or (None) in all heads of the layer.
 
     `how` names what replaces the route's contribution: "zero"; its "mean" over sequences at each position; or
-    "resample", that of another sequence, never its own. Raises `ConfigError` as `route_contributions` does, for an
+    "resample", that of another sequence, never its own. `attention_mask` is 1 at tokens and 0 at padding, which is in
+    no mean; a task's own padding is known without it. Raises `ConfigError` as `route_contributions` does, for an
     unknown head or `how`, and for resampling from a single sequence.
     """
     choose("ablation", how, HOWS)
     contribution = route_contributions(model, tokens, layer, [route])[route]
     require_heads(model.cfg, [] if head is None else [(layer, head)])
-    hook = _replacing(contribution, how, seed, head)
+    hook = _replacing(contribution, how, seed, head, tokens_that_count(model, tokens, attention_mask))
     return model.run_with_hooks(tokens, fwd_hooks=[(_hook_z(layer), hook)])
 
 
@@ -124,18 +128,20 @@ def route_effects(
     routes: Iterable[Route] | None = None,
     together: bool = False,
     seed: int = 0,
+    attention_mask: Any = None,
 ) -> pd.DataFrame:
     """Ablate each route of each head on a batch, and return the effects: a row for each.
 
     Columns: layer, head, key, value (the route, see `column_name`; "all", "all" is the whole head), how,
     loss_rise (nats per target) and accuracy_fall (over all answers), both against the clean run.
     `layers` and `routes` default to all. Redundant heads make up for each other, so ablating one alone may show no
-    effect: `together` ablates the route in all heads of a layer at once (head is "all").
+    effect: `together` ablates the route in all heads of a layer at once (head is "all"). `attention_mask` as there.
     Raises `ConfigError` as `ablate_route` does, and for a batch without targets or answers.
     """
     choose("ablation", how, HOWS)
     check_measurable(batch)
     rows = evaluation_batch(batch, model.W_E.device)
+    real = tokens_that_count(model, rows.tokens, attention_mask)
     before = held_out(model, [rows])
     wanted = None if routes is None else list(routes)
     effects: list[dict[str, Any]] = []
@@ -143,7 +149,7 @@ def route_effects(
         contributions = route_contributions(model, rows.tokens, layer, wanted)
         for head in (None,) if together else range(model.cfg.n_heads):
             for route, contribution in contributions.items():
-                hook = _replacing(contribution, how, seed, head)
+                hook = _replacing(contribution, how, seed, head, real)
                 with model.hooks(fwd_hooks=[(_hook_z(layer), hook)]):
                     after = held_out(model, [rows])
                 effects.append(
@@ -160,9 +166,9 @@ def route_effects(
     return pd.DataFrame(effects)
 
 
-def _replacing(contribution: Tensor, how: str, seed: int, head: int | None) -> Callable[..., Tensor]:
+def _replacing(contribution: Tensor, how: str, seed: int, head: int | None, real: Mask | None) -> Callable[..., Tensor]:
     """Return a hook for hook_z that replaces the contribution of one head, or of all heads."""
-    change = replacement(contribution, how, seed, mean_over=(0,)) - contribution
+    change = replacement(contribution, how, seed, mean_over=(0,), real=real) - contribution
     heads = slice(None) if head is None else slice(head, head + 1)
 
     def hook(z: Tensor, hook: Any) -> Tensor:

@@ -14,9 +14,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformer_lens import ActivationCache
 
+from ihlab.interp.causal import hidden_queries, require_causal
 from ihlab.interp.head_model import PATTERN_KINDS, HeadModel, OurModel
 from ihlab.interp.outside import BridgedModel, OutsideModel
 from ihlab.interp.patterns import pattern_of
+from ihlab.measure.padding import without_padding
+from ihlab.measure.probe import padding_id
+from ihlab.model.padding import Mask, mask_of
+from ihlab.model.token_ids import token_ids, token_rows
 from ihlab.model.transformer import Transformer
 from ihlab.training.run import Run
 from tasks.config import ConfigError, require, shown
@@ -33,6 +38,26 @@ class GivenPatterns:
 
     source: ActivationCache | Tensor
 
+    def on(
+        self, tokens: Any, attention_mask: Any = None, kinds: Sequence[str] | None = None, scored: bool = True
+    ) -> tuple[dict[str, Float[Tensor, "layer batch head query key"]], Int[Tensor, "batch pos"], Mask | None]:
+        """Return the patterns by kind, their tokens, and which of these are no padding (None: all).
+
+        Without a mask, padding is known by what patterns show (`hidden_queries`), or by a cached model's task. Raises
+        `ConfigError` for patterns that do not fit the tokens and, where they are `scored`, for those that are not
+        patterns of a causal model.
+        """
+        raw, ids = with_batch_axis(self.patterns("raw"), tokens)
+        model = None if isinstance(self.source, Tensor) else self.source.model
+        ours = isinstance(model, Transformer)
+        real = mask_of(ids, attention_mask, padding_id(model) if isinstance(model, Transformer) else None)
+        real = hidden_queries(raw) if real is None and not ours else real
+        if scored:
+            require_causal(raw, real, probabilities=not ours)
+        wanted = self.kinds if kinds is None else kinds
+        found = {kind: raw if kind == "raw" else with_batch_axis(self.patterns(kind), ids)[0] for kind in wanted}
+        return found, ids, real
+
     @property
     def kinds(self) -> Sequence[str]:
         """The kinds of patterns: "raw" alone, unless a cache says whether keys and values were shifted."""
@@ -43,18 +68,22 @@ class GivenPatterns:
         return self.source if isinstance(self.source, Tensor) else pattern_of(self.source, kind)
 
 
-def opened(source: Any) -> HeadModel | GivenPatterns:
-    """Return what scores the heads of a source. Raises `ConfigError` for anything else, naming its type."""
+def opened(source: Any, prepend_bos: bool | None = None) -> HeadModel | GivenPatterns:
+    """Return what scores the heads of a source. Raises `ConfigError` for anything else, naming its type.
+
+    `prepend_bos`: probes begin with the beginning-of-sequence token (True), do not (False), or do what the sequences of
+    the model's task, or the tokenizer that is stored with the model, do (None).
+    """
     require_opened(source)
     source = getattr(source, "_orig_mod", source)  # of torch.compile, whose hooks do not fire
     if isinstance(source, HeadModel | GivenPatterns):
         return source
     if isinstance(source, Run):
-        return OurModel(source.model())
+        return OurModel(source.model(), prepend_bos)
     if isinstance(source, Transformer):
-        return OurModel(source)
+        return OurModel(source, prepend_bos)
     if isinstance(source, nn.Module):
-        return _outside(source)
+        return _outside(source, prepend_bos)
     return GivenPatterns(source if isinstance(source, ActivationCache) else _stacked(source))
 
 
@@ -66,40 +95,39 @@ def require_opened(source: Any) -> None:
         )
 
 
-def opened_model(source: Any, wanted: str = "a model is needed") -> HeadModel:
+def opened_model(source: Any, wanted: str = "a model is needed", prepend_bos: bool | None = None) -> HeadModel:
     """Return a source that is a model. Raises `ConfigError`, saying what is `wanted`, for patterns alone."""
-    model = opened(source)
+    model = opened(source, prepend_bos)
     if isinstance(model, GivenPatterns):
         raise ConfigError(f"The source holds patterns alone, but {wanted}: give the model itself.")
     return model
 
 
-def attention_patterns(source: Any, tokens: Any) -> Float[Tensor, "layer batch head query key"]:
+def attention_patterns(
+    source: Any, tokens: Any, attention_mask: Any = None
+) -> Float[Tensor, "layer batch head query key"]:
     """Return every head's raw attention pattern on the given tokens, in float32 on the CPU.
 
     `source` is a `Run` (its last checkpoint), a `Transformer`, a TransformerLens `TransformerBridge` or a Hugging Face
     causal LM, which is run on the tokens; or precomputed patterns: an `ActivationCache`, or a tensor, array, tuple or
     list [layer][batch, head, query, key], also without the batch axis. `tokens` are ids [batch, pos], or [pos] for one
-    sequence. Raises `ConfigError` for another source, tokens that the model cannot read, and patterns of another shape
-    than the tokens.
+    sequence. `attention_mask` [batch, pos] is 1 at tokens and 0 at padding, which gets and gives no attention. Raises
+    `ConfigError` for another source, tokens that the model cannot read, and patterns of another shape than the tokens.
     """
     model = opened(source)
     if isinstance(model, GivenPatterns):
-        return with_batch_axis(model.patterns("raw"), tokens)[0].float().cpu()
-    ids = _as_ids(tokens)
-    ids = ids[None] if ids.ndim == 1 else ids
-    require(
-        ids.ndim == 2 and ids.numel() > 0,
-        f"The tokens have the shape {list(ids.shape)}, but must be [batch, pos], and at least one.",
-    )
-    return model.read(ids, kinds=("raw",)).patterns["raw"].float().cpu()
+        found, ids, real = model.on(tokens, attention_mask, ("raw",), scored=False)
+        return without_padding(found["raw"], real).float().cpu()
+    ids = token_rows(tokens).long()
+    require(ids.numel() > 0, f"The tokens have the shape {list(ids.shape)}, but must be at least one.")
+    return model.read(ids, ("raw",), attention_mask).patterns["raw"].float().cpu()
 
 
 def with_batch_axis(
     patterns: Float[Tensor, "..."], tokens: Any
 ) -> tuple[Float[Tensor, "layer batch head query key"], Int[Tensor, "batch pos"]]:
     """Return patterns and tokens, both with a batch axis. Raises `ConfigError` where they do not fit each other."""
-    tokens = _as_ids(tokens)
+    tokens = token_ids(tokens).long()
     shape, given = list(patterns.shape), list(tokens.shape)
     require(
         patterns.ndim in (4, 5),
@@ -116,27 +144,16 @@ def with_batch_axis(
     return patterns, tokens.reshape(-1, shape[-1]).to(patterns.device)
 
 
-def _as_ids(tokens: Any) -> Int[Tensor, "..."]:
-    """Return token ids as a tensor. Raises `ConfigError` for unequal rows, and for anything that is not an id."""
-    try:
-        ids = tokens if isinstance(tokens, Tensor) else torch.as_tensor(np.asarray(tokens))
-    except (TypeError, ValueError):
-        raise ConfigError("The tokens must be ids [batch, pos]: rows of one length, of whole numbers.") from None
-    whole = not ids.is_floating_point() and not ids.is_complex() and ids.dtype != torch.bool
-    require(whole, f"The tokens are {ids.dtype}, but must be whole numbers.")
-    return ids.long()
-
-
-def _outside(module: nn.Module) -> OutsideModel:
+def _outside(module: nn.Module, prepend_bos: bool | None) -> OutsideModel:
     """Return a model of another library. They are imported here, because that takes seconds."""
     from transformers import PreTrainedModel
 
     if isinstance(module, PreTrainedModel):
-        return OutsideModel(module)
+        return OutsideModel(module, prepend_bos)
     from transformer_lens.model_bridge import TransformerBridge
 
     if isinstance(module, TransformerBridge):
-        return BridgedModel(module)
+        return BridgedModel(module, prepend_bos)
     raise ConfigError(f"The source is a {type(module).__name__}, but must be {TAKEN}.")
 
 

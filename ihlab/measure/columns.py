@@ -11,9 +11,9 @@ from dataclasses import dataclass
 class Column:
     """A column of `ihlab.interp.head_scores`.
 
-    - `name`: its name in the DataFrame;
+    - `name`: its name in the DataFrame, in commands, pictures and guides;
     - `meaning`: what it says of a head;
-    - `head`: the column head that `ihlab heads` prints; "": the column is not printed;
+    - `printed`: `ihlab heads` prints it;
     - `error`: the column with its standard error;
     - `drawn`: it stands above each pattern in the picture of `ihlab heads --out`;
     - `tag`: what the viewer calls a head with at least half of its attention there.
@@ -21,7 +21,7 @@ class Column:
 
     name: str
     meaning: str
-    head: str = ""
+    printed: bool = False
     error: str = ""
     drawn: bool = False
     tag: str = ""
@@ -31,38 +31,40 @@ COLUMNS = (
     Column(
         "prefix_matching",
         "attention to the tokens after earlier occurrences of the token",
-        head="prefix matching", drawn=True, tag="induction",
+        printed=True, drawn=True, tag="induction",
     ),
+    Column("prefix_matching_sd", "standard deviation of prefix_matching over random probes, if there are several"),
     Column(
-        "fixed_distance",
+        "same_distance_control",
         "control: attention to the same distance, with no match there",
-        head="same distance",
+        printed=True,
     ),
     Column(
         "induction_stripe",
-        "tokens read twice: attention to what followed the first time",
-        head="induction stripe", drawn=True,
+        "prefix matching on tokens read twice, over every query with a match",
+        printed=True, drawn=True,
     ),
     Column(
-        "previous_token", "attention to the token before", head="previous token", drawn=True, tag="previous token"
+        "previous_token", "attention to the token before", printed=True, drawn=True, tag="previous token"
     ),
     Column("duplicate_token", "attention to earlier occurrences of the token", tag="duplicate token"),
     Column("first_position", "attention to the first token, where a head attends that finds nothing", tag="idle"),
-    Column("copying", "of the logits that the head raises, the fraction on the token it attends to"),
+    Column("best_offset", "the distance at which the head attends most where nothing matches: 1 is the token before"),
+    Column("best_offset_weight", "attention to that distance"),
+    Column("copying", "on request: of the logits that the head raises, the fraction on the token it attends to"),
+    Column("copying_times_chance", "on request: copying as a multiple of what a head has that writes at random"),
     Column(
         "eigenvalue_copying",
         "1: the weights raise the token that is read; -1: suppress it",
-        head="copying", drawn=True,
+        printed=True, drawn=True,
     ),
-    Column("loss_rise_zero", "rise of the task's loss when the head is zero-ablated"),
     Column(
-        "loss_rise_mean",
+        "loss_rise",
         "rise of the task's loss when the head is mean-ablated",
-        head="loss rise", error="loss_rise_mean_error",
+        printed=True, error="loss_rise_error",
     ),
-    Column("loss_rise_mean_error", "standard error of loss_rise_mean over sequences"),
-    Column("accuracy_fall_zero", "fall of the task's accuracy when the head is zero-ablated"),
-    Column("accuracy_fall_mean", "fall of the task's accuracy when the head is mean-ablated"),
+    Column("loss_rise_error", "standard error of loss_rise over sequences"),
+    Column("accuracy_fall", "fall of the task's accuracy when the head is mean-ablated"),
 )  # fmt: skip
 
 

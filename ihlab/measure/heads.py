@@ -9,23 +9,29 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
+from ihlab.measure.padding import moved_patterns
+from ihlab.model.padding import Mask
 from ihlab.model.transformer import Transformer
 from tasks.config import require
 
 
 def pattern_scores(
-    patterns: Float[Tensor, "layer batch head query key"], tokens: Int[Tensor, "batch pos"]
+    patterns: Float[Tensor, "layer batch head query key"], tokens: Int[Tensor, "batch pos"], real: Mask | None = None
 ) -> dict[str, Float[Tensor, "layer head"]]:
     """Return the mean attention of each head's queries to the `source_positions` of each score.
 
-    Attention is summed over the source positions of a query, and averaged over the queries that have any. Raises
-    `ConfigError` as `prefix_matches` does.
+    Attention is summed over the source positions of a query, and averaged over the queries that have any. `real` says
+    which positions hold tokens: a padded row scores what it scores without its padding. Raises `ConfigError` as
+    `prefix_matches` does.
     """
-    prefix_matches(tokens)
-    return {name: mean_attention(patterns, places) for name, places in source_positions(tokens).items()}
+    patterns, tokens, real = moved_patterns(patterns, tokens, real)
+    prefix_matches(tokens, real)
+    return {name: mean_attention(patterns, places) for name, places in source_positions(tokens, real).items()}
 
 
-def source_positions(tokens: Int[Tensor, "batch pos"]) -> dict[str, Bool[Tensor, "batch query key"]]:
+def source_positions(
+    tokens: Int[Tensor, "batch pos"], real: Mask | None = None
+) -> dict[str, Bool[Tensor, "batch query key"]]:
     """Return the keys to which attention counts, by the score that counts it:
 
     - prefix_matching: the tokens right after earlier occurrences of the query's token (Olsson et al. 2022, arXiv
@@ -36,9 +42,12 @@ def source_positions(tokens: Int[Tensor, "batch pos"]) -> dict[str, Bool[Tensor,
     - duplicate_token: earlier occurrences of the query's token;
     - first_position: the first token.
 
-    The last two count from the third query on. For the second query they are one token.
+    The last two count from the third query on. For the second query they are one token. `real` marks tokens; padding
+    comes after them.
     """
     after, copies = follows(tokens), duplicates(tokens)
+    seen = torch.ones_like(after) if real is None else real[:, :, None] & real[:, None, :]
+    after, copies = after & seen, copies & seen
     at = torch.arange(tokens.shape[1], device=tokens.device)
     near = (at[:, None] - 1 <= at) & (at <= at[:, None])
     confounded = (after & (near | copies)).any(dim=-1, keepdim=True)
@@ -46,15 +55,15 @@ def source_positions(tokens: Int[Tensor, "batch pos"]) -> dict[str, Bool[Tensor,
     third = (at >= 2)[:, None]
     return {
         "prefix_matching": after & last & ~confounded,
-        "previous_token": ((at[:, None] - 1 == at) & third).expand_as(after),
+        "previous_token": (at[:, None] - 1 == at) & third & seen,
         "duplicate_token": copies,
-        "first_position": ((at == 0) & third).expand_as(after),
+        "first_position": (at == 0) & third & seen,
     }
 
 
-def prefix_matches(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:
+def prefix_matches(tokens: Int[Tensor, "batch pos"], real: Mask | None = None) -> Bool[Tensor, "batch query key"]:
     """Return the `source_positions` of prefix_matching. Raises `ConfigError` if no query has any."""
-    matches = source_positions(tokens)["prefix_matching"]
+    matches = source_positions(tokens, real)["prefix_matching"]
     require(
         bool(matches.any()),
         "No token occurs again in its row in a way that tells induction from attention to the previous token: use "

@@ -1,7 +1,8 @@
 """Sequences of random tokens that repeat, on which induction heads show."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,13 +11,19 @@ from torch import Tensor
 
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.heads import prefix_matches
-from tasks import IGNORE, Batch, Task
+from ihlab.model.padding import Mask, mask_of, padded_right
+from ihlab.model.transformer import Transformer
+from tasks import IGNORE, Batch, StoredTask, Task
 from tasks.config import require
 
 PREFIX_REPEATS, STRIPE_REPEATS = 4, 2
 LEAST_PERIOD = 3
 """When 2 tokens alternate, the token after the earlier occurrence is also the token before."""
 TASK_ROWS = 16
+
+LONGEST_PROBE = 128
+"""Positions of a probe of a model whose training is unknown, unless a length is given. At 128, the patterns of GPT-2 on
+16 sequences take 150 MB. Memory grows with the square of the length, and the contexts of such models are long."""
 
 
 class Probe(NamedTuple):
@@ -26,25 +33,122 @@ class Probe(NamedTuple):
     matches: Bool[Tensor, "rows query key"]
 
 
+@dataclass(frozen=True)
+class ProbeTokens:
+    """What probes of a model are made of.
+
+    - `content`: the ids that are drawn; `begin`: the ids at the start of every sequence;
+    - `length`: positions of a probe unless a length is given;
+    - `padding`: the id that fills up sequences, if there is one.
+    """
+
+    content: Sequence[int]
+    begin: tuple[int, ...]
+    length: int
+    padding: int | None = None
+
+
+def task_tokens(task: Task) -> ProbeTokens:
+    """Return the tokens of a task's sequences: of the ids that it draws, those that are content.
+
+    A model has learned no others, so it is probed with these, on sequences that are as long as the task's and begin as
+    they do. What is no content, the task says (`tasks.Task`).
+    """
+    rows = draw(task, EVAL_SEED, "probe", 0, 256).inputs
+    begin = getattr(task, "begins_with", None)
+    if begin is None:
+        first = rows[0, 0]
+        begin = (int(first),) if (rows == first).sum() == (rows[:, 0] == first).sum() == len(rows) else ()
+    content = np.setdiff1d(rows, getattr(task, "special_ids", begin)).tolist()
+    return ProbeTokens(content, tuple(begin), task.length, getattr(task, "padding_id", None))
+
+
+def beginning(tokens: ProbeTokens, prepend_bos: bool | None, bos: int | None) -> ProbeTokens:
+    """Return the tokens with another beginning: none (False), the id `bos` unless there is one (True), as is (None).
+
+    Raises `ConfigError` for True where no id is known.
+    """
+    if prepend_bos is None or (prepend_bos and tokens.begin):
+        return tokens
+    require(
+        not prepend_bos or bos is not None,
+        "bos is True, but the model names no beginning-of-sequence token (bos_token_id): leave it out.",
+    )
+    return replace(tokens, begin=(bos,) if prepend_bos and bos is not None else ())
+
+
+def padding_id(model: Transformer) -> int | None:
+    """Return the id that fills up the sequences of the task that a model was trained on, if there is one."""
+    return getattr(model.trained_on, "padding_id", None)
+
+
+def tokens_that_count(model: Transformer, tokens: Int[Tensor, "batch pos"], attention_mask: Any = None) -> Mask | None:
+    """Return which positions are no padding, for our own models; None: all. See `ihlab.measure.padding.mask_of`.
+
+    Raises `ConfigError` for padding before a token: positions count from a row's start.
+    """
+    real = mask_of(tokens, attention_mask, padding_id(model))
+    require(
+        real is None or padded_right(real),
+        "attention_mask has padding before a token, but positions count from a row's start here: pad on the right.",
+    )
+    return real
+
+
+def model_tokens(model: Transformer) -> ProbeTokens:
+    """Return the tokens of the task that a model was trained on; if that is unknown, its vocabulary.
+
+    Of a vocabulary the special tokens are left out that a converted model is known to have.
+
+    The default length is the task's, or `LONGEST_PROBE` for an unknown one, and n_ctx at most.
+    """
+    task = model.trained_on
+    most = min(model.cfg.n_ctx, LONGEST_PROBE if task is None else task.length)
+    if task is None or isinstance(task, StoredTask):
+        special = set(model.special_tokens.values())
+        return ProbeTokens([i for i in range(model.cfg.d_vocab) if i not in special], (), most)
+    return replace(task_tokens(task), length=most)
+
+
 def task_ids(task: Task) -> list[int]:
-    """Return the token ids of a task's sequences. A model has learned no others, so it is probed with these."""
-    return np.unique(draw(task, EVAL_SEED, "probe", 0, 256).inputs).tolist()
+    """Return the token ids of a task's content; see `task_tokens`."""
+    return list(task_tokens(task).content)
 
 
 def task_probe(task: Task, device: torch.device | None = None) -> Probe | None:
     """Return a task's ids, repeated to fill its length: the probe of a run's evaluations. None if that is too short."""
-    ids = task_ids(task)
-    period = min(task.length // PREFIX_REPEATS, len(ids))
+    of_task = task_tokens(task)
+    period = min((task.length - len(of_task.begin)) // PREFIX_REPEATS, len(of_task.content))
     if period < LEAST_PERIOD:
         return None
-    tokens = repeated_rows(ids, TASK_ROWS, period, PREFIX_REPEATS, EVAL_SEED).to(device)
+    tokens = repeated_rows(of_task.content, TASK_ROWS, period, PREFIX_REPEATS, EVAL_SEED, of_task.begin).to(device)
     return Probe(tokens, prefix_matches(tokens))
 
 
-def repeated_rows(ids: Sequence[int], rows: int, period: int, repeats: int, seed: int = 0) -> Int[Tensor, "rows pos"]:
+def probe_rows(
+    source: Transformer | ProbeTokens,
+    repeats: int,
+    rows: int,
+    length: int | None = None,
+    ids: Sequence[int] | None = None,
+    seed: int = 0,
+) -> Int[Tensor, "rows pos"]:
+    """Return sequences of at most `length` positions: what they begin with, then random tokens, `repeats` times.
+
+    `source` is one of our models or its `model_tokens`, which say the defaults of `length` and `ids`.
+    """
+    of = source if isinstance(source, ProbeTokens) else model_tokens(source)
+    period = ((of.length if length is None else length) - len(of.begin)) // repeats
+    return repeated_rows(of.content if ids is None else ids, rows, period, repeats, seed, of.begin)
+
+
+def repeated_rows(
+    ids: Sequence[int], rows: int, period: int, repeats: int, seed: int = 0, begin: Sequence[int] = ()
+) -> Int[Tensor, "rows pos"]:
     """Return sequences of `period` distinct random ids (or all, if there are fewer), each repeated `repeats` times.
 
-    Raises `ConfigError` if a sequence would hold fewer than 3 distinct ids.
+    The ids of `begin` come first in every sequence. Raises `ConfigError` if a sequence would hold fewer than 3 distinct
+    ids.
     """
     period = min(period, len(ids))
     require(
@@ -54,16 +158,20 @@ def repeated_rows(ids: Sequence[int], rows: int, period: int, repeats: int, seed
     )
     require(rows >= 1, f"rows is {rows}, but must be at least 1.")
     rng = np.random.default_rng(seed)
-    tokens = [np.tile(rng.permutation(np.asarray(ids))[:period], repeats) for _ in range(rows)]
+    first = np.asarray(begin, dtype=np.int64)
+    tokens = [np.r_[first, np.tile(rng.permutation(np.asarray(ids))[:period], repeats)] for _ in range(rows)]
     return torch.from_numpy(np.stack(tokens))
 
 
-def repeated_batch(rows: Int[Tensor, "rows pos"], repeats: int) -> Batch:
-    """Return sequences of `repeated_rows` as a task: predict each next token from the second repeat on."""
+def repeated_batch(rows: Int[Tensor, "rows pos"], repeats: int, begin: int = 0) -> Batch:
+    """Return sequences of `repeated_rows` as a task: predict each next token from the second repeat on.
+
+    `begin` is the number of tokens before the first repeat.
+    """
     inputs = rows.cpu().numpy()
     targets = np.full_like(inputs, IGNORE)
-    period = inputs.shape[1] // repeats
-    targets[:, period - 1 : -1] = inputs[:, period:]
+    first = begin + (inputs.shape[1] - begin) // repeats
+    targets[:, first - 1 : -1] = inputs[:, first:]
     return Batch(inputs, targets)
 
 

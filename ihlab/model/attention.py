@@ -10,6 +10,7 @@ from ihlab.model.config import ModelConfig
 from ihlab.model.depthwise import make_head_convolutions
 from ihlab.model.head_weights import HeadWeights
 from ihlab.model.kv_cache import KVCache, earlier, next_positions
+from ihlab.model.norm import RMSNorm
 from ihlab.model.positions import Alibi, Positions, Rotary, as_tensor
 from ihlab.model.shapes import Heads, Keys, Queries, Scores, Stream, Values
 from ihlab.model.shift import TokenShift, make_shifts
@@ -24,6 +25,7 @@ class Attention(HeadWeights):
     - hook_alpha, hook_beta [g, window]; hook_k, hook_v [batch, pos, g, d_head] after it;
     - hook_q_raw, hook_gamma [h, window]: the same where queries are shifted. The hooks of a shift are there where
       `cfg.attention` learns it, and its weights are [.., window, d_head] where channels learn their own;
+    - q_norm, k_norm: with `cfg.qk_norm`, the hooks of the norms between hook_q, hook_k and the rotation;
     - hook_rot_q, hook_rot_k: after the rotation;
     - hook_attn_scores, hook_pattern [batch, h, query, key]; hook_z [batch, pos, h, d_head], z = pattern @ v;
     - hook_result [batch, pos, h, d_model]: each head's own output. Their sum, plus b_O, is the output.
@@ -53,8 +55,12 @@ class Attention(HeadWeights):
         self.rotates_first = cfg.shift_place == "after_rotary" and self.key_shift is not None
         self.convolution = self._make_convolutions(cfg, generator, layer)
         self.rotary = None
-        if cfg.positional == "rope":
-            self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base, self.n_heads)
+        if cfg.rotates_in(layer):
+            angles = cfg.rotary_frequencies, cfg.rotary_scale
+            self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base, self.n_heads, *angles)
+        self.q_norm = RMSNorm(self.d_head, cfg.eps) if cfg.qk_norm else None
+        self.k_norm = RMSNorm(self.d_head, cfg.eps) if cfg.qk_norm else None
+        self.additive_scores = type(self).additive_scores and not cfg.qk_norm
         self.alibi = Alibi(cfg.n_heads, cfg.slopes_in(layer)) if cfg.positional == "alibi" else None
         self.strict, self.dropout = cfg.mask == "strict", cfg.dropout
         self._make_hook_points()
@@ -100,6 +106,7 @@ class Attention(HeadWeights):
             v = self.hook_v_raw(v)
             v = self.value_shift(v, self.hook_beta, earlier(cache, "value", v, self.shift_window - 1))
         k, v = self.hook_k(k), self.hook_v(v)
+        k = k if self.k_norm is None else self.k_norm(k)
         if self.rotary is not None:
             k = self.hook_rot_k(k if self.rotates_first else self.rotary(k, positions))
         return k, v
@@ -112,6 +119,7 @@ class Attention(HeadWeights):
         Keys and values are those of positions 0, 1, ... of every sequence. The cache already holds them; it is passed
         on for attention whose queries depend on earlier ones (selective).
         """
+        q = q if self.q_norm is None else self.q_norm(q)
         if self.rotary is not None:
             q = self.hook_rot_q(self.rotary(q, positions))
         z = self.hook_z(self._attend(q, k, v, positions, cache))

@@ -57,6 +57,10 @@ class ModelConfig:
         positional: How positions enter: rope (rotary), alibi (a slope on attention scores), learned (a vector for each
             position, added to the embedding), or none.
         rotary_base: Base of the rotary frequencies (the paper's is 100,000).
+        rotary_frequencies: Angle per position of each pair of a head's channels. None: rotary_base^(-2i / d_head).
+        rotary_scale: Factor on rotated queries and keys (YaRN's).
+        rotary_layers: Which layers rotate, a value for each. None: all.
+        qk_norm: Pass each head's queries and keys through an RMSNorm before they are rotated (Qwen3's).
         alibi_slopes: Slopes of ALiBi, a position: one a head, or one a head for each layer in turn. None: those of
             Press et al. (arXiv 2108.12409).
         mask: What a token attends to: itself and earlier tokens (causal), or earlier ones only, the first one to none
@@ -118,6 +122,10 @@ class ModelConfig:
     mla_rope_width: int | None = None
     mla_norm: bool = False
     diff_norm: bool = True
+    rotary_frequencies: tuple[float, ...] | None = None
+    rotary_scale: float = 1.0
+    rotary_layers: tuple[bool, ...] | None = None
+    qk_norm: bool = False
 
     def __post_init__(self) -> None:
         require_attention(self.attention)
@@ -135,6 +143,7 @@ class ModelConfig:
         self._check_shift()
         self._check_latent()
         self._check_halves()
+        self._check_rotary()
         self._check_canon()
         require(self.eps > 0, f"ModelConfig.eps is {self.eps}, but must be positive.")
         require(self.rotary_base > 0, f"ModelConfig.rotary_base is {self.rotary_base}, but must be positive.")
@@ -216,6 +225,30 @@ class ModelConfig:
             f"{self.positional!r}: it must be a multiple of {pairs}.",
         )
 
+    def _check_rotary(self) -> None:
+        """Raise `ConfigError` for rotary fields that do not fit, and for a norm of queries and keys without a place."""
+        given = {"rotary_frequencies": self.head_width // 2, "rotary_layers": self.n_layers}
+        for name, size in given.items():
+            value = getattr(self, name)
+            require(
+                value is None or (self.positional == "rope" and len(value) == size),
+                f"ModelConfig.{name} is {shown(value)}, but must have {size} values, with positional='rope'.",
+            )
+        own = self.latent or self.attention == "differential"
+        altered = self.rotary_frequencies is not None or self.rotary_scale != 1
+        require(
+            not (own and (self.qk_norm or altered)),
+            f"ModelConfig.attention is {self.attention!r}, which takes no qk_norm, rotary_frequencies or rotary_scale.",
+        )
+        require(
+            not self.qk_norm or self.shift_place == "before_rotary",
+            f"ModelConfig.shift_place is {self.shift_place!r}, but with qk_norm it must be 'before_rotary'.",
+        )
+
+    def rotates_in(self, layer: int) -> bool:
+        """Return True if a layer's queries and keys are rotated."""
+        return self.positional == "rope" and (self.rotary_layers is None or self.rotary_layers[layer])
+
     def _check_unembedding(self) -> None:
         """Raise `ConfigError` unless the model can do without an unembedding, if it has none."""
         if self.unembedding == "linear":
@@ -294,7 +327,7 @@ class ModelConfig:
 
     @property
     def shift_rules(self) -> dict[str, str]:
-        """The rule (`ihlab.model.shift.SHIFT_RULES`) of each of the mixing weights that are parameters."""
+        """The rule (`ihlab.model.variants.RULES`) of each of the mixing weights that are parameters."""
         return VARIANTS[self.attention].rules
 
     @property

@@ -12,7 +12,8 @@
 positions only, and the rest of TransformerLens' interface.
 """
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,10 @@ from ihlab.model.mlp import make_mlp
 from ihlab.model.norm import make_norm
 from ihlab.model.shapes import Stream
 from ihlab.model.shift import TokenMix
-from tasks.config import require
+from tasks.config import ConfigError, choose, require
+
+WITH_MATRIX = (nn.Linear, nn.Bilinear, nn.Embedding, nn.Conv1d, nn.Conv2d)
+"""The modules of torch whose weight decays unless they say otherwise."""
 
 
 class Block(nn.Module):
@@ -146,25 +150,48 @@ class Network(HookedRootModule):
         if {id(module) for module in self.modules() if isinstance(module, HookPoint)} != named:
             self.setup()
 
-    def hooks(self, *args: Any, **kwargs: Any) -> Any:
-        """Do as TransformerLens' own, after naming the hook points of modules assigned since."""
-        self.name_new_hook_points()
-        return super().hooks(*args, **kwargs)
+    def hooks(self, fwd_hooks: Any = (), bwd_hooks: Any = (), *args: Any, **kwargs: Any) -> Any:
+        """Do as TransformerLens' own, after naming the hook points of modules assigned since.
 
-    def add_hook(self, *args: Any, **kwargs: Any) -> None:
+        Raises `ConfigError` for a name that no hook point has, as all calls that take one do.
+        """
+        self._require_hook_points(name for name, _ in (*fwd_hooks, *bwd_hooks))
+        return super().hooks(fwd_hooks, bwd_hooks, *args, **kwargs)
+
+    def add_hook(self, name: Any, *args: Any, **kwargs: Any) -> None:
         """Do likewise."""
-        self.name_new_hook_points()
-        super().add_hook(*args, **kwargs)
+        self._require_hook_points([name])
+        super().add_hook(name, *args, **kwargs)
 
-    def get_caching_hooks(self, *args: Any, **kwargs: Any) -> Any:
-        """Do likewise; `run_with_cache` takes its hooks from here."""
-        self.name_new_hook_points()
-        return super().get_caching_hooks(*args, **kwargs)
+    def get_caching_hooks(self, names_filter: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Do likewise, with a warning where a name is no hook point's; `run_with_cache` takes its hooks from here."""
+        self._warn_of_filter(names_filter)
+        return super().get_caching_hooks(names_filter, *args, **kwargs)
 
-    def add_caching_hooks(self, *args: Any, **kwargs: Any) -> Any:
+    def add_caching_hooks(self, names_filter: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Do likewise."""
+        self._warn_of_filter(names_filter)
+        return super().add_caching_hooks(names_filter, *args, **kwargs)
+
+    def _warn_of_filter(self, names_filter: Any) -> None:
+        """Warn of a filter that names what is no hook point, or a function that is true for none: nothing is cached."""
         self.name_new_hook_points()
-        return super().add_caching_hooks(*args, **kwargs)
+        if callable(names_filter):
+            if not any(map(names_filter, self.hook_dict)):
+                warnings.warn("names_filter is true for no hook point: the cache stays empty.", stacklevel=4)
+        elif names_filter is not None:
+            for name in [names_filter] if isinstance(names_filter, str) else names_filter:
+                try:
+                    self._require_hook_points([name])
+                except ConfigError as error:
+                    warnings.warn(f"names_filter: {error}", stacklevel=4)
+
+    def _require_hook_points(self, names: Iterable[Any]) -> None:
+        """Raise `ConfigError` for names that no hook point has; a function chooses among those there are."""
+        self.name_new_hook_points()
+        for name in names:
+            if isinstance(name, str) and name not in self.hook_dict:
+                choose("hook point", name, self.hook_dict)
 
     @torch.no_grad()
     def _initialise(self, generator: torch.Generator) -> None:
@@ -247,9 +274,9 @@ class Network(HookedRootModule):
         return [block for block in self.blocks if isinstance(block, Block)]
 
     def decayed_parameters(self) -> set[str]:
-        """Return the names of the parameters that weight decay acts on: matrices, but none of a `TokenMix`."""
-        mixes = {id(p) for module in self.modules() if isinstance(module, TokenMix) for p in module.parameters()}
-        return {name for name, p in self.named_parameters() if p.ndim >= 2 and id(p) not in mixes}
+        """Return the names of the parameters that weight decay acts on; see `own_decayed`."""
+        decayed = {id(p) for module in self.modules() for p in own_decayed(module)}
+        return {name for name, p in self.named_parameters() if id(p) in decayed}
 
     @property
     def n_params(self) -> int:
@@ -258,6 +285,19 @@ class Network(HookedRootModule):
         if self.pos_embed is not None:
             embeddings.add(id(self.pos_embed.weight))
         return sum(p.numel() for p in self.parameters() if id(p) not in embeddings)
+
+
+def own_decayed(module: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters of a module itself, not of its parts, that weight decay acts on.
+
+    The module says their names in `decays`. Of torch's linear maps, embeddings and convolutions it is the weight. No
+    other parameter decays, whatever its shape: a gain of each head is no matrix.
+    """
+    named: Sequence[str] = getattr(module, "decays", ("weight",) if isinstance(module, WITH_MATRIX) else ())
+    found = {name: getattr(module, name, None) for name in named}
+    wrong = [name for name, p in found.items() if not isinstance(p, nn.Parameter)]
+    require(not wrong, f"{type(module).__name__}.decays names {', '.join(wrong)}, which is no parameter of it.")
+    return [p for p in found.values() if isinstance(p, nn.Parameter)]
 
 
 def make_dropout(cfg: ModelConfig) -> nn.Module:

@@ -6,6 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+MOST_ENTRIES = 2**20
+"""Largest table of angles that is laid out for every head: each layer holds two of them, of 4 MB."""
+
 Positions = slice | Int[Tensor, "batch query"]
 """Positions of tokens: a slice from start to stop, the same for all sequences, or the numbers for each sequence."""
 
@@ -22,17 +25,29 @@ class Rotary(nn.Module):
 
     Pairing halves rather than neighbours is what Hugging Face's Llama does; weights trained under
     one pairing are noise under the other. The tables of angles are laid out for up to `n_heads` heads: a CPU
-    multiplies by a short or broadcast last axis several times slower. One that is laid out for 1 serves any number.
+    multiplies by a short or broadcast last axis several times slower. One that is laid out for 1 serves any number, and
+    is taken for long contexts (`MOST_ENTRIES`). Frequencies may be given; rotated vectors are `scale` times as long.
     """
 
     cos: Tensor
     signed_sin: Tensor
 
-    def __init__(self, d_head: int, n_ctx: int, base: float, n_heads: int = 1) -> None:
+    def __init__(
+        self,
+        d_head: int,
+        n_ctx: int,
+        base: float,
+        n_heads: int = 1,
+        frequencies: Sequence[float] | None = None,
+        scale: float = 1.0,
+    ) -> None:
         super().__init__()
         frequency = base ** (-torch.arange(0, d_head, 2, dtype=torch.float64) / d_head)
+        if frequencies is not None:
+            frequency = torch.tensor(frequencies, dtype=torch.float64)
         angle = torch.arange(n_ctx, dtype=torch.float64)[:, None] * frequency
-        cos, sin = angle.cos().float()[:, None], angle.sin().float()[:, None]
+        cos, sin = (scale * angle.cos()).float()[:, None], (scale * angle.sin()).float()[:, None]
+        n_heads = n_heads if n_ctx * n_heads * d_head <= MOST_ENTRIES else 1
         wide_cos, signed_sin = torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
         self.register_buffer("cos", wide_cos.repeat(1, n_heads, 1), persistent=False)  # [pos, head, d_head]
         self.register_buffer("signed_sin", signed_sin.repeat(1, n_heads, 1), persistent=False)

@@ -3,9 +3,10 @@
 `run_with_cache`, `ActivationCache` and what they ask of a model work as with TransformerLens' own models.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal, cast
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
@@ -15,6 +16,8 @@ from transformer_lens.utilities import Slice
 from ihlab.model import decode, query_positions
 from ihlab.model.lens_weights import LensWeights
 from ihlab.model.norm import LayerNorm, RMSNorm
+from ihlab.model.padding import Mask, mask_of, padded_right
+from ihlab.model.token_ids import token_rows
 from tasks import Task
 from tasks.config import ConfigError, require
 
@@ -29,6 +32,9 @@ class Transformer(LensWeights):
     trained_on: Task | None = None
     """The task it was trained on, where that is known (`Run.model`): probes are made of its token ids."""
 
+    special_tokens: Mapping[str, int] = MappingProxyType({})
+    """The ids of special tokens by their name in a Hugging Face config (bos_token_id), where it was converted."""
+
     def forward(
         self,
         input: Any,
@@ -38,6 +44,7 @@ class Transformer(LensWeights):
         start_at_layer: int | None = None,
         stop_at_layer: int | None = None,
         past_kv_cache: None = None,
+        attention_mask: Any = None,
     ) -> Any:
         """Return the logits [batch, pos, d_vocab], and what else a TransformerLens model returns on request.
 
@@ -45,11 +52,14 @@ class Transformer(LensWeights):
         - `return_type`: "logits"; "loss", of predicting each next token of the sequence (`loss_fn`; a scalar, or with
           `loss_per_token` [batch, pos - 1]); "both"; or None, to run for the cache alone;
         - `stop_at_layer`: return the residual stream before this layer instead; -1 is the last layer;
-        - `start_at_layer`: `input` is the residual stream before this layer. It has no loss.
+        - `start_at_layer`: `input` is the residual stream before this layer. It has no loss;
+        - `attention_mask` [batch, pos]: 1 at tokens, 0 at padding, which comes last in each row. Padding is in no loss.
 
         Raises `ConfigError` for ids outside the vocabulary, sequences longer than `n_ctx`, and an unknown layer. Raises
         it for `prepend_bos` and `past_kv_cache` too: a task draws its own first token, `generate` keeps its own cache.
         """
+        if attention_mask is not None:
+            attention_mask = self._right_padded(input, attention_mask)
         plain = start_at_layer is None and stop_at_layer is None and return_type == "logits" and not prepend_bos
         if plain and past_kv_cache is None:
             return super().forward(self.to_tokens(input))
@@ -73,8 +83,17 @@ class Transformer(LensWeights):
         logits = self.unembed(self.ln_final(x))
         if not wants_loss:
             return logits if return_type == "logits" else None
-        loss = self.loss_fn(logits, cast(Tensor, tokens), per_token=loss_per_token)
+        loss = self.loss_fn(logits, cast(Tensor, tokens), attention_mask, per_token=loss_per_token)
         return loss if return_type == "loss" else (logits, loss)
+
+    def _right_padded(self, input: Any, attention_mask: Any) -> Mask | None:
+        """Return the mask of padding. Raises `ConfigError` for padding before a token."""
+        real = mask_of(self.to_tokens(input), attention_mask)
+        require(
+            real is None or padded_right(real),
+            "attention_mask has padding before a token, but positions count from a row's start here: pad on the right.",
+        )
+        return real
 
     def _stream(self, x: Tensor) -> Tensor:
         """Return a residual stream that is given. Raises `ConfigError` for other shapes and for too long sequences."""
@@ -104,7 +123,7 @@ class Transformer(LensWeights):
         self, tokens: Int[Tensor, "batch pos"], max_new_tokens: int, stop: int | None = None, pad: int | None = None
     ) -> Int64[Tensor, "batch longer"]:
         """Continue the tokens by up to `max_new_tokens`, each the likeliest: `ihlab.model.decode.generate`."""
-        return decode.generate(self, tokens, max_new_tokens, stop, pad)
+        return decode.generate(self, self.to_tokens(tokens), max_new_tokens, stop, pad)
 
     # The rest of TransformerLens' interface:
 
@@ -117,7 +136,7 @@ class Transformer(LensWeights):
         knows and would cut our raw keys along the heads, and mixing weights along anything.
         """
         given = args[0] if args else kwargs["input"]
-        rows = 1 if kwargs.get("start_at_layer") is None and np.ndim(given) == 1 else len(given)
+        rows = len(given if kwargs.get("start_at_layer") is not None else self.to_tokens(given))
         require(
             not remove_batch_dim or rows == 1, f"The batch dimension of {rows} rows cannot be removed; it can with one."
         )
@@ -187,13 +206,15 @@ class Transformer(LensWeights):
         return total
 
     def to_tokens(self, tokens: Any, *_: Any, **__: Any) -> Int[Tensor, "batch pos"]:
-        """Return ids, a tensor or lists of them, as sequences [batch, pos]. Raises `ConfigError` for text."""
+        """Return ids, a tensor or lists of them, as sequences [batch, pos].
+
+        Raises `ConfigError` for text, and as `ihlab.model.token_ids.token_rows` does.
+        """
         require(
             not isinstance(tokens, str) and not (isinstance(tokens, list) and tokens and isinstance(tokens[0], str)),
             "The model takes token ids, not text: encode it with the task that the model was trained on.",
         )
-        ids = tokens if isinstance(tokens, Tensor) else torch.tensor(tokens, device=self.embed.weight.device)
-        return ids[None] if ids.ndim == 1 else ids
+        return token_rows(tokens, self.embed.weight.device)
 
     def to_single_token(self, *_: Any, **__: Any) -> int:
         """Raise `ConfigError`: text has no tokens here."""

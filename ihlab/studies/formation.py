@@ -78,10 +78,6 @@ PARTS = {"start": 0.2, "middle": 0.5}
 AVERAGED = 5
 TOGETHER = 5.0
 """Steps. Changes no further apart are together."""
-RARELY = 0.25
-"""The share of control runs in which the rule of `ihlab.interp.onset` may see a change of phase. Of 16 runs none at all
-has p = .02, which alone would be significantly less, but not among the other claims here: the control can fail, and
-cannot hold."""
 
 ORDERS = (
     *((curve, ATTENTION, ACCURACY) for curve in LEARNERS),
@@ -116,8 +112,8 @@ class Formation:
         return pd.concat([_points(curve, run, guess) for curve, run in trained], ignore_index=True)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge what comes first, by the starts of the changes and by their middles; then the control."""
-        return [*(claim for part in PARTS for claim in _order(data, scale, part)), _control(data)]
+        """Judge what comes first, by the starts of the changes and by their middles."""
+        return [claim for part in PARTS for claim in _order(data, scale, part)]
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
@@ -294,20 +290,3 @@ def _order(data: pd.DataFrame, scale: Scale, part: str) -> list[Claim]:
         for judge, subjects in ((attention, LEARNERS), (share, (ALPHA, BETA)))
         for subject in subjects
     ]
-
-
-def _control(data: pd.DataFrame) -> Claim:
-    alarms = data.loc[data["curve"] == CONTROL, "alarms"].dropna()
-    found = int(alarms.sum())
-    return Claim(
-        source="control of the rule",
-        of_paper=False,
-        sentence="A model that does not learn induction has no change of phase in its attention to the answer.",
-        measure=f"{CONTROL}: share of runs in which a change is found ({found} of {len(alarms)}; "
-        "not even none would be significantly fewer, among so many claims)",
-        estimate=stats.share(found, len(alarms)) if len(alarms) else stats.unknown(within=stats.SHARE),
-        threshold=RARELY,
-        right_side="below",
-        seeds=len(alarms),
-        declared="2026-11-22",
-    )

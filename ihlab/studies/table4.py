@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from matplotlib.figure import Figure
 
 from ihlab.claims import stats
-from ihlab.claims.claim import Claim
+from ihlab.claims.claim import Claim, at_floor, changed
 from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.claims.labels import KV, VANILLA
 from ihlab.claims.learning_curves import final_loss, lowest_loss_rates, plan
@@ -75,6 +75,7 @@ LEARNED = 0.5
 """A curve has learned its training data if this measure is above it."""
 
 DECLARED = "2026-11-23"
+CHANGED = "2026-11-26: where neither model has learned anything nothing can be compared"
 
 
 @dataclass(frozen=True)
@@ -215,7 +216,7 @@ class Table4:
         as samples.
         """
         runs = _runs(data)
-        return [claim for setting in SETTINGS[scale] for claim in _claims(runs, setting, OTHER_PROBLEMS[scale])]
+        return [claim for setting in SETTINGS[scale] for claim in _claims(runs, setting, scale)]
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
@@ -330,7 +331,11 @@ def _answers(problems: Problems) -> np.ndarray:
     return problems.tokens[np.arange(len(problems.tokens)), problems.size - 2]
 
 
-def _hits(table: pd.DataFrame) -> dict[tuple[str, str], Float[np.ndarray, "seed problem"]]:
+Hits = dict[tuple[str, str], Float[np.ndarray, "seed problem"]]
+"""Hits by model and measure."""
+
+
+def _hits(table: pd.DataFrame) -> Hits:
     """Return hits by model and measure: for each i, the mean over the i-th problems of every number of operations.
 
     The i-th problems are drawn independently, so that these means are a sample as problems of one number are.
@@ -344,8 +349,8 @@ def _hits(table: pd.DataFrame) -> dict[tuple[str, str], Float[np.ndarray, "seed 
     }
 
 
-def _claims(data: pd.DataFrame, setting: Setting, others: int) -> list[Claim]:
-    """Return the claims of one setting; `others` is its number of `OTHER_PROBLEMS`."""
+def _claims(data: pd.DataFrame, setting: Setting, scale: Scale) -> list[Claim]:
+    """Return the claims of one setting."""
     table = _at(data, setting)
     more, seen = _hits(table[table["ops"] == setting.test]), _hits(table[table["ops"] <= setting.train])
     claim = partial(
@@ -371,12 +376,12 @@ def _claims(data: pd.DataFrame, setting: Setting, others: int) -> list[Claim]:
             f"{lenient.value:+.3f} [{lenient.low:.3f}, {lenient.high:.3f}]"
         )
     else:
-        found = [_compared(paper, more, measure, str(setting.test)) for measure in MEASURES]
+        found = [_compared(paper, more, scale, measure, str(setting.test)) for measure in MEASURES]
     fewer = partial(
         claim,
         sentence=f"KV shifting solves more of those with no more operations than in training, too ({setting.name}).",
     )
-    found.append(_compared(fewer, seen, "strict", _and(setting.seen), note))
+    found.append(_compared(fewer, seen, scale, "strict", _and(setting.seen), note))
     # A problem of one operation needs no plan: its only step is the query's.
     planned = _hits(table[table["ops"].between(2, setting.train)])
     for part, verb, hits, operations in (
@@ -384,12 +389,13 @@ def _claims(data: pd.DataFrame, setting: Setting, others: int) -> list[Claim]:
         ("looked up", "looks up all that is stated in", seen, _and(setting.seen)),
     ):
         rightly = partial(claim, sentence=f"KV shifting {verb} more problems with {operations} operations rightly.")
-        found.append(_compared(rightly, hits, part, operations))
+        found.append(_compared(rightly, hits, scale, part, operations))
     return found + [
         claim(
             sentence=f"With {operations} operations {model} does more than guess ({setting.name}).",
             measure=f"share of problems, {model} less a constant answer: {MEASURES['lenient']}, and the constant is "
-            f"right (the commonest answer of {others} other problems, right in {hits[model, GUESS].mean():.3f})",
+            f"right (the commonest answer of {OTHER_PROBLEMS[scale]} other problems, right in "
+            f"{hits[model, GUESS].mean():.3f})",
             estimate=stats.two_way_difference(hits[model, "lenient"], hits[model, GUESS]),
         )
         for hits, operations in ((more, str(setting.test)), (seen, _and(setting.seen)))
@@ -398,20 +404,21 @@ def _claims(data: pd.DataFrame, setting: Setting, others: int) -> list[Claim]:
 
 
 def _compared(
-    claim: "partial[Claim]", hits: dict[tuple[str, str], np.ndarray], measure: str, operations: str, note: str = ""
+    claim: "partial[Claim]", hits: Hits, scale: Scale, measure: str, operations: str, note: str = ""
 ) -> Claim:
-    """Compare KV shifting with vanilla; not tested where neither solves a single problem."""
+    """Compare KV shifting with vanilla; not tested where neither solves more problems than a guess does."""
     kv, vanilla = hits[KV, measure], hits[VANILLA, measure]
-    meaning = (MEASURES | PARTS)[measure]
-    claim = partial(
-        claim,
+    guess = float(hits[VANILLA, GUESS].mean()) if measure in ("lenient", "final") else 0.0
+    compared = claim(
         measure=f"share of problems (like training's) with {operations} operations, {KV} less {VANILLA}: "
-        f"{meaning}{note}",
+        f"{(MEASURES | PARTS)[measure]}{note}",
+        estimate=stats.two_way_difference(kv, vanilla),
     )
-    if not kv.any() and not vanilla.any():
-        why = f"Neither solves a single problem with {operations} operations in this sense: nothing can be compared."
-        return claim(threshold=np.nan, why=why)
-    return claim(estimate=stats.two_way_difference(kv, vanilla))
+    if not at_floor(kv.mean(), vanilla.mean(), guess=guess):
+        return compared
+    solved = f"{kv.mean():.2g} and {vanilla.mean():.2g}"
+    why = f"Neither solves problems with {operations} operations in this sense ({solved}): nothing can be compared."
+    return changed(replace(compared, why=why), compared, scale, CHANGED)
 
 
 def _not_learned(table: pd.DataFrame, setting: Setting) -> str:

@@ -99,7 +99,6 @@ class RunConfig:
         )
         self._check_init_shift()
         for clamp in self.clamped:
-            require(isinstance(clamp, Clamp), f"RunConfig.clamped holds {clamp!r}, but each must be a Clamp.")
             clamp.check(self.model)
         require(
             self.stop_at_accuracy is None or 0 < self.stop_at_accuracy <= 1,

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ihlab.viewer.packing import packed
-from ihlab.viewer.tokens import Text, TokenRow
+from ihlab.viewer.token_text import Text
+from ihlab.viewer.tokens import TokenRow
 from tasks import IGNORE
 
 TOP = 5

@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ihlab.interp.head_model import LONGEST_PROBE, HeadModel, OurModel
+from ihlab.interp.head_model import HeadModel, OurModel
 from ihlab.interp.heads import probe_scores
 from ihlab.interp.locate import PREFIX_LEAST
 from ihlab.interp.patterns import effective_known
 from ihlab.measure.columns import COLUMNS
 from ihlab.measure.heads import mean_attention, source_positions
-from ihlab.measure.probe import PREFIX_REPEATS
+from ihlab.measure.probe import LONGEST_PROBE, PREFIX_REPEATS
 
 TAGS = {column.name: column.tag for column in COLUMNS if column.tag}
 """The tag of a head with more than `PREFIX_LEAST` of its attention there, by the score that says so."""
@@ -24,7 +24,7 @@ Scores = dict[str, Float[np.ndarray, "layer head"]]
 
 def probe_tokens(model: HeadModel) -> Int[Tensor, "rows pos"]:
     """Return random repeated tokens for a model. Raises `ConfigError` if its context is too short to repeat any."""
-    return model.probe_rows(PREFIX_REPEATS, 16, min(model.probe_length, LONGEST_PROBE), None, 0)
+    return model.probe_rows(PREFIX_REPEATS, 16, min(model.tokens.length, LONGEST_PROBE), None, 0)
 
 
 def scores_of_probe(model: HeadModel, tokens: Int[Tensor, "rows pos"]) -> Scores:
@@ -55,8 +55,8 @@ def tagged(scores: Scores) -> list[list[dict[str, Any]]]:
     """
     found = np.stack([scores[name] for name in TAGS], axis=-1)
     earned = found >= PREFIX_LEAST
-    if "fixed_distance" in scores:
-        earned[..., list(TAGS).index("prefix_matching")] &= scores["fixed_distance"] < PREFIX_LEAST
+    if "same_distance_control" in scores:
+        earned[..., list(TAGS).index("prefix_matching")] &= scores["same_distance_control"] < PREFIX_LEAST
     return [
         [
             {"scores": [None if np.isnan(s) else round(float(s), 3) for s in head], "tags": np.flatnonzero(of).tolist()}

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from ihlab.measure.batches import EVAL_SEED, draw
+from ihlab.viewer.token_text import Distinct, tokenizer_text
 from tasks import IGNORE, Task
 from tasks.config import ConfigError, require, shown
-
-Text = Callable[[int], str]
-"""The text of an id."""
 
 MOST_ID = 2**62
 MOST_WORDS = 100_000
@@ -38,7 +36,7 @@ class TokenRow:
     label: str = ""
 
 
-def text_by(words: Any, task: Task | None) -> Text | None:
+def text_by(words: Any, task: Task | None) -> Distinct | None:
     """Return the text of an id by `words`, or by the task's; None if neither knows.
 
     `words`: anything with `words(ids)` (a task) or `decode(ids)` (a tokenizer), a mapping, or a function.
@@ -46,20 +44,20 @@ def text_by(words: Any, task: Task | None) -> Text | None:
     words = task if words is None or isinstance(words, list | tuple | np.ndarray) else words
     if getattr(words, "words", None) is not None:  # before `decode`, by which a text task gives bytes
         size = words.vocab_size
-        return lambda i: words.words(np.array([i]))[0] if 0 <= i < size else str(i)
+        return Distinct(lambda i: words.words(np.array([i]))[0] if 0 <= i < size else str(i))
     if hasattr(words, "decode"):
-        return lambda i: words.decode([i])
+        return Distinct(tokenizer_text(words))
     if isinstance(words, Mapping):
-        return lambda i: str(words.get(i, i))
+        return Distinct(lambda i: str(words.get(i, i)))
     require(
         words is None or words is task or callable(words),
         f"words is {shown(words)}, but must be a tokenizer with `decode`, a mapping or a function from ids to text, or "
         "the text of each token.",
     )
-    return words if callable(words) else None
+    return Distinct(words) if callable(words) else None
 
 
-def held_out_rows(task: Task, rows: int, text: Text | None) -> list[TokenRow]:
+def held_out_rows(task: Task, rows: int, text: Distinct | None) -> list[TokenRow]:
     """Return rows that the task holds out, with their targets, without the padding behind the last one."""
     found = []
     for number in range(rows):
@@ -76,7 +74,7 @@ def held_out_rows(task: Task, rows: int, text: Text | None) -> list[TokenRow]:
     return found
 
 
-def given_rows(tokens: Any, words: Any, text: Text | None, vocabulary: int | None) -> list[TokenRow]:
+def given_rows(tokens: Any, words: Any, text: Distinct | None, vocabulary: int | None) -> list[TokenRow]:
     """Return the rows that `tokens` holds; see `ihlab.viewer.view`. `vocabulary`: size of a model's, None without."""
     rows = _nested(tokens)
     given = isinstance(words, list | tuple | np.ndarray)
@@ -133,10 +131,10 @@ def _whole(row: list[Any]) -> list[int]:
     return [int(token) for token in row]
 
 
-def _inverse(text: Text | None, vocabulary: int) -> dict[str, int]:
+def _inverse(text: Distinct | None, vocabulary: int) -> dict[str, int]:
     if text is None or vocabulary > MOST_WORDS:
         return {}
-    return {text(i): i for i in reversed(range(vocabulary))}
+    return {text.plain(i): i for i in reversed(range(vocabulary))}
 
 
 def _id(token: Any, known: dict[str, int], last: int) -> int:

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Int64
 from tasks.batch import IGNORE, Batch
 from tasks.config import config, require
 from tasks.igsm.difficulty import DIFFICULTIES, Difficulty
-from tasks.igsm.words import Language, language
+from tasks.igsm.words import SPECIAL, Language, language
 from tasks.memory import require_rows
 
 if TYPE_CHECKING:
@@ -172,6 +172,21 @@ class IGSMTask:
     def vocab_size(self) -> int:
         """Token ids are 0 .. vocab_size - 1."""
         return len(self.language.vocabulary)
+
+    @property
+    def begins_with(self) -> tuple[int, ...]:
+        """The ids at the start of every row."""
+        return (self.language.ids["<bos>"],)
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        """The ids that are no content: they mark the parts of a problem, or fill up its row."""
+        return tuple(self.language.ids[word] for word in SPECIAL)
+
+    @property
+    def padding_id(self) -> int:
+        """The id that fills up a row."""
+        return self.language.ids["<pad>"]
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
         """Draw `size` rows, each a pure function of one 64-bit seed taken from `rng`.

@@ -214,7 +214,7 @@ def test_how_many_verdicts_survive_a_correction_over_the_whole_page(made_up):
     folders = [folder for folder in result_folders(made_up) if folder.experiment.startswith("table")]
     said = corrected("laptop", folders)
     assert "1 of 4 stay significant by Holm's method and 4 of 4 by Benjamini and Hochberg's" in said
-    assert "all 8 claims at laptop scale" in results_page(made_up)
+    assert "of 8 stay" in results_page(made_up), "with four tested claims of other figures"
     assert corrected("laptop", []) == ""
 
 
@@ -269,12 +269,17 @@ def test_a_headline_is_answered_at_the_largest_scale(tmp_path):
     assert ["accuracy 0.75", "Figure 1a (gpu)"] in [row[2:] for row in claim_rows(results_page(tmp_path))]
 
 
+DECLARED_ONLY = {("figure1b", "with learned positions {}")}
+"""What headlines ask for and the committed figures do not have yet."""
+
+
 def test_every_headline_finds_its_claims_in_the_committed_figures():
     assert len(HEADLINES) <= 12
     for headline in HEADLINES:
         for asked in headline.asked:
             path = FIGURES / asked.experiment / "laptop" / "claims.json"
-            assert asked.of(json.loads(path.read_text(encoding="utf-8"))), (headline.sentence, asked)
+            found = asked.of(json.loads(path.read_text(encoding="utf-8")))
+            assert found or (asked.experiment, asked.number) in DECLARED_ONLY, (headline.sentence, asked)
 
 
 # A claim on its figure's page
@@ -287,6 +292,20 @@ def test_a_claim_is_shown_with_source_interval_seeds_and_p_values(made_up):
         "final accuracy:\n0.988 [0.912, 1], 5 seeds, p < 0.001 (Holm 0.037)",
         "< -1250\n2026-01-02",
         "✔ holds",
+    ]
+
+
+def test_a_claim_has_the_commit_that_declared_it(tmp_path):
+    publish(tmp_path, "figure1a", "laptop", claim(), claim(threshold=0.8), claim(threshold=0.7))
+    row = {"sentence": "It learns.", "right_side": "above", "declared": "2026-01-02"}
+    rows = [{**row, "threshold": 0.9, "commit": "abc1234", "with_results": False}]
+    rows += [{**row, "threshold": 0.8, "commit": "def5678", "with_results": True}]
+    rows += [{**row, "threshold": 0.7, "commit": "0000000", "with_results": False, "declared": "2026-01-01"}]
+    (tmp_path / "figure1a" / "declared.json").write_text(json.dumps(rows), encoding="utf-8")
+    assert [cells[2] for cells in claim_rows(page_of(tmp_path, "figure1a"))] == [
+        "> 0.9\n2026-01-02, abc1234",
+        "> 0.8\n2026-01-02, def5678 with its results",
+        "> 0.7\n2026-01-02",
     ]
 
 

@@ -58,7 +58,9 @@ def test_an_edge_of_the_grid_is_said(lr, steps, text):
         ([100, 100], [400, 400], "0.25"),
         ([100, 100], [np.inf, np.inf], "at most 0.1"),
         ([np.inf, np.inf], [400, 400], "at least 2.5"),
-        ([100, np.inf], [np.inf, 400], "about 0.25"),
+        ([100, np.inf], [np.inf, 400], "at least 0.125"),  # 0 to .1, .25, 0 to inf, at least 2.5
+        ([100, 100, 100], [400, 400, np.inf], "0.25"),  # six of nine are known, and the median is one of them
+        ([100, 100, np.inf], [np.inf, np.inf, np.inf], "at most 0.1"),
         ([np.inf], [np.inf], "unknown"),
     ],
 )

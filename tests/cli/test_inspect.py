@@ -51,12 +51,12 @@ def test_heads_prints_a_line_and_writes_two_rows_a_head(root, tmp_path, capsys, 
         [line] = [line for line in printed.splitlines() if line.split()[:1] == [f"{head.layer}.{head.head}"]]
         assert ("yes" in line.split()) == head.induction
         assert f"{head.prefix_matching:z.3f}" in line
-        assert f"{head.loss_rise_mean:z.3f}±{head.loss_rise_mean_error:.3f}" in line
+        assert f"{head.loss_rise:z.3f}±{head.loss_rise_error:.3f}" in line
     assert ("There are no induction heads at step 12." in printed) == (not table["induction"].any())
     heads = [(layer, head) for layer in range(n_layers) for head in range(2)]
     assert sorted(zip(table["layer"], table["head"], strict=True)) == sorted(2 * heads)
     assert table["pattern"].tolist() == ["raw", "effective"] * len(heads)
-    assert {"fixed_distance", "induction_stripe", "copying", "eigenvalue_copying", "induction"} <= set(table)
+    assert {"same_distance_control", "induction_stripe", "eigenvalue_copying", "induction"} <= set(table)
     effective = table[table["pattern"] == "effective"]
     assert effective["prefix_matching"].is_monotonic_decreasing
     same = [column for column in table if "loss" in column or "accuracy" in column or column == "induction"]
@@ -80,7 +80,7 @@ def test_the_loss_without_a_head_is_that_of_the_held_out_rows(root, small, tmp_p
 
     rise = (loss([("blocks.0.attn.hook_z", off)]) - loss([])).item()
     table = pd.read_csv(tmp_path / "heads.csv")
-    assert np.allclose(table.loc[table["head"] == 1, "loss_rise_zero"], rise, atol=1e-6)
+    assert np.allclose(table.loc[table["head"] == 1, "loss_rise"], rise, atol=1e-6)
 
 
 def test_probes_use_the_ids_the_model_was_trained_on(root, small, tmp_path):

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from ihlab.interp.ablation import ablate_heads, ablation_sweep, replacement, row_scores
-from tasks import IGNORE, Batch, ConfigError
+from tasks import IGNORE, Batch, ConfigError, IGSMTask
 
 
 def by_hand(model, batch, layer, head, values):
@@ -149,3 +149,55 @@ def test_bad_input_is_refused(model, batch):
         ablate_heads(model, Batch(batch.inputs, nothing), [])
     with pytest.raises(ConfigError, match="no answers"):
         ablate_heads(model, Batch(batch.inputs, batch.targets, nothing), [])
+
+
+# Padding
+
+
+def padded(batch, side):
+    """Some rows cut short by 5, 10 or 15 tokens and padded with other ids, and the mask."""
+    size = batch.inputs.shape[1]
+    cut = np.array([0, 5, 10, 15])[np.arange(len(batch.inputs)) % 4]
+    inputs, targets = np.full_like(batch.inputs, 3), np.full_like(batch.targets, IGNORE)
+    mask = np.zeros_like(inputs)
+    for row, less in enumerate(cut):
+        at = slice(less, size) if side == "left" else slice(0, size - less)
+        inputs[row, at], targets[row, at] = batch.inputs[row, : size - less], batch.targets[row, : size - less]
+        mask[row, at] = 1
+    return Batch(inputs, targets), mask
+
+
+def test_padding_is_in_no_mean_on_either_side(model, batch):
+    right, mask = padded(batch, "right")
+    _, cache = model.run_with_cache(torch.from_numpy(right.inputs))
+    mean = cache["z", 1][:, :, 2][torch.from_numpy(mask) == 1].mean(dim=0)
+    expected = by_hand(model, right, 1, 2, mean)
+    assert ablate_heads(model, right, [(1, 2)], attention_mask=mask) == pytest.approx(expected)
+    assert ablate_heads(model, right, [(1, 2)]) != pytest.approx(expected)
+    left, mask = padded(batch, "left")
+    for how in ("zero", "mean", "resample"):
+        one = ablation_sweep(model, right, how, attention_mask=padded(batch, "right")[1])
+        other = ablation_sweep(model, left, how, attention_mask=mask)
+        assert np.allclose(one.drop(columns="how"), other.drop(columns="how"))
+
+
+def test_a_tasks_padding_is_known(make_model):
+    task = IGSMTask(difficulty="mini", format="pairs", letters="ordered", ops="<=3", length=96)
+    model = make_model(d_vocab=task.vocab_size, n_ctx=96, n_layers=1)
+    model.trained_on = task
+    drawn = task.batch(8, np.random.default_rng(0))
+    real = drawn.inputs != task.language.ids["<pad>"]
+    assert 0.2 < real.mean() < 0.9
+    _, cache = model.run_with_cache(torch.from_numpy(drawn.inputs.copy()))
+    mean = cache["z", 0][:, :, 1][torch.from_numpy(real)].mean(dim=0)
+    assert ablate_heads(model, drawn, [(0, 1)]) == pytest.approx(by_hand(model, drawn, 0, 1, mean))
+
+
+def test_a_shorter_row_gives_its_last_token_where_it_has_no_other(z):
+    real = torch.arange(z.shape[1]) < torch.tensor([z.shape[1], 9])[torch.arange(len(z)) % 2, None]
+    swapped, plain = replacement(z, "resample", 4, real=real), replacement(z, "resample", 4)
+    for row in range(len(z)):
+        [source] = [other for other in range(len(z)) if torch.equal(plain[row], z[other])]
+        size = int(real[source].sum())
+        assert torch.equal(swapped[row, :size], z[source, :size])
+        assert torch.equal(swapped[row, size:], z[source, size - 1].expand_as(swapped[row, size:]))

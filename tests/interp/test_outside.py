@@ -29,6 +29,8 @@ from transformers import (
     MambaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     T5Config,
@@ -138,7 +140,7 @@ def test_without_its_induction_heads_it_does_not_know_the_second_half(gpt2, batc
 
 def test_special_tokens_are_in_no_probe(gpt2):
     """Id 63 is the config's bos and eos."""
-    assert OutsideModel(gpt2).ids == list(range(63))
+    assert OutsideModel(gpt2).tokens.content == list(range(63))
     rows = OutsideModel(gpt2).probe_rows(2, 50, None, None, 0)
     assert rows.shape == (50, 64)
     assert 63 not in rows
@@ -253,8 +255,8 @@ def test_a_run_brings_its_own_ids(tmp_path):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_weights_of_half_precision_give_nearly_the_same(dtype):
     model = made("llama")
-    whole = head_scores(model, seed=3)
-    half = head_scores(model.to(dtype), seed=3)
+    whole = head_scores(model, seed=3, copying=True)
+    half = head_scores(model.to(dtype), seed=3, copying=True)
     columns = ["prefix_matching", "previous_token", "induction_stripe", "copying", "eigenvalue_copying"]
     assert np.allclose(half[columns], whole[columns], atol=0.05)
     assert attention_patterns(model, TOKENS).dtype == torch.float32
@@ -267,6 +269,24 @@ def test_values_that_are_not_linear_have_no_eigenvalues():
     scores = head_scores(DeepseekV3ForCausalLM(config), rows=4)
     assert scores["eigenvalue_copying"].isna().all()
     assert scores.drop(columns="eigenvalue_copying").notna().all(axis=None)
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_embeddings_narrower_than_the_residual_stream(norm_first):
+    """OPT-350m's shape: patterns are scored and heads ablated; what heads write as tokens is not known."""
+    torch.manual_seed(0)
+    config = OPTConfig(vocab_size=60, hidden_size=32, ffn_dim=64, num_hidden_layers=2, num_attention_heads=4,
+                       max_position_embeddings=64, word_embed_proj_dim=16, do_layer_norm_before=norm_first)  # fmt: skip
+    model = OPTForCausalLM(config).eval()
+    batch = repeated_batch(repeated_rows(range(3, 60), rows=4, period=8, repeats=2), 2)
+    scores = head_scores(model, batch, copying=True, rows=4)
+    of_weights = ["copying", "copying_times_chance", "eigenvalue_copying"]
+    assert scores[of_weights].isna().all(axis=None)
+    assert scores.drop(columns=of_weights).notna().all(axis=None)
+    ablated = ablate_heads(model, batch, [(1, 1)], "zero")
+    with torch.no_grad():
+        model.model.decoder.layers[1].self_attn.out_proj.weight[:, 8:16] = 0
+    assert ablate_heads(model, batch, []) == pytest.approx(ablated)
 
 
 # Bad input
@@ -346,7 +366,7 @@ def test_a_compiled_model_is_read_as_it_is():
 def test_without_the_output_projections_patterns_are_scored_all_the_same(monkeypatch, batch):
     monkeypatch.setattr(hugging_face, "OUTPUT_PROJECTIONS", ())
     model = made("llama")
-    scores = head_scores(model)
+    scores = head_scores(model, copying=True)
     assert scores["prefix_matching"].notna().all()
     assert scores[["copying", "eigenvalue_copying"]].isna().all(axis=None)
     with pytest.raises(ConfigError, match="The output projections of the LlamaForCausalLM's attention were not found"):

@@ -22,7 +22,7 @@ from ihlab.measure.metrics import (
     slices,
 )
 from ihlab.measure.probe import task_probe
-from ihlab.training.stack import of_each_member, over_members
+from ihlab.training.ensemble import of_each_member, over_members
 from tasks import IGNORE, Batch, InductionTask, MQARTask, MultiHopTask, NGramTask
 
 

@@ -21,6 +21,7 @@ from ihlab.model.make_attention import make_attention
 from ihlab.model.shift import spawned
 from ihlab.model.variants import VARIANTS, register_attention
 from ihlab.training.interrupt import Interrupted
+from ihlab.training.loop import make_optimizer
 from tasks import ConfigError, InductionTask
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "extend.md").read_text(encoding="utf-8")
@@ -80,9 +81,10 @@ def test_a_module_of_ones_own_is_built_hooked_and_scored():
     assert not torch.equal(model.blocks[0].attn.gain, other.blocks[0].attn.gain)
     assert not torch.equal(model.blocks[0].attn.gain, model.blocks[1].attn.gain)
     batch = InductionTask(vocab_size=40, length=16).batch(8, np.random.default_rng(0))
-    scores = head_scores(model, batch)
+    scores = head_scores(model, batch, copying=True)
     assert scores[["copying", "eigenvalue_copying"]].isna().all(axis=None)  # it has no W_V and W_O
-    assert scores.drop(columns=["copying", "eigenvalue_copying"]).notna().all(axis=None)
+    of_weights = ["copying", "copying_times_chance", "eigenvalue_copying"]
+    assert scores.drop(columns=of_weights).notna().all(axis=None)
     assert ablate_heads(model, batch, [(0, 0)]) != ablate_heads(model, batch, [])
     decayed = {name for name in model.decayed_parameters() if ".attn." in name}
     assert decayed == {f"blocks.{layer}.attn.{name}.weight" for layer in (0, 1) for name in ("qkv", "o_proj")}
@@ -103,7 +105,7 @@ class Written(Plain):
 def test_two_weights_are_enough_for_copying_scores():
     ihlab.register_attention("written", Written)
     model = Transformer(config(attention="written"), seed=3)
-    scores = head_scores(model)
+    scores = head_scores(model, copying=True)
     assert scores[["copying", "eigenvalue_copying"]].notna().all(axis=None)
     attn = model.blocks[1].attn
     torch.testing.assert_close(
@@ -357,3 +359,38 @@ def test_what_it_draws_is_drawn_by_no_canon_layer():
         canon = [spawned(generator, layer, place).initial_seed() for place in range(1, 5)]
         assert drawn[-1] not in canon
     assert drawn[0] != drawn[1]
+
+
+class Matrix(Plain):
+    """A gain of each head as a column, which does not decay, and a matrix of its own, which does."""
+
+    decays = ("W",)
+
+    def __init__(self, cfg, generator, layer):
+        super().__init__(cfg, generator, layer)
+        self.gain = nn.Parameter(torch.ones(cfg.n_heads, 1))
+        self.W = nn.Parameter(torch.zeros(cfg.d_model, cfg.d_model))
+
+
+def test_a_module_says_which_of_its_parameters_decay():
+    ihlab.register_attention("matrix", Matrix)
+    model = Transformer(config(attention="matrix", n_layers=1))
+    own = {name.removeprefix("blocks.0.attn.") for name in model.decayed_parameters() if ".attn." in name}
+    assert own == {"qkv.weight", "o_proj.weight", "W"}
+    groups = make_optimizer(
+        model, RunConfig(task=InductionTask(vocab_size=40, length=16), model=model.cfg)
+    ).param_groups
+    assert [id(model.blocks[0].attn.gain) in map(id, group["params"]) for group in groups] == [False, True]
+    assert [group["weight_decay"] for group in groups] == [0.1, 0.0]
+    model.blocks[0].attn.decays = ("W_typo",)
+    with pytest.raises(ConfigError, match=r"Matrix\.decays names W_typo, which is no parameter of it"):
+        model.decayed_parameters()
+
+
+def test_the_guides_gain_of_each_head_does_not_decay():
+    names: dict[str, object] = {}
+    exec(EXAMPLE.partition("register_attention(")[0], names)
+    ihlab.register_attention("guide", names["SharpAttention"])
+    decayed = Transformer(config(attention="guide")).decayed_parameters()
+    assert not any(name.endswith("gain") for name in decayed)
+    assert "blocks.1.attn.qkv.weight" in decayed

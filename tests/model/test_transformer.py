@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from jaxtyping import TypeCheckError
@@ -468,3 +469,68 @@ def test_weight_decay_acts_on_matrices_alone(make_config, change):
     wanted = {name for name, _ in model.named_parameters() if name.endswith(tuple(f"{m}.weight" for m in MATRICES))}
     assert model.decayed_parameters() == wanted
     assert all(model.get_parameter(name).ndim == 2 for name in wanted)
+
+
+# What a caller may give
+
+
+def test_ids_come_in_any_container_of_whole_numbers(make_model):
+    model = make_model()
+    rows = [[1, 2, 3], [4, 5, 6]]
+    right = model(torch.tensor(rows))
+    for given in (rows, tuple(map(tuple, rows)), np.array(rows), torch.tensor(rows, dtype=torch.uint8)):
+        assert torch.equal(model(given), right)
+    torch.testing.assert_close(model([1, 2, 3]), right[:1])
+    assert torch.equal(model.generate(rows, 2), model.generate(torch.tensor(rows), 2))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "sentence"),
+    [
+        ([[1, 2, 3], [4, 5]], "rows of one length"),
+        (torch.zeros(1, 5), "The tokens are torch.float32, but must be whole numbers"),
+        (torch.zeros(1, 5, dtype=torch.bool), "The tokens are torch.bool, but must be whole numbers"),
+        (torch.zeros(1, 5, 2, dtype=torch.int64), r"the shape \[1, 5, 2\], but must be \[batch, pos\]"),
+        (torch.tensor(3), r"the shape \[\], but must be"),
+        ([], "must be whole numbers|there is none to read"),
+    ],
+)
+def test_ids_that_do_not_fit_say_why(make_model, tokens, sentence):
+    model = make_model()
+    for call in (model, model.run_with_cache, lambda ids: model(ids, return_type="loss")):
+        with pytest.raises(ConfigError, match=sentence):
+            call(tokens)
+
+
+def test_padding_behind_the_tokens_changes_nothing_and_is_in_no_loss(make_model, tokens):
+    model = make_model()
+    padded = torch.cat([tokens, torch.zeros(3, 3, dtype=torch.int64)], dim=1)
+    mask = torch.ones_like(padded)
+    mask[:, 9:] = 0
+    torch.testing.assert_close(model(padded, attention_mask=mask)[:, :9], model(tokens))
+    torch.testing.assert_close(
+        model(padded, return_type="loss", attention_mask=mask), model(tokens, return_type="loss")
+    )
+    with pytest.raises(ConfigError, match="padding before a token"):
+        model(padded, attention_mask=mask.flip(1))
+    with pytest.raises(ConfigError, match="attention_mask has the shape"):
+        model(padded, attention_mask=mask[:, :5])
+
+
+def test_a_misspelt_hook_point_is_named(make_model, tokens):
+    model, right = make_model(), "blocks.0.attn.hook_pattern"
+    hook = ("blocks.0.attn.hook_patern", lambda x, hook: x)
+    for call in (
+        lambda: model.run_with_hooks(tokens, fwd_hooks=[hook]),
+        lambda: model.run_with_hooks(tokens, bwd_hooks=[hook]),
+        lambda: model.add_hook(*hook),
+    ):
+        with pytest.raises(ConfigError, match=f"There is no hook point .*did you mean '{right}'"):
+            call()
+    for wrong in (hook[0], [hook[0]]):
+        with pytest.warns(UserWarning, match=f"names_filter: There is no hook point .*did you mean '{right}'"):
+            assert not model.run_with_cache(tokens, names_filter=wrong)[1].cache_dict
+    with pytest.warns(UserWarning, match="names_filter is true for no hook point"):
+        model.run_with_cache(tokens, names_filter=lambda name: name.endswith("patern"))
+    assert list(model.run_with_cache(tokens, names_filter=right)[1].cache_dict) == [right]
+    assert not any(point.fwd_hooks for point in model.hook_dict.values())

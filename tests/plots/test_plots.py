@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ihlab.plots.curves import Line, learning_curves
-from ihlab.plots.heads import attention_pattern, head_patterns, operand_pattern, shift_training, shift_weights
+from ihlab.plots.heads import attention_pattern, head_patterns, shift_training, shift_weights
 from ihlab.plots.style import new_figure, save
 from tasks import ConfigError
 
@@ -63,15 +63,6 @@ def test_a_pattern_is_drawn_with_its_tokens():
     attention_pattern(axes, pattern, [7, 8, "x"])
     assert np.array_equal(axes.images[0].get_array(), pattern)
     assert [label.get_text() for label in axes.get_xticklabels()] == ["7", "8", "x"]
-
-
-def test_what_is_to_be_fetched_is_squared_in_the_part_that_is_drawn():
-    axes = Figure().subplots()
-    operand_pattern(axes, np.eye(5), list("abcde"), [(4, (2, 3)), (3, [2])], start=2)
-    [image], [squares] = axes.get_images(), axes.collections
-    assert image.get_array().shape == (3, 3)
-    assert squares.get_offsets().tolist() == [[0, 2], [1, 2], [0, 1]]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["c", "d", "e"]
 
 
 def test_shift_weights_are_the_metrics_columns():
@@ -128,7 +119,7 @@ def test_head_patterns_are_drawn_by_layer_and_kind_and_induction_heads_framed():
     for axes, (layer, kind, head) in zip(panels, order, strict=True):
         assert np.array_equal(axes.images[0].get_array(), patterns[kind][layer, head])
         assert (axes.spines["left"].get_linewidth() > 2) == ((layer, head) == (1, 2))
-        captions = ["prefix matching 0.11", "induction stripe 0.22", "previous token 0.33", "copying -0.44"]
+        captions = ["prefix_matching 0.11", "induction_stripe 0.22", "previous_token 0.33", "eigenvalue_copying -0.44"]
         assert axes.texts[0].get_text().splitlines() == captions
         assert axes.images[0].get_clim() == (0, 1)
 

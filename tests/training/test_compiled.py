@@ -10,9 +10,9 @@ from ihlab import Clamp, train
 from ihlab.measure.loss import summed_loss
 from ihlab.training import compiled
 from ihlab.training.config import to_dict
+from ihlab.training.ensemble import over_members, stack_batches
 from ihlab.training.fork import fork_config
 from ihlab.training.loop import microbatches
-from ihlab.training.stack import over_members, stack_batches
 from tasks import InductionTask
 from tests.forked import python
 

@@ -13,8 +13,7 @@ from ihlab import Run, train
 from ihlab.training import checkpoint
 from ihlab.training.config import to_dict
 from ihlab.training.distributed import join_ranks, own_device
-from ihlab.training.loop import microbatches
-from ihlab.training.single import dropout_seed
+from ihlab.training.loop import dropout_seed, microbatches
 from tasks import ConfigError
 
 pytestmark = pytest.mark.slow

@@ -10,10 +10,9 @@ import torch
 from ihlab import Clamp, ModelConfig, Run, RunConfig, train
 from ihlab.measure.gathered import training_batch
 from ihlab.training import checkpoint, loop
-from ihlab.training.ensemble import best_stack, check_members, seeds, stacks
+from ihlab.training.ensemble import best_stack, check_members, clip_members, seeds, stack_batches, stacks
 from ihlab.training.fork import fork_config
 from ihlab.training.interrupt import Interrupted
-from ihlab.training.stack import clip_members, stack_batches
 from ihlab.training.train import train_ensemble
 from tasks import IGNORE, ConfigError, InductionTask, NGramTask
 

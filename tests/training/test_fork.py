@@ -425,5 +425,5 @@ def test_a_fork_of_a_clamped_run_is_free(small, tmp_path):
 def test_clamps_are_checked_with_the_run(small):
     with pytest.raises(ConfigError, match=r"Clamp\.layer is 7, but must be in"):
         small.replace(clamped=(Clamp(what="alpha", layer=7),))
-    with pytest.raises(ConfigError, match=r"RunConfig\.clamped holds 'alpha', but each must be a Clamp"):
+    with pytest.raises(ConfigError, match=r"RunConfig\.clamped is \('alpha',\), but must be"):
         small.replace(clamped=("alpha",))

@@ -20,8 +20,8 @@ from ihlab.measure.batches import draw
 from ihlab.measure.loss import summed_loss
 from ihlab.model.config import GPT2
 from ihlab.training import loop
+from ihlab.training.ensemble import clip_members, of_each_member, stack_batches
 from ihlab.training.loop import initial_model, learning_rate, make_optimizer, microbatches
-from ihlab.training.stack import clip_members, of_each_member, stack_batches
 from tasks import InductionTask
 
 VARIANTS = {

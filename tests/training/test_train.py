@@ -15,12 +15,12 @@ import torch
 from ihlab import ModelConfig, Run, RunConfig, train
 from ihlab.measure.metrics import Evaluator
 from ihlab.model.config import GPT2
-from ihlab.training import checkpoint, single
+from ihlab.training import checkpoint, loop
 from ihlab.training.config import to_dict
 from ihlab.training.distributed import pick_device
 from ihlab.training.interrupt import Interrupted
+from ihlab.training.loop import dropout_seed
 from ihlab.training.run_writer import TrainingDivergedError
-from ihlab.training.single import dropout_seed
 from tasks import ConfigError, InductionTask
 from tests.forked import python
 
@@ -229,8 +229,8 @@ def test_training_leaves_the_callers_randomness_alone(dropping, tmp_path):
 
 
 def test_each_step_and_seed_drops_anew(dropping, tmp_path, monkeypatch):
-    loss, used = single.summed_loss, []
-    monkeypatch.setattr(single, "summed_loss", lambda *given: used.append(torch.initial_seed()) or loss(*given))
+    loss, used = loop.summed_loss, []
+    monkeypatch.setattr(loop, "summed_loss", lambda *given: used.append(torch.initial_seed()) or loss(*given))
     train(dropping, tmp_path)
     assert used == [dropout_seed(dropping.seed, step) for step in range(dropping.steps)]
     seeds = {dropout_seed(seed, step) for seed in range(20) for step in range(20)}
@@ -240,10 +240,8 @@ def test_each_step_and_seed_drops_anew(dropping, tmp_path, monkeypatch):
 
 def test_dropout_is_on_in_training_steps_and_off_in_evaluations(dropping, tmp_path, monkeypatch):
     """The recorded evaluation is that of the stored model as it is opened; the steps' losses are noisier than it."""
-    modes, loss = [], single.summed_loss
-    monkeypatch.setattr(
-        single, "summed_loss", lambda model, *batch: modes.append(model.training) or loss(model, *batch)
-    )
+    modes, loss = [], loop.summed_loss
+    monkeypatch.setattr(loop, "summed_loss", lambda model, *batch: modes.append(model.training) or loss(model, *batch))
     run = train(dropping, tmp_path)
     assert modes == [True] * dropping.steps
     evaluate = Evaluator(dropping, torch.device("cpu"))

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from ihlab.model.config import GPT2, ModelConfig
+from ihlab.model.hf.configs import special_tokens
+from ihlab.model.hf.proof import precision, proven, require_all_used, require_family
 from ihlab.model.transformer import Transformer
 from tasks.config import require
 
@@ -25,6 +27,11 @@ _LAYER_NAMES = {
     "mlp.out_proj.weight": "mlp.c_proj.weight",
     "mlp.out_proj.bias": "mlp.c_proj.bias",
 }
+KINDS = ("weight", "bias")
+
+FAMILY = ("GPT2LMHeadModel", "GPT2Model")
+"""The classes of transformers that are read."""
+
 _QKV = ("attn.q_proj", "attn.k_proj", "attn.v_proj")  # concatenated in GPT-2's attn.c_attn
 
 
@@ -58,15 +65,14 @@ def to_gpt2(model: Transformer) -> Any:
         attn_pdrop=cfg.dropout,
         layer_norm_epsilon=cfg.eps,
         tie_word_embeddings=cfg.tied_embeddings,
-        bos_token_id=None,
-        eos_token_id=None,
+        **{"bos_token_id": None, "eos_token_id": None, **model.special_tokens},
     )
     gpt2: Any = GPT2Model(config) if cfg.unembedding == "none" else GPT2LMHeadModel(config)
     ours = model.state_dict()
     state = {theirs: _transposed(name, ours[name]) for name, theirs in _names(cfg).items()}
     for layer in range(cfg.n_layers):
         merged = f"{_body(cfg)}h.{layer}.attn.c_attn"
-        for kind in ("weight", "bias"):
+        for kind in KINDS:
             parts = [_transposed(kind, ours[f"blocks.{layer}.{name}.{kind}"]) for name in _QKV]
             state[f"{merged}.{kind}"] = torch.cat(parts, dim=-1)
     gpt2.load_state_dict({name: value.detach().clone() for name, value in state.items()}, strict=True)
@@ -77,10 +83,12 @@ def from_gpt2(gpt2: Any) -> Transformer:
     """Return a `Transformer` with the weights of a `transformers.GPT2LMHeadModel` or, without unembedding, `GPT2Model`.
 
     It is in evaluation mode, whatever the GPT-2 is in, and has its dropout for training.
-    Raises `ConfigError` for what our blocks cannot express: another activation, other scales of the scores,
-    cross-attention, three dropouts that differ, or a bare `GPT2Model` with more tokens than its hidden states have
-    entries to be logits.
+    The result proves itself: its logits are compared with the original's. Raises `ConfigError` if they differ, for
+    another class, for weights that have no place here, and for what our blocks cannot express: another activation,
+    other scales of the scores, cross-attention, three dropouts that differ, or a bare `GPT2Model` with more tokens than
+    its hidden states have entries to be logits.
     """
+    require_family(gpt2, FAMILY, "from_gpt2")
     theirs = gpt2.config
     form = (
         theirs.activation_function,
@@ -108,7 +116,7 @@ def from_gpt2(gpt2: Any) -> Transformer:
         d_vocab=theirs.vocab_size,
         n_ctx=theirs.n_positions,
         dropout=float(theirs.resid_pdrop),
-        tied_embeddings=headed and theirs.tie_word_embeddings,
+        tied_embeddings=headed and gpt2.lm_head.weight is gpt2.transformer.wte.weight,
         unembedding="linear" if headed else "none",
         **{**GPT2, "eps": theirs.layer_norm_epsilon},
     )
@@ -116,12 +124,15 @@ def from_gpt2(gpt2: Any) -> Transformer:
     ours = {name: _transposed(name, state[given]) for name, given in _names(cfg).items()}
     for layer in range(cfg.n_layers):
         merged = f"{_body(cfg)}h.{layer}.attn.c_attn"
-        for kind in ("weight", "bias"):
+        for kind in KINDS:
             parts = state[f"{merged}.{kind}"].chunk(3, dim=-1)
             ours |= {f"blocks.{layer}.{name}.{kind}": _transposed(kind, x) for name, x in zip(_QKV, parts, strict=True)}
-    model = Transformer(cfg)
+    merged_names = [f"{_body(cfg)}h.{layer}.attn.c_attn.{kind}" for layer in range(cfg.n_layers) for kind in KINDS]
+    require_all_used(gpt2, state, [*_names(cfg).values(), *merged_names])
+    model = Transformer(cfg).to(precision(gpt2))
     model.load_state_dict({name: value.detach().clone() for name, value in ours.items()}, strict=True)
-    return model.eval()
+    model.special_tokens = special_tokens(theirs, getattr(gpt2, "generation_config", None))
+    return proven(model, gpt2)
 
 
 def _body(cfg: ModelConfig) -> str:

@@ -1,19 +1,29 @@
-"""Weights to and from Hugging Face's Llama."""
+"""Weights to and from Hugging Face's Llama, and from its relatives: Mistral, Qwen2, Qwen3, SmolLM3."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ihlab.model.config import ModelConfig
+from ihlab.model.hf.configs import reach, special_tokens
+from ihlab.model.hf.proof import precision, proven, require_all_used, require_family
 from ihlab.model.transformer import Transformer
 from tasks.config import require
 
 LLAMA = {
     **{"attention": "vanilla", "positional": "rope", "norm": "rms", "mlp": "swiglu", "mask": "causal"},
     **{"residual": True, "bias": False, "dropout": 0.0, "unembedding": "linear", "stream_shift": "none", "canon": ""},
+    **{"qk_norm": False, "rotary_layers": None, "rotary_frequencies": None, "rotary_scale": 1.0},
 }
 """Fields of a model that Llama knows one value of."""
+
+FAMILY = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "SmolLM3ForCausalLM")
+"""The classes of transformers whose block is Llama's, up to biases, norms of queries and keys, and rotary tables."""
+
+ROTARY = ("default", "linear", "llama3", "yarn")
+"""Rotary positions whose angles do not depend on how long a sequence is."""
 
 _LAYER_NAMES = {
     "attn.q_proj": "self_attn.q_proj",
@@ -37,16 +47,19 @@ def _llama_names(cfg: ModelConfig) -> dict[str, str]:
         "ln_final.w": "model.norm.weight",
         "unembed.weight": "lm_head.weight",
     }
+    kinds = ("weight", "bias") if cfg.bias else ("weight",)
     for layer in range(cfg.n_layers):
         ours, theirs = f"blocks.{layer}.", f"model.layers.{layer}."
-        names |= {f"{ours}{a}.weight": f"{theirs}{b}.weight" for a, b in _LAYER_NAMES.items()}
+        names |= {f"{ours}{a}.{kind}": f"{theirs}{b}.{kind}" for a, b in _LAYER_NAMES.items() for kind in kinds}
         names[f"{ours}ln1.w"] = f"{theirs}input_layernorm.weight"
         names[f"{ours}ln2.w"] = f"{theirs}post_attention_layernorm.weight"
+        if cfg.qk_norm:
+            names |= {f"{ours}attn.{part}.w": f"{theirs}self_attn.{part}.weight" for part in ("q_norm", "k_norm")}
     return names
 
 
 def to_llama(model: Transformer) -> Any:
-    """Return a `transformers.LlamaForCausalLM` with this model's weights.
+    """Return a `transformers.LlamaForCausalLM` with this model's weights and, if it was converted, its special tokens.
 
     Raises `ConfigError` for a model that Llama cannot express (shifted, or with parts switched off).
     """
@@ -75,9 +88,7 @@ def to_llama(model: Transformer) -> Any:
         rope_parameters={"rope_type": "default", "rope_theta": cfg.rotary_base},
         tie_word_embeddings=cfg.tied_embeddings,
         attention_bias=False,
-        pad_token_id=None,
-        bos_token_id=None,
-        eos_token_id=None,
+        **{"pad_token_id": None, "bos_token_id": None, "eos_token_id": None, **model.special_tokens},
     )
     llama_model = LlamaForCausalLM(config)
     names = _llama_names(cfg)
@@ -86,34 +97,53 @@ def to_llama(model: Transformer) -> Any:
     return llama_model
 
 
-def from_llama(llama: Any) -> Transformer:
-    """Return a `Transformer`, in evaluation mode, with the weights of a `transformers.LlamaForCausalLM`.
+def from_llama(llama: Any, n_ctx: int | None = None) -> Transformer:
+    """Return a `Transformer`, in evaluation mode, with the weights of a `LlamaForCausalLM` or one of its relatives.
 
-    Raises `ConfigError` unless it has default rotary positions, silu and no biases.
+    `llama` is of a class of `FAMILY`, in any precision; the result is in float32, or in float64 if `llama` is. Biases
+    that the original lacks are 0.
+    `n_ctx` shortens the context: tables of angles are as long. A sliding window shortens it too, since up to there all
+    tokens are seen. Dropout is left out. The result proves itself: its logits are compared with the original's.
+
+    Raises `ConfigError` for another class, another activation than silu, rotary positions that depend on how long a
+    sequence is, weights that have no place here, and logits that differ.
     """
-    theirs = llama.config
-    rope = theirs.rope_parameters
-    form = (rope["rope_type"], theirs.hidden_act, theirs.attention_bias, theirs.mlp_bias)
-    require(
-        form == ("default", "silu", False, False),
-        "Only a Llama with default rotary positions, silu and no biases can be read; this one has rope_type={!r}, "
-        "hidden_act={!r}, attention_bias={}, mlp_bias={}.".format(*form),
-    )
+    require_family(llama, FAMILY, "from_llama")
+    name, theirs, body = type(llama).__name__, llama.config, llama.model
+    rotary, kind = body.rotary_emb, theirs.rope_parameters["rope_type"]
+    require(kind in ROTARY, f"The {name} has rope_type={kind!r}, but must have one of {', '.join(ROTARY)}.")
+    require(theirs.hidden_act == "silu", f"The {name} has hidden_act={theirs.hidden_act!r}, but must have 'silu'.")
+    state: dict[str, Tensor] = llama.state_dict()
+    rotates = getattr(theirs, "no_rope_layers", None)  # SmolLM3's: 1 where a layer rotates
+    longest = [theirs.max_position_embeddings, reach(theirs), n_ctx]
     cfg = ModelConfig(
         n_layers=theirs.num_hidden_layers,
         d_model=theirs.hidden_size,
         n_heads=theirs.num_attention_heads,
         n_key_value_heads=theirs.num_key_value_heads,
-        d_head=theirs.head_dim,
+        d_head=body.layers[0].self_attn.head_dim,
         d_mlp=theirs.intermediate_size,
         d_vocab=theirs.vocab_size,
-        n_ctx=theirs.max_position_embeddings,
-        rotary_base=float(rope["rope_theta"]),
+        n_ctx=min(size for size in longest if size is not None),
+        rotary_base=float(theirs.rope_parameters["rope_theta"]),
+        rotary_frequencies=None if kind == "default" else tuple(rotary.inv_freq.tolist()),
+        rotary_scale=float(rotary.attention_scaling),
+        rotary_layers=None if rotates is None or all(rotates) else tuple(map(bool, rotates)),
         eps=theirs.rms_norm_eps,
-        tied_embeddings=theirs.tie_word_embeddings,
+        bias=any(key.endswith("_proj.bias") for key in state),
+        qk_norm=hasattr(body.layers[0].self_attn, "q_norm"),
+        tied_embeddings=llama.lm_head.weight is body.embed_tokens.weight,
     )
-    model = Transformer(cfg)
-    state = llama.state_dict()
+    model, names = Transformer(cfg).to(precision(llama)), _llama_names(cfg)
+    require_all_used(llama, state, names.values())
     with torch.no_grad():
-        model.load_state_dict({ours: state[name].detach().clone() for ours, name in _llama_names(cfg).items()})
-    return model.eval()
+        model.load_state_dict(
+            {
+                ours: torch.zeros_like(weight)
+                if given.endswith("bias") and given not in state
+                else state[given].clone()
+                for (ours, weight), given in ((item, names[item[0]]) for item in model.state_dict().items())
+            }
+        )
+    model.special_tokens = special_tokens(theirs, getattr(llama, "generation_config", None))
+    return proven(model, llama)

@@ -1,0 +1,43 @@
+"""What Hugging Face's configs say of a model: its special tokens, and how far back its layers see."""
+
+from typing import Any
+
+SPECIAL = ("bos", "eos", "pad", "unk", "sep", "cls", "mask", "decoder_start")
+
+
+def special_tokens(*configs: Any) -> dict[str, int]:
+    """Return the ids that configs name as special tokens, by the config's name (bos_token_id); of several the first."""
+    found = dict[str, int]()
+    for config in configs:
+        for name in SPECIAL:
+            given = getattr(config, f"{name}_token_id", None)
+            for token in given if isinstance(given, list | tuple) else [given]:
+                if isinstance(token, int):
+                    found.setdefault(f"{name}_token_id", token)
+    return found
+
+
+def special_ids(*configs: Any) -> set[int]:
+    """Return every id that configs name as a special token: a config may name several ends."""
+    found = set[int]()
+    for config in configs:
+        for name in SPECIAL:
+            given = getattr(config, f"{name}_token_id", None)
+            found.update(
+                token for token in (given if isinstance(given, list | tuple) else [given]) if token is not None
+            )
+    return found
+
+
+def reach(config: Any) -> int | None:
+    """Return the width of the narrowest window through which a layer sees earlier tokens; None: there is none."""
+    kinds: list[Any] = list(getattr(config, "layer_types", None) or [])
+    widths: list[Any] = []
+    windowed = "sliding_attention" in kinds if kinds else getattr(config, "use_sliding_window", True)
+    if windowed:
+        widths.append(getattr(config, "sliding_window", None))
+    if "chunked_attention" in kinds or not kinds:
+        widths.append(getattr(config, "attention_chunk_size", None))
+    if "local" in (getattr(config, "attention_layers", None) or []):  # GPT-Neo
+        widths.append(config.window_size)
+    return min((width for width in widths if isinstance(width, int) and width > 0), default=None)

@@ -1,0 +1,75 @@
+"""The proof of a conversion: on random tokens, the result says what the original says, or it is refused.
+
+A config is a description, and can be wrong about the weights that it comes with, or silent about what another class
+does with them. The numbers cannot.
+"""
+
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ihlab.model.modes import evaluating
+from ihlab.model.transformer import Transformer
+from tasks.config import require
+
+ERROR_MOST = 3e-5
+"""Largest difference between logits of two implementations in float32, as a fraction of the largest logit."""
+
+ROWS, LENGTH = 2, 64
+"""Random tokens that both models read: enough positions for rotary tables and masks to differ."""
+
+
+def precision(original: Any) -> torch.dtype:
+    """Return the precision of a conversion: float64 for an original in float64, else float32."""
+    return torch.float64 if next(original.parameters()).dtype == torch.float64 else torch.float32
+
+
+def require_family(model: Any, family: Sequence[str], function: str) -> None:
+    """Raise `ConfigError` for a model that is of none of the classes that a function converts."""
+    require(
+        any(cls.__name__ in family for cls in type(model).__mro__),
+        f"The model is a {type(model).__name__}, but {function} takes {', '.join(family[:-1])} or {family[-1]}. The "
+        "heads of any causal language model can be scored as it is.",
+    )
+
+
+def require_all_used(original: Any, names: Iterable[str], used: Iterable[str]) -> None:
+    """Raise `ConfigError` for weights of the original that the result has no place for."""
+    left = sorted(set(names) - set(used))
+    require(
+        not left,
+        f"The {type(original).__name__} has {', '.join(left[:3])}{' ...' if len(left) > 3 else ''}, for which a "
+        "Transformer has no place.",
+    )
+
+
+@torch.no_grad()
+def proven(converted: Transformer, original: Any) -> Transformer:
+    """Return a converted model, in evaluation mode. Raises `ConfigError` if its logits are not the original's."""
+    cfg = converted.cfg
+    tokens = torch.randint(cfg.d_vocab, (ROWS, min(LENGTH, cfg.n_ctx)), generator=torch.Generator().manual_seed(0))
+    with evaluating(original):
+        right = _logits(original, tokens, cfg.d_vocab)
+    found = converted.eval()(tokens)
+    size = max(1.0, right.abs().max().item())
+    off = (found - right).abs().max().item()
+    require(
+        off <= ERROR_MOST * size,  # also refuses NaN
+        f"The {type(original).__name__} cannot be converted: on random tokens the result's logits differ by {off:.2g} "
+        "from its own, so it computes something that its config does not say. Its heads can be scored as it is.",
+    )
+    return converted
+
+
+def _logits(model: Any, tokens: Int[Tensor, "batch pos"], d_vocab: int) -> Float[Tensor, "batch pos d_vocab"]:
+    """Return the model's logits in float32 at least, or its hidden states where it has no unembedding."""
+    half = any(weight.dtype in (torch.bfloat16, torch.float16) for weight in model.parameters())
+    model = deepcopy(model).float() if half else model  # rounding errors would hide small differences
+    weight = next(model.parameters())
+    output = model(input_ids=tokens.to(weight.device), attention_mask=None, use_cache=False)
+    logits = getattr(output, "logits", None)
+    return (output.last_hidden_state[..., :d_vocab] if logits is None else logits).cpu()

@@ -1,0 +1,68 @@
+"""Padding: which positions of a batch hold tokens, and the order in which these come first.
+
+A causal model does not see later tokens. With its real tokens first, a row gives the numbers that it gives without
+padding, in every model, however positions enter.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from tasks.config import ConfigError, require
+
+Mask = Bool[Tensor, "batch pos"]
+"""True where a position holds a token, False where it is padding."""
+
+
+def mask_of(tokens: Int[Tensor, "batch pos"], attention_mask: Any = None, padding: int | None = None) -> Mask | None:
+    """Return which positions are real: those of `attention_mask`, or else those without the id `padding`; None: all.
+
+    Raises `ConfigError` for a mask of another shape, of anything but 0 and 1, and for a row without a token.
+    """
+    if attention_mask is None:
+        if padding is None or not (real := tokens != padding).logical_not().any():
+            return None
+    else:
+        real = _as_bool(attention_mask, tokens)
+    empty = torch.nonzero(~real.any(dim=1)).flatten().tolist()
+    require(not empty, f"Row {empty[0] if empty else ''} of the attention_mask is padding alone: leave the row out.")
+    return None if bool(real.all()) else real
+
+
+def _as_bool(attention_mask: Any, tokens: Tensor) -> Mask:
+    try:
+        given = torch.as_tensor(np.asarray(attention_mask) if isinstance(attention_mask, list) else attention_mask)
+    except (TypeError, ValueError, RuntimeError):
+        raise ConfigError("attention_mask must be 0 and 1 [batch, pos], rows of one length.") from None
+    given = given[None] if given.ndim == 1 and len(tokens) == 1 else given
+    require(
+        given.shape == tokens.shape,
+        f"attention_mask has the shape {list(given.shape)}, but the tokens are {list(tokens.shape)}.",
+    )
+    require(
+        bool(((given == 0) | (given == 1)).all()),
+        "attention_mask holds other numbers than 0 (padding) and 1 (a token).",
+    )
+    return given.to(tokens.device) == 1
+
+
+def real_first(real: Mask) -> Int[Tensor, "batch pos"]:
+    """Return the order in which each row's real tokens come first, padding last."""
+    return torch.argsort(~real, dim=1, stable=True)
+
+
+def padded_right(real: Mask) -> bool:
+    """Return True if the real tokens of every row come first already."""
+    return not bool((real[:, 1:] & ~real[:, :-1]).any())
+
+
+def in_order(x: Tensor, order: Int[Tensor, "batch pos"], axis: int, batch_axis: int = 0) -> Tensor:
+    """Return x with the positions of an axis in each row's order."""
+    shape = [1] * x.ndim
+    shape[batch_axis], shape[axis] = order.shape
+    return x.gather(
+        axis, order.to(x.device).reshape(shape).expand(*x.shape[:axis], order.shape[1], *x.shape[axis + 1 :])
+    )

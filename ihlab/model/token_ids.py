@@ -1,0 +1,37 @@
+"""Token ids as anybody gives them: tensors, arrays, lists; one sequence or several."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from tasks.config import ConfigError, require
+
+
+def token_rows(tokens: Any, device: torch.device | None = None) -> Int[Tensor, "batch pos"]:
+    """Return ids as sequences [batch, pos]; one sequence [pos] is a batch of one.
+
+    Raises `ConfigError` for rows of different lengths, for what is no whole number, and for other shapes.
+    """
+    ids = token_ids(tokens, device)
+    require(
+        ids.ndim in (1, 2),
+        f"The tokens have the shape {list(ids.shape)}, but must be [batch, pos], or [pos] for one sequence.",
+    )
+    return ids[None] if ids.ndim == 1 else ids
+
+
+def token_ids(tokens: Any, device: torch.device | None = None) -> Int[Tensor, "..."]:
+    """Return ids as a tensor of any shape. Raises `ConfigError` for unequal rows, and for anything that is no id."""
+    if isinstance(tokens, Tensor):
+        ids = tokens
+    else:
+        try:
+            ids = torch.as_tensor(np.asarray(tokens), device=device)
+        except (TypeError, ValueError):
+            raise ConfigError("The tokens must be ids [batch, pos]: rows of one length, of whole numbers.") from None
+    whole = not ids.is_floating_point() and not ids.is_complex() and ids.dtype != torch.bool
+    require(whole, f"The tokens are {ids.dtype}, but must be whole numbers.")
+    return ids if ids.dtype in (torch.int64, torch.int32) else ids.long()  # which an embedding reads

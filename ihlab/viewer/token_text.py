@@ -1,0 +1,77 @@
+"""The text of a token id on a page: ids that differ look different."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+Text = Callable[[int], str]
+"""The text of an id."""
+
+SPACE = "\u2423"
+"""A space at the start of a token, which a page would not show."""
+
+WORD_STARTS = ("\u2581", "\u0120")
+"""How SentencePiece and byte-level BPE write the space before a word."""
+
+UNKNOWN = "\ufffd"
+"""What decoding makes of bytes that are no whole character."""
+
+
+class Distinct:
+    """The text of each id, with the id behind it where another id on the page has the same text."""
+
+    def __init__(self, text: Text) -> None:
+        self.plain = text
+        self._texts: dict[int, str] = {}
+        self._owners: dict[str, int] = {}
+
+    def __call__(self, i: int) -> str:
+        """Return the text of an id."""
+        if i not in self._texts:
+            text = self.plain(i)
+            owner = self._owners.setdefault(text, i)
+            self._texts[i] = text if owner == i else f"{text}#{i}"
+        return self._texts[i]
+
+
+def tokenizer_text(tokenizer: Any) -> Text:
+    """Return the text of an id by a tokenizer.
+
+    A space in front is shown as `SPACE`, a control character as its escape, and bytes that are part of a character as
+    <0xE6>. A tokenizer without `convert_ids_to_tokens` has its `decode` alone.
+    """
+    raw_of = getattr(tokenizer, "convert_ids_to_tokens", None)
+
+    def text(i: int) -> str:
+        decoded = str(tokenizer.decode([i]))
+        raw = decoded if raw_of is None else str(raw_of(i))
+        if UNKNOWN in decoded and raw != decoded:
+            return _as_bytes(raw)
+        if raw.startswith(WORD_STARTS) and not decoded.startswith(" "):
+            decoded = f" {decoded}"  # one token alone is decoded without it
+        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in _spaces(decoded)) or raw
+
+    return text
+
+
+def _spaces(text: str) -> str:
+    """Return a text with the spaces at its start made visible."""
+    rest = text.lstrip(" ")
+    return SPACE * (len(text) - len(rest)) + rest
+
+
+def _as_bytes(raw: str) -> str:
+    """Return a token of byte-level BPE as its bytes; one that names its byte, <0xE6>, as it is."""
+    known = _byte_alphabet()
+    return "".join(f"<0x{known[c]:02X}>" for c in raw) if all(c in known for c in raw) else raw
+
+
+@lru_cache
+def _byte_alphabet() -> dict[str, int]:
+    """Return the byte that each sign of byte-level BPE stands for (Radford et al. 2019).
+
+    Printable bytes stand for themselves; the others, in order, are the characters from 256 on.
+    """
+    own = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in own]
+    return {chr(byte): byte for byte in own} | {chr(256 + i): byte for i, byte in enumerate(others)}
