@@ -119,9 +119,11 @@ class Formation:
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw when each series rises in the two models that learn, and how many steps apart two rise within a seed."""
         figure = new_figure(PAGE, 6.4)
-        top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1.15))
+        grid = figure.add_gridspec(2, 1, height_ratios=(1, 1.15))
+        top, bottom = (figure.add_subfigure(grid[row]) for row in range(2))
         for axes, curve in zip(top.subplots(1, len(LEARNERS)), LEARNERS, strict=True):
-            timeline(axes, *(changes(data, curve, part)[_drawn(data, curve)] for part in PARTS), STYLES, SHORT)
+            starts, middles = (changes(data, curve, part)[_drawn(data, curve)] for part in PARTS)
+            timeline(axes, starts, middles, STYLES, SHORT)
             axes.set_title(curve, fontsize=11)
             axes.set_xlabel("training step")
         axes = bottom.subplots()
