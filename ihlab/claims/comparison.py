@@ -149,7 +149,8 @@ class Comparison(ABC):
 
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw every seed's steps to 90%, a panel for each setting."""
-        title = f"{self.title} ({scale} scale)\ndot: a seed, bar: median; at the right its learning rate"
+        key = "Dot: a seed. Bar: their median. Cross: not within the steps of training. Learning rates are tuned."
+        title = f"{self.title}\n{key}"
         return steps_in_settings(data[data["kind"] == RUN], self.variants, self.settings, title)
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:

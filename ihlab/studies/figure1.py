@@ -261,7 +261,8 @@ class Figure1b:
         handles = panels[0, 0].get_lines()
         keys = ["KV shifting, 1 layer", "vanilla, 2 layers", "guessing another token of the sequence"]
         figure.legend(handles, keys, loc="outside lower center", ncols=3)
-        figure.supxlabel("training step", fontsize=10)
+        for axes in panels[1]:
+            axes.set_xlabel("training step")
         figure.supylabel("accuracy at the first repeat", fontsize=10)
         figure.suptitle(f"Induction at various widths ({scale} scale; median of the seeds, band: all seeds)")
         return figure

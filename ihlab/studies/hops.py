@@ -21,8 +21,9 @@ from ihlab.claims.hop_horizon import SMALL_ERROR, Cell, hop_horizons, hop_table
 from ihlab.claims.labels import ATTENTION_LABELS, K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.claims.learning_curves import plan
 from ihlab.model.config import GPT2, ModelConfig
+from ihlab.plots.curves import Mark
 from ihlab.plots.hops import hop_errors, hop_ticks, horizon_law
-from ihlab.plots.style import BLUE, ORANGE, PINK, SKY, new_figure, printed
+from ihlab.plots.style import BLUE, ORANGE, PAGE, PINK, SKY, new_figure, printed
 from ihlab.training.config import RunConfig
 from tasks import MultiHopTask
 
@@ -170,7 +171,13 @@ def origin() -> pd.DataFrame:
 Ask = Callable[..., Claim]
 """A function that makes a claim: `_claim` with some fields given."""
 
-COLORS = dict(zip(ATTENTION_LABELS.values(), (ORANGE, BLUE, SKY, PINK), strict=True))
+MARKS = dict(
+    zip(
+        ATTENTION_LABELS.values(),
+        (Mark(ORANGE, "s"), Mark(BLUE, "o"), Mark(SKY, "P"), Mark(PINK, "X")),
+        strict=True,
+    )
+)
 
 MARGIN = 0.3
 """How far from a whole layer, in doublings of k*, still counts as a layer."""
@@ -214,8 +221,13 @@ class HopStudy:
         return f"Hops k* at which the error exceeds {SMALL_ERROR}, a number a seed: {'; '.join(parts)}."
 
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw k* against layers, with the hops that are known by hand as lines."""
-        return horizon_law(hop_horizons(data), COLORS, self.title, scale)
+        """Draw k* for each number of layers and variant, with the hops of the constructions in grey."""
+        return horizon_law(hop_horizons(data), MARKS, _constructed, self.title)
+
+
+def _constructed(label: str, n_layers: int) -> dict[str, int]:
+    cell = Cell(label, n_layers)
+    return {"constructed by hand": cell.by_hand(), "constructed, pointers alone": cell.by_pointers()}
 
 
 def _claim(sentence: str, *measured: Any, **fields: Any) -> Claim:
@@ -274,7 +286,7 @@ class Figure8(HopStudy):
     """Errors of vanilla and KV shifting attention, a panel each, with a curve for each number of layers."""
 
     name = "figure8"
-    positions = "RoPE"  # of the laptop's models
+    positions = "RoPE at laptop scale"
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge the claims of Appendix E.1. The two sentences about five layers are also judged for the deepest models.
@@ -339,19 +351,23 @@ class Figure8(HopStudy):
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw errors over a log2 axis of hops, as in the paper."""
-        figure = new_figure(9.5, 3.8)
+        figure = new_figure(PAGE, 4.6)
         for axes, label in zip(figure.subplots(1, 2, sharey=True), (VANILLA, KV), strict=True):
             shown = data[(data["attention"] == label) & (data["hops"] > 0)]
             hop_errors(axes, shown, origin() if label == VANILLA else None)
             hop_ticks(axes, {layers: Cell(label, layers).by_hand() for layers in SIZES[scale].layers}, SMALL_ERROR)
-            axes.axhline(0.75, color="0.5", lw=1, ls=(0, (1, 3)), label="guessing a letter")  # one of four
-            axes.set(title=label, xlabel="hops $k$")
-            axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.92))
+            axes.axhline(0.75, color="0.5", lw=1, ls=(0, (1, 3)), label="guessing one of four letters")
+            axes.set(xlabel="hops")
+            axes.set_title(label, fontsize=11)
             axes.label_outer()
         figure.axes[0].set_ylabel("error")
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
         seeds = data["seed"].nunique()
-        where = f"{scale} scale, {self.positions}" if scale in ("smoke", "laptop") else f"{scale} scale"
-        figure.suptitle(f"Multi-hop induction ({where}; median of {seeds} seeds, band: all seeds)")
+        figure.suptitle(
+            f"Do models with KV shifting make fewer errors in multi-hop induction ({self.positions})?\n"
+            f"Line: median of {seeds} seeds. Band: all seeds.",
+            fontsize=11,
+        )
         return figure
 
 
@@ -375,7 +391,7 @@ class Figure8Law(HopStudy):
     """The hops that vanilla, KV shifting and each half of it follow against the number of layers."""
 
     name = "figure8_law"
-    title = "Hops that L layers follow"
+    title = "How many hops do models of so many layers follow?"
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge whether trained models follow exactly as many hops as the constructions do.
@@ -412,14 +428,14 @@ class Figure8Law(HopStudy):
         """Draw k* against layers, the constructions as lines and the published vanilla models as diamonds."""
         published = origin().assign(attention=VANILLA, seed=0)
         there = hop_horizons(published[published["n_layers"].isin(SIZES[scale].law_layers[VANILLA])])
-        return horizon_law(hop_horizons(data), COLORS, self.title, scale, there)
+        return horizon_law(hop_horizons(data), MARKS, _constructed, self.title, there)
 
 
 class SavedLayer(HopStudy):
     """Hop horizons of L layers of KV shifting, of L vanilla layers and of L + 1, all trained for the same steps."""
 
     name = "saved_layer"
-    title = "Is the shift worth a layer?"
+    title = "Is the shift worth one more layer?"
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge differences of log2 k*: whether the shift is worth a layer, and a layer a doubling.
@@ -466,7 +482,7 @@ class ShiftHalves(HopStudy):
     """Hop horizons of L layers whose keys alone, and whose values alone, are shifted, trained as in `saved_layer`."""
 
     name = "shift_halves"
-    title = "Which half of the shift?"
+    title = "Which half of the shift follows more hops?"
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge whether the keys' half is the one that saves a layer.
@@ -483,7 +499,7 @@ class OneMoreLayer(HopStudy):
     """Hop horizons of L + 1 layers of the shift and of its halves; it shares two cells with `saved_layer`."""
 
     name = "one_more_layer"
-    title = "One more layer"
+    title = "Does one more layer with the shift follow more hops?"
     runs_of = SavedLayer.name
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:

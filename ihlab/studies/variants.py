@@ -366,8 +366,9 @@ class Zoo(Variants):
         """Draw the matrix of steps relative to KV shifting's."""
         horizons = sorted(data["horizon"].unique())
         title = (
-            f"Attention variants ({scale} scale): steps relative to KV shifting\n* differs from it beyond chance; n/m: "
-            f"seeds that get there; never: not within {horizons[0]} to {horizons[-1]} steps"
+            "Steps that attention variants need, relative to KV shifting\n"
+            "*: differs beyond chance. 5/8: seeds that get there. "
+            f"Never: not within {horizons[0]} to {horizons[-1]} steps.\nWhite columns: KV shifting never gets there."
         )
         return matrix(*relative(data, self.variants, self.settings), title)
 
@@ -377,7 +378,8 @@ def relative(data: pd.DataFrame, variants: Sequence[str], settings: Sequence[str
 
     A ratio is inf where a variant never reaches 90%, and NaN with the text "" where there are no runs. A star marks a
     ratio that differs from 1 at .05, adjusted by Holm for the whole matrix. A sign marks a bound: some seeds of the
-    variant (at least), of KV shifting (at most) or of both never reach 90%.
+    variant (at least), of KV shifting (at most) or of both never reach 90%. Where no seed of KV shifting does, ratios
+    are NaN and the texts are steps.
     """
     cells = [(variant, setting) for setting in settings for variant in variants if steps(data, (variant, setting))]
     compared = {cell: ratio(data, cell, (KV, cell[1])) for cell in cells if cell[0] != KV}
@@ -389,11 +391,13 @@ def relative(data: pd.DataFrame, variants: Sequence[str], settings: Sequence[str
     for cell in cells:
         reached, kv_reached = (np.isfinite(steps(data, each)) for each in (cell, (KV, cell[1])))
         value, text = 1.0, f"{np.median(steps(data, cell)):.0f} steps"
-        if cell in compared:
+        if not kv_reached.any():
+            value = np.nan
+        elif cell in compared:
             value = compared[cell].value
             text = f"{signs[not reached.all(), not kv_reached.all()]}{value:.2g}"
         text += "" if reached.all() else f" ({reached.sum()}/{len(reached)})"
-        ratios.loc[cell] = value if reached.any() else np.inf
+        ratios.loc[cell] = value if reached.any() or np.isnan(value) else np.inf
         labels.loc[cell] = (text if reached.any() else "never") + "*" * (cell in starred)
     return ratios, labels
 

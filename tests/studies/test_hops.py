@@ -401,6 +401,6 @@ def test_the_sentence_and_the_picture_follow_from_the_table(study, data, said, d
     assert said in study.summary(data, "laptop")
     figure = study.draw(data, "laptop")
     seeds = data["seed"].nunique()
-    assert figure.axes[0].get_title() == f"{study.title} (laptop scale; {seeds} seeds, bar: median)"
+    assert figure.get_suptitle().startswith(f"{study.title}\nA marker is one of {seeds} seeds")
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend[4:] == drawn, "after the constructions"
+    assert legend[: len(drawn)] == drawn, "before the constructions"

@@ -158,12 +158,11 @@ def test_the_matrix_shows_ratios_and_marks_what_differs():
         ]
     )
     ratios, labels = relative(data, (KV, K_ONLY, VANILLA), (INDUCTION1, NGRAM))
-    assert labels.to_numpy().tolist() == [["100 steps", "never"], ["1", "\u2264 0.05*"], ["never*", ""]]
+    assert labels.to_numpy().tolist() == [["100 steps", "never"], ["1", "50 steps*"], ["never*", ""]]
     assert ratios.loc[KV, INDUCTION1] == 1
     assert ratios.loc[K_ONLY, INDUCTION1] == pytest.approx(ratio(data, (K_ONLY, INDUCTION1), (KV, INDUCTION1)).value)
     assert np.isinf(ratios.loc[VANILLA, INDUCTION1])
-    assert np.isinf(ratios.loc[KV, NGRAM])
-    assert np.isnan(ratios.loc[VANILLA, NGRAM])
+    assert ratios[NGRAM].isna().all(), "KV shifting never gets there"
 
 
 def test_a_cell_in_which_some_seeds_never_learn_says_how_many_do():
