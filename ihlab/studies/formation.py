@@ -22,11 +22,11 @@ say what the accuracy with its guesses gives, because that was declared (`Claim.
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
@@ -119,8 +119,7 @@ class Formation:
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw when each series rises in the two models that learn, and how many steps apart two rise within a seed."""
         figure = new_figure(PAGE, 6.4)
-        grid = figure.add_gridspec(2, 1, height_ratios=(1, 1.15))
-        top, bottom = (figure.add_subfigure(grid[row]) for row in range(2))
+        top, bottom = cast("Sequence[SubFigure]", figure.subfigures(2, 1, height_ratios=(1, 1.15)))
         for axes, curve in zip(top.subplots(1, len(LEARNERS)), LEARNERS, strict=True):
             starts, middles = (changes(data, curve, part)[_drawn(data, curve)] for part in PARTS)
             timeline(axes, starts, middles, STYLES, SHORT)
