@@ -6,6 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from ihlab.interp.ablation import Track
 from ihlab.interp.heads import head_scores, with_ablation
 from ihlab.interp.sources import opened_model
 from tasks import Batch
@@ -70,7 +71,7 @@ def locate_induction_heads(
     sequence, repeated at least once. If all repeats are equally far apart, they cannot tell an induction head from one
     that attends by position. Raises `ConfigError` for a `batch` of a single sequence, and as `head_scores` does.
     """
-    probe = {"rows": rows, "length": length, "bos": bos, "probes": probes, "copying": copying}
+    probe: dict[str, Any] = {"rows": rows, "length": length, "bos": bos, "probes": probes, "copying": copying}
     table = scored_heads(
         source, batch, "matching", ids=ids, seed=seed, tokens=tokens, attention_mask=attention_mask, **probe
     )
@@ -83,11 +84,13 @@ def scored_heads(
     batch: Batch | None = None,
     ablate: Literal["all", "matching"] = "all",
     attention_mask: Any = None,
+    track: Track = iter,
     **probe: Any,
 ) -> pd.DataFrame:
     """Return `head_scores` of every kind of pattern, ranked and judged as by `locate_induction_heads`.
 
-    `ablate` says which heads are ablated alone; `probe` holds other arguments of `head_scores`.
+    `ablate` says which heads are ablated alone, and `track` may show how far this is; `probe` holds other arguments of
+    `head_scores`.
     """
     choose("choice of heads", ablate, ABLATED)
     require(
@@ -102,7 +105,7 @@ def scored_heads(
     last = judged(scores)
     matching = last[last["matches_prefix"]][["layer", "head"]].drop_duplicates()
     heads = list(zip(matching["layer"], matching["head"], strict=True)) if ablate == "matching" else None
-    return judged(with_ablation(scores, model, batch, attention_mask, heads))
+    return judged(with_ablation(scores, model, batch, attention_mask, heads, track))
 
 
 def judged(scores: pd.DataFrame) -> pd.DataFrame:
