@@ -10,6 +10,7 @@ from ihlab.interp.composition import composition_table
 from ihlab.interp.head_model import OurModel
 from ihlab.interp.heads import head_scores
 from ihlab.interp.locate import PREFIX_LEAST
+from ihlab.interp.own import of_own_model
 from ihlab.interp.patching import without_key_path
 from ihlab.measure.heads import follows, mean_attention
 from ihlab.measure.probe import STRIPE_REPEATS
@@ -24,6 +25,7 @@ FALL_LEAST = 0.05
 previous-token heads often share the work, and the others make up for an ablated one: a higher bar would miss pairs."""
 
 
+@of_own_model
 def find_induction_pair(
     model: Transformer,
     batch: Batch | None = None,

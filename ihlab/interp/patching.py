@@ -16,6 +16,7 @@ from transformer_lens import ActivationCache
 
 from ihlab.interp.ablation import Head, replaced, replacement
 from ihlab.interp.circuits import require_heads
+from ihlab.interp.own import of_own_model
 from ihlab.interp.patterns import effective_pattern, gauge_fixed, require_routes
 from ihlab.measure.probe import tokens_that_count
 from ihlab.model.modes import in_eval_mode
@@ -25,6 +26,7 @@ from tasks.config import choose, require
 INTO = ("q", "k", "v")
 
 
+@of_own_model
 @in_eval_mode
 def path_patch(
     model: Transformer,
@@ -52,6 +54,7 @@ def path_patch(
     return _with_z(model, tokens, cache["z", receiver[0]], receiver)
 
 
+@of_own_model
 @in_eval_mode
 @torch.no_grad()
 def path_effects(
@@ -143,6 +146,7 @@ def _check(model: Transformer, tokens: Tensor, source: Tensor, sender: Head, rec
     )
 
 
+@of_own_model
 @in_eval_mode
 @torch.no_grad()
 def without_key_path(
