@@ -56,7 +56,9 @@ def _case(shape: Shape, rounds: int) -> list[dict[str, object]]:
     config = _config(shape)
     losses: dict[str, np.ndarray] = {}
     stacks = {"stacked": MEMBERS, "one after another": 1}
-    sides = {f"{how}{mode}": (config.but(compile=bool(mode)), stack) for mode in MODES for how, stack in stacks.items()}
+    sides = {
+        f"{how}{mode}": (config.replace(compile=bool(mode)), stack) for mode in MODES for how, stack in stacks.items()
+    }
     seconds = take_turns({name: _turn(*side, losses, name) for name, side in sides.items()}, rounds)
     for name, of_side in losses.items():
         apart = np.abs(of_side - losses["one after another"]).max()

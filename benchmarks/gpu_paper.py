@@ -9,7 +9,7 @@ from pathlib import Path
 import tyro
 
 from ihlab.claims.experiment import Scale
-from ihlab.claims.induction import KV1, depth_runs
+from ihlab.claims.induction import kv_runs
 from ihlab.files import write_text
 from ihlab.training.config import RunConfig
 from ihlab.training.train import train
@@ -19,8 +19,8 @@ JUMPED = 0.9
 
 def config(scale: Scale) -> RunConfig:
     """The arm's first seed, to end where it has jumped, with few checkpoints: each is a quarter of a gigabyte."""
-    first = next(planned.config for planned in depth_runs(scale) if planned.curve == KV1)
-    return first.but(name=f"{first.name}-until", stop_at_accuracy=JUMPED, checkpoints=2)
+    first = kv_runs(scale)[0].config
+    return first.replace(name=f"{first.name}-until", stop_at_accuracy=JUMPED, checkpoints=2)
 
 
 def main(out: Path, root: Path = Path("runs"), device: str = "auto", scale: Scale = "paper") -> None:

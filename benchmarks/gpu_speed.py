@@ -162,7 +162,7 @@ def steps(table: str, scale: Scale, device: torch.device, turns: Turns) -> list[
 def microbatch_run(scale: Scale) -> RunConfig:
     """The run of Figure 1a with one layer, in bf16, a step of it being one microbatch."""
     run = induction_run(scale)
-    return run.but(batch_size=run.batch_size // run.accumulate, accumulate=1, precision="bf16")
+    return run.replace(batch_size=run.batch_size // run.accumulate, accumulate=1, precision="bf16")
 
 
 def facts(step: Step, gflop: float, seconds: np.ndarray, peak: float, product: float) -> dict[str, float]:
@@ -181,7 +181,7 @@ def facts(step: Step, gflop: float, seconds: np.ndarray, peak: float, product: f
 def one_step(run: RunConfig, model: str, mode: str, device: torch.device, turns: Turns) -> Step:
     """A side's step, warmed up on every batch; eager ones with counted FLOPs."""
     attention = "kv_shift" if model == SHIFTED else "vanilla"
-    ours = Transformer(run.model.but(attention=attention), seed=run.seed)
+    ours = Transformer(run.model.replace(attention=attention), seed=run.seed)
     net: torch.nn.Module = {LLAMA: lambda: to_llama(ours).train(), PLAIN: lambda: PlainLlama(ours)}.get(
         model, lambda: ours
     )()
@@ -265,7 +265,7 @@ def check_same_loss(built: dict[tuple[str, str], Step]) -> None:
 def stacks(table: str, scale: Scale, device: torch.device, turns: Turns) -> list[dict[str, object]]:
     """Times of a step of stacked members, and of one member alone that many times."""
     run = induction_run(scale)
-    config = run.but(model=run.model.but(attention="kv_shift"), compile=False, accumulate=1)
+    config = run.replace(model=run.model.replace(attention="kv_shift"), compile=False, accumulate=1)
     members = MEMBERS if device.type == "cuda" else 2
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -274,7 +274,7 @@ def stacks(table: str, scale: Scale, device: torch.device, turns: Turns) -> list
             "one": lambda: single_step(config, root / "one", device, turns),
         }
         if device.type == "cuda":
-            sides["one, compiled"] = lambda: single_step(config.but(compile=True), root / "one", device, turns)
+            sides["one, compiled"] = lambda: single_step(config.replace(compile=True), root / "one", device, turns)
         built, failed = build(sides)
         seconds = timed_turns({side: step.take for side, step in built.items()}, device, turns)
     rows = [

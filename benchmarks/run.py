@@ -35,12 +35,11 @@ one side over turn i of the other, with the range of their middle half.
 A training step is forward, loss, backward, clipping to norm 1, fused AdamW and zeroing the gradients, in float32 on one
 thread, every model in a process of its own. Ours and the Llama have the same weights, optimiser, batches and loss,
 which is checked; the Llama computes logits at every position, as it has no way to be asked for other positions in each
-row, and ours only where something is scored, as it trains. The ratio of the same
-work, with logits at every position on both sides, stands beside. What any change of keys and values must cost is a step
-that multiplies each by a learned number: they are read and written once, forward and backward. A first step compiles
-from an empty cache; it is not among the turns. Every compiled side has the options with which training compiles. Speed
-is counted FLOPs of products of matrices over the step's time, as a share of the FLOP/s of one large product; memory is
-what a step adds at its peak to the process.
+row, and ours only where something is scored, as it trains. The ratio of the same work, with logits at every position on
+both sides, stands beside. What any change of keys and values must cost is a step that multiplies each by a learned
+number: they are read and written once, forward and backward. A first step compiles from an empty cache; it is not among
+the turns. Every side is compiled as training compiles. Speed is counted FLOPs of products of matrices over the step's
+time, as a share of the FLOP/s of one large product; memory is what a step adds at its peak to the process.
 
 The generators run on one core against each task's rule as one would first write it in Python, and for induction as one
 would write it in NumPy for all rows at once. All must keep the rule, and ask for as many answers.
@@ -58,8 +57,8 @@ files included; members must end at the losses that they have alone. What is com
 
 The exponent of a cost is the slope of its logarithm over that of what grows, all else as in the base:
 {base}.
-Beside it stands the exponent of what was counted over the same range: FLOPs of products of matrices, and the bytes of
-`memory_estimate`. Counting leaves out what every operation costs however small it is.
+Beside it stands the exponent of what was counted over the same range: FLOPs of products of matrices, and the bytes that
+a step keeps (`memory_estimate`). Counting leaves out what every operation costs however small it is.
 
 A long row is alone in its batch. Its training step has logits at every position on both sides, and its forward pass is
 held against the same network with flex attention, compiled, which has no backward pass on a CPU.

@@ -9,7 +9,8 @@ from paired import COLUMNS, ratio, take_turns, timed
 from train_step import OURS, Shape, Side, prepare
 from workers import workers
 
-from ihlab.studies.variants import VANILLA, ZOO_VARIANTS, variant_fields
+from ihlab.claims.labels import VANILLA
+from ihlab.studies.variants import ZOO_VARIANTS, variant_fields
 
 SHAPE = Shape("larger", 512, 64, 64, n_layers=2)
 ROUNDS = 30

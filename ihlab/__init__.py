@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from ihlab.training.clamp import Clamp
     from ihlab.training.config import RunConfig
     from ihlab.training.fork import fork
-    from ihlab.training.listing import runs
-    from ihlab.training.run import Run
+    from ihlab.training.run import Run, runs
     from ihlab.training.train import train
     from tasks import (
         Batch,
@@ -40,7 +39,7 @@ _HOME = {
     "Clamp": "ihlab.training.clamp",
     "RunConfig": "ihlab.training.config",
     "fork": "ihlab.training.fork",
-    "runs": "ihlab.training.listing",
+    "runs": "ihlab.training.run",
     "Run": "ihlab.training.run",
     "train": "ihlab.training.train",
     "register_attention": "ihlab.model.variants",

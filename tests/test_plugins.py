@@ -92,7 +92,7 @@ def test_its_run_opens_whole_where_the_class_is_imported(folder, trained):
 def test_a_stored_run_of_an_unknown_task_is_not_trained_on(tmp_path, trained):
     run = Run.open(trained)
     with pytest.raises(ConfigError, match="not registered"):
-        train(run.config.but(steps=5), tmp_path)
+        train(run.config.replace(steps=5), tmp_path)
     assert not list(tmp_path.iterdir())
 
 

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 SHOWN = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE", "benchmarks/results.md"),
     *("benchmarks/*.svg", "benchmarks/*.png"),
-    *("docs/**/*.md", "docs/site/*.css", "docs/site/*.js", "figures/README.md", "figures/*/*/*.png"),
+    *("docs/**/*.md", "docs/site/*.css", "docs/site/*.js", "figures/**/README.md", "figures/*/*/*.png"),
 )
 """Files of the checkout that the site shows as they are."""
 
@@ -54,12 +54,14 @@ _staged = Path(tempfile.mkdtemp(prefix="ihlab-site-"))
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the pages of the reference into the navigation, in place of "API"."""
+    """Put the pages of the reference into the navigation, in place of "API", and those of figures for "FIGURES"."""
+    figures = [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("figures/*/README.md"))]
+    filled = {"API": [{package: _page_of(package)} for package in packages()], "FIGURES": figures}
     for section in config.nav or []:
         for pages in section.values():
-            for i, page in enumerate(pages if isinstance(pages, list) else []):
-                if page == {"Python": "API"}:
-                    pages[i] = {"Python": [{package: _page_of(package)} for package in packages()]}
+            for page in pages if isinstance(pages, list) else []:
+                if isinstance(page, dict):
+                    page.update({name: filled.get(content, content) for name, content in page.items()})
     return config
 
 

@@ -18,14 +18,15 @@ class Claim:
     The verdict has one rule. A number over seeds decides where its p-value against the threshold is at most .05,
     adjusted by Holm for the other claims of the experiment (`judged`): the claim then *holds* if the number is on
     the right side, and *fails* if it is on the other; else it is *undecided*. A number that is counted and not sampled
-    is compared directly. Where nothing at this scale can confirm or refute the sentence, it is *not tested*.
+    is compared directly. Where nothing at this scale can confirm or refute the sentence, it is *not tested*; a number
+    that it has all the same still counts in the correction of the others.
 
     - `of_paper`: the sentence is the paper's, or a number that the paper states; else it is a question of our own;
     - `declared`: the date (ISO) at which measure, threshold and side were fixed, before the runs that they judge;
     - `first`: the claim as it was declared then, if its measure was changed after the runs. It counts nowhere;
     - `changed`: when that was, and why;
     - `seeds`: 0 if the claim needs no training;
-    - `why`: the reason why a claim is not tested.
+    - `why`: the reason why a claim is not tested; "" for one that is.
     """
 
     source: str  # where the paper says it
@@ -50,7 +51,7 @@ class Claim:
     @property
     def verdict(self) -> Verdict:
         """Verdict: holds, fails, undecided or not tested at this scale."""
-        if self.estimate is None:
+        if self.estimate is None or self.why:
             return NOT_TESTED
         value, p = self.estimate.value, self.p if self.p_holm is None else self.p_holm
         if math.isnan(value) or value == self.threshold or (p is not None and p > 1 - CONFIDENCE):
@@ -79,6 +80,18 @@ class Claim:
             **({"why": self.why} if self.why else {}),
             **({"changed": self.changed, "first": self.first.to_dict()} if self.first else {}),
         }
+
+
+FLOOR = 0.05
+"""How far above guessing a fraction can be of a model that has learned nothing."""
+
+
+def at_floor(*sides: float, guess: float = 0.0) -> bool:
+    """Return whether no side of a comparison has learned anything. Their difference then tests nothing.
+
+    The sides are accuracies, or fractions of runs that learned; all are at most `FLOOR` above `guess`.
+    """
+    return max(sides) <= guess + FLOOR
 
 
 def changed(claim: Claim, first: Claim, scale: str, when: str) -> Claim:

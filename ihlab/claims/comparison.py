@@ -21,17 +21,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.claims import stats
-from ihlab.claims.claim import Claim
+from ihlab.claims.claim import Claim, at_floor
 from ihlab.claims.experiment import Planned, Scale
+from ihlab.claims.labels import KV
 from ihlab.claims.rates import count_in_words, fastest_rate, rate_in_words, ratio_in_words, steps_table
 from ihlab.plots.variants import steps_in_settings
 from ihlab.training.config import RunConfig
 
 if TYPE_CHECKING:
     from ihlab.training.run import Run
-
-KV = "KV shifting"
-"""The variant to which a summary compares all others."""
 
 Cell = tuple[str, str]
 """A variant and a setting, by their labels."""
@@ -85,6 +83,7 @@ class Comparison(ABC):
     settings: tuple[str, ...]
     questions: tuple[Question, ...]
     declared: str
+    seeds: range = FEW_SEEDS
     many_seeds: tuple[str, ...] = ()  # the settings with MANY_SEEDS
 
     @abstractmethod
@@ -92,8 +91,8 @@ class Comparison(ABC):
         """Return the config of a cell's runs, whatever their learning rate and seed."""
 
     @abstractmethod
-    def grid(self, setting: str, scale: Scale) -> tuple[float, ...]:
-        """Return the learning rates that are tried in a setting."""
+    def grid(self, cell: Cell, scale: Scale) -> tuple[float, ...]:
+        """Return the learning rates that are tried for a cell."""
 
     def cells(self, scale: Scale) -> list[Cell]:
         """Return every variant in every setting; at smoke scale only those that a question names, and KV shifting."""
@@ -104,15 +103,13 @@ class Comparison(ABC):
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the tuning runs: every rate in every cell."""
         seeds = TUNING_SEEDS[:1] if scale == "smoke" else TUNING_SEEDS
-        return [
-            plan for cell in self.cells(scale) for plan in self._plan(cell, self.grid(cell[1], scale), seeds, scale)
-        ]
+        return [plan for cell in self.cells(scale) for plan in self._plan(cell, self.grid(cell, scale), seeds, scale)]
 
     def follow(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> list[Planned]:
         """Plan every cell at its own rate."""
         tuned, planned = self.gather(trained, scale), []
         for cell in self.cells(scale):
-            seeds = MANY_SEEDS if cell[1] in self.many_seeds else FEW_SEEDS
+            seeds = MANY_SEEDS if cell[1] in self.many_seeds else self.seeds
             planned += self._plan(cell, [_own_rate(tuned, cell)], SMOKE_SEEDS if scale == "smoke" else seeds, scale)
         return planned
 
@@ -121,7 +118,8 @@ class Comparison(ABC):
         planned = []
         for lr, seed in product(rates, seeds):
             name = re.sub("[^a-z0-9.]+", "-", f"variants {setting} {variant} {lr:g} {seed}".lower()).strip("-")
-            planned.append(Planned(f"{variant} | {setting}", config.but(name=name, lr=lr, seed=seed), stacked=True))
+            run = config.replace(name=name, lr=lr, seed=seed)
+            planned.append(Planned(f"{variant} | {setting}", run, stacked=not run.clamped))
         return planned
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
@@ -146,11 +144,13 @@ class Comparison(ABC):
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge the questions, whose measures and thresholds were fixed before the runs."""
-        return [_judge(question, data, self.declared) for question in self.questions]
+        settings = set(data["setting"])  # at smoke scale perhaps not all
+        return [_judge(question, data, self.declared) for question in self.questions if question.setting in settings]
 
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw every seed's steps to 90%, a panel for each setting."""
-        title = f"{self.title} ({scale} scale)\ndot: a seed, bar: median; at the right its learning rate"
+        key = "Dot: a seed. Bar: their median. Cross: not within the steps of training. Learning rates are tuned."
+        title = f"{self.title}\n{key}"
         return steps_in_settings(data[data["kind"] == RUN], self.variants, self.settings, title)
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
@@ -158,7 +158,7 @@ class Comparison(ABC):
         told = []
         for setting in self.settings:
             cells = [(variant, setting) for variant in self.variants if variant != KV]
-            ratios = [f"{cell[0]} {_ratio_to_kv(data, cell)}" for cell in cells if steps(data, cell)]
+            ratios = [f"{cell[0]} {ratio_text(data, cell, (KV, setting))}" for cell in cells if steps(data, cell)]
             told += [f"{setting}: {', '.join(ratios)}"] if ratios else []
         begin = "Steps to 90% accuracy relative to those of KV shifting, each at its own learning rate"
         return f"{begin}: {'; '.join(told)}."
@@ -176,6 +176,11 @@ def steps(data: pd.DataFrame, cell: Cell) -> list[float]:
     return cell_rows(data, cell)["steps_to_90"].astype(float).tolist()
 
 
+def learned(data: pd.DataFrame, cell: Cell) -> float:
+    """Return the fraction of a cell's seeds that reach 90%."""
+    return float(np.isfinite(steps(data, cell)).mean())
+
+
 def ratio(data: pd.DataFrame, one: Cell, other: Cell) -> stats.Estimate:
     """Return the ratio of the steps to 90% of two cells of a setting, by Hodges and Lehmann."""
     return stats.ratio_of_times(steps(data, one), steps(data, other), _horizon(data, one[1]))
@@ -185,10 +190,10 @@ def _horizon(data: pd.DataFrame, setting: str) -> float:
     return float(data.loc[data["setting"] == setting, "horizon"].max())
 
 
-def _ratio_to_kv(data: pd.DataFrame, cell: Cell) -> str:
-    """Return the ratio of a cell's steps to KV shifting's as text, "never" if none of its seeds gets there."""
-    taken, kv = steps(data, cell), steps(data, (KV, cell[1]))
-    return "never" if np.isinf(taken).all() else ratio_in_words(taken, kv, _horizon(data, cell[1]))
+def ratio_text(data: pd.DataFrame, one: Cell, other: Cell) -> str:
+    """Return the ratio of the steps of two cells of a setting as text, "never" if no seed of the first gets there."""
+    taken = steps(data, one)
+    return "never" if np.isinf(taken).all() else ratio_in_words(taken, steps(data, other), _horizon(data, one[1]))
 
 
 def _tuning(data: pd.DataFrame, cell: Cell) -> pd.DataFrame:
@@ -222,9 +227,9 @@ def _judge(question: Question, data: pd.DataFrame, declared: str) -> Claim:
         measure = f"highest accuracy, {_pair(data, other, 'less', one, 'get to 90%')}"
         return claim(measure=measure, estimate=stats.shift(high, low, stats.DIFFERENCE))
     measure = f"steps to 90% accuracy, {_pair(data, one, '/', other, 'get there')}"
-    estimate = ratio(data, one, other)
-    if np.isnan(estimate.value):
+    if at_floor(*(learned(data, cell) for cell in (one, other))):
         return claim(measure=measure, why="Neither gets there within the steps: nothing is compared.")
+    estimate = ratio(data, one, other)
     if question.kind == "equal":
         return claim(measure=f"factor between the {measure}", estimate=stats.factor(estimate))
     return claim(measure=measure, estimate=estimate)

@@ -75,3 +75,12 @@ class TwoStages(Protocol):
     def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
         """Plan the runs of the second stage, given the finished runs of the first. `gather` gets both."""
         ...
+
+
+@runtime_checkable
+class MorePictures(Protocol):
+    """An experiment with pictures beside the first, drawn from the same table."""
+
+    def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
+        """Draw each further picture; its name ends the name of its file."""
+        ...

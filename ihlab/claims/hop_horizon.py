@@ -7,15 +7,11 @@ import numpy as np
 import pandas as pd
 
 from ihlab.claims import stats
+from ihlab.claims.labels import ATTENTION_LABELS
 from ihlab.theory.depth import by_doubling, horizon
 
 if TYPE_CHECKING:
     from ihlab.training.run import Run
-
-ATTENTION_LABELS = {"vanilla": "vanilla", "kv_shift": "KV shifting", "k_shift": "K only", "v_shift": "V only"}
-"""Label of each attention variant, by its value of `ModelConfig.attention`."""
-
-VANILLA, KV, K, V = ATTENTION_LABELS.values()
 
 SMALL_ERROR = 0.1
 """Largest "small error", and the least growth of an error that is to "degrade significantly"."""

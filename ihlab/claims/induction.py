@@ -6,7 +6,8 @@ from ihlab.claims.experiment import Planned, Scale
 from ihlab.claims.learning_curves import EVAL_GROWTH, plan
 from ihlab.model.config import ModelConfig
 from ihlab.plots.curves import Line
-from ihlab.plots.style import BLACK, BLUE, ORANGE, RED
+from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, RED
+from ihlab.training.clamp import Clamp
 from ihlab.training.config import RunConfig, constant_steps
 from tasks import IGNORE, InductionTask, Task
 
@@ -18,11 +19,28 @@ DEPTHS: dict[str, dict[str, object]] = {
     V4: {"n_layers": 4},
 }
 """The curves of Figure 1a, and what each changes in `induction_run`."""
-LINES = {KV1: Line(BLUE), V1: Line(BLACK, ":"), V2: Line(ORANGE, "--"), V4: Line(RED, "-.")}
+GIVEN = "vanilla, 2 layers, previous-token head given"
+GIVEN_HEAD = Clamp(what="pattern", layer=0, head=0, value="previous")
+"""Two vanilla layers of which one head need not be learned: it attends to the previous token from the first step on."""
 
-SHAPES = {"8": (8, 1), "8, 2 heads": (8, 2), "16": (16, 2), "32": (32, 2)}
-"""The panels of Figure 1b: hidden size and heads."""
-NARROW = ("8", "8, 2 heads")
+LINES = {
+    KV1: Line(BLUE),
+    GIVEN: Line(GREEN),
+    V2: Line(ORANGE, "--"),
+    V4: Line(RED, "-."),
+    V1: Line(BLACK, ":"),
+}
+
+SHAPES: dict[str, tuple[int, int, str]] = {
+    "8": (8, 1, "rope"),
+    "8, 2 heads": (8, 2, "rope"),
+    "8, learned positions": (8, 1, "learned"),
+    "8, 2 heads, learned positions": (8, 2, "learned"),
+    "16": (16, 2, "rope"),
+    "32": (32, 2, "rope"),
+}
+"""The runs of Figure 1b: hidden size, heads and positions."""
+NARROW = tuple(name for name, (width, *_) in SHAPES.items() if width == 8)
 
 SEEDS = {"smoke": 2, "laptop": 8, "gpu": 8, "paper": 3}
 NARROW_SEEDS = {"smoke": 2, "laptop": 16, "gpu": 16, "paper": 3}
@@ -77,15 +95,12 @@ def figure1_run(scale: Scale) -> RunConfig:
     Experiments that are made on request keep `induction_run`, because their stored tables rest on it.
     """
     changes = {"compile": True, "eval_rows": 512, "eval_growth": EVAL_GROWTH} if scale == "laptop" else {}
-    return induction_run(scale).but(**changes)
+    return induction_run(scale).replace(**changes)
 
 
-def depth_runs(scale: Scale) -> list[Planned]:
-    """Plan the runs of Figure 1a at the common learning rate; those of four layers stop at 90%."""
-    return [
-        Planned(planned.curve, planned.config.but(stop_at_accuracy=0.9) if planned.curve == V4 else planned.config)
-        for planned in plan("figure1a", figure1_run(scale), DEPTHS, SEEDS[scale])
-    ]
+def kv_runs(scale: Scale) -> list[Planned]:
+    """Plan the runs of one layer of KV shifting whose alpha and beta Figure 2 and Table 5 read."""
+    return plan("figure1a", figure1_run(scale), {KV1: DEPTHS[KV1]}, SEEDS[scale])
 
 
 def kv(panel: str) -> str:
@@ -102,10 +117,10 @@ def width_runs(scale: Scale) -> list[Planned]:
     """Plan the runs of Figure 1b. Models up to width 16 are stacked, which is faster once they are compiled."""
     run = figure1_run(scale)
     if scale != "paper":
-        run = run.but(lr=NARROW_LR, weight_decay=0.0, steps=run.steps * 3 // 4)
+        run = run.replace(lr=NARROW_LR, weight_decay=0.0, steps=run.steps * 3 // 4)
     planned = []
-    for panel, (width, heads) in SHAPES.items():
-        shape: dict[str, object] = {"d_model": width, "n_heads": heads, "init_std": None}
+    for panel, (width, heads, positional) in SHAPES.items():
+        shape: dict[str, object] = {"d_model": width, "n_heads": heads, "positional": positional, "init_std": None}
         curves = {
             kv(panel): {**shape, "attention": "kv_shift", "n_layers": 1},
             vanilla(panel): {**shape, "n_layers": 2},
@@ -120,7 +135,7 @@ def steps_at_constant_rate(scale: Scale, steps: float) -> int:
 
     The schedule itself causes what is learned after them.
     """
-    return constant_steps(induction_run(scale).but(steps=int(steps)))
+    return constant_steps(induction_run(scale).replace(steps=int(steps)))
 
 
 def guessing_accuracy(task: Task) -> float:

@@ -27,7 +27,9 @@ def plan(
     """Plan the runs of every curve. A curve changes some model fields of `run`; a number of seeds counts from 0."""
     return [
         Planned(
-            curve, run.but(name=f"{figure}-{slug(curve)}-{seed}", model=run.model.but(**changes), seed=seed), stacked
+            curve,
+            run.replace(name=f"{figure}-{slug(curve)}-{seed}", model=run.model.replace(**changes), seed=seed),
+            stacked,
         )
         for curve, changes in curves.items()
         for seed in (range(seeds) if isinstance(seeds, int) else seeds)

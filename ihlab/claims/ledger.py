@@ -3,7 +3,9 @@
 import base64
 import html
 import json
+import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ihlab.claims.claim import NOT_TESTED, judged
-from ihlab.claims.experiment import Experiment, Scale
+from ihlab.claims.experiment import Experiment, MorePictures, Scale
+from ihlab.claims.history import keep_replaced, read_history
 from ihlab.files import write_json, write_text
 from ihlab.plots.style import GREEN, ORANGE, RED, save
 from tasks.config import ConfigError
@@ -39,14 +42,22 @@ class Folder:
         return self.root / self.experiment / self.scale
 
     def publish(self, experiment: Experiment, data: pd.DataFrame, manifest: dict[str, Any] | None = None) -> None:
-        """Write the CSV, the claims, the summary sentence, the picture and, if given, the manifest."""
+        """Write the CSV, the claims, the summary sentence, the pictures and, if given, the manifest.
+
+        Claims and verdicts that were there before and go now are kept in the experiment's history; smoke scale has
+        none.
+        """
         write_text(self.path / "data.csv", data.to_csv(index=False))
-        claims = judged(experiment.claims(data, self.scale))
-        write_json(self.path / "claims.json", [claim.to_dict() for claim in claims])
+        claims = [claim.to_dict() for claim in judged(experiment.claims(data, self.scale))]
+        if self.scale != "smoke" and (self.path / "claims.json").exists():
+            keep_replaced(self._history, self.claims(), claims, self.scale)
+        write_json(self.path / "claims.json", claims)
         write_text(self.path / "summary.md", experiment.summary(data, self.scale) + "\n")
         if manifest is not None:
             write_json(self.path / "manifest.json", manifest)
-        save(experiment.draw(data, self.scale), self.path / f"{self.experiment}-{self.scale}")
+        more = experiment.draw_more(data, self.scale) if isinstance(experiment, MorePictures) else {}
+        for ending, picture in {"": experiment.draw(data, self.scale), **more}.items():
+            save(picture, self.path / "-".join(filter(None, (self.experiment, self.scale, ending))))
 
     def data(self) -> pd.DataFrame:
         """Return the stored table. Raises `ConfigError` if there is none."""
@@ -60,6 +71,11 @@ class Folder:
     def picture(self) -> Path:
         """The picture, as SVG."""
         return self.path / f"{self.experiment}-{self.scale}.svg"
+
+    @property
+    def pictures(self) -> list[Path]:
+        """All pictures of the folder, as PNG, `picture` first."""
+        return sorted(self.path.glob(f"{self.experiment}-{self.scale}*.png"), key=lambda path: path.stem)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Show the picture and the sentence in a notebook."""
@@ -88,6 +104,48 @@ class Folder:
     def claims(self) -> list[dict[str, Any]]:
         """Return the stored claims."""
         return list(json.loads((self.path / "claims.json").read_text(encoding="utf-8")))
+
+    def history(self) -> list[dict[str, Any]]:
+        """Return the claims of this scale that were published once and replaced (`ihlab.claims.history`)."""
+        return [row for row in read_history(self._history) if row["scale"] == self.scale]
+
+    def declared(self, claim: dict[str, Any]) -> str:
+        """Return the day on which a claim was declared, with the commit in which its words and threshold stand first.
+
+        The commit is from `declared.json`, which maintainers fill; there is none for a claim that it does not have.
+        """
+        path, by = self.root / self.experiment / "declared.json", ("sentence", "threshold", "right_side", "declared")
+        rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        found = (row for row in rows if all(row[name] == claim[name] for name in by))
+        commit = (f"{row['commit']}{' with its results' if row['with_results'] else ''}" for row in found)
+        return ", ".join([claim["declared"], *commit][:2])
+
+    @property
+    def _history(self) -> Path:
+        return self.root / self.experiment / "history.json"
+
+
+TITLES = {
+    "formation": "Formation of induction heads",
+    "mqar": "MQAR",
+    "table2": "Tables 2, 14 and 15, as printed",
+    "tables6to13": "Tables 6 to 13",
+    "robustness": "Positions, heads and weight decay",
+    "lengths": "Length generalisation",
+    "figure8_learned": "Figure 8 with learned positions",
+    "saved_layer": "The shift against one more layer",
+    "shift_halves": "Keys or values alone",
+    "one_more_layer": "One more layer with the shift",
+    "elsewhere": "Shifting elsewhere",
+    "zoo": "Attention variants",
+    "text": "Real text",
+}
+"""Titles of experiments that do not follow from the name."""
+
+
+def title(name: str) -> str:
+    """Return an experiment's title: "figure1a" is "Figure 1a", "basin_map" is "Basin map"."""
+    return TITLES.get(name) or re.sub(r"(?<=[a-z])(?=\d)", " ", name.replace("_", " "), count=1).capitalize()
 
 
 GAP = 2  # between two columns of a rich table
@@ -134,13 +192,18 @@ def print_ledger(console: Console, folders: list[Folder]) -> None:
     for row in rows:
         table.add_row(*row)
     console.print(table)
+    console.print(tally(folders), highlight=False)
+
+
+def tally(folders: Sequence[Folder]) -> str:
+    """Return how many claims have each verdict, as markup: "7 claims: 5 hold, 2 fail."."""
     counts = Counter(claim["verdict"] for folder in folders for claim in folder.claims())
-    tally = ", ".join(
+    told = [
         f"[{style}]{counts[verdict]} {verdict.removesuffix('s')}[/]"
         for verdict, style in _STYLES.items()
         if counts[verdict]
-    )
-    console.print(f"{counts.total()} claims: {tally}.", highlight=False)
+    ]
+    return f"{counts.total()} claims: {', '.join(told)}."
 
 
 def _row(folder: Folder, claim: dict[str, Any], *, first: bool, on_screen: bool) -> list[str]:

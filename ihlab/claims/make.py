@@ -23,22 +23,28 @@ def make(
     runs: Path = Path("runs"),
     console: Console | None = None,
     vary: Callable[[list[Planned], int], list[Planned]] = lambda planned, stage: planned,
+    published: Callable[[Folder], None] = lambda folder: None,
 ) -> int:
-    """Train what experiments need, with progress, and publish each in its folder; return the number of their runs.
+    """Train what each experiment needs, with progress, and publish it, one after another; return the number of runs.
 
-    All folders have the same scale. `vary` may change the runs that an experiment plans for its stage 1 or 2.
+    A run that several experiments need is trained for the first of them. All folders have the same scale. `vary` may
+    change the runs that an experiment plans for its stage 1 or 2. `published` is called with each folder once it is
+    written.
     """
     console, jobs, scale = console or Console(), jobs or default_jobs(device), folders[0].scale
-    plans = [vary(experiment.runs(scale), 1) for experiment in chosen]
-    _train(plans, runs, device, jobs, console)
-    for experiment, planned in zip(chosen, plans, strict=True):
+    needed = 0
+    for i, (experiment, folder) in enumerate(zip(chosen, folders, strict=True), 1):
+        name = experiment.name if len(chosen) == 1 else f"{experiment.name} ({i} of {len(chosen)})"
+        planned = vary(experiment.runs(scale), 1)
+        _train(name, planned, runs, device, jobs, console)
         if isinstance(experiment, TwoStages):
             planned.extend(vary(experiment.follow(_open(planned, runs), scale), 2))
-    _train(plans, runs, device, jobs, console)
-    for experiment, folder, planned in zip(chosen, folders, plans, strict=True):
+            _train(name, planned, runs, device, jobs, console)
         trained = _open(planned, runs)
         folder.publish(experiment, experiment.gather(trained, scale), _manifest(trained, scale))
-    return sum(map(len, plans))
+        published(folder)
+        needed += len(planned)
+    return needed
 
 
 def _open(planned: list[Planned], root: Path) -> Trained:
@@ -48,15 +54,13 @@ def _open(planned: list[Planned], root: Path) -> Trained:
     return [(plan.curve, Run.create(plan.config, root)) for plan in planned]
 
 
-def _train(plans: list[list[Planned]], root: Path, device: str, jobs: int, console: Console) -> None:
-    """Train every distinct config of the plans that has not ended, with progress."""
-    unique: dict[str, RunConfig] = {plan.config.digest: plan.config for planned in plans for plan in planned}
+def _train(name: str, planned: list[Planned], root: Path, device: str, jobs: int, console: Console) -> None:
+    """Train every distinct config of a plan that has not ended, with progress."""
+    unique: dict[str, RunConfig] = {plan.config.digest: plan.config for plan in planned}
     configs = [config for config in unique.values() if not has_ended(config, root)]
-    stacked = {plan.config.digest for planned in plans for plan in planned if plan.stacked}
-    if not configs:
-        return
-    with steps_bar(configs, (), console) as show:
-        train_all(configs, root, device, jobs, show, stacked)
+    if configs:
+        with steps_bar(configs, (), console, name) as show:
+            train_all(configs, root, device, jobs, show, {plan.config.digest for plan in planned if plan.stacked})
 
 
 def _manifest(trained: Trained, scale: Scale) -> dict[str, Any]:

@@ -1,105 +1,118 @@
-"""The page of results: every figure with its picture, its sentence and its claims, as Markdown for a code host."""
+"""The pages of results, as Markdown for a code host: which claims hold, in one screen, and a page for each figure."""
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from scipy.stats import false_discovery_control
+
+from ihlab.claims.claim import NOT_TESTED
 from ihlab.claims.experiment import SCALES, Scale
-from ihlab.claims.ledger import Folder, number
+from ihlab.claims.figure_page import figure_page
+from ihlab.claims.headlines import HEADLINES, answer
+from ihlab.claims.ledger import Folder, title
+from ihlab.claims.markdown import MARKS, SHORT, escaped, table
+from ihlab.claims.stats import CONFIDENCE, holm
 from ihlab.files import write_text
 from tasks.config import require
 
-MARKS = {"holds": "✔", "fails": "✘", "undecided": "?", "not tested at this scale": "–"}
-"""The mark of each verdict; it reads without colour."""
-
-COUNTED = [f"{mark} {verdict.removesuffix(' at this scale')}" for verdict, mark in MARKS.items()]
+COUNTED = [f"{mark} {SHORT[verdict]}" for verdict, mark in MARKS.items()]
 """Headings of the columns that count verdicts."""
-
-TITLES = {
-    "formation": "Formation of induction heads",
-    "mqar": "MQAR",
-    "table2": "Tables 2, 14 and 15, as printed",
-    "tables6to13": "Tables 6 to 13",
-    "saved_layer": "The shift against one more layer",
-    "shift_halves": "Keys or values alone",
-    "one_more_layer": "One more layer with the shift",
-    "elsewhere": "Shifting elsewhere",
-    "zoo": "Attention variants",
-    "text": "Real text",
-}
-"""Titles of experiments that do not follow from the name."""
-
-SCALE_TITLES: dict[Scale, str] = {
-    "smoke": "Smoke scale (seconds; it tests the code and shows nothing)",
-    "laptop": "Laptop scale (two CPU cores)",
-    "gpu": "GPU scale (one GPU)",
-    "paper": "Paper scale (the paper's own sizes)",
-}
-
-OWN = "our own question: "
-"""Prefix to the source of a sentence that is not the paper's."""
 
 WRITTEN_BY = "<!-- Written by `ihlab reproduce` from the folders beside it: do not edit. -->"
 
-_HOLDS, _FAILS, _UNDECIDED, _NOT_TESTED = MARKS.values()
+FIRST = "figure1a"
+"""The experiment whose picture the first page shows."""
 
-HEAD = f"""{WRITTEN_BY}
+QUESTION = f"""{WRITTEN_BY}
 
-# What of the paper holds, claim by claim
+# Which of the paper's claims hold?
 
-Numbers measured over seeds carry a 95% interval and are held against a threshold declared before the runs: a claim
-*holds* ({_HOLDS}) or *fails* ({_FAILS}) only if its p-value, adjusted by Holm over the claims of one experiment,
-is at most 0.05, and is *undecided* ({_UNDECIDED}) otherwise. Numbers that are counted, not sampled, are compared with
-their threshold directly, and a claim that a small scale cannot test is marked *not tested at this scale*
-({_NOT_TESTED}). Intervals and p-values are Student's t for means over seeds and their differences, those that invert
-the Mann-Whitney test for ratios of steps (a run that never gets there took longer than all its steps), the sign test
-for medians of differences within a seed, Clopper and Pearson's or Newcombe's for shares of models, and Korn and
-Graubard's for shares of heads, which come in models. An interval is of its claim alone: beside one that is clear of the
-threshold a claim can still be undecided. The ratio of two runs of which one never gets there counts as the bound that
-its steps set, and that of two such runs only widens the interval.
+The paper is [KV Shifting Attention Enhances Language Modeling](https://arxiv.org/abs/2411.19574). In *KV shifting*,
+each head mixes the previous token's key and value into its own. *Vanilla* is attention without it. *Induction* is to
+continue a repeated sequence: find the current token's earlier occurrence and predict the token that followed it."""
 
-Small print gives the source of each sentence and the date at which its threshold was declared. Where the measure was
-changed after the runs, it says when and why, and gives the number and the verdict by the declared one; the table counts
-the new one, and its last row the declared ones. Rows that were asked after their runs say so; those of the paper's
-printed tables need no runs, and their thresholds were chosen when the tables had been read. Some sentences are not the
-paper's but questions of our own, and say so; the table counts them after a plus. A sentence that the paper says of a
-large model is asked here of a small one on toy tasks or a little text, of which alone its verdict speaks."""
+RULE = """The models are small, and each verdict is about them. A claim *holds* or *fails* if its number, measured over
+several seeds, differs significantly from a threshold that was fixed before the runs; otherwise it is *undecided*. Of
+a claim that was tested in several settings, each verdict is counted, and the number is a range."""
+
+FIGURES = """## All figures
+
+Each figure has a page with its claims and how they were measured. The table counts the paper's claims, and after a
+plus sign our own questions."""
 
 START, END = "<!-- verdicts -->", "<!-- /verdicts -->"
 """Markers in a README around the counts."""
 
 
-def write_results_page(root: Path, order: Sequence[str] = ()) -> Path:
-    """Write `results_page` to `<root>/README.md` and return that path.
+def write_results_pages(root: Path, order: Sequence[str] = ()) -> Path:
+    """Write `results_page` to `<root>/README.md`, and each figure's page to its folder; return the first one's path.
 
-    Raises `ConfigError` if the README.md there was not written by this function.
+    Raises `ConfigError` if a README.md there was not written by this function.
     """
-    path = require_own(root)
-    write_text(path, results_page(root, order))
+    path, pages = root / "README.md", {}
+    folders = sorted(result_folders(root, order), key=lambda folder: folder.experiment)
+    for experiment, scales in groupby(folders, key=lambda folder: folder.experiment):
+        pages[root / experiment / "README.md"] = figure_page(WRITTEN_BY, list(scales))
+    pages[path] = results_page(root, order)
+    require_own(pages)
+    for page, text in pages.items():
+        write_text(page, text)
     return path
 
 
-def require_own(root: Path) -> Path:
-    """Return the path of the page under `root`. Raises `ConfigError` for one not written by `write_results_page`."""
-    path = root / "README.md"
-    ours = not path.exists() or path.read_text(encoding="utf-8").startswith(WRITTEN_BY)
-    require(ours, f"{path} was not written by 'ihlab reproduce' and is kept; the page of results needs another folder.")
-    return path
+def require_own(pages: Iterable[Path]) -> None:
+    """Raise `ConfigError` for a page that exists and was not written by `write_results_pages`."""
+    for path in pages:
+        ours = not path.exists() or path.read_text(encoding="utf-8").startswith(WRITTEN_BY)
+        kept = f"{path} was not written by 'ihlab reproduce' and is kept"
+        require(ours, f"{kept}; the page of results needs another folder.")
 
 
 def results_page(root: Path, order: Sequence[str] = ()) -> str:
-    """Return the page of results of the folders under `root` as Markdown.
+    """Return the first page of the results under `root` as Markdown.
 
     Experiments come in the given `order`, those it does not name after them alphabetically.
     """
-    parts = [HEAD, counts_table(root, order) or "There are no figures yet."]
-    for scale, folders in groupby(result_folders(root, order), key=lambda folder: folder.scale):
-        parts.append(f"## {SCALE_TITLES[scale]}")
-        parts.extend(_section(folder) for folder in folders)
-    return "\n\n".join(parts) + "\n"
+    folders = result_folders(root, order)
+    if not folders:
+        return f"{QUESTION}\n\nThere are no figures yet.\n"
+    picture = next((f for f in folders if f.experiment == FIRST), None)
+    shown = f"![{title(FIRST)}]({picture.picture.with_suffix('.png').relative_to(root).as_posix()})" if picture else ""
+    parts = [QUESTION, headlines_table(root), RULE, shown, FIGURES]
+    for scale, grouped in groupby(folders, key=lambda folder: folder.scale):
+        of_scale = list(grouped)
+        parts += [counts_table(scale, of_scale), corrected(scale, of_scale)]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def headlines_table(root: Path) -> str:
+    """Return the headlines with their verdicts, each at the largest scale at which its figure was made.
+
+    One that has no claims yet says so; "" if none has any.
+    """
+    largest = {folder.experiment: folder for folder in result_folders(root)}
+
+    @cache
+    def claims_of(experiment: str) -> list[dict[str, Any]]:
+        return largest[experiment].claims() if experiment in largest else []
+
+    answers, rows = [answer(headline, claims_of) for headline in HEADLINES], []
+    for headline, found in zip(HEADLINES, answers, strict=True):
+        links = [_link(largest[experiment]) for experiment in (found.experiments if found else ())]
+        told = [found.verdict, found.number, ", ".join(links)] if found else ["not yet measured", "", ""]
+        rows.append([escaped(headline.sentence), *told])
+    return table(["claim", "verdict", "measured", "figure"], rows) if any(answers) else ""
+
+
+def _link(folder: Folder) -> str:
+    """Return a link to the figure's page, with the scale if it is not the default one."""
+    scale = "" if folder.scale == "laptop" else f" ({folder.scale})"
+    return f"[{title(folder.experiment)}{scale}]({folder.experiment}/README.md)"
 
 
 def result_folders(root: Path, order: Sequence[str] = ()) -> list[Folder]:
@@ -119,58 +132,40 @@ def counts(root: Path) -> dict[Scale, dict[str, tuple[int, int]]]:
     }
 
 
-def counts_table(root: Path, order: Sequence[str] = (), page: str = "") -> str:
-    """Return the counts of each experiment's verdicts as a Markdown table, with their sum at each scale.
+def counts_table(scale: Scale, folders: Sequence[Folder]) -> str:
+    """Return the counts of each figure's verdicts at one scale as a Markdown table, with their sum."""
+    rows = [[_link(folder), *map(_sum, _verdict_counts(folder.claims()).values())] for folder in folders]
+    claims = [claim for folder in folders for claim in folder.claims()]
+    total, declared = _verdict_counts(claims), _verdict_counts([claim.get("first", claim) for claim in claims])
+    rows.append([f"**{cell}**" for cell in ("all", *map(_sum, total.values()))])
+    if declared != total:
+        rows.append(["all, as first declared", *map(_sum, declared.values())])
+    return table([f"figure, {scale} scale", *COUNTED], rows, align="---:")
 
-    Each row links to its section of `page`, a path relative to the file that contains the table ("": the same file).
-    """
-    totals, rows = counts(root), []
-    for scale, grouped in groupby(result_folders(root, order), key=lambda folder: folder.scale):
-        folders = list(grouped)
-        for folder in folders:
-            link = f"[{heading(folder)}]({page}#{anchor(heading(folder))})"
-            rows.append([link, *map(_sum, _verdict_counts(folder.claims()).values())])
-        rows.append([f"**{cell}**" for cell in (f"all, {scale}", *map(_sum, totals[scale].values()))])
-        declared = _verdict_counts([claim.get("first", claim) for folder in folders for claim in folder.claims()])
-        if declared != totals[scale]:
-            rows.append([f"all, {scale}, as first declared", *map(_sum, declared.values())])
-    return _table(["figure", *COUNTED], rows, align="---:")
+
+def corrected(scale: Scale, folders: Sequence[Folder]) -> str:
+    """Return in words how many p-values stay significant if all claims of the page are corrected together."""
+    tested = (claim for folder in folders for claim in folder.claims() if claim["verdict"] != NOT_TESTED)
+    p = [float(claim["p"]) for claim in tested if claim["p"] is not None]
+    if not p:
+        return ""
+    by_holm, by_rate = (sum(x <= 1 - CONFIDENCE for x in f(p)) for f in (holm, false_discovery_control))
+    return (
+        f"If the claims of all figures at {scale} scale are corrected together, {by_holm} of {len(p)} stay significant "
+        f"by Holm's method and {by_rate} of {len(p)} by Benjamini and Hochberg's."
+    )
 
 
 def short_table(root: Path) -> str:
     """Return the counts as a Markdown table with one row for each scale, the paper's sentences only."""
     rows = [[scale, *(str(n) for n, _ in tally.values())] for scale, tally in counts(root).items()]
-    return _table(["scale", *COUNTED], rows, align="---:")
+    return table(["scale", *COUNTED], rows, align="---:")
 
 
 def update_counts(readme_text: str, root: Path) -> str:
     """Return the text with `short_table` between its markers; a text without markers stays as it is."""
     between = f"{re.escape(START)}.*?{re.escape(END)}"
     return re.sub(between, lambda _: f"{START}\n\n{short_table(root)}\n\n{END}", readme_text, flags=re.DOTALL)
-
-
-def heading(folder: Folder) -> str:
-    """Return the heading of a folder's section, such as "Figure 1a, laptop"."""
-    return f"{title(folder.experiment)}, {folder.scale}"
-
-
-def title(name: str) -> str:
-    """Return an experiment's title: "figure1a" is "Figure 1a", "basin_map" is "Basin map"."""
-    return TITLES.get(name) or re.sub(r"(?<=[a-z])(?=\d)", " ", name.replace("_", " "), count=1).capitalize()
-
-
-def anchor(text: str) -> str:
-    """Return the anchor that a code host gives a heading: lower case, hyphens for spaces, no other punctuation."""
-    return re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-")
-
-
-def escaped(text: str) -> str:
-    r"""Return text as one line of Markdown that reads as written, also in the cell of a table.
-
-    A code host reads dollar signs as mathematics, with or without a backslash; a span keeps them apart.
-    """
-    line = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_\[\]|~])", r"\\\1", line).replace("$", "<span>$</span>")
 
 
 def _verdict_counts(claims: Sequence[dict[str, Any]]) -> dict[str, tuple[int, int]]:
@@ -182,77 +177,3 @@ def _verdict_counts(claims: Sequence[dict[str, Any]]) -> dict[str, tuple[int, in
 def _sum(counted: tuple[int, int]) -> str:
     paper, own = counted
     return f"{paper} + {own}" if own else str(paper)
-
-
-def _section(folder: Folder) -> str:
-    """Return heading, picture, sentence and claims of one folder."""
-    name = f"{folder.experiment}/{folder.scale}/{folder.experiment}-{folder.scale}.png"
-    summary = escaped((folder.path / "summary.md").read_text(encoding="utf-8"))
-    claims = _table(["claim", "measured", "needed", "verdict"], [_row(claim) for claim in folder.claims()])
-    return "\n\n".join([f"### {heading(folder)}", f"![{heading(folder)}]({name})", summary, claims])
-
-
-def _row(claim: dict[str, Any]) -> list[str]:
-    """Return the cells of one claim."""
-    measure = f"{escaped(claim['measure'])}:<br>" if claim["measure"] else ""
-    own = "" if claim["of_paper"] else OWN
-    return [
-        f"{escaped(claim['sentence'])}<br><sub>{own}{escaped(claim['source'])}</sub>",
-        f"{measure}{_measured(claim)}{_first(claim)}",
-        _needed(claim),
-        f"{MARKS[claim['verdict']]}&nbsp;{claim['verdict']}",
-    ]
-
-
-def _first(claim: dict[str, Any]) -> str:
-    """Return the number and the verdict by the measure that was declared before the runs, where it was changed."""
-    if "first" not in claim:
-        return ""
-    first = claim["first"]
-    verdict = f"{MARKS[first['verdict']]}&nbsp;{first['verdict']}"
-    sentence = f"“{escaped(first['sentence'])}” " if first["sentence"] != claim["sentence"] else ""
-    text = f"Changed after the runs ({escaped(claim['changed'])}). As declared: {sentence}{escaped(first['measure'])}"
-    return f"<br><sub>{text}: {_measured(first)}: {verdict}</sub>"
-
-
-def _needed(claim: dict[str, Any]) -> str:
-    """Return the threshold and the date at which it was declared; "" if the claim has no threshold."""
-    if claim["threshold"] is None:
-        return ""
-    sign = "&gt;" if claim["right_side"] == "above" else "&lt;"
-    date = claim["declared"].replace("-", "&#8209;")  # not broken at its hyphens
-    return f"{sign}&nbsp;{number(claim['threshold'])}<br><sub>{date}</sub>"
-
-
-def _measured(claim: dict[str, Any]) -> str:
-    """Return the number with interval, seeds and p-value, or the reason why there is none."""
-    if claim.get("why"):
-        return escaped(claim["why"])
-    value = "nothing" if claim["value"] is None else f"**{number(claim['value'])}**"
-    seeds = f"{claim['seeds']} seed{'s' if claim['seeds'] > 1 else ''}" if claim["seeds"] else ""
-    return ", ".join(filter(None, [f"{value}{_interval(claim)}", seeds, _p_value(claim)]))
-
-
-def _interval(claim: dict[str, Any]) -> str:
-    if claim["confidence"] == 1:
-        return ", counted"
-    low, high = map(number, claim["interval"])
-    level = "" if claim["confidence"] == 0.95 else f" at {claim['confidence']:.0%}"
-    return f" [{low}, {high}]{level}"
-
-
-def _p_value(claim: dict[str, Any]) -> str:
-    if claim["p"] is None:
-        return ""
-    adjusted = "" if claim["p_holm"] is None else f" (Holm&nbsp;{_probability(claim['p_holm'])})"
-    return f"p&nbsp;{_probability(claim['p'], '=&nbsp;')}{adjusted}"
-
-
-def _probability(p: float, equal: str = "") -> str:
-    return "&lt;&nbsp;0.001" if p < 0.001 else f"{equal}{number(p)}"
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str = "---") -> str:
-    """Return a Markdown table, its columns after the first aligned by `align`; "" without rows."""
-    lines = [header, ["---", *[align] * (len(header) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) if rows else ""

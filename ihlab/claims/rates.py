@@ -72,9 +72,14 @@ def count_in_words(steps: Sequence[float]) -> str:
 
 
 def ratio_in_words(a: Sequence[float], b: Sequence[float], horizon: float) -> str:
-    """Return the ratio of waiting times, a to b, as text; as a bound if some are infinite."""
-    value = stats.ratio_of_times(a, b, horizon).value
-    if math.isnan(value):
-        return "unknown"
-    bounds = {(False, False): "", (True, False): "at least ", (False, True): "at most ", (True, True): "about "}
-    return f"{bounds[bool(np.isinf(a).any()), bool(np.isinf(b).any())]}{value:.2g}"
+    """Return the median ratio of waiting times, a to b, as text; as a bound if infinite times leave it open.
+
+    A pair with a time that was never reached is known up to a bound. Two medians, with all such pairs as small and as
+    large as they can be, are equal where those pairs do not matter.
+    """
+    least, most = stats.median_ratio_bounds(a, b, horizon)
+    if math.isclose(least, most):
+        return f"{least:.2g}"
+    if math.isfinite(most):
+        return f"at most {most:.3g}" if least == 0 else f"{least:.3g} to {most:.3g}"
+    return f"at least {least:.3g}" if least > 0 else "unknown"

@@ -298,16 +298,30 @@ def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Es
     and stand at both extremes. With few seeds the widest interval there is falls short of 95%;
     `confidence` says what it reaches (3 against 3: 90%).
     """
-    x, y = np.asarray(a, dtype=float)[:, None], np.asarray(b, dtype=float)[None]
-    if min(x.size, y.size) == 0:
+    if min(len(a), len(b)) == 0:
         return unknown()
-    at_least = np.where(np.isinf(y), 0.0, np.minimum(x, horizon) / y)
-    at_most = np.where(np.isinf(x), np.inf, x / np.minimum(y, horizon))
-    known = np.where(np.isinf(y), at_most, at_least)  # exact, or the bound there is; inf where both are never
+    at_least, at_most = _bounds_of_ratios(a, b, horizon)
+    known = np.where(np.isinf(np.asarray(b, dtype=float)), at_most, at_least)  # exact, or a bound; inf: both are never
     informative = known[np.isfinite(known)]
     value = float(np.median(informative)) if informative.size else math.nan
     low, high = np.sort(at_least.ravel()), np.sort(at_most.ravel())[::-1]
-    return _ordered(value, low, high, mann_whitney_tails(x.size, y.size))
+    return _ordered(value, low, high, mann_whitney_tails(len(a), len(b)))
+
+
+def median_ratio_bounds(a: Sequence[float], b: Sequence[float], horizon: float) -> Range:
+    """Return the smallest and the largest median of all pairwise ratios a_i / b_j that waiting times allow.
+
+    They are equal if times that were never reached do not matter to the median.
+    """
+    least, most = (float(np.median(ratios)) for ratios in _bounds_of_ratios(a, b, horizon))
+    return least, most
+
+
+def _bounds_of_ratios(a: Sequence[float], b: Sequence[float], horizon: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the smallest and the largest value of every ratio a_i / b_j; inf is "not within `horizon`"."""
+    x, y = np.asarray(a, dtype=float)[:, None], np.asarray(b, dtype=float)[None]
+    at_least = np.where(np.isinf(y), 0.0, np.minimum(x, horizon) / y)
+    return at_least, np.where(np.isinf(x), np.inf, x / np.minimum(y, horizon))
 
 
 def shift(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> Estimate:

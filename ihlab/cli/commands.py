@@ -16,6 +16,7 @@ from ihlab.cli.named import registered_experiment
 from ihlab.cli.paths import PICTURES, TABLES, check_output, write_picture, write_table
 from ihlab.cli.terminal import console, text
 from ihlab.files import require_writable
+from ihlab.training.clamp import Clamp
 from ihlab.training.config import RunConfig
 from ihlab.training.search import listable
 from tasks import TASKS, Batch, IGSMTask
@@ -50,8 +51,9 @@ def reproduce(
     Args:
         names: Figures to make, such as figure1a, or module:Class of your own; if none is named,
             figure1a, figure1b, figure2, figure8, figure9, table2, table5 and tables6to13. The others take longer:
-            figure4, figure7, figure8_law, saved_layer, shift_halves, one_more_layer, figure10, figure11, elsewhere,
-            table4, table15, mqar, formation, basin_map, robustness, initialisation, text and zoo.
+            figure4, figure7, figure8_learned, figure8_law, saved_layer, shift_halves, one_more_layer, figure10,
+            figure11, elsewhere, table4, table15, mqar, formation, basin_map, robustness, lengths, initialisation,
+            text and zoo.
         scale: smoke (seconds), laptop (minutes), gpu (tens of minutes) or paper (its own numbers).
         jobs: Runs trained at a time; by default one per core, on a GPU 1.
         device: A torch device, or auto: a GPU if there is one.
@@ -74,6 +76,7 @@ def trainer(kind: str) -> Callable[..., None]:
         """A `RunConfig` whose task the command line can build."""
 
         task: Annotated[task_type, tyro.conf.arg(help=str(task_type.__doc__).partition("\n")[0])]  # type: ignore[valid-type]
+        clamped: tyro.conf.Suppress[tuple[Clamp, ...]] = ()
         stop_at_accuracy: Annotated[float | None, tyro.conf.arg(aliases=("--until",))] = renamed(
             default=None, was="until"
         )
@@ -239,8 +242,8 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /, csv: Pat
         csv: Write the whole table here, damaged runs too: that of ihlab.runs in Python.
     """
     from ihlab.stored import DIVERGED, DONE
-    from ihlab.training.listing import DAMAGED
-    from ihlab.training.listing import runs as stored_runs
+    from ihlab.training.run import DAMAGED
+    from ihlab.training.run import runs as stored_runs
 
     check_output("--csv", csv, TABLES)
     table = Table(title=f"Runs in {text(root)}", title_justify="left")

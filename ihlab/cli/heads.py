@@ -122,9 +122,7 @@ def _progress(few: bool) -> Any:
 def _heads_table(scores: "pd.DataFrame", title: str) -> Table:
     """Return a table of scores, one row per head, likeliest induction head first; of many heads the first ones."""
     # Narrow enough for a terminal of 80 columns.
-    names = [
-        re.sub("[ _](?!rise)", lambda at: at[0].strip() + "\n", name) for name in (RAW, *(at.name for at in PRINTED))
-    ]
+    names = [re.sub("[ _](?!rise)", "\n", name) for name in (RAW, *(column.name for column in PRINTED))]
     table = Table("head", "verdict", *map(number_column, names), title=title, title_justify="left", box=SIMPLE_HEAD,
                   show_edge=False, pad_edge=False, padding=0)  # fmt: skip
     raw = {(head.layer, head.head): head for head in scores[scores["pattern"] == "raw"].itertuples()}

@@ -1,8 +1,10 @@
-"""Pictures of an iGSM problem: its structure graph, and the dependency graph of its parameters."""
+"""Pictures of an iGSM problem: its structure graph, its dependency graph, and a head that fetches operands."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+import numpy as np
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -12,6 +14,7 @@ from matplotlib.textpath import TextPath
 
 from ihlab.igsm.graphs import name as name_of
 from ihlab.igsm.layered import Layout, Point, layered
+from ihlab.plots.heads import attention_pattern
 from ihlab.plots.style import BLACK, BLUE, ORANGE, new_figure, printed
 from tasks.config import require
 from tasks.igsm.definition import Definition, Parameter
@@ -97,6 +100,23 @@ def dependency_graph(problem: Problem, values: bool = True) -> Figure:
     dashes = ("dashed: subtracted", Line2D([], [], color=BLACK, ls=(0, (3, 2)), lw=1.2))
     _key(figure, [asked, round_box, needed_key, dashes, other])
     return figure
+
+
+@printed
+def operand_pattern(
+    axes: Axes,
+    pattern: Float[np.ndarray, "query key"],
+    tokens: Sequence[int | str],
+    fetched: Iterable[tuple[int, Sequence[int]]],
+    start: int = 0,
+) -> None:
+    """Draw one head's pattern from position `start` on, with orange squares on what is to be fetched.
+
+    `fetched` holds queries and their keys, as positions of the whole sequence: the places of `ihlab.igsm.operands`.
+    """
+    attention_pattern(axes, pattern[start:, start:], tokens[start:])
+    keys, queries = np.array([(key, query) for query, keys in fetched for key in keys]).reshape(-1, 2).T - start
+    axes.scatter(keys, queries, marker="s", s=45, facecolors="none", edgecolors=ORANGE, linewidths=1.5)
 
 
 _COLORS = {ORANGE: "asked", BLUE: "needed", GREY: "not needed"}

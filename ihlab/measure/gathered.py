@@ -26,7 +26,7 @@ class TrainingBatch:
     - `count`: the number of targets that are not padding;
     - `total`: the number of targets in the whole step, in all its microbatches on all ranks. The loss is divided by it.
 
-    In a stacked batch (`ihlab.training.stack`) every tensor and the total have a leading member dimension.
+    In a stacked batch (`ihlab.training.ensemble`) every tensor and the total have a leading member dimension.
     """
 
     tokens: Int64[Tensor, "*member batch pos"]

@@ -327,7 +327,7 @@ class ModelConfig:
 
     @property
     def shift_rules(self) -> dict[str, str]:
-        """The rule (`ihlab.model.shift.SHIFT_RULES`) of each of the mixing weights that are parameters."""
+        """The rule (`ihlab.model.variants.RULES`) of each of the mixing weights that are parameters."""
         return VARIANTS[self.attention].rules
 
     @property
@@ -410,8 +410,8 @@ class ModelConfig:
         """Synthetic sequences have no beginning-of-sequence token."""
         return False
 
-    def but(self, **changes: object) -> "ModelConfig":
-        """This config with some fields changed; widths that follow from others follow again."""
+    def replace(self, **changes: object) -> "ModelConfig":
+        """Return a copy of this config with some fields replaced; widths that follow from others follow again."""
         followed = set()
         if changes.keys() & {"d_model", "n_heads"} and self.head_width * self.n_heads == self.d_model:
             followed.add("d_head")
@@ -421,3 +421,5 @@ class ModelConfig:
             followed.add("n_key_value_heads")
         derived = {name: None for name in followed if name not in changes}
         return replace(self, **{**derived, **changes})  # type: ignore[arg-type]
+
+    but = replace  # its name in older notebooks

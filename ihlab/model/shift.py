@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from ihlab.model.config import ModelConfig
 from ihlab.model.shapes import Heads
-from ihlab.model.variants import VARIANTS
+from ihlab.model.variants import RULES, VARIANTS
 
 
 def token_shift(
@@ -69,8 +69,7 @@ class TokenShift(TokenMix):
     The other rules change what is stored, and how the weights follow from it (`stored`, `mixed`).
     """
 
-    tied = False
-    """True if the columns of a row follow from fewer numbers: none can then be frozen while another moves."""
+    rule = RULES["free"]
 
     def __init__(
         self,
@@ -125,7 +124,7 @@ class TokenShift(TokenMix):
     @torch.no_grad()
     def hold(self, heads: int | slice, columns: int | slice, value: float) -> None:
         """Set columns of some heads' rows to a value. Of tied columns the others share what is left of 1 equally."""
-        if not self.tied:
+        if not self.rule.tied:
             self.weight[heads, columns] = value
             return
         rows = self.mixed(self.weight)
@@ -140,12 +139,12 @@ class GatedShift(TokenShift):
     It starts where the free shift does, A = logit(w[0]), with w[0] kept in [0.001, 0.999].
     """
 
-    tied = True
+    rule = RULES["gate"]
 
     @staticmethod
     def stored(rows: Float[Tensor, "row 2 *d_head"]) -> Float[Tensor, "row 1 *d_head"]:
         """Return the logit of the own token's weight."""
-        return torch.logit(rows[:, :1], eps=1e-3)
+        return torch.logit(rows[:, :1], eps=GatedShift.rule.low)
 
     @staticmethod
     def mixed(weight: Float[Tensor, "row 1 *d_head"]) -> Float[Tensor, "row 2 *d_head"]:
@@ -156,7 +155,7 @@ class GatedShift(TokenShift):
 class SumToOneShift(TokenShift):
     """Weights of a row that sum to 1, without bounds (Appendix F.1): all columns but the last are free."""
 
-    tied = True
+    rule = RULES["sum1"]
 
     @staticmethod
     def stored(rows: Float[Tensor, "row window *d_head"]) -> Float[Tensor, "row drawn *d_head"]:
@@ -175,6 +174,8 @@ class ClippedShift(TokenShift):
     An entry outside gets no gradient: it is dead until AdamW's momentum carries it back.
     """
 
+    rule = RULES["clip"]
+
     @staticmethod
     def mixed(weight: Float[Tensor, "row window *d_head"]) -> Float[Tensor, "row window *d_head"]:
         """Return the weights, clipped."""
@@ -183,6 +184,8 @@ class ClippedShift(TokenShift):
 
 class ProjectedShift(TokenShift):
     """Weights that training puts back into [0, 1] after each step (the 0-1 constraint, second reading)."""
+
+    rule = RULES["project"]
 
 
 class FrozenShift(TokenShift):

@@ -1,11 +1,35 @@
 """The attention variants: every value of `ModelConfig.attention`, the package's own and yours. No torch here."""
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tasks.config import require, shown
+
+
+class Rule(NamedTuple):
+    """What the mixing weights of a row may be: numbers from `low` to `high`, which sum to 1 if they are `tied`.
+
+    Tied columns follow from fewer numbers, so none can be frozen while another moves.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    tied: bool = False
+
+
+RULES = {
+    "free": Rule(),
+    "gate": Rule(0.001, 0.999, tied=True),
+    "sum1": Rule(tied=True),
+    "clip": Rule(0.0, 1.0),
+    "project": Rule(0.0, 1.0),
+    "frozen": Rule(),
+    "frozen_unit": Rule(),
+}
+"""The rules by name. `ihlab.model.shift.SHIFT_RULES` has a class for each."""
 
 
 @dataclass(frozen=True)
@@ -13,8 +37,7 @@ class Variant:
     """An attention variant: its title for people, its class, and how it shifts keys, values and queries.
 
     - `attention`: where its class is ("module:name", imported when a model is built), or what was registered;
-    - `key`, `value`, `query`: the rule (`ihlab.model.shift.SHIFT_RULES`) that their mixing weights follow; None: not
-      shifted;
+    - `key`, `value`, `query`: the rule (of `RULES`) that their mixing weights follow; None: not shifted;
     - `fixed`: mixing weights that the attention has and does not learn;
     - `elsewhere`: True if keys or values hold earlier tokens in a way that alpha and beta do not describe.
     """

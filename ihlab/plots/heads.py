@@ -1,6 +1,6 @@
 """Attention patterns of heads, and their shift weights over training."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,23 +26,6 @@ def attention_pattern(axes: Axes, pattern: Float[np.ndarray, "query key"], token
     axes.set_yticks(places, [str(token) for token in tokens], fontsize=7)
     axes.set(xlabel="key", ylabel="query")
     axes.grid(visible=False)
-
-
-@printed
-def operand_pattern(
-    axes: Axes,
-    pattern: Float[np.ndarray, "query key"],
-    tokens: Sequence[int | str],
-    fetched: Iterable[tuple[int, Sequence[int]]],
-    start: int = 0,
-) -> None:
-    """Draw one head's pattern from position `start` on, with orange squares on what is to be fetched.
-
-    `fetched` holds queries and their keys, as positions of the whole sequence: the places of `ihlab.igsm.operands`.
-    """
-    attention_pattern(axes, pattern[start:, start:], tokens[start:])
-    keys, queries = np.array([(key, query) for query, keys in fetched for key in keys]).reshape(-1, 2).T - start
-    axes.scatter(keys, queries, marker="s", s=45, facecolors="none", edgecolors=ORANGE, linewidths=1.5)
 
 
 @printed

@@ -8,7 +8,7 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
-from ihlab.plots.curves import Line
+from ihlab.plots.curves import Mark
 from ihlab.plots.style import BLACK, BLUE, ORANGE, printed
 
 BELOW_TO_ABOVE = LinearSegmentedColormap.from_list("below_to_above", (BLUE, "#FFFFFF", ORANGE))
@@ -51,16 +51,19 @@ def difference_map(axes: Axes, cells: pd.DataFrame, limit: float) -> AxesImage:
 
 
 @printed
-def differences_by_context(axes: Axes, table: pd.DataFrame, lines: Mapping[str, Line]) -> None:
-    """Draw a line over evenly spaced context lengths for each method; 0 is the baseline.
+def differences_by_context(axes: Axes, table: pd.DataFrame, lines: Mapping[str, Mark]) -> None:
+    """Draw a line over evenly spaced context lengths for each method, the last one thicker; 0 is the baseline.
 
     `table` has the columns method, context and difference.
     """
     contexts = sorted(table["context"].unique())
-    for method, style in lines.items():
+    for number, (method, style) in enumerate(lines.items()):
         rows = table[table["method"] == method].sort_values("context")
         places = [contexts.index(context) for context in rows["context"]]
-        axes.plot(places, rows["difference"], color=style.color, ls=style.dashes, marker="o", ms=5, label=method)
+        axes.plot(
+            places, rows["difference"], color=style.color, ls=style.dashes, marker=style.marker, ms=6,
+            lw=1.5 if number < len(lines) - 1 else 2.5, label=method,
+        )  # fmt: skip
     axes.axhline(0, color="0.3", lw=1)
     axes.set_xticks(range(len(contexts)), [str(int(context)) for context in contexts])
     axes.set_axisbelow(True)
@@ -81,5 +84,5 @@ def benchmark_leads(axes: Axes, table: pd.DataFrame) -> None:
         places = [groups.index(group) for group in rows["group"]]
         axes.plot(places, rows["lead"], ls="", marker=marker, ms=size, color=colour, label=label)
     axes.axhline(0, color="0.3", lw=1)
-    axes.set_xticks(range(len(groups)), groups, fontsize=8)
+    axes.set_xticks(range(len(groups)), groups, fontsize=9)
     axes.set_axisbelow(True)

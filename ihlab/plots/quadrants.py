@@ -1,4 +1,4 @@
-"""Heads by the larger of alpha1, alpha2 and of beta1, beta2: counts as in the paper's Table 5, and their paths."""
+"""Heads by the larger of alpha1, alpha2 and of beta1, beta2: counts as in the paper's Table 5, and their places."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,8 @@ import pandas as pd
 from jaxtyping import Shaped
 from matplotlib.axes import Axes
 
-from ihlab.plots.curves import Line
+from ihlab.plots.curves import Mark
 from ihlab.plots.style import printed
-
-MARKERS = "osD^vP"
 
 
 @printed
@@ -32,25 +30,26 @@ def quadrants(
 
 
 @printed
-def trajectories(axes: Axes, start: pd.DataFrame, end: pd.DataFrame, styles: dict[str, Line]) -> None:
-    """Draw each head as an arrow from a small hollow marker to a filled one, over (key, value) in [0, 1] x [0, 1].
+def corners(axes: Axes, heads: pd.DataFrame, styles: dict[str, Mark]) -> None:
+    """Draw each head at its (key, value), in [0, 1] x [0, 1], and write the number of heads into each quarter.
 
-    `start` and `end` have columns curve, key and value and the same heads in the same order; `styles` has the style of
-    each curve that is drawn.
+    `heads` has columns curve, key and value; `styles` has the style of each curve that is drawn. A head on a middle
+    line counts left of it, and below it.
     """
-    for (curve, style), marker in zip(styles.items(), MARKERS, strict=False):
-        drawn = (start["curve"] == curve).to_numpy()
-        tails, tips = start[drawn], end[drawn]
-        for x, y, to_x, to_y in zip(tails["key"], tails["value"], tips["key"], tips["value"], strict=True):
-            axes.annotate(
-                "", (to_x, to_y), (x, y), arrowprops={"arrowstyle": "->", "color": style.color, "alpha": 0.3, "lw": 0.8}
-            )
-        axes.scatter(tails["key"], tails["value"], s=16, marker=marker, facecolors="none", edgecolors=style.color)
+    for curve, style in styles.items():
+        drawn = heads[heads["curve"] == curve]
         axes.scatter(
-            tips["key"], tips["value"], s=42, marker=marker, color=style.color, edgecolors="white", lw=0.5, label=curve,
-            zorder=3,
+            drawn["key"], drawn["value"], s=32, marker=style.marker, facecolors="none", edgecolors=style.color,
+            linewidths=1.2, label=curve, zorder=3,
         )  # fmt: skip
+    right, upper = heads["key"] > 0.5, heads["value"] > 0.5
+    for x, column in ((0.25, ~right), (0.75, right)):
+        for y, row in ((0.25, ~upper), (0.75, upper)):
+            axes.text(
+                x, y, str(int((column & row).sum())), ha="center", va="center", fontsize=20, weight="bold",
+                color="0.6", zorder=1,
+            )  # fmt: skip
     axes.axhline(0.5, color="#999999", linewidth=0.8)
     axes.axvline(0.5, color="#999999", linewidth=0.8)
-    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
-    axes.set_axisbelow(True)
+    axes.set(xlim=(-0.04, 1.04), ylim=(-0.04, 1.04), aspect="equal", xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
+    axes.grid(visible=False)

@@ -1,4 +1,4 @@
-"""Shares of problems solved, and the errors in the others."""
+"""Fractions of problems solved, and the errors in the others."""
 
 from collections.abc import Mapping, Sequence
 
@@ -33,19 +33,25 @@ def by_operations(
     axes.grid(visible=False, axis="x")
 
 
-def error_table(axes: Axes, table: pd.DataFrame, classes: Sequence[str], models: Sequence[str]) -> None:
-    """Write errors in a hundred problems, by class and model: the mean over seeds, and the least and most of them.
+def errors_by_class(axes: Axes, table: pd.DataFrame, classes: Sequence[str], marks: Mapping[str, Mark]) -> None:
+    """Draw errors in a hundred problems, a line for each class, the first on top: mean over seeds, and their range.
 
-    `table` has the columns model, seed, measure (the class) and share (errors per problem).
+    `table` has the columns model, seed, measure (the class) and share (errors per problem). The axis is linear up to 1
+    and logarithmic from there on.
     """
-    axes.set_axis_off()
-    axes.set(xlim=(0, 1), ylim=(len(classes) + 0.5, -1.5))
-    columns = np.linspace(0.68, 1.0, len(models)) if len(models) > 1 else [1.0]
-    for x, model in zip(columns, models, strict=True):
-        axes.text(x, -1, model, ha="right", weight="bold")
-        for y, name in enumerate(classes):
-            errors = 100 * table[(table["model"] == model) & (table["measure"] == name)]["share"]
-            axes.text(x, y, f"{errors.mean():.1f}  ({errors.min():.1f}–{errors.max():.1f})", ha="right")
-    for y, name in enumerate(classes):
-        axes.text(0, y, name, ha="left")
-    axes.plot([0, 1], [-0.6, -0.6], color="black", linewidth=0.8)
+    for number, (model, mark) in enumerate(marks.items()):
+        mine = table[(table["model"] == model) & table["measure"].isin(classes)]
+        errors = 100 * mine.groupby("measure")["share"].agg(["mean", "min", "max"]).loc[list(classes)]
+        y = np.arange(len(classes)) + (number - (len(marks) - 1) / 2) * 0.3
+        axes.hlines(y, errors["min"], errors["max"], color=mark.color, lw=1.2)
+        axes.plot(errors["mean"], y, mark.marker, color=mark.color, ms=7, label=model)
+    axes.set_xscale("symlog", linthresh=1.0)
+    axes.set_xticks([0, 1, 10, 100], ["0", "1", "10", "100"])
+    axes.set_xlim(left=-0.08)
+    axes.minorticks_off()
+    axes.set_yticks(range(len(classes)), list(classes))
+    axes.set_ylim(len(classes) - 0.4, -0.6)
+    axes.grid(visible=False, axis="y")
+    for edge in range(1, len(classes)):
+        axes.axhline(edge - 0.5, color="#E6E6E6", lw=0.7, zorder=0)
+    axes.set_axisbelow(True)

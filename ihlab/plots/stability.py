@@ -1,6 +1,6 @@
-"""Losses against learning rates, and the runs that diverge."""
+"""Differences of losses at each learning rate, and the runs that diverge."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -11,38 +11,41 @@ COLOURS = (ORANGE, BLUE, GREEN, PINK)
 
 
 @printed
-def loss_by_rate(axes: Axes, data: pd.DataFrame, arms: Sequence[str]) -> None:
-    """Draw each arm's mean last loss as a line over learning rates, and its runs as dots: crosses if they diverged.
+def differences_by_rate(axes: Axes, groups: Mapping[str, pd.DataFrame], controls: Mapping[str, pd.DataFrame]) -> None:
+    """Draw differences of losses as dots over learning rates, and beside them each seed's mean over the rates.
 
-    `data` has arm, lr, seed, last, frequencies (the loss from which on a run has diverged: a dotted line) and diverged.
+    Each table has a row for each seed and a column for each rate. Dots of the last of the `groups` are filled, and bars
+    are its means; dots of the others are hollow. Of `controls` only the mean is drawn, as a line.
     """
-    for arm, color, style in zip(arms, COLOURS, LINES, strict=False):
-        shown = data[data["arm"] == arm]
-        mean = shown.groupby("lr")["last"].mean()
-        axes.plot(mean.index, mean, color=color, ls=style, label=arm)
-        for marker, runs in (("o", shown[~shown["diverged"]]), ("x", shown[shown["diverged"]])):
-            axes.plot(runs["lr"], runs["last"], marker, color=color, ms=4, alpha=0.6)
-    axes.plot([], [], "x", color="0.4", ms=4, label="a run that diverged")
-    axes.axhline(data["frequencies"].iloc[0], color="0.5", lw=1, ls=":", label="frequencies of tokens alone")
-    axes.set_xscale("log", base=2)
-    rates = sorted(set(data["lr"]))
-    axes.set_xticks(rates, [f"{lr:g}" for lr in rates], rotation=45)
-    axes.minorticks_off()
-    axes.set_xlabel("learning rate")
-    axes.set(ylabel="held-out loss at the end (nats a token)", title="loss")
-    axes.legend(fontsize=9, loc="upper left", frameon=True, facecolor="white", framealpha=1, edgecolor="none")
+    last = list(groups)[-1]
+    rates = list(groups[last])
+    beside = len(rates) + 0.4
+    at = [*range(len(rates)), beside]
+    for number, (label, table) in enumerate(groups.items()):
+        shown = table.assign(mean=table.mean(axis=1))
+        places = [x + 0.16 * (number - (len(groups) - 1) / 2) for x in at for _ in range(len(shown))]
+        fill = BLUE if label == last else "none"
+        axes.plot(places, shown.to_numpy().T.ravel(), "o", color=BLUE, mfc=fill, ms=4.5, alpha=0.75, label=label)
+    means = [*groups[last].mean(), groups[last].mean(axis=1).mean()]
+    axes.hlines(means, [x - 0.3 for x in at], [x + 0.3 for x in at], color=BLUE, lw=2.5)
+    for (label, table), color, style in zip(controls.items(), COLOURS[2:], LINES[1:], strict=False):
+        axes.plot(range(len(rates)), table[rates].mean(), color=color, ls=style, lw=1.4, label=label)
+    axes.axhline(0, color="0.3", lw=1)
+    axes.set_xticks(at, [*(f"{lr:g}" for lr in rates), "mean"])
+    axes.axvline(len(rates) - 0.3, color="0.8", lw=1)
+    axes.grid(visible=False, axis="x")
     axes.set_axisbelow(True)
 
 
 @printed
 def diverged_by_rate(axes: Axes, data: pd.DataFrame, arms: Sequence[str]) -> None:
-    """Draw the share of each arm's runs that diverged, as bars side by side at every learning rate."""
+    """Draw the fraction of each arm's runs that diverged, as bars side by side at every learning rate."""
     rates = sorted(set(data["lr"]))
     width = 0.8 / len(arms)
     for number, (arm, color) in enumerate(zip(arms, COLOURS, strict=False)):
         share = data[data["arm"] == arm].groupby("lr")["diverged"].mean().reindex(rates)
         at = [place + width * (number - (len(arms) - 1) / 2) for place in range(len(rates))]
         axes.bar(at, share, width, color=color, label=arm)
-    axes.set_xticks(range(len(rates)), [f"{lr:g}" for lr in rates], rotation=45)
-    axes.set(xlabel="learning rate", ylabel="share of runs", ylim=(0, 1.02), title="diverged")
+    axes.set_xticks(range(len(rates)), [f"{lr:g}" for lr in rates])
+    axes.set(xlabel="learning rate", ylabel="fraction of runs that diverge", ylim=(0, 1.02))
     axes.set_axisbelow(True)

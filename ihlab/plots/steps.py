@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ihlab.plots.curves import Line
-from ihlab.plots.style import STEPS, printed
+from ihlab.plots.style import STEPS, new_figure, printed
 
 ABOVE = 1.35
 """Height of "never", as a multiple of the last step."""
@@ -51,54 +52,55 @@ def dots(
 
 
 @printed
-def steps_by_setting(
-    axes: Axes, data: pd.DataFrame, settings: dict[str, str], lines: dict[str, Line], rates: Sequence[str],
-    horizon: float,
-) -> None:  # fmt: skip
-    """Draw the steps of every run: a group for each setting, in it two columns for each curve, one for each rate.
+def steps_by_model(data: pd.DataFrame, settings: Sequence[str], lines: dict[str, Line], title: str) -> Figure:
+    """Draw the steps of every seed: a group for each setting, the first on top, with one line of dots per model.
 
-    `data` has columns setting, curve, rate, lr, seed and steps_to_90 (inf: never). Runs of the first of `rates` are
-    filled, with a bar at their median and their learning rate below; those of the second are hollow.
-    `settings` maps each setting to its label.
+    `data` has columns variant, setting, seed, lr, steps_to_90 (inf: never) and horizon. A bar is a median. The learning
+    rates stand at the right.
     """
-    steps_axis(axes, data["steps_to_90"], horizon)
-    bottom, top = axes.get_ylim()
-    axes.set_ylim(bottom / (top / bottom) ** 0.07, top)  # room for the learning rates
-    for group, setting in enumerate(settings):
-        for number, (curve, style) in enumerate(lines.items()):
-            for rate, filled in zip(rates, (True, False), strict=True):
-                shown = data[(data["setting"] == setting) & (data["curve"] == curve) & (data["rate"] == rate)]
-                if shown.empty:
-                    continue
-                x = group + (number - (len(lines) - 1) / 2) * 0.42 + (-0.09 if filled else 0.09)
-                spread = x + WIDTH * (np.linspace(-0.5, 0.5, len(shown)) if len(shown) > 1 else np.zeros(1))
-                steps = shown.sort_values("seed")["steps_to_90"]
-                dots(axes, spread, steps, horizon, style, MARKERS[number], filled)
-                if filled:
-                    if np.isfinite(middle := float(steps.median())):
-                        axes.hlines(middle, x - WIDTH, x + WIDTH, color=style.color, linewidth=1.2, zorder=2)
-                    axes.annotate(
-                        f"{shown['lr'].iloc[0]:g}", (x, 0), (0, 3), ("data", "axes fraction"),
-                        textcoords="offset points", ha="center", va="bottom", fontsize=8, color="0.3",
-                    )  # fmt: skip
-    axes.set_xticks(range(len(settings)), list(settings.values()))
-    axes.set_xlim(-0.5, len(settings) - 0.5)
-    axes.grid(visible=False, axis="x")
-    for edge in range(1, len(settings)):
-        axes.axvline(edge - 0.5, color="#E6E6E6", linewidth=0.7, zorder=0)
-
-
-def legend_keys(lines: dict[str, Line], rates: Sequence[str]) -> list[Line2D]:
-    """Return a key for each curve, and one for filled and one for hollow."""
-    curves = [
-        Line2D([], [], ls="", marker=marker, color=style.color, label=curve)
-        for marker, (curve, style) in zip(MARKERS, lines.items(), strict=False)
+    shown = [setting for setting in settings if setting in set(data["setting"])]
+    models = [model for model in lines if model in set(data["variant"])]
+    horizon = float(data["horizon"].max())
+    figure = new_figure(8.8, 1.7 + 0.52 * len(shown))
+    axes = figure.subplots()
+    for group, setting in enumerate(shown):
+        here = [model for model in models if model in set(data.loc[data["setting"] == setting, "variant"])]
+        for number, model in enumerate(here):
+            runs = data[(data["setting"] == setting) & (data["variant"] == model)]
+            y = group + (number - (len(here) - 1) / 2) * 0.2
+            steps, marker = runs["steps_to_90"], MARKERS[models.index(model)]
+            never = np.isinf(steps)
+            x = steps.where(~never, ABOVE * horizon)
+            beside = np.where(never, ABOVE ** np.linspace(-0.25, 0.25, len(x)), 1.0)  # dots at "never" lie side by side
+            axes.scatter(
+                x * beside, np.full(len(x), y), s=24, marker=marker, color=lines[model].color, edgecolors="white",
+                linewidths=0.5, zorder=3,
+            )  # fmt: skip
+            if np.isfinite(middle := float(steps.median())):
+                axes.vlines(middle, y - 0.11, y + 0.11, color=lines[model].color, linewidth=1.6, zorder=2)
+            axes.annotate(
+                f"{runs['lr'].iloc[0]:g}", (1, y), (5, 0), ("axes fraction", "data"), textcoords="offset points",
+                va="center", fontsize=8, color=lines[model].color, annotation_clip=False,
+            )  # fmt: skip
+    low = min(float(data["steps_to_90"].min()), horizon)
+    ticks = [tick for tick in STEPS if low / 1.6 <= tick <= horizon]
+    axes.set(xscale="log", xlim=(low / 1.3, ABOVE**2 * horizon), ylim=(len(shown) - 0.5, -0.5))
+    axes.set_xticks([*ticks, ABOVE * horizon], [*map(str, ticks), "never"])
+    axes.minorticks_off()
+    axes.axvline(horizon, color="#999999", linewidth=0.8, zorder=1)
+    axes.set_yticks(range(len(shown)), shown)
+    axes.grid(visible=False, axis="y")
+    for edge in range(1, len(shown)):
+        axes.axhline(edge - 0.5, color="#E6E6E6", linewidth=0.7, zorder=0)
+    axes.set_xlabel("training steps to 90% accuracy (right: learning rate)")
+    axes.set_axisbelow(True)
+    keys = [
+        Line2D([], [], ls="", marker=marker, color=lines[model].color, label=model)
+        for marker, model in zip(MARKERS, models, strict=False)
     ]
-    fills = [
-        Line2D([], [], ls="", marker="o", mfc="0.3" if filled else "none", mec="0.3", label=rate)
-        for rate, filled in zip(rates, (True, False), strict=True)
-    ]
-    return curves + fills
+    figure.legend(handles=keys, loc="outside lower center", ncols=2, fontsize=9)
+    figure.suptitle(title, fontsize=11)
+    return figure
 
 
 @printed

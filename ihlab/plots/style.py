@@ -24,6 +24,8 @@ BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK = (
     "#000000",
 )
 LINES = ("-", "--", "-.", ":")
+PAGE = 8.8
+"""Width of a picture in inches. A page shows it 880 pixels wide, where capitals of 9 points are 9 pixels high."""
 STEPS = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 5))
 """Ticks of a log axis of training steps."""
 

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
-from ihlab.plots.style import BLUE, ORANGE, STEPS, new_figure, printed
+from ihlab.plots.style import BLUE, ORANGE, PAGE, STEPS, new_figure, printed
 
 NEVER = 1.6
 """Place of "never", as a multiple of the last step."""
@@ -27,24 +27,22 @@ def steps_in_settings(data: pd.DataFrame, variants: Sequence[str], settings: Seq
     `data` has columns variant, setting, seed, lr, steps_to_90 (inf: never) and horizon.
     """
     shown = [setting for setting in settings if setting in set(data["setting"])]
-    columns = min(len(shown), 3)
+    columns = 2 if len(shown) == 4 else min(len(shown), 3)
     rows = -(-len(shown) // columns)
-    figure = new_figure(3.6 * columns + 1.4, (0.24 * len(variants) + 1.3) * rows + 0.8)
+    figure = new_figure(PAGE, (0.26 * len(variants) + 0.9) * rows + 1.0)
     panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     for axes, setting in zip(panels, shown, strict=False):
         _steps_by_variant(axes, data[data["setting"] == setting], variants)
-        axes.set_title(setting, fontsize=10)
+        axes.set_title(setting.replace(", ", ",\n", 1) if columns > 2 else setting, fontsize=10)
     for axes in panels[len(shown) :]:
         axes.remove()
+    figure.supxlabel("training steps to 90% accuracy", fontsize=10)
     figure.suptitle(title, fontsize=11)
     return figure
 
 
 def _steps_by_variant(axes: Axes, data: pd.DataFrame, variants: Sequence[str]) -> None:
-    """Draw the steps of every seed on a log axis, a row for each variant, the first on top, with a bar at the median.
-
-    The learning rate stands at the right.
-    """
+    """Draw the steps of every seed on a log axis, a line for each variant, the first on top; a bar is a median."""
     horizon = float(data["horizon"].max())
     for row, variant in enumerate(variants):
         mine = data[data["variant"] == variant].sort_values("seed")
@@ -58,19 +56,14 @@ def _steps_by_variant(axes: Axes, data: pd.DataFrame, variants: Sequence[str]) -
         middle = float(np.median(taken))
         if np.isfinite(middle):
             axes.vlines(middle, row - 0.36, row + 0.36, color=BLUE, linewidth=1.2, zorder=2)
-        axes.annotate(
-            f"{mine['lr'].iloc[0]:g}", (1, row), (4, 0), ("axes fraction", "data"), textcoords="offset points",
-            va="center", fontsize=7, color="0.4", annotation_clip=False,
-        )  # fmt: skip
     axes.axvline(horizon, color="#999999", linewidth=0.8, zorder=1)
     reached = data["steps_to_90"].replace(np.inf, np.nan).min()
     low = max(1.0, min(float(reached) if np.isfinite(reached) else horizon, horizon / 4))
     ticks = [tick for tick in STEPS if low / 1.3 <= tick < horizon]
     axes.set(xscale="log", xlim=(low / 1.3, 1.35 * NEVER * horizon), ylim=(len(variants) - 0.4, -0.6))
-    axes.set_xticks([*ticks, NEVER * horizon], [*map(str, ticks), "never"], fontsize=8)
+    axes.set_xticks([*ticks, NEVER * horizon], [*map(str, ticks), "never"], fontsize=9)
     axes.minorticks_off()
     axes.set_yticks(range(len(variants)), list(variants))
-    axes.set_xlabel("steps to 90% accuracy", fontsize=9)
     axes.set_axisbelow(True)
 
 
@@ -78,9 +71,10 @@ def _steps_by_variant(axes: Axes, data: pd.DataFrame, variants: Sequence[str]) -
 def matrix(ratios: pd.DataFrame, labels: pd.DataFrame, title: str) -> Figure:
     """Draw variants [row] by settings [column]: the colour is the log of the ratio, cut at `LARGEST_RATIO`.
 
-    `labels` has the text of each cell. A ratio is inf where a variant never gets there, NaN where nothing can be said.
+    `labels` has the text of each cell. A ratio is inf where a variant never gets there, NaN where nothing can be said:
+    the cell is white.
     """
-    figure = new_figure(9.6, 0.3 * len(ratios) + 2.0)
+    figure = new_figure(PAGE, 0.3 * len(ratios) + 2.2)
     axes = figure.subplots()
     shown = np.log2(ratios.to_numpy(dtype=float).clip(1 / LARGEST_RATIO, LARGEST_RATIO))
     bound = np.log2(LARGEST_RATIO)
@@ -88,15 +82,15 @@ def matrix(ratios: pd.DataFrame, labels: pd.DataFrame, title: str) -> Figure:
     for i, row in enumerate(labels.to_numpy()):
         for j, text in enumerate(row):
             dark = abs(shown[i, j]) > 0.7 * bound
-            axes.text(j, i, text, ha="center", va="center", fontsize=8, color="white" if dark else "black")
-    axes.set_xticks(range(len(ratios.columns)), [label.replace(", ", ",\n") for label in ratios.columns], fontsize=9)
+            axes.text(j, i, text, ha="center", va="center", fontsize=9, color="white" if dark else "black")
+    axes.set_xticks(range(len(ratios.columns)), [label.replace(", ", ",\n") for label in ratios.columns])
     axes.set_yticks(range(len(ratios.index)), list(ratios.index))
     axes.tick_params(length=0)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
-    bar = figure.colorbar(image, ax=axes, shrink=0.6, pad=0.02)
+    bar = figure.colorbar(image, ax=axes, shrink=0.6, pad=0.01, aspect=30)
     ticks = [1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8]
-    bar.set_ticks(np.log2(ticks).tolist(), labels=["1/8 or less", "1/4", "1/2", "1", "2", "4", "8 or never"])
-    bar.set_label("steps to 90% accuracy / KV shifting's")
+    bar.set_ticks(np.log2(ticks).tolist(), labels=["1/8", "1/4", "1/2", "1", "2", "4", "8"])
+    bar.set_label("steps to 90% accuracy / KV shifting's (8: or never)")
     figure.suptitle(title, fontsize=11)
     return figure

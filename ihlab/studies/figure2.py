@@ -13,9 +13,10 @@ from matplotlib.figure import Figure
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim
 from ihlab.claims.experiment import Planned, Scale, Trained
-from ihlab.claims.induction import KV1, depth_runs, induction_run
+from ihlab.claims.induction import induction_run, kv_runs
+from ihlab.plots.curves import Line
 from ihlab.plots.landscape import loss_field, paths
-from ihlab.plots.style import BLACK, GREEN, ORANGE, new_figure, printed
+from ihlab.plots.style import BLACK, GREEN, ORANGE, PAGE, new_figure, printed
 
 if TYPE_CHECKING:
     from ihlab.theory.landscape import Field
@@ -37,6 +38,13 @@ IS_INDUCTION = 0.5
 LEADS, AWAY, SLOPE = "share that descends to (0, 1)", "share that first moves away from (0, 1)", "mean slope"
 COORDINATES = ("share whose alpha1 first rises", "share whose beta1 first falls")
 
+WALKERS = {SIMPLIFIED: Line(GREEN), BECAME: Line(ORANGE), OTHER_HEADS: Line(BLACK, ":")}
+WALKED = {
+    SIMPLIFIED: "starts of the simplified model",
+    BECAME: "heads that became\ninduction heads",
+    OTHER_HEADS: "heads that did not",
+}
+
 FEW = 0.01
 """Share of the square from which a statement is true "for some starts"."""
 
@@ -48,7 +56,7 @@ class Figure2:
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the one-layer KV shifting runs of Figure 1a, whose alpha and beta are drawn."""
-        return [planned for planned in depth_runs(scale) if planned.curve == KV1]
+        return kv_runs(scale)
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Gather three kinds of row in one table: points of a field, numbers about a fine field, points of a path.
@@ -125,41 +133,63 @@ class Figure2:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw three rows of panels, and beside them the paths."""
-        figure = new_figure(13.0, 8.0)
-        grid = figure.add_gridspec(3, 5, width_ratios=(1, 1, 1, 0.08, 2.0))
-        for row, (form, title) in enumerate(FORMS.items()):
-            for column, other in enumerate(OTHERS):
-                axes = figure.add_subplot(grid[row, column])
-                panel = data[(data["kind"] == "field") & (data["form"] == form) & (data["other"] == other)]
-                loss_field(axes, panel)
-                size = f"T = {_length(other)}" if form == "exact" else f"O(T) = {other}"
-                axes.set_title(f"{size}, loss {panel['loss'].min():.2f} .. {panel['loss'].max():.2f}", fontsize=9)
-                if column == 0:
-                    axes.set_ylabel(f"{title}\n" + r"$\beta_1$")
-                if row == len(FORMS) - 1:
-                    axes.set_xlabel(r"$\alpha_1$")
-        self._draw_paths(figure.add_subplot(grid[:, 4]), data, scale)
-        figure.suptitle(
-            rf"The loss of Theorem 3.4 where $\alpha_2 = 1 - \alpha_1$ and $\beta_2 = 1 - \beta_1$ "
-            f"({scale} scale; contours every 0.05 nats, arrows descend, the star is the induction corner)"
-        )
+        """Draw the exact form at the paper's three O(T), which the claims are about."""
+        figure = new_figure(PAGE, 3.9)
+        for axes, other in zip(figure.subplots(1, 3, sharey=True), OTHERS, strict=True):
+            _draw_field(axes, data, "exact", other)
+        figure.axes[0].set_ylabel(r"value of the token itself, $\beta_1$")
+        _explain(figure, "The loss of Theorem 3.4 (exact form): where does gradient descent lead?")
         return figure
 
-    def _draw_paths(self, axes: Axes, data: pd.DataFrame, scale: Scale) -> None:
-        task, model = induction_run(scale).task, induction_run(scale).model
+    def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
+        """Draw the two forms that the paper gives, and the paths that models take."""
+        return {"forms": _draw_forms(data), "paths": _draw_paths(data, scale)}
+
+
+@printed
+def _draw_forms(data: pd.DataFrame) -> Figure:
+    """Draw the printed form and the paper's script, a row each."""
+    forms = {form: title for form, title in FORMS.items() if form != "exact"}
+    figure = new_figure(PAGE, 6.6)
+    for row, (form, title) in zip(figure.subplots(len(forms), 3, sharex=True, sharey=True), forms.items(), strict=True):
+        for axes, other in zip(row, OTHERS, strict=True):
+            _draw_field(axes, data, form, other)
+            axes.label_outer()
+        row[0].set_ylabel(f"{title}\n" + r"$\beta_1$")
+    _explain(figure, "The same loss as the paper prints it, and as its script draws it")
+    return figure
+
+
+def _draw_field(axes: Axes, data: pd.DataFrame, form: str, other: int) -> None:
+    panel = data[(data["kind"] == "field") & (data["form"] == form) & (data["other"] == other)]
+    loss_field(axes, panel)
+    length = f", {_length(other)} tokens" if form == "exact" else ""
+    axes.set_title(f"O(T) = {other}{length}\nloss {panel['loss'].min():.2f} to {panel['loss'].max():.2f}", fontsize=10)
+    axes.set_xlabel(r"key of the token itself, $\alpha_1$")
+
+
+def _explain(figure: Figure, title: str) -> None:
+    figure.suptitle(
+        f"{title}\nStar: induction head (0, 1). Blue: descent. Black: contours, .05 nats apart.", fontsize=11
+    )
+
+
+@printed
+def _draw_paths(data: pd.DataFrame, scale: Scale) -> Figure:
+    """Draw paths over the exact field at the length of training, a panel for each kind of path."""
+    length, walked = induction_run(scale).task.length, data[data["kind"] == "path"]
+    figure = new_figure(PAGE, 3.9)
+    for axes, (series, style) in zip(figure.subplots(1, 3, sharey=True), WALKERS.items(), strict=True):
         loss_field(axes, data[data["kind"] == "background"], faint=True)
-        walked = data[data["kind"] == "path"]
-        simplified, heads = walked[walked["series"] == SIMPLIFIED], walked[walked["series"] != SIMPLIFIED]
-        paths(axes, simplified, GREEN, f"descent on the simplified model, d = {model.d_model}", width=1.3)
-        paths(axes, heads[heads["series"] == BECAME], ORANGE, f"trained head that {BECAME}", width=1.3)
-        paths(axes, heads[heads["series"] == OTHER_HEADS], BLACK, f"trained head that {OTHER_HEADS}", ":")
-        axes.set(
-            title=f"real paths over the exact field at T = {task.length}",
-            xlabel=r"$|\alpha_1| / (|\alpha_1| + |\alpha_2|)$",
-            ylabel=r"$|\beta_1| / (|\beta_1| + |\beta_2|)$",
-        )
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1))
+        mine = walked[walked["series"] == series]
+        paths(axes, mine, style.color, series, style.dashes)
+        axes.set(xlabel=r"$|\alpha_1| / (|\alpha_1| + |\alpha_2|)$")
+        axes.set_title(f"{mine['path'].nunique()} {WALKED[series]}", fontsize=10)
+    figure.axes[0].set_ylabel(r"$|\beta_1| / (|\beta_1| + |\beta_2|)$")
+    figure.suptitle(
+        f"Paths over the exact loss for {length} tokens\nDot: start. Star: induction head (0, 1).", fontsize=11
+    )
+    return figure
 
 
 def _length(other: int) -> int:

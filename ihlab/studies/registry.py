@@ -9,8 +9,9 @@ from ihlab.studies.figure2 import Figure2
 from ihlab.studies.figure4 import Figure4
 from ihlab.studies.figure9 import Figure9
 from ihlab.studies.formation import Formation
-from ihlab.studies.hops import Figure8, Figure8Law, OneMoreLayer, SavedLayer, ShiftHalves
+from ihlab.studies.hops import Figure8, Figure8Law, Figure8Learned, OneMoreLayer, SavedLayer, ShiftHalves
 from ihlab.studies.initialisation import Initialisation
+from ihlab.studies.lengths import Lengths
 from ihlab.studies.mqar import MQAR
 from ihlab.studies.robustness import Robustness
 from ihlab.studies.table2 import Table2
@@ -39,7 +40,9 @@ EXPERIMENTS: dict[str, Experiment] = {
         Table4(),
         BasinMap(),
         Robustness(),
+        Lengths(),
         Initialisation(),
+        Figure8Learned(),
         Figure8Law(),
         SavedLayer(),
         ShiftHalves(),
@@ -54,8 +57,8 @@ GROUP = "ihlab.experiments"
 """The entry points that name experiments of installed packages."""
 
 ON_REQUEST = {
-    *("formation", "mqar", "table4", "basin_map", "robustness", "initialisation"),
-    *("figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
+    *("formation", "mqar", "table4", "basin_map", "robustness", "lengths", "initialisation"),
+    *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
     *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo"),
 }
 """Experiments that are made only if named, as are those that others register."""

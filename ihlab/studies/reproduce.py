@@ -8,9 +8,9 @@ from typing import cast
 from rich.console import Console
 
 from ihlab.claims.experiment import SCALES, Scale
-from ihlab.claims.ledger import Folder, print_ledger
+from ihlab.claims.ledger import Folder, print_ledger, tally
 from ihlab.claims.make import make
-from ihlab.claims.page import require_own, write_results_page
+from ihlab.claims.page import require_own, write_results_pages
 from ihlab.files import require_writable
 from ihlab.studies.registry import EXPERIMENTS, ON_REQUEST
 from tasks.config import choose, require
@@ -28,6 +28,7 @@ def reproduce(
 ) -> list[Folder]:
     """Train what the named experiments need, draw them, check their claims, print the ledger.
 
+    One experiment after another: its figure, and the pages of results with it, are there before the next one starts.
     By default all experiments but those `ON_REQUEST`. `jobs` runs are trained at a time, by default one per core, on a
     GPU 1 (`ihlab.sweep.jobs.default_jobs`). Finished runs are reused, interrupted ones resumed. With `from_data`,
     pictures and claims are derived again from the stored CSV, without training. Raises `ConfigError`, before any
@@ -39,20 +40,25 @@ def reproduce(
     usual = [name for name in EXPERIMENTS if name not in ON_REQUEST]
     chosen = [EXPERIMENTS[choose("experiment", name, EXPERIMENTS)] for name in names or usual]
     folders = [Folder(figures, experiment.name, at) for experiment in chosen]
-    require_own(figures)
+    require_own([figures / "README.md", *(figures / folder.experiment / "README.md" for folder in folders)])
     for folder in folders:
         require_writable("figures", folder.path)
     if not from_data:
         require_writable("runs", runs)
+
+    def published(folder: Folder) -> None:
+        write_results_pages(figures, tuple(EXPERIMENTS))
+        console.print(f"{folder.experiment}: {tally([folder])}", highlight=False)
+
     if from_data:
         for experiment, folder in zip(chosen, folders, strict=True):
             folder.publish(experiment, folder.data())
     else:
         started = time.perf_counter()
-        n_runs = make(chosen, folders, jobs, device, runs, console)
+        n_runs = make(chosen, folders, jobs, device, runs, console, published=published)
         took = time.perf_counter() - started
         console.print(f"{n_runs} runs and {len(chosen)} figures in {took:.0f} s.", highlight=False)
     print_ledger(console, folders)
-    page = write_results_page(figures, tuple(EXPERIMENTS))
+    page = write_results_pages(figures, tuple(EXPERIMENTS))
     console.print(f"Pictures, numbers and intervals: {page}", markup=False, highlight=False, soft_wrap=True)
     return folders

@@ -1,260 +1,142 @@
-"""Is Figure 1a's speed-up the rotary base's, the head count's or the learning rate's? An objection, answered.
+"""Does Figure 1a's speed-up depend on the positions, the number of heads, the weight decay or the learning rate?
 
-Figure 1a compares one layer of KV shifting with two vanilla layers at one rotary base, one number of heads and one
-learning rate. Here positions and heads are varied one at a time around it, a *setting* each, and in each setting each
-curve is trained at the learning rate at which it learns soonest.
+Figure 1a compares one layer of KV shifting with two vanilla layers at one position scheme (RoPE), four heads, one
+weight decay and one learning rate. This study changes one of them at a time. Each model is trained at the learning
+rate of a grid at which it learns soonest.
 
-1. Tuning: every rate of a grid, on seeds that no claim uses.
-2. The rate chosen by `fastest_rate` and, where that is another, Figure 1a's own ("common") rate, on the seeds of the
-   claims.
+Two more models say why the speed-up is there. Two vanilla layers have to build a previous-token head first. "Head
+given" clamps the attention pattern of one head of layer 0 to the previous token, from the first step on: what is left
+of the speed-up is not the wait for that head. Four vanilla layers have more heads to build it from.
 
-Runs of both stages end as soon as they reach 90% accuracy, or after Figure 1a's steps: a rate is chosen for the
-schedule under which it is judged. Measures, thresholds and the rule of choice were fixed before the runs, with one
-exception. Steps after the rate falls do not count, as in Figure 1a: accuracy that rises there shows the schedule.
+Measures, thresholds, the grid and the seeds were fixed before the runs. The learning rate is constant throughout.
 """
 
-from functools import partial
-from typing import Literal
-
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ihlab.claims import stats
-from ihlab.claims.claim import Claim, changed
-from ihlab.claims.experiment import Planned, Scale, Trained
-from ihlab.claims.induction import DEPTHS, KV1, LINES, MUCH_FASTER, V2, induction_run, steps_at_constant_rate
-from ihlab.claims.learning_curves import slug
-from ihlab.claims.rates import (
-    ACCURACY,
-    count_in_words,
-    fastest_rate,
-    rate_in_words,
-    ratio_in_words,
-    steps_by,
-    steps_table,
-)
-from ihlab.plots.steps import legend_keys, steps_by_setting
-from ihlab.plots.style import new_figure, printed
-from ihlab.training.config import RunConfig
+from ihlab.claims.comparison import RUN, Cell, Comparison, Question, ratio_text, steps
+from ihlab.claims.experiment import Scale
+from ihlab.claims.induction import DEPTHS, GIVEN, GIVEN_HEAD, KV1, LINES, V2, V4, figure1_run
+from ihlab.claims.rates import ACCURACY, count_in_words
+from ihlab.plots.steps import steps_by_model
+from ihlab.training.config import RunConfig, constant_steps
 
-CURVES = (KV1, V2)
-
-AS_FIGURE1A, NO_POSITIONS = "as in Figure 1a", "no positions"
+ROPE, LEARNED, NO_POSITIONS = "RoPE", "learned positions", "no positions"
 SETTINGS: dict[str, dict[str, object]] = {
-    AS_FIGURE1A: {},
-    "rotary base 100": {"rotary_base": 100.0},
+    ROPE: {},
+    "RoPE, base 100": {"rotary_base": 100.0},
     "ALiBi": {"positional": "alibi"},
+    LEARNED: {"positional": "learned"},
     NO_POSITIONS: {"positional": "none"},
-    "2 heads": {"n_heads": 2},
-    "1 head": {"n_heads": 1},
+    "RoPE, 2 heads": {"n_heads": 2},
+    "RoPE, 1 head": {"n_heads": 1},
+    "learned positions, 2 heads": {"positional": "learned", "n_heads": 2},
+    "learned positions, 1 head": {"positional": "learned", "n_heads": 1},
+    "RoPE, no weight decay": {},
+    "learned positions, no weight decay": {"positional": "learned"},
 }
-"""What is altered in Figure 1a's model, one thing at a time."""
+"""Fields of the model that each setting changes. "RoPE" is Figure 1a's model: rotary base 100,000, four heads."""
+NO_DECAY = ("RoPE, no weight decay", "learned positions, no weight decay")
+SMOKE_SETTINGS = (ROPE, NO_POSITIONS)
 
-SMOKE_SETTINGS = (AS_FIGURE1A, NO_POSITIONS)
+KV_GRID, VANILLA_GRID, SMOKE_GRID = (2, 4, 8, 16, 32, 64), (0.5, 1, 2, 4, 8, 16), (1, 4)
+"""Learning rates that are tried, as multiples of Figure 1a's.
 
-RATES = {
-    "smoke": (1e-3, 4e-3),
-    "laptop": (4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2),
-    "gpu": (5e-4, 1e-3, 2e-3, 4e-3, 8e-3),
-    "paper": (1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3),
-}
-"""The grid of learning rates."""
-TUNING_SEEDS = {"smoke": (100,), "laptop": (100, 101), "gpu": (100, 101), "paper": (100, 101)}
+KV shifting's best rate is the highest in six settings. It learns there within the 100 steps of warm-up, so it never
+trains at the rate itself, and a higher one would only be reached sooner."""
+SEEDS = range(16, 24)
+"""New seeds: those of the first version of this study and of Figure 1a are others."""
 
-SEEDS = {"smoke": 2, "laptop": 6, "gpu": 6, "paper": 6}
-"""Six against six: the fewest of which a rank test can decide one of this many claims."""
-SHARE_SEEDS = {"smoke": 2, "laptop": 12, "gpu": 12, "paper": 12}
-"""Without positions, where the share of seeds that learn is measured: of six, not even all would decide it."""
-
-TUNING, OWN, COMMON = "tuning", "own rate", "common rate"
-DECLARED = "2026-11-22"
-CHANGED = "2026-11-23: what is learned while the rate falls does not count in Figure 1a either"
-
-WITHOUT_POSITIONS: tuple[tuple[str, Literal["above", "below"], str], ...] = (
-    (KV1, "above", "One layer of KV shifting needs no positions: it learns induction without any."),
-    (V2, "below", "Two vanilla layers without positions do not learn induction within the steps."),
-)
-"""Curve, on which side of one half its fraction of seeds that learn is said to be, and the sentence."""
-
-
-def settings(scale: Scale) -> dict[str, dict[str, object]]:
-    """Return the settings of a scale and what each alters."""
-    return {name: SETTINGS[name] for name in SMOKE_SETTINGS} if scale == "smoke" else SETTINGS
-
-
-def seeds(scale: Scale, setting: str) -> range:
-    """Return the seeds of the claims."""
-    return range((SHARE_SEEDS if setting == NO_POSITIONS else SEEDS)[scale])
-
-
-class Robustness:
-    """Steps to 90% accuracy of one layer of KV shifting and of two vanilla layers, in several settings."""
-
-    name = "robustness"
-
-    def runs(self, scale: Scale) -> list[Planned]:
-        """Plan the tuning runs: every rate in every setting."""
-        run = induction_run(scale)
-        return [
-            _planned(run, setting, curve, lr, seed)
-            for setting in settings(scale)
-            for curve in CURVES
-            for lr in RATES[scale]
-            for seed in TUNING_SEEDS[scale]
-        ]
-
-    def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
-        """Plan each curve in each setting at its own rate, and at the common one where that is another."""
-        tuned, run = self.gather(trained, scale), induction_run(scale)
-        return [
-            _planned(run, setting, curve, lr, seed)
-            for setting in settings(scale)
-            for curve in CURVES
-            for lr in dict.fromkeys((fastest_rate(_tuning(tuned, setting, curve), run.lr), run.lr))
-            for seed in seeds(scale, setting)
-        ]
-
-    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
-        """Gather a row for each run, as of `steps_table`, with its setting.
-
-        kind: "tuning", "own rate" or "common rate". Where the own rate is the common one, there are rows of "own rate"
-        only.
-        """
-        table = steps_table(trained)
-        names = table.pop("curve").str.rsplit(", ", n=1, expand=True)
-        table.insert(0, "kind", [TUNING if seed in TUNING_SEEDS[scale] else COMMON for seed in table["seed"]])
-        table.insert(1, "setting", names[1])
-        table.insert(2, "curve", names[0])
-        for setting in settings(scale):
-            for curve in CURVES:
-                own = fastest_rate(_tuning(table, setting, curve), induction_run(scale).lr)
-                judged = _rows(table, setting, curve, COMMON)
-                table.loc[judged.index[judged["lr"] == own], "kind"] = OWN
-        return table
-
-    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge whether one layer of KV shifting is much faster in every setting, each curve at its own rate."""
-        claim = partial(Claim, source="an objection to Figure 1a, answered", of_paper=False, declared=DECLARED)
-        faster = [_faster(data, scale, claim, setting, label) for setting, label in _labels(scale).items()]
-        without = [
-            claim(
-                sentence=sentence,
-                measure=f"share of seeds that reach 90% accuracy within {_horizon(data):.0f} steps, {curve} at "
-                f"{_rate(data, NO_POSITIONS, curve, _horizon(data))}, no positions",
-                estimate=stats.share(*_learned(data, NO_POSITIONS, curve)),
-                threshold=0.5,
-                right_side=side,
-                seeds=len(_steps(data, NO_POSITIONS, KV1)),
-            )
-            for curve, side, sentence in WITHOUT_POSITIONS
-        ]
-        return [*faster, *without]
-
-    @printed
-    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw every seed's steps to 90% in every setting: filled at its own rate, hollow at the common one."""
-        labels = {name: label.replace(", ", ",\n").replace(": ", ":\n") for name, label in _labels(scale).items()}
-        constant = steps_at_constant_rate(scale, _horizon(data))
-        shown = data[data["kind"] != TUNING].rename(columns={"kind": "rate"})
-        shown["steps_to_90"] = steps_by(shown["steps_to_90"], constant)
-        lines = {curve: LINES[curve] for curve in CURVES}
-        figure = new_figure(max(7.4, 1.75 * len(labels)), 4.4)
-        axes = figure.subplots()
-        steps_by_setting(axes, shown, labels, lines, (OWN, COMMON), constant)
-        common = f"at Figure 1a's rate, {induction_run(scale).lr:g}, where that is another"
-        keys = legend_keys(lines, ("at its own fastest rate (number below)", common))
-        figure.legend(handles=keys, loc="outside lower center", ncols=4 if len(labels) > 2 else 2, fontsize=9)
-        figure.suptitle(
-            f"Other positions, heads and rates ({scale} scale; dot: a seed, bar: median;\n"
-            f"never: not while the learning rate is constant, up to step {constant})",
-            fontsize=11,
+_OWN_RATES = "each at its own learning rate"
+_QUESTIONS = (
+    *(
+        Question(
+            setting, KV1, "much faster", V2,
+            f"KV shifting attention converges much faster than two-layer transformers ({setting}), {_OWN_RATES}.",
+            "an objection to Figure 1a",
         )
-        return figure
+        for setting in SETTINGS
+    ),
+    *(
+        question
+        for setting in (ROPE, LEARNED)
+        for question in (
+            Question(
+                setting, GIVEN, "much faster", V2,
+                f"Two vanilla layers learn induction much faster if a previous-token head is given ({setting}).",
+                "beside Figure 1a",
+            ),
+            Question(
+                setting, KV1, "much faster", GIVEN,
+                "KV shifting attention converges much faster than two-layer transformers that are given a "
+                f"previous-token head ({setting}).",
+                "beside Figure 1a",
+            ),
+            Question(
+                setting, V4, "not faster", V2,
+                f"Increasing vanilla to 4 layers does not make the model learn induction faster ({setting}), "
+                f"{_OWN_RATES}.",
+                "an objection to Figure 1a",
+            ),
+        )
+    ),
+)  # fmt: skip
+
+
+class Robustness(Comparison):
+    """Steps to 90% accuracy of one layer of KV shifting and of vanilla layers, under other positions and sizes."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            name="robustness",
+            title="Figure 1a's models under other positions, heads and weight decay",
+            variants=(KV1, GIVEN, V2, V4),
+            settings=tuple(SETTINGS),
+            questions=_QUESTIONS,
+            declared="2026-11-26",
+            seeds=SEEDS,
+        )
+
+    def cells(self, scale: Scale) -> list[Cell]:
+        """Return every model in every setting in which a question names it."""
+        settings = SMOKE_SETTINGS if scale == "smoke" else self.settings
+        asked = {(model, q.setting) for q in self.questions for model in (q.one, q.other)}
+        return [(model, setting) for setting in settings for model in self.variants if (model, setting) in asked]
+
+    def cell_config(self, cell: Cell, scale: Scale) -> RunConfig:
+        """Return Figure 1a's config at a constant learning rate, with what the cell changes. It stops at 90%."""
+        (model, setting), run = cell, figure1_run(scale)
+        given = model == GIVEN
+        return run.replace(
+            model=run.model.replace(**SETTINGS[setting], **DEPTHS[V2 if given else model]),
+            clamped=(GIVEN_HEAD,) if given else (),
+            weight_decay=0.0 if setting in NO_DECAY else run.weight_decay,
+            schedule="constant", steps=constant_steps(run), stop_at_accuracy=ACCURACY, checkpoints=2,
+        )  # fmt: skip
+
+    def grid(self, cell: Cell, scale: Scale) -> tuple[float, ...]:
+        """Return the learning rates that are tried: KV shifting's best ones are higher."""
+        factors = SMOKE_GRID if scale == "smoke" else KV_GRID if cell[0] == KV1 else VANILLA_GRID
+        return tuple(factor * figure1_run(scale).lr for factor in factors)
+
+    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
+        """Draw every seed's steps to 90%, a row for each setting."""
+        title = f"Steps to 90% accuracy, each model at its own learning rate ({scale} scale)"
+        return steps_by_model(data[data["kind"] == RUN], self.settings, LINES, title)
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State how much faster in each setting, and which curves learn without positions."""
-        constant = steps_at_constant_rate(scale, _horizon(data))
-        ratios = [
-            f"{ratio_in_words(*_waits(data, setting, constant), constant)} ({label})"
-            for setting, label in _labels(scale).items()
+        """State the ratio of the steps in every setting."""
+        shown = [setting for setting in self.settings if setting in set(data["setting"])]
+        ratios = [f"{ratio_text(data, (KV1, setting), (V2, setting))} ({setting})" for setting in shown]
+        given = [
+            f"{ratio_text(data, (KV1, setting), (GIVEN, setting))} ({setting})"
+            for setting in (ROPE, LEARNED)
+            if setting in shown
         ]
-        kv, vanilla = (count_in_words(_steps(data, NO_POSITIONS, curve)) for curve in CURVES)
+        kv, vanilla = (count_in_words(steps(data, (model, NO_POSITIONS))) for model in (KV1, V2))
         return (
-            "Each at its own learning rate, one layer of KV shifting needs this part of the steps to 90% accuracy that "
-            f"two vanilla layers need: {', '.join(ratios)}; without positions {kv} seeds of KV shifting and {vanilla} "
-            f"of vanilla learn induction within {_horizon(data):.0f} steps."
+            "Steps to 90% accuracy of one layer of KV shifting divided by those of two vanilla layers, each at its own "
+            f"learning rate: {', '.join(ratios)}. Divided by those of two vanilla layers that are given a "
+            f"previous-token head: {', '.join(given)}. Without positions {kv} seeds of KV shifting and {vanilla} of "
+            "vanilla learn induction."
         )
-
-
-def _planned(run: RunConfig, setting: str, curve: str, lr: float, seed: int) -> Planned:
-    """Return a run in a setting, altered from `run`. It is stacked, also because a diverged member stops no other."""
-    name = slug(f"robustness-{setting}-{curve}-{lr:g}-{seed}")
-    model = run.model.but(**SETTINGS[setting], **DEPTHS[curve])
-    config = run.but(name=name, model=model, lr=lr, seed=seed, stop_at_accuracy=ACCURACY, checkpoints=2)
-    return Planned(f"{curve}, {setting}", config, stacked=True)
-
-
-def _rows(data: pd.DataFrame, setting: str, curve: str, kind: str = OWN) -> pd.DataFrame:
-    return data[(data["setting"] == setting) & (data["curve"] == curve) & (data["kind"] == kind)]
-
-
-def _steps(data: pd.DataFrame, setting: str, curve: str) -> list[float]:
-    return _rows(data, setting, curve)["steps_to_90"].astype(float).tolist()
-
-
-def _learned(data: pd.DataFrame, setting: str, curve: str) -> tuple[int, int]:
-    """Count the seeds that reach the accuracy, and all seeds."""
-    steps = _steps(data, setting, curve)
-    return int(np.isfinite(steps).sum()), len(steps)
-
-
-def _horizon(data: pd.DataFrame) -> float:
-    return float(data.loc[data["kind"] == OWN, "horizon"].max())
-
-
-def _waits(data: pd.DataFrame, setting: str, horizon: float) -> tuple[list[float], list[float]]:
-    """Return the steps to 90% of one layer of KV shifting and of two vanilla layers; inf: not by `horizon`."""
-    kv, vanilla = (steps_by(_rows(data, setting, curve)["steps_to_90"], horizon).tolist() for curve in CURVES)
-    return kv, vanilla
-
-
-def _faster(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", setting: str, label: str) -> Claim:
-    """Judge whether one layer of KV shifting is much faster in a setting, each curve at its own rate."""
-    much_faster = partial(
-        claim,
-        sentence="KV shifting attention converges much faster than two-layer transformers "
-        f"({label}), each at its own learning rate.",
-        threshold=MUCH_FASTER,
-        right_side="below",
-        seeds=len(_steps(data, setting, KV1)),
-    )
-
-    def within(limit: float) -> Claim:
-        kv, vanilla = _waits(data, setting, limit)
-        return much_faster(
-            measure=f"steps to 90% accuracy within {limit:.0f}, KV shifting 1 layer at "
-            f"{_rate(data, setting, KV1, limit)} / vanilla 2 layers at {_rate(data, setting, V2, limit)} "
-            f"({count_in_words(kv)} and {count_in_words(vanilla)} seeds get there)",
-            estimate=stats.ratio_of_times(kv, vanilla, limit),
-        )
-
-    declared, now = within(_horizon(data)), within(steps_at_constant_rate(scale, _horizon(data)))
-    return now if now.estimate == declared.estimate else changed(now, declared, scale, CHANGED)
-
-
-def _tuning(data: pd.DataFrame, setting: str, curve: str) -> pd.DataFrame:
-    return _rows(data, setting, curve, TUNING).rename(columns={"steps_to_90": "steps"})
-
-
-def _rate(data: pd.DataFrame, setting: str, curve: str, horizon: float) -> str:
-    """Return a curve's own rate as text, with a note if it is at an edge of the grid or none learns by `horizon`."""
-    own, tuning = float(_rows(data, setting, curve)["lr"].iloc[0]), _tuning(data, setting, curve)
-    return rate_in_words(own, tuning.assign(steps=steps_by(tuning["steps"], horizon), horizon=horizon))
-
-
-def _labels(scale: Scale) -> dict[str, str]:
-    """Name each setting as in claims and pictures: Figure 1a's with what is varied."""
-    model = induction_run(scale).model
-    own = f"as in Figure 1a: rotary base {model.rotary_base:,.0f}, {model.n_heads} heads"
-    return {setting: own if setting == AS_FIGURE1A else setting for setting in settings(scale)}

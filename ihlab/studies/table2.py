@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim
 from ihlab.claims.experiment import Planned, Scale, Trained
-from ihlab.plots.curves import Line
+from ihlab.plots.curves import Mark
 from ihlab.plots.printed_tables import benchmark_leads, differences_by_context
-from ihlab.plots.style import BLUE, new_figure, printed
+from ihlab.plots.style import BLUE, PAGE, new_figure, printed
 
 PRINTED = Path(__file__).with_name("table2.csv")
 """Every cell of Tables 2, 14 and 15: accuracies in percent, and the losses of Table 15 (`shifted`: with shifts)."""
@@ -104,21 +104,23 @@ class Table2:
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw the lead of every benchmark and of their average, and the loss of MLA with shifts less without."""
-        figure = new_figure(9.5, 3.8)
-        left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
+        figure = new_figure(PAGE, 4.0)
+        left, right = figure.subplots(1, 2, width_ratios=(1.8, 1))
         table = data[data["table"] == 2].assign(
             lead=data["shifted"] - data["vanilla"],
             group=data["model"] + "\n" + data["tokens"].map("{:.0f}B tokens".format),
             total=data["quantity"] == AVERAGE,
         )
         benchmark_leads(left, table)
-        left.set(title="Table 2: KV shifting less vanilla", ylabel="points of accuracy")
+        left.set(ylabel="points of accuracy")
+        left.set_title("Table 2: KV shifting less vanilla", fontsize=11)
         left.legend(loc="upper right")
         latent = data[data["table"] == 15]
         losses = latent.assign(method="", difference=1000 * (latent["shifted"] - latent["vanilla"]))
-        differences_by_context(right, losses.astype({"context": int}), {"": Line(BLUE)})
-        right.set(title="Table 15: MLA with shifts less without", xlabel="context length", ylabel="loss, thousandths")
-        figure.suptitle("The paper's printed comparisons; each model was trained once")
+        differences_by_context(right, losses.astype({"context": int}), {"": Mark(BLUE, "o")})
+        right.set(xlabel="context length", ylabel="loss, thousandths")
+        right.set_title("Table 15: latent attention\n(MLA) with shifts less without", fontsize=11)
+        figure.suptitle("The paper's printed comparisons; each model was trained once", fontsize=11)
         return figure
 
 

@@ -15,13 +15,14 @@ from jaxtyping import Bool, Float
 from matplotlib.figure import Figure
 
 from ihlab.claims import stats
-from ihlab.claims.claim import Claim
+from ihlab.claims.claim import Claim, at_floor, changed
 from ihlab.claims.experiment import Planned, Scale, Trained
+from ihlab.claims.labels import KV, VANILLA
 from ihlab.claims.learning_curves import final_loss, lowest_loss_rates, plan
 from ihlab.model.config import ModelConfig
 from ihlab.plots.curves import Mark
-from ihlab.plots.solved import by_operations, error_table
-from ihlab.plots.style import BLACK, BLUE, new_figure, printed
+from ihlab.plots.solved import by_operations, errors_by_class
+from ihlab.plots.style import BLACK, BLUE, PAGE, new_figure, printed
 from ihlab.training.config import RunConfig
 from tasks import IGSMTask
 from tasks.config import require
@@ -32,7 +33,6 @@ from tasks.igsm.words import LETTERS
 if TYPE_CHECKING:
     from ihlab.model.transformer import Transformer
 
-VANILLA, KV = "vanilla", "KV shifting"
 CURVES: dict[str, dict[str, object]] = {VANILLA: {}, KV: {"attention": "kv_shift"}}
 MARKS = {VANILLA: Mark(BLACK, "o"), KV: Mark(BLUE, "s")}
 SEEDS = {"smoke": range(2), "laptop": range(5, 17), "gpu": range(3), "paper": range(3)}
@@ -75,6 +75,7 @@ LEARNED = 0.5
 """A curve has learned its training data if this measure is above it."""
 
 DECLARED = "2026-11-23"
+CHANGED = "2026-11-26: where neither model has learned anything nothing can be compared"
 
 
 @dataclass(frozen=True)
@@ -135,14 +136,14 @@ def igsm_run(scale: Scale, setting: Setting) -> RunConfig:
     model = ModelConfig(d_vocab=task.vocab_size, **sizes[scale])
     run = RunConfig(task=task, model=model, betas=(0.9, 0.98), eval_rows=256, eval_every=50, checkpoints=4)
     if scale == "smoke":
-        return run.but(steps=20, batch_size=8, warmup=5, eval_rows=32)
+        return run.replace(steps=20, batch_size=8, warmup=5, eval_rows=32)
     if scale == "laptop":
-        return run.but(steps=5000, batch_size=32, warmup=100, schedule="linear", eval_every=250, compile=True)
-    run = run.but(precision="bf16", compile=True, eval_rows=1024, checkpoints=8)
+        return run.replace(steps=5000, batch_size=32, warmup=100, schedule="linear", eval_every=250, compile=True)
+    run = run.replace(precision="bf16", compile=True, eval_rows=1024, checkpoints=8)
     if scale == "gpu":
-        return run.but(steps=6000, batch_size=256, warmup=500, schedule="linear")
+        return run.replace(steps=6000, batch_size=256, warmup=500, schedule="linear")
     rows = 256 if hard else 512
-    return run.but(steps=100_000, batch_size=rows, accumulate=rows // 64, lr=2e-4, warmup=1000, schedule="linear")
+    return run.replace(steps=100_000, batch_size=rows, accumulate=rows // 64, lr=2e-4, warmup=1000, schedule="linear")
 
 
 class Table4:
@@ -153,17 +154,19 @@ class Table4:
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the grid of learning rates: vanilla and KV shifting at every setting, with the tuning seed."""
         return [
-            Planned(f"{planned.curve}, {setting.name}", planned.config.but(name=f"{planned.config.name}-lr-{lr:g}"))
+            Planned(f"{planned.curve}, {setting.name}", planned.config.replace(name=f"{planned.config.name}-lr-{lr:g}"))
             for setting in SETTINGS[scale]
             for lr in RATES[scale]
-            for planned in self._plan(igsm_run(scale, setting).but(lr=lr), setting, range(TUNING_SEED, TUNING_SEED + 1))
+            for planned in self._plan(
+                igsm_run(scale, setting).replace(lr=lr), setting, range(TUNING_SEED, TUNING_SEED + 1)
+            )
         ]
 
     def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
         """Plan each curve with the other seeds, at the rate with the lowest held-out loss at the end of training."""
         rates = lowest_loss_rates(trained)
         return [
-            Planned(curve, planned.config.but(lr=rates[curve]))
+            Planned(curve, planned.config.replace(lr=rates[curve]))
             for setting in SETTINGS[scale]
             for planned in self._plan(igsm_run(scale, setting), setting, SEEDS[scale])
             for curve in (f"{planned.curve}, {setting.name}",)
@@ -213,31 +216,32 @@ class Table4:
         as samples.
         """
         runs = _runs(data)
-        return [claim for setting in SETTINGS[scale] for claim in _claims(runs, setting, OTHER_PROBLEMS[scale])]
+        return [claim for setting in SETTINGS[scale] for claim in _claims(runs, setting, scale)]
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw a row for each setting: three accuracies against the number of operations, and classes of errors."""
+        """Draw a row for each setting: three senses of a solved problem against the number of operations."""
         settings, data = SETTINGS[scale], _runs(data)
-        figure = new_figure(15.5, 3.9 * len(settings) + 0.6)
-        grid = figure.add_gridspec(len(settings), 4, width_ratios=(1, 1, 1, 1.9))
-        for row, setting in enumerate(settings):
-            rows = _at(data, setting)
-            for column, measure in enumerate(("lenient", "final", "strict")):
-                axes = figure.add_subplot(grid[row, column])
-                by_operations(axes, rows, measure, MARKS, setting.train, guess=measure != "strict")
-                axes.set(title=MEASURES[measure].removesuffix(" (the paper's)"), xlabel="operations")
-                axes.set_ylabel(f"{setting.name}: share of problems" if column == 0 else "")
-            axes = figure.add_subplot(grid[row, 3])
-            error_table(axes, rows[rows["ops"] == setting.test], [*ERRORS, "unnecessary"], list(CURVES))
-            axes.set_title(f"errors in 100 problems of {setting.test} operations (least–most)")
-        keys, labels = figure.axes[0].get_legend_handles_labels()
-        figure.legend(keys, labels, loc="outside lower left", ncols=len(keys))
+        figure = new_figure(PAGE, 3.3 * len(settings) + 1.1)
+        panels = figure.subplots(len(settings), 3, sharey=True, squeeze=False)
+        for row, setting in zip(panels, settings, strict=True):
+            for axes, measure in zip(row, ("strict", "final", "lenient"), strict=True):
+                by_operations(axes, _at(data, setting), measure, MARKS, setting.train, guess=measure != "strict")
+                axes.set(xlabel="operations")
+                axes.set_title(MEASURES[measure].removesuffix(" (the paper's)"), fontsize=10)
+            row[0].set_ylabel(f"fraction solved (trained on 1 to {setting.train})")
+        keys, labels = panels[0, -1].get_legend_handles_labels()
+        figure.legend(keys, labels, loc="outside lower center", ncols=2)
         figure.suptitle(
-            f"iGSM, trained with up to {' or '.join(str(s.train) for s in settings)} operations "
-            f"({scale} scale; hollow: {data['seed'].nunique()} seeds, filled: their mean)"
+            f"iGSM word problems solved; training has up to {' or '.join(str(s.train) for s in settings)} operations\n"
+            f"Small: each of {data['seed'].nunique()} seeds. Large: their mean.",
+            fontsize=11,
         )
         return figure
+
+    def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
+        """Draw the errors by class, a panel for each setting."""
+        return {"errors": _draw_errors(_runs(data), SETTINGS[scale])}
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State the shares of problems solved, for every number of operations, and what was seen of learning rates."""
@@ -247,6 +251,22 @@ class Table4:
         parts = [_summed_up(_at(runs, setting), setting) for setting in settings]
         parts += [_by_rate(_at(tuning, setting), _at(runs, setting), setting) for setting in settings]
         return f"Shares of {problems} problems for each number of operations, {seeds} seeds. {'. '.join(parts)}."
+
+
+@printed
+def _draw_errors(data: pd.DataFrame, settings: Sequence[Setting]) -> Figure:
+    figure = new_figure(PAGE, 5.2)
+    for axes, setting in zip(figure.subplots(1, len(settings), squeeze=False)[0], settings, strict=True):
+        rows = _at(data, setting)
+        errors_by_class(axes, rows[rows["ops"] == setting.test], [*ERRORS, "unnecessary"], MARKS)
+        axes.set_xlabel(f"errors in 100 problems of {setting.test} operations")
+        axes.label_outer()
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(MARKS))
+    seeds = data["seed"].nunique()
+    figure.suptitle(
+        f"Errors with more operations than in training\nMarker: mean of {seeds} seeds. Line: all seeds.", fontsize=11
+    )
+    return figure
 
 
 def _judged(model: "Transformer", trained_on: IGSMTask, ops: int, scale: Scale, known: bool) -> pd.DataFrame:
@@ -311,7 +331,11 @@ def _answers(problems: Problems) -> np.ndarray:
     return problems.tokens[np.arange(len(problems.tokens)), problems.size - 2]
 
 
-def _hits(table: pd.DataFrame) -> dict[tuple[str, str], Float[np.ndarray, "seed problem"]]:
+Hits = dict[tuple[str, str], Float[np.ndarray, "seed problem"]]
+"""Hits by model and measure."""
+
+
+def _hits(table: pd.DataFrame) -> Hits:
     """Return hits by model and measure: for each i, the mean over the i-th problems of every number of operations.
 
     The i-th problems are drawn independently, so that these means are a sample as problems of one number are.
@@ -325,8 +349,8 @@ def _hits(table: pd.DataFrame) -> dict[tuple[str, str], Float[np.ndarray, "seed 
     }
 
 
-def _claims(data: pd.DataFrame, setting: Setting, others: int) -> list[Claim]:
-    """Return the claims of one setting; `others` is its number of `OTHER_PROBLEMS`."""
+def _claims(data: pd.DataFrame, setting: Setting, scale: Scale) -> list[Claim]:
+    """Return the claims of one setting."""
     table = _at(data, setting)
     more, seen = _hits(table[table["ops"] == setting.test]), _hits(table[table["ops"] <= setting.train])
     claim = partial(
@@ -352,12 +376,12 @@ def _claims(data: pd.DataFrame, setting: Setting, others: int) -> list[Claim]:
             f"{lenient.value:+.3f} [{lenient.low:.3f}, {lenient.high:.3f}]"
         )
     else:
-        found = [_compared(paper, more, measure, str(setting.test)) for measure in MEASURES]
+        found = [_compared(paper, more, scale, measure, str(setting.test)) for measure in MEASURES]
     fewer = partial(
         claim,
         sentence=f"KV shifting solves more of those with no more operations than in training, too ({setting.name}).",
     )
-    found.append(_compared(fewer, seen, "strict", _and(setting.seen), note))
+    found.append(_compared(fewer, seen, scale, "strict", _and(setting.seen), note))
     # A problem of one operation needs no plan: its only step is the query's.
     planned = _hits(table[table["ops"].between(2, setting.train)])
     for part, verb, hits, operations in (
@@ -365,12 +389,13 @@ def _claims(data: pd.DataFrame, setting: Setting, others: int) -> list[Claim]:
         ("looked up", "looks up all that is stated in", seen, _and(setting.seen)),
     ):
         rightly = partial(claim, sentence=f"KV shifting {verb} more problems with {operations} operations rightly.")
-        found.append(_compared(rightly, hits, part, operations))
+        found.append(_compared(rightly, hits, scale, part, operations))
     return found + [
         claim(
             sentence=f"With {operations} operations {model} does more than guess ({setting.name}).",
             measure=f"share of problems, {model} less a constant answer: {MEASURES['lenient']}, and the constant is "
-            f"right (the commonest answer of {others} other problems, right in {hits[model, GUESS].mean():.3f})",
+            f"right (the commonest answer of {OTHER_PROBLEMS[scale]} other problems, right in "
+            f"{hits[model, GUESS].mean():.3f})",
             estimate=stats.two_way_difference(hits[model, "lenient"], hits[model, GUESS]),
         )
         for hits, operations in ((more, str(setting.test)), (seen, _and(setting.seen)))
@@ -379,20 +404,21 @@ def _claims(data: pd.DataFrame, setting: Setting, others: int) -> list[Claim]:
 
 
 def _compared(
-    claim: "partial[Claim]", hits: dict[tuple[str, str], np.ndarray], measure: str, operations: str, note: str = ""
+    claim: "partial[Claim]", hits: Hits, scale: Scale, measure: str, operations: str, note: str = ""
 ) -> Claim:
-    """Compare KV shifting with vanilla; not tested where neither solves a single problem."""
+    """Compare KV shifting with vanilla; not tested where neither solves more problems than a guess does."""
     kv, vanilla = hits[KV, measure], hits[VANILLA, measure]
-    meaning = (MEASURES | PARTS)[measure]
-    claim = partial(
-        claim,
+    guess = float(hits[VANILLA, GUESS].mean()) if measure in ("lenient", "final") else 0.0
+    compared = claim(
         measure=f"share of problems (like training's) with {operations} operations, {KV} less {VANILLA}: "
-        f"{meaning}{note}",
+        f"{(MEASURES | PARTS)[measure]}{note}",
+        estimate=stats.two_way_difference(kv, vanilla),
     )
-    if not kv.any() and not vanilla.any():
-        why = f"Neither solves a single problem with {operations} operations in this sense: nothing can be compared."
-        return claim(threshold=np.nan, why=why)
-    return claim(estimate=stats.two_way_difference(kv, vanilla))
+    if not at_floor(kv.mean(), vanilla.mean(), guess=guess):
+        return compared
+    solved = f"{kv.mean():.2g} and {vanilla.mean():.2g}"
+    why = f"Neither solves problems with {operations} operations in this sense ({solved}): nothing can be compared."
+    return changed(replace(compared, why=why), compared, scale, CHANGED)
 
 
 def _not_learned(table: pd.DataFrame, setting: Setting) -> str:

@@ -9,12 +9,14 @@ from matplotlib.figure import Figure
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim
 from ihlab.claims.experiment import Planned, Scale, Trained
-from ihlab.claims.induction import KV1, SHAPES, depth_runs, kv, width_runs
-from ihlab.plots.curves import Line
-from ihlab.plots.quadrants import quadrants, trajectories
-from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, PINK, new_figure, printed
+from ihlab.claims.induction import KV1, SHAPES, kv, kv_runs, width_runs
+from ihlab.plots.curves import Mark
+from ihlab.plots.quadrants import corners, quadrants
+from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, PAGE, PINK, new_figure, printed
 
-STYLES = {KV1: Line(BLUE), **{kv(p): Line(c) for p, c in zip(SHAPES, (BLACK, GREEN, ORANGE, PINK), strict=True)}}
+WIDTHS = [name for name, (*_, positional) in SHAPES.items() if positional == "rope"]
+MARKS = (Mark(BLACK, "s"), Mark(GREEN, "D"), Mark(ORANGE, "^"), Mark(PINK, "v"))
+STYLES = {KV1: Mark(BLUE, "o"), **{kv(p): mark for p, mark in zip(WIDTHS, MARKS, strict=True)}}
 
 START, END = "initialisation", "end"
 RAW, FREE = "raw", "gauge_free"
@@ -31,7 +33,7 @@ class Table5:
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the KV shifting runs of Figures 1a and 1b."""
-        return [planned for planned in (*depth_runs(scale), *width_runs(scale)) if planned.curve in STYLES]
+        return [planned for planned in (*kv_runs(scale), *width_runs(scale)) if planned.curve in STYLES]
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Gather each key/value head twice, from the first checkpoint and from the last.
@@ -82,28 +84,25 @@ class Table5:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw four small tables laid out as the paper's, and the path of each head."""
-        figure = new_figure(12.0, 6.2)
-        grid = figure.add_gridspec(2, 4, width_ratios=(1, 1, 0.06, 2.1))
-        for row, (count, title) in enumerate(COUNTS.items()):
-            bar = "|" if count == FREE else ""
-            columns = [rf"${bar}\alpha_1{bar} {sign} {bar}\alpha_2{bar}$" for sign in (">", r"\leq")]
-            rows = [rf"${bar}\beta_1{bar} {sign} {bar}\beta_2{bar}$" for sign in (">", r"\leq")]
-            for column, when in enumerate((START, END)):
-                cells = counted(data[data["when"] == when], count)
-                quadrants(figure.add_subplot(grid[row, column]), cells, columns, rows, f"{when}\n{title}")
-        axes = figure.add_subplot(grid[:, 3])
-        start, end = (data[data["when"] == when] for when in (START, END))
-        trajectories(axes, start, end, STYLES)
-        axes.set(
-            title="each head from initialisation (hollow) to the end (filled)",
-            xlabel=r"own key, $|\alpha_1| / (|\alpha_1| + |\alpha_2|)$",
-            ylabel=r"own value, $|\beta_1| / (|\beta_1| + |\beta_2|)$",
-        )
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2, fontsize=8)
+        """Draw each head before and after training, counted by quarter; then the paper's own count."""
+        figure = new_figure(PAGE, 4.8)
+        *panels, table = figure.subplots(1, 3, width_ratios=(1.25, 1.25, 1))
+        for axes, when in zip(panels, (START, END), strict=True):
+            heads = data[data["when"] == when]
+            corners(axes, heads.assign(key=1 - heads["key"]), STYLES)
+            axes.set_title("before training" if when == START else "after training", fontsize=11)
+            axes.set_xlabel("the token before's fraction of the key\n" r"$|\alpha_2| / (|\alpha_1| + |\alpha_2|)$")
+        panels[0].set_ylabel("own fraction of the value\n" r"$|\beta_1| / (|\beta_1| + |\beta_2|)$")
+        columns, rows = ([rf"${x}_1 {sign} {x}_2$" for sign in (">", r"\leq")] for x in (r"\alpha", r"\beta"))
+        cells = counted(data[data["when"] == END], RAW)
+        quadrants(table, cells, columns, rows, "after training, counted\nwith signs, as in the paper")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        ends = data[data["when"] == END]
         figure.suptitle(
-            f"Table 5 on models trained for induction: {len(end)} key/value heads, {end['seed'].nunique()} seeds "
-            f"({scale} scale)\nThe paper's 2.9B language model, 128 heads: 50, 17 over 9, 52"
+            f"Which token's key and value do heads use? {len(ends)} heads trained for induction, "
+            f"{ends['seed'].nunique()} seeds\nNumbers: heads in that quarter. Upper right: an induction head, "
+            "as in Theorem 3.3.",
+            fontsize=11,
         )
         return figure
 

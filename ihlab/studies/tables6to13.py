@@ -20,15 +20,16 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from scipy.stats import binomtest, chi2, fisher_exact
 from scipy.stats.contingency import odds_ratio
 
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim
 from ihlab.claims.experiment import Planned, Scale, Trained
-from ihlab.plots.curves import Line
+from ihlab.plots.curves import Mark
 from ihlab.plots.printed_tables import difference_map, differences_by_context
-from ihlab.plots.style import BLUE, GREEN, ORANGE, PINK, new_figure, printed
+from ihlab.plots.style import BLUE, GREEN, ORANGE, PAGE, PINK, new_figure, printed
 
 PRINTED = Path(__file__).with_name("tables6to13.csv")
 STATED = Path(__file__).with_name("tables6to13_stated.csv")
@@ -46,7 +47,7 @@ COMPARATORS = {DIFFERENTIAL: "Table 11", QK_NORM: "Table 12", SELECTIVE: "Table 
 ALMOST_EVERY = 0.9
 """Share of cells from which a statement is true "in almost every" cell."""
 
-STYLES = {K: Line(PINK, ":"), V: Line(GREEN, "--"), QKV: Line(ORANGE, "-."), KV: Line(BLUE)}
+STYLES = {K: Mark(PINK, "o", ":"), V: Mark(GREEN, "^", "--"), QKV: Mark(ORANGE, "s", "-."), KV: Mark(BLUE, "D")}
 
 COLOUR_LIMIT = 0.05
 
@@ -89,45 +90,32 @@ class Tables6To13:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw a map of each method's difference to vanilla, the best of each cell outlined; then the best rates."""
+        """Draw KV shifting's difference to vanilla in every cell; beside it every method at its best learning rate."""
         loss = losses(data)
-        best, shown = best_of(loss, OURS), [*OURS, *COMPARATORS]
-        figure = new_figure(14.0, 7.0)
-        grid = figure.add_gridspec(2, 6, width_ratios=(1, 1, 1, 1, 1, 0.06))
-        maps = [figure.add_subplot(grid[divmod(number, len(OURS))]) for number in range(len(shown))]
-        for number, (axes, method) in enumerate(zip(maps, shown, strict=True)):
-            difference = loss[method] - loss[VANILLA]
-            written = [f"{x:.2f}" for x in loss[method]] if method == VANILLA else [_thousandths(x) for x in difference]
-            cells = difference.rename("difference").reset_index().assign(text=written, best=(best == method).to_numpy())
-            image = difference_map(axes, cells, COLOUR_LIMIT)
-            wins = f"best in {(best == method).sum()} of {len(best)}" if method in OURS else ""
-            axes.set_title(
-                f"{method}{' (its loss)' * (method == VANILLA)}\n{wins}".rstrip(), fontsize=10, weight="bold"
-            )
-            axes.set_xlabel("context length")
-            if number % len(OURS):
-                axes.set_yticklabels([])
-            else:
-                axes.set_ylabel("learning rate")
-        bar = figure.colorbar(image, cax=figure.add_subplot(grid[0, 5]), extend="both")
-        ticks = (-COLOUR_LIMIT, 0.0, COLOUR_LIMIT)
-        bar.set_ticks(ticks, labels=[_thousandths(x) for x in ticks])
-        self._draw_best_rates(figure.add_subplot(grid[1, 3:5]), loss)
-        figure.suptitle(
-            "The paper's Tables 6-13: validation loss less that of vanilla, in thousandths, one run a cell\n"
-            "blue: below vanilla; orange: above; outlined: the best of the five methods of the upper row"
-        )
-        return figure
-
-    def _draw_best_rates(self, axes: Axes, loss: pd.DataFrame) -> None:
+        figure = new_figure(PAGE, 4.4)
+        left, right = figure.subplots(1, 2)
+        image = _draw_map(left, loss, KV)
+        left.set_ylabel("learning rate")
+        _colour_bar(figure, image, [left])
         best = at_best_rate(loss)
         difference = 1000 * best[list(STYLES)].sub(best[VANILLA], axis=0)
         table = difference.melt(ignore_index=False, var_name="method", value_name="difference").reset_index()
-        differences_by_context(axes, table, STYLES)
-        axes.set_xlabel("context length")
-        axes.set_ylabel("thousandths")
-        axes.set_title("each at its best learning rate, less vanilla at its own", fontsize=10, weight="bold")
-        axes.legend(loc="upper center", bbox_to_anchor=(0.62, 1.0), ncols=2, fontsize=9)
+        differences_by_context(right, table, STYLES)
+        right.set(xlabel="context length", ylabel="loss less vanilla's, thousandths")
+        right.set_title("each method at its best learning rate", fontsize=10)
+        right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+        figure.suptitle(f"Does KV shifting have the lowest loss? The paper's Tables 6 to 10\n{_KEY}", fontsize=11)
+        return figure
+
+    def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
+        """Draw the maps of the other shifts, and of the three comparators."""
+        loss = losses(data)
+        shifts = f"Shifting only keys, only values, or queries too: Tables 8 to 10\n{_KEY}"
+        others = "Other published attention: Tables 11 to 13\nValidation loss less vanilla's, in thousandths"
+        return {
+            "shifts": _draw_maps(loss, [method for method in OURS if method not in (VANILLA, KV)], shifts),
+            "others": _draw_maps(loss, list(COMPARATORS), f"{others}. OOM: out of memory."),
+        }
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State the printed tables in one sentence."""
@@ -141,6 +129,36 @@ class Tables6To13:
             f"V shifting alone is better than K shifting alone in {_below(loss, V, K)}, and at its best learning rate "
             f"better than KV shifting at {int((at_best[V] < at_best[KV]).sum())} of {len(at_best)} context lengths."
         )
+
+
+_KEY = "Validation loss less vanilla's, in thousandths. Outlined: the lowest of the five methods."
+
+
+@printed
+def _draw_maps(loss: pd.DataFrame, methods: Sequence[str], title: str) -> Figure:
+    figure = new_figure(PAGE, 3.9)
+    panels = list(figure.subplots(1, len(methods), sharey=True))
+    images = [_draw_map(axes, loss, method) for axes, method in zip(panels, methods, strict=True)]
+    panels[0].set_ylabel("learning rate")
+    _colour_bar(figure, images[-1], panels)
+    figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def _draw_map(axes: Axes, loss: pd.DataFrame, method: str) -> AxesImage:
+    difference, best = loss[method] - loss[VANILLA], best_of(loss, OURS) == method
+    text = [_thousandths(x) for x in difference]
+    cells = difference.rename("difference").reset_index().assign(text=text, best=best.to_numpy())
+    wins = f"\nlowest in {best.sum()} of {len(best)}" if method in OURS else ""
+    axes.set_title(f"{method}{wins}", fontsize=10)
+    axes.set_xlabel("context length")
+    return difference_map(axes, cells, COLOUR_LIMIT)
+
+
+def _colour_bar(figure: Figure, image: AxesImage, panels: Sequence[Axes]) -> None:
+    bar = figure.colorbar(image, ax=panels, extend="both", pad=0.02, fraction=0.06)
+    ticks = (-COLOUR_LIMIT, 0.0, COLOUR_LIMIT)
+    bar.set_ticks(ticks, labels=[_thousandths(x) for x in ticks])
 
 
 def losses(data: pd.DataFrame) -> pd.DataFrame:

@@ -101,7 +101,7 @@ class Changes:
         return [replace(plan, config=self._config(plan.config, self.rate if stage == 1 else 1.0)) for plan in planned]
 
     def _config(self, config: RunConfig, rate: float) -> RunConfig:
-        changed = config.but(lr=config.lr * rate, steps=max(1, round(config.steps * self.steps)))
+        changed = config.replace(lr=config.lr * rate, steps=max(1, round(config.steps * self.steps)))
         for name, value in self.sizes.items():
             changed = _set(changed, name, value)
         return changed
@@ -111,12 +111,14 @@ def _seeded(planned: list[Planned], seeds: int) -> list[Planned]:
     """Return the first seeds of every curve, and others after its last one where it has too few."""
     curves: dict[tuple[str, str], list[Planned]] = {}
     for plan in planned:
-        curves.setdefault((plan.curve, plan.config.but(seed=0).digest), []).append(plan)  # digests ignore names
+        curves.setdefault((plan.curve, plan.config.replace(seed=0).digest), []).append(plan)  # digests ignore names
     chosen = []
     for plans in curves.values():
         last = plans[-1]
         first, used = last.config.seed + 1, last.config.name.removesuffix(str(last.config.seed))
-        more = (last.config.but(seed=seed, name=f"{used}{seed}") for seed in range(first, first + seeds - len(plans)))
+        more = (
+            last.config.replace(seed=seed, name=f"{used}{seed}") for seed in range(first, first + seeds - len(plans))
+        )
         chosen += [*plans[:seeds], *(replace(last, config=config) for config in more)]
     return chosen
 
@@ -139,6 +141,6 @@ def _value(config: RunConfig, name: str) -> Any:
 def _set(config: RunConfig, name: str, value: Any) -> RunConfig:
     place = _place(config, name)
     if place == "task":
-        model = config.model.but(**{_FOLLOWS[name]: value}) if name in _FOLLOWS else config.model
-        return config.but(task=replace(config.task, **{name: value}), model=model)  # type: ignore[type-var]
-    return config.but(**{place: getattr(config, place).but(**{name: value})} if place else {name: value})
+        model = config.model.replace(**{_FOLLOWS[name]: value}) if name in _FOLLOWS else config.model
+        return config.replace(task=replace(config.task, **{name: value}), model=model)  # type: ignore[type-var]
+    return config.replace(**{place: getattr(config, place).replace(**{name: value})} if place else {name: value})

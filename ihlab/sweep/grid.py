@@ -180,7 +180,7 @@ def _point(base: Values, swept: Values) -> Point:
         raise ConfigError(f"The sweep's run ({shown(swept)}) cannot be: {error}") from None
     words = [base["name"], *(re.sub(r"[^\w.]+", "-", str(value)).strip("-") for value in swept.values())]
     return Point(
-        swept, config.but(name="-".join(words)[:LONGEST_NAME].encode()[:MOST_NAME_BYTES].decode(errors="ignore"))
+        swept, config.replace(name="-".join(words)[:LONGEST_NAME].encode()[:MOST_NAME_BYTES].decode(errors="ignore"))
     )
 
 

@@ -222,9 +222,9 @@ def next_run(todo: Sequence[int], configs: Mapping[int, RunConfig], own: Any, ot
 
 @contextmanager
 def steps_bar(
-    configs: Sequence[RunConfig], done: Iterable[int], console: Console
+    configs: Sequence[RunConfig], done: Iterable[int], console: Console, name: str = ""
 ) -> Iterator[Callable[[Update], None]]:
-    """Yield an `on_update` that shows all configs as one bar: runs that have ended, and the time left.
+    """Yield an `on_update` that shows all configs as one bar with a name: runs that have ended, and the time left.
 
     `done` are the indices of the runs that had ended before; any other has ended at the update to its last step.
     """
@@ -232,7 +232,7 @@ def steps_bar(
     part = dict.fromkeys(done, 1.0)  # of its steps
     with progress_bar(console) as progress:
         count = f"{len(part)}/{len(configs)} runs"
-        bar = add_bar(progress, "", sum(work), sum(work[index] for index in part), count)
+        bar = add_bar(progress, name, sum(work), sum(work[index] for index in part), count)
 
         latest = ""
 

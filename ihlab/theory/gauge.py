@@ -24,7 +24,6 @@ DECIMALS = 6
 """Decimals of all coordinates, so that what is equal on paper is equal, and ranks are tied where they should be."""
 
 FLOW_STEP, FLOW_TIME = 0.25, 1000.0
-INDUCTION, NEGATIVE, UNDECIDED = "induction", "negative", "undecided"
 
 
 def coordinates(alpha1: Any, alpha2: Any, beta1: Any, beta2: Any) -> dict[str, Any]:
@@ -59,30 +58,22 @@ def paper_distance(alpha1: Any, beta1: Any) -> Any:
 
 
 def basins_and_times(alpha1: np.ndarray, beta1: np.ndarray, n_tokens: int) -> pd.DataFrame:
-    """Return the basin of each start under the exact form's free flow, and the time at which it is decided.
+    """Return where the theorem's flow goes from each start, where alpha and beta sum to 1, and how long it takes.
 
-    - `basin` and `flow_time`: "induction" or "negative" by the signs of alpha2 and beta1, once the loss is
-      below log(T - 3), where they are final; "undecided" and inf if it is not within `FLOW_TIME`;
+    - `basin` and `flow_time`: the start's basin and the time at which it is decided (`ihlab.theory.landscape.basins`),
+      "undecided" and inf if it is not within `FLOW_TIME`;
     - `mirror_time`: the least time to "induction" over the four mirror images (+-alpha, +-beta) of the start; inf if
       no image leads there.
     """
+    from ihlab.theory.landscape.basins import INDUCTION, decide
+
     points, inverse = np.unique(np.stack([alpha1, beta1]), axis=1, return_inverse=True)
     a, b = points
-    images = [_decided(i * a, i * (1 - a), j * b, j * (1 - b), n_tokens) for i, j in product((1, -1), (1, -1))]
+    images = [
+        decide(i * a, i * (1 - a), j * b, j * (1 - b), n_tokens, FLOW_STEP, FLOW_TIME)
+        for i, j in product((1, -1), (1, -1))
+    ]
     (basin, time), *_ = images  # the start's own
     to_induction = [np.where(basin == INDUCTION, time, np.inf) for basin, time in images]
     table = pd.DataFrame({"basin": basin, "flow_time": time, "mirror_time": np.min(to_induction, axis=0)})
     return table.iloc[inverse.ravel()].reset_index(drop=True)
-
-
-def _decided(
-    alpha1: np.ndarray, alpha2: np.ndarray, beta1: np.ndarray, beta2: np.ndarray, n_tokens: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the basin of each start, and the time at which it is decided."""
-    from ihlab.theory.landscape import descend
-
-    path = descend(alpha1, alpha2, beta1, beta2, n_tokens, lr=FLOW_STEP, steps=round(FLOW_TIME / FLOW_STEP))
-    below = path.loss < np.log(n_tokens - 3)
-    decided = below.any(axis=0)
-    signs = np.where((path.alpha2[-1] > 0) & (path.beta1[-1] > 0), INDUCTION, NEGATIVE)
-    return np.where(decided, signs, UNDECIDED), np.where(decided, path.time[below.argmax(axis=0)], np.inf)

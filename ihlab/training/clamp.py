@@ -1,15 +1,11 @@
 """Clamps of a fork: alpha, beta, or the attention pattern of a head. No torch here."""
 
-import math
-
 from ihlab.model.config import ModelConfig
+from ihlab.model.variants import RULES
 from tasks.config import choose, config, require, shown
 
 CLAMPED = ("alpha", "beta", "pattern")
 PATTERNS = ("previous", "uniform", "zero")
-TIED = ("gate", "sum1")
-BOUNDS = {"gate": (0.001, 0.999), "clip": (0.0, 1.0), "project": (0.0, 1.0)}
-"""Values that the rules of `ihlab.model.variants.Variant` can take."""
 
 
 @config
@@ -67,16 +63,16 @@ class Clamp:
             f"Clamp.head is {self.head}, but the model's shift_share is 'layer': its heads have one alpha and beta. "
             "Leave it out.",
         )
-        kind = model.shift_rules[self.what]
+        rule = RULES[model.shift_rules[self.what]]
         require(
-            kind not in TIED or self.column is not None or self.value is None,
+            not rule.tied or self.column is not None or self.value is None,
             f"Clamp.column is None, but the columns of a {model.attention} model's {self.what} sum to 1: name one, "
             "the others follow.",
         )
-        low, high = BOUNDS.get(kind, (-math.inf, math.inf))
         require(
-            not isinstance(self.value, float) or low <= self.value <= high,
-            f"Clamp.value is {self.value}, but a {model.attention} model's {self.what} is from {low} to {high}.",
+            not isinstance(self.value, float) or rule.low <= self.value <= rule.high,
+            f"Clamp.value is {self.value}, but a {model.attention} model's {self.what} is from {rule.low} to "
+            f"{rule.high}.",
         )
         _within("column", self.column, "shift_window", model.shift_window)
 

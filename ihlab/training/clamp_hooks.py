@@ -81,7 +81,7 @@ def _heads(clamp: Clamp) -> int | slice:
 
 def _columns(clamp: Clamp, shift: TokenShift) -> int | slice:
     """Return the columns that stay as they are: tied ones all together."""
-    return slice(None) if clamp.column is None or shift.tied else clamp.column
+    return slice(None) if clamp.column is None or shift.rule.tied else clamp.column
 
 
 def _entries(clamp: Clamp, shift: TokenShift) -> Bool[Tensor, "head window *d_head"]:

@@ -25,7 +25,7 @@ def compiled(
     `loss` is a module's function of a model (for a stack: of a module and stacked weights) and of the tensors of a
     batch. A graph takes the weights as arguments, so a later run of the same kind reuses it. The number of scored
     positions is a symbol in it from the first step on; a stack has a graph for each of a few sizes
-    (`ihlab.training.stack.stack_batches`). So a run's numbers do not depend on the runs before it.
+    (`ihlab.training.ensemble.stack_batches`). So a run's numbers do not depend on the runs before it.
 
     The graphs of other kinds are forgotten first. Torch keeps only eight graphs of one function, and silently runs
     eagerly from then on. On a CPU without a C++ compiler it is `loss` itself, with a warning (`can_compile`).

@@ -52,6 +52,8 @@ class RunConfig:
             reaches this accuracy, from 0 to 1. None: training ends after the last step.
         stop_at_metric: The accuracy of early stopping: at a sequence's first answer (accuracy_first), or at all answers
             (accuracy).
+        clamped: Clamps from the first step to the last, such as a head that is given the previous-token pattern. A fork
+            has clamps of its own, and none of these.
     """
 
     task: Task
@@ -76,6 +78,7 @@ class RunConfig:
     init_shift: tuple[float, float] | None = None
     stop_at_accuracy: float | None = renamed(default=None, was="until")
     stop_at_metric: Literal["accuracy_first", "accuracy"] = renamed(default="accuracy_first", was="until_metric")
+    clamped: tuple[Clamp, ...] = ()
 
     def __post_init__(self) -> None:
         for name, least in (("steps", 1), ("batch_size", 1), ("accumulate", 1), ("warmup", 0), ("seed", 0)):
@@ -95,6 +98,8 @@ class RunConfig:
             f"RunConfig.betas is {self.betas}, but both must be in [0, 1).",
         )
         self._check_init_shift()
+        for clamp in self.clamped:
+            clamp.check(self.model)
         require(
             self.stop_at_accuracy is None or 0 < self.stop_at_accuracy <= 1,
             f"RunConfig.stop_at_accuracy is {self.stop_at_accuracy}, but must be above 0 and at most 1.",
@@ -142,9 +147,11 @@ class RunConfig:
             "alpha and beta: its attention must, as 'kv_shift' does.",
         )
 
-    def but(self, **changes: Any) -> "RunConfig":
-        """This config with some fields changed."""
+    def replace(self, **changes: Any) -> "RunConfig":
+        """Return a copy of this config with some fields replaced."""
         return replace(self, **changes)
+
+    but = replace  # its name in older notebooks
 
     @property
     def digest(self) -> str:
@@ -173,8 +180,8 @@ class RunConfig:
 
     @property
     def clamps(self) -> tuple[Clamp, ...]:
-        """Clamps of the run: none."""
-        return ()
+        """The clamps under which the run is trained."""
+        return self.clamped
 
     def eval_steps(self) -> list[int]:
         """The steps after which the run is evaluated: dense early, sparse late, always the first and `steps`."""

@@ -1,16 +1,33 @@
-"""Ensembles: which runs can be trained as one stacked model (`ihlab.training.stack`), and how many at once."""
+"""Ensembles: which runs can be trained as one stacked model, how many at once, and that model.
+
+A stack has the weights of several models, mapped over by torch.vmap.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.func import functional_call, stack_module_state
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ihlab.measure.gathered import TrainingBatch
+from ihlab.measure.loss import OfModel, summed_loss
+from ihlab.measure.metrics import CHUNK_POSITIONS, Evaluator
+from ihlab.model.transformer import Transformer
+from ihlab.model.variants import VARIANTS
+from ihlab.training.compiled import compiled
 from ihlab.training.config import ForkConfig, RunConfig
 from ihlab.training.run import Run
-from tasks.config import require
+from tasks import IGNORE
+from tasks.config import ConfigError, require
 
 FREE = ("name", "seed", "lr", "init_shift")
 """Fields in which members may differ."""
@@ -24,12 +41,15 @@ stacked take .54 to .71 of that time at 32,768 values each, .73 to .80 at 65,536
 
 MOST_MEMBERS = 10_000
 
+EVALUATED_LOGITS = 2**28
+"""Most logits of members that are evaluated at once: 1 GiB in float32. The other members follow."""
+
 
 def seeds(config: RunConfig, members: int) -> list[RunConfig]:
     """Return the config with `members` consecutive seeds, its own first."""
     require(members >= 1, f"members is {members}, but must be at least 1.")
     require(members <= MOST_MEMBERS, f"members is {members}, but must be at most {MOST_MEMBERS}: each has a folder.")
-    return [config.but(seed=config.seed + i) for i in range(members)]
+    return [config.replace(seed=config.seed + i) for i in range(members)]
 
 
 def check_members(configs: Sequence[RunConfig]) -> None:
@@ -38,6 +58,7 @@ def check_members(configs: Sequence[RunConfig]) -> None:
     first = configs[0]
     for config in configs:
         require(not isinstance(config, ForkConfig), f"'{config.name}' is a fork, but forks are trained one at a time.")
+        require(not config.clamped, f"RunConfig.clamped of '{config.name}' is set, but stacked runs have no clamps.")
         dropout = config.model.dropout
         require(not dropout, f"ModelConfig.dropout is {dropout}, but members of an ensemble are trained without.")
         differs = _difference(config, first)
@@ -66,7 +87,7 @@ def _difference(one: Any, other: Any, prefix: str = "", free: Sequence[str] = FR
 
 def kind(config: RunConfig) -> str:
     """Return what members have in common: the digest of a config whose `FREE` fields are at their defaults."""
-    return config.but(**{field.name: field.default for field in fields(RunConfig) if field.name in FREE}).digest
+    return config.replace(**{field.name: field.default for field in fields(RunConfig) if field.name in FREE}).digest
 
 
 def best_stack(config: RunConfig, members: int, device: torch.device) -> int:
@@ -82,3 +103,161 @@ def stacks(runs: Sequence[Run], most: int) -> list[list[Run]]:
     """Split the runs into as few groups of at most `most` as possible, about equally large."""
     groups = math.ceil(len(runs) / most)
     return [[runs[i] for i in part] for part in np.array_split(np.arange(len(runs)), groups)] if groups else []
+
+
+class Stack:
+    """Models of one shape in training, as one model whose weights have a leading member dimension.
+
+    The gradient of the sum of all losses is, on each member's weights, that member's own gradient. AdamW updates all
+    members with the largest learning rate; a member with a smaller one takes that fraction of each update, weight
+    decay included, since the update is proportional to the rate.
+    """
+
+    def __init__(self, models: Sequence[Transformer], configs: Sequence[RunConfig]) -> None:
+        self.config, self.model = configs[0], models[0]  # the module that is called with stacked weights
+        self.parameters: dict[str, Tensor] = stack_module_state(models)[0]
+        largest, device = max(config.lr for config in configs), next(models[0].parameters()).device
+        self._rates = torch.tensor([config.lr / largest for config in configs], device=device)
+        self._one_rate = len({config.lr for config in configs}) == 1
+        mapped = compiled(over_members, self.config, device, len(models))
+        self._losses = of_each_member(self.model, summed_loss, mapped)
+
+    def joined(self, batches: Sequence[TrainingBatch]) -> TrainingBatch:
+        """Stack the members' microbatches (`stack_batches`)."""
+        return stack_batches(batches, half=self.config.compile)
+
+    def joined_states(self, states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+        """Stack the members' states of the optimiser. All members have one step count."""
+        return {
+            name: torch.stack([state[name] for state in states]) if tensor.ndim else tensor
+            for name, tensor in states[0].items()
+        }
+
+    def member(self, tensors: dict[str, Tensor], i: int) -> dict[str, Tensor]:
+        """Return one member's tensors. All members have one step count, which has no member dimension."""
+        return {name: tensor[i] if tensor.ndim else tensor for name, tensor in tensors.items()}
+
+    def summed_losses(self, batch: TrainingBatch) -> Float[Tensor, " member"]:
+        """Return each member's summed loss of its microbatch."""
+        tokens, index, targets, queries = batch.tensors
+        return self._losses(self.parameters, tokens, index, targets, *([] if queries is None else [queries]))
+
+    def all_reduce(self, last: bool) -> AbstractContextManager[None]:
+        """Return a context that does nothing: stacks train in one process."""
+        return nullcontext()
+
+    def seed_dropout(self, step: int) -> None:
+        """Do nothing: members of a stack have no dropout."""
+
+    def clip(self, limit: float) -> None:
+        """Scale each member's gradient to a norm of at most `limit`."""
+        clip_members(self.parameters.values(), limit)
+
+    @torch.no_grad()
+    def take_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Update the weights, each member's by its own rate."""
+        before = {} if self._one_rate else {name: p.clone() for name, p in self.parameters.items()}
+        optimizer.step()
+        for name, old in before.items():
+            now = self.parameters[name]
+            now.copy_(old.lerp(now, self._rates.view(-1, *[1] * (now.ndim - 1))))
+
+    def evaluate(self, evaluator: Evaluator) -> list[dict[str, float]]:
+        """Return the metrics of each member."""
+        at_once = max(1, EVALUATED_LOGITS // (CHUNK_POSITIONS * self.config.model.d_vocab))
+        numbers = of_each_member(self.model, evaluator.numbers, partial(over_members, at_once=at_once))
+        return [evaluator.row(of_member) for of_member in numbers(self.parameters).tolist()]
+
+
+def stack_batches(members: Sequence[TrainingBatch], half: bool = False) -> TrainingBatch:
+    """Stack the members' microbatches; index and targets are padded with (0, IGNORE) to the longest, queries with 0.
+
+    Scored positions are always gathered, since members may have different ones. `queries` is None if any member's is:
+    all members then have queries at all positions. With `half`, queries are padded to half of the length, the most
+    that they are: a compiled stack is compiled for each size it meets, since torch.vmap takes sizes for constants (in
+    a run of its own they are symbols), and that takes as long as several hundred steps.
+    """
+    everywhere = torch.arange(members[0].tokens.numel())
+    index = [everywhere if member.index is None else member.index for member in members]
+    queries = [member.queries for member in members if member.queries is not None]
+    least = math.ceil(members[0].tokens.shape[1] / 2) if half else 0
+    return TrainingBatch(
+        tokens=torch.stack([member.tokens for member in members]),
+        index=_padded_stack(index, 0),
+        targets=_padded_stack([member.targets for member in members], IGNORE),
+        queries=_padded_stack(queries, 0, least) if len(queries) == len(members) else None,
+        count=sum(member.count for member in members),
+        total=torch.tensor([member.total for member in members], dtype=torch.float32),
+    )
+
+
+def _padded_stack(tensors: Sequence[Tensor], value: int, least: int = 0) -> Tensor:
+    """Stack tensors, padded with `value` on the last axis to the longest, and to a length of at least `least`."""
+    longest = max(least, *(tensor.shape[-1] for tensor in tensors))
+    missing = [longest - tensor.shape[-1] for tensor in tensors]
+    return torch.stack([F.pad(x, (0, n), value=value) if n else x for x, n in zip(tensors, missing, strict=True)])
+
+
+def over_members(module: OfModel, weights: dict[str, Tensor], *arguments: Tensor, at_once: int | None = None) -> Tensor:
+    """Map a function of a model (`OfModel`) over stacked weights and arguments; return its results, stacked.
+
+    Weights are named as the model's; the module's own are not read. `at_once`: members per vmap chunk, which bounds
+    memory; None: all.
+    """
+
+    def one(weights: dict[str, Tensor], *arguments: Tensor) -> Tensor:
+        named = {f"model.{name}": weight for name, weight in weights.items()}
+        result: Tensor = functional_call(module, named, arguments)
+        return result
+
+    results: Tensor = torch.vmap(one, chunk_size=at_once)(weights, *arguments)
+    return results
+
+
+def of_each_member(
+    model: Transformer, function: Callable[..., Tensor], mapped: Callable[..., Tensor] = over_members
+) -> Callable[..., Tensor]:
+    """Return `mapped` for `function(model, ...)`: a function of stacked weights and stacked arguments.
+
+    `mapped`: `over_members`, or the same compiled.
+    """
+    module = OfModel(model, function)
+    plain = _needs_plain_attention(model)
+
+    def stacked_function(weights: dict[str, Tensor], *arguments: Tensor) -> Tensor:
+        try:
+            with sdpa_kernel(SDPBackend.MATH) if plain else nullcontext():
+                return mapped(module, weights, *arguments)
+        except RuntimeError as error:
+            if not VARIANTS[model.cfg.attention].registered or "vmap" not in str(error):
+                raise
+            raise ConfigError(
+                f"The attention '{model.cfg.attention}' cannot be stacked by torch.vmap: train its runs one "
+                f"by one, each by a call of train ({str(error).partition(chr(10))[0]})."
+            ) from error
+
+    return stacked_function
+
+
+@torch.no_grad()
+def clip_members(parameters: Iterable[Tensor], limit: float) -> Float[Tensor, " member"]:
+    """Scale each member's gradient to a norm of at most `limit`, as `clip_grad_norm_` does one model's.
+
+    Parameters have a leading member dimension. Returns the norms before clipping.
+    """
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients]).norm(dim=0)
+    scale = (limit / (norms + 1e-6)).clamp(max=1)
+    for gradient in gradients:
+        gradient.mul_(scale.view(-1, *[1] * (gradient.ndim - 1)))
+    return norms
+
+
+def _needs_plain_attention(model: Transformer) -> bool:
+    """Return whether fused attention cannot be vmapped.
+
+    The CPU kernel would be called member by member. A GPU kernel takes a bias that is the same for all members
+    (ALiBi's, the strict mask's) for one of the wrong shape (https://github.com/pytorch/pytorch/issues/151558).
+    """
+    on_cpu = next(model.parameters()).device.type == "cpu"
+    return on_cpu or model.cfg.positional == "alibi" or model.cfg.mask == "strict"

@@ -81,6 +81,7 @@ def fork_config(
     given = {field: getattr(parent, field) for field in RunConfig.__dataclass_fields__}
     given["name"] = f"{parent.name}-from-{step}" if name is None else name
     given["steps"] = parent.steps if steps is None else steps
+    given["clamped"] = ()
     given["compile"] = parent.compile if compiled is None else compiled
     return ForkConfig(**given, fork=origin)
 

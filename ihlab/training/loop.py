@@ -1,7 +1,7 @@
-"""Training: the optimiser and its learning rate, the batches, the step, and the loop around it.
+"""Training: the optimiser and its learning rate, the batches, the model, the step, and the loop around it.
 
-What is trained is one model (`ihlab.training.single`) or several stacked ones (`ihlab.training.stack`). The step is
-the same for both: each gives a loss for every member, and one model is a single member.
+What is trained is one model (`SingleModel`) or several stacked ones (`ihlab.training.ensemble.Stack`). The step is the
+same for both: each gives a loss for every member, and one model is a single member.
 """
 
 import math
@@ -9,29 +9,33 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ihlab.measure.batches import draw
+from ihlab.measure.batches import SPLITS, draw
 from ihlab.measure.gathered import TrainingBatch, each_tensor, training_batch
+from ihlab.measure.loss import summed_loss
 from ihlab.measure.metrics import Evaluator
+from ihlab.model.modes import evaluating
 from ihlab.model.shift import projected
 from ihlab.model.transformer import Transformer
+from ihlab.model.variants import VARIANTS
 from ihlab.training import checkpoint
-from ihlab.training.clamp_hooks import install
+from ihlab.training.clamp_hooks import impose, install
+from ihlab.training.compiled import compiled, compiled_on_ranks
 from ihlab.training.config import RunConfig, constant_steps
 from ihlab.training.distributed import Ranks
+from ihlab.training.ensemble import Stack
 from ihlab.training.interrupt import Interrupted
-from ihlab.training.members import Members
 from ihlab.training.progress import Report
 from ihlab.training.run import Run
-from ihlab.training.run_writer import Callback
-from ihlab.training.single import SingleModel
-from ihlab.training.stack import Stack
+from ihlab.training.run_writer import Callback, Members
 from tasks import IGNORE
 from tasks.config import require
 
@@ -101,6 +105,69 @@ def prefetch(draw_step: Callable[[int], T], start: int, stop: int) -> Iterator[T
             yield now
 
 
+def dropout_seed(seed: int, step: int, rank: int = 0) -> int:
+    """Return the seed of a step's dropout, counter-based like the batches: a resumed run draws the same masks."""
+    own = [rank] if rank else []
+    return int(np.random.default_rng([len(SPLITS), seed, step, *own]).integers(2**63))
+
+
+class SingleModel:
+    """One model in training, alone or on one of several ranks: the single member of its step."""
+
+    def __init__(self, model: Transformer, config: RunConfig, ranks: Ranks) -> None:
+        self.model, self.config, self.ranks = model, config, ranks
+        self.parameters = dict(model.named_parameters())
+        self._draws = config.model.dropout > 0 or VARIANTS[config.model.attention].registered  # no other model draws
+        self._parallel = ranks.data_parallel(model) if ranks.size > 1 else None
+        # Train through a compiled function and hook the plain model: hooks added to a module that was
+        # compiled in place silently never fire.
+        if self._parallel is not None:
+            self._loss = compiled_on_ranks(self._parallel, config, ranks.device)
+        else:
+            function = compiled(summed_loss, config, ranks.device)
+            self._loss = lambda *tensors: function(model, *tensors)
+
+    def joined(self, batches: Sequence[TrainingBatch]) -> TrainingBatch:
+        """Return the only member's batch."""
+        return batches[0]
+
+    def joined_states(self, states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+        """Return the only member's state of the optimiser."""
+        return states[0]
+
+    def member(self, tensors: dict[str, Tensor], i: int) -> dict[str, Tensor]:
+        """Return the only member's tensors."""
+        return tensors
+
+    def summed_losses(self, batch: TrainingBatch) -> Float[Tensor, " member=1"]:
+        """Return the summed loss of a microbatch."""
+        return self._loss(*batch.tensors).reshape(1)
+
+    def all_reduce(self, last: bool) -> AbstractContextManager[None]:
+        """Return a context for forward and backward that all-reduces gradients at a step's last microbatch only."""
+        return nullcontext() if self._parallel is None or last else self._parallel.no_sync()
+
+    def seed_dropout(self, step: int) -> None:
+        """Seed a step's dropout: ours, and that of a registered attention."""
+        if self._draws:
+            # torch.manual_seed asks after every kind of device first, which takes a thirtieth of a small step.
+            generator = torch.default_generator if self.ranks.device.type == "cpu" else torch
+            generator.manual_seed(dropout_seed(self.config.seed, step, self.ranks.rank))
+
+    def clip(self, limit: float) -> None:
+        """Scale the gradient to a norm of at most `limit`."""
+        torch.nn.utils.clip_grad_norm_(self.parameters.values(), limit)
+
+    def take_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Update the weights."""
+        optimizer.step()
+
+    def evaluate(self, evaluator: Evaluator) -> list[dict[str, float]]:
+        """Return the metrics of the model."""
+        with evaluating(self.model):
+            return [evaluator(self.model)]
+
+
 def loss(trained: SingleModel | Stack, batch: TrainingBatch, config: RunConfig) -> Float[Tensor, " member"]:
     """Return each member's loss on a microbatch, in nats per target of the whole step."""
     with torch.autocast(batch.tokens.device.type, torch.bfloat16, enabled=config.precision == "bf16"):
@@ -119,6 +186,7 @@ def initial_model(config: RunConfig) -> Transformer:
             for shift, own in zip((block.attn.key_shift, block.attn.value_shift), config.init_shift, strict=True):
                 assert shift is not None  # `RunConfig` has checked it
                 shift.restart(own)
+    impose(model, {}, config.clamped)
     return model
 
 
@@ -141,13 +209,14 @@ class Training:
         self.configs, self.ranks, self.device, self.report = [r.config for r in runs], ranks, ranks.device, report
         self.config = max(self.configs, key=lambda config: config.lr)  # a stack's members take fractions of its steps
         models = [initial_model(config).to(self.device) for config in self.configs]
-        install(models[0], self.config.clamps)  # forks are not stacked
+        install(models[0], self.config.clamps)  # clamped runs are not stacked
         self.members = Members(runs, ranks, callback, stacked, resumed_from)
-        self.step = self.members.resume(models)
+        self.step, states = self.members.resume(models)
         self.trained = Stack(models, self.configs) if stacked else SingleModel(models[0], self.config, ranks)
         self.parameters = self.trained.parameters
         self.optimizer = make_optimizer(models[0], self.config, self.parameters)
-        self.members.restore_optimizer(self.trained, self.optimizer)
+        if states:
+            checkpoint.load_optimizer_state(self.parameters, self.optimizer, self.trained.joined_states(states))
         self.in_unit_interval = [self.parameters[name] for name in projected(models[0])]
         self.evaluator = Evaluator(self.config, self.device, len(runs))
 

@@ -1,5 +1,9 @@
-"""A run folder: `config.json`, `metrics.csv`, `checkpoints/step-N.safetensors`, `done.json` (or `diverged.json`)."""
+"""A run folder: `config.json`, `metrics.csv`, `checkpoints/step-N.safetensors`, `done.json` (or `diverged.json`).
 
+`runs` lists those under a folder as a table.
+"""
+
+import math
 import os
 import re
 import shutil
@@ -14,18 +18,26 @@ import torch
 
 from ihlab.files import is_file, locked, remove_partial, write_atomically, write_json, write_text
 from ihlab.model.transformer import Transformer
-from ihlab.stored import present, read_json, read_summary, write_summary
+from ihlab.stored import DIVERGED, DONE, UNFINISHED, present, read_json, read_summary, write_summary
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import install
-from ihlab.training.config import RunConfig, even_choice, from_dict, to_dict
+from ihlab.training.config import ForkConfig, RunConfig, even_choice, from_dict, to_dict
 from ihlab.training.memory import require_model_fits
 from ihlab.training.progress import Row
-from ihlab.training.search import find_folder
+from ihlab.training.search import find_folder, run_folders
 from ihlab.training.stored_metrics import as_csv, read_metrics
 from tasks.config import ConfigError, require
 from tasks.registry import StoredTask, require_registered, unregistered
 
 TO_CREATE = 10.0  # seconds
+
+DAMAGED = "damaged"
+
+COLUMNS = (
+    "run", "status", "task", "vocab_size", "length", "attention", "n_layers", "d_model", "n_heads", "seed", "step",
+    "steps", "accuracy", "seconds", "problem",
+)  # fmt: skip
+"""Columns of `runs`."""
 
 
 class Run:
@@ -273,3 +285,47 @@ class Run:
 
 def _copy(source: Path, to: Path) -> None:
     shutil.copyfile(source, to)
+
+
+def runs(root: str | Path = "runs") -> pd.DataFrame:
+    """Return the stored runs under a folder as a table, a row each, by name.
+
+    - `run`: the folder's name; `status`: done, diverged, unfinished or damaged;
+    - `task`, `vocab_size`, `length`, `attention`, `n_layers`, `d_model`, `n_heads`, `seed`: of its config;
+    - `step`: of its last evaluation, of `steps`; `accuracy`: then; `seconds` of training, NaN unless it is done;
+    - `problem`: of a damaged run, the sentence that names the file; all but its name and status is then None.
+
+    Raises `ConfigError` if `root` cannot be read.
+    """
+    table = pd.DataFrame([_row(folder) for folder in run_folders(root)], columns=list(COLUMNS), dtype=object)
+    return table.astype({"accuracy": float, "seconds": float})
+
+
+def _row(folder: Path) -> dict[str, Any]:
+    try:
+        return {"run": folder.name, "problem": "", **_facts(Run.open(folder))}
+    except ConfigError as error:
+        return {"run": folder.name, "status": DAMAGED, "problem": str(error)}
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    config, model, done = run.config, run.config.model, run.done
+    step, accuracy = 0, math.nan
+    if run.has_metrics or not _just_begun(run):
+        last = run.metrics.iloc[-1]
+        require("accuracy" in last, f"{run.folder / 'metrics.csv'} has no column 'accuracy'.")
+        step, accuracy = int(last["step"]), float(last["accuracy"])
+    return {
+        "status": DONE if done else DIVERGED if run.diverged else UNFINISHED,
+        "task": config.task.kind, "vocab_size": config.task.vocab_size, "length": config.task.length,
+        "attention": model.attention, "n_layers": model.n_layers, "d_model": model.d_model, "n_heads": model.n_heads,
+        "seed": config.seed, "step": step, "steps": config.steps, "accuracy": accuracy,
+        "seconds": done["seconds"] if done else math.nan,
+    }  # fmt: skip
+
+
+def _just_begun(run: Run) -> bool:
+    """Return whether nothing was evaluated yet. A fork has its first checkpoint before its first evaluation."""
+    return not run.done and set(run.checkpoints) <= (
+        {run.config.first_step} if isinstance(run.config, ForkConfig) else set()
+    )

@@ -91,8 +91,8 @@ def worked(small, tmp_path, monkeypatch):
     root = tmp_path / "runs"
     done = train(small, root / "figure")
     with pytest.raises(Interrupted):
-        train(small.but(seed=1), root / "figure", report=stop)
-    return root, done, Run.open(small.but(seed=1).folder(root / "figure"))
+        train(small.replace(seed=1), root / "figure", report=stop)
+    return root, done, Run.open(small.replace(seed=1).folder(root / "figure"))
 
 
 def test_runs_go_on_from_archives(worked, small, tmp_path):
@@ -107,7 +107,7 @@ def test_runs_go_on_from_archives(worked, small, tmp_path):
     again = Run.open(there / "figure" / done.folder.name)
     assert all(map(torch.equal, again.model().parameters(), done.model().parameters()))
     assert again.metrics.equals(done.metrics)
-    resumed, whole = train(small.but(seed=1), there / "figure"), train(small.but(seed=1), tmp_path / "whole")
+    resumed, whole = train(small.replace(seed=1), there / "figure"), train(small.replace(seed=1), tmp_path / "whole")
     assert resumed.done["resumed_from"] == 14
     assert resumed.metrics.equals(whole.metrics)
 

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from ihlab.claims import stats
-from ihlab.claims.claim import NOT_TESTED, Claim, changed, judged
+from ihlab.claims.claim import FLOOR, NOT_TESTED, Claim, at_floor, changed, judged
 from ihlab.claims.stats import Estimate
 
 
@@ -91,6 +91,29 @@ def test_what_a_scale_cannot_test_has_no_number_and_a_reason():
 
 
 # Among other claims
+
+
+def test_what_is_not_tested_keeps_its_place_among_the_claims():
+    """Or a row that is taken out after the runs would make the others more significant."""
+    rows = [claim(stats.share(8, 8)) for _ in range(2)]
+    floor = claim(stats.share(4, 8), why="Neither learns.")
+    assert [c.verdict for c in judged([*rows, floor])] == ["holds", "holds", NOT_TESTED]
+    assert judged([*rows, floor])[0].p_holm == pytest.approx(3 * rows[0].p)
+
+
+@pytest.mark.parametrize(
+    ("sides", "guess", "expected"),
+    [
+        ((0.0, 0.0), 0.0, True),
+        ((0.0, FLOOR), 0.0, True),
+        ((0.0, 0.06), 0.0, False),
+        ((0.2, 0.24), 0.2, True),
+        ((0.3, 0.1), 0.2, False),
+        ((0.9, 0.9), 0.0, False),
+    ],
+)
+def test_both_sides_are_at_the_floor_where_neither_is_better_than_guessing(sides, guess, expected):
+    assert at_floor(*sides, guess=guess) is expected
 
 
 def share(hits: int, of: int) -> Claim:

@@ -8,7 +8,8 @@ import pytest
 
 from ihlab.claims import stats
 from ihlab.claims.claim import NOT_TESTED, judged
-from ihlab.claims.comparison import KV, Comparison, Question
+from ihlab.claims.comparison import Comparison, Question
+from ihlab.claims.labels import KV
 from ihlab.model.config import ModelConfig
 from ihlab.training.config import RunConfig
 from tasks import InductionTask

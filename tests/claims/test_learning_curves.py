@@ -28,7 +28,7 @@ def test_every_curve_has_every_seed_and_differs_in_the_fields_named(base):
 
 
 def test_the_table_holds_every_evaluation_of_every_run(base, tmp_path):
-    runs = [("a", train(base, tmp_path)), ("b", train(base.but(seed=1), tmp_path))]
+    runs = [("a", train(base, tmp_path)), ("b", train(base.replace(seed=1), tmp_path))]
     table = learning_curve_table(runs)
     assert table.groupby("curve")["step"].apply(list).to_dict() == {"a": [0, 2, 4], "b": [0, 2, 4]}
     assert table["n_params"].unique().tolist() == [runs[0][1].done["n_params"]]
@@ -41,7 +41,7 @@ def test_the_table_holds_every_evaluation_of_every_run(base, tmp_path):
 
 
 def test_the_horizon_is_where_the_rate_begins_to_fall(base, tmp_path):
-    falling = base.but(schedule="trapezoid", steps=10)
+    falling = base.replace(schedule="trapezoid", steps=10)
     assert learning_curve_table([("a", train(falling, tmp_path))])["horizon"].unique() == 8
 
 

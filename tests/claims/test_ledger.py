@@ -135,6 +135,16 @@ def test_publishing_stores_the_table_the_adjusted_claims_the_sentence_and_the_pi
     assert counted["p_holm"] is None
 
 
+def test_further_pictures_are_stored_beside_the_first(folder):
+    class More(Made):
+        def draw_more(self, data, scale):
+            return {"errors": new_figure(2.0, 2.0)}
+
+    folder.publish(More(), pd.DataFrame({"x": [0.9, 1.1]}))
+    assert [path.name for path in folder.pictures] == ["made-smoke.png", "made-smoke-errors.png"]
+    assert (folder.path / "made-smoke-errors.svg").exists()
+
+
 def test_a_table_that_is_not_there_names_the_command_that_makes_it(folder):
     with pytest.raises(ConfigError, match="'ihlab reproduce made --scale smoke' makes it"):
         folder.data()

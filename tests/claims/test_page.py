@@ -1,4 +1,4 @@
-"""The page of results: what a code host shows of it, and the committed page against the committed folders."""
+"""The pages of results: what a code host shows of them, and the committed pages against the committed folders."""
 
 import html
 import json
@@ -8,17 +8,19 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from ihlab.claims.figure_page import figure_page
+from ihlab.claims.headlines import HEADLINES, Asked, Headline, answer
+from ihlab.claims.ledger import title
+from ihlab.claims.markdown import MARKS, escaped
 from ihlab.claims.page import (
-    MARKS,
+    WRITTEN_BY,
+    corrected,
     counts,
-    counts_table,
-    escaped,
     result_folders,
     results_page,
     short_table,
-    title,
     update_counts,
-    write_results_page,
+    write_results_pages,
 )
 from ihlab.studies.registry import EXPERIMENTS
 from tasks import ConfigError
@@ -78,9 +80,18 @@ def rows(page: str) -> list[list[str]]:
     return [[words(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, flags=re.DOTALL)] for row in found]
 
 
-def cells(root: Path) -> list[str]:
-    """The cells of the last claim on the page."""
-    return rows(results_page(root))[-1]
+def page_of(root: Path, name: str) -> str:
+    return figure_page(WRITTEN_BY, [folder for folder in result_folders(root) if folder.experiment == name])
+
+
+def claim_rows(page: str) -> list[list[str]]:
+    """The rows of tables of claims."""
+    return [row for row in rows(page) if len(row) == 4]  # counts have five cells
+
+
+def cells(root: Path, name: str = "figure1a") -> list[str]:
+    """The cells of the last claim on a figure's page."""
+    return claim_rows(page_of(root, name))[-1]
 
 
 @pytest.fixture
@@ -91,18 +102,51 @@ def made_up(tmp_path):
     return tmp_path
 
 
-def test_sections_come_in_order_with_picture_sentence_and_claims(made_up):
-    page = results_page(made_up, ("figure8", "figure1a"))
-    assert re.findall(r"^##+ .*", page, flags=re.M) == [
-        "## Laptop scale (two CPU cores)",
-        "### Figure 1a, laptop",
-        "### Basin map, laptop",
+def test_a_figures_page_has_picture_sentence_and_the_papers_claims_before_ours(made_up):
+    write_results_pages(made_up)
+    page = page_of(made_up, "basin_map")
+    assert re.findall(r"^#+ .*", page, flags=re.M) == [
+        "# Basin map",
+        "## At laptop scale",
+        "### The paper's claims",
+        "## How it was measured",
     ]
-    section = page.partition("### Figure 1a")[2].partition("###")[0].split("\n\n")
-    assert section[1] == "![Figure 1a, laptop](figure1a/laptop/figure1a-laptop.png)"
-    assert section[2] == "One layer learns it."
-    assert section[3].count("\n") == 3
-    assert page.endswith("|\n")
+    section = page.partition("## At laptop scale")[2].split("\n\n")
+    assert section[1:3] == ["![Basin map, laptop](laptop/basin_map-laptop.png)", "It does."]
+    assert [row[3] for row in claim_rows(page)] == ["✘ fails", "– not tested", "✔ holds"]
+    assert page.index("<summary>Our own questions (1)</summary>") < page.index("✔&nbsp;holds |")
+    assert_links_lead_somewhere(page, made_up / "basin_map")
+
+
+def test_every_scale_and_every_picture_of_a_figure_is_on_its_page(made_up):
+    publish(made_up, "figure1a", "gpu", claim())
+    (made_up / "figure1a" / "gpu" / "figure1a-gpu-rates.png").touch()
+    page = page_of(made_up, "figure1a")
+    assert re.findall(r"^## .*", page, flags=re.M)[:2] == ["## At laptop scale", "## At gpu scale"]
+    assert re.findall(r"\]\((.*png)\)", page) == [
+        "laptop/figure1a-laptop.png", "gpu/figure1a-gpu.png", "gpu/figure1a-gpu-rates.png",
+    ]  # fmt: skip
+
+
+def test_claims_that_differ_in_their_conditions_are_one_fact(tmp_path):
+    sentences = ("It learns (2 heads): recall.", "It does not.", "It learns (1 head): recall.", "It ends at (0, 1).")
+    publish(tmp_path, "figure1a", "laptop", *(claim(sentence=sentence) for sentence in sentences))
+    told = [(row[0].split("\n")[0], row[1].split("\n")[0]) for row in claim_rows(page_of(tmp_path, "figure1a"))]
+    assert told == [
+        ("It learns.", "2 heads; recall"),
+        ("", "1 head; recall"),
+        ("It does not.", "final accuracy:"),
+        ("It ends at (0, 1).", "final accuracy:"),
+    ]
+
+
+def test_one_sentence_with_two_measures_is_said_once(tmp_path):
+    publish(
+        tmp_path, "figure1a", "laptop", claim(sentence="It is (0, 1)."), claim(sentence="It is (0, 1).", measure="x")
+    )
+    first, second = claim_rows(page_of(tmp_path, "figure1a"))
+    assert (first[0], second[0]) == ("It is (0, 1).\nsection 3.2", "")
+    assert (first[1].split("\n")[0], second[1].split("\n")[0]) == ("final accuracy:", "x:")
 
 
 def test_a_measure_that_was_changed_after_the_runs_says_so_and_what_the_declared_one_gives(tmp_path):
@@ -119,8 +163,8 @@ def test_a_measure_that_was_changed_after_the_runs_says_so_and_what_the_declared
     assert verdict == "? undecided"
     assert counts(tmp_path)["laptop"]["fails"] == (0, 0)
     counted, declared = (row for row in rows(results_page(tmp_path)) if row and row[0].startswith("all"))
-    assert counted == ["all, laptop", "0", "0", "1", "0"]
-    assert declared == ["all, laptop, as first declared", "0", "1", "0", "0"]
+    assert counted == ["all", "0", "0", "1", "0"]
+    assert declared == ["all, as first declared", "0", "1", "0", "0"]
 
 
 def test_folders_that_no_order_names_come_alphabetically(made_up):
@@ -133,40 +177,117 @@ def test_scales_have_sections_of_their_own_and_smoke_is_left_out(made_up):
     folders = result_folders(made_up, ("figure1a",))
     scales = [("figure1a", "laptop"), ("basin_map", "laptop"), ("figure1a", "gpu"), ("figure1a", "paper")]
     assert [(folder.experiment, folder.scale) for folder in folders] == scales
-    assert "### Figure 1a, paper" in results_page(made_up)
+    page = results_page(made_up)
+    assert [scale in page for scale in ("figure, smoke scale", "figure, gpu scale")] == [False, True]
+    assert "[Figure 1a (paper)](figure1a/README.md)" in page
 
 
 def test_smoke_is_shown_if_there_is_nothing_else(tmp_path):
     publish(tmp_path, "figure1a", "smoke", claim())
-    assert "### Figure 1a, smoke" in results_page(tmp_path)
+    assert "[Figure 1a (smoke)](figure1a/README.md)" in results_page(tmp_path)
 
 
-def test_the_first_table_counts_verdicts_and_links_to_sections(made_up):
+def test_the_first_page_counts_verdicts_and_links_to_pages(made_up):
+    write_results_pages(made_up, ("figure1a",))
     page = results_page(made_up, ("figure1a",))
-    assert rows(page)[1:4] == [
-        ["Figure 1a, laptop", "1", "0", "1", "0"],
-        ["Basin map, laptop", "0 + 1", "1", "0", "1"],
-        ["all, laptop", "1 + 1", "1", "1", "1"],
+    assert [row for row in rows(page) if len(row) == 5][:3] == [
+        ["Figure 1a", "1", "0", "1", "0"],
+        ["Basin map", "0 + 1", "1", "0", "1"],
+        ["all", "1 + 1", "1", "1", "1"],
     ]
     assert counts(made_up) == {"laptop": dict(zip(MARKS, ((1, 1), (1, 0), (1, 0), (1, 0)), strict=True))}
     assert_links_lead_somewhere(page, made_up)
-    assert "[Figure 1a, laptop](figures/README.md#figure-1a-laptop)" in counts_table(made_up, page="figures/README.md")
+    assert "![Figure 1a](figure1a/laptop/figure1a-laptop.png)" in page
 
 
-def assert_links_lead_somewhere(page: str, root: Path) -> None:
-    slugs = [
-        re.sub(r"[^a-z0-9 -]", "", line.lower()).replace(" ", "-") for line in re.findall(r"^##+ (.*)", page, re.M)
-    ]
-    assert len(set(slugs)) == len(slugs)
-    links = re.findall(r"\]\(([^)]+)\)", page)
+def assert_links_lead_somewhere(page: str, folder: Path) -> None:
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", page) if not link.startswith("https://")]
     assert links
     for link in links:
-        assert link[1:] in slugs if link.startswith("#") else (root / link).is_file(), link
+        assert (folder / link).is_file(), link
+
+
+def test_how_many_verdicts_survive_a_correction_over_the_whole_page(made_up):
+    p_values = [0.01, 0.02, 0.03, 0.04]  # by Holm .01 x 4 alone; by Benjamini and Hochberg .04 x 4 / 4: all
+    publish(made_up, "table5", "laptop", *(claim(p=p) for p in p_values[:3]))
+    publish(made_up, "table15", "laptop", claim(p=p_values[3]), claim(p=None))
+    folders = [folder for folder in result_folders(made_up) if folder.experiment.startswith("table")]
+    said = corrected("laptop", folders)
+    assert "1 of 4 stay significant by Holm's method and 4 of 4 by Benjamini and Hochberg's" in said
+    assert "of 8 stay" in results_page(made_up), "with four tested claims of other figures"
+    assert corrected("laptop", []) == ""
+
+
+# The headlines
+
+
+def answered(*claims: dict[str, object], number: str = "accuracy {}", **asked: object):
+    headline = Headline("It does.", (Asked("figure1a", "It learns", number, **asked),))  # type: ignore[arg-type]
+    found = answer(headline, {"figure1a": claims}.__getitem__)
+    return None if found is None else (words(found.verdict), words(found.number))
+
+
+def test_a_headline_has_the_verdict_and_the_number_of_its_claim():
+    assert answered(claim(), claim(sentence="It is fast.", verdict="fails")) == ("✔ holds", "accuracy 0.988")
+    assert answered(claim(), number="{} of all", percent=True) == ("✔ holds", "98.8% of all")
+
+
+def test_a_headline_of_several_claims_counts_them_and_has_their_range():
+    claims = (
+        claim(sentence="It learns (2 heads).", value=0.25),
+        claim(sentence="It learns (1 head).", value=0.125, verdict="undecided"),
+        claim(sentence="It learns (3 heads).", value=0.2),
+    )
+    assert answered(*claims) == ("✔ holds (2), ? undecided (1)", "accuracy 0.125 (1 head) to 0.25 (2 heads)")
+    assert answered(claim(value=0.5), claim(value=0.25)) == ("✔ holds", "accuracy 0.25 to 0.5")
+
+
+def test_a_headline_asks_for_the_papers_claims_by_their_measure():
+    other = claim(measure="steps", value=0.5)
+    assert answered(claim(), other, measure="steps") == ("✔ holds", "accuracy 0.5")
+    assert answered(claim(of_paper=False)) is None
+    assert answered(claim(of_paper=False), ours=True) == ("✔ holds", "accuracy 0.988")
+    untested = {**NOT_TESTED, "first": other}
+    assert answered(untested, measure="steps") == ("– not tested", "")
+
+
+def test_a_headline_whose_figure_is_not_made_is_not_yet_measured(tmp_path):
+    publish(tmp_path, "table5", "laptop", claim())
+    assert "not yet measured" not in results_page(tmp_path), "another project's figures"
+    publish(tmp_path, "figure1a", "laptop", claim(sentence="The 2-layer transformer can perfectly learn it."))
+    told = {row[0]: row[1] for row in claim_rows(results_page(tmp_path))}
+    assert len(told) == len(HEADLINES)
+    assert told.pop("Two vanilla layers learn induction perfectly.") == "✔ holds"
+    assert set(told.values()) == {"not yet measured"}
+
+
+def test_a_headline_is_answered_at_the_largest_scale(tmp_path):
+    for scale, value in (("laptop", 0.25), ("gpu", 0.75)):
+        publish(
+            tmp_path, "figure1a", scale, claim(sentence="The 2-layer transformer can perfectly learn.", value=value)
+        )
+    assert ["accuracy 0.75", "Figure 1a (gpu)"] in [row[2:] for row in claim_rows(results_page(tmp_path))]
+
+
+DECLARED_ONLY = {("figure1b", "with learned positions {}")}
+"""What headlines ask for and the committed figures do not have yet."""
+
+
+def test_every_headline_finds_its_claims_in_the_committed_figures():
+    assert len(HEADLINES) <= 12
+    for headline in HEADLINES:
+        for asked in headline.asked:
+            path = FIGURES / asked.experiment / "laptop" / "claims.json"
+            found = asked.of(json.loads(path.read_text(encoding="utf-8")))
+            assert found or (asked.experiment, asked.number) in DECLARED_ONLY, (headline.sentence, asked)
+
+
+# A claim on its figure's page
 
 
 def test_a_claim_is_shown_with_source_interval_seeds_and_p_values(made_up):
     publish(made_up, "table5", "laptop", claim(p=0.0000123, right_side="below", threshold=-1250.4))
-    assert cells(made_up) == [
+    assert cells(made_up, "table5") == [
         "It learns.\nsection 3.2",
         "final accuracy:\n0.988 [0.912, 1], 5 seeds, p < 0.001 (Holm 0.037)",
         "< -1250\n2026-01-02",
@@ -174,9 +295,18 @@ def test_a_claim_is_shown_with_source_interval_seeds_and_p_values(made_up):
     ]
 
 
-def test_a_question_of_our_own_says_so(tmp_path):
-    publish(tmp_path, "table5", "laptop", claim(of_paper=False))
-    assert cells(tmp_path)[0] == "It learns.\nour own question: section 3.2"
+def test_a_claim_has_the_commit_that_declared_it(tmp_path):
+    publish(tmp_path, "figure1a", "laptop", claim(), claim(threshold=0.8), claim(threshold=0.7))
+    row = {"sentence": "It learns.", "right_side": "above", "declared": "2026-01-02"}
+    rows = [{**row, "threshold": 0.9, "commit": "abc1234", "with_results": False}]
+    rows += [{**row, "threshold": 0.8, "commit": "def5678", "with_results": True}]
+    rows += [{**row, "threshold": 0.7, "commit": "0000000", "with_results": False, "declared": "2026-01-01"}]
+    (tmp_path / "figure1a" / "declared.json").write_text(json.dumps(rows), encoding="utf-8")
+    assert [cells[2] for cells in claim_rows(page_of(tmp_path, "figure1a"))] == [
+        "> 0.9\n2026-01-02, abc1234",
+        "> 0.8\n2026-01-02, def5678 with its results",
+        "> 0.7\n2026-01-02",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -197,7 +327,7 @@ def test_a_number_is_shown_with_what_is_known_of_it(tmp_path, fields, measured):
 
 def test_what_is_not_tested_says_why(tmp_path):
     publish(tmp_path, "figure1a", "laptop", NOT_TESTED)
-    assert cells(tmp_path) == ["It learns.\nsection 3.2", "It needs 10B tokens.", "", "– not tested at this scale"]
+    assert cells(tmp_path) == ["It learns.\nsection 3.2", "It needs 10B tokens.", "", "– not tested"]
 
 
 NASTY = (
@@ -217,7 +347,7 @@ def test_characters_of_markdown_are_shown_as_they_are(tmp_path, text):
     assert measured.startswith(f"{text}:\n0.988")
     assert len(rest) == 2
     assert words(shown(escaped(text))) == f"{text}\n"
-    assert f"{text}\n" in words(shown(results_page(tmp_path)))
+    assert f"{text}\n" in words(shown(page_of(tmp_path, "figure1a")))
 
 
 def test_newlines_do_not_break_a_table():
@@ -263,28 +393,31 @@ def test_counts_stand_between_the_markers(made_up, between):
 def test_scales_are_counted_apart(made_up):
     publish(made_up, "figure1a", "gpu", claim())
     assert short_table(made_up) == f"{TABLE}\n| gpu | 1 | 0 | 0 | 0 |"
-    assert [row[:2] for row in rows(counts_table(made_up))[4:]] == [["Figure 1a, gpu", "1"], ["all, gpu", "1"]]
+    assert [row[:2] for row in rows(results_page(made_up))[-2:]] == [["Figure 1a (gpu)", "1"], ["all", "1"]]
 
 
 def test_a_text_without_markers_stays_as_it_is(made_up):
     assert update_counts("holds 0", made_up) == "holds 0"
 
 
-def test_the_page_is_written_beside_the_figures_and_written_again(made_up):
-    path = write_results_page(made_up, ("figure1a",))
+def test_pages_are_written_beside_the_figures_and_written_again(made_up):
+    path = write_results_pages(made_up, ("figure1a",))
     assert path == made_up / "README.md"
     publish(made_up, "figure9", "laptop", claim())
-    assert write_results_page(made_up, ("figure1a",)).read_text(encoding="utf-8") == results_page(
-        made_up, ("figure1a",)
-    )
+    write_results_pages(made_up, ("figure1a",))
+    assert path.read_text(encoding="utf-8") == results_page(made_up, ("figure1a",))
     assert "Figure 9" in path.read_text(encoding="utf-8")
+    for name in ("figure1a", "basin_map", "figure9"):
+        assert (made_up / name / "README.md").read_text(encoding="utf-8") == page_of(made_up, name)
 
 
-def test_the_page_does_not_replace_somebody_elses(made_up):
-    (made_up / "README.md").write_text("# My project\n", encoding="utf-8")
+@pytest.mark.parametrize("where", [".", "basin_map"])
+def test_the_pages_do_not_replace_somebody_elses(made_up, where):
+    path = made_up / where / "README.md"
+    path.write_text("# My project\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"README\.md was not written by 'ihlab reproduce' and is kept"):
-        write_results_page(made_up)
-    assert (made_up / "README.md").read_text(encoding="utf-8") == "# My project\n"
+        write_results_pages(made_up)
+    assert [page.read_text(encoding="utf-8") for page in made_up.rglob("README.md")] == ["# My project\n"]
 
 
 def test_a_root_without_figures_has_a_page_too(tmp_path):
@@ -292,13 +425,19 @@ def test_a_root_without_figures_has_a_page_too(tmp_path):
     assert short_table(tmp_path) == ""
 
 
-@pytest.mark.skipif(not PAGE.exists(), reason="figures/README.md has not been written yet")
-def test_the_committed_page_is_current():
+def test_the_committed_pages_are_current():
     page = PAGE.read_text(encoding="utf-8")
-    assert page == results_page(FIGURES, tuple(EXPERIMENTS)), (
-        "ihlab reproduce --from-data writes figures/README.md again"
-    )
+    again = "ihlab reproduce --from-data writes the pages of figures again"
+    assert page == results_page(FIGURES, tuple(EXPERIMENTS)), again
     assert_links_lead_somewhere(page, FIGURES)
+    for name in sorted({folder.experiment for folder in result_folders(FIGURES)}):
+        of_figure = (FIGURES / name / "README.md").read_text(encoding="utf-8")
+        assert of_figure == page_of(FIGURES, name), again
+        assert_links_lead_somewhere(of_figure, FIGURES / name)
+
+
+def test_the_first_page_is_one_screen():
+    assert len(words(shown(PAGE.read_text(encoding="utf-8")).replace("<td>", " <td>")).split()) < 900
 
 
 def test_the_counts_in_the_readme_are_current():

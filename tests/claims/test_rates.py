@@ -58,7 +58,9 @@ def test_an_edge_of_the_grid_is_said(lr, steps, text):
         ([100, 100], [400, 400], "0.25"),
         ([100, 100], [np.inf, np.inf], "at most 0.1"),
         ([np.inf, np.inf], [400, 400], "at least 2.5"),
-        ([100, np.inf], [np.inf, 400], "about 0.25"),
+        ([100, np.inf], [np.inf, 400], "at least 0.125"),  # 0 to .1, .25, 0 to inf, at least 2.5
+        ([100, 100, 100], [400, 400, np.inf], "0.25"),  # six of nine are known, and the median is one of them
+        ([100, 100, np.inf], [np.inf, np.inf, np.inf], "at most 0.1"),
         ([np.inf], [np.inf], "unknown"),
     ],
 )
@@ -68,8 +70,8 @@ def test_a_ratio_with_runs_that_never_learn_is_a_bound(a, b, text):
 
 def test_the_table_is_what_the_metrics_say(tmp_path):
     """The first evaluation at 90% counts, also if the accuracy falls again; a diverged run is one that ends early."""
-    run = induction_run("smoke").but(steps=40)
-    learned, diverged = (Run.create(run.but(seed=seed), tmp_path) for seed in (0, 1))
+    run = induction_run("smoke").replace(steps=40)
+    learned, diverged = (Run.create(run.replace(seed=seed), tmp_path) for seed in (0, 1))
     learned.write_metrics([{"step": s, "accuracy_first": a} for s, a in ((0, 0.1), (10, 0.9), (20, 0.95), (30, 0.5))])
     diverged.write_metrics([{"step": 0, "accuracy_first": 0.2}])
     diverged.write_diverged(7)

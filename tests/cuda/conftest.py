@@ -32,4 +32,4 @@ def gpu(request):
 @pytest.fixture
 def short(small):
     """Ten steps of a model whose heads are wide enough for a GPU's fused kernels: 16."""
-    return small.but(steps=10, model=small.model.but(d_model=32, d_head=16, d_mlp=86))
+    return small.replace(steps=10, model=small.model.replace(d_model=32, d_head=16, d_mlp=86))

@@ -36,9 +36,9 @@ def test_members_are_their_solo_runs(short, device, tmp_path, model, precision):
     """In bf16 fused attention is another kernel."""
     if device.type == "cpu" and (model not in ("rope", "alibi and strict") or precision == "bf16"):
         pytest.skip("the CPU's kernels do not depend on it: tests/training/test_ensemble.py")
-    config = short.but(model=short.model.but(**MODELS[model]), precision=precision)
+    config = short.replace(model=short.model.replace(**MODELS[model]), precision=precision)
     assert_members_are_solo_runs(config, device, tmp_path, 1e-4 if precision == "fp32" else 0.05)
 
 
 def test_compiled_members_are_their_solo_runs(short, gpu, tmp_path):
-    assert_members_are_solo_runs(short.but(compile=True), gpu, tmp_path, 1e-3)
+    assert_members_are_solo_runs(short.replace(compile=True), gpu, tmp_path, 1e-3)

@@ -33,16 +33,16 @@ def test_a_run_is_that_of_the_cpu(short, device, tmp_path):
 
 
 def test_bf16_follows_fp32_and_keeps_weights_in_float32(short, device, tmp_path):
-    run = train(short.but(precision="bf16"), tmp_path, str(device))
+    run = train(short.replace(precision="bf16"), tmp_path, str(device))
     assert_close(run, train(short, tmp_path, str(device)), 0.05)
     assert {p.dtype for p in run.model(device=device).parameters()} == {torch.float32}
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_compiled_run_is_the_eager_one(short, gpu, tmp_path, precision):
-    config = short.but(precision=precision, accumulate=2)
+    config = short.replace(precision=precision, accumulate=2)
     tolerance = 1e-3 if precision == "fp32" else 0.05
-    compiled = train(config.but(compile=True), tmp_path, str(gpu))
+    compiled = train(config.replace(compile=True), tmp_path, str(gpu))
     assert_close(compiled, train(config, tmp_path, str(gpu)), tolerance)
 
 
@@ -98,7 +98,7 @@ def no_waiting(device, monkeypatch):
 
 def wide(config, device):
     """On a GPU as many tokens as take other kernels than a few do: embeddings have one for up to 3072."""
-    return config.but(batch_size=512) if device.type == "cuda" else config
+    return config.replace(batch_size=512) if device.type == "cuda" else config
 
 
 @pytest.mark.parametrize(
@@ -107,14 +107,14 @@ def wide(config, device):
     ids=["plain", "bf16 in pieces", "no clipping"],
 )
 def test_no_step_waits(short, device, tmp_path, changes, no_waiting):
-    assert train(wide(short, device).but(**changes), tmp_path, str(device)).done
+    assert train(wide(short, device).replace(**changes), tmp_path, str(device)).done
 
 
 def test_no_step_of_an_ensemble_waits(short, device, tmp_path, no_waiting):
     config = wide(short, device)
     assert all(
         run.done
-        for run in train_ensemble([*seeds(config, 2), config.but(seed=2, lr=1e-3)], tmp_path, str(device), stack=3)
+        for run in train_ensemble([*seeds(config, 2), config.replace(seed=2, lr=1e-3)], tmp_path, str(device), stack=3)
     )
 
 

@@ -270,7 +270,7 @@ def try_config(tally: Tally, drawn: dict[str, Any]) -> None:
         assert read.name == run.name
     if drawn["trained"] and is_small(run):
         with tally.one(TRAININGS, drawn), contextlib.suppress(TrainingDivergedError):
-            trained = train(run.but(steps=2, compile=False), "runs", "cpu", lambda step, row: None)
+            trained = train(run.replace(steps=2, compile=False), "runs", "cpu", lambda step, row: None)
             assert trained.done is not None
             assert math.isfinite(trained.metrics["eval_loss"].iloc[-1])
 

@@ -53,7 +53,7 @@ class Refused(NamedTuple):
 def pristine(folder: Path) -> None:
     """Make the roots "finished" and "stopped" (at `STOPPED_AT`): a run `small` each, and a finished one beside it."""
     train(CONFIG, folder / "finished", "cpu")
-    train(CONFIG.but(name="other", seed=1), folder / "finished", "cpu")
+    train(CONFIG.replace(name="other", seed=1), folder / "finished", "cpu")
     shutil.copytree(folder / "finished", folder / "stopped")
     run = Run.open(CONFIG.folder(folder / "stopped"))
     (run.folder / "done.json").unlink()

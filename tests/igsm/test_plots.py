@@ -4,11 +4,13 @@ from collections import Counter
 from itertools import combinations
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from ihlab.igsm.plots import dependency_graph, structure_graph
+from ihlab.igsm.plots import dependency_graph, operand_pattern, structure_graph
 from ihlab.plots.style import BLACK, BLUE, ORANGE
 from tasks import ConfigError
 from tasks.igsm.problem import Problem
@@ -160,3 +162,12 @@ def test_drawing_leaves_the_users_style():
     dependency_graph(SMALL)
     structure_graph(SMALL)
     assert mpl.rcParams == before
+
+
+def test_what_is_to_be_fetched_is_squared_in_the_part_that_is_drawn():
+    axes = Figure().subplots()
+    operand_pattern(axes, np.eye(5), list("abcde"), [(4, (2, 3)), (3, [2])], start=2)
+    [image], [squares] = axes.get_images(), axes.collections
+    assert image.get_array().shape == (3, 3)
+    assert squares.get_offsets().tolist() == [[0, 2], [1, 2], [0, 1]]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["c", "d", "e"]

@@ -22,7 +22,7 @@ from ihlab.measure.metrics import (
     slices,
 )
 from ihlab.measure.probe import task_probe
-from ihlab.training.stack import of_each_member, over_members
+from ihlab.training.ensemble import of_each_member, over_members
 from tasks import IGNORE, Batch, InductionTask, MQARTask, MultiHopTask, NGramTask
 
 
@@ -205,7 +205,7 @@ def test_an_accuracy_over_nothing_is_not_a_number():
 def test_a_run_of_multi_hop_records_every_number_of_hops(small):
     """Together, weighted by their answers, they are the accuracy."""
     task = MultiHopTask(vocab_size=10, length=16, max_hops=3)
-    evaluator = Evaluator(small.but(task=task, model=replace(small.model, n_ctx=16)), torch.device("cpu"))
+    evaluator = Evaluator(small.replace(task=task, model=replace(small.model, n_ctx=16)), torch.device("cpu"))
     row = evaluator(Transformer(replace(small.model, n_ctx=16)))
     batch = draw(task, EVAL_SEED, "eval", 0, small.eval_rows)
     asked = [(batch.answers[batch.groups["hops"] == k] != IGNORE).sum() for k in range(4)]
@@ -336,12 +336,14 @@ def test_attention_to_the_answer_is_recorded_on_the_tasks_own_rows(task):
 
 
 def test_a_task_whose_answers_are_not_in_the_row_records_no_attention_to_them(small):
-    row = Evaluator(small.but(task=NGramTask(vocab_size=40, length=12)), torch.device("cpu"))(Transformer(small.model))
+    row = Evaluator(small.replace(task=NGramTask(vocab_size=40, length=12)), torch.device("cpu"))(
+        Transformer(small.model)
+    )
     assert not [name for name in row if name.startswith("answer")]
     assert "prefix_0.1" in row
 
 
 def test_an_induction_run_of_few_rows_scores_those(small):
     """Fewer held-out rows than the score takes."""
-    few = small.but(eval_rows=5)
+    few = small.replace(eval_rows=5)
     assert {"answer_0.0", "answer_0.1"} <= Evaluator(few, torch.device("cpu"))(Transformer(small.model)).keys()

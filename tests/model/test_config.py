@@ -75,7 +75,7 @@ def test_residual_and_slopes_are_for_all_layers_or_one_each():
     cfg = ModelConfig(**PLAIN, residual=(True, False), positional="alibi", alibi_slopes=tuple(range(8)))
     assert [cfg.residual_in(layer) for layer in (0, 1)] == [True, False]
     assert [cfg.slopes_in(layer) for layer in (0, 1)] == [(0, 1, 2, 3), (4, 5, 6, 7)]
-    shared = cfg.but(residual=False, alibi_slopes=(1.0, 2.0, 3.0, 4.0))
+    shared = cfg.replace(residual=False, alibi_slopes=(1.0, 2.0, 3.0, 4.0))
     assert [shared.residual_in(layer) for layer in (0, 1)] == [False, False]
     assert shared.slopes_in(0) == shared.slopes_in(1) == (1.0, 2.0, 3.0, 4.0)
 
@@ -99,41 +99,41 @@ def test_residual_and_slopes_are_for_all_layers_or_one_each():
     ],
     ids=str,
 )
-def test_but_equals_the_config_written_that_way(changes):
-    assert ModelConfig(**PLAIN).but(**changes) == ModelConfig(**{**PLAIN, **changes})
+def test_replace_equals_the_config_written_that_way(changes):
+    assert ModelConfig(**PLAIN).replace(**changes) == ModelConfig(**{**PLAIN, **changes})
 
 
-def test_but_leaves_the_config_itself_alone():
+def test_replace_leaves_the_config_itself_alone():
     cfg = ModelConfig(**PLAIN)
-    cfg.but(d_model=48)
+    cfg.replace(d_model=48)
     assert cfg == ModelConfig(**PLAIN)
 
 
-def test_but_keeps_widths_that_do_not_follow_from_the_change():
+def test_replace_keeps_widths_that_do_not_follow_from_the_change():
     cfg = ModelConfig(**PLAIN, d_head=10, d_mlp=7, n_key_value_heads=2)
-    assert cfg.but(n_layers=3, d_vocab=5) == ModelConfig(
+    assert cfg.replace(n_layers=3, d_vocab=5) == ModelConfig(
         **{**PLAIN, "n_layers": 3, "d_vocab": 5}, d_head=10, d_mlp=7, n_key_value_heads=2
     )
 
 
-def test_but_keeps_d_mlp_when_the_number_of_heads_changes():
+def test_replace_keeps_d_mlp_when_the_number_of_heads_changes():
     """d_mlp follows from d_model, not from n_heads."""
-    assert ModelConfig(**PLAIN, d_mlp=7).but(n_heads=2, n_key_value_heads=2).d_mlp == 7
+    assert ModelConfig(**PLAIN, d_mlp=7).replace(n_heads=2, n_key_value_heads=2).d_mlp == 7
 
 
-def test_but_keeps_widths_of_ones_own():
+def test_replace_keeps_widths_of_ones_own():
     cfg = ModelConfig(**PLAIN, d_head=10, d_mlp=7)
-    assert (cfg.but(d_model=48).d_head, cfg.but(n_heads=6).d_head) == (10, 10)
-    assert (cfg.but(d_model=48).d_mlp, cfg.but(mlp="gelu").d_mlp) == (7, 7)
+    assert (cfg.replace(d_model=48).d_head, cfg.replace(n_heads=6).d_head) == (10, 10)
+    assert (cfg.replace(d_model=48).d_mlp, cfg.replace(mlp="gelu").d_mlp) == (7, 7)
 
 
-def test_but_keeps_grouped_queries_when_the_number_of_heads_changes():
-    assert ModelConfig(**PLAIN, n_key_value_heads=2).but(n_heads=12).n_key_value_heads == 2
+def test_replace_keeps_grouped_queries_when_the_number_of_heads_changes():
+    assert ModelConfig(**PLAIN, n_key_value_heads=2).replace(n_heads=12).n_key_value_heads == 2
 
 
-def test_but_refuses_typos():
+def test_replace_refuses_typos():
     with pytest.raises(ConfigError, match="did you mean 'd_model'"):
-        ModelConfig(**PLAIN).but(dmodel=48)
+        ModelConfig(**PLAIN).replace(dmodel=48)
 
 
 # Refusals

@@ -153,7 +153,7 @@ def test_it_is_trained_stored_stacked_and_opened_where_it_is_registered(tmp_path
     task = InductionTask(vocab_size=40, length=16)
     settings = RunConfig(task=task, model=config(attention="plain"), steps=3, batch_size=4, eval_rows=8, warmup=1)
     members = train(settings, tmp_path, members=2)
-    alone = train(settings.but(seed=1), tmp_path / "alone")
+    alone = train(settings.replace(seed=1), tmp_path / "alone")
     assert members[1].metrics["eval_loss"].tolist() == pytest.approx(alone.metrics["eval_loss"].tolist(), rel=1e-5)
     assert alone.metrics["prefix_1.1"].notna().all()
     opened = Run.open(alone.folder)
@@ -280,7 +280,7 @@ RUN = RunConfig(
 
 
 def of(attention):
-    return RUN.but(model=RUN.model.but(attention=attention))
+    return RUN.replace(model=RUN.model.replace(attention=attention))
 
 
 def interrupted(config, root, at=10):

@@ -252,7 +252,9 @@ def test_weight_decay_leaves_what_mixes_tokens_alone(make_config, small, case):
 
 @EVERY
 def test_a_run_goes_on_bit_for_bit_and_a_member_follows_it(small, tmp_path, case):
-    config = small.but(model=small.model.but(**{"attention": "vanilla", **case}), steps=10, eval_every=5, warmup=1)
+    config = small.replace(
+        model=small.model.replace(**{"attention": "vanilla", **case}), steps=10, eval_every=5, warmup=1
+    )
     whole, again = train(config, tmp_path / "whole"), train(config, tmp_path / "again")
     for path in ("done.json", "checkpoints/step-10.safetensors", "checkpoints/step-10.optimizer.safetensors"):
         (again.folder / path).unlink(missing_ok=True)
@@ -261,7 +263,7 @@ def test_a_run_goes_on_bit_for_bit_and_a_member_follows_it(small, tmp_path, case
     for name, weight in load(resumed.checkpoint_path(10)).items():
         assert torch.equal(weight, stored[name]), name
     assert any(part in name for name in stored for part in MIXING)
-    member = train_ensemble([config, config.but(seed=1)], tmp_path / "stack", stack=2)[0]
+    member = train_ensemble([config, config.replace(seed=1)], tmp_path / "stack", stack=2)[0]
     pd.testing.assert_frame_equal(member.metrics, whole.metrics, atol=1e-4, rtol=0)
 
 

@@ -11,8 +11,7 @@ from ihlab.interp.patterns import effective_patterns, score_bias, score_routes
 from ihlab.interp.routes import all_routes, route_contributions
 from ihlab.model.decode import Decoder
 from ihlab.model.shift import SHIFT_RULES
-from ihlab.model.variants import VARIANTS
-from ihlab.training.clamp import BOUNDS, TIED
+from ihlab.model.variants import RULES, VARIANTS
 from tasks import ConfigError
 
 SHIFTED = [name for name, variant in VARIANTS.items() if variant.rules]
@@ -332,14 +331,18 @@ def test_a_window_of_three_has_no_gate(make_config):
         make_config(attention="kv_gate", shift_window=3)
 
 
-def test_what_clamps_know_of_the_rules_is_what_the_rules_are():
-    assert {name for name, kind in SHIFT_RULES.items() if kind.tied} == set(TIED)
-    assert set(BOUNDS) <= set(SHIFT_RULES)
-    for kind, (low, high) in BOUNDS.items():
-        for value in (low, high):
-            shift = SHIFT_RULES[kind](1, 2)
-            shift.hold(0, 0, value)
-            assert abs(shift.weights()[0, 0].item() - value) < 1e-6
+@pytest.mark.parametrize("kind", SHIFT_RULES)
+def test_a_rule_says_what_its_weights_can_be(kind):
+    shift, rule = SHIFT_RULES[kind], RULES[kind]
+    far = torch.tensor([[-5.0, 6.0], [6.0, -5.0]])
+    reached = shift.mixed(shift.stored(far))
+    if kind not in ("project", "frozen_unit"):  # training keeps the bounds of the first; the second divides by the norm
+        torch.testing.assert_close(reached, far.clamp(rule.low, rule.high), atol=1e-6, rtol=0)
+    assert rule.tied == (shift(1, 2).weight.numel() == 1)
+    for value in filter(math.isfinite, (rule.low, rule.high)):
+        held = shift(1, 2)
+        held.hold(0, 0, value)
+        assert held.weights()[0, 0].item() == pytest.approx(value, abs=1e-6)
 
 
 # What reads the mixing weights

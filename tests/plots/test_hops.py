@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ihlab.plots.curves import Mark
 from ihlab.plots.hops import hop_errors, hop_ticks, horizon_law
 
 
@@ -31,19 +32,23 @@ def test_the_horizons_of_the_constructions_are_marked():
     assert [list(line.get_xdata()) for line in marks] == [[1, 1], [2, 2]]
 
 
-def test_every_model_is_a_point_beside_its_number_of_layers_and_a_bound_an_arrow():
+def test_every_model_is_a_point_and_a_bound_is_hollow_with_an_arrow():
     facts = {"attention": "K only", "n_layers": 2}
     table = pd.DataFrame([{**facts, "seed": seed, "log2_hops": seed, "bound": ""} for seed in range(3)])
     table.loc[2, "bound"] = "above"
-    published = table[:1].assign(attention="vanilla", log2_hops=2.0)
-    figure = horizon_law(table, {"vanilla": "red", "K only": "blue"}, "Hops", "laptop", published)
+    published = table[:1].assign(log2_hops=1.5)
+    marks = {"vanilla": Mark("#ff0000", "s"), "K only": Mark("#0000ff", "P")}
+    figure = horizon_law(table, marks, lambda variant, depth: {"by hand": 2**depth - 1, "other": 0}, "Hops", published)
     [axes] = figure.axes
-    assert axes.get_title() == "Hops (laptop scale; 3 seeds, bar: median)"
-    points, above, below, published, bounds = (
-        c.get_offsets()[:, 1].tolist() for c in axes.collections if hasattr(c, "get_sizes") and len(c.get_sizes())
-    )
-    assert (points, above, below, published, bounds) == ([1, 2], [4], [], [4], [])
+    assert figure.get_suptitle().startswith("Hops\nA marker is one of 3 seeds")
+    points = [
+        (line.get_ydata()[0], line.get_markerfacecolor()) for line in axes.get_lines() if line.get_marker() == "P"
+    ]
+    assert points == [(1, "#0000ff"), (2, "#0000ff"), (4, "white")]
+    assert [(text.xy[1], text.get_text()) for text in axes.texts] == [(4, r"$\uparrow$")]
+    assert [line.get_ydata()[0] for line in axes.get_lines() if line.get_marker() == "D"] == [2**1.5]
+    bars = [segment[0][1] for lines in axes.collections for segment in lines.get_segments()]
+    assert bars == [3, 2], "a construction's and the median"
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels[-2:] == ["K only", "vanilla, published"], "vanilla has no column"
-    stairs = {line.get_label(): set(line.get_ydata()) for line in axes.get_lines()[:4]}
-    assert list(stairs.values()) == [{3}, {2}, {1}, {1}]
+    assert labels[:2] == ["K only", "vanilla, published"], "vanilla has no column"
+    assert labels[2:] == ["by hand", "other", "hollow: at least as many (no more are tested)"]

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from ihlab.plots.curves import Line, learning_curves, waiting_times
-from ihlab.plots.heads import attention_pattern, head_patterns, operand_pattern, shift_training, shift_weights
+from ihlab.plots.curves import Line, learning_curves
+from ihlab.plots.heads import attention_pattern, head_patterns, shift_training, shift_weights
 from ihlab.plots.style import new_figure, save
 from tasks import ConfigError
 
@@ -40,27 +40,6 @@ def test_a_seed_that_ended_before_the_others_stays_where_it_ended():
     assert np.asarray(axes.get_lines()[0].get_xydata()).tolist() == [[0, 0], [10, 0.3], [20, 0.3]]
 
 
-def test_waiting_times_are_dots_by_rate_and_crosses_for_never():
-    rows = [("a", "common", 100.0), ("a", "common", np.inf), ("a", "own", 40.0), ("b", "common", np.inf)]
-    axes = Figure().subplots()
-    styles = {"a": Line("#000000"), "b": Line("#111111"), "c": Line("#222222")}
-    waiting_times(axes, pd.DataFrame(rows, columns=["curve", "rate", "steps"]), styles, ("common", "own"), 200.0)
-    drawn = [
-        (*point, len(group.get_facecolors()) > 0)
-        for group in axes.collections
-        for point in np.asarray(group.get_offsets()).round(6).tolist()
-    ]
-    dots = [(x, y, filled) for x, y, filled in drawn if y < 200]
-    crosses = [(x, y) for x, y, _ in drawn if y > 200]
-    assert [y for _, y, _ in dots] == [100, 40]
-    (left, _, hollow), (right, _, full) = dots
-    assert left < 0 < right < 0.5
-    assert (hollow, full) == (False, True)
-    assert [(round(x), y) for x, y in crosses] == [(0, 230), (1, 230)]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "b", "c"]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["common", "own", "never in 200"]
-
-
 def test_saving_twice_gives_the_same_bytes(tmp_path):
     for name in ("one", "two"):
         figure = new_figure(3.0, 2.0)
@@ -84,15 +63,6 @@ def test_a_pattern_is_drawn_with_its_tokens():
     attention_pattern(axes, pattern, [7, 8, "x"])
     assert np.array_equal(axes.images[0].get_array(), pattern)
     assert [label.get_text() for label in axes.get_xticklabels()] == ["7", "8", "x"]
-
-
-def test_what_is_to_be_fetched_is_squared_in_the_part_that_is_drawn():
-    axes = Figure().subplots()
-    operand_pattern(axes, np.eye(5), list("abcde"), [(4, (2, 3)), (3, [2])], start=2)
-    [image], [squares] = axes.get_images(), axes.collections
-    assert image.get_array().shape == (3, 3)
-    assert squares.get_offsets().tolist() == [[0, 2], [1, 2], [0, 1]]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["c", "d", "e"]
 
 
 def test_shift_weights_are_the_metrics_columns():

@@ -1,11 +1,11 @@
-"""The drawn counts and arrows are the table's."""
+"""The drawn counts and heads are the table's."""
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ihlab.plots.curves import Line
-from ihlab.plots.quadrants import quadrants, trajectories
+from ihlab.plots.curves import Mark
+from ihlab.plots.quadrants import corners, quadrants
 
 
 def test_every_count_stands_in_its_cell():
@@ -22,13 +22,11 @@ def test_counts_of_no_heads_can_be_drawn():
     quadrants(Figure().subplots(), np.zeros((2, 2), dtype=int), ["a", "b"], ["c", "d"], "nothing")
 
 
-def test_each_head_is_an_arrow_from_start_to_end():
-    start = pd.DataFrame({"curve": ["a", "b", "a"], "key": [0.1, 0.2, 0.3], "value": [0.9, 0.8, 0.7]})
-    end = start.assign(key=[0.4, 0.5, 0.6], value=[0.0, 0.1, 0.2])
+def test_each_head_has_its_marker_and_counts_in_its_quarter():
+    heads = pd.DataFrame({"curve": ["a", "b", "a"], "key": [0.1, 0.9, 0.5], "value": [0.9, 0.2, 0.7]})
     axes = Figure().subplots()
-    trajectories(axes, start, end, {"a": Line("#000000"), "b": Line("#111111")})
-    arrows = [(text.xyann, text.xy) for text in axes.texts]
-    assert arrows == [((0.1, 0.9), (0.4, 0.0)), ((0.3, 0.7), (0.6, 0.2)), ((0.2, 0.8), (0.5, 0.1))]
-    tails, tips = axes.collections[0].get_offsets(), axes.collections[1].get_offsets()
-    assert np.allclose(tails, [(0.1, 0.9), (0.3, 0.7)])
-    assert np.allclose(tips, [(0.4, 0.0), (0.6, 0.2)])
+    corners(axes, heads, {"a": Mark("#000000", "o"), "b": Mark("#111111", "s")})
+    assert [points.get_offsets().tolist() for points in axes.collections] == [[[0.1, 0.9], [0.5, 0.7]], [[0.9, 0.2]]]
+    assert {text.get_position(): text.get_text() for text in axes.texts} == {
+        (0.25, 0.75): "2", (0.75, 0.75): "0", (0.25, 0.25): "0", (0.75, 0.25): "1"
+    }  # fmt: skip

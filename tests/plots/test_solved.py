@@ -5,7 +5,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from ihlab.plots.curves import Mark
-from ihlab.plots.solved import by_operations, error_table
+from ihlab.plots.solved import by_operations, errors_by_class
 from ihlab.plots.style import new_figure
 
 MARKS = {"one": Mark("#000000", "o"), "other": Mark("#0072b2", "s")}
@@ -45,7 +45,11 @@ def test_the_guess(axes):
 
 
 def test_errors_in_a_hundred(axes):
-    table = TABLE[(TABLE["ops"] == 6) & (TABLE["measure"] == "strict")].assign(measure="format")
-    error_table(axes, table, ["format"], list(MARKS))
-    texts = [text.get_text() for text in axes.texts]
-    assert texts == ["one", "30.0  (20.0–40.0)", "other", "60.0  (50.0–70.0)", "format"]
+    table = TABLE[TABLE["measure"] == "strict"].assign(measure=TABLE["ops"].map({3: "format", 6: "redefinition"}))
+    errors_by_class(axes, table, ["redefinition", "format"], MARKS)
+    drawn = {line.get_label(): list(line.get_xdata()) for line in axes.lines}
+    assert drawn["one"] == pytest.approx([30.0, 70.0])
+    assert drawn["other"] == pytest.approx([60.0, 100.0])
+    ranges = [segment[:, 0].tolist() for lines in axes.collections for segment in lines.get_segments()]
+    assert ranges == [pytest.approx(ends) for ends in ([20, 40], [60, 80], [50, 70], [100, 100])]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["redefinition", "format"]

@@ -60,7 +60,7 @@ def test_what_has_not_found_induction_at_the_end_goes_on_and_nothing_else(tmp_pa
     for plan, first in zip(later, (plans[2], plans[4], plans[0]), strict=True):
         assert plan == type(plan)(
             FOLLOWED,
-            first.config.but(name=f"{first.config.name}-longer", steps=6000, stop_at_accuracy=FOUND),
+            first.config.replace(name=f"{first.config.name}-longer", steps=6000, stop_at_accuracy=FOUND),
             stacked=True,
         )
     check_members([plan.config for plan in later])

@@ -11,7 +11,19 @@ from matplotlib.figure import Figure
 from ihlab import train
 from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.claims.experiment import SCALES
-from ihlab.studies.figure4 import ARMS, FROZEN, KV, RATES, SEEDS, UNIT, VANILLA, Figure4, critical_rate
+from ihlab.claims.labels import KV, VANILLA
+from ihlab.studies.figure4 import (
+    ARMS,
+    FROZEN,
+    NEW_SEEDS,
+    RATES,
+    SEEDS,
+    STABLE_RATES,
+    UNIT,
+    Figure4,
+    critical_rate,
+    less_vanilla,
+)
 
 FIGURE = Figure4()
 
@@ -19,13 +31,17 @@ FIGURE = Figure4()
 @pytest.mark.parametrize("scale", SCALES)
 def test_arms_differ_in_attention_and_nothing_else(scale):
     runs = FIGURE.runs(scale)
-    assert len(runs) == len(ARMS) * len(RATES[scale]) * SEEDS[scale] == len({run.config.digest for run in runs})
+    assert len(runs) == len({run.config.digest for run in runs})
+    planned = [(run.curve, run.config.lr, run.config.seed) for run in runs]
+    grid = list(itertools.product(ARMS, RATES[scale], range(SEEDS[scale])))
+    new = itertools.product((VANILLA, KV), STABLE_RATES.get(scale, ()), NEW_SEEDS.get(scale, ()))
+    assert planned == grid + list(new)
     one = runs[0].config
     for run in runs:
         config = run.config
         assert config.model.attention == ARMS[run.curve]
-        plain = config.model.but(attention="vanilla")
-        assert config.but(model=plain, lr=one.lr, seed=0, name=one.name) == one
+        plain = config.model.replace(attention="vanilla")
+        assert config.replace(model=plain, lr=one.lr, seed=0, name=one.name) == one
         assert config.clip is None
         assert config.schedule == "constant"
 
@@ -58,12 +74,13 @@ def test_a_run_has_diverged_if_it_ends_no_better_than_the_frequencies_of_tokens(
     assert row["frequencies"] == 4.0
 
 
-def planted(gain, diverging, seeds=6):
-    """A table in which an arm gains so many nats on vanilla, and diverges from such a rate on."""
+def planted(gain, diverging, noise=0.01):
+    """The laptop's table, in which an arm gains so many nats on vanilla, and diverges from such a rate on."""
     rng, rows = np.random.default_rng(0), []
-    for arm, (number, lr), seed in itertools.product(ARMS, enumerate(RATES["laptop"]), range(seeds)):
+    for plan in FIGURE.runs("laptop"):
+        arm, lr, seed = plan.curve, plan.config.lr, plan.config.seed
         gone = lr >= diverging[arm]
-        last = 4 + 0.1 * abs(number - 1) + 0.01 * rng.standard_normal() - gain[arm] + 2 * gone
+        last = 4 + 0.1 * abs(math.log2(lr / 4e-3)) + noise * rng.standard_normal() - gain[arm] + 2 * gone
         facts = {"arm": arm, "lr": lr, "seed": seed, "least": last - gone, "last": last}
         rows.append({**facts, "frequencies": 5.5, "diverged": gone})
     return pd.DataFrame(rows)
@@ -78,33 +95,67 @@ NEVER = math.inf
 
 
 def test_verdicts_come_out_each_way():
-    better = planted({VANILLA: 0, KV: 0.1, FROZEN: 0.05, UNIT: 0}, {VANILLA: 0.256, KV: 0.512, FROZEN: 0.512, UNIT: 1})
-    rates = RATES["laptop"]
-    n = len(rates)
+    better = planted({VANILLA: 0, KV: 0.1, FROZEN: 0.05, UNIT: 0}, {VANILLA: 0.362, KV: 0.512, FROZEN: 0.512, UNIT: 1})
     given, claims = verdicts(better)
-    told = dict(zip(rates, claims[:n], strict=True))
-    assert {told[lr].verdict for lr in rates if lr < 0.512} == {"holds"}
-    assert {told[lr].verdict for lr in rates if lr >= 0.512} == {NOT_TESTED}, "all of both have diverged there"
-    assert told[0.512].first.verdict == "holds"
-    assert set(given[n:]) == {"holds"}
-    worse = planted({VANILLA: 0.1, KV: 0, FROZEN: 0, UNIT: 0}, dict.fromkeys(ARMS, 0.256))
+    assert given == ["holds"] * 5
+    assert claims[0].estimate.value == pytest.approx(-0.1, abs=0.01)
+    assert [claim.declared for claim in claims] == ["2026-11-26"] + ["2026-11-23"] * 4
+    worse = planted({VANILLA: 0.1, KV: 0, FROZEN: 0, UNIT: 0}, dict.fromkeys(ARMS, 0.362))
     given, claims = verdicts(worse)
-    assert given[:n] == ["fails" if lr < 0.256 else NOT_TESTED for lr in rates]
-    assert {claim.first.verdict for lr, claim in zip(rates, claims, strict=False) if lr >= 0.256} == {"fails"}
-    assert given[n : n + 3] == ["undecided"] * 3, "all diverge alike"
-    assert given[-1] == "fails"
-    assert sum(claim.of_paper for claim in claims) == n + 1
+    assert given == ["fails", *[NOT_TESTED] * 3, "fails"], "all diverge alike"
+    assert sum(claim.of_paper for claim in claims) == 2
     equal = planted(dict.fromkeys(ARMS, 0), dict.fromkeys(ARMS, NEVER))
     given, claims = verdicts(equal)
-    assert "holds" not in given
-    assert given[n : n + 3] == [NOT_TESTED] * 3
-    assert "Neither diverges" in claims[n].why
+    assert given == ["undecided", *[NOT_TESTED] * 3, "undecided"]
+    assert "Neither diverges" in claims[1].why
+
+
+def on_average(data, scale="laptop"):
+    return FIGURE.claims(data, scale)[0]
+
+
+def test_figure_4b_is_decided_by_the_new_seeds_at_the_rates_that_were_fixed_before():
+    data = planted({VANILLA: 0, KV: 0.1, FROZEN: 0, UNIT: 0}, dict.fromkeys(ARMS, 0.362))
+    claim = on_average(data)
+    mine = data[data["seed"].isin(range(6, 12))].groupby("arm")["last"].mean()
+    assert claim.seeds == 6
+    assert claim.estimate.value == pytest.approx(mine[KV] - mine[VANILLA])
+    old = data["seed"] < 6
+    elsewhere = data.assign(last=data["last"].where(~old, 0.0), diverged=True)
+    assert on_average(elsewhere).estimate == claim.estimate, "old runs are not read"
+    others = claim.verdict, *[row.verdict for row in FIGURE.claims(data, "laptop")[1:]]
+    shifted = data.assign(last=data["last"].where(old | (data["arm"] == KV), 0.0))
+    again = FIGURE.claims(shifted, "laptop")
+    assert (again[0].verdict, others[0]) == ("fails", "holds")
+    assert tuple(row.verdict for row in again[1:]) == others[1:], "the other rows do not read the new runs"
+
+
+def test_a_new_run_that_diverges_counts_and_is_told():
+    data = planted({VANILLA: 0, KV: 0.1, FROZEN: 0, UNIT: 0}, dict.fromkeys(ARMS, NEVER))
+    lost = (data["arm"] == KV) & (data["seed"] == 7) & (data["lr"] == 0.128)
+    claim = on_average(data.assign(last=data["last"].where(~lost, 7.0), diverged=lost))
+    plain = on_average(data)
+    more = (7.0 - data.loc[lost, "last"].item()) / (6 * 8)
+    assert claim.estimate.value == pytest.approx(plain.estimate.value + more)
+    assert claim.measure.endswith("; 1 of these runs diverged and count with their last loss")
+    assert "diverged and" not in plain.measure
+
+
+def test_a_scale_without_new_seeds_takes_the_rates_at_which_none_of_its_own_diverges():
+    data = planted({VANILLA: 0, KV: 0.1, FROZEN: 0, UNIT: 0}, dict.fromkeys(ARMS, NEVER))
+    data = data[data["seed"] < SEEDS["gpu"]]
+    lost = (data["arm"] == VANILLA) & (data["seed"] == 2) & (data["lr"] >= 0.064)
+    claim = on_average(data.assign(diverged=lost), "gpu")
+    mine = data[data["lr"] < 0.064].groupby("arm")["last"].mean()
+    assert claim.estimate.value == pytest.approx(mine[KV] - mine[VANILLA])
+    assert "(0.002 to 0.032)" in claim.measure
+    none = on_average(data.assign(diverged=True), "gpu")
+    assert (none.verdict, none.seeds) == (NOT_TESTED, 0)
 
 
 def test_diverging_at_a_lower_rate_than_vanilla_fails():
     data = planted(dict.fromkeys(ARMS, 0), {VANILLA: 0.512, KV: 0.256, FROZEN: NEVER, UNIT: NEVER})
-    n = len(RATES["laptop"])
-    assert verdicts(data)[0][n : n + 3] == ["fails", "holds", "holds"]
+    assert verdicts(data)[0][1:4] == ["fails", "holds", "holds"]
     assert critical_rate(data, VANILLA) == 0.512
     [frozen] = [claim for claim in FIGURE.claims(data, "laptop") if claim.sentence.startswith("Neither")]
     assert frozen.first.measure.endswith("0.5 nats above their own least loss there (6 and 0 of 6)")
@@ -117,17 +168,36 @@ def test_diverging_at_a_lower_rate_than_vanilla_fails():
     assert "most runs diverge at no rate of the grid" in told
 
 
-def test_the_picture_has_each_arm_in_both_panels():
-    data = planted(dict.fromkeys(ARMS, 0), {VANILLA: 0.256, KV: 0.512, FROZEN: NEVER, UNIT: NEVER})
+def test_the_picture_has_every_difference_their_means_and_what_diverges_above():
+    data = planted({VANILLA: 0, KV: 0.1, FROZEN: 0.05, UNIT: 0}, {VANILLA: 0.362, KV: 0.512, FROZEN: NEVER, UNIT: 1})
     figure = FIGURE.draw(data, "laptop")
     assert isinstance(figure, Figure)
     losses, shares = figure.axes
-    assert [line.get_label() for line in losses.lines if not line.get_label().startswith("_")] == [
-        *ARMS, "a run that diverged", "frequencies of tokens alone",
-    ]  # fmt: skip
-    crosses = [line for line in losses.lines if line.get_marker() == "x" and len(line.get_xdata())]
-    assert sum(len(line.get_xdata()) for line in crosses) == data["diverged"].sum()
-    assert len(shares.patches) == len(ARMS) * len(RATES["laptop"])
+    n = len(STABLE_RATES["laptop"])
+    lines = {line.get_label(): line for line in losses.lines}
+    old, new = (lines[f"KV shifting, {seeds}"] for seeds in ("earlier seeds", "seeds of the claim"))
+    gap = less_vanilla(data[data["lr"] <= 0.256], KV)
+    for dots, seeds in ((old, range(6)), (new, range(6, 12))):
+        assert len(dots.get_ydata()) == (n + 1) * 6, "and each seed's mean"
+        assert dots.get_ydata()[:6] == pytest.approx(gap.loc[seeds, 2e-3])
+        assert dots.get_ydata()[-6:] == pytest.approx(gap.loc[seeds].mean(axis=1))
+    bars = [segment[0][1] for segment in losses.collections[0].get_segments()]
+    assert bars[:-1] == pytest.approx(gap.loc[range(6, 12)].mean())
+    assert bars[-1] == pytest.approx(on_average(data).estimate.value)
+    assert len(lines["frozen (mean)"].get_ydata()) == n
+    assert [label.get_text() for label in shares.get_xticklabels()] == ["0.256", "0.362", "0.512"]
+    assert [bar.get_height() for bar in shares.patches] == [0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]
+
+
+def test_the_summary_says_the_difference_of_the_claim():
+    data = planted({VANILLA: 0, KV: 0.1, FROZEN: 0, UNIT: 0}, dict.fromkeys(ARMS, NEVER))
+    gap = on_average(data).estimate.value
+    said = f"8 learning rates from 0.002 to 0.256, KV shifting's held-out loss is {-gap:.3f} nats a token lower"
+    assert said in FIGURE.summary(data, "laptop")
+    small = data[(data["seed"] < SEEDS["gpu"])]
+    nowhere = small.assign(diverged=True)
+    assert FIGURE.summary(nowhere, "gpu").startswith("Least held-out loss")
+    assert len(FIGURE.draw(nowhere, "gpu").axes[1].patches) == len(ARMS) * len(RATES["laptop"])
 
 
 @pytest.mark.slow

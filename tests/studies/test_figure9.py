@@ -127,7 +127,7 @@ def test_the_sentence_about_50m_is_not_tested_without_a_model_of_that_size():
 def test_sizes_have_the_parameters_that_they_are_named_for():
     stated = {"0.8K": 0.8e3, "0.4M": 0.4e6, "50M": 50e6, "0.2M, 4 layers": 0.2e6}
     for name, (n_layers, d_model, n_heads) in {**SIZES, **LAPTOP_SIZES}.items():
-        model = ngram_run("paper", "50M").model.but(n_layers=n_layers, d_model=d_model, n_heads=n_heads)
+        model = ngram_run("paper", "50M").model.replace(n_layers=n_layers, d_model=d_model, n_heads=n_heads)
         if d_model <= 128:  # the largest is counted by hand: 12 d^2 a layer
             assert Transformer(model).n_params == pytest.approx(stated[name], rel=0.2)
         else:

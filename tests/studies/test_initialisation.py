@@ -21,7 +21,7 @@ def test_runs_are_figure_1as_but_for_the_embeddings(scale):
     assert {p.config.lr for p in planned} == {figure1a.lr}
     assert {p.config.steps for p in planned} == {2 * figure1a.steps}
     assert {p.config.model.embed_std for p in planned} == set(STDS[scale])
-    models = {p.config.model.but(embed_std=None, attention="vanilla", n_layers=1) for p in planned}
+    models = {p.config.model.replace(embed_std=None, attention="vanilla", n_layers=1) for p in planned}
     assert models == {figure1a.model}
     for curve in {p.curve for p in planned}:
         check_members([p.config for p in planned if p.curve == curve])

@@ -1,191 +1,132 @@
-"""Robustness: two stages of runs, the rate that the first chooses for the second, and verdicts on made-up tables."""
+"""Robustness: what its cells change, two stages of runs, and verdicts on made-up tables."""
+
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from ihlab.claims.claim import judged
+from ihlab.claims.comparison import RUN, TUNING, TUNING_SEEDS
 from ihlab.claims.experiment import SCALES
-from ihlab.claims.induction import KV1, V2, induction_run
+from ihlab.claims.induction import GIVEN, KV1, V2, V4, figure1_run
 from ihlab.plots.steps import ABOVE
-from ihlab.studies.robustness import (
-    AS_FIGURE1A,
-    COMMON,
-    NO_POSITIONS,
-    OWN,
-    RATES,
-    SETTINGS,
-    TUNING,
-    TUNING_SEEDS,
-    Robustness,
-    seeds,
-    settings,
-)
-from ihlab.training.run import Run
+from ihlab.studies.robustness import LEARNED, NO_DECAY, NO_POSITIONS, ROPE, SEEDS, SETTINGS, Robustness
+from ihlab.training.clamp import Clamp
+from ihlab.training.config import constant_steps
 
 pytestmark = pytest.mark.slow
 
-NAMES = list(SETTINGS)
 
-
-# The first stage
+# The runs
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_every_rate_is_tried_in_every_setting_on_seeds_of_its_own(scale):
+def test_every_rate_of_a_cell_is_tried_on_seeds_that_no_claim_uses(scale):
     planned = Robustness().runs(scale)
     tried = {(p.curve, p.config.lr, p.config.seed) for p in planned}
-    cells = 2 * len(settings(scale))
     assert len(planned) == len(tried)
-    assert len(planned) == cells * len(RATES[scale]) * len(TUNING_SEEDS[scale])
-    assert all(p.stacked and p.config.stop_at_accuracy == 0.9 and p.config.seed >= 100 for p in planned)
-    assert {p.config.steps for p in planned} == {induction_run(scale).steps}
+    assert {seed for _, _, seed in tried} <= set(TUNING_SEEDS)
+    assert not set(TUNING_SEEDS) & set(SEEDS)
+    assert all(p.config.stop_at_accuracy == 0.9 and p.config.schedule == "constant" for p in planned)
+    assert {p.config.steps for p in planned} == {constant_steps(figure1_run(scale))}
+    assert all(p.stacked != bool(p.config.clamped) for p in planned)
 
 
-def test_the_laptops_settings():
-    planned = Robustness().runs("laptop")
-    assert len(planned) == 120
-    models = {p.curve: p.config.model for p in planned}
-    assert len(models) == 12
-    assert {(m.attention, m.n_layers) for m in models.values()} == {("kv_shift", 1), ("vanilla", 2)}
-    settings_of = [(m.positional, m.rotary_base, m.n_heads) for m in models.values() if m.attention == "vanilla"]
-    assert settings_of == [
-        ("rope", 1e5, 4), ("rope", 1e2, 4), ("alibi", 1e5, 4), ("none", 1e5, 4), ("rope", 1e5, 2), ("rope", 1e5, 1),
-    ]  # fmt: skip
-
-
-# The second stage
-
-
-def written(planned, root, learns):
-    """A finished-looking run of each plan, whose accuracy reaches 90% at the step `learns` gives, or never (inf)."""
-    trained = []
-    for plan in planned:
-        run = Run.create(plan.config, root)
-        at = learns(plan)
-        ends = [(at, 0.95)] if np.isfinite(at) else [(plan.config.steps, 0.3)]
-        run.write_metrics([{"step": step, "accuracy_first": accuracy} for step, accuracy in [(0, 0.0), *ends]])
-        trained.append((plan.curve, run))
-    return trained
-
-
-def learns(plan):
-    """KV shifting soonest at the high one of the two rates, vanilla at the common one; without positions it never."""
-    if plan.config.model.attention == "kv_shift":
-        return 10 if plan.config.lr > induction_run("smoke").lr else 20
-    if plan.config.model.positional == "none":
-        return np.inf
-    return np.inf if plan.config.lr > induction_run("smoke").lr else 20
-
-
-def test_the_second_stage_is_at_the_chosen_and_at_the_common_rate(tmp_path):
-    experiment, (common, high) = Robustness(), RATES["smoke"]
-    trained = written(experiment.runs("smoke"), tmp_path, learns)
-    followed = experiment.follow(trained, "smoke")
-    chosen: dict[str, list[float]] = {}
-    for plan in followed:
-        assert plan.config.steps == induction_run("smoke").steps
-        assert plan.config.seed in (0, 1)
-        chosen.setdefault(plan.curve, []).append(plan.config.lr)
-    assert chosen == {
-        f"{KV1}, {AS_FIGURE1A}": [high, high, common, common],
-        f"{V2}, {AS_FIGURE1A}": [common, common],
-        f"{KV1}, {NO_POSITIONS}": [high, high, common, common],
-        f"{V2}, {NO_POSITIONS}": [common, common],
+def test_the_laptops_cells():
+    configs = {p.curve: p.config for p in Robustness().runs("laptop")}
+    assert len(configs) == 11 * 2 + 4
+    vanilla = {curve.partition(" | ")[2]: c for curve, c in configs.items() if curve.startswith(V2)}
+    told = {
+        name: (c.model.positional, c.model.n_heads, c.model.rotary_base, c.weight_decay) for name, c in vanilla.items()
     }
-    table = experiment.gather(trained + written(followed, tmp_path, learns), "smoke")
-    counts = table.groupby(["setting", "curve"])["kind"].value_counts().to_dict()
-    for setting in (AS_FIGURE1A, NO_POSITIONS):
-        assert [counts[setting, KV1, kind] for kind in (TUNING, OWN, COMMON)] == [2, 2, 2]
-        assert [counts.get((setting, V2, kind), 0) for kind in (TUNING, OWN, COMMON)] == [2, 2, 0]
-    own = table[table["kind"] == OWN].groupby(["setting", "curve"])["lr"].unique()
-    assert own[AS_FIGURE1A, KV1].tolist() == [high]
-    assert own[NO_POSITIONS, V2].tolist() == [common]
-
-
-def test_more_seeds_where_a_share_is_measured():
-    """Six against six is the fewest of which a rank test can decide one of eight; half of twelve can be excluded."""
-    assert [len(seeds("laptop", setting)) for setting in NAMES] == [6, 6, 6, 12, 6, 6]
+    assert told == {
+        "RoPE": ("rope", 4, 1e5, 0.1),
+        "RoPE, base 100": ("rope", 4, 1e2, 0.1),
+        "ALiBi": ("alibi", 4, 1e5, 0.1),
+        "learned positions": ("learned", 4, 1e5, 0.1),
+        "no positions": ("none", 4, 1e5, 0.1),
+        "RoPE, 2 heads": ("rope", 2, 1e5, 0.1),
+        "RoPE, 1 head": ("rope", 1, 1e5, 0.1),
+        "learned positions, 2 heads": ("learned", 2, 1e5, 0.1),
+        "learned positions, 1 head": ("learned", 1, 1e5, 0.1),
+        "RoPE, no weight decay": ("rope", 4, 1e5, 0.0),
+        "learned positions, no weight decay": ("learned", 4, 1e5, 0.0),
+    }  # fmt: skip
+    for setting in (ROPE, LEARNED):
+        given = configs[f"{GIVEN} | {setting}"]
+        assert given.clamped == (Clamp(what="pattern", layer=0, head=0, value="previous"),)
+        assert given.replace(clamped=(), name="x", lr=1.0) == vanilla[setting].replace(name="x", lr=1.0)
+        assert configs[f"{V4} | {setting}"].model.n_layers == 4
+    assert all(c.model.n_layers == 1 for curve, c in configs.items() if curve.startswith(KV1))
 
 
 # Verdicts
 
 
-def table(times, own=1.6e-2, vanilla_never=0, kv_never=0):
-    """A laptop table: `times` maps each setting to the steps of KV shifting and vanilla; of those without positions,
-    some seeds never learn.
-    """
+def table(times, own=8e-3):
+    """A laptop table: `times` gives the steps of each model (inf: never), or of some models in some settings."""
     rng, rows = np.random.default_rng(0), []
-    for setting, pair in times.items():
-        for curve, middle, never in zip((KV1, V2), pair, (kv_never, vanilla_never), strict=True):
-            for lr in RATES["laptop"]:
-                rows += [(TUNING, setting, curve, lr, seed, middle if lr == own else 790.0, 800) for seed in (100, 101)]
-            for kind, lr, factor in ((OWN, own, 1.0), (COMMON, 8e-3, 1.5)):
-                for seed in seeds("laptop", setting):
-                    lost = setting == NO_POSITIONS and seed < never
-                    steps = np.inf if lost else round(middle * factor * rng.uniform(0.95, 1.05))
-                    rows.append((kind, setting, curve, lr, seed, steps, 1000))
-    made = pd.DataFrame(rows, columns=["kind", "setting", "curve", "lr", "seed", "steps_to_90", "horizon"])
-    return made.assign(accuracy_first=np.where(np.isinf(made["steps_to_90"]), 0.3, 0.92))
+    for model, setting in Robustness().cells("laptop"):
+        middle = times.get((model, setting), times[model])
+        for lr in Robustness().grid((model, setting), "laptop"):
+            rows += [(TUNING, model, setting, lr, seed, middle if lr == own else 1500.0) for seed in TUNING_SEEDS]
+        rows += [(RUN, model, setting, own, seed, middle * rng.uniform(0.95, 1.05)) for seed in SEEDS]
+    made = pd.DataFrame(rows, columns=["kind", "variant", "setting", "lr", "seed", "steps_to_90"])
+    accuracy = np.where(np.isinf(made["steps_to_90"]), 0.3, 0.92)
+    return made.assign(n_params=1000, accuracy=accuracy, best=accuracy, horizon=1600)
 
 
 def verdicts(data):
-    return [claim.verdict for claim in judged(Robustness().claims(data, "laptop"))]
+    claims = judged(Robustness().claims(data, "laptop"))
+    return ["".join({c.verdict[0] for c in claims[:11]}), *(c.verdict for c in claims[11:])]
 
 
 def test_verdicts_can_come_out_either_way():
-    faster, slower = dict.fromkeys(NAMES, (100, 400)), dict.fromkeys(NAMES, (390, 400))
-    assert verdicts(table(faster, vanilla_never=12)) == ["holds"] * 8
-    assert verdicts(table(slower, kv_never=12)) == ["fails"] * 8
-    assert verdicts(table({**faster, "ALiBi": (400, 400)})) == ["holds"] * 2 + ["fails"] + ["holds"] * 4 + ["fails"]
-    between = table(faster, vanilla_never=6, kv_never=6)
-    assert verdicts(between)[-2:] == ["undecided"] * 2
+    faster = table({KV1: 100, GIVEN: 300, V2: 700, V4: 690})
+    assert verdicts(faster) == ["h", *["holds", "holds", "holds"] * 2]
+    slower = table({KV1: 600, GIVEN: 650, V2: 700, V4: 300})
+    assert verdicts(slower) == ["f", *["fails", "fails", "fails"] * 2]
+    mixed = judged(Robustness().claims(table({KV1: 100, GIVEN: 300, V2: 700, V4: 690, (V2, "ALiBi"): 110}), "laptop"))
+    assert [c.verdict for c in mixed if "(ALiBi)" in c.sentence] == ["fails"]
 
 
-def test_only_runs_at_the_own_rate_count():
-    data = table(dict.fromkeys(NAMES, (100, 400)))
-    others = data["kind"] != OWN
-    spoilt = data.assign(steps_to_90=data["steps_to_90"].where(~(others & (data["kind"] == COMMON)), 7.0))
-    claims, again = (Robustness().claims(d, "laptop") for d in (data, spoilt))
-    assert [c.estimate for c in claims] == [c.estimate for c in again]
+def test_a_model_that_never_learns_is_slower_and_two_of_them_are_not_compared():
+    never = np.inf
+    one = judged(
+        Robustness().claims(table({KV1: 100, GIVEN: 300, V2: 700, V4: 690, (V2, NO_POSITIONS): never}), "laptop")
+    )
+    [claim] = [c for c in one if f"({NO_POSITIONS})" in c.sentence]
+    assert claim.verdict == "holds"
+    assert "8 of 8 and 0 of 8 seeds get there" in claim.measure
+    both = judged(Robustness().claims(table(dict.fromkeys((KV1, GIVEN, V2, V4), never)), "laptop"))
+    assert {c.verdict for c in both} == {"not tested at this scale"}
 
 
-def test_claims_say_their_rates_and_seeds():
-    claims = Robustness().claims(table(dict.fromkeys(NAMES, (100, 400)), own=6.4e-2), "laptop")
-    assert all("0.064 (highest of the grid)" in claim.measure for claim in claims)
-    assert [claim.seeds for claim in claims] == [6, 6, 6, 12, 6, 6, 12, 12]
-    assert {claim.declared for claim in claims} == {"2026-11-22"}
-    assert "rotary base 100,000, 4 heads" in claims[0].sentence
+def test_claims_say_when_a_rate_is_at_the_edge_of_its_grid():
+    claims = Robustness().claims(table({KV1: 100, GIVEN: 300, V2: 700, V4: 690}), "laptop")
+    assert f"{KV1} at 0.008 (lowest of the grid) / {V2} at 0.008, RoPE" in claims[0].measure
 
 
 def test_the_summary_says_ratios_and_bounds():
-    said = Robustness().summary(table(dict.fromkeys(NAMES, (100, 400)), vanilla_never=12), "laptop")
-    assert "at most 0.13 (no positions)" in said
-    assert "12 of 12 seeds of KV shifting and 0 of 12 of vanilla learn induction within 1000 steps" in said
+    said = Robustness().summary(table({KV1: 100, GIVEN: 200, V2: 400, V4: 390, (V2, NO_POSITIONS): np.inf}), "laptop")
+    assert re.search(r"vanilla layers, each at its own learning rate: 0\.2[45]\d? \(RoPE\)", said)
+    assert re.search(r"at most 0\.06\d* \(no positions\)", said)
+    assert re.search(r"previous-token head: 0\.(49|5|51) \(RoPE\), 0\.(49|5|51) \(learned positions\)", said)
+    assert "8 of 8 seeds of KV shifting and 0 of 8 of vanilla" in said
 
 
 # The picture
 
 
-def test_runs_that_never_learn_stand_on_top():
-    data = table(dict.fromkeys(NAMES, (100, 400)), vanilla_never=5)
+def test_runs_that_never_learn_stand_at_never():
+    data = table({KV1: 100, GIVEN: 200, V2: 400, V4: 390, (V2, NO_POSITIONS): np.inf})
     axes = Robustness().draw(data, "laptop").axes[0]
-    heights = np.concatenate(
-        [np.asarray(dots.get_offsets())[:, 1] for dots in axes.collections if len(dots.get_offsets())]
-    )
-    assert np.isclose(heights, ABOVE * 800).sum() == 2 * 5  # at its own and at the common rate
-    assert len(heights) >= (data["kind"] != TUNING).sum()
-    labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert labels[-1] == "never"
-    assert len(axes.get_xticklabels()) == 6
-
-
-def test_where_nobody_learns_there_is_a_picture_and_nothing_is_decided_but_the_shares():
-    data = table(dict.fromkeys(NAMES, (400, 400)))
-    data["steps_to_90"] = np.inf
-    assert verdicts(data) == ["undecided"] * 6 + ["fails", "holds"]
-    assert "unknown (ALiBi)" in Robustness().summary(data, "laptop")
-    Robustness().draw(data, "laptop").canvas.draw()
+    x = np.concatenate([np.asarray(dots.get_offsets())[:, 0] for dots in axes.collections if len(dots.get_offsets())])
+    assert (x > 1600).sum() == len(SEEDS)
+    assert np.isclose(np.median(x[x > 1600]), ABOVE * 1600, rtol=0.05)
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(SETTINGS)
+    assert set(NO_DECAY) <= set(SETTINGS)
 
 
 # Made at smoke scale
@@ -193,8 +134,7 @@ def test_where_nobody_learns_there_is_a_picture_and_nothing_is_decided_but_the_s
 
 def test_both_stages_at_smoke_scale(smoke):
     _, folder = smoke("robustness")
-    table = folder.data()
-    assert set(table["kind"]) <= {TUNING, OWN, COMMON}
-    assert (table["kind"] == OWN).sum() == 8
-    assert [claim["verdict"] for claim in folder.claims()] == ["undecided"] * 4
-    assert "0 of 2 seeds" in Robustness().summary(table, "smoke")
+    made = folder.data()
+    assert made.groupby("kind").size().to_dict() == {RUN: 12, TUNING: 12}
+    assert len(folder.claims()) == 5
+    assert "(no positions)" in Robustness().summary(made, "smoke")

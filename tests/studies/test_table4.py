@@ -108,12 +108,15 @@ def test_a_single_curve_that_has_learned_is_enough():
     assert verdicts(data)[:5] == ["holds"] * 5
 
 
-def test_what_nobody_solves_compares_nothing():
-    none = table(0.5, 0.4, strict={KV: (0.0, 0.9), VANILLA: (0.0, 0.8)})
-    assert verdicts(none)[:5] == ["holds", "holds", NOT_TESTED, NOT_TESTED, "holds"]
-    assert "single problem with 4 operations" in Table4().claims(none, "laptop")[2].why
-    one = table(0.5, 0.4, strict={KV: (0.004, 0.9), VANILLA: (0.0, 0.8)}, spread=0.0)
-    assert verdicts(one)[2:4] == ["undecided", "undecided"]
+@pytest.mark.parametrize("solved", [0.0, 0.05])
+def test_what_nobody_solves_compares_nothing_but_counts_among_the_claims(solved):
+    data = table(0.5, 0.4, strict={KV: (solved, 0.9), VANILLA: (0.0, 0.8)}, spread=0.0)
+    assert verdicts(data)[2:4] == [NOT_TESTED, NOT_TESTED]
+    claims = judged(Table4().claims(data, "laptop"))
+    assert claims[2].why.startswith("Neither solves problems with 4 operations in this sense (")
+    assert claims[2].p_holm is not None
+    assert claims[2].first.why == ""
+    assert (claims[2].first.measure, claims[2].first.p_holm) == (claims[2].measure, claims[2].p_holm)
 
 
 def test_fewer_operations_are_judged_apart():
@@ -163,7 +166,7 @@ def test_each_curve_gets_the_rate_with_the_lowest_held_out_loss():
 
 def test_a_run_that_diverged_is_not_chosen_and_other_rates_than_the_grids_may_be_tried():
     """As `ihlab.studies.varied` tries them."""
-    first = [replace(plan, config=plan.config.but(lr=2 * plan.config.lr)) for plan in Table4().runs("laptop")]
+    first = [replace(plan, config=plan.config.replace(lr=2 * plan.config.lr)) for plan in Table4().runs("laptop")]
 
     def trained(plan):
         slow = plan.config.lr == 8e-3
@@ -213,7 +216,9 @@ def test_tested_in_steps_up_to_the_most():
 def test_only_the_attention_differs():
     for scale in SETTINGS:
         plans = [plan for plan in Table4().runs(scale) if plan.config.lr == RATES[scale][0]]
-        shapes = {(plan.config.but(name="any", model=plan.config.model.but(attention="vanilla"))) for plan in plans}
+        shapes = {
+            (plan.config.replace(name="any", model=plan.config.model.replace(attention="vanilla"))) for plan in plans
+        }
         assert len(shapes) == len(SETTINGS[scale])
 
 
@@ -244,9 +249,12 @@ def test_the_whole_way_at_smoke_scale(smoke):
 
 
 def test_errors_are_drawn():
-    drawn = Table4().draw(table(0.9, 0.7).assign(share=lambda data: 0.69 + 0.01 * data["seed"]), "laptop")
-    texts = {text.get_text() for axes in drawn.axes for text in axes.texts}
-    assert "71.0  (69.0–73.0)" in texts
+    data = table(0.9, 0.7).assign(share=lambda data: 0.69 + 0.01 * data["seed"])
+    [axes] = Table4().draw_more(data, "laptop")["errors"].axes
+    means = [line.get_xdata() for line in axes.lines if line.get_label() in CURVES]
+    assert [list(each) for each in means] == [pytest.approx([71.0] * (len(ERRORS) + 1))] * 2
+    ranges = [segment[:, 0] for lines in axes.collections for segment in lines.get_segments()]
+    assert ranges == [pytest.approx([69.0, 73.0])] * 2 * (len(ERRORS) + 1)
 
 
 def test_the_summary_has_every_share():

@@ -135,7 +135,19 @@ def test_the_papers_cells_are_counted_against_the_corner_of_an_induction_head():
     """50, 17, 9 and 52 of 128: 17 in the upper right corner, and more on the diagonal than untied ones would put."""
     paper = [(OWN, 50), (INDUCTION, 17), (CROSS, 9), (BEFORE, 52)]
     assert verdicts(seeds_of(paper, 8)) == ["fails", "fails", "holds"]
-    assert "17 over 9" in Table5().draw(seeds_of(RIGHT, 2), "laptop").get_suptitle()
+
+
+def test_the_drawn_counts_are_of_the_end_by_size_and_as_the_paper_counts():
+    turned = [((-a1, -a2, b1, b2), n) for (a1, a2, b1, b2), n in [(OWN, 4), (INDUCTION, 3), (CROSS, 2), (BEFORE, 1)]]
+    _, after, table = Table5().draw(seeds_of(turned, 1), "laptop").axes
+    drawn = [{text.get_position(): int(text.get_text()) for text in axes.texts} for axes in (after, table)]
+    by_corner = {
+        (0.25, 0.75): 3,
+        (0.75, 0.75): 3,
+        (0.25, 0.25): 2,
+        (0.75, 0.25): 2,
+    }  # seed 0: one less OWN, one more BEFORE
+    assert drawn == [by_corner, {(0, 0): 3, (1, 0): 3, (0, 1): 2, (1, 1): 2}]
 
 
 def test_the_made_up_table_has_columns_of_the_real_one(made):

@@ -14,6 +14,8 @@ from ihlab.studies.tables6to13 import (
     OURS,
     PREVIOUS_OWN,
     PRINTED,
+    QKV,
+    SELECTIVE,
     VANILLA,
     K,
     Tables6To13,
@@ -261,11 +263,12 @@ def test_summary_is_one_sentence_with_the_counts(data):
 
 
 def test_the_drawing_outlines_each_cells_best_method_once(data):
-    figure = EXPERIMENT.draw(data, "laptop")
-    maps = [axes for axes in figure.axes if axes.images]
-    assert [axes.get_title().split("\n")[0].removesuffix(" (its loss)") for axes in maps] == [*OURS, *COMPARATORS]
-    assert [len(axes.patches) for axes in maps] == [1, 0, 8, 2, 19, 0, 0, 0]
-    assert "+2084" in [text.get_text() for text in maps[3].texts]
-    assert [text.get_text() for text in maps[7].texts].count("OOM") == 12
+    figures = EXPERIMENT.draw(data, "laptop"), *EXPERIMENT.draw_more(data, "laptop").values()
+    maps = {axes.get_title().split("\n")[0]: axes for figure in figures for axes in figure.axes if axes.images}
+    assert {method: len(axes.patches) for method, axes in maps.items()} == {
+        KV: 19, K: 0, V: 8, QKV: 2, **dict.fromkeys(COMPARATORS, 0),
+    }  # fmt: skip
+    assert "+2084" in [text.get_text() for text in maps[QKV].texts]
+    assert [text.get_text() for text in maps[SELECTIVE].texts].count("OOM") == 12
     # One colour scale that the broken-down runs do not stretch.
-    assert {axes.images[0].get_clim() for axes in maps} == {(-0.05, 0.05)}
+    assert {axes.images[0].get_clim() for axes in maps.values()} == {(-0.05, 0.05)}

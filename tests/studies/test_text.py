@@ -44,7 +44,7 @@ def test_every_rate_is_tried_for_every_arm_on_a_seed_of_its_own(scale):
     tried = {(run.curve, run.config.lr) for run in runs}
     assert tried == {(arm.label, lr) for arm in ARMS[scale] if arm.longer == 1 for lr in RATES[scale]}
     assert {run.config.seed for run in runs} == {TUNING_SEED}
-    assert TUNING_SEED not in SEEDS[scale]
+    assert all(TUNING_SEED not in seeds[scale] for seeds in SEEDS.values())
     assert len({run.config.digest for run in runs}) == len(runs)
 
 
@@ -55,7 +55,7 @@ def test_arms_differ_in_what_they_say_and_nothing_else(scale):
         assert (run.model.attention, run.model.n_layers) == (arm.attention, arm.n_layers)
         assert run.steps == plain.steps * arm.longer
         assert len(run.eval_steps()) == len(plain.eval_steps())
-        same = run.model.but(attention="vanilla", n_layers=2, d_vocab=plain.model.d_vocab)
+        same = run.model.replace(attention="vanilla", n_layers=2, d_vocab=plain.model.d_vocab)
         assert same == plain.model
         assert replace(run.task, vocab_size=plain.task.vocab_size) == plain.task
         assert len(run.checkpoint_steps()) == len(run.eval_steps()) or scale == "smoke"
@@ -77,6 +77,7 @@ def test_each_arm_goes_on_at_the_rate_at_which_its_text_costs_least():
         assert run.config.lr == best[short]
     counts = pd.Series([run.curve for run in runs]).value_counts()
     assert counts.pop(LONG_V2.label) == 3
+    assert [counts.pop(arm.label) for arm in (V1, KV1)] == [9, 9]
     assert set(counts) == {5}
 
 
@@ -97,11 +98,11 @@ def arm_rows(arm, seed, cost, onset, eligible, diagonal, noise):
     return rows
 
 
-def table(cost, onset, eligible=lambda arm: 0.5, diagonal=7, seeds=5):
+def table(cost, onset, eligible=lambda arm: 0.5, diagonal=7):
     """A planted table of the laptop's arms: `cost` and `onset` by arm, some noise by seed."""
     rows = []
     for arm in FEW_ARMS:
-        for seed in range(3 if arm is LONG_V2 else seeds):
+        for seed in SEEDS[arm.seeds]["laptop"]:
             noise = 0.001 * np.sin(seed * len(arm.label))  # another one for each arm
             rows += arm_rows(
                 arm, seed, cost(arm) + noise, onset(arm), eligible(arm) + noise, diagonal - seed % 2, noise
@@ -114,9 +115,12 @@ def verdicts(data):
     return {claim.sentence: claim.verdict for claim in claims}
 
 
+BETTER1 = "KV shifting models text better than vanilla attention (1 layer, byte pairs)."
 BETTER = "KV shifting models text better than vanilla attention (2 layers, byte pairs)."
 HALF = "At least half of the gain of KV shifting lies where induction could make it (two layers, byte pairs)."
 ALIKE = "More of the gain lies there than if every bit had become cheaper alike."
+OF_LONGER = "More of KV shifting's gain lies at positions that can be copied than of the gain of longer training."
+LONGER_ALIKE = "More of the gain of longer training lies there than if every bit had become cheaper alike."
 EARLIER = "KV shifting forms induction heads earlier, on text (two layers)."
 ENOUGH = "One layer of KV shifting is enough for induction on text."
 NOT_ENOUGH = "One layer of vanilla attention is not."
@@ -187,6 +191,76 @@ def test_one_layer_is_not_said_to_be_too_few_where_two_are_too_few_as_well():
     assert claim.verdict == NOT_TESTED
     assert "Nor are two" in claim.why
     assert claim.first.verdict == "holds"
+
+
+def test_more_seeds_of_one_layer_judge_and_the_declared_ones_are_kept():
+    def cost(arm):
+        return 1.5 if shifted(arm) else 1.7
+
+    data = table(cost, onset=lambda arm: 0.6 if shifted(arm) else 1.5 if arm.n_layers == 2 else np.inf)
+    spread = {0: 0.3, 1: -0.5, 2: 0.3, 3: -0.4, 4: 0.3}  # of the declared seeds
+    kv = data["arm"] == KV1.label
+    data["bits_per_byte"] += kv * data["seed"].map(spread).fillna(-0.1)
+    claims = {claim.sentence: claim for claim in judged(FIGURE.claims(data, "laptop"))}
+    ends = data.groupby(["arm", "seed"]).last()["bits_per_byte"]
+    gap = ends[KV1.label] - ends[V1.label]
+    now = claims[BETTER1]
+    assert (now.seeds, now.first.seeds) == (9, 5)
+    assert now.estimate.value == pytest.approx(gap.mean())
+    assert now.first.estimate.value == pytest.approx(gap[:5].mean())
+    assert now.first.verdict == "undecided"
+    assert "four more were added" in now.changed
+    assert (claims[ENOUGH].seeds, claims[ENOUGH].first.seeds) == (9, 5)
+    assert (claims[NOT_ENOUGH].seeds, claims[NOT_ENOUGH].first.seeds) == (9, 5)
+    assert all(claim.first is None for claim in claims.values() if claim.seeds < 9)
+    few = data[data["seed"] < 5]
+    assert all(claim.first is None for claim in FIGURE.claims(few, "laptop")), "nothing was added"
+
+
+def test_longer_training_gains_elsewhere_than_the_shift_or_not():
+    def cost(arm):
+        return 1.5 if shifted(arm) or arm is LONG_V2 else 1.7
+
+    def told(of_longer):
+        def eligible(arm):
+            return of_longer if arm is LONG_V2 else 0.4 if shifted(arm) else 0.45
+
+        return verdicts(table(cost, lambda arm: 1.0, eligible))
+
+    # Vanilla spends .765 there, KV shifting .6: of a gain of .2 .165 lies there, and of one that is alike .09.
+    less, alike, more = told(0.43), told(0.4), told(0.37)  # .12, .165 and .21 of .2
+    assert [each[OF_LONGER] for each in (less, alike, more)] == ["holds", "undecided", "fails"]
+    less, alike, more = told(0.48), told(0.45), told(0.42)  # .045, .09 and .135
+    assert [each[LONGER_ALIKE] for each in (less, alike, more)] == ["fails", "undecided", "holds"]
+
+
+def test_longer_training_is_compared_with_runs_of_the_same_seeds():
+    data = table(lambda arm: 1.5 if shifted(arm) or arm is LONG_V2 else 1.7, lambda arm: 1.0)
+    other = data["seed"] >= 3
+    altered = data.assign(bits_eligible_4=data["bits_eligible_4"].where(~other, 0.0))
+    claims, again = ({claim.sentence: claim for claim in FIGURE.claims(each, "laptop")} for each in (data, altered))
+    for sentence in (OF_LONGER, LONGER_ALIKE):
+        assert claims[sentence].seeds == 3
+        assert claims[sentence].estimate == again[sentence].estimate
+    assert claims[HALF].estimate != again[HALF].estimate
+
+
+def test_the_picture_and_the_summary_say_which_part_of_each_gain_can_be_copied():
+    data = table(
+        cost=lambda arm: 1.5 if shifted(arm) or arm is LONG_V2 else 1.7,
+        onset=lambda arm: 1.0,
+        eligible=lambda arm: 0.43 if arm is LONG_V2 else 0.4 if shifted(arm) else 0.45,
+    )
+    *_, where = FIGURE.draw(data, "laptop").axes
+    gainers = ["KV shifting,\n1 layer", "KV shifting,\n2 layers", "KV shifting,\n2 layers,\nbytes"]
+    ticks = [label.get_text() for label in where.get_xticklabels()]
+    assert ticks == [*gainers, "vanilla,\n2 layers,\n4 times as long"]
+    assert len(where.patches) == len(CLASSES) * len(ticks)
+    copied = [int(text.get_text().removesuffix("% of the gain")) for text in where.texts]
+    assert copied == pytest.approx([82, 82, 82, 60], abs=2)  # .165 and .12 of .2
+    told = FIGURE.summary(data, "laptop")
+    assert f"{copied[1]}% of it at positions that can be copied; 4 times the training gains 0.20" in told
+    assert f"{copied[-1]}% of it there. If every bit became cheaper alike, it would be 45%." in told
 
 
 @pytest.fixture(scope="module")

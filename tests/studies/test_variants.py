@@ -47,7 +47,9 @@ def test_it_is_an_experiment_of_two_stages_whose_cells_are_in_the_table(comparis
     planned = comparison.runs(scale)
     assert len({plan.config.digest for plan in planned}) == len(planned)
     assert {(plan.curve, plan.config.lr) for plan in planned} == {
-        (f"{variant} | {setting}", lr) for variant, setting in cells for lr in comparison.grid(setting, scale)
+        (f"{variant} | {setting}", lr)
+        for variant, setting in cells
+        for lr in comparison.grid((variant, setting), scale)
     }
 
 
@@ -61,7 +63,7 @@ def test_all_variants_of_a_setting_differ_in_the_model_alone_and_end_at_its_accu
         for variant in (KV, K_ONLY):
             config = ZOO.cell_config((variant, setting), "laptop")
             assert config != vanilla
-            assert config.but(model=vanilla.model) == vanilla
+            assert config.replace(model=vanilla.model) == vanilla
 
 
 def test_differential_attention_has_half_the_heads_of_twice_the_width():
@@ -112,7 +114,20 @@ def test_latent_attention_gains_more_at_the_narrow_end_only_if_it_does(narrow, w
     slower = {"MLA, rank 2": narrow, "MLA, rank 16": wide}
     cells = TABLE15.cells("laptop")
     data = pd.concat(cell(variant, setting, slower.get(variant, 1.0) * AROUND) for variant, setting in cells)
-    assert judged(TABLE15.claims(data, "laptop"))[-1].verdict == verdict
+    claim = judged(TABLE15.claims(data, "laptop"))[-1]
+    assert claim.verdict == claim.first.verdict == verdict
+
+
+def test_gains_at_two_ranks_are_compared_within_each_seed():
+    """Steps vary more between seeds than between ranks, and alike at both: only within a seed is the gain seen."""
+    cells = TABLE15.cells("laptop")
+    data = pd.concat(cell(variant, setting, AROUND) for variant, setting in cells)
+    slower = data["variant"].map({"MLA, rank 2": 1.1, "MLA, rank 16": 1.0})
+    by_seed = 1 + data.groupby(["variant", "setting", "kind", "lr"])["seed"].rank() / 2
+    data["steps_to_90"] *= (slower * by_seed).fillna(1.0)
+    claim = judged(TABLE15.claims(data, "laptop"))[-1]
+    assert claim.estimate.value == pytest.approx(np.log(1.1))
+    assert (claim.verdict, claim.first.verdict) == ("holds", "undecided")
 
 
 def test_the_sentence_about_width_is_not_judged_of_what_learns_at_neither_width():
@@ -143,12 +158,11 @@ def test_the_matrix_shows_ratios_and_marks_what_differs():
         ]
     )
     ratios, labels = relative(data, (KV, K_ONLY, VANILLA), (INDUCTION1, NGRAM))
-    assert labels.to_numpy().tolist() == [["100 steps", "never"], ["1", "\u2264 0.05*"], ["never*", ""]]
+    assert labels.to_numpy().tolist() == [["100 steps", "never"], ["1", "50 steps*"], ["never*", ""]]
     assert ratios.loc[KV, INDUCTION1] == 1
     assert ratios.loc[K_ONLY, INDUCTION1] == pytest.approx(ratio(data, (K_ONLY, INDUCTION1), (KV, INDUCTION1)).value)
     assert np.isinf(ratios.loc[VANILLA, INDUCTION1])
-    assert np.isinf(ratios.loc[KV, NGRAM])
-    assert np.isnan(ratios.loc[VANILLA, NGRAM])
+    assert ratios[NGRAM].isna().all(), "KV shifting never gets there"
 
 
 def test_a_cell_in_which_some_seeds_never_learn_says_how_many_do():
@@ -175,6 +189,6 @@ def test_runs_end_in_a_table_a_picture_and_claims(smoke, comparison):
         chosen = mine[mine["kind"] == "run"]
         assert len(chosen) == 2
         assert len(set(chosen["lr"])) == 1
-        assert set(chosen["lr"]) <= set(comparison.grid(setting, "smoke"))
+        assert set(chosen["lr"]) <= set(comparison.grid((variant, setting), "smoke"))
     assert len(folder.claims()) >= len(comparison.questions)
     assert (folder.path / f"{comparison.name}-smoke.png").exists()

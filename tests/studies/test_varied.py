@@ -23,7 +23,7 @@ def test_rates_and_steps_are_factors_of_each_runs_own():
     assert [plan.curve for plan in changed] == [plan.curve for plan in own]
 
 
-@pytest.mark.parametrize(("seeds", "expected"), [(2, [0, 1]), (10, list(range(10)))])
+@pytest.mark.parametrize(("seeds", "expected"), [(2, [16, 17]), (20, list(range(16, 36)))])
 def test_every_curve_gets_so_many_seeds(seeds, expected):
     planned = plans("figure1a", "laptop", seeds=seeds)
     for curve in (KV1, V2):
@@ -106,9 +106,11 @@ def test_the_plans_of_a_figure_are_those_it_trains(tmp_path, monkeypatch):
 
 
 def test_the_second_stage_keeps_the_rates_found_in_the_first_and_has_so_many_seeds():
-    found = [replace(plan, config=plan.config.but(seed=seed)) for plan in MQAR().runs("smoke")[:1] for seed in (0, 1)]
+    found = [
+        replace(plan, config=plan.config.replace(seed=seed)) for plan in MQAR().runs("smoke")[:1] for seed in (0, 1)
+    ]
     [second] = Changes(seeds=1, rate=2.0, steps=0.5).apply(MQAR(), found, 2)
-    assert second.config == found[0].config.but(steps=found[0].config.steps // 2)
+    assert second.config == found[0].config.replace(steps=found[0].config.steps // 2)
 
 
 @pytest.mark.parametrize("changes", [{"seeds": 3}, {"rate": 2.0}, {"steps": 0.5}, {"d_model": 64}, {"scale": "smoke"}])

@@ -59,7 +59,7 @@ model.n_layers = [1, 2]
     assert list(points[0].swept) == ["lr", "task.score", "model.attention", "model.n_layers", "seed"]
     for point, (lr, score, attention, n_layers, seed) in zip(points, expected, strict=True):
         task = InductionTask(vocab_size=40, length=12, score=score)
-        model = MODEL.but(attention=attention, n_layers=n_layers)
+        model = MODEL.replace(attention=attention, n_layers=n_layers)
         run = RunConfig(task=task, model=model, steps=40, lr=lr, seed=seed, name=point.config.name)
         assert point.config == run
         assert point.config.digest == run.digest

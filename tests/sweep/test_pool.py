@@ -38,7 +38,7 @@ if __name__ == "__main__":
     task = InductionTask(vocab_size=40, length=12)
     model = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12)
     base = RunConfig(task=task, model=model, steps=10**7, batch_size=4, eval_rows=8, eval_growth=1.0, checkpoints=2)
-    train_all([base.but(seed=seed) for seed in range(3)], Path(sys.argv[1]), "cpu", 2, lambda update: None)
+    train_all([base.replace(seed=seed) for seed in range(3)], Path(sys.argv[1]), "cpu", 2, lambda update: None)
 """
 
 
@@ -49,7 +49,7 @@ def evaluated_twice(root):
 
 @pytest.mark.usefixtures("spawned_workers")
 def test_runs_trained_together_equal_runs_trained_alone(tmp_path):
-    configs = [BASE.but(seed=seed) for seed in range(3)]
+    configs = [BASE.replace(seed=seed) for seed in range(3)]
     train(configs[1], tmp_path / "together")  # is not trained again
     updates = []
     train_all(configs, tmp_path / "together", "cpu", 2, updates.append)
@@ -62,8 +62,8 @@ def test_runs_trained_together_equal_runs_trained_alone(tmp_path):
 
 def test_stacked_runs_are_those_trained_alone_to_rounding(tmp_path):
     """Three that can be stacked, one that may not be, and one that is of another kind."""
-    stacked = [BASE, BASE.but(seed=1, init_shift=(0.25, 0.75)), BASE.but(seed=2, lr=3e-3)]
-    alone, other = BASE.but(seed=3), BASE.but(batch_size=8)
+    stacked = [BASE, BASE.replace(seed=1, init_shift=(0.25, 0.75)), BASE.replace(seed=2, lr=3e-3)]
+    alone, other = BASE.replace(seed=3), BASE.replace(batch_size=8)
     updates = []
     train_all(
         [*stacked, alone, other], tmp_path / "together", "cpu", 2, updates.append,
@@ -81,7 +81,11 @@ def test_stacked_runs_are_those_trained_alone_to_rounding(tmp_path):
 
 
 def test_a_stacked_run_that_diverges_stops_no_other(tmp_path):
-    configs = [BASE.but(clip=None), BASE.but(clip=None, lr=1e30), BASE.but(clip=None, batch_size=8, lr=1e30)]
+    configs = [
+        BASE.replace(clip=None),
+        BASE.replace(clip=None, lr=1e30),
+        BASE.replace(clip=None, batch_size=8, lr=1e30),
+    ]
     train_all(configs, tmp_path, "cpu", 2, lambda update: None, {config.digest for config in configs})
     calm, *wild = (Run.open(config.folder(tmp_path)) for config in configs)
     assert calm.done
@@ -90,7 +94,7 @@ def test_a_stacked_run_that_diverges_stops_no_other(tmp_path):
 
 
 def test_a_run_alone_that_diverges_stops_no_other_and_is_not_trained_again(tmp_path):
-    configs = [BASE.but(clip=None, lr=1e30), BASE.but(clip=None)]
+    configs = [BASE.replace(clip=None, lr=1e30), BASE.replace(clip=None)]
     train_all(configs, tmp_path, "cpu", 2, lambda update: None)
     wild, calm = (Run.open(config.folder(tmp_path)) for config in configs)
     assert (wild.done, calm.diverged) == (None, None)
@@ -105,8 +109,11 @@ def test_stacks_hold_what_differs_as_members_may(monkeypatch):
     """384 values a step, so that 8 members fill 3072. Of at most 4 each, 5 make two stacks. Keys stay with configs."""
     monkeypatch.setattr("ihlab.training.ensemble.CPU_VALUES", 3072)
     monkeypatch.setattr("ihlab.sweep.pool.LARGEST", 4)
-    same = [BASE.but(seed=seed, name=f"seed {seed}") for seed in range(3)] + [BASE.but(lr=1.0), BASE.but(lr=2.0)]
-    longer = [BASE.but(steps=20), BASE.but(steps=20, init_shift=(0.0, 1.0))]
+    same = [BASE.replace(seed=seed, name=f"seed {seed}") for seed in range(3)] + [
+        BASE.replace(lr=1.0),
+        BASE.replace(lr=2.0),
+    ]
+    longer = [BASE.replace(steps=20), BASE.replace(steps=20, init_shift=(0.0, 1.0))]
     configs = dict(zip((9, 7, 5, 3, 1, 2, 4), (*same, *longer), strict=True))
     assert stacks(configs, "cpu") == [[9, 7, 5], [3, 1], [2, 4]]
     monkeypatch.setattr("ihlab.sweep.pool.LARGEST", 2)
@@ -124,15 +131,15 @@ def test_torchrun_is_refused(tmp_path, monkeypatch):
 
 
 def test_the_costliest_goes_first():
-    cheap, wide, long = BASE, BASE.but(model=MODEL.but(d_model=16)), BASE.but(steps=30)
+    cheap, wide, long = BASE, BASE.replace(model=MODEL.replace(d_model=16)), BASE.replace(steps=30)
     assert costliest_first({3: cheap, 5: wide, 7: long}) == [7, 5, 3]  # 3, 10 / 9 and 1 times the cheapest
     assert costliest_first({3: cheap, 5: wide, 7: long}, {3: 4}) == [3, 7, 5]
 
 
 def test_a_worker_goes_on_with_the_graphs_it_has_and_leaves_others_theirs():
-    fast = BASE.but(compile=True)
-    wide = fast.but(model=MODEL.but(d_model=16))
-    configs = {0: wide, 1: wide.but(seed=1), 2: fast, 3: fast.but(lr=0.1), 4: BASE}
+    fast = BASE.replace(compile=True)
+    wide = fast.replace(model=MODEL.replace(d_model=16))
+    configs = {0: wide, 1: wide.replace(seed=1), 2: fast, 3: fast.replace(lr=0.1), 4: BASE}
     graphs = {index: graph_kind(config) for index, config in configs.items()}
     assert graphs[0] == graphs[1] != graphs[2] == graphs[3]
     assert graphs[4] is None
@@ -146,7 +153,7 @@ def test_a_worker_goes_on_with_the_graphs_it_has_and_leaves_others_theirs():
 
 def test_the_bar_counts_the_runs_that_have_ended():
     terminal = io.StringIO()
-    configs = [BASE.but(name="one"), BASE.but(name="two", steps=20), BASE.but(name="three", steps=30)]
+    configs = [BASE.replace(name="one"), BASE.replace(name="two", steps=20), BASE.replace(name="three", steps=30)]
     with steps_bar(configs, [1], Console(file=terminal, force_terminal=True, width=100)) as show:
         show((0, 4, {"eval_loss": 1.5, "accuracy": 0.25}))
         show((2, 30, {"eval_loss": 2.5, "accuracy": 0.75}))
@@ -174,7 +181,7 @@ def test_an_interrupt_stops_and_saves_the_workers(tmp_path, send):
     assert all(run.checkpoints[-1] > 0 and run.done is None for run in started)
 
 
-ONE_IDLE = LONG.replace("[base.but(seed=seed) for seed in range(3)]", "[base, base.but(steps=4)]")
+ONE_IDLE = LONG.replace("[base.replace(seed=seed) for seed in range(3)]", "[base, base.replace(steps=4)]")
 
 
 def session_of(process):
@@ -212,7 +219,7 @@ def test_a_killed_parent_leaves_no_worker_and_what_they_trained_is_saved(tmp_pat
 def test_a_worker_that_is_stopped_alone_is_replaced_and_its_run_goes_on(tmp_path):
     """As a killed one is, so often as there are retries; and it has lost nothing."""
     whole = train(BASE, tmp_path / "whole")
-    assert in_processes_once(BASE.but(), tmp_path / "stopped", retries=1).result() is None
+    assert in_processes_once(BASE.replace(), tmp_path / "stopped", retries=1).result() is None
     assert Run.open(BASE.folder(tmp_path / "stopped")).metrics.equals(whole.metrics)
     assert Run.open(BASE.folder(tmp_path / "stopped")).done["resumed_from"] > 0
     ended = in_processes_once(BASE, tmp_path / "given up", retries=0)

@@ -32,7 +32,7 @@ base = RunConfig(task=task, model=model, steps=10**7, batch_size=4, eval_rows=8,
 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)  # one that runs already is used, and left running
 job = partial(attempt, Path(sys.argv[1]), "cpu", False)
 try:
-    in_ray({seed: base.but(seed=seed) for seed in range(3)}, job, 2, 0, print)
+    in_ray({seed: base.replace(seed=seed) for seed in range(3)}, job, 2, 0, print)
 finally:
     assert ray.is_initialized()
     print("still running")

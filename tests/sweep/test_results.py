@@ -22,7 +22,7 @@ CONFIG = RunConfig(
 
 
 def point(seed, **changes):
-    return Point({"seed": seed}, CONFIG.but(seed=seed, **changes))
+    return Point({"seed": seed}, CONFIG.replace(seed=seed, **changes))
 
 
 def stored(at, root, accuracy, done=False, diverged=False):
@@ -42,7 +42,7 @@ def stored(at, root, accuracy, done=False, diverged=False):
 
 
 def test_a_finished_run_as_training_leaves_it(tmp_path):
-    run = train(CONFIG.but(seed=3), tmp_path)
+    run = train(CONFIG.replace(seed=3), tmp_path)
     row = result_row(point(3), tmp_path)
     last = run.metrics.iloc[-1]
     assert row["run"] == run.folder.name
@@ -81,7 +81,7 @@ def test_what_a_folder_says_goes_before_an_error(tmp_path):
 
 
 def test_the_table_keeps_the_order_and_fills_what_some_lack(tmp_path):
-    swept = Point({"betas": [0.8, 0.9], "seed": 7}, CONFIG.but(betas=(0.8, 0.9), seed=7))
+    swept = Point({"betas": [0.8, 0.9], "seed": 7}, CONFIG.replace(betas=(0.8, 0.9), seed=7))
     rows = [result_row(swept, tmp_path), stored(point(0), tmp_path, [0.95], done=True)]
     table = as_table(rows)
     assert table["seed"].tolist() == [7, 0]

@@ -29,7 +29,7 @@ def test_a_run_that_ends_is_done_and_is_heard_of(tmp_path):
 
 
 def test_a_diverging_run_leaves_a_note_in_its_folder(tmp_path):
-    config = CONFIG.but(lr=1e30, clip=None, warmup=0)
+    config = CONFIG.replace(lr=1e30, clip=None, warmup=0)
     outcome = tried(config, tmp_path)
     assert outcome.status == "diverged"
     assert "the loss is not finite at step 2" in outcome.error

@@ -28,8 +28,8 @@ BASE = RunConfig(
 
 
 def points(lrs=(0.01,), **changes):
-    base = BASE.but(**changes)
-    return [Point({"lr": lr}, base.but(name=f"lr-{lr:g}", lr=lr)) for lr in lrs]
+    base = BASE.replace(**changes)
+    return [Point({"lr": lr}, base.replace(name=f"lr-{lr:g}", lr=lr)) for lr in lrs]
 
 
 def quiet_sweep(swept, root, **how):

@@ -83,7 +83,7 @@ def test_every_evaluation_and_the_config_are_logged(tmp_path, offline):
 
 
 def test_a_diverging_run_is_logged_up_to_its_end(tmp_path, offline):
-    config = CONFIG.but(lr=1e30, clip=None, warmup=0)
+    config = CONFIG.replace(lr=1e30, clip=None, warmup=0)
     assert attempt(tmp_path / "runs", "cpu", True, config, lambda step, row: None).status == "diverged"
     metrics = Run.open(config.folder(tmp_path / "runs")).metrics
     assert [row["step"] for row in history(records(offline))] == metrics["step"].tolist() == [0]

@@ -47,12 +47,17 @@ def test_an_angle_below_a_quarter_of_pi_is_the_larger_weight_of_induction():
 
 @pytest.mark.parametrize("n_tokens", [5, 12])
 def test_the_flow_is_that_of_the_theorems_basins(n_tokens):
-    """Found there with other code, from the same starts."""
+    """Read off the whole path of every start, too."""
     table = basins(n_tokens, points=6)
     twice = pd.concat([table, table.iloc[::-1]], ignore_index=True)  # each start stands at its own place
-    found = basins_and_times(twice["alpha1"].to_numpy(), twice["beta1"].to_numpy(), n_tokens)
-    assert found["basin"].tolist() == twice["basin"].tolist()
-    assert found["flow_time"].tolist() == twice["decided"].tolist()
+    alpha1, beta1 = twice["alpha1"].to_numpy(), twice["beta1"].to_numpy()
+    found = basins_and_times(alpha1, beta1, n_tokens)
+    path = descend(alpha1, 1 - alpha1, beta1, 1 - beta1, n_tokens, lr=0.25, steps=4000)
+    below = path.loss < np.log(n_tokens - 3)
+    assert below[-1].all()
+    ends = np.where((path.alpha2[-1] > 0) & (path.beta1[-1] > 0), "induction", "negative").tolist()
+    assert found["basin"].tolist() == twice["basin"].tolist() == ends
+    assert found["flow_time"].tolist() == twice["decided"].tolist() == path.time[below.argmax(axis=0)].tolist()
     assert set(found["basin"]) == {"induction", "negative"}
     own = found[found["basin"] == "induction"]
     assert (own["mirror_time"] <= own["flow_time"]).all()

@@ -20,7 +20,7 @@ def test_round_trip(small, tmp_path):
 
 
 def test_tied_embeddings_round_trip(small, tmp_path):
-    tied = small.model.but(tied_embeddings=True)
+    tied = small.model.replace(tied_embeddings=True)
     model, other = Transformer(tied, seed=1), Transformer(tied, seed=2)
     path = tmp_path / "m.safetensors"
     checkpoint.save(path, checkpoint.model_state(model))
@@ -42,7 +42,7 @@ def test_missing_and_foreign_files_are_refused(small, tmp_path):
     path = tmp_path / "m.safetensors"
     with pytest.raises(ConfigError, match="There is no checkpoint"):
         checkpoint.load(path)
-    checkpoint.save(path, checkpoint.model_state(Transformer(small.model.but(d_model=16))))
+    checkpoint.save(path, checkpoint.model_state(Transformer(small.model.replace(d_model=16))))
     with pytest.raises(ConfigError, match="holds another model"):
         checkpoint.load_weights(path, Transformer(small.model))
 
@@ -103,7 +103,7 @@ def test_a_checkpoint_from_before_there_were_checksums_opens(small, tmp_path):
 
 
 def test_the_file_of_another_step_or_run_is_refused(small, tmp_path):
-    run, other = train(small, tmp_path), train(small.but(seed=1), tmp_path)
+    run, other = train(small, tmp_path), train(small.replace(seed=1), tmp_path)
     last = run.checkpoint_path(small.steps)
     last.write_bytes(run.checkpoint_path(small.checkpoint_steps()[-2]).read_bytes())
     with pytest.raises(
@@ -169,7 +169,7 @@ def test_a_spoilt_optimiser_state_is_refused_before_a_kernel_sees_it(small, tmp_
 
 def test_another_models_optimiser_state_is_refused(small, tmp_path):
     run = train(small, tmp_path)
-    wide = train(small.but(model=small.model.but(d_model=16)), tmp_path)
+    wide = train(small.replace(model=small.model.replace(d_model=16)), tmp_path)
     (run.folder / "done.json").unlink()
     path = run.optimizer_path(small.steps)
     path.write_bytes(wide.optimizer_path(small.steps).read_bytes())

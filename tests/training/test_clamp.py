@@ -3,12 +3,9 @@
 import math
 
 import pytest
-import torch
 
 from ihlab import ModelConfig
-from ihlab.model.shift import SHIFT_RULES, projected
-from ihlab.model.transformer import Transformer
-from ihlab.training.clamp import BOUNDS, TIED, Clamp
+from ihlab.training.clamp import Clamp
 from tasks import ConfigError
 
 # Grouped: four query heads, two key/value heads.
@@ -61,7 +58,7 @@ def test_the_last_layer_head_and_column_are_there():
 
 
 def test_a_vanilla_model_has_patterns_to_clamp_but_no_alpha():
-    vanilla = SHIFTED.but(attention="vanilla")
+    vanilla = SHIFTED.replace(attention="vanilla")
     Clamp(what="pattern", layer=0, value="zero").check(vanilla)
     with pytest.raises(ConfigError, match=r"'alpha', but a vanilla model has none; 'kv_shift' has"):
         Clamp(what="alpha", layer=0).check(vanilla)
@@ -70,17 +67,3 @@ def test_a_vanilla_model_has_patterns_to_clamp_but_no_alpha():
 def test_whole_numbers_and_floats_are_one_clamp():
     assert Clamp(what="alpha", layer=0, value=0) == Clamp(what="alpha", layer=0, value=0.0)
     assert isinstance(Clamp(what="alpha", layer=0, value=0).value, float)
-
-
-def test_tied_columns_and_bounds_are_those_of_the_shifts():
-    """Clamps know no torch, and so cannot ask the classes."""
-    assert set(TIED) == {kind for kind, shift in SHIFT_RULES.items() if shift.tied}
-    rows = torch.tensor([[-5.0, 6.0], [6.0, -5.0]])
-    reached = {kind: shift.mixed(shift.stored(rows)) for kind, shift in SHIFT_RULES.items()}
-    for kind in ("gate", "clip"):
-        assert (reached[kind].min().item(), reached[kind].max().item()) == pytest.approx(BOUNDS[kind], abs=1e-6)
-    for kind in SHIFT_RULES.keys() - BOUNDS.keys() - {"frozen_unit"}:  # which divides by the norm
-        torch.testing.assert_close(reached[kind], rows)
-    model = Transformer(SHIFTED.but(attention="kv_project", shift_window=2))
-    assert projected(model)  # training puts these back into [0, 1]
-    assert BOUNDS["project"] == (0, 1)

@@ -44,7 +44,7 @@ def test_set_patterns_are_those_written_by_hand(name, strict):
 @pytest.mark.parametrize("mask", ["causal", "strict"])
 @pytest.mark.parametrize("name", ["previous", "uniform", "zero"])
 def test_a_clamped_head_has_the_pattern_and_its_neighbours_keep_theirs(name, mask):
-    cfg = GROUPED.but(mask=mask)
+    cfg = GROUPED.replace(mask=mask)
     plain, clamped = Transformer(cfg), Transformer(cfg)
     install(clamped, [Clamp(what="pattern", layer=0, head=2, value=name)])
     before = plain.run_with_cache(TOKENS)[1]["pattern", 0]

@@ -10,9 +10,9 @@ from ihlab import Clamp, train
 from ihlab.measure.loss import summed_loss
 from ihlab.training import compiled
 from ihlab.training.config import to_dict
+from ihlab.training.ensemble import over_members, stack_batches
 from ihlab.training.fork import fork_config
 from ihlab.training.loop import microbatches
-from ihlab.training.stack import over_members, stack_batches
 from tasks import InductionTask
 from tests.forked import python
 
@@ -35,7 +35,7 @@ SHARED = """
     loop.Training.train_step = noted
     graphs = []
     for seed, lr in ((0, 1e-3), (1, 1e-3), (2, 2e-3)):
-        run = train(config.but(seed=seed, lr=lr), sys.argv[2] + "/warm", report=lambda *_: None)
+        run = train(config.replace(seed=seed, lr=lr), sys.argv[2] + "/warm", report=lambda *_: None)
         graphs.append(counters["stats"]["unique_graphs"])
     compiled.forget()
     alone = train(run.config, sys.argv[2] + "/cold", report=lambda *_: None)
@@ -56,7 +56,7 @@ def test_runs_of_a_kind_share_one_graph_and_none_depends_on_those_before(small, 
 
     The task's rows have as many scored positions as chance gives them, so that steps are of several shapes.
     """
-    done = python(textwrap.dedent(SHARED), json.dumps(to_dict(small.but(compile=True))), str(tmp_path))
+    done = python(textwrap.dedent(SHARED), json.dumps(to_dict(small.replace(compile=True))), str(tmp_path))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     first = found["graphs"][0]
@@ -81,11 +81,11 @@ STACKED = """
     loop.Training.train_step = noted
     graphs, gaps = [], []
     for first in (0, 3):
-        members = [config.but(seed=first), config.but(seed=first + 1, lr=2e-3), config.but(seed=first + 2)]
+        members = [config.replace(seed=first), config.replace(seed=first + 1, lr=2e-3), config.replace(seed=first + 2)]
         runs = train_ensemble(members, sys.argv[2] + "/stacked", report=lambda *_: None, stack=3)
         graphs.append(counters["stats"]["unique_graphs"])
         for run in runs:
-            alone = train(run.config.but(compile=False), sys.argv[2] + "/alone", report=lambda *_: None)
+            alone = train(run.config.replace(compile=False), sys.argv[2] + "/alone", report=lambda *_: None)
             columns = ["train_loss", "eval_loss"]
             gaps.append((run.metrics[columns] - alone.metrics[columns]).abs().max().max())
     gc.collect()
@@ -97,10 +97,10 @@ STACKED = """
 def test_stacks_of_a_kind_share_graphs_and_members_follow_their_eager_runs(small, tmp_path):
     """Steps have as many queries as chance gives them: there is a graph for each size after padding."""
     task = InductionTask(vocab_size=48, length=32)
-    config = small.but(task=task, model=small.model.but(n_ctx=32, d_vocab=48), steps=20, compile=True)
+    config = small.replace(task=task, model=small.model.replace(n_ctx=32, d_vocab=48), steps=20, compile=True)
 
     def stacked(seeds, step):
-        members = [microbatches(config.but(seed=seed), step)[0] for seed in seeds]
+        members = [microbatches(config.replace(seed=seed), step)[0] for seed in seeds]
         return stack_batches(members, half=True)
 
     one, other = (
@@ -128,9 +128,9 @@ CPU = torch.device("cpu")
 
 
 def test_graphs_are_kept_for_runs_of_one_kind_and_forgotten_for_another(small, resets):
-    small = small.but(compile=True)
-    wide = small.but(model=small.model.but(d_model=32))
-    for config in (small, small.but(seed=3, lr=0.1, steps=7, name="other"), small):
+    small = small.replace(compile=True)
+    wide = small.replace(model=small.model.replace(d_model=32))
+    for config in (small, small.replace(seed=3, lr=0.1, steps=7, name="other"), small):
         compiled.compiled(summed_loss, config, CPU)
     assert len(resets) == 1
     for after, config in enumerate((wide, small), start=2):
@@ -140,7 +140,7 @@ def test_graphs_are_kept_for_runs_of_one_kind_and_forgotten_for_another(small, r
 
 
 def test_stacks_of_another_number_of_members_are_of_another_kind(small, resets):
-    small = small.but(compile=True)
+    small = small.replace(compile=True)
     for _ in range(2):
         compiled.compiled(over_members, small, CPU, 4)
     assert len(resets) == 1
@@ -150,7 +150,7 @@ def test_stacks_of_another_number_of_members_are_of_another_kind(small, resets):
 
 def test_a_clamped_run_shares_its_graphs_with_no_other(small, resets, tmp_path):
     """A clamp is a hook, which no guard of a graph looks at."""
-    parent, small = train(small, tmp_path), small.but(compile=True)
+    parent, small = train(small, tmp_path), small.replace(compile=True)
     clamped = fork_config(parent, 0, clamps=[Clamp(what="alpha", layer=0, column=1, value=0.0)], compiled=True)
     for after, config in enumerate((small, clamped, clamped, small), start=1):
         compiled.compiled(summed_loss, config, CPU)
@@ -163,11 +163,11 @@ def test_without_a_compiler_a_run_is_trained_without_and_says_so(small, monkeypa
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert compiled.compiled(summed_loss, small, CPU) is summed_loss  # which asks for none
     with pytest.warns(UserWarning, match="no C\\+\\+ compiler 'no-such-compiler'"):
-        assert compiled.compiled(summed_loss, small.but(compile=True), CPU) is summed_loss
+        assert compiled.compiled(summed_loss, small.replace(compile=True), CPU) is summed_loss
     parallel = torch.nn.Identity()
     assert compiled.compiled_on_ranks(parallel, small, CPU) is parallel
     with pytest.warns(UserWarning, match="no C\\+\\+ compiler"):
-        assert compiled.compiled_on_ranks(parallel, small.but(compile=True), CPU) is parallel
+        assert compiled.compiled_on_ranks(parallel, small.replace(compile=True), CPU) is parallel
     with pytest.warns(UserWarning, match="trained without, more slowly"):
-        run = train(small.but(compile=True), tmp_path)
+        run = train(small.replace(compile=True), tmp_path)
     assert run.metrics.equals(train(small, tmp_path).metrics)

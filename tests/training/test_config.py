@@ -17,8 +17,14 @@ def test_stored_config_reads_back_equal(small):
     assert from_dict(json.loads(json.dumps(to_dict(small)))) == small
 
 
+def test_replace_has_its_older_name_too(small):
+    assert small.but(model=small.model.but(n_layers=2), seed=1) == small.replace(
+        model=small.model.replace(n_layers=2), seed=1
+    )
+
+
 def test_hash_depends_on_every_field_but_the_name(small):
-    assert small.but(name="other").digest == small.digest
+    assert small.replace(name="other").digest == small.digest
     changes = [
         {"seed": 1},
         {"lr": 2e-2},
@@ -27,15 +33,17 @@ def test_hash_depends_on_every_field_but_the_name(small):
         {"stop_at_accuracy": 0.9},
         {"stop_at_accuracy": 1},
         {"schedule": "trapezoid"},
-        {"model": small.model.but(n_layers=2)},
+        {"model": small.model.replace(n_layers=2)},
         {"task": InductionTask(vocab_size=40, length=12, score="first")},
     ]
-    digests = {small.digest, *(small.but(**change).digest for change in changes)}
+    digests = {small.digest, *(small.replace(**change).digest for change in changes)}
     assert len(digests) == len(changes) + 1
 
 
 def test_hash_leaves_defaults_out_so_that_a_new_field_renames_no_run(small):
-    spelled_out = small.but(model=small.model.but(rotary_base=100_000, mask="causal"), schedule="constant", until=None)
+    spelled_out = small.replace(
+        model=small.model.replace(rotary_base=100_000, mask="causal"), schedule="constant", until=None
+    )
     assert spelled_out.digest == small.digest
     stored = to_dict(small)
     del stored["model"]["mask"], stored["schedule"], stored["until"]  # as written before there were such fields
@@ -95,9 +103,9 @@ def test_a_bad_field_gets_one_clear_sentence(small, change, words):
 
 
 def test_whole_numbers_and_floats_are_one_setting(small):
-    assert small.but(lr=1).digest == small.but(lr=1.0).digest
-    assert small.but(stop_at_accuracy=1).digest == small.but(stop_at_accuracy=1.0).digest
-    assert isinstance(small.but(clip=2).clip, float)
+    assert small.replace(lr=1).digest == small.replace(lr=1.0).digest
+    assert small.replace(stop_at_accuracy=1).digest == small.replace(stop_at_accuracy=1.0).digest
+    assert isinstance(small.replace(clip=2).clip, float)
 
 
 @pytest.mark.parametrize("missing", ["task", "model", "betas"])
@@ -194,8 +202,8 @@ def test_a_rule_is_refused_where_there_was_only_ever_one():
 
 def test_a_renamed_field_is_still_taken_shown_and_stored_by_its_first_name(small):
     """Run folders, sweep files and notebooks from before have it; their digests stay."""
-    run = small.but(stop_at_accuracy=0.9, stop_at_metric="accuracy")
-    assert run == small.but(until=0.9, until_metric="accuracy")
+    run = small.replace(stop_at_accuracy=0.9, stop_at_metric="accuracy")
+    assert run == small.replace(until=0.9, until_metric="accuracy")
     assert (run.until, run.until_metric) == (0.9, "accuracy")
     stored = to_dict(run)
     assert (stored["until"], stored["until_metric"]) == (0.9, "accuracy")

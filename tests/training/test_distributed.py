@@ -13,8 +13,7 @@ from ihlab import Run, train
 from ihlab.training import checkpoint
 from ihlab.training.config import to_dict
 from ihlab.training.distributed import join_ranks, own_device
-from ihlab.training.loop import microbatches
-from ihlab.training.single import dropout_seed
+from ihlab.training.loop import dropout_seed, microbatches
 from tasks import ConfigError
 
 pytestmark = pytest.mark.slow
@@ -87,8 +86,8 @@ def assert_same_run(one, other):
 def together(small, learner, tmp_path_factory):
     """The folder of runs trained by two processes, their configs by name, and what the processes printed."""
     configs = {
-        "whole": small, "pieces": small.but(accumulate=2), "stopped": small.but(seed=1, name="stopped"),
-        "until": learner.but(stop_at_accuracy=0.17), "compiled": small.but(seed=2, compile=True),
+        "whole": small, "pieces": small.replace(accumulate=2), "stopped": small.replace(seed=1, name="stopped"),
+        "until": learner.replace(stop_at_accuracy=0.17), "compiled": small.replace(seed=2, compile=True),
     }  # fmt: skip
     root = tmp_path_factory.mktemp("together") / "runs"
     return root, configs, train_together(configs.values(), root)
@@ -117,11 +116,11 @@ def test_two_processes_make_the_compiled_run_of_one(together, tmp_path):
     root, configs, _ = together
     run = Run.open(configs["compiled"].folder(root))
     assert run.done["ranks"] == 2
-    assert_same_run(run, train(configs["compiled"].but(compile=False), tmp_path / "alone"))
+    assert_same_run(run, train(configs["compiled"].replace(compile=False), tmp_path / "alone"))
 
 
 def test_the_ranks_rows_are_those_of_the_whole_batch(small):
-    config = small.but(seed=3, accumulate=2)
+    config = small.replace(seed=3, accumulate=2)
     whole = microbatches(config, 5)
     parts = [microbatches(config, 5, rank, ranks=2) for rank in range(2)]
     for i, piece in enumerate(whole):
@@ -133,7 +132,7 @@ def test_the_ranks_rows_are_those_of_the_whole_batch(small):
 
 def test_rows_that_ranks_cannot_share_out_are_refused(small):
     with pytest.raises(ConfigError, match=r"batch_size is 8, but must be a multiple of 6: 2 microbatch\(es\).* 3 proc"):
-        microbatches(small.but(accumulate=2), 0, ranks=3)
+        microbatches(small.replace(accumulate=2), 0, ranks=3)
 
 
 def test_ranks_drop_differently_and_the_first_as_alone():

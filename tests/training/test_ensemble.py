@@ -10,10 +10,9 @@ import torch
 from ihlab import Clamp, ModelConfig, Run, RunConfig, train
 from ihlab.measure.gathered import training_batch
 from ihlab.training import checkpoint, loop
-from ihlab.training.ensemble import best_stack, check_members, seeds, stacks
+from ihlab.training.ensemble import best_stack, check_members, clip_members, seeds, stack_batches, stacks
 from ihlab.training.fork import fork_config
 from ihlab.training.interrupt import Interrupted
-from ihlab.training.stack import clip_members, stack_batches
 from ihlab.training.train import train_ensemble
 from tasks import IGNORE, ConfigError, InductionTask, NGramTask
 
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def members(small):
     """Three runs with different seeds, rates and starts."""
-    return [small, small.but(seed=1, lr=3e-3), small.but(seed=2, init_shift=(0.25, 0.75))]
+    return [small, small.replace(seed=1, lr=3e-3), small.replace(seed=2, init_shift=(0.25, 0.75))]
 
 
 def losses(run):
@@ -48,9 +47,9 @@ def test_members_follow_their_solo_runs_for_200_steps(tmp_path):
         task=task, model=model, steps=200, batch_size=32, lr=1e-2, warmup=20, clip=0.5, weight_decay=0.3,
         eval_every=25, eval_rows=64, checkpoints=2,
     )  # fmt: skip
-    shifted = base.but(model=model.but(attention="kv_shift"))
-    configs = [shifted, shifted.but(seed=1, lr=3e-3), shifted.but(seed=2, init_shift=(0.1, 0.9))]
-    for ensemble in (configs, [base.but(lr=3e-3), base.but(seed=1, lr=1e-2)]):
+    shifted = base.replace(model=model.replace(attention="kv_shift"))
+    configs = [shifted, shifted.replace(seed=1, lr=3e-3), shifted.replace(seed=2, init_shift=(0.1, 0.9))]
+    for ensemble in (configs, [base.replace(lr=3e-3), base.replace(seed=1, lr=1e-2)]):
         runs = train_ensemble(ensemble, tmp_path / "together", stack=3)
         for run, config in zip(runs, ensemble, strict=True):
             assert_close(run, train(config, tmp_path / "alone"))
@@ -71,14 +70,14 @@ def test_members_follow_their_solo_runs_for_200_steps(tmp_path):
 )
 def test_members_follow_their_solo_runs_in_other_settings(members, tmp_path, changes):
     if isinstance(changes.get("model"), dict):
-        changes = {"model": members[0].model.but(**changes["model"])}
-    configs = [config.but(**changes) for config in members]
+        changes = {"model": members[0].model.replace(**changes["model"])}
+    configs = [config.replace(**changes) for config in members]
     for run, config in zip(train_ensemble(configs, tmp_path / "a", stack=3), configs, strict=True):
         assert_close(run, train(config, tmp_path / "b"))
 
 
 def test_members_follow_their_solo_runs_in_bf16(members, tmp_path):
-    configs = [config.but(precision="bf16") for config in members]
+    configs = [config.replace(precision="bf16") for config in members]
     for run, config in zip(train_ensemble(configs, tmp_path / "a", stack=3), configs, strict=True):
         assert_close(run, train(config, tmp_path / "b"), tolerance=0.05)
 
@@ -193,8 +192,8 @@ def test_a_member_that_was_ahead_keeps_no_checkpoint_past_its_metrics(small, tmp
 
 
 def test_a_member_that_diverges_does_not_touch_the_others(small, tmp_path):
-    calm = [small.but(clip=None), small.but(clip=None, seed=1)]
-    wild = small.but(clip=None, lr=1e30, seed=2)
+    calm = [small.replace(clip=None), small.replace(clip=None, seed=1)]
+    wild = small.replace(clip=None, lr=1e30, seed=2)
     first, lost, last = train_ensemble([calm[0], wild, calm[1]], tmp_path, stack=3)
     assert lost.done is None
     assert lost.diverged["step"] <= small.steps
@@ -209,8 +208,8 @@ def test_a_member_that_diverges_does_not_touch_the_others(small, tmp_path):
 
 
 def test_a_diverged_member_alone_in_its_stack_is_left_as_well(small, tmp_path):
-    wild = small.but(clip=None, lr=1e30)
-    runs = train_ensemble([wild, small.but(clip=None)], tmp_path, stack=1)
+    wild = small.replace(clip=None, lr=1e30)
+    runs = train_ensemble([wild, small.replace(clip=None)], tmp_path, stack=1)
     assert runs[0].diverged
     assert runs[1].done
     assert "ensemble" not in runs[1].done
@@ -222,7 +221,7 @@ def test_a_diverged_member_alone_in_its_stack_is_left_as_well(small, tmp_path):
 @pytest.fixture
 def learners(learner):
     """Seed 2 never has 20% of the first answers right; the others do, each at a step of its own."""
-    return seeds(learner.but(stop_at_accuracy=0.2), 4)
+    return seeds(learner.replace(stop_at_accuracy=0.2), 4)
 
 
 def steps_done(runs):
@@ -300,12 +299,12 @@ def test_a_member_killed_after_it_reached_until_ends_there_again(learners, tmp_p
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda c: c.but(steps=30), "but steps is not the same"),
-        (lambda c: c.but(batch_size=16), "but batch_size is not the same"),
-        (lambda c: c.but(model=c.model.but(d_model=16)), "but model.d_model is not the same"),
-        (lambda c: c.but(task=InductionTask(vocab_size=39, length=12)), "but task.vocab_size is not the same"),
-        (lambda c: c.but(task=NGramTask(vocab_size=40, length=12)), "but task is not the same"),
-        (lambda c: c.but(name="other"), "Two members are the same run: seed 0"),
+        (lambda c: c.replace(steps=30), "but steps is not the same"),
+        (lambda c: c.replace(batch_size=16), "but batch_size is not the same"),
+        (lambda c: c.replace(model=c.model.replace(d_model=16)), "but model.d_model is not the same"),
+        (lambda c: c.replace(task=InductionTask(vocab_size=39, length=12)), "but task.vocab_size is not the same"),
+        (lambda c: c.replace(task=NGramTask(vocab_size=40, length=12)), "but task is not the same"),
+        (lambda c: c.replace(name="other"), "Two members are the same run: seed 0"),
     ],
 )
 def test_members_that_differ_in_another_field_are_refused_by_its_name(small, change, words):
@@ -315,7 +314,7 @@ def test_members_that_differ_in_another_field_are_refused_by_its_name(small, cha
 
 def test_dropout_forks_torchrun_and_nobody_are_refused(small, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"dropout is 0\.1, but members"):
-        train_ensemble([small.but(model=small.model.but(dropout=0.1))], tmp_path)
+        train_ensemble([small.replace(model=small.model.replace(dropout=0.1))], tmp_path)
     forked = fork_config(train(small, tmp_path), 10, clamps=[Clamp(what="alpha", layer=0)])
     with pytest.raises(ConfigError, match="is a fork"):
         train_ensemble([forked], tmp_path)
@@ -344,7 +343,7 @@ def test_stacks_are_few_and_even(small, tmp_path):
 def test_the_cpu_stacks_what_its_cache_takes_or_nothing(small):
     cpu = torch.device("cpu")
     assert best_stack(small, 1000, cpu) == 524_288 // (8 * 12 * 8)
-    wide = small.but(model=small.model.but(d_model=1024))  # 524,288 / (8 * 12 * 1024) is 5.3
+    wide = small.replace(model=small.model.replace(d_model=1024))  # 524,288 / (8 * 12 * 1024) is 5.3
     assert best_stack(wide, 100, cpu) == 1
     assert best_stack(wide, 100, torch.device("cuda")) == 100
 
@@ -404,5 +403,5 @@ def test_members_draw_the_batches_of_their_own_seeds(small, tmp_path, monkeypatc
     monkeypatch.setattr(
         loop, "microbatches", lambda config, at, *ranks: drawn.append((config.seed, at)) or draw(config, at, *ranks)
     )
-    train_ensemble(seeds(small.but(seed=4), 2), tmp_path, stack=2)
+    train_ensemble(seeds(small.replace(seed=4), 2), tmp_path, stack=2)
     assert sorted(drawn) == [(seed, at) for seed in (4, 5) for at in range(small.steps)]

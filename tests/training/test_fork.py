@@ -53,7 +53,7 @@ def content(folder):
 @pytest.mark.parametrize("step", [0, 10, 15])
 @pytest.mark.parametrize("schedule", ["constant", "cosine", "trapezoid"])
 def test_a_fork_that_holds_nothing_is_the_plain_continuation(small, tmp_path, schedule, step):
-    whole = train(small.but(schedule=schedule), tmp_path)
+    whole = train(small.replace(schedule=schedule), tmp_path)
     before = content(whole.folder)
     forked = fork(whole, step, root=tmp_path)
     assert content(whole.folder) == before
@@ -69,7 +69,7 @@ def test_a_fork_that_holds_nothing_is_the_plain_continuation(small, tmp_path, sc
 @pytest.mark.parametrize("step", [20, 30])
 def test_a_fork_of_a_run_until_an_accuracy_ends_where_the_run_did(learner, tmp_path, step):
     """From the step that reached it on, there is nothing left to train."""
-    whole = train(learner.but(stop_at_accuracy=0.17), tmp_path)
+    whole = train(learner.replace(stop_at_accuracy=0.17), tmp_path)
     forked = fork(whole, step, root=tmp_path)
     assert forked.done["steps"] == whole.done["steps"] == 30
     assert forked.checkpoints == [s for s in whole.checkpoints if s >= step]
@@ -82,7 +82,7 @@ def test_a_fork_of_a_run_until_an_accuracy_ends_where_the_run_did(learner, tmp_p
 
 
 def test_a_run_forked_at_its_end_goes_on_as_a_longer_run_would(small, tmp_path, parent):
-    longer = train(small.but(steps=48), tmp_path)
+    longer = train(small.replace(steps=48), tmp_path)
     forked = fork(parent, small.steps, steps=48, root=tmp_path)
     same_state(forked, longer, 48)
     # The longer run is not evaluated at step 24, so the loss up to its next evaluation starts elsewhere.
@@ -93,7 +93,7 @@ def test_a_run_forked_at_its_end_goes_on_as_a_longer_run_would(small, tmp_path, 
 
 
 def test_a_falling_learning_rate_goes_on_along_the_parents(small, tmp_path):
-    whole = train(small.but(schedule="linear"), tmp_path)
+    whole = train(small.replace(schedule="linear"), tmp_path)
     shorter = fork(whole, AT, steps=20, root=tmp_path)
     same_state(shorter, whole, 15)
     again = fork(shorter, 15, steps=24, root=tmp_path)  # past its own parent's end, not past the first one's
@@ -274,7 +274,7 @@ def test_a_fork_of_a_fork_without_clamps_lets_go(tmp_path, parent):
 
 
 def test_a_vanilla_run_forks_with_patterns(small, tmp_path):
-    vanilla = train(small.but(model=small.model.but(attention="vanilla")), tmp_path)
+    vanilla = train(small.replace(model=small.model.replace(attention="vanilla")), tmp_path)
     forked = fork(vanilla, AT, clamps=[Clamp(what="pattern", layer=0, value="zero")], root=tmp_path)
     assert (forked.metrics.filter(regex="^prefix_") == 0).all(axis=None)
     with pytest.raises(ConfigError, match="a vanilla model has none"):
@@ -305,7 +305,7 @@ def test_clamps_hold_in_a_compiled_fork(small, tmp_path):
 
     With as many targets in every batch: one graph. A run that meets several is in `test_train.py`.
     """
-    parent = train(small.but(task=InductionTask(vocab_size=40, length=12, score="tokens")), tmp_path / "parents")
+    parent = train(small.replace(task=InductionTask(vocab_size=40, length=12, score="tokens")), tmp_path / "parents")
     done = python(textwrap.dedent(COMPILED), str(parent.folder), str(tmp_path))
     assert done.returncode == 0, done.stderr
 
@@ -332,7 +332,7 @@ def test_a_stored_fork_reads_back_equal_and_says_all(tmp_path, parent):
 
 
 def test_the_hash_covers_parent_step_and_clamps_but_no_names(tmp_path, small, parent):
-    other = train(small.but(seed=1), tmp_path)
+    other = train(small.replace(seed=1), tmp_path)
     one = fork_config(parent, AT, clamps=[ALPHA2_OFF])
     others = [
         parent.config,
@@ -345,7 +345,7 @@ def test_the_hash_covers_parent_step_and_clamps_but_no_names(tmp_path, small, pa
         fork_config(other, AT, clamps=[ALPHA2_OFF]),
     ]
     assert len({config.digest for config in (one, *others)}) == len(others) + 1
-    renamed = Run(parent.folder, small.but(name="renamed"))
+    renamed = Run(parent.folder, small.replace(name="renamed"))
     assert fork_config(renamed, AT, name="other", clamps=[ALPHA2_OFF]).digest == one.digest
 
 
@@ -400,3 +400,30 @@ def test_torchrun_is_refused(tmp_path, parent, monkeypatch):
     with pytest.raises(ConfigError, match="A fork is trained by one process: leave torchrun out"):
         fork(parent, AT, root=tmp_path / "forks")
     assert not (tmp_path / "forks").exists()
+
+
+# Clamps from the first step
+
+
+@pytest.mark.parametrize(
+    "clamp", [ALPHA2_OFF, Clamp(what="pattern", layer=0, head=0, value="previous")], ids=["alpha", "pattern"]
+)
+def test_a_run_that_is_clamped_from_the_start_is_the_fork_of_step_0(small, tmp_path, clamp):
+    forked = fork(train(small, tmp_path), 0, clamps=[clamp], root=tmp_path)
+    clamped = train(small.replace(clamped=(clamp,)), tmp_path)
+    assert clamped.folder != forked.folder
+    for step in (0, 10, small.steps):
+        same_state(clamped, forked, step)
+    assert from_dict(to_dict(clamped.config)) == clamped.config
+
+
+def test_a_fork_of_a_clamped_run_is_free(small, tmp_path):
+    clamped = train(small.replace(clamped=(ALPHA2_OFF,)), tmp_path)
+    assert fork(clamped, 10, root=tmp_path).config.clamps == ()
+
+
+def test_clamps_are_checked_with_the_run(small):
+    with pytest.raises(ConfigError, match=r"Clamp\.layer is 7, but must be in"):
+        small.replace(clamped=(Clamp(what="alpha", layer=7),))
+    with pytest.raises(ConfigError, match=r"RunConfig\.clamped is \('alpha',\), but must be"):
+        small.replace(clamped=("alpha",))

@@ -20,7 +20,7 @@ TASK = InductionTask(vocab_size=64, length=16)
 def test_a_step_without_gradient_shrinks_matrices_and_nothing_else(small):
     model = Transformer(small.model)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    optimizer = make_optimizer(model, small.but(lr=0.1, weight_decay=0.5))
+    optimizer = make_optimizer(model, small.replace(lr=0.1, weight_decay=0.5))
     for p in model.parameters():
         p.grad = torch.zeros_like(p)
     optimizer.step()
@@ -35,20 +35,20 @@ def test_a_step_without_gradient_shrinks_matrices_and_nothing_else(small):
     [("constant", 1.0, 1.0), ("linear", 0.5, 0.0), ("cosine", 0.5, 0.0), ("trapezoid", 1.0, 0.0)],
 )
 def test_schedule(small, schedule, halfway, end):
-    run = small.but(schedule=schedule, warmup=10, steps=110, lr=2.0)
+    run = small.replace(schedule=schedule, warmup=10, steps=110, lr=2.0)
     assert [learning_rate(run, s) for s in (0, 4, 9)] == pytest.approx([0.2, 1.0, 2.0])
     assert learning_rate(run, 60) == pytest.approx(2.0 * halfway)
     assert learning_rate(run, 110) == pytest.approx(2.0 * end, abs=1e-12)
 
 
 def test_cosine_is_a_cosine(small):
-    run = small.but(schedule="cosine", warmup=0, steps=100, lr=1.0)
+    run = small.replace(schedule="cosine", warmup=0, steps=100, lr=1.0)
     assert learning_rate(run, 25) == pytest.approx(0.5 * (1 + math.cos(math.pi / 4)))
 
 
 def test_trapezoid_by_hand(small):
     """Of 50 steps the first 4 warm up and the last 10 fall: step 40 is the last at the full rate, 50 would be 0."""
-    run = small.but(schedule="trapezoid", warmup=4, steps=50, lr=2.0)
+    run = small.replace(schedule="trapezoid", warmup=4, steps=50, lr=2.0)
     assert constant_steps(run) == 40
     rates = [learning_rate(run, step) for step in range(50)]
     assert rates[:4] == pytest.approx([0.5, 1.0, 1.5, 2.0])
@@ -60,7 +60,7 @@ def test_trapezoid_by_hand(small):
 @pytest.mark.parametrize(("steps", "constant"), [(1, 1), (4, 4), (5, 4), (9, 8), (10, 8), (1500, 1200)])
 def test_the_last_fifth_of_a_trapezoid_falls_whatever_the_steps(small, steps, constant):
     """Of fewer than five steps none does."""
-    run = small.but(schedule="trapezoid", warmup=0, steps=steps, lr=1.0)
+    run = small.replace(schedule="trapezoid", warmup=0, steps=steps, lr=1.0)
     assert constant_steps(run) == constant
     rates = [learning_rate(run, step) for step in range(steps)]
     assert rates[:constant] == [1.0] * constant
@@ -71,11 +71,11 @@ def test_the_last_fifth_of_a_trapezoid_falls_whatever_the_steps(small, steps, co
 
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
 def test_other_schedules_wait_for_nothing(small, schedule):
-    assert constant_steps(small.but(schedule=schedule, steps=50)) == 50
+    assert constant_steps(small.replace(schedule=schedule, steps=50)) == 50
 
 
 def test_a_fork_goes_on_along_its_parents_trapezoid(small, tmp_path):
-    parent = train(small.but(schedule="trapezoid"), tmp_path)
+    parent = train(small.replace(schedule="trapezoid"), tmp_path)
     shorter = fork_config(parent, 10, steps=20)
     assert constant_steps(shorter) == constant_steps(parent.config) == 24 - 4
     assert [learning_rate(shorter, s) for s in range(24)] == [learning_rate(parent.config, s) for s in range(24)]
@@ -98,7 +98,7 @@ def test_splits_seeds_and_steps_differ():
 
 def test_microbatches_hold_the_same_sequences_as_the_whole_batch(small):
     whole = microbatches(small, 2)[0]
-    pieces = microbatches(small.but(accumulate=4), 2)
+    pieces = microbatches(small.replace(accumulate=4), 2)
     assert torch.equal(torch.cat([piece.tokens for piece in pieces]), whole.tokens)
     assert sum(piece.count for piece in pieces) == whole.count == whole.total
     assert {piece.total for piece in pieces} == {whole.total}
@@ -108,7 +108,7 @@ def test_microbatches_hold_the_same_sequences_as_the_whole_batch(small):
 
 
 def test_heads_start_where_the_run_says(small):
-    config = small.but(model=small.model.but(n_layers=2, shift_window=3), init_shift=(0.2, 0.6), seed=3)
+    config = small.replace(model=small.model.replace(n_layers=2, shift_window=3), init_shift=(0.2, 0.6), seed=3)
     model, plain = initial_model(config), Transformer(config.model, seed=3)
     for block in model.layers:
         torch.testing.assert_close(block.attn.alpha, torch.tensor([[0.2, 0.4, 0.4]] * 2))
@@ -119,21 +119,21 @@ def test_heads_start_where_the_run_says(small):
 
 
 def test_the_run_starts_there_and_its_config_says_so(small, tmp_path):
-    config = small.but(init_shift=(0, 1))
+    config = small.replace(init_shift=(0, 1))
     run = train(config, tmp_path)
     first = run.metrics.iloc[0]
     columns = ("alpha1_0.0", "alpha2_0.1", "beta1_0.0", "beta2_0.1")
     assert [first[column] for column in columns] == [0, 1, 1, 0]
     assert from_dict(to_dict(config)) == config
-    assert config.digest == small.but(init_shift=(0.0, 1.0)).digest != small.digest
+    assert config.digest == small.replace(init_shift=(0.0, 1.0)).digest != small.digest
 
 
 @pytest.mark.parametrize("start", [0.5, (0.5,), (0.1, float("nan")), (0.1, "b"), (True, 0.2)])
 def test_a_start_that_is_not_two_numbers_is_refused(small, start):
     with pytest.raises(ConfigError, match=r"init_shift is .*two finite numbers"):
-        small.but(init_shift=start)
+        small.replace(init_shift=start)
 
 
 def test_a_model_without_shift_has_no_start(small):
     with pytest.raises(ConfigError, match="a vanilla model does not learn both alpha and beta"):
-        small.but(model=small.model.but(attention="vanilla"), init_shift=(0.1, 0.2))
+        small.replace(model=small.model.replace(attention="vanilla"), init_shift=(0.1, 0.2))

@@ -50,7 +50,9 @@ def test_no_model_has_fewer_weights_than_are_counted(shape):
 def test_a_run_that_cannot_be_is_refused_before_it_has_a_folder(tmp_path, change, words):
     config = config_of(1, 8, 40)
     of_model = {name: value for name, value in change.items() if name in type(config.model).__dataclass_fields__}
-    config = config.but(model=config.model.but(**of_model), **{k: v for k, v in change.items() if k not in of_model})
+    config = config.replace(
+        model=config.model.replace(**of_model), **{k: v for k, v in change.items() if k not in of_model}
+    )
     for members in (None, 2):
         with pytest.raises(ConfigError, match=rf"at least .* of memory, most of it for .*{words}"):
             train(config, tmp_path, "cpu", members=members)

@@ -20,8 +20,8 @@ from ihlab.measure.batches import draw
 from ihlab.measure.loss import summed_loss
 from ihlab.model.config import GPT2
 from ihlab.training import loop
+from ihlab.training.ensemble import clip_members, of_each_member, stack_batches
 from ihlab.training.loop import initial_model, learning_rate, make_optimizer, microbatches
-from ihlab.training.stack import clip_members, of_each_member, stack_batches
 from tasks import InductionTask
 
 VARIANTS = {
@@ -154,7 +154,7 @@ def test_the_training_that_is_compared_changes_the_model_and_clips(plain):
 )
 def test_the_run_of_a_mirror_image_has_the_metrics_of_the_models(small, tmp_path, monkeypatch, model, run):
     """By `train` itself, with its evaluations: losses, accuracies and head scores."""
-    config = small.but(model=small.model.but(**model), steps=12, eval_every=12, checkpoints=2, **run)
+    config = small.replace(model=small.model.replace(**model), steps=12, eval_every=12, checkpoints=2, **run)
     metrics = train(config, tmp_path / "model").metrics
     monkeypatch.setattr(loop, "initial_model", lambda config: rescaled(initial_model(config), ALL, ALL))
     image = train(config, tmp_path / "image").metrics
@@ -193,7 +193,7 @@ def test_a_stack_of_mirror_images_trains_as_the_stack_of_models():
     differently; in a stacked alpha or beta these are the last member's.
     """
     config, mirrors = config_of(n_key_value_heads=2, shift_window=3), [(ALL, ALL), (FIRST, LAST)]
-    rows, starts = rows_of(config), [config, config.but(seed=1)]
+    rows, starts = rows_of(config), [config, config.replace(seed=1)]
     models = [initial_model(start) for start in starts]
     images = [rescaled(initial_model(start), *heads) for start, heads in zip(starts, mirrors, strict=True)]
     assert torch.equal(trained_stack(images, config, rows), trained_stack(models, config, rows))
@@ -205,7 +205,7 @@ def test_a_stack_of_mirror_images_trains_as_the_stack_of_models():
 
 
 def test_twice_the_shift_and_half_the_map_are_the_same_function_but_train_otherwise():
-    config = config_of().but(steps=20)
+    config = config_of().replace(steps=20)
     rows, model = rows_of(config), initial_model(config)
     others = [rescaled(initial_model(config), *heads, c=2.0) for heads in (MIRRORS["alpha"], MIRRORS["beta"])]
     for other in others:

@@ -57,22 +57,22 @@ def test_the_watch_sees_a_number_asked_for():
 @pytest.mark.parametrize("changes", [{}, {"accumulate": 2, "precision": "bf16"}, {"clip": None, "schedule": "cosine"}])
 def test_no_step_asks(small, tmp_path, watch, changes):
     with watch:
-        train(small.but(**changes), tmp_path)
+        train(small.replace(**changes), tmp_path)
     assert watch.steps == small.steps
     assert watch.asked == []
 
 
 @pytest.mark.parametrize("task", [InductionTask(vocab_size=40, length=12), MultiHopTask(length=23, max_hops=3)])
 def test_an_evaluation_asks_once_when_all_is_counted(small, task):
-    evaluator = Evaluator(small.but(task=task, model=small.model.but(n_ctx=23)), torch.device("cpu"))
+    evaluator = Evaluator(small.replace(task=task, model=small.model.replace(n_ctx=23)), torch.device("cpu"))
     with Watch() as watch, torch.no_grad():
         watch.inside = True
-        evaluator.numbers(Transformer(small.model.but(n_ctx=23)))
+        evaluator.numbers(Transformer(small.model.replace(n_ctx=23)))
     assert watch.asked == []
 
 
 def test_no_step_with_dropout_or_under_clamps_asks(small, tmp_path, watch):
-    run = train(small.but(model=small.model.but(dropout=0.1, positional="learned")), tmp_path)
+    run = train(small.replace(model=small.model.replace(dropout=0.1, positional="learned")), tmp_path)
     held = [Clamp(what="alpha", layer=0), Clamp(what="pattern", layer=0, head=1, value="previous")]
     with watch:
         fork(run, 10, clamps=held, root=tmp_path)
@@ -82,6 +82,6 @@ def test_no_step_with_dropout_or_under_clamps_asks(small, tmp_path, watch):
 
 def test_no_step_of_an_ensemble_asks(small, tmp_path, watch):
     with watch:
-        train_ensemble([*seeds(small, 2), small.but(seed=2, lr=1e-3)], tmp_path, stack=3)
+        train_ensemble([*seeds(small, 2), small.replace(seed=2, lr=1e-3)], tmp_path, stack=3)
     assert watch.steps == small.steps
     assert watch.asked == []

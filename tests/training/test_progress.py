@@ -130,7 +130,7 @@ def test_a_name_is_text_in_a_notebook(cell):
 
 def test_a_run_that_ends_early_is_shown_as_ended(small, monkeypatch, cell):
     monkeypatch.setattr(module, "Console", lambda stderr: Console(file=io.StringIO(), force_jupyter=True))
-    with progress(small.but(stop_at_accuracy=0.5)) as report:
+    with progress(small.replace(stop_at_accuracy=0.5)) as report:
         report(12, ROW)
     assert cell.states[-1]["text/plain"].startswith("small: 12/24 steps, loss 0.250, accuracy 0.875, ")
     assert "left" not in cell.states[-1]["text/plain"]

@@ -91,7 +91,7 @@ def test_a_second_writer_after_the_lock_was_removed_is_noticed_by_the_first(smal
 
 
 def test_an_ensemble_notices_the_folder_of_any_member(small, tmp_path, each_step):
-    configs = [small.but(seed=seed) for seed in range(3)]
+    configs = [small.replace(seed=seed) for seed in range(3)]
     gone = configs[1].folder(tmp_path)
     with pytest.raises(ConfigError, match=f"^{gone}, or the file .lock in it, was removed or replaced"):
         train_ensemble(configs, tmp_path, report=at(3, lambda: shutil.rmtree(gone)), stack=3)
@@ -114,7 +114,7 @@ def text(small, tmp_path, monkeypatch):
         return task.provenance["corpus_sha256"]
 
     task = TextTask(corpus=str(tmp_path / "corpus"), vocab_size=256, length=12)
-    yield small.but(task=task, model=small.model.but(d_vocab=256)), write
+    yield small.replace(task=task, model=small.model.replace(d_vocab=256)), write
     prepare.cache_clear()
 
 

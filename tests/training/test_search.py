@@ -16,7 +16,7 @@ def made(small, tmp_path, monkeypatch):
     """Runs under `runs` of the working directory: short, short-too and another."""
     monkeypatch.chdir(tmp_path)
     names = ("short", "short-too", "another")
-    return {name: Run.create(small.but(name=name, seed=seed), "runs").folder for seed, name in enumerate(names)}
+    return {name: Run.create(small.replace(name=name, seed=seed), "runs").folder for seed, name in enumerate(names)}
 
 
 def test_a_run_opens_by_its_name_or_a_unique_prefix_as_the_commands_find_it(made, tmp_path):

@@ -15,12 +15,12 @@ import torch
 from ihlab import ModelConfig, Run, RunConfig, train
 from ihlab.measure.metrics import Evaluator
 from ihlab.model.config import GPT2
-from ihlab.training import checkpoint, single
+from ihlab.training import checkpoint, loop
 from ihlab.training.config import to_dict
 from ihlab.training.distributed import pick_device
 from ihlab.training.interrupt import Interrupted
+from ihlab.training.loop import dropout_seed
 from ihlab.training.run_writer import TrainingDivergedError
-from ihlab.training.single import dropout_seed
 from tasks import ConfigError, InductionTask
 from tests.forked import python
 
@@ -37,7 +37,7 @@ def test_a_one_layer_shifted_model_learns_induction(tmp_path):
 def test_runs_with_one_seed_are_identical_and_with_two_are_not(small, tmp_path):
     a, b = train(small, tmp_path / "a"), train(small, tmp_path / "b")
     assert a.metrics.equals(b.metrics)
-    assert not a.metrics.equals(train(small.but(seed=1), tmp_path / "a").metrics)
+    assert not a.metrics.equals(train(small.replace(seed=1), tmp_path / "a").metrics)
 
 
 def test_a_finished_run_is_reused(small, tmp_path):
@@ -49,7 +49,7 @@ def test_a_finished_run_is_reused(small, tmp_path):
 
 
 def test_a_warmup_that_is_longer_than_the_run_is_said(small, tmp_path):
-    run = small.but(steps=4, warmup=10, lr=1e-2)
+    run = small.replace(steps=4, warmup=10, lr=1e-2)
     with pytest.warns(UserWarning, match=r"warmup is 10, but the run has 4 steps: .* to 0.004 and never to lr=0.01"):
         train(run, tmp_path)
     with pytest.warns(UserWarning, match="warmup is 10"):
@@ -57,18 +57,18 @@ def test_a_warmup_that_is_longer_than_the_run_is_said(small, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         train(run, tmp_path)  # finished: nothing is trained
-        train(run.but(steps=10), tmp_path)  # the last step has the whole rate
+        train(run.replace(steps=10), tmp_path)  # the last step has the whole rate
 
 
 def test_a_run_is_found_by_its_hash_under_any_name(small, tmp_path):
     first = train(small, tmp_path)
-    again = train(small.but(name="other"), tmp_path)
+    again = train(small.replace(name="other"), tmp_path)
     assert again.folder == first.folder
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_accumulated_pieces_give_the_same_run_to_rounding(small, tmp_path):
-    whole, pieces = train(small, tmp_path), train(small.but(accumulate=4), tmp_path)
+    whole, pieces = train(small, tmp_path), train(small.replace(accumulate=4), tmp_path)
     torch.testing.assert_close(
         torch.tensor(whole.metrics["eval_loss"].to_numpy()),
         torch.tensor(pieces.metrics["eval_loss"].to_numpy()),
@@ -79,12 +79,12 @@ def test_accumulated_pieces_give_the_same_run_to_rounding(small, tmp_path):
 
 @pytest.mark.parametrize("score", ["first", "tokens"])
 def test_the_other_scores_train_too(small, tmp_path, score):
-    run = train(small.but(task=InductionTask(vocab_size=40, length=12, score=score)), tmp_path)
+    run = train(small.replace(task=InductionTask(vocab_size=40, length=12, score=score)), tmp_path)
     assert run.metrics["train_loss"].iloc[-1] < run.metrics["train_loss"].iloc[1]
 
 
 def test_bf16_follows_fp32(small, tmp_path):
-    full, half = train(small, tmp_path), train(small.but(precision="bf16"), tmp_path)
+    full, half = train(small, tmp_path), train(small.replace(precision="bf16"), tmp_path)
     assert half.metrics["eval_loss"].iloc[-1] == pytest.approx(full.metrics["eval_loss"].iloc[-1], rel=0.05)
 
 
@@ -94,7 +94,7 @@ COMPILED = """
     from ihlab.training.config import from_dict
     torch.set_num_threads(1)
     config = from_dict(json.loads(sys.argv[1]))
-    eager, compiled = train(config, sys.argv[2]), train(config.but(compile=True), sys.argv[2])
+    eager, compiled = train(config, sys.argv[2]), train(config.replace(compile=True), sys.argv[2])
     torch.testing.assert_close(
         torch.tensor(compiled.metrics["eval_loss"]), torch.tensor(eager.metrics["eval_loss"]), rtol=1e-4, atol=1e-4
     )
@@ -130,7 +130,7 @@ KILLED = """
 @pytest.mark.parametrize(("at", "dropout"), [(3, 0.0), (17, 0.0), (17, 0.3)])
 def test_a_killed_run_resumes_bit_for_bit(small, tmp_path, at, dropout):
     """Killed without warning in the middle of everything, as by a lost machine."""
-    small = small.but(model=small.model.but(dropout=dropout))
+    small = small.replace(model=small.model.replace(dropout=dropout))
     died = python(textwrap.dedent(KILLED), json.dumps(to_dict(small)), str(tmp_path / "killed"), str(at))
     assert died.returncode == -signal.SIGKILL
     folder = small.folder(tmp_path / "killed")
@@ -210,7 +210,7 @@ def test_two_interrupts_at_once_are_one_and_a_later_second_one_stops_at_once(
 
 @pytest.fixture
 def dropping(small):
-    return small.but(model=small.model.but(**GPT2, dropout=0.3))
+    return small.replace(model=small.model.replace(**GPT2, dropout=0.3))
 
 
 def test_runs_with_dropout_and_one_seed_are_identical_whatever_was_drawn_before(dropping, tmp_path):
@@ -229,8 +229,8 @@ def test_training_leaves_the_callers_randomness_alone(dropping, tmp_path):
 
 
 def test_each_step_and_seed_drops_anew(dropping, tmp_path, monkeypatch):
-    loss, used = single.summed_loss, []
-    monkeypatch.setattr(single, "summed_loss", lambda *given: used.append(torch.initial_seed()) or loss(*given))
+    loss, used = loop.summed_loss, []
+    monkeypatch.setattr(loop, "summed_loss", lambda *given: used.append(torch.initial_seed()) or loss(*given))
     train(dropping, tmp_path)
     assert used == [dropout_seed(dropping.seed, step) for step in range(dropping.steps)]
     seeds = {dropout_seed(seed, step) for seed in range(20) for step in range(20)}
@@ -240,10 +240,8 @@ def test_each_step_and_seed_drops_anew(dropping, tmp_path, monkeypatch):
 
 def test_dropout_is_on_in_training_steps_and_off_in_evaluations(dropping, tmp_path, monkeypatch):
     """The recorded evaluation is that of the stored model as it is opened; the steps' losses are noisier than it."""
-    modes, loss = [], single.summed_loss
-    monkeypatch.setattr(
-        single, "summed_loss", lambda model, *batch: modes.append(model.training) or loss(model, *batch)
-    )
+    modes, loss = [], loop.summed_loss
+    monkeypatch.setattr(loop, "summed_loss", lambda model, *batch: modes.append(model.training) or loss(model, *batch))
     run = train(dropping, tmp_path)
     assert modes == [True] * dropping.steps
     evaluate = Evaluator(dropping, torch.device("cpu"))
@@ -255,7 +253,7 @@ def test_dropout_is_on_in_training_steps_and_off_in_evaluations(dropping, tmp_pa
 
 
 def test_dropout_changes_what_is_learned(dropping, tmp_path):
-    without = train(dropping.but(model=dropping.model.but(dropout=0.0)), tmp_path)
+    without = train(dropping.replace(model=dropping.model.replace(dropout=0.0)), tmp_path)
     with_dropout = train(dropping, tmp_path)
     assert with_dropout.metrics["eval_loss"].iloc[0] == without.metrics["eval_loss"].iloc[0]
     assert with_dropout.metrics["eval_loss"].iloc[-1] != without.metrics["eval_loss"].iloc[-1]
@@ -294,7 +292,7 @@ def assert_same_up_to(run, whole, step):
 
 
 def test_a_run_ends_at_the_first_evaluation_that_reaches_until(learner, tmp_path):
-    whole, run = train(learner, tmp_path), train(learner.but(stop_at_accuracy=0.17), tmp_path)
+    whole, run = train(learner, tmp_path), train(learner.replace(stop_at_accuracy=0.17), tmp_path)
     assert run.folder != whole.folder
     assert first_to(whole.metrics, 0.17) == REACHED
     assert_same_up_to(run, whole, REACHED)
@@ -303,27 +301,27 @@ def test_a_run_ends_at_the_first_evaluation_that_reaches_until(learner, tmp_path
     row = Evaluator(learner, torch.device("cpu"))(run.model())
     assert row["eval_loss"] == run.metrics["eval_loss"].iloc[-1]
     before = (run.folder / "done.json").read_bytes()
-    train(learner.but(stop_at_accuracy=0.17), tmp_path)
+    train(learner.replace(stop_at_accuracy=0.17), tmp_path)
     assert (run.folder / "done.json").read_bytes() == before
 
 
 def test_until_can_ask_for_the_accuracy_at_all_answers(learner, tmp_path):
     whole = train(learner, tmp_path).metrics
     goal = float(whole["accuracy"].iloc[len(whole) // 2])
-    run = train(learner.but(stop_at_accuracy=goal, stop_at_metric="accuracy"), tmp_path)
+    run = train(learner.replace(stop_at_accuracy=goal, stop_at_metric="accuracy"), tmp_path)
     reached = whole.loc[whole["accuracy"] >= goal, "step"].iloc[0]
     assert run.metrics["step"].iloc[-1] == reached
 
 
 def test_a_run_that_never_reaches_until_goes_to_its_last_step(learner, tmp_path):
-    whole, run = train(learner, tmp_path), train(learner.but(stop_at_accuracy=0.99), tmp_path)
+    whole, run = train(learner, tmp_path), train(learner.replace(stop_at_accuracy=0.99), tmp_path)
     assert_same_up_to(run, whole, learner.steps)
     assert run.done["steps"] == learner.steps
 
 
 def test_a_model_that_knows_enough_before_training_is_not_trained(learner, tmp_path):
     """With 24 ids, some of 128 first answers are right by chance."""
-    run = train(learner.but(stop_at_accuracy=1e-6), tmp_path)
+    run = train(learner.replace(stop_at_accuracy=1e-6), tmp_path)
     assert run.metrics["step"].tolist() == run.checkpoints == [0]
     assert (run.done["steps"], run.done["tokens_per_second"]) == (0, 0)
 
@@ -337,8 +335,8 @@ def test_a_run_interrupted_before_until_ends_where_it_would_have(learner, tmp_pa
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted, match=f"Stopped at step {at + 1} of 60"):
-        train(learner.but(stop_at_accuracy=0.17), tmp_path / "stopped", report=interrupt)
-    resumed = train(learner.but(stop_at_accuracy=0.17), tmp_path / "stopped")
+        train(learner.replace(stop_at_accuracy=0.17), tmp_path / "stopped", report=interrupt)
+    resumed = train(learner.replace(stop_at_accuracy=0.17), tmp_path / "stopped")
     assert resumed.done["resumed_from"] == at + 1
     assert_same_up_to(resumed, train(learner, tmp_path / "whole"), REACHED)
 
@@ -351,8 +349,8 @@ def test_an_interrupt_in_the_step_that_reaches_until_ends_the_run_there(learner,
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted, match=f"Stopped at step {REACHED}, the last"):
-        train(learner.but(stop_at_accuracy=0.17), tmp_path, report=interrupt)
-    assert Run.open(learner.but(stop_at_accuracy=0.17).folder(tmp_path)).done["steps"] == REACHED
+        train(learner.replace(stop_at_accuracy=0.17), tmp_path, report=interrupt)
+    assert Run.open(learner.replace(stop_at_accuracy=0.17).folder(tmp_path)).done["steps"] == REACHED
 
 
 def test_an_interrupt_in_the_last_step_is_not_lost(small, tmp_path):
@@ -372,19 +370,19 @@ def test_a_finished_run_is_opened_where_it_could_not_be_trained(small, tmp_path,
     monkeypatch.setattr("ihlab.training.memory.machine_memory", lambda: 1000)
     assert train(small, tmp_path).folder == run.folder
     with pytest.raises(ConfigError, match="The run takes at least"):
-        train(small.but(seed=1), tmp_path)
+        train(small.replace(seed=1), tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("lost", "resumed_from"), [([], REACHED), ([REACHED], 20), ([REACHED, 20], 0)])
 def test_a_run_killed_after_it_reached_until_ends_there_again(learner, tmp_path, lost, resumed_from):
     """Killed before its end was written down; before the checkpoint there was, too; or longer ago."""
-    run = train(learner.but(stop_at_accuracy=0.17), tmp_path / "killed")
+    run = train(learner.replace(stop_at_accuracy=0.17), tmp_path / "killed")
     (run.folder / "done.json").unlink()
     for step in lost:
         run.checkpoint_path(step).unlink()
         run.optimizer_path(step).unlink()
-    again = train(learner.but(stop_at_accuracy=0.17), tmp_path / "killed")
+    again = train(learner.replace(stop_at_accuracy=0.17), tmp_path / "killed")
     assert again.done["resumed_from"] == resumed_from
     assert again.done["steps"] == REACHED
     assert_same_up_to(again, train(learner, tmp_path / "whole"), REACHED)
@@ -392,14 +390,14 @@ def test_a_run_killed_after_it_reached_until_ends_there_again(learner, tmp_path,
 
 def test_the_end_is_reported(learner, tmp_path):
     seen = []
-    train(learner.but(stop_at_accuracy=0.17), tmp_path, report=lambda step, row: seen.append((step, row["step"])))
+    train(learner.replace(stop_at_accuracy=0.17), tmp_path, report=lambda step, row: seen.append((step, row["step"])))
     assert seen[-1] == (REACHED, REACHED)
 
 
 def test_a_falling_rate_does_not_know_of_until(learner, tmp_path):
     """The rate of each step is that of the whole run, whenever it ends."""
-    falling = learner.but(schedule="trapezoid", steps=30)
-    whole, run = train(falling, tmp_path), train(falling.but(stop_at_accuracy=0.12), tmp_path)
+    falling = learner.replace(schedule="trapezoid", steps=30)
+    whole, run = train(falling, tmp_path), train(falling.replace(stop_at_accuracy=0.12), tmp_path)
     assert run.done["steps"] == first_to(whole.metrics, 0.12) < 30
     assert run.metrics.equals(whole.metrics[whole.metrics["step"] <= run.done["steps"]])
 
@@ -408,7 +406,7 @@ def test_a_falling_rate_does_not_know_of_until(learner, tmp_path):
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_its_checkpoints(small, tmp_path):
-    wild = small.but(lr=1e30, clip=None)
+    wild = small.replace(lr=1e30, clip=None)
     with pytest.raises(TrainingDivergedError, match=r"not finite at step \d+ .*the last checkpoint, step \d+, is kept"):
         train(wild, tmp_path)
     run = Run.open(wild.folder(tmp_path))

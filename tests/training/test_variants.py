@@ -33,7 +33,7 @@ CASES = {
 @pytest.fixture(params=CASES.values(), ids=CASES)
 def config(request, small):
     """A run of each variant, with a learning rate that moves its weights far."""
-    return small.but(model=small.model.but(**request.param), lr=3e-2, steps=12, eval_every=6, checkpoints=3)
+    return small.replace(model=small.model.replace(**request.param), lr=3e-2, steps=12, eval_every=6, checkpoints=3)
 
 
 def test_a_run_goes_on_bit_for_bit_and_members_follow_it(config, tmp_path):
@@ -45,7 +45,7 @@ def test_a_run_goes_on_bit_for_bit_and_members_follow_it(config, tmp_path):
     pd.testing.assert_frame_equal(resumed.metrics, whole.metrics, check_exact=True)
     for name, weight in load(whole.checkpoint_path(12)).items():
         assert torch.equal(load(resumed.checkpoint_path(12))[name], weight), name
-    other = config.but(seed=1)
+    other = config.replace(seed=1)
     alone = train(other, tmp_path / "alone")
     for member, solo in zip(train_ensemble([config, other], tmp_path / "stack", stack=2), (whole, alone), strict=True):
         pd.testing.assert_frame_equal(member.metrics, solo.metrics, atol=1e-4, rtol=0)
@@ -67,9 +67,9 @@ def test_metrics_hold_what_the_forward_pass_mixes_with(config, tmp_path):
 
 @pytest.mark.parametrize("stacked", [False, True])
 def test_projected_weights_stay_between_0_and_1_and_reach_the_ends(small, tmp_path, stacked):
-    config = small.but(model=small.model.but(attention="kv_project"), lr=0.2, warmup=0)
+    config = small.replace(model=small.model.replace(attention="kv_project"), lr=0.2, warmup=0)
     # Two rates, so that a member takes a part of the common step.
-    run = train_ensemble([config.but(lr=0.1), config], tmp_path, stack=2)[1] if stacked else train(config, tmp_path)
+    run = train_ensemble([config.replace(lr=0.1), config], tmp_path, stack=2)[1] if stacked else train(config, tmp_path)
     rows = run.metrics.filter(regex=r"^(alpha|beta)")
     assert rows.min().min() == 0
     assert rows.max().max() == 1
@@ -90,7 +90,7 @@ def test_clipped_weights_outside_get_no_gradient():
 @pytest.mark.parametrize("attention", ["kv_frozen", "kv_frozen_unit"])
 def test_frozen_weights_stay_where_kv_shifting_starts(small, attention, tmp_path):
     fresh = Transformer(small.model, small.seed).layers[0].attn.alpha
-    run = train(small.but(model=small.model.but(attention=attention)), tmp_path)
+    run = train(small.replace(model=small.model.replace(attention=attention)), tmp_path)
     assert run.metrics.filter(regex=r"^(alpha|beta)").nunique().max() == 1
     divisor = fresh.norm(dim=1, keepdim=True) if attention == "kv_frozen_unit" else 1
     torch.testing.assert_close(run.model().layers[0].attn.alpha, fresh / divisor)
@@ -99,7 +99,7 @@ def test_frozen_weights_stay_where_kv_shifting_starts(small, attention, tmp_path
 @pytest.mark.parametrize("attention", ["kv_shift", "k_shift", "kv_gate", "kv_sum1", "kv_clip", "kv_project"])
 def test_a_clamped_column_is_read_and_gets_no_gradient(small, attention):
     clamp = Clamp(what="alpha", layer=0, head=1, column=1, value=0.25)
-    cfg = small.model.but(attention=attention)
+    cfg = small.model.replace(attention=attention)
     clamp.check(cfg)
     model = Transformer(cfg)
     impose(model, {}, [clamp])
@@ -129,5 +129,5 @@ def test_a_clamped_column_is_read_and_gets_no_gradient(small, attention):
 )
 def test_clamps_that_a_variant_cannot_hold_are_refused(small, model, clamp, words):
     with pytest.raises(ConfigError) as caught:
-        Clamp(layer=0, **clamp).check(small.model.but(**model))
+        Clamp(layer=0, **clamp).check(small.model.replace(**model))
     assert all(word in str(caught.value) for word in words), str(caught.value)

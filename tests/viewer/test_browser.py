@@ -231,7 +231,9 @@ def test_the_plane_marks_alpha1_and_beta1_of_the_step_on_the_field(show, run):
 def test_the_hand_built_induction_head_scores_one(show, make_run, tmp_path):
     oracle = kv_shift_induction_head(torch.eye(20).double(), n_ctx=12, sigma=0.05, slope=0.01)
     drawn = make_run().config
-    run = Run.create(drawn.but(model=oracle.cfg, task=drawn.task.__class__(vocab_size=20, length=8)), tmp_path / "runs")
+    run = Run.create(
+        drawn.replace(model=oracle.cfg, task=drawn.task.__class__(vocab_size=20, length=8)), tmp_path / "runs"
+    )
     model = Transformer(oracle.cfg)
     model.load_state_dict(oracle.float().state_dict())
     for step in (0, 1):

@@ -166,8 +166,8 @@ def test_the_row_is_held_out_and_the_same_each_time_or_the_given_one(run):
     ids=lambda task: task.kind,
 )
 def test_tokens_are_the_tasks_words_and_the_theorem_is_left_to_induction(small, tmp_path, task):
-    model = small.model.but(d_vocab=task.vocab_size, n_ctx=task.length)
-    run = train(small.but(task=task, model=model, steps=4), tmp_path)
+    model = small.model.replace(d_vocab=task.vocab_size, n_ctx=task.length)
+    run = train(small.replace(task=task, model=model, steps=4), tmp_path)
     data = view_data(run)
     shown = data["rows"][0]["tokens"]
     row = draw(task, EVAL_SEED, "eval", 0, 1).inputs[0]
@@ -232,8 +232,8 @@ def test_few_of_many_checkpoints(make_run):
 
 def test_of_a_model_that_mixes_tokens_elsewhere_too_patterns_alone_are_shown(small, tmp_path):
     """Alpha and beta do not say all that its keys and values hold."""
-    model = small.model.but(attention="kv_shift", canon="A")
-    data = view_data(train(small.but(model=model, steps=4, eval_every=2), tmp_path), ROW)
+    model = small.model.replace(attention="kv_shift", canon="A")
+    data = view_data(train(small.replace(model=model, steps=4, eval_every=2), tmp_path), ROW)
     assert set(data["rows"][0]["panels"]) == {"pattern"}
     assert data["alpha"] is data["beta"] is None
 
@@ -295,7 +295,7 @@ def test_rows_that_are_left_out_score_nothing(make_run, monkeypatch):
 
 
 def test_weights_of_each_channel_are_probed_by_raw_patterns(run):
-    model = run.config.model.but(shift_share="channel", n_key_value_heads=None)
+    model = run.config.model.replace(shift_share="channel", n_key_value_heads=None)
     data = view_data(Transformer(model), ROW)
     assert data["scored"] == "random tokens, repeated"
 

@@ -265,7 +265,7 @@ def test_a_models_words_are_looked_up(model):
 
 
 def test_dropout_and_the_models_mode_do_not_matter(model):
-    noisy = Transformer(model.cfg.but(dropout=0.5), seed=0)
+    noisy = Transformer(model.cfg.replace(dropout=0.5), seed=0)
     assert noisy.training
     assert view(noisy, ROW).html == view(noisy, ROW).html
     assert close(view_data(noisy, ROW), shown(view_data(model, ROW))[0])

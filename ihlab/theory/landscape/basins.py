@@ -9,8 +9,10 @@ from tasks.config import require
 INDUCTION, NEGATIVE, UNDECIDED = "induction", "negative", "undecided"
 
 
-def basins(n_tokens: int, points: int = 61, lr: float = 0.25, time: float = 3000.0) -> pd.DataFrame:
-    """Follow the free four-parameter flow of the exact form from a grid of starts in the unit square.
+def decide(
+    alpha1: np.ndarray, alpha2: np.ndarray, beta1: np.ndarray, beta2: np.ndarray, n_tokens: int, lr: float, time: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the basin of each start under the free flow of the exact form, and the time at which it is decided.
 
     The loss can be driven to 0 in two ways. The target's logit exceeds that of the T - 4 others by
     beta1 (a2 - r), and a2 > r exactly if alpha2 > 0: so either
@@ -20,18 +22,11 @@ def basins(n_tokens: int, points: int = 61, lr: float = 0.25, time: float = 3000
 
     Between them lie alpha2 = 0 and beta1 = 0, where the others' logits equal the target's and the loss is at
     least log(T - 3). The flow only descends, so a path whose loss is below log(T - 3) never crosses
-    again, and the signs it has then are its basin's for good.
-
-    Rows: alpha1, beta1 (cell centres; alpha2 = 1 - alpha1 and beta2 = 1 - beta1 at the start), `basin`, and
-    `decided`, the time at which the loss fell below log(T - 3) (inf: not within `time`). Steps are of `lr`.
-    Raises `ConfigError` for T below 5, fewer than 2 points, or times that are not positive.
+    again, and the signs it has then are its basin's for good. A start that is not decided within `time`, in steps of
+    `lr`, is "undecided", at inf.
     """
-    require(points >= 2, f"points is {points}, but must be at least 2.")
-    require(lr > 0 and time > 0, f"lr is {lr} and time {time}, but both must be positive.")
-    centres = (np.arange(points) + 0.5) / points
-    alpha1, beta1 = (grid.ravel() for grid in np.meshgrid(centres, centres))
-    at = np.stack([alpha1, 1 - alpha1, beta1, 1 - beta1])
-    decided = np.full(len(alpha1), np.inf)
+    at = np.stack([alpha1, alpha2, beta1, beta2])
+    decided = np.full(at.shape[1:], np.inf)
     for step in range(round(time / lr) + 1):
         value, by = evaluate(at, n_tokens)
         decided[(value < np.log(n_tokens - 3)) & np.isinf(decided)] = step * lr
@@ -39,5 +34,18 @@ def basins(n_tokens: int, points: int = 61, lr: float = 0.25, time: float = 3000
         if np.isfinite(decided).all():
             break
     signs = np.where((at[1] > 0) & (at[2] > 0), INDUCTION, NEGATIVE)
-    basin = np.where(np.isfinite(decided), signs, UNDECIDED)
+    return np.where(np.isfinite(decided), signs, UNDECIDED), decided
+
+
+def basins(n_tokens: int, points: int = 61, lr: float = 0.25, time: float = 3000.0) -> pd.DataFrame:
+    """Return the basins (`decide`) of a grid of starts in the unit square, where alpha and beta sum to 1.
+
+    Columns: alpha1, beta1 (centres of the grid's cells), `basin`, and `decided`, the time at which it is. Raises
+    `ConfigError` for T below 5, fewer than 2 points, or times that are not positive.
+    """
+    require(points >= 2, f"points is {points}, but must be at least 2.")
+    require(lr > 0 and time > 0, f"lr is {lr} and time {time}, but both must be positive.")
+    centres = (np.arange(points) + 0.5) / points
+    alpha1, beta1 = (grid.ravel() for grid in np.meshgrid(centres, centres))
+    basin, decided = decide(alpha1, 1 - alpha1, beta1, 1 - beta1, n_tokens, lr, time)
     return pd.DataFrame({"alpha1": alpha1, "beta1": beta1, "basin": basin, "decided": decided})

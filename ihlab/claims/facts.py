@@ -1,0 +1,36 @@
+"""Stored claims that say one thing under several conditions, such as learning rates or head counts, as one fact."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+CONDITION = re.compile(r" \(([^()]*)\)|: ([^:]*?)(?=\.?$)")
+"""A condition in a claim's sentence: in brackets, or after a colon at its end."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What the sentences of some claims have in common, and each claim with its own condition ("": none)."""
+
+    sentence: str
+    claims: list[tuple[str, dict[str, Any]]]
+
+
+def facts(claims: Sequence[dict[str, Any]]) -> list[Fact]:
+    """Group claims whose sentences differ in their conditions only, in the order of the first of each."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for claim in claims:
+        groups.setdefault(CONDITION.sub("", claim["sentence"]), []).append(claim)
+    return [_fact(common, group) for common, group in groups.items()]
+
+
+def _fact(common: str, group: list[dict[str, Any]]) -> Fact:
+    if len({claim["sentence"] for claim in group}) == 1:
+        return Fact(group[0]["sentence"], [("", claim) for claim in group])
+    return Fact(common, [(condition(claim["sentence"]), claim) for claim in group])
+
+
+def condition(sentence: str) -> str:
+    """Return the conditions in a sentence: of "It learns (2 heads): recall." they are "2 heads; recall"."""
+    return "; ".join(inside or after for inside, after in CONDITION.findall(sentence))
