@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.progress import track
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 HF_ROWS = 8
 """Sequences on which the heads of a model of another library are ablated: it may have hundreds, and be large."""
 
-FEW = 32
-"""Up to so many heads, each is ablated, listed and drawn. Of more, those that match prefixes are ablated, alone and
-together, those with the highest scores are listed, and the picture is a map."""
+LISTED = 32
+"""Of many heads, so many are listed, and all that match prefixes."""
 
 PRINTED = [column for column in COLUMNS if column.printed]
 RAW = "raw prefix_matching"
@@ -70,7 +69,7 @@ def heads(
         found.require_task()
 
     from ihlab.interp.heads import mean_patterns
-    from ihlab.interp.locate import scored_heads
+    from ihlab.interp.locate import FEW, scored_heads
     from ihlab.interp.sources import opened_model
     from ihlab.interp.together import ablate_together
     from ihlab.measure.batches import EVAL_SEED, draw
@@ -86,8 +85,7 @@ def heads(
         batch = repeated_batch(twice, STRIPE_REPEATS, len(model.tokens.begin))
         kind = "sequences of random tokens read twice"
     few = model.n_layers * model.n_heads <= FEW
-    ablate: Literal["all", "matching"] = "all" if few else "matching"
-    scores = scored_heads(model, batch, ablate, track=_progress(few), seed=seed, length=length, probes=probes)
+    scores = scored_heads(model, batch, track=_progress(few), seed=seed, length=length, probes=probes)
     terminal = console()
     terminal.print(_heads_table(scores, f"Heads of {text(name)}"))
     if not scores["induction"].any():
@@ -127,7 +125,7 @@ def _heads_table(scores: "pd.DataFrame", title: str) -> Table:
                   show_edge=False, pad_edge=False, padding=0)  # fmt: skip
     raw = {(head.layer, head.head): head for head in scores[scores["pattern"] == "raw"].itertuples()}
     effective = scores[scores["pattern"] == "effective"]
-    for head in effective.head(max(FEW, int(effective["matches_prefix"].sum()))).itertuples():
+    for head in effective.head(max(LISTED, int(effective["matches_prefix"].sum()))).itertuples():
         numbers = [_number(head, column.name, column.error) for column in PRINTED]
         table.add_row(
             f"{head.layer}.{head.head}",
