@@ -64,7 +64,7 @@ def test_shell_examples(page, empty, capsys):
         main(command)
     printed = capsys.readouterr().out
     expected = {
-        "README": ["Pictures, numbers and intervals:", " yes "],
+        "README": ["Pictures, numbers and intervals:", " induction "],
         "train": ["Runs in runs", "hops"],
         "sweep": ["rates.csv: 4 runs"],
         "analyse": ["Shifts of kv-shift-1-layer"],

@@ -19,7 +19,8 @@ import tyro
 
 from ihlab.cli.commands import reproduce, runs, sample, sampler, train, trainer
 from ihlab.cli.defaults import with_defaults
-from ihlab.cli.inspect import heads, shift, view
+from ihlab.cli.heads import heads
+from ihlab.cli.inspect import shift, view
 from ihlab.cli.named import registered_task
 from ihlab.cli.sweep import sweep
 from ihlab.cli.terminal import print_anywhere, text

@@ -1,25 +1,16 @@
-"""Commands that open a run: `heads`, `shift`, `view`."""
+"""Commands that open a run: `shift`, `view`, and what `heads` shares with them."""
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
-from rich.box import SIMPLE_HEAD
 from rich.table import Column, Table
 
 from ihlab.cli.hugging_face import causal_lm, model_name, tokenizer_of
 from ihlab.cli.named import registered_task
 from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, find_run, write_picture, write_table, writing
 from ihlab.cli.terminal import console, text
-from ihlab.measure.columns import COLUMNS
 from tasks.config import ConfigError, require
-
-HF_ROWS = 16
-"""Every head is ablated twice, and a model of another library may have hundreds."""
-
-PRINTED = [column for column in COLUMNS if column.printed]
-RAW = "raw prefix_matching"
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,70 +38,7 @@ TaskName = Annotated[
 Step = Annotated[int | None, tyro.conf.arg(help="The checkpoint to open; by default the last.")]
 
 
-def heads(
-    run: OptionalRunName = None,
-    /,
-    root: Root = Path("runs"),
-    step: Step = None,
-    task: TaskName = None,
-    hf: str | None = None,
-    length: int | None = None,
-    rows: int | None = None,
-    seed: int = 0,
-    csv: Path | None = None,
-    out: Path | None = None,
-) -> None:
-    """Score every head of a run, or of a Hugging Face model: induction and other scores, and the loss with it ablated.
-
-    Args:
-        hf: Instead of a run, a Hugging Face causal LM: a folder, or a name that transformers finds by itself.
-        length: Positions of the repeated random tokens; by default the model's context, and 128 at most with --hf.
-        rows: Number of sequences on which heads are ablated: held-out ones of the run's task, by default as many as
-            training evaluates on; with --hf random tokens read twice, by default 16.
-        seed: Seed of the repeated random tokens on which heads are scored.
-        csv: Write all scores here, of raw and of effective patterns.
-        out: Draw every head's pattern here (.png or .svg).
-    """
-    require(seed >= 0, f"seed is {seed}, but must not be negative.")
-    require(rows is None or rows >= 2, f"rows is {rows}, but must be at least 2: the loss is given with its error.")
-    require(hf is None or step is None, "--step is of a run's checkpoints, and the model of --hf has none.")
-    found = _found(run, hf, root, task)
-    check_output("--csv", csv, TABLES, found)
-    check_output("--out", out, PICTURES, found)
-    if found is not None:
-        step = found.require_checkpoint(step)
-        found.require_task()
-
-    from ihlab.interp.heads import mean_patterns
-    from ihlab.interp.locate import scored_heads
-    from ihlab.interp.sources import opened_model
-    from ihlab.measure.batches import EVAL_SEED, draw
-    from ihlab.measure.probe import STRIPE_REPEATS, repeated_batch
-
-    if found is not None:
-        model, name = opened_model(found.model(step)), f"{found.folder.name} at step {step}"
-        batch = draw(found.config.task, EVAL_SEED, "eval", 0, rows or found.config.eval_rows)
-        kind = "held-out sequences"
-    else:
-        model, name = opened_model(causal_lm(str(hf))), model_name(str(hf))
-        twice = model.probe_rows(STRIPE_REPEATS, rows or HF_ROWS, length, None, seed + 1)
-        batch, kind = repeated_batch(twice, STRIPE_REPEATS), "sequences of random tokens read twice"
-    scores = scored_heads(model, batch, seed=seed, length=length)
-    terminal = console()
-    terminal.print(_heads_table(scores, f"Heads of {text(name)}"))
-    if not scores["induction"].any():
-        terminal.print("There are no induction heads" + (f" at step {step}." if hf is None else "."))
-    terminal.print("", _heads_legend(), f"Heads are ablated on {len(batch.inputs)} {kind}.", sep="\n")
-    if csv is not None:
-        write_table(scores, csv)
-    if out is not None:
-        from ihlab.plots.heads import head_patterns
-
-        patterns = mean_patterns(model, length=length, seed=seed)
-        write_picture(head_patterns(patterns, scores, name.replace(" at step", ", step")), out)
-
-
-def _found(run: str | None, hf: str | None, root: Path, task: str | None) -> "Run | None":
+def found_run(run: str | None, hf: str | None, root: Path, task: str | None) -> "Run | None":
     """Return the run that the user named, and None for a Hugging Face model. Import and register the task first.
 
     Raises `ConfigError` unless exactly one of the two is given.
@@ -122,38 +50,6 @@ def _found(run: str | None, hf: str | None, root: Path, task: str | None) -> "Ru
     if task is not None:  # a file's own word is never imported
         registered_task(task)
     return None if run is None else find_run(run, root)
-
-
-def _heads_table(scores: "pd.DataFrame", title: str) -> Table:
-    """Return a table of scores, one row per head, likeliest induction head first."""
-    # Narrow enough for a terminal of 80 columns.
-    names = [name.replace("eigenvalue", "eigen- value") for name in (RAW, *(at.name for at in PRINTED))]
-    heads = [re.sub("[ _]", "\n", name) for name in names]
-    table = Table("head", "induc-\ntion", *map(_number, heads), title=title, title_justify="left", box=SIMPLE_HEAD,
-                  show_edge=False, pad_edge=False, padding=0)  # fmt: skip
-    raw = {(head.layer, head.head): head for head in scores[scores["pattern"] == "raw"].itertuples()}
-    for head in scores[scores["pattern"] == "effective"].itertuples():
-        numbers = [
-            f"{getattr(head, column.name):z.3f}" + (f"±{getattr(head, column.error):.3f}" if column.error else "")
-            for column in PRINTED
-        ]
-        table.add_row(
-            f"{head.layer}.{head.head}",
-            "yes" if head.induction else "",
-            f"{raw[head.layer, head.head].prefix_matching:z.3f}",
-            *numbers,
-            style="bold" if head.induction else None,
-        )
-    return table
-
-
-def _heads_legend() -> Table:
-    """Return what the columns of `_heads_table` say."""
-    legend = Table.grid(padding=(0, 2, 0, 0))
-    legend.add_row(RAW, "prefix_matching of the raw pattern; the rest: of the effective")
-    for column in PRINTED:
-        legend.add_row(column.name, column.meaning + (" ± error" if column.error else ""))
-    return legend
 
 
 def shift(
@@ -195,14 +91,14 @@ def _shift_table(report: "pd.DataFrame", title: str) -> Table:
     stored = [name for name in report.columns if name.removeprefix("alpha").removeprefix("beta").isdigit()]
     shares = [name for name in ("alpha_share", "beta_share") if name in report]
     names = [*stored, *(f"{name.removesuffix('_share')}2 share" for name in shares)]
-    table = Table("kv head", *map(_number, names), title=title, title_justify="left")
+    table = Table("kv head", *map(number_column, names), title=title, title_justify="left")
     for _, head in report.iterrows():
         table.add_row(f"{head['layer']}.{head['head']}", *(f"{head[name]:z.3f}" for name in (*stored, *shares)))
     return table
 
 
 def _quadrants(counts: "pd.DataFrame") -> Table:
-    numbers = map(_number, ("raw", "gauge-free", "raw if signs flipped"))
+    numbers = map(number_column, ("raw", "gauge-free", "raw if signs flipped"))
     title = "Heads by their larger key and value weight (Table 5)"
     table = Table("key", "value", *numbers, title=title, title_justify="left")
     for row in counts.itertuples(index=False):
@@ -210,7 +106,8 @@ def _quadrants(counts: "pd.DataFrame") -> Table:
     return table
 
 
-def _number(name: str) -> Column:
+def number_column(name: str) -> Column:
+    """Return a table's column of numbers."""
     return Column(name, justify="right", no_wrap=True)
 
 
@@ -240,7 +137,7 @@ def view(
     from ihlab.viewer import write_view
 
     require(tokens is None or row is None, "--tokens and --row are both given, but the page reads one of them.")
-    found = _found(run, hf, root, task)
+    found = found_run(run, hf, root, task)
     name = model_name(str(hf)) if found is None else found.folder.name
     page = out or Path(f"{name}.html")
     check_output("--out", page, PAGES, found)

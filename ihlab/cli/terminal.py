@@ -28,9 +28,9 @@ def _replaced(error: UnicodeError) -> tuple[str, int]:
     return "".join(_IN_ASCII.get(c) or _LINES.get(c) or ascii(c)[1:-1] for c in lacking), error.end
 
 
-def console() -> Console:
+def console(stderr: bool = False) -> Console:
     """Return a console that takes names for text: "[red]" is no colour and ":x:" no picture."""
-    return Console(markup=False, emoji=False, highlight=False)
+    return Console(markup=False, emoji=False, highlight=False, stderr=stderr)
 
 
 def text(name: object) -> str:

@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ihlab.interp.heads import head_scores
     from ihlab.interp.locate import locate_induction_heads
+    from ihlab.interp.monitor import HeadMonitor
     from ihlab.interp.patterns import effective_pattern
     from ihlab.interp.shifts import shift_report
 
 _HOME = {
+    "HeadMonitor": "ihlab.interp.monitor",
     "effective_pattern": "ihlab.interp.patterns",
     "head_scores": "ihlab.interp.heads",
     "locate_induction_heads": "ihlab.interp.locate",
     "shift_report": "ihlab.interp.shifts",
 }
 
-__all__ = ["effective_pattern", "head_scores", "locate_induction_heads", "shift_report"]
+__all__ = ["HeadMonitor", "effective_pattern", "head_scores", "locate_induction_heads", "shift_report"]
 
 
 # Names load on first use, because torch and transformer_lens take seconds and `ihlab --help` needs neither.

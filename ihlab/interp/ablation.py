@@ -1,6 +1,6 @@
 """Zero-, mean- and resample-ablation of heads: a task's loss and accuracy without them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,9 @@ from tasks.config import choose, require
 
 Head = tuple[int, int]
 """(layer, head), counted from 0."""
+
+Track = Callable[[Sequence[Any]], Iterable[Any]]
+"""Iterates over what it is given, and may show how far it is."""
 
 HOWS = ("zero", "mean", "resample")
 
@@ -66,16 +69,19 @@ def ablation_sweep(
     seed: int = 0,
     attention_mask: Any = None,
     heads: Sequence[Head] | None = None,
+    track: Track = iter,
 ) -> pd.DataFrame:
     """Ablate every head alone, or each of some. Columns: layer, head, how, loss_rise, loss_rise_error, accuracy_fall.
 
     `loss_rise_error` is the standard error of the rise over the batch's sequences (a ratio of sums over sequences).
+    `track` may show progress: it is given the heads, and iterates over them (`rich.progress.track`).
     The other arguments are those of `ablate_heads`, and so is what is raised.
     """
     clean = CleanRun(opened_model(model, NEEDED), batch, attention_mask)
     each = every_head(clean.model) if heads is None else heads
     table = [
-        {"layer": layer, "head": head, "how": how} | clean.effect([(layer, head)], how, seed) for layer, head in each
+        {"layer": layer, "head": head, "how": how} | clean.effect([(layer, head)], how, seed)
+        for layer, head in track(each)
     ]
     return pd.DataFrame(table, columns=["layer", "head", "how", "loss_rise", "loss_rise_error", "accuracy_fall"])
 

@@ -15,6 +15,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 from transformer_lens import FactoredMatrix
 
+from ihlab.interp.own import of_own_model
 from ihlab.interp.patterns import require_routes
 from ihlab.model.norm import LayerNorm, RMSNorm
 from ihlab.model.transformer import Transformer
@@ -23,6 +24,7 @@ from tasks.config import choose, require
 SHIFTS = ("alpha", "beta")
 
 
+@of_own_model
 def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
     """W_QK = diag(w) W_Q (alpha[route] W_K)^T diag(w) / sqrt(d_head)  [d_model, d_model], w of the layer's norm.
 
@@ -48,6 +50,7 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
     return FactoredMatrix(queries * scale, keys.T)
 
 
+@of_own_model
 def ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
     """W_OV = diag(w) (beta[route] W_V) W_O  [d_model, d_model]; see `qk_circuit` for `route`.
 
@@ -60,12 +63,14 @@ def ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
     return FactoredMatrix(_behind_norm(model, layer, attn.W_V[group]) * weight * gain, attn.W_O[head])
 
 
+@of_own_model
 def full_qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
     """W_E W_QK W_E^T [query token, key token], as if the residual stream held embeddings only."""
     qk = qk_circuit(model, layer, head, route)
     return FactoredMatrix(model.W_E @ qk.A, qk.B @ model.W_E.T)
 
 
+@of_own_model
 def full_ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
     """W_E W_OV W_U [token read, token raised], the final norm's weight folded in."""
     ov = ov_circuit(model, layer, head, route)
@@ -73,6 +78,7 @@ def full_ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -
     return FactoredMatrix(model.W_E @ ov.A, ov.B @ model.tokens_to_residual_directions(every).T)
 
 
+@of_own_model
 def strongest_route(model: Transformer, layer: int, head: int, name: str) -> int:
     """Return the column of a head's "alpha" or "beta" with the largest absolute weight; 0 for a vanilla head."""
     group, attn = _group(model, layer, head), model.layers[layer].attn

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ihlab.interp.circuits import eigenvalue_copying
-from ihlab.interp.patterns import pattern_of, probed
+from ihlab.interp.patterns import effective_known, pattern_of, probed
 from ihlab.measure.padding import without_padding
 from ihlab.measure.probe import ProbeTokens, beginning, model_tokens, probe_rows
 from ihlab.model.modes import evaluating
@@ -175,6 +175,11 @@ class HeadModel(ABC):
         return output @ self.unembedding.to(output)
 
     @property
+    def exact_kind(self) -> str:
+        """The kind of pattern that says what heads read: "effective", or "raw" where no effective one is exact."""
+        return "effective"
+
+    @property
     def unembeds(self) -> bool:
         """True if it is known what each head writes, and the unembedding reads it as it is."""
         return self.writes_known
@@ -222,6 +227,11 @@ class OurModel(HeadModel):
         self.module, self.embed = model, model.embed
         self.n_layers, self.n_heads, self.d_vocab, self.n_ctx = cfg.n_layers, cfg.n_heads, cfg.d_vocab, cfg.n_ctx
         self.tokens = beginning(model_tokens(model), prepend_bos, model.special_tokens.get("bos_token_id"))
+
+    @property
+    def exact_kind(self) -> str:
+        """See `HeadModel.exact_kind`."""
+        return "effective" if effective_known(self.module.cfg) else "raw"
 
     @property
     def writes_known(self) -> bool:

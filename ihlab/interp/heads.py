@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ihlab.interp.ablation import ablation_sweep
+from ihlab.interp.ablation import Track, ablation_sweep
 from ihlab.interp.copying import CHANCE
 from ihlab.interp.copying import copying as copying_of
 from ihlab.interp.head_model import PATTERN_KINDS, HeadModel, Reading
@@ -190,9 +190,10 @@ def with_ablation(
     batch: Batch,
     attention_mask: Any = None,
     heads: Sequence[tuple[int, int]] | None = None,
+    track: Track = iter,
 ) -> pd.DataFrame:
     """Return the table with the effects of mean-ablating each head (or some) alone; see `ablation_sweep`."""
-    effects = ablation_sweep(model, batch, "mean", attention_mask=attention_mask, heads=heads)
+    effects = ablation_sweep(model, batch, "mean", attention_mask=attention_mask, heads=heads, track=track)
     return table.merge(effects.drop(columns="how"), on=["layer", "head"], how="left")
 
 

@@ -1,6 +1,7 @@
 """The two-layer induction circuit: a previous-token head that K-composes with a later induction head."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ from ihlab.interp.composition import composition_table
 from ihlab.interp.head_model import OurModel
 from ihlab.interp.heads import head_scores
 from ihlab.interp.locate import PREFIX_LEAST
+from ihlab.interp.own import of_own_model
 from ihlab.interp.patching import without_key_path
 from ihlab.measure.heads import follows, mean_attention
 from ihlab.measure.probe import STRIPE_REPEATS
@@ -24,6 +26,7 @@ FALL_LEAST = 0.05
 previous-token heads often share the work, and the others make up for an ablated one: a higher bar would miss pairs."""
 
 
+@of_own_model
 def find_induction_pair(
     model: Transformer,
     batch: Batch | None = None,
@@ -32,6 +35,7 @@ def find_induction_pair(
     length: int | None = None,
     ids: Sequence[int] | None = None,
     seed: int = 0,
+    attention_mask: Any = None,
 ) -> pd.DataFrame:
     """Score every pair of an earlier and a later head. The pair whose path carries most of the stripe comes first.
 
@@ -41,6 +45,7 @@ def find_induction_pair(
     of the task without the path. `pair` is true where previous_token, prefix_matching and stripe_fall reach
     `PREVIOUS_LEAST`, `PREFIX_LEAST` and `FALL_LEAST` of the stripe. All scores are of effective patterns.
 
+    `attention_mask` [batch, pos] is 1 at the batch's tokens and 0 at its padding, which comes last in each row.
     A model with one layer gives an empty table. `how` is as in `ablate_heads`, the rest as in `head_scores`;
     raises what they raise.
     """
@@ -63,7 +68,10 @@ def find_induction_pair(
     )
     pairs["stripe_fall"] = pairs["induction_stripe"] - pairs["stripe_without"]
     if batch is not None:
-        effects = [_task_effect(model, batch, *path, how, seed) for path in zip(senders, receivers, strict=True)]
+        effects = [
+            _task_effect(model, batch, *path, how, seed, attention_mask)
+            for path in zip(senders, receivers, strict=True)
+        ]
         pairs[["loss_rise", "accuracy_fall"]] = np.array(effects).reshape(-1, 2)
     alike = (pairs["previous_token"] >= PREVIOUS_LEAST) & (pairs["prefix_matching"] >= PREFIX_LEAST)
     pairs["pair"] = alike & (pairs["stripe_fall"] >= FALL_LEAST * pairs["induction_stripe"])
@@ -71,12 +79,12 @@ def find_induction_pair(
 
 
 def _task_effect(
-    model: Transformer, batch: Batch, sender: Head, receiver: Head, how: str, seed: int
+    model: Transformer, batch: Batch, sender: Head, receiver: Head, how: str, seed: int, attention_mask: Any
 ) -> tuple[float, float]:
     """Return the rise of the task's loss and the fall of its accuracy with the path ablated."""
     layer, head = receiver
     opened = OurModel(model)
-    _, z = without_key_path(model, opened.on_device(tokens_of(batch)), [sender], receiver, how, seed)
+    _, z = without_key_path(model, opened.on_device(tokens_of(batch)), [sender], receiver, how, seed, attention_mask)
     values = z[:, :, None].expand(-1, -1, opened.n_heads, -1)
     whole = totals(row_scores(opened, batch))
     with opened.replacing({layer: replaced([head], values)}):

@@ -1,31 +1,32 @@
 """Location of induction heads: in models of this or another library, in a cache, or in any attention patterns."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ihlab.interp.ablation import Track
 from ihlab.interp.heads import head_scores, with_ablation
 from ihlab.interp.sources import opened_model
 from tasks import Batch
-from tasks.config import choose, require
+from tasks.config import require
 
 PREFIX_LEAST = 0.5
 """A head matches prefixes if at least half of its attention goes there, on tokens read four times. Uniform attention
 scores a third at most, on the shortest sequence allowed. The number of reads matters: on tokens read twice
 (`induction_stripe`), fewer heads reach a half."""
 
-RISE_LEAST = 0.01
-"""A head is needed if ablating it raises the task's loss by this many nats at least: the probability of the right token
-falls by about 1%."""
+RISE_LEAST = 0.001
+"""A head is needed if ablating it raises the task's loss by this many nats at least. It is small, because several heads
+often share a job: of four that match prefixes each alone may cost 0.004. `ihlab.interp.together` ablates them all."""
 
 ERRORS_LEAST = 2.0
 """The rise must also exceed twice its standard error over sequences: about one chance in forty for a head that does
 nothing."""
 
-ABLATED = ("all", "matching")
-"""Which heads are ablated alone: every one, or those that match prefixes."""
+FEW = 32
+"""Up to so many heads of a model, each is ablated alone. Of more, those that match prefixes are."""
 
 VERDICTS = {
     "induction": "matches prefixes, and the loss rises without it",
@@ -60,9 +61,9 @@ def locate_induction_heads(
     - `matches_prefix`: what the head attends to. prefix_matching is at least `PREFIX_LEAST`, and in a model the control
       is below that. With several `probes` of random tokens, prefix_matching less its standard deviation over them must
       reach it;
-    - `needed`: what the model loses. With a task's `batch`, the heads that match prefixes are ablated one by one:
-      loss_rise is at least `RISE_LEAST`, and exceeds `ERRORS_LEAST` of its standard errors. Missing for heads that were
-      not ablated;
+    - `needed`: what the model loses. With a task's `batch`, heads are ablated one by one, in a model of more than `FEW`
+      heads those that match prefixes: loss_rise is at least `RISE_LEAST`, and exceeds `ERRORS_LEAST` of its standard
+      errors. Missing for heads that were not ablated (`ihlab.interp.together` ablates them together);
     - `verdict`: both in a word of `VERDICTS`;
     - `induction`: both are true. Without a `batch` it is matches_prefix alone, and `verdict` says "matches".
 
@@ -70,10 +71,8 @@ def locate_induction_heads(
     sequence, repeated at least once. If all repeats are equally far apart, they cannot tell an induction head from one
     that attends by position. Raises `ConfigError` for a `batch` of a single sequence, and as `head_scores` does.
     """
-    probe = {"rows": rows, "length": length, "bos": bos, "probes": probes, "copying": copying}
-    table = scored_heads(
-        source, batch, "matching", ids=ids, seed=seed, tokens=tokens, attention_mask=attention_mask, **probe
-    )
+    probe: dict[str, Any] = {"rows": rows, "length": length, "bos": bos, "probes": probes, "copying": copying}
+    table = scored_heads(source, batch, ids=ids, seed=seed, tokens=tokens, attention_mask=attention_mask, **probe)
     table = table[table["pattern"] == table["pattern"].iloc[-1]]  # effective, where it is known
     return table.drop(columns="pattern").reset_index(drop=True)
 
@@ -81,15 +80,14 @@ def locate_induction_heads(
 def scored_heads(
     source: Any,
     batch: Batch | None = None,
-    ablate: Literal["all", "matching"] = "all",
     attention_mask: Any = None,
+    track: Track = iter,
     **probe: Any,
 ) -> pd.DataFrame:
     """Return `head_scores` of every kind of pattern, ranked and judged as by `locate_induction_heads`.
 
-    `ablate` says which heads are ablated alone; `probe` holds other arguments of `head_scores`.
+    `track` may show how far ablation is; `probe` holds other arguments of `head_scores`.
     """
-    choose("choice of heads", ablate, ABLATED)
     require(
         batch is None or len(batch.inputs) >= 2,
         f"The batch has {0 if batch is None else len(batch.inputs)} row, but needs at least 2: a rise of the loss is "
@@ -99,10 +97,11 @@ def scored_heads(
         return judged(head_scores(source, attention_mask=attention_mask, **probe))
     model = opened_model(source, "heads are ablated by running a model without them", probe.pop("bos", None))
     scores = head_scores(model, **probe)
-    last = judged(scores)
-    matching = last[last["matches_prefix"]][["layer", "head"]].drop_duplicates()
-    heads = list(zip(matching["layer"], matching["head"], strict=True)) if ablate == "matching" else None
-    return judged(with_ablation(scores, model, batch, attention_mask, heads))
+    heads = None
+    if model.n_layers * model.n_heads > FEW:
+        found = judged(scores).query("matches_prefix")[["layer", "head"]].drop_duplicates()
+        heads = list(zip(found["layer"], found["head"], strict=True))
+    return judged(with_ablation(scores, model, batch, attention_mask, heads, track))
 
 
 def judged(scores: pd.DataFrame) -> pd.DataFrame:

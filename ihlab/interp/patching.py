@@ -16,6 +16,7 @@ from transformer_lens import ActivationCache
 
 from ihlab.interp.ablation import Head, replaced, replacement
 from ihlab.interp.circuits import require_heads
+from ihlab.interp.own import of_own_model
 from ihlab.interp.patterns import effective_pattern, gauge_fixed, require_routes
 from ihlab.measure.probe import tokens_that_count
 from ihlab.model.modes import in_eval_mode
@@ -25,6 +26,7 @@ from tasks.config import choose, require
 INTO = ("q", "k", "v")
 
 
+@of_own_model
 @in_eval_mode
 def path_patch(
     model: Transformer,
@@ -33,6 +35,7 @@ def path_patch(
     sender: Head,
     receiver: Head,
     into: str,
+    attention_mask: Any = None,
 ) -> Float[Tensor, "batch pos d_vocab"]:
     """Return the logits on `tokens` with the direct path from sender to receiver patched from `source`.
 
@@ -43,15 +46,18 @@ def path_patch(
 
     through the receiver's own norm and shift; its other two inputs, the other heads, and the MLPs between read the
     sender's output on `tokens`. Head numbers are those of query heads: of the heads that share keys and values with
-    the receiver, only the receiver reads the patched ones. Raises `ConfigError` for heads that do not exist, a receiver
-    not after the sender, a residual stream that is replaced between them, and a source of another shape.
+    the receiver, only the receiver reads the patched ones. `attention_mask` is 1 at tokens and 0 at padding, which
+    comes last in a row: no token reads it. Raises `ConfigError` for heads that do not exist, a receiver not after the
+    sender, a residual stream that is replaced between them, a source of another shape, and padding before a token.
     """
     choose("input of a head", into, INTO)
+    tokens_that_count(model, tokens, attention_mask)
     _check(model, tokens, source, sender, receiver)
     cache = _patched(model, tokens, _exchanged(model, tokens, source, sender), receiver[0], into, ("z",))
     return _with_z(model, tokens, cache["z", receiver[0]], receiver)
 
 
+@of_own_model
 @in_eval_mode
 @torch.no_grad()
 def path_effects(
@@ -60,12 +66,15 @@ def path_effects(
     source: Int[Tensor, "source_batch source_pos"],
     metric: Callable[[Float[Tensor, "batch pos d_vocab"]], Tensor],
     into: Iterable[str] = INTO,
+    attention_mask: Any = None,
 ) -> pd.DataFrame:
     """Patch every path from a head to one of a later layer: a row for each, with the metric of the patched logits.
 
     Columns: sender_layer, sender_head, receiver_layer, receiver_head, into, value (the metric with the path
-    patched) and effect (value minus the metric of the clean run). Raises `ConfigError` as `path_patch` does.
+    patched) and effect (value minus the metric of the clean run). The metric chooses positions: leave out padding.
+    `attention_mask` is as in `path_patch`. Raises `ConfigError` as that does.
     """
+    tokens_that_count(model, tokens, attention_mask)
     before = float(metric(model(tokens)))
     n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
     require(n_layers >= 2, f"The model has {n_layers} layer, but a path between heads needs at least 2.")
@@ -143,6 +152,7 @@ def _check(model: Transformer, tokens: Tensor, source: Tensor, sender: Head, rec
     )
 
 
+@of_own_model
 @in_eval_mode
 @torch.no_grad()
 def without_key_path(

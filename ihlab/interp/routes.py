@@ -26,6 +26,7 @@ from torch import Tensor
 
 from ihlab.interp.ablation import HOWS, check_measurable, replacement
 from ihlab.interp.circuits import require_heads
+from ihlab.interp.own import of_own_model
 from ihlab.interp.patterns import require_routes
 from ihlab.measure.gathered import evaluation_batch
 from ihlab.measure.metrics import held_out
@@ -60,6 +61,7 @@ def all_routes(window: int) -> list[Route]:
     return [Route(key, value) for key in columns for value in columns]
 
 
+@of_own_model
 @in_eval_mode
 def route_contributions(
     model: Transformer, tokens: Int[Tensor, "batch pos"], layer: int, routes: Iterable[Route] | None = None
@@ -93,6 +95,7 @@ def _contribution(model: Transformer, tokens: Tensor, layer: int, route: Route, 
     return _z(model, tokens, layer, beta=others) - _z(model, tokens, layer, beta=others, **without_key)
 
 
+@of_own_model
 @in_eval_mode
 def ablate_route(
     model: Transformer,
@@ -118,6 +121,7 @@ def ablate_route(
     return model.run_with_hooks(tokens, fwd_hooks=[(_hook_z(layer), hook)])
 
 
+@of_own_model
 @in_eval_mode
 @torch.no_grad()
 def route_effects(

@@ -56,7 +56,7 @@ COLUMNS = (
     Column(
         "eigenvalue_copying",
         "1: the weights raise the token that is read; -1: suppress it",
-        printed=True, drawn=True,
+        drawn=True,
     ),
     Column(
         "loss_rise",

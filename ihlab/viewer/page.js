@@ -20,6 +20,7 @@ let views, scale, range, row, n, shown, player = null, settling = null;
 function set(changes) {
   if ("row" in changes && changes.row !== state.row) changes = { ...rowChosen(changes.row), ...changes };
   Object.assign(state, changes);
+  if ("step" in changes && arranged.by >= 0) arrangeHeads();
   const pointed = Object.keys(changes).every((name) => ["query", "key", "held"].includes(name));
   if (!pointed) drawPictures();
   drawQuery();
@@ -132,7 +133,7 @@ function drawTime() {
 }
 
 function drawHead(each, i) {
-  const button = $$("heads").querySelectorAll(".head")[i];
+  const button = headButtons[i];
   const { values } = panelOf(each);
   const score = stripeScoreOf(each, values), tags = tagsOf(each);
   const place = state.overlay ? state.overlay.indexOf(i) : -1, pressed = state.overlay ? place >= 0 : i === state.chosen;
@@ -215,12 +216,7 @@ function build() {
   $$("views").hidden = views.length === 1;
   $$("value-choice").hidden = Object.keys(data.rows[0].norms).length === 0;
   $$("overlay-choice").hidden = heads.length === 1;
-  for (let layer = 0; layer < data.n_layers; layer++) {
-    const line = heads.map((each, i) => [each, i]).filter(([each]) => each.layer === layer).map(([each, i]) => headButton(each, i));
-    $$("heads").append(make("div", {}, [
-      make("p", { className: "layer", textContent: `Layer ${layer}` }), make("div", { className: "row" }, line),
-    ]));
-  }
+  buildArrangement();
   const scored = `${data.beta ? "in its effective pattern " : ""}on ${data.scored}`;
   $$("tags-note").textContent = `A head's tags name what gets at least half of its attention, ${scored}.`;
   $$("plane-panel").hidden = data.path === null;

@@ -14,7 +14,7 @@ from typing import Any
 from ihlab.files import write_text
 from ihlab.viewer.data import MEGABYTES, MOST_STEPS, ROWS, view_data
 
-SCRIPTS = ("data.js", "draw.js", "overlay.js", "link.js", "save.js", "lists.js", "controls.js", "page.js")
+SCRIPTS = ("data.js", "draw.js", "overlay.js", "link.js", "save.js", "lists.js", "heads.js", "controls.js", "page.js")
 FRAME_HEIGHT = 980  # pixels in a notebook: header, picture and row of tokens without a second scroll bar
 
 

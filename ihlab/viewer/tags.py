@@ -8,10 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ihlab.interp.head_model import HeadModel, OurModel
+from ihlab.interp.head_model import HeadModel
 from ihlab.interp.heads import probe_scores
 from ihlab.interp.locate import PREFIX_LEAST
-from ihlab.interp.patterns import effective_known
 from ihlab.measure.columns import COLUMNS
 from ihlab.measure.heads import mean_attention, source_positions
 from ihlab.measure.probe import LONGEST_PROBE, PREFIX_REPEATS
@@ -29,10 +28,8 @@ def probe_tokens(model: HeadModel) -> Int[Tensor, "rows pos"]:
 
 def scores_of_probe(model: HeadModel, tokens: Int[Tensor, "rows pos"]) -> Scores:
     """Score the effective patterns as `head_scores` does, or the raw ones where no effective one is exact."""
-    exact = not isinstance(model, OurModel) or effective_known(model.module.cfg)
-    kind = "effective" if exact else "raw"
-    scores, _ = probe_scores(model, tokens, kinds=(kind,))
-    return {name: score.float().cpu().numpy() for name, score in scores[kind].items()}
+    scores, _ = probe_scores(model, tokens, kinds=(model.exact_kind,))
+    return {name: score.float().cpu().numpy() for name, score in scores[model.exact_kind].items()}
 
 
 def scores_of_rows(

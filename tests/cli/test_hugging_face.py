@@ -110,3 +110,32 @@ def test_model_and_tokenizer_are_found_in_the_home_folder(tmp_path, monkeypatch)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert causal_lm("~/model").config.n_layer == 2
     assert tokenizer_of("~/model").decode([1]) == "cat"
+
+
+def test_of_many_heads_those_that_match_are_ablated_together_and_the_picture_is_a_map(tmp_path, capsys, monkeypatch):
+    """The trained GPT-2 with 32 heads that write nothing: 40 heads, of which 4 match prefixes."""
+    monkeypatch.setenv("COLUMNS", "80")
+    small = AutoModelForCausalLM.from_pretrained(GPT2, dtype=torch.float32)
+    config = small.config.__class__(**{**small.config.to_dict(), "n_layer": 10})
+    model = type(small)(config)
+    with torch.no_grad():
+        for block in model.transformer.h[2:]:
+            for part in (block.attn.c_proj, block.mlp.c_proj):
+                part.weight.zero_()
+                part.bias.zero_()
+    model.load_state_dict(small.state_dict(), strict=False)
+    model.save_pretrained(tmp_path / "model")
+    table, picture = tmp_path / "heads.csv", tmp_path / "heads.svg"
+    main(["heads", "--hf", str(tmp_path / "model"), "--csv", str(table), "--out", str(picture)])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "8 more heads match less" in printed
+    assert "prefix matches: 4 on tokens read 4 times, 4 on tokens read twice." in printed
+    assert re.search(
+        r"Loss 0\.\d\d; without the 4 heads that match prefixes, ablated together: [5-9]\.\d\d; without 4 random",
+        printed,
+    )
+    written = pd.read_csv(table)
+    assert (written["loss_rise"].notna() == written["matches_prefix"]).all()
+    assert len(written) == 80
+    width, height = map(float, re.search(r'width="([\d.]+)pt" height="([\d.]+)pt"', picture.read_text()).groups())
+    assert max(width, height) <= 24 * 72

@@ -339,3 +339,20 @@ def test_a_layer_without_residual_ends_the_path(tokens, source, residual, mlp, e
 def test_one_layer_has_no_paths(tokens, source):
     with pytest.raises(ConfigError, match="has 1 layer, but a path between heads needs at least 2"):
         path_effects(random_model(n_layers=1), tokens, source, metric)
+
+
+def test_padding_is_in_no_mean_and_must_come_last(make_model, tokens):
+    model = make_model(n_layers=2)
+    n = tokens.shape[1]
+    padded = torch.cat([tokens, torch.full((3, 4), 5)], dim=1)
+    mask = torch.arange(n + 4) < n
+    alone, _ = without_key_path(model, tokens, [(0, 1)], (1, 2))
+    found, _ = without_key_path(model, padded, [(0, 1)], (1, 2), attention_mask=mask.expand(3, -1))
+    torch.testing.assert_close(found[:, :n, :n], alone)
+    for call in (
+        lambda m: without_key_path(model, padded, [(0, 1)], (1, 2), attention_mask=m),
+        lambda m: path_patch(model, padded, padded, (0, 1), (1, 2), "k", attention_mask=m),
+        lambda m: path_effects(model, padded, padded, torch.mean, attention_mask=m),
+    ):
+        with pytest.raises(ConfigError, match="padding before a token"):
+            call(mask.flip(0).expand(3, -1))

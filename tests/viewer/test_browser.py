@@ -246,3 +246,26 @@ def test_the_hand_built_induction_head_scores_one(show, make_run, tmp_path):
     for shown in ("raw", "effective"):
         page.locator(f"input[value={shown}]").check()
         assert page.locator(".head .score").inner_text() == "1.00"
+
+
+def test_heads_are_sorted_by_a_score_and_filtered_by_layer(show):
+    """Three layers of four heads: one attends to the token before, the others spread their attention."""
+    patterns = torch.ones(3, 4, 12, 12).tril()
+    patterns[2, 1] = torch.eye(12).roll(1, dims=0)
+    patterns[2, 1, 0] = torch.eye(12)[0]
+    patterns = patterns / patterns.sum(dim=-1, keepdim=True)
+    page = show(patterns)
+    names = page.locator(".head b")
+    assert names.all_inner_texts() == [f"{layer}.{head}" for layer in range(3) for head in range(4)]
+    page.locator("#order").select_option(label="by previous token")
+    assert names.all_inner_texts()[0] == "2.1"
+    assert names.count() == 12
+    page.locator("#least").fill("0.5")
+    assert names.all_inner_texts() == ["2.1"]
+    page.locator(".head").first.click()
+    assert chosen_head(page) == (2, 1)
+    page.locator("#layer").select_option(label="layer 0")
+    assert names.count() == 0
+    page.locator("#order").select_option(label="by layer")
+    assert names.all_inner_texts() == ["0.0", "0.1", "0.2", "0.3"]
+    assert page.locator("#least").is_hidden()

@@ -1,0 +1,188 @@
+"""The command `heads`: the scores of every head, of a run or of a Hugging Face model."""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.progress import track
+from rich.table import Table
+
+from ihlab.cli.hugging_face import causal_lm, model_name
+from ihlab.cli.inspect import OptionalRunName, Root, Step, TaskName, found_run, number_column
+from ihlab.cli.paths import PICTURES, TABLES, check_output, write_picture, write_table
+from ihlab.cli.terminal import console, text
+from ihlab.measure.columns import COLUMNS
+from tasks.config import require
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+HF_ROWS = 8
+"""Sequences on which the heads of a model of another library are ablated: it may have hundreds, and be large."""
+
+LISTED = 32
+"""Of many heads, so many are listed, and all that match prefixes."""
+
+PRINTED = [column for column in COLUMNS if column.printed]
+RAW = "raw prefix_matching"
+
+
+def heads(
+    run: OptionalRunName = None,
+    /,
+    root: Root = Path("runs"),
+    step: Step = None,
+    task: TaskName = None,
+    hf: str | None = None,
+    length: int | None = None,
+    rows: int | None = None,
+    seed: int = 0,
+    probes: int = 1,
+    bos: bool | None = None,
+    csv: Path | None = None,
+    out: Path | None = None,
+) -> None:
+    """Score every head of a run, or of a Hugging Face model: induction and other scores, and the loss with it ablated.
+
+    Args:
+        hf: Instead of a run, a Hugging Face causal LM: a folder, or a name that transformers finds by itself.
+        length: Positions of the repeated random tokens; by default the task's length, and 128 at most with --hf.
+        rows: Number of sequences on which heads are ablated: held-out ones of the run's task, by default as many as
+            training evaluates on; with --hf random tokens read twice, by default 8.
+        seed: Seed of the repeated random tokens on which heads are scored.
+        probes: Number of random probes; prefix_matching is their mean, and comes with its standard deviation.
+        bos: Begin the random tokens with the bos token, or not; by default as the task or the tokenizer does.
+        csv: Write all scores here, of raw and of effective patterns.
+        out: Draw every head's pattern here, or a map of more than 32 heads (.png or .svg).
+    """
+    require(seed >= 0, f"seed is {seed}, but must not be negative.")
+    require(rows is None or rows >= 2, f"rows is {rows}, but must be at least 2: the loss is given with its error.")
+    require(hf is None or step is None, "--step is of a run's checkpoints, and the model of --hf has none.")
+    found = found_run(run, hf, root, task)
+    check_output("--csv", csv, TABLES, found)
+    check_output("--out", out, PICTURES, found)
+    if found is not None:
+        step = found.require_checkpoint(step)
+        found.require_task()
+
+    from ihlab.interp.heads import mean_patterns
+    from ihlab.interp.locate import FEW, scored_heads
+    from ihlab.interp.sources import opened_model
+    from ihlab.interp.together import ablate_together
+    from ihlab.measure.batches import EVAL_SEED, draw
+    from ihlab.measure.probe import STRIPE_REPEATS, repeated_batch
+
+    if found is not None:
+        model, name = opened_model(found.model(step), prepend_bos=bos), f"{found.folder.name} at step {step}"
+        batch = draw(found.config.task, EVAL_SEED, "eval", 0, rows or found.config.eval_rows)
+        kind = "held-out sequences"
+    else:
+        model, name = opened_model(causal_lm(str(hf)), prepend_bos=bos), model_name(str(hf))
+        twice = model.probe_rows(STRIPE_REPEATS, rows or HF_ROWS, length, None, seed + 1)
+        batch = repeated_batch(twice, STRIPE_REPEATS, len(model.tokens.begin))
+        kind = "sequences of random tokens read twice"
+    few = model.n_layers * model.n_heads <= FEW
+    scores = scored_heads(model, batch, track=_progress(few), seed=seed, length=length, probes=probes)
+    terminal = console()
+    terminal.print(_heads_table(scores, f"Heads of {text(name)}"))
+    if not scores["induction"].any():
+        terminal.print("There are no induction heads" + (f" at step {step}." if hf is None else "."))
+    terminal.print("", _heads_legend(), f"Heads are ablated on {len(batch.inputs)} {kind}.", sep="\n")
+    terminal.print(_reads(scores))
+    if not few and scores["matches_prefix"].any():
+        terminal.print(_together(ablate_together(model, batch, scores, seed=seed, track=_progress(few))))
+    if csv is not None:
+        write_table(scores, csv)
+    if out is not None:
+        title = name.replace(" at step", ", step")
+        if few:
+            from ihlab.plots.heads import head_patterns
+
+            write_picture(head_patterns(mean_patterns(model, length=length, seed=seed), scores, title), out)
+        else:
+            from ihlab.plots.head_map import head_map
+
+            write_picture(head_map(scores, title), out)
+
+
+def _progress(few: bool) -> Any:
+    """Return what iterates and, for many heads, shows a bar on a terminal."""
+
+    def each(items: Sequence[Any]) -> Iterable[Any]:
+        return track(items, "ablating heads", console=console(stderr=True), transient=True, disable=few)
+
+    return each
+
+
+def _heads_table(scores: "pd.DataFrame", title: str) -> Table:
+    """Return a table of scores, one row per head, likeliest induction head first; of many heads the first ones."""
+    # Narrow enough for a terminal of 80 columns.
+    names = [re.sub("[ _](?!rise)", "\n", name) for name in (RAW, *(column.name for column in PRINTED))]
+    table = Table("head", "verdict", *map(number_column, names), title=title, title_justify="left", box=SIMPLE_HEAD,
+                  show_edge=False, pad_edge=False, padding=0)  # fmt: skip
+    raw = {(head.layer, head.head): head for head in scores[scores["pattern"] == "raw"].itertuples()}
+    effective = scores[scores["pattern"] == "effective"]
+    for head in effective.head(max(LISTED, int(effective["matches_prefix"].sum()))).itertuples():
+        numbers = [_number(head, column.name, column.error) for column in PRINTED]
+        table.add_row(
+            f"{head.layer}.{head.head}",
+            str(head.verdict),
+            f"{raw[head.layer, head.head].prefix_matching:z.3f}",
+            *numbers,
+            style="bold" if head.induction else None,
+        )
+    left = len(effective) - table.row_count
+    if left:
+        table.caption = f"{left} more heads match less; --csv writes all."
+    return table
+
+
+def _number(head: Any, name: str, error: str) -> str:
+    """Return a score with its error; nothing for what was not measured."""
+    value = getattr(head, name)
+    if math.isnan(value):
+        return ""
+    return f"{value:z.3f}" + (f"±{getattr(head, error):.3f}" if error else "")
+
+
+def _heads_legend() -> Table:
+    """Return what the columns of `_heads_table` say."""
+    from ihlab.interp.locate import VERDICTS
+
+    legend = Table.grid(padding=(0, 2, 0, 0))
+    for verdict, meaning in VERDICTS.items():
+        legend.add_row(f"verdict {verdict}" if verdict else "no verdict", meaning)
+    legend.add_row(RAW, "prefix_matching of the raw pattern; the rest: of the effective")
+    for column in PRINTED:
+        legend.add_row(column.name, column.meaning + (" ± error" if column.error else ""))
+    return legend
+
+
+def _reads(scores: "pd.DataFrame") -> str:
+    """Say how many heads match prefixes, and how many do on tokens that are read twice."""
+    from ihlab.interp.locate import PREFIX_LEAST
+
+    effective = scores[scores["pattern"] == "effective"]
+    four, two = int(effective["matches_prefix"].sum()), int((effective["induction_stripe"] >= PREFIX_LEAST).sum())
+    return (
+        f"Heads with at least {PREFIX_LEAST:.0%} of their attention on prefix matches: {four} on tokens read 4 times, "
+        f"{two} on tokens read twice."
+    )
+
+
+def _together(table: "pd.DataFrame") -> str:
+    """Say what the loss is without the heads that match prefixes, and without as many others."""
+    these = table[table["heads"] == "these"].iloc[0]
+    others = [
+        f"without {found['n'].max()} {named}: {found['loss'].min():.2f} to {found['loss'].max():.2f}"
+        for kind, named in (("random", "random others"), ("same layers", "others of the same layers"))
+        if len(found := table[table["heads"] == kind])
+    ]
+    whole = these["loss"] - these["loss_rise"]
+    return (
+        f"Loss {whole:.2f}; without the {these['n']} heads that match prefixes, ablated together: {these['loss']:.2f}; "
+        f"{'; '.join(others)}."
+    )

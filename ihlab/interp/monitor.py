@@ -1,0 +1,111 @@
+"""Head scores during anyone's training: of ihlab's models and of other libraries', from any loop."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ihlab.interp.heads import probe_scores
+from ihlab.interp.locate import PREFIX_LEAST
+from ihlab.interp.onset import LEAST_POINTS, onset
+from ihlab.interp.sources import opened_model
+from ihlab.measure.probe import PREFIX_REPEATS
+from tasks.config import choose, require
+
+ROWS = 8
+"""Sequences of random tokens that each measurement reads, twice: as they are, and with their last repeat rolled."""
+
+
+class HeadMonitor:
+    """Score every head of a model while it is trained.
+
+        monitor = HeadMonitor(model, every=100)
+        for step in range(steps):
+            monitor(step)
+            ...                                  # the training step
+        monitor.table                            # step, layer, head, prefix_matching, previous_token, ...
+        monitor.onsets()                         # when each head's prefix matching rises
+        Trainer(..., callbacks=[monitor.callback()])
+
+    `model` is a model as `locate_induction_heads` takes it; of one that is wrapped for training, the model inside.
+    `rows`, `length`, `ids`, `seed` and `bos` are those of `head_scores`: the same random tokens are read each time. A
+    measurement runs the model without gradients, in evaluation mode, and changes neither its mode nor any random state.
+
+    `table` has a row for each measured step and head, with the scores of random tokens of `head_scores`, of effective
+    patterns where these are exact. `ihlab.plots.head_training` draws it.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        every: int = 100,
+        rows: int = ROWS,
+        length: int | None = None,
+        ids: Sequence[int] | None = None,
+        seed: int = 0,
+        bos: bool | None = None,
+    ) -> None:
+        require(every >= 1, f"every is {every}, but must be at least 1 step.")
+        self.model, self.every, self.seed = opened_model(model, prepend_bos=bos), every, seed
+        self.probe = self.model.probe_rows(PREFIX_REPEATS, rows, length, ids, seed)
+        self._tables: list[pd.DataFrame] = []
+
+    def __call__(self, step: int) -> None:
+        """Measure, if the step is a multiple of `every`. A step that was measured before is not measured again."""
+        if step % self.every == 0:
+            self.measure(step)
+
+    def measure(self, step: int) -> None:
+        """Measure at this step. Raises `ConfigError` for one before the last that was measured."""
+        last = int(self._tables[-1]["step"].iloc[0]) if self._tables else -1
+        require(step >= last, f"step is {step}, but step {last} was measured already: steps must increase.")
+        if step == last:
+            return
+        kind = self.model.exact_kind
+        scores = probe_scores(self.model, self.probe.to(self.model.device), self.seed, (kind,))[0][kind]
+        layer, head = np.indices((self.model.n_layers, self.model.n_heads)).reshape(2, -1)
+        columns = {name: score.flatten().double().cpu().numpy() for name, score in scores.items()}
+        self._tables.append(pd.DataFrame({"step": step, "layer": layer, "head": head, **columns}))
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Every measurement. Raises `ConfigError` if there is none yet."""
+        require(bool(self._tables), "Nothing was measured yet: call the monitor with the step, or its `measure`.")
+        return pd.concat(self._tables, ignore_index=True)
+
+    def onsets(self, column: str = "prefix_matching") -> pd.DataFrame:
+        """Return when a score changes phase in each head (`ihlab.interp.onset`), the earliest first.
+
+        Columns: layer, head, final (the last score), start, middle, end (steps; missing without a change) and
+        matches_prefix, whether the last measurement says so. Raises `ConfigError` for an unknown column, and for fewer
+        than 12 measurements.
+        """
+        table = self.table
+        choose("score", column, table.columns)
+        steps = table["step"].nunique()
+        require(steps >= LEAST_POINTS, f"{steps} steps were measured, but an onset needs at least {LEAST_POINTS}.")
+        rows = []
+        for (layer, head), of_head in table.groupby(["layer", "head"]):
+            found = onset(of_head["step"], of_head[column])
+            last = of_head.iloc[-1]
+            matches = min(last["prefix_matching"], 1 - last["same_distance_control"]) >= PREFIX_LEAST
+            when = (np.nan,) * 3 if found is None else (found.start, found.middle, found.end)
+            rows.append((layer, head, last[column], *when, bool(matches)))
+        names = ["layer", "head", "final", "start", "middle", "end", "matches_prefix"]
+        return pd.DataFrame(rows, columns=names).sort_values("middle", kind="stable", ignore_index=True)
+
+    def callback(self) -> Any:
+        """Return a `transformers.TrainerCallback` that measures before the first step and after every `every`-th."""
+        from transformers import TrainerCallback
+
+        monitor = self
+
+        class Measures(TrainerCallback):
+            def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+                monitor(state.global_step)
+
+            def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+                monitor(state.global_step)
+
+        return Measures()

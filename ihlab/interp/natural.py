@@ -1,0 +1,85 @@
+"""Induction on sequences of one's own, such as natural text, and how much a context helps."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from ihlab.interp.sources import opened_model
+from ihlab.measure.heads import follows, mean_attention
+from ihlab.measure.padding import moved_patterns
+from ihlab.model.padding import in_order, mask_of, padded_right, real_first
+from ihlab.model.token_ids import token_rows
+from tasks.config import require
+
+EARLY, LATE = 50, 500
+"""The positions whose losses the in-context-learning score of Olsson et al. compares."""
+
+
+def induction_places(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:
+    """Return for each query the token after the last earlier copy of its token, where it is the query's next token.
+
+    There an induction head predicts rightly. The copy stands at least 2 positions before the query: attention to the
+    token itself is no induction. Padding is no token: mask it out first.
+    """
+    after = follows(tokens).tril(-1)
+    last = after & (after.flip(-1).cumsum(dim=-1).flip(-1) == 1)
+    right = torch.zeros_like(after)
+    right[:, :-1] = tokens[:, 1:, None] == tokens[:, None, :]
+    return last & right
+
+
+def natural_scores(model: Any, tokens: Any, attention_mask: Any = None) -> pd.DataFrame:
+    """Score every head on sequences of your own: columns layer, head, natural_induction and queries.
+
+    natural_induction is the mean attention to `induction_places`; queries is the number of queries that have one. It
+    needs no random tokens: on a text, it shows what a head does on language. The patterns are effective ones where
+    these are known. Raises `ConfigError` for sequences in which no repeated token is followed as it was before, and as
+    `ihlab.interp.sources.attention_patterns` does.
+    """
+    opened = opened_model(model)
+    ids = opened.on_device(token_rows(tokens))
+    real = opened.mask(ids, attention_mask)
+    patterns = opened.read(ids, (opened.exact_kind,), attention_mask).patterns[opened.exact_kind]
+    patterns, moved, real = moved_patterns(patterns, ids.to(patterns.device), real)
+    places = induction_places(moved)
+    if real is not None:
+        places &= (real[:, :, None] & real[:, None, :]).to(places.device)
+        places[:, :-1] &= real[:, 1:, None].to(places.device)  # the next token is one
+    queries = int(places.any(dim=-1).sum())
+    require(queries > 0, "In these sequences no repeated token is followed as it was before: give longer ones.")
+    scores = mean_attention(patterns, places).double().cpu().numpy()
+    layer, head = np.indices(scores.shape).reshape(2, -1)
+    return pd.DataFrame({"layer": layer, "head": head, "natural_induction": scores.ravel(), "queries": queries})
+
+
+def in_context_learning_score(
+    model: Any, tokens: Any, early: int = EARLY, late: int = LATE, attention_mask: Any = None
+) -> float:
+    """Return the loss at the `late`-th token less that at the `early`-th, in nats (Olsson et al., arXiv 2209.11895).
+
+    It is a mean over sequences [batch, pos] of ordinary text; tokens are counted from 0, without padding. A model that
+    uses its context scores below 0. Sequences shorter than that are left out. Raises `ConfigError` if all are.
+    """
+    require(1 <= early < late, f"early is {early} and late is {late}, but early must be at least 1 and below late.")
+    opened = opened_model(model)
+    ids = opened.on_device(token_rows(tokens))
+    real = mask_of(ids, attention_mask, opened.tokens.padding)
+    if real is not None and not padded_right(real):
+        order = real_first(real)
+        ids, real = in_order(ids, order, 1), in_order(real, order, 1)
+    size = torch.full((len(ids),), ids.shape[1]) if real is None else real.sum(dim=1).cpu()
+    kept = size > late
+    require(
+        bool(kept.any()),
+        f"The longest sequence has {int(size.max())} tokens, but the loss at token {late} needs {late + 1}.",
+    )
+    ids = ids[kept.to(ids.device), : late + 1]
+    at = torch.tensor([early - 1, late - 1], device=ids.device)
+    logits = opened.logits(ids)[:, at.cpu()].float()
+    losses = F.cross_entropy(logits.transpose(1, 2), ids[:, at + 1].to(logits.device), reduction="none")
+    return float((losses[:, 1] - losses[:, 0]).mean())

@@ -1,0 +1,76 @@
+"""Ablation of the heads that match prefixes, together, beside as many other heads: do they carry the task's loss?
+
+Ablated alone, a head that others can replace costs little, and a random head can cost more than twice its error. What
+induction heads do shows when all of them are gone, held against as many random heads, also of the same layers.
+"""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ihlab.interp.ablation import NEEDED, CleanRun, Head, Track, every_head
+from ihlab.interp.sources import opened_model
+from tasks import Batch
+from tasks.config import require
+
+CONTROLS = 3
+"""Draws of as many random heads, and of as many from the same layers."""
+
+
+def ablate_together(
+    model: Any,
+    batch: Batch,
+    heads: Any,
+    how: str = "mean",
+    controls: int = CONTROLS,
+    seed: int = 0,
+    attention_mask: Any = None,
+    track: Track = iter,
+) -> pd.DataFrame:
+    """Ablate heads together, beside random sets of as many others. A row for each set.
+
+    `heads`: pairs (layer, head), or a table with the columns layer, head and matches_prefix
+    (`locate_induction_heads`), of which those that match are taken. Columns:
+
+    - `heads`: "these"; "random", as many of all others; or "same layers", as many others in each of the same layers,
+      or all others there, where there are fewer;
+    - `draw`: 0, 1, ... of `controls` draws; `n`: the number of heads in the set;
+    - `loss`, `loss_rise`, `loss_rise_error`, `accuracy_fall`, as in `ablation_sweep`.
+
+    `track` is as there. Raises `ConfigError` without heads, and as `ablate_heads` does.
+    """
+    opened = opened_model(model, NEEDED)
+    these = _pairs(heads)
+    require(bool(these), "There are no heads to ablate: none matches prefixes.")
+    clean = CleanRun(opened, batch, attention_mask)
+    rng = np.random.default_rng(seed)
+    others = [head for head in every_head(opened) if head not in set(these)]
+    sets: list[tuple[str, int, list[Head]]] = [("these", 0, these)]
+    for draw in range(controls):
+        sets.append(("random", draw, _some(others, len(these), rng)))
+        near = [
+            head
+            for layer in sorted({layer for layer, _ in these})
+            for head in _some([o for o in others if o[0] == layer], sum(at == layer for at, _ in these), rng)
+        ]
+        sets.append(("same layers", draw, near))
+    whole = clean.whole["loss"].sum() / clean.whole["targets"].sum()
+    rows = []
+    for name, draw, chosen in track(sets):
+        effect = clean.effect(chosen, how, seed)
+        rows.append({"heads": name, "draw": draw, "n": len(chosen), "loss": whole + effect["loss_rise"], **effect})
+    return pd.DataFrame(rows)
+
+
+def _pairs(heads: Any) -> list[Head]:
+    """Return pairs of (layer, head), once each."""
+    if isinstance(heads, pd.DataFrame):
+        found = heads[heads["matches_prefix"]] if "matches_prefix" in heads else heads
+        heads = zip(found["layer"], found["head"], strict=True)
+    return list(dict.fromkeys((int(layer), int(head)) for layer, head in heads))
+
+
+def _some(heads: list[Head], n: int, rng: np.random.Generator) -> list[Head]:
+    """Draw n of the heads, or all if there are fewer."""
+    return [heads[i] for i in sorted(rng.permutation(len(heads))[:n])]

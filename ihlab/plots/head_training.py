@@ -1,0 +1,34 @@
+"""Head scores over a training: a line for each head, those that end as induction heads in colour."""
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ihlab.plots.style import new_figure, printed
+from tasks.config import choose
+
+NAMED = 8
+"""Heads with the highest final scores, which are named."""
+
+
+@printed
+def head_training(table: pd.DataFrame, title: str, column: str = "prefix_matching") -> Figure:
+    """Draw a score of every head over the steps of a training; the highest at the end are named.
+
+    `table` is that of `ihlab.interp.HeadMonitor`: step, layer, head and scores. Raises `ConfigError` for a score that
+    it lacks.
+    """
+    choose("score", column, table.columns)
+    figure = new_figure(6.4, 3.6)
+    axes = figure.subplots()
+    curves = [of_head for _, of_head in table.groupby(["layer", "head"])]
+    curves.sort(key=lambda of_head: -of_head[column].iloc[-1])
+    for place in reversed(range(len(curves))):  # the highest are drawn over the others
+        curve, named = curves[place], place < NAMED
+        (line,) = axes.plot(curve["step"], curve[column], color=f"C{place}" if named else "#BBBBBB")
+        line.set(linewidth=1.5 if named else 0.7)
+        if named:
+            line.set_label(f"{curve['layer'].iloc[0]}.{curve['head'].iloc[0]}")
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(handles[::-1], labels[::-1], title="head", fontsize=8)
+    axes.set(xlabel="training step", ylabel=column, title=title)
+    return figure
