@@ -127,8 +127,9 @@ def _found(run: str | None, hf: str | None, root: Path, task: str | None) -> "Ru
 def _heads_table(scores: "pd.DataFrame", title: str) -> Table:
     """Return a table of scores, one row per head, likeliest induction head first."""
     # Narrow enough for a terminal of 80 columns.
-    heads = [re.sub("[ _]", lambda at: at[0].strip() + "\n", name) for name in (RAW, *(at.name for at in PRINTED))]
-    table = Table("head", "induction", *map(_number, heads), title=title, title_justify="left", box=SIMPLE_HEAD,
+    names = [name.replace("eigenvalue", "eigen- value") for name in (RAW, *(at.name for at in PRINTED))]
+    heads = [re.sub("[ _]", "\n", name) for name in names]
+    table = Table("head", "induc-\ntion", *map(_number, heads), title=title, title_justify="left", box=SIMPLE_HEAD,
                   show_edge=False, pad_edge=False, padding=0)  # fmt: skip
     raw = {(head.layer, head.head): head for head in scores[scores["pattern"] == "raw"].itertuples()}
     for head in scores[scores["pattern"] == "effective"].itertuples():

@@ -65,7 +65,7 @@ def timeline(
             if missing := len(times) - len(known):
                 axes.annotate(
                     f"{missing} of {len(times)} not known", (1, row + offset), xycoords=axes.get_yaxis_transform(),
-                    ha="right", va="center", fontsize=7,
+                    ha="right", va="center", fontsize=9,
                 )  # fmt: skip
             axes.plot(end, row, markersize=9, markeredgewidth=1.5, **look)
     axes.set_yticks(range(len(starts.columns)), [names[series] for series in starts.columns])
@@ -88,7 +88,7 @@ def gaps(axes: Axes, rows: Sequence[Gap], together: float) -> None:
             axes.plot([row.low, row.high], [y, y], color=BLACK, linewidth=1.5)
             axes.plot(row.value, y, "D", color=BLACK, markersize=6, markerfacecolor="white" if row.hollow else BLACK)
         else:
-            axes.annotate("not known", (0, y), textcoords="offset points", xytext=(8, 0), va="center", fontsize=8)
+            axes.annotate("not known", (0, y), textcoords="offset points", xytext=(8, 0), va="center", fontsize=9)
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")

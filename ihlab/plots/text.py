@@ -46,26 +46,30 @@ def text_curves(axes: Axes, data: pd.DataFrame, column: str, arms: Sequence[str]
 
 @printed
 def gains_by_class(axes: Axes, gains: pd.DataFrame, context: int) -> None:
-    """Draw the mean gain in bits per byte of each pair of models as bars, a bar for each class of positions.
+    """Draw each model's mean gain in bits per byte as bars, one for each class of positions, and seeds as dots.
 
-    `gains` has pair, context, positions (a key of `CLASSES`) and gain, a row and a dot for each seed.
+    `gains` has pair (a name of the model, with commas where it may be broken), context, positions (a key of `CLASSES`)
+    and gain, a row for each seed. The first class has its part of the whole gain in percent.
     """
     gains = gains[gains["context"] == context]
     pairs = list(dict.fromkeys(gains["pair"]))
+    means = gains.pivot_table(index="pair", columns="positions", values="gain").loc[pairs, list(CLASSES)]
     for number, (name, (color, label)) in enumerate(CLASSES.items()):
         at = [x + 0.26 * (number - 1) for x in range(len(pairs))]
+        axes.bar(at, means[name], 0.24, color=color, label=label)
         by_pair = gains[gains["positions"] == name].groupby("pair")["gain"]
-        axes.bar(at, by_pair.mean()[pairs], 0.24, color=color, label=label)
         for x, pair in zip(at, pairs, strict=True):
             seeds = by_pair.get_group(pair)
             axes.plot([x] * len(seeds), seeds, "o", color="0.2", ms=2.2)
+            if number == 0:
+                part = f"{means.loc[pair, name] / means.loc[pair].sum():.0%} of the gain"
+                axes.annotate(part, (x, max(0.0, *seeds)), (0, 5), textcoords="offset points", fontsize=9, ha="center")
     axes.axhline(0, color="0.4", lw=0.8)
     axes.set_xticks(range(len(pairs)), [pair.replace(", ", ",\n") for pair in pairs])
-    axes.set(title="where KV shifting gains", ylabel="bits per byte saved against vanilla")
-    axes.legend(
-        fontsize=8, title=f"the last {context} bytes were", title_fontsize=8, loc="upper center",
-        bbox_to_anchor=(0.5, -0.2), ncols=1,
-    )  # fmt: skip
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + 0.2 * (high - low))  # for the legend
+    axes.set(title=f"gain over vanilla at positions whose last {context} bytes were ...", ylabel="bits per byte saved")
+    axes.legend(fontsize=9, loc="upper center", ncols=len(CLASSES))
     axes.set_axisbelow(True)
 
 

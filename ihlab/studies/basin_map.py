@@ -29,7 +29,7 @@ from ihlab.claims.claim import Claim
 from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.model.config import ModelConfig
 from ihlab.plots.basin import end_map, flow_times, start_map
-from ihlab.plots.style import new_figure, printed
+from ihlab.plots.style import PAGE, new_figure, printed
 from ihlab.sweep.results import first_reach
 from ihlab.theory.gauge import angular_distance, basins_and_times, coordinates, paper_distance
 from ihlab.training.config import RunConfig
@@ -233,23 +233,40 @@ class BasinMap:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw the map of starts over the field, where the runs end, and the flow's times against the steps."""
+        """Draw the map of starts over the field, and where the runs end."""
         last, field = outcomes(data), data[data["kind"] == "field"]
-        steps, longest = float(one_head_run(scale).steps), float(FOLLOW_STEPS[scale])
-        figure = new_figure(15.0, 5.8)
-        left, middle, right = figure.subplots(1, 3)
+        steps = float(one_head_run(scale).steps)
+        figure = new_figure(PAGE, 4.6)
+        left, right = figure.subplots(1, 2)
         median = last.groupby(["alpha1", "beta1"])["steps"].median().reset_index()
         shades = start_map(left, median, field, steps)
-        seeds = last["seed"].nunique()
-        left.set_title(f"{len(median)} starts, median of {seeds} seeds, up to {longest:.0f} steps", fontsize=10)
-        end_map(middle, last, steps)
-        middle.set_title(f"{len(last)} runs; star: induction; grey: nearer it than any other corner", fontsize=10)
-        flow_times(right, last, steps, longest)
-        for axes in (left, middle, right):
-            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2 if axes is not right else 1)
-        figure.colorbar(shades, ax=[left, middle], label=f"steps to an accuracy of {FOUND}", shrink=0.8)
-        figure.suptitle(f"Which starts find induction, over the flow of Theorem 3.4 ({scale} scale)")
+        left.set_title(f"{len(median)} starts: median of {last['seed'].nunique()} seeds", fontsize=10)
+        end_map(right, last, steps)
+        right.set_title(f"ends of {len(last)} runs\nGrey: nearest to induction.", fontsize=10)
+        figure.colorbar(shades, ax=[left, right], label=f"training steps to an accuracy of {FOUND}", shrink=0.8)
+        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        figure.suptitle(
+            "From which starts does one head learn induction, and where does it end?\n"
+            "Star: induction head. Dashed: the square of Figure 2. Lines: descent in theory.",
+            fontsize=11,
+        )
         return figure
+
+    def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
+        """Draw the steps of training against the time that the theory predicts."""
+        return {"times": _draw_times(outcomes(data), scale)}
+
+
+@printed
+def _draw_times(last: pd.DataFrame, scale: Scale) -> Figure:
+    figure = new_figure(PAGE, 4.6)
+    axes = figure.subplots()
+    flow_times(axes, last, float(one_head_run(scale).steps), float(FOLLOW_STEPS[scale]))
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    figure.suptitle(
+        f"Does training take the time that Theorem 3.4 predicts? A marker is one of {len(last)} runs", fontsize=11
+    )
+    return figure
 
 
 def one_head_run(scale: Scale) -> RunConfig:

@@ -55,7 +55,7 @@ class Figure2:
     name = "figure2"
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """Plan the one-layer KV shifting runs of Figure 1a, whose alpha and beta are drawn."""
+        """Plan one layer of KV shifting as Figure 1a trains it, whose alpha and beta are drawn."""
         return kv_runs(scale)
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:

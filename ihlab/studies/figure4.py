@@ -20,7 +20,7 @@ from ihlab.claims.labels import KV, VANILLA
 from ihlab.claims.learning_curves import plan
 from ihlab.claims.real_text import text_run
 from ihlab.plots.stability import differences_by_rate, diverged_by_rate
-from ihlab.plots.style import new_figure, printed
+from ihlab.plots.style import PAGE, new_figure, printed
 from ihlab.training.config import RunConfig
 from tasks import TextTask
 
@@ -143,7 +143,7 @@ class Figure4:
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw losses less vanilla's at each stable rate, and the fraction of runs that diverge from the highest on."""
-        figure = new_figure(9.0, 4.4)
+        figure = new_figure(PAGE, 4.4)
         first, (runs, rates) = _first(data, scale), _judging(data, scale)
         left, right = figure.subplots(1, 2, width_ratios=(2.6, 1))
         if rates:

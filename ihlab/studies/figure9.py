@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim, changed
@@ -24,7 +25,7 @@ from ihlab.claims.learning_curves import (
 from ihlab.claims.rates import ACCURACY, count_in_words
 from ihlab.model.config import ModelConfig
 from ihlab.plots.curves import Line, learning_curves
-from ihlab.plots.style import BLUE, ORANGE, new_figure, printed
+from ihlab.plots.style import BLUE, ORANGE, PAGE, new_figure, printed
 from ihlab.training.config import RunConfig
 from tasks import NGramTask
 
@@ -161,17 +162,20 @@ class Figure9:
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw a panel for each size."""
         names = sizes(scale)
-        figure = new_figure(3.6 * len(names), 3.6)
+        figure = new_figure(PAGE, 4.0)
         for panel, size in zip(figure.subplots(1, len(names), sharey=True), names, strict=True):
             runs = data[data["curve"].str.endswith(f", {size}")]
             learning_curves(panel, runs, "step", "accuracy", {f"{arm}, {size}": line for arm, line in LINES.items()})
-            n_params, n_seeds, lr = runs["n_params"].min(), runs["seed"].nunique(), runs["lr"].iloc[0]
-            panel.set_title(f"{size}: {n_params:,} parameters\n{n_seeds} seeds, rate {lr:g}", fontsize=10)
+            n_params, n_seeds = runs["n_params"].min(), runs["seed"].nunique()
+            panel.set_title(f"{size}\n{n_params:,} parameters, {n_seeds} seeds", fontsize=10)
             panel.set(xlabel="training step", ylim=(-0.02, 1.02))
+            panel.xaxis.set_major_locator(MaxNLocator(4))
             panel.label_outer()
-            panel.legend(panel.get_lines(), LINES, loc="lower right")
         figure.axes[0].set_ylabel("accuracy on $x_3$")
-        figure.suptitle(f"Learning 3-grams ({scale} scale; median of the seeds, band: all seeds)")
+        figure.legend(figure.axes[0].get_lines(), LINES, loc="outside lower center", ncols=len(LINES))
+        figure.suptitle(
+            "Does KV shifting help to learn 3-grams?\nLine: median of the seeds. Band: all seeds.", fontsize=11
+        )
         return figure
 
 

@@ -22,12 +22,12 @@ say what the accuracy with its guesses gives, because that was declared (`Claim.
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from ihlab.claims import stats
@@ -37,7 +37,7 @@ from ihlab.claims.induction import DEPTHS, KV1, V1, V2, guessing_accuracy, induc
 from ihlab.claims.learning_curves import plan
 from ihlab.plots.curves import Mark
 from ihlab.plots.formation import Gap, gaps, legend_keys, medians, timeline
-from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, new_figure, printed
+from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, PAGE, new_figure, printed
 
 if TYPE_CHECKING:
     from ihlab.training.run import Run
@@ -56,10 +56,10 @@ STYLES = {
 NAMES = {
     ALPHA: r"key: $|\alpha_2| / (|\alpha_1| + |\alpha_2|)$, of the token before",
     ATTENTION: "attention to the answer",
-    ACCURACY: "accuracy (0: guessing in the row)",
+    ACCURACY: "accuracy (0: guessing in the sequence)",
     BETA: r"value: $|\beta_1| / (|\beta_1| + |\beta_2|)$, of the token itself",
 }
-SHORT = {ALPHA: r"$\alpha_2$ share", ATTENTION: "attention", ACCURACY: "accuracy", BETA: r"$\beta_1$ share"}
+SHORT = {ALPHA: "shifted key", ATTENTION: "attention", ACCURACY: "accuracy", BETA: "own value"}
 
 CHANGED = "2026-11-22: a fifth of the rise of the accuracy was guessing in the row"
 IS_INDUCTION = 0.5
@@ -117,39 +117,29 @@ class Formation:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw a column for each model that learns: its series, and below them, by the same steps, when each rises.
-
-        On the right the one that learns nothing, and how many steps apart two series rise within a seed.
-        """
-        figure = new_figure(14.0, 7.6)
-        grid = figure.subplots(2, 3, height_ratios=(1.25, 1), width_ratios=(1.2, 1.2, 1))
-        for (upper, lower), curve in zip(grid.T, (*LEARNERS, CONTROL), strict=True):
-            shown = data[data["curve"] == curve].melt(["seed", "step"], list(STYLES), "series", "value").dropna()
-            medians(upper, shown, STYLES)
-            heading = f"{curve}: learns no induction" if curve == CONTROL else curve
-            upper.set(title=heading, xlabel="training step", ylim=(-0.03, 1.03))
-            if curve != CONTROL:
-                starts, middles = (changes(data, curve, part)[_drawn(data, curve)] for part in PARTS)
-                timeline(lower, starts, middles, STYLES, SHORT)
-                lower.sharex(upper)
-                lower.set(xlabel="training step")
-                lower.set_title(
-                    f"hollow: has begun to rise ({PARTS['start']:.0%}); filled: is half way ({PARTS['middle']:.0%})",
-                    fontsize=9,
-                )
-        grid[0, 0].set_ylabel("value, as measured")
-        self._draw_gaps(grid[1, 2], data)
-        figure.legend(handles=legend_keys(STYLES, NAMES), loc="outside lower center", ncols=len(STYLES))
-        seeds = data["seed"].nunique()
-        key = f"lines and large symbols: medians of {seeds} seeds, bands: half of them, small symbols: each"
-        figure.suptitle(f"What rises first? ({scale} scale; {key})")
-        return figure
-
-    def _draw_gaps(self, axes: Axes, data: pd.DataFrame) -> None:
+        """Draw when each series rises in the two models that learn, and how many steps apart two rise within a seed."""
+        figure = new_figure(PAGE, 6.4)
+        top, bottom = cast("Sequence[SubFigure]", figure.subfigures(2, 1, height_ratios=(1, 1.15)))
+        for axes, curve in zip(top.subplots(1, len(LEARNERS)), LEARNERS, strict=True):
+            starts, middles = (changes(data, curve, part)[_drawn(data, curve)] for part in PARTS)
+            timeline(axes, starts, middles, STYLES, SHORT)
+            axes.set_title(curve, fontsize=11)
+            axes.set_xlabel("training step")
+        axes = bottom.subplots()
         gaps(axes, [_gap(data, order, part) for order in ORDERS for part in PARTS], TOGETHER)
         level = stats.paired(*[range(data["seed"].nunique())] * 2).confidence  # an exact interval has levels of its own
-        axes.set_title(f"steps within a seed: median and {level:.0%} interval", fontsize=9)
-        axes.set_xlabel("← first earlier    steps    first later →")
+        axes.set_title(f"Which is earlier within a seed? Median and {level:.0%} interval. Grey: together.", fontsize=10)
+        axes.set_xlabel("← the first is earlier         steps         the second is earlier →")
+        figure.suptitle(
+            f"Which part of an induction head rises first? {data['seed'].nunique()} seeds\n"
+            f"Hollow: {PARTS['start']:.0%} of the rise. Filled: {PARTS['middle']:.0%}. Large: median. Small: seeds.",
+            fontsize=11,
+        )
+        return figure
+
+    def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
+        """Draw the series over training, a panel for each model."""
+        return {"curves": _draw_curves(data)}
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State in one sentence how far apart the middles are."""
@@ -164,6 +154,25 @@ class Formation:
             f"shifting that of alpha {alpha} and of beta {beta} steps from it (medians of {data['seed'].nunique()} "
             "seeds)."
         )
+
+
+@printed
+def _draw_curves(data: pd.DataFrame) -> Figure:
+    figure = new_figure(PAGE, 4.4)
+    for axes, curve in zip(figure.subplots(1, 3, sharey=True), (*LEARNERS, CONTROL), strict=True):
+        shown = data[data["curve"] == curve].melt(["seed", "step"], list(STYLES), "series", "value").dropna()
+        medians(axes, shown, STYLES)
+        axes.set_title(f"{curve},\nlearns no induction" if curve == CONTROL else curve, fontsize=10)
+        axes.set(xlabel="training step", ylim=(-0.03, 1.03))
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+    figure.axes[0].set_ylabel("value, as measured")
+    figure.legend(handles=legend_keys(STYLES, NAMES), loc="outside lower center", ncols=2)
+    figure.suptitle(
+        f"The parts of an induction head over training\nLine: median of {data['seed'].nunique()} seeds. "
+        "Band: half of them.",
+        fontsize=11,
+    )
+    return figure
 
 
 def induction_heads(metrics: pd.DataFrame) -> list[str]:
@@ -255,7 +264,7 @@ def _gap(data: pd.DataFrame, order: tuple[str, str, str], part: str) -> Gap:
     curve, first, second = order
     at = changes(data, curve, part)
     estimate = stats.paired(at[first].tolist(), at[second].tolist())
-    label = f"{SHORT[first]} before {SHORT[second]}?\n{curve}"
+    label = f"{SHORT[first]} or {SHORT[second]}?\n{curve}"
     return Gap(label, estimate.value, estimate.low, estimate.high, hollow=part == "start")
 
 

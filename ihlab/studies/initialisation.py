@@ -26,7 +26,7 @@ from ihlab.claims.learning_curves import slug
 from ihlab.claims.rates import ACCURACY, ratio_in_words, steps_by, steps_table
 from ihlab.plots.curves import Line
 from ihlab.plots.steps import steps_by_width
-from ihlab.plots.style import SKY, new_figure, printed
+from ihlab.plots.style import PAGE, SKY, new_figure, printed
 
 KV2 = "KV shifting, 2 layers"
 CURVES = {KV1: DEPTHS[KV1], KV2: {"attention": "kv_shift", "n_layers": 2}, V2: DEPTHS[V2]}
@@ -132,15 +132,15 @@ class Initialisation:
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw every seed's steps to 90% against the standard deviation, and a line through the medians."""
         constant = _constant(data, scale)
-        figure = new_figure(6.6, 4.4)
+        figure = new_figure(PAGE, 4.8)
         axes = figure.subplots()
         counted = data.assign(steps_to_90=steps_by(data["steps_to_90"], constant))
         steps_by_width(axes, counted, STYLES, constant)
-        figure.legend(loc="outside lower center", ncols=len(STYLES), fontsize=9)
+        figure.legend(loc="outside lower center", ncols=len(STYLES))
         seeds = data["seed"].nunique()
         figure.suptitle(
-            f"Small embeddings and induction ({scale} scale; {seeds} seeds, line: median;\n"
-            f"never: not while the learning rate is constant, up to step {constant})",
+            "Do small embeddings at the start delay induction?\n"
+            f"Marker: one of {seeds} seeds. Line: median. Never: not at a constant rate, up to step {constant}.",
             fontsize=11,
         )
         return figure

@@ -18,7 +18,7 @@ from ihlab.claims.learning_curves import learning_curve_table, plan, ratio_of_st
 from ihlab.claims.rates import count_in_words, fastest_rate
 from ihlab.model.config import ModelConfig
 from ihlab.plots.curves import learning_curves
-from ihlab.plots.style import new_figure, printed
+from ihlab.plots.style import PAGE, new_figure, printed
 from ihlab.training.config import RunConfig
 from tasks import MQARTask
 
@@ -157,20 +157,23 @@ class MQAR:
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw a panel for each setting."""
         names, runs = SETTINGS[scale], data[data["kind"] == "run"]
-        figure = new_figure(max(7.4, 4.4 * len(names) + 0.6), 4.0)
+        figure = new_figure(PAGE, 4.4)
         for axes, setting in zip(figure.subplots(1, len(names), sharey=True, squeeze=False)[0], names, strict=True):
             lines = {f"{arm}, {setting}": LINES[arm] for arm in CURVES}
             learning_curves(axes, runs, "step", "accuracy_first", lines)
             axes.axhline(GOAL, color="0.5", lw=1, ls=(0, (1, 3)), zorder=0)
-            axes.set(title=setting, xlabel="training step", ylim=(-0.02, 1.02))
+            axes.set(xlabel="training step", ylim=(-0.02, 1.02))
+            axes.set_title(setting, fontsize=10)
             axes.label_outer()
         figure.axes[0].set_ylabel("accuracy at the first query")
-        labels = [f"{arm}, lr {_lr(data, arm, tuning_setting(scale)):g}" for arm in CURVES]
+        labels = [f"{arm}, rate {_lr(data, arm, tuning_setting(scale)):g}" for arm in CURVES]
         handles = figure.axes[0].get_lines()[: len(CURVES)]
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(CURVES), fontsize=9)
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(CURVES))
         seeds = runs["seed"].nunique()
         figure.suptitle(
-            f"Multi-query associative recall ({scale} scale)\nmedian of {seeds} seeds, band: all; runs end at {GOAL:g}"
+            "How fast do models learn multi-query associative recall?\n"
+            f"Line: median of {seeds} seeds. Band: all seeds. A run ends at an accuracy of {GOAL:g}.",
+            fontsize=11,
         )
         return figure
 

@@ -19,7 +19,7 @@ from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.claims.labels import ATTENTION_LABELS
 from ihlab.claims.learning_curves import lowest_loss_rates
 from ihlab.claims.real_text import text_run
-from ihlab.plots.style import new_figure, printed
+from ihlab.plots.style import PAGE, new_figure, printed
 from ihlab.plots.text import CLASSES, gains_by_class, text_curves
 from ihlab.sweep.results import first_reach
 from tasks import Batch, TextTask
@@ -164,33 +164,33 @@ class Text:
         ]
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State bits per byte and the onset of the bump."""
+        """State bits per byte, where the gains of KV shifting and of longer training lie, and the onset of the bump."""
         ends = _ends(data).groupby("arm", sort=False)["bits_per_byte"].mean()
         costs = ", ".join(f"{arm} {cost:.3f}" for arm, cost in ends.items())
         onsets = [f"{arm.label} {_onset_in_words(data, arm)}" for arm in ARMS[scale]]
         return (
-            f"Held-out bits per byte at the end (means over seeds): {costs}. A second copy of a text saves {BUMP} nats "
-            f"a token from, in thousands of training tokens (medians): {', '.join(onsets)}. {_rates_in_words(data)}"
+            f"Held-out bits per byte at the end (means over seeds): {costs}. {_gains_in_words(data)} A second copy of "
+            f"a text saves {BUMP} nats a token from, in thousands of training tokens (medians): {', '.join(onsets)}. "
+            f"{_rates_in_words(data)}"
         )
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw the bump, the bits per byte, and the gain by class of positions."""
-        figure = new_figure(12.5, 5.2)
-        bump, cost, where = figure.subplots(1, 3, width_ratios=(1.25, 1.25, 1.0))
+        figure = new_figure(PAGE, 7.2)
+        panels = figure.subplot_mosaic([["bump", "cost"], ["where", "where"]])
+        bump, cost, where = panels["bump"], panels["cost"], panels["where"]
         runs = data[data["kind"] == RUN]
         lines = [arm.label for arm in (V1, KV1, V2, KV2, V3, KV3) if arm in ARMS[scale]]
         text_curves(bump, runs, "repeat_gain", lines)
         bump.axhline(BUMP, color="0.6", lw=0.8, ls=":")
-        bump.set(title="the induction bump", ylabel="saved by reading the text before (nats a token)")
-        bump.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+        bump.set(title="the induction bump", ylabel="saved by reading the text before\n(nats a token)")
+        bump.legend(fontsize=9)
         text_curves(cost, runs[runs["tokens"] > EARLY * runs["tokens"].max()], "bits_per_byte", lines)
         cost.set(title="what text costs", ylabel="held-out bits per byte")
         gains_by_class(where, _gains(data), CONTEXT)
         unit = f"{text_run(scale).task.vocab_size} byte pairs"
-        figure.suptitle(
-            f"Real text ({scale} scale): the standard library's sources, {unit}, a line a seed", fontsize=11
-        )
+        figure.suptitle(f"Real text ({scale} scale): the standard library's sources, {unit}, a line a seed")
         return figure
 
 
@@ -454,19 +454,30 @@ def _diagonal(data: pd.DataFrame, claim: "partial[Claim]") -> Claim:
 
 
 def _gains(data: pd.DataFrame) -> pd.DataFrame:
-    """Return the gain of KV shifting over vanilla for each pair of arms, context, class of positions and seed."""
+    """Return each arm's gain over vanilla of its depth and tokens, by context, class of positions and seed."""
     rows = [
-        (_layers(shifted) + f", {BYTES}" * (shifted.tokens == BYTES), context, name, gain)
-        for shifted, plain in PAIRED
+        (arm.label, context, name, gain)
+        for arm, plain in (*PAIRED, (LONG_V2, V2))
         for context in CONTEXTS
         for name in CLASSES
-        for gain in _gap(data, plain, shifted, f"bits_{name}_{context}")
+        for gain in _gap(data, plain, arm, f"bits_{name}_{context}")
     ]
     return pd.DataFrame(rows, columns=["pair", "context", "positions", "gain"])
 
 
 def _layers(arm: Arm) -> str:
     return "1 layer" if arm.n_layers == 1 else f"{arm.n_layers} layers"
+
+
+def _gains_in_words(data: pd.DataFrame) -> str:
+    """State what KV shifting and longer training gain over two vanilla layers, and which part of it can be copied."""
+    kv, longer = (_gained(data, arm, V2).mean() for arm in (KV2, LONG_V2))
+    return (
+        f"Over two vanilla layers KV shifting gains {kv['whole']:.3f} bits per byte, "
+        f"{kv['there'] / kv['whole']:.0%} of it at positions that can be copied; {LONGER} times the training gains "
+        f"{longer['whole']:.3f}, {longer['there'] / longer['whole']:.0%} of it there. If every bit became cheaper "
+        f"alike, it would be {longer['alike'] / longer['whole']:.0%}."
+    )
 
 
 def _rates_in_words(data: pd.DataFrame) -> str:

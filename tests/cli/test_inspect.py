@@ -76,7 +76,8 @@ def test_the_loss_without_a_head_is_that_of_the_held_out_rows(root, small, tmp_p
             return F.cross_entropy(model.run_with_hooks(tokens, fwd_hooks=hooks).flatten(0, 1), targets.flatten())
 
     def off(z, hook):
-        return torch.cat([z[:, :, :1], torch.zeros_like(z[:, :, 1:])], dim=2)
+        mean = z[:, :, 1:].mean(dim=(0, 1), keepdim=True)
+        return torch.cat([z[:, :, :1], mean.expand_as(z[:, :, 1:])], dim=2)
 
     rise = (loss([("blocks.0.attn.hook_z", off)]) - loss([])).item()
     table = pd.read_csv(tmp_path / "heads.csv")

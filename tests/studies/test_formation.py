@@ -269,7 +269,8 @@ def test_seeds_that_change_nowhere_leave_the_order_open():
 def test_sentence_and_picture():
     data = planted(RIGHT)
     assert "lies -10 steps from the accuracy's in KV shifting, 1 layer" in Formation().summary(data, "laptop")
-    assert len(Formation().draw(data, "laptop").get_axes()) == 6
+    assert len(Formation().draw(data, "laptop").get_axes()) == 3
+    assert len(Formation().draw_more(data, "laptop")["curves"].get_axes()) == 3
 
 
 # Made at smoke scale

@@ -463,25 +463,52 @@ def test_table4():
 COMPARISONS = ("figure7", "figure10", "figure11", "elsewhere", "table15", "zoo")
 
 
+def test_figure_4b():
+    """By the seeds that were new when it was declared, at the rates at which no earlier run of the two diverged."""
+    data = table("figure4")
+    two = data[data["arm"].isin(["vanilla", "KV shifting"])]
+    diverged = two[two["seed"] < 6].groupby("lr")["diverged"].any()
+    mine = two[(two["seed"] >= 6) & two["lr"].isin(diverged.index[~diverged])]
+    assert mine.groupby(["arm", "seed"]).size().eq((~diverged).sum()).all()
+    last = mine.pivot_table(index="seed", columns="arm", values="last")
+    gap = last["KV shifting"] - last["vanilla"]
+    (claim,) = claims("figure4", "held-out loss at the end (nats a token)")
+    same(gap.mean(), claim)
+    assert claim["seeds"] == len(gap) == 6
+    assert claim["p"] == pytest.approx(stats.ttest_1samp(gap, 0).pvalue, rel=0.01)
+    told = re.search(r"(\d+) of these runs diverged", claim["measure"])
+    assert (int(told[1]) if told else 0) == mine["diverged"].sum()
+
+
 def test_text():
     data = table("text")
     runs = data[data["kind"] == "run"]
     ends = runs.groupby(["arm", "seed"]).last()
 
     def gap(one, other, column="bits_per_byte"):
-        return (ends.loc[one, column] - ends.loc[other, column]).to_numpy()
+        return (ends.loc[one, column] - ends.loc[other, column]).dropna().to_numpy()
 
     pairs = [("KV shifting, 1 layer", "vanilla, 1 layer"), ("KV shifting, 2 layers", "vanilla, 2 layers")]
     pairs += [(f"{one}, bytes", f"{other}, bytes") for one, other in pairs[1:]]
     for claim, pair in zip(claims("text", "held-out bits per byte at the end"), pairs, strict=True):
         same(gap(*pair).mean(), claim)
         assert claim["p"] == pytest.approx(max(stats.ttest_1samp(gap(*pair), 0).pvalue, 1e-12), rel=0.01)
+        assert claim["seeds"] == len(gap(*pair))
+        if "first" in claim:
+            same(gap(*pair)[:5].mean(), claim["first"])
     kv, vanilla = pairs[1]
     gained, all_gained = -gap(kv, vanilla, "bits_eligible_4"), -gap(kv, vanilla)
     half, alike = claims("text", "gain in bits per byte at positions")
     same((gained - all_gained / 2).mean(), half)
     share = ends.loc[vanilla, "bits_eligible_4"] / ends.loc[vanilla, "bits_per_byte"]
     same((gained - share.to_numpy() * all_gained).mean(), alike)
+    longer = f"{vanilla}, 4 times as long"
+    there, whole = -gap(longer, vanilla, "bits_eligible_4"), -gap(longer, vanilla)
+    (more,) = claims("text", "fraction of the gain in bits per byte")
+    same(((gained / all_gained)[: len(whole)] - there / whole).mean(), more)
+    (elsewhere,) = claims("text", "gain of vanilla trained 4 times as long")
+    same((there - share.to_numpy()[: len(whole)] * whole).mean(), elsewhere)
+    assert more["seeds"] == elsewhere["seeds"] == len(whole)
     for name in ("eligible", "misled", "rest"):
         assert f"bits_{name}_4" in ends
     assert ends[[f"bits_{name}_4" for name in ("eligible", "misled", "rest")]].sum(axis=1).to_numpy() == pytest.approx(

@@ -9,7 +9,8 @@ import pytest
 from ihlab.claims import stats
 from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.claims.induction import KV1, NARROW_SEEDS, SEEDS, SHAPES
-from ihlab.studies.figure1 import Figure1a, Figure1b
+from ihlab.studies.figure1 import Figure1b
+from ihlab.studies.figure2 import Figure2
 from ihlab.studies.table5 import Table5, counted, coupling
 from ihlab.training.run import Run
 
@@ -23,13 +24,12 @@ def made(smoke):
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop", "gpu", "paper"])
 def test_the_runs_are_the_shifted_ones_of_figure_1(scale):
-    every = [*Figure1a().runs(scale), *Figure1b().runs(scale)]
     shifted = [
         plan.config
-        for plan in every
-        if plan.config.model.attention == "kv_shift" and plan.config.stop_at_accuracy is None
+        for plan in [*Figure2().runs(scale), *Figure1b().runs(scale)]
+        if plan.config.model.attention == "kv_shift" and plan.config.model.positional == "rope"
     ]
-    assert [plan.config for plan in Table5().runs(scale)] == shifted  # at the common rate, to the last step
+    assert [plan.config for plan in Table5().runs(scale)] == shifted  # Figure 2's are Figure 1a's with eight seeds
     assert len(shifted) == 3 * SEEDS[scale] + 2 * NARROW_SEEDS[scale]
 
 
@@ -37,7 +37,7 @@ def test_stored_heads_are_the_runs_own_metrics(made):
     """metrics.csv holds alpha and beta of each evaluation, written by other code."""
     root, folder = made
     data, runs = folder.data(), json.loads((folder.path / "manifest.json").read_text())["runs"]
-    heads = {name: n_heads for name, (_, n_heads) in SHAPES.items()}
+    heads = {name: n_heads for name, (_, n_heads, positional) in SHAPES.items() if positional == "rope"}
     assert heads == {"8": 1, "8, 2 heads": 2, "16": 2, "32": 2}
     assert len(data) == 2 * 2 * (2 + sum(heads.values()))  # times, seeds, heads
     for entry in runs:

@@ -245,6 +245,24 @@ def test_longer_training_is_compared_with_runs_of_the_same_seeds():
     assert claims[HALF].estimate != again[HALF].estimate
 
 
+def test_the_picture_and_the_summary_say_which_part_of_each_gain_can_be_copied():
+    data = table(
+        cost=lambda arm: 1.5 if shifted(arm) or arm is LONG_V2 else 1.7,
+        onset=lambda arm: 1.0,
+        eligible=lambda arm: 0.43 if arm is LONG_V2 else 0.4 if shifted(arm) else 0.45,
+    )
+    *_, where = FIGURE.draw(data, "laptop").axes
+    gainers = ["KV shifting,\n1 layer", "KV shifting,\n2 layers", "KV shifting,\n2 layers,\nbytes"]
+    ticks = [label.get_text() for label in where.get_xticklabels()]
+    assert ticks == [*gainers, "vanilla,\n2 layers,\n4 times as long"]
+    assert len(where.patches) == len(CLASSES) * len(ticks)
+    copied = [int(text.get_text().removesuffix("% of the gain")) for text in where.texts]
+    assert copied == pytest.approx([82, 82, 82, 60], abs=2)  # .165 and .12 of .2
+    told = FIGURE.summary(data, "laptop")
+    assert f"{copied[1]}% of it at positions that can be copied; 4 times the training gains 0.20" in told
+    assert f"{copied[-1]}% of it there. If every bit became cheaper alike, it would be 45%." in told
+
+
 @pytest.fixture(scope="module")
 def made(smoke):
     return smoke("text")
