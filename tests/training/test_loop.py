@@ -1,4 +1,4 @@
-"""The optimiser, the learning rate, the batches of a step, and the model that a run starts from."""
+"""The optimiser, the learning rate, the batches of a step, the step, and the model that a run starts from."""
 
 import math
 from itertools import pairwise
@@ -9,8 +9,11 @@ import torch
 from ihlab import Transformer
 from ihlab.measure.batches import draw
 from ihlab.training.config import constant_steps, from_dict, to_dict
+from ihlab.training.distributed import Ranks
+from ihlab.training.ensemble import seeds
 from ihlab.training.fork import fork_config
-from ihlab.training.loop import initial_model, learning_rate, make_optimizer, microbatches, prefetch
+from ihlab.training.loop import Training, initial_model, learning_rate, make_optimizer, microbatches, prefetch
+from ihlab.training.run import Run
 from ihlab.training.train import train
 from tasks import ConfigError, InductionTask
 
@@ -102,6 +105,30 @@ def test_microbatches_hold_the_same_sequences_as_the_whole_batch(small):
     assert torch.equal(torch.cat([piece.tokens for piece in pieces]), whole.tokens)
     assert sum(piece.count for piece in pieces) == whole.count == whole.total
     assert {piece.total for piece in pieces} == {whole.total}
+
+
+# The step
+
+
+@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("clip", [0.01, 100.0, None])
+def test_each_model_is_updated_by_a_gradient_of_at_most_the_norm_asked_for(small, tmp_path, members, clip):
+    runs = [Run.create(config, tmp_path) for config in seeds(small.replace(clip=clip), members)]
+    training = Training(runs, Ranks(0, 1, torch.device("cpu")), stacked=members > 1)
+    norms = []
+
+    def measure(*_):
+        squares = [p.grad.reshape(members, -1).square().sum(dim=1) for p in training.parameters.values()]
+        norms.append(torch.stack(squares).sum(dim=0).sqrt())
+
+    training.optimizer.register_step_pre_hook(measure)
+    training.train_step(training.batches(0))
+    [found] = norms
+    assert found.shape == (members,)
+    if clip == 0.01:
+        torch.testing.assert_close(found, torch.full((members,), clip), rtol=1e-3, atol=0)
+    else:
+        assert ((found > 0.1) & (found < 100)).all()
 
 
 # The start
