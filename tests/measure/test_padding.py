@@ -21,6 +21,11 @@ def rows(seed=0):
     return tokens, patterns
 
 
+def as_list(mask):
+    assert mask is not None
+    return mask.tolist()
+
+
 def padded(tokens, patterns, side):
     """The rows in one batch, with NaN and other numbers in the patterns at padding, and the mask."""
     size = max(LENGTHS)
@@ -39,13 +44,13 @@ def test_padded_rows_score_what_they_score_alone(side):
     tokens, patterns = rows()
     ids, mask, whole = padded(tokens, patterns, side)
     scores = pattern_scores(whole, ids, mask_of(ids, mask))
-    found = {name: [torch.zeros(2, 3), 0] for name in scores}
+    totals, counts = dict.fromkeys(scores, torch.zeros(2, 3)), dict.fromkeys(scores, 0)
     for row, pattern in zip(tokens, patterns, strict=True):
         for name, places in source_positions(row[None]).items():
-            found[name][0] += (pattern[:, :, :, :] * places[0]).sum(dim=(2, 3))
-            found[name][1] += int(places[0].any(dim=-1).sum())
-    for name, (total, n) in found.items():
-        torch.testing.assert_close(scores[name], total / n)
+            totals[name] = totals[name] + (pattern * places[0]).sum(dim=(2, 3))
+            counts[name] += int(places[0].any(dim=-1).sum())
+    for name, total in totals.items():
+        torch.testing.assert_close(scores[name], total / counts[name])
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -80,8 +85,8 @@ def test_the_masks_a_caller_may_give():
     assert mask_of(ids, torch.ones(2, 3)) is None
     expected = [[True] * 3, [False, False, True]]
     for given in ([[1, 1, 1], [0, 0, 1]], np.array([[1, 1, 1], [0, 0, 1]]), torch.tensor(expected)):
-        assert mask_of(ids, given).tolist() == expected
-    assert mask_of(ids, padding=0).tolist() == expected
+        assert as_list(mask_of(ids, given)) == expected
+    assert as_list(mask_of(ids, padding=0)) == expected
     assert mask_of(ids, padding=9) is None
     for wrong, sentence in (
         ([[1, 1], [1, 1]], r"the shape \[2, 2\], but the tokens are \[2, 3\]"),
@@ -102,7 +107,7 @@ def test_a_batch_is_moved_with_its_targets_and_groups():
     assert moved.targets.tolist() == [[IGNORE, 9, IGNORE, IGNORE], [IGNORE, 8, IGNORE, IGNORE]]
     assert moved.groups["gap"].tolist() == (moved.inputs * 10).tolist()
     assert moved.groups["hops"].tolist() == [1, 2]
-    assert real.tolist() == (moved.inputs != 0).tolist()
+    assert as_list(real) == (moved.inputs != 0).tolist()
 
 
 def test_an_order_and_its_inverse_give_everything_back():

@@ -7,10 +7,10 @@ import torch
 from ihlab.measure.probe import model_tokens, probe_rows, repeated_batch, task_ids, task_probe, task_tokens
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
-from tasks import IGNORE, Batch, IGSMTask, InductionTask, MQARTask, MultiHopTask, NGramTask
+from tasks import IGNORE, Batch, IGSMTask, InductionTask, MQARTask, MultiHopTask, NGramTask, Task
 from tasks.config import config
 
-BEGINNING = {
+BEGINNING: dict[str, Task] = {
     "induction": InductionTask(vocab_size=64, length=33, bos=True),
     "mqar": MQARTask(vocab_size=64, length=33, bos=True),
     "ngram": NGramTask(vocab_size=64, length=33, bos=True),
@@ -24,7 +24,9 @@ def test_a_probe_begins_as_rows_do_and_draws_content_alone(name):
     """Compared with drawn rows: what is first in them is never inside a probe, nor is what they mark or fill with."""
     task = BEGINNING[name]
     drawn = task.batch(200, np.random.default_rng(1)).inputs
-    tokens = task_probe(task).tokens
+    probe = task_probe(task)
+    assert probe is not None
+    tokens = probe.tokens
     first = set(drawn[:, 0].tolist())
     assert set(tokens[:, 0].tolist()) <= first
     special = first | ({0, 1, 2, 3, 4} if name == "igsm" else set())
