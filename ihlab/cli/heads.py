@@ -20,8 +20,9 @@ from tasks.config import require
 if TYPE_CHECKING:
     import pandas as pd
 
-HF_ROWS = 8
-"""Sequences on which the heads of a model of another library are ablated: it may have hundreds, and be large."""
+HF_ROWS, HF_PROBE_ROWS = 4, 8
+"""Numbers of sequences on which the heads of a Hugging Face model are ablated and scored: such a model is large, and may
+have hundreds of heads."""
 
 LISTED = 32
 """Of many heads, so many are listed, and all that match prefixes."""
@@ -51,7 +52,7 @@ def heads(
         hf: Instead of a run, a Hugging Face causal LM: a folder, or a name that transformers finds by itself.
         length: Positions of the repeated random tokens; by default the task's length, and 128 at most with --hf.
         rows: Number of sequences on which heads are ablated: held-out ones of the run's task, by default as many as
-            training evaluates on; with --hf random tokens read twice, by default 8.
+            training evaluates on; with --hf random tokens read twice, by default 4.
         seed: Seed of the repeated random tokens on which heads are scored.
         probes: Number of random probes; prefix_matching is their mean, and comes with its standard deviation.
         bos: Begin the random tokens with the bos token, or not; by default as the task or the tokenizer does.
@@ -85,7 +86,8 @@ def heads(
         batch = repeated_batch(twice, STRIPE_REPEATS, len(model.tokens.begin))
         kind = "sequences of random tokens read twice"
     few = model.n_layers * model.n_heads <= FEW
-    scores = scored_heads(model, batch, track=_progress(few), seed=seed, length=length, probes=probes)
+    probe = {"seed": seed, "length": length, "probes": probes} | ({"rows": HF_PROBE_ROWS} if found is None else {})
+    scores = scored_heads(model, batch, track=_progress(few), **probe)
     terminal = console()
     terminal.print(_heads_table(scores, f"Heads of {text(name)}"))
     if not scores["induction"].any():
