@@ -81,7 +81,8 @@ def main(args: Sequence[str] | None = None) -> None:
             _end(str(error), 1)
         if not _is_out_of_memory(error):
             raise
-        _end(f"Out of memory: {str(error).partition(chr(10))[0]}", 1)
+        reason = str(error).partition("\n")[0]
+        _end(f"Out of memory{f': {reason}' if reason else '.'}", 1)
 
 
 def _show_warning(usual: Callable[..., None], message: Warning | str, *more: Any) -> None:

@@ -11,7 +11,7 @@ from rich.progress import track
 from rich.table import Table
 
 from ihlab.cli.hugging_face import causal_lm, model_name
-from ihlab.cli.inspect import OptionalRunName, Root, Step, TaskName, found_run, number_column
+from ihlab.cli.inspect import Corpus, OptionalRunName, Root, Step, TaskName, found_run, number_column
 from ihlab.cli.paths import PICTURES, TABLES, check_output, write_picture, write_table
 from ihlab.cli.terminal import console, text
 from ihlab.measure.columns import COLUMNS
@@ -36,6 +36,7 @@ def heads(
     root: Root = Path("runs"),
     step: Step = None,
     task: TaskName = None,
+    corpus: Corpus = None,
     hf: str | None = None,
     length: int | None = None,
     rows: int | None = None,
@@ -61,7 +62,7 @@ def heads(
     require(seed >= 0, f"seed is {seed}, but must not be negative.")
     require(rows is None or rows >= 2, f"rows is {rows}, but must be at least 2: the loss is given with its error.")
     require(hf is None or step is None, "--step is of a run's checkpoints, and the model of --hf has none.")
-    found = found_run(run, hf, root, task)
+    found = found_run(run, hf, root, task, corpus)
     check_output("--csv", csv, TABLES, found)
     check_output("--out", out, PICTURES, found)
     if found is not None:

@@ -1,5 +1,6 @@
 """Models of transformers that a command is given by folder or name."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def causal_lm(name: str) -> Any:
 
 def model_name(name: str) -> str:
     """Return what a model is called in titles and files: the last part of a name, or the name of a folder."""
-    place = Path(name).expanduser()
+    place = Path(os.path.expanduser(name))
     return (place.resolve() if place.is_dir() else place).name
 
 
@@ -46,5 +47,5 @@ def tokenizer_of(name: str) -> Any | None:
 
 def _place(name: str) -> str:
     """Return the folder that is named, "~" spelt out; a name of anything else as it is, for transformers to find."""
-    folder = Path(name).expanduser()
+    folder = Path(os.path.expanduser(name))
     return str(folder) if folder.is_dir() else name

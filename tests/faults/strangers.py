@@ -1,0 +1,231 @@
+"""Folders from a stranger: run folders, Hugging Face folders and sweep files made to harm whoever opens them.
+
+Each is opened by every command that takes it. The answer must be the command's own, or one sentence that names what is
+wrong. A fault fails if it ends in another exception, takes more than `SECONDS`, prints or writes any of the reader's
+private text, or makes, changes or removes a file outside the folder and the command's own output.
+"""
+
+import contextlib
+import io
+import json
+import random
+import re
+import shutil
+import signal
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors.torch import load_file, save_file
+
+from ihlab import ModelConfig, RunConfig, train
+from ihlab.cli import main
+from tasks import InductionTask, TextTask
+from tests.faults.table import Row
+
+SECONDS = 20.0
+"""Time in which every command must answer."""
+
+LONGEST = 1200
+"""Characters of a sentence, paths in it included."""
+
+SECRET = "MyOwnWords"
+"""What no command may show of files that the reader did not name."""
+
+RUNS, MODELS, SWEEPS = "hostile run folders", "hostile model folders", "hostile sweep files"
+
+
+class Slow(BaseException):
+    """A command took longer than `SECONDS`."""
+
+
+class Hostile(NamedTuple):
+    """Something from a stranger: its kind, its name, and how it is made in place of a sound folder or file.
+
+    `make(stranger, home)` changes the sound copy at `stranger`; `home` holds the reader's private files.
+    """
+
+    kind: str
+    name: str
+    make: Callable[[Path, Path], Any]
+
+
+def said(arguments: list[str], where: Path) -> tuple[str, str]:
+    """Run `ihlab` in this process: what it printed, and what is wrong about its end ("" if nothing is)."""
+    out, err = io.StringIO(), io.StringIO()
+    try:
+        with contextlib.chdir(where), time_limit(SECONDS), redirect_stdout(out), redirect_stderr(err):
+            main(arguments)
+    except SystemExit as stopped:
+        last = err.getvalue().splitlines()[-1:]
+        sentence = last[0].removeprefix("ihlab: ") if last and last[0].startswith("ihlab: ") else ""
+        one = sentence.endswith((".", "?", ")")) and len(sentence) <= LONGEST and "Traceback" not in err.getvalue()
+        wrong = "" if stopped.code in (1, 2) and one else f"exit code {stopped.code}: {err.getvalue()[-600:]!r}"
+        return out.getvalue() + err.getvalue(), wrong
+    except Slow:
+        return "", f"no answer in {SECONDS} s"
+    except BaseException:
+        return "", traceback.format_exc()[-1500:]
+    return out.getvalue() + err.getvalue(), ""
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise `Slow` in the block after so many seconds."""
+
+    def ring(signum: int, frame: object) -> None:
+        raise Slow
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return every regular file under a folder."""
+    return {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file() and not p.is_symlink()}
+
+
+def home_of(folder: Path) -> Path:
+    """Make the reader's private files."""
+    home = folder / "home"
+    for name in (
+        "letters/a.txt",
+        "letters/b.txt",
+        "checkpoints/step-3.safetensors",
+        "x.step-1.partial",
+        ".a.1.partial",
+    ):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(f"{SECRET}: {name} " * 40)
+    return home
+
+
+def tried(case: Hostile, sound: Path, folder: Path, arguments: Callable[[Path], list[str]]) -> str:
+    """Make a hostile copy of `sound`, run one command on it, and return what is wrong ("" if nothing is)."""
+    shutil.rmtree(folder, ignore_errors=True)
+    home, out = home_of(folder), folder / "out"
+    out.mkdir()
+    stranger = folder / "stranger" / sound.name
+    stranger.parent.mkdir()
+    (shutil.copytree if sound.is_dir() else shutil.copy)(sound, stranger)
+    case.make(stranger, home)
+    before = contents(home)
+    printed, wrong = said(arguments(stranger), out)
+    shown = printed + "".join(p.read_text(errors="replace") for p in out.rglob("*") if p.is_file())
+    if SECRET in re.sub(r'[\s|",]', "", shown):  # a page has tokens
+        wrong += " The reader's own words are shown."
+    if contents(home) != before:
+        wrong += " The reader's files are changed."
+    return wrong
+
+
+# Run folders
+
+CONFIG = RunConfig(
+    name="given",
+    task=InductionTask(vocab_size=24, length=12),
+    model=ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=24, n_ctx=12, attention="kv_shift"),
+    steps=6, batch_size=4, warmup=2, eval_every=3, eval_rows=8, checkpoints=3,
+)  # fmt: skip
+
+OF_RUNS: dict[str, Callable[[Path], list[str]]] = {
+    "runs": lambda run: ["runs", str(run.parent)],
+    "heads": lambda run: ["heads", str(run), "--rows", "4", "--csv", "heads.csv"],
+    "shift": lambda run: ["shift", str(run), "--csv", "shift.csv"],
+    "view": lambda run: ["view", str(run), "--out", "page.html"],
+    "view of its own tokens": lambda run: ["view", str(run), "--row", "1,2,3", "--out", "page.html"],
+}
+
+
+def edited(change: Callable[[dict[str, Any], Path], None], file: str = "config.json") -> Callable[[Path, Path], None]:
+    """Change a JSON file of a run folder, whose name then claims no hash."""
+
+    def make(run: Path, home: Path) -> None:
+        content = json.loads((run / file).read_text())
+        change(content, home)
+        (run / file).write_text(json.dumps(content))
+
+    return make
+
+
+def corpus(where: str) -> Callable[[Path, Path], None]:
+    """A task of text whose corpus is the reader's: `where`, with {home} for the reader's folder."""
+
+    def change(content: dict[str, Any], home: Path) -> None:
+        content["task"] = {
+            "kind": "text", "corpus": where.format(home=home), "vocab_size": 256, "length": 12, "split": "train",
+        }  # fmt: skip
+        content["model"]["d_vocab"] = 256
+
+    return edited(change)
+
+
+def sound_run(folder: Path) -> Path:
+    """Train the run that is made hostile; its folder's name claims no hash."""
+    run = train(CONFIG, folder, "cpu").folder
+    return run.rename(run.with_name("given"))
+
+
+def sound_text_run(folder: Path) -> Path:
+    """Train a run on text of its own, which opens with any corpus in its config: nothing in it knows its hash."""
+    texts = folder / "texts"
+    texts.mkdir(parents=True)
+    for name in "abc":
+        (texts / name).write_text(f"what {name} says " * 30)
+    model = CONFIG.model.__class__(**{**vars(CONFIG.model), "d_vocab": 256})
+    task = TextTask(corpus=str(texts), vocab_size=256, length=12)
+    run = train(CONFIG.replace(task=task, model=model), folder, "cpu").folder
+    (run / "done.json").unlink()
+    for path in (run / "checkpoints").iterdir():
+        save_file(load_file(path), path)
+    return run.rename(run.with_name("given"))
+
+
+PLACES = (
+    "{home}/letters",
+    "{home}",
+    "{home}/letters/../letters",
+    "/usr",
+    "/",
+    "/etc",
+    "/proc/self",
+    "~",
+    "~nosuchuser",
+)
+
+
+def text_runs() -> list[Hostile]:
+    """Runs on text whose corpus is a folder of the reader's."""
+    return [Hostile(RUNS, f"corpus {place}", corpus(place)) for place in PLACES]
+
+
+def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
+    """Return a row for each kind of thing from a stranger: how often one was opened, and how many answers were wrong.
+
+    - `limit`: openings to try of each kind, drawn from `seed`; None: all;
+    - `folder`: where the things are made and opened.
+
+    Wrong answers are printed to stderr.
+    """
+    rng = random.Random(seed)
+    text = sound_text_run(folder / "text")
+    openings = [(case, text, command) for case in text_runs() for command in OF_RUNS.items()]
+    counted, failed = Counter[str](), Counter[str]()
+    for kind in dict.fromkeys(case.kind for case, _, _ in openings):
+        own = [opening for opening in openings if opening[0].kind == kind]
+        for case, sound, (command, arguments) in own if limit is None else rng.sample(own, min(limit, len(own))):
+            wrong = tried(case, sound, folder / "tried", arguments)
+            counted[kind] += 1
+            if wrong:
+                failed[kind] += 1
+                print(f"{case.name}, {command}: {wrong}", file=sys.stderr)
+    return [Row(kind, counted[kind], failed[kind]) for kind in counted]
