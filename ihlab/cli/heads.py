@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,12 @@ from rich.box import SIMPLE_HEAD
 from rich.progress import track
 from rich.table import Table
 
-from ihlab.cli.hugging_face import causal_lm, model_name
+from ihlab.cli.hugging_face import model_name
 from ihlab.cli.inspect import Corpus, OptionalRunName, Root, Step, TaskName, found_run, number_column
 from ihlab.cli.paths import PICTURES, TABLES, check_output, write_picture, write_table
 from ihlab.cli.terminal import console, text
 from ihlab.measure.columns import COLUMNS
+from ihlab.stored import causal_lm, of_model
 from tasks.config import require
 
 if TYPE_CHECKING:
@@ -76,17 +78,18 @@ def heads(
     from ihlab.measure.batches import EVAL_SEED, draw
     from ihlab.measure.probe import STRIPE_REPEATS, repeated_batch
 
-    if found is not None:
-        model, name = opened_model(found.model(step), prepend_bos=bos), f"{found.folder.name} at step {step}"
-        batch = draw(found.config.task, EVAL_SEED, "eval", 0, rows or found.config.eval_rows)
-        kind = "held-out sequences"
-    else:
-        model, name = opened_model(causal_lm(str(hf)), prepend_bos=bos), model_name(str(hf))
-        twice = model.probe_rows(STRIPE_REPEATS, rows or HF_ROWS, length, None, seed + 1)
-        batch = repeated_batch(twice, STRIPE_REPEATS, len(model.tokens.begin))
-        kind = "sequences of random tokens read twice"
-    few = model.n_layers * model.n_heads <= FEW
-    scores = scored_heads(model, batch, track=_progress(few), seed=seed, length=length, probes=probes)
+    with nullcontext() if hf is None else of_model(hf):
+        if found is not None:
+            model, name = opened_model(found.model(step), prepend_bos=bos), f"{found.folder.name} at step {step}"
+            batch = draw(found.config.task, EVAL_SEED, "eval", 0, rows or found.config.eval_rows)
+            kind = "held-out sequences"
+        else:
+            model, name = opened_model(causal_lm(str(hf)), prepend_bos=bos), model_name(str(hf))
+            twice = model.probe_rows(STRIPE_REPEATS, rows or HF_ROWS, length, None, seed + 1)
+            batch = repeated_batch(twice, STRIPE_REPEATS, len(model.tokens.begin))
+            kind = "sequences of random tokens read twice"
+        few = model.n_layers * model.n_heads <= FEW
+        scores = scored_heads(model, batch, track=_progress(few), seed=seed, length=length, probes=probes)
     terminal = console()
     terminal.print(_heads_table(scores, f"Heads of {text(name)}"))
     if not scores["induction"].any():

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from rich.table import Column, Table
 
-from ihlab.cli.hugging_face import causal_lm, model_name, tokenizer_of
+from ihlab.cli.hugging_face import model_name
 from ihlab.cli.named import registered_task
 from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, find_run, write_picture, write_table, writing
 from ihlab.cli.terminal import console, text
+from ihlab.stored import causal_lm, of_model, tokenizer_of
 from tasks.config import ConfigError, name_path, require
 
 if TYPE_CHECKING:
@@ -162,13 +163,14 @@ def view(
     from ihlab.interp.sources import opened_model
     from ihlab.measure.probe import STRIPE_REPEATS
 
-    model, tokenizer = causal_lm(str(hf)), tokenizer_of(str(hf))
-    opened = opened_model(model)
-    given: str | list[int] | None = tokens if row is None else _ids(row, opened.d_vocab)
-    repeated = opened.probe_rows(STRIPE_REPEATS, rows, None, None, 0) if given is None else None
-    if tokens is not None and tokenizer is not None:
-        given = tokenizer.encode(tokens)
-    made = view_page(model, repeated if given is None else given, tokenizer, title=name)
+    with of_model(str(hf)):
+        model, tokenizer = causal_lm(str(hf)), tokenizer_of(str(hf))
+        opened = opened_model(model)
+        given: str | list[int] | None = tokens if row is None else _ids(row, opened.d_vocab)
+        repeated = opened.probe_rows(STRIPE_REPEATS, rows, None, None, 0) if given is None else None
+        if tokens is not None and tokenizer is not None:
+            given = tokenizer.encode(tokens)
+        made = view_page(model, repeated if given is None else given, tokenizer, title=name)
     with writing(page):
         made.write(page)
 

@@ -13,9 +13,10 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
 from ihlab.cli import main
-from ihlab.cli.hugging_face import causal_lm, model_name, tokenizer_of
+from ihlab.cli.hugging_face import model_name
 from ihlab.interp import head_scores
 from ihlab.measure.probe import repeated_batch, repeated_rows
+from ihlab.stored import causal_lm, tokenizer_of
 
 pytestmark = pytest.mark.slow
 

@@ -8,6 +8,7 @@ private text, or makes, changes or removes a file outside the folder and the com
 import contextlib
 import io
 import json
+import pickle
 import random
 import re
 import shutil
@@ -208,6 +209,120 @@ def text_runs() -> list[Hostile]:
     return [Hostile(RUNS, f"corpus {place}", corpus(place)) for place in PLACES]
 
 
+# Models of Hugging Face
+
+OF_MODELS: dict[str, Callable[[Path], list[str]]] = {
+    "heads": lambda model: ["heads", "--hf", str(model), "--length", "16", "--rows", "2", "--csv", "heads.csv"],
+    "view": lambda model: ["view", "--hf", str(model), "--row", "1,2,3", "--out", "page.html"],
+}
+
+WRONG: tuple[Any, ...] = (0, -1, 10**12, "x", None, [], {}, True, 1.5)
+
+
+def sound_model(folder: Path) -> Path:
+    """Copy a small GPT-2 of the tests, with an index of its weights."""
+    return Path(shutil.copytree(Path(__file__).parents[1] / "interp" / "gpt2_induction", folder / "gpt2"))
+
+
+def field(name: str, value: Any) -> Callable[[Path, Path], None]:
+    return edited(lambda content, home: content.update({name: value}))
+
+
+def file(name: str, content: bytes | str) -> Callable[[Path, Path], None]:
+    """Put a file of this content in a folder; {home} in a text is the reader's folder."""
+
+    def make(folder: Path, home: Path) -> None:
+        written = content.replace("{home}", str(home)).encode() if isinstance(content, str) else content
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).write_bytes(written)
+
+    return make
+
+
+def through_index(named: str) -> Callable[[Path, Path], None]:
+    """Weights by an index that names one file; beside it stand a pickle that would touch a file, and the weights."""
+
+    def make(folder: Path, home: Path) -> None:
+        weights = folder / "model.safetensors"
+        shutil.copy(weights, folder.parent / "out.safetensors")
+        names = list(load_file(weights))
+        weights.unlink()
+        (folder / "x.bin").write_bytes(pickle.dumps(Touch(str(home / "touched"))))
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": dict.fromkeys(names, named)}))
+
+    return make
+
+
+class Touch:
+    """What touches a file when it is unpickled."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (open, (self.path, "w"))
+
+
+def weights(change: Callable[[bytes], bytes]) -> Callable[[Path, Path], None]:
+    def make(folder: Path, home: Path) -> None:
+        path = folder / "model.safetensors"
+        path.write_bytes(change(path.read_bytes()))
+
+    return make
+
+
+def renamed_tensor(folder: Path, home: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    save_file(
+        {("x" if i == 1 else name): x for i, (name, x) in enumerate(tensors.items())}, folder / "model.safetensors"
+    )
+
+
+def models() -> list[Hostile]:
+    """Every field of the config in every wrong form; weights from elsewhere and damaged; files of other loaders."""
+    config = json.loads((Path(__file__).parents[1] / "interp" / "gpt2_induction" / "config.json").read_text())
+    cases = [
+        Hostile(MODELS, f"{name} = {value!r}", field(name, value))
+        for name in (*config, "attn_implementation", "_attn_implementation")
+        for value in WRONG
+    ]
+    more: dict[str, Any] = {
+        "quantization_config": [{"quant_method": q} for q in ("gptq", "awq", "bitsandbytes", "fp8", "x")],
+        "attn_implementation": ["someone/kernel", "flash_attention_2"],
+        "_attn_implementation": ["someone/kernel"],
+        "model_type": ["llama", "t5", "bert", "nothing", "mamba"],
+        "architectures": [["LlamaForCausalLM"], ["Nothing"], "x"],
+        "auto_map": [{"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}],
+        "transformers_weights": ["x.bin", "../out.safetensors", "/etc/passwd"],
+        "tokenizer_class": ["NothingTokenizer"],
+        "dtype": ["nothing", "float8_e4m3fn"],
+    }
+    cases += [Hostile(MODELS, f"{k} = {v!r}", field(k, v)) for k, values in more.items() for v in values]
+    for named in ("x.bin", "../out.safetensors", "/etc/passwd", "nowhere.safetensors", "", "."):
+        cases.append(Hostile(MODELS, f"an index that names {named!r}", through_index(named)))
+    for what, content in {
+        "empty": b"", "no JSON": b"{", "a list": b"[1]", "deep": b"[" * 100_000, "large": b" " * 2**25,
+        "binary": bytes(range(256)),
+    }.items():  # fmt: skip
+        for name in ("config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json",
+                     "adapter_config.json", "model.safetensors"):  # fmt: skip
+            cases.append(Hostile(MODELS, f"{name}: {what}", file(name, content)))
+    cases += [
+        Hostile(
+            MODELS, "an adapter of another model", file("adapter_config.json", '{"base_model_name_or_path": "{home}"}')
+        ),
+        Hostile(
+            MODELS, "a tokenizer class that is missing", file("tokenizer_config.json", '{"tokenizer_class": "No"}')
+        ),
+        Hostile(MODELS, "weights cut in half", weights(lambda b: b[: len(b) // 2])),
+        Hostile(MODELS, "weights without an end", weights(lambda b: b[:-1])),
+        Hostile(MODELS, "weights and more", weights(lambda b: b + b"x")),
+        Hostile(MODELS, "a header of 2**60 bytes", weights(lambda b: (2**60).to_bytes(8, "little") + b[8:])),
+        Hostile(MODELS, "a tensor of another name", renamed_tensor),
+    ]
+    return cases
+
+
 def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
     """Return a row for each kind of thing from a stranger: how often one was opened, and how many answers were wrong.
 
@@ -219,6 +334,8 @@ def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
     rng = random.Random(seed)
     text = sound_text_run(folder / "text")
     openings = [(case, text, command) for case in text_runs() for command in OF_RUNS.items()]
+    model = sound_model(folder / "models")
+    openings += [(case, model, command) for case in models() for command in OF_MODELS.items()]
     counted, failed = Counter[str](), Counter[str]()
     for kind in dict.fromkeys(case.kind for case, _, _ in openings):
         own = [opening for opening in openings if opening[0].kind == kind]

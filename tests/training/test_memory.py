@@ -81,3 +81,17 @@ def test_a_task_whose_answers_are_in_no_pattern_needs_none(monkeypatch):
 def test_more_members_than_folders_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="members is 100000000, but must be at most 10000"):
         train(config_of(1, 8, 40), tmp_path, "cpu", members=10**8)
+
+
+def test_a_window_beyond_the_context_is_refused():
+    with pytest.raises(ConfigError, match="shift_window is 1000000, but must be at most n_ctx=12"):
+        config_of(1, 12, 40, shift_window=10**6)
+
+
+def test_attention_patterns_of_the_probe_count(monkeypatch):
+    """16 sequences of 4,000 positions have 1 GB of patterns in one head."""
+    task = NGramTask(vocab_size=1100, length=4000)
+    model = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=1100, n_ctx=4000)
+    monkeypatch.setattr("ihlab.training.memory.machine_memory", lambda: 2**29)
+    with pytest.raises(ConfigError, match="most of it for the attention patterns of 16 sequences of 4000 positions"):
+        require_fits(RunConfig(task=task, model=model, batch_size=8), CPU)
