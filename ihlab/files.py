@@ -1,6 +1,5 @@
 """Atomic files, and locks: a reader sees the old content or the new, never half of either; a lock has one holder."""
 
-import glob
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -65,14 +64,20 @@ def _force_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-def remove_partial(folder: Path, name: str = "*") -> None:
-    """Remove what killed processes left of files that they wrote to a folder, or of the one named `name`.
+def remove_partial(folder: Path, name: str) -> None:
+    """Remove what killed processes left of files that they wrote to a folder, those whose names match `name` as a glob.
 
     Only for who holds the lock of these files: another process may be writing them.
     """
-    pattern = name if name == "*" else glob.escape(name)
-    for path in folder.glob(f".{pattern}.*.partial"):
+    for path in folder.glob(f".{name}.*.partial"):
         path.unlink(missing_ok=True)
+
+
+def require_no_link(path: Path) -> None:
+    """Raise `ConfigError` for a symbolic link: what is written through one is written somewhere else."""
+    require(
+        not path.is_symlink(), f"{path} is a link, and nothing is written through one: put a real one in its place."
+    )
 
 
 def write_text(path: Path, text: str) -> None:

@@ -90,8 +90,8 @@ def train_all(
             future.result()
         except BrokenProcessPool:
             raise WorkerKilledError(
-                f"The worker process that trained {todo[index].name} was killed {RETRIES + 1} times, most likely because "
-                "memory ran out: start again with a smaller --jobs; every run goes on from its last checkpoint."
+                f"The worker process that trained {todo[index].name} was killed {RETRIES + 1} times, most likely "
+                "because memory ran out: start again with a smaller --jobs; every run goes on from its last checkpoint."
             ) from None
         every_member((index, todo[index].steps, rows.get(index, {})))  # early stopping may have ended it before
 

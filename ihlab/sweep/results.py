@@ -1,5 +1,6 @@
 """Results of the runs of a sweep, as one tidy table."""
 
+import glob
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -96,7 +97,7 @@ def only_writer(path: Path) -> Iterator[None]:
             taken = f"Another sweep is writing {path}: wait for its end, or give another file."
             held.enter_context(locked(lock, taken))
             held.callback(lock.unlink, missing_ok=True)  # while it is held: nobody can have locked this file since
-            remove_partial(path.parent, path.name)
+            remove_partial(path.parent, glob.escape(path.name))
         except OSError as error:
             raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
         yield

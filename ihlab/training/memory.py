@@ -4,7 +4,7 @@ import torch
 
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.metrics import ANSWER_ROWS, answer_places
-from ihlab.measure.probe import task_probe
+from ihlab.measure.probe import PREFIX_REPEATS, TASK_ROWS, task_period
 from ihlab.model.config import ModelConfig
 from ihlab.training.config import RunConfig
 from tasks.config import require
@@ -43,9 +43,8 @@ def require_fits(config: RunConfig, device: torch.device, ranks: int = 1, member
     _require_within(limit, on_device)
     require_registered(config.task)
     scored = draw(config.task, EVAL_SEED, "eval", 0, min(config.eval_rows, ANSWER_ROWS))
-    probe = task_probe(config.task)
-    shapes = [] if answer_places(scored) is None else [scored.inputs.shape]
-    for rows, positions in shapes if probe is None else [*shapes, probe.tokens.shape]:
+    probed = (TASK_ROWS, PREFIX_REPEATS * task_period(config.task))
+    for rows, positions in [probed] if answer_places(scored) is None else [scored.inputs.shape, probed]:
         what = f"the attention patterns of {rows} sequences of {positions} positions (length), which evaluations score"
         _require_within(limit, on_device | {what: 4 * rows * model.n_heads * positions**2})
 
