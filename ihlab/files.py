@@ -1,5 +1,6 @@
 """Atomic files, and locks: a reader sees the old content or the new, never half of either; a lock has one holder."""
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -83,6 +84,31 @@ def require_no_link(path: Path) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write text atomically."""
     write_atomically(path, lambda aside: aside.write_text(text, encoding="utf-8"))  # type: ignore[arg-type]
+
+
+def append_text(path: Path, text: str, size: int) -> int:
+    """Append text to a file of `size` bytes, force it to disk, and return the new size.
+
+    What a killed process left after these bytes is cut off first. Follows no link. Raises `OSError` that names `path`
+    if the system does not allow it; the file then has `size` bytes, as far as the system lets it be cut.
+    """
+    content = text.encode()
+    file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
+    try:
+        try:
+            os.ftruncate(file, size)
+            os.lseek(file, 0, os.SEEK_END)
+            written = os.write(file, content)
+            if written < len(content):  # a full disk, or a limit
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(file)
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(file, size)
+            raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        os.close(file)
+    return size + written
 
 
 def write_json(path: Path, content: Any) -> None:

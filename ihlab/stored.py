@@ -24,7 +24,7 @@ from tasks.memory import require_memory
 if TYPE_CHECKING:
     from torch import Tensor
 
-MOST_BYTES = 2**26
+MOST_BYTES = 2**28
 """Size of a table, and of a vocabulary."""
 MOST_JSON = 2**20
 """Size of the JSON of a run folder, and of a sweep file. `ihlab runs` reads every one of them."""

@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from ihlab.files import is_file, locked, remove_partial, require_writable, write_atomically, write_json, write_text
+from ihlab.files import (
+    append_text,
+    is_file,
+    locked,
+    remove_partial,
+    require_writable,
+    write_atomically,
+    write_json,
+    write_text,
+)
 from tasks import ConfigError
 
 
@@ -102,3 +111,19 @@ def test_a_folder_to_write_to_is_tried_and_left_as_it_was(tmp_path):
     with pytest.raises(ConfigError, match=r"but nothing can be written to /proc"):
         require_writable("--out", Path("/proc/self"))
     require_writable("--out", Path("/"))
+
+
+def test_a_row_is_appended_after_the_bytes_that_are_known(tmp_path, monkeypatch):
+    path = tmp_path / "table.csv"
+    path.write_text("a\n1\nhalf a ro")
+    assert append_text(path, "2\n", 4) == 6
+    assert path.read_text() == "a\n1\n2\n"
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, content: write(file, content[:1]))
+    with pytest.raises(OSError, match="No space left") as full:
+        append_text(path, "345\n", 6)
+    assert full.value.filename == str(path)
+    assert path.read_text() == "a\n1\n2\n"
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(OSError, match="symbolic links"):
+        append_text(tmp_path / "link", "4\n", 6)

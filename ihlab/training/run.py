@@ -17,6 +17,7 @@ import pandas as pd
 import torch
 
 from ihlab.files import (
+    append_text,
     is_file,
     locked,
     remove_partial,
@@ -262,11 +263,11 @@ class Run:
 
     def write_metrics(self, rows: list[Row]) -> None:
         """Replace the metrics."""
-        self.write_table(as_csv(rows))
+        write_text(self.folder / "metrics.csv", as_csv(rows))
 
-    def write_table(self, table: str) -> None:
-        """Replace the metrics by a table as of `as_csv`."""
-        write_text(self.folder / "metrics.csv", table)
+    def append_metrics(self, row: Row, size: int) -> int:
+        """Append an evaluation to metrics of `size` bytes, and return their new size."""
+        return append_text(self.folder / "metrics.csv", as_csv([row], header=False), size)
 
     def write_diverged(self, step: int) -> None:
         """Say that the loss was not finite at a step."""

@@ -3,6 +3,7 @@
 import math
 import platform
 import time
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -53,7 +54,8 @@ class RunWriter:
     def __init__(self, run: Run, callback: Callback | None = None) -> None:
         self.run, self.config, self.callback = run, run.config, callback
         self.rows: list[Row] = []
-        self.written = ""
+        self.size = self.crc = 0  # of the rows as CSV
+        self.appends = False  # once this process has written the rows
         self.started = time.perf_counter()
 
     def resumable(self) -> list[int]:
@@ -82,8 +84,12 @@ class RunWriter:
         metrics = self.run.metrics_to(step, checkpoint.stored_about(path).get("metrics"))
         self.rows = metrics[metrics["step"] <= step].to_dict("records")  # type: ignore[assignment]
         require(bool(self.rows), f"{self.run.folder} has a checkpoint at step {step} but no metrics up to it.")
-        self.written = as_csv(self.rows)
+        self._count_rows()
         return stored
+
+    def _count_rows(self) -> None:
+        content = as_csv(self.rows).encode()
+        self.size, self.crc = len(content), zlib.crc32(content)
 
     def forget_after(self, step: int) -> None:
         """Remove checkpoints after the step at which the run is resumed.
@@ -97,9 +103,14 @@ class RunWriter:
         tokens = step * self.config.batch_size * self.config.task.length
         row: Row = {"step": step, "tokens": tokens, "train_loss": train_loss, **measured}
         self.rows.append(row)
-        self.written += as_csv([row], header=not self.written)  # formatting all rows each time would be quadratic
         with self.run.writing():
-            self.run.write_table(self.written)
+            if self.appends:  # writing all rows each time would be quadratic
+                self.size = self.run.append_metrics(row, self.size)
+                self.crc = zlib.crc32(as_csv([row], header=False).encode(), self.crc)
+            else:  # without later rows, of which there is no checkpoint
+                self.run.write_metrics(self.rows)
+                self._count_rows()
+                self.appends = True
         if self.callback is not None:
             self.callback({"run": self.run.folder.name, **row})
 
@@ -132,7 +143,9 @@ class RunWriter:
         about = {**self._data, **self.run.about(step)}
         with self.run.writing():
             checkpoint.save(self.run.optimizer_path(step), {**stored.optimizer, **tally}, about)
-            checkpoint.save(self.run.checkpoint_path(step), stored.weights, {**about, "metrics": record(self.written)})
+            checkpoint.save(
+                self.run.checkpoint_path(step), stored.weights, {**about, "metrics": record(self.size, self.crc)}
+            )
 
     def conclude(self, resumed_from: int, n_params: int, device: torch.device, **more: Any) -> None:
         """Remove leftover checkpoints of an interruption, and write `done.json` with `more` in it."""

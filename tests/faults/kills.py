@@ -137,7 +137,7 @@ def draw(kind: str, seconds: float, rng: np.random.Generator) -> Kill:
 
 def kill_in_write(kill: Kill, note: str) -> None:
     """Let this process carry out a kill when it renames its `write`-th file. The file `note` says that it was done."""
-    replace, count = os.replace, 0
+    replace, write, count = os.replace, os.write, 0
     from_worker = kill.by_worker and kill.to == "parent"
 
     def killing(source: Any, target: Any) -> None:
@@ -156,7 +156,19 @@ def kill_in_write(kill: Kill, note: str) -> None:
                 os.kill(os.getppid() if from_worker else os.getpid(), kill.signum)
         replace(source, target)
 
-    os.replace = killing
+    def cutting(file: int, content: Any) -> int:
+        """Write a row of metrics, and be killed after a part of it."""
+        nonlocal count
+        if not os.path.realpath(f"/proc/self/fd/{file}").endswith("metrics.csv"):
+            return write(file, content)
+        count += 1
+        if count == kill.write and kill.to != "group" and kill.signum == signal.SIGKILL and not Path(note).exists():
+            Path(note).touch()
+            write(file, content[: int(max(0.0, min(kill.part, 1.0)) * len(content))])
+            os.kill(os.getppid() if from_worker else os.getpid(), kill.signum)
+        return write(file, content)
+
+    os.replace, os.write = killing, cutting
 
 
 def start_worker(kill: Kill, note: str, *arguments: Any) -> None:
