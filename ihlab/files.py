@@ -14,6 +14,10 @@ from filelock import FileLock, Timeout
 from tasks.config import ConfigError, require
 
 
+class TakenError(ConfigError):
+    """Another process holds a lock."""
+
+
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a file beside `path`, force it to disk, then rename it into place.
 
@@ -120,13 +124,13 @@ def write_json(path: Path, content: Any) -> None:
 def locked(path: Path, taken: str, wait: float = 0.0) -> Iterator[os.stat_result]:
     """Hold the lock file at `path`, made if new, and yield which file it is, for `is_file`.
 
-    The kernel lets go of it when the process dies; worker processes do not inherit it. Raises `ConfigError` with the
+    The kernel lets go of it when the process dies; worker processes do not inherit it. Raises `TakenError` with the
     message `taken` if another process still holds it after `wait` seconds.
     """
     try:  # a file system that cannot lock is an error: a lock that outlives its process would be none here
         held = FileLock(path, fallback_to_soft=False).acquire(timeout=wait)
     except Timeout:
-        raise ConfigError(taken) from None
+        raise TakenError(taken) from None
     with held:
         yield path.stat()
 

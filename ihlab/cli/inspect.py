@@ -135,6 +135,7 @@ def view(
     row: str | None = None,
     rows: int = 4,
     checkpoints: int = 20,
+    megabytes: float | None = None,
 ) -> None:
     """Write a page of attention, a run's through training or a Hugging Face model's: one HTML file that opens offline.
 
@@ -146,9 +147,13 @@ def view(
         row: The sequence to read as ids separated by commas, as 3,1,4,1,5.
         rows: Number of held-out sequences on the page.
         checkpoints: Maximum number of the run's checkpoints on the page.
+        megabytes: Maximum size of the page; by default 3, or 20 for a long sequence.
     """
     from ihlab.viewer import view as view_page
 
+    require(
+        megabytes is None or 0 < megabytes < 1e4, f"--megabytes is {megabytes}, but must be above 0 and below 10000."
+    )
     require(tokens is None or row is None, "--tokens and --row are both given, but the page reads one of them.")
     found = found_run(run, hf, root, task, corpus)
     name = model_name(str(hf)) if found is None else found.folder.name
@@ -156,7 +161,7 @@ def view(
     check_output("--out", page, PAGES, found)
     if found is not None:
         read = tokens if row is None else _ids(row, found.config.model.d_vocab)
-        made = view_page(found, read, checkpoints=checkpoints, rows=rows)
+        made = view_page(found, read, checkpoints=checkpoints, rows=rows, megabytes=megabytes)
         with writing(page):
             made.write(page)
         return
@@ -170,7 +175,7 @@ def view(
         repeated = opened.probe_rows(STRIPE_REPEATS, rows, None, None, 0) if given is None else None
         if tokens is not None and tokenizer is not None:
             given = tokenizer.encode(tokens)
-        made = view_page(model, repeated if given is None else given, tokenizer, title=name)
+        made = view_page(model, repeated if given is None else given, tokenizer, title=name, megabytes=megabytes)
     with writing(page):
         made.write(page)
 

@@ -45,7 +45,7 @@ from ihlab.training.memory import require_model_fits
 from ihlab.training.progress import Row
 from ihlab.training.search import FILES, find_folder, run_folders
 from ihlab.training.stored_metrics import as_csv, read_metrics
-from tasks.config import ConfigError, require
+from tasks.config import ConfigError, require, shown
 from tasks.registry import StoredTask, require_registered, unregistered
 
 TO_CREATE = 10.0  # seconds
@@ -105,6 +105,7 @@ class Run:
         Raises `ConfigError` if it holds another config, and for a task that is not registered.
         """
         require_registered(config.task)
+        require(_is_text(root), f"The folder {shown(str(root))} is not UTF-8, as it must be.")
         run = cls(config.folder(root), config)
         path = run.folder / "config.json"
         if not present(path):
@@ -308,6 +309,15 @@ class Run:
             f"{self.folder}, or the file .lock in it, was removed or replaced while the run was trained: "
             f"nothing more is written there.",
         )
+
+
+def _is_text(path: str | Path) -> bool:
+    """Return whether a path can be written as UTF-8: safetensors opens no other."""
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _copy(source: Path, to: Path) -> None:

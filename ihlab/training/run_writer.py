@@ -27,7 +27,7 @@ Callback = Callable[[dict[str, Any]], None]
 
 
 class TrainingDivergedError(RuntimeError):
-    """The loss is not finite. Earlier checkpoints are kept."""
+    """The loss or a weight is not finite. Earlier checkpoints are kept."""
 
 
 @dataclass(frozen=True)
@@ -120,15 +120,15 @@ class RunWriter:
         threshold = self.config.stop_at_accuracy
         return threshold is not None and bool(self.rows) and self.rows[-1][self.config.stop_at_metric] >= threshold
 
-    def check_finite(self, step: int, *losses: float) -> None:
-        """Raise `TrainingDivergedError`, and record it in the folder, if a loss is not finite."""
-        if all(map(math.isfinite, losses)):
+    def check_finite(self, step: int, *numbers: float) -> None:
+        """Raise `TrainingDivergedError`, and record it in the folder, if a loss or a weight is not finite."""
+        if all(map(math.isfinite, numbers)):
             return
         last = self.run.checkpoints[-1] if self.run.checkpoints else "none"
         with self.run.writing():
             self.run.write_diverged(step)
         raise TrainingDivergedError(
-            f"{self.run.folder}: the loss is not finite at step {step} (lr={self.config.lr}); "
+            f"{self.run.folder}: the loss or a weight is not finite at step {step} (lr={self.config.lr}); "
             f"the last checkpoint, step {last}, is kept."
         )
 
@@ -157,7 +157,7 @@ class RunWriter:
             "n_params": n_params,
             "seconds": round(seconds, 3),
             "resumed_from": resumed_from,
-            "tokens_per_second": round(tokens / seconds),
+            "tokens_per_second": round(tokens / max(seconds, 1e-9))  # a clock may stand still,
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
             "threads": torch.get_num_threads(),
             "versions": {name: version(name) for name in ("ihlab", "torch", "numpy", "transformer-lens")},
@@ -278,12 +278,20 @@ class Members:
         for i in list(self.ongoing):
             losses = [train_losses[i]] if self.loss_steps else []  # there are none right after an evaluation
             losses += [] if eval_losses is None else [eval_losses[i]]
-            try:
-                self.records[i].check_finite(step, *losses)
-            except TrainingDivergedError:
-                if not self.stacked:
-                    raise
-                self.ongoing.remove(i)
+            self._check(i, step, *losses)
+
+    def check_weights(self, step: int, weights: Callable[[int], Mapping[str, Tensor]]) -> None:
+        """Do as `check_finite` for the weights of every member that still trains."""
+        for i in list(self.ongoing):
+            self._check(i, step, *(x.detach().abs().amax().item() for x in weights(i).values()))
+
+    def _check(self, i: int, step: int, *numbers: float) -> None:
+        try:
+            self.records[i].check_finite(step, *numbers)
+        except TrainingDivergedError:
+            if not self.stacked:
+                raise
+            self.ongoing.remove(i)
 
     # Checkpoints and the end
 
@@ -301,7 +309,7 @@ class Members:
         """Write the summaries of members that have ended, which then no longer train."""
         more = {"ranks": self.ranks.size} if self.ranks.size > 1 else {}
         more |= {"ensemble": len(self.records)} if self.stacked else {}
-        for i in list(members):
+        for i in [i for i in members if i in self.ongoing]:
             if self.ranks.first:
                 self.records[i].conclude(self.resumed_from or 0, self.n_params, self.ranks.device, **more)
             self.ongoing.remove(i)

@@ -31,8 +31,8 @@ def read_metrics(path: Path, steps: Iterable[int], known: str | None = None, end
     """Read the table of `as_csv`.
 
     `steps` are evaluations that it must hold, `known` the `record` of its beginning. A cut last row is left out, unless
-    the run has `ended`. Raises `ConfigError` for a file that cannot be read, is cut elsewhere, lacks one of `steps`, has
-    more than `MOST_COLUMNS`, or holds anything but numbers, at steps that increase.
+    the run has `ended`. Raises `ConfigError` for a file that cannot be read, is cut elsewhere, lacks one of `steps`,
+    has more than `MOST_COLUMNS`, or holds anything but numbers, at steps that increase.
     """
     content = read_bytes(path)
     text = as_text(content, path)
