@@ -36,6 +36,7 @@ SMALL = (
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("mine")
     (path / "mine.py").write_text(MINE, encoding="utf-8")
+    (path / "leaves.py").write_text("import sys; sys.exit(0)")
     return path
 
 
@@ -109,6 +110,7 @@ def test_a_figure_of_ones_own_is_made_and_stands_on_the_page(folder):
         ("nowhere:CopyTask", "there is no module 'nowhere'"),
         ("mine:CopTask", "the module 'mine' has no 'CopTask'"),
         (":CopyTask", "is no module:name"),
+        ("leaves:X", "the module 'leaves' ends Python when it is imported (0)"),
         ("json:JSONDecoder", "JSONDecoder.kind is None, but must be a string of the class"),
     ],
 )

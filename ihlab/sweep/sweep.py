@@ -85,8 +85,8 @@ def sweep(
                 error = future.exception()
                 outcome: Outcome = future.result() if error is None else failure(error)
                 rows[index] = row = result_row(points[index], root, outcome.error)
-                if outcome.status == row["status"] == UNFINISHED or row["status"] == FAILED != outcome.status:
-                    row["status"] = outcome.status
+                if outcome.status == UNFINISHED and row["status"] == FAILED:
+                    row["status"] = UNFINISHED
                 done = outcome.status == DONE
                 last = {name: row[name] for name in ("eval_loss", "accuracy")} if done else {}
                 show((index, configs[index].steps, last))
@@ -102,7 +102,8 @@ def sweep(
                 in_processes(todo, job, jobs or usual, retries, show, ended)
         for i, row in enumerate(rows):
             if row["status"] == UNFINISHED:  # another process may have ended it in the meantime
-                rows[i] = result_row(points[i], root)
+                now = result_row(points[i], root)
+                rows[i] = row if now["status"] == UNFINISHED else now
         table = write()
         counts = ", ".join(f"{count} {status}" for status, count in table["status"].value_counts().items())
         console.print(f"{counts}; {time.perf_counter() - started:.0f} s.", highlight=False)

@@ -228,14 +228,14 @@ class Training:
 
     def train_step(self, pieces: Sequence[TrainingBatch]) -> None:
         """Take one optimiser step on the microbatches of a batch, and increment `step`."""
+        config = self.config
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.config, self.step)
+            group["lr"] = learning_rate(config, self.step)
         self.trained.seed_dropout(self.step)
         for i, piece in enumerate(pieces):
-            with self.trained.all_reduce(last=i + 1 == len(pieces)):
-                with explained() if self.config.compile else nullcontext():
-                    losses = loss(self.trained, piece.to(self.device), self.config)
-                    (losses * self.ranks.size).sum().backward()  # gradients are averaged over ranks
+            with self.trained.all_reduce(last=i + 1 == len(pieces)), explained() if config.compile else nullcontext():
+                losses = loss(self.trained, piece.to(self.device), config)
+                (losses * self.ranks.size).sum().backward()  # gradients are averaged over ranks
             self.members.running_loss += losses.detach()
         if self.config.clip is not None:
             self.trained.clip(self.config.clip)

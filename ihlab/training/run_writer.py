@@ -120,15 +120,15 @@ class RunWriter:
         threshold = self.config.stop_at_accuracy
         return threshold is not None and bool(self.rows) and self.rows[-1][self.config.stop_at_metric] >= threshold
 
-    def check_finite(self, step: int, *numbers: float) -> None:
-        """Raise `TrainingDivergedError`, and record it in the folder, if a loss or a weight is not finite."""
+    def check_finite(self, step: int, *numbers: float, what: str = "the loss") -> None:
+        """Raise `TrainingDivergedError`, and record it in the folder, if a number is not finite."""
         if all(map(math.isfinite, numbers)):
             return
         last = self.run.checkpoints[-1] if self.run.checkpoints else "none"
         with self.run.writing():
             self.run.write_diverged(step)
         raise TrainingDivergedError(
-            f"{self.run.folder}: the loss or a weight is not finite at step {step} (lr={self.config.lr}); "
+            f"{self.run.folder}: {what} is not finite at step {step} (lr={self.config.lr}); "
             f"the last checkpoint, step {last}, is kept."
         )
 
@@ -157,7 +157,7 @@ class RunWriter:
             "n_params": n_params,
             "seconds": round(seconds, 3),
             "resumed_from": resumed_from,
-            "tokens_per_second": round(tokens / max(seconds, 1e-9))  # a clock may stand still,
+            "tokens_per_second": round(tokens / max(seconds, 1e-9)),  # a clock may stand still
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
             "threads": torch.get_num_threads(),
             "versions": {name: version(name) for name in ("ihlab", "torch", "numpy", "transformer-lens")},
@@ -283,11 +283,12 @@ class Members:
     def check_weights(self, step: int, weights: Callable[[int], Mapping[str, Tensor]]) -> None:
         """Do as `check_finite` for the weights of every member that still trains."""
         for i in list(self.ongoing):
-            self._check(i, step, *(x.detach().abs().amax().item() for x in weights(i).values()))
+            largest = [x.detach().abs().amax().item() for x in weights(i).values()]
+            self._check(i, step, *largest, what="a weight")
 
-    def _check(self, i: int, step: int, *numbers: float) -> None:
+    def _check(self, i: int, step: int, *numbers: float, what: str = "the loss") -> None:
         try:
-            self.records[i].check_finite(step, *numbers)
+            self.records[i].check_finite(step, *numbers, what=what)
         except TrainingDivergedError:
             if not self.stacked:
                 raise
