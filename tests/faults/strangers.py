@@ -8,6 +8,7 @@ private text, or makes, changes or removes a file outside the folder and the com
 import contextlib
 import io
 import json
+import os
 import pickle
 import random
 import re
@@ -23,9 +24,9 @@ from typing import Any, NamedTuple
 
 from safetensors.torch import load_file, save_file
 
-from ihlab import ModelConfig, RunConfig, train
+from ihlab import ModelConfig, Run, RunConfig, train
 from ihlab.cli import main
-from tasks import InductionTask, TextTask
+from tasks import ConfigError, InductionTask, TextTask
 from tests.faults.table import Row
 
 SECONDS = 20.0
@@ -38,6 +39,10 @@ SECRET = "MyOwnWords"
 """What no command may show of files that the reader did not name."""
 
 RUNS, MODELS, SWEEPS = "hostile run folders", "hostile model folders", "hostile sweep files"
+
+
+Opening = list[str] | Callable[[], Any]
+"""A command's arguments, or what is called in Python."""
 
 
 class Slow(BaseException):
@@ -55,12 +60,16 @@ class Hostile(NamedTuple):
     make: Callable[[Path, Path], Any]
 
 
-def said(arguments: list[str], where: Path) -> tuple[str, str]:
-    """Run `ihlab` in this process: what it printed, and what is wrong about its end ("" if nothing is)."""
+def said(opening: Opening, where: Path) -> tuple[str, str]:
+    """Run a command in this process: what it printed, and what is wrong about its end ("" if nothing is)."""
     out, err = io.StringIO(), io.StringIO()
     try:
         with contextlib.chdir(where), time_limit(SECONDS), redirect_stdout(out), redirect_stderr(err):
-            main(arguments)
+            opening() if callable(opening) else main(opening)
+    except ConfigError as error:
+        return str(error), "" if "\n" not in str(error) and len(str(error)) <= LONGEST else f"no sentence: {error}"
+    except OSError as error:
+        return str(error), "" if error.filename else f"no file is named: {error}"
     except SystemExit as stopped:
         last = err.getvalue().splitlines()[-1:]
         sentence = last[0].removeprefix("ihlab: ") if last and last[0].startswith("ihlab: ") else ""
@@ -110,7 +119,7 @@ def home_of(folder: Path) -> Path:
     return home
 
 
-def tried(case: Hostile, sound: Path, folder: Path, arguments: Callable[[Path], list[str]]) -> str:
+def tried(case: Hostile, sound: Path, folder: Path, command: Callable[[Path], Opening]) -> str:
     """Make a hostile copy of `sound`, run one command on it, and return what is wrong ("" if nothing is)."""
     shutil.rmtree(folder, ignore_errors=True)
     home, out = home_of(folder), folder / "out"
@@ -120,7 +129,7 @@ def tried(case: Hostile, sound: Path, folder: Path, arguments: Callable[[Path], 
     (shutil.copytree if sound.is_dir() else shutil.copy)(sound, stranger)
     case.make(stranger, home)
     before = contents(home)
-    printed, wrong = said(arguments(stranger), out)
+    printed, wrong = said(command(stranger), out)
     shown = printed + "".join(p.read_text(errors="replace") for p in out.rglob("*") if p.is_file())
     if SECRET in re.sub(r'[\s|",]', "", shown):  # a page has tokens
         wrong += " The reader's own words are shown."
@@ -138,12 +147,26 @@ CONFIG = RunConfig(
     steps=6, batch_size=4, warmup=2, eval_every=3, eval_rows=8, checkpoints=3,
 )  # fmt: skip
 
-OF_RUNS: dict[str, Callable[[Path], list[str]]] = {
+
+def resumed(run: Path) -> Callable[[], Any]:
+    """Train the run that its own config describes, in the folder that is its own."""
+
+    def go_on() -> None:
+        own = run.rename(CONFIG.folder(run.parent))
+        (own / "done.json").unlink(missing_ok=True)
+        train(CONFIG, own.parent, "cpu")
+
+    return go_on
+
+
+OF_RUNS: dict[str, Callable[[Path], Opening]] = {
     "runs": lambda run: ["runs", str(run.parent)],
     "heads": lambda run: ["heads", str(run), "--rows", "4", "--csv", "heads.csv"],
     "shift": lambda run: ["shift", str(run), "--csv", "shift.csv"],
     "view": lambda run: ["view", str(run), "--out", "page.html"],
     "view of its own tokens": lambda run: ["view", str(run), "--row", "1,2,3", "--out", "page.html"],
+    "export": lambda run: lambda: Run.open(run).export("copy", checkpoints=2),
+    "training again": resumed,
 }
 
 
@@ -207,6 +230,47 @@ PLACES = (
 def text_runs() -> list[Hostile]:
     """Runs on text whose corpus is a folder of the reader's."""
     return [Hostile(RUNS, f"corpus {place}", corpus(place)) for place in PLACES]
+
+
+def at(name: str, make: Callable[[Path, Path], Any]) -> Callable[[Path, Path], None]:
+    """Put something else in the place of a file or folder of the run: `make(path, home)`."""
+
+    def change(run: Path, home: Path) -> None:
+        path = run / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)  # never a link: the run is sound
+        make(path, home)
+
+    return change
+
+
+def linked(target: str) -> Callable[[Path, Path], None]:
+    return lambda path, home: path.symlink_to(target.format(home=home))
+
+
+PLACED: dict[str, Callable[[Path, Path], Any]] = {
+    "a FIFO": lambda path, home: os.mkfifo(path),
+    "a link to /dev/zero": linked("/dev/zero"),
+    "a link to /etc/passwd": linked("/etc/passwd"),
+    "a link to the reader's letter": linked("{home}/letters/a.txt"),
+    "a link to the reader's folder": linked("{home}"),
+    "a link to itself": lambda path, home: path.symlink_to(path),
+    "a link to nothing": linked("nowhere"),
+    "a folder": lambda path, home: path.mkdir(),
+    "a terabyte": lambda path, home: path.touch() or os.truncate(path, 2**40),
+    "1e7 values": lambda path, home: path.write_text('{"a": [' + "1," * 10**7 + "1]}"),
+    "1e6 columns": lambda path, home: path.write_text("step," * 10**6 + "a\n" + "1," * 10**6 + "1\n"),
+    "1e6 cells that are no numbers": lambda path, home: path.write_text("step\n" + "x\n" * 10**6),
+    "deep JSON": lambda path, home: path.write_text('{"a":' * 10**5),
+    "a large header": lambda path, home: path.write_bytes((2**60).to_bytes(8, "little") + b"{" * 100),
+    "nothing": lambda path, home: path.touch(),
+}
+FILES = ("config.json", "metrics.csv", "done.json", "diverged.json", "checkpoints", "checkpoints/step-6.safetensors",
+         "checkpoints/step-6.optimizer.safetensors", ".lock")  # fmt: skip
+
+
+def runs() -> list[Hostile]:
+    """Every hostile thing in the place of every file of a run."""
+    return [Hostile(RUNS, f"{name}: {what}", at(name, make)) for name in FILES for what, make in PLACED.items()]
 
 
 # Models of Hugging Face
@@ -323,6 +387,49 @@ def models() -> list[Hostile]:
     return cases
 
 
+# Sweep files and plug-ins
+
+GRID = """
+seeds = 1
+steps = 2
+batch_size = 4
+warmup = 1
+eval_rows = 8
+checkpoints = 2
+task = { kind = "text", corpus = "sample", vocab_size = 256, length = 12 }
+model = { n_layers = 1, d_model = 8, n_heads = 2, d_vocab = 256, n_ctx = 12 }
+"""
+
+OF_SWEEPS: dict[str, Callable[[Path], Opening]] = {
+    "sweep": lambda grid: ["sweep", str(grid), "--device", "cpu", "--jobs", "1", "--out", "grid.csv"],
+}
+
+
+def sound_sweep(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "grid.toml").write_text(GRID)
+    return folder / "grid.toml"
+
+
+def changed(old: str, new: str) -> Callable[[Path, Path], None]:
+    return lambda grid, home: grid.write_text(grid.read_text().replace(old, new.replace("{home}", str(home))))
+
+
+def sweeps() -> list[Hostile]:
+    """Sweep files that name the reader's folders, other people's code, or are of no sane size."""
+    cases = [Hostile(SWEEPS, f"corpus {place}", changed('"sample"', f'"{place}"')) for place in PLACES]
+    cases += [
+        Hostile(SWEEPS, f"{old.strip()} becomes {new[:40]!r}", changed(old, new))
+        for old, new in {
+            "seeds = 1": "seeds = 1000000000", "steps = 2": "steps = 1" + "0" * 5000, '"text"': '"os:system"',
+            'seeds = 1\n': 'name = "../../home"\nseeds = 1\n', "steps = 2\n": "steps = [2, 2]\n",
+            "batch_size = 4": "batch_size = 1000000000000", "n_layers = 1": "n_layers = 1000000000",
+        }.items()
+    ]  # fmt: skip
+    files = {name: make for name, make in PLACED.items() if name != "1e6 columns"}
+    return cases + [Hostile(SWEEPS, f"grid.toml: {name}", at("", make)) for name, make in files.items()]
+
+
 def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
     """Return a row for each kind of thing from a stranger: how often one was opened, and how many answers were wrong.
 
@@ -334,15 +441,19 @@ def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
     rng = random.Random(seed)
     text = sound_text_run(folder / "text")
     openings = [(case, text, command) for case in text_runs() for command in OF_RUNS.items()]
+    run = sound_run(folder / "runs")
+    openings += [(case, run, command) for case in runs() for command in OF_RUNS.items()]
     model = sound_model(folder / "models")
     openings += [(case, model, command) for case in models() for command in OF_MODELS.items()]
+    grid = sound_sweep(folder / "sweeps")
+    openings += [(case, grid, command) for case in sweeps() for command in OF_SWEEPS.items()]
     counted, failed = Counter[str](), Counter[str]()
     for kind in dict.fromkeys(case.kind for case, _, _ in openings):
         own = [opening for opening in openings if opening[0].kind == kind]
-        for case, sound, (command, arguments) in own if limit is None else rng.sample(own, min(limit, len(own))):
-            wrong = tried(case, sound, folder / "tried", arguments)
+        for case, sound, (name, command) in own if limit is None else rng.sample(own, min(limit, len(own))):
+            wrong = tried(case, sound, folder / "tried", command)
             counted[kind] += 1
             if wrong:
                 failed[kind] += 1
-                print(f"{case.name}, {command}: {wrong}", file=sys.stderr)
+                print(f"{case.name}, {name}: {wrong}", file=sys.stderr)
     return [Row(kind, counted[kind], failed[kind]) for kind in counted]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.faults import strangers
+from tests.faults import memory, strangers
 
 
 def failures(rows):
@@ -47,3 +47,8 @@ def test_a_hostile_model_is_refused_in_a_sentence_that_names_the_file(tmp_path, 
     assert not wrong
     assert sentence in printed
     assert not (home / "touched").exists()
+
+
+@pytest.mark.slow
+def test_training_under_a_limit_of_memory_ends_in_a_sentence(tmp_path, capsys):
+    assert failures(memory.campaign(1, 0, tmp_path, 2**30, 2**30)) == {}, capsys.readouterr().err
