@@ -140,6 +140,12 @@ def kill_in_write(kill: Kill, note: str) -> None:
     replace, write, count = os.replace, os.write, 0
     from_worker = kill.by_worker and kill.to == "parent"
 
+    def end() -> None:
+        if kill.to == "group":
+            os.killpg(0, kill.signum)
+        else:
+            os.kill(os.getppid() if from_worker else os.getpid(), kill.signum)
+
     def killing(source: Any, target: Any) -> None:
         nonlocal count
         count += str(source).endswith(".partial")
@@ -150,10 +156,7 @@ def kill_in_write(kill: Kill, note: str) -> None:
                     replace(source, target)
                 elif kill.part < 1:
                     os.truncate(source, int(kill.part * os.path.getsize(source)))
-            if kill.to == "group":
-                os.killpg(0, kill.signum)
-            else:
-                os.kill(os.getppid() if from_worker else os.getpid(), kill.signum)
+            end()
         replace(source, target)
 
     def cutting(file: int, content: Any) -> int:
@@ -162,10 +165,11 @@ def kill_in_write(kill: Kill, note: str) -> None:
         if not os.path.realpath(f"/proc/self/fd/{file}").endswith("metrics.csv"):
             return write(file, content)
         count += 1
-        if count == kill.write and kill.to != "group" and kill.signum == signal.SIGKILL and not Path(note).exists():
+        if count == kill.write and not Path(note).exists():
             Path(note).touch()
-            write(file, content[: int(max(0.0, min(kill.part, 1.0)) * len(content))])
-            os.kill(os.getppid() if from_worker else os.getpid(), kill.signum)
+            if kill.signum == signal.SIGKILL and not from_worker:
+                write(file, content[: int(max(0.0, min(kill.part, 1.0)) * len(content))])
+            end()
         return write(file, content)
 
     os.replace, os.write = killing, cutting
