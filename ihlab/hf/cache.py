@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
 from ihlab.hf.links import Links
-from ihlab.hf.shift import Projected, take
+from ihlab.hf.shift import Projected, Seen, take
 from tasks.config import require
 
 
@@ -27,7 +27,7 @@ class RawStates(CacheLayerMixin):
         self.raw: dict[str, Tensor] = {}
         self.back = 0
 
-    def exchange(self, side: str, raw: Projected, links: Links, back: int) -> Projected:
+    def exchange(self, side: str, raw: Projected, links: Links, back: int) -> Seen:
         """Return these raw vectors behind those of the `back` tokens before, and remember the last of them."""
         if side not in self.raw:
             require(

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
+from ihlab.hf.model import unshifted
 from tasks.config import require
 
 MakeModel = Callable[[], Any]
@@ -81,22 +82,8 @@ def prepared(make: MakeModel, identity: bool = False) -> Any:
         taps.copy_(torch.rand(taps.shape, generator=random) * 2 - 1)
         if identity:
             taps.zero_()[:, 0] = 1
-    model.generation_config.eos_token_id, model.generation_config.pad_token_id = None, 0
+    model.generation_config.eos_token_id = model.generation_config.pad_token_id = None
     return model
-
-
-def unshifted(model: Any) -> Any:
-    """Return the model without its shift."""
-    if hasattr(model, "unshifted"):
-        return model.unshifted()
-    base: Any = next(cls for cls in type(model).__mro__ if cls.__module__.startswith("transformers.models."))
-    fields = {name: value for name, value in model.config.to_dict().items() if name != "model_type"}
-    plain = base(base.config_class.from_dict(fields)).to(next(model.parameters()).dtype).eval()
-    missing = plain.load_state_dict(model.state_dict(), strict=False).missing_keys
-    require(
-        not missing, f"The shifted model has no {', '.join(missing[:3])}, so the unshifted one cannot be made of it."
-    )
-    return plain
 
 
 def shift_by_loop(model: Any) -> Any:

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -30,8 +30,8 @@ def find_links(
     window: int,
     n: int,
     past: int,
-    mask: Int[Tensor, "batch seen"] | None = None,
-    positions: Int[Tensor, "batch pos"] | None = None,
+    mask: Shaped[Tensor, "batch seen"] | None = None,
+    positions: Int[Tensor, "#batch pos"] | None = None,
     starts: Int[Tensor, " documents"] | None = None,
 ) -> Links:
     """Return the links of the next n tokens, which follow `past` others.
@@ -61,7 +61,7 @@ def find_links(
 
 
 def _around_padding(
-    back: int, n: int, past: int, real: Bool[Tensor, "batch seen"], positions: Int[Tensor, "batch pos"] | None
+    back: int, n: int, past: int, real: Bool[Tensor, "batch seen"], positions: Int[Tensor, "#batch pos"] | None
 ) -> Links:
     """Return the links of tokens among padding. What a cache remembers of each sequence counts as real tokens."""
     before, new = (real[:, :-n].any(dim=1), real[:, -n:]) if real.shape[1] > n else (past > 0, real)

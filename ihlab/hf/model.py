@@ -103,7 +103,15 @@ class KVShiftForCausalLM(PreTrainedModel):
     def from_pretrained(cls, folder: Any, *args: Any, config: Any = None, **kwargs: Any) -> Any:
         """Return the model of a folder or hub name, as transformers does; the folder's config names its family."""
         if cls is not KVShiftForCausalLM:
-            return super().from_pretrained(folder, *args, config=config, **kwargs)
+            try:
+                return super().from_pretrained(folder, *args, config=config, **kwargs)
+            except RuntimeError as error:
+                size = getattr(config, "shift_window", "?")
+                message = (
+                    f"Weights of {folder} have other shapes than its config says; with shift_window={size}, taps are "
+                )
+                require("ignore_mismatched_sizes" not in str(error), f"{message}[kv_head, {size}].")
+                raise
         if config is None:
             return AutoModelForCausalLM.from_pretrained(folder, *args, **kwargs)
         return shifted_model(_base_class(config)).from_pretrained(folder, *args, config=config, **kwargs)
@@ -197,6 +205,20 @@ def add_shift(
             for taps in part.parameters():
                 taps.zero_()[:, 0] = 1
     return model
+
+
+def unshifted(model: Any) -> Any:
+    """Return a shifted model without its shift: a copy of its weights in the class of transformers that it extends."""
+    if hasattr(model, "unshifted"):
+        return model.unshifted()
+    base: Any = next(cls for cls in type(model).__mro__ if cls.__module__.startswith("transformers.models."))
+    fields = {name: value for name, value in model.config.to_dict().items() if name != "model_type"}
+    plain = base(base.config_class.from_dict(fields)).to(next(model.parameters()).dtype).eval()
+    missing = plain.load_state_dict(model.state_dict(), strict=False).missing_keys
+    require(
+        not missing, f"The shifted model has no {', '.join(missing[:3])}, so the unshifted one cannot be made of it."
+    )
+    return plain
 
 
 AutoConfig.register("kv_shift", KVShiftConfig)

@@ -7,10 +7,12 @@ from torch import Tensor, nn
 from ihlab.hf.links import Links
 from ihlab.model.shift import start
 
-Projected = Float[Tensor, "batch pos kv_head*d_head"]
+Projected = Float[Tensor, "batch pos channel"]
+"""Keys or values of all heads, as the projection returns them: kv_head * d_head channels."""
+Seen = Float[Tensor, "batch seen channel"]
 
 
-def take(seen: Projected, index: Tensor, keep: Tensor | None) -> Projected:
+def take(seen: Seen, index: Tensor, keep: Tensor | None) -> Projected:
     """Return the vectors [batch, n, width] at an index [batch, n]; zeros where `keep` is False."""
     rows = index + torch.arange(len(seen), device=index.device)[:, None] * seen.shape[1]
     taken = seen.flatten(0, 1).index_select(0, rows.flatten()).unflatten(0, rows.shape)
@@ -33,7 +35,7 @@ class Shift(nn.Module):
         """Return the mixed keys or values."""
         raise NotImplementedError
 
-    def forward(self, side: str, raw: Projected, links: Links, seen: Projected) -> Projected:
+    def forward(self, side: str, raw: Projected, links: Links, seen: Seen) -> Projected:
         """Mix raw keys (side "key") or values ("value"); `seen` are they, behind those of window - 1 earlier tokens."""
         n, back = raw.shape[1], self.window - 1
         earlier: list[Tensor] = []  # torch.compile knows no list[Tensor]()
