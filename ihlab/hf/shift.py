@@ -113,10 +113,10 @@ class PartialKeyOffset(Shift):
 
 def unrotated(rotary: nn.Module, args: object, angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """Return cos and sin [batch, pos, d_head] of angles that are 0 in the channels of `PartialKeyOffset`: a hook."""
-    scale = float(getattr(rotary, "attention_scaling", 1.0))
+    return _fixed(angles[0], float(getattr(rotary, "attention_scaling", 1.0))), _fixed(angles[1], 0.0)
 
-    def fixed(x: Tensor, value: float) -> Tensor:
-        halves = x.unflatten(-1, (2, 2, -1))
-        return torch.stack([halves[..., 0, :], torch.full_like(halves[..., 1, :], value)], dim=-2).flatten(-3)
 
-    return fixed(angles[0], scale), fixed(angles[1], 0.0)
+def _fixed(x: Tensor, value: float) -> Tensor:
+    """Return x with a value in its second and fourth quarter."""
+    halves = x.unflatten(-1, (2, 2, -1))
+    return torch.stack([halves[..., 0, :], torch.full_like(halves[..., 1, :], value)], dim=-2).flatten(-3)
