@@ -14,8 +14,6 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from ihlab.hf import add_shift
-
 SIZES = {
     **{"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2},
     **{"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "initializer_range": 0.3},
@@ -38,6 +36,8 @@ def plain(family="llama"):
 
 
 def maker(family="llama", **shift):
+    from ihlab.hf import add_shift  # after tests/conftest.py has decided whether shapes are checked
+
     return lambda: add_shift(plain(family), **shift)
 
 
