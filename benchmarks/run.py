@@ -18,6 +18,7 @@ import heads
 import igsm
 import long_rows
 import pandas as pd
+import shifted_llama
 import startup
 import theory
 import train_step
@@ -49,6 +50,8 @@ Generated iGSM problems are held against the verifier, which reads nothing but w
 Decoding is greedy with a KV cache, and ours and the Llama must write the same tokens. Head scores are held against
 TransformerLens' `detect_head`, which takes one row at a time and must agree.
 
+A Llama of transformers with shifted keys and values is held against the same Llama, which it equals at its first taps.
+
 A variant of attention is held against vanilla in the same way, at one shape: a step, decoding one row, and what is
 counted: parameters, FLOPs, what a step adds to memory, what a layer caches for each token and, beside that, for a row.
 
@@ -77,6 +80,7 @@ PARTS: dict[str, Callable[[bool], pd.DataFrame]] = {
     "variants": variants.measure,
     "ensembles": ensembles.measure,
     "cost_curves": cost_curves.measure,
+    "shifted_llama": shifted_llama.measure,
     "long_rows": long_rows.measure,
 }
 

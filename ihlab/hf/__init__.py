@@ -1,0 +1,6 @@
+"""Shifted keys and values in real models: a reference implementation for transformers, and its conformance suite."""
+
+from ihlab.hf.convert import from_hf, to_hf
+from ihlab.hf.model import KVShiftConfig, KVShiftForCausalLM, add_shift, unshifted
+
+__all__ = ["KVShiftConfig", "KVShiftForCausalLM", "add_shift", "from_hf", "to_hf", "unshifted"]

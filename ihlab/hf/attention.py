@@ -1,0 +1,94 @@
+"""Shifted attention: any attention of transformers with `k_proj` and `v_proj`, which reads mixed keys and values.
+
+Its own forward runs as it is, on a stand-in for the module whose two projections also shift. So nothing of a forward
+pass is left on the model: what later tokens need is in the cache.
+"""
+
+import inspect
+from functools import lru_cache
+from typing import Any
+
+from torch import Tensor, nn
+
+from ihlab.hf.cache import RawStates, shift_layer
+from ihlab.hf.links import Links, find_links
+from ihlab.hf.shift import Shift
+from tasks.config import require
+
+SHIFT = "shift_norm"
+"""The name of the shift in an attention. transformers' Trainer leaves weight decay out by name alone: "..._norm"."""
+
+
+class _Projecting:
+    """An attention whose `k_proj` and `v_proj` shift what they project; all else is the attention's."""
+
+    def __init__(self, attention: Any, links: Links, layer: RawStates | None) -> None:
+        self._attention, self._links, self._layer = attention, links, layer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._attention, name)
+
+    def k_proj(self, hidden: Tensor) -> Tensor:
+        return self._shifted("key", self._attention.k_proj(hidden))
+
+    def v_proj(self, hidden: Tensor) -> Tensor:
+        return self._shifted("value", self._attention.v_proj(hidden))
+
+    def _shifted(self, side: str, raw: Tensor) -> Tensor:
+        shift: Shift = getattr(self._attention, SHIFT)
+        if side not in shift.sides:
+            return raw
+        back = shift.window - 1
+        if self._layer is None:
+            seen = nn.functional.pad(raw, (0, 0, back, 0))
+        else:
+            seen = self._layer.exchange(side, raw, self._links, back)
+        return shift(side, raw, self._links, seen)
+
+
+@lru_cache
+def shifted_attention(base: Any) -> type[nn.Module]:
+    """Return the subclass of an attention class that shifts. Raises `ConfigError` if its forward cannot be told how."""
+    parameters = inspect.signature(base.forward).parameters
+    require(
+        "past_key_values" in parameters and any(p.kind is p.VAR_KEYWORD for p in parameters.values()),
+        f"{base.__name__}.forward takes no past_key_values or no further keyword arguments, so it cannot be shifted.",
+    )
+
+    class Shifted(base):
+        def forward(
+            self, hidden_states: Tensor, *, past_key_values: Any = None, kv_shift: Any = None, **kwargs: Any
+        ) -> Any:
+            require(
+                kv_shift is not None,
+                f"The layers around {base.__name__} do not pass keyword arguments on to it, so it cannot be shifted.",
+            )
+            layer = None if past_key_values is None else shift_layer(past_key_values, self.layer_idx)
+            stand_in = _Projecting(self, kv_shift, layer)
+            return base.forward(stand_in, hidden_states, past_key_values=past_key_values, **kwargs)
+
+    Shifted.__name__ = Shifted.__qualname__ = f"Shifted{base.__name__}"
+    return Shifted
+
+
+def attentions(model: nn.Module) -> list[Any]:
+    """Return the parts of a model that have a `k_proj` and a `v_proj`."""
+    names = ("k_proj", "v_proj")
+    return [part for part in model.modules() if all(isinstance(getattr(part, name, None), nn.Module) for name in names)]
+
+
+def tell_links(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Give a decoder's layers the links of the tokens that it is about to read: a hook before its forward."""
+    given = dict(zip(list(inspect.signature(decoder.forward).parameters), args, strict=False)) | kwargs
+    tokens = given.get("input_ids")
+    tokens = given["inputs_embeds"] if tokens is None else tokens
+    cache, mask, positions = (given.get(name) for name in ("past_key_values", "attention_mask", "position_ids"))
+    require(
+        mask is None or (isinstance(mask, Tensor) and mask.ndim == 2),
+        "attention_mask is not a tensor [batch, tokens], 0 at padding, which is what a shifted model reads.",
+    )
+    past = 0 if cache is None else cache.get_seq_length()
+    positions = None if positions is None or positions.ndim != 2 else positions
+    starts = given.get("cu_seq_lens_q")
+    links = find_links(decoder.config.shift_window, tokens.shape[1], past, mask, positions, starts)
+    return args, {**kwargs, "kv_shift": links}

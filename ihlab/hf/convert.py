@@ -1,0 +1,76 @@
+"""Our shifted models to transformers and back: `to_hf` and `from_hf`."""
+
+from copy import deepcopy
+from typing import Any
+
+import torch
+
+from ihlab.hf.attention import SHIFT, attentions
+from ihlab.hf.model import KVShiftForCausalLM, add_shift, unshifted
+from ihlab.hf.shift import Taps
+from ihlab.model.hf import from_llama, to_llama
+from ihlab.model.hf.proof import proven
+from ihlab.model.transformer import Transformer
+from tasks.config import require
+
+VARIANTS = {(True, True): "kv_shift", (True, False): "k_shift", (False, True): "v_shift"}
+"""Our attention variants by whether keys and values are shifted."""
+
+
+@torch.no_grad()
+def to_hf(model: Transformer) -> Any:
+    """Return a `KVShiftForCausalLM` with the weights of a model whose attention is kv_shift, k_shift or v_shift.
+
+    Raises `ConfigError` for another attention, and for what a Llama cannot express.
+    """
+    cfg = model.cfg
+    sides = next((sides for sides, name in VARIANTS.items() if name == cfg.attention), None)
+    require(
+        sides is not None and cfg.shift_place == "before_rotary" and cfg.shift_share != "channel",
+        f"The model has attention={cfg.attention!r}, shift_place={cfg.shift_place!r} and shift_share="
+        f"{cfg.shift_share!r}, but to_hf takes kv_shift, k_shift or v_shift, before_rotary, with a row of taps a head.",
+    )
+    assert sides is not None
+    plain = Transformer(cfg.replace(attention="vanilla"))
+    plain.load_state_dict({name: value for name, value in model.state_dict().items() if name in plain.state_dict()})
+    plain.special_tokens = model.special_tokens
+    made = add_shift(to_llama(plain).to(model.unembed.weight.dtype), cfg.shift_window, *sides)
+    for block, part in zip(model.blocks, attentions(made), strict=True):
+        for side in ("alpha", "beta"):
+            if getattr(getattr(part, SHIFT), side) is not None:
+                getattr(getattr(part, SHIFT), side).copy_(getattr(block.attn, side))
+    return made.train(model.training)
+
+
+@torch.no_grad()
+def from_hf(model: Any, n_ctx: int | None = None, reversed_taps: bool = False) -> Transformer:
+    """Return a `Transformer`, in evaluation mode, with the weights of a `KVShiftForCausalLM`, or of its folder.
+
+    With `reversed_taps`, column 0 of the taps is the oldest token, as in Baichuan's checkpoints. `n_ctx` is that of
+    `from_llama`. The result proves itself: its logits are compared with the original's. Raises `ConfigError` for a
+    model that a `Transformer` cannot express.
+    """
+    if isinstance(model, str):
+        model = KVShiftForCausalLM.from_pretrained(model)
+    require(isinstance(model, KVShiftForCausalLM), f"The model is a {type(model).__name__}, but must be shifted.")
+    config = model.config
+    require(
+        config.shift_rule == "taps" and config.shift_first == "zero",
+        f"The model has shift_rule={config.shift_rule!r} and shift_first={config.shift_first!r}, but a Transformer has "
+        "taps, and zeros before the first token.",
+    )
+    if reversed_taps:
+        model = deepcopy(model)
+        for part in model.modules():
+            for taps in part.parameters() if isinstance(part, Taps) else ():
+                taps.copy_(taps.flip(1))
+    plain = from_llama(unshifted(model), n_ctx)
+    shift = {"attention": VARIANTS[config.shift_keys, config.shift_values], "shift_window": config.shift_window}
+    made = Transformer(plain.cfg.replace(**shift)).to(plain.unembed.weight.dtype)
+    made.load_state_dict(plain.state_dict(), strict=False)
+    for block, part in zip(made.blocks, attentions(model), strict=True):
+        for side, ours in (("alpha", block.attn.key_shift), ("beta", block.attn.value_shift)):
+            if ours is not None:
+                ours.weight.copy_(getattr(getattr(part, SHIFT), side))
+    made.special_tokens = plain.special_tokens
+    return proven(made, model)

@@ -1,0 +1,224 @@
+"""`KVShiftForCausalLM`: a causal model of transformers whose attention mixes each key and value with earlier ones.
+
+Its class is a subclass of the model's own (a shifted Mistral is a `MistralForCausalLM`), so all that transformers does
+with that works: the shift is one small module in each attention, and its state is in the cache.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import initialization as init
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from ihlab.hf.attention import SHIFT, attentions, shifted_attention, tell_links
+from ihlab.hf.cache import shift_cache
+from ihlab.hf.shift import PartialKeyOffset, Shift, Taps, unrotated
+from tasks.config import choose, require
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
+"""The model types that pair channels i and i + d/2 in rotary positions, which the partial key offset relies on."""
+RULES = ("taps", "partial_key_offset")
+FIRST = ("zero", "own")
+
+
+class KVShiftConfig(PreTrainedConfig):
+    """The config of a shifted model: the fields of its family's config, and those of the shift.
+
+    `KVShiftConfig(base_model_type="mistral", ...)` is also a `MistralConfig`.
+
+    - `base_model_type`: the model type in transformers without the shift;
+    - `shift_rule`: "taps" (equation 5) or "partial_key_offset";
+    - `shift_window`: tokens that are mixed, this one and those right before it;
+    - `shift_keys`, `shift_values`: whether they are shifted;
+    - `shift_first`: what a token without an earlier one gets: "zero" (the paper's) or "own".
+    """
+
+    model_type = "kv_shift"
+    base_model_type: str = "llama"
+    shift_rule: str = "taps"
+    shift_window: int = 2
+    shift_keys: bool = True
+    shift_values: bool = True
+    shift_first: str = "zero"
+
+    def __new__(cls, *args: Any, base_model_type: str = "llama", **kwargs: Any) -> "KVShiftConfig":  # noqa: D102
+        return super().__new__(shifted_config(base_model_type) if cls is KVShiftConfig else cls)
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        choose("shift_rule", self.shift_rule, RULES)
+        choose("shift_first", self.shift_first, FIRST)
+        longest = getattr(self, "max_position_embeddings", None) or 2**31
+        require(
+            2 <= self.shift_window <= longest,
+            f"shift_window is {self.shift_window}, but must be 2 to max_position_embeddings={longest}.",
+        )
+        require(
+            self.shift_keys or self.shift_values, "shift_keys and shift_values are both False, but one must be True."
+        )
+        partial = self.shift_rule == "partial_key_offset"
+        require(
+            not partial or (self.shift_window == 2 and self.base_model_type in FAMILIES),
+            f"base_model_type is {self.base_model_type!r} and shift_window {self.shift_window}, but a partial key "
+            f"offset has a window of 2 and is known for {', '.join(FAMILIES)}.",
+        )
+        super().__post_init__(**kwargs)
+
+
+@lru_cache
+def shifted_config(base_model_type: str) -> type[KVShiftConfig]:
+    """Return the config class of shifted models of a type, known to transformers' auto classes."""
+    require(
+        base_model_type in CONFIG_MAPPING, f"base_model_type is {base_model_type!r}, which transformers does not know."
+    )
+    bases = (KVShiftConfig, CONFIG_MAPPING[base_model_type])
+    made = type(
+        "KVShiftConfig",
+        bases,
+        {"base_model_type": base_model_type, "__module__": __name__, "__annotations__": {"base_model_type": str}},
+    )
+    AutoModelForCausalLM.register(made, KVShiftForCausalLM)
+    return made
+
+
+class KVShiftForCausalLM(PreTrainedModel):
+    """A causal model with shifted attention. `KVShiftForCausalLM(config)` starts its taps as the paper does."""
+
+    config_class = KVShiftConfig
+    _keep_in_fp32_modules_strict = (SHIFT,)
+
+    def __new__(cls, config: KVShiftConfig | None = None, *args: Any, **kwargs: Any) -> "KVShiftForCausalLM":  # noqa: D102
+        return super().__new__(shifted_model(_base_class(config)) if cls is KVShiftForCausalLM else cls)
+
+    def __init__(self, config: KVShiftConfig, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, *args, **kwargs)
+        _install(self)
+        for part in self.modules():
+            if isinstance(part, Taps):
+                self._init_weights(part)
+
+    @classmethod
+    def from_pretrained(cls, folder: Any, *args: Any, config: Any = None, **kwargs: Any) -> Any:
+        """Return the model of a folder or hub name, as transformers does; the folder's config names its family."""
+        if cls is not KVShiftForCausalLM:
+            try:
+                return super().from_pretrained(folder, *args, config=config, **kwargs)
+            except RuntimeError as error:
+                size = getattr(config, "shift_window", "?")
+                message = (
+                    f"Weights of {folder} have other shapes than its config says; with shift_window={size}, taps are "
+                )
+                require("ignore_mismatched_sizes" not in str(error), f"{message}[kv_head, {size}].")
+                raise
+        if config is None:
+            return AutoModelForCausalLM.from_pretrained(folder, *args, **kwargs)
+        return shifted_model(_base_class(config)).from_pretrained(folder, *args, config=config, **kwargs)
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        if not isinstance(module, Taps):
+            super()._init_weights(module)
+            return
+        for taps in module.parameters():
+            init.copy_(taps, module.drawn(taps))
+
+    def _prepare_cache_for_generation(self, generation_config: Any, model_kwargs: Any, *args: Any) -> None:
+        super()._prepare_cache_for_generation(generation_config, model_kwargs, *args)
+        cache = model_kwargs.get("past_key_values")
+        if cache is not None and cache.get_seq_length() == 0:
+            shift_cache(cache, self.config.num_hidden_layers)
+            if generation_config.is_assistant:
+                cache.activate_past_recording()
+
+
+@lru_cache
+def shifted_model(base: Any) -> type[KVShiftForCausalLM]:
+    """Return the subclass of a model class whose attention is shifted."""
+    config = shifted_config(base.config_class.model_type)
+    return type(f"KVShift{base.__name__}", (KVShiftForCausalLM, base), {"config_class": config, "__module__": __name__})
+
+
+def _base_class(config: Any) -> Any:
+    require(isinstance(config, KVShiftConfig), f"The config is a {type(config).__name__}, but must be a KVShiftConfig.")
+    return AutoModelForCausalLM._model_mapping[CONFIG_MAPPING[config.base_model_type]]
+
+
+def _install(model: Any) -> None:
+    """Put a shift into each attention of a model whose config describes it."""
+    config = model.config
+    for part in attentions(model):
+        weight = part.k_proj.weight
+        heads, rest = divmod(part.k_proj.out_features, part.head_dim)
+        require(rest == 0, f"k_proj has {part.k_proj.out_features} outputs, no multiple of head_dim={part.head_dim}.")
+        if config.shift_rule == "taps":
+            sides = (config.shift_keys, config.shift_values)
+            shift: Shift = Taps(heads, config.shift_window, *sides, config.shift_first, like=weight)
+        else:
+            shift = PartialKeyOffset(heads, config.shift_first)
+        setattr(part, SHIFT, shift)
+        part.__class__ = shifted_attention(part.__class__)
+    decoder = model.base_model
+    decoder.register_forward_pre_hook(tell_links, with_kwargs=True)
+    if config.shift_rule == "partial_key_offset":
+        decoder.rotary_emb.register_forward_hook(unrotated)
+
+
+@torch.no_grad()
+def add_shift(
+    model: Any, window: int = 2, keys: bool = True, values: bool = True, first: str = "zero", rule: str = "taps"
+) -> Any:
+    """Shift the keys and values of a causal model of transformers, in place, and return it.
+
+    Taps start at the identity (1, 0, ...), with which the logits are the unshifted model's. The model becomes a
+    `KVShiftForCausalLM`: it is saved and loaded as one. Raises `ConfigError` for a model whose attention has no
+    separate `k_proj` and `v_proj`, and for what `KVShiftConfig` refuses.
+    """
+    name = type(model).__name__
+    require(isinstance(model, PreTrainedModel), f"The model is a {name}, but must be a causal model of transformers.")
+    config: Any = model.config
+    require(not isinstance(model, KVShiftForCausalLM), f"The {name} is shifted already.")
+    require(
+        bool(attentions(model)) and not config.is_encoder_decoder,
+        f"The {name} cannot be shifted: it has no decoder whose attention has separate k_proj and v_proj.",
+    )
+    for part in attentions(model):
+        shifted_attention(part.__class__)  # refuses what it cannot tell how to shift, before anything is changed
+    fields = {
+        "shift_window": window,
+        "shift_keys": keys,
+        "shift_values": values,
+        "shift_first": first,
+        "shift_rule": rule,
+    }
+    kept = {key: value for key, value in config.to_dict().items() if key != "model_type"}
+    new = KVShiftConfig.from_dict({**kept, "base_model_type": config.model_type, **fields})
+    new._attn_implementation = config._attn_implementation
+    for part in model.modules():
+        if getattr(part, "config", None) is config:
+            part.config = new
+    model.__class__ = shifted_model(model.__class__)
+    _install(model)
+    for part in model.modules():
+        if isinstance(part, Taps):
+            for taps in part.parameters():
+                taps.zero_()[:, 0] = 1
+    return model
+
+
+def unshifted(model: Any) -> Any:
+    """Return a shifted model without its shift: a copy of its weights in the class of transformers that it extends."""
+    if hasattr(model, "unshifted"):
+        return model.unshifted()
+    base: Any = next(cls for cls in type(model).__mro__ if cls.__module__.startswith("transformers.models."))
+    fields = {name: value for name, value in model.config.to_dict().items() if name != "model_type"}
+    plain = base(base.config_class.from_dict(fields)).to(next(model.parameters()).dtype).eval()
+    missing = plain.load_state_dict(model.state_dict(), strict=False).missing_keys
+    require(
+        not missing, f"The shifted model has no {', '.join(missing[:3])}, so the unshifted one cannot be made of it."
+    )
+    return plain
+
+
+AutoConfig.register("kv_shift", KVShiftConfig)

@@ -1,0 +1,122 @@
+"""What keys and values become: equation 5 of arXiv 2411.19574, or half of each key from the token before."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ihlab.hf.links import Links
+from ihlab.model.shift import start
+
+Projected = Float[Tensor, "batch pos channel"]
+"""Keys or values of all heads, as the projection returns them: kv_head * d_head channels."""
+Seen = Float[Tensor, "batch seen channel"]
+
+
+def take(seen: Seen, index: Tensor, keep: Tensor | None) -> Projected:
+    """Return the vectors [batch, n, width] at an index [batch, n]; zeros where `keep` is False."""
+    rows = index + torch.arange(len(seen), device=index.device)[:, None] * seen.shape[1]
+    taken = seen.flatten(0, 1).index_select(0, rows.flatten()).unflatten(0, rows.shape)
+    return taken if keep is None else torch.where(keep[..., None], taken, 0)
+
+
+class Shift(nn.Module):
+    """The part of an attention that stands between its projections and what follows them (norm, rotation).
+
+    A rule says what `mix` makes of a key or value and those of the tokens before it. `first` says what a token without
+    an earlier one gets: "zero" mixes in zeros, "own" leaves its key and value as they are.
+    """
+
+    def __init__(self, window: int, keys: bool, values: bool, first: str) -> None:
+        super().__init__()
+        self.window, self.first = window, first
+        self.sides = frozenset(side for side, given in (("key", keys), ("value", values)) if given)
+
+    def mix(self, side: str, raw: Projected, earlier: list[Projected]) -> Projected:
+        """Return the mixed keys or values."""
+        raise NotImplementedError
+
+    def forward(self, side: str, raw: Projected, links: Links, seen: Seen) -> Projected:
+        """Mix raw keys (side "key") or values ("value"); `seen` are they, behind those of window - 1 earlier tokens."""
+        n, back = raw.shape[1], self.window - 1
+        earlier: list[Tensor] = []  # torch.compile knows no list[Tensor]()
+        for j in range(1, back + 1):
+            keep = None if links.chain is None else links.chain[..., j - 1]
+            if links.index is not None:
+                earlier.append(take(seen, links.index[..., j - 1], keep))
+                continue
+            piece = seen[:, back - j : back - j + n]
+            earlier.append(piece if keep is None else torch.where(keep[..., None], piece, 0))
+        mixed = self.mix(side, raw, earlier)
+        if self.first == "own" and links.chain is not None:
+            return torch.where(links.chain[..., :1], mixed, raw)
+        if self.first == "own" and links.begins:
+            return torch.cat([raw[:, :1], mixed[:, 1:]], dim=1)
+        return mixed
+
+
+class Taps(Shift):
+    """Equation 5: x_hat[t] = w[0] x[t] + w[1] x[t - 1] + ..., with w a row of alpha (keys) or beta (values) per head.
+
+    `alpha` and `beta` are [kv_head, window], column 0 this token, or None for a side that is not shifted. They stay in
+    float32 when the model is cast to half precision, and the sum is rounded once.
+    """
+
+    def __init__(
+        self, kv_heads: int, window: int, keys: bool, values: bool, first: str, like: Tensor | None = None
+    ) -> None:
+        super().__init__(window, keys, values, first)
+        dtype = torch.promote_types(torch.get_default_dtype() if like is None else like.dtype, torch.float32)
+        for name, side in (("alpha", "key"), ("beta", "value")):
+            empty = torch.empty(kv_heads, window, dtype=dtype, device=None if like is None else like.device)
+            self.register_parameter(name, nn.Parameter(empty) if side in self.sides else None)
+        self.alpha: nn.Parameter | None
+        self.beta: nn.Parameter | None
+
+    def drawn(self, taps: Tensor) -> Tensor:
+        """Return where the paper starts taps: column 0 from U(0, 1), the others share the rest of 1."""
+        return start(torch.rand(len(taps), 1, dtype=taps.dtype, device=taps.device), self.window)
+
+    def mix(self, side: str, raw: Projected, earlier: list[Projected]) -> Projected:
+        """Return equation 5."""
+        taps = self.alpha if side == "key" else self.beta
+        assert taps is not None
+        wide = taps.T.repeat_interleave(raw.shape[-1] // len(taps), dim=1)  # [window, kv_head * d_head]
+        total = raw * wide[0]
+        for weight, piece in zip(wide[1:], earlier, strict=True):
+            total = total + piece * weight
+        return total.to(raw.dtype)
+
+    def _apply(self, fn, recurse=True):  # type: ignore[no-untyped-def]
+        def kept(tensor: Tensor) -> Tensor:
+            moved: Tensor = fn(tensor)
+            return tensor.to(moved.device) if moved.dtype in (torch.float16, torch.bfloat16) else moved
+
+        return super()._apply(kept, recurse)
+
+
+class PartialKeyOffset(Shift):
+    """Half of each key head's channels come from the token before, and are not rotated.
+
+    They are the second half of each half that rotary positions pair: channels d/4 to d/2, and 3d/4 to d.
+    """
+
+    def __init__(self, kv_heads: int, first: str) -> None:
+        super().__init__(2, True, False, first)
+        self.kv_heads = kv_heads
+
+    def mix(self, side: str, raw: Projected, earlier: list[Projected]) -> Projected:
+        """Return keys whose second and fourth quarter are the previous token's."""
+        shape = (self.kv_heads, 2, 2, raw.shape[-1] // (4 * self.kv_heads))
+        own, previous = raw.unflatten(-1, shape), earlier[0].unflatten(-1, shape)
+        return torch.stack([own[..., 0, :], previous[..., 1, :]], dim=-2).flatten(-4)
+
+
+def unrotated(rotary: nn.Module, args: object, angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return cos and sin [batch, pos, d_head] of angles that are 0 in the channels of `PartialKeyOffset`: a hook."""
+    return _fixed(angles[0], float(getattr(rotary, "attention_scaling", 1.0))), _fixed(angles[1], 0.0)
+
+
+def _fixed(x: Tensor, value: float) -> Tensor:
+    """Return x with a value in its second and fourth quarter."""
+    halves = x.unflatten(-1, (2, 2, -1))
+    return torch.stack([halves[..., 0, :], torch.full_like(halves[..., 1, :], value)], dim=-2).flatten(-3)

@@ -1,0 +1,174 @@
+"""What users call: add_shift, KVShiftConfig, KVShiftForCausalLM, to_hf and from_hf; and each refusal is a sentence."""
+
+import copy
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, DynamicCache, GPT2Config, GPT2LMHeadModel, MistralForCausalLM
+
+from ihlab import ConfigError, ModelConfig, Transformer
+from ihlab.hf import KVShiftConfig, KVShiftForCausalLM, add_shift, from_hf, to_hf, unshifted
+from ihlab.hf.conformance import taps_of
+from ihlab.hf.links import find_links
+from tests.hf.conftest import SIZES, maker, plain
+
+IDS = torch.randint(1, 50, (2, 9), generator=torch.Generator().manual_seed(0))
+
+
+def refused(sentence):
+    return pytest.raises(ConfigError, match=f"^{re.escape(sentence)}")
+
+
+def test_shift_is_added_in_place_and_the_original_config_is_left_alone():
+    model = plain("mistral")
+    config, again = model.config, copy.deepcopy(model)
+    assert add_shift(model) is model
+    assert isinstance(model, KVShiftForCausalLM)
+    assert isinstance(model, MistralForCausalLM)
+    assert model.model.config is model.config
+    assert type(config) is type(again.config)
+    assert torch.equal(model(IDS).logits, again(IDS).logits)
+    assert torch.equal(unshifted(model)(IDS).logits, again(IDS).logits)
+
+
+@pytest.mark.parametrize(("window", "keys", "values"), [(2, True, True), (3, True, False), (4, False, True)])
+def test_number_of_new_parameters(window, keys, values):
+    before = plain().num_parameters()
+    assert maker(window=window, keys=keys, values=values)().num_parameters() - before == 2 * 2 * window * (
+        keys + values
+    )
+
+
+@pytest.mark.parametrize("window", [2, 3])
+def test_cache_has_two_vectors_a_layer_more(window):
+    lengths = {}
+    for model in (plain(), maker(window=window)()):
+        cache = model(IDS, use_cache=True).past_key_values
+        held = {id(x.untyped_storage()): x for layer in cache.layers for x in tensors_in(vars(layer))}
+        lengths[isinstance(model, KVShiftForCausalLM)] = sum(x.untyped_storage().nbytes() for x in held.values())
+    one = 2 * 16 * 4  # batch, kv_head * d_head, bytes of a float32
+    assert lengths[True] - lengths[False] == 2 * 2 * (window - 1) * one
+
+
+def tensors_in(given):
+    values = [x for value in given.values() for x in (value.values() if isinstance(value, dict) else [value])]
+    return [x for x in values if isinstance(x, torch.Tensor)]
+
+
+def test_fresh_taps_start_as_in_the_paper():
+    torch.manual_seed(0)
+    model = KVShiftForCausalLM(KVShiftConfig(**SIZES, base_model_type="qwen2"))
+    assert type(model).__name__ == "KVShiftQwen2ForCausalLM"
+    for taps in taps_of(model):
+        assert (taps[:, 0] > 0).all()
+        torch.testing.assert_close(taps.sum(dim=1), torch.ones(2))
+
+
+def test_auto_classes_know_the_config(tmp_path):
+    model = maker("qwen3", window=3, first="own", values=False)()
+    model.save_pretrained(tmp_path)
+    for loaded in (AutoModelForCausalLM.from_pretrained(tmp_path), KVShiftForCausalLM.from_pretrained(tmp_path)):
+        assert type(loaded) is type(model)
+        assert (loaded.config.shift_window, loaded.config.shift_first) == (3, "own")
+        assert torch.equal(loaded.eval()(IDS).logits, model(IDS).logits)
+    assert type(AutoModelForCausalLM.from_config(model.config)) is type(model)
+
+
+@pytest.mark.parametrize("attention", ["kv_shift", "k_shift", "v_shift"])
+def test_our_models_there_and_back(attention, tmp_path):
+    sizes = {"n_layers": 2, "d_model": 16, "n_heads": 4, "n_key_value_heads": 2, "d_vocab": 50, "n_ctx": 32}
+    ours = Transformer(ModelConfig(**sizes, attention=attention, shift_window=3), seed=0).eval()
+    made = to_hf(ours)
+    torch.testing.assert_close(made(IDS).logits, ours(IDS), atol=1e-5, rtol=1e-5)
+    made.save_pretrained(tmp_path)
+    assert torch.equal(from_hf(str(tmp_path))(IDS), ours(IDS))
+    for taps in taps_of(made):
+        taps.data = taps.data.flip(1)
+    assert torch.equal(from_hf(made, reversed_taps=True)(IDS), ours(IDS))
+
+
+def test_starts_of_documents_are_read_from_cu_seq_lens():
+    by_position = find_links(3, 6, 0, positions=torch.tensor([[0, 1, 2, 0, 1, 2]]))
+    by_start = find_links(3, 6, 0, starts=torch.tensor([0, 3, 6]))
+    assert by_position.chain is not None
+    assert torch.equal(by_position.chain, by_start.chain)
+    assert by_start.chain[0].tolist() == [[False, False], [True, False], [True, True]] * 2
+
+
+def test_refuses_a_model_without_separate_projections():
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0))
+    with refused(
+        "The GPT2LMHeadModel cannot be shifted: it has no decoder whose attention has separate k_proj and v_proj."
+    ):
+        add_shift(model)
+
+
+def test_refuses_shifts_that_do_not_exist():
+    with refused("The KVShiftLlamaForCausalLM is shifted already."):
+        add_shift(maker()())
+    with refused("shift_window is 65, but must be 2 to max_position_embeddings=64."):
+        add_shift(plain(), window=65)
+    with refused("shift_keys and shift_values are both False, but one must be True."):
+        add_shift(plain(), keys=False, values=False)
+    with refused("There is no shift_rule 'tap'"):
+        add_shift(plain(), rule="tap")
+    with refused("base_model_type is 'nothing', which transformers does not know."):
+        KVShiftConfig(base_model_type="nothing")
+
+
+def test_a_window_longer_than_the_sequence_mixes_zeros():
+    model = maker(window=8)()
+    for taps in taps_of(model):
+        torch.nn.init.normal_(taps)
+    assert torch.allclose(model(IDS[:, :3]).logits, model(IDS).logits[:, :3], atol=1e-5)
+
+
+def test_refuses_caches_it_cannot_use():
+    model = maker()()
+    cache = plain()(IDS, use_cache=True).past_key_values
+    with refused("The cache holds tokens that an unshifted model read, without their raw keys and values"):
+        model(IDS[:, :1], past_key_values=cache)
+    with refused("The cache is a StaticCache with a StaticLayer, but a shifted model needs a DynamicCache."):
+        model.generate(IDS, max_new_tokens=2, cache_implementation="static")
+    cache = maker(keys=False)()(IDS, use_cache=True).past_key_values
+    with refused("The cache holds tokens without their raw keys"):
+        model(IDS[:, :1], past_key_values=cache)
+    cache = DynamicCache(config=model.config)
+    model(IDS, past_key_values=cache)
+    with refused("crop(-2) takes back more tokens than the 0 whose raw keys the cache has recorded"):
+        cache.crop(-2)
+
+
+def test_refuses_a_folder_whose_config_names_another_window(tmp_path):
+    maker()().save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "shift_window": 3}))
+    with refused(
+        f"Weights of {tmp_path} have other shapes than its config says; with shift_window=3, taps are [kv_head, 3]"
+    ):
+        AutoModelForCausalLM.from_pretrained(tmp_path)
+
+
+def test_refuses_taps_of_the_wrong_shape():
+    state = maker()().state_dict()
+    name = next(name for name in state if name.endswith("alpha"))
+    with pytest.raises(RuntimeError, match=r"size mismatch for model.layers.0.self_attn.shift_norm.alpha"):
+        maker()().load_state_dict({**state, name: torch.ones(4, 2)})
+
+
+def test_refuses_conversions_that_lose_something():
+    with refused("The model has attention='vanilla'"):
+        to_hf(Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=9, n_ctx=8)))
+    with refused("The model has shift_rule='taps' and shift_first='own'"):
+        from_hf(maker(first="own")())
+    with refused("The model is a LlamaForCausalLM, but must be shifted."):
+        from_hf(plain())
+
+
+def test_the_package_alone_does_not_load_transformers():
+    code = "import sys, ihlab; assert 'transformers' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
