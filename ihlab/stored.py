@@ -113,7 +113,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file of at most `MOST_JSON` bytes. Raises `ConfigError` for a file that cannot be read or is none."""
     try:
         return tomllib.loads(as_text(read_bytes(path, MOST_JSON), path))
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # no TOML, or a number of too many digits
         raise ConfigError(f"{path} is not TOML: {error}.") from None
     except RecursionError:
         raise ConfigError(f"{path} nests tables or lists too deeply for a sweep.") from None

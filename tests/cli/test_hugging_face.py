@@ -34,7 +34,7 @@ def test_a_folder_is_scored_as_in_python(tmp_path, capsys, monkeypatch):
     model = AutoModelForCausalLM.from_pretrained(GPT2, dtype=torch.float16, attn_implementation="eager")
     batch = repeated_batch(repeated_rows(range(63), 4, 16, 2, seed=1), 2)
     order = ["layer", "head", "pattern"]
-    scores = head_scores(model, batch, length=32).sort_values(order, ignore_index=True)
+    scores = head_scores(model, batch, rows=8, length=32).sort_values(order, ignore_index=True)
     written = pd.read_csv(table).sort_values(order, ignore_index=True)
     pd.testing.assert_frame_equal(written[scores.columns], scores, check_dtype=False, rtol=1e-5, atol=1e-6)
     effective = written[written["pattern"] == "effective"]
