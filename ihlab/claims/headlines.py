@@ -135,7 +135,15 @@ HEADLINES = (
     ),
     Headline(
         "With the same number of layers, KV shifting makes fewer errors on multi-hop induction.",
-        (Asked("figure8", "KV shifting has a very good bias for learning multi-hop", "error changes by {}"),),
+        (
+            Asked("figure8", "KV shifting has a very good bias for learning multi-hop", "error changes by {}"),
+            Asked(
+                "figure8_learned",
+                "KV shifting has a very good bias for learning multi-hop",
+                "with learned positions {}",
+                ours=True,
+            ),
+        ),
     ),
     Headline(
         "Both halves of the shift matter: shifted keys for induction, shifted values for 3-grams.",

@@ -37,13 +37,12 @@ each head mixes the previous token's key and value into its own. *Vanilla* is at
 continue a repeated sequence: find the current token's earlier occurrence and predict the token that followed it."""
 
 RULE = """The models are small, and each verdict is about them. A claim *holds* or *fails* if its number, measured over
-several seeds, differs significantly from a threshold that was fixed before the runs; otherwise it is *undecided*. Of
-a claim that was tested in several settings, each verdict is counted, and the number is a range."""
+several seeds, differs significantly from a threshold that was fixed before the runs; otherwise it is *undecided*. A
+claim that was tested in several settings has several verdicts and a range."""
 
 FIGURES = """## All figures
 
-Each figure has a page with its claims and how they were measured. The table counts the paper's claims, and after a
-plus sign our own questions."""
+The table counts the paper's claims, and after a plus sign our own questions."""
 
 START, END = "<!-- verdicts -->", "<!-- /verdicts -->"
 """Markers in a README around the counts."""

@@ -29,7 +29,7 @@ def reproduce(
     """Train what the named experiments need, draw them, check their claims, print the ledger.
 
     One experiment after another: its figure, and the pages of results with it, are there before the next one starts.
-    By default all experiments but those `ON_REQUEST`. `jobs` runs are trained at a time, by default one per core, on a
+    By default all experiments but those `ON_REQUEST`, those with the fewest runs first. `jobs` runs are trained at a time, by default one per core, on a
     GPU 1 (`ihlab.sweep.jobs.default_jobs`). Finished runs are reused, interrupted ones resumed. With `from_data`,
     pictures and claims are derived again from the stored CSV, without training. Raises `ConfigError`, before any
     training, for an unknown name or scale, and for `runs` or `figures` to which nothing can be written.
@@ -37,7 +37,7 @@ def reproduce(
     console = console or Console()
     at = cast(Scale, choose("scale", scale, SCALES))
     require(jobs is None or jobs >= 1, f"jobs is {jobs}, but must be at least 1.")
-    usual = [name for name in EXPERIMENTS if name not in ON_REQUEST]
+    usual = sorted(EXPERIMENTS.keys() - ON_REQUEST, key=lambda name: (len(EXPERIMENTS[name].runs(at)), name))
     chosen = [EXPERIMENTS[choose("experiment", name, EXPERIMENTS)] for name in names or usual]
     folders = [Folder(figures, experiment.name, at) for experiment in chosen]
     require_own([figures / "README.md", *(figures / folder.experiment / "README.md" for folder in folders)])

@@ -90,7 +90,7 @@ def test_the_summary_says_medians_and_gains():
     said = Initialisation().summary(table(FINDING, UNIT, noise=0.0), "laptop")
     assert "130 (KV shifting, 1 layer), 150 (KV shifting, 2 layers), 550 (vanilla, 2 layers) where" in said
     assert "never (vanilla, 2 layers) where" in said
-    assert "needs 0.24 of the steps of two vanilla layers from the former start and at most 0.12 from" in said
+    assert "needs 0.24 of the steps of two vanilla layers from the former start and at most 0.125 from" in said
 
 
 def test_the_picture_has_every_seed_and_never_on_top():
