@@ -1,6 +1,6 @@
 """Atomic files, and locks: a reader sees the old content or the new, never half of either; a lock has one holder."""
 
-import glob
+import errno
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -12,6 +12,10 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from tasks.config import ConfigError, require
+
+
+class TakenError(ConfigError):
+    """Another process holds a lock."""
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
@@ -65,19 +69,50 @@ def _force_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-def remove_partial(folder: Path, name: str = "*") -> None:
-    """Remove what killed processes left of files that they wrote to a folder, or of the one named `name`.
+def remove_partial(folder: Path, name: str) -> None:
+    """Remove what killed processes left of files that they wrote to a folder, those whose names match `name` as a glob.
 
     Only for who holds the lock of these files: another process may be writing them.
     """
-    pattern = name if name == "*" else glob.escape(name)
-    for path in folder.glob(f".{pattern}.*.partial"):
+    for path in folder.glob(f".{name}.*.partial"):
         path.unlink(missing_ok=True)
+
+
+def require_no_link(path: Path) -> None:
+    """Raise `ConfigError` for a symbolic link: what is written through one is written somewhere else."""
+    require(
+        not path.is_symlink(), f"{path} is a link, and nothing is written through one: put a real one in its place."
+    )
 
 
 def write_text(path: Path, text: str) -> None:
     """Write text atomically."""
     write_atomically(path, lambda aside: aside.write_text(text, encoding="utf-8"))  # type: ignore[arg-type]
+
+
+def append_text(path: Path, text: str, size: int) -> int:
+    """Append text to a file of `size` bytes, force it to disk, and return the new size.
+
+    What a killed process left after these bytes is cut off first. Follows no link. Raises `OSError` that names `path`
+    if the system does not allow it; the file then has `size` bytes, as far as the system lets it be cut.
+    """
+    content = text.encode()
+    file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
+    try:
+        try:
+            os.ftruncate(file, size)
+            os.lseek(file, 0, os.SEEK_END)
+            written = os.write(file, content)
+            if written < len(content):  # a full disk, or a limit
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(file)
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(file, size)
+            raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        os.close(file)
+    return size + written
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -89,13 +124,13 @@ def write_json(path: Path, content: Any) -> None:
 def locked(path: Path, taken: str, wait: float = 0.0) -> Iterator[os.stat_result]:
     """Hold the lock file at `path`, made if new, and yield which file it is, for `is_file`.
 
-    The kernel lets go of it when the process dies; worker processes do not inherit it. Raises `ConfigError` with the
+    The kernel lets go of it when the process dies; worker processes do not inherit it. Raises `TakenError` with the
     message `taken` if another process still holds it after `wait` seconds.
     """
     try:  # a file system that cannot lock is an error: a lock that outlives its process would be none here
         held = FileLock(path, fallback_to_soft=False).acquire(timeout=wait)
     except Timeout:
-        raise ConfigError(taken) from None
+        raise TakenError(taken) from None
     with held:
         yield path.stat()
 

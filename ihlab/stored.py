@@ -1,16 +1,35 @@
-"""Stored files, read as if anything could be in them: regular files of a sane size, UTF-8, JSON of a sane shape."""
+"""The boundary to foreign files: the only module that opens what a stranger may have made.
+
+Run folders, their tables and tensors, sweep files and Hugging Face folders are read here, as if anything could be in
+them: regular files of a sane size, UTF-8, JSON of a sane shape, weights from safetensors alone. What is wrong is one
+sentence that names the file. Writing is `ihlab.files`, which follows no links inside a run folder.
+"""
 
 import json
+import math
+import os
 import stat
+import tomllib
+import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ihlab.files import write_json
-from tasks.config import ConfigError, require
+from tasks.config import ConfigError, require, shown
+from tasks.memory import require_memory
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MOST_BYTES = 2**28
+"""Size of a table, and of a vocabulary."""
+MOST_JSON = 2**20
+"""Size of the JSON of a run folder, and of a sweep file. `ihlab runs` reads every one of them."""
+MOST_INDEX = 2**24
+"""Size of the JSON of a Hugging Face model: an index names each of its tensors."""
 MOST_DEPTH = 32
 MOST_DIGITS = 20
 
@@ -48,11 +67,11 @@ def require_regular(path: Path) -> int:
     return found.st_size
 
 
-def read_bytes(path: Path) -> bytes:
-    """Read a file of at most `MOST_BYTES`. Raises `ConfigError` for one that is larger, empty or cannot be read."""
+def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Read a file of at most `most` bytes. Raises `ConfigError` for one that is larger, empty or cannot be read."""
     size = require_regular(path)
     require(size > 0, f"{path} is empty.")
-    require(size <= MOST_BYTES, f"{path} has {size} bytes, but must have at most {MOST_BYTES}.")
+    require(size <= most, f"{path} has {size} bytes, but must have at most {most}.")
     try:
         with path.open("rb") as file:
             return file.read(size)
@@ -68,8 +87,8 @@ def as_text(content: bytes, path: Path) -> str:
         raise ConfigError(f"{path} is not UTF-8 text (byte {error.start}).") from None
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
+def read_json(path: Path, most: int = MOST_JSON) -> dict[str, Any]:
+    """Read a JSON object of at most `most` bytes.
 
     Raises `ConfigError` for a file that cannot be read or is not a JSON object, for nesting deeper than `MOST_DEPTH`,
     for a whole number of more than `MOST_DIGITS` digits, and for text that is not Unicode.
@@ -80,7 +99,7 @@ def read_json(path: Path) -> dict[str, Any]:
         return int(digits)
 
     try:
-        content = json.loads(as_text(read_bytes(path), path), parse_int=whole)
+        content = json.loads(as_text(read_bytes(path, most), path), parse_int=whole)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path} is not JSON ({error}).") from None
     except RecursionError:
@@ -88,6 +107,35 @@ def read_json(path: Path) -> dict[str, Any]:
     require(isinstance(content, dict), f"{path} holds no JSON object: it must begin with '{{'.")
     _check(content, path, MOST_DEPTH)
     return dict(content)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file of at most `MOST_JSON` bytes. Raises `ConfigError` for a file that cannot be read or is none."""
+    try:
+        return tomllib.loads(as_text(read_bytes(path, MOST_JSON), path))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}.") from None
+    except RecursionError:
+        raise ConfigError(f"{path} nests tables or lists too deeply for a sweep.") from None
+
+
+def read_tensors(path: Path, tensors: bool = True) -> "tuple[dict[str, Tensor], dict[str, str]]":
+    """Return the tensors of a safetensors file (without `tensors` none) and its metadata.
+
+    Raises `ConfigError` for a file that is none, is cut, or cannot be read.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    require_regular(path)
+    try:
+        path.open("rb").close()  # safetensors takes one that may not be read for one that is missing
+        with safe_open(path, framework="pt") as file:
+            names = file.keys() if tensors else ()
+            return {name: file.get_tensor(name) for name in names}, dict(file.metadata() or {})
+    except PermissionError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"{path} cannot be read ({error}).") from None
 
 
 def _check(value: Any, path: Path, deeper: int) -> None:
@@ -139,3 +187,146 @@ def _checksum(content: Mapping[str, Any], owner: str) -> str:
 
 def _reason(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+# Models of Hugging Face
+
+COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+"""Fields of a config that say how many layers there are."""
+
+
+def causal_lm(name: str) -> Any:
+    """Load a causal LM with transformers, from a folder, or by a name that transformers finds or can fetch.
+
+    No code of the model is run, none is fetched, and weights are read from safetensors inside the folder only. Raises
+    `ConfigError` for a folder or name with no such model, which names what is wrong.
+    """
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    level = logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)
+    try:
+        with of_model(name), warnings.catch_warnings(action="ignore"):
+            _check_folder(name)
+            model, said = AutoModelForCausalLM.from_pretrained(
+                _place(name),
+                use_safetensors=True,
+                trust_remote_code=False,
+                attn_implementation="eager",  # a config may name a kernel, which would be fetched
+                output_loading_info=True,
+            )
+    finally:
+        logging.enable_progress_bar()
+        logging.set_verbosity(level)
+    wrong = sorted(said["missing_keys"]) + [str(each) for each in said["mismatched_keys"]]
+    require(
+        not wrong, f"{name}: the weights lack the tensor {shown(wrong[0]) if wrong else ''}, or it has another shape."
+    )
+    return model
+
+
+def tokenizer_of(name: str, local: bool = False) -> Any | None:
+    """Load the tokenizer that belongs to a model, under `causal_lm`'s rules; None if it has none.
+
+    `local`: of what is stored on this machine alone. Warns of one that cannot be opened.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        found = AutoTokenizer.from_pretrained(_place(name), trust_remote_code=False, local_files_only=local)
+        return found if len(found) > 1 else None  # without its files some are made with no vocabulary
+    except Exception as error:  # of every file that it looks for
+        if not local and (Path(_place(name)) / "tokenizer_config.json").exists():
+            warnings.warn(f"{name}: its tokenizer cannot be opened ({_said(error)}), so tokens are ids.", stacklevel=2)
+        return None
+
+
+@contextmanager
+def of_model(name: str) -> Iterator[None]:
+    """Raise `ConfigError` naming a model for whatever goes wrong with it in the block, except for too little memory."""
+    try:
+        yield
+    except (ConfigError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # a panic of Rust's is no Exception
+        panic = type(error).__name__ == "PanicException"
+        if not isinstance(error, Exception) and not panic:
+            raise
+        if "can't allocate memory" in str(error) or "out of memory" in str(error).lower():
+            raise
+        place = Path(_place(name))
+        where = place / "config.json" if place.is_dir() else f"--hf {shown(name)}"
+        raise ConfigError(f"{where}: transformers cannot open it as a causal language model: {_said(error)}.") from None
+
+
+def _said(error: BaseException) -> str:
+    """Return an error on one line, cut short."""
+    return f"{type(error).__name__}, {' '.join(str(error).split())[:400]}".rstrip(" .,")
+
+
+def _place(name: str) -> str:
+    """Return the folder that is named, "~" spelt out; a name of anything else as it is, for transformers to find."""
+    folder = os.path.expanduser(name)
+    return folder if os.path.isdir(folder) else name
+
+
+def _check_folder(name: str) -> None:
+    """Refuse a model that would have files read outside its folder, or anything but safetensors, or that is damaged."""
+    from transformers.utils import cached_file
+
+    def stored(file: str) -> Path | None:
+        if os.path.isdir(folder := _place(name)):
+            return Path(folder, file) if present(Path(folder, file)) else None
+        found = cached_file(name, file, _raise_exceptions_for_missing_entries=False)
+        return None if found is None else Path(found)
+
+    path = stored("config.json")
+    require(path is not None, f"{name}: transformers cannot open it as a causal language model: it has no config.json.")
+    assert path is not None
+    config = read_json(path, MOST_INDEX)
+    adapter = stored("adapter_config.json")
+    require(adapter is None, f"{adapter} names another model, to which this one is an adapter: give a whole model.")
+    for field in ("transformers_weights", "quantization_config"):
+        given = config.get(field)
+        require(not given, f"{path}: {field} is {shown(given)}, but weights must be plain, in model.safetensors.")
+    files = ["model.safetensors"]
+    index = stored("model.safetensors.index.json")
+    if index is not None and (not os.path.isdir(_place(name)) or not present(path.with_name(files[0]))):
+        named = read_json(index, MOST_INDEX).get("weight_map")
+        require(isinstance(named, dict) and bool(named), f"{index}: weight_map is {shown(named)}, but must name files.")
+        files = sorted({str(file) for file in named.values()}) if isinstance(named, dict) else []
+        for file in files:
+            plain = Path(file).name == file and file.endswith(".safetensors")
+            require(plain, f"{index} names the file {shown(file)}, but must name .safetensors files of its own folder.")
+    _check_weights(name, path, config, [stored(file) or path.with_name(file) for file in files])
+
+
+def _check_weights(name: str, path: Path, config: Mapping[str, Any], files: list[Path]) -> None:
+    """Refuse damaged weights, and a config whose model they are too few for, before anything of its size is made."""
+    import torch
+    from safetensors import safe_open
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    n_tensors = n_numbers = 0
+    for file in files:
+        read_tensors(file, tensors=False)
+        with safe_open(file, framework="pt") as opened:
+            shapes = [opened.get_slice(tensor).get_shape() for tensor in opened.keys()]  # noqa: SIM118
+        n_tensors += len(shapes)
+        n_numbers += sum(math.prod(shape) for shape in shapes)
+    for part in (config, *(part for part in config.values() if isinstance(part, dict))):
+        for field in COUNTS:
+            given = part.get(field, 1)
+            right = isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= n_tensors
+            require(right, f"{path}: {field} is {shown(given)}, but must be 1 to {n_tensors}, the number of tensors.")
+    settings = AutoConfig.from_pretrained(_place(name), trust_remote_code=False)
+    with torch.device("meta"):
+        made = AutoModelForCausalLM.from_config(settings, trust_remote_code=False, attn_implementation="eager")
+    wanted = sum(tensor.numel() for tensor in made.parameters())
+    require(
+        wanted <= 2 * n_numbers,  # a tied unembedding is stored once
+        f"{path} describes a model of {wanted} weights, but {files[0]} and its like hold {n_numbers}.",
+    )
+    require_memory(f"The model of {path}", sum(x.nbytes for x in (*made.parameters(), *made.buffers())))

@@ -10,7 +10,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from tasks.batch import Task
-from tasks.config import choose, require, stored_names
+from tasks.config import PATH, FromFile, choose, named, require, stored_names
 from tasks.registry import StoredTask, kinds, rule_of
 
 
@@ -35,8 +35,10 @@ def from_plain(hint: Any, plain: Any, null: str | None = None, name: str = "") -
     """Return the value that plain values stand for, where a config's field is of type `hint`.
 
     A mapping becomes the config that `hint` names, a `Task` by its `kind`; what is one already stays. `null` stands for
-    None in formats that have none. Raises `ConfigError` for an unknown kind or field, for a field left out that has no
-    default, and for what the config refuses; `name` is the field's in such a sentence.
+    None in formats that have none. A field with `PATH` in its metadata becomes a `FromFile`.
+
+    Raises `ConfigError` for an unknown kind or field, for a field left out that has no default, and for what the config
+    refuses; `name` is the field's in such a sentence.
     """
     sorts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if plain == null and types.NoneType in sorts:
@@ -91,4 +93,8 @@ def _config(cls: Any, plain: Mapping[str, Any], null: str | None, name: str) -> 
     for field in known.values():
         optional = field.default is not MISSING or field.default_factory is not MISSING
         require(optional or field.name in plain, f"{prefix}{field.name} is missing.")
-    return cls(**{at: from_plain(hints[at], item, null, prefix + at) for at, item in plain.items()})
+    values = {at: from_plain(hints[at], item, null, prefix + at) for at, item in plain.items()}
+    for at in (field.name for field in known.values() if PATH in field.metadata):
+        if isinstance(values.get(at), str) and not named(FromFile(values[at])):
+            values[at] = FromFile(values[at])
+    return cls(**values)

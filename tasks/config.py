@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import os
 import reprlib
 import types
 from collections.abc import Callable, Iterable, Mapping
@@ -21,6 +22,9 @@ _MANY = {int: "whole numbers", float: "finite numbers", bool: "bools", str: "str
 WAS = "was"
 """The key of a renamed field's first name in its metadata."""
 
+PATH = "path"
+"""The key, in a field's metadata, of fields that hold a path: `tasks.codec` reads them as `FromFile`."""
+
 _short = reprlib.Repr()
 _short.maxlist = _short.maxtuple = _short.maxdict = 20
 _short.maxstring = _short.maxother = _short.maxlong = 100
@@ -28,6 +32,29 @@ _short.maxstring = _short.maxother = _short.maxlong = 100
 
 class ConfigError(ValueError):
     """A setting that cannot work: one sentence with the field, its value and what would be right."""
+
+
+class FromFile(str):
+    """A path that a file names, and that the user has not named: `require_named` refuses to read it."""
+
+    __slots__ = ()
+
+
+_named: set[str] = set()
+
+
+def name_path(path: str) -> None:
+    """Allow the rest of this process to read a path that a file names: the user has named it, too."""
+    _named.add(_real(path))
+
+
+def named(path: str) -> bool:
+    """Return whether a path may be read: it does not come from a file, or the user has named it (`name_path`)."""
+    return not isinstance(path, FromFile) or _real(path) in _named
+
+
+def _real(path: str) -> str:
+    return os.path.realpath(os.path.expanduser(path))
 
 
 def require(condition: bool, message: str | Callable[[], str]) -> None:

@@ -66,8 +66,9 @@ def load_plugins(group: str, register: Callable[[Any], Any]) -> None:
     for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
         try:
             register(point.load())
-        except Exception as error:  # of somebody else's code: it must not keep everything else from working
-            warnings.warn(f"The plug-in {point.name} ({point.value}) is left out: {error}", stacklevel=2)
+        except (Exception, SystemExit) as error:  # somebody else's code must not keep everything else from working
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            warnings.warn(f"The plug-in {point.name} ({point.value}) is left out: {said}", stacklevel=2)
 
 
 @config

@@ -1,6 +1,7 @@
 """Atomic files and locks: a failed write leaves the old content and nothing beside it; a lock has one holder."""
 
 import errno
+import glob
 import os
 import stat
 import threading
@@ -9,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from ihlab.files import is_file, locked, remove_partial, require_writable, write_atomically, write_json, write_text
+from ihlab.files import (
+    append_text,
+    is_file,
+    locked,
+    remove_partial,
+    require_writable,
+    write_atomically,
+    write_json,
+    write_text,
+)
 from tasks import ConfigError
 
 
@@ -55,9 +65,9 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
     names = [".a[1].csv.12.partial", ".a[1].csv.345.partial", ".b.csv.6.partial", "a[1].csv", ".hidden", "my.partial"]
     for name in names:
         (tmp_path / name).touch()
-    remove_partial(tmp_path, "a[1].csv")
+    remove_partial(tmp_path, glob.escape("a[1].csv"))
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[2:])
-    remove_partial(tmp_path)
+    remove_partial(tmp_path, "b*")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[3:])
 
 
@@ -101,3 +111,19 @@ def test_a_folder_to_write_to_is_tried_and_left_as_it_was(tmp_path):
     with pytest.raises(ConfigError, match=r"but nothing can be written to /proc"):
         require_writable("--out", Path("/proc/self"))
     require_writable("--out", Path("/"))
+
+
+def test_a_row_is_appended_after_the_bytes_that_are_known(tmp_path, monkeypatch):
+    path = tmp_path / "table.csv"
+    path.write_text("a\n1\nhalf a ro")
+    assert append_text(path, "2\n", 4) == 6
+    assert path.read_text() == "a\n1\n2\n"
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, content: write(file, content[:1]))
+    with pytest.raises(OSError, match="No space left") as full:
+        append_text(path, "345\n", 6)
+    assert full.value.filename == str(path)
+    assert path.read_text() == "a\n1\n2\n"
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(OSError, match="symbolic links"):
+        append_text(tmp_path / "link", "4\n", 6)

@@ -36,6 +36,7 @@ SMALL = (
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("mine")
     (path / "mine.py").write_text(MINE, encoding="utf-8")
+    (path / "leaves.py").write_text("import sys; sys.exit(0)")
     return path
 
 
@@ -109,6 +110,7 @@ def test_a_figure_of_ones_own_is_made_and_stands_on_the_page(folder):
         ("nowhere:CopyTask", "there is no module 'nowhere'"),
         ("mine:CopTask", "the module 'mine' has no 'CopTask'"),
         (":CopyTask", "is no module:name"),
+        ("leaves:X", "the module 'leaves' ends Python when it is imported (0)"),
         ("json:JSONDecoder", "JSONDecoder.kind is None, but must be a string of the class"),
     ],
 )
@@ -192,11 +194,19 @@ def test_experiments_are_checked_likewise():
     assert "mine" in ON_REQUEST
 
 
-def test_plug_ins_that_fail_are_named_and_the_others_load(monkeypatch):
+def test_plug_ins_that_fail_are_named_and_the_others_load(monkeypatch, tmp_path):
     good, twin, taken = made("Good", kind="good"), made("Twin", kind="good"), made("Taken", kind="induction")
     module = SimpleNamespace(good=good, twin=twin, taken=taken)
     monkeypatch.setitem(sys.modules, "plug_ins", module)
-    names = {"a": "no_such_module:X", "b": "plug_ins:good", "c": "plug_ins:twin", "d": "plug_ins:taken"}
+    names = {
+        "a": "no_such_module:X",
+        "b": "plug_ins:good",
+        "e": "leaves:X",
+        "c": "plug_ins:twin",
+        "d": "plug_ins:taken",
+    }
+    (tmp_path / "leaves.py").write_text("import sys; sys.exit(0)")
+    monkeypatch.syspath_prepend(tmp_path)
     points = [EntryPoint(name, value, "ihlab.tasks") for name, value in names.items()]
     monkeypatch.setattr(tasks.registry, "entry_points", lambda group: points)
     with pytest.warns(UserWarning, match="The plug-in . .* is left out: ") as warned:
@@ -206,6 +216,7 @@ def test_plug_ins_that_fail_are_named_and_the_others_load(monkeypatch):
         "The plug-in a (no_such_module:X)",
         "The plug-in c (plug_ins:twin)",
         "The plug-in d (plug_ins:taken)",
+        "The plug-in e (leaves:X)",
     ]
     assert TASKS["good"] is good
     assert TASKS["induction"] is InductionTask

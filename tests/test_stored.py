@@ -1,10 +1,13 @@
 """Stored files: whatever is in the place of one is read as it was written, or refused in a sentence that names it."""
 
+import ast
 import json
 import os
+from pathlib import Path
 
 import pytest
 
+import ihlab
 from ihlab.stored import MOST_DEPTH, read_bytes, read_json, read_summary, write_summary
 from tasks import ConfigError
 
@@ -99,3 +102,41 @@ def test_a_summary_without_a_checksum_has_its_numbers_at_least(tmp_path, changes
     path.write_text(json.dumps({"steps": 1, "seconds": 2} | changes))
     with pytest.raises(ConfigError, match=sentence):
         read_summary(path, NUMBERS, "run")
+
+
+OWN = {
+    "ihlab.stored": "the boundary",
+    "ihlab.training.stored_metrics": "text that the boundary has read",
+    "ihlab.sweep.jobs": "the system's",
+    "ihlab.sweep.results": "the sweep's own table",
+    "ihlab.viewer.page": "the package's own",
+    "ihlab.studies.tables6to13": "the package's own",
+    "ihlab.studies.hops": "the package's own",
+    "ihlab.studies.table2": "the package's own",
+    "ihlab.claims.page": "pages and tables that reproduce wrote",
+    "ihlab.claims.history": "likewise",
+    "ihlab.claims.ledger": "likewise",
+    "ihlab.claims.figure_page": "likewise",
+}
+"""Modules that read files, and whose these are."""
+
+READS = {"read_text", "read_bytes", "read_csv", "from_pretrained", "load", "fromfile"}
+BARE = {"open", "load_file", "safe_open"}
+OF = {"json", "np", "numpy", "torch", "pickle", "tomllib"}
+"""Modules whose `load` reads; ihlab's own functions of that name go through the boundary."""
+
+
+def reads_in(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in BARE:
+            yield node.func.id
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            name, of = node.func.attr, getattr(node.func.value, "id", "")
+            if of in OF if name == "load" else name in READS:
+                yield name
+
+
+def test_nothing_else_opens_what_a_stranger_may_have_made():
+    root = Path(ihlab.__file__).parent
+    modules = {".".join(path.relative_to(root.parent).with_suffix("").parts): path for path in root.rglob("*.py")}
+    assert {name for name, path in modules.items() if any(reads_in(path))} == set(OWN)

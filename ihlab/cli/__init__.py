@@ -3,6 +3,7 @@
 Nothing here imports torch before a command needs it: `ihlab --help` answers at once.
 """
 
+import atexit
 import os
 import re
 import shlex
@@ -55,6 +56,8 @@ def main(args: Sequence[str] | None = None) -> None:
     """
     print_anywhere()
     given = list(sys.argv[1:] if args is None else args)
+    if args is None and hasattr(os, "fork"):
+        _watch(f"ihlab {shlex.join(given)}")
     try:
         with warnings.catch_warnings():
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
@@ -80,7 +83,28 @@ def main(args: Sequence[str] | None = None) -> None:
             _end(str(error), 1)
         if not _is_out_of_memory(error):
             raise
-        _end(f"Out of memory: {str(error).partition(chr(10))[0]}", 1)
+        reason = str(error).partition("\n")[0]
+        _end(f"Out of memory{f': {reason}' if reason else '.'}", 1)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of a library in Rust
+            raise
+        _end(f"A library stopped ({' '.join(str(error).split())}), most likely because memory ran out.", 1)
+
+
+def _watch(command: str) -> None:
+    """Start a process that says what happened, if the system ends this one without a word, as it may out of memory."""
+    reading, writing = os.pipe()
+    if os.fork():
+        os.close(reading)
+        atexit.register(os.write, writing, b".")
+        return
+    os.setsid()  # Ctrl-C is for the command
+    os.close(writing)
+    os.close(sys.stdout.fileno())
+    if not os.read(reading, 1):
+        said = "The system ended this command: it was killed, or memory ran out. To go on from the last checkpoint:"
+        os.write(sys.stderr.fileno(), f"ihlab: {said} {text(command)}\n".encode(errors="replace"))
+    os._exit(0)
 
 
 def _show_warning(usual: Callable[..., None], message: Warning | str, *more: Any) -> None:

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,18 +11,19 @@ from rich.box import SIMPLE_HEAD
 from rich.progress import track
 from rich.table import Table
 
-from ihlab.cli.hugging_face import causal_lm, model_name
-from ihlab.cli.inspect import OptionalRunName, Root, Step, TaskName, found_run, number_column
+from ihlab.cli.hugging_face import model_name
+from ihlab.cli.inspect import Corpus, OptionalRunName, Root, Step, TaskName, found_run, number_column
 from ihlab.cli.paths import PICTURES, TABLES, check_output, write_picture, write_table
 from ihlab.cli.terminal import console, text
 from ihlab.measure.columns import COLUMNS
+from ihlab.stored import causal_lm, of_model
 from tasks.config import require
 
 if TYPE_CHECKING:
     import pandas as pd
 
-HF_ROWS = 8
-"""Sequences on which the heads of a model of another library are ablated: it may have hundreds, and be large."""
+HF_ROWS, HF_PROBE_ROWS = 4, 8
+"""Numbers of sequences on which the heads of a Hugging Face model are ablated and scored: it is large and has many."""
 
 LISTED = 32
 """Of many heads, so many are listed, and all that match prefixes."""
@@ -36,6 +38,7 @@ def heads(
     root: Root = Path("runs"),
     step: Step = None,
     task: TaskName = None,
+    corpus: Corpus = None,
     hf: str | None = None,
     length: int | None = None,
     rows: int | None = None,
@@ -51,7 +54,7 @@ def heads(
         hf: Instead of a run, a Hugging Face causal LM: a folder, or a name that transformers finds by itself.
         length: Positions of the repeated random tokens; by default the task's length, and 128 at most with --hf.
         rows: Number of sequences on which heads are ablated: held-out ones of the run's task, by default as many as
-            training evaluates on; with --hf random tokens read twice, by default 8.
+            training evaluates on; with --hf random tokens read twice, by default 4.
         seed: Seed of the repeated random tokens on which heads are scored.
         probes: Number of random probes; prefix_matching is their mean, and comes with its standard deviation.
         bos: Begin the random tokens with the bos token, or not; by default as the task or the tokenizer does.
@@ -61,7 +64,7 @@ def heads(
     require(seed >= 0, f"seed is {seed}, but must not be negative.")
     require(rows is None or rows >= 2, f"rows is {rows}, but must be at least 2: the loss is given with its error.")
     require(hf is None or step is None, "--step is of a run's checkpoints, and the model of --hf has none.")
-    found = found_run(run, hf, root, task)
+    found = found_run(run, hf, root, task, corpus)
     check_output("--csv", csv, TABLES, found)
     check_output("--out", out, PICTURES, found)
     if found is not None:
@@ -75,17 +78,19 @@ def heads(
     from ihlab.measure.batches import EVAL_SEED, draw
     from ihlab.measure.probe import STRIPE_REPEATS, repeated_batch
 
-    if found is not None:
-        model, name = opened_model(found.model(step), prepend_bos=bos), f"{found.folder.name} at step {step}"
-        batch = draw(found.config.task, EVAL_SEED, "eval", 0, rows or found.config.eval_rows)
-        kind = "held-out sequences"
-    else:
-        model, name = opened_model(causal_lm(str(hf)), prepend_bos=bos), model_name(str(hf))
-        twice = model.probe_rows(STRIPE_REPEATS, rows or HF_ROWS, length, None, seed + 1)
-        batch = repeated_batch(twice, STRIPE_REPEATS, len(model.tokens.begin))
-        kind = "sequences of random tokens read twice"
-    few = model.n_layers * model.n_heads <= FEW
-    scores = scored_heads(model, batch, track=_progress(few), seed=seed, length=length, probes=probes)
+    with nullcontext() if hf is None else of_model(hf):
+        if found is not None:
+            model, name = opened_model(found.model(step), prepend_bos=bos), f"{found.folder.name} at step {step}"
+            batch = draw(found.config.task, EVAL_SEED, "eval", 0, rows or found.config.eval_rows)
+            kind = "held-out sequences"
+        else:
+            model, name = opened_model(causal_lm(str(hf)), prepend_bos=bos), model_name(str(hf))
+            twice = model.probe_rows(STRIPE_REPEATS, rows or HF_ROWS, length, None, seed + 1)
+            batch = repeated_batch(twice, STRIPE_REPEATS, len(model.tokens.begin))
+            kind = "sequences of random tokens read twice"
+        few = model.n_layers * model.n_heads <= FEW
+        probe = {"seed": seed, "length": length, "probes": probes} | ({"rows": HF_PROBE_ROWS} if found is None else {})
+        scores = scored_heads(model, batch, track=_progress(few), **probe)
     terminal = console()
     terminal.print(_heads_table(scores, f"Heads of {text(name)}"))
     if not scores["induction"].any():

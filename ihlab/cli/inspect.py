@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from rich.table import Column, Table
 
-from ihlab.cli.hugging_face import causal_lm, model_name, tokenizer_of
+from ihlab.cli.hugging_face import model_name
 from ihlab.cli.named import registered_task
 from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, find_run, write_picture, write_table, writing
 from ihlab.cli.terminal import console, text
-from tasks.config import ConfigError, require
+from ihlab.stored import causal_lm, of_model, tokenizer_of
+from tasks.config import ConfigError, name_path, require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,11 +36,20 @@ TaskName = Annotated[
     str | None,
     tyro.conf.arg(metavar="MODULE:CLASS", help="The class of the run's task, if it is your own task."),
 ]
+Corpus = Annotated[
+    str | None,
+    tyro.conf.arg(
+        metavar="FOLDER",
+        help="The folder of texts that the run's config.json names: it is read only if you name it here, too.",
+    ),
+]
 Step = Annotated[int | None, tyro.conf.arg(help="The checkpoint to open; by default the last.")]
 
 
-def found_run(run: str | None, hf: str | None, root: Path, task: str | None) -> "Run | None":
+def found_run(run: str | None, hf: str | None, root: Path, task: str | None, corpus: str | None = None) -> "Run | None":
     """Return the run that the user named, and None for a Hugging Face model. Import and register the task first.
+
+    `corpus`: a folder of texts that the run's config may name.
 
     Raises `ConfigError` unless exactly one of the two is given.
     """
@@ -49,6 +59,8 @@ def found_run(run: str | None, hf: str | None, root: Path, task: str | None) -> 
     )
     if task is not None:  # a file's own word is never imported
         registered_task(task)
+    if corpus is not None:
+        name_path(corpus)
     return None if run is None else find_run(run, root)
 
 
@@ -116,12 +128,14 @@ def view(
     /,
     root: Root = Path("runs"),
     task: TaskName = None,
+    corpus: Corpus = None,
     hf: str | None = None,
     out: Path | None = None,
     tokens: str | None = None,
     row: str | None = None,
     rows: int = 4,
     checkpoints: int = 20,
+    megabytes: float | None = None,
 ) -> None:
     """Write a page of attention, a run's through training or a Hugging Face model's: one HTML file that opens offline.
 
@@ -133,30 +147,37 @@ def view(
         row: The sequence to read as ids separated by commas, as 3,1,4,1,5.
         rows: Number of held-out sequences on the page.
         checkpoints: Maximum number of the run's checkpoints on the page.
+        megabytes: Maximum size of the page; by default 3, or 20 for a long sequence.
     """
-    from ihlab.viewer import write_view
+    from ihlab.viewer import view as view_page
 
+    require(
+        megabytes is None or 0 < megabytes < 1e4, f"--megabytes is {megabytes}, but must be above 0 and below 10000."
+    )
     require(tokens is None or row is None, "--tokens and --row are both given, but the page reads one of them.")
-    found = found_run(run, hf, root, task)
+    found = found_run(run, hf, root, task, corpus)
     name = model_name(str(hf)) if found is None else found.folder.name
     page = out or Path(f"{name}.html")
     check_output("--out", page, PAGES, found)
     if found is not None:
         read = tokens if row is None else _ids(row, found.config.model.d_vocab)
+        made = view_page(found, read, checkpoints=checkpoints, rows=rows, megabytes=megabytes)
         with writing(page):
-            write_view(found, page, read, checkpoints=checkpoints, rows=rows)
+            made.write(page)
         return
     from ihlab.interp.sources import opened_model
     from ihlab.measure.probe import STRIPE_REPEATS
 
-    model, tokenizer = causal_lm(str(hf)), tokenizer_of(str(hf))
-    opened = opened_model(model)
-    given: str | list[int] | None = tokens if row is None else _ids(row, opened.d_vocab)
-    repeated = opened.probe_rows(STRIPE_REPEATS, rows, None, None, 0) if given is None else None
-    if tokens is not None and tokenizer is not None:
-        given = tokenizer.encode(tokens)
+    with of_model(str(hf)):
+        model, tokenizer = causal_lm(str(hf)), tokenizer_of(str(hf))
+        opened = opened_model(model)
+        given: str | list[int] | None = tokens if row is None else _ids(row, opened.d_vocab)
+        repeated = opened.probe_rows(STRIPE_REPEATS, rows, None, None, 0) if given is None else None
+        if tokens is not None and tokenizer is not None:
+            given = tokenizer.encode(tokens)
+        made = view_page(model, repeated if given is None else given, tokenizer, title=name, megabytes=megabytes)
     with writing(page):
-        write_view(model, page, repeated if given is None else given, tokenizer, title=name)
+        made.write(page)
 
 
 def _ids(row: str, d_vocab: int) -> list[int]:

@@ -33,6 +33,8 @@ def _imported(name: str) -> Any:
         if error.name != module.partition(".")[0] and error.name != module:
             raise  # the module itself imports something that is missing
         raise ConfigError(f"{name!r}: there is no module {module!r} here or installed.") from None
+    except SystemExit as error:  # a script without a guard
+        raise ConfigError(f"{name!r}: the module {module!r} ends Python when it is imported ({error}).") from None
     except (ValueError, TypeError):
         if module.strip("."):  # raised by the module itself
             raise

@@ -7,6 +7,7 @@ import tyro
 from rich.table import Table
 
 from ihlab.cli.terminal import console, text
+from tasks.config import name_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +27,7 @@ def sweep(
     out: Path | None = None,
     retries: int = 2,
     wandb: bool = False,
+    corpus: str | None = None,
 ) -> None:
     """Train every run of a grid, and gather the results in one CSV. Run again, it resumes an interrupted sweep.
 
@@ -38,11 +40,14 @@ def sweep(
         out: The CSV; by default the grid's name and .csv, in this folder. One with more results is never replaced.
         retries: How often a run is retried after its worker is killed.
         wandb: Log every evaluation to Weights & Biases too.
+        corpus: The folder of texts that the grid names: it is read only if you name it here, too.
     """
     from ihlab.sweep.grid import read_grid
     from ihlab.sweep.retry import FAILED
     from ihlab.sweep.sweep import sweep as run_sweep
 
+    if corpus is not None:
+        name_path(corpus)
     points = read_grid(grid)
     written = out or Path(f"{grid.stem}.csv")
     terminal = console()

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ihlab.model.hf.configs import special_ids
+from ihlab.stored import tokenizer_of
 from tasks.config import require
 
 OUTPUT_PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense", "wo", "proj")
@@ -93,12 +94,7 @@ def tokenizer_prepends(name: str, bos: int | None) -> bool:
     """
     if bos is None or not name:
         return False
-    from transformers import AutoTokenizer
-
-    try:
-        return prepends_bos(AutoTokenizer.from_pretrained(name, local_files_only=True, trust_remote_code=False), bos)
-    except Exception:  # of every file that it looks for
-        return False
+    return prepends_bos(tokenizer_of(name, local=True), bos)
 
 
 def prepends_bos(tokenizer: Any, bos: int | None) -> bool:

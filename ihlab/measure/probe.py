@@ -115,10 +115,15 @@ def task_ids(task: Task) -> list[int]:
     return list(task_tokens(task).content)
 
 
+def task_period(task: Task) -> int:
+    """Return the number of tokens that a task's probe repeats."""
+    of_task = task_tokens(task)
+    return min((task.length - len(of_task.begin)) // PREFIX_REPEATS, len(of_task.content))
+
+
 def task_probe(task: Task, device: torch.device | None = None) -> Probe | None:
     """Return a task's ids, repeated to fill its length: the probe of a run's evaluations. None if that is too short."""
-    of_task = task_tokens(task)
-    period = min((task.length - len(of_task.begin)) // PREFIX_REPEATS, len(of_task.content))
+    of_task, period = task_tokens(task), task_period(task)
     if period < LEAST_PERIOD:
         return None
     tokens = repeated_rows(of_task.content, TASK_ROWS, period, PREFIX_REPEATS, EVAL_SEED, of_task.begin).to(device)

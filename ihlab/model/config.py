@@ -165,6 +165,11 @@ class ModelConfig:
         """Raise `ConfigError` for a window too small, or too large for a rule that knows two columns."""
         require(self.shift_window >= 2, f"ModelConfig.shift_window is {self.shift_window}, but must be at least 2.")
         require(
+            self.shift_window <= max(2, self.n_ctx),
+            f"ModelConfig.shift_window is {self.shift_window}, but must be at most n_ctx={self.n_ctx}: no token has "
+            "more tokens before it.",
+        )
+        require(
             self.shift_window == 2 or ("gate" not in self.shift_rules.values() and self.attention != "input_gate"),
             f"ModelConfig.shift_window is {self.shift_window}, but a gate ({self.attention!r}) chooses between two "
             "tokens: it must be 2.",

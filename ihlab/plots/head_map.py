@@ -5,6 +5,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 
 from ihlab.plots.style import ORANGE, new_figure, printed
 from tasks.config import choose
@@ -48,5 +49,7 @@ def _map(axes: Axes, scores: pd.DataFrame, name: str, shape: tuple[int, int]) ->
         corner = (head - 0.5, layer - 0.5)
         axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=ORANGE, linewidth=1.5))
     axes.set(title=name, xlabel="head", ylabel="layer")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(visible=False)
     axes.figure.colorbar(image, ax=axes, shrink=0.8)

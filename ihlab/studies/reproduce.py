@@ -29,10 +29,11 @@ def reproduce(
     """Train what the named experiments need, draw them, check their claims, print the ledger.
 
     One experiment after another: its figure, and the pages of results with it, are there before the next one starts.
-    By default all experiments but those `ON_REQUEST`, those with the fewest runs first. `jobs` runs are trained at a time, by default one per core, on a
-    GPU 1 (`ihlab.sweep.jobs.default_jobs`). Finished runs are reused, interrupted ones resumed. With `from_data`,
-    pictures and claims are derived again from the stored CSV, without training. Raises `ConfigError`, before any
-    training, for an unknown name or scale, and for `runs` or `figures` to which nothing can be written.
+    By default all experiments but those `ON_REQUEST`, those with the fewest runs first. `jobs` runs are trained at a
+    time, by default one per core, on a GPU 1 (`ihlab.sweep.jobs.default_jobs`). Finished runs are reused, interrupted
+    ones resumed. With `from_data`, pictures and claims are derived again from the stored CSV, without training. Raises
+    `ConfigError`, before any training, for an unknown name or scale, and for `runs` or `figures` to which nothing can
+    be written.
     """
     console = console or Console()
     at = cast(Scale, choose("scale", scale, SCALES))

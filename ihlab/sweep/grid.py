@@ -31,13 +31,13 @@ each `[[zip]]` and the seeds, the last of them fastest. TOML has no null: "none"
 import itertools
 import math
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from ihlab.model.config import ModelConfig
+from ihlab.stored import read_toml
 from ihlab.training.config import LONGEST_NAME as MOST_NAME_BYTES
 from ihlab.training.config import RunConfig
 from tasks import TASKS, registry
@@ -74,7 +74,7 @@ def read_grid(path: str | Path) -> list[Point]:
 
 
 def _points(path: Path) -> list[Point]:
-    content = _read(path)
+    content = read_toml(path)
     base = {"name": path.stem, **_flat({key: value for key, value in content.items() if key not in SWEEPING})}
     axes = _axes(content)
     _check_names(base, axes)
@@ -105,15 +105,6 @@ def shown(values: Mapping[str, Any]) -> str:
 
 def _require_few(n_runs: int) -> None:
     require(n_runs <= MOST_RUNS, f"The sweep has {n_runs} runs; the maximum is {MOST_RUNS}.")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
-    except ValueError as error:  # neither UTF-8 nor TOML
-        raise ConfigError(f"{path} is not TOML: {error}.") from None
 
 
 def _flat(tables: Mapping[str, Any], prefix: str = "") -> Values:

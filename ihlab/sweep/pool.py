@@ -39,12 +39,19 @@ Ended = Callable[[int, Future[Any]], None]
 LARGEST = 256
 """Most members of one stacked model, on any device: its memory grows with each."""
 
+RETRIES = 2
+"""How often `train_all` resumes a run whose worker process was killed."""
+
 GRACE = 8.0
 """Seconds that a worker has to save a checkpoint in when its parent is dead."""
 
 _context = multiprocessing.get_context("spawn")  # a forked child of a threaded torch can hang
 _parent: Connection  # in a worker: updates go out, whatever comes in means stop
 _idle = threading.Event()  # in a worker: it has no job
+
+
+class WorkerKilledError(RuntimeError):
+    """A run's worker process was killed again and again."""
 
 
 def train_all(
@@ -59,7 +66,8 @@ def train_all(
 
     Runs whose digest is in `stacked` are trained as stacked models where that is faster (`stacks`). After Ctrl-C or a
     failed run the other workers save a checkpoint and stop, and the exception is raised. A run that diverges stops no
-    other, and is not trained again: it would diverge again (`Run.diverged`).
+    other, and is not trained again: it would diverge again (`Run.diverged`). A run whose worker is killed is resumed
+    in another one, `RETRIES` times. Raises `WorkerKilledError` after that.
     """
     from ihlab.training.distributed import require_alone
 
@@ -78,12 +86,18 @@ def train_all(
             on_update((member, step, rows[index]))
 
     def ended(index: int, future: Future[Any]) -> None:
-        future.result()
+        try:
+            future.result()
+        except BrokenProcessPool:
+            raise WorkerKilledError(
+                f"The worker process that trained {todo[index].name} was killed {RETRIES + 1} times, most likely "
+                "because memory ran out: start again with a smaller --jobs; every run goes on from its last checkpoint."
+            ) from None
         every_member((index, todo[index].steps, rows.get(index, {})))  # early stopping may have ended it before
 
     job = partial(_train, root, device, {todo[i].digest: [todo[j] for j in stack] for i, stack in members.items()})
     first = {i: todo[i] for i in groups}
-    in_processes(first, job, jobs, 0, every_member, ended, {i: len(stack) for i, stack in members.items()})
+    in_processes(first, job, jobs, RETRIES, every_member, ended, {i: len(stack) for i, stack in members.items()})
 
 
 def require_importable(configs: Iterable[RunConfig]) -> None:

@@ -27,7 +27,8 @@ def in_ray(
     At most `jobs` at a time; None: as many as Ray has cores for. Ray retries a job, at most `retries` times, when
     its worker or its machine dies. Paths in a job must mean the same folder everywhere: on a cluster, one that all
     machines share. When this process is killed, a Ray that it started ends within seconds, with the jobs; only two
-    idle agents of Ray's try for a minute to report it. Raises `ConfigError` if Ray is not installed.
+    idle agents of Ray's try for a minute to report it. Raises `ConfigError` if Ray is not installed or
+    cannot be started.
     """
     try:
         import ray
@@ -66,7 +67,12 @@ def _started(jobs: int | None) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     alone = {"num_cpus": jobs, "object_store_memory": OBJECT_STORE, "include_dashboard": False}
     answer = signal.getsignal(signal.SIGTERM)
-    ray.init(log_to_driver=False, logging_level=logging.ERROR, **({} if "RAY_ADDRESS" in os.environ else alone))
+    try:
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **({} if "RAY_ADDRESS" in os.environ else alone))
+    except Exception as error:  # of its many processes, and of the network
+        ray.shutdown()
+        said = " ".join(str(error).split()).rstrip(".")
+        raise ConfigError(f"Ray cannot be started ({said}): try again, or use --engine local.") from None
     if callable(answer) and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, answer)  # instead of Ray's, which ends the process under the runs
     try:

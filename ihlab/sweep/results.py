@@ -1,5 +1,6 @@
 """Results of the runs of a sweep, as one tidy table."""
 
+import glob
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -46,7 +47,7 @@ def result_row(point: Point, root: Path, error: str = "") -> dict[str, Any]:
         row["status"], error = DIVERGED, f"The loss is not finite at step {diverged['step']}."
     else:
         row["status"] = FAILED if error else UNFINISHED
-    metrics = _metrics(folder)
+    metrics = _metrics(folder, bool(done))
     reached = first_reach(metrics["step"], metrics["accuracy_first"], GOAL) if len(metrics) else math.inf
     known = math.isfinite(reached) or row["status"] in (DONE, DIVERGED)
     last = {str(name): value for name, value in metrics.tail(1).to_dict("records")[0].items()} if len(metrics) else {}
@@ -71,9 +72,9 @@ def _stored(path: Path) -> dict[str, Any]:
     return read_summary(path, {}, None) or {}
 
 
-def _metrics(folder: Path) -> pd.DataFrame:
+def _metrics(folder: Path, ended: bool) -> pd.DataFrame:
     path = folder / "metrics.csv"
-    return read_metrics(path, ()) if present(path) else pd.DataFrame()
+    return read_metrics(path, (), ended=ended) if present(path) else pd.DataFrame()
 
 
 def _cell(value: Any) -> Any:
@@ -96,7 +97,7 @@ def only_writer(path: Path) -> Iterator[None]:
             taken = f"Another sweep is writing {path}: wait for its end, or give another file."
             held.enter_context(locked(lock, taken))
             held.callback(lock.unlink, missing_ok=True)  # while it is held: nobody can have locked this file since
-            remove_partial(path.parent, path.name)
+            remove_partial(path.parent, glob.escape(path.name))
         except OSError as error:
             raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
         yield

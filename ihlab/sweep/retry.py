@@ -4,7 +4,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from ihlab.stored import DIVERGED, DONE
+from ihlab.files import TakenError
+from ihlab.stored import DIVERGED, DONE, UNFINISHED
 from ihlab.sweep.tracking import tracked
 from ihlab.training.config import RunConfig
 from ihlab.training.progress import Report
@@ -16,7 +17,7 @@ PATIENCE = 10.0  # seconds
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a run: done, diverged or failed, and the error."""
+    """Outcome of a run: done, diverged, failed, or unfinished where another process trains it; and the error."""
 
     status: str
     error: str = ""
@@ -39,6 +40,8 @@ def attempt(root: Path, device: str, wandb: bool, config: RunConfig, report: Rep
             train(config, root, device, report, callback=callback)
     except TrainingDivergedError as error:
         return Outcome(DIVERGED, str(error))
+    except TakenError as error:  # it is not for this sweep to say how that ends
+        return Outcome(UNFINISHED, str(error))
     except Exception as error:
         return failure(error)
     return Outcome(DONE)

@@ -11,13 +11,13 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
-from ihlab.stored import DIVERGED, DONE
+from ihlab.stored import DIVERGED, DONE, UNFINISHED
 from ihlab.sweep.grid import Point, require_distinct
 from ihlab.sweep.jobs import default_jobs
 from ihlab.sweep.pool import in_processes, require_importable, steps_bar
 from ihlab.sweep.ray_pool import in_ray
 from ihlab.sweep.results import as_table, only_writer, result_row, write_results
-from ihlab.sweep.retry import Outcome, attempt, failure
+from ihlab.sweep.retry import FAILED, Outcome, attempt, failure
 from ihlab.sweep.tracking import require_wandb
 from tasks.config import choose, require
 
@@ -85,6 +85,8 @@ def sweep(
                 error = future.exception()
                 outcome: Outcome = future.result() if error is None else failure(error)
                 rows[index] = row = result_row(points[index], root, outcome.error)
+                if outcome.status == UNFINISHED and row["status"] == FAILED:
+                    row["status"] = UNFINISHED
                 done = outcome.status == DONE
                 last = {name: row[name] for name in ("eval_loss", "accuracy")} if done else {}
                 show((index, configs[index].steps, last))
@@ -98,6 +100,10 @@ def sweep(
                 in_ray(todo, job, jobs, retries, ended, n_gpus=int(device.startswith("cuda")))
             elif usual is not None:
                 in_processes(todo, job, jobs or usual, retries, show, ended)
+        for i, row in enumerate(rows):
+            if row["status"] == UNFINISHED:  # another process may have ended it in the meantime
+                now = result_row(points[i], root)
+                rows[i] = row if now["status"] == UNFINISHED else now
         table = write()
         counts = ", ".join(f"{count} {status}" for status, count in table["status"].value_counts().items())
         console.print(f"{counts}; {time.perf_counter() - started:.0f} s.", highlight=False)

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialised
 from torch import Tensor, nn
 
 from ihlab.files import write_atomically
-from ihlab.stored import present, require_regular
+from ihlab.stored import present, read_tensors
 from tasks.config import ConfigError, require
 
 CHECKSUM = "crc32"
@@ -81,21 +80,15 @@ def stored_about(path: Path) -> dict[str, str]:
 def _read(path: Path, tensors: bool = True) -> tuple[dict[str, Tensor], dict[str, str]]:
     require(present(path), f"There is no checkpoint {path}.")
     try:
-        require_regular(path)
-        path.open("rb").close()  # safetensors takes one that may not be read for one that is missing
-        with safe_open(path, framework="pt") as file:
-            names = file.keys() if tensors else ()
-            known = json.loads((file.metadata() or {}).get(ENTRY, "{}"))
-            require(isinstance(known, dict), f"The metadata of {path} is not a JSON object.")
-            return {name: file.get_tensor(name) for name in names}, {str(k): str(v) for k, v in known.items()}
+        found, metadata = read_tensors(path, tensors)
+        try:
+            known = json.loads(metadata.get(ENTRY, "{}"))
+        except (ValueError, RecursionError):
+            known = None
+        require(isinstance(known, dict), f"{path} cannot be read: its metadata is not a JSON object.")
     except ConfigError as error:
-        raise ConfigError(f"{str(error).rstrip('.')}; delete it to go on from an earlier one.") from None
-    except PermissionError as error:
-        raise ConfigError(f"The checkpoint {path} cannot be read: {error.strerror}.") from None
-    except (SafetensorError, OSError, ValueError, RuntimeError) as error:  # RecursionError, too
-        raise ConfigError(
-            f"The checkpoint {path} cannot be read ({error}); delete it to go on from an earlier one."
-        ) from None
+        raise ConfigError(f"The checkpoint {str(error).rstrip('.')}; delete it to go on from an earlier one.") from None
+    return found, {str(k): str(v) for k, v in known.items()}
 
 
 def _require_layout(path: Path, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:

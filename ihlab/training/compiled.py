@@ -3,15 +3,20 @@
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from shutil import which
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._dynamo.exc import TorchDynamoException
+from torch._inductor.exc import InductorError
+from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from ihlab.training.config import RunConfig, graph_kind
+from tasks.config import ConfigError
 
 _current: list[Any] = []
 """The kind of run whose graphs torch now holds; empty: none that another run may use."""
@@ -54,6 +59,18 @@ def compiled_on_ranks(parallel: nn.Module, config: RunConfig, device: torch.devi
     forget()
     function: Callable[..., Tensor] = torch.compile(parallel)
     return function
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Raise `ConfigError` where torch fails to compile, or to load what it compiled before: a cut library, say."""
+    try:
+        yield
+    except (TorchDynamoException, InductorError, ImportError, OSError) as error:
+        said = " ".join(str(error).split())[:300].rstrip(".")
+        raise ConfigError(
+            f"torch.compile failed ({said}): delete its cache, {cache_dir()}, and start again, or set compile to False."
+        ) from error
 
 
 def forget() -> None:

@@ -28,7 +28,7 @@ from ihlab.model.transformer import Transformer
 from ihlab.model.variants import VARIANTS
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import impose, install
-from ihlab.training.compiled import compiled, compiled_on_ranks
+from ihlab.training.compiled import compiled, compiled_on_ranks, explained
 from ihlab.training.config import RunConfig, constant_steps
 from ihlab.training.distributed import Ranks
 from ihlab.training.ensemble import Stack
@@ -228,12 +228,13 @@ class Training:
 
     def train_step(self, pieces: Sequence[TrainingBatch]) -> None:
         """Take one optimiser step on the microbatches of a batch, and increment `step`."""
+        config = self.config
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.config, self.step)
+            group["lr"] = learning_rate(config, self.step)
         self.trained.seed_dropout(self.step)
         for i, piece in enumerate(pieces):
-            with self.trained.all_reduce(last=i + 1 == len(pieces)):
-                losses = loss(self.trained, piece.to(self.device), self.config)
+            with self.trained.all_reduce(last=i + 1 == len(pieces)), explained() if config.compile else nullcontext():
+                losses = loss(self.trained, piece.to(self.device), config)
                 (losses * self.ranks.size).sum().backward()  # gradients are averaged over ranks
             self.members.running_loss += losses.detach()
         if self.config.clip is not None:
@@ -296,10 +297,11 @@ class Training:
         return 2 * len(self.members.ongoing) <= len(self.configs)
 
     def _save(self, *only: int) -> None:
-        """Write checkpoints of the given members, by default of all that still train."""
+        """Write checkpoints of the given members, by default of all that still train, if their weights are finite."""
+        self.members.check_weights(self.step, lambda i: self.trained.member(self.parameters, i))
         if self.ranks.first:
             state = checkpoint.optimizer_state(self.parameters, self.optimizer)
-            for i in only or self.members.ongoing:
+            for i in [i for i in only or self.members.ongoing if i in self.members.ongoing]:
                 own = [self.trained.member(tensors, i) for tensors in (self.parameters, state)]
                 self.members.save(i, self.step, *own)
 

@@ -4,6 +4,7 @@ import torch
 
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.metrics import ANSWER_ROWS, answer_places
+from ihlab.measure.probe import PREFIX_REPEATS, TASK_ROWS, task_period
 from ihlab.model.config import ModelConfig
 from ihlab.training.config import RunConfig
 from tasks.config import require
@@ -41,10 +42,11 @@ def require_fits(config: RunConfig, device: torch.device, ranks: int = 1, member
         limit, on_device = machine_memory(), on_device | on_host
     _require_within(limit, on_device)
     require_registered(config.task)
-    if answer_places(scored := draw(config.task, EVAL_SEED, "eval", 0, min(config.eval_rows, ANSWER_ROWS))) is not None:
-        n_scored = len(scored.inputs)
-        what = f"the attention patterns of {n_scored} sequences of {length} positions (length), which evaluations score"
-        _require_within(limit, on_device | {what: 4 * n_scored * model.n_heads * length**2})
+    scored = draw(config.task, EVAL_SEED, "eval", 0, min(config.eval_rows, ANSWER_ROWS))
+    probed = (TASK_ROWS, PREFIX_REPEATS * task_period(config.task))
+    for rows, positions in [probed] if answer_places(scored) is None else [scored.inputs.shape, probed]:
+        what = f"the attention patterns of {rows} sequences of {positions} positions (length), which evaluations score"
+        _require_within(limit, on_device | {what: 4 * rows * model.n_heads * positions**2})
 
 
 def require_model_fits(model: ModelConfig) -> None:

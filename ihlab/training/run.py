@@ -16,17 +16,36 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ihlab.files import is_file, locked, remove_partial, write_atomically, write_json, write_text
+from ihlab.files import (
+    append_text,
+    is_file,
+    locked,
+    remove_partial,
+    require_no_link,
+    write_atomically,
+    write_json,
+    write_text,
+)
 from ihlab.model.transformer import Transformer
-from ihlab.stored import DIVERGED, DONE, UNFINISHED, present, read_json, read_summary, write_summary
+from ihlab.stored import (
+    DIVERGED,
+    DONE,
+    UNFINISHED,
+    as_text,
+    present,
+    read_bytes,
+    read_json,
+    read_summary,
+    write_summary,
+)
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import install
 from ihlab.training.config import ForkConfig, RunConfig, even_choice, from_dict, to_dict
 from ihlab.training.memory import require_model_fits
 from ihlab.training.progress import Row
-from ihlab.training.search import find_folder, run_folders
+from ihlab.training.search import FILES, find_folder, run_folders
 from ihlab.training.stored_metrics import as_csv, read_metrics
-from tasks.config import ConfigError, require
+from tasks.config import ConfigError, require, shown
 from tasks.registry import StoredTask, require_registered, unregistered
 
 TO_CREATE = 10.0  # seconds
@@ -86,6 +105,7 @@ class Run:
         Raises `ConfigError` if it holds another config, and for a task that is not registered.
         """
         require_registered(config.task)
+        require(_is_text(root), f"The folder {shown(str(root))} is not UTF-8, as it must be.")
         run = cls(config.folder(root), config)
         path = run.folder / "config.json"
         if not present(path):
@@ -212,19 +232,23 @@ class Run:
         """Copy what analysis needs to another folder: config, metrics and an even choice of the models.
 
         The copy opens as a run does, but without optimiser states it can be neither resumed nor forked. Raises
-        `ConfigError` for a run without checkpoints, fewer than 2 `checkpoints`, or a folder that already has a config.
+        `ConfigError` for a run without checkpoints, with a damaged file, fewer than 2 `checkpoints`, or a folder that
+        already has a config.
         """
+        Run.open(self.folder)
         self.require_checkpoint()
+        files = {"metrics.csv": self.has_metrics and self.metrics, "done.json": self.done}  # raises if damaged
         require(checkpoints >= 2, f"checkpoints is {checkpoints}, but must be at least 2: the first and the last.")
         copy = Run(Path(folder), self.config)
         require(not (copy.folder / "config.json").exists(), f"{folder} holds a run already; nothing was changed in it.")
-        for step in even_choice(self.checkpoints, checkpoints):
-            own = self.checkpoint_path(step)
-            checkpoint.load(own, about=self.about(step))
-            write_atomically(copy.checkpoint_path(step), partial(_copy, own))
-        for name in ("metrics.csv", "done.json"):
-            if (self.folder / name).exists():
-                write_text(copy.folder / name, (self.folder / name).read_text(encoding="utf-8"))
+        require_no_link(copy.folder / "checkpoints")
+        steps = even_choice(self.checkpoints, checkpoints)
+        for step in steps:
+            self.model(step)  # raises for one that is damaged
+        for step in steps:
+            write_atomically(copy.checkpoint_path(step), partial(_copy, self.checkpoint_path(step)))
+        for path in (self.folder / name for name in files if present(self.folder / name)):
+            write_text(copy.folder / path.name, as_text(read_bytes(path), path))
         write_json(copy.folder / "config.json", to_dict(self.config))
         return copy
 
@@ -240,11 +264,11 @@ class Run:
 
     def write_metrics(self, rows: list[Row]) -> None:
         """Replace the metrics."""
-        self.write_table(as_csv(rows))
+        write_text(self.folder / "metrics.csv", as_csv(rows))
 
-    def write_table(self, table: str) -> None:
-        """Replace the metrics by a table as of `as_csv`."""
-        write_text(self.folder / "metrics.csv", table)
+    def append_metrics(self, row: Row, size: int) -> int:
+        """Append an evaluation to metrics of `size` bytes, and return their new size."""
+        return append_text(self.folder / "metrics.csv", as_csv([row], header=False), size)
 
     def write_diverged(self, step: int) -> None:
         """Say that the loss was not finite at a step."""
@@ -261,14 +285,18 @@ class Run:
 
         Raises `ConfigError` if after `wait` seconds another process is still training this run.
         """
+        for name in ("", ".lock", *FILES):
+            require_no_link(self.folder / name)
         with locked(self.folder / ".lock", f"Another process is training {self.folder}.", wait) as self._lock:
-            for folder in (self.folder, self.folder / "checkpoints"):
-                remove_partial(folder)
+            for name in FILES:
+                remove_partial(self.folder, name)
+            remove_partial(self.folder / "checkpoints", "step-*.safetensors")
             yield
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Write to the folder, if it is still the one that was locked. Raises `ConfigError` if it was taken away."""
+        require_no_link(self.folder / "checkpoints")
         self._require_own()
         try:
             yield
@@ -281,6 +309,15 @@ class Run:
             f"{self.folder}, or the file .lock in it, was removed or replaced while the run was trained: "
             f"nothing more is written there.",
         )
+
+
+def _is_text(path: str | Path) -> bool:
+    """Return whether a path can be written as UTF-8: safetensors opens no other."""
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _copy(source: Path, to: Path) -> None:

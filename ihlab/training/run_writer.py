@@ -3,6 +3,7 @@
 import math
 import platform
 import time
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +27,7 @@ Callback = Callable[[dict[str, Any]], None]
 
 
 class TrainingDivergedError(RuntimeError):
-    """The loss is not finite. Earlier checkpoints are kept."""
+    """The loss or a weight is not finite. Earlier checkpoints are kept."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class RunWriter:
     def __init__(self, run: Run, callback: Callback | None = None) -> None:
         self.run, self.config, self.callback = run, run.config, callback
         self.rows: list[Row] = []
-        self.written = ""
+        self.size = self.crc = 0  # of the rows as CSV
+        self.appends = False  # once this process has written the rows
         self.started = time.perf_counter()
 
     def resumable(self) -> list[int]:
@@ -82,8 +84,12 @@ class RunWriter:
         metrics = self.run.metrics_to(step, checkpoint.stored_about(path).get("metrics"))
         self.rows = metrics[metrics["step"] <= step].to_dict("records")  # type: ignore[assignment]
         require(bool(self.rows), f"{self.run.folder} has a checkpoint at step {step} but no metrics up to it.")
-        self.written = as_csv(self.rows)
+        self._count_rows()
         return stored
+
+    def _count_rows(self) -> None:
+        content = as_csv(self.rows).encode()
+        self.size, self.crc = len(content), zlib.crc32(content)
 
     def forget_after(self, step: int) -> None:
         """Remove checkpoints after the step at which the run is resumed.
@@ -97,9 +103,14 @@ class RunWriter:
         tokens = step * self.config.batch_size * self.config.task.length
         row: Row = {"step": step, "tokens": tokens, "train_loss": train_loss, **measured}
         self.rows.append(row)
-        self.written += as_csv([row], header=not self.written)  # formatting all rows each time would be quadratic
         with self.run.writing():
-            self.run.write_table(self.written)
+            if self.appends:  # writing all rows each time would be quadratic
+                self.size = self.run.append_metrics(row, self.size)
+                self.crc = zlib.crc32(as_csv([row], header=False).encode(), self.crc)
+            else:  # without later rows, of which there is no checkpoint
+                self.run.write_metrics(self.rows)
+                self._count_rows()
+                self.appends = True
         if self.callback is not None:
             self.callback({"run": self.run.folder.name, **row})
 
@@ -109,15 +120,15 @@ class RunWriter:
         threshold = self.config.stop_at_accuracy
         return threshold is not None and bool(self.rows) and self.rows[-1][self.config.stop_at_metric] >= threshold
 
-    def check_finite(self, step: int, *losses: float) -> None:
-        """Raise `TrainingDivergedError`, and record it in the folder, if a loss is not finite."""
-        if all(map(math.isfinite, losses)):
+    def check_finite(self, step: int, *numbers: float, what: str = "the loss") -> None:
+        """Raise `TrainingDivergedError`, and record it in the folder, if a number is not finite."""
+        if all(map(math.isfinite, numbers)):
             return
         last = self.run.checkpoints[-1] if self.run.checkpoints else "none"
         with self.run.writing():
             self.run.write_diverged(step)
         raise TrainingDivergedError(
-            f"{self.run.folder}: the loss is not finite at step {step} (lr={self.config.lr}); "
+            f"{self.run.folder}: {what} is not finite at step {step} (lr={self.config.lr}); "
             f"the last checkpoint, step {last}, is kept."
         )
 
@@ -132,7 +143,9 @@ class RunWriter:
         about = {**self._data, **self.run.about(step)}
         with self.run.writing():
             checkpoint.save(self.run.optimizer_path(step), {**stored.optimizer, **tally}, about)
-            checkpoint.save(self.run.checkpoint_path(step), stored.weights, {**about, "metrics": record(self.written)})
+            checkpoint.save(
+                self.run.checkpoint_path(step), stored.weights, {**about, "metrics": record(self.size, self.crc)}
+            )
 
     def conclude(self, resumed_from: int, n_params: int, device: torch.device, **more: Any) -> None:
         """Remove leftover checkpoints of an interruption, and write `done.json` with `more` in it."""
@@ -144,7 +157,7 @@ class RunWriter:
             "n_params": n_params,
             "seconds": round(seconds, 3),
             "resumed_from": resumed_from,
-            "tokens_per_second": round(tokens / seconds),
+            "tokens_per_second": round(tokens / max(seconds, 1e-9)),  # a clock may stand still
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
             "threads": torch.get_num_threads(),
             "versions": {name: version(name) for name in ("ihlab", "torch", "numpy", "transformer-lens")},
@@ -265,12 +278,21 @@ class Members:
         for i in list(self.ongoing):
             losses = [train_losses[i]] if self.loss_steps else []  # there are none right after an evaluation
             losses += [] if eval_losses is None else [eval_losses[i]]
-            try:
-                self.records[i].check_finite(step, *losses)
-            except TrainingDivergedError:
-                if not self.stacked:
-                    raise
-                self.ongoing.remove(i)
+            self._check(i, step, *losses)
+
+    def check_weights(self, step: int, weights: Callable[[int], Mapping[str, Tensor]]) -> None:
+        """Do as `check_finite` for the weights of every member that still trains."""
+        for i in list(self.ongoing):
+            largest = [x.detach().abs().amax().item() for x in weights(i).values()]
+            self._check(i, step, *largest, what="a weight")
+
+    def _check(self, i: int, step: int, *numbers: float, what: str = "the loss") -> None:
+        try:
+            self.records[i].check_finite(step, *numbers, what=what)
+        except TrainingDivergedError:
+            if not self.stacked:
+                raise
+            self.ongoing.remove(i)
 
     # Checkpoints and the end
 
@@ -288,7 +310,7 @@ class Members:
         """Write the summaries of members that have ended, which then no longer train."""
         more = {"ranks": self.ranks.size} if self.ranks.size > 1 else {}
         more |= {"ensemble": len(self.records)} if self.stacked else {}
-        for i in list(members):
+        for i in [i for i in members if i in self.ongoing]:
             if self.ranks.first:
                 self.records[i].conclude(self.resumed_from or 0, self.n_params, self.ranks.device, **more)
             self.ongoing.remove(i)

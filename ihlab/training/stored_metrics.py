@@ -13,29 +13,33 @@ from ihlab.stored import as_text, read_bytes
 from ihlab.training.progress import Row
 from tasks.config import ConfigError, require
 
+MOST_COLUMNS = 10_000
+"""Metrics of a thousand heads have half as many. `ihlab runs` reads every table, and pandas takes long for columns."""
+
 
 def as_csv(rows: list[Row], header: bool = True) -> str:
     """Metrics as CSV, floats in full so that they read back bit for bit."""
     return pd.DataFrame(rows).to_csv(index=False, header=header)
 
 
-def record(table: str) -> str:
+def record(size: int, crc: int) -> str:
     """Return the size in bytes and the CRC-32 of a table: what a checkpoint knows of the metrics up to it."""
-    content = table.encode()
-    return f"{len(content)} {zlib.crc32(content):08x}"
+    return f"{size} {crc:08x}"
 
 
-def read_metrics(path: Path, steps: Iterable[int], known: str | None = None) -> pd.DataFrame:
+def read_metrics(path: Path, steps: Iterable[int], known: str | None = None, ended: bool = False) -> pd.DataFrame:
     """Read the table of `as_csv`.
 
-    `steps` are evaluations that it must hold, `known` the `record` of its beginning. Raises `ConfigError` for a file
-    that cannot be read, is cut anywhere, lacks one of `steps`, or holds anything but numbers, at steps that increase.
+    `steps` are evaluations that it must hold, `known` the `record` of its beginning. A cut last row is left out, unless
+    the run has `ended`. Raises `ConfigError` for a file that cannot be read, is cut elsewhere, lacks one of `steps`,
+    has more than `MOST_COLUMNS`, or holds anything but numbers, at steps that increase.
     """
     content = read_bytes(path)
     text = as_text(content, path)
     lines = text.split("\n")
-    require(lines.pop() == "", f"{path} is cut in its last row.")
-    table = _parsed(path, text, lines)
+    partial = lines.pop()  # a row that is being written, or was when its process was killed
+    require(bool(lines) and not (partial and ended), f"{path} is cut in its last row.")
+    table = _parsed(path, "\n".join([*lines, ""]), lines)
     _check_steps(path, table)
     lost = sorted(set(steps) - set(table["step"]))
     require(not lost, f"{path} is cut: it has no row of step {lost and lost[0]}, at which the run was evaluated.")
@@ -46,6 +50,7 @@ def read_metrics(path: Path, steps: Iterable[int], known: str | None = None) -> 
 
 def _parsed(path: Path, text: str, lines: list[str]) -> pd.DataFrame:
     columns = lines[0].count(",")
+    require(columns < MOST_COLUMNS, f"{path} has {columns + 1} columns, but must have at most {MOST_COLUMNS}.")
     for i, line in enumerate(lines[1:], start=2):
         require(line.count(",") == columns, f"{path} has {line.count(',') + 1} cells in line {i}, not {columns + 1}.")
     try:

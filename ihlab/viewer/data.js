@@ -5,7 +5,8 @@
 
 /** What `packed` made: base64 of gzip of little-endian numbers. */
 async function unpack(text) {
-  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  const characters = atob(text), bytes = new Uint8Array(characters.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = characters.charCodeAt(i);
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
 }
 
@@ -76,14 +77,16 @@ function gauge(beta) {
 }
 
 /** The views of a head. `panel(at)` gives values and error.
+ *  `bounds(row, step)`, where known without unpacking: the least and the greatest value of all heads.
  *  `gauge` is what its stripe score is multiplied by; scores before the softmax have none.
  *  `norm` names the values that its weights multiply: mixed ones, or each token's own. */
 function makeViews(data) {
   const index = ({ layer, head }) => layer * data.n_heads + head;
   const stored = (kind) => (at) => dequantised(at.row.panels[kind][at.step], index(at), at.row);
   const raw = stored("pattern");
+  const bounds = (kind) => (row, step) => boundsOf(row.panels[kind][step]);
   const views = [{
-    id: "raw", label: "Raw", panel: raw, gauge: () => 1, norm: "value",
+    id: "raw", label: "Raw", panel: raw, bounds: bounds("pattern"), gauge: () => 1, norm: "value",
     explained: "The attention pattern A[q, k]: which key the query matches.",
   }];
   if (data.beta === null) return views;
@@ -110,7 +113,7 @@ function makeViews(data) {
   }
   for (const b of offsets.filter((b) => data.rows[0].panels[`key${b + 1}`])) {
     views.push({
-      id: `key${b + 1}`, label: `Key: ${routeName(b)}`, gauge: null, norm: null, panel: stored(`key${b + 1}`),
+      id: `key${b + 1}`, label: `Key: ${routeName(b)}`, gauge: null, norm: null, panel: stored(`key${b + 1}`), bounds: bounds(`key${b + 1}`),
       explained: `α${subscript(b + 1)} q · K[k${b === 0 ? "" : ` − ${b}`}] / √d_head: the score that comes from `
         + `${b === 0 ? "the token's own key" : `the key ${before(b)}`}. The key routes sum to the score, before position bias and softmax.`,
     });
@@ -131,6 +134,11 @@ function subscript(number) {
   return [...String(number)].map((digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]).join("");
 }
 
+/** The least and the greatest value of packed panels. */
+function boundsOf({ low, high }) {
+  return [low.reduce((least, value) => Math.min(least, value), 0), high.reduce((most, value) => Math.max(most, value), 0)];
+}
+
 /** The least and the greatest value of a view, over every row, head and step: one colour scale for all its pictures. */
 function rangeOf(view, data, byValue) {
   view.ranges ??= {};
@@ -138,6 +146,11 @@ function rangeOf(view, data, byValue) {
   let least = 0, greatest = 0;
   for (const row of data.rows) {
     for (let step = 0; step < data.steps.length; step++) {
+      if (view.bounds && !(byValue && view.norm)) {
+        const [low, high] = view.bounds(row, step);
+        [least, greatest] = [Math.min(least, low), Math.max(greatest, high)];
+        continue;
+      }
       for (const each of headsOf(data)) {
         for (const value of panelAt(view, { row, step, ...each }, data, byValue).values) {
           if (value < least) least = value;

@@ -26,6 +26,8 @@ from tasks.config import ConfigError, require
 MOST_STEPS = 20
 ROWS, MOST_ROWS = 4, 100
 MEGABYTES = 3.0
+ONE_ROW = 20.0
+"""Megabytes of a page whose first row at the last step alone passes `MEGABYTES`."""
 PAGE = 100_000  # characters of a page without data, and some to spare
 NO_TRAINING: dict[str, Any] = {"metrics": None, "path": None, "field": None}
 
@@ -36,7 +38,7 @@ def view_data(
     words: Any = None,
     checkpoints: int = MOST_STEPS,
     rows: int = ROWS,
-    megabytes: float = MEGABYTES,
+    megabytes: float | None = None,
     title: str | None = None,
 ) -> dict[str, Any]:
     """Return the data of a page as JSON types; s steps, l layers, h heads, g key/value heads, n positions of a row:
@@ -64,7 +66,7 @@ def view_data(
     text = text_by(getattr(source, "tokenizer", None) if words is None else words, shown.task)
     chosen = _rows(source, shown, tokens, words, text, rows)
     predictions = Predictions(chosen, text)
-    most = round(megabytes * 1e6) - PAGE
+    most = round((MEGABYTES if megabytes is None else megabytes) * 1e6) - PAGE
     cells, heads, scored = _read(shown, chosen, predictions, most)
     base = [[cell.size for cell in row] for row in cells]
     routes = [[cell.routes_size for cell in row] for row in cells]
@@ -81,6 +83,8 @@ def view_data(
     }
     training = training_data(source, shown.steps) if isinstance(source, Run) else NO_TRAINING
     frame = len(json.dumps([data, heads, training, [[row.names, induction_stripe(row.ids)] for row in chosen]]))
+    if megabytes is None and base[0][-1] > most - frame:
+        most = round(ONE_ROW * 1e6) - PAGE
     with_routes, n_rows, steps = what_fits(base, routes, most - frame)
     kept = [shown.steps[step] for step in steps]
     return {

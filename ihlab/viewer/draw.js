@@ -56,6 +56,26 @@ function paintPattern(canvas, row, colorAt) {
   canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
+/** The values of one head [n * n] on the scale: at most `most` pixels a side, each the strongest of its entries. */
+function paintValues(canvas, row, values, size, scale, most = Infinity) {
+  const { n } = row, every = Math.max(1, Math.ceil(n / most)), side = Math.ceil(n / every);
+  canvas.width = canvas.height = side;
+  const image = new ImageData(side, side), pixels = new Uint32Array(image.data.buffer);
+  const strongest = new Float32Array(side);
+  for (let top = 0; top < n; top += every) {
+    const bottom = Math.min(top + every, n), last = lastKey(row, bottom - 1);
+    strongest.fill(0);
+    for (let q = top; q < bottom; q++) {
+      for (let k = 0; k <= lastKey(row, q); k++) {
+        const value = values[q * n + k], at = every === 1 ? k : Math.floor(k / every);
+        if (Math.abs(value) > Math.abs(strongest[at])) strongest[at] = value;
+      }
+    }
+    for (let at = 0; at * every <= last; at++) pixels[top / every * side + at] = scale.pixels[shadeOf(strongest[at], size)];
+  }
+  canvas.getContext("2d").putImageData(image, 0, 0);
+}
+
 /** The legend: the scale from left to right, even in the square root, and numbers where they are. */
 function paintLegend(canvas, ticks, { size, signed }, scale) {
   const shown = scale.pixels.subarray(signed ? 0 : SHADES);

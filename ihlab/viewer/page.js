@@ -5,6 +5,7 @@ const data = JSON.parse($$("data").textContent);
 const heads = headsOf(data);
 const darkPreferred = matchMedia("(prefers-color-scheme: dark)");
 const SECONDS_A_STEP = 0.7;
+const THUMBNAIL = 160; // pixels a side of a head's small picture
 const SETTLED = 300; // milliseconds without a change, after which the address is written: browsers refuse it every frame
 
 // `held`: the query was clicked, and stays until Escape or another click. `from`: the row shows who attends to the key.
@@ -77,7 +78,8 @@ function drawPictures() {
   $$("head-scores").textContent = state.overlay ? "" : scoresOf(head);
   $$("legend").hidden = state.overlay !== null;
   $$("overlaid").replaceChildren(...(state.overlay ? shown : []).map(({ name, color }) => make("span", {}, [chip(color), name])));
-  paintPattern($$("pattern"), row, colorAt);
+  if (state.overlay) paintPattern($$("pattern"), row, colorAt);
+  else paintValues($$("pattern"), row, shown[0].panel.values, range.size, scale);
   paintLegend($$("legend-bar"), $$("legend-ticks"), range, scale);
   if (data.path !== null) drawPlane(head);
 }
@@ -137,7 +139,7 @@ function drawHead(each, i) {
   const { values } = panelOf(each);
   const score = stripeScoreOf(each, values), tags = tagsOf(each);
   const place = state.overlay ? state.overlay.indexOf(i) : -1, pressed = state.overlay ? place >= 0 : i === state.chosen;
-  paintPattern(button.querySelector("canvas"), row, (q, k) => scale.colors[shadeOf(values[q * n + k], range.size)]);
+  paintValues(button.querySelector("canvas"), row, values, range.size, scale, THUMBNAIL);
   button.querySelector(".score").textContent = score;
   button.querySelector(".tags").replaceChildren(...tags);
   button.style.borderColor = place >= 0 ? css(HEAD_COLORS[place]) : "";

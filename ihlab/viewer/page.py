@@ -12,7 +12,7 @@ from string import Template
 from typing import Any
 
 from ihlab.files import write_text
-from ihlab.viewer.data import MEGABYTES, MOST_STEPS, ROWS, view_data
+from ihlab.viewer.data import MOST_STEPS, ROWS, view_data
 
 SCRIPTS = ("data.js", "draw.js", "overlay.js", "link.js", "save.js", "lists.js", "heads.js", "controls.js", "page.js")
 FRAME_HEIGHT = 980  # pixels in a notebook: header, picture and row of tokens without a second scroll bar
@@ -44,7 +44,7 @@ def view(
     words: Any = None,
     checkpoints: int = MOST_STEPS,
     rows: int = ROWS,
-    megabytes: float = MEGABYTES,
+    megabytes: float | None = None,
     title: str | None = None,
     *,
     row: Sequence[int] | None = None,
@@ -68,7 +68,8 @@ def view(
 
     With a model there are predictions, value-weighted patterns, and tags of heads scored on random repeated tokens;
     patterns alone are scored on their own tokens. What passes `megabytes` is left out, and the page says so: first
-    the key routes of shifted models, then rows, then checkpoints.
+    the key routes of shifted models, then rows, then checkpoints. None: 3, or 20 where one row at one step needs more
+    (32 heads at 1,024 positions need 19).
 
     `row` is `tokens` under an older name, with which `tokens` were their text.
 

@@ -3,6 +3,9 @@
 const CELL = 12, FONT = "system-ui, 'DejaVu Sans', sans-serif";
 const MOST_RECTS = 160; // tokens: of longer rows the cells are one image, or the file would be tens of megabytes
 
+/** Characters that no XML may hold (XML 1.0, section 2.2), half surrogate pairs among them. */
+const NOT_XML = /[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu;
+
 /** The SVG of a picture: `{ title, row, colorAt, stripe, canvas, legend }`. */
 function pictureSvg({ title, row, colorAt, stripe, canvas, legend }) {
   const { n, tokens } = row, { every, short, font, margin } = labelsOf(tokens);
@@ -12,7 +15,7 @@ function pictureSvg({ title, row, colorAt, stripe, canvas, legend }) {
   const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, "font-family": FONT });
   const write = (content, x, y, size, anchor, more = {}) => {
     const element = shape("text", { x, y, "font-size": size, "text-anchor": anchor, fill: ink, ...more });
-    element.textContent = content;
+    element.textContent = content.replace(NOT_XML, "\ufffd");
     svg.append(element);
   };
   svg.append(shape("rect", { width, height, fill: ground }));

@@ -1,12 +1,14 @@
 """The documents of a corpus, without copies of one another, and which of them are held out."""
 
 import hashlib
+import os
+import stat
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.config import require
+from tasks.config import ConfigError, require, shown
 
 STDLIB, SAMPLE = "stdlib", "sample"
 """The sources of the running Python's standard library, and those of this package of tasks: about 190 kB."""
@@ -18,6 +20,8 @@ LINE = 10
 """Characters from which a line counts when files are compared: shorter ones are in every file."""
 COPIED = 0.5
 """Share of lines in other files from which a file is a copy: tables of encodings are one table many times over."""
+MOST_BYTES = 2**30
+MOST_FILES = 1_000_000
 HELD_OUT = 0.1
 """Largest share of the bytes that is held out."""
 
@@ -46,28 +50,52 @@ class Corpus:
 def read(corpus: str) -> tuple[Document, ...]:
     """Return every document of "stdlib", "sample" or a folder that is not empty, in the order of their paths.
 
-    Raises `ConfigError` for a folder that is not there, cannot be read, or holds no text.
+    Raises `ConfigError` for a folder that is not there, cannot be read, or holds no text, and for one with more than
+    `MOST_BYTES` or `MOST_FILES`.
     """
     if corpus == STDLIB:
         root = Path(sysconfig.get_path("stdlib"))
-        found = [path for path in root.rglob("*.py") if not LEFT_OUT & set(path.relative_to(root).parts)]
-        found = [path for path in found if not path.name.startswith("_sysconfigdata")]  # of this machine
+        sources = (path for path in root.rglob("*.py") if not LEFT_OUT & set(path.relative_to(root).parts))
+        found = (path for path in sources if not path.name.startswith("_sysconfigdata"))  # of this machine
     elif corpus == SAMPLE:
         root = Path(__file__).parents[1]
-        found = list(root.rglob("*.py"))
+        found = root.rglob("*.py")
     else:
-        root = Path(corpus).expanduser()
+        root = Path(os.path.expanduser(corpus))
         require(
-            root.is_dir(), f"TextTask.corpus is '{corpus}', but must be '{STDLIB}', '{SAMPLE}' or a folder that exists."
+            os.path.isdir(root),
+            f"TextTask.corpus is {shown(corpus)}, but must be '{STDLIB}', '{SAMPLE}' or a folder that exists.",
         )
-        found = [path for path in root.rglob("*") if path.is_file() and not _hidden(path.relative_to(root))]
+        found = (path for path in root.rglob("*") if not _hidden(path.relative_to(root)))
     try:
-        documents = [Document(path.relative_to(root).as_posix(), path.read_bytes()) for path in found]
+        files = _within(found, MOST_BYTES, corpus)
+        documents = [Document(path.relative_to(root).as_posix(), path.read_bytes()) for path in files]
     except OSError as error:
-        require(False, f"TextTask.corpus is '{corpus}', but {error.filename} cannot be read: {error.strerror}.")
+        raise ConfigError(
+            f"TextTask.corpus is {shown(corpus)}, but {error.filename} cannot be read: {error.strerror}."
+        ) from None
     documents = sorted((document for document in documents if document.content.strip()), key=lambda d: d.path)
     require(bool(documents), f"TextTask.corpus is '{corpus}', but no file there holds any text.")
     return tuple(documents)
+
+
+def _within(paths: Iterable[Path], most: int, corpus: str) -> list[Path]:
+    """Return the regular files among paths. Raises `ConfigError` as soon as they hold more than `most` bytes."""
+    files, size = [], 0
+    for path in paths:
+        try:
+            facts = path.stat()
+        except FileNotFoundError:  # a link to nothing
+            continue
+        if stat.S_ISREG(facts.st_mode):
+            files.append(path)
+            size += facts.st_size
+            require(
+                size <= most and len(files) <= MOST_FILES,
+                f"TextTask.corpus is {shown(corpus)}, which holds more than {most} bytes or {MOST_FILES} files: give a "
+                "folder with less text.",
+            )
+    return files
 
 
 def _hidden(path: Path) -> bool:

@@ -1,14 +1,14 @@
 """Text: predict the next token of real documents, as language models do."""
 
 import platform
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Int64
 
 from tasks.batch import Batch
-from tasks.config import config, require
+from tasks.config import PATH, config, named, require, shown
 from tasks.memory import require_rows
 from tasks.text.corpus import SAMPLE, STDLIB
 from tasks.text.prepared import BYTES, MOST_IDS, Part, Prepared, prepare
@@ -34,7 +34,7 @@ class TextTask:
 
     kind: ClassVar[str] = "text"
 
-    corpus: str = STDLIB
+    corpus: str = field(default=STDLIB, metadata={PATH: True})
     vocab_size: int = 2048
     length: int = 256
     split: Literal["train", "test"] = "train"
@@ -55,7 +55,15 @@ class TextTask:
 
     @property
     def prepared(self) -> Prepared:
-        """The corpus in ids. Raises `ConfigError` as `tasks.text.prepared.prepare` does."""
+        """The corpus in ids.
+
+        Raises `ConfigError` as `tasks.text.prepared.prepare` does, and for a folder that only a stored file names.
+        """
+        require(
+            self.corpus in (STDLIB, SAMPLE) or named(self.corpus),
+            f"The corpus {shown(self.corpus)} is named by a file alone, so it is not read: name it yourself, with "
+            "--corpus, or in Python by tasks.config.name_path.",
+        )
         return prepare(self.corpus, self.vocab_size)
 
     @property

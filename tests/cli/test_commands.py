@@ -204,6 +204,37 @@ def test_ctrl_c_leaves_a_resumable_run_and_says_how_to_go_on(tmp_path):
     assert json.loads((folder / "config.json").read_text())["steps"] == 200_000
 
 
+@pytest.mark.parametrize("signum", [signal.SIGABRT, signal.SIGKILL], ids=["abort", "kill"])
+def test_a_command_that_the_system_ends_says_how_to_go_on(tmp_path, signum):
+    """As PyTorch aborts, and the kernel kills, when memory runs out."""
+    args = ["train", "--root", str(tmp_path), *TINY, "--steps", "200000", "--eval-growth", "1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ihlab", *args], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.rglob("step-0.safetensors")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signum)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == -signum
+    assert "ihlab: The system ended this command: it was killed, or memory ran out." in errors
+    assert errors.endswith(f"To go on from the last checkpoint: ihlab {' '.join(args)}\n")
+
+
+def test_a_panic_of_a_library_is_one_sentence(fails, monkeypatch):
+    class PanicException(BaseException):
+        """As pyo3's."""
+
+    def panic(*args, **more):
+        raise PanicException("capacity overflow")
+
+    monkeypatch.setattr("ihlab.training.train.train", panic)
+    assert fails("train", *TINY) == (
+        1,
+        "ihlab: A library stopped (capacity overflow), most likely because memory ran out.\n",
+    )
+
+
 @pytest.mark.parametrize(
     ("rank", "printed"), [("0", "\nihlab: Stopped. To go on: the same torchrun command\n"), ("1", "")]
 )

@@ -13,9 +13,10 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
 from ihlab.cli import main
-from ihlab.cli.hugging_face import causal_lm, model_name, tokenizer_of
+from ihlab.cli.hugging_face import model_name
 from ihlab.interp import head_scores
 from ihlab.measure.probe import repeated_batch, repeated_rows
+from ihlab.stored import causal_lm, tokenizer_of
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +31,7 @@ def test_a_folder_is_scored_as_in_python(tmp_path, capsys, monkeypatch):
     assert "Heads of gpt2_induction" in printed
     assert "4 sequences of random tokens read twice" in " ".join(printed.split())
     assert "…" not in printed
-    model = AutoModelForCausalLM.from_pretrained(GPT2, dtype=torch.float16)
+    model = AutoModelForCausalLM.from_pretrained(GPT2, dtype=torch.float16, attn_implementation="eager")
     batch = repeated_batch(repeated_rows(range(63), 4, 16, 2, seed=1), 2)
     order = ["layer", "head", "pattern"]
     scores = head_scores(model, batch, length=32).sort_values(order, ignore_index=True)

@@ -71,13 +71,26 @@ def sweep(folder: Path) -> list[str]:
     return ["sweep", str(grid), "--device", "cpu", "--jobs", "2", "--root", str(folder), "--out", f"{folder}/all.csv"]
 
 
-KINDS: dict[str, Callable[[Path], list[str]]] = {"train": train, "train --members 3": ensemble, "sweep": sweep}
+def reproduce(folder: Path) -> list[str]:
+    figures = str(folder.with_suffix(".figures"))
+    return [*"reproduce table5 --scale smoke --device cpu --jobs 2 --runs".split(), str(folder), "--figures", figures]
+
+
+KINDS: dict[str, Callable[[Path], list[str]]] = {
+    "train": train,
+    "train --members 3": ensemble,
+    "sweep": sweep,
+    "reproduce": reproduce,
+}
 """The `ihlab` commands that are killed, by what the table calls them."""
 
-SHARES = {"train": 0.65, "train --members 3": 0.3, "sweep": 0.05}
-"""Parts of the kills. A sweep takes seconds, because each of its workers has to import torch."""
+SHARES = {"train": 0.6, "train --members 3": 0.25, "sweep": 0.05, "reproduce": 0.1}
+"""Parts of the kills. With worker processes a command takes seconds, because each of them has to import torch."""
 
-WRITES = {"train": 22, "train --members 3": 66, "sweep": 5}
+POOLED = ("sweep", "reproduce")
+"""The commands with worker processes."""
+
+WRITES = {"train": 22, "train --members 3": 66, "sweep": 5, "reproduce": 8}
 """Files that the process of each command writes, one after another."""
 
 WRITES_OF_WORKER = 21
@@ -107,8 +120,8 @@ class Kill:
 def draw(kind: str, seconds: float, rng: np.random.Generator) -> Kill:
     """Draw a kill of a command that takes so many seconds."""
     in_write = rng.random() < 0.6
-    by_worker = bool(kind == "sweep" and in_write and rng.random() < 0.7)
-    targets = ["parent", *(["group"] if kind == "sweep" else []), *(["worker"] if by_worker else [])]
+    by_worker = bool(kind in POOLED and in_write and rng.random() < 0.7)
+    targets = ["parent", *(["group"] if kind in POOLED else []), *(["worker"] if by_worker else [])]
     return Kill(
         signum=int(rng.choice(SIGNALS)),
         to=str(rng.choice(targets)),
@@ -124,8 +137,14 @@ def draw(kind: str, seconds: float, rng: np.random.Generator) -> Kill:
 
 def kill_in_write(kill: Kill, note: str) -> None:
     """Let this process carry out a kill when it renames its `write`-th file. The file `note` says that it was done."""
-    replace, count = os.replace, 0
+    replace, write, count = os.replace, os.write, 0
     from_worker = kill.by_worker and kill.to == "parent"
+
+    def end() -> None:
+        if kill.to == "group":
+            os.killpg(0, kill.signum)
+        else:
+            os.kill(os.getppid() if from_worker else os.getpid(), kill.signum)
 
     def killing(source: Any, target: Any) -> None:
         nonlocal count
@@ -137,13 +156,23 @@ def kill_in_write(kill: Kill, note: str) -> None:
                     replace(source, target)
                 elif kill.part < 1:
                     os.truncate(source, int(kill.part * os.path.getsize(source)))
-            if kill.to == "group":
-                os.killpg(0, kill.signum)
-            else:
-                os.kill(os.getppid() if from_worker else os.getpid(), kill.signum)
+            end()
         replace(source, target)
 
-    os.replace = killing
+    def cutting(file: int, content: Any) -> int:
+        """Write a row of metrics, and be killed after a part of it."""
+        nonlocal count
+        if not os.path.realpath(f"/proc/self/fd/{file}").endswith("metrics.csv"):
+            return write(file, content)
+        count += 1
+        if count == kill.write and not Path(note).exists():
+            Path(note).touch()
+            if kill.signum == signal.SIGKILL and not from_worker:
+                write(file, content[: int(max(0.0, min(kill.part, 1.0)) * len(content))])
+            end()
+        return write(file, content)
+
+    os.replace, os.write = killing, cutting
 
 
 def start_worker(kill: Kill, note: str, *arguments: Any) -> None:
@@ -252,7 +281,7 @@ class Attempt:
     def __init__(self, kind: str, folder: Path, kill: Kill | None, sabotage: str) -> None:
         note = folder.with_suffix(".killed")
         note.unlink(missing_ok=True)
-        start = Started.spawned if kind == "sweep" else Started.forked
+        start = Started.spawned if kind in POOLED else Started.forked
         begun = time.perf_counter()
         started = start(KINDS[kind](folder), asdict(kill) if kill else None, str(note), sabotage)
         code, self.was_killed = None, False
@@ -337,7 +366,7 @@ def campaign(
     shares = np.array([SHARES[kind] for kind in kinds])
     numbers = np.ceil(kills * shares / shares.sum()).astype(int)
     for i, (kind, number) in enumerate(zip(kinds, numbers, strict=True)):
-        if kind != "sweep":  # the first fork waits for the imports
+        if kind not in POOLED:  # the first fork waits for the imports
             Attempt(kind, folder / f"{i}-first", None, "")
         whole = Attempt(kind, folder / f"{i}-whole", None, "")
         assert not whole.wrong, whole.wrong

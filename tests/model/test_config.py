@@ -201,6 +201,7 @@ def valid_fields(draw):
     given_d_head = draw(st.booleans())
     d_model = draw(st.integers(1, 12)) if given_d_head else n_heads * d_head
     d_vocab = draw(st.integers(1, 9))
+    n_ctx = draw(st.integers(1, 6))
     unembedding = draw(st.sampled_from(["linear", "none"])) if d_vocab <= d_model else "linear"
     return {
         "n_layers": draw(st.integers(1, 2)),
@@ -210,9 +211,9 @@ def valid_fields(draw):
         "d_model": d_model,
         "d_mlp": draw(st.none() | st.integers(1, 9)),
         "d_vocab": d_vocab,
-        "n_ctx": draw(st.integers(1, 6)),
+        "n_ctx": n_ctx,
         "attention": draw(st.sampled_from(["vanilla", "kv_shift"])),
-        "shift_window": draw(st.integers(2, 8)),
+        "shift_window": draw(st.integers(2, max(2, n_ctx))),
         "positional": draw(st.sampled_from(["rope", "alibi", "learned", "none"])),
         "mask": draw(st.sampled_from(["causal", "strict"])),
         "norm": draw(st.sampled_from(["rms", "layer", "none"])),

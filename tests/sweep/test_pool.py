@@ -16,7 +16,7 @@ from rich.console import Console
 
 from ihlab import ModelConfig, Run, RunConfig, train
 from ihlab.claims.learning_curves import learning_curve_table
-from ihlab.sweep.pool import costliest_first, in_processes, next_run, stacks, steps_bar, train_all
+from ihlab.sweep.pool import WorkerKilledError, costliest_first, in_processes, next_run, stacks, steps_bar, train_all
 from ihlab.training.config import graph_kind
 from ihlab.training.interrupt import Interrupted
 from tasks import ConfigError, InductionTask
@@ -31,7 +31,7 @@ LONG = """
 from pathlib import Path
 import sys
 from ihlab import ModelConfig, RunConfig
-from ihlab.sweep.pool import costliest_first, steps_bar, train_all
+from ihlab.sweep.pool import WorkerKilledError, costliest_first, steps_bar, train_all
 from tasks import InductionTask
 
 if __name__ == "__main__":
@@ -248,3 +248,23 @@ def train_and_stop(root, config, report):
         report(step, row)
 
     train(config, root, "cpu", stopping)
+
+
+def test_a_run_whose_worker_is_killed_goes_on_and_is_given_up_in_a_sentence(tmp_path, monkeypatch):
+    """As the kernel kills when memory is short."""
+    whole = train(BASE, tmp_path / "whole")
+    monkeypatch.setattr("ihlab.sweep.pool._train", partial(train_and_die, 2))
+    train_all([BASE], tmp_path / "killed", "cpu", 1, lambda update: None)
+    assert Run.open(BASE.folder(tmp_path / "killed")).metrics.equals(whole.metrics)
+    monkeypatch.setattr("ihlab.sweep.pool._train", partial(train_and_die, 3))
+    with pytest.raises(WorkerKilledError, match=r"trained run was killed 3 times, .* a smaller --jobs"):
+        train_all([BASE], tmp_path / "given up", "cpu", 1, lambda update: None)
+
+
+def train_and_die(times, root, device, stacked, config, report):
+    """Train, and be killed in the first so many tries."""
+    before = len(list(root.glob("died-*")))
+    if before < times:
+        (root / f"died-{before}").mkdir(parents=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    train(config, root, "cpu", report)

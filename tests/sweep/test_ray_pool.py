@@ -11,6 +11,7 @@ import pytest
 from ihlab import Run
 from ihlab.sweep.ray_pool import in_ray
 from tasks import ConfigError
+from tests.faults.ways_in import CONFIG
 
 pytestmark = pytest.mark.slow
 
@@ -58,6 +59,15 @@ def test_an_interrupt_stops_and_saves_the_runs(tmp_path):
     started = [Run.open(folder) for folder in root.iterdir()]
     assert len(started) == 2
     assert all(run.checkpoints[-1] > 0 and run.done is None for run in started)
+
+
+def test_a_ray_that_does_not_start_is_a_sentence(monkeypatch):
+    def late(**options):
+        raise TimeoutError("The current node timed out during startup.")
+
+    monkeypatch.setattr("ray.init", late)
+    with pytest.raises(ConfigError, match=r"Ray cannot be started \(The current node timed out during startup\): try"):
+        in_ray({0: CONFIG}, None, 1, 0, None)
 
 
 def test_without_ray_a_sentence_says_how_to_get_it(monkeypatch):

@@ -14,6 +14,7 @@ from ihlab.training.ensemble import seeds
 from ihlab.training.fork import fork_config
 from ihlab.training.loop import Training, initial_model, learning_rate, make_optimizer, microbatches, prefetch
 from ihlab.training.run import Run
+from ihlab.training.run_writer import TrainingDivergedError
 from ihlab.training.train import train
 from tasks import ConfigError, InductionTask
 
@@ -164,3 +165,48 @@ def test_a_start_that_is_not_two_numbers_is_refused(small, start):
 def test_a_model_without_shift_has_no_start(small):
     with pytest.raises(ConfigError, match="a vanilla model does not learn both alpha and beta"):
         small.replace(model=small.model.replace(attention="vanilla"), init_shift=(0.1, 0.2))
+
+
+@pytest.mark.parametrize("members", [None, 2])
+def test_weights_that_are_not_finite_are_no_result(small, tmp_path, monkeypatch, members):
+    """The loss is taken before a step, so that the last step can spoil the weights unseen."""
+    step = Training.train_step
+
+    def spoiled(training, pieces):
+        step(training, pieces)
+        if training.step == small.steps:
+            next(iter(training.parameters.values())).data[0] = float("inf")
+
+    monkeypatch.setattr(Training, "train_step", spoiled)
+    sound = {"eval_loss": 1.0, "accuracy": 0.5, "accuracy_first": 0.5}
+    noted = lambda training: training.members.note(training.step, [sound] * len(training.configs))  # noqa: E731
+    monkeypatch.setattr(Training, "_evaluate", noted)
+    if members is None:
+        with pytest.raises(TrainingDivergedError, match=f"a weight is not finite at step {small.steps}"):
+            train(small, tmp_path, "cpu")
+        ended = [Run.open(small.folder(tmp_path))]
+    else:
+        ended = train(small, tmp_path, "cpu", members=members)
+    assert any(run.diverged for run in ended)
+    assert all(run.done is None for run in ended if run.diverged)
+
+
+def test_a_clock_that_stands_still_ends_no_training(small, tmp_path, monkeypatch):
+    monkeypatch.setattr("time.perf_counter", lambda: 7.0)
+    assert train(small, tmp_path, "cpu").done["seconds"] == 0
+
+
+def test_a_folder_that_is_not_utf_8_is_refused_before_training(small, tmp_path):
+    with pytest.raises(ConfigError, match="is not UTF-8, as it must be"):
+        train(small, f"{tmp_path}/\udcff", "cpu")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cut_library_in_the_cache_of_torch_is_explained(small, tmp_path, monkeypatch):
+    def broken(*arguments):
+        raise OSError("/tmp/torchinductor/x.so: file too short")
+
+    monkeypatch.setattr("ihlab.training.compiled._compiled", lambda *arguments: broken)
+    monkeypatch.setattr("ihlab.training.compiled.can_compile", lambda device: True)
+    with pytest.raises(ConfigError, match=r"file too short\): delete its cache, .*, and start again"):
+        train(small.replace(compile=True), tmp_path, "cpu")

@@ -60,13 +60,16 @@ def test_a_run_that_cannot_be_is_refused_before_it_has_a_folder(tmp_path, change
 
 
 def test_attention_patterns_of_a_long_context_count(tmp_path, monkeypatch):
-    """One sequence of 40,000 positions has 25.6 GB of patterns in four heads; all else is 20 MB."""
+    """One sequence of 40,000 positions has 25.6 GB of patterns in four heads, the 16 of the probe have 410 GB."""
     long = config_of(1, 40_000, 40_011, d_model=8)
     monkeypatch.setattr("ihlab.training.memory.machine_memory", lambda: 2**34)
     with pytest.raises(ConfigError, match=r"23\.\d GiB of memory, most of it for the attention patterns of 1 seq"):
         train(long, tmp_path, "cpu")
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr("ihlab.training.memory.machine_memory", lambda: 2**35)
+    with pytest.raises(ConfigError, match=r"381 GiB of memory, most of it for the attention patterns of 16 seq"):
+        require_fits(long, CPU)
+    monkeypatch.setattr("ihlab.training.memory.machine_memory", lambda: 2**39)
     require_fits(long, CPU)
 
 
@@ -81,3 +84,17 @@ def test_a_task_whose_answers_are_in_no_pattern_needs_none(monkeypatch):
 def test_more_members_than_folders_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="members is 100000000, but must be at most 10000"):
         train(config_of(1, 8, 40), tmp_path, "cpu", members=10**8)
+
+
+def test_a_window_beyond_the_context_is_refused():
+    with pytest.raises(ConfigError, match="shift_window is 1000000, but must be at most n_ctx=12"):
+        config_of(1, 12, 40, shift_window=10**6)
+
+
+def test_attention_patterns_of_the_probe_count(monkeypatch):
+    """16 sequences of 1,856 positions, four times 464 content tokens, have 220 MB of patterns in one head."""
+    task = NGramTask(vocab_size=1100, length=4000)
+    model = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=1100, n_ctx=4000)
+    monkeypatch.setattr("ihlab.training.memory.machine_memory", lambda: 2**27)
+    with pytest.raises(ConfigError, match="most of it for the attention patterns of 16 sequences of 1856 positions"):
+        require_fits(RunConfig(task=task, model=model, batch_size=8), CPU)

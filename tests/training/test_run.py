@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -146,6 +147,54 @@ def test_an_exported_run_opens_with_the_same_models_and_is_never_written_over(sm
     with pytest.raises(ConfigError, match="checkpoints is 1, but must be at least 2"):
         run.export(tmp_path / "other", checkpoints=1)
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("metrics.csv", os.mkfifo),
+        ("metrics.csv", lambda path: path.symlink_to("/etc/passwd")),
+        ("metrics.csv", lambda path: path.write_text("step,accuracy\n0,0.5\n6,0.")),
+        ("done.json", lambda path: path.write_text("{")),
+        ("config.json", lambda path: path.write_text("{}")),
+    ],
+)
+def test_a_run_with_a_damaged_file_is_not_exported(small, tmp_path, name, make):
+    run = train(small, tmp_path / "runs")
+    (run.folder / name).unlink()
+    make(run.folder / name)
+    with pytest.raises(ConfigError, match=name):
+        run.export(tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()
+
+
+@pytest.mark.parametrize("name", ["checkpoints", ".lock", "metrics.csv", ""])
+def test_nothing_is_written_or_removed_through_a_link(small, tmp_path, name):
+    folder, elsewhere = Run.create(small, tmp_path / "runs").folder, tmp_path / "elsewhere"
+    linked = folder / name
+    if linked.exists():
+        linked.rename(elsewhere) if name else shutil.move(folder, elsewhere)
+    else:
+        elsewhere.mkdir()
+    if elsewhere.is_dir():
+        (elsewhere / ".step-3.safetensors.1.partial").touch()
+    linked.symlink_to(elsewhere)
+    before = [str(path) for path in elsewhere.rglob("*")]
+    with pytest.raises(ConfigError, match="is a link, and nothing is written through one"):
+        train(small, tmp_path / "runs", "cpu")
+    assert [str(path) for path in elsewhere.rglob("*")] == before
+
+
+def test_only_partial_files_of_a_run_are_removed(small, tmp_path):
+    run = Run.create(small, tmp_path)
+    (run.folder / "checkpoints").mkdir()
+    ours = (".metrics.csv.7.partial", "checkpoints/.step-3.safetensors.7.partial")
+    others = (".letter.7.partial", "checkpoints/.letter.7.partial")
+    for name in (*ours, *others):
+        (run.folder / name).touch()
+    with run.lock():
+        pass
+    assert [(run.folder / name).exists() for name in (*ours, *others)] == [False, False, True, True]
 
 
 # The stored runs as a table

@@ -58,14 +58,15 @@ def test_a_folder_that_is_removed_while_it_is_trained_stops_the_run(small, tmp_p
     assert train(small, tmp_path).metrics.equals(train(small, tmp_path / "whole").metrics)
 
 
-@pytest.mark.parametrize("during", ["write_table", "write_done"])
+@pytest.mark.parametrize("during", ["append_metrics", "write_done"])
 def test_a_folder_that_is_removed_within_a_write_stops_the_run_too(small, tmp_path, monkeypatch, during):
     write, folder = getattr(Run, during), small.folder(tmp_path)
 
     def removing(run, *arguments):
-        write(run, *arguments)
+        written = write(run, *arguments)
         if during == "write_done" or run.metrics["step"].iloc[-1] >= 5:
             shutil.rmtree(folder)
+        return written
 
     monkeypatch.setattr(Run, during, removing)
     with pytest.raises(ConfigError, match="was removed or replaced"):

@@ -1,15 +1,17 @@
 """The page in a real browser, held against the model: what is drawn, and the numbers on it."""
 
 import re
+import time
 
 import numpy as np
 import pytest
 import torch
 
-from ihlab import Run
+from ihlab import ModelConfig, Run
 from ihlab.model.transformer import Transformer
 from ihlab.theory.constructions import kv_shift_induction_head
 from ihlab.training import checkpoint
+from ihlab.viewer import write_view
 
 pytestmark = pytest.mark.slow
 
@@ -269,3 +271,22 @@ def test_heads_are_sorted_by_a_score_and_filtered_by_layer(show):
     page.locator("#order").select_option(label="by layer")
     assert names.all_inner_texts() == ["0.0", "0.1", "0.2", "0.3"]
     assert page.locator("#least").is_hidden()
+
+
+def test_a_long_context_is_drawn_in_three_seconds(browser, tmp_path):
+    """32 heads at 1,024 positions, of a shifted model, whose page was 117 MB and took 18 s."""
+    cfg = ModelConfig(n_layers=2, d_model=64, n_heads=16, d_vocab=512, n_ctx=1024, attention="kv_shift")
+    tokens = torch.randint(0, 512, (2, 512), generator=torch.Generator().manual_seed(0)).repeat(1, 2)
+    path = write_view(Transformer(cfg, seed=0), tmp_path / "long.html", tokens)
+    assert path.stat().st_size < 20e6
+    times = []
+    for _ in range(3):
+        page = browser.new_page(viewport={"width": 1280, "height": 1000})
+        begun = time.perf_counter()
+        page.goto(path.as_uri())
+        page.wait_for_selector("body[data-ready]")
+        times.append(time.perf_counter() - begun)
+        small = page.locator(".head canvas").first.evaluate("canvas => [canvas.width, canvas.height]")
+        page.close()
+    assert small == [147, 147]  # blocks of 7 x 7
+    assert min(times) < 3

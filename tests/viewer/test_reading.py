@@ -224,6 +224,17 @@ def test_the_picture_is_saved_as_svg(show, run, tmp_path, overlaid):
     assert texts.count("<b>") == texts.count("&") == 2  # beside the picture and above it
 
 
+def test_a_picture_of_tokens_with_control_characters_is_xml(show, run, tmp_path):
+    """As byte tokens of GPT-2 have them."""
+    page = show(run, [chr(i) for i in (0, 1, 8, 9, 10, 11, 12, 31, 127, 0xFFFE, 0xFFFF, 0x1F600)])
+    with page.expect_download() as download:
+        page.locator("#save").click()
+    download.value.save_as(tmp_path / "saved.svg")
+    texts = [text.text for text in ET.parse(tmp_path / "saved.svg").getroot().iter("{http://www.w3.org/2000/svg}text")]
+    assert texts.count("\ufffd") == 2 * 8
+    assert texts.count("\U0001f600") == 2
+
+
 def test_a_notebooks_frame_gives_the_fragment_and_saves_pictures(browser, run):
     page = browser.new_page()
     complaints = []

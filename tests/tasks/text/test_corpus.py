@@ -116,3 +116,18 @@ def test_sides_of_the_standard_library_share_no_directory():
     assert not {d.directory for d in sides.train} & {d.directory for d in sides.test}
     tables = [d.path for d in sides.train + sides.test if d.path.startswith("encodings/cp")]
     assert 0 < len(tables) < 12  # of some sixty
+
+
+def test_a_folder_with_more_than_fits_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    for i in range(3):
+        (tmp_path / f"{i}").write_bytes(text_of(f"{i}"))
+    (tmp_path / "nowhere").symlink_to(tmp_path / "missing")
+    assert len(read(str(tmp_path))) == 3
+    monkeypatch.setattr("tasks.text.corpus.MOST_BYTES", 1000)
+    with pytest.raises(ConfigError, match="holds more than 1000 bytes or"):
+        read(str(tmp_path))
+
+
+def test_a_user_that_is_not_there_is_a_folder_that_is_not_there():
+    with pytest.raises(ConfigError, match=r"'~nosuchuser', but must be .* a folder that exists"):
+        read("~nosuchuser")

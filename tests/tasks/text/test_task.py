@@ -1,12 +1,18 @@
 """Rows of text: windows of documents, next tokens as targets, held out where evaluations draw."""
 
+import json
+import pickle
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ihlab.measure.batches import draw
-from tasks import ConfigError, TextTask
+from tasks import ConfigError, Task, TextTask
+from tasks.codec import from_plain, to_plain
+from tasks.config import name_path
 from tasks.text.corpus import SAMPLE, read, split
 
 TASK = TextTask(corpus=SAMPLE, vocab_size=300, length=24)
@@ -94,3 +100,27 @@ def test_a_corpus_shorter_than_a_row_says_how_long_it_is(tmp_path):
     (tmp_path / "b").write_text("short")
     with pytest.raises(ConfigError, match=r"length is 24, but no document of .* \(train\) has more than 24 tokens"):
         TextTask(corpus=str(tmp_path), vocab_size=256, length=24).batch(1, np.random.default_rng(0))
+
+
+def test_a_folder_that_only_a_file_names_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("tasks.config._named", set())
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(f"private {name} " * 50)
+    task = TextTask(corpus=str(tmp_path), vocab_size=256, length=24)
+    stored = from_plain(Task, json.loads(json.dumps(to_plain(task))))
+    assert stored == task
+    assert to_plain(stored) == to_plain(task)
+    for read_by in (stored, stored.held_out, replace(stored, length=12), pickle.loads(pickle.dumps(stored))):
+        with pytest.raises(ConfigError, match="is named by a file alone"):
+            read_by.batch(1, np.random.default_rng(0))
+        with pytest.raises(ConfigError, match="is named by a file alone"):
+            read_by.words(np.array([1]))
+    assert task.batch(1, np.random.default_rng(0)).inputs.shape == (1, 24)
+    name_path(str(tmp_path))
+    assert stored.batch(1, np.random.default_rng(0)).inputs.shape == (1, 24)
+    named = from_plain(Task, to_plain(task))
+    assert type(named.corpus) is str  # worker processes, which the user told nothing, read it too
+
+
+def test_own_corpora_need_no_naming():
+    assert from_plain(Task, to_plain(TASK)).batch(1, np.random.default_rng(0)).inputs.shape == (1, 24)

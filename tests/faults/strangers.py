@@ -1,0 +1,459 @@
+"""Folders from a stranger: run folders, Hugging Face folders and sweep files made to harm whoever opens them.
+
+Each is opened by every command that takes it. The answer must be the command's own, or one sentence that names what is
+wrong. A fault fails if it ends in another exception, takes more than `SECONDS`, prints or writes any of the reader's
+private text, or makes, changes or removes a file outside the folder and the command's own output.
+"""
+
+import contextlib
+import io
+import json
+import os
+import pickle
+import random
+import re
+import shutil
+import signal
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors.torch import load_file, save_file
+
+from ihlab import ModelConfig, Run, RunConfig, train
+from ihlab.cli import main
+from tasks import ConfigError, InductionTask, TextTask
+from tests.faults.table import Row
+
+SECONDS = 20.0
+"""Time in which every command must answer."""
+
+LONGEST = 1200
+"""Characters of a sentence, paths in it included."""
+
+SECRET = "MyOwnWords"
+"""What no command may show of files that the reader did not name."""
+
+RUNS, MODELS, SWEEPS = "hostile run folders", "hostile model folders", "hostile sweep files"
+
+
+Opening = list[str] | Callable[[], Any]
+"""A command's arguments, or what is called in Python."""
+
+
+class Slow(BaseException):
+    """A command took longer than `SECONDS`."""
+
+
+class Hostile(NamedTuple):
+    """Something from a stranger: its kind, its name, and how it is made in place of a sound folder or file.
+
+    `make(stranger, home)` changes the sound copy at `stranger`; `home` holds the reader's private files.
+    """
+
+    kind: str
+    name: str
+    make: Callable[[Path, Path], Any]
+
+
+def said(opening: Opening, where: Path) -> tuple[str, str]:
+    """Run a command in this process: what it printed, and what is wrong about its end ("" if nothing is)."""
+    out, err = io.StringIO(), io.StringIO()
+    try:
+        with contextlib.chdir(where), time_limit(SECONDS), redirect_stdout(out), redirect_stderr(err):
+            opening() if callable(opening) else main(opening)
+    except ConfigError as error:
+        return str(error), "" if "\n" not in str(error) and len(str(error)) <= LONGEST else f"no sentence: {error}"
+    except OSError as error:
+        return str(error), "" if error.filename else f"no file is named: {error}"
+    except SystemExit as stopped:
+        last = err.getvalue().splitlines()[-1:]
+        sentence = last[0].removeprefix("ihlab: ") if last and last[0].startswith("ihlab: ") else ""
+        one = sentence.endswith((".", "?", ")")) and len(sentence) <= LONGEST and "Traceback" not in err.getvalue()
+        wrong = "" if stopped.code in (1, 2) and one else f"exit code {stopped.code}: {err.getvalue()[-600:]!r}"
+        return out.getvalue() + err.getvalue(), wrong
+    except Slow:
+        return "", f"no answer in {SECONDS} s"
+    except BaseException:
+        return "", traceback.format_exc()[-1500:]
+    return out.getvalue() + err.getvalue(), ""
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise `Slow` in the block after so many seconds."""
+
+    def ring(signum: int, frame: object) -> None:
+        raise Slow
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return every regular file under a folder."""
+    return {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file() and not p.is_symlink()}
+
+
+def home_of(folder: Path) -> Path:
+    """Make the reader's private files."""
+    home = folder / "home"
+    for name in (
+        "letters/a.txt",
+        "letters/b.txt",
+        "checkpoints/step-3.safetensors",
+        "x.step-1.partial",
+        ".a.1.partial",
+    ):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(f"{SECRET}: {name} " * 40)
+    return home
+
+
+def tried(case: Hostile, sound: Path, folder: Path, command: Callable[[Path], Opening]) -> str:
+    """Make a hostile copy of `sound`, run one command on it, and return what is wrong ("" if nothing is)."""
+    shutil.rmtree(folder, ignore_errors=True)
+    home, out = home_of(folder), folder / "out"
+    out.mkdir()
+    stranger = folder / "stranger" / sound.name
+    stranger.parent.mkdir()
+    (shutil.copytree if sound.is_dir() else shutil.copy)(sound, stranger)
+    case.make(stranger, home)
+    before = contents(home)
+    printed, wrong = said(command(stranger), out)
+    shown = printed + "".join(p.read_text(errors="replace") for p in out.rglob("*") if p.is_file())
+    if SECRET in re.sub(r'[\s|",]', "", shown):  # a page has tokens
+        wrong += " The reader's own words are shown."
+    if contents(home) != before:
+        wrong += " The reader's files are changed."
+    return wrong
+
+
+# Run folders
+
+CONFIG = RunConfig(
+    name="given",
+    task=InductionTask(vocab_size=24, length=12),
+    model=ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=24, n_ctx=12, attention="kv_shift"),
+    steps=6, batch_size=4, warmup=2, eval_every=3, eval_rows=8, checkpoints=3,
+)  # fmt: skip
+
+
+def resumed(run: Path) -> Callable[[], Any]:
+    """Train the run that its own config describes, in the folder that is its own."""
+
+    def go_on() -> None:
+        own = run.rename(CONFIG.folder(run.parent))
+        (own / "done.json").unlink(missing_ok=True)
+        train(CONFIG, own.parent, "cpu")
+
+    return go_on
+
+
+OF_RUNS: dict[str, Callable[[Path], Opening]] = {
+    "runs": lambda run: ["runs", str(run.parent)],
+    "heads": lambda run: ["heads", str(run), "--rows", "4", "--csv", "heads.csv"],
+    "shift": lambda run: ["shift", str(run), "--csv", "shift.csv"],
+    "view": lambda run: ["view", str(run), "--out", "page.html"],
+    "view of its own tokens": lambda run: ["view", str(run), "--row", "1,2,3", "--out", "page.html"],
+    "export": lambda run: lambda: Run.open(run).export("copy", checkpoints=2),
+    "training again": resumed,
+}
+
+
+def edited(change: Callable[[dict[str, Any], Path], None], file: str = "config.json") -> Callable[[Path, Path], None]:
+    """Change a JSON file of a run folder, whose name then claims no hash."""
+
+    def make(run: Path, home: Path) -> None:
+        content = json.loads((run / file).read_text())
+        change(content, home)
+        (run / file).write_text(json.dumps(content))
+
+    return make
+
+
+def corpus(where: str) -> Callable[[Path, Path], None]:
+    """A task of text whose corpus is the reader's: `where`, with {home} for the reader's folder."""
+
+    def change(content: dict[str, Any], home: Path) -> None:
+        content["task"] = {
+            "kind": "text", "corpus": where.format(home=home), "vocab_size": 256, "length": 12, "split": "train",
+        }  # fmt: skip
+        content["model"]["d_vocab"] = 256
+
+    return edited(change)
+
+
+def sound_run(folder: Path) -> Path:
+    """Train the run that is made hostile; its folder's name claims no hash."""
+    run = train(CONFIG, folder, "cpu").folder
+    return run.rename(run.with_name("given"))
+
+
+def sound_text_run(folder: Path) -> Path:
+    """Train a run on text of its own, which opens with any corpus in its config: nothing in it knows its hash."""
+    texts = folder / "texts"
+    texts.mkdir(parents=True)
+    for name in "abc":
+        (texts / name).write_text(f"what {name} says " * 30)
+    model = CONFIG.model.__class__(**{**vars(CONFIG.model), "d_vocab": 256})
+    task = TextTask(corpus=str(texts), vocab_size=256, length=12)
+    run = train(CONFIG.replace(task=task, model=model), folder, "cpu").folder
+    (run / "done.json").unlink()
+    for path in (run / "checkpoints").iterdir():
+        save_file(load_file(path), path)
+    return run.rename(run.with_name("given"))
+
+
+PLACES = (
+    "{home}/letters",
+    "{home}",
+    "{home}/letters/../letters",
+    "/usr",
+    "/",
+    "/etc",
+    "/proc/self",
+    "~",
+    "~nosuchuser",
+)
+
+
+def text_runs() -> list[Hostile]:
+    """Runs on text whose corpus is a folder of the reader's."""
+    return [Hostile(RUNS, f"corpus {place}", corpus(place)) for place in PLACES]
+
+
+def at(name: str, make: Callable[[Path, Path], Any]) -> Callable[[Path, Path], None]:
+    """Put something else in the place of a file or folder of the run: `make(path, home)`."""
+
+    def change(run: Path, home: Path) -> None:
+        path = run / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)  # never a link: the run is sound
+        make(path, home)
+
+    return change
+
+
+def linked(target: str) -> Callable[[Path, Path], None]:
+    return lambda path, home: path.symlink_to(target.format(home=home))
+
+
+PLACED: dict[str, Callable[[Path, Path], Any]] = {
+    "a FIFO": lambda path, home: os.mkfifo(path),
+    "a link to /dev/zero": linked("/dev/zero"),
+    "a link to /etc/passwd": linked("/etc/passwd"),
+    "a link to the reader's letter": linked("{home}/letters/a.txt"),
+    "a link to the reader's folder": linked("{home}"),
+    "a link to itself": lambda path, home: path.symlink_to(path),
+    "a link to nothing": linked("nowhere"),
+    "a folder": lambda path, home: path.mkdir(),
+    "a terabyte": lambda path, home: path.touch() or os.truncate(path, 2**40),
+    "1e7 values": lambda path, home: path.write_text('{"a": [' + "1," * 10**7 + "1]}"),
+    "1e6 columns": lambda path, home: path.write_text("step," * 10**6 + "a\n" + "1," * 10**6 + "1\n"),
+    "1e6 cells that are no numbers": lambda path, home: path.write_text("step\n" + "x\n" * 10**6),
+    "deep JSON": lambda path, home: path.write_text('{"a":' * 10**5),
+    "a large header": lambda path, home: path.write_bytes((2**60).to_bytes(8, "little") + b"{" * 100),
+    "nothing": lambda path, home: path.touch(),
+}
+FILES = ("config.json", "metrics.csv", "done.json", "diverged.json", "checkpoints", "checkpoints/step-6.safetensors",
+         "checkpoints/step-6.optimizer.safetensors", ".lock")  # fmt: skip
+
+
+def runs() -> list[Hostile]:
+    """Every hostile thing in the place of every file of a run."""
+    return [Hostile(RUNS, f"{name}: {what}", at(name, make)) for name in FILES for what, make in PLACED.items()]
+
+
+# Models of Hugging Face
+
+OF_MODELS: dict[str, Callable[[Path], list[str]]] = {
+    "heads": lambda model: ["heads", "--hf", str(model), "--length", "16", "--rows", "2", "--csv", "heads.csv"],
+    "view": lambda model: ["view", "--hf", str(model), "--row", "1,2,3", "--out", "page.html"],
+}
+
+WRONG: tuple[Any, ...] = (0, -1, 10**12, "x", None, [], {}, True, 1.5)
+
+
+def sound_model(folder: Path) -> Path:
+    """Copy a small GPT-2 of the tests, with an index of its weights."""
+    return Path(shutil.copytree(Path(__file__).parents[1] / "interp" / "gpt2_induction", folder / "gpt2"))
+
+
+def field(name: str, value: Any) -> Callable[[Path, Path], None]:
+    return edited(lambda content, home: content.update({name: value}))
+
+
+def file(name: str, content: bytes | str) -> Callable[[Path, Path], None]:
+    """Put a file of this content in a folder; {home} in a text is the reader's folder."""
+
+    def make(folder: Path, home: Path) -> None:
+        written = content.replace("{home}", str(home)).encode() if isinstance(content, str) else content
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).write_bytes(written)
+
+    return make
+
+
+def through_index(named: str) -> Callable[[Path, Path], None]:
+    """Weights by an index that names one file; beside it stand a pickle that would touch a file, and the weights."""
+
+    def make(folder: Path, home: Path) -> None:
+        weights = folder / "model.safetensors"
+        shutil.copy(weights, folder.parent / "out.safetensors")
+        names = list(load_file(weights))
+        weights.unlink()
+        (folder / "x.bin").write_bytes(pickle.dumps(Touch(str(home / "touched"))))
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": dict.fromkeys(names, named)}))
+
+    return make
+
+
+class Touch:
+    """What touches a file when it is unpickled."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (open, (self.path, "w"))
+
+
+def weights(change: Callable[[bytes], bytes]) -> Callable[[Path, Path], None]:
+    def make(folder: Path, home: Path) -> None:
+        path = folder / "model.safetensors"
+        path.write_bytes(change(path.read_bytes()))
+
+    return make
+
+
+def renamed_tensor(folder: Path, home: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    save_file(
+        {("x" if i == 1 else name): x for i, (name, x) in enumerate(tensors.items())}, folder / "model.safetensors"
+    )
+
+
+def models() -> list[Hostile]:
+    """Every field of the config in every wrong form; weights from elsewhere and damaged; files of other loaders."""
+    config = json.loads((Path(__file__).parents[1] / "interp" / "gpt2_induction" / "config.json").read_text())
+    cases = [
+        Hostile(MODELS, f"{name} = {value!r}", field(name, value))
+        for name in (*config, "attn_implementation", "_attn_implementation")
+        for value in WRONG
+    ]
+    more: dict[str, Any] = {
+        "quantization_config": [{"quant_method": q} for q in ("gptq", "awq", "bitsandbytes", "fp8", "x")],
+        "attn_implementation": ["someone/kernel", "flash_attention_2"],
+        "_attn_implementation": ["someone/kernel"],
+        "model_type": ["llama", "t5", "bert", "nothing", "mamba"],
+        "architectures": [["LlamaForCausalLM"], ["Nothing"], "x"],
+        "auto_map": [{"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}],
+        "transformers_weights": ["x.bin", "../out.safetensors", "/etc/passwd"],
+        "tokenizer_class": ["NothingTokenizer"],
+        "dtype": ["nothing", "float8_e4m3fn"],
+    }
+    cases += [Hostile(MODELS, f"{k} = {v!r}", field(k, v)) for k, values in more.items() for v in values]
+    for named in ("x.bin", "../out.safetensors", "/etc/passwd", "nowhere.safetensors", "", "."):
+        cases.append(Hostile(MODELS, f"an index that names {named!r}", through_index(named)))
+    for what, content in {
+        "empty": b"", "no JSON": b"{", "a list": b"[1]", "deep": b"[" * 100_000, "large": b" " * 2**25,
+        "binary": bytes(range(256)),
+    }.items():  # fmt: skip
+        for name in ("config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json",
+                     "adapter_config.json", "model.safetensors"):  # fmt: skip
+            cases.append(Hostile(MODELS, f"{name}: {what}", file(name, content)))
+    cases += [
+        Hostile(
+            MODELS, "an adapter of another model", file("adapter_config.json", '{"base_model_name_or_path": "{home}"}')
+        ),
+        Hostile(
+            MODELS, "a tokenizer class that is missing", file("tokenizer_config.json", '{"tokenizer_class": "No"}')
+        ),
+        Hostile(MODELS, "weights cut in half", weights(lambda b: b[: len(b) // 2])),
+        Hostile(MODELS, "weights without an end", weights(lambda b: b[:-1])),
+        Hostile(MODELS, "weights and more", weights(lambda b: b + b"x")),
+        Hostile(MODELS, "a header of 2**60 bytes", weights(lambda b: (2**60).to_bytes(8, "little") + b[8:])),
+        Hostile(MODELS, "a tensor of another name", renamed_tensor),
+    ]
+    return cases
+
+
+# Sweep files and plug-ins
+
+GRID = """
+seeds = 1
+steps = 2
+batch_size = 4
+warmup = 1
+eval_rows = 8
+checkpoints = 2
+task = { kind = "text", corpus = "sample", vocab_size = 256, length = 12 }
+model = { n_layers = 1, d_model = 8, n_heads = 2, d_vocab = 256, n_ctx = 12 }
+"""
+
+OF_SWEEPS: dict[str, Callable[[Path], Opening]] = {
+    "sweep": lambda grid: ["sweep", str(grid), "--device", "cpu", "--jobs", "1", "--out", "grid.csv"],
+}
+
+
+def sound_sweep(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "grid.toml").write_text(GRID)
+    return folder / "grid.toml"
+
+
+def changed(old: str, new: str) -> Callable[[Path, Path], None]:
+    return lambda grid, home: grid.write_text(grid.read_text().replace(old, new.replace("{home}", str(home))))
+
+
+def sweeps() -> list[Hostile]:
+    """Sweep files that name the reader's folders, other people's code, or are of no sane size."""
+    cases = [Hostile(SWEEPS, f"corpus {place}", changed('"sample"', f'"{place}"')) for place in PLACES]
+    cases += [
+        Hostile(SWEEPS, f"{old.strip()} becomes {new[:40]!r}", changed(old, new))
+        for old, new in {
+            "seeds = 1": "seeds = 1000000000", "steps = 2": "steps = 1" + "0" * 5000, '"text"': '"os:system"',
+            'seeds = 1\n': 'name = "../../home"\nseeds = 1\n', "steps = 2\n": "steps = [2, 2]\n",
+            "batch_size = 4": "batch_size = 1000000000000", "n_layers = 1": "n_layers = 1000000000",
+        }.items()
+    ]  # fmt: skip
+    files = {name: make for name, make in PLACED.items() if name != "1e6 columns"}
+    return cases + [Hostile(SWEEPS, f"grid.toml: {name}", at("", make)) for name, make in files.items()]
+
+
+def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
+    """Return a row for each kind of thing from a stranger: how often one was opened, and how many answers were wrong.
+
+    - `limit`: openings to try of each kind, drawn from `seed`; None: all;
+    - `folder`: where the things are made and opened.
+
+    Wrong answers are printed to stderr.
+    """
+    rng = random.Random(seed)
+    text = sound_text_run(folder / "text")
+    openings = [(case, text, command) for case in text_runs() for command in OF_RUNS.items()]
+    run = sound_run(folder / "runs")
+    openings += [(case, run, command) for case in runs() for command in OF_RUNS.items()]
+    model = sound_model(folder / "models")
+    openings += [(case, model, command) for case in models() for command in OF_MODELS.items()]
+    grid = sound_sweep(folder / "sweeps")
+    openings += [(case, grid, command) for case in sweeps() for command in OF_SWEEPS.items()]
+    counted, failed = Counter[str](), Counter[str]()
+    for kind in dict.fromkeys(case.kind for case, _, _ in openings):
+        own = [opening for opening in openings if opening[0].kind == kind]
+        for case, sound, (name, command) in own if limit is None else rng.sample(own, min(limit, len(own))):
+            wrong = tried(case, sound, folder / "tried", command)
+            counted[kind] += 1
+            if wrong:
+                failed[kind] += 1
+                print(f"{case.name}, {name}: {wrong}", file=sys.stderr)
+    return [Row(kind, counted[kind], failed[kind]) for kind in counted]

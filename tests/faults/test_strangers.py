@@ -1,0 +1,54 @@
+"""The campaign of strangers' folders, cut down: it finds nothing wrong, and it notices a check that is taken away."""
+
+import pytest
+
+from tests.faults import memory, strangers
+
+
+def failures(rows):
+    return {row.what: row.failed for row in rows if row.failed}
+
+
+def test_a_few_openings_of_every_kind_harm_nobody(tmp_path, capsys):
+    rows = strangers.campaign(4, 0, tmp_path)
+    assert failures(rows) == {}, capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_corpus_that_nobody_named_would_be_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr("tasks.text.task.named", lambda path: True)
+    assert strangers.RUNS in failures(strangers.campaign(12, 0, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("n_head = 0", "config.json: transformers cannot open it as a causal language model"),
+        ("n_layer = 1000000000000", "config.json: n_layer is 1000000000000, but must be 1 to "),
+        ("model_type = 'llama'", "config.json describes a model of 6476533760 weights, but "),
+        ("quantization_config = {'quant_method': 'gptq'}", "config.json: quantization_config is "),
+        (
+            "an index that names 'x.bin'",
+            "index.json names the file 'x.bin', but must name .safetensors files of its own",
+        ),
+        ("an index that names '../out.safetensors'", "index.json names the file '../out.safetensors', but "),
+        ("an adapter of another model", "adapter_config.json names another model"),
+        ("weights cut in half", "model.safetensors cannot be read"),
+        ("a tensor of another name", "the weights lack the tensor"),
+        ("model.safetensors: empty", "model.safetensors cannot be read"),
+        ("config.json: a list", "config.json holds no JSON object"),
+    ],
+)
+def test_a_hostile_model_is_refused_in_a_sentence_that_names_the_file(tmp_path, name, sentence):
+    [case] = [case for case in strangers.models() if case.name == name]
+    model, home = strangers.sound_model(tmp_path), strangers.home_of(tmp_path)
+    case.make(model, home)
+    printed, wrong = strangers.said(strangers.OF_MODELS["heads"](model), tmp_path)
+    assert not wrong
+    assert sentence in printed
+    assert not (home / "touched").exists()
+
+
+@pytest.mark.slow
+def test_training_under_a_limit_of_memory_ends_in_a_sentence(tmp_path, capsys):
+    assert failures(memory.campaign(1, 0, tmp_path, 2**30, 2**30)) == {}, capsys.readouterr().err
