@@ -29,6 +29,7 @@ CHANGED = {
     "07_alpha_beta": {"scale": "smoke", "seeds": 1, "fork_seeds": 1, "fork_steps": 20, "jobs": 1},
     "08_igsm": {"n_problems": 8, "seed": 3},
     "09_text": {"scale": "smoke", "rows": 8, "context": 3, "shown": 20, "jobs": 1},
+    "10_recipes": {"folder": "scratch/again"},
 }
 """What is changed in each notebook: one parameter at least, the others so that it takes seconds."""
 

@@ -19,7 +19,6 @@ from typing import Any, NoReturn
 import tyro
 
 from ihlab.cli.commands import reproduce, runs, sample, sampler, train, trainer
-from ihlab.cli.defaults import with_defaults
 from ihlab.cli.heads import heads
 from ihlab.cli.inspect import shift, view
 from ihlab.cli.named import registered_task
@@ -126,8 +125,7 @@ def _run(argv: list[str]) -> None:
         argv.insert(1, _taken(argv) or InductionTask.kind)
     if argv and argv[0] in OF_TASKS and argv[1:2] and not argv[1].startswith("-"):
         argv[1] = registered_task(argv[1]) if ":" in argv[1] else choose("task", argv[1], TASKS)
-        options = with_defaults(argv[1], argv[2:]) if argv[0] == "train" else argv[2:]
-        tyro.cli(OF_TASKS[argv[0]](argv[1]), prog=f"ihlab {argv[0]} {argv[1]}", args=options)
+        tyro.cli(OF_TASKS[argv[0]](argv[1], argv[2:]), prog=f"ihlab {argv[0]} {argv[1]}", args=argv[2:])
         return
     if argv == ["--version"]:
         print(f"ihlab {version('ihlab')}")

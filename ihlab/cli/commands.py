@@ -2,25 +2,23 @@
 
 import math
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import tyro
 from rich.table import Table
 
-from ihlab.cli.defaults import MODEL, TRAINING
+from ihlab.cli.defaults import run_options, to_run
 from ihlab.cli.named import registered_experiment
 from ihlab.cli.paths import PICTURES, TABLES, check_output, write_picture, write_table
 from ihlab.cli.terminal import console, text
 from ihlab.files import require_writable
-from ihlab.training.clamp import Clamp
-from ihlab.training.config import RunConfig
 from ihlab.training.search import listable
 from tasks import TASKS, Batch, IGSMTask
-from tasks.config import choose, config, renamed, require
+from tasks.config import choose, require
 
 if TYPE_CHECKING:  # --help needs no torch
     from ihlab.training.run import Run
@@ -67,27 +65,12 @@ def reproduce(
     run_experiments(chosen, scale, jobs, device, runs, figures, from_data)
 
 
-def trainer(kind: str) -> Callable[..., None]:
-    """The command `ihlab train <kind>`, with that task's own fields as options."""
-    task_type = TASKS[kind]
-
-    @config
-    class Options(RunConfig):
-        """A `RunConfig` whose task the command line can build."""
-
-        task: Annotated[task_type, tyro.conf.arg(help=str(task_type.__doc__).partition("\n")[0])]  # type: ignore[valid-type]
-        clamped: tyro.conf.Suppress[tuple[Clamp, ...]] = ()
-        stop_at_accuracy: Annotated[float | None, tyro.conf.arg(aliases=("--until",))] = renamed(
-            default=None, was="until"
-        )
-        stop_at_metric: Annotated[Literal["accuracy_first", "accuracy"], tyro.conf.arg(aliases=("--until-metric",))] = (
-            renamed(default="accuracy_first", was="until_metric")
-        )
-
-    Options.__name__ = RunConfig.__name__  # in what it says of a bad field
+def trainer(kind: str, args: Sequence[str]) -> Callable[..., None]:
+    """The command `ihlab train <kind>`, with the fields of that task and of its model as options."""
+    options_type = run_options(kind, args)
 
     def train(
-        options: Annotated[Options, tyro.conf.arg(name="")],
+        options: Annotated[options_type, tyro.conf.arg(name="")],  # type: ignore[valid-type]
         root: Path = Path("runs"),
         device: str = "auto",
         members: int | None = None,
@@ -98,7 +81,7 @@ def trainer(kind: str) -> Callable[..., None]:
         from ihlab.training.run import Run
         from ihlab.training.train import train as train_run
 
-        run = RunConfig(**vars(options))
+        run = to_run(options)
         require_writable("--root", root)
         if wandb:
             require_wandb()
@@ -121,11 +104,10 @@ def trainer(kind: str) -> Callable[..., None]:
             raise SystemExit(1)  # as a run alone
 
     others = ", ".join(sorted(TASKS.keys() - {kind}))
-    usual = " ".join(word for option in (MODEL | TRAINING).items() for word in option)
-    train.__doc__ = f"""Train one model on a task: {kind} here, and in its place {others}, or module:Class of your own.
+    train.__doc__ = f"""Train one model on a task: {kind} here. Other tasks: {others}, or module:Class of your own.
 
-        Every field of its RunConfig can be set. Where nothing is said of the model, the run is that of {usual}. A
-        vocabulary and a context length that are left out are the task's. An interrupted run goes on where it was.
+        Every option overrides one field and leaves the others at the defaults shown here. The default d_vocab and
+        n_ctx are the task's vocab_size and length. The same command resumes an interrupted run.
 
         Args:
             options: The run.
@@ -179,7 +161,7 @@ def sample(kind: Annotated[str, tyro.conf.Positional], /, options: Annotated[str
     choose("task", kind, TASKS)  # reached only with a kind that does not exist
 
 
-def sampler(kind: str) -> Callable[..., None]:
+def sampler(kind: str, _: Sequence[str]) -> Callable[..., None]:
     """The command `ihlab sample <kind>`, with that task's own fields as options."""
     task_type = TASKS[kind]
 

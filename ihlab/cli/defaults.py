@@ -1,61 +1,86 @@
-"""What `ihlab train` adds to the options it was given, so that with none it trains a model that learns."""
+"""The options of `ihlab train`. Their defaults are those of `RunConfig()`, and naming one changes nothing else."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import MISSING, field, fields
+from typing import Annotated, Any, Literal
 
 import tyro
 
+from ihlab.model.config import ModelConfig
+from ihlab.training.clamp import Clamp
+from ihlab.training.config import DEFAULT_MODEL, DEFAULT_TASK, RunConfig
 from tasks import TASKS, InductionTask
-from tasks.config import config
+from tasks.config import config, renamed
 
-TASK = {"--task.vocab-size": "128", "--task.length": "32"}
-"""The induction task where nothing is said of it: Figure 1's on a laptop."""
-MODEL = {"--model.n-layers": "1", "--model.d-model": "64", "--model.n-heads": "4", "--model.attention": "kv_shift"}
-"""The model where nothing is said of it: a layer of KV shifting."""
-SIZES = ("--model.n-layers", "--model.d-model", "--model.n-heads")
-"""What a model cannot be without: taken from `MODEL` where it is left out."""
-TRAINING = {"--steps": "300", "--lr": "8e-3", "--warmup": "50"}
-"""Its training, which ends above an accuracy of .99 in well under a minute of one core."""
+HELP = {"-h", "--help"}
 
 
-def with_defaults(kind: str, args: Sequence[str]) -> list[str]:
-    """Return the options of `ihlab train <kind>` with those that were left out and follow from the others.
+def run_options(kind: str, args: Sequence[str]) -> type[RunConfig]:
+    """Return a `RunConfig` with the fields of that task and of the model as options of the command line.
 
-    A model's vocabulary and context are the task's. Where nothing is said of the model it is `MODEL`, trained as
-    `TRAINING` says, and of one of which something is said the `SIZES` that are left out are those of `MODEL`. An
-    induction task of which nothing is said is `TASK`.
+    The defaults of the model's d_vocab and n_ctx are the vocabulary and the length of the task that `args` name.
     """
-    named = {arg.partition("=")[0].replace("_", "-") for arg in args if arg.startswith("--")}
-    if {"-h", "--help"} & set(args):
-        return list(args)
-    added: dict[str, str] = {}
-    if kind == InductionTask.kind and not any(name.startswith("--task.") for name in named):
-        added |= TASK
-    if any(name.startswith("--model.") for name in named):
-        added |= {name: MODEL[name] for name in SIZES if name not in named}
-    else:
-        added |= {**MODEL, **{name: value for name, value in TRAINING.items() if name not in named}}
-    given = [*args, *_flat(added)]
-    if {"--model.d-vocab", "--model.n-ctx"} <= named:
-        return given
-    task = _task(kind, given)
-    sizes = {"--model.d-vocab": str(task.vocab_size), "--model.n-ctx": str(task.length)}
-    return [*given, *_flat({name: size for name, size in sizes.items() if name not in named})]
+    task_type = _task_type(kind)
+    task = _task(kind, task_type, args)
+    sizes = {} if task is None else {"d_vocab": task.vocab_size, "n_ctx": task.length}
+    model_type = _with_defaults(ModelConfig, DEFAULT_MODEL | sizes)
+
+    @config
+    class Options(RunConfig):
+        task: Annotated[task_type, tyro.conf.arg(help=_first_line(task_type))] = field()  # type: ignore[valid-type]
+        model: Annotated[model_type, tyro.conf.arg(help=_first_line(ModelConfig))] = field()  # type: ignore[valid-type]
+        clamped: tyro.conf.Suppress[tuple[Clamp, ...]] = ()
+        stop_at_accuracy: Annotated[float | None, tyro.conf.arg(aliases=("--until",))] = renamed(
+            default=None, was="until"
+        )
+        stop_at_metric: Annotated[Literal["accuracy_first", "accuracy"], tyro.conf.arg(aliases=("--until-metric",))] = (
+            renamed(default="accuracy_first", was="until_metric")
+        )
+
+    Options.__name__ = RunConfig.__name__  # errors name the class
+    return Options
 
 
-def _flat(options: dict[str, str]) -> list[str]:
-    return [part for option in options.items() for part in option]
+def to_run(options: RunConfig) -> RunConfig:
+    """Return the plain `RunConfig` of parsed options."""
+    task, model = _copied(options.task, TASKS[options.task.kind]), _copied(options.model, ModelConfig)
+    return RunConfig(**vars(options) | {"task": task, "model": model})
 
 
-def _task(kind: str, args: Sequence[str]) -> Any:
-    """Return the task that the options ask for."""
+def _copied(value: Any, cls: Any) -> Any:
+    """Return a config of type `cls` with the fields of `value`, which is one of a subclass."""
+    return cls(**{known.name: getattr(value, known.name) for known in fields(cls)})
+
+
+def _task_type(kind: str) -> Any:
+    """Return the class of the task, of which induction has the defaults of `RunConfig().task`."""
     task_type = TASKS[kind]
+    return _with_defaults(task_type, DEFAULT_TASK) if task_type is InductionTask else task_type
+
+
+def _with_defaults(cls: Any, defaults: dict[str, Any]) -> Any:
+    """Return a subclass of a config with other defaults."""
+    hints = {known.name: known.type for known in fields(cls) if known.name in defaults}
+    body = {"__annotations__": hints, "__doc__": cls.__doc__, "__module__": cls.__module__, **defaults}
+    return config(type(cls.__name__, (cls,), body))
+
+
+def _first_line(cls: Any) -> str:
+    return str(cls.__doc__).partition("\n")[0]
+
+
+def _task(kind: str, task_type: Any, args: Sequence[str]) -> Any:
+    """Return the task that the arguments ask for; None if they ask for help on a task that needs some."""
+    rest = [arg for arg in args if arg not in HELP]
+    needed = any(known.default is MISSING and known.default_factory is MISSING for known in fields(task_type))
+    if len(rest) < len(args) and needed:
+        return None
 
     @config
     class TaskOnly:
         """The task of a run."""
 
-        task: task_type  # type: ignore[valid-type]
+        task: task_type
 
-    asked, _ = tyro.cli(TaskOnly, prog=f"ihlab train {kind}", args=args, return_unknown_args=True)
+    asked, _ = tyro.cli(TaskOnly, prog=f"ihlab train {kind}", args=rest, return_unknown_args=True)
     return asked.task

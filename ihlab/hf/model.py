@@ -101,7 +101,11 @@ class KVShiftForCausalLM(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, folder: Any, *args: Any, config: Any = None, **kwargs: Any) -> Any:
-        """Return the model of a folder or hub name, as transformers does; the folder's config names its family."""
+        """Return the model of a folder or hub name, as transformers does; the folder's config names its family.
+
+        Weights are read from safetensors only, unless `use_safetensors` says otherwise.
+        """
+        kwargs.setdefault("use_safetensors", True)
         if cls is not KVShiftForCausalLM:
             try:
                 return super().from_pretrained(folder, *args, config=config, **kwargs)

@@ -140,7 +140,8 @@ class Attention(HeadWeights):
         whole_or_last = isinstance(positions, slice) and (
             positions.stop == k.shape[1] and positions.start in (0, positions.stop - 1)
         )
-        only_causal = not self.strict and self.alibi is None
+        own = type(self).score_bias is not Attention.score_bias  # of a subclass
+        only_causal = not (self.strict or own) and self.alibi is None
         return None if only_causal and whole_or_last else self.score_bias(k, positions)
 
     def score_bias(self, k: Float[Tensor, "batch key _ d_head"], positions: Positions) -> Scores:

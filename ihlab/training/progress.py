@@ -100,10 +100,13 @@ def shortened(name: str) -> str:
 def progress(config: RunConfig, members: int = 1) -> Iterator[Report]:
     """Yield a `report` for `train` that shows its progress on standard error, or in the notebook that it runs in.
 
-    `members` train at once: a step is a step of each.
+    Outside a notebook the first line is the run's recipe. `members` train at once: a step is a step of each.
     """
     name = shortened(config.name) + ("" if members == 1 else f" and {members - 1} more")
-    with progress_bar(Console(stderr=True)) as shown:
+    console = Console(stderr=True)
+    if not console.is_jupyter:
+        console.out(f"{name}: {config.recipe}", highlight=False)
+    with progress_bar(console) as shown:
         bar = add_bar(shown, name, config.steps, count=f"0/{config.steps}", unit="steps")
 
         def report(step: int, row: Row) -> None:

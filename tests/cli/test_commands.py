@@ -13,9 +13,9 @@ from importlib.metadata import version
 import pandas as pd
 import pytest
 
-from ihlab import Run
+from ihlab import ModelConfig, Run, RunConfig
 from ihlab.cli import commands, main
-from ihlab.cli.defaults import with_defaults
+from tasks import TASKS, InductionTask, NGramTask
 
 pytestmark = pytest.mark.slow
 
@@ -23,6 +23,11 @@ TINY = (
     "--steps 12 --batch-size 4 --eval-rows 8 --eval-every 4 --checkpoints 3 --task.vocab-size 40 --task.length 12 "
     "--model.n-layers 1 --model.d-model 8 --model.n-heads 2 --model.d-vocab 40 --model.n-ctx 12"
 ).split()
+TINY_FIELDS = {
+    "steps": 12, "batch_size": 4, "eval_rows": 8, "eval_every": 4, "checkpoints": 3,
+    "task": InductionTask(vocab_size=40, length=12),
+    "model": ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12, attention="kv_shift"),
+}  # fmt: skip
 
 
 def test_help_names_every_command_and_loads_no_torch():
@@ -138,7 +143,7 @@ def test_sample_marks_repeats(capsys):
         (["train", "--seed", "3", "indction"], 2, ["There is no task 'indction'; did you mean 'induction'?"]),
         (["train", *TINY, "--wandb", "--members", "2"], 2, ["--wandb follows one run"]),
         (["train", *TINY, "--root", "/not/there/runs"], 2, ["--root is '/not/there/runs'", "top of the file system"]),
-        (["reproduce", "--figures", "/not/there"], 2, ["figures is '/not/there/figure1a/laptop'", "top of the file"]),
+        (["reproduce", "--figures", "/not/there"], 2, ["figures is '/not/there/table2/laptop'", "top of the file"]),
         (["sample", "inducton"], 2, ["There is no task 'inducton'; did you mean 'induction'?"]),
         (["sample", "induction", "--rows", "0"], 2, ["rows is 0"]),
         (["sample", "induction", "--vocab-size", "20"], 2, ["vocab_size is 20", "at least 43"]),
@@ -161,6 +166,15 @@ def test_bad_input_gets_a_sentence_and_a_non_zero_exit(fails, tmp_path, monkeypa
     flat = " ".join(printed.replace("│", " ").split())
     assert all(word in flat for word in words), flat
     assert not list(tmp_path.rglob("metrics.csv"))
+
+
+def test_a_run_prints_its_recipe_in_one_line(tmp_path, capsys):
+    main(["train", "--root", str(tmp_path), *TINY, "--name", "tiny"])
+    said = [line for line in capsys.readouterr().err.splitlines() if "task" in line]
+    assert said == [
+        "tiny: task induction (vocab_size 40, length 12); model kv_shift (1 layer, d_model 8, n_heads 2); "
+        "12 steps of 4 sequences; lr 0.001, 100 steps of warmup"
+    ]
 
 
 def test_a_diverging_run_ends_with_a_sentence_and_exit_code_1(fails, tmp_path):
@@ -267,32 +281,47 @@ def test_the_help_of_reproduce_names_every_figure_where_it_belongs():
     assert words == [set(EXPERIMENTS) - ON_REQUEST, ON_REQUEST & set(EXPERIMENTS)]
 
 
+TASK = InductionTask(vocab_size=128, length=32)
+MODEL = ModelConfig(n_layers=1, d_model=64, n_heads=4, d_vocab=128, n_ctx=32, attention="kv_shift")
+
+
 @pytest.mark.parametrize(
-    ("kind", "given", "added"),
+    ("given", "changed"),
     [
+        ([], {}),
+        (["--model.n_layers=2"], {"model": MODEL.replace(n_layers=2)}),
+        (["--model.d-model", "128"], {"model": MODEL.replace(d_model=128)}),
+        (["--model.attention", "k_shift"], {"model": MODEL.replace(attention="k_shift")}),
+        (["--steps", "7"], {"steps": 7}),
         (
-            "induction",
-            [],
-            [*"--task.vocab-size 128 --task.length 32".split(), "kv_shift", "--steps", "--model.d-vocab"],
+            ["--task.vocab-size", "90"],
+            {"task": InductionTask(vocab_size=90, length=32), "model": MODEL.replace(d_vocab=90)},
         ),
-        ("induction", ["--task.vocab-size", "600"], ["kv_shift", "--model.d-vocab", "600", "--model.n-ctx", "512"]),
         (
-            "induction",
-            ["--model.n_layers=2", "--task.length", "20"],
-            ["--model.d-vocab", "8000", "--model.n-ctx", "20", "--model.d-model", "64", "--model.n-heads", "4"],
+            ["induction", "--task.length=20"],
+            {"task": InductionTask(vocab_size=128, length=20), "model": MODEL.replace(n_ctx=20)},
         ),
-        ("induction", ["--model.attention", "k_shift"], ["--model.n-layers", "1", "--model.d-model", "64"]),
-        ("ngram", ["--steps", "7"], ["--model.d-vocab", "64", "--model.n-ctx", "63"]),
-        ("induction", TINY, []),
-        ("induction", ["--help"], []),
+        (["ngram"], {"task": NGramTask(), "model": MODEL.replace(d_vocab=64, n_ctx=63)}),
+        (TINY, None),
     ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )
-def test_what_is_left_out_follows_from_the_rest(kind, given, added):
-    options = with_defaults(kind, given)
-    assert options[: len(given)] == given
-    assert set(added) <= set(options)
-    assert (len(options) == len(given)) == (not added)
-    assert options.count("--steps") <= 1
+def test_naming_a_field_changes_that_field_alone(monkeypatch, given, changed):
+    """What `ihlab train` trains is `RunConfig()` with the fields that are named; d_vocab and n_ctx are the task's."""
+    asked = []
+
+    def caught(run, *args, **more):
+        asked.append(run)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ihlab.training.train.train", caught)
+    with pytest.raises(SystemExit):
+        main(["train", *given])
+    usual = RunConfig(task=TASK, model=MODEL)
+    assert RunConfig() == usual
+    assert type(asked[0].task) in TASKS.values()
+    assert type(asked[0].model) is ModelConfig
+    assert asked[0] == (RunConfig(**TINY_FIELDS) if changed is None else usual.replace(**changed))
 
 
 def test_train_alone_trains_a_model_that_learns_and_says_what_to_type_next(tmp_path, capsys):

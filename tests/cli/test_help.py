@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ihlab.cli import COMMANDS, OF_TASKS, main
-from ihlab.cli.defaults import MODEL, TRAINING
+from ihlab.training.config import RunConfig
 from tasks import TASKS
 
 KINDS = ("induction", "multihop", "ngram", "mqar", "igsm", "text")
@@ -37,9 +37,24 @@ def test_every_option_is_explained_in_a_sentence(help_of, command):
     assert not re.search("type: ignore|noqa", page)
 
 
-def test_the_help_of_train_says_what_it_does_alone_and_names_the_other_tasks(help_of):
+def test_the_help_of_train_shows_the_defaults_of_run_config_and_names_the_other_tasks(help_of):
     page, options = help_of("train")
-    assert " ".join(word for option in (MODEL | TRAINING).items() for word in option) in " ".join(page.split())
+    shown = dict(re.findall(r"--([\w.-]+) (?:(?!--[a-z]).)*?\(default: ([^)]*)\)", " ".join(page.split())))
+    run = RunConfig()
+    assert {name: shown[name] for name in ("steps", "lr", "warmup", "batch-size")} == {
+        "steps": str(run.steps), "lr": str(run.lr), "warmup": str(run.warmup), "batch-size": str(run.batch_size),
+    }  # fmt: skip
+    assert [shown[f"task.{name}"] for name in ("vocab-size", "length")] == [
+        str(run.task.vocab_size),
+        str(run.task.length),
+    ]
+    for name in ("n_layers", "d_model", "n_heads", "d_vocab", "n_ctx", "attention"):
+        assert shown[f"model.{name.replace('_', '-')}"] == str(getattr(run.model, name))
     assert all(re.search(rf"\b{kind}\b", page) for kind in TASKS)
     assert {"--steps", "--task.length", "--model.attention", "--wandb"} <= options.keys()
     assert options == help_of("train", "induction")[1]
+
+
+def test_the_help_of_train_shows_the_context_of_the_task_that_is_named(help_of):
+    page = " ".join(help_of("train", "--task.length", "20")[0].split())
+    assert re.search(r"--model.n-ctx INT [^(]*\(default: 20\)", page)

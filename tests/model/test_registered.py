@@ -18,6 +18,7 @@ from ihlab.interp.ablation import ablate_heads
 from ihlab.interp.circuits import ov_circuit, qk_circuit
 from ihlab.model.attention import Attention
 from ihlab.model.make_attention import make_attention
+from ihlab.model.positions import as_tensor
 from ihlab.model.shift import spawned
 from ihlab.model.variants import VARIANTS, register_attention
 from ihlab.training.interrupt import Interrupted
@@ -394,3 +395,22 @@ def test_the_guides_gain_of_each_head_does_not_decay():
     decayed = Transformer(config(attention="guide")).decayed_parameters()
     assert not any(name.endswith("gain") for name in decayed)
     assert "blocks.1.attn.qkv.weight" in decayed
+
+
+class Nearby(Attention):
+    """Attention to this token and the one before."""
+
+    def score_bias(self, k, positions):
+        distance = as_tensor(positions, k.device)[:, :, None] - torch.arange(k.shape[1])
+        return super().score_bias(k, positions).masked_fill(distance[:, None] > 1, -torch.inf)
+
+
+def test_a_score_bias_of_its_own_acts_with_and_without_patterns():
+    """In one layer, logits at a position do not depend on tokens two and more before it."""
+    ihlab.register_attention("near", Nearby)
+    model = Transformer(config(attention="near", n_layers=1)).eval()
+    changed = TOKENS.clone()
+    changed[:, :4] = (changed[:, :4] + 1) % 40
+    torch.testing.assert_close(model(changed)[:, 5:], model(TOKENS)[:, 5:])
+    assert not model(changed)[:, 4].allclose(model(TOKENS)[:, 4])
+    torch.testing.assert_close(model.run_with_cache(TOKENS)[0], model(TOKENS))
