@@ -48,11 +48,11 @@ COLUMNS = (
         "previous_token", "attention to the token before", printed=True, drawn=True, tag="previous token"
     ),
     Column("duplicate_token", "attention to earlier occurrences of the token", tag="duplicate token"),
-    Column("first_position", "attention to the first token, where a head attends that finds nothing", tag="idle"),
+    Column("first_position", "attention to the first token, where a head rests that finds nothing to read", tag="idle"),
     Column("best_offset", "the distance at which the head attends most where nothing matches: 1 is the token before"),
     Column("best_offset_weight", "attention to that distance"),
-    Column("copying", "on request: of the logits that the head raises, the fraction on the token it attends to"),
-    Column("copying_times_chance", "on request: copying as a multiple of what a head has that writes at random"),
+    Column("copying", "on request: the fraction of all raised logits that falls on the token the head attends to"),
+    Column("copying_times_chance", "on request: copying, divided by that of a head with random weights"),
     Column(
         "eigenvalue_copying",
         "1: the weights raise the token that is read; -1: suppress it",
