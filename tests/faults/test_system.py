@@ -65,7 +65,8 @@ main(sys.argv[1:])
 """
     limited = python(script, "train", *TINY, "--root", str(tmp_path))
     assert limited.returncode == 1
-    warned, ended = limited.stderr.splitlines()
+    warned, recipe, ended = limited.stderr.splitlines()
+    assert ": task induction" in recipe
     assert warned.startswith("ihlab: RunConfig.warmup is 100, but the run has 6 steps: ")
     assert ended.startswith(f"ihlab: {tmp_path}")
     assert ended.endswith("File too large.")

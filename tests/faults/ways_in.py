@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -113,15 +114,19 @@ def _trained(run: Run) -> str:
 
 
 def command(*args: str) -> str | Refused:
-    """Run `ihlab` in this process. A refusal is one line on stderr and exit code 1 or 2; anything else is a result."""
+    """Run `ihlab` in this process. A refusal is one line on stderr and exit code 1 or 2; anything else is a result.
+
+    The recipe of a run that trains may come before the refusal.
+    """
     out, err = io.StringIO(), io.StringIO()
     try:
         with redirect_stdout(out), redirect_stderr(err):
             main(args)
     except SystemExit as stopped:
-        if stopped.code in (1, 2) and err.getvalue().startswith("ihlab: "):
-            return Refused(err.getvalue().removeprefix("ihlab: ").removesuffix("\n"))
-        return f"exit code {stopped.code}: {err.getvalue()}"
+        said = re.sub(r"^\S+: task .*\n", "", err.getvalue())
+        if stopped.code in (1, 2) and said.startswith("ihlab: "):
+            return Refused(said.removeprefix("ihlab: ").removesuffix("\n"))
+        return f"exit code {stopped.code}: {said}"
     return out.getvalue()
 
 
