@@ -1,5 +1,7 @@
 """A pretrained model, SmolLM2-135M-Instruct, against plain transformers code. `make real` downloads it."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -90,3 +92,11 @@ def test_the_loss_needs_the_heads_that_are_called_needed(model, found, twice):
     assert these["loss"] - these["loss_rise"] == pytest.approx(clean, abs=0.02)
     assert without - clean > 4
     assert together[together["heads"] != "these"]["loss_rise"].max() < 1
+
+
+def test_the_guides_example_runs_as_printed(monkeypatch, capsys):
+    page = FOLDER.parents[1] / "docs" / "smollm2.md"
+    monkeypatch.chdir(FOLDER.parents[1])
+    (example,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    exec(compile(example, page.name, "exec"), {})
+    assert len(re.findall("suppresses|matches", capsys.readouterr().out)) >= 5
