@@ -63,7 +63,7 @@ def locate_induction_heads(
       reach it;
     - `needed`: what the model loses. With a task's `batch`, heads are ablated one by one, in a model of more than `FEW`
       heads those that match prefixes: loss_rise is at least `RISE_LEAST`, and exceeds `ERRORS_LEAST` of its standard
-      errors. Missing for heads that were not ablated (`ihlab.interp.together` ablates them together);
+      errors. None for heads that were not ablated (`ihlab.interp.together` ablates them together);
     - `verdict`: both in a word of `VERDICTS`;
     - `induction`: both are true. Without a `batch` it is matches_prefix alone, and `verdict` says "matches".
 
@@ -115,10 +115,11 @@ def judged(scores: pd.DataFrame) -> pd.DataFrame:
     rise = last.get("loss_rise", pd.Series(np.nan, index=last.index))
     error = ERRORS_LEAST * last.get("loss_rise_error", pd.Series(np.nan, index=last.index))
     known = rise.notna()
-    needed = ((rise >= RISE_LEAST) & (rise > error)).astype("boolean").where(known)
+    costs = (rise >= RISE_LEAST) & (rise > error)
+    needed = costs.astype(object).where(known, None)  # True, False or None
     suppresses = (rise <= -RISE_LEAST) & (-rise > error)
     verdict = np.select(
-        [~matches, ~known, needed.fillna(False).astype(bool), suppresses], ["", "matches", "induction", "suppresses"],
+        [~matches, ~known, costs, suppresses], ["", "matches", "induction", "suppresses"],
         "not needed",
     )  # fmt: skip
     names = ["layer", "head"]

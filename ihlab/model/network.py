@@ -230,10 +230,10 @@ class Network(HookedRootModule):
     def require_ids(self, tokens: Int[Tensor, "..."]) -> None:
         """Raise `ConfigError` for ids outside the vocabulary, and for no ids at all.
 
-        Only where ids have values to read: not while the model is compiled or exported, under `torch.func.vmap` or
-        on the meta device.
+        Only where ids have values to read: not on the meta device, while the model is compiled or exported, or in a
+        transform of `torch.func`.
         """
-        if torch.compiler.is_compiling() or tokens.is_meta or torch._C._functorch.is_batchedtensor(tokens):
+        if torch.compiler.is_compiling() or tokens.is_meta or torch._C._functorch.is_functorch_wrapped_tensor(tokens):
             return
         require(tokens.numel() > 0, f"The tokens are {list(tokens.shape)}: there is none to read.")
         low, high = int(tokens.min()), int(tokens.max())

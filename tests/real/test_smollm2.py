@@ -83,7 +83,7 @@ def test_every_heads_pattern_scores_are_those_of_a_loop(model, found):
 
 
 def test_the_loss_needs_the_heads_that_are_called_needed(model, found, twice):
-    needed = found[found["needed"].fillna(False).astype(bool)][["layer", "head"]].to_numpy().tolist()
+    needed = found[found["needed"].eq(True)][["layer", "head"]].to_numpy().tolist()
     assert 5 <= len(needed) <= 15
     together = ablate_together(model, repeated_batch(twice, 2), needed)
     clean, without = plain_loss(model, twice), plain_loss(model, twice, needed)
