@@ -3,6 +3,7 @@
 Files stand in the site where they stand in the checkout, so that a link between two of them works in both.
 """
 
+import ast
 import json
 import logging
 import os
@@ -29,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 SHOWN = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE", "benchmarks/results.md"),
     *("benchmarks/*.svg", "benchmarks/*.png"),
-    *("docs/**/*.md", "docs/site/*.css", "docs/site/*.js", "figures/**/README.md", "figures/*/*/*.png"),
+    *("docs/**/*.md", "docs/*.png", "docs/site/*.css", "docs/site/*.js", "figures/**/README.md", "figures/*/*/*.png"),
 )
 """Files of the checkout that the site shows as they are."""
 
@@ -56,7 +57,11 @@ _staged = Path(tempfile.mkdtemp(prefix="ihlab-site-"))
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages of the reference into the navigation, in place of "API", and those of figures for "FIGURES"."""
     figures = [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("figures/*/README.md"))]
-    filled = {"API": [{package: _page_of(package)} for package in packages()], "FIGURES": figures}
+    reference = [
+        {package: [_page_of(package), *({module: _page_of(f"{package}.{module}")} for module in modules(package))]}
+        for package in packages()
+    ]
+    filled = {"API": reference, "FIGURES": figures}
     for section in config.nav or []:
         for pages in section.values():
             for page in pages if isinstance(pages, list) else []:
@@ -79,7 +84,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     made = {
         PLOTLY: script.read_bytes(),
         "docs/cli.md": command_line(),
-        **{_page_of(p): reference(p) for p in packages()},
+        **{_page_of(package): overview(package) for package in packages()},
+        **{_page_of(name): f"::: {name}\n" for p in packages() for name in (f"{p}.{m}" for m in modules(p))},
     }
     themes = [file for file in files if file.src_dir != config.docs_dir]
     return Files([*themes, *ours, *(File.generated(config, uri, content=content) for uri, content in made.items())])
@@ -99,19 +105,27 @@ def packages() -> list[str]:
     return [name for name in names if name != "ihlab.cli" and not name.endswith("kernels")]
 
 
-def _page_of(package: str) -> str:
-    return f"api/{package}.md"
-
-
-def reference(package: str) -> str:
-    """Return the page of a package: what its docstring says, then its modules with their public names."""
+def modules(package: str) -> list[str]:
+    """Return the public modules of a package, each of which has a page of its own."""
     folder = ROOT / package.replace(".", "/")
-    modules = [path.stem for path in sorted(folder.glob("*.py")) if not path.stem.startswith("_")]
+    return [path.stem for path in sorted(folder.glob("*.py")) if not path.stem.startswith("_")]
+
+
+def _page_of(name: str) -> str:
+    return f"api/{name}.md"
+
+
+def overview(package: str) -> str:
+    """Return the page of a package: what its docstring says, then its modules with the first line of theirs."""
     parts = [f"# {package}", f"::: {package}\n    options: {{show_root_heading: false, members: false}}"]
     if package == "ihlab":
         parts += ["What `import ihlab` gives:", "\n".join(f"- [`{name}`][{home}]" for name, home in public().items())]
-    parts += [f"::: {package}.{module}" for module in modules]
-    return "\n\n".join(parts) + "\n"
+    lines = []
+    for module in modules(package):
+        source = (ROOT / package.replace(".", "/") / f"{module}.py").read_text(encoding="utf-8")
+        first = (ast.get_docstring(ast.parse(source)) or "").split("\n\n")[0].replace("\n", " ")
+        lines.append(f"- [`{module}`]({package}.{module}.md): {first}")
+    return "\n\n".join([*parts, "\n".join(lines)]) + "\n"
 
 
 def public() -> dict[str, str]:
