@@ -15,18 +15,18 @@ NOT_TESTED: Verdict = "not tested at this scale"
 class Claim:
     """One row of the ledger.
 
-    The verdict has one rule. A number over seeds decides where its p-value against the threshold is at most .05,
-    adjusted by Holm for the other claims of the experiment (`judged`): the claim then *holds* if the number is on
-    the right side, and *fails* if it is on the other; else it is *undecided*. A number that is counted and not sampled
-    is compared directly. Where nothing at this scale can confirm or refute the sentence, it is *not tested*; a number
-    that it has all the same still counts in the correction of the others.
+    One rule gives the verdict. The p-value tests the number against the threshold, with Holm's correction for the other
+    claims of the experiment (`judged`). If it is at most .05, the claim *holds* when the number is on the right side of
+    the threshold and *fails* when it is on the other side. Otherwise the claim is *undecided*. A number that is counted
+    and not sampled is compared directly. If nothing at this scale can confirm or refute the sentence, the claim is *not
+    tested*. The p-value of an untested claim, if it has one, still counts in the correction of the other claims.
 
-    - `of_paper`: the sentence is the paper's, or a number that the paper states; else it is a question of our own;
-    - `declared`: the date (ISO) at which measure, threshold and side were fixed, before the runs that they judge;
-    - `first`: the claim as it was declared then, if its measure was changed after the runs. It counts nowhere;
-    - `changed`: when that was, and why;
+    - `of_paper`: whether the paper makes the statement or gives the number; otherwise it is our own question;
+    - `declared`: the date (ISO) on which measure, threshold and side were fixed, before the runs that they judge;
+    - `first`: the claim as first declared, if its measure was changed after the runs. Its verdict is not counted;
+    - `changed`: the date of that change and the reason;
     - `seeds`: 0 if the claim needs no training;
-    - `why`: the reason why a claim is not tested; "" for one that is.
+    - `why`: the reason why the claim is not tested; "" if it is tested.
     """
 
     source: str  # where the paper says it
@@ -45,7 +45,7 @@ class Claim:
 
     @property
     def p(self) -> float | None:
-        """The two-sided p-value of the threshold, for this claim alone; None where nothing was sampled."""
+        """Two-sided p-value of the threshold, for this claim alone; None if the number is not sampled."""
         return None if self.estimate is None else self.estimate.p_value(self.threshold)
 
     @property
@@ -59,7 +59,7 @@ class Claim:
         return "holds" if (value > self.threshold) == (self.right_side == "above") else "fails"
 
     def to_dict(self) -> dict[str, Any]:
-        """The claim as JSON types; an unbounded end becomes None."""
+        """Return the claim as JSON types. An unbounded end of the interval becomes None."""
         estimate = self.estimate or Estimate(math.nan, -math.inf, math.inf, 0.0)
         value, low, high, threshold = map(_finite, (estimate.value, estimate.low, estimate.high, self.threshold))
         return {
@@ -83,21 +83,21 @@ class Claim:
 
 
 FLOOR = 0.05
-"""How far above guessing a fraction can be of a model that has learned nothing."""
+"""A model has learned nothing if its accuracy is at most this far above guessing."""
 
 
 def at_floor(*sides: float, guess: float = 0.0) -> bool:
-    """Return whether no side of a comparison has learned anything. Their difference then tests nothing.
+    """Return whether neither side of a comparison has learned anything, so that their difference tests nothing.
 
-    The sides are accuracies, or fractions of runs that learned; all are at most `FLOOR` above `guess`.
+    The sides are accuracies, or fractions of runs that learned. This is true if all are at most `FLOOR` above `guess`.
     """
     return max(sides) <= guess + FLOOR
 
 
 def changed(claim: Claim, first: Claim, scale: str, when: str) -> Claim:
-    """Return a claim whose measure was changed after the runs at laptop scale, with the one that was declared.
+    """Return a claim whose measure was changed after the runs at laptop scale, with its `first` version.
 
-    At any other scale no run had been made: there the new measure is the declared one. `when` says why, too.
+    No other scale had runs yet, so there the claim counts as declared this way. `when` gives the date and the reason.
     """
     return replace(claim, first=first, changed=when) if scale == "laptop" else claim
 
@@ -105,7 +105,7 @@ def changed(claim: Claim, first: Claim, scale: str, when: str) -> Claim:
 def judged(claims: Sequence[Claim]) -> list[Claim]:
     """Return the claims of one experiment with their p-values adjusted by Holm (1979).
 
-    Claims as they were first declared are adjusted for each other, too: for the family that there then was.
+    The `first` versions are adjusted too, together with the unchanged claims: the family as it was first declared.
     """
     before = _adjusted([claim.first or claim for claim in claims])
     return [
@@ -125,5 +125,5 @@ def _finite(x: float) -> float | None:
 
 
 def _short(p: float | None) -> float | None:
-    """Round to three significant digits, the precision of p-values that are searched for."""
+    """Round a p-value to three significant digits, the precision of its numerical search."""
     return None if p is None else float(f"{p:.3g}")

@@ -3,9 +3,9 @@
 A *cell* is a variant in a setting. Every cell is trained in two stages:
 
 1. Tuning: every learning rate of the setting's grid, on seeds that no claim uses.
-2. The learning rate that `fastest_rate` chooses, on the seeds of the claims.
+2. Claims: the learning rate that `fastest_rate` chooses, on the seeds of the claims.
 
-A run is found by its config, so a cell that two experiments compare is trained once.
+Runs are looked up by their config, so a cell that two experiments compare is trained only once.
 """
 
 import re
@@ -38,9 +38,9 @@ TUNING, RUN = "tuning", "run"
 TUNING_SEEDS, FEW_SEEDS, MANY_SEEDS, SMOKE_SEEDS = (100, 101), range(8), range(8, 40), range(2)
 """Seeds of the tuning runs, and of the claims.
 
-At its fastest rate a variant's seeds differ by a factor of two, so eight against eight cannot tell 1 from 1.25. A
-setting has many seeds where two variants are said to be equal, or one no better. The first eight seeds showed this, so
-the many are others.
+At its fastest rate a variant's steps differ between seeds by a factor of two. Eight seeds against eight cannot tell a
+ratio of 1 from 1.25. A setting has `MANY_SEEDS` if a question says that two variants are equal, or that one is not
+better. The first eight seeds showed this need, so `MANY_SEEDS` excludes them.
 """
 
 Kind = Literal["slower", "much slower", "not faster", "much faster", "equal", "less accurate"]
@@ -55,13 +55,13 @@ LIMITS: dict[Kind, tuple[float, Literal["above", "below"]]] = {
 """Threshold of each kind of question, and the side on which its sentence holds.
 
 The number is the ratio of steps, one / other. For "equal" it is that ratio or its inverse, whichever is larger. For
-"less accurate" it is the difference between the highest accuracies, other's less one's.
+"less accurate" it is the difference between the highest accuracies, other - one.
 """
 
 
 @dataclass(frozen=True)
 class Question:
-    """A sentence about two variants in one setting: `one` is `kind` than `other`, or equal to it."""
+    """A sentence about two variants in one setting: `one` is slower (or another `kind`) than `other`, or equal."""
 
     setting: str
     one: str
@@ -70,7 +70,7 @@ class Question:
     sentence: str
     source: str
     of_paper: bool = False
-    declared: str = ""  # if it is not the date of the experiment's other questions
+    declared: str = ""  # a date; "": that of the experiment
 
 
 @dataclass(kw_only=True)
@@ -95,7 +95,7 @@ class Comparison(ABC):
         """Return the learning rates that are tried for a cell."""
 
     def cells(self, scale: Scale) -> list[Cell]:
-        """Return every variant in every setting; at smoke scale only those that a question names, and KV shifting."""
+        """Return every variant in every setting; at smoke scale only KV shifting and the cells that questions name."""
         asked = {(name, q.setting) for q in self.questions for name in (q.one, q.other, KV)}
         cells = [(variant, setting) for setting in self.settings for variant in self.variants]
         return [cell for cell in cells if scale != "smoke" or cell in asked]
@@ -128,9 +128,9 @@ class Comparison(ABC):
         - kind: "tuning", or "run" for the runs of the claims;
         - variant, setting, lr, seed, n_params;
         - steps_to_90: as in `steps_table`;
-        - accuracy, best: the accuracy that counts there (`RunConfig.stop_at_metric`), at the run's last evaluation and
-          the highest of all evaluations;
-        - horizon: the steps that the run could have taken.
+        - accuracy, best: the setting's accuracy (`RunConfig.stop_at_metric`) at the run's last evaluation, and its
+          maximum over all evaluations;
+        - horizon: the maximum number of steps of the run.
         """
         table = steps_table(trained)
         table[["variant", "setting"]] = [curve.split(" | ") for curve in table["curve"]]
@@ -144,17 +144,17 @@ class Comparison(ABC):
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge the questions, whose measures and thresholds were fixed before the runs."""
-        settings = set(data["setting"])  # at smoke scale perhaps not all
+        settings = set(data["setting"])  # smoke scale may lack some
         return [_judge(question, data, self.declared) for question in self.questions if question.setting in settings]
 
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw every seed's steps to 90%, a panel for each setting."""
+        """Draw every seed's steps to 90%, one panel per setting."""
         key = "Dot: a seed. Bar: their median. Cross: not within the steps of training. Learning rates are tuned."
         title = f"{self.title}\n{key}"
         return steps_in_settings(data[data["kind"] == RUN], self.variants, self.settings, title)
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State every variant's steps relative to KV shifting's, setting by setting."""
+        """State every variant's steps relative to KV shifting, setting by setting."""
         told = []
         for setting in self.settings:
             cells = [(variant, setting) for variant in self.variants if variant != KV]
@@ -182,7 +182,7 @@ def learned(data: pd.DataFrame, cell: Cell) -> float:
 
 
 def ratio(data: pd.DataFrame, one: Cell, other: Cell) -> stats.Estimate:
-    """Return the ratio of the steps to 90% of two cells of a setting, by Hodges and Lehmann."""
+    """Return the Hodges-Lehmann ratio of steps to 90% between two cells of a setting."""
     return stats.ratio_of_times(steps(data, one), steps(data, other), _horizon(data, one[1]))
 
 
@@ -191,7 +191,7 @@ def _horizon(data: pd.DataFrame, setting: str) -> float:
 
 
 def ratio_text(data: pd.DataFrame, one: Cell, other: Cell) -> str:
-    """Return the ratio of the steps of two cells of a setting as text, "never" if no seed of the first gets there."""
+    """Return the ratio of steps of two cells of a setting as text, "never" if no seed of `one` reaches 90%."""
     taken = steps(data, one)
     return "never" if np.isinf(taken).all() else ratio_in_words(taken, steps(data, other), _horizon(data, one[1]))
 
@@ -201,7 +201,7 @@ def _tuning(data: pd.DataFrame, cell: Cell) -> pd.DataFrame:
 
 
 def _own_rate(data: pd.DataFrame, cell: Cell) -> float:
-    """Return the rate at which a cell's tuning runs need the fewest steps; if none learns, the most accurate one."""
+    """Return the rate at which a cell's tuning runs need the fewest steps; if none learns, the most accurate rate."""
     tuning = _tuning(data, cell)
     if np.isinf(tuning["steps"]).all():
         best = tuning.groupby("lr")["best"].mean()

@@ -10,14 +10,14 @@ from matplotlib.figure import Figure
 from ihlab.claims.claim import Claim
 from ihlab.training.config import RunConfig
 
-if TYPE_CHECKING:  # claims and pictures of a stored table need no torch
+if TYPE_CHECKING:  # claims and pictures from a stored table do not need torch
     from ihlab.training.run import Run
 
 Scale = Literal["smoke", "laptop", "gpu", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 
 Trained = Sequence[tuple[str, "Run"]]
-"""Finished runs, each after the name of its curve."""
+"""Finished runs, as pairs of curve name and run."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Planned:
     """One run of an experiment and the curve that it belongs to.
 
     `stacked`: the run may be trained as a member of an ensemble (`ihlab.training.ensemble`). It then equals the run
-    trained alone to rounding, not bit for bit.
+    trained alone up to rounding, not bit for bit.
     """
 
     curve: str
@@ -37,8 +37,8 @@ class Planned:
 class Experiment(Protocol):
     """A figure or table: its runs, its claims, its drawing.
 
-    `claims`, `draw` and `summary` read only the table that is stored beside the picture. So they can be derived again
-    from it, without training and without torch.
+    `claims`, `draw` and `summary` read only the table that is stored beside the picture, so they can be rerun from it
+    without training and without torch.
     """
 
     name: str
@@ -70,7 +70,7 @@ METHODS = ("runs", "gather", "claims", "draw", "summary")
 
 @runtime_checkable
 class TwoStages(Protocol):
-    """An experiment with runs that depend on others' results: learning rates from tuning seeds, continued runs."""
+    """An experiment with runs that depend on earlier runs, such as learning rates from tuning or continued runs."""
 
     def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
         """Plan the runs of the second stage, given the finished runs of the first. `gather` gets both."""
@@ -82,5 +82,5 @@ class MorePictures(Protocol):
     """An experiment with pictures beside the first, drawn from the same table."""
 
     def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
-        """Draw each further picture; its name ends the name of its file."""
+        """Draw the additional pictures. Each key is the suffix of the picture's file name."""
         ...

@@ -1,4 +1,4 @@
-"""Stored claims that say one thing under several conditions, such as learning rates or head counts, as one fact."""
+"""Group stored claims that say the same under several conditions, such as learning rates or head counts."""
 
 import re
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ CONDITION = re.compile(r" \(([^()]*)\)|: ([^:]*?)(?=\.?$)")
 
 @dataclass(frozen=True)
 class Fact:
-    """What the sentences of some claims have in common, and each claim with its own condition ("": none)."""
+    """The common part of several claims' sentences, and each claim with its own condition ("": none)."""
 
     sentence: str
     claims: list[tuple[str, dict[str, Any]]]
 
 
 def facts(claims: Sequence[dict[str, Any]]) -> list[Fact]:
-    """Group claims whose sentences differ in their conditions only, in the order of the first of each."""
+    """Group claims whose sentences differ only in their conditions. Groups keep the order of their first claims."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for claim in claims:
         groups.setdefault(CONDITION.sub("", claim["sentence"]), []).append(claim)
@@ -32,5 +32,5 @@ def _fact(common: str, group: list[dict[str, Any]]) -> Fact:
 
 
 def condition(sentence: str) -> str:
-    """Return the conditions in a sentence: of "It learns (2 heads): recall." they are "2 heads; recall"."""
+    """Return the conditions in a sentence: "2 heads; recall" for "It learns (2 heads): recall."."""
     return "; ".join(inside or after for inside, after in CONDITION.findall(sentence))

@@ -38,10 +38,7 @@ GONE = ("claim", "measured", "needed", "last verdict", "replaced")
 
 
 def figure_page(written_by: str, folders: Sequence[Folder]) -> str:
-    """Return the page of an experiment, which has a folder for each scale at which it was made.
-
-    `written_by` is the comment at its top.
-    """
+    """Return the page of an experiment. `folders` has one folder per scale; `written_by` is the page's first line."""
     parts = [written_by, f"# {title(folders[0].experiment)}", "[All figures](../README.md)"]
     for folder in folders:
         parts += [f"## At {folder.scale} scale", *_section(folder)]
@@ -49,7 +46,7 @@ def figure_page(written_by: str, folders: Sequence[Folder]) -> str:
 
 
 def _section(folder: Folder) -> list[str]:
-    """Return pictures, summary and claims of one scale."""
+    """Return the pictures, the summary and the claims of one scale."""
     name, claims = f"{title(folder.experiment)}, {folder.scale}", folder.claims()
     parts = [f"![{name}]({folder.scale}/{picture.name})" for picture in folder.pictures]
     parts.append(escaped((folder.path / "summary.md").read_text(encoding="utf-8")))
@@ -67,12 +64,12 @@ def _section(folder: Folder) -> list[str]:
 
 
 def _fold(summary: str, content: str) -> list[str]:
-    """Return content that a reader unfolds. The attribute is for the documentation site."""
+    """Return content that a reader can unfold. The documentation site needs the attribute."""
     return [f'<details markdown="1"><summary>{summary}</summary>', content, "</details>"]
 
 
 def _rows(fact: Fact, folder: Folder) -> list[list[str]]:
-    """Return a fact's rows: the first has the sentence, and each has one claim's condition, number and verdict."""
+    """Return a fact's table rows, one per claim: condition, number and verdict. The first also has the sentence."""
     measures = {claim["measure"] for _, claim in fact.claims}
     common = measures.pop() if len(measures) == 1 and len(fact.claims) > 1 else ""
     rows, told = [], None
@@ -87,7 +84,7 @@ def _rows(fact: Fact, folder: Folder) -> list[list[str]]:
 
 
 def _gone(row: dict[str, Any]) -> list[str]:
-    """Return the cells of a claim that was replaced, with the date and the commit at which it was."""
+    """Return the table cells of a replaced claim, with the date and the commit of its replacement."""
     sentence = _lines([escaped(row["sentence"]), f"<sub>{escaped(row['source'])}</sub>"])
     value = _lines([f"{escaped(row['measure'])}:" if row["measure"] else "", measured(row)])
     when = _lines([unbroken(row["replaced"]), f"`{row['commit']}`" if row["commit"] else ""])
@@ -99,7 +96,7 @@ def _lines(parts: Sequence[str]) -> str:
 
 
 def _first(claim: dict[str, Any]) -> str:
-    """Return the number and the verdict by the measure that was declared before the runs, where it was changed."""
+    """Return the number and verdict by the measure declared before the runs; "" if the measure was not changed."""
     if "first" not in claim:
         return ""
     first = claim["first"]

@@ -1,6 +1,6 @@
-"""The paper's main claims in a sentence each, and the stored claims that decide them.
+"""The paper's main claims in one sentence each, and the stored claims that decide them.
 
-Verdicts and numbers are read from the figures, so a headline has none of its own.
+A headline's verdicts and numbers are read from the figures.
 """
 
 import re
@@ -16,11 +16,11 @@ from ihlab.claims.markdown import MARKS, SHORT, escaped
 
 
 class Asked(NamedTuple):
-    """Claims of the paper, or with `ours` also our own, that decide a headline, or a part of it.
+    """Selects the claims that decide a headline or a part of it: the paper's, and with `ours` also our own.
 
-    They are those of `experiment` whose sentence starts with `sentence` and whose measure contains the pattern
-    `measure`. `number` says what their value is, with {} in its place: one number, or the range over all of them. It
-    is in `percent` if it is so.
+    It selects the claims of `experiment` whose sentence starts with `sentence` and whose measure matches the pattern
+    `measure`. `number` is the text for their value. {} stands for one number, or for the range over all claims, as a
+    percentage if `percent`.
     """
 
     experiment: str
@@ -31,7 +31,7 @@ class Asked(NamedTuple):
     percent: bool = False
 
     def of(self, claims: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return those of an experiment's claims that are asked for."""
+        """Return the selected claims of an experiment."""
         return [
             claim
             for claim in claims
@@ -43,14 +43,14 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Headline:
-    """A sentence, and what decides it."""
+    """A sentence, and the claims that decide it."""
 
     sentence: str
     asked: tuple[Asked, ...]
 
 
 class Answer(NamedTuple):
-    """The verdict and the number of a headline as Markdown, and the experiments that gave them."""
+    """The verdict and the number of a headline as Markdown, and the experiments that they come from."""
 
     verdict: str
     number: str
@@ -185,7 +185,7 @@ HEADLINES = (
 
 
 def answer(headline: Headline, claims_of: Callable[[str], Sequence[dict[str, Any]]]) -> Answer | None:
-    """Return what the stored claims of each experiment, by its name, say of a headline; None if there are none."""
+    """Return the verdict on a headline; None if it has no stored claims. `claims_of` maps an experiment to claims."""
     found = [(asked, claims) for asked in headline.asked if (claims := asked.of(claims_of(asked.experiment)))]
     if not found:
         return None
@@ -204,7 +204,7 @@ def answer(headline: Headline, claims_of: Callable[[str], Sequence[dict[str, Any
 
 
 def _range(claims: Sequence[dict[str, Any]], percent: bool) -> str:
-    """Return the value of a claim, or the least and the greatest of several with their conditions; "" for none."""
+    """Return the value of one claim, or the minimum and maximum of several with their conditions; "" for none."""
     known = sorted(
         (claim for claim in claims if claim["verdict"] != NOT_TESTED and claim["value"] is not None),
         key=lambda claim: float(claim["value"]),

@@ -1,7 +1,7 @@
-"""Claims that a figure no longer makes and verdicts that it no longer gives: what was published once is kept.
+"""History of published claims: it keeps each claim that a figure no longer makes or that has another verdict now.
 
-`figures/<name>/history.json` has them, each as it was published last, with the scale and two more fields: `replaced`,
-the date at which it went, and `commit`, the commit that replaced it ("" where it is not known).
+`figures/<name>/history.json` stores each claim as it was last published, with the scale and two more fields:
+`replaced`, the date of its replacement, and `commit`, the commit that replaced it ("" if unknown).
 """
 
 import json
@@ -18,16 +18,17 @@ from ihlab.files import write_json
 Row = dict[str, Any]
 
 WENT = ("scale", "replaced", "commit")
-"""Fields that only rows of a history have."""
+"""Fields that only the rows of a history file have."""
 
 
 def replaced(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
     """Return the old claims that the new ones do not contain with the same verdict.
 
-    A claim as it was first declared counts on both sides, as one of its own. A claim is the same if its sentence, its
-    threshold and its side are, or if it was only reworded: its number, its threshold and its side are the same. (A
-    whole number does not tell: many claims have 0 or 1.) One new claim stands for one old one, that whose measure is
-    most like its own but for the numbers in it. A claim that was not tested is replaced only if its sentence is gone.
+    The `first` version of a claim counts as a separate claim, among the old and the new. Two claims are the same if
+    they have the same threshold, side and sentence. A reworded claim is recognised by the same threshold, side and
+    value, if the value is not a whole number (many claims have 0 or 1). Each new claim matches at most one old claim:
+    the one with the most similar measure, ignoring the numbers in it. An untested claim is replaced only if its
+    sentence is gone.
     """
     before, now = _with_first(old), _with_first(new)
     pairs = [(i, j) for i, one in enumerate(before) for j, other in enumerate(now) if _same(one, other)]
@@ -48,12 +49,12 @@ def replaced(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
 
 
 def read_history(path: Path) -> list[Row]:
-    """Return the rows of a history file, none if there is no file."""
+    """Return the rows of a history file; an empty list if there is no file."""
     return list(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else []
 
 
 def keep_replaced(path: Path, old: Sequence[Row], new: Sequence[Row], scale: str) -> None:
-    """Add the claims of a scale that are `replaced` to a history file, once each."""
+    """Add the `replaced` claims of a scale to a history file, without duplicates."""
     rows, went = read_history(path), {"scale": scale, "replaced": date.today().isoformat(), "commit": ""}
     known = [_published(row) for row in rows if row["scale"] == scale]
     added = [{**row, **went} for row in map(_published, replaced(old, new)) if row not in known]
@@ -62,7 +63,7 @@ def keep_replaced(path: Path, old: Sequence[Row], new: Sequence[Row], scale: str
 
 
 def _published(row: Row) -> Row:
-    """Return a claim as it was published, without what was declared before it, which is a row of its own."""
+    """Return a claim as it was published, without its `first` version, which has a separate row."""
     return {name: value for name, value in row.items() if name not in (*WENT, "first", "changed")}
 
 
@@ -78,7 +79,7 @@ def _same(one: Row, other: Row) -> bool:
 
 
 def _likeness(one: Row, other: Row) -> tuple[bool, float, bool]:
-    """Return a key that is the greater the more alike two claims are."""
+    """Return a sort key that is larger for more similar claims."""
     mine, others = (re.sub(r"[\d.]+", "#", row["measure"]) for row in (one, other))
     likeness = SequenceMatcher(None, mine, others, autojunk=False).ratio()
     return one["sentence"] == other["sentence"], likeness, one["verdict"] == other["verdict"]

@@ -1,4 +1,4 @@
-"""How many hops a model follows: its errors at each number of hops, and the hop horizon, where they pass 0.1."""
+"""How many hops a model follows: its error at each number of hops, and the hop horizon, where the error passes 0.1."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ihlab.training.run import Run
 
 SMALL_ERROR = 0.1
-"""Largest "small error", and the least growth of an error that is to "degrade significantly"."""
+"""Largest "small error", and the smallest increase in error that counts as "degrade significantly"."""
 
 
 class Cell(NamedTuple):
@@ -32,11 +32,11 @@ class Cell(NamedTuple):
         return next(variant for variant, label in ATTENTION_LABELS.items() if label == self.attention)
 
     def by_hand(self) -> int:
-        """Return the most hops that a model built by hand follows."""
+        """Return the maximum number of hops that a hand-built model follows."""
         return horizon(self.n_layers, self.variant)
 
     def by_pointers(self) -> int:
-        """Return the most hops that a model built by hand follows with pointers alone."""
+        """Return the maximum number of hops that a hand-built model follows with pointers alone."""
         return by_doubling(self.n_layers, self.variant)
 
     def of(self, models: pd.DataFrame) -> pd.DataFrame:
@@ -72,9 +72,9 @@ def hop_table(run: "Run") -> pd.DataFrame:
 def hop_horizon(errors: Sequence[float]) -> tuple[int, float, str]:
     """Return how many hops a model follows, log2 of its hop horizon k*, and "above" or "below" if k* is only a bound.
 
-    `errors` are those at 1, 2, ... hops. A model follows h hops if no error up to there exceeds `SMALL_ERROR`. k* is
-    where the error first exceeds it, interpolated linearly in log2 of the hops. The true k* is below 1 if already one
-    hop errs, and above the most hops if none does.
+    `errors` are the errors at 1, 2, ... hops. A model follows h hops if no error at h or fewer hops exceeds
+    `SMALL_ERROR`. k* is where the error first exceeds it, interpolated linearly in log2 of the hops. If the error at
+    one hop exceeds it, the true k* is below 1. If no error does, the true k* is above the largest number of hops.
     """
     error = np.asarray(errors, dtype=float)
     log2 = np.log2(np.arange(1, len(error) + 1))
@@ -96,11 +96,11 @@ def hop_horizons(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def horizon_table(data: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each cell: the hops known by hand, the hops that each model follows, and the median k*.
+    """Return one row per cell: the hops of hand-built models, the hops that each model follows, and the median k*.
 
     Columns: attention, n_layers, models (their number), by_hand, pointers, hops (of each model, sorted), k_star, and
-    low and high, the ends of the interval that inverts the sign test (`ihlab.claims.stats.paired`; of five models, at
-    93.75%). A k* of as many hops as the sequences have is a bound from below.
+    low and high, the ends of the interval that inverts the sign test (`ihlab.claims.stats.paired`; with five models,
+    at 93.75%). A k* equal to the largest number of hops in the sequences is a lower bound.
     """
     models, rows = hop_horizons(data), []
     for cell in dict.fromkeys(map(Cell, data["attention"], data["n_layers"])):

@@ -18,10 +18,10 @@ DEPTHS: dict[str, dict[str, object]] = {
     V2: {"n_layers": 2},
     V4: {"n_layers": 4},
 }
-"""The curves of Figure 1a, and what each changes in `induction_run`."""
+"""The curves of Figure 1a, and the model fields that each changes in `induction_run`."""
 GIVEN = "vanilla, 2 layers, previous-token head given"
 GIVEN_HEAD = Clamp(what="pattern", layer=0, head=0, value="previous")
-"""Two vanilla layers of which one head need not be learned: it attends to the previous token from the first step on."""
+"""Clamps one head of layer 0, so that it attends to the previous token from the first step on."""
 
 LINES = {
     KV1: Line(BLUE),
@@ -39,15 +39,15 @@ SHAPES: dict[str, tuple[int, int, str]] = {
     "16": (16, 2, "rope"),
     "32": (32, 2, "rope"),
 }
-"""The runs of Figure 1b: hidden size, heads and positions."""
+"""The panels of Figure 1b: hidden size, number of heads and position scheme."""
 NARROW = tuple(name for name, (width, *_) in SHAPES.items() if width == 8)
 
 SEEDS = {"smoke": 2, "laptop": 8, "gpu": 8, "paper": 3}
 NARROW_SEEDS = {"smoke": 2, "laptop": 16, "gpu": 16, "paper": 3}
-"""Seeds at hidden size 8, where two-layer vanilla learns in some runs only."""
+"""Number of seeds at hidden size 8, where two vanilla layers learn in some runs only."""
 NARROW_LR = 1.6e-2
-"""Learning rate of Figure 1b: on a laptop, the one at which two vanilla layers end highest on average over the widths.
-The paper scale has the paper's rate."""
+"""Learning rate of Figure 1b: on a laptop, the rate at which two vanilla layers reach the highest final accuracy,
+averaged over the widths. The paper scale has the paper's rate."""
 
 MUCH_FASTER = 0.5
 """Ratio of steps below which a curve is "much faster"."""
@@ -89,10 +89,10 @@ def _model(task: InductionTask, **shape: object) -> ModelConfig:
 
 
 def figure1_run(scale: Scale) -> RunConfig:
-    """Return `induction_run` as Figures 1 and 2 train it: on a laptop compiled, with fewer evaluations and rows.
+    """Return `induction_run` as Figures 1 and 2 train it: on a laptop compiled, with fewer, smaller evaluations.
 
-    Evaluations grow apart by a tenth of the steps done: the claims ask whether ratios of steps are below .5 and .8.
-    Experiments that are made on request keep `induction_run`, because their stored tables rest on it.
+    Each gap between evaluations is a tenth of the steps so far, fine enough for claims about step ratios of .5 and .8.
+    Experiments that are made on request keep `induction_run`, because their stored tables were made with it.
     """
     changes = {"compile": True, "eval_rows": 512, "eval_growth": EVAL_GROWTH} if scale == "laptop" else {}
     return induction_run(scale).replace(**changes)
@@ -131,9 +131,9 @@ def width_runs(scale: Scale) -> list[Planned]:
 
 
 def steps_at_constant_rate(scale: Scale, steps: float) -> int:
-    """Return how many of a run's steps come before the learning rate falls.
+    """Return the number of a run's steps before the learning rate decays.
 
-    The schedule itself causes what is learned after them.
+    What is learned after them is an effect of the schedule.
     """
     return constant_steps(induction_run(scale).replace(steps=int(steps)))
 
@@ -142,8 +142,9 @@ def guessing_accuracy(task: Task) -> float:
     """Return the accuracy, at first repeats, of a uniform guess among the other tokens of the sequence so far.
 
     A model reaches it if it knows that the answer is in the sequence and is not the current token, but not where it is.
-    No rule without matching does better. ("The previous token" and "the second token" do as well, to .01 at laptop
-    scale; the current token is never right.) It is measured on 4096 sequences and rounded to four decimals.
+    No rule without matching does better. (At laptop scale, always answering the previous or the second token is as
+    good to within .01. The current token is never right.) It is measured on 4096 sequences and rounded to four
+    decimals.
     """
     batch = task.batch(4096, np.random.default_rng(0))
     first = (batch.answers != IGNORE).argmax(axis=1)

@@ -1,4 +1,4 @@
-"""Learning curves, for several experiments: runs from altered fields, and their metrics as one table."""
+"""Learning curves, for several experiments: plan runs that differ in some fields; gather their metrics in a table."""
 
 import math
 import re
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from ihlab.training.run import Run
 
 EVAL_GROWTH = 0.1
-"""Steps between two evaluations, as a fraction of the steps done, where the claims ask about ratios of steps."""
+"""Gap between evaluations as a fraction of the steps done, for experiments with claims about ratios of steps."""
 
 
 def plan(
     figure: str, run: RunConfig, curves: dict[str, dict[str, object]], seeds: int | range, stacked: bool = False
 ) -> list[Planned]:
-    """Plan the runs of every curve. A curve changes some model fields of `run`; a number of seeds counts from 0."""
+    """Plan the runs of every curve. A curve changes some model fields of `run`. An int N of seeds means 0 to N - 1."""
     return [
         Planned(
             curve,
@@ -44,12 +44,12 @@ def slug(curve: str) -> str:
 def learning_curve_table(
     trained: Trained, at_end: Callable[[str, "Run"], dict[str, float]] | None = None
 ) -> pd.DataFrame:
-    """Gather the metrics of finished runs in one tidy table, a row for each evaluation.
+    """Gather the metrics of finished runs in one tidy table with one row per evaluation.
 
-    - `horizon`: the last step at the full learning rate. Waiting times end there, because the decay of the rate raises
-      an accuracy by itself;
+    - `horizon`: the last step at the full learning rate. Waiting times end there, because the decay of the rate alone
+      raises the accuracy;
     - `rows`: the number of held-out sequences;
-    - the columns that `at_end` gives, such as a measurement of the final model, in the last row of each run.
+    - the columns that `at_end` returns, such as a measurement of the final model, in the last row of each run.
 
     Raises `ConfigError` for a run that diverged.
     """
@@ -77,7 +77,7 @@ def final_loss(run: "Run") -> float:
 
 
 def lowest_loss_rates(trained: Trained) -> dict[str, float]:
-    """Return, for each curve, the learning rate with the lowest `final_loss`; of equals, the lowest rate."""
+    """Return, for each curve, the learning rate with the lowest `final_loss`. In a tie the lowest rate wins."""
     tried = [(curve, final_loss(run), run.config.lr) for curve, run in trained]
     table = pd.DataFrame(tried, columns=["curve", "loss", "lr"]).sort_values(["loss", "lr"])
     return {str(curve): float(lr) for curve, lr in table.groupby("curve")["lr"].first().items()}
@@ -89,7 +89,7 @@ def final(data: pd.DataFrame, curve: str, column: str = "accuracy_first") -> lis
 
 
 def steps_to(data: pd.DataFrame, curve: str, threshold: float, column: str = "accuracy_first") -> list[float]:
-    """Return, for every seed of a curve, the first evaluated step with that accuracy; inf if there is none.
+    """Return, for every seed of a curve, the first evaluated step with an accuracy of `threshold`; inf if none.
 
     The default column is the accuracy at a sequence's first answer. Only steps up to `horizon` count.
     """
@@ -97,7 +97,7 @@ def steps_to(data: pd.DataFrame, curve: str, threshold: float, column: str = "ac
 
 
 def crossings(data: pd.DataFrame, curve: str, threshold: float, column: str = "accuracy_first") -> list[float]:
-    """Return `steps_to`, interpolated linearly between that evaluation and the one before it.
+    """Return `steps_to`, interpolated linearly between the evaluation that reaches the threshold and the one before.
 
     Use this when evaluations are about as far apart as the effect.
     """
@@ -128,5 +128,5 @@ def ratio_of_steps(
 
 
 def shared_horizon(data: pd.DataFrame, curve: str, other: str) -> float:
-    """Return the step up to which both curves' steps count."""
+    """Return the last step that counts for both curves."""
     return float(data.loc[data["curve"].isin([curve, other]), "horizon"].min())

@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # it needs jinja2, which notebooks have
 
 @dataclass(frozen=True)
 class Folder:
-    """`<root>/<experiment>/<scale>/`: one scale never overwrites another, and pictures carry it in their name."""
+    """`<root>/<experiment>/<scale>/`. One scale never overwrites another, and picture names contain the scale."""
 
     root: Path
     experiment: str
@@ -44,8 +44,7 @@ class Folder:
     def publish(self, experiment: Experiment, data: pd.DataFrame, manifest: dict[str, Any] | None = None) -> None:
         """Write the CSV, the claims, the summary sentence, the pictures and, if given, the manifest.
 
-        Claims and verdicts that were there before and go now are kept in the experiment's history; smoke scale has
-        none.
+        Claims and verdicts that this replaces are kept in the experiment's history. Smoke scale has no history.
         """
         write_text(self.path / "data.csv", data.to_csv(index=False))
         claims = [claim.to_dict() for claim in judged(experiment.claims(data, self.scale))]
@@ -85,7 +84,7 @@ class Folder:
         return {"text/html": f"{image}<p>{html.escape(sentence)}</p>", "text/plain": sentence}
 
     def verdicts(self) -> pd.DataFrame:
-        """Return the stored claims as a table to be read: the sentence, its number and interval, and the verdict."""
+        """Return the stored claims as a readable table: the sentence, its number and interval, and the verdict."""
         columns = ("sentence", "measure", "value", "interval", "needs", "seeds", "verdict")
         rows = [
             (
@@ -106,13 +105,13 @@ class Folder:
         return list(json.loads((self.path / "claims.json").read_text(encoding="utf-8")))
 
     def history(self) -> list[dict[str, Any]]:
-        """Return the claims of this scale that were published once and replaced (`ihlab.claims.history`)."""
+        """Return the published claims of this scale that were replaced since (`ihlab.claims.history`)."""
         return [row for row in read_history(self._history) if row["scale"] == self.scale]
 
     def declared(self, claim: dict[str, Any]) -> str:
-        """Return the day on which a claim was declared, with the commit in which its words and threshold stand first.
+        """Return the day on which a claim was declared, and the first commit that contains its words and threshold.
 
-        The commit is from `declared.json`, which maintainers fill; there is none for a claim that it does not have.
+        The commit is from `declared.json`, which maintainers fill. It is left out if the file does not list the claim.
         """
         path, by = self.root / self.experiment / "declared.json", ("sentence", "threshold", "right_side", "declared")
         rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
@@ -140,7 +139,7 @@ TITLES = {
     "zoo": "Attention variants",
     "text": "Real text",
 }
-"""Titles of experiments that do not follow from the name."""
+"""Titles of experiments that cannot be derived from the name."""
 
 
 def title(name: str) -> str:
@@ -168,9 +167,9 @@ _STYLES = {"holds": "green", "fails": "bold red", "undecided": "yellow", NOT_TES
 
 
 def print_ledger(console: Console, folders: list[Folder]) -> None:
-    """Print every claim of the given experiments, a line each, then how many hold.
+    """Print one line per claim of the given experiments, then how many hold.
 
-    On a screen the line is cut to its width and has the number and what it needs; in a file it has everything.
+    On a screen, lines are cut to its width and have only the number and its threshold. In a file they have everything.
     """
     on_screen = console.is_terminal or console.is_jupyter
     columns = ("figure", "verdict", "claim", *(("measured", "needs") if on_screen else ("source", "measured", "needs")))
@@ -182,7 +181,7 @@ def print_ledger(console: Console, folders: list[Folder]) -> None:
     widths = [
         max(cell_len(Text.from_markup(cell).plain) for cell in cells) for cells in zip(columns, *rows, strict=True)
     ]
-    if on_screen:  # the sentences have what is left
+    if on_screen:  # the sentences get the remaining width
         widths[2] = max(20, console.width - (sum(widths) - widths[2]) - GAP * (len(columns) - 1))
     else:
         console.width = max(console.width, sum(widths) + GAP * (len(columns) - 1))
@@ -196,7 +195,7 @@ def print_ledger(console: Console, folders: list[Folder]) -> None:
 
 
 def tally(folders: Sequence[Folder]) -> str:
-    """Return how many claims have each verdict, as markup: "7 claims: 5 hold, 2 fail."."""
+    """Return the number of claims with each verdict, as markup: "7 claims: 5 hold, 2 fail."."""
     counts = Counter(claim["verdict"] for folder in folders for claim in folder.claims())
     told = [
         f"[{style}]{counts[verdict]} {verdict.removesuffix('s')}[/]"
@@ -207,7 +206,7 @@ def tally(folders: Sequence[Folder]) -> str:
 
 
 def _row(folder: Folder, claim: dict[str, Any], *, first: bool, on_screen: bool) -> list[str]:
-    """Return the cells of a claim, as markup; on a screen only an experiment's first claim has its name."""
+    """Return the cells of a claim, as markup. On a screen only the first claim of an experiment shows its name."""
     verdict = claim["verdict"]
     tested = verdict != NOT_TESTED
     styled, sentence = f"[{_STYLES[verdict]}]{_verdict(claim)}[/]", escape(claim["sentence"])
@@ -220,7 +219,7 @@ def _row(folder: Folder, claim: dict[str, Any], *, first: bool, on_screen: bool)
 
 
 def _verdict(claim: dict[str, Any]) -> str:
-    """Return the verdict, and that of the claim as first declared if it is another."""
+    """Return the verdict, and the verdict of the claim as first declared if it differs."""
     declared = claim.get("first", claim)["verdict"]
     return claim["verdict"] + (f" (as declared: {declared})" if declared != claim["verdict"] else "")
 
@@ -246,5 +245,5 @@ def _needed(claim: dict[str, Any]) -> str:
 
 
 def number(x: float | None) -> str:
-    """Format with three significant digits, without an exponent up to a million; None is an unbounded end."""
+    """Format with three significant digits, without an exponent below a million. None is an unbounded end."""
     return "unbounded" if x is None else f"{float(f'{x:.3g}') + 0.0:g}"

@@ -1,4 +1,4 @@
-"""From experiments to their finished folders: train what they plan, gather, judge, draw."""
+"""Turn experiments into finished folders: train the planned runs, gather, judge, draw."""
 
 import platform
 from collections.abc import Callable, Sequence
@@ -25,11 +25,10 @@ def make(
     vary: Callable[[list[Planned], int], list[Planned]] = lambda planned, stage: planned,
     published: Callable[[Folder], None] = lambda folder: None,
 ) -> int:
-    """Train what each experiment needs, with progress, and publish it, one after another; return the number of runs.
+    """Train the runs of each experiment in turn, showing progress, and publish it. Return the number of runs.
 
-    A run that several experiments need is trained for the first of them. All folders have the same scale. `vary` may
-    change the runs that an experiment plans for its stage 1 or 2. `published` is called with each folder once it is
-    written.
+    A run that several experiments need is trained once. All folders have the same scale. `vary` may change the runs
+    that an experiment plans for its stage 1 or 2. `published` is called with each folder once it is written.
     """
     console, jobs, scale = console or Console(), jobs or default_jobs(device), folders[0].scale
     needed = 0
@@ -48,14 +47,14 @@ def make(
 
 
 def _open(planned: list[Planned], root: Path) -> Trained:
-    """Open each planned run, which has ended, with its curve."""
+    """Open the finished run of each plan; return it with its curve."""
     from ihlab.training.run import Run
 
     return [(plan.curve, Run.create(plan.config, root)) for plan in planned]
 
 
 def _train(name: str, planned: list[Planned], root: Path, device: str, jobs: int, console: Console) -> None:
-    """Train every distinct config of a plan that has not ended, with progress."""
+    """Train every distinct config that has not finished, showing progress."""
     unique: dict[str, RunConfig] = {plan.config.digest: plan.config for plan in planned}
     configs = [config for config in unique.values() if not has_ended(config, root)]
     if configs:
@@ -64,7 +63,7 @@ def _train(name: str, planned: list[Planned], root: Path, device: str, jobs: int
 
 
 def _manifest(trained: Trained, scale: Scale) -> dict[str, Any]:
-    """Return the manifest of a figure: its runs, their seeds, devices and times, and the versions of the packages."""
+    """Return the manifest of a figure: its runs, their seeds, devices and times, and the package versions."""
     done = [run.done or {} for _, run in trained]
     packages = ("ihlab", "torch", "numpy", "transformer-lens", "matplotlib")
     return {

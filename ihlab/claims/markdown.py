@@ -1,4 +1,4 @@
-"""Stored claims as Markdown that a code host and the documentation site show alike: cells, tables, escaped text."""
+"""Stored claims as Markdown that renders alike on a code host and the documentation site: cells, tables, text."""
 
 import re
 from collections.abc import Sequence
@@ -7,23 +7,23 @@ from typing import Any
 from ihlab.claims.ledger import number
 
 MARKS = {"holds": "✔", "fails": "✘", "undecided": "?", "not tested at this scale": "–"}
-"""The mark of each verdict; it reads without colour."""
+"""The mark of each verdict. It is readable without colour."""
 
 SHORT = {verdict: verdict.removesuffix(" at this scale") for verdict in MARKS}
-"""Each verdict in as few words as a table has room for."""
+"""Short form of each verdict, for tables."""
 
 
 def escaped(text: str) -> str:
-    r"""Return text as one line of Markdown that reads as written, also in the cell of a table.
+    r"""Return text as one line of Markdown that renders literally, also in a table cell.
 
-    A code host reads dollar signs as mathematics, with or without a backslash; a span keeps them apart.
+    A code host reads dollar signs as mathematics, with or without a backslash; a span prevents this.
     """
     line = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|~])", r"\\\1", line).replace("$", "<span>$</span>")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str = "---") -> str:
-    """Return a Markdown table, its columns after the first aligned by `align`; "" without rows."""
+    """Return a Markdown table, or "" if there are no rows. `align` applies to all columns except the first."""
     lines = [header, ["---", *[align] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) if rows else ""
 
@@ -34,7 +34,7 @@ def verdict(claim: dict[str, Any]) -> str:
 
 
 def measured(claim: dict[str, Any]) -> str:
-    """Return the number with interval, seeds and p-value, or the reason why there is none."""
+    """Return the number with interval, seeds and p-value, or the reason why the claim is not tested."""
     if claim.get("why"):
         return escaped(claim["why"])
     value = "nothing" if claim["value"] is None else f"**{number(claim['value'])}**"
@@ -43,7 +43,7 @@ def measured(claim: dict[str, Any]) -> str:
 
 
 def needed(claim: dict[str, Any], declared: str) -> str:
-    """Return the threshold, and in small print when it was declared; "" if the claim has no threshold."""
+    """Return the threshold, with its date of declaration in small print; "" if the claim has no threshold."""
     if claim["threshold"] is None:
         return ""
     sign = "&gt;" if claim["right_side"] == "above" else "&lt;"
@@ -51,7 +51,7 @@ def needed(claim: dict[str, Any], declared: str) -> str:
 
 
 def unbroken(date: str) -> str:
-    """Return a date that a table does not break at its hyphens."""
+    """Return a date with non-breaking hyphens."""
     return date.replace("-", "&#8209;")
 
 

@@ -1,4 +1,4 @@
-"""The pages of results, as Markdown for a code host: which claims hold, in one screen, and a page for each figure."""
+"""The pages of results, as Markdown for a code host: an overview of which claims hold, and one page per figure."""
 
 import re
 from collections import Counter
@@ -26,7 +26,7 @@ COUNTED = [f"{mark} {SHORT[verdict]}" for verdict, mark in MARKS.items()]
 WRITTEN_BY = "<!-- Written by `ihlab reproduce` from the folders beside it: do not edit. -->"
 
 FIRST = "figure1a"
-"""The experiment whose picture the first page shows."""
+"""The experiment whose picture is on the first page."""
 
 QUESTION = f"""{WRITTEN_BY}
 
@@ -45,13 +45,13 @@ FIGURES = """## All figures
 The table counts the paper's claims, and after a plus sign our own questions."""
 
 START, END = "<!-- verdicts -->", "<!-- /verdicts -->"
-"""Markers in a README around the counts."""
+"""Markers around the counts in a README."""
 
 
 def write_results_pages(root: Path, order: Sequence[str] = ()) -> Path:
-    """Write `results_page` to `<root>/README.md`, and each figure's page to its folder; return the first one's path.
+    """Write `results_page` to `<root>/README.md` and each figure's page to its folder. Return the path of the former.
 
-    Raises `ConfigError` if a README.md there was not written by this function.
+    Raises `ConfigError` if one of these README.md files exists and was not written by this function.
     """
     path, pages = root / "README.md", {}
     folders = sorted(result_folders(root, order), key=lambda folder: folder.experiment)
@@ -75,7 +75,7 @@ def require_own(pages: Iterable[Path]) -> None:
 def results_page(root: Path, order: Sequence[str] = ()) -> str:
     """Return the first page of the results under `root` as Markdown.
 
-    Experiments come in the given `order`, those it does not name after them alphabetically.
+    Experiments named in `order` come first, in that order. The others follow alphabetically.
     """
     folders = result_folders(root, order)
     if not folders:
@@ -90,9 +90,9 @@ def results_page(root: Path, order: Sequence[str] = ()) -> str:
 
 
 def headlines_table(root: Path) -> str:
-    """Return the headlines with their verdicts, each at the largest scale at which its figure was made.
+    """Return a table of the headlines with their verdicts, each from the largest scale with stored claims.
 
-    One that has no claims yet says so; "" if none has any.
+    A headline without claims says so. If none has claims, return "".
     """
     largest = {folder.experiment: folder for folder in result_folders(root)}
 
@@ -115,7 +115,7 @@ def _link(folder: Folder) -> str:
 
 
 def result_folders(root: Path, order: Sequence[str] = ()) -> list[Folder]:
-    """Return every folder with claims, scale by scale; smoke scale only if there is no other."""
+    """Return every folder with claims, scale by scale. Smoke scale is included only if there is no other."""
     names = {path.parent.parent.name for path in root.glob("*/*/claims.json")}
     ordered = [name for name in order if name in names] + sorted(names.difference(order))
     every = [Folder(root, name, scale) for scale in SCALES for name in ordered]
@@ -124,7 +124,7 @@ def result_folders(root: Path, order: Sequence[str] = ()) -> list[Folder]:
 
 
 def counts(root: Path) -> dict[Scale, dict[str, tuple[int, int]]]:
-    """Return, at each scale that the page shows, how many claims have each verdict: the paper's, and our own."""
+    """Return, for each scale on the page, how many of the paper's claims and of our own have each verdict."""
     return {
         scale: _verdict_counts([claim for folder in folders for claim in folder.claims()])
         for scale, folders in groupby(result_folders(root), key=lambda folder: folder.scale)
@@ -132,7 +132,7 @@ def counts(root: Path) -> dict[Scale, dict[str, tuple[int, int]]]:
 
 
 def counts_table(scale: Scale, folders: Sequence[Folder]) -> str:
-    """Return the counts of each figure's verdicts at one scale as a Markdown table, with their sum."""
+    """Return the number of verdicts of each figure at one scale as a Markdown table, with totals."""
     rows = [[_link(folder), *map(_sum, _verdict_counts(folder.claims()).values())] for folder in folders]
     claims = [claim for folder in folders for claim in folder.claims()]
     total, declared = _verdict_counts(claims), _verdict_counts([claim.get("first", claim) for claim in claims])
@@ -143,7 +143,7 @@ def counts_table(scale: Scale, folders: Sequence[Folder]) -> str:
 
 
 def corrected(scale: Scale, folders: Sequence[Folder]) -> str:
-    """Return in words how many p-values stay significant if all claims of the page are corrected together."""
+    """State how many p-values stay significant if all claims of a scale are corrected together."""
     tested = (claim for folder in folders for claim in folder.claims() if claim["verdict"] != NOT_TESTED)
     p = [float(claim["p"]) for claim in tested if claim["p"] is not None]
     if not p:
@@ -156,19 +156,19 @@ def corrected(scale: Scale, folders: Sequence[Folder]) -> str:
 
 
 def short_table(root: Path) -> str:
-    """Return the counts as a Markdown table with one row for each scale, the paper's sentences only."""
+    """Return the counts as a Markdown table with one row per scale. Only the paper's claims are counted."""
     rows = [[scale, *(str(n) for n, _ in tally.values())] for scale, tally in counts(root).items()]
     return table(["scale", *COUNTED], rows, align="---:")
 
 
 def update_counts(readme_text: str, root: Path) -> str:
-    """Return the text with `short_table` between its markers; a text without markers stays as it is."""
+    """Return the text with `short_table` between its markers; a text without markers is returned unchanged."""
     between = f"{re.escape(START)}.*?{re.escape(END)}"
     return re.sub(between, lambda _: f"{START}\n\n{short_table(root)}\n\n{END}", readme_text, flags=re.DOTALL)
 
 
 def _verdict_counts(claims: Sequence[dict[str, Any]]) -> dict[str, tuple[int, int]]:
-    """Count the paper's sentences and our own with each verdict."""
+    """Count the paper's claims and our own with each verdict."""
     found = Counter((claim["verdict"], claim["of_paper"]) for claim in claims)
     return {verdict: (found[verdict, True], found[verdict, False]) for verdict in MARKS}
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ihlab.training.run import Run
 
 ACCURACY = 0.9
-"""A run has learned once this fraction of its first answers, one for each sequence, is right."""
+"""A run has learned once it gets this fraction of its first answers right (one first answer per sequence)."""
 
 
 def steps_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
@@ -22,9 +22,9 @@ def steps_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
 
     - curve, lr, seed;
     - steps_to_90: the first evaluated step with an accuracy (`RunConfig.stop_at_metric`, by default accuracy_first) of
-      0.9 or more; inf: never, also in a run that diverged before;
-    - accuracy_first: at the run's last evaluation, which with `RunConfig.stop_at_accuracy` is that step;
-    - horizon: the steps that the run could have taken.
+      0.9 or more; inf if there is none, also because the run diverged;
+    - accuracy_first: at the run's last evaluation. With `RunConfig.stop_at_accuracy` this is the step in steps_to_90;
+    - horizon: the maximum number of steps of the run.
     """
     rows = []
     for curve, run in trained:
@@ -36,21 +36,21 @@ def steps_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
 
 
 def steps_by(steps: "pd.Series[float]", horizon: float) -> "pd.Series[float]":
-    """Return the steps that are not beyond `horizon`, inf for the others."""
+    """Return the steps, with inf in place of those beyond `horizon`."""
     return steps.astype(float).where(steps <= horizon, np.inf)
 
 
 def fastest_rate(table: pd.DataFrame, common: float | None = None) -> float:
     """Return the learning rate with the fewest mean steps. `table` has columns lr, steps (inf: never) and horizon.
 
-    A run that never learns counts as twice the horizon, so a rate at which some seed fails loses to one at which all
-    learn. The smallest of equal rates wins. If no run learned at any rate, the answer is `common`, if given.
+    A run that never learns counts as twice the horizon, so a rate at which some seed fails loses to a rate at which
+    all learn. In a tie the smallest rate wins. If no run learned at any rate, return `common`, if given.
     """
     never = np.isinf(table["steps"])
     if common is not None and never.all():
         return common
     mean = table["steps"].where(~never, 2 * table["horizon"]).groupby(table["lr"]).mean()
-    return float(mean.index[int(mean.to_numpy().argmin())])  # groupby sorts: the first least is the smallest rate
+    return float(mean.index[int(mean.to_numpy().argmin())])  # groupby sorts, so in a tie this is the smallest rate
 
 
 def rate_in_words(lr: float, tuning: pd.DataFrame) -> str:
@@ -67,15 +67,15 @@ def rate_in_words(lr: float, tuning: pd.DataFrame) -> str:
 
 
 def count_in_words(steps: Sequence[float]) -> str:
-    """Return how many of some waiting times are finite, as "5 of 6"."""
+    """Return how many waiting times are finite, as "5 of 6"."""
     return f"{np.isfinite(steps).sum()} of {len(steps)}"
 
 
 def ratio_in_words(a: Sequence[float], b: Sequence[float], horizon: float) -> str:
-    """Return the median ratio of waiting times, a to b, as text; as a bound if infinite times leave it open.
+    """Return the median ratio of waiting times, a / b, as text; as a bound if infinite times leave it open.
 
-    A pair with a time that was never reached is known up to a bound. Two medians, with all such pairs as small and as
-    large as they can be, are equal where those pairs do not matter.
+    A pair with an infinite time gives only a bound on its ratio. The median is computed twice, with all such ratios as
+    small and as large as possible. If both medians are equal, the infinite times do not matter.
     """
     least, most = stats.median_ratio_bounds(a, b, horizon)
     if math.isclose(least, most):

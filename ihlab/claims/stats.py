@@ -1,7 +1,7 @@
-"""Intervals over seeds. Every number a claim rests on comes with one; no seed is dropped.
+"""Intervals over seeds. Every number that decides a claim has an interval, and no seed is dropped.
 
-All intervals are two-sided 95% unless said otherwise. An interval never leaves the range that a number can be in, and
-numbers that happen to be all alike give no certain one: how much they vary is then unknown.
+All intervals are two-sided 95% unless said otherwise. An interval never leaves the range of possible values. Values
+that happen to be all equal do not give an interval of width 0: their variance counts as unknown.
 """
 
 import math
@@ -16,20 +16,20 @@ from scipy import stats
 CONFIDENCE = 0.95
 SMALLEST_P = 1e-12
 ROUNDING = 1e-12
-"""Numbers no further apart than this, or than this part of the largest of them, are equal."""
+"""Absolute and relative tolerance within which numbers count as equal."""
 
 Range = tuple[float, float]
 ANY: Range = (-math.inf, math.inf)
 SHARE: Range = (0.0, 1.0)
-"""What an accuracy can be; a difference of two is in `DIFFERENCE`."""
+"""Range of an accuracy. The difference of two accuracies is in `DIFFERENCE`."""
 DIFFERENCE: Range = (-1.0, 1.0)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its interval. An unbounded end is +-inf; the level can fall short of 95% with few seeds.
+    """A number with its interval. An unbounded end is +-inf. With few seeds, `confidence` can be below 95%.
 
-    `at` gives the interval at any level, unbounded where so few seeds cannot reach it. None: a counted number.
+    `at` returns the interval at any level, unbounded if there are too few seeds for it. It is None for counted numbers.
     """
 
     value: float
@@ -39,9 +39,10 @@ class Estimate:
     at: Callable[[float], Range] | None = field(default=None, compare=False, repr=False)
 
     def p_value(self, threshold: float) -> float | None:
-        """Return the two-sided p-value of the threshold: one less the level at which the interval ceases to hold it.
+        """Return the two-sided p-value of the threshold; None for a number that is counted and not sampled.
 
-        The test that the interval inverts. None for a number that is counted and not sampled.
+        It is 1 minus the highest level at which the interval excludes the threshold: the test that the interval
+        inverts.
         """
         if self.at is None:
             return None
@@ -67,7 +68,7 @@ def exact(value: float) -> Estimate:
 
 
 def _sampled(value: float, at: Callable[[float], Range], within: Range = ANY) -> Estimate:
-    """Return the estimate whose interval at each level is `at`, cut to what is possible."""
+    """Return the estimate whose interval at each level is `at`, clipped to the range `within`."""
 
     def cut(level: float) -> Range:
         low, high = at(level)
@@ -77,14 +78,14 @@ def _sampled(value: float, at: Callable[[float], Range], within: Range = ANY) ->
 
 
 def _mapped(estimate: Estimate, value: float, ends: Callable[[float, float], Range]) -> Estimate:
-    """Return the estimate of a function of a number, whose intervals `ends` gives from the number's own."""
+    """Return the estimate of a function of a number. `ends` maps the number's interval to the function's."""
     assert estimate.at is not None
     at = estimate.at
     return Estimate(value, *ends(estimate.low, estimate.high), estimate.confidence, lambda level: ends(*at(level)))
 
 
 def unknown(value: float = math.nan, within: Range = ANY) -> Estimate:
-    """Return a number of which too few were seen to say how it varies."""
+    """Return a number with too few samples for an interval. The interval is the whole range `within`."""
     return _sampled(value, lambda _: ANY, within)
 
 
@@ -98,13 +99,13 @@ def mean(values: Sequence[float], within: Range = ANY) -> Estimate:
 
 
 def mean_correlation(values: Sequence[float]) -> Estimate:
-    """Return the mean over seeds of correlations, by Student's t on Fisher's z, which keeps it inside (-1, 1)."""
+    """Return the mean correlation over seeds, by Student's t on Fisher's z, which keeps it inside (-1, 1)."""
     z = mean(np.arctanh(np.clip(np.asarray(values, dtype=float), -1 + 1e-9, 1 - 1e-9)).tolist())
     return _mapped(z, float(np.tanh(z.value)), lambda low, high: (float(np.tanh(low)), float(np.tanh(high))))
 
 
 def difference(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> Estimate:
-    """Return mean(a) - mean(b) with Welch's t interval, variances not assumed equal; unknown for no numbers."""
+    """Return mean(a) - mean(b) with Welch's t interval (unequal variances); `unknown` if a or b is empty."""
     x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     if min(len(x), len(y)) == 0:
         return unknown(within=within)
@@ -112,13 +113,13 @@ def difference(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> E
 
 
 def two_way_difference(a: ArrayLike, b: ArrayLike) -> Estimate:
-    """Return the mean of a less that of b, both [run, problem] over the same problems. Its interval is over both.
+    """Return mean(a) - mean(b), both [run, problem] on the same problems, with an interval over runs and problems.
 
         variance = s^2(runs of a) / n_a + s^2(runs of b) / n_b + s^2(problems) / n_problems
 
-    of the means of runs and of the problems' differences. So noise is counted in both, and the interval is a little
-    wide; the bootstrap that draws runs and problems (Owen 2007) counts it three times. By Student's t with Welch and
-    Satterthwaite's degrees of freedom, because a handful of runs has wider tails than a bootstrap of them.
+    The s^2 are of the means of runs and of the differences of problems. Noise is in both, so the interval is a little
+    wide. A bootstrap over runs and problems (Owen 2007) counts the noise three times. The interval is Student's t with
+    Welch and Satterthwaite's degrees of freedom: with a handful of runs, a bootstrap's tails are too narrow.
     """
     x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     samples = (x.mean(axis=1), y.mean(axis=1), x.mean(axis=0) - y.mean(axis=0))
@@ -126,7 +127,7 @@ def two_way_difference(a: ArrayLike, b: ArrayLike) -> Estimate:
 
 
 def _welch(value: float, samples: Sequence[np.ndarray], within: Range) -> Estimate:
-    """Return a value whose variance is the sum of those of the samples' means."""
+    """Return the estimate of a value whose variance is the sum of the variances of the samples' means."""
     if min(map(len, samples)) < 2 or not all(np.isfinite(x).all() for x in samples) or all(map(_alike, samples)):
         return unknown(value, within)
     variances = [float(x.var(ddof=1)) / len(x) for x in samples]
@@ -135,7 +136,7 @@ def _welch(value: float, samples: Sequence[np.ndarray], within: Range) -> Estima
 
 
 def _alike(x: np.ndarray) -> bool:
-    """Return whether numbers are equal to rounding: the standard deviation of 0.1, 0.1, 0.1 is not exactly 0."""
+    """Return whether numbers are equal up to rounding. (The standard deviation of 0.1, 0.1, 0.1 is not exactly 0.)"""
     return bool(np.ptp(x) <= ROUNDING * max(1.0, np.abs(x).max()))
 
 
@@ -150,10 +151,10 @@ def _student(value: float, standard_error: float, freedom: int | float) -> Calla
 def paired(a: Sequence[float], b: Sequence[float]) -> Estimate:
     """Return the median of a_i - b_i over pairs, with the exact interval that inverts the sign test.
 
-    It lies between the k-th difference from below and from above and holds the median with probability
-    1 - 2 P(Binomial(n, 1/2) < k), whatever the distribution (Thompson 1936); k is the largest that leaves 95%,
-    or 1 where even the full range falls short (5 pairs: 93.75%). A pair with NaN says nothing: it stays in the
-    count, and enters each end of the interval as unfavourably as it can be. `value` is of the other pairs.
+    The interval runs from the k-th smallest to the k-th largest difference. It contains the median with probability
+    1 - 2 P(Binomial(n, 1/2) < k), whatever the distribution (Thompson 1936). k is the largest that leaves 95%, or 1 if
+    even the full range falls short (5 pairs: 93.75%). A pair with NaN stays in the count and takes the worst case at
+    each end of the interval. `value` is the median of the other pairs.
     """
     x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     change, n = x - y, len(x)
@@ -168,10 +169,10 @@ def paired(a: Sequence[float], b: Sequence[float]) -> Estimate:
 
 
 def _ordered(value: float, low: np.ndarray, high: np.ndarray, tails: np.ndarray) -> Estimate:
-    """Return the estimate between the k-th number from below and from above, as far in as the level leaves.
+    """Return the estimate whose interval skips as many of the extreme numbers at each end as the level allows.
 
-    `tails[k]`: the probability that more than k numbers lie beyond the true one on one side. The interval shown is the
-    widest there is where even that falls short of 95%; for a p-value it is then unbounded.
+    `tails[k]` is the probability that skipping k numbers at one end excludes the true one. If even the full range falls
+    short of 95%, it is the interval, at its lower confidence. For p-values the interval is then unbounded.
     """
 
     def skipped(level: float) -> int:
@@ -186,7 +187,7 @@ def _ordered(value: float, low: np.ndarray, high: np.ndarray, tails: np.ndarray)
 
 
 def share(hits: int, total: int) -> Estimate:
-    """Return a fraction of independent things, with the exact interval of Clopper and Pearson (1934)."""
+    """Return the fraction hits / total of independent trials, with Clopper and Pearson's exact interval (1934)."""
     if total == 0:
         return unknown(within=SHARE)
     return _sampled(hits / total, lambda level: _clopper_pearson(float(hits), float(total - hits), level), SHARE)
@@ -200,10 +201,10 @@ def _clopper_pearson(hit: float, missed: float, level: float) -> Range:
 
 
 def share_difference(hits_a: int, n_a: int, hits_b: int, n_b: int) -> Estimate:
-    """Return the difference of two independent fractions, a less b.
+    """Return the difference of two independent fractions, a - b.
 
-    The interval is the hybrid score interval of Newcombe (1998, method 10). It stays inside [-1, 1] and has a width
-    where all or none are hits.
+    The interval is the hybrid score interval of Newcombe (1998, method 10). It stays inside [-1, 1], and its width is
+    not 0 even if all or none are hits.
     """
     if min(n_a, n_b) == 0:
         return unknown(within=DIFFERENCE)
@@ -218,15 +219,15 @@ def share_difference(hits_a: int, n_a: int, hits_b: int, n_b: int) -> Estimate:
 
 
 def fisher(hits_a: int, n_a: int, hits_b: int, n_b: int) -> float:
-    """Return the p-value of Fisher's exact test that two fractions are alike: for few models, beside the interval."""
+    """Return the p-value of Fisher's exact test that two fractions are equal. Use it for few models."""
     return float(stats.fisher_exact(np.array([[hits_a, n_a - hits_a], [hits_b, n_b - hits_b]])).pvalue)
 
 
 def mean_accuracy(accuracies: Sequence[float], rows: int) -> Estimate:
-    """Return the mean over seeds of accuracies that were all measured on the same `rows`.
+    """Return the mean over seeds of accuracies that were all measured on the same sequences, `rows` in number.
 
-    `clustered_share` with a seed for a cluster; since every seed answers the same rows, no more than `rows` count. Of
-    an accuracy that is missing, nothing is known.
+    This is `clustered_share` with one cluster per seed. All seeds answer the same sequences, so the effective number is
+    at most `rows`. If an accuracy is missing, the result is `unknown`.
     """
     if np.isnan(accuracies).any():
         return unknown(within=SHARE)
@@ -235,12 +236,11 @@ def mean_accuracy(accuracies: Sequence[float], rows: int) -> Estimate:
 
 
 def clustered_share(hits: Sequence[int], sizes: Sequence[int], most: float = math.inf) -> Estimate:
-    """Return the fraction of hits among things that come in clusters, with the interval of Korn and Graubard (1998).
+    """Return the fraction of hits among trials that come in clusters, with the interval of Korn and Graubard (1998).
 
-    Clopper and Pearson's interval for n* things in place of n, n* = n (t(n - 1) / t(k - 1))^2 / deff for k
-    clusters: deff is how many times the binomial variance the one between clusters is, and n* is not taken
-    above n, nor above `most`. So clusters that happen to agree do not make an interval of width 0. Of no things,
-    nothing is known.
+    It is Clopper and Pearson's interval for n* trials in place of n, with n* = n (t(n - 1) / t(k - 1))^2 / deff for k
+    clusters. deff is the variance between clusters divided by the binomial variance. n* is at most n and at most
+    `most`, so clusters that happen to agree do not give an interval of width 0. Without trials the result is `unknown`.
     """
     x, totals = np.asarray(hits, dtype=float), np.asarray(sizes, dtype=float)
     n, k = float(totals.sum()), len(x)
@@ -260,9 +260,9 @@ def clustered_share(hits: Sequence[int], sizes: Sequence[int], most: float = mat
 
 
 def size(signed: Estimate) -> Estimate:
-    """Return the absolute value of a number: for saying that a difference is *small*, not merely unproven.
+    """Return the absolute value of a number. Use it to show that a difference is *small*, not merely unproven.
 
-    Against a margin, a size below it is the equivalence test by two one-sided tests (Schuirmann 1987).
+    Testing it against a margin is the equivalence test by two one-sided tests (Schuirmann 1987).
     """
     return _mapped(signed, abs(signed.value), _sizes)
 
@@ -273,9 +273,9 @@ def _sizes(low: float, high: float) -> Range:
 
 
 def factor(ratio: Estimate) -> Estimate:
-    """Return the factor by which two times differ, whichever is the larger: for saying that they are *about equal*.
+    """Return max(ratio, 1 / ratio), the factor by which two times differ. Use it to show that they are *about equal*.
 
-    Of a ratio, max(ratio, 1 / ratio). Against a margin, as `size`, of which it is the exponential.
+    It is the exponential of `size` of the log ratio. Testing it against a margin is the same equivalence test.
     """
 
     def log(x: float) -> float:
@@ -289,14 +289,13 @@ def factor(ratio: Estimate) -> Estimate:
 
 
 def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Estimate:
-    """Return the ratio of waiting times, a to b, with inf for "not within `horizon`".
+    """Return the ratio of waiting times, a / b, with inf for "not within `horizon`".
 
-    The Hodges-Lehmann estimate: the median of all pairwise ratios a_i / b_j, with the exact interval
-    that inverts the Mann-Whitney test (Lehmann 1963; Bauer 1972). A time that was never reached is
-    known to be above the horizon, so a ratio with one is known up to a bound: it enters each end of the interval as
-    unfavourably as it can be, and the median as that bound. Two never-reached times say nothing
-    and stand at both extremes. With few seeds the widest interval there is falls short of 95%;
-    `confidence` says what it reaches (3 against 3: 90%).
+    This is the Hodges-Lehmann estimate: the median of all pairwise ratios a_i / b_j, with the exact interval that
+    inverts the Mann-Whitney test (Lehmann 1963; Bauer 1972). An infinite time is only known to be above the horizon, so
+    its ratios have only a bound. The bound enters the median, and each end of the interval takes the worst case. A
+    ratio of two infinite times is left out of the median and can be anything in the interval. With few seeds even the
+    widest interval falls short of 95%; `confidence` has its level (3 against 3: 90%).
     """
     if min(len(a), len(b)) == 0:
         return unknown()
@@ -309,26 +308,26 @@ def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Es
 
 
 def median_ratio_bounds(a: Sequence[float], b: Sequence[float], horizon: float) -> Range:
-    """Return the smallest and the largest median of all pairwise ratios a_i / b_j that waiting times allow.
+    """Return the smallest and the largest possible median of all pairwise ratios a_i / b_j of waiting times.
 
-    They are equal if times that were never reached do not matter to the median.
+    They are equal if infinite times do not affect the median.
     """
     least, most = (float(np.median(ratios)) for ratios in _bounds_of_ratios(a, b, horizon))
     return least, most
 
 
 def _bounds_of_ratios(a: Sequence[float], b: Sequence[float], horizon: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the smallest and the largest value of every ratio a_i / b_j; inf is "not within `horizon`"."""
+    """Return the smallest and the largest possible value of every ratio a_i / b_j; inf is "not within `horizon`"."""
     x, y = np.asarray(a, dtype=float)[:, None], np.asarray(b, dtype=float)[None]
     at_least = np.where(np.isinf(y), 0.0, np.minimum(x, horizon) / y)
     return at_least, np.where(np.isinf(x), np.inf, x / np.minimum(y, horizon))
 
 
 def shift(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> Estimate:
-    """Return by how much a lies above b: the median of all pairwise differences a_i - b_j (Hodges and Lehmann 1963).
+    """Return the median of all pairwise differences a_i - b_j (Hodges and Lehmann 1963).
 
-    The exact interval that inverts the Mann-Whitney test: for numbers in two heaps, whose mean says little. A number
-    that is missing enters each end of the interval as unfavourably as it can be, as in `paired`.
+    The interval is the exact one that inverts the Mann-Whitney test. Use it for bimodal numbers, whose mean says
+    little. A missing number takes the worst case at each end of the interval, as in `paired`.
     """
     differences = np.subtract.outer(np.asarray(a, dtype=float), np.asarray(b, dtype=float)).ravel()
     if differences.size == 0:
@@ -342,7 +341,7 @@ def shift(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> Estima
 
 @lru_cache
 def mann_whitney_tails(n: int, m: int) -> np.ndarray:
-    """Return P(U <= k) of the Mann-Whitney statistic of n and m numbers alike in distribution, for k = 0, 1, ..."""
+    """Return P(U <= k), k = 0, 1, ..., of the Mann-Whitney statistic of n and m numbers from one distribution."""
     counts = np.zeros(n * m + 1)
     counts[0] = 1.0
     # The number of ways to reach each U: the Gaussian binomial coefficient, factor by factor.
@@ -355,7 +354,7 @@ def mann_whitney_tails(n: int, m: int) -> np.ndarray:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values adjusted so that all those of at most .05 are right together with probability .95 (Holm 1979)."""
+    """Return p-values adjusted to bound the family-wise error rate (Holm 1979): at .05 it is at most 5%."""
     order = np.argsort(p_values, kind="stable")
     adjusted, largest = np.empty(len(p_values)), 0.0
     for rank, i in enumerate(order):

@@ -1,18 +1,19 @@
-"""Basin map: the initial (alpha1, beta1) of one head that find induction, and how fast, over Theorem 3.4's field.
+"""Basin map: which initial (alpha1, beta1) of one head find induction, and how fast, over Theorem 3.4's field.
 
-The theorem's model learns nothing but the four scalars. A trained model has weights too, and can learn on where the
-four alone would not. One layer with one key/value head is trained from every point of a grid, with several seeds.
-alpha2 = 1 - alpha1 and beta2 = 1 - beta1 at the start; all four are free afterwards. The grid is the square of
-Figure 2, from which the paper draws its heads, and half its side around it, where the theorem's flow has a second basin
-(`ihlab.theory.landscape.basins`).
+The theorem's model learns only the four scalars. A trained model also has weights, so it can keep learning where the
+four scalars alone would not. One layer with one key/value head is trained from every point of a grid, with several
+seeds. alpha2 = 1 - alpha1 and beta2 = 1 - beta1 at the start; all four are free afterwards. The grid covers the square
+of Figure 2, from which the paper draws its heads, and a margin of half its side, where the theorem's flow has a second
+basin (`ihlab.theory.landscape.basins`).
 
 The signs of alpha and beta are a gauge of a model with weights (`ihlab.theory.gauge`), but not of the theorem's model.
-Claims about runs therefore use folded angles, and the flow's time to induction from a start is the least over its four
+Claims about runs therefore use folded angles. The flow's time to induction from a start is the minimum over its four
 mirror images (+-alpha, +-beta).
 
-A run *finds* induction if its accuracy at the first answer of a sequence is at least 0.9 at the end; its steps are
-those to the first evaluation that is. Starts that do not find it are trained again, ten times as long. Thresholds were
-set after a trial of eight starts. Those of the second stage and of signs were set before any run of the second stage.
+A run *finds* induction if its accuracy at the first answer of a sequence is at least 0.9 at the end. Its steps count up
+to the first evaluation with that accuracy. Starts that do not find induction are trained again, ten times as long.
+Thresholds were set after a trial of eight starts. Those of the second stage and of signs were set before any run of the
+second stage.
 """
 
 import math
@@ -39,17 +40,17 @@ if TYPE_CHECKING:
     from ihlab.training.run import Run
 
 LOW, HIGH = -0.5, 1.5
-"""alpha1 and beta1 at the start: the square [0, 1] and half its side around it."""
+"""Range of alpha1 and beta1 at the start: the square [0, 1] and a margin of half its side."""
 
 SIDE = {"smoke": 2, "laptop": 10, "gpu": 20, "paper": 20}
-"""Starts a side, at the centres of as many cells."""
+"""Starts per side of the grid, at the centres of its cells."""
 
 SEEDS = {"smoke": 2, "laptop": 10, "gpu": 10, "paper": 10}
 FIELD = {"smoke": 9, "laptop": 31, "gpu": 31, "paper": 31}
-"""Points a side of the field that are stored and drawn."""
+"""Points of the field per side that are stored and drawn."""
 
 FOLLOW_STEPS = {"smoke": 60, "laptop": 6000, "gpu": 6000, "paper": 6000}
-"""Steps, from the start again, of a run that has not found induction."""
+"""Steps of the second run of a start that has not found induction; it is trained from the beginning."""
 
 CURVE = "KV shifting, 1 layer, 1 head"
 FOLLOWED = f"{CURVE}, longer"
@@ -58,22 +59,22 @@ FOUND = 0.9
 """Accuracy at the first answer from which induction is found."""
 
 MOST = 0.9
-"""The share from which "gradient descent leads there" is true."""
+"""Fraction of starts from which on "gradient descent leads there" is true."""
 
 NEAR = 0.3
-"""The distance to (0, 1) up to which an initialisation is good."""
+"""Largest distance to (0, 1) of a good initialisation."""
 
 GAIN: stats.Range = (-2.0, 1.0)
-"""What a rank correlation less the size of another can be."""
+"""Range of one rank correlation minus the absolute value of another."""
 
 
 class BasinMap:
-    """Steps to induction over the plane of starts, where the runs end, and the theorem's own times beside them."""
+    """Steps to induction over the plane of starts, where the runs end, and the times that the theorem predicts."""
 
     name = "basin_map"
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """Plan a run for each start and seed; they train as stacks."""
+        """Plan a run for each start and seed. Runs are trained in stacks."""
         run = one_head_run(scale)
         return [
             Planned(
@@ -87,9 +88,9 @@ class BasinMap:
         ]
 
     def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
-        """Plan a longer run, ended by induction, for each start that has not found it at the end of its first.
+        """Plan a longer run for each start that has not found induction. It stops once it finds induction.
 
-        Starts are in the order of how near they came, because a stack goes on until its last member is done.
+        Starts are sorted by how close they came, because a stack runs until its last member is done.
         """
         ends = [(run.metrics["accuracy_first"].iloc[-1], run.config) for _, run in trained]
         never = sorted((end for end in ends if end[0] < FOUND), key=lambda end: -end[0])
@@ -105,18 +106,18 @@ class BasinMap:
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Gather one table of three `kind`s of row: "run", "follow" (the second stage) and "field".
 
-        Of the runs of either stage:
+        Columns of "run" and "follow":
 
         - seed, alpha1, beta1: of the start;
-        - key_angle, value_angle, key_norm, value_norm: of the start, as of `gauge.coordinates`; those of the end are
-          end_key_angle, ...;
-        - distance, angular_distance: of the start to (0, 1), by alpha1 and beta1 and by the two angles;
+        - key_angle, value_angle, key_norm, value_norm: of the start (`gauge.coordinates`); end_key_angle, ... are those
+          at the end;
+        - distance, angular_distance: from the start to (0, 1), by alpha1 and beta1 and by the two angles;
         - accuracy_start, accuracy: at the first answer of a sequence, at step 0 and at the end;
         - steps: to the first evaluation with an accuracy of `FOUND` (inf: none);
-        - basin, flow_time, mirror_time: where the flow goes from there and how long it takes, as of
-          `gauge.basins_and_times`.
+        - basin, flow_time, mirror_time: where the flow from this start leads and how long it takes
+          (`gauge.basins_and_times`).
 
-        Of the points of the exact form's field at the task's length: alpha1, beta1, loss, slope_alpha1, slope_beta1.
+        Columns of "field", the exact form at the task's length: alpha1, beta1, loss, slope_alpha1, slope_beta1.
         """
         from ihlab.theory.landscape import field
 
@@ -127,7 +128,7 @@ class BasinMap:
         return pd.concat([pd.concat([runs, flow], axis=1), points.assign(kind="field")], ignore_index=True)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge how many starts find (0, 1), how the steps go with the distance to it, and what the flow adds."""
+        """Judge how many starts find (0, 1), how steps depend on the distance to it, and what the flow adds."""
         runs, last = data[data["kind"] == "run"], outcomes(data)
         steps, longest = one_head_run(scale).steps, FOLLOW_STEPS[scale]
         square, square_last = in_square(runs), in_square(last)
@@ -285,7 +286,7 @@ def starts(scale: Scale) -> list[float]:
 
 
 def outcomes(data: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each start and seed: its run of the second stage if there is one, else of the first."""
+    """Return a row for each start and seed: the second-stage run if there is one, otherwise the first."""
     return data[data["kind"].isin(["run", "follow"])].drop_duplicates(["seed", "alpha1", "beta1"], keep="last")
 
 
@@ -314,7 +315,7 @@ def _row(curve: str, run: "Run") -> dict[str, Any]:
     }
 
 
-# Statistics over seeds: the starts of one seed share their weights and batches, and are one cluster
+# Statistics over seeds: the starts of one seed share their weights and batches, so they are one cluster
 
 
 def _share(hits: pd.Series, seed: pd.Series) -> stats.Estimate:
@@ -323,7 +324,7 @@ def _share(hits: pd.Series, seed: pd.Series) -> stats.Estimate:
 
 
 def _accuracy_before(runs: pd.DataFrame, rows: int) -> stats.Estimate:
-    """Return the mean accuracy before training of the starts near (0, 1), all evaluated on the same `rows`."""
+    """Return the mean accuracy before training of the starts near (0, 1), all on the same `rows` sequences."""
     near = runs[runs["distance"] <= NEAR]
     return stats.mean_accuracy(near.groupby("seed")["accuracy_start"].mean().tolist(), rows)
 
@@ -333,7 +334,7 @@ def _of_each_seed(runs: pd.DataFrame, measure: Callable[[pd.DataFrame], float]) 
 
 
 def _mean_correlation(runs: pd.DataFrame, column: str) -> stats.Estimate:
-    """Return the rank correlation of a column and the steps, averaged over seeds."""
+    """Return the rank correlation between a column and the steps, averaged over seeds."""
     return stats.mean_correlation(_of_each_seed(runs, lambda part: rank_correlation(part[column], part["steps"])))
 
 
@@ -343,13 +344,13 @@ def _gain(runs: pd.DataFrame) -> float:
 
 
 def _of_signs(runs: pd.DataFrame) -> float:
-    """Gain in rank correlation by the mirror images; without them, a flow to the other basin counts as inf."""
+    """Return the gain in rank correlation from mirror images. Without them, a flow to the other basin counts as inf."""
     own_time = runs["flow_time"].where(runs["basin"] == "induction", np.inf)
     return rank_correlation(runs["mirror_time"], runs["steps"]) - rank_correlation(own_time, runs["steps"])
 
 
 def rank_correlation(a: pd.Series, b: pd.Series) -> float:
-    """Return Spearman's rank correlation. Ties share a rank, inf is last; NaN where one of them is constant."""
+    """Return Spearman's rank correlation. Ties share a rank and inf is last. NaN if a or b is constant."""
     x, y = (values.rank().to_numpy(dtype=float) for values in (a, b))
     x, y = x - x.mean(), y - y.mean()
     sizes = float(np.linalg.norm(x)), float(np.linalg.norm(y))

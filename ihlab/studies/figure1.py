@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from ihlab.training.run import Run
 
 NEAR_CHANCE = 0.1
-"""Largest accuracy above guessing that is "near chance"."""
+"""An accuracy at most this far above guessing is "near chance"."""
 NOT_FASTER = 0.8
-"""Ratio of steps above which a curve is not faster: a margin, since equality can never be shown to the last step."""
+"""Ratio of steps above which a curve is not faster. It is below 1 because exact equality cannot be shown."""
 
 SPEEDS: tuple[tuple[str, float, Literal["above", "below"], str], ...] = (
     (KV1, induction.MUCH_FASTER, "below", "KV shifting attention converges much faster than two-layer transformers."),
     (V4, NOT_FASTER, "above", "Increasing vanilla to 4 layers does not make the model learn induction faster."),
 )
-"""Curve, threshold and side of its steps to 90% relative to those of `V2`, and the sentence."""
+"""Curve, threshold and side of the ratio of its steps to 90% to those of `V2`, and the sentence."""
 
 DECLARED_1A = "2026-11-26"
-"""When the rows with learned positions, and the seeds and sequences of Figure 1a, were declared."""
+"""Date on which the claims with learned positions, and the seeds and sequences of Figure 1a, were declared."""
 FLOOR = "2026-11-26: where no run of either model learns, nothing is compared"
 
 PANELS = {"rope": "RoPE, as in the paper", "learned": "learned positions"}
 """The panels of Figure 1a, by `ModelConfig.positional`."""
 SEEDS_1A = {"smoke": range(2), "laptop": range(16, 32), "gpu": range(8), "paper": range(3)}
-"""On a laptop sixteen new seeds: with the first eight, "perfectly" hung on one answer."""
+"""A laptop has sixteen new seeds: with the first eight, the verdict on "perfectly" depended on one answer."""
 ROWS_1A = 1024
 """Held-out sequences on a laptop: an accuracy of .99 is then known to .003."""
 
@@ -49,21 +49,21 @@ LEARNED = 0.9
 WIDE_MARGIN = 0.3
 """Difference that counts as "very poorly", as a fraction of runs or as an accuracy."""
 COVERS = 0.5
-"""A model does not cover the row if less than this fraction of its answers are tokens of the row."""
+"""A model does not cover the sequence if less than this fraction of its answers are tokens of the sequence."""
 
 
 class Figure1a:
-    """Accuracy on the first repeat of a row against training steps, with RoPE and with learned positions.
+    """Accuracy on the first repeat of a sequence against training steps, with RoPE and with learned positions.
 
-    All curves have one learning rate. `ihlab.studies.robustness` trains each at its own.
+    All curves share one learning rate. `ihlab.studies.robustness` tunes the rate of each.
     """
 
     name = "figure1a"
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """Plan KV shifting with one layer, vanilla with one, two and four, and two that are given a head.
+        """Plan KV shifting with one layer, vanilla with one, two and four, and two layers with a clamped head.
 
-        Four layers stop at 90%: of them only the steps are asked.
+        Four layers stop at 90%, because claims about them use only their steps.
         """
         run = induction.figure1_run(scale)
         run = run.replace(eval_rows=ROWS_1A) if scale == "laptop" else run
@@ -85,7 +85,7 @@ class Figure1a:
         return learning_curve_table(trained).assign(guess=induction.guessing_accuracy(trained[0][1].config.task))
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Claims of Section 3.2, "Various depth", with the paper's positions and with learned ones."""
+        """Judge Section 3.2, "Various depth", with the paper's positions and with learned positions."""
         return [claim for positional in PANELS for claim in self._claims(data, positional)]
 
     def _claims(self, data: pd.DataFrame, positional: str) -> list[Claim]:
@@ -168,7 +168,7 @@ class Figure1a:
 
 
 def _curve(name: str, positional: str) -> str:
-    """Return the name of a curve in a panel; the paper's positions are not named."""
+    """Return the name of a curve in a panel. It names the position scheme only if it is not the paper's."""
     return name if positional == "rope" else f"{name}, {PANELS[positional]}"
 
 
@@ -201,7 +201,7 @@ class Figure1b:
         return table.assign(guess=induction.guessing_accuracy(trained[0][1].config.task))
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Claims of Section 3.2, "Various width"."""
+        """Judge Section 3.2, "Various width"."""
         n_params = data.groupby("curve")["n_params"].first()
         claim = partial(Claim, source="section 3.2, Figure 1b", declared="2026-11-22", seeds=len(final(data, kv("8"))))
         cover = final(data, vanilla("8"), "in_row")
@@ -246,7 +246,7 @@ class Figure1b:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw one panel per shape, those with learned positions in the second row."""
+        """Draw one panel per shape; learned positions are in the second row."""
         figure = new_figure(9.6, 6.4)
         panels = figure.subplots(2, 3, sharey=True, sharex=True)
         names = ("8", "16", "32", "8, 2 heads", "8, learned positions", "8, 2 heads, learned positions")
@@ -282,7 +282,7 @@ class Figure1b:
 
 
 def _narrow_claims(data: pd.DataFrame, scale: Scale, name: str, claim: "partial[Claim]") -> list[Claim]:
-    """Return the claims about hidden size 8 with some heads and positions. Only RoPE is the paper's."""
+    """Return the claims about hidden size 8 with one number of heads and position scheme. The paper has only RoPE."""
     _, heads, positional = SHAPES[name]
     own, where = (final(data, curve) for curve in (kv(name), vanilla(name))), _heads(name)
     shifted, poorly = own

@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from ihlab.training.run import Run
 
 OTHERS = (0, 10, 100)
-"""The paper's O(T)."""
+"""The paper's values of O(T)."""
 
 FORMS = {"printed": "Theorem 3.4 as printed", "exact": "exact", "listing": "Appendix L's script"}
 GRID = {"smoke": 9, "laptop": 31, "gpu": 31, "paper": 31}
 """Grid points per side that are stored and drawn."""
 FINE = {"smoke": 50, "laptop": 1000, "gpu": 1000, "paper": 1000}
-"""Grid points per side from which shares are computed."""
+"""Grid points per side from which fractions of the square are computed."""
 
 SIMPLIFIED, BECAME, OTHER_HEADS = "simplified model", "became an induction head", "did not"
 IS_INDUCTION = 0.5
-"""A trained head counts as an induction head from this prefix-matching score on."""
+"""A trained head counts as an induction head if its prefix-matching score is at least this."""
 
 LEADS, AWAY, SLOPE = "share that descends to (0, 1)", "share that first moves away from (0, 1)", "mean slope"
 COORDINATES = ("share whose alpha1 first rises", "share whose beta1 first falls")
@@ -46,7 +46,7 @@ WALKED = {
 }
 
 FEW = 0.01
-"""Share of the square from which a statement is true "for some starts"."""
+"""Fraction of the square from which on a statement is true "for some starts"."""
 
 
 class Figure2:
@@ -61,8 +61,8 @@ class Figure2:
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Gather three kinds of row in one table: points of a field, numbers about a fine field, points of a path.
 
-        The exact form has no O(T): its panels are at the length that gives the same S, T = O(T) + 2, but not
-        below 5, the shortest there is.
+        The exact form has no O(T). Its panels use the length with the same S, T = O(T) + 2, but at least 5, the
+        shortest possible length.
         """
         from ihlab.theory.landscape import field
 
@@ -83,10 +83,10 @@ class Figure2:
         return table[first + [column for column in table.columns if column not in first]]
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Section 3.2's reading of the figure: judged by the exact form, the two other forms beside it.
+        """Judge what Section 3.2 says of the figure by the exact form; show the two other forms beside it.
 
-        That heads which start closer to (0, 1) learn more easily is not judged here: the heads of one model share its
-        loss and compete. The map of single-head models (`basin_map`) is the clean test.
+        One sentence is not judged here: that heads which start closer to (0, 1) learn more easily. The heads of one
+        model share its loss and compete. The map of single-head models (`basin_map`) is the clean test.
         """
         claim = partial(_claim, _by_form(data))
         small, large = OTHERS[0], OTHERS[-1]
@@ -120,7 +120,7 @@ class Figure2:
         ]  # fmt: skip
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State in one sentence to which corner descent leads in each form."""
+        """State in one sentence which corner descent leads to in each form."""
         numbers = _by_form(data)
         leads = {form: _leads_there(table) for form, table in numbers.items()}
         away = {form: _away(table, OTHERS[0]) for form, table in numbers.items()}
@@ -148,7 +148,7 @@ class Figure2:
 
 @printed
 def _draw_forms(data: pd.DataFrame) -> Figure:
-    """Draw the printed form and the paper's script, a row each."""
+    """Draw the printed form and the paper's script, one row of panels each."""
     forms = {form: title for form, title in FORMS.items() if form != "exact"}
     figure = new_figure(PAGE, 6.6)
     for row, (form, title) in zip(figure.subplots(len(forms), 3, sharex=True, sharey=True), forms.items(), strict=True):
@@ -215,7 +215,7 @@ def _numbers(field: "Field", form: str, size: dict[str, int]) -> pd.DataFrame:
 
 
 def _share_that_descends(form: str, size: dict[str, int]) -> float:
-    """Share of 50 x 50 starts whose streamline, clipped to the square, ends within 0.03 of (0, 1)."""
+    """Return the fraction of 50 x 50 starts whose streamline, clipped to the square, ends within 0.03 of (0, 1)."""
     from ihlab.theory.landscape import gradient
 
     stride, centres = 0.01, (np.arange(50) + 0.5) / 50
@@ -230,7 +230,7 @@ def _share_that_descends(form: str, size: dict[str, int]) -> float:
 
 
 def _simplified(n_tokens: int, d_model: int, steps: int) -> pd.DataFrame:
-    """Run descent of all four parameters on the simplified model, from a 4 x 4 grid of starts on the square."""
+    """Run gradient descent on all four parameters of the simplified model, from a 4 x 4 grid of starts."""
     from ihlab.theory.landscape import descend
 
     centres = (np.arange(4) + 0.5) / 4
@@ -273,13 +273,13 @@ def _heads(run: "Run") -> pd.DataFrame:
 
 
 def _share(own: np.ndarray | pd.Series, before: np.ndarray | pd.Series) -> np.ndarray:
-    """Return |own| / (|own| + |before|), the square's coordinate, invariant under a rescaling of W_K or W_V."""
+    """Return |own| / (|own| + |before|), a coordinate of the square. It does not change if W_K or W_V is rescaled."""
     size = np.abs(np.asarray(own))
     return np.round(size / (size + np.abs(np.asarray(before))), 6)
 
 
 Numbers = dict[tuple[int, str], float]
-"""The numbers about one form, by O(T) and name."""
+"""The numbers of one form, by O(T) and name."""
 
 
 def _by_form(data: pd.DataFrame) -> dict[str, Numbers]:
@@ -310,7 +310,7 @@ def _claim(
     forms: dict[str, Numbers], sentence: str, what: str, measure: Callable[[Numbers], float], threshold: float,
     above: bool, of_paper: bool = True,
 ) -> Claim:  # fmt: skip
-    """Judge a sentence by a number about the exact form; the measure names the number of the other two."""
+    """Judge a sentence by a number of the exact form. The measure also gives this number for the other two forms."""
     values = {form: measure(numbers) for form, numbers in forms.items()}
     return Claim(
         source="section 3.2, Figure 2" if of_paper else "beside Figure 2",

@@ -1,8 +1,9 @@
 """Figure 4b and 4c: training at many learning rates, on real text, and what keeps KV shifting from diverging.
 
-Two layers on the sources of the standard library, at a constant rate after the warm-up. Gradients are not clipped:
-clipping hides what is looked for. Two controls have alpha and beta that are never trained. "Frozen" leaves them as KV
-shifting starts. They sum to 1, so mixed keys and values begin smaller than vanilla's; "frozen at norm 1" undoes that.
+Models of two layers are trained on the sources of the standard library, at a constant rate after the warm-up. Gradients
+are not clipped, because clipping hides divergence. In two controls alpha and beta are never trained. "Frozen" keeps the
+initial values of KV shifting. They sum to 1, so mixed keys and values start smaller than vanilla's. "Frozen at norm 1"
+undoes that.
 """
 
 from dataclasses import replace
@@ -36,27 +37,28 @@ RATES: dict[Scale, tuple[float, ...]] = {
     "gpu": (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2),
     "paper": (1e-4, 2e-4, 1e-3, 1e-2),
 }
-"""The laptop's were chosen on vanilla runs of a seed that is not used, from its best rate to divergence. The two lowest
-and 0.362 were added once three of four arms had been best at 0.008 and all had diverged at 0.512 and none at 0.256."""
+"""Learning rates. The laptop's were chosen on vanilla runs of an otherwise unused seed, from its best rate to
+divergence. The two lowest rates and 0.362 were added later: three of four arms had been best at 0.008, and all had
+diverged at 0.512 but none at 0.256."""
 SEEDS = {"smoke": 2, "laptop": 6, "gpu": 6, "paper": 5}
 """Number of seeds of every arm at every rate. They count from 0."""
 NEW_SEEDS: dict[Scale, range] = {"laptop": range(6, 12)}
-"""Seeds of Figure 4b's claim, declared on 2026-11-26: rate by rate the first six had left most of it undecided."""
+"""Seeds of Figure 4b's claim, declared on 2026-11-26: with the first six, most rates had been undecided."""
 STABLE_RATES: dict[Scale, tuple[float, ...]] = {
     "laptop": (2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2, 0.128, 0.256),
 }  # fmt: skip
-"""Learning rates of Figure 4b's claim: those at which no run of vanilla or KV shifting with the first six seeds
-diverged. They were fixed before the runs with new seeds. A scale without new seeds takes its own stable rates."""
+"""Learning rates of Figure 4b's claim. No run of vanilla or KV shifting with the first six seeds diverged at them.
+They were fixed before the runs with new seeds. A scale without new seeds uses its own stable rates."""
 
 RISE = 0.5
-"""Nats above a run's own least loss: by the measure declared before the runs, one that ended so high had diverged."""
+"""Nats above a run's own lowest loss. By the measure first declared, a run that ended this high had diverged."""
 STABLE = {
     KV: "At a rate at which vanilla diverges KV shifting does not.",
     FROZEN: "Neither does it with weights frozen at their start.",
     UNIT: "Nor with frozen weights of norm 1, whose keys start no smaller.",
 }
 LAST = 3
-"""Evaluations at the end whose mean is a run's last loss: one alone may catch a spike."""
+"""Number of final evaluations whose mean is a run's last loss. A single evaluation may hit a spike."""
 
 
 def unclipped_run(scale: Scale) -> RunConfig:
@@ -73,7 +75,7 @@ def unclipped_run(scale: Scale) -> RunConfig:
 
 
 class Figure4:
-    """The held-out loss at each learning rate, and how many runs diverge."""
+    """Held-out loss at each learning rate, and how many runs diverge."""
 
     name = "figure4"
 
@@ -92,18 +94,18 @@ class Figure4:
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Gather a row for each run: arm, lr, seed, least, last, frequencies and diverged.
 
-        `least` is the lowest held-out loss at any evaluation and `last` the mean of the last three, in nats a token. A
-        run has diverged if it ends no better than the frequencies of tokens (`frequency_loss`), which need no context,
-        or if its loss stopped being finite; its `last` is then that of a model that knows nothing, ln(vocabulary), if
-        it was not seen. The threshold is one for all runs: against a run's own least loss, one that learns more before
-        it is lost would seem the less stable.
+        `least` is the lowest held-out loss at any evaluation and `last` the mean of the last three, in nats per token.
+        A run has diverged if it ends no better than predicting token frequencies (`frequency_loss`), or if its loss
+        stopped being finite. In the second case `last` is ln(vocabulary), the loss of a uniform guess. All runs
+        share one threshold: relative to its own `least`, a run that learns more before diverging would seem less
+        stable.
         """
         return pd.DataFrame([_row(arm, run) for arm, run in trained])
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge Figure 4b over the stable rates, 4c where most runs of either side diverge, and controls.
+        """Judge Figure 4b over the stable rates, 4c where most runs of either side diverge, and the controls.
 
-        Only Figure 4b's claim is about the new seeds.
+        Only Figure 4b's claim uses the new seeds.
         """
         claim, first = partial(Claim, declared="2026-11-23", seeds=SEEDS[scale]), _first(data, scale)
         return [
@@ -142,7 +144,7 @@ class Figure4:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw losses less vanilla's at each stable rate, and the fraction of runs that diverge from the highest on."""
+        """Draw loss - vanilla's loss at each stable rate, and the fraction of runs that diverge from the highest on."""
         figure = new_figure(PAGE, 4.4)
         first, (runs, rates) = _first(data, scale), _judging(data, scale)
         left, right = figure.subplots(1, 2, width_ratios=(2.6, 1))
@@ -160,7 +162,7 @@ class Figure4:
 
 
 def critical_rate(data: pd.DataFrame, *arms: str) -> float | None:
-    """Return the lowest learning rate at which more than half the runs of one of the arms diverged, if there is one."""
+    """Return the lowest learning rate at which more than half the runs of any of the arms diverged, or None."""
     share = data[data["arm"].isin(arms)].groupby(["lr", "arm"])["diverged"].mean().groupby("lr").max()
     over = share[share > 0.5]
     return None if over.empty else float(over.index.to_numpy().min())
@@ -193,7 +195,7 @@ def _losses(data: pd.DataFrame, arm: str, lr: float) -> "pd.Series[float]":
 
 
 def _best_rate(data: pd.DataFrame, arm: str) -> float:
-    """Return the rate at which the mean of an arm's last losses is least."""
+    """Return the rate at which the mean of an arm's last losses is lowest."""
     return cast(float, data[data["arm"] == arm].groupby("lr")["last"].mean().idxmin())
 
 
@@ -215,7 +217,7 @@ def _judging(data: pd.DataFrame, scale: Scale) -> tuple[pd.DataFrame, list[float
 
 
 def less_vanilla(data: pd.DataFrame, arm: str) -> pd.DataFrame:
-    """Return the last loss of an arm less vanilla's with the same seed: a row for each seed, a column for each rate."""
+    """Return an arm's last loss - vanilla's with the same seed: a row for each seed, a column for each rate."""
     last, vanilla = (
         data[data["arm"] == kind].pivot_table(index="seed", columns="lr", values="last") for kind in (arm, VANILLA)
     )
@@ -223,7 +225,7 @@ def less_vanilla(data: pd.DataFrame, arm: str) -> pd.DataFrame:
 
 
 def _on_average(data: pd.DataFrame, scale: Scale) -> Claim:
-    """Judge Figure 4b by the mean over the stable rates. A diverged run counts with its `last`, as gathered."""
+    """Judge Figure 4b by the mean over the stable rates. A diverged run counts with its `last` from the table."""
     runs, rates = _judging(data, scale)
     claim = partial(
         Claim,
@@ -249,7 +251,7 @@ def _on_average(data: pd.DataFrame, scale: Scale) -> Claim:
 
 
 def _less_often(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", arm: str, sentence: str) -> Claim:
-    """Judge whether an arm's runs diverge less often than vanilla's, at the lowest rate at which most of one do."""
+    """Judge whether an arm diverges less often than vanilla, at the lowest rate where most runs of either do."""
     source = "Section 4.3, Figure 4c" if arm == KV else "beside Figure 4c"
     claim = partial(claim, source=source, sentence=sentence, of_paper=arm == KV)
     critical = critical_rate(data, VANILLA, arm)
@@ -269,6 +271,6 @@ def _less_often(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", arm: 
         f"{rose[arm]} of {len(other)})",
         estimate=stats.share_difference(int(rose[VANILLA]), len(vanilla), int(rose[arm]), len(other)),
     )
-    if at_floor(*(1 - float(np.mean(diverged)) for diverged in (vanilla, other))):  # of runs that survive
+    if at_floor(*(1 - float(np.mean(diverged)) for diverged in (vanilla, other))):  # fraction of runs that survive
         now = replace(now, why=f"All runs of both diverge at {critical:g}: which do so less often cannot be told.")
     return changed(now, first, scale, "2026-11-23: a run that learns more before it is lost has farther to rise")

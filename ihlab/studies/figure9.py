@@ -1,4 +1,4 @@
-"""Figure 9: whether KV shifting helps or hurts if the answer is in the weights and not in the sequence."""
+"""Figure 9: does KV shifting help or hurt if the answer is in the weights and not in the sequence?"""
 
 from collections.abc import Callable
 from functools import partial
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 LINES = {KV: Line(BLUE), VANILLA: Line(ORANGE, "--")}
 
-# The paper gives sizes only as non-embedding parameters and layers: 50M of 4, 0.4M of 2, 0.8K of 1. With d_mlp
-# 8/3 d_model these are the widths 1024, 128 and 8. On a laptop the largest is replaced by as many layers of width 64.
+# The paper gives sizes only as non-embedding parameters and layers: 50M with 4, 0.4M with 2, 0.8K with 1. With d_mlp =
+# 8/3 d_model these are widths 1024, 128 and 8. A laptop replaces the largest by the same number of layers of width 64.
 SIZES = {"0.8K": (1, 8, 1), "0.4M": (2, 128, 4), "50M": (4, 1024, 8)}
 """Layers, d_model, heads."""
 
@@ -46,21 +46,21 @@ SMALLEST = "0.8K"
 
 LAPTOP_STEPS = {"0.8K": 1500, "0.4M": 300, "0.2M, 4 layers": 300}
 LAPTOP_RATES = {"0.8K": 1.6e-2, "0.4M": 4e-3, "0.2M, 4 layers": 4e-3}
-"""Learning rate of each size at which vanilla ends highest on tuning seeds."""
+"""Learning rate at which vanilla reaches the highest final accuracy on tuning seeds, by size."""
 SEEDS = {"smoke": 2, "laptop": 6, "gpu": 8, "paper": 5}
-"""Seeds at the larger sizes. Any six of the eight first seeds decided all that the eight decided; five did not."""
+"""Number of seeds at the larger sizes. Any six of the first eight seeds gave the same decisions; five did not."""
 SMALLEST_SEEDS = {"smoke": 2, "laptop": 16, "gpu": 16, "paper": 16}
-"""Seeds at the smallest size, where some runs learn and some do not."""
+"""Number of seeds at the smallest size, where some runs learn and some do not."""
 
 MARGIN = 0.05
-"""Equivalence margin of accuracy, fixed beforehand: half of what Figure 1a calls near chance."""
+"""Equivalence margin of accuracy, fixed before the runs: half of Figure 1a's `NEAR_CHANCE`."""
 SOONER = 0.8
-"""Ratio of steps below which one learns sooner: 1 / 1.25, as in the comparisons of variants."""
+"""Ratio of steps below which a model learns sooner: 1 / 1.25, as in the comparisons of variants."""
 CHANGED = (
     "2026-11-24: evaluations lie ten steps apart, a sixth of what is compared, and a ratio above .8 may still be sooner"
 )
 CARRIES = 0.3
-"""Fall of accuracy from which an ablated route carries the answer."""
+"""A route carries the answer if ablating it lowers the accuracy by at least this."""
 OVER_TRAINING = "mean accuracy over training (linear between evaluations)"
 
 
@@ -70,7 +70,7 @@ def sizes(scale: Scale) -> dict[str, tuple[int, int, int]]:
 
 
 def ngram_run(scale: Scale, size: str) -> RunConfig:
-    """Return the vanilla run of a size. The table of 200 is the paper's; batch, length, vocabulary, steps are ours."""
+    """Return the vanilla run of a size. The paper gives the table of 200; batch, length, vocabulary, steps are ours."""
     task = NGramTask(vocab_size=16, length=12, table_size=20) if scale == "smoke" else NGramTask()
     model = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=task.vocab_size, n_ctx=task.length)
     run = RunConfig(task=task, model=model, steps=300, batch_size=32, lr=1.6e-2, eval_rows=256, checkpoints=2)
@@ -78,7 +78,7 @@ def ngram_run(scale: Scale, size: str) -> RunConfig:
         return run.replace(steps=20, batch_size=8, warmup=5, eval_rows=32)
     if scale == "laptop":
         rate, steps = LAPTOP_RATES[size], LAPTOP_STEPS[size]
-        # The larger two have learned by step 100: what follows is graded as sparsely as in Figure 1.
+        # The larger two have learned by step 100. Later evaluations are as sparse as in Figure 1.
         growth = run.eval_growth if size == SMALLEST else EVAL_GROWTH
         return run.replace(steps=steps, lr=rate, compile=True, eval_rows=128, eval_growth=growth)
     return run.replace(steps=2000, batch_size=256, lr=1e-3, precision="bf16", compile=True)
@@ -102,19 +102,19 @@ class Figure9:
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Gather every evaluation of every run.
 
-        The last row of the smallest KV shifting models also has the fall of accuracy without each key or value column:
-        `without_own_key`, `without_previous_key`, `without_own_value`, `without_previous_value`.
+        The last row of the smallest KV shifting models also has the drop in accuracy when a key or value column is
+        ablated: `without_own_key`, `without_previous_key`, `without_own_value`, `without_previous_value`.
         """
         return learning_curve_table(trained, lambda arm, run: _route_falls(run) if arm == f"{KV}, {SMALLEST}" else {})
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Claims of Appendix E.3: neither enhanced nor weakened.
+        """Judge Appendix E.3: KV shifting neither enhances nor weakens the learning of 3-grams.
 
-        A difference can be both significant and small, so both are judged: equivalence, for which the whole interval
-        must lie inside the margin, and any lead of KV shifting. By ranks, because at the smallest size the runs are
-        bimodal. Both larger sizes end near 1 whatever they are made of, which only their steps to 90% can tell apart:
-        about half of the variance of their final differences is noise, as the same seeds show when they are trained
-        again with other rounding.
+        A difference can be both significant and small, so two things are judged: equivalence, for which the whole
+        interval must lie inside the margin, and any lead of KV shifting. The tests use ranks, because runs of the
+        smallest size are bimodal. Both larger sizes end near 1 with either attention, so only their steps to 90% can
+        tell the two apart. About half of the variance of their final differences is noise: retraining the same seeds
+        with different rounding shows it.
         """
         claims = []
         measures: dict[str, Callable[[pd.DataFrame, str], list[float]]]
@@ -188,7 +188,7 @@ def _over_training(data: pd.DataFrame, curve: str) -> list[float]:
 
 
 def _sooner(data: pd.DataFrame, size: str, scale: Scale) -> Claim:
-    """Judge whether KV shifting needs fewer steps to 90%; what is learned by all may still be learned sooner."""
+    """Judge whether KV shifting needs fewer steps to 90%. Even if all models learn the table, one may learn sooner."""
     curves = f"{KV}, {size}", f"{VANILLA}, {size}"
     kv, vanilla = (crossings(data, curve, ACCURACY, "accuracy") for curve in curves)
     counts = f"{count_in_words(kv)} and {count_in_words(vanilla)}"
@@ -227,7 +227,7 @@ ROUTES = {
 
 
 def _route_falls(run: "Run") -> dict[str, float]:
-    """Return the fall of a model's accuracy with each key or value column ablated, in all heads at once."""
+    """Return the drop in a model's accuracy when each key or value column is ablated in all heads at once."""
     from ihlab.interp.routes import Route, route_effects
     from ihlab.measure.batches import EVAL_SEED
 
@@ -244,7 +244,7 @@ EXPLANATION: dict[str, tuple[str, Literal["above", "below"]]] = {
 
 
 def _explanation(data: pd.DataFrame) -> list[Claim]:
-    """Claims on why the shift helps with 3-grams: at x2 a head attends to x2 and reads the previous token's value."""
+    """Judge why the shift helps with 3-grams: at x2 a head attends to x2 and reads the previous token's value."""
     runs = data[data["curve"] == f"{KV}, {SMALLEST}"]
     falls = {column: runs[column].dropna().tolist() for column in EXPLANATION}
     return [

@@ -1,23 +1,24 @@
 """Formation of induction heads: what rises first, the heads' attention, their alpha and beta, or the accuracy?
 
-The question is the field's and ours, not the paper's. The runs are Figure 1a's models at its rate, evaluated every
-few steps while they learn. Each run gives four series in [0, 1], all on the task's own held-out sequences:
+The question is ours, not the paper's. The runs are Figure 1a's models at its rate, evaluated every few steps while they
+learn. Each run gives four series in [0, 1], all on the task's own held-out sequences:
 
 - the accuracy at the first repeat of a sequence, above guessing another of its tokens: (accuracy - guess) /
-  (1 - guess), and 0 below the guess. Two vanilla layers first learn to guess so, which takes no induction head;
-- the attention from that repeat to the answer's places (`ihlab.measure.metrics.answer_attention`), a mean over the
-  run's induction heads;
-- |alpha2| / (|alpha1| + |alpha2|) and |beta1| / (|beta1| + |beta2|), means over the same heads: 0.5 is no
-  preference, 1 what an induction head needs, and neither moves when W_K or W_V is rescaled.
+  (1 - guess), and 0 below the guess. Two vanilla layers learn this guess first, which needs no induction head;
+- the attention from the first repeat to the positions of the answer (`ihlab.measure.metrics.answer_attention`),
+  averaged over the run's induction heads;
+- |alpha2| / (|alpha1| + |alpha2|) and |beta1| / (|beta1| + |beta2|), averaged over the same heads. 0.5 means no
+  preference, and an induction head needs 1. Neither changes when W_K or W_V is rescaled.
 
-A run's induction heads are those whose attention to the answer is at least 0.5 at the end, or all where there is none.
-This judges where a head ends and never when; the head that moves first would be early by choice.
+A run's induction heads are those whose attention to the answer is at least 0.5 at the end, or all heads if none has
+that much. The choice depends only on where a head ends: choosing the head that moves first would bias the order.
 
-A series has risen by a part where it last crosses that part of the distance between its first value and its last
-(means over `AVERAGED` evaluations), the curve being a running median of five. No fit, no threshold on a value.
+Each series is smoothed by a running median of five. It has risen by a fraction where it last crosses that fraction of
+the distance between its first and its last value (means over `AVERAGED` evaluations). There is no fit and no threshold
+on a value.
 
-The guess was taken out after the runs, which showed that the guess itself was a fifth of the accuracy's rise. Claims
-say what the accuracy with its guesses gives, because that was declared (`Claim.first`).
+The guess was subtracted after the runs. They had shown that guessing alone was a fifth of the accuracy's rise. Claims
+also state the result for the accuracy with guesses included, because that was declared (`Claim.first`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 ACCURACY, ATTENTION = "accuracy above guessing", "attention to the answer"
 AS_DECLARED = "accuracy"
-"""The accuracy as it is, guesses included: what was declared to be compared (a column of the table, no series)."""
+"""The raw accuracy, guesses included, as declared for the comparison. It is a table column, not a series."""
 ALPHA, BETA = "alpha2 share", "beta1 share"
 STYLES = {
     ALPHA: Mark(BLUE, "o", "--"),
@@ -63,21 +64,21 @@ SHORT = {ALPHA: "shifted key", ATTENTION: "attention", ACCURACY: "accuracy", BET
 
 CHANGED = "2026-11-22: a fifth of the rise of the accuracy was guessing in the row"
 IS_INDUCTION = 0.5
-"""Attention to the answer from which a head is an induction head."""
+"""A head is an induction head if its attention to the answer is at least this."""
 LEARNERS, CONTROL = (KV1, V2), V1
-"""One layer of vanilla learns no induction: nothing must be found there."""
+"""Control: one vanilla layer does not learn induction, so nothing should be found there."""
 
 SEEDS = {"smoke": 2, "laptop": 16, "gpu": 16, "paper": 3}
 STEPS = {"laptop": {KV1: 400, V2: 1600, V1: 1600}, "gpu": {KV1: 600, V2: 2000, V1: 2000}}
-"""Of the window; where a scale is not named, its whole run."""
+"""Number of steps in the window. At a scale that is not listed, the window is the whole run."""
 EVERY = {KV1: 2, V2: 4, V1: 10}
-"""Steps from one evaluation to the next: V2 takes four times as long; the control's rule is made for few of them."""
+"""Steps between evaluations. V2 takes four times as long as KV1. The control's rule is made for few evaluations."""
 
 PARTS = {"start": 0.2, "middle": 0.5}
-"""Shares of a series' rise: where it counts as begun, and as half done."""
+"""Fractions of a series' rise at which it has started, and is half done."""
 AVERAGED = 5
 TOGETHER = 5.0
-"""Steps. Changes no further apart are together."""
+"""Changes at most this many steps apart count as simultaneous."""
 
 ORDERS = (
     *((curve, ATTENTION, ACCURACY) for curve in LEARNERS),
@@ -104,20 +105,20 @@ class Formation:
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Gather a row for each evaluation: curve, seed, heads, step and a column for each series.
 
-        - `accuracy`: the accuracy with its guesses; `guess`: the accuracy of guessing;
-        - `alarms`, in the last row of a control run: 1 if `ihlab.interp.onset` finds a change of phase in its attention
-          to the answer, at its level of .01, else 0. (Its accuracy never leaves guessing.)
+        - `accuracy`: the accuracy with guesses included; `guess`: the accuracy of guessing;
+        - `alarms`, in the last row of a control run: 1 if `ihlab.interp.onset` detects a phase change in the attention
+          to the answer at its level of .01, else 0. (The control's accuracy never exceeds guessing.)
         """
         guess = guessing_accuracy(induction_run(scale).task)
         return pd.concat([_points(curve, run, guess) for curve, run in trained], ignore_index=True)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge what comes first, by the starts of the changes and by their middles."""
+        """Judge which series rises first, by the starts of the rises and by their middles."""
         return [claim for part in PARTS for claim in _order(data, scale, part)]
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw when each series rises in the two models that learn, and how many steps apart two rise within a seed."""
+        """Draw when each series rises in the two models that learn, and the gap between two series within a seed."""
         figure = new_figure(PAGE, 6.4)
         top, bottom = cast("Sequence[SubFigure]", figure.subfigures(2, 1, height_ratios=(1, 1.15)))
         for axes, curve in zip(top.subplots(1, len(LEARNERS)), LEARNERS, strict=True):
@@ -127,7 +128,7 @@ class Formation:
             axes.set_xlabel("training step")
         axes = bottom.subplots()
         gaps(axes, [_gap(data, order, part) for order in ORDERS for part in PARTS], TOGETHER)
-        level = stats.paired(*[range(data["seed"].nunique())] * 2).confidence  # an exact interval has levels of its own
+        level = stats.paired(*[range(data["seed"].nunique())] * 2).confidence  # an exact interval may miss 95%
         axes.set_title(f"Which is earlier within a seed? Median and {level:.0%} interval. Grey: together.", fontsize=10)
         axes.set_xlabel("← the first is earlier         steps         the second is earlier →")
         figure.suptitle(
@@ -138,11 +139,11 @@ class Formation:
         return figure
 
     def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
-        """Draw the series over training, a panel for each model."""
+        """Draw the series over training, one panel per model."""
         return {"curves": _draw_curves(data)}
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State in one sentence how far apart the middles are."""
+        """State in one sentence how far apart the middles of the rises are."""
         at = {curve: changes(data, curve, "middle") for curve in LEARNERS}
         attention = [
             f"{(at[curve][ATTENTION] - at[curve][ACCURACY]).median():+.0f} steps from the accuracy's in {curve}"
@@ -183,12 +184,12 @@ def induction_heads(metrics: pd.DataFrame) -> list[str]:
 
 
 def above_guessing(accuracy: pd.Series, guess: float) -> pd.Series:
-    """Return the accuracy on a scale where guessing is 0 and always right 1; worse than guessing is 0 too."""
+    """Return the accuracy rescaled so that guessing is 0 and perfect is 1. Worse than guessing is also 0."""
     return ((accuracy - guess) / (1 - guess)).clip(lower=0)
 
 
 def series(metrics: pd.DataFrame, heads: Sequence[str], group: int, guess: float) -> dict[str, pd.Series]:
-    """Return the compared series by name; alpha and beta, which `group` heads share, only where there are any."""
+    """Return the compared series by name. Alpha and beta, shared by `group` heads, are left out for vanilla."""
 
     def share(weight: str, other: str) -> pd.Series:
         shares = []
@@ -207,9 +208,10 @@ def series(metrics: pd.DataFrame, heads: Sequence[str], group: int, guess: float
 
 
 def crossing(steps: ArrayLike, values: ArrayLike, part: float) -> float:
-    """Return the step from which on a series stays beyond `part` of its rise; NaN for a series that does not change.
+    """Return the step after which a series stays beyond `part` of its rise; NaN for a series that does not change.
 
-    From the first value to the last, each a mean over `AVERAGED` evaluations; between two evaluations a straight line.
+    The rise is from the first to the last value, each a mean over `AVERAGED` evaluations. Between evaluations the step
+    is interpolated linearly.
     """
     t, v = np.asarray(steps, dtype=float), np.asarray(values, dtype=float)
     first, last = v[:AVERAGED].mean(), v[-AVERAGED:].mean()
@@ -256,7 +258,7 @@ def _alarms(table: pd.DataFrame) -> float:
 
 
 def _drawn(data: pd.DataFrame, curve: str) -> list[str]:
-    """Return the series of a curve in the order in which half of the seeds have begun to rise."""
+    """Return the series of a curve, sorted by the step at which they have started to rise in half of the seeds."""
     return list(changes(data, curve, "start").median().sort_values().index)
 
 
@@ -269,7 +271,7 @@ def _gap(data: pd.DataFrame, order: tuple[str, str, str], part: str) -> Gap:
 
 
 def _order(data: pd.DataFrame, scale: Scale, part: str) -> list[Claim]:
-    """Judge the order by the start of each change, or by its middle; by the declared accuracy, too."""
+    """Judge the order by the start of each rise, or by its middle; also with the declared accuracy."""
     claim = partial(Claim, seeds=int(data["seed"].nunique()), right_side="below", declared="2026-11-22", of_paper=False)
     risen = {curve: changes(data, curve, part, (*STYLES, AS_DECLARED)) for curve in LEARNERS}
     where = f"{part} ({PARTS[part]:.0%})"

@@ -45,14 +45,14 @@ class Size:
     task: MultiHopTask  # of Figure 8
     layers: tuple[int, ...]  # of Figure 8
     seeds: range  # of Figure 8
-    law_hops: int  # of a sequence: one more than the law's deepest models follow with pointers alone
-    law_layers: dict[str, tuple[int, ...]]  # by attention; one layer without the key shift follows no hop
+    law_hops: int  # hops in a sequence: one more than the law's deepest models follow with pointers alone
+    law_layers: dict[str, tuple[int, ...]]  # by attention; one layer without the key shift cannot follow a hop
     law_steps: dict[int, int]  # by number of layers
     L: int
     steps: int  # of the last three experiments, the same for all models
-    few: int  # seeds of `saved_layer`, and of what `one_more_layer` holds against its new cell
-    # Seeds of all other cells. With eight, exact tests of proportions and of ranks can decide among five claims; with
-    # fewer than six they can decide nothing about the proportion of one cell's models.
+    few: int  # seeds of `saved_layer`, and of the cells that `one_more_layer` compares with its new cell
+    # Seeds of all other cells. With eight, exact tests of proportions and ranks can reach significance among five
+    # claims. With fewer than six, a proportion of one cell's models can never reach it.
     many: int = 8
 
 
@@ -64,10 +64,10 @@ SIZES: dict[Scale, Size] = {
         law_hops=3, law_layers={VANILLA: (2,), KV: (1, 2), K_ONLY: (2,), V_ONLY: (2,)}, law_steps={1: 20, 2: 20},
         L=1, steps=20, few=2, many=2,
     ),
-    # Figure 8's claims, steps and batch size were fixed before any model of these seeds was seen. In the law, two
-    # layers with the shift follow a hop less after 1500 steps than after 6000. Three layers have fewer steps, because
-    # each costs more and because sequences of 5 hops cannot show the 7 by hand. After 12,000 steps KV shifting still
-    # learns hops; three vanilla layers follow as many as after 3000.
+    # Figure 8's claims, steps and batch size were fixed before any model with these seeds was trained. In the law, two
+    # layers with the shift follow one hop fewer after 1500 steps than after 6000. Three layers have fewer steps,
+    # because each step costs more and sequences of 5 hops cannot show the 7 of the construction. After 12,000 steps KV
+    # shifting still learns more hops; three vanilla layers follow as many as after 3000.
     "laptop": Size(
         task=_task(8, 48), layers=(2, 3), seeds=range(15, 20),
         law_hops=5, law_layers={VANILLA: (2, 3), KV: (1, 2, 3), K_ONLY: (2,), V_ONLY: (2,)},
@@ -90,9 +90,9 @@ SIZES: dict[Scale, Size] = {
 def figure8_config(scale: Scale) -> RunConfig:
     """Return the config of Figure 8's vanilla models with two layers.
 
-    `gpu` and `paper` have the original's settings, `gpu` a tenth of its steps: GPT-2 blocks without unembedding (the
-    residual stream is as wide as the logits), dropout 0.1. The smaller scales have Llama blocks, which learn in fewer
-    steps, and shorter sequences with fewer hops.
+    `gpu` and `paper` have the original's settings, `gpu` with a tenth of the steps: GPT-2 blocks without unembedding
+    (the residual stream is as wide as the logits), dropout 0.1. The smaller scales have Llama blocks, which learn in
+    fewer steps, and shorter sequences with fewer hops.
     """
     task = SIZES[scale].task
     if scale not in ("gpu", "paper"):
@@ -110,9 +110,10 @@ def figure8_config(scale: Scale) -> RunConfig:
 def law_config(scale: Scale, hops: int, steps: int) -> RunConfig:
     """Return the config of the other experiments' vanilla models with two layers: ten letters, no MLPs.
 
-    With Figure 8's four letters, the last few tokens, seen at once, hold several hops. The law is one of attention, and
-    its constructions need MLPs only to switch hops on and off. The rate was chosen on three vanilla layers, with seeds
-    that no experiment uses: in at most 3000 steps they learned three hops at 8e-3, and not at 3e-3 or 1.6e-2.
+    With Figure 8's four letters, a window of the last few tokens already contains several hops. The law is about
+    attention, and its constructions need MLPs only to switch hops on and off. The rate was chosen on three vanilla
+    layers, with seeds that no experiment uses: within 3000 steps they learned three hops at 8e-3, but not at 3e-3 or
+    1.6e-2.
     """
     run = _llama_config(_task(hops, letters=10 * hops - 2, alphabet=10), scale)
     run = run.replace(steps=steps, model=run.model.replace(mlp="none"))
@@ -131,9 +132,9 @@ def _llama_config(task: MultiHopTask, scale: Scale) -> RunConfig:
 
 
 def models(scale: Scale) -> dict[str, list[tuple[Cell, RunConfig, int | range]]]:
-    """Return each experiment's cells, each with its config up to attention and layers, and its seeds or their number.
+    """Return each experiment's cells, each with its config except attention and layers, and its seeds or their number.
 
-    Sequences of the last three have 2^L hops: L layers with the shift, and L + 1 vanilla ones, follow one less by hand.
+    Sequences of the last three have 2^L hops. Hand-built, L layers with the shift or L + 1 without follow one fewer.
     """
     size, figure8 = SIZES[scale], figure8_config(scale)
     L, long = size.L, law_config(scale, 2**size.L, size.steps)
@@ -158,8 +159,8 @@ def models(scale: Scale) -> dict[str, list[tuple[Cell, RunConfig, int | range]]]
 def origin() -> pd.DataFrame:
     """Return the paper's Figure 8a: n_layers, hops, error.
 
-    Sanford et al. 2024 (arXiv 2402.09268) published these errors with their code. They are those of vanilla models at
-    the settings of `figure8_config("paper")`.
+    Sanford et al. 2024 (arXiv 2402.09268) published these errors with their code. Their models are vanilla, with the
+    settings of `figure8_config("paper")`.
     """
     table = pd.read_csv(Path(__file__).with_name("figure8a_origin.csv"))
     same = (table["d_model"] == 128) & (table["n_heads"] == 4) & (table["train_sequences"] == "fresh")
@@ -180,17 +181,17 @@ MARKS = dict(
 )
 
 MARGIN = 0.3
-"""How far from a whole layer, in doublings of k*, still counts as a layer."""
+"""Largest distance from one whole layer, in doublings of k*, that still counts as one layer."""
 
 
 class HopStudy:
-    """An experiment on the hops that models follow. Subclasses say what they claim."""
+    """An experiment on the number of hops that models follow. Subclasses define the claims."""
 
     name: str
     title: str = ""
     """Title of the picture of hop horizons."""
     runs_of: str = ""
-    """The experiment whose runs it shares, which names them. Empty: the runs are its own."""
+    """The experiment whose runs it shares; "" if it has its own runs."""
 
     def cells(self, scale: Scale) -> list[Cell]:
         """Return every cell, in the order of the runs."""
@@ -206,11 +207,11 @@ class HopStudy:
         return planned
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """Gather each model's error at each number of hops, on sequences that are the same for all."""
+        """Gather each model's error at each number of hops, on the same sequences for all models."""
         return pd.concat([hop_table(run) for _, run in trained], ignore_index=True)
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State k* and the hops that each model follows, with what is known by hand, in one sentence."""
+        """State k* and the hops that each model follows, with those of the constructions, in one sentence."""
         horizons, parts = hop_horizons(data), []
         for cell in self.cells(scale):
             mine = cell.of(horizons).sort_values("log2_hops")
@@ -231,7 +232,7 @@ def _constructed(label: str, n_layers: int) -> dict[str, int]:
 
 
 def _claim(sentence: str, *measured: Any, **fields: Any) -> Claim:
-    """Return a claim; `measured` are its measure, estimate, threshold and right side, as far as it has them."""
+    """Return a claim. `measured` are its measure, estimate, threshold and right side; trailing ones may be omitted."""
     names = ("measure", "estimate", "threshold", "right_side")
     return Claim(sentence=sentence, **dict(zip(names, measured, strict=False)), **fields)
 
@@ -242,9 +243,9 @@ def _own_claim(data: pd.DataFrame, declared: str = "2026-11-23") -> Ask:
 
 
 def _most_follow(ask: Ask, horizons: pd.DataFrame, sentence: str, wanted: Mapping[Cell, int]) -> list[Claim]:
-    """Judge whether more than half of the models follow exactly the hops that are wanted of their cell.
+    """Judge whether more than half of the models follow exactly the number of hops given for their cell.
 
-    There is no claim about so few models (eight or fewer) that only all of them together could decide it.
+    With eight models or fewer there is no claim, because it could be significant only if all of them agreed.
     """
     hits = [found == hops for cell, hops in wanted.items() for found in cell.of(horizons)["hops"]]
     all_but_one = stats.share(len(hits) - 1, len(hits)) if hits else stats.unknown()
@@ -256,7 +257,7 @@ def _most_follow(ask: Ask, horizons: pd.DataFrame, sentence: str, wanted: Mappin
 
 
 def _more_go_beyond(ask: Ask, horizons: pd.DataFrame, keys: Cell, values: Cell) -> Claim:
-    """Judge whether more models with shifted keys go beyond the hops of vanilla by hand than with shifted values."""
+    """Judge whether shifted keys exceed the hops of hand-built vanilla in more models than shifted values do."""
     plain = values.by_hand()
     beyond = [cell.of(horizons)["hops"] > plain for cell in (keys, values)]
     counts = hits, of, others, of_others = [n for mine in beyond for n in (int(mine.sum()), len(mine))]
@@ -283,7 +284,7 @@ def _sorted(hops: pd.Series) -> str:
 
 
 class Figure8(HopStudy):
-    """Errors of vanilla and KV shifting attention, a panel each, with a curve for each number of layers."""
+    """Errors of vanilla and KV shifting attention, one panel each, with one curve per number of layers."""
 
     name = "figure8"
     positions = "RoPE at laptop scale"
@@ -293,7 +294,7 @@ class Figure8(HopStudy):
 
         L vanilla layers reach 2^(L - 2) hops in the construction of Sanford et al. (2024). KV shifting, which needs no
         previous-token layer, reaches 2^(L - 1). At L = 5 these are the paper's 8 and 16. Other constructions follow
-        more (`ihlab.theory.k_hop`); `figure8_law` asks what trained models follow.
+        more hops (`ihlab.theory.k_hop`). `figure8_law` tests how many trained models follow.
         """
         most, deepest = SIZES[scale].task.max_hops, max(SIZES[scale].layers)
         many, seeds, claims = min(4, most), int(data["seed"].nunique()), []
@@ -307,7 +308,7 @@ class Figure8(HopStudy):
             claims.append(ask(sentence, measure, less, 0.0, "below", declared="2026-11-21"))
 
         def contrast(ask: Ask, degrades: str, reaches: str, layers: int, hops: int) -> list[Claim]:
-            """Judge whether vanilla degrades from `hops` to twice as many, and whether KV shifting reaches those."""
+            """Judge whether vanilla degrades from `hops` to 2 * `hops`, and whether KV shifting reaches 2 * `hops`."""
             of = f"with {layers} layers"
             near, far = (_errors(data, Cell(VANILLA, layers), k, k) for k in (hops, 2 * hops))
             growth = stats.mean(np.subtract(far, near).tolist(), stats.DIFFERENCE)
@@ -372,7 +373,7 @@ class Figure8(HopStudy):
 
 
 class Figure8Learned(Figure8):
-    """Figure 8's laptop models with learned positions in place of RoPE: an objection to it, answered.
+    """Figure 8's laptop models with learned positions in place of RoPE: does the result depend on RoPE?
 
     The published models of `gpu` and `paper` have learned positions anyway.
     """
@@ -381,14 +382,14 @@ class Figure8Learned(Figure8):
     positions = "learned positions"
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge what Figure 8's models can be asked. Measures and thresholds were fixed before the runs."""
+        """Judge those claims of Figure 8 that apply here. Measures and thresholds were fixed before the runs."""
         asked = [claim for claim in super().claims(data, scale) if claim.estimate is not None]
         fields = {"source": "Figure 8 with learned positions", "of_paper": False, "declared": "2026-11-26"}
         return [replace(claim, **fields) for claim in asked]  # type: ignore[arg-type]
 
 
 class Figure8Law(HopStudy):
-    """The hops that vanilla, KV shifting and each half of it follow against the number of layers."""
+    """The number of hops that vanilla, KV shifting and each of its halves follow, by number of layers."""
 
     name = "figure8_law"
     title = "How many hops do models of so many layers follow?"
@@ -396,9 +397,9 @@ class Figure8Law(HopStudy):
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge whether trained models follow exactly as many hops as the constructions do.
 
-        A cell counts if a construction follows fewer hops than a sequence has, so that one more would be seen, and if
-        the two constructions differ: one layer of the shift, and two without it, follow one hop in both. The claim
-        about V only counts all its cells, because it tells V only from K only.
+        A cell counts if two conditions hold. A construction follows fewer hops than a sequence has, so that an extra
+        hop would show. And the two constructions differ: one layer with the shift, or two without, follow one hop in
+        both. The claim about V only counts all its cells, because it distinguishes V only from K only.
         """
         horizons, ask, hand, pointers = hop_horizons(data), _own_claim(data), Cell.by_hand, Cell.by_pointers
 
@@ -432,18 +433,18 @@ class Figure8Law(HopStudy):
 
 
 class SavedLayer(HopStudy):
-    """Hop horizons of L layers of KV shifting, of L vanilla layers and of L + 1, all trained for the same steps."""
+    """Hop horizons of L KV shifting, L vanilla and L + 1 vanilla layers, all trained for the same number of steps."""
 
     name = "saved_layer"
     title = "Is the shift worth one more layer?"
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge differences of log2 k*: whether the shift is worth a layer, and a layer a doubling.
+        """Judge differences of log2 k*: whether the shift is worth one layer, and whether one layer doubles k*.
 
-        In both constructions L layers with the shift follow as many hops as L + 1 without, so the claims hold for
+        In both constructions L layers with the shift follow as many hops as L + 1 without, so the claims apply to
         either. In both, one more layer doubles the hops to within the margin. That it does *no more* cannot be tested:
-        sequences of 2^L hops leave little room beyond the 2^(L-1) - 1 hops that L vanilla layers follow by hand. As
-        first declared, two claims tried.
+        sequences of 2^L hops leave little room beyond the 2^(L-1) - 1 hops that L vanilla layers follow by hand. Two
+        claims tested it as first declared.
         """
         horizons, ask, layers = hop_horizons(data), _own_claim(data), SIZES[scale].L
         kv, vanilla, _ = cells = self.cells(scale)
@@ -479,36 +480,36 @@ class SavedLayer(HopStudy):
 
 
 class ShiftHalves(HopStudy):
-    """Hop horizons of L layers whose keys alone, and whose values alone, are shifted, trained as in `saved_layer`."""
+    """Hop horizons of L layers with only keys or only values shifted, trained as in `saved_layer`."""
 
     name = "shift_halves"
     title = "Which half of the shift follows more hops?"
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge whether the keys' half is the one that saves a layer.
+        """Judge whether the key shift is the half that saves a layer.
 
-        In both constructions shifted keys are worth a layer, which doubles the hops, and shifted values nothing: the
-        previous token's value does not help to find the next token. The claim is about proportions of models, not
-        means or ranks, because models fall into two groups: some stay at three hops, where differences in k* of a
-        hundredth mean nothing, and others learn more.
+        In both constructions shifted keys are worth one layer, which doubles the hops. Shifted values are worth
+        nothing: the previous token's value does not help to find the next token. The claim is about proportions of
+        models, not means or ranks, because models fall into two groups. Some stay at three hops, where differences in
+        k* of a hundredth mean nothing, and others learn more.
         """
         return [_more_go_beyond(_own_claim(data), hop_horizons(data), *self.cells(scale))]
 
 
 class OneMoreLayer(HopStudy):
-    """Hop horizons of L + 1 layers of the shift and of its halves; it shares two cells with `saved_layer`."""
+    """Hop horizons of L + 1 layers with the shift or one of its halves. It shares two cells with `saved_layer`."""
 
     name = "one_more_layer"
     title = "Does one more layer with the shift follow more hops?"
     runs_of = SavedLayer.name
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge whether the shift still follows more hops at this depth, and whether a layer of it adds any.
+        """Judge whether the shift still follows more hops at this depth, and whether one more such layer adds any.
 
         Sequences have 2^L hops: as many as L + 1 layers with the shift follow with pointers alone, and one more than
-        L + 1 vanilla layers follow by hand. More hops are not seen, so both differences can only be underestimated. The
-        claims are about ranks and proportions, not means, because horizons of seeds fall into groups. The two claims
-        about the halves were declared when the others were known.
+        L + 1 vanilla layers follow by hand. More hops cannot be observed, so both differences can only be
+        underestimated. The claims are about ranks and proportions, not means, because hop horizons of seeds fall into
+        groups. The two claims about the halves were declared after the results of the others were known.
         """
         horizons = hop_horizons(data)
         new, shallower, vanilla, keys, values = self.cells(scale)

@@ -1,14 +1,14 @@
-"""Do embeddings that start small keep two layers from learning induction, and how much of KV shifting's gain is that?
+"""Do small initial embeddings keep two layers from learning induction, and do they explain KV shifting's gain?
 
-An embedding reads one token: its fan in is 1, and Figure 1a starts it as N(0, 1). Many models start it far smaller
-(Llama and GPT-2: 0.02). Here the standard deviation of the embeddings is varied, for one and two layers of KV shifting
-and for two vanilla layers, at Figure 1a's learning rate, all other weights as in Figure 1a. The curves of one seed draw
-the same embeddings up to that factor.
+An embedding reads one token, so its fan-in is 1, and Figure 1a initialises it as N(0, 1). Many models use a far smaller
+standard deviation (Llama and GPT-2: 0.02). This study varies the standard deviation of the embeddings for one and two
+layers of KV shifting and for two vanilla layers. The learning rate and all other weights are Figure 1a's. Runs of one
+seed have the same initial embeddings up to that factor.
 
-Runs end as soon as they reach 90% accuracy. They may take twice as many steps as those of Figure 1a. Otherwise a curve
-that gets there half-way could not be seen to be slowed down by more than 2. Measures and thresholds were fixed before
-the runs, to test what one seed of other shapes had shown: with embeddings of 0.02 two vanilla layers learned nothing in
-1500 steps at four learning rates, and one layer of KV shifting learned induction in 240.
+Runs end as soon as they reach 90% accuracy. They may take twice as many steps as those of Figure 1a. Otherwise, for a
+curve that needs half of Figure 1a's steps, a slow-down by more than 2 could not be measured. Measures and thresholds
+were fixed before the runs, to test what one seed of other shapes had shown: with embeddings of 0.02, two vanilla layers
+learned nothing in 1500 steps at four learning rates, and one layer of KV shifting learned induction in 240.
 """
 
 from functools import partial
@@ -33,7 +33,7 @@ CURVES = {KV1: DEPTHS[KV1], KV2: {"attention": "kv_shift", "n_layers": 2}, V2: D
 STYLES = {KV1: LINES[KV1], KV2: Line(SKY, "-."), V2: LINES[V2]}
 
 SMALL, UNIT = 0.02, 1.0
-"""Standard deviations: Llama's, and Figure 1a's at all scales but the paper's."""
+"""Standard deviations: Llama's, and Figure 1a's at all scales except the paper's."""
 STDS = {
     "smoke": (SMALL, UNIT),
     "laptop": (SMALL, 0.125, 0.35, UNIT),
@@ -43,10 +43,10 @@ STDS = {
 SEEDS = {"smoke": 2, "laptop": 6, "gpu": 6, "paper": 6}
 
 MORE_STEPS = 2
-"""Steps at most, in units of Figure 1a's."""
+"""Maximum number of steps, as a multiple of Figure 1a's."""
 
 SLOWED = 2.0
-"""The ratio of steps, small start over N(0, 1), above which a curve is slowed down."""
+"""Ratio of steps, small initial embeddings / N(0, 1), above which a curve is slowed down."""
 DECLARED = "2026-11-22"
 CHANGED = "2026-11-24: what is learned while the rate falls does not count in Figure 1a either"
 
@@ -55,7 +55,7 @@ SLOWED_BY: tuple[tuple[str, Literal["above", "below"], str], ...] = (
     (KV1, "below", "One layer of KV shifting does not need twice the steps if embeddings start small."),
     (KV2, "below", "Nor do two layers of KV shifting."),
 )
-"""Claims: curve, on which side of `SLOWED` it is said to be, and the sentence."""
+"""Claims: curve, the side of `SLOWED` that is claimed, and the sentence."""
 
 
 class Initialisation:
@@ -83,7 +83,7 @@ class Initialisation:
         ]
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
-        """Gather a row for each run, as of `steps_table`, with its `embed_std`."""
+        """Gather one row per run, as in `steps_table`, with its `embed_std`."""
         table = steps_table(trained)
         names = table["curve"].str.split(", embeddings ", expand=True)
         table["curve"] = names[0]
@@ -93,7 +93,7 @@ class Initialisation:
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge which curves small initial embeddings slow down, and whether KV shifting is much faster with either.
 
-        Only steps before the learning rate falls count, as in Figure 1a. (As they were declared, all steps counted.)
+        Only steps before the learning rate decays count, as in Figure 1a. (As first declared, all steps counted.)
         """
         source = "a finding of the lab log (docs/LOG.md)"
         claim = partial(Claim, source=source, of_paper=False, declared=DECLARED, seeds=int(data["seed"].nunique()))
@@ -146,7 +146,7 @@ class Initialisation:
         return figure
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State the median steps from either start, and what KV shifting gains over vanilla from each."""
+        """State the median steps for both standard deviations, and KV shifting's gain over vanilla for each."""
         constant = _constant(data, scale)
         large, small = (
             ", ".join(f"{np.median(_steps(data, curve, std, constant)):.0f} ({curve})" for curve in CURVES).replace(
@@ -167,7 +167,7 @@ class Initialisation:
 
 
 def _steps(data: pd.DataFrame, curve: str, std: float, horizon: float) -> list[float]:
-    """Return a curve's steps to 90%; inf: not by `horizon`."""
+    """Return a curve's steps to 90%; inf if more than `horizon`."""
     rows = data[(data["curve"] == curve) & (data["embed_std"] == std)]
     return steps_by(rows["steps_to_90"], horizon).tolist()
 

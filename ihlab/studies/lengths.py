@@ -1,12 +1,12 @@
 """Length generalisation: models trained on short sequences read sequences up to eight times as long.
 
 Learned positions make induction easy for two vanilla layers (`ihlab.studies.robustness`). This study measures what they
-cost. Every model can read the longest sequences, but no sequence of training reaches beyond an eighth of its positions.
+cost. Every model can read the longest sequences, but training sequences use only the first eighth of its positions.
 
-Each model is trained in two stages: every learning rate of a grid until 90% accuracy on tuning seeds, then the fastest
-rate, to the end, on the seeds of the claims. The final model answers new induction sequences of each length, drawn from
-the same vocabulary. Longer sequences also have more distinct tokens to tell apart. Measures, thresholds and seeds were
-fixed before the runs.
+Each model is trained in two stages. The first tries every learning rate of a grid until 90% accuracy, on tuning seeds.
+The second trains at the fastest rate to the last step, on the seeds of the claims. The final model answers new
+induction sequences of each length, drawn from the same vocabulary. Longer sequences also have more distinct tokens to
+tell apart. Measures, thresholds and seeds were fixed before the runs.
 """
 
 from collections.abc import Sequence
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from ihlab.training.run import Run
 
 FACTORS = (1, 2, 4, 8)
-"""Tested lengths, as multiples of the length of training."""
+"""Tested lengths, as multiples of the training length."""
 ROWS = 256
-"""Sequences of each length."""
+"""Number of test sequences of each length."""
 TEST_SEED = 1_000_000
 
 NONE, ROPE, ALIBI, LEARNED = "no positions", "RoPE", "ALiBi", "learned positions"
@@ -44,7 +44,7 @@ STYLES = {NONE: Line(BLACK), ROPE: Line(BLUE, "--"), ALIBI: Line(GREEN, "-."), L
 KEEPS, LOSES = -0.1, -0.5
 """A model keeps its accuracy if the change is above the first number, and loses it if it is below the second.
 
-A model that does not learn the task has nothing to keep: its row is not tested."""
+A model that does not learn the task has nothing to keep, so its claim is not tested."""
 QUESTIONS: tuple[tuple[str, str, float], ...] = (
     (KV1, NONE, KEEPS),
     (KV1, ROPE, KEEPS),
@@ -126,7 +126,7 @@ class Lengths(Comparison):
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw the accuracy against the length, a panel for each model."""
+        """Draw the accuracy against the length, one panel per model."""
         figure, columns = new_figure(8.8, 4.0), _columns(data)
         panels = figure.subplots(1, 2, sharey=True)
         lengths = [_length(column) for column in columns]

@@ -1,7 +1,7 @@
-"""MQAR, the control of induction: keys and values are disjoint, and a value comes right after its key.
+"""MQAR, the control for induction: keys and values are disjoint, and a value comes right after its key.
 
-Two stages: learning rates are chosen on tuning seeds, at the smaller setting; then each curve is trained at its own,
-with other seeds, at every setting.
+There are two stages. Learning rates are chosen on tuning seeds at the smaller setting. Then each curve is trained at
+its own rate, with other seeds, at every setting.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ SEEDS = {"smoke": 2, "laptop": 5, "gpu": 5, "paper": 5}
 WORDS = {KV1: "one layer of KV shifting", V1: "one vanilla layer", V2: "two vanilla layers"}
 
 TUNED = {KV1: "kv-1-layer", V2: "vanilla-2-layers"}
-"""Curves with a learning rate of their own, and their runs' names. Vanilla with 1 layer never learns: it takes V2's."""
+"""Curves with a tuned learning rate, and the names of their runs. One vanilla layer never learns, so it uses V2's."""
 TUNING_SEEDS = (100, 101)
 RATES = {
     "smoke": (3e-3, 6e-3),
@@ -52,7 +52,7 @@ cores.
 """
 
 GOAL = 0.9
-"""Accuracy at the first query of each row to which steps are counted, and at which a run ends."""
+"""Target accuracy at the first query of each sequence. Steps are counted up to it, and the run ends there."""
 
 DECLARED = "2026-11-22"
 
@@ -63,7 +63,7 @@ def tuning_setting(scale: Scale) -> str:
 
 
 def recall_run(scale: Scale, length: int, pairs: int) -> RunConfig:
-    """Return the run of one vanilla layer of Zoology's size. The laptop's vocabulary is 512 instead of 8192."""
+    """Return the run of one vanilla layer of Zoology's size. On a laptop the vocabulary is 512 instead of 8192."""
     vocab_size = {"smoke": 32, "laptop": 512, "gpu": 8192, "paper": 8192}[scale]
     task = MQARTask(vocab_size=vocab_size, length=length, pairs=pairs)
     model = ModelConfig(n_layers=1, d_model=64, n_heads=1, d_vocab=vocab_size, n_ctx=length)
@@ -88,7 +88,7 @@ def chosen_rates(data: pd.DataFrame, scale: Scale) -> dict[str, float]:
 
 
 class MQAR:
-    """Accuracy at the first query of each row against training steps."""
+    """Accuracy at the first query of each sequence against training steps."""
 
     name = "mqar"
 
@@ -125,7 +125,7 @@ class MQAR:
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Compare steps to `GOAL` where keys and values are disjoint and adjacent. The paper only says they differ.
 
-        Vanilla with one layer may never reach it: its steps then count as more than were trained.
+        Vanilla with one layer may never reach `GOAL`. Its steps then count as more than the steps of training.
         """
         runs = data[data["kind"] == "run"]
         claim = partial(
@@ -155,7 +155,7 @@ class MQAR:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw a panel for each setting."""
+        """Draw one panel per setting."""
         names, runs = SETTINGS[scale], data[data["kind"] == "run"]
         figure = new_figure(PAGE, 4.4)
         for axes, setting in zip(figure.subplots(1, len(names), sharey=True, squeeze=False)[0], names, strict=True):
@@ -196,7 +196,7 @@ def _lr(data: pd.DataFrame, arm: str, setting: str) -> float:
 
 
 def _rate(data: pd.DataFrame, arm: str, setting: str) -> str:
-    """Return the learning rate of a curve as text, with the curve it was tuned for and an edge of the grid noted."""
+    """Return a curve's learning rate as text. Note the curve it was tuned for, and if it is at an edge of the grid."""
     lr, grid = _lr(data, arm, setting), data.loc[data["kind"] == "tuning", "lr"]
     ends = {float(grid.min()): "the smallest tried", float(grid.max()): "the largest tried"}
     notes = ([] if arm in TUNED else [f"that of {V2}"]) + ([ends[lr]] if lr in ends else [])

@@ -1,4 +1,4 @@
-"""Every study by its name: the package's own, and those that users register."""
+"""Registry of all studies by name: the package's own, and those that users register."""
 
 from typing import Any
 
@@ -54,21 +54,21 @@ EXPERIMENTS: dict[str, Experiment] = {
 """Every experiment by its name, in the order of the page of results."""
 
 GROUP = "ihlab.experiments"
-"""The entry points that name experiments of installed packages."""
+"""Entry point group for experiments of installed packages."""
 
 ON_REQUEST = {
     *("formation", "mqar", "table4", "basin_map", "robustness", "lengths", "initialisation"),
     *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
     *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo"),
 }
-"""Experiments that are made only if named, as are those that others register."""
+"""Experiments that run only if named. Experiments that users register also run only if named."""
 
 
 def register_experiment(experiment: Any) -> Any:
-    """Make an experiment known to `reproduce` by its `name`: an object, or a class without arguments.
+    """Register an experiment with `reproduce` under its `name`. It is an object, or a class without arguments.
 
-    Returns its argument, so that it can be used as a decorator. Raises `ConfigError` for an object that lacks a method
-    of `Experiment`, which it names, and for a name that another experiment has already.
+    Returns its argument, so it works as a decorator. Raises `ConfigError` if a method of `Experiment` is missing (the
+    message names it) or if another experiment already has the name.
     """
     made = experiment() if isinstance(experiment, type) else experiment
     name, kind = getattr(made, "name", None), type(made)

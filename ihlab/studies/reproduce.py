@@ -1,4 +1,4 @@
-"""`reproduce`: from names of figures to trained runs, pictures and a ledger of claims."""
+"""`reproduce`: train the runs of the named figures, draw the pictures and print a ledger of claims."""
 
 import time
 from collections.abc import Sequence
@@ -28,12 +28,12 @@ def reproduce(
 ) -> list[Folder]:
     """Train what the named experiments need, draw them, check their claims, print the ledger.
 
-    One experiment after another: its figure, and the pages of results with it, are there before the next one starts.
-    By default all experiments but those `ON_REQUEST`, those with the fewest runs first. `jobs` runs are trained at a
-    time, by default one per core, on a GPU 1 (`ihlab.sweep.jobs.default_jobs`). Finished runs are reused, interrupted
-    ones resumed. With `from_data`, pictures and claims are derived again from the stored CSV, without training. Raises
-    `ConfigError`, before any training, for an unknown name or scale, and for `runs` or `figures` to which nothing can
-    be written.
+    Experiments run one after another. Each writes its figure and updates the pages of results before the next starts.
+    The default is all experiments except `ON_REQUEST`, those with the fewest runs first. `jobs` runs are trained at a
+    time: by default one per core, or one on a GPU (`ihlab.sweep.jobs.default_jobs`). Finished runs are reused and
+    interrupted runs are resumed. With `from_data`, pictures and claims are derived from the stored CSV, without
+    training. Raises `ConfigError`, before any training, for an unknown name or scale, and if `runs` or `figures` is
+    not writable.
     """
     console = console or Console()
     at = cast(Scale, choose("scale", scale, SCALES))

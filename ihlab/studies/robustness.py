@@ -2,11 +2,11 @@
 
 Figure 1a compares one layer of KV shifting with two vanilla layers at one position scheme (RoPE), four heads, one
 weight decay and one learning rate. This study changes one of them at a time. Each model is trained at the learning
-rate of a grid at which it learns soonest.
+rate of a grid at which it learns fastest.
 
-Two more models say why the speed-up is there. Two vanilla layers have to build a previous-token head first. "Head
-given" clamps the attention pattern of one head of layer 0 to the previous token, from the first step on: what is left
-of the speed-up is not the wait for that head. Four vanilla layers have more heads to build it from.
+Two more models test the cause of the speed-up. Two vanilla layers have to learn a previous-token head first. "Head
+given" clamps the attention pattern of one head of layer 0 to the previous token, from the first step on. Any speed-up
+that remains is not due to the wait for this head. Four vanilla layers have more heads that can become one.
 
 Measures, thresholds, the grid and the seeds were fixed before the runs. The learning rate is constant throughout.
 """
@@ -42,10 +42,10 @@ SMOKE_SETTINGS = (ROPE, NO_POSITIONS)
 KV_GRID, VANILLA_GRID, SMOKE_GRID = (2, 4, 8, 16, 32, 64), (0.5, 1, 2, 4, 8, 16), (1, 4)
 """Learning rates that are tried, as multiples of Figure 1a's.
 
-KV shifting's best rate is the highest in six settings. It learns there within the 100 steps of warm-up, so it never
-trains at the rate itself, and a higher one would only be reached sooner."""
+In six settings KV shifting's best rate is the highest of its grid. It then learns within the 100 steps of warm-up,
+before the rate is reached, so a higher peak rate would only make the warm-up steeper."""
 SEEDS = range(16, 24)
-"""New seeds: those of the first version of this study and of Figure 1a are others."""
+"""New seeds, not used by the first versions of this study and of Figure 1a."""
 
 _OWN_RATES = "each at its own learning rate"
 _QUESTIONS = (
@@ -84,7 +84,7 @@ _QUESTIONS = (
 
 
 class Robustness(Comparison):
-    """Steps to 90% accuracy of one layer of KV shifting and of vanilla layers, under other positions and sizes."""
+    """Steps to 90% accuracy of one layer of KV shifting and of vanilla layers, under other positions and settings."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -115,12 +115,12 @@ class Robustness(Comparison):
         )  # fmt: skip
 
     def grid(self, cell: Cell, scale: Scale) -> tuple[float, ...]:
-        """Return the learning rates that are tried: KV shifting's best ones are higher."""
+        """Return the learning rates that are tried. KV shifting's are higher, because its best rates are."""
         factors = SMOKE_GRID if scale == "smoke" else KV_GRID if cell[0] == KV1 else VANILLA_GRID
         return tuple(factor * figure1_run(scale).lr for factor in factors)
 
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw every seed's steps to 90%, a row for each setting."""
+        """Draw every seed's steps to 90%, one row per setting."""
         title = f"Steps to 90% accuracy, each model at its own learning rate ({scale} scale)"
         return steps_by_model(data[data["kind"] == RUN], self.settings, LINES, title)
 

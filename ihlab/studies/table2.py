@@ -1,7 +1,7 @@
 """Tables 2, 14 and 15: the paper's own printed comparisons of KV shifting and vanilla, without training.
 
-Each model was trained once, and the three checkpoints of one model are not independent. So claims count what was
-printed, and no interval is about another training. `table2.csv` has every cell, with its page in the paper's PDF.
+Each model was trained once, and the three checkpoints of one model are not independent. So claims count printed
+numbers, and no interval covers retraining. `table2.csv` has every cell, with its page in the paper's PDF.
 """
 
 from functools import partial
@@ -18,11 +18,11 @@ from ihlab.plots.printed_tables import benchmark_leads, differences_by_context
 from ihlab.plots.style import BLUE, PAGE, new_figure, printed
 
 PRINTED = Path(__file__).with_name("table2.csv")
-"""Every cell of Tables 2, 14 and 15: accuracies in percent, and the losses of Table 15 (`shifted`: with shifts)."""
+"""Every cell of Tables 2, 14 and 15: accuracies in percent, and losses in Table 15 (`shifted`: with shifts)."""
 
 AVERAGE = "average"
 EVERY = 0.9
-"""Share of cells from which a sentence without exceptions is true."""
+"""Fraction of cells from which on a sentence without exceptions counts as true."""
 
 
 class Table2:
@@ -63,7 +63,7 @@ class Table2:
                 sentence="So it did on most single benchmarks at the last checkpoints.",
                 measure=f"share of {len(single)} cells, eight benchmarks of either model, in which KV shifting is "
                 f"ahead ({ahead})",
-                estimate=stats.exact(ahead / len(single)),  # of two models: no sample of sixteen
+                estimate=stats.exact(ahead / len(single)),  # from only two models, so not a sample of 16
                 threshold=0.5,
             ),
             own(
@@ -103,7 +103,7 @@ class Table2:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw the lead of every benchmark and of their average, and the loss of MLA with shifts less without."""
+        """Draw the lead on every benchmark and on average, and the loss of MLA with shifts minus without."""
         figure = new_figure(PAGE, 4.0)
         left, right = figure.subplots(1, 2, width_ratios=(1.8, 1))
         table = data[data["table"] == 2].assign(
@@ -125,7 +125,7 @@ class Table2:
 
 
 def _table2(data: pd.DataFrame, average: bool) -> pd.DataFrame:
-    """Return the averages of Table 2, a row for each checkpoint, or its single benchmarks, with the `lead`."""
+    """Return Table 2 with a column `lead`: its averages, one row per checkpoint, or its single benchmarks."""
     rows = data[(data["table"] == 2) & ((data["quantity"] == AVERAGE) == average)]
     return rows.assign(lead=rows["shifted"] - rows["vanilla"])
 

@@ -1,7 +1,7 @@
 """Table 4: iGSM, trained on few operations and tested on more.
 
-Two stages: a learning rate for each curve is chosen by held-out loss on a tuning seed, from one grid for both; then
-each is trained at its own with other seeds.
+There are two stages. Each curve's learning rate is chosen by held-out loss on a tuning seed, from a grid that is the
+same for both. Then each curve is trained at its own rate with other seeds.
 """
 
 from collections.abc import Sequence
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
 CURVES: dict[str, dict[str, object]] = {VANILLA: {}, KV: {"attention": "kv_shift"}}
 MARKS = {VANILLA: Mark(BLACK, "o"), KV: Mark(BLUE, "s")}
 SEEDS = {"smoke": range(2), "laptop": range(5, 17), "gpu": range(3), "paper": range(3)}
-"""A laptop's seeds 0 to 4 left two claims undecided that they favoured. Twelve others were then declared; they judge
-alone."""
+"""On a laptop, seeds 0 to 4 favoured two claims but left them undecided. Twelve other seeds were then declared, and the
+verdicts use only these."""
 TUNING_SEED = 100
 RATES = {"smoke": (3e-3,), "laptop": (2e-3, 4e-3, 8e-3), "gpu": (5e-4, 1e-3, 2e-3), "paper": (2e-4, 2e-3)}
-"""The paper has 2e-4 and says in footnote 14 that 2e-3 gives .7 in place of .5."""
+"""The paper uses 2e-4. Its footnote 14 says that 2e-3 gives .7 instead of .5."""
 
 PROBLEMS = {"smoke": 8, "laptop": 500, "gpu": 2000, "paper": 4096}
-"""Test problems of each run at each number of operations; the same ones for all runs."""
+"""Number of test problems per number of operations. All runs solve the same problems."""
 
 OTHER_PROBLEMS = {"smoke": 64, "laptop": 4096, "gpu": 4096, "paper": 4096}
-"""Problems per number of operations that give the commonest answer, drawn apart from those tested on."""
+"""Number of problems per number of operations that determine the commonest answer. None of them is a test problem."""
 
 TEST_SEED, OTHER_SEED = 20250601, 20250602
 PART_OPS = 4
-"""Fewest operations of a problem in which a step can have two clauses, the first of them with a letter."""
+"""Minimum number of operations of a problem in which a step can have two clauses, the first of them with a letter."""
 MEASURES = {
     "lenient": "some step gives the right value (the paper's)",
     "final": "the final answer is right",
@@ -58,18 +58,18 @@ MEASURES = {
     "minimal": "every clause is right and needed",
 }
 GUESS = "guess"
-"""Measure of a constant answer, the commonest one."""
+"""Name of the measure for a constant answer, the commonest one."""
 
 PARTS = {
     "planned": "in the true solution the likeliest start of every step is a parameter that can come next",
     "looked up": "in the true solution the likeliest word is right wherever one is copied from the step's sentence",
 }
-"""What a solution needs of the prompt: to know what depends on what, and what the sentences say.
+"""What a solution needs from the prompt: which quantity depends on which, and what the sentences say.
 
-Both are asked after steps that are right (`ihlab.igsm.choices`), so that one cannot hide the other."""
+Both are measured after correct steps (`ihlab.igsm.choices`), so that failing at one cannot hide the other."""
 
 IN_TRAINING = "strict, training split"
-"""Measure of problems of the training split with the most operations: every clause is right."""
+"""Name of the measure on training-split problems with the most operations: every clause is right."""
 
 LEARNED = 0.5
 """A curve has learned its training data if this measure is above it."""
@@ -80,9 +80,9 @@ CHANGED = "2026-11-26: where neither model has learned anything nothing can be c
 
 @dataclass(frozen=True)
 class Setting:
-    """Trained with up to `train` operations, tested with `test`, and with fewer, in steps of test - train.
+    """Trained with up to `train` operations, tested with up to `test`, in steps of test - train.
 
-    With `most`, the steps go on beyond `test`, up to so many operations.
+    With `most`, the steps continue beyond `test`, up to `most` operations.
     """
 
     train: int
@@ -102,7 +102,7 @@ class Setting:
 
     @property
     def seen(self) -> list[int]:
-        """Return the tested numbers of operations that are no more than in training."""
+        """Return the tested numbers of operations that occur in training."""
         return [ops for ops in self.tested if ops <= self.train]
 
 
@@ -117,9 +117,9 @@ SETTINGS = {
 def igsm_run(scale: Scale, setting: Setting) -> RunConfig:
     """Return the vanilla run of a setting.
 
-    Paper: "similar hyper-parameters" to Ye et al. 2024 (arXiv 2407.20311): a GPT-2 small with rotary positions, AdamW
-    (0.9, 0.98), batch 512, 100,000 steps; but a context of 1024 and a learning rate of 2e-4. Llama blocks here. Runs
-    have a rate of `RATES` in place of this one's.
+    The paper has "similar hyper-parameters" to Ye et al. 2024 (arXiv 2407.20311): a GPT-2 small with rotary positions,
+    AdamW (0.9, 0.98), batch 512, 100,000 steps; but a context of 1024 and a learning rate of 2e-4. We use Llama blocks.
+    The learning rate is replaced by those of `RATES`.
     """
     hard, ops = setting.train > 15, f"<={setting.train}"
     if scale in ("smoke", "laptop"):  # the task was chosen on vanilla models: a small one learns it in minutes
@@ -128,7 +128,7 @@ def igsm_run(scale: Scale, setting: Setting) -> RunConfig:
         task = IGSMTask(difficulty="hard" if hard else "med", ops=ops, length=1024 if hard else 512)
     sizes: dict[str, dict[str, Any]] = {
         "smoke": {"n_layers": 1, "d_model": 16, "n_heads": 2, "n_ctx": 160},
-        # Rows are short: with the paper's rotary base only a few dimensions of a small head distinguish neighbours.
+        # Sequences are short. With the paper's rotary base, few dimensions of a small head distinguish neighbours.
         "laptop": {"n_layers": 3, "d_model": 64, "n_heads": 2, "n_ctx": 160, "rotary_base": 10_000.0},
         "gpu": {"n_layers": 6, "d_model": 384, "n_heads": 6, "n_ctx": 1024},
         "paper": {"n_layers": 12, "d_model": 768, "n_heads": 12, "n_ctx": 1024},
@@ -147,7 +147,7 @@ def igsm_run(scale: Scale, setting: Setting) -> RunConfig:
 
 
 class Table4:
-    """Share of problems solved, in four senses, and the errors in the others."""
+    """Fraction of problems solved, in four senses, and the errors in unsolved problems."""
 
     name = "table4"
 
@@ -176,13 +176,14 @@ class Table4:
         return plan(f"{self.name}-{setting.name.lower()}", run, CURVES, seeds)
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
-        """Gather a row for each run, number of operations and measure: share of test problems, or errors per problem.
+        """Gather a row per run, number of operations and measure: fraction of test problems, or errors per problem.
 
         Every run solves the same problems (`problems_like_training`), by greedy decoding, with the model's whole
-        context. `hits` has a digit for each problem, in the same order for every run ("0b0110": the second and the
-        third are solved); errors have none. The measure `guess` is of the constant answer of `commonest_answer`, those
-        of `PARTS` are of true solutions, and `IN_TRAINING` is of problems of the training split. `kind` is "tuning"
-        for runs that choose a learning rate, which solve problems with as many operations as in training only.
+        context. `hits` has one digit per problem, in the same order for every run ("0b0110": the second and the third
+        are solved); error measures have no `hits`. The measure `guess` is for the constant answer of
+        `commonest_answer`, the `PARTS` are measured on true solutions, and `IN_TRAINING` on problems of the training
+        split. `kind` is "tuning" for runs that choose a learning rate. They solve only problems with as many operations
+        as in training.
         """
         from ihlab.training.distributed import pick_device
 
@@ -212,7 +213,7 @@ class Table4:
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Compare KV shifting with vanilla, in each sense of a solved problem, and both with a constant answer.
 
-        Every estimate is a paired difference of hits on the same problems, and its interval counts seeds and problems
+        Every estimate is a paired difference of hits on the same problems. Its interval treats both seeds and problems
         as samples.
         """
         runs = _runs(data)
@@ -220,7 +221,7 @@ class Table4:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw a row for each setting: three senses of a solved problem against the number of operations."""
+        """Draw one row per setting: three senses of a solved problem against the number of operations."""
         settings, data = SETTINGS[scale], _runs(data)
         figure = new_figure(PAGE, 3.3 * len(settings) + 1.1)
         panels = figure.subplots(len(settings), 3, sharey=True, squeeze=False)
@@ -244,7 +245,7 @@ class Table4:
         return {"errors": _draw_errors(_runs(data), SETTINGS[scale])}
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State the shares of problems solved, for every number of operations, and what was seen of learning rates."""
+        """State the fraction of problems solved for every number of operations, and the results by learning rate."""
         runs, tuning = _runs(data), data[data["kind"] == "tuning"]
         seeds, problems = runs["seed"].nunique(), runs["problems"].iloc[0]
         settings = SETTINGS[scale]
@@ -270,7 +271,7 @@ def _draw_errors(data: pd.DataFrame, settings: Sequence[Setting]) -> Figure:
 
 
 def _judged(model: "Transformer", trained_on: IGSMTask, ops: int, scale: Scale, known: bool) -> pd.DataFrame:
-    """Judge the solutions of a model, one row per problem; with `known`, of problems of the training split too."""
+    """Judge a model's solutions, one row per problem. With `known`, also judge problems of the training split."""
     from ihlab.igsm.choices import choices
     from ihlab.igsm.decoding import judge, solve
 
@@ -290,10 +291,10 @@ def _judged(model: "Transformer", trained_on: IGSMTask, ops: int, scale: Scale, 
 def problems_like_training(
     trained_on: IGSMTask, length: int, ops: int, n: int, seed: int, split: Literal["train", "test"] = "test"
 ) -> Problems:
-    """Draw n problems with so many operations that need nothing which training lacks but the operations.
+    """Draw n problems with `ops` operations that differ from training problems only in the number of operations.
 
-    They fit in a row of training, because positions beyond its end were never trained. Where values go by their pair
-    they have no part with a letter, if training has too few operations for any. `length` is the length of a tested row.
+    They fit in a training sequence, because later positions were never trained. If letters name only parts of a step
+    and training has too few operations for parts, they have no letters. `length` is the length of a test sequence.
     """
     task = replace(trained_on, length=length, split=split)
     rng = np.random.default_rng([seed, ops])
@@ -311,13 +312,13 @@ def problems_like_training(
 
 @lru_cache
 def commonest_answer(trained_on: IGSMTask, length: int, ops: int, problems: int) -> int:
-    """Return the token that is most often the answer in so many other problems like those tested on."""
+    """Return the most frequent answer token in `problems` other problems that are like the test problems."""
     answers = _answers(problems_like_training(trained_on, length, ops, problems, OTHER_SEED))
     return int(np.bincount(answers).argmax())
 
 
 def packed(hits: Bool[np.ndarray, " problem"]) -> str:
-    """Return hits and misses as a binary literal, which stays text in a CSV file."""
+    """Return hits and misses as a binary literal, which a CSV reader keeps as text."""
     return "0b" + "".join("1" if hit else "0" for hit in hits)
 
 
@@ -327,7 +328,7 @@ def unpacked(literal: str) -> Bool[np.ndarray, " problem"]:
 
 
 def _answers(problems: Problems) -> np.ndarray:
-    """Return the token of each problem's value: a row ends with ANS value EOS."""
+    """Return the token of each problem's value. A sequence ends with ANS value EOS."""
     return problems.tokens[np.arange(len(problems.tokens)), problems.size - 2]
 
 
@@ -338,7 +339,7 @@ Hits = dict[tuple[str, str], Float[np.ndarray, "seed problem"]]
 def _hits(table: pd.DataFrame) -> Hits:
     """Return hits by model and measure: for each i, the mean over the i-th problems of every number of operations.
 
-    The i-th problems are drawn independently, so that these means are a sample as problems of one number are.
+    The i-th problems are drawn independently, so these means are a sample just like problems of a single number.
     """
     counted = table[table["measure"].isin([*MEASURES, GUESS, *PARTS])]
     return {
@@ -382,7 +383,7 @@ def _claims(data: pd.DataFrame, setting: Setting, scale: Scale) -> list[Claim]:
         sentence=f"KV shifting solves more of those with no more operations than in training, too ({setting.name}).",
     )
     found.append(_compared(fewer, seen, scale, "strict", _and(setting.seen), note))
-    # A problem of one operation needs no plan: its only step is the query's.
+    # A problem with one operation needs no plan: its only step answers the query.
     planned = _hits(table[table["ops"].between(2, setting.train)])
     for part, verb, hits, operations in (
         ("planned", "plans", planned, _and([ops for ops in setting.seen if ops >= 2])),
@@ -406,7 +407,7 @@ def _claims(data: pd.DataFrame, setting: Setting, scale: Scale) -> list[Claim]:
 def _compared(
     claim: "partial[Claim]", hits: Hits, scale: Scale, measure: str, operations: str, note: str = ""
 ) -> Claim:
-    """Compare KV shifting with vanilla; not tested where neither solves more problems than a guess does."""
+    """Compare KV shifting with vanilla. The claim is not tested if neither solves more problems than guessing."""
     kv, vanilla = hits[KV, measure], hits[VANILLA, measure]
     guess = float(hits[VANILLA, GUESS].mean()) if measure in ("lenient", "final") else 0.0
     compared = claim(
@@ -422,7 +423,7 @@ def _compared(
 
 
 def _not_learned(table: pd.DataFrame, setting: Setting) -> str:
-    """Return why more operations than in training test nothing here, or "" if some curve has learned what it saw."""
+    """Return why more operations than in training test nothing, or "" if some curve has learned its training data."""
     shares = {model: _share(table, model, IN_TRAINING, setting.train) for model in CURVES}
     if max(shares.values()) > LEARNED:
         return ""
@@ -438,12 +439,12 @@ def _at(data: pd.DataFrame, setting: Setting) -> pd.DataFrame:
 
 
 def _runs(data: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the runs that are judged, without those that chose a learning rate."""
+    """Return the rows of the runs that are judged, without the tuning runs."""
     return data[data["kind"] == "run"]
 
 
 def _share(table: pd.DataFrame, model: str, measure: str, ops: int) -> float:
-    """Return the share of problems with that many operations, mean over seeds."""
+    """Return the measured fraction of problems with `ops` operations, averaged over seeds."""
     rows = (table["model"] == model) & (table["measure"] == measure) & (table["ops"] == ops)
     return float(table.loc[rows, "share"].mean())
 
@@ -468,9 +469,9 @@ def _summed_up(table: pd.DataFrame, setting: Setting) -> str:
 
 
 def _by_rate(tuning: pd.DataFrame, runs: pd.DataFrame, setting: Setting) -> str:
-    """State the held-out loss, by which a rate is chosen, and the strict share at every rate.
+    """State, for every rate, the held-out loss that selects the rate and the fraction solved in the strict sense.
 
-    It says if the chosen rate is an end of the grid, so that a rate beyond it might be better.
+    Say if the chosen rate is at an edge of the grid, where a rate beyond it might be better.
     """
     words = []
     for model in CURVES:

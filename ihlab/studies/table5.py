@@ -1,4 +1,4 @@
-"""Table 5: which of alpha1, alpha2 and of beta1, beta2 is the larger, in each key/value head of trained models."""
+"""Table 5: which of alpha1 and alpha2, and of beta1 and beta2, is larger in each key/value head of trained models."""
 
 from collections.abc import Sequence
 
@@ -21,13 +21,13 @@ STYLES = {KV1: Mark(BLUE, "o"), **{kv(p): mark for p, mark in zip(WIDTHS, MARKS,
 START, END = "initialisation", "end"
 RAW, FREE = "raw", "gauge_free"
 COUNTS = {RAW: "raw, as the paper counts", FREE: "gauge-free, by size"}
-"""alpha1 > alpha2, which c = -1 in (c alpha, W_K / c) reverses; and |alpha1| > |alpha2|, which no c reverses."""
+"""Raw: alpha1 > alpha2; c = -1 in (c alpha, W_K / c) reverses it. Gauge-free: |alpha1| > |alpha2|; no c reverses it."""
 
 OWN, PREVIOUS = "own", "previous"
 
 
 class Table5:
-    """The paper's count beside one that does not depend on the gauge, at initialisation and at the end."""
+    """The paper's count and a count that does not depend on the gauge, at initialisation and at the end."""
 
     name = "table5"
 
@@ -36,11 +36,11 @@ class Table5:
         return [planned for planned in (*kv_runs(scale), *width_runs(scale)) if planned.curve in STYLES]
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
-        """Gather each key/value head twice, from the first checkpoint and from the last.
+        """Gather each key/value head twice: from the first checkpoint and from the last.
 
         - alpha1, alpha2, beta1, beta2: as stored;
         - key, value: |alpha1| / (|alpha1| + |alpha2|) and |beta1| / (|beta1| + |beta2|);
-        - key_raw, value_raw, key_gauge_free, value_gauge_free: own or previous, whichever is the larger.
+        - key_raw, value_raw, key_gauge_free, value_gauge_free: own or previous, whichever is larger.
         """
         from ihlab.interp.shifts import shift_report
 
@@ -64,10 +64,10 @@ class Table5:
         return pd.concat(parts, ignore_index=True)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Claims of Appendix F about the table, which this scale cannot test, and claims on our heads instead.
+        """Return Appendix F's claims about the table, which this scale cannot test, and claims about our heads.
 
-        Heads of one model share its loss, and models of one seed their first random numbers. So the intervals are over
-        seeds, of what the heads of a seed, over all models, give together.
+        Heads of one model share its loss, and models of one seed share their first random numbers. So each seed's heads
+        are pooled over all models, and the intervals are over seeds.
         """
         seeds = int(data["seed"].nunique())
         return [*_of_the_paper(), *(_induction_heads(data, count, seeds) for count in COUNTS), _coupled(data, seeds)]
@@ -84,7 +84,7 @@ class Table5:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw each head before and after training, counted by quarter; then the paper's own count."""
+        """Draw each head before and after training, with counts per quadrant, and the paper's own count."""
         figure = new_figure(PAGE, 4.8)
         *panels, table = figure.subplots(1, 3, width_ratios=(1.25, 1.25, 1))
         for axes, when in zip(panels, (START, END), strict=True):
@@ -114,13 +114,13 @@ def counted(heads: pd.DataFrame, count: str) -> np.ndarray:
 
 
 def coupling(cells: Sequence[np.ndarray]) -> stats.Estimate:
-    """Return the fraction of heads on the diagonal, less the fraction expected if key and value were independent.
+    """Return the fraction of heads on the diagonal minus the fraction expected if key and value were independent.
 
-    Of seed s's heads, d_s are on the diagonal, k_s use their own key, and v_s their own value. The number is the mean
-    over s of d_s, less the mean over all s != t of k_s v_t + (1 - k_s)(1 - v_t). The second mean pairs keys of one seed
-    with values of another, whose draws have nothing in common. So the difference is 0 on average if key and value are
-    independent, whatever their odds and whatever the models of one seed share. The interval is the jackknife's over
-    seeds (Tukey 1958). `cells`: tables as of `counted`, one per seed.
+    d_s, k_s and v_s are the fractions of seed s's heads that are on the diagonal, use their own key, and use their own
+    value. The number is the mean over s of d_s, minus the mean over all s != t of k_s v_t + (1 - k_s)(1 - v_t). The
+    second mean pairs keys of one seed with values of another, which share no random numbers. So the expected difference
+    is 0 if key and value are independent, whatever their odds and whatever the models of one seed share. The interval
+    is the jackknife over seeds (Tukey 1958). `cells`: tables from `counted`, one per seed.
     """
     shares = np.array([c / c.sum() for c in cells])
     n, whole = len(shares), _coupling(shares) if len(shares) > 1 else np.nan
@@ -141,7 +141,7 @@ LANGUAGE_MODEL = "The paper says it of a 2.9B language model, which has much to 
 
 
 def _of_the_paper() -> list[Claim]:
-    """Claims of Appendix F about the table: none can be tested by a model of pure induction."""
+    """Return Appendix F's claims about the table. A model of pure induction cannot test any of them."""
     sentences = (
         "The numbers on the diagonal dominate: most heads tend to use the key and value of the same token.",
         "alpha and beta are independent at initialisation; as training progressed, they became coupled.",

@@ -1,14 +1,14 @@
 """Tables 6-13: the paper's own printed losses against the sentences that it writes about them, without training.
 
 - `tables6to13.csv`: every printed cell of Appendix H, one run each; a loss is empty where the table says OOM.
-- `tables6to13_stated.csv`: other numbers of the paper, each with a few of its own words. They are the counts of
-  Table 5, and the settings that the paper states more than once, with those that agree. (Footnote 6: section 4.1's 1M
-  is 1,048,576; elsewhere in the paper it is 1,000,000.)
+- `tables6to13_stated.csv`: other numbers of the paper, each with a short quote. They are the counts of Table 5, and the
+  settings that the paper states more than once, whether or not they agree. (Footnote 6: section 4.1's 1M is 1,048,576;
+  elsewhere in the paper it is 1,000,000.)
 
-Pages are those of the paper's PDF. All but the first begin with the running head "KV Shifting Attention Enhances
-Language Modeling". So the page of a passage is one more than the running heads before it. The first head is inside the
-sentence that leads from page 1 to page 2, the impact statement follows the eighth (page 9), and Appendix A the eleventh
-(page 12, after three of references).
+Page numbers are those of the paper's PDF. All pages except the first begin with the running head "KV Shifting Attention
+Enhances Language Modeling". So a passage's page is one more than the number of running heads before it. The first
+running head is inside the sentence that leads from page 1 to page 2, the impact statement follows the eighth (page 9),
+and Appendix A the eleventh (page 12, after three pages of references).
 """
 
 import math
@@ -36,7 +36,7 @@ STATED = Path(__file__).with_name("tables6to13_stated.csv")
 
 claim = partial(Claim, declared="2026-11-22")
 own = partial(claim, of_paper=False)
-"""A question of our own."""
+"""Makes a claim that is our own question."""
 
 VANILLA, KV, QKV, K, V = "vanilla", "KV shifting", "QKV shifting", "K shifting", "V shifting"
 DIFFERENTIAL, QK_NORM, SELECTIVE = "Differential", "Differential with QK norm", "Selective"
@@ -45,7 +45,7 @@ OURS = (VANILLA, K, V, QKV, KV)
 COMPARATORS = {DIFFERENTIAL: "Table 11", QK_NORM: "Table 12", SELECTIVE: "Table 13"}
 
 ALMOST_EVERY = 0.9
-"""Share of cells from which a statement is true "in almost every" cell."""
+"""Fraction of cells from which on a statement is true "in almost every" cell."""
 
 STYLES = {K: Mark(PINK, "o", ":"), V: Mark(GREEN, "^", "--"), QKV: Mark(ORANGE, "s", "-."), KV: Mark(BLUE, "D")}
 
@@ -55,14 +55,14 @@ COLOUR_LIMIT = 0.05
 OWN_OWN, PREVIOUS_OWN, OWN_PREVIOUS, PREVIOUS_PREVIOUS = (
     "own key, own value", "previous key, own value", "own key, previous value", "previous key, previous value",
 )  # fmt: skip
-"""Key: own for alpha1 > alpha2, else previous; value: own for beta1 > beta2, else previous."""
+"""Key: own if alpha1 > alpha2, otherwise previous. Value: own if beta1 > beta2, otherwise previous."""
 
 EARLIER_OWN, EARLIER_PREVIOUS = f"{OWN_OWN}, at 20B tokens", f"{PREVIOUS_PREVIOUS}, at 20B tokens"
 
 BATCH = "batch size in tokens"
 
 ROUNDING = 1.25
-"""Two batch sizes contradict each other from this ratio on: 3M for 2.95M is a rounding, twice as much is not."""
+"""Two batch sizes contradict each other if their ratio is at least this: 3M for 2.95M is rounding, a factor 2 not."""
 
 
 class Tables6To13:
@@ -75,7 +75,7 @@ class Tables6To13:
         return []
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
-        """Gather three kinds of row in one table: printed losses, counts of Table 5, settings with place and quote."""
+        """Gather three kinds of row in one table: printed losses, counts of Table 5, and settings with their quotes."""
         cells = pd.read_csv(PRINTED).assign(kind="loss")
         cells["source"] = [f"Table {table}" for table in cells.pop("table")]
         table = pd.concat([cells, pd.read_csv(STATED)], ignore_index=True)
@@ -83,14 +83,14 @@ class Tables6To13:
         return table[[*first, "quote", "note"]]
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Claims of Appendices H and F, of the size of the gains against the noise of a single run, and of settings."""
+        """Judge Appendices H and F, the gains relative to the noise of a single run, and the stated settings."""
         loss = losses(data)
         others = [_comparator(loss, method, source) for method, source in COMPARATORS.items()]
         return [*_ranks(loss), *others, *_noise(loss), *_table5_claims(data), _batch_sizes(data)]
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw KV shifting's difference to vanilla in every cell; beside it every method at its best learning rate."""
+        """Draw KV shifting's difference to vanilla in every cell, and every method at its best learning rate."""
         loss = losses(data)
         figure = new_figure(PAGE, 4.4)
         left, right = figure.subplots(1, 2)
@@ -162,27 +162,27 @@ def _colour_bar(figure: Figure, image: AxesImage, panels: Sequence[Axes]) -> Non
 
 
 def losses(data: pd.DataFrame) -> pd.DataFrame:
-    """Return the printed losses, a row for each (lr, context) and a column for each method; NaN for OOM."""
+    """Return the printed losses, one row per (lr, context) and one column per method; NaN for OOM."""
     return data[data["kind"] == "loss"].pivot_table(index=["lr", "context"], columns="method", values="loss")
 
 
 def best_of(loss: pd.DataFrame, methods: Sequence[str]) -> pd.Series:
-    """Return the method with the lowest loss in each cell. (No two are equal there.)"""
+    """Return the method with the lowest loss in each cell. (There are no ties.)"""
     return loss[list(methods)].idxmin(axis=1)
 
 
 def at_best_rate(loss: pd.DataFrame) -> pd.DataFrame:
-    """Return the lowest loss over learning rates, a row for each context length and a column for each method."""
+    """Return the lowest loss over learning rates, one row per context length and one column per method."""
     return loss.groupby(level="context").min()
 
 
 def residual_sd(loss: pd.DataFrame, method: str) -> tuple[float, int]:
     """Return the standard deviation of a single cell's difference to vanilla, and its degrees of freedom.
 
-    It is the run-to-run noise as far as one run in each cell shows it: the residual of method - vanilla = overall +
-    learning rate + context length, that is, of an additive model of the loss in which both effects may depend on the
-    method. The highest learning rate is left out, because single runs break down there (vanilla's 3.5104 at 2048). What
-    is not additive counts as noise, so it is an upper estimate.
+    It estimates the run-to-run noise from one run per cell, as the residual of method - vanilla = overall + learning
+    rate + context length: an additive model of the loss in which both effects may depend on the method. The highest
+    learning rate is left out, because single runs break down there (vanilla's 3.5104 at 2048). Effects that are not
+    additive count as noise, so it is an upper estimate.
     """
     x = (loss[method] - loss[VANILLA]).to_numpy().reshape(-1, loss.index.unique("context").size)[:-1]
     residuals = x - x.mean(axis=0) - x.mean(axis=1, keepdims=True) + x.mean()
@@ -191,14 +191,14 @@ def residual_sd(loss: pd.DataFrame, method: str) -> tuple[float, int]:
 
 
 def _gain(loss: pd.DataFrame, method: str) -> float:
-    """Return the median over all cells of vanilla's loss less the method's; losses are printed with four decimals."""
+    """Return the median over all cells of vanilla's loss - the method's. Losses are printed with four decimals."""
     return round(float((loss[VANILLA] - loss[method]).median()), 5)
 
 
 def gain_in_sds(loss: pd.DataFrame, method: str) -> stats.Estimate:
     """Return the median gain over vanilla in residual standard deviations of a cell.
 
-    The interval is the chi-square one of the standard deviation; the median over all cells is taken as known.
+    The interval is the chi-square interval of the standard deviation. The median over all cells is treated as exact.
     """
     gain, (sd, freedom) = _gain(loss, method), residual_sd(loss, method)
 
@@ -214,7 +214,7 @@ def _below(loss: pd.DataFrame, a: str, b: str) -> int:
 
 
 def _thousandths(difference: float) -> str:
-    """Format a difference for a cell: signed unless 0, OOM if there is none."""
+    """Format a difference for a cell: signed unless 0, and OOM if it is missing."""
     if math.isnan(difference):
         return "OOM"
     x = round(1000 * difference, 1)
@@ -222,7 +222,7 @@ def _thousandths(difference: float) -> str:
 
 
 def _ranks(loss: pd.DataFrame) -> list[Claim]:
-    """Claims of Appendix H's main sentence, cell by cell and at each context's best rate; then of K against V."""
+    """Judge Appendix H's main sentence, cell by cell and at each context's best rate; then compare K with V."""
     cells, at_best = len(loss), at_best_rate(loss)
     wins = best_of(loss, OURS).value_counts().reindex(OURS, fill_value=0).sort_values(ascending=False, kind="stable")
     best = partial(
@@ -276,7 +276,7 @@ def _comparator(loss: pd.DataFrame, method: str, source: str) -> Claim:
 
 
 def _noise(loss: pd.DataFrame) -> list[Claim]:
-    """Claims of gains against noise. Cells may share seeds and data, which only repeated runs could tell apart."""
+    """Judge gains relative to noise. Cells may share seeds and data; only repeated runs could tell."""
     below, cells = _below(loss, KV, VANILLA), len(loss)
     both = [
         claim(
@@ -312,7 +312,7 @@ def _noise(loss: pd.DataFrame) -> list[Claim]:
 
 
 def _table5_claims(data: pd.DataFrame) -> list[Claim]:
-    """Heads of one model share its loss, so they are not independent draws: the intervals are somewhat too narrow."""
+    """Judge Table 5. Heads of one model share its loss, so they are dependent and intervals are slightly too narrow."""
     counts = data[data["kind"] == "count"].set_index("quantity")["number"].astype(int)
     upper, lower = int(counts[PREVIOUS_OWN]), int(counts[OWN_PREVIOUS])
     table = np.array([[counts[OWN_OWN], upper], [lower, counts[PREVIOUS_PREVIOUS]]])
@@ -351,10 +351,10 @@ def _table5_claims(data: pd.DataFrame) -> list[Claim]:
 
 
 def _odds_ratio(table: np.ndarray) -> stats.Estimate:
-    """Return the conditional odds ratio with the exact interval that belongs to Fisher's test."""
+    """Return the conditional odds ratio with the exact interval that matches Fisher's test."""
     found = odds_ratio(table)
 
-    @cache  # a p-value is searched over levels, and needed more than once
+    @cache  # p-values search over levels and are needed more than once
     def at(level: float) -> tuple[float, float]:
         low, high = found.confidence_interval(level)
         return float(low), float(high)

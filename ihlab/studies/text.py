@@ -1,8 +1,8 @@
-"""Real text: whether the shift helps a language model, and whether at the positions where the paper says it does.
+"""Real text: does the shift help a language model, and at the positions where the paper says it does?
 
-Models of one to three layers on the sources of the standard library, as byte pairs and as bytes. Each kind of model is
-trained at the rate of a small grid at which its held-out text costs least, on a seed that no claim uses. All kinds see
-the same sequences in the same order (a run's seed decides them), so differences between two kinds are taken by seed.
+Models of one to three layers are trained on the sources of the standard library, as byte pairs and as bytes. Each kind
+of model uses the rate of a small grid with the lowest held-out bits per byte on a seed that no claim uses. Runs of one
+seed see the same sequences in the same order, so differences between two kinds are paired by seed.
 """
 
 from dataclasses import dataclass, replace
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 PAIRS, BYTES = "byte pairs", "bytes"
 LONGER = 4
-"""How many times the steps vanilla gets, to see whether its own bump comes."""
+"""Factor on the steps of the longer vanilla runs, which test whether vanilla also gets a bump."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A kind of model: its attention, layers and tokens, how many times the steps it has, and its seeds."""
+    """A kind of model: its attention, layers and tokens, the factor on its steps, and its seeds."""
 
     attention: str
     n_layers: int
@@ -63,7 +63,7 @@ ARMS: dict[Scale, tuple[Arm, ...]] = {
     "smoke": FEW_ARMS, "laptop": FEW_ARMS, "gpu": (*FEW_ARMS, V3, KV3), "paper": (*FEW_ARMS, V3, KV3),
 }  # fmt: skip
 PAIRED = ((KV1, V1), (KV2, V2), (KV3, V3), (BYTES_KV2, BYTES_V2))
-"""KV shifting and vanilla, of the same depth and tokens."""
+"""Pairs of KV shifting and vanilla with the same depth and tokens."""
 
 SEEDS: dict[str, dict[Scale, range]] = {
     "few": {"smoke": range(2), "laptop": range(3), "gpu": range(3), "paper": range(3)},
@@ -71,26 +71,26 @@ SEEDS: dict[str, dict[Scale, range]] = {
     "many": {"smoke": range(2), "laptop": range(9), "gpu": range(5), "paper": range(3)},
 }
 MORE_SEEDS = "2026-11-26: five seeds left it undecided, so four more were added"
-"""When and why one layer got more seeds than were declared."""
+"""When and why one layer got more seeds than first declared."""
 TUNING_SEED = 100
 RATES: dict[Scale, tuple[float, ...]] = {
     "smoke": (4e-3,), "laptop": (4e-3, 8e-3, 1.6e-2), "gpu": (5e-4, 1e-3, 2e-3), "paper": (2.5e-4, 5e-4, 1e-3),
 }  # fmt: skip
 
 BUMP = 0.25
-"""Nats that a second copy of a text must save for its first to have been read: an induction head is there."""
+"""Nats that a model must save on the second copy of a text to count as having an induction head."""
 CONTEXT = 4
-"""Bytes of context by which positions are classed; 2 and 3 are in the table, too."""
+"""Bytes of context by which positions are classified. The table also has 2 and 3."""
 CONTEXTS = (2, 3, 4)
 ROWS = {"smoke": 8, "laptop": 256, "gpu": 1024, "paper": 1024}
-"""Held-out rows of a finished model; its checkpoints are measured on a quarter of them."""
+"""Number of held-out sequences for a finished model. Checkpoints are measured on a quarter of them."""
 EARLY = 0.02
-"""Part of the longest run that the curves of bits per byte leave out: they begin at the size of the vocabulary."""
+"""Initial fraction of the longest run that the plot of bits per byte leaves out, because the curves start so high."""
 TUNING, RUN = "tuning", "run"
 
 
 def planned(arm: Arm, lr: float, seed: int, scale: Scale) -> Planned:
-    """Return a run of an arm. One that is longer is evaluated as often in all."""
+    """Plan a run of an arm. Longer runs have the same total number of evaluations."""
     run = text_run(scale)
     assert isinstance(run.task, TextTask)
     task = replace(run.task, vocab_size=256) if arm.tokens == BYTES else run.task
@@ -102,16 +102,16 @@ def planned(arm: Arm, lr: float, seed: int, scale: Scale) -> Planned:
 
 
 class Text:
-    """Bits per byte, the induction bump and where the gain sits, for each kind of model."""
+    """Bits per byte, the induction bump and the positions of the gain, for each kind of model."""
 
     name = "text"
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """Plan the tuning runs: every rate for every arm that is not a longer one."""
+        """Plan the tuning runs: every rate for every arm except the longer ones."""
         return [planned(arm, lr, TUNING_SEED, scale) for arm in ARMS[scale] if arm.longer == 1 for lr in RATES[scale]]
 
     def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
-        """Plan the runs of the claims, each arm at the rate at which its held-out text costs least."""
+        """Plan the runs of the claims, each arm at its rate with the lowest held-out bits per byte."""
         rates = lowest_loss_rates(trained)
         return [
             planned(arm, rates[replace(arm, longer=1).label], seed, scale)
@@ -120,31 +120,31 @@ class Text:
         ]
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
-        """Gather a row for every checkpoint of the runs of the claims, and one for the end of each tuning run.
+        """Gather one row per checkpoint of the runs of the claims, and one for the end of each tuning run.
 
         - kind ("tuning" or "run"), arm, lr, seed, n_params, step, tokens (seen in training);
-        - bits_per_byte, in_context (nats), on held-out rows that are the same for all with the same tokens;
-        - repeat_gain (nats), and repeat_attention, that of the head with most of it;
-        - at the end, for the contexts of 2, 3 and 4 bytes: bits_eligible_4, ... the bits per byte (of all bytes) that
-          are spent at positions of a class, and positions_eligible_4, ... their share of the positions;
-        - of arms that learn alpha and beta: own_key_own_value, ..., the key/value heads in each cell of Table 5 by
-          absolute values, and raw_own_key_own_value, ... as the paper counts; alpha_sum and beta_sum, the mean over
-          heads of |alpha1 + alpha2| and |beta1 + beta2|, 1 at the start; alpha_opposed and beta_opposed, the share of
-          heads whose two weights have opposite signs. No change of sign of W_K or W_V moves any but the raw ones.
+        - bits_per_byte, in_context (nats), on held-out sequences that are the same for all arms with the same tokens;
+        - repeat_gain (nats), and repeat_attention, the maximum over heads;
+        - at the end, for contexts of 2, 3 and 4 bytes: bits_eligible_4, ..., the bits per byte (of all bytes) that are
+          spent at positions of a class, and positions_eligible_4, ..., the fraction of positions in this class;
+        - for arms that learn alpha and beta: own_key_own_value, ..., the number of key/value heads in each cell of
+          Table 5 by absolute values, and raw_own_key_own_value, ..., as the paper counts; alpha_sum and beta_sum, the
+          mean over heads of |alpha1 + alpha2| and |beta1 + beta2|, 1 at the start; alpha_opposed and beta_opposed, the
+          fraction of heads whose two weights have opposite signs. Only the raw counts depend on the sign of W_K or W_V.
         """
         return pd.DataFrame([row for arm, run in trained for row in _rows(arm, run, scale)])
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge the paper's sentences, and questions beside them. Differences are of runs with the same seed.
+        """Judge the paper's sentences and our own questions. Differences are between runs with the same seed.
 
-        A claim about arms that got more seeds after the runs keeps its verdict by the seeds that were declared.
+        If arms got more seeds after the runs, the claim also keeps its verdict by the declared seeds.
         """
         declared = data["seed"].isin([TUNING_SEED, *SEEDS["usual"][scale]])
         claims = zip(self._judged(data, scale), self._judged(data[declared], scale), strict=True)
         return [_with_first(now, then.first or then, scale) for now, then in claims]
 
     def _judged(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge every claim by the seeds that a table has."""
+        """Judge every claim by all seeds in the table."""
         claim = partial(Claim, declared="2026-11-22", seeds=len(SEEDS["usual"][scale]))
         own = partial(claim, of_paper=False)
         return [
@@ -164,7 +164,7 @@ class Text:
         ]
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State bits per byte, where the gains of KV shifting and of longer training lie, and the onset of the bump."""
+        """State bits per byte, the positions of the gains of KV shifting and longer training, and the bump's onset."""
         ends = _ends(data).groupby("arm", sort=False)["bits_per_byte"].mean()
         costs = ", ".join(f"{arm} {cost:.3f}" for arm, cost in ends.items())
         onsets = [f"{arm.label} {_onset_in_words(data, arm)}" for arm in ARMS[scale]]
@@ -212,7 +212,7 @@ def _rows(arm: str, run: "Run", scale: Scale) -> list[dict[str, Any]]:
 
 
 def _measured(run: "Run", step: int, n_rows: int, whole: bool) -> dict[str, float]:
-    """Measure a checkpoint; with `whole`, also by class of positions, and its heads."""
+    """Measure a checkpoint, and its heads if it learns alpha and beta. With `whole`, also by class of positions."""
     from ihlab.measure import text
 
     model, task = run.model(step), run.config.task
@@ -239,7 +239,7 @@ def _measured(run: "Run", step: int, n_rows: int, whole: bool) -> dict[str, floa
 
 @lru_cache
 def _held_out(task: TextTask, n_rows: int) -> tuple[Batch, np.ndarray, "RepeatedText"]:
-    """Return rows to measure models on, the bytes of their targets, and repeated text: the same for every run."""
+    """Return held-out sequences, the bytes of their targets, and repeated text. They are the same for every run."""
     from ihlab.measure.batches import EVAL_SEED, draw
     from ihlab.measure.text import repeated_text
 
@@ -249,7 +249,7 @@ def _held_out(task: TextTask, n_rows: int) -> tuple[Batch, np.ndarray, "Repeated
 
 @lru_cache
 def _classes(task: TextTask, n_rows: int, context: int) -> np.ndarray:
-    """Return the classes of these rows' positions, which no model enters."""
+    """Return the classes of the positions of these sequences. They do not depend on a model."""
     from ihlab.measure.text import position_classes
 
     batch, _, _ = _held_out(task, n_rows)
@@ -257,7 +257,7 @@ def _classes(task: TextTask, n_rows: int, context: int) -> np.ndarray:
 
 
 def _heads(model: "Transformer") -> dict[str, float]:
-    """Return Table 5 of one model by both counts, and the size and agreement of its heads' weights."""
+    """Return Table 5 of one model by both counts, and the sums and opposite signs of its heads' weights."""
     from ihlab.interp.shifts import quadrant_table, shift_report
 
     cells, heads = quadrant_table([model]).set_index(["key", "value"]), shift_report(model)
@@ -280,19 +280,19 @@ def _ends(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def _at_end(data: pd.DataFrame, arm: Arm, column: str) -> "pd.Series[float]":
-    """Return a column at the end of each seed of an arm."""
+    """Return a column's final value for each seed of an arm."""
     ends = _ends(data)
     return ends[ends["arm"] == arm.label].set_index("seed")[column].sort_index().astype(float)
 
 
 def _gap(data: pd.DataFrame, one: Arm, other: Arm, column: str = "bits_per_byte") -> list[float]:
-    """Return a column's difference at the end, one arm less another, for each seed that both have."""
+    """Return a column's final difference, `one` - `other`, for each seed that both arms have."""
     a, b = _at_end(data, one, column).align(_at_end(data, other, column), join="inner")
     return (a - b).tolist()
 
 
 def _with_first(now: Claim, first: Claim, scale: Scale) -> Claim:
-    """Return a claim with what it was by the declared seeds, if it has more, or was changed for another reason."""
+    """Return a claim with its declared version as `first`, if it has more seeds or was changed for another reason."""
     if now.first:
         return replace(now, first=first)
     return changed(now, first, scale, MORE_SEEDS) if now.seeds > first.seeds else now
@@ -316,10 +316,10 @@ WHERE = f"positions whose last {CONTEXT} bytes stand earlier in the row before w
 
 
 def _gained(data: pd.DataFrame, arm: Arm, plain: Arm) -> pd.DataFrame:
-    """Return what an arm gains over another in bits per byte, a row for each seed that both have.
+    """Return an arm's gain over another in bits per byte, one row per seed that both have.
 
-    - whole, and there: at positions that can be copied;
-    - alike: what it would gain there if every bit of the other had become cheaper by the same part.
+    - whole: the whole gain; there: the gain at positions that can be copied;
+    - alike: what `there` would be if every bit of the other arm had become cheaper by the same fraction.
     """
     columns = ["bits_per_byte", f"bits_eligible_{CONTEXT}"]
     ends = _ends(data).set_index("seed")
@@ -330,7 +330,7 @@ def _gained(data: pd.DataFrame, arm: Arm, plain: Arm) -> pd.DataFrame:
 
 
 def _where(data: pd.DataFrame, own: "partial[Claim]", shifted: Arm, plain: Arm) -> list[Claim]:
-    """Judge whether the gain sits where a copy could have told, and whether more so than the bits do anyway."""
+    """Judge whether the gain lies at positions that can be copied, more than their fraction of the bits explains."""
     gained = _gained(data, shifted, plain)
     return [
         own(
@@ -352,7 +352,7 @@ def _where(data: pd.DataFrame, own: "partial[Claim]", shifted: Arm, plain: Arm) 
 
 
 def _where_longer(data: pd.DataFrame, own: "partial[Claim]") -> list[Claim]:
-    """Judge where the gain of longer training lies, which is as large as that of KV shifting."""
+    """Judge at which positions the gain of longer training lies. It is as large as the gain of KV shifting."""
     kv, longer = (_gained(data, arm, V2) for arm in (KV2, LONG_V2))
     more = (kv["there"] / kv["whole"]).sub(longer["there"] / longer["whole"]).loc[longer.index]
     asked = partial(
@@ -376,7 +376,7 @@ def _where_longer(data: pd.DataFrame, own: "partial[Claim]") -> list[Claim]:
 
 
 def _onsets(data: pd.DataFrame, arm: Arm) -> list[float]:
-    """Return the training tokens from which each seed saves `BUMP` nats in a second copy; inf: never."""
+    """Return the number of training tokens after which each seed saves `BUMP` nats on a second copy; inf: never."""
     runs = data[(data["kind"] == RUN) & (data["arm"] == arm.label)]
     return [first_reach(run["tokens"], run["repeat_gain"], BUMP) for _, run in runs.groupby("seed")]
 
@@ -393,11 +393,11 @@ HAVE_THE_BUMP: tuple[tuple[Arm, Literal["above", "below"], str, str], ...] = (
     ),
     (BYTES_KV2, "above", "beside section 3.2", "KV shifting has the bump on bytes, too."),
 )  # fmt: skip
-"""Arm, on which side of the bump it is said to be, source and sentence."""
+"""Arm, the claimed side of the bump, source and sentence."""
 
 
 def _bump(data: pd.DataFrame, scale: Scale, own: "partial[Claim]") -> list[Claim]:
-    """Judge the onset of the bump and which models have it."""
+    """Judge the onset of the bump, and which models have one."""
     runs = data[data["kind"] == RUN]
     horizon = {arm: float(runs.loc[runs["arm"] == arm.label, "tokens"].max()) for arm in (V2, V3)}
     at_end = {arm: _at_end(data, arm, "repeat_gain") for arm in (V1, V2, KV1, LONG_V2, BYTES_KV2)}
@@ -431,7 +431,7 @@ def _bump(data: pd.DataFrame, scale: Scale, own: "partial[Claim]") -> list[Claim
 
 
 def _without_control(claim: Claim, scale: Scale) -> Claim:
-    """Return the claim that one layer is too few as not tested: two have no bump here either."""
+    """Return the claim that one layer is too few as not tested: two layers have no bump here either."""
     why = "Nor are two at this scale, four times as long or not: nothing shows that depth is what one layer lacks."
     untested = Claim(
         source=claim.source, sentence=claim.sentence, declared=claim.declared, why=why, of_paper=claim.of_paper
@@ -441,7 +441,7 @@ def _without_control(claim: Claim, scale: Scale) -> Claim:
 
 
 def _diagonal(data: pd.DataFrame, claim: "partial[Claim]") -> Claim:
-    """Judge whether keys and values of most heads are taken from the same token, as in the paper's Table 5."""
+    """Judge whether most heads take their key and value from the same token, as in the paper's Table 5."""
     same = _at_end(data, KV2, "own_key_own_value") + _at_end(data, KV2, "previous_key_previous_value")
     other = _at_end(data, KV2, "own_key_previous_value") + _at_end(data, KV2, "previous_key_own_value")
     return claim(
@@ -454,7 +454,7 @@ def _diagonal(data: pd.DataFrame, claim: "partial[Claim]") -> Claim:
 
 
 def _gains(data: pd.DataFrame) -> pd.DataFrame:
-    """Return each arm's gain over vanilla of its depth and tokens, by context, class of positions and seed."""
+    """Return each arm's gain over vanilla with the same depth and tokens, by context, class of positions and seed."""
     rows = [
         (arm.label, context, name, gain)
         for arm, plain in (*PAIRED, (LONG_V2, V2))
@@ -470,7 +470,7 @@ def _layers(arm: Arm) -> str:
 
 
 def _gains_in_words(data: pd.DataFrame) -> str:
-    """State what KV shifting and longer training gain over two vanilla layers, and which part of it can be copied."""
+    """State the gains of KV shifting and longer training over two vanilla layers, and which part can be copied."""
     kv, longer = (_gained(data, arm, V2).mean() for arm in (KV2, LONG_V2))
     return (
         f"Over two vanilla layers KV shifting gains {kv['whole']:.3f} bits per byte, "
@@ -481,7 +481,7 @@ def _gains_in_words(data: pd.DataFrame) -> str:
 
 
 def _rates_in_words(data: pd.DataFrame) -> str:
-    """State each arm's own learning rate, and which of them are at an edge of the grid."""
+    """State each arm's learning rate, and which rates are at an edge of the grid."""
     grid = data.loc[data["kind"] == TUNING, "lr"]
     edges = {float(grid.max()): " (highest of the grid)", float(grid.min()): " (lowest)"} if len(set(grid)) > 1 else {}
     own = _ends(data).groupby("arm", sort=False)["lr"].first()

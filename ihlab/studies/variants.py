@@ -59,7 +59,7 @@ ZOO_VARIANTS: dict[str, dict[str, Any]] = {
 """Fields of the model that make each variant, by its label, in the order of the zoo's matrix."""
 
 RANKS = (2, 4, 8, 16)
-"""Ranks of the latent vector that are compared: from an eighth of the laptop's d_model to all of it."""
+"""Compared ranks of the latent vector, from an eighth of the laptop's d_model to the full width."""
 MLA_AT_RANKS: dict[str, dict[str, Any]] = {
     f"{name}, rank {rank}": {**ZOO_VARIANTS[name], "mla_rank": rank} for rank in RANKS for name in (MLA, MLA_KV)
 }
@@ -84,9 +84,9 @@ RECALL_GAP1, RECALL_GAP2 = "recall, gap 1, 1 layer", "recall, gap 2, 1 layer"
 
 @dataclass(frozen=True)
 class Setting:
-    """A task, the one that replaces it at smoke scale, the model that learns it, and the learning rates tried.
+    """A task, its replacement at smoke scale, the model that learns it, and the learning rates tried.
 
-    `accuracy` is the column of the metrics that has to reach 90%: of the first answer in each sequence, or of all.
+    `accuracy` is the column of the metrics that has to reach 90%: for the first answer in each sequence, or for all.
     """
 
     task: Task
@@ -97,8 +97,8 @@ class Setting:
     accuracy: Literal["accuracy_first", "accuracy"] = "accuracy_first"
 
 
-# Every sequence begins with a token that says nothing about the answer, because selective attention needs one. In a
-# multi-hop sequence it is the hop token.
+# Every sequence begins with a token that carries no information about the answer, because selective attention needs
+# one. In a multi-hop sequence it is the hop token.
 _INDUCTION = InductionTask(vocab_size=65, length=33, bos=True), InductionTask(vocab_size=33, length=17, bos=True)
 _NGRAM = NGramTask(vocab_size=65, length=34, bos=True), NGramTask(vocab_size=17, length=13, table_size=20, bos=True)
 _HOPS = MultiHopTask(vocab_size=9, length=33, max_hops=2), MultiHopTask(vocab_size=9, length=13, max_hops=2)
@@ -109,7 +109,7 @@ _RECALL1, _RECALL2 = (
     )
     for gap in (1, 2)
 )
-# A fourth rate, 2.5 times the highest, took a third of the time and was chosen in 4 of 154 cells.
+# A fourth rate, 2.5 times the highest, was dropped: it took a third of the time and was chosen in 4 of 154 cells.
 _RATES_1_LAYER, _RATES_2_LAYERS = (1e-2, 2.5e-2, 6.3e-2), (4e-3, 1e-2, 2.5e-2)
 
 SETTINGS = {
@@ -159,7 +159,7 @@ def ask(
     settings: Sequence[str], variants: Sequence[str], kind: Kind, other: str, sentence: str, source: str,
     of_paper: bool = False, declared: str = "",
 ) -> list[Question]:  # fmt: skip
-    """Return a question for each setting and variant, which the sentence names as {setting} and {one}."""
+    """Return one question per setting and variant. In `sentence` they are written as {setting} and {one}."""
     return [
         Question(setting, one, kind, other, sentence.format(setting=setting, one=one), source, of_paper, declared)
         for setting in settings
@@ -173,10 +173,10 @@ _FIGURE_7A = "section 4.5, Figure 7a, says so of a 1.5B language model's loss"
 _LONGER = "A longer shift window ({one}) does not improve: {setting}."
 _AS_FAST = "{} is learned as fast with the {} shift alone, within a factor of 1.25."
 
-# The paper trains language models of 1.5B and speaks of their loss. Of induction heads it says only that a window of 2
-# is enough: those questions are its sentences. Each half of the shift is asked for where it is needed. Induction with
-# one layer needs the key of the token before, which only the key shift gives. A 3-gram needs the token before and the
-# present one together. The value shift gives both to a head that attends to its own position.
+# The paper trains language models of 1.5B and discusses their loss. About induction heads it says only that a window of
+# 2 is enough; only those questions are the paper's. Each half of the shift is tested where it is needed. Induction with
+# one layer needs the previous token's key, which only the key shift provides. A 3-gram needs the previous token and the
+# current one together. The value shift gives both to a head that attends to its own position.
 FIGURE7 = Variants(
     name="figure7", title="Keys or values alone, and longer windows", declared="2026-11-22",
     variants=(VANILLA, KV, K_ONLY, V_ONLY, WINDOW3, WINDOW4),
@@ -199,10 +199,10 @@ FIGURE7 = Variants(
     ),
 )  # fmt: skip
 
-# Constraints on alpha and beta (Appendix F.1). The paper tries a gate, and numbers in [0, 1], which can be read as
-# clipped weights or as projected steps. It speaks of the loss of a 1.5B language model. Numbers that sum to 1 without
-# a sigmoid are our addition. 3-grams are learned in about 70 steps and evaluated every ten, so steps closer than that
-# cannot be told apart. Two claims on 3-grams hold by less: those of "KV gate" and "KV, projected to 0-1".
+# Constraints on alpha and beta (Appendix F.1). The paper tries a gate, and numbers in [0, 1], which can mean clipped
+# weights or projected steps. It discusses the loss of a 1.5B language model. Numbers that sum to 1 without a sigmoid
+# are our addition. 3-grams are learned in about 70 steps and evaluated every ten, so smaller differences in steps are
+# not resolved. Two claims on 3-grams hold by less than that: those of "KV gate" and "KV, projected to 0-1".
 _OF_LOSS = "Appendix F.1, Figure 10, says so of a 1.5B language model's loss"
 FIGURE10 = Variants(
     name="figure10", title="Constraints on the mixing weights", declared="2026-11-22",
@@ -222,9 +222,9 @@ FIGURE10 = Variants(
     ),
 )  # fmt: skip
 
-# Queries shifted as well (Appendix G), and Primer's convolutions (MDHA) beside them. The paper says "not as good as KV
-# shifting, and not even as vanilla" of the benchmarks of a 19B model, whose losses are "similar". About the steps of
-# toy tasks, both are our own questions.
+# Queries shifted as well (Appendix G), and Primer's convolutions (MDHA). The paper says "not as good as KV shifting,
+# and not even as vanilla" about the benchmarks of a 19B model, whose losses are "similar". For the steps of toy tasks,
+# both are our own questions.
 _OF_BENCHMARKS = "Appendix G says it of benchmarks of a 19B model"
 FIGURE11 = Variants(
     name="figure11", title="Queries shifted as well", declared="2026-11-22",
@@ -244,7 +244,7 @@ FIGURE11 = Variants(
 
 
 class Elsewhere(Variants):
-    """A comparison of places to shift, with a verdict on width only for variants that learn at one of the widths."""
+    """A comparison of places to shift. Only variants that learn at some width get a verdict on width."""
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge the questions; leave the paper's sentence on width untested for a variant that learns at no width."""
@@ -267,11 +267,12 @@ class Elsewhere(Variants):
         )
 
 
-# Does shifting elsewhere in the model alleviate the width that induction requires (Appendix G)? A shift of the normed
-# stream, before the projections, is KV shifting with one number for a layer (`ihlab.model.input_shift`). If equation 5
-# alleviates anything, the paper's sentence cannot hold for it. A shift on the stream moves queries, too. RWKV shifts
-# the inputs of keys and values, and Canon B keys and values themselves: both are in the same place as KV shifting, so
-# the sentence is not about them. A run ends at 90%, so a variant that learns later is no less accurate.
+# Does shifting elsewhere in the model reduce the width that induction requires (Appendix G)? A shift of the normalised
+# residual stream, before the projections, is KV shifting with one number per layer (`ihlab.model.input_shift`). If
+# equation 5 reduces the width, the paper's sentence cannot hold for this shift. A shift of the residual stream also
+# shifts queries. RWKV shifts the inputs of keys and values, and Canon B keys and values themselves. Both are in the
+# same place as KV shifting, so the sentence is not about them. A run ends at 90%, so learning later does not count as
+# less accurate.
 _WIDTH = "Shifting elsewhere can not alleviate the width requirement of induction heads: {one}."
 ELSEWHERE = Elsewhere(
     name="elsewhere", title="Shifting elsewhere", declared="2026-11-22",
@@ -298,7 +299,7 @@ ELSEWHERE = Elsewhere(
 
 
 class Table15(Variants):
-    """A comparison of latent attention, and whether shifting gains more with the narrowest latent vector."""
+    """A comparison of latent attention variants: does shifting gain more with the narrowest latent vector?"""
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge the gain at each rank, and whether it is greater at the narrowest than at the widest."""
@@ -323,7 +324,7 @@ class Table15(Variants):
         return [*super().claims(data, scale), narrower]
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State every variant's steps, and how often the widest latent vector learns what vanilla attention does."""
+        """State every variant's steps, and how often the widest latent vector learns what vanilla attention learns."""
         widest, vanilla = (
             count_in_words(steps(data, (variant, INDUCTION2))) for variant in (f"{MLA}, rank {RANKS[-1]}", VANILLA)
         )
@@ -334,16 +335,16 @@ class Table15(Variants):
 
 
 def _gains(data: pd.DataFrame, rank: int) -> list[float]:
-    """Return each seed's log of steps without shifts over steps with them; a run that never learns took the horizon."""
+    """Return each seed's log of steps without shifts / steps with them. A run that never learns took the horizon."""
     cells = (cell_rows(data, (f"{name}, rank {rank}", NGRAM)) for name in (MLA, MLA_KV))
     plain, shifted = (np.minimum(cell["steps_to_90"], cell["horizon"]) for cell in cells)
     return [math.log(a / b) for a, b in zip(plain, shifted, strict=True)]
 
 
 # Latent attention with one shifted key and one shifted value (Appendix J). The paper argues that the latent vector is a
-# bottleneck of width, so shifting should help more the narrower it is. It compares one rank, and this experiment four.
-# Whether the gain grows is asked on 3-grams, which nearly all variants learn. On induction a rank of 2 is too narrow
-# with and without shifts, and hardly any rank learns without them: the gain would say how long the runs were.
+# bottleneck of width, so shifting should help more the narrower it is. It compares one rank; this experiment has four.
+# Whether the gain grows is tested on 3-grams, which nearly all variants learn. On induction a rank of 2 is too narrow
+# with and without shifts, and hardly any rank learns without them, so the gain would only reflect the length of runs.
 TABLE15 = Table15(
     name="table15", title="Latent attention with and without shifts", declared="2026-11-22",
     variants=(VANILLA, KV, *MLA_AT_RANKS),
@@ -363,7 +364,7 @@ class Zoo(Variants):
     """A comparison of all variants, drawn as a matrix."""
 
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw the matrix of steps relative to KV shifting's."""
+        """Draw the matrix of steps relative to KV shifting."""
         horizons = sorted(data["horizon"].unique())
         title = (
             "Steps that attention variants need, relative to KV shifting\n"
@@ -376,10 +377,10 @@ class Zoo(Variants):
 def relative(data: pd.DataFrame, variants: Sequence[str], settings: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the ratios of steps to KV shifting's, variants by settings, and the text of each cell.
 
-    A ratio is inf where a variant never reaches 90%, and NaN with the text "" where there are no runs. A star marks a
-    ratio that differs from 1 at .05, adjusted by Holm for the whole matrix. A sign marks a bound: some seeds of the
-    variant (at least), of KV shifting (at most) or of both never reach 90%. Where no seed of KV shifting does, ratios
-    are NaN and the texts are steps.
+    A ratio is inf if a variant never reaches 90%, and NaN with the text "" if there are no runs. A star marks a ratio
+    that differs from 1 at .05, adjusted by Holm for the whole matrix. A sign marks a bound: some seeds of the variant
+    (at least), of KV shifting (at most) or of both never reach 90%. If no seed of KV shifting reaches 90%, ratios are
+    NaN and the texts are steps.
     """
     cells = [(variant, setting) for setting in settings for variant in variants if steps(data, (variant, setting))]
     compared = {cell: ratio(data, cell, (KV, cell[1])) for cell in cells if cell[0] != KV}

@@ -1,4 +1,4 @@
-"""A figure to play with: drawn from its stored table, or trained with other seeds, rates, steps or sizes."""
+"""Vary a figure: draw it from its stored table, or train it with other seeds, rates, steps or sizes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -31,17 +31,17 @@ def figure(
 ) -> Folder:
     """Return the folder of a figure under `scratch`: its picture, its table and its claims.
 
-    If nothing is changed it is drawn from the table in `stored`, and nothing is trained. Otherwise, and where there is
-    no table, its runs are trained, with progress; finished ones are reused. `stored` is never written to.
+    If nothing is changed, the figure is drawn from the table in `stored`, without training. Otherwise, or if there is
+    no table, its runs are trained, showing progress. Finished runs are reused. `stored` is never written to.
 
-    - `seeds`: runs of every curve; None: as many as the scale has;
-    - `rate`, `steps`: factors of every run's learning rate and number of steps;
-    - `sizes`: fields of the model, the task or the run, such as d_model or vocab_size, set in every run. None: as the
-      scale has it. A model grows with its task: d_vocab and n_ctx follow vocab_size and length;
+    - `seeds`: number of runs of every curve; None keeps the scale's number;
+    - `rate`, `steps`: factors on every run's learning rate and number of steps;
+    - `sizes`: fields of the model, the task or the run, such as d_model or vocab_size, set in every run. None keeps the
+      scale's value. The model follows its task: d_vocab and n_ctx are set from vocab_size and length;
     - `jobs`, `device`: as in `reproduce`.
 
     Raises `ConfigError` for an unknown figure, scale or field, for a field in which the figure's curves differ, and
-    for numbers that a run refuses.
+    for invalid values.
     """
     chosen, at, changes = _checked(experiment, scale, seeds, rate, steps, sizes)
     folder, kept = Folder(Path(scratch), chosen.name, at), Folder(Path(stored), chosen.name, at)
@@ -69,7 +69,7 @@ def plans(
 def _checked(
     experiment: str, scale: str, seeds: int | None, rate: float, steps: float, sizes: dict[str, Any]
 ) -> tuple[Experiment, Scale, "Changes"]:
-    """Return an experiment, its scale and the changes of its runs. Raises `ConfigError` for what there is not."""
+    """Return an experiment, its scale and the changes to its runs. Raises `ConfigError` for invalid ones."""
     chosen = EXPERIMENTS[choose("experiment", experiment, EXPERIMENTS)]
     at = cast(Scale, choose("scale", scale, SCALES))
     require(seeds is None or seeds >= 1, f"seeds is {seeds}, but must be at least 1.")
@@ -80,7 +80,7 @@ def _checked(
 
 @dataclass(frozen=True)
 class Changes:
-    """Other numbers in the runs of an experiment, as in `figure`."""
+    """Changed values in the runs of an experiment, as in `figure`."""
 
     seeds: int | None = None
     rate: float = 1.0
@@ -88,10 +88,10 @@ class Changes:
     sizes: Mapping[str, Any] = field(default_factory=dict)
 
     def apply(self, experiment: Experiment, planned: list[Planned], stage: int) -> list[Planned]:
-        """Return the planned runs of a stage with these numbers.
+        """Return the planned runs of a stage with these values.
 
-        Where there is a second stage, the number of seeds is that of the second: the first keeps all its tuning seeds.
-        The second stage has the rates that were found in the first, which were changed already.
+        If there is a second stage, the number of seeds applies to it, and the first keeps all its tuning seeds. `rate`
+        applies only to the first: the second stage uses the rates found there, which already include it.
         """
         for name in self.sizes:
             values = {_value(plan.config, name) for plan in planned}
@@ -108,7 +108,7 @@ class Changes:
 
 
 def _seeded(planned: list[Planned], seeds: int) -> list[Planned]:
-    """Return the first seeds of every curve, and others after its last one where it has too few."""
+    """Return the first seeds of every curve, with new seeds after its last one if it has too few."""
     curves: dict[tuple[str, str], list[Planned]] = {}
     for plan in planned:
         curves.setdefault((plan.curve, plan.config.replace(seed=0).digest), []).append(plan)  # digests ignore names
@@ -127,7 +127,7 @@ _FOLLOWS = {"vocab_size": "d_vocab", "length": "n_ctx"}
 
 
 def _place(config: RunConfig, name: str) -> str:
-    """Return the part of a config that has a field: "task", "model", or "" for the run itself."""
+    """Return which part of a config has a field: "task", "model", or "" for the run itself."""
     parts = {"": RunConfig, "model": ModelConfig, "task": type(config.task)}
     known = {each.name: part for part, kind in parts.items() for each in fields(kind)}
     return known[choose("field", name, known.keys() - {"task", "model", "name", "seed", *_FOLLOWS.values()})]
