@@ -135,7 +135,7 @@ def two_layer_v_shift_induction_head(embedding: Float[Tensor, "vocab d"], n_ctx:
     Layer 1 attends to its own token by content, reads the value before it (beta = (0, 1)) and writes it into the
     second half of the residual stream (x_s, 0). Layer 2, with beta = (1, 0) and without residual, matches x_L with
     y_s and copies x_s. For orthonormal embeddings and sigma -> 0, y_s is the mean of the tokens before all copies of
-    x_s so far: exactly x_{s-1} until a token repeats, so out_L at the first repeat is exactly the next token.
+    x_s so far: exactly x_{s-1} until a token repeats, so out_L at the first repeat is exactly its follower.
     One such layer cannot do this, because it matches each key with its own token. Raises `ConfigError` for sigma <= 0.
     """
     require(sigma > 0, f"sigma is {sigma}, but must be positive.")
