@@ -1,4 +1,4 @@
-"""Synthetic tasks, as pure functions of a random generator. NumPy and numba only; text also needs tokenizers."""
+"""Synthetic tasks, as pure functions of a random generator. They need NumPy and numba; text also needs tokenizers."""
 
 from tasks.batch import IGNORE, Batch, Task
 from tasks.config import ConfigError

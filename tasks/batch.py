@@ -1,4 +1,4 @@
-"""Batches, rows of tokens with targets and answers, and the protocol of the tasks that draw them."""
+"""Batches of token sequences with targets and answers, and the protocol of the tasks that draw them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,19 +10,18 @@ from jaxtyping import Int64
 IGNORE = -100
 """The target of a position at which nothing is scored (the ignore index of PyTorch's losses).
 
-A constant of the compiled kernels too: after a change here, delete `tasks/kernels/__pycache__`."""
+The compiled kernels contain it as a constant: after a change here, delete `tasks/kernels/__pycache__`."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of one task.
-
+    """Sequences of one task.
     - `inputs`  int64 [batch, pos]: the tokens a model reads;
     - `targets` int64 [batch, pos]: the targets of the training loss at scored positions, else `IGNORE`;
     - `answers` int64 [batch, pos]: the tokens on which accuracy is measured, else `IGNORE`. By default it is
-      `targets`; it differs if a model trains on other positions than it is graded on;
-    - `groups`  name -> int array: slices for metrics. [batch] if a row is in one slice, such as its number of
-      hops; [batch, pos] if its answers are in several, such as their gaps (any value where there is no answer).
+      `targets`; it differs if a model is trained and graded at different positions;
+    - `groups`  name -> int array: slices for metrics. [batch] if a whole sequence is in one slice, such as its number
+      of hops; [batch, pos] if each answer has its own, such as its gap (any value where there is no answer).
     """
 
     inputs: Int64[np.ndarray, "batch pos"]
@@ -35,22 +34,27 @@ class Batch:
             object.__setattr__(self, "answers", self.targets)
 
     def rows(self, start: int, stop: int) -> "Batch":
-        """Return rows start .. stop - 1 (views, no copies)."""
+        """Return sequences start .. stop - 1 (views, no copies)."""
         groups = {name: values[start:stop] for name, values in self.groups.items()}
         return Batch(self.inputs[start:stop], self.targets[start:stop], self.answers[start:stop], groups)
 
 
 @runtime_checkable
 class Task(Protocol):
-    """A source of batches. `length` is the number of positions in a row, ids are below `vocab_size`.
+    """A source of batches. `length` is the number of positions in a sequence; ids are below `vocab_size`.
 
-    Optional members: the properties `held_out`, the task from which evaluations draw in its place (documents that
-    training never sees), and `provenance`, facts about its data that are stored with a run (one whose name ends in
-    sha256 is a digest: the run is not resumed on other data); and `words(ids)`, the text of each id, which the viewer
-    shows. Three say which ids are no content, so that heads are probed with sequences like those of training:
-    `begins_with`, the ids at the start of every sequence; `special_ids`, all ids that are no content (by default
-    `begins_with`); `padding_id`, the id that fills a sequence up. A task without `begins_with` is taken to begin with
-    an id that is first in every sequence and nowhere else.
+    Optional members:
+
+    - `held_out`: the task that evaluations draw from instead (documents that training never sees);
+    - `provenance`: facts about the data that are stored with a run. A name that ends in sha256 marks a digest: the run
+      is not resumed on other data;
+    - `words(ids)`: the text of each id, which the viewer shows;
+    - `begins_with`: the ids at the start of every sequence. Without it, a task is assumed to begin with any id that is
+      first in every sequence and occurs nowhere else;
+    - `special_ids`: all ids that are not content (by default `begins_with`);
+    - `padding_id`: the id that fills up a sequence.
+
+    The last three let heads be probed with sequences like those of training.
     """
 
     @property
@@ -65,15 +69,15 @@ class Task(Protocol):
 
     @property
     def length(self) -> int:
-        """Positions in a row."""
+        """Number of positions in a sequence."""
         ...
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
-        """Draw `size` rows. The result is a pure function of the task and the generator's state."""
+        """Draw `size` sequences. The result is a pure function of the task and the generator's state."""
         ...
 
     def show(self, batch: Batch, row: int) -> str:
-        """Return one row as readable text, with the scored positions marked."""
+        """Return one sequence as readable text, with the scored positions marked."""
         ...
 
 

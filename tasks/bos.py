@@ -1,7 +1,7 @@
-"""Rows that begin with a beginning-of-sequence token: a position without content that a head can attend to.
+"""Sequences that begin with a beginning-of-sequence token: a position without content that a head can attend to.
 
-The tasks with a field `bos` share these. With it, `vocab_size` counts the token's id, which is the last, and `length`
-its position, which is the first; what follows is a row of the same task without them.
+The tasks with a field `bos` share these functions. The token has the last id, which `vocab_size` counts, and the first
+position, which `length` counts. After it comes a sequence of the same task without the token.
 """
 
 from dataclasses import replace
@@ -14,12 +14,12 @@ from tasks.config import ConfigError
 
 
 def begins_with(task: Any) -> tuple[int, ...]:
-    """Return the ids at the start of every row: the token, if the task has it."""
+    """Return the ids at the start of every sequence: the token, if the task has it."""
     return (task.vocab_size - 1,) if task.bos else ()
 
 
 def without_bos(task: Any) -> Any:
-    """Return the task whose rows follow the token. Raises `ConfigError` if what is left is too small."""
+    """Return the task whose sequences follow the token. Raises `ConfigError` if that task is too small."""
     try:
         return replace(task, bos=False, vocab_size=task.vocab_size - 1, length=task.length - 1)
     except ConfigError as error:
@@ -29,7 +29,7 @@ def without_bos(task: Any) -> Any:
 
 
 def batch_with_bos(task: Any, size: int, rng: np.random.Generator) -> Batch:
-    """Draw rows of `without_bos(task)`, each after the token; nothing is scored at it, and it is in no group."""
+    """Draw sequences of `without_bos(task)` and prepend the token, which is not scored and has group 0."""
     batch = without_bos(task).batch(size, rng)
 
     def after(values: np.ndarray, first: int) -> np.ndarray:

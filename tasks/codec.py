@@ -1,7 +1,7 @@
 """Configs as plain values, as JSON and TOML hold them: `to_plain` and its inverse `from_plain`.
 
-Names and types are checked by the configs themselves (`tasks.config`); the types of their fields say here what a
-mapping is read as.
+The configs themselves check names and types (`tasks.config`). This module uses the types of their fields to decide
+which config a mapping becomes.
 """
 
 import types
@@ -15,7 +15,7 @@ from tasks.registry import StoredTask, kinds, rule_of
 
 
 def to_plain(value: Any) -> Any:
-    """Return a config as mappings and lists, its task with the `kind` and, if that ever changed, its rule's version."""
+    """Return a config as mappings and lists. A task gets its `kind` and, if its rule ever changed, the version."""
     if isinstance(value, StoredTask):
         return {"kind": value.kind, **value.fields}
     if is_dataclass(value):
@@ -27,18 +27,18 @@ def to_plain(value: Any) -> Any:
 
 
 def rule(task: Task) -> dict[str, int]:
-    """Return the version of the task's rule as stored: left out where it is the first, so that old digests stay."""
+    """Return the version of the task's rule as stored. Version 1 is left out, so that old digests stay valid."""
     return {"rule": rule_of(task)} if rule_of(task) > 1 else {}
 
 
 def from_plain(hint: Any, plain: Any, null: str | None = None, name: str = "") -> Any:
-    """Return the value that plain values stand for, where a config's field is of type `hint`.
+    """Return the value of a config field of type `hint` from plain values.
 
-    A mapping becomes the config that `hint` names, a `Task` by its `kind`; what is one already stays. `null` stands for
-    None in formats that have none. A field with `PATH` in its metadata becomes a `FromFile`.
+    A mapping becomes the config that `hint` names, or the `Task` of its `kind`; a config stays as it is. `null` stands
+    for None in formats that lack it. A field with `PATH` in its metadata becomes a `FromFile`.
 
-    Raises `ConfigError` for an unknown kind or field, for a field left out that has no default, and for what the config
-    refuses; `name` is the field's in such a sentence.
+    Raises `ConfigError` for an unknown kind or field, for a missing field without a default, and for values that the
+    config refuses. `name` is the field's name in the error message.
     """
     sorts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if plain == null and types.NoneType in sorts:
@@ -46,7 +46,7 @@ def from_plain(hint: Any, plain: Any, null: str | None = None, name: str = "") -
     _check_shape(hint, plain, name)
     for sort in sorts:
         if get_origin(sort) is tuple and isinstance(plain, list):
-            every = get_args(sort)[0]  # a tuple's values are of one type
+            every = get_args(sort)[0]  # all values of a tuple have one type
             return tuple(from_plain(every, item, null, name) for item in plain)
         if sort is Task and isinstance(plain, Mapping):
             return _task(plain, null, name)
@@ -56,7 +56,7 @@ def from_plain(hint: Any, plain: Any, null: str | None = None, name: str = "") -
 
 
 def _check_shape(hint: Any, plain: Any, name: str) -> None:
-    """Refuse a list of another length than the tuple that is wanted, and anything but fields where a config is."""
+    """Refuse a list whose length is not the tuple's, and anything except fields where a config is expected."""
     size = len(get_args(hint))
     if get_origin(hint) is tuple and Ellipsis not in get_args(hint):
         right = isinstance(plain, list | tuple) and len(plain) == size
@@ -67,7 +67,7 @@ def _check_shape(hint: Any, plain: Any, name: str) -> None:
 
 
 def _task(plain: Mapping[str, Any], null: str | None, name: str) -> Any:
-    """Return the task of its stored fields. Raises `ConfigError` if they name a rule that is not the task's now."""
+    """Return the task from its stored fields. Raises `ConfigError` if they name another rule than the current one."""
     kind, known = plain.get("kind"), kinds()
     require(isinstance(kind, str), f"The task's kind is {kind!r}, but must be a name.")
     cls = known[choose("task", str(kind), known)]
@@ -84,7 +84,7 @@ def _task(plain: Mapping[str, Any], null: str | None, name: str) -> Any:
 
 
 def _config(cls: Any, plain: Mapping[str, Any], null: str | None, name: str) -> Any:
-    """Return the config of a class whose fields are given by name."""
+    """Return the config of class `cls` from fields by name."""
     known, hints, stored = {field.name: field for field in fields(cls)}, get_type_hints(cls), stored_names(cls)
     prefix = f"{name}." if name else ""
     plain = {next((now for now, was in stored.items() if was == given), given): item for given, item in plain.items()}

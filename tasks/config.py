@@ -1,4 +1,4 @@
-"""Frozen, keyword-only configurations that refuse typos and say what would be right."""
+"""Frozen, keyword-only configurations that refuse typos and name the valid values."""
 
 import difflib
 import math
@@ -15,15 +15,15 @@ import numpy as np
 
 T = TypeVar("T", bound=type)
 
-LONGEST_GUESSED = 200  # characters: no name is longer, and finding the nearest one takes the square of it
+LONGEST_GUESSED = 200  # characters: no name is longer, and the search for the nearest one is quadratic in it
 _WORDS = {int: "a whole number", float: "a number", bool: "a bool", str: "a str", Mapping: "a mapping"}
 _MANY = {int: "whole numbers", float: "finite numbers", bool: "bools", str: "strings"}
 
 WAS = "was"
-"""The key of a renamed field's first name in its metadata."""
+"""The metadata key that holds the former name of a renamed field."""
 
 PATH = "path"
-"""The key, in a field's metadata, of fields that hold a path: `tasks.codec` reads them as `FromFile`."""
+"""The metadata key that marks fields that hold a path: `tasks.codec` reads them as `FromFile`."""
 
 _short = reprlib.Repr()
 _short.maxlist = _short.maxtuple = _short.maxdict = 20
@@ -31,11 +31,11 @@ _short.maxstring = _short.maxother = _short.maxlong = 100
 
 
 class ConfigError(ValueError):
-    """A setting that cannot work: one sentence with the field, its value and what would be right."""
+    """An invalid setting. The message is one sentence with the field, its value and the valid values."""
 
 
 class FromFile(str):
-    """A path that a file names, and that the user has not named: `require_named` refuses to read it."""
+    """A path that comes from a file, not from the user: `require_named` refuses to read it."""
 
     __slots__ = ()
 
@@ -44,12 +44,12 @@ _named: set[str] = set()
 
 
 def name_path(path: str) -> None:
-    """Allow the rest of this process to read a path that a file names: the user has named it, too."""
+    """Allow this process to read a path that a file names, because the user has named it, too."""
     _named.add(_real(path))
 
 
 def named(path: str) -> bool:
-    """Return whether a path may be read: it does not come from a file, or the user has named it (`name_path`)."""
+    """Return whether a path may be read: it is not from a file, or the user has named it (`name_path`)."""
     return not isinstance(path, FromFile) or _real(path) in _named
 
 
@@ -60,23 +60,23 @@ def _real(path: str) -> str:
 def require(condition: bool, message: str | Callable[[], str]) -> None:
     """Raise `ConfigError(message)` unless the condition holds.
 
-    A function returns the message, where writing it would take a good part of the time of what is checked at each step.
+    Pass a function that returns the message where the check runs often and the message is slow to build.
     """
     if not condition:
         raise ConfigError(message if isinstance(message, str) else message())
 
 
 def shown(value: Any) -> str:
-    """Return a value of any type as an error shows it: on one line, a long one cut short."""
+    """Return a value of any type as text for an error message: on one line, cut if it is long."""
     try:
         text = _short.repr(value)
-    except Exception:  # of somebody else's __repr__, or a whole number of too many digits
+    except Exception:  # a foreign __repr__ failed, or an integer has too many digits
         return f"a value of type {type(value).__name__}"
     return visible(text if len(text) <= 4 * LONGEST_GUESSED else f"{text[: 4 * LONGEST_GUESSED]}...")
 
 
 def visible(text: str) -> str:
-    """Return a text with everything that a terminal would not print as a character escaped: "\\x1b", "\\n"."""
+    """Return a text with all unprintable characters escaped: "\\x1b", "\\n"."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
@@ -92,12 +92,12 @@ def choose(what: str, given: str, options: Iterable[str]) -> str:
 
 
 def renamed(*, default: Any, was: str) -> Any:
-    """Return a field that had the name `was`, under which configs still take it, show it and store it."""
+    """Return a field whose former name is `was`. Configs still accept, show and store it under that name."""
     return field(default=default, metadata={WAS: was})
 
 
 def stored_names(cls: Any) -> dict[str, str]:
-    """Return the name under which each field of a config is stored: its first one, where it was `renamed`."""
+    """Return the name under which each field of a config is stored: its former name if it was `renamed`."""
     return {known.name: known.metadata.get(WAS, known.name) for known in fields(cls)}
 
 
@@ -105,10 +105,10 @@ def stored_names(cls: Any) -> dict[str, str]:
 def config(cls: T) -> T:
     """Make `cls` a frozen, keyword-only dataclass whose constructor checks names and simple types.
 
-    A misspelt field raises `ConfigError` with the nearest name; a value of the wrong type, one that is not finite, or
-    one outside a `Literal`, raises `ConfigError` with what is allowed. Values are stored as plain ones, so that equal
-    settings have one hash: a NumPy scalar as Python's, a whole number as a float and a list as a tuple where the field
-    is one. Numerical limits belong in the class's own `__post_init__`, which runs after these checks.
+    A misspelt field raises `ConfigError` with the nearest name. A value that has the wrong type, is not finite or is
+    not in its `Literal` raises `ConfigError` with the allowed values. Values are converted so that equal settings have
+    one hash: a NumPy scalar to a Python one and, as the field's type requires, an integer to a float and a list to a
+    tuple. Numerical limits belong in the class's own `__post_init__`, which runs after these checks.
     """
     validate = getattr(cls, "__post_init__", None)
 
@@ -143,7 +143,7 @@ def _refuse_typos(
     @wraps(init)
     def checked(self: Any, *unnamed: Any, **given: Any) -> None:
         for was in first_names.keys() & given:
-            given[first_names[was]] = given.pop(was)  # `dataclasses.replace` gives the new name, too
+            given[first_names[was]] = given.pop(was)  # `dataclasses.replace` passes the new name, too
         if unnamed:
             first = f"{names[0]}={shown(unnamed[0])}" if names else "none"
             raise ConfigError(f"{owner} takes its fields by name: {first}, and so on.")
@@ -156,7 +156,7 @@ def _refuse_typos(
 
 
 def _checked(name: str, value: Any, hint: Any) -> Any:
-    """Return the value as a field of type `hint` stores it. Raises `ConfigError` if it is of another type."""
+    """Return the value as a field of type `hint` stores it. Raises `ConfigError` if it has another type."""
     alternatives = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if value is None and types.NoneType in alternatives:
         return None
@@ -173,7 +173,7 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
 
 
 def _is_of(value: Any, sort: Any) -> bool:
-    """Return whether a value is of a type, as far as its outermost type tells."""
+    """Return whether a value has a type, judged by the outermost type only."""
     origin = get_origin(sort) or sort
     if origin is Literal:
         return any(isinstance(value, type(option)) and value == option for option in get_args(sort))
@@ -185,13 +185,13 @@ def _is_of(value: Any, sort: Any) -> bool:
 
 
 def _plain(name: str, value: Any, sort: Any) -> Any:
-    """Return a value of the right outermost type as it is stored, after a look at its inside."""
+    """Check the contents of a value whose outermost type is right, and return it as it is stored."""
     if get_origin(sort) is tuple:
         each = get_args(sort)
         sorts = each[:1] * len(value) if Ellipsis in each else each
         try:
             items = tuple(_checked(name, item, hint) for item, hint in zip(value, sorts, strict=True))
-        except ValueError:  # of a wrong length, or of an item
+        except ValueError:  # the length or an item is wrong
             raise ConfigError(f"{name} is {shown(value)}, but must be {_word(sort)}.") from None
         return items if isinstance(value, list) or any(a is not b for a, b in zip(items, value, strict=True)) else value
     if sort is int:

@@ -1,18 +1,18 @@
-"""The induction task of section 3.2 and Appendix K: a token seen before is followed as it was before.
+"""The induction task of section 3.2 and Appendix K: a repeated token has the same follower as before.
 
-One row of length 11 (score="all"; R repeats an earlier token, F is forced to follow it):
+One sequence of length 11 (score="all"; R repeats an earlier token, F is forced to follow it):
 
     input     88  74  40  88  74  66  40  88  33  65  21
     role                   R   F       R   F
     target                74          88
 
-After the first 88 came 74, so when 88 repeats, 74 is the one right answer, and it is put there. The
-forced 74 repeats as well, but it was not *drawn*: it is not scored. It has now been followed by
-40 and by 66; were it drawn again, it would have no single answer, and would not be scored either.
+The first 88 was followed by 74. When 88 repeats, 74 is the only right answer, and it is put there. The
+forced 74 is a repeat as well, but it was not *drawn*, so it is not scored. 74 has now been followed by
+40 and by 66. If it were drawn again, it would have no single answer and would not be scored either.
 
-A token drawn right after itself is not scored and forces nothing: its earlier occurrence has been followed by
-nothing but itself, so "say your own token" would answer it. Like any token it counts as what followed that
-occurrence: after 21 21 65, the next 21 has been followed by two tokens and is not scored.
+A token drawn right after itself is not scored and forces nothing: only itself has followed its earlier occurrence,
+so a model that repeats its own token would be right. It still counts as the follower of that occurrence:
+after 21 21 65, the next 21 has been followed by two tokens and is not scored.
 """
 
 from typing import ClassVar, Literal
@@ -27,15 +27,15 @@ from tasks.memory import require_rows
 
 @config
 class InductionTask:
-    """Random tokens in which a repeated token is followed by what followed it before.
+    """Random tokens in which a repeated token has the same follower as before.
 
-    A row draws a pool of `length` distinct ids from `min_token .. vocab_size - 1`. At each step a
+    A sequence draws a pool of `length` distinct ids from `min_token .. vocab_size - 1`. At each step a
     pool member is drawn uniformly and appended. If it occurred before, though not right before, and every
-    earlier occurrence was followed by one same token, that token is appended as well, and the position of
+    earlier occurrence was followed by the same token, that token is appended as well, and the position of
     the repeat is scored: at each such t there is an i <= t - 2 with x_i = x_t, and for every such i the
-    answer is x_{i+1}. Rows without an answer are redrawn.
+    answer is x_{i+1}. Sequences without an answer are redrawn.
 
-    `Batch.answers` holds all answers whatever the score; `Batch.groups["gap"]`, int64 [batch, pos], the distance
+    `Batch.answers` holds all answers, whatever `score` is. `Batch.groups["gap"]`, int64 [batch, pos], is the distance
     t - i >= 2 of each answer from the latest such i (0 where there is no answer).
 
     Source: arXiv 2411.19574, section 3.2 and Appendix K (ids 11..7999, length 512). The printed
@@ -43,11 +43,11 @@ class InductionTask:
 
     Attributes:
         vocab_size: Size of the vocabulary: token ids are 0 .. vocab_size - 1.
-        length: Positions of a row.
-        score: Targets of the training loss: all answers, only the first of a row (the positions the paper's listing
-            returns), or the next token at every position (tokens).
+        length: Number of positions in a sequence.
+        score: Targets of the training loss: all answers, only the first of a sequence (the positions that the paper's
+            listing returns), or the next token at every position (tokens).
         min_token: Lowest id that is drawn.
-        bos: Begin each row with a beginning-of-sequence token, id vocab_size - 1. It counts in vocab_size and length.
+        bos: Begin each sequence with a BOS token, id vocab_size - 1. It counts in vocab_size and length.
     """
 
     kind: ClassVar[str] = "induction"
@@ -66,7 +66,7 @@ class InductionTask:
             without_bos(self)
         require(self.length >= 3, f"InductionTask.length is {self.length}, but a repeat needs at least 3 positions.")
         require(self.min_token >= 0, f"InductionTask.min_token is {self.min_token}, but ids start at 0.")
-        most = 2**31  # rows are drawn in 32 bits
+        most = 2**31  # tokens are drawn in 32 bits
         require(self.vocab_size <= most, f"InductionTask.vocab_size is {self.vocab_size}, but must be at most {most}.")
         drawable = self.vocab_size - self.min_token
         require(
@@ -78,12 +78,12 @@ class InductionTask:
 
     @property
     def begins_with(self) -> tuple[int, ...]:
-        """The ids at the start of every row."""
+        """The ids at the start of every sequence."""
         return begins_with(self)
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
-        """Draw `size` rows, each a pure function of one 64-bit seed taken from `rng`."""
-        from tasks.kernels.induction import draw_rows  # numba loads only when rows are drawn
+        """Draw `size` sequences, each a pure function of one 64-bit seed taken from `rng`."""
+        from tasks.kernels.induction import draw_rows  # import numba only when sequences are drawn
 
         if self.bos:
             return batch_with_bos(self, size, rng)
@@ -100,7 +100,7 @@ class InductionTask:
         return Batch(inputs=inputs, targets=targets, answers=answers, groups={"gap": gaps})
 
     def show(self, batch: Batch, row: int) -> str:
-        """Return the row in lines of 16 positions: token, its role (R repeat, F forced), the target."""
+        """Return the sequence in lines of 16 positions: token, role (R repeat, F forced), target."""
         inputs, targets, answers = batch.inputs[row], batch.targets[row], batch.answers[row]
         repeat = answers != IGNORE
         forced = np.concatenate([[False], repeat[:-1]])

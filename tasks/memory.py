@@ -1,4 +1,4 @@
-"""Memory that a setting needs at least, compared with the machine's before anything is allocated."""
+"""Lower bounds of the memory that a setting needs, checked against the machine before anything is allocated."""
 
 import os
 import sys
@@ -11,13 +11,13 @@ import numpy as np
 from tasks.config import require, shown
 
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
-_BYTES_A_POSITION = 16  # of a row: its token and its target
+_BYTES_A_POSITION = 16  # of a sequence: its token and its target
 
 
 def require_memory(what: str, needed: int, limit: int | None = None) -> None:
     """Raise `ConfigError` naming `what` if it needs more bytes than `limit`, by default the machine's memory.
 
-    `needed` is a lower bound: what passes may still be too much, but what is refused cannot work.
+    `needed` is a lower bound: a setting that passes may still need too much, but a refused one cannot work.
     """
     has = machine_memory() if limit is None else limit
     require(
@@ -26,7 +26,7 @@ def require_memory(what: str, needed: int, limit: int | None = None) -> None:
 
 
 def require_rows(task: Any, size: int, rng: np.random.Generator, more: int = 0) -> None:
-    """Raise `ConfigError` if `size` rows of a task cannot be drawn from `rng` or, with `more` bytes, be in memory."""
+    """Raise `ConfigError` unless `rng` can draw `size` sequences of a task that, with `more` bytes, fit in memory."""
     require(
         isinstance(size, int | np.integer) and size >= 0,
         lambda: f"size is {shown(size)}, but must be a whole number of rows.",
@@ -40,24 +40,24 @@ def require_rows(task: Any, size: int, rng: np.random.Generator, more: int = 0) 
 
 
 def rows_memory(task: Any, size: int) -> int:
-    """Return the bytes that `size` rows of a task take at least."""
+    """Return a lower bound of the bytes that `size` sequences of a task take."""
     return _BYTES_A_POSITION * size * int(task.length)
 
 
 @lru_cache
 def machine_memory() -> int:
-    """Return the bytes of memory of this machine, or of the container that the process is in."""
+    """Return the bytes of memory of this machine or of the process's container."""
     try:
         physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):  # a system that does not tell
+    except (AttributeError, OSError, ValueError):  # the system does not report it
         physical = sys.maxsize
     try:
         return min(physical, int(_CONTAINER.read_text(encoding="ascii")))
-    except (OSError, ValueError):  # no container, or one that sets no limit
+    except (OSError, ValueError):  # no container, or no limit
         return physical
 
 
 def in_units(n_bytes: int) -> str:
-    """Return a number of bytes as a person reads it: 1.5 GiB."""
+    """Return a number of bytes in readable units: 1.5 GiB."""
     power = min(max(n_bytes.bit_length() - 1, 0) // 10, 6)
     return f"{n_bytes / 1024**power:.3g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB')[power]}"

@@ -1,12 +1,12 @@
-"""Multi-query associative recall (MQAR): pairs of keys and values first, then queries. Induction's control.
+"""Multi-query associative recall (MQAR): pairs of keys and values first, then queries. A control for induction.
 
-One row of length 16 with 2 pairs, vocabulary 12 (keys 1..5, values 6..11) and fill="blank" (a dot is id 0):
+One sequence of length 16 with 2 pairs, vocabulary 12 (keys 1..5, values 6..11) and fill="blank" (a dot is id 0):
 
     input    2   8   4   7   4   .   .   .   2   .   .   .   .   .   .   .
     role     K   V   K   V   Q               Q
     target                   7               8
 
-In the induction task, tokens are keys and values of one another; here the two are disjoint, and a value
+In the induction task, every token can be a key and a value. Here keys and values are disjoint, and a value
 comes right after its key.
 """
 
@@ -22,13 +22,13 @@ from tasks.memory import require_rows
 
 @config
 class MQARTask:
-    """Distinct keys, each followed by its value; later each key comes once more as a query, with its value as target.
+    """Distinct keys, each followed by its value; later each key recurs once as a query, with its value as target.
 
     Keys are drawn without replacement from 1 .. vocab_size // 2 - 1, values from the upper half of the
-    vocabulary. After the pairs, every other position is a slot for a query. Slots are numbered by their
-    gap g = 1, 2, ... from the pairs on; the keys, in their order, draw theirs without replacement with
-    probability ~ g^(power_a - 1): 1 is uniform, near 0 most queries come early. Everywhere else is a
-    "random" token of the whole vocabulary, or token 0 ("blank"). Each value stands `value_gap` positions after its key.
+    vocabulary. After the pairs, every second position is a slot for a query. Slots are numbered by their
+    gap g = 1, 2, ... from the pairs on. Each key in turn draws a slot without replacement, with
+    probability ~ g^(power_a - 1): 1 is uniform, near 0 most queries come early. All other positions hold a
+    "random" token of the whole vocabulary, or token 0 ("blank"). Each value is `value_gap` positions after its key.
 
     `Batch.groups["gap"]` is, at each query, the power of two at or below its gap.
 
@@ -37,12 +37,12 @@ class MQARTask:
 
     Attributes:
         vocab_size: Size of the vocabulary: token ids are 0 .. vocab_size - 1. The upper half are values.
-        length: Positions of a row.
-        pairs: Keys with their values, in a row.
+        length: Number of positions in a sequence.
+        pairs: Number of key-value pairs in a sequence.
         power_a: Exponent of the queries' gaps, above 0: 1 is uniform, near 0 most queries come early.
-        fill: What is everywhere else: random tokens of the whole vocabulary, or token 0 (blank).
-        value_gap: Positions from a key to its value: 1 is Zoology's; beyond it other tokens are between them.
-        bos: Begin each row with a beginning-of-sequence token, id vocab_size - 1. It counts in vocab_size and length.
+        fill: Tokens at all other positions: random ones of the whole vocabulary, or token 0 (blank).
+        value_gap: Positions from a key to its value: 1 as in Zoology; above 1, other tokens are between them.
+        bos: Begin each sequence with a BOS token, id vocab_size - 1. It counts in vocab_size and length.
     """
 
     kind: ClassVar[str] = "mqar"
@@ -80,22 +80,22 @@ class MQARTask:
 
     @property
     def _n_front(self) -> int:
-        """Number of positions of the pairs."""
+        """Number of positions that the pairs take."""
         return self.pairs * (1 + self.value_gap)
 
     @property
     def begins_with(self) -> tuple[int, ...]:
-        """The ids at the start of every row."""
+        """The ids at the start of every sequence."""
         return begins_with(self)
 
     @property
     def special_ids(self) -> tuple[int, ...]:
-        """The ids that are no content: the first token, and the blank between queries."""
+        """The ids that are not content: the first token, and the blank between queries."""
         return (*self.begins_with, 0) if self.fill == "blank" else self.begins_with
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
-        """Draw `size` rows, each a pure function of one 64-bit seed taken from `rng`."""
-        from tasks.kernels.mqar import draw_rows  # numba loads only when rows are drawn
+        """Draw `size` sequences, each a pure function of one 64-bit seed taken from `rng`."""
+        from tasks.kernels.mqar import draw_rows  # import numba only when sequences are drawn
 
         if self.bos:
             return batch_with_bos(self, size, rng)
@@ -111,7 +111,7 @@ class MQARTask:
         return Batch(inputs=inputs, targets=targets, groups={"gap": np.left_shift(1, exponent) // 2})
 
     def show(self, batch: Batch, row: int) -> str:
-        """Return the row in lines of 16 positions: token, its role (K key, V value, Q query), the target."""
+        """Return the sequence in lines of 16 positions: token, role (K key, V value, Q query), target."""
         asked = batch.targets[row] != IGNORE
         pairs = ["K", *[""] * (self.value_gap - 1), "V"] * self.pairs
         cells = {

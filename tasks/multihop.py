@@ -1,7 +1,7 @@
 """The multi-hop task of Appendix E.1: follow an induction head's pointer k times, from each letter.
 
-find_1(i) is 1 + the latest j < i with x_j = x_i: the position after the same letter's latest earlier
-occurrence. find_k is find_1 iterated, each time from the position just found. One row of length 9
+find_1(i) is 1 + the latest j < i with x_j = x_i: the position after the latest earlier occurrence of the
+same letter. find_k is find_1 iterated k times. One sequence of length 9
 ("-" is the symbol "none", "." is "blank"):
 
     position   0   1   2   3   4   5   6   7   8
@@ -26,27 +26,27 @@ from tasks.memory import require_rows
 
 @config
 class MultiHopTask:
-    """A row says a number of hops k, then letters; at each letter the answer is the letter k hops back.
+    """A sequence is a number of hops k, then letters. At each letter the answer is the letter k hops back.
 
-    Position 0 holds the hop token, whose id is k: uniform on 0 .. max_hops, one k a row. The others hold
+    Position 0 holds the hop token, whose id is k: uniform on 0 .. max_hops, one k per sequence. The others hold
     letters, drawn uniformly but never equal to the letter before. The target at position i is the letter
-    at find_k(i), or "none" if a hop leads nowhere; at the hop token it is "blank". The training loss scores all of
-    them, `Batch.answers` has letters only. `Batch.groups["hops"]` is each row's k.
+    at find_k(i), or "none" if a hop leads nowhere; at the hop token it is "blank". The training loss scores all
+    targets; `Batch.answers` has letters only. `Batch.groups["hops"]` is the k of each sequence.
 
     Ids: 0 .. max_hops are hop tokens, then come `alphabet` letters, "none" and "blank"; ids from there
     to `vocab_size` are not used.
 
-    With n letters, a of them different, a row has n answers for k = 0 and at least n - 1 - (a - 1) k for k > 0;
-    exactly so many (97 - 3k by default) unless a chain of hops has run out.
+    With n letters, a of them different, a sequence has n answers for k = 0 and at least n - 1 - (a - 1) k for k > 0;
+    exactly this many (97 - 3k by default) unless a chain of hops has run out.
 
     Source: Sanford et al. 2024, arXiv 2402.09268 (99 positions, 4 letters, k <= 16, 23 symbols);
     arXiv 2411.19574, Appendix E.1, Figure 8.
 
     Attributes:
         vocab_size: Size of the vocabulary: hop tokens, letters, none and blank.
-        length: Positions of a row, that of the hop token included.
-        max_hops: The most hops that a row asks for.
-        alphabet: How many letters there are.
+        length: Number of positions in a sequence, including the hop token.
+        max_hops: Largest number of hops.
+        alphabet: Number of letters.
     """
 
     kind: ClassVar[str] = "multihop"
@@ -90,20 +90,20 @@ class MultiHopTask:
 
     @property
     def begins_with(self) -> tuple[int, ...]:
-        """The start of a row that asks for one hop, which an induction head follows."""
+        """The start of a sequence that asks for one hop, which an induction head follows."""
         return (min(1, self.max_hops),)
 
     @property
     def special_ids(self) -> tuple[int, ...]:
-        """The ids that are no content: the hop tokens."""
+        """The ids that are not content: the hop tokens."""
         return tuple(range(self.first_letter))
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
-        """Draw `size` rows, each a pure function of one 64-bit seed taken from `rng`."""
+        """Draw `size` sequences, each a pure function of one 64-bit seed taken from `rng`."""
         return self._rows(size, rng, 0, self.max_hops)
 
     def batch_of(self, hops: int, size: int, rng: np.random.Generator) -> Batch:
-        """Draw rows as `batch` does, all with `hops` hops; for one `rng` the letters do not depend on `hops`.
+        """Draw sequences as `batch` does, all with `hops` hops. For one `rng` the letters do not depend on `hops`.
 
         Raises `ConfigError` unless 0 <= hops <= max_hops.
         """
@@ -111,7 +111,7 @@ class MultiHopTask:
         return self._rows(size, rng, hops, hops)
 
     def show(self, batch: Batch, row: int) -> str:
-        """Return the row in lines of 16 positions: token and target, with letters as letters."""
+        """Return the sequence in lines of 16 positions: token and target, with letters as letters."""
         cells = {
             "token": [f"k={batch.inputs[row, 0]}", *(self._name(int(token)) for token in batch.inputs[row, 1:])],
             "target": [self._name(int(token)) for token in batch.targets[row]],
@@ -122,7 +122,7 @@ class MultiHopTask:
         return "\n".join(lines)
 
     def _rows(self, size: int, rng: np.random.Generator, least_hops: int, most_hops: int) -> Batch:
-        from tasks.kernels.multihop import draw_rows  # numba loads only when rows are drawn
+        from tasks.kernels.multihop import draw_rows  # import numba only when sequences are drawn
 
         require_rows(self, size, rng, more=8 * self.alphabet * self.length)
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)

@@ -1,12 +1,12 @@
 """The n-gram task of Appendix E.3: recall from the weights which token follows two others.
 
-One row of length 9 at order 3, from a table that holds (5, 2) -> 7, (5, 8) -> 1 and (2, 8) -> 1:
+One sequence of length 9 at order 3, from a table that holds (5, 2) -> 7, (5, 8) -> 1 and (2, 8) -> 1:
 
     input    5   8   1   2   8   1   5   2   7
     role    x1  x2  x3  x1  x2  x3  x1  x2  x3
     target       1           1           7
 
-Nothing in the row says that 5 2 is followed by 7: the table is the same in every row, and is learnt.
+Nothing in the sequence says that 7 follows 5 2: the model must learn the table, which all sequences share.
 """
 
 from functools import cached_property
@@ -26,21 +26,21 @@ class NGramTask:
     """Text made of n-grams from a fixed table, with their last tokens as targets.
 
     The table holds `table_size` distinct contexts of `order` - 1 tokens, each with one last token, all
-    uniform on 0 .. vocab_size - 1. It is a pure function of `table_seed` and the sizes: part of the task,
-    the same in every batch. A row is drawn from it, one n-gram after another, and cut at `length`. At the
-    last token of each context, the target is the n-gram's last token.
+    uniform on 0 .. vocab_size - 1. It is a pure function of `table_seed` and the sizes, and the same in
+    every batch. A sequence is one n-gram of the table after another, cut at `length`. At the last token
+    of each context, the target is the n-gram's last token.
 
     Source: arXiv 2411.19574, Appendix E.3, Figure 9 ("approximately 200 pairs of x1 and x2", order 3).
-    The vocabulary is not stated there; at 64, about three contexts end in the same x2, so x2 alone
-    seldom tells x3.
+    The paper does not state the vocabulary. At 64, about three contexts end in the same x2, so x2 alone
+    seldom determines x3.
 
     Attributes:
         vocab_size: Size of the vocabulary: token ids are 0 .. vocab_size - 1.
-        length: Positions of a row.
-        order: Tokens of an n-gram: a context of one fewer, and its last token.
-        table_size: How many n-grams the table holds.
+        length: Number of positions in a sequence.
+        order: Tokens of an n-gram: a context of order - 1 tokens, and a last token.
+        table_size: Number of n-grams in the table.
         table_seed: Seed of the table.
-        bos: Begin each row with a beginning-of-sequence token, id vocab_size - 1. It counts in vocab_size and length.
+        bos: Begin each sequence with a BOS token, id vocab_size - 1. It counts in vocab_size and length.
     """
 
     kind: ClassVar[str] = "ngram"
@@ -65,7 +65,7 @@ class NGramTask:
         )
         require(self.table_size >= 1, f"NGramTask.table_size is {self.table_size}, but must be at least 1.")
         require(
-            self.order < 64 and self.n_contexts < 2**63,  # the power itself can take for ever
+            self.order < 64 and self.n_contexts < 2**63,  # computing the power itself can take for ever
             f"NGramTask.order is {self.order}, but vocab_size={self.vocab_size} to the power of order - 1, "
             "the number of contexts, must be below 2 to the power of 63.",
         )
@@ -99,11 +99,11 @@ class NGramTask:
 
     @property
     def begins_with(self) -> tuple[int, ...]:
-        """The ids at the start of every row."""
+        """The ids at the start of every sequence."""
         return begins_with(self)
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
-        """Draw `size` rows, each a pure function of the table and one 64-bit seed taken from `rng`."""
+        """Draw `size` sequences, each a pure function of the table and one 64-bit seed taken from `rng`."""
         if self.bos:
             return batch_with_bos(self, size, rng)
         require_rows(self, size, rng)
@@ -116,7 +116,7 @@ class NGramTask:
         return Batch(inputs=np.ascontiguousarray(inputs), targets=targets)
 
     def show(self, batch: Batch, row: int) -> str:
-        """Return the row in lines of 16 positions: token, its place in its n-gram (x1, x2, ...), the target."""
+        """Return the sequence in lines of 16 positions: token, place in its n-gram (x1, x2, ...), target."""
         cells = {
             "token": batch.inputs[row].tolist(),
             "role": [""] * self.bos + [f"x{t % self.order + 1}" for t in range(self.length - self.bos)],
@@ -130,7 +130,7 @@ class NGramTask:
 
 
 def _draws(seeds: UInt64[np.ndarray, " row"], n: int, below: int) -> Int64[np.ndarray, "row n"]:
-    """Return n numbers from 0 to `below` - 1 for each seed, those of `tasks.random64`, for all seeds at once."""
+    """Return n numbers from 0 to `below` - 1 for each seed, as `tasks.random64` draws them, for all seeds at once."""
     z: np.ndarray = seeds[:, None] + 0x9E3779B97F4A7C15 * np.arange(1, n + 1, dtype=np.uint64)
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB

@@ -1,6 +1,6 @@
-"""A 64-bit random stream for numba kernels: a row is a pure function of its own seed.
+"""A 64-bit random stream for numba kernels: each sequence is a pure function of its own seed.
 
-numba's cache depends on a kernel's own file only: after a change here, delete `tasks/kernels/__pycache__` and
+numba does not notice changes of this file in its cached kernels: after one, delete `tasks/kernels/__pycache__` and
 `tasks/igsm/kernels/__pycache__`.
 """
 

@@ -1,4 +1,4 @@
-"""Registry of tasks by kind: the package's own and those that others register."""
+"""Registry of tasks by kind: those of this package, of plugins and your own."""
 
 import dataclasses
 import warnings
@@ -12,20 +12,20 @@ from tasks.batch import Batch
 from tasks.config import ConfigError, config, require
 
 GROUP = "ihlab.tasks"
-"""The entry points that name task classes of installed packages."""
+"""The group of entry points through which installed packages offer task classes."""
 
 TASKS: dict[str, type[Any]] = {}
-"""Every task by its kind: what `ihlab sample`, `ihlab train` and stored runs know it by."""
+"""Every task by its kind, the name that `ihlab sample`, `ihlab train` and stored runs use."""
 
 _NEEDED = ("vocab_size", "length", "batch", "show")
 
 
 def register_task(cls: Any) -> Any:
-    """Make a class a task, by its `kind`; return it, so that this is a decorator too.
+    """Register a class as a task under its `kind`. Returns the class, so that this is a decorator too.
 
     A task is a dataclass (`tasks.config.config` checks its fields) with `kind`, a string of the class, `vocab_size`,
-    `length`, `batch(size, rng)` and `show(batch, row)`, as `tasks.Task` describes them. Raises `ConfigError` for a
-    class that lacks one of them, which it names, and for a kind that another class has already.
+    `length`, `batch(size, rng)` and `show(batch, row)`, as `tasks.Task` describes them. Raises `ConfigError` if the
+    class lacks one of these, or if another class already has this kind.
     """
     name = getattr(cls, "__name__", repr(cls))
     require(isinstance(cls, type), f"{name} is not a class, so it cannot be registered as a task.")
@@ -43,7 +43,7 @@ def register_task(cls: Any) -> Any:
 
 
 def kinds() -> dict[str, type[Any]]:
-    """Return every kind of task with its class: of a class whose `kind` is a field, each value that it can have."""
+    """Return every kind of task with its class. A class whose `kind` is a field has a kind for each of its values."""
     return {kind: cls for cls in TASKS.values() for kind in _kinds_of(cls)}
 
 
@@ -54,28 +54,28 @@ def _kinds_of(cls: type[Any]) -> tuple[str, ...]:
 
 
 def rule_of(task: Any) -> int:
-    """Return the version of a task's drawing rule, `task.rule`: 1 where it never changed."""
+    """Return the version of a task's drawing rule, `task.rule`: 1 if it never changed."""
     return int(getattr(task, "rule", 1))
 
 
 def load_plugins(group: str, register: Callable[[Any], Any]) -> None:
-    """Register what installed packages name in a group of entry points.
+    """Register all entry points of a group of installed packages.
 
-    One that cannot be loaded or registered is left out, with a warning that names it; the others are there.
+    An entry point that cannot be loaded or registered is skipped with a warning; the others are registered.
     """
     for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
         try:
             register(point.load())
-        except (Exception, SystemExit) as error:  # somebody else's code must not keep everything else from working
+        except (Exception, SystemExit) as error:  # a faulty plugin must not break the package
             said = " ".join(f"{type(error).__name__}: {error}".split())
             warnings.warn(f"The plug-in {point.name} ({point.value}) is left out: {said}", stacklevel=2)
 
 
 @config
 class StoredTask:
-    """The task of a stored run whose kind is not registered: its fields as read, and no rows.
+    """The task of a stored run whose kind is not registered. It keeps the stored fields and cannot draw sequences.
 
-    Its run's metrics and models open all the same.
+    The run's metrics and models can still be opened.
     """
 
     kind: str
@@ -84,7 +84,7 @@ class StoredTask:
     length: int
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
-        """Raise `ConfigError`: only the task's own class draws rows."""
+        """Raise `ConfigError`: only the task's own class can draw sequences."""
         raise ConfigError(unregistered(self.kind))
 
     def show(self, batch: Batch, row: int) -> str:
@@ -93,11 +93,11 @@ class StoredTask:
 
 
 def unregistered(kind: str) -> str:
-    """Return what to do about a kind that is not registered."""
+    """Return advice about a kind that is not registered."""
     return f"The task '{kind}' is not registered: import its class and call ihlab.register_task with it."
 
 
 def require_registered(task: Any) -> None:
-    """Raise `ConfigError` for a task whose class is not registered: its run could not be opened again."""
+    """Raise `ConfigError` for a task whose class is not registered, because its run could not be reopened."""
     known = [cls for cls in TASKS.values() if isinstance(task, cls)]
     require(bool(known), unregistered(getattr(task, "kind", type(task).__name__)))

@@ -1,1 +1,1 @@
-"""iGSM in the lab: how models write solutions of its problems, and pictures of problems and solutions."""
+"""Analysis of iGSM: how models write solutions, and pictures of problems and solutions."""

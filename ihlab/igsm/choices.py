@@ -1,4 +1,4 @@
-"""What a model would write next in a true iGSM solution, where it must plan and where it must look up."""
+"""A model's next-token predictions in true iGSM solutions, where it must plan and where it must look up."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,25 +17,25 @@ from tasks.igsm.solution import read_header, split
 from tasks.igsm.words import JOINT
 
 ROWS = 64
-"""Problems that are read together, at most."""
+"""Maximum number of problems in one forward pass."""
 
 _NAMES = {"natural": (1, 3), "compact": (0, 1), "pairs": (0,)}
-"""Where the words of a step's parameter stand in the step."""
+"""Positions of the words of a step's parameter within the step."""
 
 
 @in_eval_mode
 @torch.no_grad()
 def choices(model: Transformer, task: IGSMTask, problems: Problems) -> pd.DataFrame:
-    """Judge the likeliest next token at the choices of each true solution, one row per problem.
+    """Judge the most likely next token at the choices of each true solution, one row per problem.
 
-    Both models of a comparison are judged at the same places, after a prompt and steps that are right, so that an
-    earlier error hides no later one. Columns, True where every choice of that kind is right:
+    Compared models are judged at the same positions, after the prompt and correct steps, so that an earlier error
+    does not hide a later one. A column is True where every choice of its kind is right:
 
-    - `planned`    each step begins with a needed parameter that is not known yet and whose operands are (one of them,
-                   where there are several; of two words the second is judged after the true first one);
+    - `planned`    each step begins with a needed parameter that is not known yet and whose operands are known. Any
+                   such parameter is right; if it has two words, the second is judged after the true first one;
     - `looked up`  each token that is copied from the prompt's sentence about the step's parameter (`fetches`).
 
-    Raises `ConfigError` for rows longer than n_ctx.
+    Raises `ConfigError` for sequences longer than n_ctx.
     """
     device, rows = model.embed.weight.device, []
     for part in np.array_split(np.arange(len(problems.tokens)), -(-len(problems.tokens) // ROWS)):
@@ -55,7 +55,7 @@ def choices(model: Transformer, task: IGSMTask, problems: Problems) -> pd.DataFr
 
 
 def _headers(problem: Problem, tokens: Sequence[str]) -> Iterator[tuple[int, set[str]]]:
-    """Yield the position of each word that names a step's parameter, and the words that would be right there."""
+    """Yield the position of each word that names a step's parameter, and the set of right words there."""
     start, known = list(tokens).index("<sol>") + 1, set[Parameter]()
     places = _NAMES[problem.format]
     wanted = problem.definitions.keys() if problem.flat else problem.necessary

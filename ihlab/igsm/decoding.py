@@ -15,15 +15,15 @@ from tasks.igsm.problem import Problem
 from tasks.igsm.verify import ERRORS, verify
 
 ROWS = 256
-"""Problems that are decoded together, at most."""
+"""Maximum number of problems that are decoded together."""
 
 
 def solve(model: Transformer, task: IGSMTask, problems: Problems) -> list[list[str]]:
     """Decode each prompt greedily, up to and including EOS.
 
-    Prompts of equal length are decoded together, without padding: a shift would mix padding into the first keys
-    and values. A solution that does not end within a row of the task is cut off. Raises `ConfigError` for a
-    model whose n_ctx is shorter than the task's rows, or whose vocabulary is smaller than the task's.
+    Prompts of equal length are decoded together without padding, because a shift would mix padding into the first keys
+    and values. A solution that does not end within the task's length is cut off. Raises `ConfigError` for a
+    model whose n_ctx is shorter than the task's sequences, or whose vocabulary is smaller than the task's.
     """
     cfg, end = model.cfg, task.language.ids["<eos>"]
     require(
@@ -46,7 +46,7 @@ def solve(model: Transformer, task: IGSMTask, problems: Problems) -> list[list[s
 def probabilities(
     model: Transformer, task: IGSMTask, prompt: Int[np.ndarray, " pos"], solution: Sequence[str]
 ) -> Float[np.ndarray, " token"]:
-    """Return the probability that the model gives to each token of a solution, after the prompt and those before it."""
+    """Return the model's probability of each token of a solution, given the prompt and the tokens before it."""
     written = task.encode(" ".join(solution))
     ids = torch.from_numpy(np.concatenate([prompt, written])).to(model.embed.weight.device)
     every = model(ids[None])[0, len(prompt) - 1 : -1].softmax(-1)

@@ -8,7 +8,7 @@ from tasks.igsm.problem import Problem
 
 
 def structure_text(problem: Problem) -> str:
-    """Return the structure as text: for each category but the last its items, each with its items one category below.
+    """Return the structure as text: the items of each category except the last, each with its items one category below.
 
     Harbours have Ships
       Bergen: Sloop, Ketch
@@ -26,14 +26,14 @@ def structure_text(problem: Problem) -> str:
 
 
 def dependency_text(problem: Problem) -> str:
-    """Return the dependencies as text: a line per parameter, after those of its operands; the last needed is the query.
+    """Return the dependencies as text: a line per parameter, after its operands. The last needed one is the query.
 
     needed
       Riga's Ketch   =  5 <- 5
       Bergen's Ketch = 12 <- 7 + Riga's Ketch
     ? Bergen's Ships = 12 <- Bergen's Ketch
 
-    After the query come the stated parameters that it does not depend on, with the totals that these use.
+    After the query come the stated parameters that it does not depend on, and the totals that these use.
     """
     ordered = list(TopologicalSorter(problem.dependencies).static_order())
     width = max(len(name(parameter)) for parameter in ordered)
@@ -53,7 +53,7 @@ def name(parameter: Parameter) -> str:
 
 
 def formula(definition: Definition) -> str:
-    """Write the definition in names: "5 * (Bergen's Sloop - Riga's Sloop)".
+    """Write the definition with names: "5 * (Bergen's Sloop - Riga's Sloop)".
 
     Several terms are bracketed if they are combined with a constant.
     """

@@ -1,7 +1,7 @@
-"""Layered layout of a directed graph in rows: every arrow goes down, and none runs under a box.
+"""Layered layout of a directed graph in rows: every arrow goes down, and no arrow runs under a box.
 
 The scheme of Sugiyama, Tagawa and Toda 1981: give each node a row, reserve a slot for an arrow in each row
-that it passes, order each row so that few arrows cross, then move the nodes of a row as near to their
+that it passes, order each row so that few arrows cross, then move the nodes of a row as close to their
 neighbours as their widths allow.
 """
 
@@ -20,13 +20,13 @@ Slot = Node | tuple[Node, Node, int]
 Rows = list[list[Slot]]
 Point = tuple[float, float]
 
-SWEEPS = 12  # down and up again; more of them find no fewer crossings in problems of op = 15
-NARROW = 0.05  # of a link's weight
+SWEEPS = 12  # down and up again; more sweeps do not reduce the crossings in problems of op = 15
+NARROW = 0.05  # fraction of a link's weight
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Positions to draw at: `centers` of the nodes, `routes` with each edge's points from its tail down to its head."""
+    """Positions to draw at: `centers` of the nodes, and `routes`, the points of each edge from tail down to head."""
 
     centers: dict[Node, Point]
     routes: dict[Edge, list[Point]]
@@ -42,10 +42,10 @@ def layered(
 ) -> Layout:
     """Place boxes of the given `widths` and one `height` in rows, tails above heads, without overlap.
 
-    `gap` is the least distance of two boxes beside and above each other, `lane` the width kept free for an arrow
-    that passes a row. y grows upwards; row 0 is at y = 0. Without `rows`, a node's row is the one below its lowest
-    tail; a node without tails has the one above its highest head. A route has two points in each row that it
-    passes, at the row's upper and lower side: straight down between them, it meets no box.
+    `gap` is the minimum distance between boxes, both horizontally and vertically. `lane` is the width kept free for an
+    arrow that passes a row. y grows upwards; row 0 is at y = 0. Without `rows`, a node goes in the row below its
+    lowest tail, and a node without tails in the row above its highest head. A route has two points in each row that it
+    passes, at the row's upper and lower side. Between them it goes straight down and meets no box.
     Raises `graphlib.CycleError` if the edges form a cycle.
     """
     rank = _ranks(list(widths), edges) if rows is None else dict(rows)
@@ -57,7 +57,7 @@ def layered(
 
 
 def _ranks(nodes: list[Node], edges: Sequence[Edge]) -> dict[Node, int]:
-    """Assign a row to each node, below all of its tails; a node without any goes just above its highest head."""
+    """Assign each node a row below all of its tails. A node without tails goes just above its highest head."""
     tails: dict[Node, list[Node]] = {node: [] for node in nodes}
     heads: dict[Node, list[Node]] = {node: [] for node in nodes}
     for tail, head in edges:
@@ -80,7 +80,7 @@ def _links(rank: dict[Node, int], edges: Sequence[Edge]) -> list[tuple[Slot, Slo
 
 
 def _slots(rank: dict[Node, int], links: list[tuple[Slot, Slot]]) -> Rows:
-    """List the slots of each row, in no order."""
+    """List the slots of each row, unordered."""
     rows: Rows = [[] for _ in range(max(rank.values(), default=-1) + 1)]
     for node, row in rank.items():
         rows[row].append(node)
@@ -136,19 +136,19 @@ def _ordered(rows: Rows, links: list[tuple[Slot, Slot]]) -> Rows:
 def _places(
     rows: Rows, links: list[tuple[Slot, Slot]], widths: dict[Node, float], gap: float, lane: float
 ) -> dict[Slot, float]:
-    """Choose x of each slot for the least total sideways length of the links, as order and widths allow.
+    """Choose x of each slot to minimise the total horizontal length of the links, given the order and the widths.
 
     A linear program over the positions x and the lengths t: minimise the sum of weight * t, where
     t >= |x_upper - x_lower|, plus NARROW times the rows' widths, so that a box without arrows stays near the others.
-    Links of arrows that pass a row weigh more, so that long arrows come out straight (the weights of Gansner et al.
-    1993).
+    Links of arrows that pass a row have a larger weight, so that long arrows are straight (the weights of Gansner et
+    al. 1993).
     """
     index = {slot: number for number, slot in enumerate(slot for row in rows for slot in row)}
     neighbours = [pair for row in rows for pair in pairwise(row)]
     n_slots, n_links = len(index), len(links)
     if n_slots == 0:
         return {}
-    # Each row of `least` says: its product with (x, t) is at least `bound`.
+    # Each row of `least` is a constraint: its product with (x, t) is at least `bound`.
     least = np.zeros((2 * n_links + len(neighbours), n_slots + n_links))
     bound = np.zeros(len(least))
     for number, (upper, lower) in enumerate(links):
@@ -174,7 +174,7 @@ def _routes(
     height: float,
     step: float,
 ) -> dict[Edge, list[Point]]:
-    """Return each edge's points. Arrows leave and reach a box next to each other, in their order."""
+    """Return the points of each edge. Arrows leave and reach a box side by side, in their order."""
     passed = {(tail, head): [x[tail, head, row] for row in range(rank[tail] + 1, rank[head])] for tail, head in edges}
     starts: dict[Edge, float] = {}
     ends: dict[Edge, float] = {}

@@ -1,4 +1,4 @@
-"""Attention to sources: which heads fetch what a solution of an iGSM problem copies, from prompt or solution."""
+"""Attention to sources: which heads fetch the tokens that an iGSM solution copies from the prompt or from itself."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -20,18 +20,18 @@ from tasks.igsm.solution import read_header
 from tasks.igsm.words import is_symbol, read_pair
 
 COPY_KINDS = ("sentence", "letter", "value")
-"""Kinds of copies, as `Fetch.kind` says."""
+"""Kinds of copies: the values of `Fetch.kind`."""
 
 
 class Fetch(NamedTuple):
-    """A token of a solution that is a copy of an earlier one.
+    """A token of a solution that is a copy of an earlier token.
 
-    - `kind`   "sentence": the constant in `b = 4 + a = 4 + 3 = 0`, and an operand that is a pair, fetched from the
+    - `kind`   "sentence": the constant in `b = 4 + a = 4 + 3 = 0`, or an operand that is a pair, fetched from the
                prompt's sentence about the step's parameter; "letter": an operand's letter, fetched from where it was
-               given (`X Y a ;`) or used before, or a pair that no sentence names; "value": an operand's number,
-               fetched from the end of the clause that computed it;
-    - `query`  the position that predicts it, the one before it;
-    - `keys`   the positions of what it is a copy of.
+               defined (`X Y a ;`) or used before, or a pair that the sentence does not name; "value": an operand's
+               number, fetched from the end of the clause that computed it;
+    - `query`  the position that predicts the token, right before it;
+    - `keys`   the positions of the tokens that it copies.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class Fetch(NamedTuple):
 
 
 def fetches(tokens: Sequence[str]) -> list[Fetch]:
-    """Return every constant and operand of a row's solution, in any format, in order."""
+    """Return every constant and operand of a sequence's solution, in order, in any format."""
     require("<sol>" in tokens, "The row has no '<sol>': it holds no solution.")
     stated = _sentences(tokens[: tokens.index("<sol>")])
     seen: dict[str, list[int]] = {}  # symbol -> its positions
@@ -57,7 +57,7 @@ def fetches(tokens: Sequence[str]) -> list[Fetch]:
 
 
 def _sentences(prompt: Sequence[str]) -> dict[Parameter, range]:
-    """Return the positions of the expression of each parameter that a prompt states."""
+    """Return each parameter that a prompt states, with the positions of its expression."""
     found: dict[Parameter, range] = {}
     start = int(bool(prompt) and prompt[0] == "<bos>")
     for at in range(start, len(prompt)):
@@ -74,7 +74,7 @@ def _sentences(prompt: Sequence[str]) -> dict[Parameter, range]:
 
 
 def _header(tokens: Sequence[str]) -> Parameter | None:
-    """Return the parameter that the tokens announce, None if they announce none."""
+    """Return the parameter that the tokens name, or None if they name no parameter."""
     headers = (read_header(tokens, format) for format in ("natural", "compact", "pairs"))
     return next((header[0] for header in headers if header), None)
 
@@ -107,11 +107,11 @@ def _of_clause(
 @in_eval_mode
 @torch.no_grad()
 def operand_attention(model: Transformer, task: IGSMTask, problems: Problems) -> pd.DataFrame:
-    """Attention of each head to the source of a copy just before the copy is written, on true solutions.
+    """Return the attention of each head to the source of a copy, at the position that predicts it, on true solutions.
 
     Columns: layer, head, pattern ("raw": whose key is matched; "effective": whose value is read), kind (of `Fetch`),
     attention (summed over the sources, averaged over all copies of that kind) and even (the same for uniform attention
-    over all tokens so far). Raises `ConfigError` for problems without operands, and rows longer than n_ctx.
+    over all tokens so far). Raises `ConfigError` for problems without operands, and for sequences longer than n_ctx.
     """
     rows = torch.from_numpy(problems.tokens[:, : int(problems.size.max())]).to(model.embed.weight.device)
     nowhere = torch.zeros(*rows.shape, rows.shape[1], dtype=torch.bool, device=rows.device)
@@ -136,7 +136,7 @@ def operand_attention(model: Transformer, task: IGSMTask, problems: Problems) ->
 
 
 def value_head(attention: pd.DataFrame) -> tuple[int, int]:
-    """Return the layer and head that read operands' values most, from a table of `operand_attention`."""
+    """Return the layer and head that read the operands' values most, from a table of `operand_attention`."""
     table = attention.query("pattern == 'effective' and kind == 'value'")
     best = table["attention"].to_numpy().argmax()
     return int(table["layer"].iloc[best]), int(table["head"].iloc[best])
@@ -147,7 +147,7 @@ def value_head(attention: pd.DataFrame) -> tuple[int, int]:
 def head_patterns(
     model: Transformer, tokens: Int[np.ndarray, " pos"], layer: int, head: int
 ) -> dict[str, Float[np.ndarray, "query key"]]:
-    """Return the pattern of a head on a row, "raw" and "effective"; one of them if the two are the same."""
+    """Return the "raw" and "effective" patterns of a head on a sequence, or only one of them if they are equal."""
     _, cache = model.run_with_cache(torch.from_numpy(tokens.copy())[None].to(model.embed.weight.device))
     every = raw_patterns(cache), effective_patterns(cache, fix_gauge=True)
     raw, effective = (patterns[layer, 0, head].cpu().numpy() for patterns in every)

@@ -38,8 +38,8 @@ FILLS = {BLUE: "#E3F0F8", ORANGE: "#FDF0D0", GREY: "#FFFFFF", BLACK: "#FFFFFF"}
 def structure_graph(problem: Problem) -> Figure:
     """Draw the items in a row for each category, and a line from each item to everything that it has.
 
-    A line is an instance: one parameter and one sentence. Grey lines are those that the query does not depend on.
-    Orange is the query: a line, or, if it is abstract, its item and its category.
+    A line is an instance: one parameter and one sentence. The query does not depend on grey lines.
+    Orange marks the query: a line or, if the query is abstract, its item and its category.
     Raises `ConfigError` if the problem is flat.
     """
     require(not problem.flat, "structure_graph draws problems with a hierarchy, but this one is flat.")
@@ -69,8 +69,8 @@ def structure_graph(problem: Problem) -> Figure:
 def dependency_graph(problem: Problem, values: bool = True) -> Figure:
     """Draw the parameters in boxes, and an arrow from each operand down to the parameter computed from it.
 
-    A box gives the operation and, with `values`, the result. Drawn are the stated parameters and the abstract ones
-    that these or the query depend on.
+    A box shows the operation and, with `values`, the result. The figure has the stated parameters and the abstract
+    ones that these or the query depend on.
     """
     operands = {name_of(parameter): found for parameter, found in problem.dependencies.items()}
     parameters = {name_of(parameter): parameter for parameter in problem.dependencies}
@@ -80,7 +80,7 @@ def dependency_graph(problem: Problem, values: bool = True) -> Figure:
         result = f" = {problem.values[parameter]}" if values and operands[name] else ""
         labels[name] = [f"{parameter[0]}'s", parameter[1], rule + result]
     widths = {name: _width(lines) for name, lines in labels.items()}
-    # An operand that is named twice has one arrow.
+    # An operand that occurs twice has one arrow.
     edges = list(dict.fromkeys((name_of(operand), name) for name, found in operands.items() for operand in found))
     height = 3 * LINE + 2 * PADDING
     layout = layered(widths, edges, height, GAP, LANE)
@@ -110,9 +110,9 @@ def operand_pattern(
     fetched: Iterable[tuple[int, Sequence[int]]],
     start: int = 0,
 ) -> None:
-    """Draw one head's pattern from position `start` on, with orange squares on what is to be fetched.
+    """Draw one head's pattern from position `start` on, with orange squares on the entries to be fetched.
 
-    `fetched` holds queries and their keys, as positions of the whole sequence: the places of `ihlab.igsm.operands`.
+    `fetched` has pairs of a query and its keys, as positions in the whole sequence (see `ihlab.igsm.operands`).
     """
     attention_pattern(axes, pattern[start:, start:], tokens[start:])
     keys, queries = np.array([(key, query) for query, keys in fetched for key in keys]).reshape(-1, 2).T - start
@@ -136,7 +136,7 @@ def _question(problem: Problem) -> str:
 
 
 def _rule(definition: Definition) -> str:
-    """Name the operation that computes the parameter, in a word or two."""
+    """Name the operation that computes the parameter in one or two words."""
     if not definition.terms:
         return str(definition.constant)
     several = len(definition.terms) > 1
@@ -152,14 +152,14 @@ def _rule(definition: Definition) -> str:
 
 
 def _width(lines: Sequence[str]) -> float:
-    """Return the width of a box around some lines."""
+    """Return the width of a box around the lines."""
     return max(TextPath((0, 0), line, size=FONT).get_extents().width for line in lines) / 72 + 2 * PADDING
 
 
 def _page(
     layout: Layout, widths: dict[str, float], height: float, title: str, left: float = 0.0
 ) -> tuple[Figure, Axes]:
-    """Return a figure around the layout, one unit an inch, with room for the title, the key and on the left."""
+    """Return a figure around the layout, in units of an inch, with room for the title and the key and `left` inches."""
     lanes = [x for route in layout.routes.values() for x, _ in route]
     x_min = min([x - widths[name] / 2 for name, (x, _) in layout.centers.items()] + lanes) - MARGIN - left
     x_max = max([x + widths[name] / 2 for name, (x, _) in layout.centers.items()] + lanes) + MARGIN
@@ -199,7 +199,7 @@ def _box(
 def _line(
     axes: Axes, route: Sequence[Point], color: str, width: float = 1.2, arrow: bool = False, dashed: bool = False
 ) -> None:
-    """Draw a curve from row to row; straight down within a row."""
+    """Draw a line that is curved between rows and straight within a row."""
     points, codes = [route[0]], [Path.MOVETO]
     for index, ((x0, y0), (x1, y1)) in enumerate(pairwise(route)):
         between_rows = index % 2 == 0

@@ -1,4 +1,4 @@
-"""A model's solution of an iGSM problem: the probability of each token, and the finding on each step."""
+"""A figure of a model's solution of an iGSM problem: the probability of each token and the finding on each step."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,21 +16,21 @@ from tasks.config import require
 from tasks.igsm.verify import NO_ERROR
 
 FONT = 8.0  # points; every other length is in inches
-LETTER = 0.602 * FONT / 72  # the width of one of DejaVu Sans Mono
+LETTER = 0.602 * FONT / 72  # width of a DejaVu Sans Mono character
 LINE = 0.22
 MARGIN = 0.15
 HEADING = 0.35
 KEY = 0.6
 LEAST_WIDTH = 6.4
 INDENT = 4  # letters
-MOST_LETTERS = 90  # a longer line is wrapped
+MOST_LETTERS = 90  # longer lines are wrapped
 
 SURE = LinearSegmentedColormap.from_list("sure", [ORANGE, "#FFFFFF"])
 GREY = "#666666"
 
 
 class TextLine(NamedTuple):
-    """The tokens `start` .. `stop` - 1, written `indent` letters from the left, and the finding beside them."""
+    """A line with the tokens `start` .. `stop` - 1, indented by `indent` letters, and the finding beside them."""
 
     start: int
     stop: int
@@ -44,8 +44,8 @@ def written_solution(
 ) -> Figure:
     """Draw the tokens after SOL, one step per line, and beside each step its error, from `findings`.
 
-    The darker a token, the less probable it was; white is certain. In a step with several clauses each after the
-    first has its own line. An error is reported where it is made: later steps are judged as if it had been right.
+    A darker token was less probable; white is certain. In a step with several clauses, each clause after the first has
+    its own line. An error is reported where it is made, and later steps are judged as if that step had been right.
     Raises `ConfigError` unless there is a probability for each token.
     """
     require(
@@ -69,7 +69,7 @@ def written_solution(
 
 
 def _lines(solution: Sequence[str], found: Sequence[str]) -> list[TextLine]:
-    """Return the lines; a finding is beside the last line of its step."""
+    """Return the lines. The finding of a step goes beside its last line."""
     lines: list[TextLine] = []
     *left, last = found
     start, indent, marks = 0, 0, 0
@@ -80,7 +80,7 @@ def _lines(solution: Sequence[str], found: Sequence[str]) -> list[TextLine]:
         if ends_step:
             lines.append(TextLine(start, at + 1, indent, left.pop(0)))
             start, indent, marks = at + 1, 0, 0
-        elif full or (token == ";" and marks > 1):  # the first ";" ends what the step is about
+        elif full or (token == ";" and marks > 1):  # the first ";" ends the header of the step
             lines.append(TextLine(start, at + 1, indent, ""))
             start, indent = at + 1, INDENT
     return [*lines, TextLine(start, len(solution), indent, last)]
@@ -91,7 +91,7 @@ def _letters(solution: Sequence[str], line: TextLine) -> int:
 
 
 def _page(width: float, height: float, title: str) -> tuple[Figure, Axes]:
-    """Return a figure, one unit an inch, the first line below y = 0, with room for the title and the key."""
+    """Return a figure in units of an inch with room for the title and the key. The first line is below y = 0."""
     figure = new_figure(width, HEADING + height + KEY)
     figure.set_layout_engine("none")  # all positions are in inches
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(-height - KEY, HEADING))

@@ -1,1 +1,1 @@
-"""Pictures of tables: matplotlib, colour-blind-safe. Draws DataFrames, computes nothing."""
+"""Figures of DataFrames with matplotlib in colour-blind-safe colours. This package computes no results."""

@@ -1,4 +1,4 @@
-"""Starts and ends of runs in the planes of alpha and beta, coloured by the steps they take to learn induction."""
+"""Starts and ends of runs in the planes of alpha and beta, coloured by the number of steps to learn induction."""
 
 import numpy as np
 import pandas as pd
@@ -15,10 +15,10 @@ CLIPPED = "#999999"
 
 @printed
 def start_map(axes: Axes, starts: pd.DataFrame, field: pd.DataFrame, slowest: float) -> PathCollection:
-    """Draw each start as a square over the field of `loss_field`, marked as by `coloured`.
+    """Draw each start as a square over the field of `loss_field`, marked as in `coloured`.
 
     `starts` has columns alpha1, beta1 and steps (inf: never), `field` those of `loss_field`. Colours run from 0 to
-    `slowest` steps; the coloured artist is returned, for a colour bar. The dashed frame is Figure 2's square.
+    `slowest` steps. Returns the coloured artist for a colour bar. The dashed frame is the square of Figure 2.
     """
     loss_field(axes, field, spacing=0.01, faint=True)
     axes.add_patch(Rectangle((0, 0), 1, 1, fill=False, edgecolor=BLACK, linestyle="--", linewidth=1.2, zorder=3))
@@ -32,9 +32,9 @@ def start_map(axes: Axes, starts: pd.DataFrame, field: pd.DataFrame, slowest: fl
 
 @printed
 def end_map(axes: Axes, runs: pd.DataFrame, slowest: float) -> PathCollection:
-    """Draw each run as a dot at its final folded angles; the shaded square is nearer to induction than any corner.
+    """Draw each run as a dot at its final folded angles. In the shaded square, induction is the nearest corner.
 
-    `runs` has columns end_key_angle, end_value_angle, in [-pi/2, pi/2) with the induction corner at 0, and steps.
+    `runs` has columns end_key_angle and end_value_angle, in [-pi/2, pi/2) with the induction corner at 0, and steps.
     Opposite edges are the same line: the plane is a torus.
     """
     edge = np.pi / 2
@@ -56,7 +56,7 @@ def end_map(axes: Axes, runs: pd.DataFrame, slowest: float) -> PathCollection:
 def coloured(
     axes: Axes, x: pd.Series, y: pd.Series, steps: pd.Series, slowest: float, size: int, marker: str
 ) -> PathCollection:
-    """Draw points coloured by their steps up to `slowest`, triangles for more and crosses for inf.
+    """Draw points coloured by their steps up to `slowest`, with triangles for more steps and crosses for inf.
 
     Returns the coloured artist.
     """
@@ -75,11 +75,11 @@ def coloured(
 
 @printed
 def flow_times(axes: Axes, runs: pd.DataFrame, slowest: float, longest: float) -> None:
-    """Draw steps to induction against the flow's time, the least over the signs of alpha and beta.
+    """Draw steps to induction against the flow's time, which is the minimum over the signs of alpha and beta.
 
-    `runs` has columns mirror_time, steps (inf: never) and basin: circles flow to induction with the signs of their
-    start, squares only with others. Lines are at the `slowest` steps of a first stage and the `longest` of all; runs
-    that never learn induction are drawn above.
+    `runs` has columns mirror_time, steps (inf: never) and basin. Circles flow to induction with the signs of their
+    start, squares only with other signs. Lines mark the maximum steps of the first stage (`slowest`) and of all stages
+    (`longest`). Runs that never learn induction are drawn above.
     """
     top = 1.3 * longest
     shown = runs[np.isfinite(runs["mirror_time"])]

@@ -1,4 +1,4 @@
-"""Learning curves: the median over seeds, with the band that holds all of them."""
+"""Learning curves: the median over seeds, with a band from the lowest to the highest seed."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,7 +11,7 @@ from ihlab.plots.style import printed
 
 @dataclass(frozen=True)
 class Line:
-    """Style of one curve: its colour and, for black-and-white prints, its dashes."""
+    """Style of one curve: a colour, and dashes for black-and-white prints."""
 
     color: str
     dashes: str = "-"
@@ -19,7 +19,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Mark:
-    """Style of one series with markers: a colour, and a marker and dashes for readers who cannot see it."""
+    """Style of one series with markers: a colour, and a marker and dashes for readers who cannot see the colour."""
 
     color: str
     marker: str
@@ -31,7 +31,7 @@ def learning_curves(axes: Axes, data: pd.DataFrame, x: str, y: str, lines: dict[
     """Draw `y` against `x` for each curve named in `lines`.
 
     `data` is tidy: columns curve, seed, `x`, `y`, with the same `x` in every seed of a curve. The band
-    runs from the lowest to the highest seed; a seed that ended before others keeps its last value.
+    runs from the lowest to the highest seed. A seed that ended earlier than others keeps its last value.
     """
     for name, style in lines.items():
         wide = data[data["curve"] == name].pivot_table(index=x, columns="seed", values=y).ffill()

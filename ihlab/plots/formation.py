@@ -1,4 +1,4 @@
-"""Formation over training: curves of every series, when each begins to rise and is half way, and which is earlier."""
+"""Formation over training: the curve of each series, when it starts to rise and is half way, and which is earlier."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from ihlab.plots.style import BLACK, printed
 
 @dataclass(frozen=True)
 class Gap:
-    """One row of `gaps`: the median difference of two times, and its interval (infinite: not known)."""
+    """One row of `gaps`: the median difference of two times, and its interval (infinite if unknown)."""
 
     label: str
     value: float
@@ -25,7 +25,7 @@ class Gap:
 
 
 def legend_keys(styles: dict[str, Mark], names: dict[str, str]) -> list[Line2D]:
-    """Return a legend key for each series: its symbol on a line, and its name."""
+    """Return a legend entry for each series: its symbol on a line, and its name."""
     return [
         Line2D([], [], color=style.color, linestyle=style.dashes, marker=style.marker, label=names[series])
         for series, style in styles.items()
@@ -34,7 +34,10 @@ def legend_keys(styles: dict[str, Mark], names: dict[str, str]) -> list[Line2D]:
 
 @printed
 def medians(axes: Axes, curves: pd.DataFrame, styles: dict[str, Mark]) -> None:
-    """Draw the median over seeds of each series, columns series, seed, step, value; the band holds half of them."""
+    """Draw the median over seeds of each series, with a band that holds half of the seeds.
+
+    `curves` has the columns series, seed, step and value.
+    """
     for series, style in styles.items():
         wide = curves[curves["series"] == series].pivot_table(index="step", columns="seed", values="value")
         if wide.empty:
@@ -48,10 +51,10 @@ def medians(axes: Axes, curves: pd.DataFrame, styles: dict[str, Mark]) -> None:
 def timeline(
     axes: Axes, starts: pd.DataFrame, middles: pd.DataFrame, styles: dict[str, Mark], names: dict[str, str]
 ) -> None:
-    """Draw a row for each column of `starts` and `middles`, a value for each seed: the steps at which a series rises.
+    """Draw a row for each column of `starts` and `middles`, which hold the steps at which a series rises in each seed.
 
-    A thick bar goes from the median start (hollow) to the median middle (filled); small symbols are seeds. Those at
-    which a series does not rise are counted at the right.
+    A thick bar goes from the median start (hollow) to the median middle (filled); small symbols are seeds. The number
+    of seeds in which a series does not rise is at the right.
     """
     for row, series in enumerate(starts.columns):
         style = styles[series]

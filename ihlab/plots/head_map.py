@@ -1,4 +1,4 @@
-"""A map of a model's heads: layers down, heads across, a score as colour."""
+"""A map of a model's heads: layers as rows, heads as columns, a score as colour."""
 
 import numpy as np
 import pandas as pd
@@ -11,15 +11,15 @@ from ihlab.plots.style import ORANGE, new_figure, printed
 from tasks.config import choose
 
 DRAWN = ("prefix_matching", "previous_token", "loss_rise")
-"""The scores that are drawn unless others are named."""
+"""The scores that are drawn by default."""
 
 
 @printed
 def head_map(scores: pd.DataFrame, title: str, columns: tuple[str, ...] = DRAWN) -> Figure:
-    """Draw scores of every head, a map of layers and heads for each column. Heads of verdict "induction" are framed.
+    """Draw scores of every head, one map of layers and heads per column. Heads with verdict "induction" are framed.
 
-    `scores` is a table of `ihlab.interp.head_scores`, or of `locate_induction_heads`, which has verdicts. Of two
-    kinds of pattern the effective one is drawn; columns that the table lacks are left out. What was not measured is
+    `scores` is a table of `ihlab.interp.head_scores` or of `locate_induction_heads`, which has verdicts. If there are
+    two kinds of pattern, the effective one is drawn. Columns that the table lacks are left out, and missing scores are
     grey. Raises `ConfigError` if the table has none of the columns.
     """
     if "pattern" in scores:

@@ -1,4 +1,4 @@
-"""Head scores over a training: a line for each head, those that end as induction heads in colour."""
+"""Head scores over training: one line per head, with the highest final scores in colour."""
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -7,22 +7,22 @@ from ihlab.plots.style import new_figure, printed
 from tasks.config import choose
 
 NAMED = 8
-"""Heads with the highest final scores, which are named."""
+"""Number of heads that are named: those with the highest final scores."""
 
 
 @printed
 def head_training(table: pd.DataFrame, title: str, column: str = "prefix_matching") -> Figure:
-    """Draw a score of every head over the steps of a training; the highest at the end are named.
+    """Draw a score of every head over training steps. The heads with the highest final scores are named.
 
-    `table` is that of `ihlab.interp.HeadMonitor`: step, layer, head and scores. Raises `ConfigError` for a score that
-    it lacks.
+    `table` is the table of `ihlab.interp.HeadMonitor`: step, layer, head and scores. Raises `ConfigError` if it lacks
+    the score.
     """
     choose("score", column, table.columns)
     figure = new_figure(6.4, 3.6)
     axes = figure.subplots()
     curves = [of_head for _, of_head in table.groupby(["layer", "head"])]
     curves.sort(key=lambda of_head: -of_head[column].iloc[-1])
-    for place in reversed(range(len(curves))):  # the highest are drawn over the others
+    for place in reversed(range(len(curves))):  # the highest are drawn on top
         curve, named = curves[place], place < NAMED
         (line,) = axes.plot(curve["step"], curve[column], color=f"C{place}" if named else "#BBBBBB")
         line.set(linewidth=1.5 if named else 0.7)

@@ -1,4 +1,4 @@
-"""Attention patterns of heads, and their shift weights over training."""
+"""Attention patterns of heads and their shift weights over training."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,12 +30,12 @@ def attention_pattern(axes: Axes, pattern: Float[np.ndarray, "query key"], token
 
 @printed
 def shift_weights(axes: Axes, metrics: pd.DataFrame, layer: int, kv_head: int) -> None:
-    """Draw alpha and beta of one key/value head over training. `metrics` is a run's, with columns alpha1_L.G ...
+    """Draw alpha and beta of one key/value head over training. `metrics` of a run has columns alpha1_L.G ...
 
-    Raises `ConfigError` for metrics without them: of a model without alpha and beta, or with fewer layers or heads.
+    Raises `ConfigError` if these are missing: the model has no alpha and beta, or fewer layers or heads.
     """
     _require_shift(metrics, rf"_{layer}\.{kv_head}$", f" at layer {layer}, key/value head {kv_head}")
-    for name, (color, part) in SHIFT_COLORS.items():  # of keys only, or of values only, where only these are shifted
+    for name, (color, part) in SHIFT_COLORS.items():  # alpha needs shifted keys, beta shifted values
         window = metrics.filter(regex=rf"^{name}\d+_{layer}\.{kv_head}$").shape[1]
         for back in range(window):
             token = SHIFT_TOKENS[back] if back < len(SHIFT_TOKENS) else f"{back} tokens before"
@@ -51,7 +51,7 @@ def shift_weights(axes: Axes, metrics: pd.DataFrame, layer: int, kv_head: int) -
 
 
 def _require_shift(metrics: pd.DataFrame, head: str = "_", where: str = "") -> None:
-    """Raise `ConfigError` for metrics without alpha and beta of the heads whose columns match."""
+    """Raise `ConfigError` if no alpha or beta column of the metrics matches `head`."""
     known = metrics.filter(regex=rf"^(alpha|beta)1{head}").shape[1]
     require(
         known > 0, f"The metrics have no alpha and beta{where}: they are those of a run whose attention has a shift."
@@ -60,10 +60,10 @@ def _require_shift(metrics: pd.DataFrame, head: str = "_", where: str = "") -> N
 
 @printed
 def shift_training(metrics: pd.DataFrame, title: str) -> Figure:
-    """Draw alpha and beta of every key/value head of a run over training: a row of axes for each layer.
+    """Draw alpha and beta of every key/value head of a run over training: one row of axes per layer.
 
-    `metrics` is that of a run with shift, with columns alpha1_L.G ..., or beta1_L.G ..., or both. Raises `ConfigError`
-    for any other.
+    `metrics` comes from a run with a shift and has columns alpha1_L.G ..., beta1_L.G ..., or both. Raises `ConfigError`
+    if it has neither.
     """
     _require_shift(metrics)
     names = sorted({str(column).split("_")[1] for column in metrics.filter(regex=r"^(alpha|beta)1_")})
@@ -86,11 +86,11 @@ def shift_training(metrics: pd.DataFrame, title: str) -> Figure:
 def head_patterns(
     patterns: dict[str, Float[np.ndarray, "layer head query key"]], scores: pd.DataFrame, title: str
 ) -> Figure:
-    """Draw every head's patterns on sequences that repeat their first half, a row of axes per layer and kind.
+    """Draw every head's patterns on sequences that repeat their first half, one row of axes per layer and kind.
 
     Thin lines enclose the attention of a perfect induction head from the second half. `scores` has a row for each
-    layer, head and `pattern` (a kind): the columns of `ihlab.measure.columns` that are `drawn`, and `induction`, which
-    frames a head. Kinds with equal patterns are drawn once. Blue is positive attention, red negative.
+    layer, head and `pattern` (a kind), the columns of `ihlab.measure.columns` that are `drawn`, and `induction`, which
+    says which heads to frame. Kinds with equal patterns are drawn once. Blue is positive attention, red negative.
     """
     kinds = list(patterns)
     equal = all(np.array_equal(patterns[kind], patterns[kinds[0]]) for kind in kinds)
@@ -123,7 +123,7 @@ def _enclose_stripe(axes: Axes, period: int) -> None:
 
 
 def _scored(axes: Axes, name: str, score: Any) -> None:
-    """Write a head's name and scores over its pattern, and frame an induction head."""
+    """Write a head's name and scores above its pattern, and frame it if it is an induction head."""
     captions = [f"{column.name} {getattr(score, column.name):.2f}" for column in COLUMNS if column.drawn]
     axes.set_title(name, fontsize=9, fontweight="bold", pad=4 + 10 * len(captions))
     axes.text(0.5, 1.02, "\n".join(captions), transform=axes.transAxes, ha="center", va="bottom", fontsize=7.5)

@@ -1,4 +1,4 @@
-"""Errors against the number of hops, and hop horizons against the number of layers."""
+"""Errors by number of hops, and hop horizons by number of layers."""
 
 from collections.abc import Callable, Mapping
 
@@ -18,9 +18,9 @@ DEPTHS = {2: (BLUE, "o"), 3: (ORANGE, "s"), 4: (GREEN, "^"), 5: (PINK, "D"), 6: 
 
 @printed
 def hop_errors(axes: Axes, data: pd.DataFrame, published: pd.DataFrame | None = None) -> None:
-    """Draw a curve for each depth over a log2 axis: the median over seeds, with the band that holds all of them.
+    """Draw a curve for each depth over a log2 axis: the median over seeds, with a band that holds all seeds.
 
-    `data` has n_layers, seed, hops (from 1) and error; `published`, drawn dotted, n_layers, hops and error.
+    `data` has n_layers, seed, hops (from 1) and error. `published` has n_layers, hops and error, and is drawn dotted.
     """
     for depth, curve in data.groupby("n_layers"):
         color, marker = DEPTHS.get(int(str(depth)), (BLACK, "x"))
@@ -49,7 +49,7 @@ def hop_errors(axes: Axes, data: pd.DataFrame, published: pd.DataFrame | None = 
 
 @printed
 def hop_ticks(axes: Axes, hops: dict[int, int], error: float) -> None:
-    """Mark on the line of an error, which is drawn too, how many hops each depth follows by hand (0: none)."""
+    """Draw a line at `error`, and mark on it the hops that each depth follows with hand-set weights (0: none)."""
     axes.axhline(error, color="0.8", lw=0.8, zorder=0)
     axes.plot([], [], "|", color="0.4", ms=10, mew=2.5, label="reached by hand")
     for depth, most in hops.items():
@@ -76,12 +76,12 @@ def horizon_law(
     title: str,
     published: pd.DataFrame | None = None,
 ) -> Figure:
-    """Draw k* of every seed over a log2 axis, a column for each number of layers and attention variant.
+    """Draw k* of every seed over a log2 axis, one column per number of layers and attention variant.
 
-    `marks` has the style of each variant. `table` and `published`, drawn as diamonds, have n_layers, attention, seed,
-    log2_hops and bound: "above" if the tested hops end before the error exceeds the threshold, "below" if it does so at
-    the first, else "". Such points are hollow, with an arrow. A bar is a median. `known` returns the hops of known
-    constructions of a variant with so many layers, by name (0: none), drawn in grey.
+    `marks` has the style of each variant. `table` and `published` (diamonds) have n_layers, attention, seed,
+    log2_hops and bound: "above" if the error stays below the threshold at all tested hops, "below" if it exceeds it at
+    the first, else "". Points with a bound are hollow, with an arrow. A bar is a median. `known` returns, by name, the
+    hops of known constructions for a variant and number of layers (0: none). These are drawn in grey.
     """
     figure = new_figure(PAGE, 4.8)
     axes, others = figure.subplots(), table[:0] if published is None else published
@@ -133,7 +133,7 @@ def horizon_law(
 
 
 def _seeds(axes: Axes, x: np.ndarray, seeds: pd.DataFrame, mark: Mark, solid: bool = True) -> None:
-    """Draw k* of each seed, with an arrow where only a bound is known."""
+    """Draw k* of each seed, with an arrow if only a bound is known."""
     for at, hops, bound in zip(x, 2 ** seeds["log2_hops"], seeds["bound"], strict=True):
         fill = mark.color if solid and not bound else "white"
         axes.plot(at, hops, mark.marker, color=mark.color, mfc=fill, ms=7, zorder=3)

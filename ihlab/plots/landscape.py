@@ -1,4 +1,4 @@
-"""Theorem 3.4's square: contours and streamlines of a loss, and paths over it."""
+"""The square of Theorem 3.4: contours and streamlines of a loss, and paths over it."""
 
 import numpy as np
 import pandas as pd
@@ -49,8 +49,8 @@ def paths(axes: Axes, table: pd.DataFrame, color: str, label: str, dashes: str =
 def basin_map(axes: Axes, table: pd.DataFrame, fastest: float, slowest: float) -> AxesImage:
     """Draw the basin of each start: induction shaded by its time, darker later; the negative solution in orange.
 
-    `table` is `landscape.basins`': alpha1, beta1, basin and decided on a full grid. The shades run from
-    `fastest` to `slowest`, in decades, so that maps can share a colour bar: the image is returned for it.
+    `table` comes from `landscape.basins`: alpha1, beta1, basin and decided on a full grid. The shades run from
+    `fastest` to `slowest`, in decades, so that maps can share a colour bar. Returns the image for the colour bar.
     """
     times = table.assign(decided=np.log10(table["decided"].where(table["basin"] == "induction")))
     grid = _grid(times, "decided")[2]

@@ -1,4 +1,4 @@
-"""Interactive pictures in a notebook that need no network: plotly.js travels with them, and a still picture too."""
+"""Interactive figures for notebooks that need no network: they contain plotly.js and a still picture."""
 
 import base64
 import gzip
@@ -32,10 +32,10 @@ _PAGE = """<div id="{name}"><img alt="{title}" style="max-width: 100%" src="data
 
 
 class Interactive:
-    """A plotly figure that every front end of a notebook can show, without a network.
+    """A plotly figure that every notebook front end can show without a network.
 
-    JupyterLab draws it with its own plotly. A page, such as a notebook exported to HTML, unpacks plotly.js, which is
-    stored in it (2 MB). Where no script runs, or WebGL is missing, the still picture is seen.
+    JupyterLab draws it with its own plotly. A page, such as a notebook exported to HTML, unpacks the plotly.js stored
+    in it (2 MB). Without scripts or WebGL, the still picture is shown.
     """
 
     def __init__(self, figure: go.Figure, still: Figure) -> None:
@@ -54,7 +54,7 @@ class Interactive:
         return str(self.figure.layout.title.text or "")
 
     def html(self) -> str:
-        """Return the picture as a piece of HTML that refers to nothing outside itself."""
+        """Return the figure as self-contained HTML."""
         content = self.figure.to_json().replace("</", "<\\/")  # no tag ends inside a script
         packed = gzip.compress(get_plotlyjs().encode(), mtime=0)
         file = io.BytesIO()

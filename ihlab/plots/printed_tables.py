@@ -19,10 +19,10 @@ MISSING = "#E6E6E6"
 
 @printed
 def difference_map(axes: Axes, cells: pd.DataFrame, limit: float) -> AxesImage:
-    """Draw a coloured cell for each learning rate (rows) and context length (columns); the best ones are outlined.
+    """Draw a coloured cell for each learning rate (rows) and context length (columns). The best cells are outlined.
 
     `cells` has the columns lr, context, difference (NaN: grey), text (written into the cell) and best. Colours end at
-    +-`limit`, so that a single diverged run does not bleach all others; its number is still written.
+    +-`limit`, so that a single diverged run does not make all others pale. Its number is still written.
     """
     grid = cells.pivot_table(index="lr", columns="context", values="difference", dropna=False)
     image = axes.imshow(
@@ -32,7 +32,7 @@ def difference_map(axes: Axes, cells: pd.DataFrame, limit: float) -> AxesImage:
     contexts, rates = list(grid.columns), list(grid.index)
     for cell in cells.to_dict("records"):
         x, y = contexts.index(cell["context"]), rates.index(cell["lr"])
-        # Only the far blue end is too dark for black.
+        # Only the far blue end is too dark for black text.
         ink = "white" if cell["difference"] < -0.6 * limit else "black"
         axes.text(x, y, cell["text"], ha="center", va="center", color=ink, fontsize=9)
         if cell["best"]:
@@ -52,7 +52,7 @@ def difference_map(axes: Axes, cells: pd.DataFrame, limit: float) -> AxesImage:
 
 @printed
 def differences_by_context(axes: Axes, table: pd.DataFrame, lines: Mapping[str, Mark]) -> None:
-    """Draw a line over evenly spaced context lengths for each method, the last one thicker; 0 is the baseline.
+    """Draw a line over evenly spaced context lengths for each method, the last method thicker; 0 is the baseline.
 
     `table` has the columns method, context and difference.
     """
@@ -73,7 +73,7 @@ def differences_by_context(axes: Axes, table: pd.DataFrame, lines: Mapping[str, 
 def benchmark_leads(axes: Axes, table: pd.DataFrame) -> None:
     """Draw a column of marks for each group: a dot for each benchmark, a diamond for their average; 0 is no lead.
 
-    `table` has the columns group, lead and total (of the average: true).
+    `table` has the columns group, lead and total (true for the average).
     """
     groups = list(dict.fromkeys(table["group"]))
     for total, marker, size, colour, label in (

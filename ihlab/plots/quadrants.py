@@ -1,4 +1,4 @@
-"""Heads by the larger of alpha1, alpha2 and of beta1, beta2: counts as in the paper's Table 5, and their places."""
+"""Heads by the larger of alpha1 and alpha2 and of beta1 and beta2: counts as in the paper's Table 5, and positions."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from ihlab.plots.style import printed
 def quadrants(
     axes: Axes, counts: Shaped[np.ndarray, "row column"], columns: Sequence[str], rows: Sequence[str], title: str
 ) -> None:
-    """Draw a small table of counts, darker where more heads are."""
+    """Draw a small table of counts; darker cells have more heads."""
     total = int(counts.sum())
     axes.imshow(counts, cmap="Blues", vmin=0, vmax=max(total, 1), interpolation="nearest")
     for (row, column), count in np.ndenumerate(counts):
@@ -33,8 +33,8 @@ def quadrants(
 def corners(axes: Axes, heads: pd.DataFrame, styles: dict[str, Mark]) -> None:
     """Draw each head at its (key, value), in [0, 1] x [0, 1], and write the number of heads into each quarter.
 
-    `heads` has columns curve, key and value; `styles` has the style of each curve that is drawn. A head on a middle
-    line counts left of it, and below it.
+    `heads` has columns curve, key and value; `styles` has the style of each curve that is drawn. A head on the middle
+    line counts as left of it or below it.
     """
     for curve, style in styles.items():
         drawn = heads[heads["curve"] == curve]

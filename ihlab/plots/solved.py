@@ -1,4 +1,4 @@
-"""Fractions of problems solved, and the errors in the others."""
+"""Fraction of problems solved, and the errors in the unsolved ones."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +12,7 @@ from ihlab.plots.curves import Mark
 def by_operations(
     axes: Axes, table: pd.DataFrame, measure: str, marks: Mapping[str, Mark], trained: int, guess: bool = False
 ) -> None:
-    """Draw a measure against the number of operations: seeds hollow, their mean filled, a line after those of training.
+    """Draw a measure by number of operations: seeds hollow, their mean filled, a line after the `trained` operations.
 
     `table` has the columns model, seed, ops, measure and share. With `guess`, its measure "guess" is drawn dotted.
     """
@@ -34,10 +34,10 @@ def by_operations(
 
 
 def errors_by_class(axes: Axes, table: pd.DataFrame, classes: Sequence[str], marks: Mapping[str, Mark]) -> None:
-    """Draw errors in a hundred problems, a line for each class, the first on top: mean over seeds, and their range.
+    """Draw errors per hundred problems, one line per class, the first on top: the mean and range over seeds.
 
     `table` has the columns model, seed, measure (the class) and share (errors per problem). The axis is linear up to 1
-    and logarithmic from there on.
+    and logarithmic above.
     """
     for number, (model, mark) in enumerate(marks.items()):
         mine = table[(table["model"] == model) & table["measure"].isin(classes)]

@@ -1,4 +1,4 @@
-"""Differences of losses at each learning rate, and the runs that diverge."""
+"""Loss differences at each learning rate, and the runs that diverge."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,10 +12,10 @@ COLOURS = (ORANGE, BLUE, GREEN, PINK)
 
 @printed
 def differences_by_rate(axes: Axes, groups: Mapping[str, pd.DataFrame], controls: Mapping[str, pd.DataFrame]) -> None:
-    """Draw differences of losses as dots over learning rates, and beside them each seed's mean over the rates.
+    """Draw loss differences as dots over learning rates, and beside them the mean of each seed over the rates.
 
-    Each table has a row for each seed and a column for each rate. Dots of the last of the `groups` are filled, and bars
-    are its means; dots of the others are hollow. Of `controls` only the mean is drawn, as a line.
+    Each table has a row per seed and a column per rate. Dots of the last group in `groups` are filled, with bars at
+    its means; dots of the other groups are hollow. For `controls`, only the mean is drawn, as a line.
     """
     last = list(groups)[-1]
     rates = list(groups[last])
@@ -39,7 +39,7 @@ def differences_by_rate(axes: Axes, groups: Mapping[str, pd.DataFrame], controls
 
 @printed
 def diverged_by_rate(axes: Axes, data: pd.DataFrame, arms: Sequence[str]) -> None:
-    """Draw the fraction of each arm's runs that diverged, as bars side by side at every learning rate."""
+    """Draw the fraction of runs that diverged in each arm, as bars side by side at every learning rate."""
     rates = sorted(set(data["lr"]))
     width = 0.8 / len(arms)
     for number, (arm, color) in enumerate(zip(arms, COLOURS, strict=False)):

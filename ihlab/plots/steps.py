@@ -1,4 +1,4 @@
-"""Steps to an accuracy, a dot for every run, on an axis with a place for those that never reach it."""
+"""Steps to an accuracy, one dot per run, on an axis with a place for runs that never reach it."""
 
 from collections.abc import Sequence
 
@@ -19,14 +19,14 @@ WIDTH = 0.13
 """Width of one column of seeds; settings are 1 apart."""
 
 BESIDE = 1.16
-"""Factor between the places of two curves at the same standard deviation, so that they do not overlap."""
+"""Factor between the positions of two curves at the same standard deviation, so that they do not overlap."""
 
 MARKERS = "osD^v"
 
 
 @printed
 def steps_axis(axes: Axes, steps: pd.Series, horizon: float) -> None:
-    """Make y a log axis of training steps from the least of `steps` to `horizon`, and above it "never"."""
+    """Make y a log axis of training steps from the minimum of `steps` to `horizon`, with "never" above."""
     never = ABOVE * horizon
     low = min(float(steps.min()), horizon)
     ticks = [tick for tick in STEPS if low / 1.6 <= tick <= horizon]
@@ -42,7 +42,7 @@ def steps_axis(axes: Axes, steps: pd.Series, horizon: float) -> None:
 def dots(
     axes: Axes, x: float | np.ndarray, steps: pd.Series, horizon: float, style: Line, marker: str, filled: bool = True
 ) -> PathCollection:
-    """Draw the steps of each seed at `x`, those that are inf at "never"."""
+    """Draw the steps of each seed at `x`. Seeds with inf steps are at "never"."""
     y = steps.where(np.isfinite(steps), ABOVE * horizon).to_numpy(dtype=float)
     return axes.scatter(
         np.broadcast_to(x, y.shape), y, s=26 if filled else 20, marker=marker,
@@ -53,10 +53,10 @@ def dots(
 
 @printed
 def steps_by_model(data: pd.DataFrame, settings: Sequence[str], lines: dict[str, Line], title: str) -> Figure:
-    """Draw the steps of every seed: a group for each setting, the first on top, with one line of dots per model.
+    """Draw the steps of every seed: one group per setting, the first on top, with one line of dots per model.
 
-    `data` has columns variant, setting, seed, lr, steps_to_90 (inf: never) and horizon. A bar is a median. The learning
-    rates stand at the right.
+    `data` has columns variant, setting, seed, lr, steps_to_90 (inf: never) and horizon. A bar is a median. Learning
+    rates are at the right.
     """
     shown = [setting for setting in settings if setting in set(data["setting"])]
     models = [model for model in lines if model in set(data["variant"])]
@@ -107,8 +107,8 @@ def steps_by_model(data: pd.DataFrame, settings: Sequence[str], lines: dict[str,
 def steps_by_width(axes: Axes, data: pd.DataFrame, lines: dict[str, Line], horizon: float) -> None:
     """Draw the steps of every seed against the standard deviation, both on log axes, and a line through the medians.
 
-    `data` has columns curve, embed_std, seed and steps_to_90. Steps and medians of inf, "never within `horizon`", are
-    drawn on top.
+    `data` has columns curve, embed_std, seed and steps_to_90. Infinite steps and medians ("never within `horizon`")
+    are drawn at the top.
     """
     steps_axis(axes, data["steps_to_90"], horizon)
     for number, (curve, style) in enumerate(lines.items()):

@@ -1,4 +1,4 @@
-"""Common style of all pictures: colour-blind-safe colours, and files that do not change from run to run."""
+"""Common style of all figures: colour-blind-safe colours, and files that are the same in every run."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -25,7 +25,7 @@ BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK = (
 )
 LINES = ("-", "--", "-.", ":")
 PAGE = 8.8
-"""Width of a picture in inches. A page shows it 880 pixels wide, where capitals of 9 points are 9 pixels high."""
+"""Width of a figure in inches. A page shows it 880 pixels wide; capitals of 9 points are then 9 pixels high."""
 STEPS = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 5))
 """Ticks of a log axis of training steps."""
 
@@ -46,7 +46,7 @@ PRINT: Any = {
 
 
 def printed(draw: Callable[P, T]) -> Callable[P, T]:
-    """Draw in the print style, and leave the user's own style as it was."""
+    """Decorate a function to draw in the print style, without changing the user's own style."""
 
     @wraps(draw)
     def in_style(*args: P.args, **kwargs: P.kwargs) -> T:

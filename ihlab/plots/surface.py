@@ -1,4 +1,4 @@
-"""The loss of Theorem 3.4 as a surface: with a slider, to be rotated without a kernel, or as a still picture."""
+"""The loss of Theorem 3.4 as a surface: with a slider and rotation that need no kernel, or as a still picture."""
 
 import numpy as np
 import pandas as pd
@@ -10,9 +10,9 @@ from tasks.config import require
 
 
 def loss_surface(table: pd.DataFrame, by: str, title: str) -> go.Figure:
-    """Draw a surface over alpha1 and beta1, one slider step for each value of the column `by`.
+    """Draw a surface over alpha1 and beta1, with one slider step per value of the column `by`.
 
-    `table` has alpha1, beta1, loss and `by`, a full grid for each value. All steps share the *width* of the
+    `table` has alpha1, beta1, loss and `by`, with a full grid per value of `by`. All steps share the *width* of the
     vertical range, so that a flat surface looks flat; the range itself follows the loss. Raises `ConfigError` for
     an empty table.
     """

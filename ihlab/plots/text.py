@@ -1,4 +1,4 @@
-"""Language models on text: curves over training tokens, and the gain by class of positions."""
+"""Language models on text: curves over training tokens, and gains by class of position."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ CLASSES = {
     "misled": (ORANGE, "seen before, with something else"),
     "rest": ("0.75", "not seen before"),
 }
-"""Colour and legend of each class of positions."""
+"""Colour and legend of each class of position."""
 
 DARK = 0.45
 """Luminance below which text is written in white."""
@@ -29,7 +29,7 @@ DEPTHS = {"1": ":", "2": "-", "3": "--"}
 
 @printed
 def text_curves(axes: Axes, data: pd.DataFrame, column: str, arms: Sequence[str]) -> None:
-    """Draw a column against training tokens, a line for each seed: colour by attention, style by depth.
+    """Draw a column against training tokens, one line per seed: colour by attention, style by depth.
 
     `data` has arm (such as "KV shifting, 2 layers"), seed, tokens and the column.
     """
@@ -46,10 +46,10 @@ def text_curves(axes: Axes, data: pd.DataFrame, column: str, arms: Sequence[str]
 
 @printed
 def gains_by_class(axes: Axes, gains: pd.DataFrame, context: int) -> None:
-    """Draw each model's mean gain in bits per byte as bars, one for each class of positions, and seeds as dots.
+    """Draw each model's mean gain in bits per byte as bars, one per class of position, and seeds as dots.
 
-    `gains` has pair (a name of the model, with commas where it may be broken), context, positions (a key of `CLASSES`)
-    and gain, a row for each seed. The first class has its part of the whole gain in percent.
+    `gains` has pair (the model's name, which may be broken at commas), context, positions (a key of `CLASSES`) and
+    gain, with one row per seed. The first class is labelled with its percentage of the total gain.
     """
     gains = gains[gains["context"] == context]
     pairs = list(dict.fromkeys(gains["pair"]))
@@ -75,10 +75,10 @@ def gains_by_class(axes: Axes, gains: pd.DataFrame, context: int) -> None:
 
 @printed
 def text_page(axes: Axes, words: Sequence[str], values: Sequence[float], most: float, columns: int = 100) -> int:
-    r"""Draw a text as on a page, each word on a background by its value: purple above 0, orange below.
+    r"""Draw a text as on a page, with each word's background coloured by its value: purple above 0, orange below.
 
-    `words` are as `TextTask.words` gives them, with "\n" for the end of a line; what is longer than `columns`
-    characters is cut. `most` is the value of the darkest colours. Returns the number of lines drawn.
+    `words` are as returned by `TextTask.words`, with "\n" for the end of a line. Lines are cut after `columns`
+    characters. `most` is the value of the darkest colours. Returns the number of lines drawn.
     """
     colours, line, column = ScalarMappable(TwoSlopeNorm(0.0, -most, most), "PuOr"), 0, 0
     for word, value in zip(words, values, strict=True):

@@ -1,4 +1,4 @@
-"""Attention variants: steps to an accuracy, seed by seed, and a matrix of variants by settings."""
+"""Attention variants: steps to an accuracy for each seed, and a matrix of variants by settings."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from ihlab.plots.style import BLUE, ORANGE, PAGE, STEPS, new_figure, printed
 
 NEVER = 1.6
-"""Place of "never", as a multiple of the last step."""
+"""Position of "never", as a multiple of the last step."""
 
 SPREAD = 0.22
 """Half the height of a variant's seeds; variants are 1 apart."""
@@ -22,7 +22,7 @@ LARGEST_RATIO = 8
 
 @printed
 def steps_in_settings(data: pd.DataFrame, variants: Sequence[str], settings: Sequence[str], title: str) -> Figure:
-    """Draw the steps of every seed, a panel for each setting that `data` has.
+    """Draw the steps of every seed, one panel per setting in `data`.
 
     `data` has columns variant, setting, seed, lr, steps_to_90 (inf: never) and horizon.
     """
@@ -42,7 +42,7 @@ def steps_in_settings(data: pd.DataFrame, variants: Sequence[str], settings: Seq
 
 
 def _steps_by_variant(axes: Axes, data: pd.DataFrame, variants: Sequence[str]) -> None:
-    """Draw the steps of every seed on a log axis, a line for each variant, the first on top; a bar is a median."""
+    """Draw the steps of every seed on a log axis, one line per variant, the first on top. A bar is a median."""
     horizon = float(data["horizon"].max())
     for row, variant in enumerate(variants):
         mine = data[data["variant"] == variant].sort_values("seed")
@@ -71,8 +71,8 @@ def _steps_by_variant(axes: Axes, data: pd.DataFrame, variants: Sequence[str]) -
 def matrix(ratios: pd.DataFrame, labels: pd.DataFrame, title: str) -> Figure:
     """Draw variants [row] by settings [column]: the colour is the log of the ratio, cut at `LARGEST_RATIO`.
 
-    `labels` has the text of each cell. A ratio is inf where a variant never gets there, NaN where nothing can be said:
-    the cell is white.
+    `labels` has the text of each cell. A ratio is inf if a variant never reaches the accuracy. It is NaN, and the cell
+    white, if it is undefined.
     """
     figure = new_figure(PAGE, 0.3 * len(ratios) + 2.2)
     axes = figure.subplots()

@@ -1,8 +1,8 @@
 """Transformers with hand-set weights that realise the theorems: oracles for tests and for `ihlab.interp`.
 
-All have one head per layer, without norm, MLP or bias, in float64, with tied embeddings. The rows of
-`embedding` [vocab, d] are the x of the theorems; one-hot rows (`torch.eye(vocab)`) are orthonormal,
-so that a sharp head's logits name one token.
+All have one head per layer, no norm, MLP or bias, tied embeddings, and float64 weights. The rows of
+`embedding` [vocab, d] are the x of the theorems. One-hot rows (`torch.eye(vocab)`) are orthonormal,
+so that the logits of a sharp head name one token.
 """
 
 from collections.abc import Sequence
@@ -27,13 +27,13 @@ def shifted_head(
     slope: float = 0.0,
     mask: Literal["causal", "strict"] = "causal",
 ) -> Transformer:
-    """One KV shifting head with W_q = W_k = W_v = W_o = I and nothing else, not even a residual:
+    """Return one KV shifting head with W_q = W_k = W_v = W_o = I and nothing else, not even a residual connection:
 
         out_t = sum over s <= t (strict: s < t) of softmax_s(x_t . k_s / sigma - slope (t - s)) v_s,
         k_s = alpha1 x_s + alpha2 x_{s-1},  v_s = beta1 x_s + beta2 x_{s-1},  x_0 = 0.
 
-    The simplified model of Theorem 3.4 has sigma = 1: its proof leaves out the 1/sqrt(D) of equation 6,
-    without which every score would vanish as d grows. Raises `ConfigError` for sigma <= 0.
+    The simplified model of Theorem 3.4 has sigma = 1. Its proof omits the 1/sqrt(D) of equation 6; with that
+    factor, every score would vanish as d grows. Raises `ConfigError` for sigma <= 0.
     """
     require(sigma > 0, f"sigma is {sigma}, but must be positive.")
     vocab, d = embedding.shape
@@ -60,9 +60,9 @@ def kv_shift_induction_head(
 ) -> Transformer:
     """Theorem 3.3: one layer that equals `IH`, with alpha = (0, 1), beta = (1, 0) and ALiBi's slope.
 
-    Plainly causal it equals `IH(keys="all")`; under the strict mask `IH(keys="earlier")`. The printed
-    s = 2 .. L - 1 needs key 1 hidden too, by -inf at `hook_attn_scores`. The printed proof writes
-    "beta_0 = 1/sigma, beta_2 = 0": 1/sigma belongs to the scores, as here, not to the values.
+    With the causal mask it equals `IH(keys="all")`, with the strict mask `IH(keys="earlier")`. For the printed
+    range s = 2 .. L - 1, also hide key 1, by -inf at `hook_attn_scores`. The printed proof has
+    "beta_0 = 1/sigma, beta_2 = 0", but 1/sigma belongs to the scores, as here, not to the values.
     """
     return shifted_head(embedding, n_ctx, alpha=(0.0, 1.0), beta=(1.0, 0.0), sigma=sigma, slope=slope, mask=mask)
 
@@ -72,7 +72,7 @@ def meta_learner(embedding: Float[Tensor, "vocab d"], n_ctx: int, temperature: f
 
         out_n = sum over s = 1 .. n of softmax_s(k_n . k_{s-1} / temperature) v_s,  k_0 = 0.
 
-    Printed with v_i in place of v_{i+1}, which would give back v_n, and without s = 1.
+    The paper prints v_i instead of v_{i+1}, which would return v_n, and omits s = 1.
     """
     return shifted_head(embedding, n_ctx, alpha=(0.0, 1.0), beta=(1.0, 0.0), sigma=temperature)
 
@@ -82,8 +82,8 @@ def checker(embedding: Float[Tensor, "vocab d"], n_ctx: int, temperature: float)
 
         out_{n+1} = sum over s = 1 .. n of softmax_s(k_{n+1} . k_s / temperature) v_{s-1},  v_0 = 0.
 
-    If the answer is the real v_n, the guess is kept. Printed with s up to n - 1. The mask must be strict:
-    a token that sees itself finds its best match there, reads the real v_n beside it, and approves of anything.
+    If the answer is the real v_n, the guess is kept. The paper prints s up to n - 1. The mask must be strict:
+    a token that sees itself matches itself best, reads the real v_n beside it, and accepts every guess.
     """
     return shifted_head(embedding, n_ctx, alpha=(1.0, 0.0), beta=(0.0, 1.0), sigma=temperature, mask="strict")
 
@@ -113,7 +113,7 @@ def two_layer_induction_head(
 
 
 def two_layer_bound(d: int, sigma: float, first_slope: float) -> float:
-    """Theorem 3.2's bound on the largest entry of the error, for x in [-1, 1]^d (Appendix A, last line but one):
+    """Theorem 3.2's bound on the largest entry of the error, for x in [-1, 1]^d (Appendix A, second to last line):
 
     4 ||I / sigma||_{1,1} e^{-p} / (1 - e^{-p}),  with ||I / sigma||_{1,1} = d / sigma.
 
@@ -127,16 +127,16 @@ def two_layer_bound(d: int, sigma: float, first_slope: float) -> float:
 
 @torch.no_grad()
 def two_layer_v_shift_induction_head(embedding: Float[Tensor, "vocab d"], n_ctx: int, sigma: float) -> Transformer:
-    """Two layers that shift values alone, of width 2d and without positions: induction while no token has come twice.
+    """Two layers of width 2d that shift only values, without positions. They do induction until a token repeats.
 
         y_s = sum over r <= s of softmax_r(x_s . x_r / sigma) x_{r-1},  x_0 = 0,
         out_L = sum over s <= L of softmax_s(x_L . y_s / sigma) x_s.
 
-    Layer 1 attends to the own token by its content, reads the value beside it (beta = (0, 1)) and writes it into the
+    Layer 1 attends to its own token by content, reads the value before it (beta = (0, 1)) and writes it into the
     second half of the residual stream (x_s, 0). Layer 2, with beta = (1, 0) and without residual, matches x_L with
     y_s and copies x_s. For orthonormal embeddings and sigma -> 0, y_s is the mean of the tokens before all copies of
-    x_s so far: exactly x_{s-1} until a token repeats, so out_L at the first repeat is exactly what followed.
-    One such layer cannot do it: it matches a key with its own token. Raises `ConfigError` for sigma <= 0.
+    x_s so far: exactly x_{s-1} until a token repeats, so out_L at the first repeat is exactly its follower.
+    One such layer cannot do this, because it matches each key with its own token. Raises `ConfigError` for sigma <= 0.
     """
     require(sigma > 0, f"sigma is {sigma}, but must be positive.")
     vocab, d = embedding.shape
@@ -151,10 +151,10 @@ def two_layer_v_shift_induction_head(embedding: Float[Tensor, "vocab d"], n_ctx:
 
 
 def _two_layers(embedding: Float[Tensor, "vocab d"], sigma: float, cfg: ModelConfig) -> Transformer:
-    """Return two layers of width 2d on the residual stream (x_s, 0), all weights 0 but these.
+    """Return two layers of width 2d on the residual stream (x_s, 0). All weights are 0 except those set here.
 
-    Layer 1 adds what it attends to to the second half. Layer 2 matches x_L with the second half of s, and copies the
-    first.
+    Layer 1 adds the token that it attends to into the second half. Layer 2 matches x_L with the second half at s, and
+    copies the first half.
     """
     d = embedding.shape[1]
     model = Transformer(cfg).double()
@@ -182,7 +182,7 @@ def _bare(
     residual: bool | tuple[bool, ...],
     slopes: tuple[float, ...],
 ) -> ModelConfig:
-    """Config of one head per layer, with attention only."""
+    """Return the config of an attention-only model with one head per layer."""
     alibi = any(slopes)
     return ModelConfig(
         n_layers=n_layers, d_model=d_model, n_heads=1, d_vocab=vocab, n_ctx=n_ctx, attention=attention, mask=mask,

@@ -1,11 +1,11 @@
-"""Hops that a number of layers can follow (`ihlab.theory.k_hop` has the models that show it)."""
+"""Number of hops that a given number of layers can follow (`ihlab.theory.k_hop` has models that do)."""
 
 
 def horizon(n_layers: int, attention: str) -> int:
     """Return the most hops that L layers are known to follow: 2^L - 1 with the key shift, else 2^(L-1) - 1.
 
-    `attention` is a value of `ModelConfig.attention`: "kv_shift" and "k_shift" shift the keys, "v_shift" and "vanilla",
-    which are all that are meant, do not, and the value of the token before is no help in finding the token after.
+    `attention` is one of four values of `ModelConfig.attention`: "kv_shift" and "k_shift" shift the keys, "v_shift" and
+    "vanilla" do not. A value shift does not help, because the token before does not help to find the token after.
     """
     return 2 ** (n_layers - _first(attention)) - 1
 
@@ -14,12 +14,12 @@ def by_doubling(n_layers: int, attention: str) -> int:
     """Return the hops that L layers follow with pointers alone: 2^(L-1) with the key shift, else 2^(L-2), 0 if L = 1.
 
     Without the key shift this is the construction of Sanford et al. 2024 (arXiv 2402.09268), whose first layer attends
-    to the token before. For 5 layers these are the paper's 16 and 8.
+    to the previous token. For 5 layers these are the paper's 16 and 8.
     """
     layers = n_layers - _first(attention)
     return 2 ** (layers - 1) if layers else 0
 
 
 def _first(attention: str) -> int:
-    """Return how many layers come before the first hop can be read."""
+    """Return the number of layers needed before the first hop can be read."""
     return int(attention not in {"kv_shift", "k_shift"})

@@ -1,4 +1,4 @@
-"""The induction heads machine of Definition 3.1, as the formula says it: an oracle, not a network."""
+"""The induction heads machine of Definition 3.1, computed from the formula: an oracle, not a network."""
 
 import torch
 from jaxtyping import Float

@@ -1,17 +1,17 @@
 """Sign-invariant coordinates of a head's alpha and beta, and a sign-invariant time of the theorem's flow.
 
-(alpha, W_K) -> (-alpha, -W_K) and (beta, W_V) -> (-beta, -W_V) leave a model's function and its training by AdamW
-unchanged, to the last bit. So the sign of a trained head's alpha, or beta, has no meaning. Two angles modulo pi have a
-meaning, and so have two norms, because AdamW is not scale-equivariant:
+(alpha, W_K) -> (-alpha, -W_K) and (beta, W_V) -> (-beta, -W_V) leave a model's function and its training with AdamW
+unchanged, to the last bit. So the sign of a trained head's alpha or beta has no meaning. Two angles modulo pi have a
+meaning. Two norms have a meaning as well, because AdamW is not scale-equivariant:
 
 - key_angle: from (0, 1) to (alpha1, alpha2), 0 at the induction corner, where alpha1 = 0;
 - value_angle: from (1, 0) to (beta1, beta2), 0 at the induction corner, where beta2 = 0;
-- key_norm, value_norm: of (alpha1, alpha2) and (beta1, beta2).
+- key_norm, value_norm: the norms of (alpha1, alpha2) and (beta1, beta2).
 
-Angles are in radians and in [-pi/2, pi/2), so that an angle's absolute value is its distance to the corner's: at most
-pi/2, and below pi/4 exactly if |alpha2| > |alpha1|, or |beta1| > |beta2|.
+Angles are in radians and in [-pi/2, pi/2), so that an angle's absolute value is its distance to the corner: at most
+pi/2, and below pi/4 if and only if |alpha2| > |alpha1| (keys) or |beta1| > |beta2| (values).
 
-Theorem 3.4 has no W_K and W_V that could change sign: signs matter to its flow (`basins_and_times`).
+Theorem 3.4 has no W_K and W_V that could change sign, so signs matter to its flow (`basins_and_times`).
 """
 
 from itertools import product
@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 DECIMALS = 6
-"""Decimals of all coordinates, so that what is equal on paper is equal, and ranks are tied where they should be."""
+"""Decimals of all coordinates. Rounding makes mathematically equal values equal, so that ranks tie as they should."""
 
 FLOW_STEP, FLOW_TIME = 0.25, 1000.0
 
@@ -34,35 +34,35 @@ def coordinates(alpha1: Any, alpha2: Any, beta1: Any, beta2: Any) -> dict[str, A
         "key_norm": np.hypot(alpha1, alpha2),
         "value_norm": np.hypot(beta1, beta2),
     }
-    return {name: np.round(value, DECIMALS) + 0.0 for name, value in values.items()}  # + 0.0: no minus before a 0
+    return {name: np.round(value, DECIMALS) + 0.0 for name, value in values.items()}  # + 0.0 turns -0.0 into 0.0
 
 
 def folded_angle(x: Any, y: Any) -> Any:
     """Return the angle of (x, y) modulo pi, in [-pi/2, pi/2).
 
-    It is the angle of whichever of (x, y) and (-x, -y) points right, or straight down, and so the same for both.
+    It is the angle of the one of (x, y) and (-x, -y) that points right or straight down, so both have the same angle.
     """
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     sign = np.where((x < 0) | ((x == 0) & (y > 0)), -1.0, 1.0)
-    return np.arctan2(sign * y + 0.0, sign * x + 0.0)  # + 0.0: of a minus 0 it would be pi
+    return np.arctan2(sign * y + 0.0, sign * x + 0.0)  # + 0.0: for -0.0 the angle would be pi
 
 
 def angular_distance(key_angle: Any, value_angle: Any) -> Any:
-    """Return the joint distance of two folded angles, as of `coordinates`, to the induction corner."""
+    """Return the joint distance of two folded angles from `coordinates` to the induction corner."""
     return np.round(np.hypot(key_angle, value_angle), DECIMALS)
 
 
 def paper_distance(alpha1: Any, beta1: Any) -> Any:
-    """Return the distance of (alpha1, beta1) to (0, 1), that section 3.2 uses. It depends on the signs."""
+    """Return the distance of (alpha1, beta1) to (0, 1), which section 3.2 uses. It depends on the signs."""
     return np.round(np.hypot(alpha1, 1 - np.asarray(beta1)), DECIMALS)
 
 
 def basins_and_times(alpha1: np.ndarray, beta1: np.ndarray, n_tokens: int) -> pd.DataFrame:
-    """Return where the theorem's flow goes from each start, where alpha and beta sum to 1, and how long it takes.
+    """Return where the theorem's flow goes from each start, and how long it takes. Alpha and beta each sum to 1.
 
-    - `basin` and `flow_time`: the start's basin and the time at which it is decided (`ihlab.theory.landscape.basins`),
-      "undecided" and inf if it is not within `FLOW_TIME`;
-    - `mirror_time`: the least time to "induction" over the four mirror images (+-alpha, +-beta) of the start; inf if
+    - `basin` and `flow_time`: the start's basin and the time at which it is decided (`ihlab.theory.landscape.basins`);
+      "undecided" and inf if it is not decided within `FLOW_TIME`;
+    - `mirror_time`: the shortest time to "induction" over the four mirror images (+-alpha, +-beta) of the start; inf if
       no image leads there.
     """
     from ihlab.theory.landscape.basins import INDUCTION, decide
@@ -73,7 +73,7 @@ def basins_and_times(alpha1: np.ndarray, beta1: np.ndarray, n_tokens: int) -> pd
         decide(i * a, i * (1 - a), j * b, j * (1 - b), n_tokens, FLOW_STEP, FLOW_TIME)
         for i, j in product((1, -1), (1, -1))
     ]
-    (basin, time), *_ = images  # the start's own
+    (basin, time), *_ = images  # of the start itself
     to_induction = [np.where(basin == INDUCTION, time, np.inf) for basin, time in images]
     table = pd.DataFrame({"basin": basin, "flow_time": time, "mirror_time": np.min(to_induction, axis=0)})
     return table.iloc[inverse.ravel()].reset_index(drop=True)

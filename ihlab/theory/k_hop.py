@@ -1,20 +1,20 @@
-"""Transformers with hand-set weights that follow k hops, exactly: the shift saves one layer.
+"""Transformers with hand-set weights that follow k hops exactly. The shift saves one layer.
 
 Let a layer write at each position i the position find_P(i) and the symbol at find_T(i). A head of the next layer that
-attends to find_P(i) reads what was written there: P doubles, and T becomes P + T (pointers double: Sanford et
-al. 2024, arXiv 2402.09268). Where the symbol at the place is known as well, T = P, a shifted key goes a hop further:
-the latest key *before that place* that holds the symbol is matched, and the token after it is read, find_{P+1}(i).
+attends to find_P(i) reads what was written there: P doubles, and T becomes P + T (pointer doubling: Sanford et
+al. 2024, arXiv 2402.09268). If the symbol at find_P(i) is known as well (T = P), a shifted key goes one hop further:
+the head matches the latest key *before find_P(i)* with that symbol and reads the token after it, find_{P+1}(i).
 
-    with the shift     P = T = 0 before layer 1, each layer makes 2 T + 1 of T     1, 3, 7, ... = 2^L - 1 hops
-    vanilla            layer 1 finds the latest copy of its token, and so the
-                       place after it, P = 1, but not what stands there, T = 0     0, 1, 3, ... = 2^(L-1) - 1
+    with the shift     P = T = 0 before layer 1, each layer turns T into 2 T + 1   1, 3, 7, ... = 2^L - 1 hops
+    vanilla            layer 1 finds the latest copy of its token and hence the
+                       position after it, P = 1, but not its symbol, T = 0         0, 1, 3, ... = 2^(L-1) - 1
 
-So L layers with the shift follow as many hops as L + 1 without. With pointers alone, and in vanilla a first layer for
-the token before (Sanford et al.), it is 2^(L-1) and 2^(L-2), also a layer apart: at L = 5 the paper's 16 and 8, where
-31 and 15 can be followed.
+So L layers with the shift follow as many hops as L + 1 layers without it. Pointer doubling alone gives 2^(L-1) and
+2^(L-2), where a first vanilla layer finds the previous token (Sanford et al.). These are one layer apart, too: at L = 5
+they are the paper's 16 and 8, while 31 and 15 hops are possible.
 
-These are upper bounds on the depth that suffices. That vanilla models of this width need about log2 k layers is a lower
-bound of the same paper, conditional on a conjecture; that they need this one more is not proved by anybody.
+These are upper bounds on the required depth. Sanford et al. prove, given a conjecture, that vanilla models of this
+width need about log2 k layers. It is not proved that they need the one additional layer.
 """
 
 import torch
@@ -28,7 +28,7 @@ from tasks import MultiHopTask
 from tasks.config import choose, require
 
 SHARP = 50.0
-"""Least difference of attention scores: every other weight is below e^-50."""
+"""Minimum gap between the best attention score and the others: every other weight is below e^-50."""
 OPEN = 40.0
 """Input to silu that opens a gate: silu(40) = 40 to the last bit of float64, and silu(0) = 0."""
 ATTENTIONS = ("vanilla", "kv_shift", "k_shift")
@@ -38,22 +38,22 @@ ATTENTIONS = ("vanilla", "kv_shift", "k_shift")
 def k_hop(n_layers: int, attention: str, task: MultiHopTask | None = None) -> Transformer:
     """Return a model that answers `task` for every k up to its `horizon` (`ihlab.theory.depth`), exactly.
 
-    The residual stream holds, each in entries of its own, the token and the position (one-hot), the symbol c_0 there
-    (a letter, or "none" at the hop token), and for every layer m a place p_m, the symbol s_m there (with the shift) and
-    an answer c_m. k is written as a sum of some of the hops that layers go: 1, 2, 4, ... with the shift, 0, 1, 2, 4,
-    ... without, each on or off. The hop token's embedding has the switches b_m, and a second head of layer 1 copies
-    them from position 0 to every other.
+    The residual stream holds, in separate entries, the token and the position (one-hot), the symbol c_0 there
+    (a letter, or "none" at the hop token), and for every layer m a position p_m, the symbol s_m there (with the shift)
+    and an answer c_m. k is the sum of a subset of the layers' hops: 1, 2, 4, ... with the shift, 0, 1, 2, 4, ...
+    without. The embedding of the hop token has the switches b_m that select the subset. A second head of layer 1 copies
+    them from position 0 to every other position.
 
-    - With the shift, alpha = (0, 1), key s speaks of token s - 1. Layer m attends to the latest s with s - 1 < p_{m-1}
+    - With the shift, alpha = (0, 1), key s represents token s - 1. Layer m attends to the latest s with s - 1 < p_{m-1}
       and x_{s-1} = s_{m-1}, one hop beyond p_{m-1}, and reads p_{m-1}, s_{m-1} and c_{m-1} there; p_0 and s_0 are the
-      position and its symbol. Where no such s is, it attends to position 0, from which every hop leads to 0.
-    - A vanilla layer 1 attends to the latest s before i with x_s = x_i and reads its position as the next one's: p_1 =
-      s + 1 = find_1; or position 0 as itself. Layer m > 1 attends to p_{m-1} and reads p_{m-1} and c_{m-1} there.
-    - With r_m for what is read of c_{m-1}, layer m's MLP switches: c_m = b_m r_m + (1 - b_m) c_{m-1}, so that c_m(i) is
-      the symbol as many hops from i as the switches up to m add up to.
+      position and its symbol. If there is no such s, it attends to position 0, from which every hop leads to 0.
+    - A vanilla layer 1 attends to the latest s before i with x_s = x_i and writes the next position: p_1 = s + 1 =
+      find_1. Position 0 is written as 0. Layer m > 1 attends to p_{m-1} and reads p_{m-1} and c_{m-1} there.
+    - With r_m for the value of c_{m-1} that layer m reads, its MLP computes c_m = b_m r_m + (1 - b_m) c_{m-1}. So
+      c_m(i) is the symbol at a distance from i of the hops that are switched on up to layer m.
 
-    Two heads, no norm, SwiGLU MLPs, learned positions, no biases, float64. Raises `ConfigError` for
-    an attention that is not of `ATTENTIONS` and for no layers.
+    Two heads, no norm, SwiGLU MLPs, learned positions, no biases, float64. Raises `ConfigError` for an attention
+    outside `ATTENTIONS` and for n_layers < 1.
     """
     choose("attention", attention, ATTENTIONS)
     require(n_layers >= 1, f"n_layers is {n_layers}, but must be at least 1.")
@@ -61,7 +61,7 @@ def k_hop(n_layers: int, attention: str, task: MultiHopTask | None = None) -> Tr
 
 
 class _Builder:
-    """Entries of the residual stream by name, and the weights of one layer after another."""
+    """Builds the model: names the entries of the residual stream and sets the weights layer by layer."""
 
     def __init__(self, n_layers: int, attention: str, task: MultiHopTask) -> None:
         self.task, self.shifted, self.n_layers = task, attention != "vanilla", n_layers
@@ -128,7 +128,7 @@ class _Builder:
                 shift.weight[:, 0] = 1.0
 
     def _head(self, attn: Attention, head: int, terms: list[tuple[str, str, float]]) -> None:
-        """Let a head's scores be the sum over (of query, of key, factor) of factor * <query's entries, key's>."""
+        """Set a head's scores to the sum over `terms` of factor * <entries of the query, entries of the key>."""
         d = self.cfg.head_width
         start = head * d
         for of_query, of_key, factor in terms:
@@ -138,7 +138,7 @@ class _Builder:
             start += len(rows)
 
     def _read(self, attn: Attention, head: int, copies: list[tuple[str, str]]) -> None:
-        """Let a head copy entries of where it attends into others."""
+        """Let a head copy entries of the attended position into other entries of the query position."""
         start = head * self.cfg.head_width
         for source, to in copies:
             rows = start + torch.arange(len(self.at[source]))
@@ -147,20 +147,20 @@ class _Builder:
             start += len(rows)
 
     def _of_hop_token(self, attn: Attention, row: int, factor: float) -> None:
-        """Give a row of the keys that value at the hop token, and 0 at letters."""
+        """Set a row of the keys to `factor` at the hop token and to 0 at letters."""
         attn.k_proj.weight[row, self.at["token"][: self.task.max_hops + 1]] = factor
 
     def _copy_switches(self, attn: Attention) -> None:
-        row = self.cfg.head_width  # the first of head 1
+        row = self.cfg.head_width  # first row of head 1
         attn.q_proj.weight[row, self.at["one"]] = SHARP * self.cfg.head_width**0.5
         self._of_hop_token(attn, row, 1.0)
         self._read(attn, 1, [("own switches", "switches")])
 
     def _match(self, attn: Attention, of_query: str, of_key: str, place: str) -> None:
-        """Score 2 (P + 1) ([match] - [not before the place]) - (P + 1) + the key's index, of what a key speaks of.
+        """Set scores to 2 (P + 1) ([match] - [not before `place`]) - (P + 1) + index, for the token that a key holds.
 
-        Positive for a match before the query's place and more so for later ones, negative for all other keys, and 0 at
-        position 0, which is where a row without a match goes.
+        The score is positive for a match before the query's place, and larger for later matches. It is negative for all
+        other keys and 0 at position 0, which queries without a match attend to.
         """
         most = self.cfg.n_ctx + 1.0
         self._head(
@@ -173,12 +173,12 @@ class _Builder:
         attn.k_proj.weight[rows, self.at["position"]] = 1.0
         if self.shifted:
             assert attn.key_shift is not None
-            attn.key_shift.weight[0] = torch.tensor([0.0, 1.0])  # nothing is before position 0: its key is 0
+            attn.key_shift.weight[0] = torch.tensor([0.0, 1.0])  # no token is before position 0, so its key is 0
         else:
             self._of_hop_token(attn, len(self.at[of_query]), -1.0)  # its "one" becomes 0
 
     def _point_after(self, attn: Attention) -> None:
-        """Let head 0 read the position after the one it attends to, and position 0 as itself."""
+        """Let head 0 write the position after the one it attends to. Position 0 is written as 0."""
         here, to = self.at["position"], self.at["p1"]
         rows = torch.arange(len(here))
         attn.v_proj.weight[rows, here] = 1.0
@@ -186,7 +186,7 @@ class _Builder:
         attn.o_proj.weight[to[[0, 1]], 0] = torch.tensor([1.0, 0.0], dtype=torch.float64)
 
     def _switch(self, mlp: SwiGLU, m: int) -> None:
-        """c_m = b_m r_m + (1 - b_m) c_{m-1}."""
+        """Compute c_m = b_m r_m + (1 - b_m) c_{m-1}."""
         switch, one, n = self.at["switches"][m - 1], self.at["one"], len(self.at["c0"])
         taken, kept = torch.arange(n), torch.arange(n, 2 * n)
         mlp.gate_proj.weight[taken, switch] = OPEN
@@ -205,7 +205,7 @@ class _Builder:
         logits[task.blank, self.at["token"][: task.max_hops + 1]] = 2.0  # the answer at the hop token itself
 
     def _switches(self, k: int) -> list[int]:
-        """Return which of the hops that each layer reads add up to k, or to their sum if that is less."""
+        """Return 1 for each layer whose hops are part of the sum k, else 0. All are 1 if their sum is at most k."""
         terms = [2 ** (m - (not self.shifted)) if m or self.shifted else 0 for m in range(self.n_layers)]
         left, on = k, [0] * self.n_layers
         for m in reversed(range(self.n_layers)):

@@ -17,12 +17,12 @@ Expression = tuple[Any, ...] | int
 class Definition:
     """`constant applied (term joined term joined ...)`, where a term is a product of parameters.
 
-    - `terms`     one parameter each for what a sentence defines and for A(x,1) = sum over y of I(x,y);
-                  two each, I(x,y) and A(y,g-1), for A(x,g>1) = sum over y of I(x,y) * A(y,g-1);
-                  none for a constant alone;
+    - `terms`     one parameter per term if a sentence defines it, and for A(x,1) = sum over y of I(x,y);
+                  two per term, I(x,y) and A(y,g-1), for A(x,g>1) = sum over y of I(x,y) * A(y,g-1);
+                  no terms for a constant alone;
     - `joined`    "+" (sum) or "-" (difference, of two terms);
-    - `constant`  None where there is none; 0, without terms, for an abstract parameter of a childless item;
-    - `applied`   how a constant meets the terms: "+" ("more than") or "*" ("times as much as").
+    - `constant`  None if there is no constant; 0, without terms, for an abstract parameter of a childless item;
+    - `applied`   how a constant combines with the terms: "+" ("more than") or "*" ("times as much as").
     """
 
     terms: tuple[tuple[Parameter, ...], ...] = ()
@@ -37,7 +37,7 @@ class Definition:
 
     @property
     def cost(self) -> int:
-        """Number of binary clauses that compute it: its operands, a constant counted, less one, but at least 1."""
+        """Number of binary clauses that compute it: operands (with the constant) minus one, and at least 1."""
         return max(1, len(self.operands) + (self.constant is not None) - 1)
 
     @property
@@ -60,8 +60,8 @@ class Definition:
 
 
 def combine(operator: str, left: Expression, right: Expression) -> Expression:
-    """`left operator right` in canonical form: equal for expressions that differ only in the order of a sum's terms or
-    a product's factors, or in how sums are bracketed. Nothing else is rearranged: (5 + a) - b is not 5 + (a - b).
+    """Return `left operator right` in canonical form. Expressions are equal if they differ only in the order of terms
+    or factors, or in how sums are bracketed. Nothing else is rearranged: (5 + a) - b is not 5 + (a - b).
     """
     if operator == "-":
         return ("-", left, right)

@@ -7,11 +7,12 @@ from tasks.config import config
 class Difficulty:
     """Sizes of one difficulty.
 
-    - `most_edges`: instances of a structure at most (ip of the source);
-    - `most_layers` and `most_width`: layers of a structure, items of a layer, 2 at least;
-    - `most_ops`: no problems are made with more operations (52 letters name the results);
+    - `most_edges`: maximum number of instances in a structure (ip of the source);
+    - `most_layers` and `most_width`: maximum number of layers in a structure and of items in a layer, at least 2;
+    - `most_ops`: maximum number of operations in a problem (52 letters name the results);
     - `modulus`: arithmetic is modulo this;
-    - `domains` of the six, `pools` of each category's five, `pool_size` of each pool's 20 nouns.
+    - `domains`, `pools`, `pool_size`: how many are used of the 6 domains, of the 5 pools in a category and of the 20
+      nouns in a pool.
     """
 
     most_edges: int
@@ -32,6 +33,6 @@ DIFFICULTIES: dict[str, Difficulty] = {
         most_edges=4, most_layers=3, most_width=2, most_ops=12, modulus=7, domains=1, pools=1, pool_size=4
     ),
 }
-"""By name. "med" and "hard" are those of Ye et al. 2024, arXiv 2407.20311, made for ops <= 15 and <= 21.
-"mini" has up to 4 sentences and 16 nouns; with 3 operations three quarters of its problems have sentences that nobody
-needs."""
+"""Difficulties by name. "med" and "hard" are those of Ye et al. 2024, arXiv 2407.20311, made for ops <= 15 and <= 21.
+"mini" has up to 4 sentences and 16 nouns; with 3 operations three quarters of its problems have sentences that the
+question does not need."""

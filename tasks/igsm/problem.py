@@ -1,4 +1,4 @@
-"""An iGSM problem as its prompt states it: structure, definitions, truth. Nothing is taken from the generator."""
+"""An iGSM problem as its prompt states it: structure, definitions, truth. It takes nothing from the generator."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from tasks.igsm.words import CATEGORIES, CATEGORY_OF
 class Problem:
     """Everything that a prompt fixes.
 
-    - `format`       "natural", "compact" or "pairs", the format it is written in;
-    - `flat`         igsm_flat: items without hierarchy and no abstract parameters;
+    - `format`       format of the prompt: "natural", "compact" or "pairs";
+    - `flat`         whether it is igsm_flat: items without hierarchy and no abstract parameters;
     - `query`        the parameter in the question;
     - `layers`       category -> its items, from the top category to the bottom one, items in order of mention
                      (empty if flat);
@@ -29,7 +29,7 @@ class Problem:
     - `values`       parameter -> value in 0 .. modulus - 1, for all of them.
 
     A(x,1) = sum over y of I(x,y) and A(x,g>1) = sum over y of I(x,y) * A(y,g-1), where x -> y are edges; 0 if x has
-    none.
+    no edges.
 
     Source: Ye et al. 2024, arXiv 2407.20311.
     """
@@ -45,9 +45,9 @@ class Problem:
 
     @classmethod
     def parse(cls, tokens: Sequence[str], modulus: int, flat: bool = False) -> "Problem":
-        """Read a prompt, `BOS problem SOL` (both marks may be missing; what follows SOL is not read).
+        """Read a prompt, `BOS problem SOL` (both marks are optional; tokens after SOL are ignored).
 
-        Raises `ConfigError` if a sentence cannot be read, an edge does not lead one category down, a parameter
+        Raises `ConfigError` if a sentence cannot be read, an edge does not lead one category down, or a parameter
         is stated twice, not at all or in terms of itself.
         """
         require(modulus >= 2, f"modulus is {modulus}, but must be at least 2.")
@@ -72,7 +72,7 @@ class Problem:
 
     @cached_property
     def dependencies(self) -> dict[Parameter, tuple[Parameter, ...]]:
-        """Dependency graph: parameter -> its operands, for the stated ones, the query and all that these depend on.
+        """Dependency graph: parameter -> its operands, for stated parameters, the query and all their dependencies.
 
         Abstract parameters that are not mentioned are left out.
         """
@@ -88,7 +88,7 @@ class Problem:
 
     @property
     def ops(self) -> int:
-        """The op of the problem: the total cost of its necessary parameters."""
+        """Number of operations of the problem: the total cost of its necessary parameters."""
         return sum(self.definitions[parameter].cost for parameter in self.necessary)
 
     def _closure(self, start: list[Parameter]) -> frozenset[Parameter]:
@@ -106,7 +106,7 @@ def _name(parameter: Parameter) -> str:
 
 
 def _layers(spoken: Sequence[Parameter]) -> dict[str, tuple[str, ...]]:
-    """Return the items of the parameters by category, categories from top to bottom."""
+    """Return category -> items of the parameters, categories from top to bottom."""
     items = dict.fromkeys(word for parameter in spoken for word in parameter if word in CATEGORY_OF)
     top = CATEGORY_OF[spoken[0][0]]
     domain = next(categories for categories in CATEGORIES.values() if top in categories)

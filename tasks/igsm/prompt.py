@@ -7,7 +7,7 @@ The formats (r a number, P a parameter):
                 `r more than E` or `r times as much as E`, where the inner E has no number
     compact     X Y = E .  ...  X Y ?
                 P is `X Y`; E is r, P, `P + P + P`, `P - P`, `r + E` or `r * E`; the inner E is in brackets
-                exactly if it has two operands or more
+                if and only if it has two operands or more
     pairs       X/Y = E .  ...  X/Y ?
                 as compact, but P is the one token `X/Y`
 """
@@ -24,7 +24,7 @@ from tasks.igsm.words import CATEGORY_OF, NOUNS, read_pair
 
 @dataclass(frozen=True)
 class Prompt:
-    """Contents of a prompt: its format, the stated definitions in the order of the sentences, the query."""
+    """Contents of a prompt: its format, the definitions in the order of the sentences, and the query."""
 
     format: Literal["natural", "compact", "pairs"]
     stated: dict[Parameter, Definition]
@@ -32,7 +32,7 @@ class Prompt:
 
 
 def read_prompt(tokens: Sequence[str], modulus: int) -> Prompt:
-    """Read `BOS problem SOL`; the two marks may be missing, and what follows SOL is not read.
+    """Read `BOS problem SOL`. The two marks are optional, and tokens after SOL are ignored.
 
     Raises `ConfigError` with the position of the first token that does not fit.
     """
@@ -71,7 +71,7 @@ def numbers(modulus: int) -> dict[str, int]:
 
 
 class _Reader:
-    """Words at a position, and what they say in one of the three formats."""
+    """Reads words from a position on, in one of the three formats."""
 
     def __init__(self, words: list[str], format: str, numbers: dict[str, int], start: int) -> None:
         self.words = [*words, "the end"]
@@ -115,7 +115,7 @@ class _Reader:
         return self.words[after : after + 1] == ["?"]
 
     def parameter(self, instance: bool = False) -> Parameter:
-        """Read a parameter; with `instance` a pair of nouns, which is what a sentence can define."""
+        """Read a parameter. With `instance` it must be a pair of nouns, because a sentence can define only these."""
         if self.pairs:
             pair = read_pair(self.word)
             if pair is None or (instance and pair[1] not in CATEGORY_OF):
@@ -171,7 +171,7 @@ class _Reader:
         return definition
 
     def terms(self) -> tuple[tuple[tuple[Parameter], ...], Literal["+", "-"]]:
-        """Read parameters, and the sign that joins them."""
+        """Read parameters and the sign that joins them."""
         joined: Literal["+", "-"] = "+"
         if not self.natural:
             operands = [self.parameter()]

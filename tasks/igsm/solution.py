@@ -1,6 +1,6 @@
-"""The steps of an iGSM solution, read as they are written; nothing here knows whether they are right.
+"""The steps of an iGSM solution, parsed as written. This module does not judge whether they are right.
 
-The formats of a step that gives v to each X 's Y (w a letter for a part of it, any number of such clauses):
+The formats of a step that gives v to each X 's Y (w is a letter for a part of it; any number of such clauses):
 
     natural     Define X 's Y as v ; w = a + b = 3 + 4 = 7 ; so v = 2 * w = 2 * 7 = 14 .
     compact     X Y v ; w = a + b = 3 + 4 = 7 ; v = 2 * w = 2 * 7 = 14 .
@@ -22,8 +22,8 @@ _OPERATORS = frozenset("+-*")
 class Clause(NamedTuple):
     """`symbol = operands = copied = value`.
 
-    `operands` are letters or numbers with the operator between them (none if there is one operand), `copied` are
-    the numbers written for them, with the operator repeated; a constant alone has none.
+    `operands` are letters or numbers with the operator between them (no operator if there is one operand). `copied`
+    are the numbers written for them, with the operator repeated; empty for a constant alone.
     """
 
     symbol: str
@@ -35,7 +35,7 @@ class Clause(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A parameter, the letter it is given, and the clauses that compute it, of which the last gives that letter."""
+    """A parameter, its letter, and the clauses that compute it. The last clause defines that letter."""
 
     parameter: Parameter
     symbol: str
@@ -43,7 +43,7 @@ class Step(NamedTuple):
 
 
 def split(tokens: Sequence[str], mark: str) -> list[list[str]]:
-    """Split tokens at marks into runs, one more than there are marks."""
+    """Split tokens at each `mark` into runs: one run more than there are marks."""
     parts, start = [], 0
     for _ in range(tokens.count(mark)):
         end = tokens.index(mark, start)
@@ -53,7 +53,7 @@ def split(tokens: Sequence[str], mark: str) -> list[list[str]]:
 
 
 def read_step(tokens: Sequence[str], format: str, numbers: Container[str]) -> Step | None:
-    """Read a step without its final ".". None if it does not have the format."""
+    """Read a step without its final ".". Returns None if it does not have the format."""
     header, *parts = split(tokens, ";")
     named = read_header(header, format)
     if named is None or not parts:
@@ -73,7 +73,7 @@ def read_step(tokens: Sequence[str], format: str, numbers: Container[str]) -> St
 
 
 def read_header(tokens: Sequence[str], format: str) -> tuple[Parameter, str] | None:
-    """Read the parameter of a step and the symbol (a letter or its pair) it is given. None if they cannot be read."""
+    """Read the parameter of a step and its symbol (a letter or a pair). Returns None if they cannot be read."""
     match format, *tokens:
         case ["natural", "Define", owner, "'s", owned, "as", symbol] | ["compact", owner, owned, symbol]:
             if owner in CATEGORY_OF and (owned in CATEGORY_OF or owned in NOUNS) and symbol in LETTER_SET:
@@ -86,7 +86,7 @@ def read_header(tokens: Sequence[str], format: str) -> tuple[Parameter, str] | N
 
 
 def read_clause(tokens: Sequence[str], numbers: Container[str]) -> Clause | None:
-    """Read a clause. None if it is neither binary nor a copy nor a constant alone."""
+    """Read a clause. Returns None if it is not binary, a copy or a constant alone."""
     match tokens:
         case [symbol, "=", value]:
             clause = Clause(symbol, (value,), "", (), "", value)

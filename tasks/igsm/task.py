@@ -1,13 +1,13 @@
-"""iGSM: problems of hierarchical arithmetic whose solution is to be written out step by step.
+"""iGSM: problems of hierarchical arithmetic with solutions that are written out step by step.
 
-A problem of 3 operations (difficulty="toy", format="compact", modulo 7; not a full row):
+A problem of 3 operations (difficulty="toy", format="compact", modulo 7; not a full sequence):
 
     prompt     Sloop TeaChest = 5 . Sloop SilkChest = 4 + Sloop TeaChest . Sloop Crates ?
     solution   Sloop TeaChest k ; k = 5 . Sloop SilkChest b ; b = 4 + k = 4 + 5 = 2 .
                Sloop Crates P ; P = k + b = 5 + 2 = 0 .
     answer     0
 
-How many crates a sloop has is nowhere said: it is the sum over the kinds of crate it has.
+The prompt does not state how many crates a sloop has: it is the sum over its kinds of crate.
 """
 
 import re
@@ -27,8 +27,8 @@ from tasks.memory import require_rows
 if TYPE_CHECKING:
     from tasks.igsm.kernels.language import Words
 
-FITTING = 0.95  # of the problems, at least, must fit in a row: the longer ones are not drawn
-_PROBED = 1000  # problems drawn to see how many fit
+FITTING = 0.95  # minimum fraction of problems that must fit in a sequence; longer ones are not drawn
+_PROBED = 1000  # problems drawn to estimate the fraction that fits
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class Problems:
     ops: Int64[np.ndarray, " row"]
 
     def prompt(self, row: int) -> Int64[np.ndarray, " token"]:
-        """Return a row from BOS to SOL, which a model is given."""
+        """Return the prompt of a row: the tokens from BOS to SOL."""
         return self.tokens[row, : self.prompt_size[row]]
 
     def solution(self, row: int) -> Int64[np.ndarray, " token"]:
-        """Return a row from after SOL to EOS, which a model is to write."""
+        """Return the solution of a row, which a model should write: the tokens after SOL, up to EOS."""
         return self.tokens[row, self.prompt_size[row] : self.size[row]]
 
     def only(self, rows: Bool[np.ndarray, " row"] | slice) -> "Problems":
@@ -64,30 +64,30 @@ class Problems:
 class IGSMTask:
     """Problems whose quantities depend on one another, and solutions that compute what is needed, in order.
 
-    A problem has items in 2 to 4 layers. "Each X's Y" is stated for some pairs of neighbouring layers; how many
-    items of a lower layer an X has altogether is implied by these. A solution defines what the question needs, and
-    nothing else, one parameter a step; its clauses have at most two operands. Arithmetic is modulo 23 (toy, mini: 7).
+    A problem has items in 2 to 4 layers. Sentences state "each X's Y" for some pairs of items in neighbouring layers;
+    these imply how many items of a lower layer an X has in total. A solution defines only what the question needs, one
+    parameter per step. Its clauses have at most two operands. Arithmetic is modulo 23 (toy, mini: 7).
 
     `Batch.answers` holds the results of clauses and the final value, which follow from the tokens before them
-    (letters and the order of steps do not). `Batch.groups["ops"]` is each row's number of operations.
+    (letters and the order of steps do not). `Batch.groups["ops"]` is the number of operations of each sequence.
 
-    Source: Ye et al. 2024, arXiv 2407.20311, with words of our own; arXiv 2411.19574, Table 4.
+    Source: Ye et al. 2024, arXiv 2407.20311, with a vocabulary of our own; arXiv 2411.19574, Table 4.
 
     Attributes:
         kind: igsm, or igsm_flat: no layers, nothing implied, everything computed, no final value.
-        ops: Clauses of a solution: 15, or <=15, drawn as `draw` says from 1 .. 15. Flat problems have as many as come,
-            from 4 to 21, and <=15 leaves out the longer ones.
+        ops: Number of clauses of a solution: 15 for exactly 15; <=15 for 1 .. 15, drawn as `draw` says. Flat problems
+            have 4 to 21, by chance; <=15 leaves out the longer ones.
         difficulty: The size of a problem's structure.
-        format: natural, compact: without filler words, or pairs: without them, and "X's Y" is one token, X/Y.
-        split: Solutions of train and test differ in more than names and numbers; with fewer than 3 ops, whole rows
-            differ.
-        length: Positions of a row; problems that do not fit are drawn again, with as many ops.
+        format: natural; compact: without filler words; or pairs: compact, with "X's Y" as one token, X/Y.
+        split: train or test. Their solutions differ in more than names and numbers; with fewer than 3 ops, only whole
+            sequences differ.
+        length: Number of positions in a sequence; problems that do not fit are redrawn with the same number of ops.
         loss: Targets of the training loss: the solution's tokens, or all tokens of a problem.
-        modulus: Arithmetic is modulo this. None: the difficulty's, 23 or for toy and mini 7.
-        draw: Draw numbers of operations as the smaller of two uniform draws (the source's), or each as often (even).
-        letters: Letters of a solution, all different: random ones of 52 (the source's), of which a model can at best
-            give each its share; ordered: a, b, c, ... as they come; or parts: only parts of a step have letters, in
-            order, and its value goes by its pair (format="pairs" only).
+        modulus: Arithmetic is modulo this. None uses the modulus of the difficulty: 7 for toy and mini, else 23.
+        draw: Draw numbers of operations as the smaller of two uniform draws (as the source does), or uniformly (even).
+        letters: Letters of a solution, all different. random: any of 52, as in the source; a model cannot predict
+            them. ordered: a, b, c, ... in order of use. parts: only parts of a step have letters, in order, and the
+            value of a step is named by its pair (format="pairs" only).
     """
 
     kind: Literal["igsm", "igsm_flat"] = "igsm"
@@ -136,10 +136,10 @@ class IGSMTask:
 
     @property
     def rule(self) -> int:
-        """The version of the rule that rows are drawn by, stored with every run.
+        """The version of the drawing rule, stored with every run.
 
-        Under rule 1 a sentence that nobody needs could hold a constant that had lost its coin, and all earlier ones
-        could be operands of an independent one. Flat problems have no such sentences, and are still drawn by rule 1.
+        Under rule 1, an unneeded sentence could contain a constant although its coin had excluded it, and the operands
+        of an independent parameter could be dependent ones. Flat problems have no such sentences and still use rule 1.
         """
         return 1 if self.flat else 2
 
@@ -175,21 +175,21 @@ class IGSMTask:
 
     @property
     def begins_with(self) -> tuple[int, ...]:
-        """The ids at the start of every row."""
+        """The ids at the start of every sequence."""
         return (self.language.ids["<bos>"],)
 
     @property
     def special_ids(self) -> tuple[int, ...]:
-        """The ids that are no content: they mark the parts of a problem, or fill up its row."""
+        """The ids that are not content: they mark the parts of a problem, or fill up its sequence."""
         return tuple(self.language.ids[word] for word in SPECIAL)
 
     @property
     def padding_id(self) -> int:
-        """The id that fills up a row."""
+        """The id that fills up a sequence."""
         return self.language.ids["<pad>"]
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
-        """Draw `size` rows, each a pure function of one 64-bit seed taken from `rng`.
+        """Draw `size` sequences, each a pure function of one 64-bit seed taken from `rng`.
 
         Raises `ConfigError` if more than 5% of the problems do not fit in `length`, or none can be found.
         """
@@ -204,25 +204,25 @@ class IGSMTask:
     def prompts(
         self, size: int, rng: np.random.Generator, ops: int | None = None, split: str | None = None
     ) -> Problems:
-        """Draw problems with prompt and true solution apart, of exactly `ops` operations and of `split` if given.
+        """Draw problems with separate prompt and true solution, of exactly `ops` operations and of `split` if given.
 
-        Raises `ConfigError` as `batch`, and for what these would raise as fields.
+        Raises `ConfigError` as `batch` does, and for values of `ops` and `split` that are invalid as fields.
         """
         asked_ops = self.ops if ops is None else str(ops)
         asked_split = self.split if split is None else split
-        task = replace(self, ops=asked_ops, split=asked_split)  # type: ignore[arg-type]  # checked there
+        task = replace(self, ops=asked_ops, split=asked_split)  # type: ignore[arg-type]  # checked by the config
         return task._problems(size, rng)
 
     def encode(self, text: str) -> Int64[np.ndarray, " token"]:
-        """Return the ids of a text, tokens with spaces between them. Raises `ConfigError` for an unknown token."""
+        """Return the ids of a text with spaces between tokens. Raises `ConfigError` for an unknown token."""
         return self.language.encode(text)
 
     def decode(self, ids: Int64[np.ndarray, " token"]) -> list[str]:
-        """Return ids as tokens, without the padding; `" ".join` makes it a text."""
+        """Return ids as tokens, without the padding; join them with spaces for a text."""
         return self.language.decode(ids)
 
     def words(self, ids: Int64[np.ndarray, " token"]) -> list[str]:
-        """Return each id's token, padding too."""
+        """Return the token of each id, including padding."""
         return [self.language.vocabulary[i] for i in ids]
 
     def show(self, batch: Batch, row: int) -> str:
@@ -251,13 +251,13 @@ def fit(task: IGSMTask) -> tuple[float, int]:
     from tasks.igsm.kernels.language import MOST_TOKENS
 
     seeds = np.random.default_rng(0).integers(0, 2**64, _PROBED, dtype=np.uint64)
-    _draw(task, seeds[:1], MOST_TOKENS)  # stop at one, where none can be found
+    _draw(task, seeds[:1], MOST_TOKENS)  # fail after one seed if no problem can be found
     lengths = _draw(task, seeds, MOST_TOKENS).size - 1
     return float((lengths <= task.length).mean()), int(np.ceil(np.quantile(lengths, 0.99)))
 
 
 def _draw(task: IGSMTask, seeds: np.ndarray, most_tokens: int) -> Problems:
-    from tasks.igsm.kernels.rows import Wanted, draw_rows  # numba loads only when rows are drawn
+    from tasks.igsm.kernels.rows import Wanted, draw_rows  # import numba only when problems are drawn
     from tasks.igsm.kernels.structure import Limits
 
     size = task.dimensions

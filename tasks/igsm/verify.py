@@ -1,23 +1,23 @@
 """Verifier of iGSM solutions: is a solution right, and if not, what are its errors?
 
-The truth is what the prompt says (`Problem`); of the solution only its words are read. What is right:
+The truth comes from the prompt (`Problem`); of the solution only its words are read. A right solution meets all of:
 
-- Every step is written as `tasks.igsm.solution` says, and the row ends with `ANS value EOS` (flat: with `EOS`).
-- A step defines a parameter that exists and is not defined yet. A letter is given once in a solution; a letter used
-  is that of an earlier step, or of an earlier part of the same step.
+- Every step is written as `tasks.igsm.solution` says, and the solution ends with `ANS value EOS` (flat: with `EOS`).
+- A step defines a parameter that exists and is not defined yet. Each letter is defined once in a solution. A letter
+  that is used belongs to an earlier step, or to an earlier part of the same step.
 - With the letters replaced by what they stand for, a step is the definition: the same operands, operator and constant.
   The terms of a sum and the factors of a product may come in any order, and a sum may be bracketed in any way.
-  Nothing else may be rearranged: not 5 + (a - b) into (5 + a) - b, though the value is the same. There is no clause
-  that the definition does not need.
+  Nothing else may be rearranged: not 5 + (a - b) into (5 + a) - b, though the value is the same. Every clause is
+  needed for the definition.
 - Copied values are those of the letters and results are right modulo the modulus. With all of the above, the value of
   every step equals the truth.
 - The last step defines the query (flat: some step does), and the value after ANS is its value.
 
-Parameters that the query does not depend on may be computed, if computed right; they are counted.
+A solution may compute parameters that the query does not depend on, if it does so correctly. They are counted.
 
-An error is reported once. Each step has at most one (`_judge_step`), and later steps are judged as if it
-had been right: they may copy the value written or the true one, and if an error has taken a letter's meaning, the
-steps that use it are not compared with their definition. After a step that cannot be read nothing more is judged.
+An error is reported once. Each step has at most one (`_judge_step`), and later steps are judged as if that step
+had been right: they may copy the value written or the true one. If an error leaves a letter without a meaning, the
+steps that use the letter are not compared with their definition. Nothing is judged after a step that cannot be read.
 
 Source: Ye et al. 2024, arXiv 2407.20311; their published checker lets some wrong constants and operators pass.
 """
@@ -60,9 +60,9 @@ class Verdict(NamedTuple):
     """Verdict on a solution.
 
     - `lenient`      some step is headed by the query and ends in its true value, whatever else is wrong;
-    - `final`        the value after ANS is the true one (flat, where there is no ANS: as `lenient`);
+    - `final`        the value after ANS is the true one (flat solutions have no ANS: same as `lenient`);
     - `errors`       classes of `ERRORS`, in the order of the steps;
-    - `unnecessary`  the number of steps on parameters that the query does not depend on, which is no error.
+    - `unnecessary`  the number of steps on parameters that the query does not depend on; these are not errors.
     """
 
     lenient: bool
@@ -72,24 +72,24 @@ class Verdict(NamedTuple):
 
     @property
     def strict(self) -> bool:
-        """True without errors. Unnecessary parameters are allowed."""
+        """True if there are no errors. Unnecessary parameters are allowed."""
         return not self.errors
 
     @property
     def minimal(self) -> bool:
-        """True without errors and without unnecessary parameters."""
+        """True if there are no errors and no unnecessary parameters."""
         return not self.errors and not self.unnecessary
 
 
 def verify(problem: Problem, solution: Sequence[str]) -> Verdict:
-    """Judge the tokens after SOL. The solution ends at its first EOS; what follows, such as padding, is not read."""
+    """Judge the tokens after SOL. The solution ends at its first EOS; later tokens, such as padding, are ignored."""
     return _judge(problem, solution)[0]
 
 
 def findings(problem: Problem, solution: Sequence[str]) -> list[str]:
-    """Return the error of each step, and last that of the end of the solution; together, the errors of `verify`.
+    """Return the error of each step, then the error of the solution's end. Together these are the errors of `verify`.
 
-    "no error" also where an earlier error is carried on; "not judged" after a step that cannot be read.
+    A step that only carries on an earlier error has "no error". Steps after one that cannot be read are "not judged".
     """
     verdict, of_steps, of_end, n_unread = _judge(problem, solution)
     if n_unread:
@@ -138,7 +138,7 @@ def _judge_end(problem: Problem, steps: list[Step], tail: list[str]) -> list[str
             return [FORMAT]
     errors = []
     asked = [step.parameter for step in (steps if problem.flat else steps[-1:])]
-    # A step about no parameter may have been meant for the query, and has its error.
+    # A step about a nonexistent parameter may have been meant for the query, and already has its error.
     if problem.query not in asked and all(parameter in problem.definitions for parameter in asked):
         errors.append(NOT_LAST)
     written = {step.clauses[-1].value for step in steps if step.parameter == problem.query}
@@ -161,22 +161,22 @@ def _after_ans(words: list[str]) -> str | None:
 
 
 class _Symbol(NamedTuple):
-    """Meaning of a letter (None: lost to an error) and the values that may be copied from it."""
+    """Meaning of a letter (None after an error) and the values that may be copied from it."""
 
     meaning: Expression | None
     values: frozenset[str]
 
 
 def _judge_step(problem: Problem, step: Step, known: dict[str, _Symbol], defined: set[Parameter]) -> str | None:
-    """Return the error of a step, None if it is right. `known`, `defined`: letters, parameters of earlier steps.
+    """Return the error of a step, None if it is right. Earlier steps gave the letters `known` and parameters `defined`.
 
     - `NONEXISTENT`, `REDEFINITION`: the prompt has no such parameter; an earlier step defines it.
-    - `DUPLICATE`, `UNDEFINED`: a clause gives a letter that is taken; it uses one that is neither known nor given by
-      an earlier clause of the step.
+    - `DUPLICATE`, `UNDEFINED`: a clause defines a letter that is taken; a clause uses a letter that is neither known
+      nor defined by an earlier clause of the step.
     - With every letter replaced by what it stands for, the step must be the parameter's definition, sums and products
-      in any order. If it is not: `MISSING` if an operand is not there (or was replaced), `EXTRA` if one is there too
-      often, else `OPERATOR`. `EXTRA` too if there is a clause more than the definition costs.
-    - `OPERATOR`, `COPY`, `ARITHMETIC`: a clause repeats another operator, copies a value that is not the letter's,
+      in any order. If it is not: `MISSING` if an operand is missing (or was replaced), `EXTRA` if an operand occurs
+      too often, else `OPERATOR`. It is also `EXTRA` if the step has more clauses than the definition costs.
+    - `OPERATOR`, `COPY`, `ARITHMETIC`: a clause repeats the wrong operator, copies a value other than the letter's,
       or has the wrong result.
     """
     if step.parameter not in problem.definitions:
@@ -194,9 +194,9 @@ def _judge_step(problem: Problem, step: Step, known: dict[str, _Symbol], defined
 def _remember(problem: Problem, step: Step, known: dict[str, _Symbol]) -> None:
     """Add the letters of a step to the known ones.
 
-    From the step's own letter both the value written and the true one may be copied, so that an error is not
-    reported again, whether or not it is carried on. The letters of its parts stand for themselves, which
-    no definition has as an operand. A letter given twice has no known meaning.
+    Later steps may copy either the value written or the true one from the step's own letter, so that an error is not
+    reported again, whether or not it is carried on. The letters of its parts stand for themselves, and no definition
+    has these as operands. A letter that is defined twice has no known meaning.
     """
     for clause in step.clauses:
         meaning: Expression | None = (clause.symbol,)
@@ -234,7 +234,7 @@ def _judge_meaning(step: Step, known: dict[str, _Symbol], ints: dict[str, int], 
                 operands.append(ints[word])
             else:
                 meaning = known[word].meaning
-                if meaning is None:  # cannot be judged, and an earlier step has its error
+                if meaning is None:  # cannot be judged; the error was reported at an earlier step
                     return None
                 operands.append(meaning)
                 used[meaning] += 1

@@ -1,14 +1,14 @@
-"""Every word that iGSM problems are written with, and its token id. No word has two meanings.
+"""The words of iGSM problems and their token ids. No word has two meanings.
 
 A domain names four categories, from top to bottom: harbours have ships, ships have crates, crates have
-tools. A category has five pools of 20 nouns, each with a theme. A problem takes one domain, some of its
-categories next to each other, and one pool of each:
+tools. A category has five pools of 20 nouns, each with a theme. A problem uses one domain, some neighbouring
+categories of it, and one pool of each category:
 
     The number of each Bergen 's Sloop equals 5 more than each Bergen 's Ketch .
 
 Numbers are the words "0", "1", ... below the modulus.
 
-Source: the scheme of Ye et al. 2024, arXiv 2407.20311, with words of our own.
+Source: the scheme of Ye et al. 2024, arXiv 2407.20311, with a vocabulary of our own.
 """
 
 import string
@@ -26,7 +26,7 @@ from tasks.igsm.difficulty import Difficulty
 SPECIAL = ("<pad>", "<bos>", "<sol>", "<ans>", "<eos>")
 
 JOINT = "/"
-"""Between the two words of a pair that is one token, "Sloop/TeaChest"."""
+"""Joins the two words of a pair that is one token: "Sloop/TeaChest"."""
 
 _NATURAL = (
     "The number of each 's equals the sum and difference more than times as much How many does have Define so "
@@ -41,7 +41,7 @@ FUNCTION_WORDS: dict[str, tuple[str, ...]] = {
     "pairs": tuple(_COMPACT.split()),
 }
 
-# Stand for the values in a solution.
+# Letters stand for values in a solution.
 LETTERS: tuple[str, ...] = tuple(string.ascii_letters)
 LETTER_SET = frozenset(LETTERS)
 
@@ -56,7 +56,7 @@ CATEGORIES: dict[str, tuple[str, str, str, str]] = {
 
 
 def read_nouns(text: str) -> dict[str, tuple[tuple[str, ...], ...]]:
-    """Read the pools of each category: after an empty line the category, then lines such as "a theme: Oak Elm"."""
+    """Read the pools of each category: an empty line, the category, then lines such as "a theme: Oak Elm"."""
     blocks = (block.splitlines() for block in text.rstrip().split("\n\n")[1:])
     return {category: tuple(tuple(line.partition(":")[2].split()) for line in lines) for category, *lines in blocks}
 
@@ -72,17 +72,17 @@ def is_symbol(token: str) -> bool:
 
 
 def read_pair(token: str) -> tuple[str, str] | None:
-    """Return the two words of a pair that is one token, None for any other token."""
+    """Return the two words of a pair that is one token, or None for any other token."""
     owner, _, owned = token.partition(JOINT)
     return (owner, owned) if owner in CATEGORY_OF and (owned in CATEGORY_OF or owned in NOUNS) else None
 
 
 @dataclass(frozen=True)
 class Language:
-    """The closed vocabulary of a difficulty and a format: strings to token ids and back.
+    """The closed vocabulary of a difficulty and a format: maps strings to token ids and back.
 
-    Ids, in this order: special tokens (`<pad>` is 0), function words, numbers, letters, category words, nouns; in the
-    format "pairs", pairs in place of category words and nouns.
+    Ids are in this order: special tokens (`<pad>` is 0), function words, numbers, letters, category words, nouns. The
+    format "pairs" has pairs in place of category words and nouns.
     """
 
     difficulty: Difficulty
@@ -97,7 +97,7 @@ class Language:
 
     @cached_property
     def parts(self) -> tuple[tuple[str, ...], ...]:
-        """Words of each kind, in the order of the class's docstring; without category words where there are pairs."""
+        """Words of each kind, in the order of the class's docstring; the format "pairs" has no category words."""
         numbers = tuple(str(number) for number in range(self.modulus))
         names = ((), self.pairs) if self.format == "pairs" else (self.categories, self.nouns)
         return SPECIAL, FUNCTION_WORDS[self.format], numbers, LETTERS, *names
@@ -109,7 +109,7 @@ class Language:
 
     @property
     def pairs(self) -> tuple[str, ...]:
-        """Every owner with each noun one category below and with each category below, in that order."""
+        """Pairs of every owner with each noun one category below, then with each category below."""
         found = []
         for domain in list(CATEGORIES.values())[: self.difficulty.domains]:
             for level, category in enumerate(domain[:-1], 1):
@@ -132,9 +132,9 @@ class Language:
         return {word: number for number, word in enumerate(self.vocabulary)}
 
     def encode(self, text: str | Sequence[str]) -> Int64[np.ndarray, " pos"]:
-        """Return the ids of tokens, or of a text with spaces between them.
+        """Return the ids of tokens, or of a text with spaces between tokens.
 
-        Raises `ConfigError` for a token that is not of this vocabulary, naming the nearest one.
+        Raises `ConfigError` for a token outside this vocabulary, and names the nearest one.
         """
         tokens = text.split() if isinstance(text, str) else text
         for token in tokens:
@@ -148,4 +148,4 @@ class Language:
 
 
 language = lru_cache(Language)
-"""Returns the vocabulary, made once."""
+"""Return the vocabulary, which is built once."""

@@ -1,4 +1,4 @@
-"""Real text as a task: sources of the standard library, or a folder of files, as bytes or byte-pair tokens."""
+"""Real text as a task: the standard library's sources or a folder of files, as bytes or byte-pair tokens."""
 
 from tasks.text.task import TextTask
 

@@ -1,4 +1,4 @@
-"""The documents of a corpus, without copies of one another, and which of them are held out."""
+"""The documents of a corpus without near-copies, split into training and held-out documents."""
 
 import hashlib
 import os
@@ -11,19 +11,19 @@ from pathlib import Path
 from tasks.config import ConfigError, require, shown
 
 STDLIB, SAMPLE = "stdlib", "sample"
-"""The sources of the running Python's standard library, and those of this package of tasks: about 190 kB."""
+"""The sources of the running Python's standard library, and the sources of the package `tasks` (about 190 kB)."""
 
 LEFT_OUT = {"__pycache__", "dist-packages", "ensurepip", "idlelib", "lib2to3", "site-packages", "test", "tests"}
-"""Directories of the standard library that are installed packages, tests, or data of tests."""
+"""Directories of the standard library that hold installed packages, tests, or test data."""
 
 LINE = 10
-"""Characters from which a line counts when files are compared: shorter ones are in every file."""
+"""Minimum number of characters of lines that are compared between files: shorter lines occur in every file."""
 COPIED = 0.5
-"""Share of lines in other files from which a file is a copy: tables of encodings are one table many times over."""
+"""Fraction of lines in other files above which a file is a copy. Tables of encodings, for example, are near-copies."""
 MOST_BYTES = 2**30
 MOST_FILES = 1_000_000
 HELD_OUT = 0.1
-"""Largest share of the bytes that is held out."""
+"""Maximum fraction of the bytes that is held out."""
 
 
 @dataclass(frozen=True)
@@ -35,28 +35,28 @@ class Document:
 
     @property
     def directory(self) -> str:
-        """Directory of the file; a file that is in none has its own path."""
+        """Directory of the file, or the file's own path if it has no directory."""
         return self.path.rpartition("/")[0] or self.path
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents in the order of their paths, apart by directory: those to train on, and those held out."""
+    """Documents to train on and held-out documents, split by directory, in the order of their paths."""
 
     train: tuple[Document, ...]
     test: tuple[Document, ...]
 
 
 def read(corpus: str) -> tuple[Document, ...]:
-    """Return every document of "stdlib", "sample" or a folder that is not empty, in the order of their paths.
+    """Return every non-empty document of "stdlib", "sample" or a folder, in the order of their paths.
 
-    Raises `ConfigError` for a folder that is not there, cannot be read, or holds no text, and for one with more than
+    Raises `ConfigError` for a folder that does not exist, cannot be read, holds no text, or holds more than
     `MOST_BYTES` or `MOST_FILES`.
     """
     if corpus == STDLIB:
         root = Path(sysconfig.get_path("stdlib"))
         sources = (path for path in root.rglob("*.py") if not LEFT_OUT & set(path.relative_to(root).parts))
-        found = (path for path in sources if not path.name.startswith("_sysconfigdata"))  # of this machine
+        found = (path for path in sources if not path.name.startswith("_sysconfigdata"))  # differs between machines
     elif corpus == SAMPLE:
         root = Path(__file__).parents[1]
         found = root.rglob("*.py")
@@ -80,12 +80,12 @@ def read(corpus: str) -> tuple[Document, ...]:
 
 
 def _within(paths: Iterable[Path], most: int, corpus: str) -> list[Path]:
-    """Return the regular files among paths. Raises `ConfigError` as soon as they hold more than `most` bytes."""
+    """Return the regular files among paths. Raises `ConfigError` once they exceed `most` bytes or `MOST_FILES`."""
     files, size = [], 0
     for path in paths:
         try:
             facts = path.stat()
-        except FileNotFoundError:  # a link to nothing
+        except FileNotFoundError:  # a dangling link
             continue
         if stat.S_ISREG(facts.st_mode):
             files.append(path)
@@ -112,11 +112,11 @@ def digest(documents: Sequence[Document]) -> str:
 
 
 def split(documents: Sequence[Document]) -> Corpus:
-    """Return the documents without copies, some directories held out: at most a tenth of the bytes, at least one.
+    """Split the documents without copies. At least one directory and at most a tenth of the bytes are held out.
 
-    A file that shares over half of its lines with files kept before it is left out, so that no near-copy of a held-out
-    file is trained on. Directories are held out in the order of their names' SHA-256, each if it fits in the tenth.
-    Raises `ConfigError` for a single file.
+    A file that shares more than half of its lines with files kept before it is left out, so that no near-copy of a
+    held-out file is in training. Directories are tried in the order of their names' SHA-256, and held out if they fit
+    in the tenth. Raises `ConfigError` for a single file.
     """
     kept = distinct(documents)
     require(len(kept) > 1, "TextTask.corpus has a single file, but must have at least two: one is held out.")

@@ -1,4 +1,4 @@
-"""A corpus as token ids in files outside the repository, prepared once and read through memory maps."""
+"""A corpus as token ids. The files are outside the repository, prepared once and read through memory maps."""
 
 import json
 import os
@@ -18,16 +18,16 @@ from tasks.text.corpus import Corpus, Document, digest, read, split
 
 Split = Literal["train", "test"]
 BYTES = 256
-"""The vocabulary of bytes themselves."""
+"""Size of the vocabulary of plain bytes."""
 MOST_IDS = 2**16
 
 RULE = 1
-"""Version of how a corpus is split and cut into tokens: part of the cache's name."""
+"""Version of the rule that splits and tokenizes a corpus: part of the cache's name."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Ids of one side of a corpus, its documents one after another, and the place of each one's first id and end."""
+    """The ids of one side of a corpus, its documents one after another, and the start and end of each document."""
 
     ids: UInt16[np.ndarray, " token"]
     bounds: Int64[np.ndarray, " bound"]
@@ -35,9 +35,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A corpus in ids.
+    """A corpus as token ids.
 
-    - `sha256`: of the corpus as it was read;
+    - `sha256`: digest of the corpus as it was read;
     - `vocabulary`: the bytes of each id;
     - `train`, `test`: the two sides.
     """
@@ -50,13 +50,13 @@ class Prepared:
 
 @lru_cache(maxsize=8)
 def prepare(corpus: str, vocab_size: int) -> Prepared:
-    """Return a corpus in ids of a byte-level BPE of this size, trained on its training side; 256: as bytes.
+    """Return a corpus as ids of a byte-level BPE of size `vocab_size`, trained on its training side, or as bytes (256).
 
-    A corpus prepared before is read from the cache (`IHLAB_CACHE`, or the user's), from a folder named by a hash of its
-    content, so that corpora never collide. The folder appears complete or not at all, even with several writers.
+    A corpus that was prepared before is read from the cache (`IHLAB_CACHE`, or the user's cache). Its folder is named
+    by a hash of the content, so that corpora never collide. The folder is written atomically, even by several writers.
 
     Raises `ConfigError` for a corpus that cannot be read (`tasks.text.corpus`), is too small for the vocabulary, or
-    has a file that is not UTF-8, which only bytes take.
+    has a file that is not UTF-8 (plain bytes accept any file).
     """
     documents = read(corpus)
     sha256 = digest(documents)
@@ -71,7 +71,7 @@ def prepare(corpus: str, vocab_size: int) -> Prepared:
 
 
 def cache() -> Path:
-    """Return the folder of prepared corpora: `IHLAB_CACHE`, or ihlab in the user's cache."""
+    """Return the folder of prepared corpora: `IHLAB_CACHE`, or `ihlab` in the user's cache."""
     own = os.environ.get("IHLAB_CACHE")
     users = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(own) if own else users / "ihlab"
@@ -81,7 +81,7 @@ Sides = dict[str, list[np.ndarray]]
 
 
 def _encoded(corpus: Corpus, vocab_size: int) -> tuple[list[bytes], Sides]:
-    """Return the vocabulary, and the ids of each document of both sides."""
+    """Return the vocabulary and the ids of each document on both sides."""
     sides: dict[str, Sequence[Document]] = {"train": corpus.train, "test": corpus.test}
     if vocab_size == BYTES:
         as_bytes = {name: [np.frombuffer(d.content, np.uint8) for d in side] for name, side in sides.items()}
@@ -127,7 +127,7 @@ def _trained(texts: Sequence[str], vocab_size: int) -> Any:
 def _byte_of_character() -> dict[str, int]:
     """Return the byte that each character of GPT-2's byte-level alphabet stands for.
 
-    Printable Latin-1 characters stand for themselves, the other bytes in their order for those from U+0100 on.
+    Printable Latin-1 characters stand for themselves. Characters from U+0100 on stand for the other bytes, in order.
     """
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
     others = [byte for byte in range(BYTES) if byte not in printable]
@@ -135,7 +135,7 @@ def _byte_of_character() -> dict[str, int]:
 
 
 def _store(folder: Path, sha256: str, vocabulary: list[bytes], sides: Sides) -> None:
-    """Write the folder next to its place and rename it: an intact one already there stays, a damaged one goes."""
+    """Write a temporary folder and rename it to `folder`. An intact existing folder is kept, a damaged one replaced."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
@@ -158,7 +158,7 @@ def _store(folder: Path, sha256: str, vocabulary: list[bytes], sides: Sides) -> 
 
 
 def _load(folder: Path, sha256: str) -> Prepared | None:
-    """Return what a folder of the cache holds; None if it is not there, of another corpus, or damaged."""
+    """Return the contents of a cache folder, or None if it is missing, damaged or from another corpus."""
     try:
         told = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
         train, test = (

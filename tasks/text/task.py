@@ -16,19 +16,19 @@ from tasks.text.prepared import BYTES, MOST_IDS, Part, Prepared, prepare
 
 @config
 class TextTask:
-    """Rows cut out of real text, every next token a target.
+    """Sequences cut out of real text. Every next token is a target.
 
-    A row lies within one document, and all such rows are as likely; documents of at most `length` tokens are in none.
-    Evaluations draw from `held_out`, other directories of the corpus without near-copies (`tasks.text.corpus`).
-    The corpus differs with the version of Python: `provenance` says which it was, and is kept with a run, which is
-    resumed on the same corpus only.
+    A sequence lies within one document, and all such sequences are equally likely. Documents of at most `length` tokens
+    are not used. Evaluations draw from `held_out`: other directories of the corpus, without near-copies
+    (`tasks.text.corpus`). The corpus stdlib differs between versions of Python. `provenance` identifies the corpus and
+    is stored with the run, which can be resumed only on the same corpus.
 
     Attributes:
-        corpus: stdlib: the sources of the running Python's standard library (9 MB, on every disk); sample: those of
-            this package of tasks; or a folder, whose files are all read except hidden ones.
+        corpus: stdlib: the sources of the running Python's standard library (9 MB, on every disk); sample: the sources
+            of the package `tasks`; or a folder, of which all files except hidden ones are read.
         vocab_size: Size of the vocabulary: 256 for bytes, more for a byte-level BPE trained on the corpus' training
             side.
-        length: Tokens that a model reads of a row.
+        length: Number of input tokens of a sequence.
         split: Documents to draw from: train, or test, which training never sees.
     """
 
@@ -55,8 +55,7 @@ class TextTask:
 
     @property
     def prepared(self) -> Prepared:
-        """The corpus in ids.
-
+        """The corpus as token ids.
         Raises `ConfigError` as `tasks.text.prepared.prepare` does, and for a folder that only a stored file names.
         """
         require(
@@ -68,11 +67,11 @@ class TextTask:
 
     @property
     def provenance(self) -> dict[str, str]:
-        """The corpus' SHA-256 and the version of Python that ran."""
+        """The SHA-256 of the corpus and the running version of Python."""
         return {"corpus_sha256": self.prepared.sha256, "python": platform.python_version()}
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
-        """Draw `size` rows, with replacement. Raises `ConfigError` if no document is as long as a row."""
+        """Draw `size` sequences with replacement. Raises `ConfigError` if no document is longer than `length`."""
         require_rows(self, size, rng)
         part: Part = getattr(self.prepared, self.split)
         starts_in = np.maximum(np.diff(part.bounds) - self.length, 0)
@@ -97,11 +96,11 @@ class TextTask:
         return b"".join(self.prepared.vocabulary[i] for i in ids)
 
     def words(self, ids: Int64[np.ndarray, " token"]) -> list[str]:
-        """Return each id as readable text: its bytes, control characters and parts of characters escaped."""
+        """Return each id as readable text: its bytes, with control characters and partial characters escaped."""
         return [readable(self.prepared.vocabulary[i]) for i in ids]
 
     def show(self, batch: Batch, row: int) -> str:
-        """Return the row as its text, a bar between tokens, and the row's last target."""
+        """Return the text of a sequence with a bar between tokens, and its last target."""
         whole = [*batch.inputs[row], batch.targets[row, -1]]
         text = "|".join(readable(self.prepared.vocabulary[i], breaks=True) for i in whole)
         unit = "bytes" if self.vocab_size == BYTES else "tokens"
@@ -109,6 +108,6 @@ class TextTask:
 
 
 def readable(token: bytes, breaks: bool = False) -> str:
-    """Return bytes as text, with escapes for what cannot be printed; line breaks stay if `breaks`."""
+    """Return bytes as text, with unprintable characters escaped. Line breaks stay if `breaks`."""
     text = token.decode(errors="backslashreplace")
     return "".join(c if c.isprintable() or (breaks and c == "\n") else repr(c)[1:-1] for c in text)

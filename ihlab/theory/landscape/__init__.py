@@ -1,4 +1,4 @@
-"""Theorem 3.4: the loss of a KV shifting head that learns induction; its field, its paths and its simulation."""
+"""Theorem 3.4: the loss of a KV shifting head that learns induction, its field, paths and simulation."""
 
 from ihlab.theory.landscape.basins import basins
 from ihlab.theory.landscape.field import Field, field

@@ -1,4 +1,4 @@
-"""Basins of the free flow over the paper's initialisation: which random heads become induction heads."""
+"""Basins of the unconstrained flow from the paper's initialisation: which random heads become induction heads."""
 
 import numpy as np
 import pandas as pd
@@ -12,18 +12,18 @@ INDUCTION, NEGATIVE, UNDECIDED = "induction", "negative", "undecided"
 def decide(
     alpha1: np.ndarray, alpha2: np.ndarray, beta1: np.ndarray, beta2: np.ndarray, n_tokens: int, lr: float, time: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the basin of each start under the free flow of the exact form, and the time at which it is decided.
+    """Return the basin of each start under the unconstrained flow of the exact form, and the time when it is decided.
 
-    The loss can be driven to 0 in two ways. The target's logit exceeds that of the T - 4 others by
-    beta1 (a2 - r), and a2 > r exactly if alpha2 > 0: so either
+    The loss can be driven to 0 in two ways. The target's logit exceeds the logit of the T - 4 others by
+    beta1 (a2 - r), and a2 > r if and only if alpha2 > 0. So either
 
-    - "induction": alpha2 > 0 and beta1 > 0, attend to what followed and add it; or
-    - "negative": alpha2 < 0 and beta1 < 0, attend to all but what followed and subtract it.
+    - "induction": alpha2 > 0 and beta1 > 0, attend to the token that followed and add it; or
+    - "negative": alpha2 < 0 and beta1 < 0, attend to all tokens except that one and subtract them.
 
-    Between them lie alpha2 = 0 and beta1 = 0, where the others' logits equal the target's and the loss is at
+    Between them lie alpha2 = 0 and beta1 = 0, where the logits of the others equal the target's and the loss is at
     least log(T - 3). The flow only descends, so a path whose loss is below log(T - 3) never crosses
-    again, and the signs it has then are its basin's for good. A start that is not decided within `time`, in steps of
-    `lr`, is "undecided", at inf.
+    again, and its signs then determine its basin. A start that is not decided within `time`, in steps of
+    `lr`, is "undecided", with time inf.
     """
     at = np.stack([alpha1, alpha2, beta1, beta2])
     decided = np.full(at.shape[1:], np.inf)
@@ -40,8 +40,8 @@ def decide(
 def basins(n_tokens: int, points: int = 61, lr: float = 0.25, time: float = 3000.0) -> pd.DataFrame:
     """Return the basins (`decide`) of a grid of starts in the unit square, where alpha and beta sum to 1.
 
-    Columns: alpha1, beta1 (centres of the grid's cells), `basin`, and `decided`, the time at which it is. Raises
-    `ConfigError` for T below 5, fewer than 2 points, or times that are not positive.
+    Columns: alpha1, beta1 (centres of the grid's cells), `basin`, and `decided`, the time at which the basin is
+    decided. Raises `ConfigError` for T below 5, fewer than 2 points, or times that are not positive.
     """
     require(points >= 2, f"points is {points}, but must be at least 2.")
     require(lr > 0 and time > 0, f"lr is {lr} and time {time}, but both must be positive.")

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from ihlab.theory.landscape.forms import evaluate
 from tasks.config import require
 
-_ROWS = 16  # at a time, so that intermediate results stay in the CPU's cache
+_ROWS = 16  # rows per step, so that intermediate results stay in the CPU's cache
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ def field(
     low: int | float = 0.0,
     high: int | float = 1.0,
 ) -> Field:
-    """The loss and its slope for alpha1 and beta1 in [low, high], `points` of each.
+    """Return the loss and its slope for alpha1 and beta1 in [low, high], `points` of each.
 
-    On the square alpha2 moves against alpha1, so the slope by alpha1 is dL/dalpha1 - dL/dalpha2, and by beta1
-    likewise. Raises `ConfigError` as `loss` does, and for fewer than 2 points.
+    On the square alpha2 = 1 - alpha1, so the slope by alpha1 is dL/dalpha1 - dL/dalpha2, and likewise by
+    beta1. Raises `ConfigError` as `loss` does, and for fewer than 2 points.
     """
     require(points >= 2, f"points is {points}, but must be at least 2.")
     axis = np.linspace(low, high, points)

@@ -1,4 +1,4 @@
-"""Theorem 3.4's loss and its gradient, in three forms: exact, as printed, and as the paper's script draws it.
+"""The loss of Theorem 3.4 and its gradient, in three forms: exact, as printed, and as the paper's script draws it.
 
 The setting (section 3.2): x_1 .. x_T all different, then x_{T+1} = x_i with 1 < i < T - 1; one KV shifting
 head with W_q = W_k = W_v = W_o = I, tied orthonormal embeddings and nothing else; the loss is the cross-entropy of
@@ -13,16 +13,16 @@ the attention to the two copies of x_i, to x_{i+1} and to any other position, th
     x_i                2 beta1 a1 + beta2 a2
     T - 4 others       beta1 r + beta2 r
 
-That is form "exact". What the paper has instead:
+This is form "exact". The paper has two other forms:
 
-- "printed" (equation 10, Table 3 and equation 14): beta2 a2 for beta2 a1 in the second row, against the
-  derivation in its own Appendix C; the others enter the softmax's denominator as a constant `other` and S as the same
-  constant, where they have a logit like any other token;
-- "listing" (Appendix L): further, a2 + beta2 for a2 beta2 in the third row, and exp(other) in the
-  denominator. (As listed it cannot run: it calls its function with one argument too many and takes
-  the exponential of a plain number.) Kept to show what it draws.
+- "printed" (equation 10, Table 3 and equation 14): the second row has beta2 a2 instead of beta2 a1, unlike the
+  derivation in the paper's Appendix C. The others enter the softmax's denominator and S as a constant `other`,
+  although they have a logit like any other token;
+- "listing" (Appendix L): in addition, the third row has a2 + beta2 instead of a2 beta2, and the denominator has
+  exp(other). (The listing cannot run: it calls its function with one argument too many and takes
+  the exponential of a plain number.) It is kept to show what it draws.
 
-The paper's setting says 1 < i < T; at i = T - 1 the follower is x_T, and the second row breaks too.
+The paper's setting says 1 < i < T. At i = T - 1 the follower is x_T, and the second row breaks, too.
 """
 
 from collections.abc import Sequence
@@ -59,14 +59,14 @@ LOGITS: dict[str, dict[str, list[Term]]] = {
 }
 
 Numbers = int | float | np.number | np.ndarray | Sequence[Any] | Tensor
-"""Numbers and arrays, which broadcast."""
+"""Numbers and arrays. They broadcast."""
 
 Array = Any
-"""A float64 NumPy array or number, or a float64 tensor, as given."""
+"""A float64 NumPy array or number, or a float64 tensor, depending on the input."""
 
 
 class Gradient(NamedTuple):
-    """The loss's derivative by each parameter, each of the broadcast shape."""
+    """The derivative of the loss by each parameter, each of the broadcast shape."""
 
     alpha1: Array
     alpha2: Array
@@ -123,7 +123,7 @@ def evaluate(
     rest = values["n_tokens"] - 2 if other is None else values["other"]  # the O(T) of S
     factors, a = _attention(xp, values, rest)
     factors |= {"beta1": values["beta1"], "beta2": values["beta2"], "one": 1.0}
-    count = {"exact": rest - 2, "printed": rest, "listing": None}[form]  # of others, in the denominator
+    count = {"exact": rest - 2, "printed": rest, "listing": None}[form]  # number of others in the denominator
     log_counts = {"neighbours": np.log(2), "others": rest if count is None else _log(xp, count)}
 
     logits = {name: sum(c * factors[p] * factors[b] for c, b, p in terms) for name, terms in rows.items()}

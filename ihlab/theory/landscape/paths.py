@@ -1,4 +1,4 @@
-"""Paths of gradient descent, on a form or on the simplified model itself, and of gradient flow."""
+"""Paths of gradient descent (on a form or on the simplified model itself) and of gradient flow."""
 
 import math
 from dataclasses import dataclass
@@ -58,11 +58,11 @@ def descend(
     samples: int = 64,
     seed: int = 0,
 ) -> Path:
-    """Run gradient descent from each start, recorded every `every` steps from 0 (the last only if it is a multiple).
+    """Run gradient descent from each start. Records the steps that are multiples of `every`, from 0.
 
-    The loss is `form`'s; with `d_model` it is that of the simplified model itself, averaged over
-    `samples` fixed random embeddings (then give n_tokens). With `square`, alpha1 and beta1 descend under the constraint
-    alpha2 = 1 - alpha1 and beta2 = 1 - beta1, as in Figure 2; the paper's alpha2 and beta2 only start there.
+    The loss is `form`. With `d_model` it is the loss of the simplified model itself, averaged over
+    `samples` fixed random embeddings (n_tokens is required). With `square`, alpha1 and beta1 descend under the
+    constraint alpha2 = 1 - alpha1 and beta2 = 1 - beta1, as in Figure 2; in the paper this holds only at the start.
     Raises `ConfigError` as `loss` does, for lr <= 0, steps or every < 1, and with `square` for a start off the square.
     """
     require(lr > 0, f"lr is {lr}, but must be positive.")
@@ -111,9 +111,9 @@ def flow(
 ) -> Path:
     """Integrate the gradient flow d theta / d t = -dL / d theta of all four parameters from one start.
 
-    Returns the path at the given times. The integration is in log(1 + t), because the flow slows down: the times can
-    span many powers of ten. Raises `ConfigError` as `loss` does, and for times that do not increase from 0 or above
-    to a finite one.
+    Returns the path at the given times. It integrates over log(1 + t), because the flow slows down and the times can
+    span many powers of ten. Raises `ConfigError` as `loss` does, and for times that are negative, not finite or not
+    increasing.
     """
     rise = len(times) > 0 and times[0] >= 0 and bool((np.diff(times) > 0).all())
     require(rise and 0 < times[-1] < math.inf, "times must rise, from 0 or later to a finite one above 0.")

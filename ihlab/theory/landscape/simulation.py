@@ -1,4 +1,4 @@
-"""The simplified model of Theorem 3.4 at finite width, with random embeddings, whose limit is the exact form."""
+"""The simplified model of Theorem 3.4 at finite width with random embeddings. Its limit is the exact form."""
 
 from typing import NamedTuple
 
@@ -33,9 +33,9 @@ def simulate(
 ) -> Simulated:
     """Return the simplified model's loss, averaged over `samples` embeddings with i.i.d. N(0, 1 / d_model) entries.
 
-    `d_model` None stands for orthonormal embeddings, the limit: one sample, no error. `repeat` is i, the position
-    that the last token repeats. Raises `ConfigError` for i at an edge (1 < i < T - 1), T below 5, fewer than 2
-    samples, parameters that do not broadcast or are not finite.
+    `d_model` None means orthonormal embeddings, the limit: one sample, no error. `repeat` is i, the position
+    that the last token repeats. Raises `ConfigError` unless 1 < i < T - 1, for T below 5, fewer than 2 samples, and
+    parameters that do not broadcast or are not finite.
     """
     require(d_model is None or samples >= 2, f"samples is {samples}, but an error bar needs at least 2.")
     given = [np.asarray(x, dtype=np.float64) for x in (alpha1, alpha2, beta1, beta2)]
@@ -54,14 +54,14 @@ def simulate(
 
 
 def inner_products(n_tokens: int, d_model: int | None, samples: int, seed: int) -> Float[Tensor, "sample T T"]:
-    """Return u_i . u_j of random embeddings u, on which alone the model depends; the identity for d_model None."""
+    """Return u_i . u_j of random embeddings u (the model depends only on these), or the identity if d_model is None."""
     require(n_tokens >= 5, f"n_tokens is {n_tokens}, but must be at least 5.")
     if d_model is None:
         return torch.eye(n_tokens, dtype=torch.float64)[None]
     require(d_model >= 1, f"d_model is {d_model}, but must be at least 1.")
     generator = torch.Generator().manual_seed(seed)
     products = torch.empty(samples, n_tokens, n_tokens, dtype=torch.float64)
-    for sample in products:  # one at a time: all embeddings together can be larger than the memory
+    for sample in products:  # one at a time: all embeddings together may exceed memory
         u = torch.randn(n_tokens, d_model, generator=generator, dtype=torch.float64)
         sample.copy_(u @ u.T / d_model)
     return products

@@ -1,1 +1,1 @@
-"""iGSM's inner loops, compiled by numba."""
+"""The inner loops of iGSM, compiled by numba."""

@@ -15,13 +15,13 @@ NONE = -1
 
 @numba.njit
 def bit(i: int) -> np.int64:
-    """The set {i}."""
+    """Return the set {i}."""
     return np.int64(1) << np.int64(i)
 
 
 @numba.njit
 def count(mask: int) -> np.int64:
-    """Return the size of a set: the usual sums of neighbouring bits, which LLVM compiles to one instruction."""
+    """Return the size of a set. LLVM compiles these sums of neighbouring bits to one instruction."""
     x = np.uint64(mask)
     x -= (x >> np.uint64(1)) & np.uint64(0x5555555555555555)
     x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
@@ -31,7 +31,7 @@ def count(mask: int) -> np.int64:
 
 @numba.njit
 def lowest(mask: int) -> int:
-    """Return the smallest number of a set that is not empty. `mask & (mask - 1)` is the set without it."""
+    """Return the smallest number of a non-empty set. `mask & (mask - 1)` is the set without it."""
     return count((mask & -mask) - 1)
 
 
@@ -73,13 +73,13 @@ def nth(mask: int, n: int) -> int:
 
 @numba.njit
 def pick(mask: int, stream: np.ndarray) -> int:
-    """Draw a uniform choice from a set that is not empty."""
+    """Draw a number uniformly from a non-empty set."""
     return nth(mask, draw(stream, count(mask)))
 
 
 @numba.njit
 def shuffle(numbers: np.ndarray, n: int, stream: np.ndarray) -> None:
-    """Bring the first n numbers into random order (Fisher-Yates)."""
+    """Shuffle the first n numbers in place (Fisher-Yates)."""
     for i in range(n - 1, 0, -1):
         j = draw(stream, i + 1)
         numbers[i], numbers[j] = numbers[j], numbers[i]

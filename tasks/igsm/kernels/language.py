@@ -18,7 +18,7 @@ _FUNCTION = (
     "more than times as much How many does have Define so"
 )
 FUNCTION = tuple(_FUNCTION.split())
-"""Function words, by their place in `Words.function`; X and Y are the two words of a parameter."""
+"""Function words, in the order of `Words.function`; X and Y are the two words of a parameter."""
 STOP, ASK, SEMICOLON, EQUAL, PLUS, MINUS, TIMES, OPEN, CLOSE, COMMA = range(10)
 THE_FIRST, NUMBER, OF, EACH, HAS, EQUALS, THE, SUM, DIFFERENCE, AND = range(10, 20)
 MORE, THAN, AS_TIMES, AS, MUCH, HOW, MANY, DOES, HAVE, DEFINE, SO = range(20, 31)
@@ -28,12 +28,12 @@ X, Y = 31, 32
 class Words(NamedTuple):
     """First ids of each kind of word.
 
-    - `function` [FUNCTION]: an id each;
-    - `number`, `letter`: the ids of 0 and of a;
-    - `category`: the first category word of the first domain, then the others of it, then the next domain's;
-    - `noun`: the first noun of the first pool of that category, `pool_size` to a pool, `pools` to a category;
-    - `pair`: the first pair, -1 where a pair is two tokens. With pairs, category words and nouns have no tokens, and
-      their ids are only numbers.
+    - `function` [FUNCTION]: one id each;
+    - `number`, `letter`: the ids of "0" and "a";
+    - `category`: the first category word of the first domain. The domain's other words follow, then the next domain;
+    - `noun`: the first noun of the first pool of that category: `pool_size` per pool, `pools` per category;
+    - `pair`: the first pair, or -1 if a pair is two tokens. With pairs, category words and nouns are not tokens, and
+      their ids serve only as numbers.
     """
 
     natural: bool
@@ -57,7 +57,7 @@ class Names(NamedTuple):
 
 @numba.njit
 def draw_names(structure: Structure, words: Words, names: Names, stream: np.ndarray) -> None:
-    """Step J: one domain, neighbouring categories of its four, one pool a layer, distinct nouns."""
+    """Step J: draw one domain, neighbouring ones of its four categories, one pool per layer, and distinct nouns."""
     category = 4 * draw(stream, words.domains) + draw(stream, 4 - structure.n_layers + 1)
     pool = np.empty(structure.n_layers, np.int64)
     unused = np.empty(structure.n_layers, np.int64)
@@ -85,7 +85,7 @@ def put(tokens: np.ndarray, n: int, token: int) -> int:
 
 @numba.njit
 def put_words(tokens: np.ndarray, n: int, words: Words, names: Names, p: int, wanted: tuple[int, ...]) -> int:
-    """Write some function words, X and Y of parameter p among them."""
+    """Write the function words `wanted`, with X and Y of parameter p."""
     for word in wanted:
         tokens[n] = names.x[p] if word == X else names.y[p] if word == Y else words.function[word]
         n += 1
@@ -105,10 +105,10 @@ def put_parameter(tokens: np.ndarray, n: int, words: Words, names: Names, p: int
 @numba.njit
 def pair_token(words: Words, x: int, y: int) -> int:
     """Return the token of a pair, in the order of `tasks.igsm.words.Language.pairs`."""
-    nouns = words.pools * words.pool_size  # of a category
+    nouns = words.pools * words.pool_size  # per category
     category, place = (x - words.noun) // nouns, (x - words.noun) % nouns
     domain, level = category // 4, category % 4
-    owned = nouns + 3 - level  # pairs of an owner: with nouns and with the categories below
+    owned = nouns + 3 - level  # pairs per owner: with nouns and with the categories below
     before = domain * nouns * (3 * nouns + 6) + level * nouns * (nouns + 3) - nouns * level * (level - 1) // 2
     to = (y - words.noun) % nouns if y >= words.noun else nouns + y - words.category - category - 1
     return words.pair + before + place * owned + to
@@ -179,8 +179,9 @@ def put_solution(
 ) -> int:
     """Write the steps, `Define X 's Y as v ; w = a + b = 3 + 4 = 7 ; so v = 2 * w = 2 * 7 = 14 .` or without fillers.
 
-    Letters are random, all different; with `in_order` a, b, c, ... as they come. With `by_pair` a step's value goes by
-    its pair, and only its parts have letters, in order. Marks the results of the clauses in `is_result` [token].
+    Letters are random and all different; with `in_order` they are a, b, c, ... in order of use. With `by_pair` the
+    value of a step is named by its pair, and only its parts have letters, in order. Marks the results of the clauses
+    in `is_result` [token].
     """
     letter = np.empty(MOST_CLAUSES, np.int64)
     unused = bit(MOST_CLAUSES) - 1

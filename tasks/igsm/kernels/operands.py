@@ -16,7 +16,7 @@ class Equations(NamedTuple):
 
     - `n_terms` [parameter], `terms` [parameter, term]: parameters, added up;
     - `minus` [parameter]: the second of two terms is subtracted instead;
-    - `constant` [parameter]: -1 where there is none. With terms it is added, where `times` multiplied.
+    - `constant` [parameter]: -1 if there is no constant. It is added to the terms, or multiplied if `times`.
     """
 
     n_terms: np.ndarray
@@ -37,12 +37,12 @@ def draw_necessary_equations(
     equations: Equations,
     stream: np.ndarray,
 ) -> bool:
-    """Step F: draw operands for the instances among `order[:n]`, which cost `surplus` op more than the least.
+    """Step F: draw operands for the instances among `order[:n]`, which cost `surplus` op more than the minimum.
 
-    Every operand comes earlier in the order. Returns False if the surplus cannot be spread.
+    Every operand comes earlier in the order. Returns False if the surplus cannot be distributed.
     """
     extra = np.zeros(n, np.int64)
-    roomy = np.int64(0)  # instances that could have one operand more
+    roomy = np.int64(0)  # instances that could have one more operand
     for i in range(2, n):
         if structure.level[order[i]] == 0:
             roomy |= bit(i)
@@ -72,9 +72,9 @@ def draw_other_equations(
 ) -> None:
     """Step G: draw operands for the instances that are not necessary, one after another in random order.
 
-    A coin decides if an instance is independent: its operands are then drawn from earlier independent ones, otherwise
-    from everything computable by then. One coin decides on the constant: if it loses, all operands are parameters (in
-    step F it may still be drawn among them).
+    A coin decides whether an instance is independent. If so, its operands are drawn from earlier independent ones,
+    otherwise from everything computable by then. Another coin decides whether it has a constant. If not, all operands
+    are parameters (in step F, the constant may still be drawn among them).
     """
     others = np.empty(structure.n_edges, np.int64)
     n = 0
@@ -118,11 +118,11 @@ def draw_equation(
     equations: Equations,
     stream: np.ndarray,
 ) -> None:
-    """Choose `n_operands` operands from the pool and the constant, `start` among them, then the wording.
+    """Draw `n_operands` operands from the pool and the constant, including `start`, then the wording.
 
-    If there are only that many to choose from, all are taken. Else the constant is one with
-    probability 1/2 where `start` leaves room, and the others are uniform; with `redrawn`, a constant that lost its coin
-    may still be among those.
+    If there are only `n_operands` to choose from, all are taken. Otherwise the constant is included with
+    probability 1/2 if `start` leaves room, and the other operands are uniform. With `redrawn`, a constant that was not
+    included can still be drawn among these.
     """
     chosen, constant = start, False
     if n_operands == count(pool) + 1:
@@ -145,7 +145,7 @@ def draw_equation(
 
 @numba.njit
 def _word(p: int, chosen: int, has_constant: bool, modulus: int, equations: Equations, stream: np.ndarray) -> None:
-    """Step I: draw the order of the terms, sum or difference, the constant and its operation."""
+    """Step I: draw the order of the terms, sum or difference, and the constant with its operation."""
     n = 0
     while chosen:
         equations.terms[p, n] = lowest(chosen)

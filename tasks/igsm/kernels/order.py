@@ -13,8 +13,8 @@ from tasks.igsm.kernels.structure import Structure
 def draw_necessary(structure: Structure, abstract_ops: int, ops: int, stream: np.ndarray) -> np.int64:
     """Step D: draw a set of parameters, closed under what they need, of `ops` op if the structure allows.
 
-    Up to `abstract_ops` op go to abstract parameters and what they need, deep ones if they can be paid
-    for; instances fill the rest.
+    Up to `abstract_ops` op go to abstract parameters and what they need, deep ones if this budget
+    allows; instances fill the rest.
     """
     budget = min(abstract_ops, _available(structure))
     necessary, spent = np.int64(0), 0
@@ -60,7 +60,7 @@ def _available(structure: Structure) -> int:
 
 @numba.njit
 def total_cost(structure: Structure, parameters: int) -> int:
-    """Return the least op of a set of parameters."""
+    """Return the minimum op of a set of parameters."""
     total = 0
     while parameters:
         total += structure.cost[lowest(parameters)]
@@ -72,13 +72,13 @@ def total_cost(structure: Structure, parameters: int) -> int:
 def draw_order(structure: Structure, necessary: int, order: np.ndarray, kept: np.ndarray, stream: np.ndarray) -> bool:
     """Step E: order the necessary parameters from the last, the query, to the first.
 
-    Fills `order` [index], and `kept` [parameter]: an operand that the parameter must have, so that
-    everything is necessary for the query; -1 if there is none. Returns False at a dead end.
+    Fills `order` [index] and `kept` [parameter], an operand that the parameter must have so that
+    everything is necessary for the query (-1 if there is none). Returns False at a dead end.
     """
     often, bias = uniform(stream), math.exp(half_normal(stream))
     abstract = necessary & ~(bit(structure.n_edges) - 1)
-    out_degree = np.zeros(structure.n_parameters, np.int64)  # how many of the remaining parameters need it
-    free = necessary  # of the remaining ones, those that no remaining one needs
+    out_degree = np.zeros(structure.n_parameters, np.int64)  # number of remaining parameters that need it
+    free = necessary  # remaining parameters that no remaining one needs
     rest = abstract
     while rest:
         needed = structure.needs[lowest(rest)]

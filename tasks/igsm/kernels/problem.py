@@ -1,12 +1,12 @@
 """One attempt at drawing an iGSM problem, in numbers: steps B to J, compiled. The language comes later.
 
-Flat problems have no hierarchy. Four owners have 1 to 3 items each. In the solution's order, which is random, each
-parameter depends on up to 3 of the earlier ones, all numbers of them equally likely: none makes it a constant, one a
-constant more or times (2 : 1), two a sum or difference, three a sum. Constants are U{1 .. modulus - 1}. Any parameter
-may be the query; the solution computes them all.
+Flat problems have no hierarchy. Four owners have 1 to 3 items each. The solution's order is random. In it, each
+parameter depends on 0 to 3 earlier ones, all equally likely: 0 make it a constant, 1 a constant more or times
+(2 : 1), 2 a sum or difference, 3 a sum. Constants are U{1 .. modulus - 1}. Any parameter may be the query; the
+solution computes them all.
 
-Source of flat problems: github.com/kaminocode/iGSM, which the KV paper names. Their law is this, but for products of
-parameters and differences of three, which our grammar does not have; "r less than" is there "modulus - r more than".
+Source of flat problems: github.com/kaminocode/iGSM, which the KV paper names. The distribution is the same, except that
+our grammar has no products of parameters and no differences of three. "r less than" there is "modulus - r more than".
 """
 
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from tasks.igsm.kernels.solution import MOST_CLAUSES, Solution, close_step, solv
 from tasks.igsm.kernels.split import in_split
 from tasks.igsm.kernels.structure import MOST_PARAMETERS, Limits, draw_size, draw_structure
 
-MOST_REDRAWS = 1000  # of steps C to E with one draw of step B
+MOST_REDRAWS = 1000  # redraws of steps C to E per draw of step B
 
 FLAT_OWNERS, MOST_OWNED, MOST_DEPENDENCIES = 4, 3, 3
 
@@ -36,7 +36,7 @@ class Draft(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """Sizes of a draft: sentences (of the first parameters), steps, clauses; all 0 if the draw failed."""
+    """Sizes of a draft: sentences (of the first parameters), steps and clauses. All are 0 if the draw failed."""
 
     n_sentences: int
     n_steps: int
@@ -45,7 +45,7 @@ class Outline(NamedTuple):
 
 @numba.njit
 def no_draft() -> Draft:
-    """Allocate one problem."""
+    """Allocate the buffers of one problem."""
     ints, flags = np.empty((7, MOST_PARAMETERS), np.int64), np.empty((2, MOST_PARAMETERS), np.bool_)
     terms, clauses = np.empty((MOST_PARAMETERS, MOST_OPERANDS), np.int64), np.empty((5, MOST_CLAUSES), np.int64)
     equations = Equations(ints[0], terms, flags[0], ints[1], flags[1])
@@ -58,9 +58,9 @@ def no_draft() -> Draft:
 def draw_problem(
     ops: int, test: bool, modulus: int, limits: Limits, words: Words, draft: Draft, stream: np.ndarray
 ) -> Outline:
-    """Draw a problem of `ops` operations into `draft`. Its last step is the query's.
+    """Draw a problem of `ops` operations into `draft`. Its last step computes the query.
 
-    Fails (see `Outline`) at a dead end, if the operations cannot be spread, and in the wrong split.
+    Fails (see `Outline`) at a dead end, if the operations cannot be distributed, and in the wrong split.
     """
     nothing = Outline(0, 0, 0)
     abstract_ops = 1 + max(draw(stream, ops), draw(stream, ops))
@@ -109,7 +109,7 @@ def draw_flat_problem(test: bool, modulus: int, words: Words, draft: Draft, stre
 
 @numba.njit
 def _draw_flat_equation(p: int, n_earlier: int, earlier: int, modulus: int, draft: Draft, stream: np.ndarray) -> None:
-    """Draw dependencies, among the earlier parameters of the solution, and the wording."""
+    """Draw dependencies among the earlier parameters of the solution, then the wording."""
     equations = draft.equations
     n = draw(stream, min(MOST_DEPENDENCIES, n_earlier) + 1)
     for j in range(n):
@@ -123,7 +123,7 @@ def _draw_flat_equation(p: int, n_earlier: int, earlier: int, modulus: int, draf
 
 @numba.njit
 def _draw_flat_names(words: Words, draft: Draft, stream: np.ndarray) -> int:
-    """Draw owners of one pool, and their items of a pool of the next category. Returns the number of parameters."""
+    """Draw owners from one pool and their items from a pool of the next category. Returns the number of parameters."""
     category = 4 * draw(stream, words.domains) + draw(stream, 3)
     owners = words.noun + (category * words.pools + draw(stream, words.pools)) * words.pool_size
     items = words.noun + ((category + 1) * words.pools + draw(stream, words.pools)) * words.pool_size

@@ -1,4 +1,4 @@
-"""Rows of token ids: problems drawn until one is right, then written out. Compiled."""
+"""Sequences of token ids: draws problems until one fits, then writes it out. Compiled."""
 
 import hashlib
 from collections.abc import Callable
@@ -27,15 +27,15 @@ from tasks.igsm.kernels.problem import Draft, Outline, draw_flat_problem, draw_p
 from tasks.igsm.kernels.split import row_in_split
 from tasks.igsm.kernels.structure import Limits
 
-MOST_TRIES = 20_000  # at one row
+MOST_TRIES = 20_000  # per row
 
 
 class Wanted(NamedTuple):
     """Constraints on the problems to draw.
 
-    `exact`: with exactly `ops` operations. Otherwise at most `ops`: the smaller of two U{1 .. ops}, or with `even`
-    one; flat problems as they come. `test`: of the test split. `in_order`, `by_pair`: letters
-    as `put_solution` says. `most_tokens`: rows of at most so many.
+    `exact`: exactly `ops` operations. Otherwise at most `ops`: the smaller of two draws from U{1 .. ops}, or one draw
+    with `even`; flat problems have any number up to `ops`. `test`: use the test split. `in_order`, `by_pair`: letters
+    as in `put_solution`. `most_tokens`: maximum length.
     """
 
     flat: bool
@@ -59,7 +59,7 @@ def _write(
     wanted: Wanted,
     stream: np.ndarray,
 ) -> tuple[int, int]:
-    """Step K. Returns the numbers of tokens up to SOL and to EOS, and marks the results after SOL."""
+    """Step K: write the tokens. Returns the numbers of tokens up to SOL and to EOS, and marks the results after SOL."""
     solution, names = draft.solution, draft.names
     sentences = np.arange(outline.n_sentences)
     shuffle(sentences, outline.n_sentences, stream)
@@ -79,17 +79,17 @@ def _write(
 
 
 def _compiled(sources: str) -> Callable[..., Any]:
-    """Compile the kernel. numba's cache depends on this file and on closures: with `sources`, on all kernels."""
+    """Compile the kernel. Its cache depends on this file and its closures, and through `sources` on all kernels."""
 
     @kernel
     def draw_rows(
         seeds: np.ndarray, wanted: Wanted, limits: Limits, words: Words
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Rows of iGSM, one per uint64 seed: BOS problem SOL solution ANS value EOS, then padding; flat, no ANS value.
+        """Draw a row per uint64 seed: BOS problem SOL solution ANS value EOS, then padding; flat without ANS value.
 
         Returns tokens int64 [row, most_tokens]; answers int64 [row, most_tokens - 1], the next token where that
         is the result of a clause or the final value, -100 elsewhere; sizes int64 [row, 2], the tokens up to SOL and
-        to EOS (0 where no problem was found); ops int64 [row]. A longer problem is drawn again, with as many ops.
+        to EOS (0 if no problem was found); ops int64 [row]. Longer problems are redrawn with the same number of ops.
         """
         sources  # noqa: B018
         n_rows = len(seeds)
@@ -128,7 +128,7 @@ def _compiled(sources: str) -> Callable[..., Any]:
 
 
 def _digest() -> str:
-    """A digest of all that is compiled into the kernel: its files, and the one number from elsewhere."""
+    """Return a digest of all that is compiled into the kernel: its files and the one number from another module."""
     here = Path(__file__)
     files = [*sorted(here.parent.glob("*.py")), here.parents[2] / "random64.py"]
     return hashlib.sha256(b"".join([*(file.read_bytes() for file in files), str(IGNORE).encode()])).hexdigest()

@@ -1,7 +1,7 @@
 """The steps of a solution: clauses of two operands, with their values. Compiled.
 
-A clause defines a symbol; symbols are numbered as their clauses are. A step is the clauses of one
-parameter, and its last clause defines it.
+A clause defines a symbol, which has the clause's number. A step is the clauses of one parameter, and
+its last clause defines the parameter.
 """
 
 from typing import NamedTuple
@@ -13,16 +13,16 @@ from tasks.igsm.kernels.bits import NONE, count, lowest
 from tasks.igsm.kernels.operands import Equations
 from tasks.igsm.kernels.structure import Structure
 
-MOST_CLAUSES = 52  # as many as there are letters
+MOST_CLAUSES = 52  # the number of letters
 SET, COPY, ADD, SUBTRACT, MULTIPLY = range(5)  # v = 5, v = a, v = a + b, v = a - b, v = a * b
 
 
 class Solution(NamedTuple):
     """Steps and clauses.
 
-    - `parameter` [step] is what a step defines, `end` [step] the clause after its last;
+    - `parameter` [step]: what the step defines; `end` [step]: the clause after its last;
     - `symbol` [parameter]: the clause that defines it;
-    - `operation` [clause] is one of SET .. MULTIPLY, `left` and `right` [clause] its operands, symbols.
+    - `operation` [clause]: one of SET .. MULTIPLY; `left` and `right` [clause]: its operands, symbols.
       If `left` is -1, the operand is the constant `number` [clause];
     - `value` [clause]: its result.
     """
@@ -55,14 +55,14 @@ def solve(
 
 @numba.njit
 def close_step(step: int, p: int, end: int, solution: Solution) -> None:
-    """Record that step number `step` is that of parameter p, and ends before clause `end`."""
+    """Record that step number `step` defines parameter p and ends before clause `end`."""
     solution.parameter[step], solution.end[step] = p, end
     solution.symbol[p] = end - 1
 
 
 @numba.njit
 def solve_instance(p: int, equations: Equations, end: int, modulus: int, solution: Solution) -> int:
-    """Write clauses from `end` on: the terms from left to right, then with the constant. Returns the new end."""
+    """Write clauses from `end` on: the terms from left to right, then the constant. Returns the new end."""
     n, constant = equations.n_terms[p], equations.constant[p]
     if n == 0:
         return _clause(SET, NONE, NONE, constant, end, modulus, solution)

@@ -1,13 +1,13 @@
-"""Train or test split of a problem: a hash of its solution without names, numbers and letters. Compiled.
+"""Train or test split of a problem, by a hash of its solution without names, numbers and letters. Compiled.
 
 The template of a solution is its compact text without spaces, in which I stands for the name of an
-instance, A for that of an abstract parameter, 0 for every number, and a, b, c, ... for the letters in the
-order of their first use:
+instance, A for the name of an abstract parameter, 0 for every number, and a, b, c, ... for the letters in
+the order of their first use:
 
     Ia;a=0.Ib;b=0*a=0*0=0.Ac;d=a+b=0+0=0;c=d+b=0+0=0.
 
-Its SHA-256, as a whole number modulo 23, decides the split: 0 .. 15 is train, 16 .. 22 is test. With fewer than 3
-clauses there are too few templates, and the whole row is hashed.
+Its SHA-256, as an integer modulo 23, decides the split: 0 .. 15 is train, 16 .. 22 is test. With fewer than 3
+clauses there are too few templates, so the whole sequence is hashed.
 """
 
 import numba
@@ -20,7 +20,7 @@ FEW_OPS = 3
 BUCKETS = 23
 TRAIN_BUCKETS = 16
 ROOM = 1024  # 52 steps of 3 characters and 52 clauses of 12, and the padding
-PADDING = 72  # bytes at most, after a hashed message
+PADDING = 72  # maximum bytes after a hashed message
 
 # The first 32 bits of the fractional parts of the square roots and cube roots of the first primes.
 _PRIMES = [n for n in range(2, 312) if all(n % k for k in range(2, n))]  # the first 64
@@ -30,9 +30,9 @@ _ROUND = np.array([int(p ** (1 / 3) % 1 * 2**32) for p in _PRIMES], np.uint32)
 
 @numba.njit
 def in_split(test: bool, n_steps: int, n_clauses: int, solution: Solution, n_edges: int) -> bool:
-    """Return whether a solution is of the split, by its template. Parameters below `n_edges` are instances.
+    """Return whether a solution is in the split, by its template. Parameters below `n_edges` are instances.
 
-    True for fewer than 3 clauses: `row_in_split` decides.
+    Returns True for fewer than 3 clauses, because `row_in_split` decides there.
     """
     if n_clauses < FEW_OPS:
         return True
@@ -42,7 +42,7 @@ def in_split(test: bool, n_steps: int, n_clauses: int, solution: Solution, n_edg
 
 @numba.njit
 def row_in_split(test: bool, n_clauses: int, ids: np.ndarray, n: int) -> bool:
-    """Return whether a row with fewer than 3 clauses is of the split, by its first n ids. True for more clauses.
+    """Return whether a row with fewer than 3 clauses is in the split, by its first n ids. True for more clauses.
 
     The ids are hashed as two bytes each, the high one first.
     """
@@ -107,10 +107,10 @@ def _letter(i: int) -> int:
 
 @numba.njit
 def sha256_mod(message: np.ndarray, n: int, modulus: int) -> np.int64:
-    """Return the SHA-256 of the bytes `message[:n]`, as a whole number, modulo `modulus` < 2^31 (FIPS 180-4).
+    """Return the SHA-256 of the bytes `message[:n]`, as an integer modulo `modulus` < 2^31 (FIPS 180-4).
 
-    Python's own cannot be called from a kernel. Writes the padding after the n bytes: `message` (uint8) must have room
-    for `PADDING` more.
+    A kernel cannot call hashlib. This writes the padding after the n bytes: `message` (uint8) must have room for
+    `PADDING` more.
     """
     n_blocks = (n + 9 + 63) // 64
     message[n] = 0x80

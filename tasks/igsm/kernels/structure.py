@@ -1,7 +1,7 @@
-"""The structure graph of an iGSM problem, and the parameters it has. Steps B and C, compiled.
+"""The structure graph of an iGSM problem and its parameters. Steps B and C, compiled.
 
 Items are in layers (categories), numbered layer by layer from the top. An edge x -> y leads to the
-next layer. Parameters are numbered too: first the instances I(x,y), one an edge, then the abstract
+next layer. Parameters are numbered too: first the instances I(x,y), one per edge, then the abstract
 A(x,g), the items of category layer(x) + g under x.
 
 Source: Ye et al. 2024, arXiv 2407.20311.
@@ -20,7 +20,7 @@ MOST_PARAMETERS = 52  # 28 instances; 4 items per layer with 3, 2, 1 and 0 level
 
 
 class Limits(NamedTuple):
-    """Limits of a structure: edges, layers (2 .. most_layers) and items per layer (2 .. most_width)."""
+    """Limits of a structure: edges, layers (2 .. most_layers), items per layer (2 .. most_width)."""
 
     most_edges: int
     most_layers: int
@@ -43,8 +43,8 @@ class Structure(NamedTuple):
     - `layer` [item], `parent` and `child` [edge]: items;
     - `owner` [parameter]: x of I(x,y) and A(x,g); `level` [parameter]: g, or 0 for an instance;
     - `needs` [parameter]: the set of parameters that an abstract one is computed from (empty for an instance);
-    - `closure` [parameter]: itself, what it needs, what that needs, and so on;
-    - `cost` [parameter]: its op, for an instance the least possible, 1;
+    - `closure` [parameter]: itself and all that it needs, directly or indirectly;
+    - `cost` [parameter]: its op; for an instance the minimum, 1;
     - `abstract` [item, g]: the number of A(x,g).
     """
 
@@ -65,7 +65,7 @@ class Structure(NamedTuple):
 
 @numba.njit
 def draw_size(ops: int, limits: Limits, stream: np.ndarray) -> Size:
-    """Step B: the more operations, the more layers and the wider."""
+    """Step B: draw the size. More operations give more and wider layers."""
     difficulty = (ops - 1) / (limits.most_edges - 1)
     n_layers = _two_to(limits.most_layers, difficulty, stream)
     a = _two_to(limits.most_width, difficulty, stream)
@@ -93,7 +93,7 @@ def _two_to(most: int, difficulty: float, stream: np.ndarray) -> int:
 
 @numba.njit
 def draw_structure(size: Size, stream: np.ndarray) -> Structure:
-    """Step C: layers of random widths, a random parent for each item below the top, then random edges."""
+    """Step C: draw random layer widths, a random parent for each item below the top, then random edges."""
     n_layers = size.n_layers
     width = _draw_widths(size, stream)
     first = np.zeros(n_layers + 1, np.int64)
@@ -129,7 +129,7 @@ def draw_structure(size: Size, stream: np.ndarray) -> Structure:
 
 @numba.njit
 def _draw_widths(size: Size, stream: np.ndarray) -> np.ndarray:
-    """Draw items per layer: enough for the edges, perhaps more, but no more than there are edges to reach them."""
+    """Draw the items per layer: at least enough for the edges, and no more than the edges can reach."""
     width = np.full(size.n_layers, size.least_width)
     while True:
         possible, reached = 0, 0
@@ -151,7 +151,7 @@ def _draw_widths(size: Size, stream: np.ndarray) -> np.ndarray:
 def _with_parameters(
     n_layers: int, n_items: int, layer: np.ndarray, parent: np.ndarray, child: np.ndarray
 ) -> Structure:
-    """Number the abstract parameters from the instances on, by g, so that each needs earlier ones only."""
+    """Number the abstract parameters after the instances, by g, so that each needs earlier parameters only."""
     n_edges = len(parent)
     owner, level = np.empty(MOST_PARAMETERS, np.int64), np.zeros(MOST_PARAMETERS, np.int64)
     needs, closure = np.zeros(MOST_PARAMETERS, np.int64), np.empty(MOST_PARAMETERS, np.int64)
