@@ -29,5 +29,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Name what has not been loaded yet, too, so that a notebook completes it."""
+    """List names that are not loaded yet, too, so that a notebook completes them."""
     return sorted({*globals(), *__all__})

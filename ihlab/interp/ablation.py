@@ -23,7 +23,7 @@ Head = tuple[int, int]
 """(layer, head), counted from 0."""
 
 Track = Callable[[Sequence[Any]], Iterable[Any]]
-"""Iterates over what it is given, and may show how far it is."""
+"""Iterates over a sequence, and may show progress."""
 
 HOWS = ("zero", "mean", "resample")
 
@@ -43,20 +43,20 @@ def ablate_heads(
     `model` is a `Run`, a `Transformer`, a `TransformerBridge` or a Hugging Face causal LM, whose z is the input of
     attention's output projection.
 
-    `how` names the replacement of their z, which is computed on the clean run:
+    `how` names what replaces their z. The replacement is computed on the clean run:
 
     - "zero": zeros;
-    - "mean": the head's mean z over all sequences and positions, one vector. It keeps the constant part on which the
-      rest of the model may rely; a mean for each position would also keep positional information;
+    - "mean": the head's mean z over all sequences and positions, one vector. It keeps the constant part that the
+      rest of the model may rely on. A mean per position would also keep positional information;
     - "resample": the head's z at the same position of another sequence, paired at random by `seed`. It stays
-      in distribution, but its information is false. A shorter sequence gives the z of its last token.
+      in distribution, but carries the wrong information. Past the end of a shorter sequence, its last z is used.
 
-    `attention_mask` [batch, pos] is 1 at tokens and 0 at padding, on either side. Padding is in no mean. Without a
-    mask, padding is known by the id that the model's task fills sequences up with.
+    `attention_mask` [batch, pos] is 1 at tokens and 0 at padding, on either side. Means leave padding out. Without a
+    mask, padding is recognised by the padding id of the model's task.
 
-    Without heads, the model is not changed. Hooks are removed afterwards. Raises `ConfigError` for a head that does
-    not exist, an unknown `how`, a batch without targets or answers, a single sequence to resample from, and patterns
-    that are given without a model.
+    If `heads` is empty, the model is not changed. Hooks are removed afterwards. Raises `ConfigError` for a head
+    that does not exist, an unknown `how`, a batch without targets or answers, a single sequence to resample from, and
+    patterns without a model.
     """
     clean = CleanRun(opened_model(model, NEEDED), batch, attention_mask)
     return totals(clean.without(heads, how, seed))
@@ -71,11 +71,13 @@ def ablation_sweep(
     heads: Sequence[Head] | None = None,
     track: Track = iter,
 ) -> pd.DataFrame:
-    """Ablate every head alone, or each of some. Columns: layer, head, how, loss_rise, loss_rise_error, accuracy_fall.
+    """Ablate each of `heads` (default: all) alone.
+
+    Columns: layer, head, how, loss_rise, loss_rise_error, accuracy_fall.
 
     `loss_rise_error` is the standard error of the rise over the batch's sequences (a ratio of sums over sequences).
-    `track` may show progress: it is given the heads, and iterates over them (`rich.progress.track`).
-    The other arguments are those of `ablate_heads`, and so is what is raised.
+    `track` may show progress: it iterates over the heads, like `rich.progress.track`.
+    The other arguments and the errors are those of `ablate_heads`.
     """
     clean = CleanRun(opened_model(model, NEEDED), batch, attention_mask)
     each = every_head(clean.model) if heads is None else heads
@@ -92,7 +94,7 @@ def every_head(size: Any) -> list[Head]:
 
 
 class CleanRun:
-    """A model's run on a batch, and the same with heads ablated. Rows are moved so that their padding comes last."""
+    """A model's run on a batch, clean and with heads ablated. Each sequence's padding is moved to its end."""
 
     def __init__(self, model: HeadModel, batch: Batch, attention_mask: Any = None) -> None:
         self.model = model
@@ -101,7 +103,7 @@ class CleanRun:
 
     @cached_property
     def whole(self) -> pd.DataFrame:
-        """The `row_scores` of the model as it is."""
+        """The `row_scores` of the clean model."""
         return self.without([], "zero", 0)
 
     def without(self, heads: Sequence[Head], how: str, seed: int) -> pd.DataFrame:
@@ -116,7 +118,7 @@ class CleanRun:
             return row_scores(self.model, self.batch)
 
     def effect(self, heads: Sequence[Head], how: str, seed: int) -> dict[str, float]:
-        """Return the rise of the loss with its standard error, and the fall of accuracy, without these heads."""
+        """Return how much the loss rises, with its standard error, and accuracy falls when these heads are ablated."""
         rows = self.without(heads, how, seed)
         rise, error = _ratio(rows["loss"] - self.whole["loss"], rows["targets"])
         fall, _ = _ratio(self.whole["right"] - rows["right"], rows["answers"])
@@ -130,7 +132,7 @@ def replacement(
     mean_over: tuple[int, ...] = (0, 1),
     real: Mask | None = None,
 ) -> Float[Tensor, "batch pos head d_head"]:
-    """Return the replacement of z under ablation; see `ablate_heads`. Raises `ConfigError` as that does.
+    """Return the replacement of z under ablation; see `ablate_heads`, also for the `ConfigError`s.
 
     `real` marks tokens; padding comes after them.
     """
@@ -158,7 +160,7 @@ def replacement(
 def row_scores(model: Any, batch: Batch) -> pd.DataFrame:
     """Score each sequence: `loss` summed over its `targets` (a count), and how many of its `answers` are `right`.
 
-    Padding, if there is any, comes last in each row.
+    Padding, if any, comes last in each sequence.
     """
     check_measurable(batch)
     logits = opened_model(model, NEEDED).logits(tokens_of(batch))
@@ -184,7 +186,7 @@ def check_measurable(batch: Batch) -> None:
 
 
 def totals(rows: pd.DataFrame) -> dict[str, float]:
-    """Return loss over all targets and accuracy over all answers of `row_scores`."""
+    """Return the loss over all targets and the accuracy over all answers, from `row_scores`."""
     total = {name: float(column.sum()) for name, column in rows.items()}
     return {"loss": total["loss"] / total["targets"], "accuracy": total["right"] / total["answers"]}
 

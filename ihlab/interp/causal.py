@@ -1,4 +1,4 @@
-"""What counts as the attention patterns of a causal model: rows of probabilities over the keys up to the query."""
+"""Check that patterns are those of a causal model: for each query, probabilities over the keys up to the query."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -8,20 +8,20 @@ from ihlab.model.padding import Mask
 from tasks.config import require
 
 LATER_MOST = 1e-3
-"""Largest attention to later tokens that is taken for a causal mask: in half precision a mask lets some through."""
+"""Largest attention to later tokens that still counts as causal: in half precision a mask lets some through."""
 
 SUM_ERROR = 0.02
-"""Largest distance from 1 of a row's sum: bfloat16 rounds each probability by up to 1/256 of it."""
+"""Largest allowed distance of a query's attention sum from 1: bfloat16 rounds each probability by up to 1/256."""
 
 EVEN = 1e-4
 """Largest relative difference between probabilities that count as equal."""
 
 
 def hidden_queries(patterns: Float[Tensor, "layer batch head query key"]) -> Mask | None:
-    """Return which positions are tokens, where the patterns themselves show padding on the left; None: they show none.
+    """Return which positions are tokens, judged by padding on the left that the patterns show; None if they show none.
 
     A query whose keys are all masked comes out of the softmax as even attention to all keys, later ones included.
-    Queries at the start of a row for which every head of every layer does so are padding.
+    Queries at the start of a sequence are padding if every head of every layer attends evenly there.
     """
     least, most = (patterns.aminmax(dim=-1)[i].float() for i in (0, 1))
     even = ((most - least) <= EVEN * most).all(dim=2).all(dim=0) & (patterns[0, :, 0, :, 0] > 0)
@@ -33,10 +33,11 @@ def hidden_queries(patterns: Float[Tensor, "layer batch head query key"]) -> Mas
 def require_causal(
     patterns: Float[Tensor, "layer batch head query key"], real: Mask | None, probabilities: bool = True
 ) -> None:
-    """Raise `ConfigError` unless every query spreads an attention of 1 over earlier keys and its own.
+    """Raise `ConfigError` unless each query's attention to its own and earlier keys sums to 1.
 
-    Padding, by `real`, may hold anything, and no token may attend to it. Without `probabilities`, as for differential
-    attention, any finite numbers will do. A query may also attend to nothing, as the first one under a strict mask.
+    Padding queries (False in `real`) may hold anything, but no token may attend to padding. If `probabilities` is
+    False, as for differential attention, any finite numbers are accepted. A query may also attend to nothing, like the
+    first query under a strict mask.
     """
     if real is not None:
         patterns = patterns.masked_fill(~real.to(patterns.device)[:, None, :, None], 0)
@@ -66,7 +67,7 @@ def require_causal(
 
 
 def _refuse(wrong: Bool[Tensor, "layer batch head query"], what: str, instead: str) -> None:
-    """Raise `ConfigError` for the first place where something is wrong, saying what, and what to do instead."""
+    """Raise `ConfigError` for the first query where `wrong` is true, saying what is wrong and what to do instead."""
     places = wrong.nonzero()
     layer, row, head, query = places[0].tolist() if len(places) else (0, 0, 0, 0)
     require(not len(places), f"The pattern of head {layer}.{head} {what} at query {query} of row {row}: {instead}.")

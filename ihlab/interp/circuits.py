@@ -1,8 +1,8 @@
 """QK and OV circuits: the matrices that decide where a head attends and what it writes (Elhage et al. 2021).
 
-Matrices act on row vectors, as in TransformerLens: scores are x_q W_QK x_k^T, outputs x W_OV. The learned weights of
-the norms and a LayerNorm's centring are folded in, their scales and biases are not; rotary embeddings and ALiBi are
-left out, so W_QK gives the score of two tokens at the same position. So is gamma, where queries are shifted.
+Matrices act on row vectors, as in TransformerLens: scores are x_q W_QK x_k^T, outputs x W_OV. The norms'
+learned weights and a LayerNorm's centring are folded in; their scales and biases are not. Rotary embeddings and ALiBi
+are left out, so W_QK gives the score of two tokens at the same position. Gamma, the query shift, is left out too.
 """
 
 import math
@@ -26,11 +26,11 @@ SHIFTS = ("alpha", "beta")
 
 @of_own_model
 def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
-    """W_QK = diag(w) W_Q (alpha[route] W_K)^T diag(w) / sqrt(d_head)  [d_model, d_model], w of the layer's norm.
+    """W_QK = diag(w) W_Q (alpha[route] W_K)^T diag(w) / sqrt(d_head)  [d_model, d_model], w = norm weight.
 
-    `route` is the column of alpha: 0 for the key's own token, 1 for the one before it. A vanilla head has route 0
+    `route` is the column of alpha: 0 for the key's own token, 1 for the token before it. A vanilla head has route 0
     only, without a weight. Raises `ConfigError` for a head or route that does not exist, for differential
-    attention, which has two of them, and as `require_routes` does.
+    attention, which has two W_QK per head, and as `require_routes` does.
     """
     group, attn = _group(model, layer, head), model.layers[layer].attn
     require(
@@ -54,8 +54,8 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
 def ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
     """W_OV = diag(w) (beta[route] W_V) W_O  [d_model, d_model]; see `qk_circuit` for `route`.
 
-    Differential attention's norm of each head's output lies between the two, as the layer's norm does before W_V: its
-    weight is folded in and its scale is not.
+    Differential attention normalises each head's output between W_V and W_O. As with the layer's norm before W_V, that
+    norm's weight is folded in and its scale is not.
     """
     group, attn = _group(model, layer, head), model.layers[layer].attn
     weight = _route(_weights(attn, "beta", group), "beta", route)
@@ -72,7 +72,7 @@ def full_qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -
 
 @of_own_model
 def full_ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
-    """W_E W_OV W_U [token read, token raised], the final norm's weight folded in."""
+    """W_E W_OV W_U [token read, token raised], with the final norm's weight folded in."""
     ov = ov_circuit(model, layer, head, route)
     every = torch.arange(model.cfg.d_vocab, device=model.embed.weight.device)
     return FactoredMatrix(model.W_E @ ov.A, ov.B @ model.tokens_to_residual_directions(every).T)
@@ -91,7 +91,7 @@ def strongest_route(model: Transformer, layer: int, head: int, name: str) -> int
 def eigenvalue_copying(model: Transformer) -> Float[Tensor, "layer head"]:
     """Return sum Re(lambda) / sum |lambda| over the eigenvalues of W_E W_OV W_U (Elhage et al. 2021).
 
-    1 copies, -1 suppresses. A shifted head's W_OV carries its largest beta: with beta = (-1, 0) it suppresses what
+    1 copies, -1 suppresses. A shifted head's W_OV includes its largest beta: with beta = (-1, 0) it suppresses what
     W_V W_O copies. The product has low rank: at most d_head eigenvalues are nonzero, and only those are computed.
     """
     fractions = [
@@ -111,7 +111,7 @@ def eigenvalue_fraction(eigenvalues: Complex[Tensor, " n"]) -> Float[Tensor, ""]
 
 
 def require_heads(size: Any, heads: Iterable[tuple[int, int]]) -> None:
-    """Raise `ConfigError` for a head (layer, head) that does not exist, and for anything but pairs of whole numbers.
+    """Raise `ConfigError` for a head (layer, head) that does not exist, and for anything except pairs of integers.
 
     `size` has `n_layers` and `n_heads`: a model's config, or a `HeadModel`.
     """
@@ -145,7 +145,7 @@ def _group(model: Transformer, layer: int, head: int) -> int:
 
 
 def _weights(attn: Any, name: str, group: int) -> Tensor | None:
-    """Return a key/value head's alpha or beta; None for attention that is not shifted, also one that was registered."""
+    """Return a key/value head's alpha or beta; None for attention without a shift, including custom attention."""
     return getattr(attn, name)[group] if getattr(attn, "shifted", False) else None
 
 

@@ -1,4 +1,4 @@
-"""Composition scores: how much of an earlier head's output a later head's weights read."""
+"""Composition scores: how strongly a later head's weights read an earlier head's output."""
 
 import pandas as pd
 import torch
@@ -21,14 +21,14 @@ def composition_table(model: Transformer) -> pd.DataFrame:
 
     Columns: mode, from_layer, from_head, to_layer, to_head, score, baseline, excess = score - baseline. The
     baseline, 1 / sqrt(d_model), is exactly the root mean square of the score when one of the two matrices is rotated
-    at random. Scores are scale-invariant, so one alpha and beta a head do not enter: every route of a shifted head has
-    the same composition. Where each channel has its own they differ, and are taken together,
+    at random. Scores are scale-invariant, so with one alpha and beta per head every route of a shifted head has
+    the same score. With an alpha and beta per channel, routes differ and are combined:
 
         sqrt( sum over routes r, s of ||W_OV[r] W[s]||^2 / (sum of ||W_OV[r]||^2  sum of ||W[s]||^2) ),
 
-    which is the same where they do not. MLPs and norms' scales between the layers are left out. A head that is all
-    zeros scores 0; a model with one layer gives an empty table. Raises `ConfigError` for differential attention, and
-    as `require_routes` does.
+    which equals the first formula if all routes score the same. MLPs and norms' scales between the layers are left out.
+    A head whose weights are all zero scores 0. A model with one layer gives an empty table. Raises `ConfigError` for
+    differential attention, and as `require_routes` does.
     """
     columns = ["mode", "from_layer", "from_head", "to_layer", "to_head", "score", "baseline", "excess"]
     baseline = model.cfg.d_model**-0.5
@@ -56,7 +56,7 @@ def _scores(model: Transformer, earlier: int, later: int, mode: str) -> Float[Te
 
 
 def _routes(model: Transformer, layer: int, name: str) -> list[FactoredMatrix]:
-    """Return W_OV ("beta") or W_QK ("alpha") of a layer's heads, by routes: the strongest alone if all are alike."""
+    """Return W_OV ("beta") or W_QK ("alpha") of a layer's heads for each route, or the strongest if all score alike."""
     circuit, heads = {"alpha": qk_circuit, "beta": ov_circuit}[name], range(model.cfg.n_heads)
     if model.cfg.shifted and getattr(model.layers[layer].attn, name).ndim > 2:
         columns = getattr(model.layers[layer].attn, name).shape[1]

@@ -10,7 +10,7 @@ from torch import Tensor
 from ihlab.interp.head_model import HeadModel
 
 CHANCE = 2
-"""A head that writes at random puts each of half of the vocabulary up, alike on average: 2 / d_vocab on any token."""
+"""A head that writes at random raises half of the vocabulary, equally on average: 2 / d_vocab for each token."""
 
 MOST_LOGITS = 2**25
 """Maximum number of logits in memory at once: 128 MB in float32."""
@@ -24,13 +24,13 @@ def copying(
     tokens: Int[Tensor, "batch pos"],
     last: int,
 ) -> dict[str, Float[Tensor, "layer head"]]:
-    """Return the fraction of a head's direct logit attribution that falls on the token it attends to, by kind.
+    """Return, for each kind of pattern, the fraction of a head's direct logit attribution on the token it attends to.
 
     For each of the `last` queries of a sequence, the head's own output z W_O is unembedded directly (through the final
     norm's weight; its scale does not change fractions) and the logits are centred over the vocabulary. The score is the
-    attended token's fraction of the positive logits. The attended token is the one whose positions together have the
-    most attention. 1 for a perfect copier; a head that writes at random has about `CHANCE` / d_vocab (Olsson et al.
-    2022, arXiv 2209.11895, "copying", with fractions in place of their ratio). `z` holds every layer's z.
+    attended token's fraction of the positive logits. The attended token is the one whose positions together get the
+    most attention. A perfect copier scores 1; a head that writes at random scores about `CHANCE` / d_vocab (Olsson et
+    al. 2022, arXiv 2209.11895, "copying", with fractions in place of their ratio). `z` holds every layer's z.
     """
     at_once = max(1, MOST_LOGITS // (last * model.d_vocab))
     scores: dict[str, list[Tensor]] = {kind: [] for kind in patterns}
@@ -53,7 +53,7 @@ def copying(
 def _attended(
     pattern: Float[Tensor, "batch query key"], tokens: Int[Tensor, "batch key"]
 ) -> Int[Tensor, "batch query"]:
-    """Return the token whose positions together have the most attention; of several, that with the lowest id."""
+    """Return the token whose positions together get the most attention. Ties go to the lowest id."""
     same = (tokens[:, :, None] == tokens[:, None, :]).to(pattern)
     mass = pattern @ same  # at each key, the attention to its token
     best = mass.amax(dim=-1, keepdim=True)

@@ -24,15 +24,15 @@ from ihlab.model.transformer import Transformer
 from tasks.config import require
 
 PATTERN_KINDS = ("raw", "effective")
-"""Which key a query matches, and which token's value it reads."""
+"""Kinds of pattern: "raw" says which key a query matches, "effective" which token's value it reads."""
 
 ReplaceZ = Callable[[Tensor], Tensor]
-"""What a layer's z [batch, pos, head, d_head] is replaced by."""
+"""Maps a layer's z [batch, pos, head, d_head] to its replacement."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What is read of a model on tokens: patterns by kind, "raw" and "effective", and every layer's z, if asked for."""
+    """Activations of a model on tokens: patterns by kind ("raw", "effective"), and every layer's z if requested."""
 
     patterns: dict[str, Float[Tensor, "layer batch head query key"]]
     z: list[Float[Tensor, "batch pos head d_head"]]
@@ -41,14 +41,14 @@ class Reading:
 class HeadModel(ABC):
     """A model whose heads can be scored and ablated. It is measured in evaluation mode, and its mode is restored.
 
-    - `module`: what is called with tokens; `embed`: its token embedding;
+    - `module`: the module that takes tokens; `embed`: its token embedding;
     - `n_layers`, `n_heads` (query heads in each layer), `d_vocab`;
-    - `n_ctx`: the maximum number of positions; None: there is no maximum;
-    - `reach`: the number of latest tokens that every layer sees (a sliding window's width); None: all;
-    - `tokens`: what its probes are made of: ids of content, what sequences begin with, their length, padding.
+    - `n_ctx`: the maximum number of positions; None: no maximum;
+    - `reach`: how many of the latest tokens every layer sees (the width of a sliding window); None: all;
+    - `tokens`: how its probes are built: content ids, first tokens, length, padding id.
 
-    `attention_mask` [batch, pos] is 1 at tokens and 0 at padding. Without one, padding is known by the id that the
-    model's task fills sequences up with. Padded sequences give the numbers that they give without padding.
+    `attention_mask` [batch, pos] is 1 at tokens and 0 at padding. Without a mask, padding is recognised by the
+    padding id of the model's task. Padding a sequence does not change its results.
     """
 
     module: nn.Module
@@ -62,12 +62,12 @@ class HeadModel(ABC):
 
     @property
     def name(self) -> str:
-        """The class of the model, as sentences name it."""
+        """The name of the model's class, for messages."""
         return type(self.module).__name__
 
     @property
     def device(self) -> torch.device:
-        """The device that tokens go to. Layers may be elsewhere."""
+        """The device that tokens are moved to. Layers may be on other devices."""
         weight: Tensor = self.embed.weight  # type: ignore[assignment]
         return weight.device
 
@@ -108,11 +108,11 @@ class HeadModel(ABC):
         return self.on_device(probe_rows(self.tokens, repeats, rows, length, ids, seed))
 
     def period(self, probe: Int[Tensor, "rows pos"], repeats: int) -> int:
-        """Return the number of tokens that a sequence of `probe_rows` repeats."""
+        """Return how many distinct tokens a sequence of `probe_rows` repeats."""
         return (probe.shape[1] - len(self.tokens.begin)) // repeats
 
     def mask(self, tokens: Int[Tensor, "batch pos"], attention_mask: Any = None) -> Mask | None:
-        """Return which positions are no padding; None: all. Raises `ConfigError` as `mask_of` does."""
+        """Return which positions are not padding; None: all. Raises `ConfigError` as `mask_of` does."""
         return mask_of(tokens, attention_mask, self.tokens.padding)
 
     @torch.no_grad()
@@ -136,10 +136,10 @@ class HeadModel(ABC):
         attention_mask: Any = None,
         with_z: bool = False,
     ) -> Reading:
-        """Return patterns, the effective ones with beta's gauge fixed, and every z on request, if `writes_known`.
+        """Return patterns (effective ones with beta's gauge fixed) and, if `with_z` and `writes_known`, every z.
 
-        Padding gets and gives no attention. Raises `ConfigError` for a model without patterns, or whose patterns are
-        not causal or not finite.
+        Attention to and from padding is 0. Raises `ConfigError` for a model without patterns, or whose patterns are not
+        causal or not finite.
         """
         ids = self.on_device(tokens)
         real = self.mask(ids, attention_mask)
@@ -156,35 +156,35 @@ class HeadModel(ABC):
         return Reading(patterns, [in_order(z, back, 1) for z in reading.z])
 
     def z(self, tokens: Int[Tensor, "batch pos"]) -> list[Float[Tensor, "batch pos head d_head"]]:
-        """Return every layer's z on rows whose padding, if there is any, comes last. Raises as `replacing` does."""
+        """Return every layer's z. Padding, if any, must come last in each sequence. Raises as `replacing` does."""
         with self._noting_z() as z, torch.no_grad(), evaluating(self.module):
             self._logits(self.on_device(tokens))
         return [z[layer] for layer in range(self.n_layers)]
 
     @contextmanager
     def _noting_z(self) -> Iterator[dict[int, Tensor]]:
-        """Note every layer's z when the model runs."""
+        """Record every layer's z when the model runs."""
         z = dict[int, Tensor]()
         with self.replacing({layer: partial(z.setdefault, layer) for layer in range(self.n_layers)}):
             yield z
 
     @torch.no_grad()
     def head_unembedding(self, layer: int, head: int) -> Float[Tensor, "d_head d_vocab"]:
-        """Return W_O W_U of a head: z times it is the head's own output as logits, up to one positive factor."""
+        """Return W_O W_U of a head: it maps z to the head's own output as logits, up to one positive factor."""
         output = self.output_weight(layer)[head]
         return output @ self.unembedding.to(output)
 
     @property
     def exact_kind(self) -> str:
-        """The kind of pattern that says what heads read: "effective", or "raw" where no effective one is exact."""
+        """The kind of pattern that says what heads read: "effective", or "raw" if effective patterns are not exact."""
         return "effective"
 
     @property
     def unembeds(self) -> bool:
-        """True if it is known what each head writes, and the unembedding reads it as it is."""
+        """True if it is known what each head writes, and the unembedding reads the residual stream directly."""
         return self.writes_known
 
-    # What the two implementations differ in
+    # Implemented by subclasses
 
     @property
     @abstractmethod
@@ -193,11 +193,11 @@ class HeadModel(ABC):
 
     @abstractmethod
     def _read(self, tokens: Int[Tensor, "batch pos"], kinds: Sequence[str], with_z: bool) -> Reading:
-        """Read the model as it is on tokens that it can read; see `read`."""
+        """Read patterns and z in the current mode, on valid tokens with padding last; see `read`."""
 
     @abstractmethod
     def replacing(self, replace: Mapping[int, ReplaceZ]) -> AbstractContextManager[Any]:
-        """Replace the z of some layers, each by a function of it. Raises `ConfigError` where z is not known."""
+        """Replace the z of some layers, each by a function of it. Raises `ConfigError` where z is unknown."""
 
     @abstractmethod
     def output_weight(self, layer: int) -> Float[Tensor, "head d_head d_model"]:
@@ -214,7 +214,7 @@ class HeadModel(ABC):
 
     @abstractmethod
     def _logits(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
-        """Run the model as it is."""
+        """Run the model in its current mode."""
 
 
 class OurModel(HeadModel):

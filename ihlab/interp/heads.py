@@ -41,33 +41,32 @@ def head_scores(
     """Score every head in two rows: its raw pattern (`pattern` = "raw") and its effective one ("effective").
 
     `model` is a `Run`, a `Transformer`, a TransformerLens `TransformerBridge` or a Hugging Face causal LM. The last two
-    have no shift: their effective patterns are the raw ones. A model is measured in evaluation mode. Afterwards its
-    mode and its attention implementation are what they were.
+    have no shift: their effective patterns are the raw ones. A model is measured in evaluation mode. Its mode and its
+    attention implementation are restored afterwards.
 
     Heads are probed with `rows` sequences of distinct random tokens, repeated 4 times (`induction_stripe`: twice) up to
-    `length`. By default the sequences are like those of the training: as long as the task's, made of the ids of its
-    content, and with its first token in front. Of a model whose training is unknown, they have at most
-    `ihlab.measure.probe.LONGEST_PROBE` positions and no more than a sliding window sees, and are made of the vocabulary
-    without the special tokens of its config. They begin with its bos token if the tokenizer stored with it begins so;
-    `bos` says otherwise. Tokens are drawn from `ids` if given. With several `probes`, other seeds are drawn too:
-    prefix_matching and its control are means over them.
+    `length`. By default the sequences resemble the training sequences: they have the task's length, content ids and
+    first token. If a model's training is unknown, they have at most `ihlab.measure.probe.LONGEST_PROBE` positions, fit
+    in a sliding window, and use the vocabulary without the special tokens of the model's config. They begin with its
+    bos token if the tokenizer stored with the model adds one; `bos` overrides this. Tokens are drawn from `ids` if
+    given. With several `probes`, prefix_matching and its control are means over that many seeds.
 
-    The scores from ablation (`ablation_sweep`, mean) need a task's `batch`, whose padding `attention_mask` marks (1: a
-    token, 0: padding; a task's own padding is known without it). Both rows of a head have the same scores from weights
-    and from ablation.
+    The scores from ablation (`ablation_sweep`, mean) need a task's `batch`. `attention_mask` marks its
+    padding (1: a token, 0: padding); a task's own padding is recognised without it. Both rows of a head have the same
+    scores from weights and from ablation.
 
-    `copying` is slow on a large vocabulary and computed on request. Copying scores are NaN where it is not known what
-    heads write: for a custom attention unless it has hook_z, W_V and W_O; eigenvalue_copying also for another library's
-    values that are not linear in attention's input. Effective patterns are those of `gauge_fixed(beta)`; those of a
-    vanilla model are the raw ones.
+    `copying` is slow on a large vocabulary, so it is computed on request only. Copying scores are NaN where it is not
+    known what heads write, as for a custom attention without hook_z, W_V or W_O. eigenvalue_copying is NaN also where
+    another library's values are not linear in attention's input. Effective patterns use `gauge_fixed(beta)`; those of
+    a vanilla model are the raw ones.
 
-    Instead of a model, precomputed patterns are scored on their `tokens`: an `ActivationCache`, or a tensor, array or
-    tuple [layer][batch, head, query, key]. They have the columns of `given_scores` only, and one row for each head
-    unless they are a cache. `attention_mask` then marks the padding of the tokens.
+    `model` may also be precomputed patterns, scored on their `tokens`: an `ActivationCache`, or a tensor, array or
+    tuple [layer][batch, head, query, key]. The table then has the columns of `given_scores` only, and one row per head
+    unless the source is a cache. `attention_mask` then marks the padding of the tokens.
 
-    Raises `ConfigError` where fewer than 3 distinct tokens would be repeated, for a `length` over n_ctx or over a
+    Raises `ConfigError` if fewer than 3 distinct tokens would be repeated, for a `length` over n_ctx or over a
     sliding window, for patterns without tokens or with a `batch`, for tokens that do not fit the patterns or do not
-    repeat, for patterns that are not those of a causal model, and for another `model`, naming its type.
+    repeat, for patterns that are not those of a causal model, and for any other `model`, naming its type.
 
     The columns:
     """
@@ -95,7 +94,7 @@ head_scores.__doc__ = f"{head_scores.__doc__}\n{explained('    ')}"
 def random_scores(
     source: HeadModel, rows: int, length: int | None, ids: Sequence[int] | None, seed: int, with_copying: bool = False
 ) -> dict[str, Scores]:
-    """Return every score of random tokens and of weights, by kind of pattern; see `head_scores`."""
+    """Return every score from random tokens and from weights, by kind of pattern; see `head_scores`."""
     probe = source.probe_rows(PREFIX_REPEATS, rows, length, ids, seed)
     twice = source.probe_rows(STRIPE_REPEATS, rows, length, ids, seed)
     scores, reading = probe_scores(source, probe, seed, with_z=with_copying)
@@ -135,11 +134,11 @@ def probe_scores(
     kinds: Sequence[str] = PATTERN_KINDS,
     with_z: bool = False,
 ) -> tuple[dict[str, Scores], Reading]:
-    """Score patterns on sequences of `probe_rows`, by kind; return what was read there, too.
+    """Score patterns on sequences of `probe_rows`, by kind. Return the scores and the `Reading`.
 
     The scores are those of `pattern_scores`, the offset of `best_offset`, and same_distance_control: the attention
-    between the same positions when the last repeat is rolled, so that they are no prefix matches. Offsets are judged on
-    the rolled sequences too.
+    between the same positions when the last repeat is rolled, so that they are not prefix matches. Offsets are measured
+    on the rolled sequences too.
     """
     reading = model.read(probe, kinds, with_z=with_z)
     moved = rolled(probe, model.period(probe, PREFIX_REPEATS), seed)
@@ -165,10 +164,10 @@ def probe_scores(
 def given_scores(
     given: GivenPatterns, tokens: Any, batch: Batch | None, ids: Sequence[int] | None, attention_mask: Any = None
 ) -> pd.DataFrame:
-    """Score patterns on their tokens: `pattern_scores` and `best_offset`, a row for each head and kind of pattern.
+    """Score patterns on their tokens: `pattern_scores` and `best_offset`, one row per head and kind of pattern.
 
-    Raises `ConfigError` for what needs a model, for tokens that are missing, do not fit or do not repeat, and for
-    patterns that are not those of a causal model.
+    Raises `ConfigError` for arguments that need a model, for tokens that are missing, do not fit or do not
+    repeat, and for patterns that are not those of a causal model.
     """
     require(
         batch is None and ids is None,
@@ -192,13 +191,13 @@ def with_ablation(
     heads: Sequence[tuple[int, int]] | None = None,
     track: Track = iter,
 ) -> pd.DataFrame:
-    """Return the table with the effects of mean-ablating each head (or some) alone; see `ablation_sweep`."""
+    """Return the table with the effects of mean-ablating each of `heads` (default: all) alone; see `ablation_sweep`."""
     effects = ablation_sweep(model, batch, "mean", attention_mask=attention_mask, heads=heads, track=track)
     return table.merge(effects.drop(columns="how"), on=["layer", "head"], how="left")
 
 
 def _by_head(scores: dict[str, Scores]) -> pd.DataFrame:
-    """Return a table of the scores of each kind of pattern, a head's rows one after the other."""
+    """Return a table of the scores, one row per head and kind of pattern, sorted by head."""
     tables = []
     for kind, of_kind in scores.items():
         layer, head = np.indices(next(iter(of_kind.values())).shape).reshape(2, -1)
@@ -210,6 +209,6 @@ def _by_head(scores: dict[str, Scores]) -> pd.DataFrame:
 def mean_patterns(
     model: HeadModel, rows: int = 16, length: int | None = None, seed: int = 0
 ) -> dict[str, Float[np.ndarray, "layer head query key"]]:
-    """Return every head's pattern by kind, averaged over sequences of random tokens read twice."""
+    """Return every head's pattern by kind, averaged over sequences of random tokens that repeat once."""
     patterns = model.read(model.probe_rows(STRIPE_REPEATS, rows, length, None, seed)).patterns
     return {kind: of_kind.mean(dim=1).cpu().numpy() for kind, of_kind in patterns.items()}

@@ -1,4 +1,4 @@
-"""What is particular to causal LMs of Hugging Face transformers: their configs, their parts, eager attention."""
+"""Code specific to Hugging Face causal LMs: their configs, their modules, eager attention."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -13,14 +13,14 @@ from ihlab.stored import tokenizer_of
 from tasks.config import require
 
 OUTPUT_PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense", "wo", "proj")
-"""The names that attention's output projection has in Hugging Face's models."""
+"""Names of attention's output projection in Hugging Face models."""
 
 
 @contextmanager
 def eager(model: Any) -> Iterator[None]:
-    """Switch a model to eager attention, which alone returns patterns, and restore its own afterwards.
+    """Switch a model to eager attention, the only one that returns patterns, and restore its own afterwards.
 
-    Raises `ConfigError` for a model that does not let its attention be switched.
+    Raises `ConfigError` for a model whose attention cannot be switched.
     """
     config = model.config
     parts = [config, *(part for name in config.sub_configs if (part := getattr(config, name, None)) is not None)]
@@ -43,7 +43,7 @@ def eager(model: Any) -> Iterator[None]:
 
 
 def attention_modules(model: Any) -> list[tuple[nn.Module, nn.Module]]:
-    """Return the attention of each layer of the decoder, with its output projection, as far as they are found."""
+    """Return the attention and output projection of each decoder layer in which both are found."""
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else model
     found = []
     for name, module in (decoder or model).named_modules():
@@ -54,7 +54,7 @@ def attention_modules(model: Any) -> list[tuple[nn.Module, nn.Module]]:
 
 
 def norms_read_by(model: nn.Module, readers: Iterable[nn.Module], run: Callable[[], Any]) -> list[nn.Module | None]:
-    """Return for each module the norm whose output it reads when the model runs; None if it reads no norm's output."""
+    """Run the model and return, for each reader, the norm whose output is its input; None if there is no such norm."""
     made: dict[int, nn.Module] = {}
     kept: list[Tensor] = []  # kept alive: another activation could reuse a freed address
     read: dict[nn.Module, int] = {}
@@ -81,16 +81,16 @@ def norms_read_by(model: nn.Module, readers: Iterable[nn.Module], run: Callable[
 
 
 def ordinary_ids(d_vocab: int, *configs: Any) -> list[int]:
-    """Return the ids of a vocabulary without those that configs name as special tokens."""
+    """Return the ids of a vocabulary except the special tokens named in the configs."""
     special = special_ids(*configs)
     return [token for token in range(d_vocab) if token not in special]
 
 
 @lru_cache
 def tokenizer_prepends(name: str, bos: int | None) -> bool:
-    """Return whether the tokenizer that is stored with a model begins every text with the token `bos`.
+    """Return whether the tokenizer stored with a model begins every text with the token `bos`.
 
-    False where no tokenizer is stored on this machine; none is fetched.
+    False if no tokenizer is stored on this machine; nothing is downloaded.
     """
     if bos is None or not name:
         return False

@@ -23,7 +23,7 @@ PREVIOUS_LEAST = 0.5
 
 FALL_LEAST = 0.05
 """A pair is confirmed if ablating the path costs the later head a twentieth of its induction_stripe. Several
-previous-token heads often share the work, and the others make up for an ablated one: a higher bar would miss pairs."""
+previous-token heads often share the work and compensate for an ablated one, so a higher threshold would miss pairs."""
 
 
 @of_own_model
@@ -37,17 +37,17 @@ def find_induction_pair(
     seed: int = 0,
     attention_mask: Any = None,
 ) -> pd.DataFrame:
-    """Score every pair of an earlier and a later head. The pair whose path carries most of the stripe comes first.
+    """Score every pair of an earlier and a later head. Pairs are sorted by stripe_fall, largest first.
 
     Columns: from_layer, from_head, to_layer, to_head; the earlier head's previous_token and the later one's
     prefix_matching; k_composition and its baseline; the later head's induction_stripe, stripe_without the path
     (`without_key_path`) and their difference stripe_fall; with a task's `batch` also the loss_rise and accuracy_fall
-    of the task without the path. `pair` is true where previous_token, prefix_matching and stripe_fall reach
-    `PREVIOUS_LEAST`, `PREFIX_LEAST` and `FALL_LEAST` of the stripe. All scores are of effective patterns.
+    of the task without the path. `pair` is true if previous_token reaches `PREVIOUS_LEAST`, prefix_matching
+    `PREFIX_LEAST`, and stripe_fall `FALL_LEAST` times induction_stripe. All scores are of effective patterns.
 
-    `attention_mask` [batch, pos] is 1 at the batch's tokens and 0 at its padding, which comes last in each row.
-    A model with one layer gives an empty table. `how` is as in `ablate_heads`, the rest as in `head_scores`;
-    raises what they raise.
+    `attention_mask` [batch, pos] is 1 at the batch's tokens and 0 at its padding, which comes last in each sequence.
+    A model with one layer gives an empty table. `how` is as in `ablate_heads`, the other arguments as in
+    `head_scores`. Raises `ConfigError` as both do.
     """
     scores = head_scores(model, None, rows, length, ids, seed)
     scores = scores[scores["pattern"] == "effective"].set_index(["layer", "head"])
@@ -81,7 +81,7 @@ def find_induction_pair(
 def _task_effect(
     model: Transformer, batch: Batch, sender: Head, receiver: Head, how: str, seed: int, attention_mask: Any
 ) -> tuple[float, float]:
-    """Return the rise of the task's loss and the fall of its accuracy with the path ablated."""
+    """Return how much the task's loss rises and its accuracy falls when the path is ablated."""
     layer, head = receiver
     opened = OurModel(model)
     _, z = without_key_path(model, opened.on_device(tokens_of(batch)), [sender], receiver, how, seed, attention_mask)

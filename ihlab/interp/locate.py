@@ -1,4 +1,4 @@
-"""Location of induction heads: in models of this or another library, in a cache, or in any attention patterns."""
+"""Locate induction heads in models of this or another library, in a cache, or in any attention patterns."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,20 +13,21 @@ from tasks import Batch
 from tasks.config import require
 
 PREFIX_LEAST = 0.5
-"""A head matches prefixes if at least half of its attention goes there, on tokens read four times. Uniform attention
-scores a third at most, on the shortest sequence allowed. The number of reads matters: on tokens read twice
-(`induction_stripe`), fewer heads reach a half."""
+"""A head matches prefixes if at least half of its attention goes to prefix matches, on tokens that occur four times.
+Uniform attention scores at most a third, on the shortest sequence allowed. The number of repeats matters: on tokens
+that occur twice (`induction_stripe`), fewer heads reach a half."""
 
 RISE_LEAST = 0.001
-"""A head is needed if ablating it raises the task's loss by this many nats at least. It is small, because several heads
-often share a job: of four that match prefixes each alone may cost 0.004. `ihlab.interp.together` ablates them all."""
+"""A head is needed if ablating it raises the task's loss by at least this many nats. The threshold is small, because
+several heads often share a job: with four that match prefixes, ablating one may cost 0.004. `ihlab.interp.together`
+ablates them all."""
 
 ERRORS_LEAST = 2.0
 """The rise must also exceed twice its standard error over sequences: about one chance in forty for a head that does
 nothing."""
 
 FEW = 32
-"""Up to so many heads of a model, each is ablated alone. Of more, those that match prefixes are."""
+"""Models with up to this many heads have each head ablated alone; larger ones, only heads that match prefixes."""
 
 VERDICTS = {
     "induction": "matches prefixes, and the loss rises without it",
@@ -52,24 +53,23 @@ def locate_induction_heads(
     attention_mask: Any = None,
     copying: bool = False,
 ) -> pd.DataFrame:
-    """Rank every head, the likeliest induction head first, with the verdict in the column `induction`.
+    """Rank every head, most likely induction head first. The column `induction` holds the verdict.
 
     `source` is a model, or patterns or a cache with their `tokens`; see `head_scores`. Patterns are
     [layer, head, query, key] with tokens [pos], or [layer, batch, head, query, key] with tokens [batch, pos]. The
-    columns are those of `head_scores` for effective patterns, or for raw ones if nothing else is known, and four more:
+    columns are those of `head_scores` for effective patterns (raw ones if only those are known), and four more:
 
-    - `matches_prefix`: what the head attends to. prefix_matching is at least `PREFIX_LEAST`, and in a model the control
-      is below that. With several `probes` of random tokens, prefix_matching less its standard deviation over them must
-      reach it;
-    - `needed`: what the model loses. With a task's `batch`, heads are ablated one by one, in a model of more than `FEW`
-      heads those that match prefixes: loss_rise is at least `RISE_LEAST`, and exceeds `ERRORS_LEAST` of its standard
-      errors. None for heads that were not ablated (`ihlab.interp.together` ablates them together);
-    - `verdict`: both in a word of `VERDICTS`;
+    - `matches_prefix`: prefix_matching is at least `PREFIX_LEAST`, and in a model same_distance_control is below that.
+      With several `probes`, prefix_matching minus its standard deviation over them must reach `PREFIX_LEAST`;
+    - `needed`: the loss rises when the head is ablated alone on a task's `batch`: loss_rise is at least `RISE_LEAST`
+      and exceeds `ERRORS_LEAST` standard errors. In a model with more than `FEW` heads, only those that match prefixes
+      are ablated. None for heads that were not ablated (`ihlab.interp.together` ablates heads together);
+    - `verdict`: matches_prefix and needed in a word of `VERDICTS`;
     - `induction`: both are true. Without a `batch` it is matches_prefix alone, and `verdict` says "matches".
 
-    Heads are ranked by prefix_matching. The other arguments are those of `head_scores`. Given tokens should be a random
-    sequence, repeated at least once. If all repeats are equally far apart, they cannot tell an induction head from one
-    that attends by position. Raises `ConfigError` for a `batch` of a single sequence, and as `head_scores` does.
+    Heads are ranked by prefix_matching. The other arguments are those of `head_scores`. `tokens` should be a random
+    sequence, repeated at least once. Equally spaced repeats cannot tell an induction head from one that attends by
+    position. Raises `ConfigError` for a `batch` of a single sequence, and as `head_scores` does.
     """
     probe: dict[str, Any] = {"rows": rows, "length": length, "bos": bos, "probes": probes, "copying": copying}
     table = scored_heads(source, batch, ids=ids, seed=seed, tokens=tokens, attention_mask=attention_mask, **probe)
@@ -84,9 +84,9 @@ def scored_heads(
     track: Track = iter,
     **probe: Any,
 ) -> pd.DataFrame:
-    """Return `head_scores` of every kind of pattern, ranked and judged as by `locate_induction_heads`.
+    """Return `head_scores` of every kind of pattern, ranked and judged as in `locate_induction_heads`.
 
-    `track` may show how far ablation is; `probe` holds other arguments of `head_scores`.
+    `track` may show the progress of ablation; `probe` holds other arguments of `head_scores`.
     """
     require(
         batch is None or len(batch.inputs) >= 2,

@@ -1,4 +1,4 @@
-"""Head scores during anyone's training: of ihlab's models and of other libraries', from any loop."""
+"""Score heads during training, for models of ihlab or other libraries, in any training loop."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from ihlab.measure.probe import PREFIX_REPEATS
 from tasks.config import choose, require
 
 ROWS = 8
-"""Sequences of random tokens that each measurement reads, twice: as they are, and with their last repeat rolled."""
+"""Sequences of random tokens in each measurement. Each is read twice: as it is, and with its last repeat rolled."""
 
 
 class HeadMonitor:
@@ -28,12 +28,12 @@ class HeadMonitor:
         monitor.onsets()                         # when each head's prefix matching rises
         Trainer(..., callbacks=[monitor.callback()])
 
-    `model` is a model as `locate_induction_heads` takes it; of one that is wrapped for training, the model inside.
+    `model` is any model that `locate_induction_heads` takes. If it is wrapped for training, give the inner model.
     `rows`, `length`, `ids`, `seed` and `bos` are those of `head_scores`: the same random tokens are read each time. A
     measurement runs the model without gradients, in evaluation mode, and changes neither its mode nor any random state.
 
-    `table` has a row for each measured step and head, with the scores of random tokens of `head_scores`, of effective
-    patterns where these are exact. `ihlab.plots.head_training` draws it.
+    `table` has one row per measured step and head. Its columns are the scores of `head_scores` on random tokens, from
+    effective patterns if these are exact and raw ones otherwise. `ihlab.plots.head_training` draws it.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class HeadMonitor:
         self._tables: list[pd.DataFrame] = []
 
     def __call__(self, step: int) -> None:
-        """Measure, if the step is a multiple of `every`. A step that was measured before is not measured again."""
+        """Measure if the step is a multiple of `every`. The step that was measured last is not measured again."""
         if step % self.every == 0:
             self.measure(step)
 
     def measure(self, step: int) -> None:
-        """Measure at this step. Raises `ConfigError` for one before the last that was measured."""
+        """Measure at this step. Raises `ConfigError` for a step before the last measured one."""
         last = int(self._tables[-1]["step"].iloc[0]) if self._tables else -1
         require(step >= last, f"step is {step}, but step {last} was measured already: steps must increase.")
         if step == last:
@@ -78,7 +78,7 @@ class HeadMonitor:
         """Return when a score changes phase in each head (`ihlab.interp.onset`), the earliest first.
 
         Columns: layer, head, final (the last score), start, middle, end (steps; missing without a change) and
-        matches_prefix, whether the last measurement says so. Raises `ConfigError` for an unknown column, and for fewer
+        matches_prefix (at the last measurement). Raises `ConfigError` for an unknown column, and for fewer
         than 12 measurements.
         """
         table = self.table
@@ -96,7 +96,7 @@ class HeadMonitor:
         return pd.DataFrame(rows, columns=names).sort_values("middle", kind="stable", ignore_index=True)
 
     def callback(self) -> Any:
-        """Return a `transformers.TrainerCallback` that measures before the first step and after every `every`-th."""
+        """Return a `transformers.TrainerCallback` that measures before training and after every `every` steps."""
         from transformers import TrainerCallback
 
         monitor = self

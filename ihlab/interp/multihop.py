@@ -1,4 +1,4 @@
-"""Attention of multi-hop models, head by head, to the positions that 1, 2, ... hops lead to."""
+"""Each head's attention to the positions that 1, 2, ... hops lead to, in multi-hop models."""
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from tasks import MultiHopTask
 
 
 def found(letters: Int[np.ndarray, "batch pos"], hops: int) -> Int[np.ndarray, "hops_1 batch pos"]:
-    """Return find_j(i) for j = 0 .. hops and every position i of sequences of letters; -1 if a hop leads nowhere.
+    """Return find_j(i) for j = 0 .. hops and every position i of sequences of letters; -1 if there is no such position.
 
     find_0(i) = i, find_1(i) = 1 + the latest earlier position of i's letter, find_j = find_1 of find_{j-1}
     (Sanford et al. 2024, arXiv 2402.09268).
@@ -40,9 +40,10 @@ def hop_scores(
 ) -> pd.DataFrame:
     """Return each head's attention from position i to find_j(i) and to the position before it, at `hops` hops.
 
-    Columns: layer, head, j (0 .. hops), attention, the mean of effective patterns (beta's gauge fixed) over the
-    positions where find_j exists, and before, likewise to find_j - 1: for j = 0 the previous token, for j = 1 the
-    latest copy of the token. Raises `ConfigError` as `batch_of` does.
+    Columns: layer, head, j (0 .. hops), attention and before. `attention` is the mean attention to find_j, from
+    effective patterns (beta's gauge fixed), over the positions where find_j exists. `before` is the same for
+    find_j - 1: for j = 0 the previous token, for j = 1 the latest copy of the token. Raises `ConfigError` as `batch_of`
+    does.
     """
     batch = task.batch_of(hops, rows, np.random.default_rng(seed))
     tokens = torch.from_numpy(batch.inputs.copy()).to(model.embed.weight.device)
@@ -59,7 +60,7 @@ def hop_scores(
 def _attention_to(
     patterns: Float[Tensor, "layer batch head query key"], position: Int[np.ndarray, "batch letter"]
 ) -> Float[Tensor, "layer head"]:
-    """Return the mean attention from each letter to the one at `position`, over those at which that is not negative."""
+    """Return the mean attention from each letter to the letter at `position`. Negative positions are left out."""
     sources = torch.zeros(patterns.shape[1], *patterns.shape[-2:], dtype=torch.bool)
     row, i = np.nonzero(position >= 0)
     sources[row, i + 1, position[row, i] + 1] = True  # + 1: the hop token comes before the letters

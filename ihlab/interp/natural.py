@@ -1,4 +1,4 @@
-"""Induction on sequences of one's own, such as natural text, and how much a context helps."""
+"""Induction scores on your own sequences, such as natural text, and the in-context-learning score."""
 
 from typing import Any
 
@@ -21,10 +21,10 @@ EARLY, LATE = 50, 500
 
 
 def induction_places(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:
-    """Return for each query the token after the last earlier copy of its token, where it is the query's next token.
+    """Mark, for each query, the token after the last earlier copy of its token, if it equals the query's next token.
 
-    There an induction head predicts rightly. The copy stands at least 2 positions before the query: attention to the
-    token itself is no induction. Padding is no token: mask it out first.
+    At these places an induction head predicts correctly. The copy is at least 2 positions before the query, because
+    attention to the query itself is not induction. Mask out padding first: it is treated like any token.
     """
     after = follows(tokens).tril(-1)
     last = after & (after.flip(-1).cumsum(dim=-1).flip(-1) == 1)
@@ -36,9 +36,9 @@ def induction_places(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch qu
 def natural_scores(model: Any, tokens: Any, attention_mask: Any = None) -> pd.DataFrame:
     """Score every head on sequences of your own: columns layer, head, natural_induction and queries.
 
-    natural_induction is the mean attention to `induction_places`; queries is the number of queries that have one. It
-    needs no random tokens: on a text, it shows what a head does on language. The patterns are effective ones where
-    these are known. Raises `ConfigError` for sequences in which no repeated token is followed as it was before, and as
+    natural_induction is the mean attention to `induction_places`; queries is the number of queries that have one.
+    On text, the score shows what a head does on language. Effective patterns are used where they are exact, raw ones
+    otherwise. Raises `ConfigError` if no repeated token is followed by the same token as before, and as
     `ihlab.interp.sources.attention_patterns` does.
     """
     opened = opened_model(model)
@@ -49,7 +49,7 @@ def natural_scores(model: Any, tokens: Any, attention_mask: Any = None) -> pd.Da
     places = induction_places(moved)
     if real is not None:
         places &= (real[:, :, None] & real[:, None, :]).to(places.device)
-        places[:, :-1] &= real[:, 1:, None].to(places.device)  # the next token is one
+        places[:, :-1] &= real[:, 1:, None].to(places.device)  # the next position holds a token, too
     queries = int(places.any(dim=-1).sum())
     require(queries > 0, "In these sequences no repeated token is followed as it was before: give longer ones.")
     scores = mean_attention(patterns, places).double().cpu().numpy()
@@ -60,10 +60,11 @@ def natural_scores(model: Any, tokens: Any, attention_mask: Any = None) -> pd.Da
 def in_context_learning_score(
     model: Any, tokens: Any, early: int = EARLY, late: int = LATE, attention_mask: Any = None
 ) -> float:
-    """Return the loss at the `late`-th token less that at the `early`-th, in nats (Olsson et al., arXiv 2209.11895).
+    """Return the loss at token `late` minus the loss at token `early`, in nats (Olsson et al., arXiv 2209.11895).
 
-    It is a mean over sequences [batch, pos] of ordinary text; tokens are counted from 0, without padding. A model that
-    uses its context scores below 0. Sequences shorter than that are left out. Raises `ConfigError` if all are.
+    It is a mean over sequences [batch, pos] of ordinary text. Tokens are counted from 0, without padding. A model that
+    uses its context scores below 0. Sequences that end before token `late` are left out. Raises `ConfigError` if all
+    are left out.
     """
     require(1 <= early < late, f"early is {early} and late is {late}, but early must be at least 1 and below late.")
     opened = opened_model(model)

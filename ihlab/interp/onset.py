@@ -1,19 +1,19 @@
 """Onset of a phase change in a training curve: where a fast change begins and ends, on top of a slow drift.
 
-The rule. With x the number of an evaluation (0, 1, ...; their steps t are dense early and sparse late, about as
-training itself goes), a curve is fitted by least squares with
+The rule. Let x be the index of an evaluation (0, 1, ...) and t its step. Evaluations are dense early and sparse
+late, roughly matching the pace of training. A curve is fitted by least squares with
 
     no change:  drift = a cubic in x + a line in t
     a change:   drift + c ramp(x; start, end),   ramp = 0 up to start, 1 from end on, straight between,
 
-where start < end are evaluations no further apart than half of all. The pair that reduces the squared error most is
-kept. `explained` is that reduction as a fraction of the error. 1.5% of the curve's range is always counted as error,
-because smooth bends come about as close to a drift as that. The fraction is tested against the same fit to noise alone,
-normal and first-order autoregressive. The noise has the correlation of the residuals about the drift, which a change
-raises, so the test is conservative.
+where start < end are evaluations, at most half of all evaluations apart. The pair that reduces the squared error most
+is kept. `explained` is that reduction as a fraction of the error. 1.5% of the curve's range is always counted as error,
+because smooth bends are about this far from a drift. The fraction is tested against the same fit to pure noise, which
+is normal and first-order autoregressive. The noise has the correlation of the residuals about the drift. A change
+raises this correlation, so the test is conservative.
 
-The intervals of start and middle are the central 95% of a block bootstrap of the residuals, and reach at least to the
-evaluations on either side, because nothing is measured between two of them.
+The intervals of start and middle are the central 95% of a block bootstrap of the residuals. They extend at least to
+the evaluations on either side, because nothing is measured between two evaluations.
 """
 
 import math
@@ -27,30 +27,30 @@ from scipy import linalg, signal
 from tasks.config import require
 
 LEAST_POINTS = 12
-"""Fewest values of a curve: the fit has eight parameters."""
+"""Minimum number of values of a curve: the fit has eight parameters."""
 
 DEGREE = 3
 """Degree of the polynomial in the drift."""
 
 FLOOR = 0.015
-"""Standard deviation about a drift that is always assumed, as a fraction of the curve's range."""
+"""Minimum standard deviation assumed about a drift, as a fraction of the curve's range."""
 
 LONGEST = 0.5
 """A change that takes longer than this fraction of the evaluations is a drift."""
 
 BLOCK = 4
-"""Length of the bootstrap's blocks of residuals, which keep the correlation of neighbours."""
+"""Length of the bootstrap's blocks of residuals. Blocks preserve the correlation of neighbours."""
 
 
 @dataclass(frozen=True)
 class Onset:
     """A change of phase.
 
-    - `start`, `end`: the steps between which it happens; `middle` is half way;
+    - `start`, `end`: the steps between which it happens; `middle` is halfway;
     - `start_low`, `start_high`, `middle_low`, `middle_high`: 95% intervals;
     - `before`, `after`: the fitted values at start and end;
-    - `explained`: the fraction of the squared error about a drift that the change removes, as above;
-    - `p`: the p-value, how often noise alone does as well.
+    - `explained`: the fraction of the squared error about a drift that the change removes, as in the module docstring;
+    - `p`: the p-value, how often pure noise is explained as well.
     """
 
     start: float
@@ -67,7 +67,7 @@ class Onset:
 
 
 def onset(steps: ArrayLike, values: ArrayLike, level: float = 0.01, draws: int = 999, seed: int = 0) -> Onset | None:
-    """Return the phase change of a curve, or None if a drift with noise fits as well.
+    """Return the phase change of a curve, or None if a drift plus noise fits as well.
 
     `level`: the false-alarm rate under noise alone; `draws`: simulated noises, and bootstrap refits for the intervals.
     Values that are NaN are left out. Raises `ConfigError` for fewer than 12 values, steps that do not increase,
@@ -78,7 +78,7 @@ def onset(steps: ArrayLike, values: ArrayLike, level: float = 0.01, draws: int =
     require(draws >= 1 / level, f"draws is {draws}, but level {level} needs at least {int(np.ceil(1 / level))}.")
     fit = _Fit(t)
     about = v - fit.drift(v)
-    if np.abs(about).max() <= 1e-9 * np.abs(v).max():  # a drift to rounding
+    if np.abs(about).max() <= 1e-9 * np.abs(v).max():  # a drift, up to rounding errors
         return None
     best = fit.best(v[None])
     rng = np.random.default_rng(seed)
@@ -117,7 +117,7 @@ class _Best(NamedTuple):
 
 
 class _Fit:
-    """All ramps over the evaluations at steps t, orthogonal to every drift."""
+    """All ramps over evaluations at steps t, made orthogonal to every drift."""
 
     def __init__(self, t: np.ndarray) -> None:
         n = len(t)
@@ -127,7 +127,7 @@ class _Fit:
         self.starts, self.ends = starts[short], ends[short]
         self.middles = (self.starts + self.ends) / 2
         cubic = np.vander(2 * x / (n - 1) - 1, DEGREE + 1)
-        # Where evaluations are evenly spaced, the line in t is one in x and adds no column.
+        # If evaluations are evenly spaced, the line in t is also a line in x and adds no column.
         self.basis = linalg.orth(np.column_stack([cubic, (t - t[0]) / (t[-1] - t[0])]), rcond=1e-8)
         start, end = self.starts[:, None], self.ends[:, None]
         ramps = np.clip((x - start) / (end - start), 0, 1)
@@ -145,14 +145,14 @@ class _Fit:
         return _Best(pair, taken[np.arange(len(curves)), pair])
 
     def curve(self, v: np.ndarray, pair: int) -> np.ndarray:
-        """Return the drift with the ramp of a pair, fitted to v."""
+        """Return the fit to v of a drift plus the ramp of a pair."""
         ramp = self.ramps[pair]
         return self.drift(v) + (v @ ramp) * ramp
 
     def correlation(self, v: np.ndarray) -> float:
         """Return the correlation of neighbours in the noise about v's drift, at least 0 and below 1.
 
-        Residuals about k fitted columns correlate less than the noise they come from, to first order by
+        Residuals about k fitted columns correlate less than the noise itself, to first order by
         (k + (k + 2) phi) / n (Kendall 1954 for k = 1). This bias is corrected.
         """
         n, k = self.basis.shape

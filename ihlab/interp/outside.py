@@ -1,8 +1,8 @@
-"""Models of other libraries, read from the outside: causal LMs of Hugging Face, and TransformerLens' bridges over them.
+"""Models of other libraries: Hugging Face causal LMs, and TransformerLens bridges over them.
 
-Torch hooks read the patterns and the input of each attention's output projection, which is every head's z side by side.
-Linear maps are read off by passing the rows of the identity through them, so no architecture's weight names are needed.
-How such a model mixes keys and values of different tokens is unknown: its effective pattern is the raw one.
+PyTorch hooks read the input of each attention's output projection, which is the z of all heads, concatenated.
+The matrix of a linear map is read by passing the rows of the identity through it, so weight names are not needed.
+How such a model mixes keys and values of different tokens is unknown, so its effective pattern is the raw one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ NONLINEAR = 0.02
 
 @dataclass(frozen=True)
 class Layer:
-    """The parts of a layer by which its heads are read: attention, its output projection, and the norm before it."""
+    """The modules of a layer needed to read its heads: attention, its output projection, and the norm before it."""
 
     attention: nn.Module
     output: nn.Module
@@ -45,7 +45,7 @@ class Layer:
 
 
 class OutsideModel(HeadModel):
-    """A causal LM of Hugging Face transformers. Its patterns are those of eager attention; nothing of it is changed."""
+    """A Hugging Face causal LM. Its patterns are those of eager attention. The model is left unchanged."""
 
     module: Any
 
@@ -77,7 +77,7 @@ class OutsideModel(HeadModel):
         self.n_ctx = n_ctx if isinstance(n_ctx, int) and n_ctx > 0 else None
 
     def _take_tokens(self, prepend_bos: bool, *configs: Any) -> None:
-        """Take from configs which tokens are ordinary, what comes first, and how far back every layer sees."""
+        """Read from configs which tokens are ordinary, which token comes first, and how far back every layer sees."""
         self.reach = reach(configs[0]) if configs else None
         length = min(limit for limit in (LONGEST_PROBE, self.n_ctx, self.reach) if limit is not None)
         ordinary = ProbeTokens(ordinary_ids(self.d_vocab, *configs), (), length)
@@ -89,7 +89,7 @@ class OutsideModel(HeadModel):
         return len(self.layers) == self.n_layers
 
     def _read(self, tokens: Int[Tensor, "batch pos"], kinds: Sequence[str], with_z: bool) -> Reading:
-        """Return patterns (float32, on the CPU) and on request every z."""
+        """Return patterns (float32, on the CPU) and, if `with_z`, every z."""
         with ExitStack() as stack:
             z = stack.enter_context(self._noting_z()) if with_z and self.writes_known else {}
             patterns = self._patterns(tokens)
@@ -102,7 +102,7 @@ class OutsideModel(HeadModel):
 
     @contextmanager
     def replacing(self, replace: Mapping[int, ReplaceZ]) -> Iterator[None]:
-        """Replace z by a hook on the input of the output projection. Raises `ConfigError` where that was not found."""
+        """Replace z by a hook on the output projection's input. Raises `ConfigError` if it was not found."""
         require(
             self.writes_known,
             f"The output projections of the {self.name}'s attention were not found: its patterns can be read "
@@ -124,17 +124,17 @@ class OutsideModel(HeadModel):
     @cached_property
     @torch.no_grad()
     def unembedding(self) -> Float[Tensor, "d_model d_vocab"]:
-        """The final norm and the unembedding as one matrix, without the norm's scale and all biases, in float32."""
+        """The final norm and the unembedding as one matrix, without the norm's scale or any biases, in float32."""
         weight = _matrix(self.unembed, self._widths[self.unembed]).to(self.device)
         return _matrix(self.final_norm, len(weight)).to(self.device) @ weight
 
     @property
     def unembeds(self) -> bool:
-        """False where a projection stands between residual stream and unembedding, as in OPT-350m."""
+        """False if a projection lies between the residual stream and the unembedding, as in OPT-350m."""
         return self.writes_known and self.output_weight(0).shape[-1] == len(self.unembedding)
 
     def output_weight(self, layer: int) -> Float[Tensor, "head d_head d_model"]:
-        """Return a layer's W_O in float32. A norm after attention, as Gemma 2 has, is left out."""
+        """Return a layer's W_O in float32. A norm after attention, as in Gemma 2, is left out."""
         return self._output_weights[layer]
 
     @cached_property
@@ -147,8 +147,8 @@ class OutsideModel(HeadModel):
     def eigenvalue_copying(self) -> Float[Tensor, "layer head"]:
         """Return the copying score of the weights; see `ihlab.interp.circuits.eigenvalue_copying`.
 
-        NaN where what attention reads of a token is not linear in it (a latent vector that is normalised, a gate), and
-        for embeddings or unembeddings of another width than the residual stream.
+        NaN if values are not linear in attention's input (as with a normalised latent vector or a gate), and if the
+        embedding or unembedding has another width than the residual stream.
         """
         scores = torch.full((self.n_layers, self.n_heads), torch.nan)
         embedding: Tensor = self.embed.weight.detach().float().to(self.device)  # type: ignore[operator]
@@ -166,8 +166,8 @@ class OutsideModel(HeadModel):
     def _values(self) -> Iterator[Float[Tensor, "d_model head d_head"] | None]:
         """Yield each layer's norm and value projection as one matrix, in the order of query heads.
 
-        A sequence of one token attends to that token alone, so its z is its value. In one forward pass every attention
-        is given the rows of the identity, and two random rows, which tell whether it is linear.
+        A sequence of one token attends only to that token, so its z is its value. In one forward pass every attention
+        module gets the rows of the identity, and two random vectors and their sum, which test whether it is linear.
         """
         width = len(self.unembedding)
         random = torch.randn(2, width, generator=torch.Generator().manual_seed(0))
@@ -192,7 +192,7 @@ class OutsideModel(HeadModel):
 
     @cached_property
     def _widths(self) -> dict[nn.Module, int]:
-        """How wide the inputs of the output projections and of the unembedding are when the model runs."""
+        """The input widths of the output projections and the unembedding, measured in a forward pass."""
         widths = dict[nn.Module, int]()
 
         def note(module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -208,11 +208,11 @@ class OutsideModel(HeadModel):
     def _one_token(self) -> Int[Tensor, "1 1"]:
         return torch.tensor([[int(self.tokens.content[0])]], device=self.device)
 
-    # What a bridge does otherwise
+    # Overridden by BridgedModel
 
     @cached_property
     def layers(self) -> list[Layer]:
-        """The parts of each layer; none if not all of them were found."""
+        """The parts of each layer; empty unless all were found."""
         found = attention_modules(self.module)
         if len(found) != self.n_layers:
             return []
@@ -229,7 +229,7 @@ class OutsideModel(HeadModel):
 
     @cached_property
     def final_norm(self) -> nn.Module | None:
-        """The norm that the unembedding reads."""
+        """The norm whose output the unembedding reads."""
         return self._norms_read_by([self.unembed])[0]
 
     def _norms_read_by(self, readers: Sequence[nn.Module]) -> list[nn.Module | None]:
@@ -255,7 +255,7 @@ class OutsideModel(HeadModel):
         return logits.float()
 
     def _run(self, tokens: Int[Tensor, "batch pos"], **options: Any) -> Any:
-        # With a mask, the library does not take ids that happen to be its padding for padding.
+        # Without a mask, the library would treat ids that equal its padding id as padding.
         return self.module(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False, **options)
 
     def _no_unembedding(self) -> ConfigError:
@@ -265,7 +265,7 @@ class OutsideModel(HeadModel):
 
 
 class BridgedModel(OutsideModel):
-    """A `TransformerBridge` of TransformerLens, which has names for its parts and a hook point for its patterns."""
+    """A TransformerLens `TransformerBridge`, which has named parts and a hook point for patterns."""
 
     def __init__(self, bridge: Any, prepend_bos: bool | None = None) -> None:
         self.module, self.embed, cfg = bridge, bridge.embed, bridge.cfg
@@ -299,9 +299,9 @@ class BridgedModel(OutsideModel):
 
 
 def _matrix(module: nn.Module | None, width: int) -> Float[Tensor, "d_in d_out"]:
-    """Return the matrix of a linear map, or of a norm up to one positive factor, without its bias; None: the identity.
+    """Return the matrix of a linear map, or of a norm up to one positive factor, without bias. For None, the identity.
 
-    A norm divides by a scale that depends on its input, but every row of the identity has the same one.
+    A norm divides by a scale that depends on its input, but the scale is the same for all rows of the identity.
     """
     rows = torch.cat([torch.zeros(1, width), torch.eye(width)])[None]
     if module is None:

@@ -1,4 +1,4 @@
-"""Functions that read a model's own parts, its hook points and weights by head, and so need ihlab's own model."""
+"""Check that a model is ihlab's own, for functions that need its hook points and weights per head."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def of_own_model(function: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Decorate a function of a `Transformer`: for any other model it raises `ConfigError` naming the conversion."""
+    """Make a function of a `Transformer` raise `ConfigError` for any other model, naming the conversion."""
 
     @wraps(function)
     def checked(model: Any, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,8 +1,8 @@
 """Path patching: the direct effect of one head on another, through its queries, keys or values.
 
-Activation patching is TransformerLens' (`transformer_lens.patching`), which works on our models unchanged. Its
-path patching (`get_act_patch_direct_path`) does not: it needs one copy of the residual stream per head and refuses
-grouped keys and values. This is the same intervention on our hook points.
+For activation patching, use `transformer_lens.patching`, which works on our models unchanged. TransformerLens' path
+patching (`get_act_patch_direct_path`) does not: it needs one copy of the residual stream per head and rejects
+grouped keys and values. This module makes the same intervention on our hook points.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -44,10 +44,10 @@ def path_patch(
 
         residual stream + (sender's output on `source`) - (sender's output on `tokens`),
 
-    through the receiver's own norm and shift; its other two inputs, the other heads, and the MLPs between read the
-    sender's output on `tokens`. Head numbers are those of query heads: of the heads that share keys and values with
-    the receiver, only the receiver reads the patched ones. `attention_mask` is 1 at tokens and 0 at padding, which
-    comes last in a row: no token reads it. Raises `ConfigError` for heads that do not exist, a receiver not after the
+    through the receiver's own norm and shift. The receiver's other two inputs, the other heads, and the MLPs in between
+    read the sender's output on `tokens`. Head numbers are those of query heads: if several heads share keys and values,
+    only the receiver reads the patched ones. `attention_mask` is 1 at tokens and 0 at padding. Padding comes last in a
+    sequence, so no token reads it. Raises `ConfigError` for heads that do not exist, a receiver not after the
     sender, a residual stream that is replaced between them, a source of another shape, and padding before a token.
     """
     choose("input of a head", into, INTO)
@@ -68,11 +68,11 @@ def path_effects(
     into: Iterable[str] = INTO,
     attention_mask: Any = None,
 ) -> pd.DataFrame:
-    """Patch every path from a head to one of a later layer: a row for each, with the metric of the patched logits.
+    """Patch every path from a head to a head of a later layer. The table has one row per path.
 
     Columns: sender_layer, sender_head, receiver_layer, receiver_head, into, value (the metric with the path
-    patched) and effect (value minus the metric of the clean run). The metric chooses positions: leave out padding.
-    `attention_mask` is as in `path_patch`. Raises `ConfigError` as that does.
+    patched) and effect (value minus the metric of the clean run). The metric should leave out padding.
+    `attention_mask` and the `ConfigError`s are as in `path_patch`.
     """
     tokens_that_count(model, tokens, attention_mask)
     before = float(metric(model(tokens)))
@@ -94,7 +94,7 @@ def path_effects(
 
 
 def _exchanged(model: Transformer, tokens: Tensor, source: Tensor, sender: Head) -> Callable[[Tensor], Tensor]:
-    """Return a function of the residual stream that exchanges a head's output on `tokens` for that on `source`."""
+    """Return a function of the residual stream that replaces a head's output on `tokens` by its output on `source`."""
     name = f"blocks.{sender[0]}.attn.hook_result"
     theirs, own = (model.run_with_cache(each, names_filter=name)[1][name][:, :, sender[1]] for each in (source, tokens))
     change = theirs - own
@@ -104,9 +104,9 @@ def _exchanged(model: Transformer, tokens: Tensor, source: Tensor, sender: Head)
 def _patched(
     model: Transformer, tokens: Tensor, change: Callable[[Tensor], Tensor], layer: int, into: str, kinds: Sequence[str]
 ) -> ActivationCache:
-    """Return activations of a layer (`kinds`) whose q, k or v, and only that, is read from the changed residual stream.
+    """Return activations (`kinds`) of a layer, with only its q, k or v (`into`) read from the changed residual stream.
 
-    Two runs: one on the changed residual stream for that input, one on the clean one with that input patched in.
+    The first run computes that input from the changed residual stream. The second patches it into a clean run.
     """
     name, seen = f"blocks.{layer}.attn.hook_{into}", [f"blocks.{layer}.attn.hook_{kind}" for kind in kinds]
     with model.hooks(fwd_hooks=[(f"blocks.{layer}.hook_resid_pre", lambda resid, hook: change(resid))]):
@@ -116,13 +116,13 @@ def _patched(
 
 
 def _with_z(model: Transformer, tokens: Tensor, z: Tensor, head: tuple[int, int]) -> Tensor:
-    """Return the logits with one head's z patched from `z`."""
+    """Return the logits with one head's z replaced from `z`."""
     of_z = replaced([head[1]], z)
     return model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.{head[0]}.attn.hook_z", lambda z, hook: of_z(z))])
 
 
 def require_own_patterns(model: Transformer) -> None:
-    """Raise `ConfigError` for selective attention, in which a head's queries and keys act on other heads' patterns."""
+    """Raise `ConfigError` for selective attention, where a head's queries and keys affect other heads' patterns."""
     require(
         model.cfg.attention != "selective",
         "The model has attention='selective': its first head masks for all heads of a layer, so that no path into a "
@@ -167,12 +167,12 @@ def without_key_path(
     """Return the receiver's effective pattern (gauge fixed) and z with the senders' direct path to its keys ablated.
 
     The senders' z is replaced as in `ablate_heads`, and the change of their output is subtracted from the residual
-    stream before the receiver's layer. Only the receiver's keys are computed from that; its queries and values, and
-    every other head, are those of the clean run. Only the direct path is ablated: what later layers compute from the
-    senders' output still arrives. Under grouped queries the other heads of the receiver's group keep their keys.
-    `attention_mask` is 1 at tokens and 0 at padding, which is in no mean; a task's own padding is known without it.
-    Raises `ConfigError` for heads that do not exist or a receiver not in a later layer than all senders, and as
-    `require_routes` does.
+    stream before the receiver's layer. Only the receiver's keys are computed from the result. Its queries and values,
+    and every other head, are those of the clean run. Only the direct path is ablated: what later layers compute from
+    the senders' output still arrives. Under grouped queries the other heads of the receiver's group keep their keys.
+    `attention_mask` is 1 at tokens and 0 at padding. Means leave padding out; a task's own padding is recognised
+    without a mask. Raises `ConfigError` for heads that do not exist or a receiver not in a later layer than all
+    senders, and as `require_routes` does.
     """
     require_routes(model.cfg)
     require_own_patterns(model)
@@ -202,9 +202,9 @@ def without_key_path(
 
 
 def _replacing_layers(model: Transformer, early: int, late: int) -> list[int]:
-    """Return the layers without residual, which cut every direct path from an early layer's heads to a late layer.
+    """Return the layers without a residual connection, which cut every direct path from `early` to `late`.
 
-    The attention of a layer in between, or an MLP from the early layer on, replaces the residual stream there.
+    In such a layer, attention (between the two layers) or an MLP (from `early` on) replaces the residual stream.
     """
     first = early + (1 if model.cfg.attn_only else 0)
     return [layer for layer in range(first, late) if not model.cfg.residual_in(layer)]

@@ -1,4 +1,4 @@
-"""Effective attention, that is, which token's value a query reads; and attention scores by the key's route."""
+"""Effective attention (which token's value a query reads), and attention scores split by the key's route."""
 
 import math
 from typing import Any
@@ -16,11 +16,11 @@ from tasks.config import require
 
 
 def require_routes(cfg: Any) -> None:
-    """Raise `ConfigError` for a model whose keys or values hold earlier tokens beside those that alpha and beta mix in.
+    """Raise `ConfigError` if anything other than alpha and beta mixes earlier tokens into keys or values.
 
-    No pattern over tokens then says what its heads read, and no single matrix or route says how they match it.
+    For such a model, no pattern over tokens says what heads read, and no single matrix or route says how they match.
     """
-    field = getattr(cfg, "values_mixed_elsewhere", None)  # TransformerLens' own configs do not know it
+    field = getattr(cfg, "values_mixed_elsewhere", None)  # missing in TransformerLens' own configs
     require(
         field is None,
         f"The model has {field}, which mixes keys or values with earlier ones beside alpha and beta, so that no "
@@ -29,19 +29,20 @@ def require_routes(cfg: Any) -> None:
 
 
 def effective_known(cfg: Any) -> bool:
-    """Return True if effective patterns say what heads read: only one alpha and beta per head mix tokens."""
+    """Return True if effective patterns say what heads read: only one alpha and one beta per head mix tokens."""
     by_channel = getattr(cfg, "shift_share", None) == "channel" and "beta" in getattr(cfg, "mixing_weights", ())
     return getattr(cfg, "values_mixed_elsewhere", None) is None and not by_channel
 
 
 def effective_pattern(pattern: Float[Tensor, "..."], beta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Return the attention over raw values that equals `pattern` over the shifted ones:
+    """Return the attention over raw values that is equivalent to `pattern` over shifted values:
 
         A_eff[q, j] = sum over b of beta[b] A[q, j + b],  so that  z = A v_hat = A_eff v_raw  exactly.
 
-    `pattern` is [..., head, query, key], `beta` [kv_head, window]; query heads share a row of beta in
-    order, as in grouped-query attention. Negative where beta is; rows need not sum to 1. Follows from
-    arXiv 2411.19574, equation 5. Raises `ConfigError` for other ranks, or heads that beta's rows do not divide.
+    `pattern` is [..., head, query, key], `beta` [kv_head, window]; consecutive query heads
+    share a row of beta, as in grouped-query attention. The result can be negative, and its rows need not sum to 1.
+    It follows from arXiv 2411.19574, equation 5. Raises `ConfigError` for other ranks, and if the number of heads is
+    not a multiple of the number of rows of beta.
     """
     require(
         pattern.ndim >= 3,
@@ -65,10 +66,10 @@ def effective_pattern(pattern: Float[Tensor, "..."], beta: Float[Tensor, "..."])
 
 
 def gauge_fixed(beta: Float[Tensor, "kv_head window"]) -> Float[Tensor, "kv_head window"]:
-    """Return beta with absolute values that sum to 1 and its largest entry positive.
+    """Return beta scaled so that its absolute values sum to 1 and its largest entry is positive.
 
     (beta, W_V) -> (c beta, W_V / c) leaves a model unchanged and multiplies its effective pattern by c. A score must
-    not depend on c, so scores use the pattern of this beta. All zeros stay zeros.
+    not depend on c, so scores use this beta. A beta of zeros stays zero.
     """
     largest = beta.gather(1, beta.abs().argmax(dim=1, keepdim=True))
     size = beta.abs().sum(dim=1, keepdim=True)
@@ -76,14 +77,14 @@ def gauge_fixed(beta: Float[Tensor, "kv_head window"]) -> Float[Tensor, "kv_head
 
 
 def raw_patterns(cache: ActivationCache) -> Float[Tensor, "layer *batch head query key"]:
-    """Return all layers' patterns: which key is matched. Raises `ConfigError` if the cache lacks one."""
+    """Return all layers' raw patterns: which key is matched. Raises `ConfigError` if the cache lacks one."""
     return torch.stack([_cached(cache, layer, "pattern") for layer in range(cache.model.cfg.n_layers)])
 
 
 def effective_patterns(cache: ActivationCache, fix_gauge: bool = False) -> Float[Tensor, "layer *batch head query key"]:
-    """Return all layers' effective patterns: which token's value is read. Those of vanilla layers are the raw ones.
+    """Return all layers' effective patterns: which token's value is read. In vanilla layers they equal raw ones.
 
-    With `fix_gauge`, by `gauge_fixed(beta)`. Raises `ConfigError` if the cache lacks a pattern or a beta, and as
+    `fix_gauge` uses `gauge_fixed(beta)`. Raises `ConfigError` if the cache lacks a pattern or a beta, and as
     `require_routes` does.
     """
     require_routes(cache.model.cfg)
@@ -98,7 +99,7 @@ def effective_patterns(cache: ActivationCache, fix_gauge: bool = False) -> Float
 @in_eval_mode
 @torch.no_grad()
 def probed(model: Transformer, tokens: Int[Tensor, "batch pos"], with_z: bool = False) -> ActivationCache:
-    """Run the model on tokens and cache what the scores need: patterns and beta, and on request z."""
+    """Run the model on tokens and cache what the scores need: patterns, beta and, if `with_z`, z."""
     needed = ("hook_pattern", "hook_beta", *(["hook_z"] if with_z else []))
     model.name_new_hook_points()
     names = [name for name in model.hook_dict if name.endswith(needed)]
@@ -116,9 +117,10 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
         S_r[q, s] = rot_q(q_q) . rot_s(alpha[r] k_raw[s - r]) / sqrt(d_head),  sum over r of S_r + bias = scores.
 
     The rotary embedding comes after the shift: a raw key is rotated at the position it is shifted to, unless
-    `cfg.shift_place` is "after_rotary". Keys that are not shifted have one route. `score_bias` is the other summand.
-    Raises `ConfigError` for a cache without a batch axis, of a slice of positions (seen where hook_pattern is cached,
-    too) or without a needed activation, for attention whose scores are not such a sum, and as `require_routes` does.
+    `cfg.shift_place` is "after_rotary". Keys that are not shifted have one route. `score_bias` is the remaining
+    summand. Raises `ConfigError` for a cache without a batch axis or a needed activation, for a cache of a slice of
+    positions (detected if hook_pattern is cached too), for attention whose scores are not such a sum, and as
+    `require_routes` does.
     """
     require_routes(cache.model.cfg)
     shifted, attn = "alpha" in _mixing(cache), cache.model.blocks[layer].attn
@@ -137,7 +139,7 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
 
 
 def score_bias(cache: ActivationCache, layer: int) -> Float[Tensor, "#head query key"]:
-    """Return the bias of a layer's scores, beside all routes: -inf at masked keys, and ALiBi's if there is one.
+    """Return the part of a layer's scores that belongs to no route: -inf at masked keys, plus ALiBi's bias if used.
 
     Raises `ConfigError` as `score_routes` does.
     """
@@ -146,7 +148,7 @@ def score_bias(cache: ActivationCache, layer: int) -> Float[Tensor, "#head query
 
 
 def _split_keys(cache: ActivationCache, layer: int, kind: str) -> Float[Tensor, "batch pos head d_head"]:
-    """Return cached keys. Raises `ConfigError` where scores cannot be split, as `score_routes` says."""
+    """Return cached keys. Raises `ConfigError` if scores cannot be split; see `score_routes`."""
     normed = " with qk_norm" if getattr(cache.model.cfg, "qk_norm", False) else ""
     require(
         getattr(cache.model.blocks[0].attn, "additive_scores", True),
@@ -167,7 +169,7 @@ def _split_keys(cache: ActivationCache, layer: int, kind: str) -> Float[Tensor, 
 
 
 def _mixing(cache: ActivationCache) -> tuple[str, ...]:
-    # TransformerLens' own configs do not know the field.
+    # TransformerLens' own configs lack this field.
     return getattr(cache.model.cfg, "mixing_weights", ())
 
 

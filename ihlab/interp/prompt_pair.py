@@ -17,8 +17,8 @@ class PromptPair:
     """Prompts, and the same prompts with two ids swapped.
 
     - `clean`, `corrupted`: tokens [batch, pos];
-    - `position`: the position of each sequence [batch] whose next token is scored;
-    - `answer`: the right next token there on the clean prompt [batch]; `other`: the right one on the corrupted prompt.
+    - `position`: the position in each sequence [batch] whose next token is scored;
+    - `answer`, `other`: the correct next tokens there [batch], on the clean and the corrupted prompt.
     """
 
     clean: Int[Tensor, "batch pos"]
@@ -35,11 +35,11 @@ class PromptPair:
 
 
 def prompt_pair(task: Any, size: int = 32, seed: int = 0) -> PromptPair:
-    """Return `size` prompts of a task, each with a corruption that has another right answer.
+    """Return `size` prompts of a task, each with a corruption whose correct answer is different.
 
-    A prompt ends at the last answer of its sequence whose answer token occurs before it; later tokens stay, and are
+    A prompt ends at the last answer of its sequence whose answer token occurs earlier. Later tokens are kept but
     not scored. The corruption swaps the answer with another content id of the prompt at every position before the
-    scored one. If the task does not depend on which ids it uses, as in induction, the other id becomes the right
+    scored one. If the task does not depend on which ids it uses, as in induction, the other id becomes the correct
     answer. Raises `ConfigError` for a sequence without such an answer, or without another id.
     """
     require(size >= 1, f"size is {size}, but must be at least 1.")

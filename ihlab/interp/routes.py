@@ -1,7 +1,7 @@
 """Routes through a shifted head: which token's key is matched, and which token's value is read.
 
 A head with windows of w columns has w x w routes, (key: own | previous | ...) x (value: own | previous | ...).
-With A(alpha) the pattern and Shift_s(V) the values of s tokens before,
+Let A(alpha) be the pattern, and Shift_s(V) the values of s tokens earlier. Then
 
     z = sum over s of A(alpha) beta_s Shift_s(V).
 
@@ -11,9 +11,9 @@ Ablating a route:
 - value route s: beta_s = 0;
 - both (r, s): value column s is read with the pattern of alpha_r = 0, the other columns as before.
 
-What z loses is the route's contribution. It depends only on the layer's input, so all heads' contributions come from
-the model itself, run with other values at `hook_alpha` and `hook_beta`: whatever the model does with keys (rotary,
-ALiBi, masks, groups) applies to routes too. Each query head has its own contributions, also under grouped queries.
+The change of z is the route's contribution. It depends only on the layer's input. All heads' contributions come from
+running the model with other values at `hook_alpha` and `hook_beta`, so whatever it does with keys (rotary, ALiBi,
+masks, groups) applies to routes too. Each query head has its own contributions, also under grouped queries.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -42,8 +42,8 @@ class Route(NamedTuple):
     """A column of alpha and a column of beta; None stands for all of them.
 
     Column 0 is the token itself, 1 the previous one. `Route(1, None)` is the key route of the previous token with
-    all values read through it, `Route(None, 0)` the value route of the token itself, `Route(1, 0)` both together
-    (induction), and `Route(None, None)` the whole head.
+    all values read through it. `Route(None, 0)` is the value route of the token itself. `Route(1, 0)` is both together
+    (induction). `Route(None, None)` is the whole head.
     """
 
     key: int | None
@@ -66,11 +66,11 @@ def all_routes(window: int) -> list[Route]:
 def route_contributions(
     model: Transformer, tokens: Int[Tensor, "batch pos"], layer: int, routes: Iterable[Route] | None = None
 ) -> dict[Route, Float[Tensor, "batch pos head d_head"]]:
-    """Return the contribution of routes to each head's z, which it loses under ablation; by default of all routes.
+    """Return each route's contribution to each head's z, which ablation removes. `routes` defaults to all routes.
 
     A route with weight 0 contributes exactly 0.0, and the contributions of the value routes sum to z. Those of the
-    key routes do not: a softmax is not a sum. Raises `ConfigError` for a layer without shift, for a column that its
-    window does not have, and as `require_routes` does.
+    key routes do not, because a softmax is not a sum. Raises `ConfigError` for a layer without shift, for a column
+    outside its window, and as `require_routes` does.
     """
     window = _window(model, layer)
     wanted = all_routes(window) if routes is None else list(routes)
@@ -107,12 +107,12 @@ def ablate_route(
     seed: int = 0,
     attention_mask: Any = None,
 ) -> Float[Tensor, "batch pos d_vocab"]:
-    """Return the logits with one route ablated, in one query head or (None) in all heads of the layer.
+    """Return the logits with one route ablated, in one query head or (if `head` is None) in all heads of the layer.
 
     `how` names what replaces the route's contribution: "zero"; its "mean" over sequences at each position; or
-    "resample", that of another sequence, never its own. `attention_mask` is 1 at tokens and 0 at padding, which is in
-    no mean; a task's own padding is known without it. Raises `ConfigError` as `route_contributions` does, for an
-    unknown head or `how`, and for resampling from a single sequence.
+    "resample", the contribution in another sequence. `attention_mask` is 1 at tokens and 0 at padding. Means leave
+    padding out; a task's own padding is recognised without a mask. Raises `ConfigError` as `route_contributions` does,
+    for an unknown head or `how`, and for resampling from a single sequence.
     """
     choose("ablation", how, HOWS)
     contribution = route_contributions(model, tokens, layer, [route])[route]
@@ -134,13 +134,13 @@ def route_effects(
     seed: int = 0,
     attention_mask: Any = None,
 ) -> pd.DataFrame:
-    """Ablate each route of each head on a batch, and return the effects: a row for each.
+    """Ablate each route of each head on a batch, and return the effects, one row each.
 
     Columns: layer, head, key, value (the route, see `column_name`; "all", "all" is the whole head), how,
     loss_rise (nats per target) and accuracy_fall (over all answers), both against the clean run.
-    `layers` and `routes` default to all. Redundant heads make up for each other, so ablating one alone may show no
-    effect: `together` ablates the route in all heads of a layer at once (head is "all"). `attention_mask` as there.
-    Raises `ConfigError` as `ablate_route` does, and for a batch without targets or answers.
+    `layers` and `routes` default to all. Redundant heads compensate for each other, so ablating one alone may show no
+    effect. `together` ablates the route in all heads of a layer at once (head is "all"). `attention_mask` is as in
+    `ablate_route`. Raises `ConfigError` as that does, and for a batch without targets or answers.
     """
     choose("ablation", how, HOWS)
     check_measurable(batch)
@@ -198,7 +198,7 @@ def _zeroing(
 ) -> tuple[str, Callable[[Tensor, Any], Tensor]]:
     """Return a hook point and the hook that sets columns of alpha or beta to 0 there.
 
-    Where a model does not have them they are (1, 0, ...): then the keys, or values, are scaled instead.
+    If the model does not learn these weights, they are (1, 0, ...), and the keys or values are scaled instead.
     """
     attn, point = model.layers[layer].attn, f"blocks.{layer}.attn.hook_"
 

@@ -1,9 +1,9 @@
-"""Report of a trained model's alpha and beta, as stored and with the gauge fixed.
+"""Report a trained model's alpha and beta, as stored and with the gauge fixed.
 
 (alpha, W_K) -> (c alpha, W_K / c) leaves a model unchanged for any c != 0, and so does (beta, W_V) ->
-(c beta, W_V / c): the norm and the common sign of alpha, or beta, have no meaning. The direction of (alpha1, alpha2)
-up to sign has one. The paper's Table 5 compares alpha1 with alpha2, which c = -1 reverses. If alpha1 + alpha2 > 0, as
-at the start of training (the sum is 1), that agrees with comparing their absolute values.
+(c beta, W_V / c): the norm and the overall sign of alpha, or beta, have no meaning. Only the direction of (alpha1,
+alpha2) up to sign is meaningful. The paper's Table 5 compares alpha1 with alpha2, and c = -1 reverses that comparison.
+If alpha1 + alpha2 > 0, as at the start of training (the sum is 1), it agrees with comparing their absolute values.
 """
 
 from collections.abc import Iterable
@@ -21,9 +21,9 @@ COLUMNS = ("own", "previous")
 
 
 def direction(weight: Float[np.ndarray, "*head window"]) -> Float[np.ndarray, "*head window"]:
-    """Scale each row to length 1, with its entry of largest absolute value positive; NaN for a row of zeros.
+    """Scale each row to length 1, and make its entry of largest absolute value positive. A row of zeros gives NaN.
 
-    Equal for w and c w, c != 0. Of entries with equal absolute value the first is made positive.
+    The result is the same for w and c w, c != 0. If several entries are largest, the first is made positive.
     """
     weight = np.asarray(weight, dtype=float)
     largest = np.abs(weight).argmax(axis=-1, keepdims=True)
@@ -35,8 +35,8 @@ def direction(weight: Float[np.ndarray, "*head window"]) -> Float[np.ndarray, "*
 def angle(weight: Float[np.ndarray, "*head 2"]) -> Float[np.ndarray, "*head"]:
     """Return the angle of (w1, w2) modulo pi, in [0, pi).
 
-    0: own token only; pi / 2: previous token only; below pi / 2 the two have the same sign, above it opposite signs.
-    Angles near 0 and near pi are neighbours.
+    0 means own token only, pi / 2 previous token only. Below pi / 2 the two have the same sign, above it opposite
+    signs. Angles near 0 and near pi are close to each other.
     """
     line = direction(weight)
     modulo = np.arctan2(line[..., 1], line[..., 0])
@@ -46,7 +46,7 @@ def angle(weight: Float[np.ndarray, "*head 2"]) -> Float[np.ndarray, "*head"]:
 
 @of_own_model
 def shift_report(model: Transformer) -> pd.DataFrame:
-    """Return every key/value head's alpha and beta, as stored and with the gauge fixed: a row for each.
+    """Return every key/value head's alpha and beta, as stored and with the gauge fixed, in one row per head.
 
     - layer, head (key/value head), alpha1, alpha2, ..., beta1, beta2, ...: as stored;
     - alpha1_unit, ..., beta1_unit, ...: the `direction`.
@@ -56,12 +56,12 @@ def shift_report(model: Transformer) -> pd.DataFrame:
     - alpha_angle: the `angle`; alpha_ratio: alpha2 / alpha1 (inf where alpha1 is 0);
     - alpha_share: |alpha2| / (|alpha1| + |alpha2|);
     - alpha_larger: "own" or "previous", the larger in absolute value (previous if they are equal);
-    - alpha_raw: the same by the paper's count, alpha1 > alpha2 or not;
+    - alpha_raw: the same by the paper's comparison: "own" if alpha1 > alpha2, else "previous";
     - alpha_flips: whether c = -1 reverses alpha_raw. It does unless alpha1 = alpha2.
 
-    All but the stored numbers, raw and flips are the same for (c alpha, W_K / c) and (c beta, W_V / c).
-    A model that shifts only keys, or only values, has only their columns; gamma, of query heads, is not reported.
-    Raises `ConfigError` for a model without alpha and beta, and where each channel has weights of its own.
+    All columns except the stored numbers, raw and flips are the same for (c alpha, W_K / c) and (c beta, W_V / c).
+    A model that shifts only keys, or only values, has only their columns. Gamma, the query shift, is not reported.
+    Raises `ConfigError` for a model without alpha and beta, and for a model with weights per channel.
     """
     learned = [name for name in ("alpha", "beta") if name in model.cfg.learned_shifts]
     require(
@@ -87,7 +87,7 @@ def shift_report(model: Transformer) -> pd.DataFrame:
 
 
 def _of_two(weight: Float[np.ndarray, "head 2"]) -> dict[str, np.ndarray]:
-    """Columns of the report for a pair of weights."""
+    """Return the columns of the report for windows of two."""
     own, previous = weight.T
     size = np.abs(weight)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -104,12 +104,12 @@ def _of_two(weight: Float[np.ndarray, "head 2"]) -> dict[str, np.ndarray]:
 
 
 def quadrant_table(models: Iterable[Transformer]) -> pd.DataFrame:
-    """Count all key/value heads of some models as in Table 5 of arXiv 2411.19574, raw and gauge-free.
+    """Count the key/value heads of all models as in Table 5 of arXiv 2411.19574, raw and gauge-free.
 
-    Four rows, key and value "own" or "previous". `raw` counts heads by alpha1 > alpha2 and beta1 > beta2, as the
-    paper does; `gauge_free` by |alpha1| > |alpha2| and |beta1| > |beta2|; `flipped` is raw with the sign of every
-    head's alpha and beta flipped. Raises `ConfigError` for a model that does not learn both, a window that is not 2,
-    or no model at all.
+    The table has four rows: key and value are "own" or "previous". `raw` counts heads by alpha1 > alpha2 and beta1 >
+    beta2, as the paper does; `gauge_free` by |alpha1| > |alpha2| and |beta1| > |beta2|; `flipped` is raw with the sign
+    of every head's alpha and beta flipped. Raises `ConfigError` for a model that does not learn both, a window that is
+    not 2, and if there are no models.
     """
     reports = []
     for model in models:

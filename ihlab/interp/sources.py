@@ -1,6 +1,6 @@
 """Sources of heads: a run, a model of this or another library, or attention patterns without their model.
 
-`opened` makes each a `HeadModel` or `GivenPatterns`; `attention_patterns` is all that is needed to look at them.
+`opened` turns each into a `HeadModel` or `GivenPatterns`. To look at patterns only, use `attention_patterns`.
 """
 
 from collections.abc import Sequence
@@ -34,18 +34,18 @@ TAKEN = (
 
 @dataclass(frozen=True)
 class GivenPatterns:
-    """Patterns without a model, [layer, head, query, key] or with a batch axis, or the cache that holds them."""
+    """Patterns without a model: [layer, head, query, key], with an optional batch axis after layer, or a cache."""
 
     source: ActivationCache | Tensor
 
     def on(
         self, tokens: Any, attention_mask: Any = None, kinds: Sequence[str] | None = None, scored: bool = True
     ) -> tuple[dict[str, Float[Tensor, "layer batch head query key"]], Int[Tensor, "batch pos"], Mask | None]:
-        """Return the patterns by kind, their tokens, and which of these are no padding (None: all).
+        """Return the patterns by kind, their tokens, and which tokens are not padding (None: all).
 
-        Without a mask, padding is known by what patterns show (`hidden_queries`), or by a cached model's task. Raises
-        `ConfigError` for patterns that do not fit the tokens and, where they are `scored`, for those that are not
-        patterns of a causal model.
+        Without a mask, padding is inferred from the patterns (`hidden_queries`) or from the cached model's task. Raises
+        `ConfigError` for patterns that do not fit the tokens and, if `scored`, for patterns that are not those of a
+        causal model.
         """
         raw, ids = with_batch_axis(self.patterns("raw"), tokens)
         model = None if isinstance(self.source, Tensor) else self.source.model
@@ -69,13 +69,13 @@ class GivenPatterns:
 
 
 def opened(source: Any, prepend_bos: bool | None = None) -> HeadModel | GivenPatterns:
-    """Return what scores the heads of a source. Raises `ConfigError` for anything else, naming its type.
+    """Return the `HeadModel` or `GivenPatterns` of a source. Raises `ConfigError` for other types, naming the type.
 
-    `prepend_bos`: probes begin with the beginning-of-sequence token (True), do not (False), or do what the sequences of
-    the model's task, or the tokenizer that is stored with the model, do (None).
+    `prepend_bos`: probes begin with the beginning-of-sequence token (True), do not (False), or follow the model's task
+    or the tokenizer stored with the model (None).
     """
     require_opened(source)
-    source = getattr(source, "_orig_mod", source)  # of torch.compile, whose hooks do not fire
+    source = getattr(source, "_orig_mod", source)  # a torch.compile wrapper, whose hooks do not fire
     if isinstance(source, HeadModel | GivenPatterns):
         return source
     if isinstance(source, Run):
@@ -88,7 +88,7 @@ def opened(source: Any, prepend_bos: bool | None = None) -> HeadModel | GivenPat
 
 
 def require_opened(source: Any) -> None:
-    """Raise `ConfigError` for the name or the folder of a run in place of the run."""
+    """Raise `ConfigError` if given the name or folder of a run instead of the run."""
     if isinstance(source, str | Path):
         raise ConfigError(
             f"The source is {shown(source)}, a name: give the model, or the run that ihlab.Run.open opens."
@@ -96,7 +96,7 @@ def require_opened(source: Any) -> None:
 
 
 def opened_model(source: Any, wanted: str = "a model is needed", prepend_bos: bool | None = None) -> HeadModel:
-    """Return a source that is a model. Raises `ConfigError`, saying what is `wanted`, for patterns alone."""
+    """Return the `HeadModel` of a source. Raises `ConfigError` for patterns alone, with the reason `wanted`."""
     model = opened(source, prepend_bos)
     if isinstance(model, GivenPatterns):
         raise ConfigError(f"The source holds patterns alone, but {wanted}: give the model itself.")
@@ -110,9 +110,10 @@ def attention_patterns(
 
     `source` is a `Run` (its last checkpoint), a `Transformer`, a TransformerLens `TransformerBridge` or a Hugging Face
     causal LM, which is run on the tokens; or precomputed patterns: an `ActivationCache`, or a tensor, array, tuple or
-    list [layer][batch, head, query, key], also without the batch axis. `tokens` are ids [batch, pos], or [pos] for one
-    sequence. `attention_mask` [batch, pos] is 1 at tokens and 0 at padding, which gets and gives no attention. Raises
-    `ConfigError` for another source, tokens that the model cannot read, and patterns of another shape than the tokens.
+    list [layer][batch, head, query, key], with or without the batch axis. `tokens` are ids [batch, pos], or [pos] for
+    one sequence. `attention_mask` [batch, pos] is 1 at tokens and 0 at padding. Attention to and from padding is 0.
+    Raises `ConfigError` for another source, for tokens that the model cannot read, and for patterns that do not fit the
+    tokens.
     """
     model = opened(source)
     if isinstance(model, GivenPatterns):
@@ -126,7 +127,7 @@ def attention_patterns(
 def with_batch_axis(
     patterns: Float[Tensor, "..."], tokens: Any
 ) -> tuple[Float[Tensor, "layer batch head query key"], Int[Tensor, "batch pos"]]:
-    """Return patterns and tokens, both with a batch axis. Raises `ConfigError` where they do not fit each other."""
+    """Return patterns and tokens, both with a batch axis. Raises `ConfigError` if they do not match."""
     tokens = token_ids(tokens).long()
     shape, given = list(patterns.shape), list(tokens.shape)
     require(
@@ -145,7 +146,7 @@ def with_batch_axis(
 
 
 def _outside(module: nn.Module, prepend_bos: bool | None) -> OutsideModel:
-    """Return a model of another library. They are imported here, because that takes seconds."""
+    """Wrap a model of another library. The libraries are imported here, because importing them takes seconds."""
     from transformers import PreTrainedModel
 
     if isinstance(module, PreTrainedModel):

@@ -1,7 +1,7 @@
-"""Ablation of the heads that match prefixes, together, beside as many other heads: do they carry the task's loss?
+"""Ablate all heads that match prefixes together, and compare with equally many other heads.
 
-Ablated alone, a head that others can replace costs little, and a random head can cost more than twice its error. What
-induction heads do shows when all of them are gone, held against as many random heads, also of the same layers.
+A redundant head costs little when ablated alone, and a random head can cost more than twice its error. The effect of
+induction heads shows when all are ablated, compared with equally many random heads, from any layers or the same ones.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from tasks import Batch
 from tasks.config import require
 
 CONTROLS = 3
-"""Draws of as many random heads, and of as many from the same layers."""
+"""Number of draws of each kind of control: random heads, and random heads of the same layers."""
 
 
 def ablate_together(
@@ -28,17 +28,17 @@ def ablate_together(
     attention_mask: Any = None,
     track: Track = iter,
 ) -> pd.DataFrame:
-    """Ablate heads together, beside random sets of as many others. A row for each set.
+    """Ablate heads together, and random sets of equally many other heads as controls. Return one row per set.
 
     `heads`: pairs (layer, head), or a table with the columns layer, head and matches_prefix
-    (`locate_induction_heads`), of which those that match are taken. Columns:
+    (`locate_induction_heads`), of which only matching heads are used. Columns:
 
-    - `heads`: "these"; "random", as many of all others; or "same layers", as many others in each of the same layers,
-      or all others there, where there are fewer;
+    - `heads`: "these", the given heads; "random", equally many others; or "same layers", equally many others from each
+      of the same layers (all others, if a layer has fewer);
     - `draw`: 0, 1, ... of `controls` draws; `n`: the number of heads in the set;
     - `loss`, `loss_rise`, `loss_rise_error`, `accuracy_fall`, as in `ablation_sweep`.
 
-    `track` is as there. Raises `ConfigError` without heads, and as `ablate_heads` does.
+    `track` is as in `ablation_sweep`. Raises `ConfigError` without heads, and as `ablate_heads` does.
     """
     opened = opened_model(model, NEEDED)
     these = _pairs(heads)
@@ -64,7 +64,7 @@ def ablate_together(
 
 
 def _pairs(heads: Any) -> list[Head]:
-    """Return pairs of (layer, head), once each."""
+    """Return the distinct pairs (layer, head)."""
     if isinstance(heads, pd.DataFrame):
         found = heads[heads["matches_prefix"]] if "matches_prefix" in heads else heads
         heads = zip(found["layer"], found["head"], strict=True)

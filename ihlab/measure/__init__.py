@@ -1,1 +1,1 @@
-"""Measures of a model on rows: loss, accuracy, and attention scores of its heads. One definition of each."""
+"""Measures of a model on sequences: loss, accuracy, and attention scores of its heads. Each is defined once."""

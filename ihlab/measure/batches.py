@@ -11,17 +11,17 @@ SPLITS = ("train", "eval", "probe")
 Split = Literal["train", "eval", "probe"]
 
 EVAL_SEED = 20241129
-"""One held-out set for every run of a task, whatever the run's own seed."""
+"""The seed of the held-out set, which is the same for every run of a task, whatever the run's own seed."""
 
 
 def draw(task: Task, seed: int, split: Split, step: int, size: int) -> Batch:
-    """The batch of one step. Counter-seeded: no step depends on having drawn another.
+    """Return the batch of one step. It is counter-seeded: no step depends on having drawn another.
 
-    A task whose rows for evaluation are others than those of training, such as held-out documents, has the task that
-    draws them as `held_out`. Raises `ConfigError` as `require_batch` does.
+    If a task evaluates on other sequences than it trains on, such as held-out documents, its `held_out` is the task
+    that draws them. Raises `ConfigError` as `require_batch` does.
 
-    The stream is that of the numbers (split, seed, step), and numpy ignores zeros at their end: `default_rng(0)` is
-    the first training batch of seed 0. For rows that no run has trained on, draw with `EVAL_SEED`.
+    The generator is seeded with (split, seed, step). NumPy ignores zeros at the end of a seed, so `default_rng(0)`
+    gives the first training batch of seed 0. For sequences that no run has trained on, draw with `EVAL_SEED`.
     """
     if split == "eval":
         task = getattr(task, "held_out", task)
@@ -31,14 +31,14 @@ def draw(task: Task, seed: int, split: Split, step: int, size: int) -> Batch:
 
 
 def require_batch(task: Task, batch: Batch, size: int) -> None:
-    """Raise `ConfigError` unless a task's batch is what `Batch` says: `size` rows of its length, of ids that it has.
+    """Raise `ConfigError` unless a task's batch fits `Batch`: `size` sequences of the task's length, with valid ids.
 
-    Targets of another shape would train a model on the wrong positions without a word.
+    Targets of another shape would silently train a model on the wrong positions.
     """
     name = f"{type(task).__name__}.batch"
     require(isinstance(batch, Batch), lambda: f"{name} returned a {type(batch).__name__}, but must return a Batch.")
     for field, least in (("inputs", 0), ("targets", IGNORE), ("answers", IGNORE)):
-        if field == "answers" and batch.answers is batch.targets:  # as they are by default: every step checks them
+        if field == "answers" and batch.answers is batch.targets:  # the default; skipped to save time
             continue
         _require_ids(name, task, field, getattr(batch, field), least, size)
     for group, values in batch.groups.items():
@@ -60,7 +60,7 @@ def _require_ids(name: str, task: Task, field: str, ids: Any, least: int, size: 
             f"{size} rows of the task's length."
         ),
     )
-    odd = (ids.view(np.uint64) >= task.vocab_size) & (ids != least)  # unsigned, a negative one is beyond all others
+    odd = (ids.view(np.uint64) >= task.vocab_size) & (ids != least)  # as unsigned, a negative id exceeds all others
     others = "" if least == 0 else f", or {IGNORE} where nothing is scored"
     require(
         not odd.any(),

@@ -1,6 +1,6 @@
 """The scores of a head, listed once.
 
-`help(head_scores)`, the table and the picture of `ihlab heads` and the viewer's tags are taken from here.
+`help(head_scores)`, the table and picture of `ihlab heads`, and the viewer's tags use this list.
 """
 
 import textwrap
@@ -12,11 +12,11 @@ class Column:
     """A column of `ihlab.interp.head_scores`.
 
     - `name`: its name in the DataFrame, in commands, pictures and guides;
-    - `meaning`: what it says of a head;
+    - `meaning`: what it measures;
     - `printed`: `ihlab heads` prints it;
     - `error`: the column with its standard error;
-    - `drawn`: it stands above each pattern in the picture of `ihlab heads --out`;
-    - `tag`: what the viewer calls a head with at least half of its attention there.
+    - `drawn`: it is printed above each pattern in the picture of `ihlab heads --out`;
+    - `tag`: the viewer's name for a head that scores at least a half.
     """
 
     name: str

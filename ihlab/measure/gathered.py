@@ -1,4 +1,4 @@
-"""Batches as a training step and an evaluation take them: with the positions that count gathered."""
+"""Batches for training steps and evaluations, with their scored positions gathered."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -106,16 +106,16 @@ def evaluation_batch(batch: Batch, device: torch.device | None = None) -> Evalua
 
 
 LARGEST_MASK = 2**26
-"""Most scores, batch * query * key, of queries at some positions. Their mask has as many floats (256 MiB)."""
+"""Maximum number of scores, batch * query * key, for gathered queries. Their mask has as many floats (256 MiB)."""
 
 
 def query_positions(kept: Bool[np.ndarray, "batch pos"]) -> Int64[Tensor, "batch query"] | None:
-    """Return positions of each sequence that include the kept ones: the queries that the last layer needs.
+    """Return the query positions that the last layer needs in each sequence. They include all kept positions.
 
-    Their number is that of the fullest sequence, rounded up to a multiple of a sixteenth of the length. None if that
-    is more than half of the length: causal attention with queries at all positions then costs no more. None also if
-    their mask would have more than `LARGEST_MASK` scores: queries at all positions need no mask. (The padding of
-    `TrainingBatch.index` need not be among them: its targets are ignored.)
+    Their number is the largest number of kept positions in a sequence, rounded up to a multiple of a sixteenth of the
+    length. Return None if that is more than half of the length, where causal attention at all positions costs no more,
+    and if the mask would have more than `LARGEST_MASK` scores, because queries at all positions need no mask. The
+    padding of `TrainingBatch.index` may be missing from them, because its targets are ignored.
     """
     length = kept.shape[1]
     bucket = max(1, length // 16)

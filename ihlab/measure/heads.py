@@ -21,7 +21,7 @@ def pattern_scores(
     """Return the mean attention of each head's queries to the `source_positions` of each score.
 
     Attention is summed over the source positions of a query, and averaged over the queries that have any. `real` says
-    which positions hold tokens: a padded row scores what it scores without its padding. Raises `ConfigError` as
+    which positions hold tokens; padding a sequence does not change its scores. Raises `ConfigError` as
     `prefix_matches` does.
     """
     patterns, tokens, real = moved_patterns(patterns, tokens, real)
@@ -32,7 +32,7 @@ def pattern_scores(
 def source_positions(
     tokens: Int[Tensor, "batch pos"], real: Mask | None = None
 ) -> dict[str, Bool[Tensor, "batch query key"]]:
-    """Return the keys to which attention counts, by the score that counts it:
+    """Return, for each score, the keys to which attention counts:
 
     - prefix_matching: the tokens right after earlier occurrences of the query's token (Olsson et al. 2022, arXiv
       2209.11895), for the last occurrence of each repeated token in its sequence. A head that attends nowhere else
@@ -85,8 +85,8 @@ def mean_attention(
 
 
 def follows(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:
-    """Return the keys an induction head attends to: up to the query, whose token before is the query's token."""
-    return F.pad(tokens[:, :, None] == tokens[:, None, :-1], (1, 0)).tril()  # before the first key there is none
+    """Return the keys an induction head attends to: keys up to the query whose previous token is the query's token."""
+    return F.pad(tokens[:, :, None] == tokens[:, None, :-1], (1, 0)).tril()  # the first key has no previous token
 
 
 def duplicates(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:
@@ -99,8 +99,8 @@ def scored_patterns(
 ) -> Float[Tensor, " heads"]:
     """Return a score of every head, layer by layer; `score` takes a layer's pattern [batch, head, query, key].
 
-    Each pattern is scored in its hook. None is kept, and nothing after the last is computed. The score is NaN for the
-    heads of a layer whose custom attention has no hook_pattern or does not call it.
+    Each pattern is scored in its hook and not kept. Nothing after the last pattern is computed. Scores are NaN for a
+    layer whose custom attention has no hook_pattern or does not call it.
     """
     scores: dict[int, Tensor] = {}
 

@@ -11,7 +11,7 @@ from tasks import IGNORE
 
 try:
     from torch.nn import LinearCrossEntropyOptions
-except ImportError:  # before torch 2.13: all logits are held
+except ImportError:  # before torch 2.13: all logits are kept in memory
     LinearCrossEntropyOptions = None  # type: ignore[assignment, misc]
 
 
@@ -25,9 +25,9 @@ def summed_loss(
     """Return the cross-entropy of a `TrainingBatch` in nats, summed over targets.
 
     Only scored positions are unembedded: at vocabulary 8000 and length 512 the other logits are four fifths of the
-    step's memory and are never read. At other positions the last layer computes keys and values alone (and queries,
-    where `query_positions` gives none). Where every position is scored (`index` is None), `linear_cross_entropy` goes
-    through a wide vocabulary in chunks instead of holding all logits at once.
+    step's memory and are never read. At other positions the last layer computes keys and values only (and queries, if
+    `query_positions` returns None). If every position is scored (`index` is None), `linear_cross_entropy` processes a
+    large vocabulary in chunks instead of keeping all logits in memory.
     """
     if index is not None:
         residual = model.residual_at(tokens, index, queries)
@@ -42,7 +42,7 @@ def summed_loss(
 
 
 class OfModel(nn.Module):
-    """A function of a model, such as its loss, as a module: what `functional_call` and DistributedDataParallel take."""
+    """A function of a model, such as its loss, as a module for `functional_call` and DistributedDataParallel."""
 
     def __init__(self, model: Transformer, function: Callable[..., Tensor]) -> None:
         super().__init__()

@@ -22,9 +22,9 @@ from ihlab.model.transformer import Transformer
 from tasks import IGNORE, Batch, Task
 
 CHUNK_POSITIONS = 8192  # tokens per evaluation forward pass
-CPU_POSITIONS = 4096  # the same on a CPU: twice as many leave its cache, and take 1.1 to 1.25 times as long
-STACKED_POSITIONS = 32768  # the same of all members of a stack together, which share each call of torch
-ANSWER_ROWS = 64  # of the held-out set, for the heads' attention to the answer
+CPU_POSITIONS = 4096  # the same on a CPU: twice as many exceed its cache and take 1.1 to 1.25 times as long
+STACKED_POSITIONS = 32768  # the same for all members of a stack together, which share each PyTorch call
+ANSWER_ROWS = 64  # held-out sequences used to measure the heads' attention to the answer
 
 
 @runtime_checkable
@@ -33,22 +33,23 @@ class Measured(Protocol):
 
     @property
     def task(self) -> Task:
-        """The task whose held-out rows are drawn."""
+        """The task whose held-out sequences are drawn."""
 
     @property
     def model(self) -> ModelConfig:
-        """The model's shape, by which its heads are named."""
+        """The model's config, which determines the names of its heads."""
 
     @property
     def eval_rows(self) -> int:
-        """The number of held-out rows."""
+        """The number of held-out sequences."""
 
 
 class Evaluator:
     """Measure a model on a fixed held-out set and on repeated random tokens.
 
-    `numbers` has all measurements of a model in one tensor, so that a device is synchronised once; `row` names them.
-    `members` of an ensemble that are measured together on a CPU share `STACKED_POSITIONS` tokens a forward pass.
+    `numbers` returns all measurements of a model in one tensor, so that a device is synchronised once; `row` names
+    them. If `members` of an ensemble are measured together on a CPU, they share `STACKED_POSITIONS` tokens per forward
+    pass.
     """
 
     def __init__(self, run: Measured, device: torch.device, members: int = 1) -> None:
@@ -72,7 +73,7 @@ class Evaluator:
         return self.row(self.numbers(model).tolist())
 
     def numbers(self, model: Transformer) -> Float[Tensor, " numbers"]:
-        """Return in float64 the counts on the held-out set, the scores of heads, alpha and beta."""
+        """Return the counts on the held-out set, the head scores, and alpha and beta, in float64."""
         parts = [_counts(model, self.batches, self.masks)]
         if self.probe is not None:
             parts.append(_prefix_scores(model, self.probe))
@@ -95,10 +96,10 @@ def held_out(
     slices: Sequence[tuple[str, int]] = (),
     masks: Sequence[Bool[Tensor, "slice _"]] = (),
 ) -> dict[str, float]:
-    """Return the loss over targets, and the accuracy over all answers, the first of each row, and each slice.
+    """Return the loss over targets, and the accuracy over all answers, over first answers, and over each slice.
 
     A slice's column is `accuracy_<group>_<value>`, such as accuracy_hops_3; `masks` holds one `membership`
-    a batch. An accuracy is NaN where there are no answers.
+    per batch. An accuracy without answers is NaN.
     """
     return _fractions(_counts(model, batches, masks).tolist(), batches, slices, n_in_slices(masks))
 
@@ -106,7 +107,7 @@ def held_out(
 def _counts(
     model: Transformer, batches: list[EvaluationBatch], masks: Sequence[Bool[Tensor, "slice _"]]
 ) -> Float[Tensor, " counts"]:
-    """Return the summed loss, and the number of right answers: of all, of the first ones, of each slice."""
+    """Return the summed loss, and the number of correct answers: all, first answers, and per slice."""
     by_batch = []
     for i, batch in enumerate(batches):
         logits = model.unembed(model.residual_at(batch.tokens, batch.index, batch.queries)).float()
@@ -143,7 +144,7 @@ def _fraction(n: float, of: int) -> float:
 def slices(batch: Batch) -> list[tuple[str, int]]:
     """Return every (group, value) that some answer of the batch belongs to, values in order.
 
-    Gaps, which are many, are sliced by powers of two: ("gap", 4) is of the gaps 4 to 7.
+    Because there are many gaps, they are sliced by powers of two: ("gap", 4) covers the gaps 4 to 7.
     """
     answered = batch.answers != IGNORE
     return [(group, int(value)) for group in batch.groups for value in np.unique(_by_position(group, batch)[answered])]
@@ -159,7 +160,7 @@ def membership(batch: Batch, slices: Sequence[tuple[str, int]]) -> Bool[Tensor, 
 
 
 def n_in_slices(masks: Sequence[Bool[Tensor, "slice _"]]) -> list[int]:
-    """Count the answers in each slice, of the batches whose `membership` this is."""
+    """Count the answers in each slice, given the `membership` of every batch."""
     return torch.stack([mask.sum(dim=1) for mask in masks]).sum(dim=0).tolist() if masks else []
 
 
@@ -178,9 +179,9 @@ def _prefix_scores(model: Transformer, probe: Probe) -> Float[Tensor, " heads"]:
 
 @dataclass(frozen=True)
 class AnswerPlaces:
-    """Rows of a task, the position of each one's first answer, and the positions of that answer in the row.
+    """Sequences of a task, the position of each first answer, and the places of that answer in the sequence.
 
-    An answer's places are the positions that hold the answer right after an occurrence of the query's token
+    The places are the positions that hold the answer and directly follow an occurrence of the query's token
     at least two positions before the query.
     """
 
@@ -190,7 +191,7 @@ class AnswerPlaces:
 
 
 def answer_places(batch: Batch, device: torch.device | None = None) -> AnswerPlaces | None:
-    """Return the places of each row's first answer; None for a task where some row's answer has no such place."""
+    """Return the places of each sequence's first answer; None if some sequence has no such place."""
     tokens, answered = batch.inputs, batch.answers != IGNORE
     rows, query = np.arange(len(tokens)), answered.argmax(axis=1)
     followed = tokens[:, :-1] == tokens[rows, query][:, None]
@@ -204,7 +205,7 @@ def answer_places(batch: Batch, device: torch.device | None = None) -> AnswerPla
 
 
 def answer_attention(pattern: Float[Tensor, "batch head query key"], answers: AnswerPlaces) -> Float[Tensor, " head"]:
-    """Return the mean attention from each row's first answer to its places: induction on the task's own rows."""
+    """Return the mean attention from each sequence's first answer to its places: induction on the task itself."""
     rows = torch.arange(len(pattern), device=pattern.device)
     return (pattern[rows, :, answers.query] * answers.places[:, None]).sum(dim=2).mean(dim=0)
 
@@ -218,7 +219,7 @@ def _head_names(score: str, cfg: ModelConfig) -> list[str]:
 
 
 def _shift_weights(model: Transformer) -> list[Float[Tensor, " weights"]]:
-    """Return each layer's alpha, beta and gamma, in the order of `_shift_names`; of channels their mean."""
+    """Return each layer's alpha, beta and gamma, in the order of `_shift_names`; weights per channel are averaged."""
     learned = [getattr(block.attn, name) for block in model.layers for name in model.cfg.learned_shifts]
     return [(weight if weight.ndim == 2 else weight.mean(dim=2)).flatten() for weight in learned]
 

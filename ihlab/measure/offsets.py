@@ -9,7 +9,7 @@ from ihlab.measure.padding import moved_patterns
 from ihlab.model.padding import Mask
 
 FEWEST = 1 / 8
-"""An offset is judged where at least this fraction of all positions can tell it from a match."""
+"""An offset is measured if at least this fraction of all positions can tell it from a match."""
 
 
 def best_offset(
@@ -18,9 +18,10 @@ def best_offset(
     """Return the distance d at which each head attends most, and its mean attention there.
 
     The weight of d is the mean of A[q, q - d] over the queries q whose key at q - d is neither a prefix match nor an
-    earlier copy of the query's token. On tokens that repeat at one distance, an induction head attends at one, too.
-    0 is the token itself, 1 the token before; d goes up to half of the positions. Both are NaN where no distance has
-    `FEWEST` of the positions. `real` marks tokens; padding is left out.
+    earlier copy of the query's token. This matters on tokens that repeat at one distance, where an induction head
+    attends at one distance too. 0 is the token itself, 1 the token before; d goes up to half of the positions. Both
+    results are NaN if no distance has at least the fraction `FEWEST` of the positions. `real` marks tokens; padding is
+    left out.
     """
     patterns, tokens, real = moved_patterns(patterns, tokens, real)
     free = ~(follows(tokens) | duplicates(tokens))

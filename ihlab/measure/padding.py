@@ -1,4 +1,4 @@
-"""Batches and patterns moved so that every row's padding comes last."""
+"""Move batches and patterns so that padding comes last in every sequence."""
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -9,7 +9,7 @@ from tasks import Batch
 
 
 def moved_batch(batch: Batch, real: Mask | None) -> tuple[Batch, Mask | None]:
-    """Return a batch and its mask with every row's real tokens first. Losses and accuracies are the same."""
+    """Return a batch and its mask with every sequence's real tokens first. Losses and accuracies do not change."""
     if real is None or padded_right(real):
         return batch, real
     order = real_first(real)
@@ -25,7 +25,7 @@ def moved_batch(batch: Batch, real: Mask | None) -> tuple[Batch, Mask | None]:
 def moved_patterns(
     patterns: Float[Tensor, "layer batch head query key"], tokens: Int[Tensor, "batch pos"], real: Mask | None
 ) -> tuple[Float[Tensor, "layer batch head query key"], Int[Tensor, "batch pos"], Mask | None]:
-    """Return patterns, tokens and mask with every row's real tokens first, and no attention from or to padding."""
+    """Return patterns, tokens and mask with each sequence's real tokens first. Attention from and to padding is 0."""
     if real is None:
         return patterns, tokens, None
     if not padded_right(real):
@@ -38,7 +38,7 @@ def moved_patterns(
 def without_padding(
     patterns: Float[Tensor, "layer batch head query key"], real: Mask | None
 ) -> Float[Tensor, "layer batch head query key"]:
-    """Return patterns with no attention from or to padding, whatever stands there, NaN too."""
+    """Return patterns with attention from and to padding set to 0, even if it is NaN."""
     if real is None:
         return patterns
     return patterns.masked_fill(~(real[:, :, None] & real[:, None, :])[:, None].to(patterns.device), 0)

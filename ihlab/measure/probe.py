@@ -1,4 +1,4 @@
-"""Sequences of random tokens that repeat, on which induction heads show."""
+"""Sequences of repeated random tokens, on which induction heads can be recognised."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,12 +18,12 @@ from tasks.config import require
 
 PREFIX_REPEATS, STRIPE_REPEATS = 4, 2
 LEAST_PERIOD = 3
-"""When 2 tokens alternate, the token after the earlier occurrence is also the token before."""
+"""If 2 tokens alternate, the token after the earlier occurrence is also the previous token."""
 TASK_ROWS = 16
 
 LONGEST_PROBE = 128
-"""Positions of a probe of a model whose training is unknown, unless a length is given. At 128, the patterns of GPT-2 on
-16 sequences take 150 MB. Memory grows with the square of the length, and the contexts of such models are long."""
+"""Default length of a probe if a model's training is unknown. At 128, GPT-2's patterns on 16 sequences take 150 MB.
+Memory grows with the square of the length, and the contexts of such models are long."""
 
 
 class Probe(NamedTuple):
@@ -35,11 +35,11 @@ class Probe(NamedTuple):
 
 @dataclass(frozen=True)
 class ProbeTokens:
-    """What probes of a model are made of.
+    """The ids and the length of a model's probes.
 
     - `content`: the ids that are drawn; `begin`: the ids at the start of every sequence;
-    - `length`: positions of a probe unless a length is given;
-    - `padding`: the id that fills up sequences, if there is one.
+    - `length`: the default number of positions;
+    - `padding`: the padding id, if there is one.
     """
 
     content: Sequence[int]
@@ -49,10 +49,10 @@ class ProbeTokens:
 
 
 def task_tokens(task: Task) -> ProbeTokens:
-    """Return the tokens of a task's sequences: of the ids that it draws, those that are content.
+    """Return the tokens of a task's probes: the content ids that the task draws.
 
-    A model has learned no others, so it is probed with these, on sequences that are as long as the task's and begin as
-    they do. What is no content, the task says (`tasks.Task`).
+    A model has learned no other ids. Its probes are as long as the task's sequences and begin with the same tokens.
+    The task defines which ids are not content (`tasks.Task`).
     """
     rows = draw(task, EVAL_SEED, "probe", 0, 256).inputs
     begin = getattr(task, "begins_with", None)
@@ -64,9 +64,9 @@ def task_tokens(task: Task) -> ProbeTokens:
 
 
 def beginning(tokens: ProbeTokens, prepend_bos: bool | None, bos: int | None) -> ProbeTokens:
-    """Return the tokens with another beginning: none (False), the id `bos` unless there is one (True), as is (None).
+    """Return the tokens with no beginning (False), with `bos` unless they have a beginning (True), or unchanged (None).
 
-    Raises `ConfigError` for True where no id is known.
+    Raises `ConfigError` for True if no `bos` id is known.
     """
     if prepend_bos is None or (prepend_bos and tokens.begin):
         return tokens
@@ -78,14 +78,14 @@ def beginning(tokens: ProbeTokens, prepend_bos: bool | None, bos: int | None) ->
 
 
 def padding_id(model: Transformer) -> int | None:
-    """Return the id that fills up the sequences of the task that a model was trained on, if there is one."""
+    """Return the padding id of the task that a model was trained on, if there is one."""
     return getattr(model.trained_on, "padding_id", None)
 
 
 def tokens_that_count(model: Transformer, tokens: Int[Tensor, "batch pos"], attention_mask: Any = None) -> Mask | None:
-    """Return which positions are no padding, for our own models; None: all. See `ihlab.measure.padding.mask_of`.
+    """Return which positions are not padding, for our own models; None: all. See `ihlab.model.padding.mask_of`.
 
-    Raises `ConfigError` for padding before a token: positions count from a row's start.
+    Raises `ConfigError` for padding before a token, because positions count from a sequence's start.
     """
     real = mask_of(tokens, attention_mask, padding_id(model))
     require(
@@ -96,11 +96,11 @@ def tokens_that_count(model: Transformer, tokens: Int[Tensor, "batch pos"], atte
 
 
 def model_tokens(model: Transformer) -> ProbeTokens:
-    """Return the tokens of the task that a model was trained on; if that is unknown, its vocabulary.
+    """Return the tokens of the task that a model was trained on. If it is unknown, return the model's vocabulary.
 
-    Of a vocabulary the special tokens are left out that a converted model is known to have.
+    A converted model's known special tokens are left out of the vocabulary.
 
-    The default length is the task's, or `LONGEST_PROBE` for an unknown one, and n_ctx at most.
+    The default length is the task's, or `LONGEST_PROBE` if the task is unknown, and at most n_ctx.
     """
     task = model.trained_on
     most = min(model.cfg.n_ctx, LONGEST_PROBE if task is None else task.length)
@@ -122,7 +122,7 @@ def task_period(task: Task) -> int:
 
 
 def task_probe(task: Task, device: torch.device | None = None) -> Probe | None:
-    """Return a task's ids, repeated to fill its length: the probe of a run's evaluations. None if that is too short."""
+    """Return a task's ids, repeated to fill its length: the probe of evaluations. None if the length is too short."""
     of_task, period = task_tokens(task), task_period(task)
     if period < LEAST_PERIOD:
         return None
@@ -138,9 +138,9 @@ def probe_rows(
     ids: Sequence[int] | None = None,
     seed: int = 0,
 ) -> Int[Tensor, "rows pos"]:
-    """Return sequences of at most `length` positions: what they begin with, then random tokens, `repeats` times.
+    """Return sequences of at most `length` positions: the beginning, then random tokens, repeated `repeats` times.
 
-    `source` is one of our models or its `model_tokens`, which say the defaults of `length` and `ids`.
+    `source` is one of our models or its `model_tokens`, which give the defaults of `length` and `ids`.
     """
     of = source if isinstance(source, ProbeTokens) else model_tokens(source)
     period = ((of.length if length is None else length) - len(of.begin)) // repeats
@@ -181,7 +181,7 @@ def repeated_batch(rows: Int[Tensor, "rows pos"], repeats: int, begin: int = 0) 
 
 
 def rolled(rows: Int[Tensor, "rows pos"], last: int, seed: int = 0) -> Int[Tensor, "rows pos"]:
-    """Return sequences whose last `last` tokens are rolled, each by its own number of positions; no token stays."""
+    """Return sequences whose last `last` tokens are rolled, each by its own number of positions, never by 0."""
     by = np.random.default_rng(seed).integers(1, last, size=(len(rows), 1))
     order = torch.from_numpy((np.arange(last) + by) % last).to(rows.device)
     return torch.cat([rows[:, :-last], rows[:, -last:].gather(1, order)], dim=1)

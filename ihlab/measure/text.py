@@ -1,4 +1,4 @@
-"""Measures of a language model on text: bits per byte, and how much of them induction could save."""
+"""Measures of a language model on text: bits per byte, and how many of them induction could save."""
 
 import math
 from collections import defaultdict
@@ -21,10 +21,10 @@ CLASSES = {ELIGIBLE: "eligible", MISLED: "misled", REST: "rest"}
 """Classes of positions by whether copying the text after an earlier occurrence of the context gives the target."""
 
 CHUNK_LOGITS = 2**24
-"""Logits held at a time."""
+"""Maximum number of logits in memory at once."""
 
 EARLY, LATE = (20 / 256, 50 / 256), (200 / 256, 1.0)
-"""Parts of a row that the in-context score compares: positions 20 to 49, and 200 to 255, of 256."""
+"""Parts of a sequence that the in-context score compares: positions 20 to 49, and 200 to 255, of 256."""
 
 
 @in_eval_mode
@@ -44,15 +44,15 @@ def token_losses(
 
 
 def bits_per_byte(losses: Float[np.ndarray, "*shape"], n_bytes: Int[np.ndarray, "*shape"]) -> float:
-    """Return the mean bits that a byte costs: sum of losses / (log 2 x bytes of their targets)."""
+    """Return the mean bits per byte: sum of losses / (log 2 x bytes of their targets)."""
     return float(losses.sum() / (math.log(2) * n_bytes.sum()))
 
 
 def frequency_loss(task: TextTask, rows: int = 1024, seed: int = EVAL_SEED) -> float:
-    """Return the unigram loss of held-out tokens, with frequencies from as many training rows, in nats per token.
+    """Return the unigram loss of held-out tokens, with frequencies from as many training sequences, in nats per token.
 
-    No context is read: a model with no lower loss has learned nothing beyond frequencies, or lost it. Counts start
-    at 1, so that no token is impossible.
+    It uses no context: a model whose loss is not lower has learned nothing beyond frequencies, or lost it again. Counts
+    start at 1, so that no token is impossible.
     """
     rng = np.random.default_rng(seed)
     counts = 1 + np.bincount(task.batch(rows, rng).targets.ravel(), minlength=task.vocab_size)
@@ -65,13 +65,13 @@ def position_classes(
     targets: Int[np.ndarray, "rows pos"],
     context: int = 4,
 ) -> Int8[np.ndarray, "rows pos"]:
-    """Return the class of each position by its last `context` bytes, sought in the row before.
+    """Return the class of each position, by earlier occurrences of its last `context` bytes in the sequence.
 
-    - `ELIGIBLE`: they stand earlier in the row, at least once followed by the bytes of the target;
-    - `MISLED`: they stand earlier, and never followed by those;
-    - `REST`: they stand nowhere earlier.
+    - `ELIGIBLE`: they occur earlier, at least once followed by the bytes of the target;
+    - `MISLED`: they occur earlier, but are never followed by the target;
+    - `REST`: they do not occur earlier.
 
-    Counted in bytes, so that models with different tokens are compared at the same places.
+    Contexts are counted in bytes, so that models with different tokenizers are compared at the same places.
     """
     vocabulary = task.prepared.vocabulary
     classes = np.zeros(inputs.shape, dtype=np.int8)
@@ -79,7 +79,7 @@ def position_classes(
         text, seen, indexed = b"", defaultdict[bytes, list[int]](list), context
         for at, (token, target) in enumerate(zip(tokens, following, strict=True)):
             text += vocabulary[token]
-            for end in range(indexed, len(text)):  # contexts that end before the last byte: something follows them
+            for end in range(indexed, len(text)):  # contexts that end before the last byte, so that a byte follows
                 seen[text[end - context : end]].append(end)
             indexed = max(indexed, len(text))
             ends = seen.get(text[-context:], []) if len(text) >= context else []
@@ -90,7 +90,7 @@ def position_classes(
 
 
 def in_context_score(losses: Float[np.ndarray, "rows pos"]) -> float:
-    """Return the mean loss late in a row less that early in it (Olsson et al. 2022, arXiv 2209.11895), in nats."""
+    """Return the late minus the early mean loss of sequences, in nats (Olsson et al. 2022, arXiv 2209.11895)."""
     length = losses.shape[1]
     early, late = (losses[:, round(a * length) : round(b * length)].mean() for a, b in (EARLY, LATE))
     return float(late - early)
@@ -98,7 +98,7 @@ def in_context_score(losses: Float[np.ndarray, "rows pos"]) -> float:
 
 @dataclass(frozen=True)
 class RepeatedText:
-    """Held-out text and the same again: `inputs`, `targets` int64 [rows, pos] of 2 x `period` - 1 positions."""
+    """Held-out text, repeated once: `inputs`, `targets` int64 [rows, pos] of 2 x `period` - 1 positions."""
 
     inputs: Int[np.ndarray, "rows pos"]
     targets: Int[np.ndarray, "rows pos"]
@@ -106,7 +106,7 @@ class RepeatedText:
 
 
 def repeated_text(task: TextTask, rows: int = 64, seed: int = EVAL_SEED) -> RepeatedText:
-    """Draw held-out rows half as long as the task's, each followed by itself."""
+    """Draw held-out sequences half as long as the task's, each followed by a copy of itself."""
     period = task.length // 2
     once = draw(replace(task, length=period), seed, "eval", 1, rows).inputs
     twice = np.concatenate([once, once], axis=1)
@@ -114,9 +114,9 @@ def repeated_text(task: TextTask, rows: int = 64, seed: int = EVAL_SEED) -> Repe
 
 
 def repeat_gain(losses: Float[np.ndarray, "rows pos"], period: int) -> float:
-    """Return the mean loss in the first copy less that in the second, in nats: what reading it before saves.
+    """Return the mean loss in the first copy minus that in the second, in nats: what having read the text saves.
 
-    The second copy's first token, which nothing foretells, counts in neither.
+    The second copy's first token counts in neither, because it cannot be predicted.
     """
     return float(losses[:, : period - 1].mean() - losses[:, period:].mean())
 
@@ -126,7 +126,7 @@ def repeat_gain(losses: Float[np.ndarray, "rows pos"], period: int) -> float:
 def repeat_attention(model: Transformer, text: RepeatedText) -> Float[Tensor, " heads"]:
     """Return every head's mean attention, layer by layer, from the second copy to the next token in the first.
 
-    The prefix-matching score on natural text: from position t to t - period + 1.
+    This is the prefix-matching score on natural text: attention from position t to t - period + 1.
     """
     tokens = torch.from_numpy(text.inputs).to(model.embed.weight.device)
     at = torch.arange(tokens.shape[1], device=tokens.device)

@@ -1,4 +1,4 @@
-"""Data of a page: the patterns of every head on some rows, at every checkpoint, and what the model predicts there."""
+"""Data of a page: every head's patterns on some sequences at every checkpoint, and the model's predictions."""
 
 import json
 from contextlib import suppress
@@ -27,8 +27,8 @@ MOST_STEPS = 20
 ROWS, MOST_ROWS = 4, 100
 MEGABYTES = 3.0
 ONE_ROW = 20.0
-"""Megabytes of a page whose first row at the last step alone passes `MEGABYTES`."""
-PAGE = 100_000  # characters of a page without data, and some to spare
+"""Maximum megabytes of a page if its first sequence at the last step alone exceeds `MEGABYTES`."""
+PAGE = 100_000  # characters of a page without data, with a margin
 NO_TRAINING: dict[str, Any] = {"metrics": None, "path": None, "field": None}
 
 
@@ -41,24 +41,25 @@ def view_data(
     megabytes: float | None = None,
     title: str | None = None,
 ) -> dict[str, Any]:
-    """Return the data of a page as JSON types; s steps, l layers, h heads, g key/value heads, n positions of a row:
+    """Return the data of a page as JSON types: s steps, l layers, h heads, g key/value heads, n positions.
 
-    - `title`, `about`: headings; `left_out`: what the page has no room for; `n_layers`, `n_heads`, `group`: l, h, h/g;
-    - `steps` [s]; `metrics`, each [s]: loss, accuracy, accuracy at first repeats, null where not measured, and null as
-      a whole for what is no run;
-    - `rows`: of each `tokens` [n], the text at each position; `label`; `stripe`: the pairs of `induction_stripe`;
-      `causal`: false if a query sees later keys; `panels`: `pattern`, and for shifted models `key1` .. `keyW`
-      (`score_routes`), each [s] texts of `quantised` [l, h]; `norms`: `value` and of shifted values `raw`, each [s]
-      texts of float32 [l, h, n]; `predictions`, null without logits: `top`, `chance` [s] texts of uint32 and uint16
-      [n, 5], the likeliest tokens as places in `words`, and their probabilities times 65535, `loss` [s] texts of
-      float32 [n], `target` [n] places in `words` or -1, and `asked`: "target" or "next token";
-    - `words`: texts of ids; `heads` [s][l][h]: `scores` (of `score_names`) and `tags` of `tagged`; `scored`: on what;
-    - `alpha`, `beta` [s, l, g, window], null for a vanilla model, weights of each channel and where tokens are mixed
-      elsewhere too: the page multiplies them in itself;
-    - `path`: alpha1 and beta1 [l, g, evaluation] over the whole training, null for a model without both;
-    - `field`: the square around these paths, likewise, and for an induction task Theorem 3.4's loss on it.
+    - `title`, `about`: headings; `left_out`: what does not fit on the page; `n_layers`, `n_heads`, `group`: l, h, h/g;
+    - `steps` [s]; `metrics`, each [s]: loss, accuracy, accuracy at first repeats, null if not measured; `metrics` is
+      null if the source is not a run;
+    - `rows`: for each sequence, `tokens` [n], the text at each position; `label`; `stripe`: the pairs of
+      `induction_stripe`; `causal`: false if a query sees later keys; `panels`: `pattern`, and for shifted models
+      `key1` .. `keyW` (`score_routes`), each [s] texts of `quantised` [l, h]; `norms`: `value`, and for shifted values
+      `raw`, each [s] texts of float32 [l, h, n]; `predictions`, null without logits: `top`, `chance` [s] texts of
+      uint32 and uint16 [n, 5], the most likely tokens as indices into `words`, and their probabilities times 65535,
+      `loss` [s] texts of float32 [n], `target` [n] indices into `words` or -1, and `asked`: "target" or "next token";
+    - `words`: texts of ids; `heads` [s][l][h]: `scores` (in the order of `score_names`) and `tags`, from `tagged`;
+      `scored`: the tokens that heads are scored on;
+    - `alpha`, `beta` [s, l, g, window], multiplied into patterns by the page; null for a vanilla model, for weights per
+      channel, and if tokens are also mixed elsewhere;
+    - `path`: alpha1 and beta1 [l, g, evaluation] over the whole training; null unless the model has both;
+    - `field`: the square around these paths (null likewise), for an induction task with Theorem 3.4's loss on it.
 
-    The arguments, and the errors, are those of `ihlab.viewer.view`.
+    The arguments and the errors are those of `ihlab.viewer.view`.
     """
     require(checkpoints >= 2, f"checkpoints is {checkpoints}, but must be at least 2: the first and the last.")
     require(1 <= rows <= MOST_ROWS, f"rows is {rows}, but must be 1 to {MOST_ROWS}.")
@@ -108,7 +109,7 @@ def view_data(
 
 @dataclass
 class _Cell:
-    """One row at one step, packed."""
+    """One sequence at one step, packed."""
 
     causal: bool
     alpha: list[Any] | None
@@ -128,7 +129,7 @@ class _Cell:
 
 
 def _rows(source: Any, shown: Opened, tokens: Any, words: Any, text: Any, rows: int) -> list[TokenRow]:
-    """Return the rows to show: the given ones, or the first that the task holds out."""
+    """Return the sequences to show: the given ones, or the first held-out ones of the task."""
     if tokens is None:
         if isinstance(source, Run):
             source.require_task()
@@ -153,9 +154,9 @@ def _rows(source: Any, shown: Opened, tokens: Any, words: Any, text: Any, rows: 
 def _read(
     shown: Opened, rows: list[TokenRow], predictions: Predictions, most: int
 ) -> tuple[list[list[_Cell]], list[list[list[dict[str, Any]]]], str]:
-    """Return every row at every step [row][step], the scores and tags of every head at every step, and of what.
+    """Return every sequence at every step [row][step], each head's scores and tags at each step, and what was scored.
 
-    Rows that do not fit in `most` characters at the first step are not read at the others, and score nothing.
+    Sequences that do not fit in `most` characters at the first step are not read at later steps, and not scored.
     """
     cells: list[list[_Cell]] = [[] for _ in rows]
     heads, probe, said = [], None, ""
@@ -176,7 +177,7 @@ def _read(
 
 
 def _probe(source: Any) -> Tensor | None:
-    """Return a probe of a model, or None where there is none, or its context is too short for one."""
+    """Return a probe of a model. Return None for other sources, or if the context is too short."""
     with suppress(ConfigError):
         return probe_tokens(source) if isinstance(source, HeadModel) else None
     return None
@@ -186,13 +187,13 @@ def _scores(
     source: Any, probe: Tensor | None, readings: list[Shown], ids: list[Int[np.ndarray, " _"]]
 ) -> tuple[Scores, str]:
     if probe is not None:
-        with suppress(ConfigError):  # a bridge's model may see later keys: its rows alone can be read
+        with suppress(ConfigError):  # a bridge's model may not be causal: then only its sequences can be scored
             return scores_of_probe(source, probe), "random tokens, repeated"
     return scores_of_rows([_read_from(reading) for reading in readings], ids), "these rows"
 
 
 def _read_from(reading: Shown) -> np.ndarray:
-    """Return the pattern by which heads are scored: whose value is read, without beta's gauge."""
+    """Return the pattern that heads are scored by: which token's value is read, with beta's gauge fixed."""
     pattern = reading.panels["pattern"]
     if reading.beta is None:
         return pattern
@@ -237,7 +238,7 @@ def _row_data(
 
 
 def _left_out(routes: bool, rows: int, all_rows: int, steps: int, all_steps: int) -> str:
-    """Return what the page has no room for, in words; nothing if all is there."""
+    """Describe what does not fit on the page; empty if everything does."""
     parts = [
         *(["key routes"] if not routes else []),
         *([f"{all_rows - rows} of {all_rows} rows"] if rows < all_rows else []),
@@ -249,7 +250,7 @@ def _left_out(routes: bool, rows: int, all_rows: int, steps: int, all_steps: int
 def induction_stripe(ids: Int[np.ndarray, " pos"], strict: bool = False) -> list[list[int]]:
     """Return the pairs [query, key] of a perfect induction head: the key follows a copy of the query's token.
 
-    { (q, j + 1) : j < q, x_j = x_q },  without (q, q) where the mask is strict and a token does not see itself.
+    { (q, j + 1) : j < q, x_j = x_q },  without (q, q) if the mask is strict, so that a token does not see itself.
     """
     seen = follows(torch.from_numpy(ids)[None])[0]
     return (seen.tril(-1) if strict else seen).nonzero().tolist()

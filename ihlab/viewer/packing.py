@@ -1,4 +1,4 @@
-"""Numbers of a page as text, few characters each, and the choice of what fits in it."""
+"""Encode a page's numbers as short text, and choose what fits on the page."""
 
 import base64
 import gzip
@@ -11,22 +11,22 @@ from ihlab.training.config import even_choice
 from tasks.config import ConfigError
 
 Sizes = Sequence[Sequence[int]]
-"""Characters of each row [row] at each step [step]."""
+"""Number of characters of each sequence at each step, [row][step]."""
 
 
 def packed(array: np.ndarray) -> str:
     """Return an array's bytes, gzipped, in base64."""
-    return base64.b64encode(gzip.compress(array.tobytes(), mtime=0)).decode()  # without the time: same run, same page
+    return base64.b64encode(gzip.compress(array.tobytes(), mtime=0)).decode()  # no time: reproducible
 
 
 def quantised(panels: Float[np.ndarray, "*panel query key"], causal: bool = True) -> str:
-    """Quantise lower triangles (without `causal`, whole squares) to one byte per entry, each query on its own scale.
+    """Quantise lower triangles (whole squares if not `causal`) to one byte per entry, each query on its own scale.
 
         x[q, k] = low[q] + (high[q] - low[q]) level[q, k] / 255,  queries one after another.
 
-    A value read back is off by at most (high[q] - low[q]) / 510, and float32's rounding; the least and the
-    greatest value of a query are exact. `packed`: low and high (float32 [*panel, n] each, little-endian), then levels
-    (uint8 [*panel, n (n + 1) / 2], or [*panel, n n]).
+    A value read back is off by at most (high[q] - low[q]) / 510, plus float32 rounding; the smallest and
+    largest value of a query are exact. The result is `packed`: low and high (float32 [*panel, n] each, little-endian),
+    then levels (uint8 [*panel, n (n + 1) / 2], or [*panel, n n]).
     """
     n = panels.shape[-1]
     query, key = np.tril_indices(n) if causal else np.indices((n, n)).reshape(2, -1)
@@ -41,11 +41,11 @@ def quantised(panels: Float[np.ndarray, "*panel query key"], causal: bool = True
 
 
 def what_fits(base: Sizes, routes: Sizes, most: int) -> tuple[bool, int, list[int]]:
-    """Return what fits in `most` characters: whether key routes do, how many rows, and which steps, by index.
+    """Return what fits in `most` characters: whether key routes fit, how many sequences, and which steps, by index.
 
-    `base` holds the sizes without key routes, `routes` those of key routes. Key routes are left out first, then rows
-    from the last on, then checkpoints, as evenly as can be, and at the end all but the last one. Raises `ConfigError`
-    if not even the first row at the last step fits.
+    `base` holds the sizes without key routes, `routes` those of key routes. Key routes are left out first. Then
+    sequences are left out, from the last one, then checkpoints, as evenly as possible, until only the last one remains.
+    Raises `ConfigError` if the first sequence at the last step does not fit.
     """
     every, n_rows = list(range(len(base[0]))), len(base)
 

@@ -1,4 +1,4 @@
-"""One HTML file: the payload and the page's own style and script, assembled."""
+"""Assemble one HTML file from the payload and the page's style and script."""
 
 import base64
 import hashlib
@@ -20,12 +20,12 @@ FRAME_HEIGHT = 980  # pixels in a notebook: header, picture and row of tokens wi
 
 @dataclass(frozen=True)
 class View:
-    """A page of attention. A notebook shows it in a frame of its own; `write` keeps it as a file."""
+    """A page of attention. A notebook shows it in its own frame; `write` saves it as a file."""
 
     html: str = field(repr=False)
 
     def _repr_html_(self) -> str:
-        """Return the page in a frame that may run its script, save its pictures, and nothing else."""
+        """Return the page in a frame that may only run its script and save its pictures."""
         page = html.escape(self.html, quote=True)
         return (
             f'<iframe srcdoc="{page}" sandbox="allow-scripts allow-downloads" title="Attention heads" width="100%" '
@@ -49,33 +49,33 @@ def view(
     *,
     row: Sequence[int] | None = None,
 ) -> View:
-    """Return a page of attention: every head on rows of tokens, with what else is known of them.
+    """Return a page of attention: every head on some sequences, with its scores and the model's predictions.
 
-        view(run)                        # a run, at up to `checkpoints` checkpoints, on rows that its task holds out
+        view(run)                        # a run, at up to `checkpoints` checkpoints, on held-out sequences
         view(model, tokens)              # a `Transformer`, or a TransformerLens model
-        view(patterns, tokens)           # any patterns, as CircuitsVis takes them
+        view(patterns, tokens)           # any patterns, in the format of CircuitsVis
 
     `source` is a `Run`; a model; an `ActivationCache`; or patterns, as a tensor or array [layer, batch, head, query,
-    key], [layer, head, query, key] or [head, query, key] (one layer), or as a list or tuple with one of [batch, head,
-    query, key] or [head, query, key] for each layer.
+    key], [layer, head, query, key] or [head, query, key] (one layer), or as a list or tuple with one array [batch,
+    head, query, key] or [head, query, key] per layer.
 
-    `tokens` are the rows: ids or words (a list, or a text with spaces between them), or a list of such rows, or a
-    tensor [pos] or [batch, pos]. Words of a model are looked up in its vocabulary; one that is not there is an id.
-    By default a run, or a model of one, shows the first `rows` rows that its task holds out, without padding.
+    `tokens` are the sequences: ids or words (a list, or a text with spaces between them), or a list of such sequences,
+    or a tensor [pos] or [batch, pos]. With a model, words are looked up in its vocabulary; unknown words must be ids.
+    By default a run, or the model of a run, shows the first `rows` held-out sequences of its task, without padding.
 
-    `words` say how ids read: a tokenizer with `decode`, a task, a mapping, a function from an id to its text, or the
-    text of each position, nested as `tokens` are. By default the task's own words, or else the ids.
+    `words` gives the text of ids: a tokenizer with `decode`, a task, a mapping, a function from an id to its text, or
+    the text of each position, nested like `tokens`. By default the task's words, or else the ids.
 
-    With a model there are predictions, value-weighted patterns, and tags of heads scored on random repeated tokens;
-    patterns alone are scored on their own tokens. What passes `megabytes` is left out, and the page says so: first
-    the key routes of shifted models, then rows, then checkpoints. None: 3, or 20 where one row at one step needs more
-    (32 heads at 1,024 positions need 19).
+    For a model, the page has predictions, value-weighted patterns, and head tags from scores on random repeated tokens.
+    Patterns alone are scored on their own tokens. What exceeds `megabytes` is left out, and the page says so: first
+    the key routes of shifted models, then sequences, then checkpoints. By default `megabytes` is 3, or 20 if one
+    sequence at one step needs more than 3 (32 heads at 1,024 positions need 19).
 
-    `row` is `tokens` under an older name, with which `tokens` were their text.
+    `row` is an older name of `tokens`. If it is given, `tokens` is the text of its positions.
 
-    Raises `ConfigError` for a run without checkpoints or metrics or with damaged ones; rows that are empty, too long,
-    outside the vocabulary, or do not fit the patterns; names of another length than their row; patterns that are not
-    finite or not square; fewer than two `checkpoints`; and one row that alone passes `megabytes`.
+    Raises `ConfigError` for a run without checkpoints or metrics or with damaged ones; sequences that are empty, too
+    long, outside the vocabulary, or do not fit the patterns; names of another length than their sequence; patterns that
+    are not finite or not square; fewer than two `checkpoints`; and one sequence that alone exceeds `megabytes`.
     """
     if row is not None:
         tokens, words = row, tokens if words is None else words
@@ -83,15 +83,15 @@ def view(
 
 
 def write_view(source: Any, path: str | Path, *arguments: Any, **options: Any) -> Path:
-    """Write the page that `view` returns to `path`, and return that. Other arguments and errors are those of `view`."""
+    """Write the page that `view` returns to `path`, and return `path`. The rest is as in `view`."""
     return view(source, *arguments, **options).write(path)
 
 
 def assemble(data: dict[str, Any]) -> str:
-    """Assemble the page: style, script and data inline, and a policy that allows these and nothing else.
+    """Assemble the page: inline style, script and data, and a content security policy that allows nothing else.
 
-    The policy names the style and the script by their SHA-256 and forbids every load, so neither a token's
-    text nor anything else in the payload can run or fetch.
+    The policy names the style and the script by their SHA-256 and forbids every load, so nothing in the payload, such
+    as a token's text, can run code or fetch anything.
     """
     style, script = _source("page.css"), "\n".join(_source(name) for name in SCRIPTS)
     return Template(_source("page.html")).substitute(

@@ -1,4 +1,4 @@
-"""What a model predicts at each position: the likeliest tokens, the target and its loss."""
+"""A model's predictions at each position: the most likely tokens, the target and its loss."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ from tasks import IGNORE
 
 TOP = 5
 CHANCES = 65535
-"""Probabilities are written as whole numbers up to this."""
+"""Probabilities are stored as integers from 0 to this number."""
 
 
 class Predictions:
-    """Predictions of all rows and steps of a page, with one list of words for them all."""
+    """Predictions of all sequences and steps of a page, with one shared list of words."""
 
     def __init__(self, rows: list[TokenRow], text: Text | None) -> None:
         named: dict[int, set[str]] = {}
@@ -32,7 +32,7 @@ class Predictions:
         self.words: list[str] = []
 
     def packed(self, logits: Float[Tensor, "pos d_vocab"], row: TokenRow) -> dict[str, str]:
-        """Return `top`, `chance` and `loss` of `view_data`, each as text. The loss is NaN where nothing is asked."""
+        """Return `top`, `chance` and `loss` of `view_data`, each as text. The loss is NaN without a target."""
         logs = F.log_softmax(logits.double(), dim=-1)
         values, ids = logs.topk(min(TOP, logs.shape[-1]), dim=-1)
         targets = torch.from_numpy(_targets(row))
@@ -52,7 +52,7 @@ class Predictions:
         return {"target": places, "asked": "next token" if row.targets is None else "target"}
 
     def _place(self, i: int) -> int:
-        """Return the place of an id in `words`, where it is put if it is new."""
+        """Return the index of an id in `words`, adding it if it is new."""
         if i not in self._places:
             self._places[i] = len(self.words)
             self.words.append(self._text(i) if self._text else self._named.get(i, str(i)))

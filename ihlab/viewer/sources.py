@@ -1,4 +1,4 @@
-"""What a page can show: a run, a model, a cache or patterns; and what each says of one row of tokens."""
+"""Sources of a page (a run, a model, a cache or patterns), and their activations on one sequence."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -24,11 +24,11 @@ from tasks.config import require
 
 @dataclass(frozen=True)
 class Opened:
-    """A source, its headings, and what it says of its tokens.
+    """A source with its headings, and which tokens it can read.
 
-    - `source`: a run, a `HeadModel`, or a cache or patterns as given; other sources than runs have one step, 0;
-    - `task`: the one it was trained on, if known; `vocabulary`, `n_ctx`: of a model, else None;
-    - `strict`: a query does not see its own position.
+    - `source`: a run, a `HeadModel`, or a cache or patterns as given. Sources other than runs have one step, 0;
+    - `task`: the task it was trained on, if known; `vocabulary`, `n_ctx`: the model's, None without a model;
+    - `strict`: true if a query does not see its own position.
     """
 
     source: Any
@@ -46,7 +46,7 @@ class Opened:
 
 
 def opened(source: Any, checkpoints: int) -> Opened:
-    """Open a source. Raises `ConfigError` for a run without checkpoints, and for a module that is no model of heads."""
+    """Open a source. Raises `ConfigError` for a run without checkpoints, and for an unsupported module."""
     require_opened(source)
     task: Task | None
     if isinstance(source, Run):
@@ -68,11 +68,11 @@ def opened(source: Any, checkpoints: int) -> Opened:
 
 @dataclass(frozen=True)
 class Shown:
-    """What a source says of one row at one step.
+    """Activations of a source on one sequence at one step.
 
-    - `panels`: `pattern`, and where alpha and beta say all, `key1` .. `keyW` (`score_routes`);
-    - `norms`: `value`, the norm of the value at each key; of shifted values `raw`, too, of each token's own value;
-    - `alpha`, `beta` [layer, kv_head, window]: where they say all of what keys and values hold, else None;
+    - `panels`: `pattern`, and if alpha and beta are known, `key1` .. `keyW` (`score_routes`);
+    - `norms`: `value`, the norm of the value at each key; for shifted values also `raw`, the norm before the shift;
+    - `alpha`, `beta` [layer, kv_head, window]: None unless they fully describe how keys and values mix tokens;
     - `logits`: None if the source has none.
     """
 
@@ -84,9 +84,9 @@ class Shown:
 
 
 def reader(source: Any, rows: list[Int[np.ndarray, " _"]]) -> Callable[[int, Int[np.ndarray, " pos"]], Shown]:
-    """Return what reads a row, by its number and its ids: a model runs on it, patterns and caches already have.
+    """Return a function that reads a sequence, given its index and ids. It runs a model, or looks up patterns.
 
-    Raises `ConfigError` for rows that patterns or a cache are not of.
+    Raises `ConfigError` for sequences that do not fit the patterns or cache.
     """
     if isinstance(source, HeadModel):
         if hasattr(source.module, "run_with_cache"):  # ours, or a bridge: both have hook points
@@ -97,7 +97,7 @@ def reader(source: Any, rows: list[Int[np.ndarray, " _"]]) -> Callable[[int, Int
         require(len(rows) == held, f"tokens has {len(rows)} rows, but the cache is of {held}: give it the same rows.")
         return lambda row, ids: _of_cache(source, row, None)
     lengths = sorted({len(ids) for ids in rows})
-    source = source[None] if getattr(source, "ndim", None) == 3 else source  # one layer of one row
+    source = source[None] if getattr(source, "ndim", None) == 3 else source  # one layer of one sequence
     require(len(lengths) == 1, f"The rows have {lengths[0]} to {lengths[-1]} tokens, but patterns are of one length.")
     patterns = attention_patterns(source, torch.from_numpy(np.stack(rows)))
     return lambda row, ids: _of_patterns(patterns[:, row])
@@ -108,7 +108,7 @@ def _of_patterns(patterns: Float[Tensor, "layer head query key"]) -> Shown:
 
 
 def _of_unhooked(model: HeadModel, ids: Int[np.ndarray, " pos"]) -> Shown:
-    """Read a row with a model that has no hook points: its patterns, and its logits."""
+    """Read patterns and logits of a sequence from a model without hook points."""
     tokens = torch.from_numpy(ids)[None]
     patterns = model.read(tokens, kinds=("raw",)).patterns["raw"][:, 0]
     return replace(_of_patterns(patterns), logits=model.logits(tokens)[0].cpu())
@@ -123,7 +123,7 @@ def _of_hooked(model: HeadModel, ids: Int[np.ndarray, " pos"]) -> Shown:
 
 @torch.no_grad()
 def _of_cache(cache: ActivationCache, row: int, logits: Float[Tensor, "pos d_vocab"] | None) -> Shown:
-    """Read one row of a cache."""
+    """Read one sequence of a cache."""
 
     def of_row(x: Tensor, axis: int = 0) -> np.ndarray:
         return (x.select(axis, row) if cache.has_batch_dim else x).detach().float().cpu().numpy()
@@ -144,7 +144,7 @@ def _of_cache(cache: ActivationCache, row: int, logits: Float[Tensor, "pos d_voc
     if not (_says_all(cfg) and cache.has_batch_dim):
         norms.pop("raw", None)
         return Shown(panels, norms, logits=logits)
-    if all(stored(kind) for kind in ("k_raw", "alpha")):  # a whole cache
+    if all(stored(kind) for kind in ("k_raw", "alpha")):  # a complete cache
         last_key = -1 if cfg.mask == "strict" else 0
         routes = torch.stack([score_routes(cache, layer) for layer in range(n_layers)], dim=1)
         routes = routes.tril(last_key).select(2, row).cpu()
@@ -155,6 +155,6 @@ def _of_cache(cache: ActivationCache, row: int, logits: Float[Tensor, "pos d_voc
 
 
 def _says_all(cfg: Any) -> bool:
-    """Return True if a model shifts, and one alpha and beta a head say all of what its keys and values hold."""
+    """Return True if one alpha and beta per head fully describe how a model's keys and values mix tokens."""
     shifts = isinstance(cfg, ModelConfig) and bool(cfg.learned_shifts)
     return shifts and cfg.shift_share != "channel" and cfg.values_mixed_elsewhere is None

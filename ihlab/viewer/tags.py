@@ -1,4 +1,4 @@
-"""Scores of a page's heads, and the tags that they earn: induction, previous token, duplicate token, idle."""
+"""Scores of a page's heads, and the tags based on them: induction, previous token, duplicate token, idle."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from ihlab.measure.heads import mean_attention, source_positions
 from ihlab.measure.probe import LONGEST_PROBE, PREFIX_REPEATS
 
 TAGS = {column.name: column.tag for column in COLUMNS if column.tag}
-"""The tag of a head with more than `PREFIX_LEAST` of its attention there, by the score that says so."""
+"""By score: the tag of a head whose score is at least `PREFIX_LEAST`."""
 
 Scores = dict[str, Float[np.ndarray, "layer head"]]
 
@@ -27,7 +27,7 @@ def probe_tokens(model: HeadModel) -> Int[Tensor, "rows pos"]:
 
 
 def scores_of_probe(model: HeadModel, tokens: Int[Tensor, "rows pos"]) -> Scores:
-    """Score the effective patterns as `head_scores` does, or the raw ones where no effective one is exact."""
+    """Score the effective patterns as `head_scores` does, or the raw ones if effective ones are not exact."""
     scores, _ = probe_scores(model, tokens, kinds=(model.exact_kind,))
     return {name: score.float().cpu().numpy() for name, score in scores[model.exact_kind].items()}
 
@@ -35,7 +35,7 @@ def scores_of_probe(model: HeadModel, tokens: Int[Tensor, "rows pos"]) -> Scores
 def scores_of_rows(
     patterns: Sequence[Float[np.ndarray, "layer head query key"]], rows: Sequence[Int[np.ndarray, " pos"]]
 ) -> Scores:
-    """Score patterns on their own tokens, a mean over the rows that have what a score needs; NaN if none has."""
+    """Score patterns on their own tokens, averaged over sequences where a score is defined; NaN if there are none."""
     scores: dict[str, list[np.ndarray]] = {name: [] for name in TAGS}
     for pattern, ids in zip(patterns, rows, strict=True):
         for name, places in source_positions(torch.from_numpy(ids)[None]).items():
@@ -46,9 +46,9 @@ def scores_of_rows(
 
 
 def tagged(scores: Scores) -> list[list[dict[str, Any]]]:
-    """Return for every head [layer][head] its scores, in the order of `TAGS`, and which of them are its tags.
+    """Return every head's [layer][head] scores, in the order of `TAGS`, and the indices of those that are its tags.
 
-    An induction head's attention must not go to the same distance when the tokens there are no matches.
+    An induction head must not attend at the same distance when the tokens there are not matches.
     """
     found = np.stack([scores[name] for name in TAGS], axis=-1)
     earned = found >= PREFIX_LEAST

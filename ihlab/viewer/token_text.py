@@ -1,24 +1,24 @@
-"""The text of a token id on a page: ids that differ look different."""
+"""The text of a token id on a page. Different ids have different texts."""
 
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 Text = Callable[[int], str]
-"""The text of an id."""
+"""Maps an id to its text."""
 
 SPACE = "\u2423"
-"""A space at the start of a token, which a page would not show."""
+"""Shown for a space at the start of a token, which would be invisible on a page."""
 
 WORD_STARTS = ("\u2581", "\u0120")
 """How SentencePiece and byte-level BPE write the space before a word."""
 
 UNKNOWN = "\ufffd"
-"""What decoding makes of bytes that are no whole character."""
+"""The result of decoding bytes that are not a complete character."""
 
 
 class Distinct:
-    """The text of each id, with the id behind it where another id on the page has the same text."""
+    """The text of each id, with the id appended if another id on the page has the same text."""
 
     def __init__(self, text: Text) -> None:
         self.plain = text
@@ -35,10 +35,10 @@ class Distinct:
 
 
 def tokenizer_text(tokenizer: Any) -> Text:
-    """Return the text of an id by a tokenizer.
+    """Return a function that gives the text of an id by a tokenizer.
 
-    A space in front is shown as `SPACE`, a control character as its escape, and bytes that are part of a character as
-    <0xE6>. A tokenizer without `convert_ids_to_tokens` has its `decode` alone.
+    Leading spaces are shown as `SPACE`, a control character as its escape, and an incomplete character as bytes, such
+    as <0xE6>. If the tokenizer has no `convert_ids_to_tokens`, only its `decode` is used.
     """
     raw_of = getattr(tokenizer, "convert_ids_to_tokens", None)
 
@@ -48,27 +48,27 @@ def tokenizer_text(tokenizer: Any) -> Text:
         if UNKNOWN in decoded and raw != decoded:
             return _as_bytes(raw)
         if raw.startswith(WORD_STARTS) and not decoded.startswith(" "):
-            decoded = f" {decoded}"  # one token alone is decoded without it
+            decoded = f" {decoded}"  # decoding a single token drops the space
         return "".join(c if c.isprintable() else repr(c)[1:-1] for c in _spaces(decoded)) or raw
 
     return text
 
 
 def _spaces(text: str) -> str:
-    """Return a text with the spaces at its start made visible."""
+    """Return a text with its leading spaces made visible."""
     rest = text.lstrip(" ")
     return SPACE * (len(text) - len(rest)) + rest
 
 
 def _as_bytes(raw: str) -> str:
-    """Return a token of byte-level BPE as its bytes; one that names its byte, <0xE6>, as it is."""
+    """Return a token of byte-level BPE as its bytes. A token that names its byte, <0xE6>, is returned unchanged."""
     known = _byte_alphabet()
     return "".join(f"<0x{known[c]:02X}>" for c in raw) if all(c in known for c in raw) else raw
 
 
 @lru_cache
 def _byte_alphabet() -> dict[str, int]:
-    """Return the byte that each sign of byte-level BPE stands for (Radford et al. 2019).
+    """Return the byte of each character of byte-level BPE (Radford et al. 2019).
 
     Printable bytes stand for themselves; the others, in order, are the characters from 256 on.
     """

@@ -1,4 +1,4 @@
-"""Rows of a page: ids or words as a researcher gives them, and the text of each token."""
+"""Sequences of a page: user-given ids or words, and the text of each token."""
 
 import difflib
 import re
@@ -17,17 +17,17 @@ from tasks.config import ConfigError, require, shown
 
 MOST_ID = 2**62
 MOST_WORDS = 100_000
-"""A vocabulary up to this size is searched for the words that are given."""
+"""Given words are looked up in vocabularies up to this size."""
 
 
 @dataclass(frozen=True)
 class TokenRow:
-    """One row of a page.
+    """One sequence of a page.
 
-    - `ids`: of patterns that come without a model, any numbers that are equal where tokens are;
+    - `ids`: token ids; for patterns without a model, any numbers that are equal for equal tokens;
     - `names`: the text at each position;
-    - `targets`: the task's, `IGNORE` where nothing is scored; None: the next token of the row is the target;
-    - `label`: what else there is to say of the row, such as the number of its operations.
+    - `targets`: the task's targets, `IGNORE` where nothing is scored; None: the target is the next token;
+    - `label`: other facts about the sequence, such as its number of operations.
     """
 
     ids: Int[np.ndarray, " pos"]
@@ -37,12 +37,12 @@ class TokenRow:
 
 
 def text_by(words: Any, task: Task | None) -> Distinct | None:
-    """Return the text of an id by `words`, or by the task's; None if neither knows.
+    """Return a function that gives the text of an id by `words` or by the task; None if both are missing.
 
     `words`: anything with `words(ids)` (a task) or `decode(ids)` (a tokenizer), a mapping, or a function.
     """
     words = task if words is None or isinstance(words, list | tuple | np.ndarray) else words
-    if getattr(words, "words", None) is not None:  # before `decode`, by which a text task gives bytes
+    if getattr(words, "words", None) is not None:  # before `decode`, which returns bytes for a text task
         size = words.vocab_size
         return Distinct(lambda i: words.words(np.array([i]))[0] if 0 <= i < size else str(i))
     if hasattr(words, "decode"):
@@ -58,14 +58,14 @@ def text_by(words: Any, task: Task | None) -> Distinct | None:
 
 
 def held_out_rows(task: Task, rows: int, text: Distinct | None) -> list[TokenRow]:
-    """Return rows that the task holds out, with their targets, without the padding behind the last one."""
+    """Return held-out sequences of a task with their targets, without padding after the last target."""
     found = []
     for number in range(rows):
         batch = draw(task, EVAL_SEED, "eval", number, 1)
         row, targets = batch.inputs[0], batch.targets[0]
-        last = int(max(np.flatnonzero(targets != IGNORE), default=-1))  # -1: nothing of the row is scored
+        last = int(max(np.flatnonzero(targets != IGNORE), default=-1))  # -1: nothing in the sequence is scored
         size = max(last + 1, int(np.flatnonzero(row != row[-1])[-1]) + 1) if (row != row[-1]).any() else len(row)
-        size = len(row) if len(row) - size < 2 else size  # padding is one id over and over
+        size = len(row) if len(row) - size < 2 else size  # padding repeats one id
         slices = [f"{name} {group[0]}" for name, group in batch.groups.items() if group.ndim == 1]
         ids = row[:size]
         found.append(
@@ -75,14 +75,14 @@ def held_out_rows(task: Task, rows: int, text: Distinct | None) -> list[TokenRow
 
 
 def given_rows(tokens: Any, words: Any, text: Distinct | None, vocabulary: int | None) -> list[TokenRow]:
-    """Return the rows that `tokens` holds; see `ihlab.viewer.view`. `vocabulary`: size of a model's, None without."""
+    """Return the sequences in `tokens`; see `ihlab.viewer.view`. `vocabulary`: the model's size of it, or None."""
     rows = _nested(tokens)
     given = isinstance(words, list | tuple | np.ndarray)
     names = _nested(words) if given else [None] * len(rows)
     require(len(names) == len(rows), f"words are of {len(names)} rows, but tokens has {len(rows)}.")
     of_words = any(isinstance(token, str) for row in rows for token in row)
     least, last = (-MOST_ID, MOST_ID) if vocabulary is None else (0, vocabulary - 1)
-    if vocabulary is None:  # patterns alone: equal text is an equal token
+    if vocabulary is None:  # patterns alone: equal texts are equal tokens
         known = {name: at for at, name in enumerate(dict.fromkeys(str(token) for row in rows for token in row))}
     else:
         known = _inverse(text, vocabulary) if of_words else {}
@@ -106,7 +106,7 @@ def given_rows(tokens: Any, words: Any, text: Distinct | None, vocabulary: int |
 
 
 def _nested(tokens: Any) -> list[list[Any]]:
-    """Return one row, or rows, as lists of lists."""
+    """Return one or several sequences as a list of lists."""
     if isinstance(tokens, Tensor | np.ndarray):
         shape = list(tokens.shape)
         require(len(shape) in (1, 2), f"tokens has the shape {shape}, but must be [pos] or [batch, pos].")
@@ -138,7 +138,7 @@ def _inverse(text: Distinct | None, vocabulary: int) -> dict[str, int]:
 
 
 def _id(token: Any, known: dict[str, int], last: int) -> int:
-    """Return the id of a word; a number that is no word is an id."""
+    """Return the id of a word. A number that is not a word is an id."""
     if token in known:
         return known[token]
     try:

@@ -1,4 +1,4 @@
-"""Training as a run's page shows it: metrics at the checkpoints, the path of alpha1 and beta1, the field around it."""
+"""Training data of a run's page: metrics at the checkpoints, the path of alpha1 and beta1, the field around it."""
 
 import math
 from typing import Any
@@ -33,7 +33,7 @@ def training_data(run: Run, steps: list[int]) -> dict[str, Any]:
 
 
 def described(cfg: ModelConfig, task: Task | None) -> str:
-    """Return a model, and the task it was trained on, in one line."""
+    """Describe a model, and the task it was trained on, in one line."""
     size = f"{cfg.n_layers} x {cfg.n_heads} heads, width {cfg.d_model}"
     asked = f"; {task.kind} task, vocabulary {task.vocab_size}" if task else f"; vocabulary {cfg.d_vocab}"
     return f"{VARIANTS[cfg.attention].title}, {size}{asked}"
@@ -45,7 +45,7 @@ def _metrics(metrics: pd.DataFrame, steps: list[int]) -> dict[str, list[float | 
 
 
 def _require_columns(run: Run) -> pd.DataFrame:
-    """Return the metrics. Raises `ConfigError` if they lack one of those shown, or have gaps in alpha and beta."""
+    """Return the metrics. Raises `ConfigError` if a shown column is missing, or alpha and beta have gaps."""
     metrics, cfg = run.metrics, run.config.model
     heads = [f"{layer}.{g}" for layer in range(cfg.n_layers) for g in range(cfg.kv_heads)] if cfg.learns_both else []
     whole = [f"{name}_{head}" for head in heads for name in PATH]
@@ -68,7 +68,7 @@ def _path(metrics: pd.DataFrame, cfg: ModelConfig) -> dict[str, list[list[list[f
 def _field(path: dict[str, list[list[list[float]]]], task: Task) -> dict[str, Any]:
     """Return the square around the paths, with the exact loss for T = length - 1 (at least 5, as the theorem needs).
 
-    The theorem is about induction: of another task's run the square alone is drawn.
+    The theorem is about induction. For other tasks only the square is drawn.
     """
     ends = [0.0, 1.0, *np.ravel(path["alpha1"]), *np.ravel(path["beta1"])]
     margin = 0.05 * (max(ends) - min(ends))
