@@ -221,7 +221,7 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /, csv: Pat
 
     Args:
         root: Where runs are kept.
-        csv: Write the whole table here, including damaged runs; it is that of ihlab.runs in Python.
+        csv: Write the whole table here, including damaged runs: the table of ihlab.runs in Python.
     """
     from ihlab.stored import DIVERGED, DONE
     from ihlab.training.run import DAMAGED
