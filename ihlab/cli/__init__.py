@@ -1,6 +1,6 @@
 """The command line: `ihlab reproduce`, `train`, `sweep`, `sample`, `runs`, `heads`, `shift`, `view`.
 
-Nothing here imports torch before a command needs it: `ihlab --help` answers at once.
+torch is imported only when a command needs it, so that `ihlab --help` answers at once.
 """
 
 import atexit
@@ -51,8 +51,8 @@ _VALUES = ("True", "False", "None")
 def main(args: Sequence[str] | None = None) -> None:
     """Run the `ihlab` command.
 
-    Exits with 2 for a bad input, 130 after Ctrl-C, 143 after SIGTERM, and 1 for a run that diverged or failed, and
-    where the system said no: a full disk, no permission, too little memory. Each prints one sentence.
+    Exits with 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM, and 1 for a run that diverged or failed and for
+    system errors: a full disk, no permission, too little memory. Each prints one sentence.
     """
     print_anywhere()
     given = list(sys.argv[1:] if args is None else args)
@@ -65,20 +65,20 @@ def main(args: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt as stopped:
         message = str(stopped) or "Stopped."
         again = "the same torchrun command" if "WORLD_SIZE" in os.environ else f"ihlab {shlex.join(given)}"
-        if os.environ.get("RANK", "0") == "0":  # under torchrun, rank 0 alone prints
+        if os.environ.get("RANK", "0") == "0":  # under torchrun, only rank 0 prints
             print(f"\nihlab: {text(message)} To go on: {again}", file=sys.stderr)
         raise SystemExit(exit_code(stopped)) from None
     except ConfigError as error:
         _end(str(error), 2)
-    except BrokenPipeError:  # whoever read the output has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at the end fails too
+    except BrokenPipeError:  # the reader of the output has closed it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise the final flush fails too
         raise SystemExit(1) from None
     except OSError as error:
         where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
         _end(f"{where}{error.strerror or error}.", 1)
     except UnicodeEncodeError as error:
         _end(f"{shown(error.object)} cannot be a name here, where names are {error.encoding}.", 1)
-    except (MemoryError, RuntimeError) as error:  # of the package's own: a run that diverged, a sweep with failures
+    except (MemoryError, RuntimeError) as error:  # ihlab's own: a run that diverged, a sweep with failures
         if type(error).__module__.partition(".")[0] == "ihlab":
             _end(str(error), 1)
         if not _is_out_of_memory(error):
@@ -86,19 +86,19 @@ def main(args: Sequence[str] | None = None) -> None:
         reason = str(error).partition("\n")[0]
         _end(f"Out of memory{f': {reason}' if reason else '.'}", 1)
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of a library in Rust
+        if type(error).__name__ != "PanicException":  # raised by a Rust library
             raise
         _end(f"A library stopped ({' '.join(str(error).split())}), most likely because memory ran out.", 1)
 
 
 def _watch(command: str) -> None:
-    """Start a process that says what happened, if the system ends this one without a word, as it may out of memory."""
+    """Start a process that prints a message if the system kills this one silently, as it may when out of memory."""
     reading, writing = os.pipe()
     if os.fork():
         os.close(reading)
         atexit.register(os.write, writing, b".")
         return
-    os.setsid()  # Ctrl-C is for the command
+    os.setsid()  # so that Ctrl-C reaches the command only
     os.close(writing)
     os.close(sys.stdout.fileno())
     if not os.read(reading, 1):
@@ -108,7 +108,7 @@ def _watch(command: str) -> None:
 
 
 def _show_warning(usual: Callable[..., None], message: Warning | str, *more: Any) -> None:
-    """Show a warning of the package's own as one sentence, without its place in the code; any other as usual."""
+    """Show ihlab's own warnings as one sentence, without their place in the code. Show other warnings as usual."""
     _, filename, *_ = more
     if Path(filename).is_relative_to(Path(__file__).parents[1]):
         print(f"ihlab: {text(str(message))}", file=sys.stderr)
@@ -118,7 +118,7 @@ def _show_warning(usual: Callable[..., None], message: Warning | str, *more: Any
 
 def _run(argv: list[str]) -> None:
     """Run the command that the arguments name."""
-    for arg in argv:  # what tyro says of an argument goes to the terminal as it is
+    for arg in argv:  # tyro prints arguments to the terminal unescaped
         plain = not re.search(r"[\x00-\x1f\x7f-\x9f]", arg)
         require(plain, f"The argument {shown(arg)} holds a control character.")
     if argv[:1] == ["train"] and (argv == ["train"] or argv[1].startswith("-")):
@@ -135,7 +135,7 @@ def _run(argv: list[str]) -> None:
 
 
 def _taken(argv: list[str]) -> str | None:
-    """Take from the arguments the task that stands after options, if there is one: a word that is no option's value."""
+    """Remove and return the task given after options, if any: the first word that is not the value of an option."""
     for place, (before, word) in enumerate(pairwise(argv), start=1):
         valued = before.startswith("-") and "=" not in before
         if not valued and word.partition(":")[0].isidentifier() and word not in _VALUES:
@@ -149,6 +149,6 @@ def _end(sentence: str, code: int) -> NoReturn:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """Return whether Python, NumPy or torch found no memory; torch has a class of its own for that on a GPU only."""
+    """Return whether Python, NumPy or torch ran out of memory. torch has its own exception class for a GPU only."""
     said = ("can't allocate memory", "out of memory")
     return isinstance(error, MemoryError) or any(words in str(error).lower() for words in said)

@@ -1,4 +1,4 @@
-"""Commands that make runs and figures, and list what there is: `reproduce`, `train`, `sample`, `runs`."""
+"""Commands that make runs and figures, and list tasks and runs: `reproduce`, `train`, `sample`, `runs`."""
 
 import math
 import shlex
@@ -24,14 +24,14 @@ if TYPE_CHECKING:  # --help needs no torch
     from ihlab.training.run import Run
 
 MOST_PRINTED = 10_000_000
-"""Positions that `ihlab sample` prints: more take minutes and a hundred bytes each."""
+"""Maximum number of positions that `ihlab sample` prints. More take minutes, and a hundred bytes each."""
 
 SMALL: dict[str, Any] = {"vocab_size": 64, "length": 32}
 SAMPLED: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("induction", "multihop", "ngram", "mqar"), SMALL),
     "igsm": {"difficulty": "toy", "ops": "<=4", "length": 200},
 }
-"""What `ihlab sample` shows if nothing is said: short rows. Of a task that is not named here, its own defaults."""
+"""Default fields of `ihlab sample`, which make short sequences. Tasks not named here have their own defaults."""
 
 
 def reproduce(
@@ -44,7 +44,7 @@ def reproduce(
     figures: Path = Path("figures"),
     from_data: bool = False,
 ) -> None:
-    """Train what the paper's figures need, draw them, and print the ledger of claims.
+    """Train the runs for the paper's figures, draw the figures, and print which claims hold.
 
     Args:
         names: Figures to make, such as figure1a, or module:Class of your own; if none is named,
@@ -52,12 +52,12 @@ def reproduce(
             figure4, figure7, figure8_learned, figure8_law, saved_layer, shift_halves, one_more_layer, figure10,
             figure11, elsewhere, table4, table15, mqar, formation, basin_map, robustness, lengths, initialisation,
             text and zoo.
-        scale: smoke (seconds), laptop (minutes), gpu (tens of minutes) or paper (its own numbers).
-        jobs: Runs trained at a time; by default one per core, on a GPU 1.
+        scale: smoke (seconds), laptop (minutes), gpu (tens of minutes) or paper (the paper's own sizes).
+        jobs: Number of runs trained at a time; by default one per core, and 1 on a GPU.
         device: A torch device, or auto: a GPU if there is one.
-        runs: Where runs are kept. Finished ones are reused, interrupted ones go on.
-        figures: Where pictures, tables and claims go.
-        from_data: Draw and judge again from the stored tables, without training.
+        runs: Where runs are kept. Finished ones are reused, interrupted ones resumed.
+        figures: Where pictures, tables and claims are written.
+        from_data: Redraw figures and re-evaluate claims from the stored tables, without training.
     """
     from ihlab.studies.reproduce import reproduce as run_experiments
 
@@ -66,7 +66,7 @@ def reproduce(
 
 
 def trainer(kind: str, args: Sequence[str]) -> Callable[..., None]:
-    """The command `ihlab train <kind>`, with the fields of that task and of its model as options."""
+    """Return the command `ihlab train <kind>`, with the fields of that task and of its model as options."""
     options_type = run_options(kind, args)
 
     def train(
@@ -91,7 +91,7 @@ def trainer(kind: str, args: Sequence[str]) -> Callable[..., None]:
         if members is not None:
             trained = train_run(run, root, device, members=members)
         else:
-            follows = wandb and join_ranks(device).first  # of torchrun's processes one writes and speaks
+            follows = wandb and join_ranks(device).first  # only one of torchrun's processes writes and prints
             with tracked(Run.create(run, root)) if follows else nullcontext() as callback:
                 trained = [train_run(run, root, device, callback=callback)]
             if not join_ranks(device).first:
@@ -101,7 +101,7 @@ def trainer(kind: str, args: Sequence[str]) -> Callable[..., None]:
         if members is None and not trained[0].diverged:
             print(text(_next(trained[0], root)))
         if any(each.diverged for each in trained):
-            raise SystemExit(1)  # as a run alone
+            raise SystemExit(1)  # as for a single run
 
     others = ", ".join(sorted(TASKS.keys() - {kind}))
     train.__doc__ = f"""Train one model on a task: {kind} here. Other tasks: {others}, or module:Class of your own.
@@ -120,7 +120,7 @@ def trainer(kind: str, args: Sequence[str]) -> Callable[..., None]:
 
 
 def _next(run: "Run", root: Path) -> str:
-    """Return what to type next."""
+    """Return the commands to try next."""
     where = shlex.quote(run.folder.name if root == Path("runs") else str(run.folder))
     task = type(run.config.task)
     if task.__module__.partition(".")[0] != "tasks":
@@ -129,7 +129,7 @@ def _next(run: "Run", root: Path) -> str:
 
 
 def _ending(run: "Run") -> str:
-    """Return one line on how a run ended."""
+    """Describe in one line how a run ended."""
     if run.diverged:
         return f"{run.folder}: the loss is not finite at step {run.diverged['step']}; the last checkpoint is kept."
     last = run.metrics.iloc[-1]
@@ -142,27 +142,27 @@ def _ending(run: "Run") -> str:
 def train(
     kind: Annotated[str, tyro.conf.Positional] = "induction", /, options: Annotated[str, tyro.conf.Positional] = ""
 ) -> None:
-    """Train one model on a task: induction if none is named. Every field of its run can be set.
+    """Train one model on a task, by default induction. Every field of the run can be set.
 
     Args:
         kind: The task, such as multihop, or module:Class of your own.
-        options: The fields of its run; 'ihlab train multihop --help' lists them.
+        options: The fields of the run; 'ihlab train multihop --help' lists them.
     """
     choose("task", kind, TASKS)  # reached only with a kind that does not exist
 
 
 def sample(kind: Annotated[str, tyro.conf.Positional], /, options: Annotated[str, tyro.conf.Positional] = "") -> None:
-    """Print rows of a task as a person reads them: what repeats, what is forced, what is scored.
+    """Print sequences of a task in readable form: what repeats, what is forced, what is scored.
 
     Args:
         kind: The task, such as induction, or module:Class of your own.
-        options: Its fields, and --rows and --seed; 'ihlab sample induction --help' lists them.
+        options: The task's fields, and --rows and --seed; 'ihlab sample induction --help' lists them.
     """
     choose("task", kind, TASKS)  # reached only with a kind that does not exist
 
 
 def sampler(kind: str, _: Sequence[str]) -> Callable[..., None]:
-    """The command `ihlab sample <kind>`, with that task's own fields as options."""
+    """Return the command `ihlab sample <kind>`, with that task's own fields as options."""
     task_type = TASKS[kind]
 
     def sample_task(
@@ -171,13 +171,13 @@ def sampler(kind: str, _: Sequence[str]) -> Callable[..., None]:
         seed: int = 0,
         out: Path | None = None,
     ) -> None:
-        """Print rows of the task.
+        """Print sequences of the task.
 
         Args:
             task: The task.
-            rows: How many rows.
-            seed: Of the random generator.
-            out: A picture of the rows' graphs, such as igsm.svg; iGSM only.
+            rows: Number of sequences.
+            seed: Seed of the random generator.
+            out: A picture of the sequences' graphs, such as igsm.svg; iGSM only.
         """
         require(rows >= 1, f"rows is {rows}, but must be at least 1.")
         require(
@@ -217,11 +217,11 @@ def _show_graphs(task: IGSMTask, batch: Batch, row: int, out: Path | None) -> No
 
 
 def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /, csv: Path | None = None) -> None:
-    """List stored runs: what they are, how far they got, how well they do. One that cannot be opened says why.
+    """List stored runs, with their configuration, progress and accuracy, and why a damaged run cannot be opened.
 
     Args:
         root: Where runs are kept.
-        csv: Write the whole table here, damaged runs too: that of ihlab.runs in Python.
+        csv: Write the whole table here, including damaged runs: the table of ihlab.runs in Python.
     """
     from ihlab.stored import DIVERGED, DONE
     from ihlab.training.run import DAMAGED
@@ -248,7 +248,7 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /, csv: Pat
     if csv is not None:
         write_table(stored, csv)
     terminal = console()
-    if not terminal.is_terminal:  # a file or another program: names are not cut
+    if not terminal.is_terminal:  # output to a file or another program: do not truncate names
         terminal.width = max(
             terminal.width, terminal.measure(table, options=terminal.options.update(width=10_000)).maximum
         )

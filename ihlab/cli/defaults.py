@@ -1,4 +1,4 @@
-"""The options of `ihlab train`. Their defaults are those of `RunConfig()`, and naming one changes nothing else."""
+"""The options of `ihlab train`. Their defaults are those of `RunConfig()`. Setting one changes no other."""
 
 from collections.abc import Sequence
 from dataclasses import MISSING, field, fields
@@ -16,9 +16,9 @@ HELP = {"-h", "--help"}
 
 
 def run_options(kind: str, args: Sequence[str]) -> type[RunConfig]:
-    """Return a `RunConfig` with the fields of that task and of the model as options of the command line.
+    """Return a `RunConfig` with the fields of that task and of the model as command-line options.
 
-    The defaults of the model's d_vocab and n_ctx are the vocabulary and the length of the task that `args` name.
+    The model's d_vocab and n_ctx default to the vocabulary and length of the task in `args`.
     """
     task_type = _task_type(kind)
     task = _task(kind, task_type, args)
@@ -48,12 +48,12 @@ def to_run(options: RunConfig) -> RunConfig:
 
 
 def _copied(value: Any, cls: Any) -> Any:
-    """Return a config of type `cls` with the fields of `value`, which is one of a subclass."""
+    """Return a config of type `cls` with the fields of `value`, an instance of a subclass."""
     return cls(**{known.name: getattr(value, known.name) for known in fields(cls)})
 
 
 def _task_type(kind: str) -> Any:
-    """Return the class of the task, of which induction has the defaults of `RunConfig().task`."""
+    """Return the class of the task. The induction task gets the defaults of `RunConfig().task`."""
     task_type = TASKS[kind]
     return _with_defaults(task_type, DEFAULT_TASK) if task_type is InductionTask else task_type
 
@@ -70,7 +70,7 @@ def _first_line(cls: Any) -> str:
 
 
 def _task(kind: str, task_type: Any, args: Sequence[str]) -> Any:
-    """Return the task that the arguments ask for; None if they ask for help on a task that needs some."""
+    """Return the task in the arguments; None if they ask for help on a task with required fields."""
     rest = [arg for arg in args if arg not in HELP]
     needed = any(known.default is MISSING and known.default_factory is MISSING for known in fields(task_type))
     if len(rest) < len(args) and needed:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HF_ROWS, HF_PROBE_ROWS = 4, 8
-"""Numbers of sequences on which the heads of a Hugging Face model are ablated and scored: it is large and has many."""
+"""Numbers of sequences to ablate and score a Hugging Face model on. Small, because it is large and has many heads."""
 
 LISTED = 32
-"""Of many heads, so many are listed, and all that match prefixes."""
+"""At least this many heads are listed, if there are as many, and all that match prefixes."""
 
 PRINTED = [column for column in COLUMNS if column.printed]
 RAW = "raw prefix_matching"
@@ -48,18 +48,18 @@ def heads(
     csv: Path | None = None,
     out: Path | None = None,
 ) -> None:
-    """Score every head of a run, or of a Hugging Face model: induction and other scores, and the loss with it ablated.
+    """Score every head of a run or a Hugging Face model: induction and other scores, and how ablation affects the loss.
 
     Args:
         hf: Instead of a run, a Hugging Face causal LM: a folder, or a name that transformers finds by itself.
         length: Positions of the repeated random tokens; by default the task's length, and 128 at most with --hf.
-        rows: Number of sequences on which heads are ablated: held-out ones of the run's task, by default as many as
-            training evaluates on; with --hf random tokens read twice, by default 4.
-        seed: Seed of the repeated random tokens on which heads are scored.
-        probes: Number of random probes; prefix_matching is their mean, and comes with its standard deviation.
+        rows: Number of sequences to ablate heads on. For a run, held-out sequences of its task, by default as many as
+            training evaluates on. With --hf, random tokens repeated once, by default 4 sequences.
+        seed: Seed of the repeated random tokens that heads are scored on.
+        probes: Number of random probes; prefix_matching is their mean, with its standard deviation.
         bos: Begin the random tokens with the bos token, or not; by default as the task or the tokenizer does.
-        csv: Write all scores here, of raw and of effective patterns.
-        out: Draw every head's pattern here, or a map of more than 32 heads (.png or .svg).
+        csv: Write all scores of raw and effective patterns here.
+        out: Draw every head's pattern here, or a map of the heads if there are more than 32 (.png or .svg).
     """
     require(seed >= 0, f"seed is {seed}, but must not be negative.")
     require(rows is None or rows >= 2, f"rows is {rows}, but must be at least 2: the loss is given with its error.")
@@ -114,7 +114,7 @@ def heads(
 
 
 def _progress(few: bool) -> Any:
-    """Return what iterates and, for many heads, shows a bar on a terminal."""
+    """Return a function that iterates and, unless `few`, shows a progress bar on a terminal."""
 
     def each(items: Sequence[Any]) -> Iterable[Any]:
         return track(items, "ablating heads", console=console(stderr=True), transient=True, disable=few)
@@ -123,7 +123,7 @@ def _progress(few: bool) -> Any:
 
 
 def _heads_table(scores: "pd.DataFrame", title: str) -> Table:
-    """Return a table of scores, one row per head, likeliest induction head first; of many heads the first ones."""
+    """Return a table of scores, one row per head, most likely induction head first. Long tables are cut."""
     # Narrow enough for a terminal of 80 columns.
     names = [re.sub("[ _](?!rise)", "\n", name) for name in (RAW, *(column.name for column in PRINTED))]
     table = Table("head", "verdict", *map(number_column, names), title=title, title_justify="left", box=SIMPLE_HEAD,
@@ -146,7 +146,7 @@ def _heads_table(scores: "pd.DataFrame", title: str) -> Table:
 
 
 def _number(head: Any, name: str, error: str) -> str:
-    """Return a score with its error; nothing for what was not measured."""
+    """Format a score with its error. A score that was not measured is empty."""
     value = getattr(head, name)
     if math.isnan(value):
         return ""
@@ -154,7 +154,7 @@ def _number(head: Any, name: str, error: str) -> str:
 
 
 def _heads_legend() -> Table:
-    """Return what the columns of `_heads_table` say."""
+    """Return a legend for the columns of `_heads_table`."""
     from ihlab.interp.locate import VERDICTS
 
     legend = Table.grid(padding=(0, 2, 0, 0))
@@ -167,7 +167,7 @@ def _heads_legend() -> Table:
 
 
 def _reads(scores: "pd.DataFrame") -> str:
-    """Say how many heads match prefixes, and how many do on tokens that are read twice."""
+    """Say how many heads match prefixes on tokens that occur four times, and on tokens that occur twice."""
     from ihlab.interp.locate import PREFIX_LEAST
 
     effective = scores[scores["pattern"] == "effective"]
@@ -179,7 +179,7 @@ def _reads(scores: "pd.DataFrame") -> str:
 
 
 def _together(table: "pd.DataFrame") -> str:
-    """Say what the loss is without the heads that match prefixes, and without as many others."""
+    """Report the loss without the heads that match prefixes, and without equally many other heads."""
     these = table[table["heads"] == "these"].iloc[0]
     others = [
         f"without {found['n'].max()} {named}: {found['loss'].min():.2f} to {found['loss'].max():.2f}"

@@ -1,4 +1,4 @@
-"""Commands that open a run: `shift`, `view`, and what `heads` shares with them."""
+"""Commands that open a run: `shift` and `view`, and the options that `heads` shares with them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ihlab.training.run import Run
 
-# Options of all three commands. tyro takes their help from here, and that of other options from the docstrings.
+# Options of all three commands. Their help texts are here; those of other options are in the docstrings.
 RunName = Annotated[
     str,
     tyro.conf.Positional,
@@ -47,17 +47,17 @@ Step = Annotated[int | None, tyro.conf.arg(help="The checkpoint to open; by defa
 
 
 def found_run(run: str | None, hf: str | None, root: Path, task: str | None, corpus: str | None = None) -> "Run | None":
-    """Return the run that the user named, and None for a Hugging Face model. Import and register the task first.
+    """Return the run that the user named, or None for a Hugging Face model. Import and register the task first.
 
     `corpus`: a folder of texts that the run's config may name.
 
-    Raises `ConfigError` unless exactly one of the two is given.
+    Raises `ConfigError` unless exactly one of `run` and `hf` is given.
     """
     require(
         (run is None) != (hf is None),
         "Give a run, or a model of transformers with --hf." if run is None else "A run and --hf are given: choose one.",
     )
-    if task is not None:  # a file's own word is never imported
+    if task is not None:  # names read from a file are never imported
         registered_task(task)
     if corpus is not None:
         name_path(corpus)
@@ -99,7 +99,7 @@ def shift(
 
 
 def _shift_table(report: "pd.DataFrame", title: str) -> Table:
-    """Return a table of alpha and beta, one row per key/value head; of windows of two also alpha2's share."""
+    """Return a table of alpha and beta, one row per key/value head, for windows of two with alpha2's share."""
     stored = [name for name in report.columns if name.removeprefix("alpha").removeprefix("beta").isdigit()]
     shares = [name for name in ("alpha_share", "beta_share") if name in report]
     names = [*stored, *(f"{name.removesuffix('_share')}2 share" for name in shares)]
@@ -137,14 +137,14 @@ def view(
     checkpoints: int = 20,
     megabytes: float | None = None,
 ) -> None:
-    """Write a page of attention, a run's through training or a Hugging Face model's: one HTML file that opens offline.
+    """Write a page of attention, of a run through training or of a Hugging Face model, as an HTML file to open offline.
 
     Args:
         hf: Instead of a run, a Hugging Face causal LM: a folder, or a name that transformers finds by itself.
         out: The page to write; by default the name of the run's folder, or of the model, and .html, in this folder.
-        tokens: The sequence to read: ids or the task's words, separated by spaces, as "3 1 4 3"; with --hf a text, if
-            the model has a tokenizer. By default the task's held-out sequences, or random tokens with --hf.
-        row: The sequence to read as ids separated by commas, as 3,1,4,1,5.
+        tokens: The sequence to read: ids or the task's words, separated by spaces, such as "3 1 4 3"; with --hf a text,
+            if the model has a tokenizer. By default the task's held-out sequences, or random tokens with --hf.
+        row: The sequence to read, as ids separated by commas, such as 3,1,4,1,5.
         rows: Number of held-out sequences on the page.
         checkpoints: Maximum number of the run's checkpoints on the page.
         megabytes: Maximum size of the page; by default 3, or 20 for a long sequence.

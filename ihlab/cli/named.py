@@ -23,7 +23,7 @@ def registered_experiment(name: str) -> str:
 
 
 def _imported(name: str) -> Any:
-    """Import what the user named, from this folder or an installed package; never a name read from a file."""
+    """Import a name that the user gave, from this folder or an installed package. Never give it names from files."""
     module, _, attribute = name.partition(":")
     if "" not in sys.path:
         sys.path.insert(0, "")
@@ -31,9 +31,9 @@ def _imported(name: str) -> Any:
         found = import_module(module)
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0] and error.name != module:
-            raise  # the module itself imports something that is missing
+            raise  # the module itself has a missing import
         raise ConfigError(f"{name!r}: there is no module {module!r} here or installed.") from None
-    except SystemExit as error:  # a script without a guard
+    except SystemExit as error:  # a script without an `if __name__` guard
         raise ConfigError(f"{name!r}: the module {module!r} ends Python when it is imported ({error}).") from None
     except (ValueError, TypeError):
         if module.strip("."):  # raised by the module itself

@@ -1,4 +1,4 @@
-"""Paths that commands read and write: runs found by name, tables and pictures written whole or not at all."""
+"""Paths that commands read and write: find runs by name, write tables and pictures completely or not at all."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,9 +22,9 @@ PAGES = (".html",)
 
 
 def find_run(name: str, root: Path) -> "Run":
-    """Open a run by its folder, by its name, or by a prefix of its folder's name: `ihlab.training.search`.
+    """Open a run by its folder, by its name, or by a prefix of its folder's name; see `ihlab.training.search`.
 
-    Raises `OSError` if its checkpoints may not be listed.
+    Raises `OSError` if its checkpoints cannot be listed.
     """
     from ihlab.training.run import Run
 
@@ -37,7 +37,7 @@ def check_output(option: str, path: Path | None, suffixes: Sequence[str], run: "
     """Check an output file before any work.
 
     Raises `ConfigError` for a suffix that the command does not write, for a path inside the run's own folder, and for
-    one where nothing can be written.
+    a path that is not writable.
     """
     if path is None:
         return
@@ -66,13 +66,13 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_table(table: "pd.DataFrame", path: Path) -> None:
-    """Write a table as CSV, floats in full."""
+    """Write a table as CSV, with floats in full precision."""
     with writing(path):
         write_text(path, table.to_csv(index=False))
 
 
 def write_picture(figure: "Figure", path: Path) -> None:
-    """Write a figure in the format of its suffix."""
+    """Write a figure in the format given by the path's suffix."""
     from ihlab.plots import style
 
     with writing(path):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SweepError(RuntimeError):
-    """Runs of a sweep failed; their rows in its table say why."""
+    """Some runs of a sweep failed. Their rows in its table say why."""
 
 
 def sweep(
@@ -29,15 +29,15 @@ def sweep(
     wandb: bool = False,
     corpus: str | None = None,
 ) -> None:
-    """Train every run of a grid, and gather the results in one CSV. Run again, it resumes an interrupted sweep.
+    """Train every run of a grid, and write the results to one CSV. The same command resumes an interrupted sweep.
 
     Args:
-        grid: A TOML file: a run's fields, and lists of values to put in their place.
+        grid: A TOML file: the fields of a run, and lists of values for the fields to vary.
         engine: local (processes of this machine), or ray (its cores, or the cluster that RAY_ADDRESS names).
-        jobs: Runs trained at a time; by default one per core, and 1 on a GPU with local.
+        jobs: Number of runs trained at a time; by default one per core, and 1 on a GPU with local.
         device: A torch device, or auto: a GPU if there is one.
         root: Where runs are kept. Finished ones are reused, interrupted ones resumed.
-        out: The CSV; by default the grid's name and .csv, in this folder. One with more results is never replaced.
+        out: The CSV; by default the grid's name and .csv, in this folder. A CSV with more results is never replaced.
         retries: How often a run is retried after its worker is killed.
         wandb: Log every evaluation to Weights & Biases too.
         corpus: The folder of texts that the grid names: it is read only if you name it here, too.
@@ -63,7 +63,7 @@ def sweep(
 
 
 def _summary(table: "pd.DataFrame", swept: list[str]) -> Table:
-    """Table of one row per setting: how many of its seeds are done, and their medians."""
+    """Return a table with one row per setting: how many of its seeds are done, and their medians."""
     settings = [name for name in swept if name != "seed"]
     shown = Table(title="Medians over seeds", title_justify="left")
     for column in (*settings, "done", "accuracy, first", "steps to 90%"):

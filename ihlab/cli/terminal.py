@@ -1,4 +1,4 @@
-"""Printing that every terminal can show: names as they are, ASCII where the terminal knows nothing else."""
+"""Print text that every terminal can show: names verbatim, and ASCII if the terminal supports nothing else."""
 
 import codecs
 import sys
@@ -17,7 +17,7 @@ def print_anywhere() -> None:
     """Let standard output and error replace characters that their encoding lacks, instead of failing."""
     codecs.register_error(HANDLER, _replaced)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a notebook's is none, and takes every character
+        if isinstance(stream, TextIOWrapper):  # a notebook's is not one, and accepts every character
             stream.reconfigure(errors=HANDLER)
 
 
@@ -29,10 +29,10 @@ def _replaced(error: UnicodeError) -> tuple[str, int]:
 
 
 def console(stderr: bool = False) -> Console:
-    """Return a console that takes names for text: "[red]" is no colour and ":x:" no picture."""
+    """Return a console that prints names verbatim: "[red]" is not a colour, and ":x:" is not an emoji."""
     return Console(markup=False, emoji=False, highlight=False, stderr=stderr)
 
 
 def text(name: object) -> str:
-    """Return a name for a table: what a terminal would obey, such as a colour or a new line, is escaped."""
+    """Return a name for a table, with terminal control characters, such as colours and newlines, escaped."""
     return visible(str(name))

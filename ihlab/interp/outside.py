@@ -102,7 +102,7 @@ class OutsideModel(HeadModel):
 
     @contextmanager
     def replacing(self, replace: Mapping[int, ReplaceZ]) -> Iterator[None]:
-        """Replace z by a hook on the output projection's input. Raises `ConfigError` if it was not found."""
+        """Replace z by a hook on the output projection's input. Raises `ConfigError` without output projections."""
         require(
             self.writes_known,
             f"The output projections of the {self.name}'s attention were not found: its patterns can be read "

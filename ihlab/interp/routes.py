@@ -11,9 +11,10 @@ Ablating a route:
 - value route s: beta_s = 0;
 - both (r, s): value column s is read with the pattern of alpha_r = 0, the other columns as before.
 
-The change of z is the route's contribution. It depends only on the layer's input. All heads' contributions come from
-running the model with other values at `hook_alpha` and `hook_beta`, so whatever it does with keys (rotary, ALiBi,
-masks, groups) applies to routes too. Each query head has its own contributions, also under grouped queries.
+A route's contribution is what its ablation removes from z. It depends only on the layer's input. All heads'
+contributions come from running the model with other values at `hook_alpha` and `hook_beta`, so whatever it does with
+keys (rotary, ALiBi, masks, groups) applies to routes too. Each query head has its own contributions, also
+under grouped queries.
 """
 
 from collections.abc import Callable, Iterable, Sequence
