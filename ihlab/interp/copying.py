@@ -9,9 +9,6 @@ from torch import Tensor
 
 from ihlab.interp.head_model import HeadModel
 
-CHANCE = 2
-"""A head that writes at random raises half of the vocabulary, equally on average: 2 / d_vocab for each token."""
-
 MOST_LOGITS = 2**25
 """Maximum number of logits in memory at once: 128 MB in float32."""
 
@@ -29,8 +26,8 @@ def copying(
     For each of the `last` queries of a sequence, the head's own output z W_O is unembedded directly (through the final
     norm's weight; its scale does not change fractions) and the logits are centred over the vocabulary. The score is the
     attended token's fraction of the positive logits. The attended token is the one whose positions together get the
-    most attention. A perfect copier scores 1; a head that writes at random scores about `CHANCE` / d_vocab (Olsson et
-    al. 2022, arXiv 2209.11895, "copying", with fractions in place of their ratio). `z` holds every layer's z.
+    most attention. A perfect copier scores 1; a head that writes at random scores 1 / d_vocab on average (Olsson
+    et al. 2022, arXiv 2209.11895, "copying", with fractions in place of their ratio). `z` holds every layer's z.
     """
     at_once = max(1, MOST_LOGITS // (last * model.d_vocab))
     scores: dict[str, list[Tensor]] = {kind: [] for kind in patterns}

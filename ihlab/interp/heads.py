@@ -10,7 +10,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ihlab.interp.ablation import Track, ablation_sweep
-from ihlab.interp.copying import CHANCE
 from ihlab.interp.copying import copying as copying_of
 from ihlab.interp.head_model import PATTERN_KINDS, HeadModel, Reading
 from ihlab.interp.sources import GivenPatterns, opened
@@ -109,7 +108,7 @@ def random_scores(
         places = follows(twice.to(stripe[kind].device))
         found[kind] = {**of_kind, "induction_stripe": mean_attention(stripe[kind], places)}
         if with_copying:
-            times = copied[kind] * source.d_vocab / CHANCE
+            times = copied[kind] * source.d_vocab
             found[kind] |= {"copying": copied[kind], "copying_times_chance": times}
         found[kind]["eigenvalue_copying"] = eigenvalues
     return found

@@ -445,3 +445,12 @@ def test_the_public_names_are_functions_whatever_was_imported_before():
         for home in set(ihlab.interp._HOME.values()):
             importlib.import_module(home)
         assert callable(getattr(ihlab.interp, name))
+
+
+def test_heads_that_write_at_random_copy_as_much_as_chance():
+    """Fresh models: over many tokens a head's raised logits fall on the attended token as often as on any other."""
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=500, n_embd=64, n_layer=2, n_head=4, n_positions=64, initializer_range=0.2)
+    config.tie_word_embeddings = False
+    scores = head_scores(GPT2LMHeadModel(config), rows=64, length=64, copying=True)
+    assert scores["copying_times_chance"].mean() == pytest.approx(1, abs=0.15)
