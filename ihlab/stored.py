@@ -250,7 +250,7 @@ def of_model(name: str) -> Iterator[None]:
         yield
     except (ConfigError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except BaseException as error:  # a panic of Rust's is no Exception
+    except BaseException as error:  # a Rust panic is not an Exception
         panic = type(error).__name__ == "PanicException"
         if not isinstance(error, Exception) and not panic:
             raise

@@ -74,7 +74,7 @@ class Attention(HeadWeights):
 
     def queries(self, x: Stream, at: Int[Tensor, "batch query"] | None = None, cache: KVCache | None = None) -> Queries:
         """Project the queries, and shift them where the variant does, at positions `at` (None: all)."""
-        mixed = self.query_shift is not None or "query" in self.convolution  # with those of earlier tokens
+        mixed = self.query_shift is not None or "query" in self.convolution  # with queries of earlier tokens
         x = x if at is None or mixed else at_positions(x, at)
         q = self._convolved("query", self._heads(self.q_proj(x), self.n_heads), cache)
         if self.query_shift is not None:
@@ -116,7 +116,7 @@ class Attention(HeadWeights):
     ) -> Float[Tensor, "batch query d_model"]:
         """Return softmax(q k^T / sqrt(d_head) + bias) v, through W_O, for the `queries` at `positions`.
 
-        Keys and values are those of positions 0, 1, ... of every sequence. The cache already holds them; it is passed
+        Keys and values are at positions 0, 1, ... of every sequence. The cache already holds them; it is passed
         on for attention whose queries depend on earlier ones (selective).
         """
         q = q if self.q_norm is None else self.q_norm(q)

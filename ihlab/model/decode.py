@@ -13,7 +13,7 @@ from tasks.config import require
 
 
 class Decoder:
-    """Read sequences of tokens chunk by chunk; the logits are those of the full forward on all read so far.
+    """Read sequences of tokens chunk by chunk, with the logits that a full forward on all tokens so far would give.
 
         decoder = Decoder(model, batch=2, capacity=16)
         decoder.forward(tokens[:, :5])   # [2, 5, d_vocab], as model(tokens[:, :5])

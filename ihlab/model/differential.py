@@ -27,7 +27,7 @@ from ihlab.model.shapes import Keys, Queries, Values
 class DifferentialAttention(Attention):
     """project q, k, v -> rotary on each half -> two patterns -> their difference -> values -> norm -> output.
 
-    The hooks of `Attention`, but for hook_attn_scores, and
+    The hooks of `Attention` except hook_attn_scores, and
 
     - hook_attn_scores_1, hook_attn_scores_2, hook_pattern_1, hook_pattern_2 [batch, h, query, key]: of each half;
     - hook_lambda [1]; hook_pattern is then pattern_1 - lambda pattern_2, with negative entries and rows that sum to
@@ -63,7 +63,7 @@ class DifferentialAttention(Attention):
 
     @property
     def value_gain(self) -> Float[Tensor, " d_head"]:
-        """Factor on the channels of every head's values before W_O, but for the norm's scale."""
+        """Factor on the channels of every head's values before W_O, without the norm's scale."""
         if self.sub_norm is None:
             return super().value_gain
         return (1 - self.lambda_init) * self.sub_norm.w

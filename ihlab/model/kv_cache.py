@@ -33,7 +33,7 @@ class KVCache:
     def exchange(
         self, what: str, raw: Float[Tensor, "batch pos *wide"], n: int
     ) -> Float[Tensor, "batch earlier *wide"]:
-        """Return the raw vectors (keys, say) of the n tokens before these, and keep those of the last n."""
+        """Return the raw vectors (such as keys) of the n tokens before these, and keep the last n raw vectors."""
         before = self.raw.get(what)
         if before is None:
             before = raw.new_zeros(len(raw), n, *raw.shape[2:])

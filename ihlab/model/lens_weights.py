@@ -43,12 +43,12 @@ class LensWeights(Network):
 
     @property
     def QK(self) -> FactoredMatrix:
-        """W_Q W_K^T of every layer and query head: how its query reads its own key, but for alpha and positions."""
+        """W_Q W_K^T of every layer and query head: how its query reads its own key, without alpha and positions."""
         return FactoredMatrix(self.W_Q, self._of_queries(self.W_K).transpose(-2, -1))
 
     @property
     def OV(self) -> FactoredMatrix:
-        """W_V W_O of every layer and query head: what it writes of a token that it attends to, but for beta."""
+        """W_V W_O of every layer and query head: what it writes for a token that it attends to, without beta."""
         return FactoredMatrix(self._of_queries(self.W_V), self.W_O)
 
     @property

@@ -164,7 +164,7 @@ class Network(HookedRootModule):
         super().add_hook(name, *args, **kwargs)
 
     def get_caching_hooks(self, names_filter: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Do likewise, with a warning where a name is no hook point's; `run_with_cache` takes its hooks from here."""
+        """Do likewise, and warn if a name is not a hook point. `run_with_cache` takes its hooks from here."""
         self._warn_of_filter(names_filter)
         return super().get_caching_hooks(names_filter, *args, **kwargs)
 
@@ -174,7 +174,7 @@ class Network(HookedRootModule):
         return super().add_caching_hooks(names_filter, *args, **kwargs)
 
     def _warn_of_filter(self, names_filter: Any) -> None:
-        """Warn of a filter that names what is no hook point, or a function that is true for none: nothing is cached."""
+        """Warn of a filter that matches no hook point, so that nothing is cached."""
         self.name_new_hook_points()
         if callable(names_filter):
             if not any(map(names_filter, self.hook_dict)):
@@ -291,7 +291,7 @@ def own_decayed(module: nn.Module) -> list[nn.Parameter]:
     """Return the parameters of a module itself, not of its parts, that weight decay acts on.
 
     The module says their names in `decays`. Of torch's linear maps, embeddings and convolutions it is the weight. No
-    other parameter decays, whatever its shape: a gain of each head is no matrix.
+    other parameter decays, whatever its shape: a gain per head is not a matrix.
     """
     named: Sequence[str] = getattr(module, "decays", ("weight",) if isinstance(module, WITH_MATRIX) else ())
     found = {name: getattr(module, name, None) for name in named}

@@ -18,7 +18,7 @@ Mask = Bool[Tensor, "batch pos"]
 
 
 def mask_of(tokens: Int[Tensor, "batch pos"], attention_mask: Any = None, padding: int | None = None) -> Mask | None:
-    """Return which positions are real: those of `attention_mask`, or else those without the id `padding`; None: all.
+    """Return which positions hold tokens, by `attention_mask`, or else by the id `padding`. None: all of them.
 
     Raises `ConfigError` for a mask of another shape, of anything but 0 and 1, and for a row without a token.
     """

@@ -14,7 +14,7 @@ Positions = slice | Int[Tensor, "batch query"]
 
 
 def as_tensor(positions: Positions, device: torch.device) -> Int[Tensor, "#batch query"]:
-    """Return the positions as numbers; those of a slice once for all sequences."""
+    """Return the positions as numbers. A slice gives one row that serves all sequences."""
     if isinstance(positions, slice):
         return torch.arange(positions.start, positions.stop, device=device)[None]
     return positions

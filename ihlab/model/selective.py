@@ -4,7 +4,7 @@ With l^h the scores of head h (ALiBi's bias and the causal mask included), the f
 
     Sel_{tj} = relu(l^0_{tj}) for 0 < j < t, otherwise 0,    F_{tj} = sum over i < t of Sel_{ij},
 
-and every head of the layer attends by softmax(l^h - F). There are no parameters of its own. The definition follows the
+and every head of the layer attends by softmax(l^h - F). It adds no parameters. The definition follows the
 paper's description and agrees with the public ports of its listing. Key 0 is exempt because in the paper it is the
 beginning-of-sequence token: sequences without one exempt an ordinary token.
 """

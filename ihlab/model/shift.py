@@ -25,7 +25,7 @@ def token_shift(
     weight: Float[Tensor, "head window *d_head"],
     before: Float[Tensor, "batch earlier head d_head"] | None = None,
 ) -> Heads:
-    """Mix each head's vector with those of the tokens before it: equation 5, with a row of weights for each head.
+    """Mix each head's vector with its vectors at the tokens before (equation 5), with a row of weights for each head.
 
     With weights [head, window, d_head], each channel of a head has a row of its own. `before`, the vectors of the
     window - 1 tokens before x, stands for the zeros where x continues a row.

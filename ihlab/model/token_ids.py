@@ -13,7 +13,7 @@ from tasks.config import ConfigError, require
 def token_rows(tokens: Any, device: torch.device | None = None) -> Int[Tensor, "batch pos"]:
     """Return ids as sequences [batch, pos]; one sequence [pos] is a batch of one.
 
-    Raises `ConfigError` for rows of different lengths, for what is no whole number, and for other shapes.
+    Raises `ConfigError` for rows of different lengths, for anything but whole numbers, and for other shapes.
     """
     ids = token_ids(tokens, device)
     require(
@@ -24,7 +24,7 @@ def token_rows(tokens: Any, device: torch.device | None = None) -> Int[Tensor, "
 
 
 def token_ids(tokens: Any, device: torch.device | None = None) -> Int[Tensor, "..."]:
-    """Return ids as a tensor of any shape. Raises `ConfigError` for unequal rows, and for anything that is no id."""
+    """Return ids as a tensor of any shape. Raises `ConfigError` for unequal rows, and for anything but ids."""
     if isinstance(tokens, Tensor):
         ids = tokens
     else:

@@ -24,7 +24,7 @@ The file is a `RunConfig` with its task and its model, and what is swept. This o
     model.attention = ["kv_shift", "vanilla"]
     model.n_layers = [1, 2]
 
-Names are those of the configs, with dots: `lr`, `model.d_model`, `task.length`. The product goes over `[grid]`,
+Names are those of config fields, with dots: `lr`, `model.d_model`, `task.length`. The product goes over `[grid]`,
 each `[[zip]]` and the seeds, the last of them fastest. TOML has no null: "none" is None where a field may be None.
 """
 

@@ -28,7 +28,7 @@ def default_jobs(device: str) -> int:
 
     A second thread makes the figures' runs 1.1 to 1.4 times as fast, a second worker trains twice as many. And with a
     thread each, runs end with the same numbers whatever the number of cores. Workers take at most half of the memory;
-    if that makes them fewer, each has its share of the cores. Raises `ConfigError` as `pick_device`.
+    if that leaves fewer workers than cores, the cores are divided among them. Raises `ConfigError` as `pick_device`.
     """
     from ihlab.training.distributed import pick_device
 

@@ -82,7 +82,7 @@ def forget() -> None:
 def can_compile(device_type: str) -> bool:
     """Return False, with a warning, for a CPU without a C++ compiler, else True.
 
-    Runs are trained uncompiled there: the same but for speed and rounding.
+    Runs are trained uncompiled there, which changes only speed and rounding.
     """
     compiler = os.environ.get("CXX", {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++"))  # torch's choice
     if device_type != "cpu" or which(compiler) is not None:

@@ -55,7 +55,7 @@ class RunConfig:
         compile: Train through torch.compile: faster, after some seconds to a minute of compiling, once for all runs of
             a process that are alike (`graph_kind`). It needs a C++ compiler on a CPU.
         eval_every: Steps between evaluations, at first. There is always one at step 0 and one at the end.
-        eval_growth: Steps between evaluations as a share of the steps done so far, once that exceeds eval_every:
+        eval_growth: Steps between evaluations as a fraction of the steps done so far, once that exceeds eval_every:
             phase changes happen early. 0: always eval_every.
         eval_rows: Held-out rows of an evaluation.
         checkpoints: How many evaluations, evenly spread, keep a checkpoint with the optimiser's state.

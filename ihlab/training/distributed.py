@@ -140,7 +140,7 @@ class Ranks:
     def data_parallel(self, model: Transformer) -> DistributedDataParallel:
         """Wrap the model's `summed_loss`, as a module of a batch's `tensors`, to average gradients over ranks.
 
-        The mean of `size` times the loss is the sum over all rows. Weights become those of rank 0.
+        The mean of `size` times the loss is the sum over all rows. All ranks get the weights of rank 0.
         """
         ids = [self.device] if self.device.type == "cuda" else None
         # Buffers (rotary angles, ALiBi slopes) are the same on all ranks: they need no broadcast at each step.

@@ -92,7 +92,7 @@ def _start(run: Run, made: Run, config: ForkConfig) -> None:
     model = run.model(step)
     state = checkpoint.load_optimizer(run.optimizer_path(step), step, model, run.about(step))
     impose(model, state, config.clamps)
-    # The fork's running loss and seconds start at 0: those of its parent are not its own.
+    # The fork's running loss and seconds start at 0.
     state |= {name: tensor.clone() for name, tensor in checkpoint.RUNNING_LOSS.items()}
     about = {**digests(checkpoint.stored_about(run.checkpoint_path(step))), **made.about(step)}
     checkpoint.save(made.optimizer_path(step), state, about)

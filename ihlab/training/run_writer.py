@@ -107,7 +107,7 @@ class RunWriter:
             if self.appends:  # writing all rows each time would be quadratic
                 self.size = self.run.append_metrics(row, self.size)
                 self.crc = zlib.crc32(as_csv([row], header=False).encode(), self.crc)
-            else:  # without later rows, of which there is no checkpoint
+            else:  # drop later rows: they have no checkpoint
                 self.run.write_metrics(self.rows)
                 self._count_rows()
                 self.appends = True
