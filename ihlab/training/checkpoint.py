@@ -1,4 +1,4 @@
-"""Model and optimiser state as safetensors, with a checksum; checked in full before anything takes them."""
+"""Model and optimiser state as safetensors, with a checksum. Files are checked in full before use."""
 
 import json
 import zlib
@@ -24,7 +24,7 @@ RUNNING_LOSS = {
     "tally/steps": torch.zeros((), dtype=torch.int64),
     "tally/seconds": torch.zeros((), dtype=torch.float64),
 }
-"""What stands beside AdamW's state: the summed training loss, its steps since the last evaluation, and seconds."""
+"""Stored beside AdamW's state: the summed training loss, its steps since the last evaluation, and seconds."""
 
 
 About = Mapping[str, str]
@@ -34,7 +34,7 @@ About = Mapping[str, str]
 def save(path: Path, tensors: Mapping[str, Tensor], about: About | None = None) -> None:
     """Write tensors atomically, with what they are `about` and a checksum in the file's metadata.
 
-    Not by safetensors' own `save_file`, which makes files that only their owner may read.
+    safetensors' own `save_file` makes files that only their owner may read.
     """
     about = about or {}
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -119,7 +119,7 @@ def checksum(tensors: Mapping[str, Tensor], about: About) -> str:
 
 
 def model_state(model: nn.Module) -> dict[str, Tensor]:
-    """Return the model's parameters, a tied one once (safetensors stores no shared memory)."""
+    """Return the model's parameters, each tied parameter once (safetensors stores no shared memory)."""
     return dict(model.named_parameters(remove_duplicate=True))
 
 

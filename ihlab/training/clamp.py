@@ -20,8 +20,8 @@ class Clamp:
       itself or, under the strict mask, to nothing), "uniform" (equally to all visible keys) or "zero" (to nothing:
       the head is off).
 
-    Of two clamps on one entry the later one applies. Where the columns of a head sum to 1 by construction ("kv_gate",
-    "kv_sum1"), a clamp of one column freezes them all: the others share what is left of 1 equally.
+    If two clamps act on one entry, the later one applies. Where the columns of a head sum to 1 by construction
+    ("kv_gate", "kv_sum1"), a clamp of one column freezes them all: the others share what is left of 1 equally.
     """
 
     what: str

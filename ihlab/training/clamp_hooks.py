@@ -39,7 +39,7 @@ def install(model: Transformer, clamps: Sequence[Clamp]) -> None:
 def impose(model: Transformer, optimizer_state: dict[str, Tensor], clamps: Sequence[Clamp]) -> None:
     """Write clamped values of alpha and beta into a model, and zero the moments of clamped entries.
 
-    `optimizer_state` is that of `checkpoint.optimizer_state`; its moments are changed in place.
+    `optimizer_state` comes from `checkpoint.optimizer_state`; its moments are changed in place.
     """
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     for clamp in clamps:
@@ -58,7 +58,7 @@ def shift_of(model: Transformer, clamp: Clamp) -> TokenShift:
     """Return the shift, of keys or of values, whose weights a clamp acts on."""
     attention = model.layers[clamp.layer].attn
     shift = attention.key_shift if clamp.what == "alpha" else attention.value_shift
-    assert shift is not None  # `Clamp.check` has seen to it
+    assert shift is not None  # `Clamp.check` guarantees it
     return shift
 
 
@@ -99,7 +99,7 @@ def _freeze_weight(entries: Bool[Tensor, "head window *d_head"]) -> Hook:
 
 def _set_pattern(clamp: Clamp, strict: bool) -> Hook:
     def put(pattern: Tensor, hook: HookPoint) -> Tensor:
-        queries, n_pos = pattern.shape[-2:]  # in decoding the queries are the last of the positions
+        queries, n_pos = pattern.shape[-2:]  # in decoding the queries are the last positions
         visible = torch.ones((n_pos, n_pos), dtype=torch.bool, device=pattern.device).tril(-1 if strict else 0)
         heads = torch.zeros((pattern.shape[1], 1, 1), dtype=torch.bool, device=pattern.device)
         heads[_heads(clamp)] = True

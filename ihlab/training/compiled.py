@@ -19,7 +19,7 @@ from ihlab.training.config import RunConfig, graph_kind
 from tasks.config import ConfigError
 
 _current: list[Any] = []
-"""The kind of run whose graphs torch now holds; empty: none that another run may use."""
+"""The kind of run whose graphs torch now holds. Empty if no other run may use them."""
 
 
 def compiled(
@@ -53,7 +53,7 @@ def compiled(
 
 
 def compiled_on_ranks(parallel: nn.Module, config: RunConfig, device: torch.device) -> Callable[..., Tensor]:
-    """Return the loss of `Ranks.data_parallel`, compiled likewise. Its graphs, with all-reduces, are its own."""
+    """Return the loss of `Ranks.data_parallel`, compiled likewise. Its graphs, with all-reduces, are not shared."""
     if not (config.compile and can_compile(device.type)):
         return parallel
     forget()

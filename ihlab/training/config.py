@@ -14,7 +14,7 @@ from tasks.codec import from_plain, rule, to_plain
 from tasks.config import config, renamed, require, shown, stored_names
 from tasks.registry import kinds
 
-LONGEST_NAME = 244  # bytes: a folder's name has at most 255, and the hash takes its share
+LONGEST_NAME = 244  # bytes: a folder's name has at most 255, including the hash
 MOST_EVALUATIONS = 1_000_000
 
 DEFAULT_TASK: dict[str, Any] = {"vocab_size": 128, "length": 32}
@@ -301,7 +301,7 @@ class ForkConfig(RunConfig):
 
 
 def _altered(settings: Any) -> dict[str, Any]:
-    """The fields of a config that differ from their defaults, configs in it likewise; not those for people only."""
+    """The fields of a config that differ from their defaults, nested configs included, without names."""
     stored = stored_names(settings)
     values = {known: getattr(settings, known.name) for known in fields(settings) if known.compare}
     return {stored[known.name]: _content(value) for known, value in values.items() if value != known.default}
@@ -334,7 +334,7 @@ def from_dict(stored: dict[str, Any]) -> RunConfig:
 
 
 def _stored_task(stored: dict[str, Any], model: dict[str, Any]) -> dict[str, Any] | StoredTask:
-    """Return a task's stored fields, with rule 1 if they were stored before rules had versions.
+    """Return a task's stored fields. Those stored before rules had versions get rule 1.
 
     A task of an unknown kind is a `StoredTask`; a vocab_size or length that it does not state is its model's.
     """

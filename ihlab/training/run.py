@@ -63,7 +63,7 @@ class Run:
     """Run folder: training writes it, analysis reads it.
 
     `Run.open` finds a stored one by its folder or name; `train` returns one. `run.metrics` is a DataFrame with a row
-    for each evaluation; `run.model(step)` the model at a checkpoint.
+    for each evaluation; `run.model(step)` is the model at a checkpoint.
     """
 
     def __init__(self, folder: Path, config: RunConfig) -> None:
@@ -89,7 +89,7 @@ class Run:
             config = from_dict(stored)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
-        except (TypeError, ValueError, ArithmeticError, AttributeError, LookupError) as error:  # of a task from outside
+        except (TypeError, ValueError, ArithmeticError, AttributeError, LookupError) as error:  # of your own task
             raise ConfigError(
                 f"{path} cannot be read ({type(error).__name__}: {' '.join(str(error).split())})."
             ) from None
@@ -198,7 +198,7 @@ class Run:
 
     @property
     def _digest(self) -> str | None:
-        """The hash by which the run is stored. None: it is not known, because its task is of an unknown kind."""
+        """The hash by which the run is stored. None if its task is of an unknown kind."""
         return None if isinstance(self.config.task, StoredTask) else self.config.digest
 
     def model(self, step: int | None = None, device: str | torch.device = "cpu") -> Transformer:
@@ -244,7 +244,7 @@ class Run:
         require_no_link(copy.folder / "checkpoints")
         steps = even_choice(self.checkpoints, checkpoints)
         for step in steps:
-            self.model(step)  # raises for one that is damaged
+            self.model(step)  # raises if it is damaged
         for step in steps:
             write_atomically(copy.checkpoint_path(step), partial(_copy, self.checkpoint_path(step)))
         for path in (self.folder / name for name in files if present(self.folder / name)):
@@ -271,11 +271,11 @@ class Run:
         return append_text(self.folder / "metrics.csv", as_csv([row], header=False), size)
 
     def write_diverged(self, step: int) -> None:
-        """Say that the loss was not finite at a step."""
+        """Record that the loss was not finite at a step."""
         write_summary(self.folder / "diverged.json", {"step": step, "lr": self.config.lr}, self.config.digest)
 
     def write_done(self, summary: dict[str, Any]) -> None:
-        """Say how the run ended: well, whatever it did the time before."""
+        """Record that the run ended well, whatever happened before."""
         (self.folder / "diverged.json").unlink(missing_ok=True)
         write_summary(self.folder / "done.json", summary, self.config.digest)
 

@@ -54,7 +54,7 @@ class RunWriter:
     def __init__(self, run: Run, callback: Callback | None = None) -> None:
         self.run, self.config, self.callback = run, run.config, callback
         self.rows: list[Row] = []
-        self.size = self.crc = 0  # of the rows as CSV
+        self.size = self.crc = 0  # bytes of the rows as CSV
         self.appends = False  # once this process has written the rows
         self.started = time.perf_counter()
 
@@ -242,7 +242,7 @@ class Members:
             self.resumed_from = step
         pairs = list(zip(self.records, models, strict=True)) if common else []
         stored = [record.load(step, model, self.ranks.device) for record, model in pairs]
-        if self.ranks.first:  # once all can be resumed
+        if self.ranks.first:  # after checking that all can be resumed
             for record in self.records:
                 record.forget_after(step)
         for (_, model), found in zip(pairs, stored, strict=True):

@@ -8,7 +8,7 @@ from ihlab.stored import present
 from tasks.config import ConfigError, choose, require
 
 FILES = ("config.json", "metrics.csv", "done.json", "diverged.json", "checkpoints")
-"""What a run folder holds. One that lacks config.json is a damaged one."""
+"""What a run folder holds. A folder without config.json is damaged."""
 
 MOST_LISTED = 6
 

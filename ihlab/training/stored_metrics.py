@@ -37,7 +37,7 @@ def read_metrics(path: Path, steps: Iterable[int], known: str | None = None, end
     content = read_bytes(path)
     text = as_text(content, path)
     lines = text.split("\n")
-    partial = lines.pop()  # a row that is being written, or was when its process was killed
+    partial = lines.pop()  # a row that is being written, or that a killed process left
     require(bool(lines) and not (partial and ended), f"{path} is cut in its last row.")
     table = _parsed(path, "\n".join([*lines, ""]), lines)
     _check_steps(path, table)
