@@ -70,11 +70,12 @@ def hop_table(run: "Run") -> pd.DataFrame:
 
 
 def hop_horizon(errors: Sequence[float]) -> tuple[int, float, str]:
-    """Return how many hops a model follows, log2 of its hop horizon `k*`, and "above" or "below" if `k*` is only a bound.
+    """Return how many hops a model follows, log2 of its hop horizon, and "above" or "below" if that is only a bound.
 
     `errors` are the errors at 1, 2, ... hops. A model follows h hops if no error at h or fewer hops exceeds
-    `SMALL_ERROR`. `k*` is where the error first exceeds it, interpolated linearly in log2 of the hops. If the error at
-    one hop exceeds it, the true `k*` is below 1. If no error does, the true `k*` is above the largest number of hops.
+    `SMALL_ERROR`. The hop horizon `k*` is where the error first exceeds it, interpolated linearly in log2 of the hops.
+    If the error at one hop exceeds it, the true `k*` is below 1. If no error does, the true `k*` is above the largest
+    number of hops.
     """
     error = np.asarray(errors, dtype=float)
     log2 = np.log2(np.arange(1, len(error) + 1))
