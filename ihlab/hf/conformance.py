@@ -167,9 +167,9 @@ def read(model: Any, cache: Any, ids: Tensor, **inputs: Any) -> tuple[Tensor, An
     return output.logits, output.past_key_values
 
 
-def in_chunks(model: Any, ids: Tensor, sizes: Iterable[int]) -> Tensor:
-    """Return the logits of tokens that are read in chunks."""
-    cache, found = None, []
+def in_chunks(model: Any, ids: Tensor, sizes: Iterable[int], cache: Any = None) -> Tensor:
+    """Return the logits of tokens that are read in chunks, after those of a cache."""
+    found = []
     for chunk in ids.split(list(sizes), dim=1):
         part, cache = read(model, cache, chunk)
         found.append(part)
@@ -472,15 +472,8 @@ def prefix(make: MakeModel, backend: str) -> None:
     _, cache = read(model, None, prompt)
     for seed in (6, 7):
         more = tokens(model, 1, 4, seed)
-        found = in_two(model, copy.deepcopy(cache), more)
+        found = in_chunks(model, more, [2, 2], copy.deepcopy(cache))
         same(found, logits(model, torch.cat([prompt, more], dim=1))[:, 6:], "a copied cache of a prompt, continued")
-
-
-def in_two(model: Any, cache: Any, ids: Tensor) -> Tensor:
-    """Return the logits of tokens after a cache, read in two chunks."""
-    one, cache = read(model, cache, ids[:, :2])
-    two, _ = read(model, cache, ids[:, 2:])
-    return torch.cat([one, two], dim=1)
 
 
 ROWS: dict[int, tuple[str, Callable[[MakeModel, str], None]]] = {

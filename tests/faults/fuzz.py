@@ -12,7 +12,6 @@ import io
 import json
 import math
 import os
-import signal
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -33,6 +32,7 @@ from tasks import IGSMTask, InductionTask, MQARTask, MultiHopTask, NGramTask
 from tasks.codec import from_plain, to_plain
 from tasks.config import ConfigError
 from tests.faults.table import Row
+from tests.faults.time_limit import Slow, time_limit
 
 LIMIT = 10.0
 """Seconds for one example."""
@@ -57,10 +57,6 @@ BASE_TASKS: list[tuple[Any, dict[str, Any]]] = [
 ]
 
 
-class Hang(BaseException):
-    """An example took longer than the limit. No `Exception`: nothing on the way may catch it."""
-
-
 @dataclass
 class Tally:
     """Counts of what was tried and what failed, and the failures in words."""
@@ -80,7 +76,7 @@ class Tally:
             sentence = str(error)
             if not sentence or len(sentence) > 4000 or not sentence.isprintable():
                 self.fail(what, example, f"no sentence: {sentence!r}")
-        except (Exception, Hang):
+        except (Exception, Slow):
             self.fail(what, example, traceback.format_exc())
 
     def fail(self, what: str, example: object, reason: str) -> None:
@@ -117,22 +113,6 @@ def _draw(strategy: st.SearchStrategy[Any], examples: int, seed: int, attempt: C
         attempt(drawn)
 
     every()
-
-
-@contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raise `Hang` in the block after so many seconds."""
-
-    def ring(signum: int, frame: Any) -> None:
-        raise Hang(f"more than {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @contextlib.contextmanager

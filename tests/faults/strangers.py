@@ -13,11 +13,10 @@ import pickle
 import random
 import re
 import shutil
-import signal
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +27,7 @@ from ihlab import ModelConfig, Run, RunConfig, train
 from ihlab.cli import main
 from tasks import ConfigError, InductionTask, TextTask
 from tests.faults.table import Row
+from tests.faults.time_limit import Slow, time_limit
 
 SECONDS = 20.0
 """Time in which every command must answer."""
@@ -43,10 +43,6 @@ RUNS, MODELS, SWEEPS = "hostile run folders", "hostile model folders", "hostile 
 
 Opening = list[str] | Callable[[], Any]
 """A command's arguments, or what is called in Python."""
-
-
-class Slow(BaseException):
-    """A command took longer than `SECONDS`."""
 
 
 class Hostile(NamedTuple):
@@ -81,22 +77,6 @@ def said(opening: Opening, where: Path) -> tuple[str, str]:
     except BaseException:
         return "", traceback.format_exc()[-1500:]
     return out.getvalue() + err.getvalue(), ""
-
-
-@contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raise `Slow` in the block after so many seconds."""
-
-    def ring(signum: int, frame: object) -> None:
-        raise Slow
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -5,9 +5,8 @@ import io
 import json
 import re
 import shutil
-import signal
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from ihlab.cli import main
 from ihlab.training import checkpoint
 from ihlab.training.config import to_dict
 from tasks import ConfigError, InductionTask
+from tests.faults.time_limit import Slow, time_limit
 
 SECONDS = 10
 """Time in which every way in must answer."""
@@ -39,10 +39,6 @@ OPTIONS = """
 --eval-rows 8 --checkpoints 4 --device cpu
 """.split()
 STOPPED_AT = 6
-
-
-class Slow(BaseException):  # so that no `except Exception` swallows it
-    """A way in took longer than `SECONDS`."""
 
 
 class Refused(NamedTuple):
@@ -174,7 +170,7 @@ STOPPED: tuple[Way, ...] = (metrics, listed, runs, resumed, trained)
 def result(way: Way, folder: Path) -> str | Refused:
     """Return a way's result, the sentence in which it refuses, or what it should not do: raise, or take long."""
     try:
-        with time_limit():
+        with time_limit(SECONDS):
             return way(folder)
     except ConfigError as error:
         return Refused(str(error))
@@ -182,17 +178,3 @@ def result(way: Way, folder: Path) -> str | Refused:
         return f"no answer in {SECONDS} s"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-
-
-@contextmanager
-def time_limit() -> Iterator[None]:
-    def stop(signum: int, frame: object) -> None:
-        raise Slow
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
