@@ -38,12 +38,17 @@ class ModelConfig:
             mdha, in each channel of all three, by a kernel of 3; input_gate, a kv_gate whose weights depend on the
             token. Or keys and values come from a latent vector (mla; mla_kv: one head's key and another's value from
             the token before, Appendix J), a pattern is the difference of two (differential, arXiv 2410.05258: pass half
-            as many heads as a baseline has), or tokens mask earlier ones for later ones (selective, arXiv 2410.02703).
-            docs/variants.md lists them all. Any other name: a class of your own, given to ihlab.register_attention.
+            as many heads as a baseline has), or tokens mask earlier ones for later ones (selective, arXiv 2410.02703),
+            lower the scores of all before them (forgetting, arXiv 2503.02130), or gate what they read (output_gate).
+            Recurrences without softmax: gated_linear (Mamba-2 in small), gated_delta (Gated DeltaNet), trapezoid
+            (Mamba-3). docs/variants.md lists them all. Any other name: a class of your own, given to
+            ihlab.register_attention.
         stream_shift: Each layer mixes the residual stream with that of the token before, by learned weights of each
             channel: for attention, before_norm or after_norm, or as something added to the residual stream.
         canon: Places of Canon layers, such as ABCD: A, what attention projects; B, queries, keys and values; C, the
             MLP's input; D, what its activation acts on. Empty: none.
+        bigram_table: Rows of a hash table of vectors for each pair of a token and the one before it, added to the
+            embedding (ihlab.model.bigram). 0: none.
         shift_window: Tokens that a shift mixes: this one and those right before it.
         shift_start: Initial weights of a shift: equal (this token's from U(0, 1), the others share the rest of 1
             equally), or uniform (all but the last from U(0, 1), the last is 1 minus their sum: the paper's for
@@ -126,6 +131,7 @@ class ModelConfig:
     rotary_scale: float = 1.0
     rotary_layers: tuple[bool, ...] | None = None
     qk_norm: bool = False
+    bigram_table: int = 0
 
     def __post_init__(self) -> None:
         require_attention(self.attention)
@@ -145,6 +151,12 @@ class ModelConfig:
         self._check_halves()
         self._check_rotary()
         self._check_canon()
+        self._check_recurrent()
+        require(
+            self.bigram_table == 0 or self.bigram_table >= 2,
+            f"ModelConfig.bigram_table is {self.bigram_table}, but must be 0 or at least 2: the last row is for the "
+            "first token.",
+        )
         require(self.eps > 0, f"ModelConfig.eps is {self.eps}, but must be positive.")
         require(self.rotary_base > 0, f"ModelConfig.rotary_base is {self.rotary_base}, but must be positive.")
         for name in ("init_std", "embed_std"):
@@ -196,6 +208,18 @@ class ModelConfig:
             f"ModelConfig.canon is {self.canon!r}, but attention={self.attention!r} mixes keys and values too, where "
             "'B' does: leave 'B' out, or choose another attention.",
         )
+
+    def _check_recurrent(self) -> None:
+        """Raise `ConfigError` for fields that say something of attention scores, which a recurrence does not have."""
+        fields: dict[str, tuple[object, ...]] = {
+            "positional": ("rope", "learned", "none"), "mask": ("causal",), "qk_norm": (False,),
+        }  # fmt: skip
+        for name, allowed in fields.items():
+            require(
+                not self.recurrent or getattr(self, name) in allowed,
+                f"ModelConfig.{name} is {getattr(self, name)!r}, but attention={self.attention!r} is a recurrence, "
+                f"without attention scores: it must be {' or '.join(map(repr, allowed))}.",
+            )
 
     def _check_latent(self) -> None:
         """Raise `ConfigError` for widths and parts that latent attention does not have."""
@@ -351,6 +375,11 @@ class ModelConfig:
         return bool(self.mixing_weights)
 
     @property
+    def recurrent(self) -> bool:
+        """True if attention is a recurrence, without attention scores and pattern."""
+        return VARIANTS[self.attention].recurrent
+
+    @property
     def latent(self) -> bool:
         """True if keys and values are made from a latent vector."""
         return self.attention in ("mla", "mla_kv")
@@ -374,6 +403,8 @@ class ModelConfig:
             return f"attention={self.attention!r}"
         if self.stream_shift != "none":
             return f"stream_shift={self.stream_shift!r}"
+        if self.bigram_table:
+            return f"bigram_table={self.bigram_table}"
         return f"canon={self.canon!r}" if set(self.canon) & {"A", "B"} else None
 
     def residual_in(self, layer: int) -> bool:

@@ -14,6 +14,7 @@ class KVCache:
       the first `length` along the third axis are filled;
       under latent attention (`ihlab.model.mla`) they are one head: the keys' shared part before its rotation
       [batch, 1, capacity, rope_width], and the latent vectors [batch, 1, capacity, latent_rank];
+      a recurrence (`ihlab.model.recurrence`) has none, and its state is in `raw`;
     - raw: of each of "key", "value" and "query" that is shifted, the vectors [batch, window - 1, head, d_head] of the
       last window - 1 tokens before the shift, which equation 5 of arXiv 2411.19574 mixes into the next ones; likewise
       of whatever else in the layer mixes tokens. Zeros stand for tokens before the first, as in the shift itself. Keys
@@ -25,6 +26,8 @@ class KVCache:
         heads, widths = cfg.kv_heads, (cfg.head_width, cfg.head_width)
         if cfg.latent:
             heads, widths = 1, (cfg.rope_width, cfg.latent_rank)
+        if cfg.recurrent:
+            heads = 0
         self.keys, self.values = (like.new_empty(batch, heads, capacity, width) for width in widths)
         self.length = 0
         self.selection = like.new_zeros(batch, capacity if cfg.attention == "selective" else 0)
