@@ -1,7 +1,7 @@
 """KV cache: keys and values of the tokens read so far, so that the next ones need not read them again."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from ihlab.model.config import ModelConfig
@@ -34,9 +34,9 @@ class KVCache:
         self.raw: dict[str, Tensor] = {}
 
     def exchange(
-        self, what: str, raw: Float[Tensor, "batch pos *wide"], n: int
-    ) -> Float[Tensor, "batch earlier *wide"]:
-        """Return the raw vectors (such as keys) of the n tokens before these, and keep the last n raw vectors."""
+        self, what: str, raw: Shaped[Tensor, "batch pos *wide"], n: int
+    ) -> Shaped[Tensor, "batch earlier *wide"]:
+        """Return the raw vectors (such as keys) or ids of the n tokens before these, and keep the last n."""
         before = self.raw.get(what)
         if before is None:
             before = raw.new_zeros(len(raw), n, *raw.shape[2:])

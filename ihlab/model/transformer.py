@@ -21,7 +21,6 @@ from ihlab.model.token_ids import token_rows
 from tasks import Task
 from tasks.config import ConfigError, require
 
-
 OF_QUERIES = ("hook_pattern", "hook_attn_scores", "hook_kernel")
 """Parts of the names of hook points whose second axis is heads, and whose third axis is query positions."""
 
