@@ -14,8 +14,8 @@ from tests.faults.table import Row
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 
-BETWEEN = 2**29, 2**32
-"""Limits of memory, in bytes: between what Python needs, and what the training needs."""
+BETWEEN = 5 * 2**29, 2**32
+"""Limits of memory, in bytes: from what the libraries need to load, to what the training needs."""
 
 TEXT = """# Faults: what was tried, and what failed
 
@@ -54,7 +54,8 @@ promised: it is code that you installed or named, so it may do whatever you may.
 it. The text of a token is never markup. Not promised: a page that somebody else wrote may not be one of ihlab's.
 
 Not covered: other users who can write to your run folders while ihlab runs, and the memory and time of runs that you
-start yourself beyond the bound that is checked before training.
+start yourself beyond the bound that is checked before training. Nor is a limit of memory (`ulimit -v`) that is too low
+for the libraries to load: at some limits OpenBLAS then tries to allocate its buffer forever.
 """
 
 
