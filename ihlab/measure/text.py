@@ -1,4 +1,4 @@
-"""Measures of a language model on text: bits per byte, and how many of them induction could save."""
+"""Measures of a language model on text: bits per byte, and losses where induction could help."""
 
 import math
 from collections import defaultdict
@@ -114,7 +114,7 @@ def repeated_text(task: TextTask, rows: int = 64, seed: int = EVAL_SEED) -> Repe
 
 
 def repeat_gain(losses: Float[np.ndarray, "rows pos"], period: int) -> float:
-    """Return the mean loss in the first copy minus that in the second, in nats: what having read the text saves.
+    """Return the mean loss in the first copy minus that in the second, in nats: the gain from having read the text.
 
     The second copy's first token counts in neither, because it cannot be predicted.
     """
