@@ -40,7 +40,7 @@ def _task(hops: int, letters: int, alphabet: int = 4) -> MultiHopTask:
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """What the experiments train at one scale. L is the number of layers of the last three."""
+    """Settings of the experiments at one scale. L is the number of layers in the last three experiments."""
 
     task: MultiHopTask  # of Figure 8
     layers: tuple[int, ...]  # of Figure 8
