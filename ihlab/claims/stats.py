@@ -224,7 +224,7 @@ def fisher(hits_a: int, n_a: int, hits_b: int, n_b: int) -> float:
 
 
 def mean_accuracy(accuracies: Sequence[float], rows: int) -> Estimate:
-    """Return the mean over seeds of accuracies that were all measured on the same sequences, `rows` in number.
+    """Return the mean over seeds of accuracies that were all measured on the same `rows` sequences.
 
     This is `clustered_share` with one cluster per seed. All seeds answer the same sequences, so the effective number is
     at most `rows`. If an accuracy is missing, the result is `unknown`.

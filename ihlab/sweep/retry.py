@@ -40,7 +40,7 @@ def attempt(root: Path, device: str, wandb: bool, config: RunConfig, report: Rep
             train(config, root, device, report, callback=callback)
     except TrainingDivergedError as error:
         return Outcome(DIVERGED, str(error))
-    except TakenError as error:  # another process trains it, with an outcome of its own
+    except TakenError as error:  # another process trains it and will record its outcome
         return Outcome(UNFINISHED, str(error))
     except Exception as error:
         return failure(error)

@@ -13,7 +13,7 @@ class Clamp:
     """A clamped quantity, which training leaves unchanged.
 
     - `what`: "alpha" or "beta" (arXiv 2411.19574, equation 5), or "pattern";
-    - `layer`; `head`: a key/value head for alpha and beta, a query head for a pattern; None: all of the layer;
+    - `layer`; `head`: a key/value head for alpha and beta, a query head for a pattern; None: all heads of the layer;
     - `column`: for alpha and beta, 0 is the current token (alpha1, beta1), 1 the previous one (alpha2, beta2); None:
       both;
     - `value`: for alpha and beta, a number, or None for the checkpoint's value. A pattern depends on the tokens, so it

@@ -241,7 +241,7 @@ def even_choice(steps: Sequence[int], most: int) -> list[int]:
 
 @config
 class Fork:
-    """Origin of a fork, and what it clamps.
+    """The origin and the clamps of a fork.
 
     - `parent`: the digest of the parent run; `parent_name`: its name, for people only;
     - `step`: the step of the checkpoint from which the fork starts;

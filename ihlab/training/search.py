@@ -16,7 +16,7 @@ MOST_LISTED = 6
 def find_folder(name: str | Path, root: str | Path) -> Path:
     """Find a run's folder by its path, by the run's name, or by a prefix of the folder's name.
 
-    An existing folder takes precedence over a run of `ihlab.kept`, and such a run over a name or prefix.
+    The path of a run folder takes precedence over a run of `ihlab.kept`, and that over a name or prefix.
 
     Names are searched in `root`, or in the folder that `name` begins with. An exact name takes precedence over a
     prefix. Raises `ConfigError` if there is no such run (with the nearest name) or several (with their names), and
