@@ -70,7 +70,7 @@ class Question:
     sentence: str
     source: str
     of_paper: bool = False
-    declared: str = ""  # a date; "": that of the experiment
+    declared: str = ""  # a date; "": the experiment's date
 
 
 @dataclass(kw_only=True)

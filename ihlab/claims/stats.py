@@ -326,8 +326,8 @@ def _bounds_of_ratios(a: Sequence[float], b: Sequence[float], horizon: float) ->
 def shift(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> Estimate:
     """Return the median of all pairwise differences a_i - b_j (Hodges and Lehmann 1963).
 
-    The interval is the exact one that inverts the Mann-Whitney test. Use it for bimodal numbers, whose mean says
-    little. A missing number takes the worst case at each end of the interval, as in `paired`.
+    The interval is the exact one that inverts the Mann-Whitney test. Use it for bimodal numbers, for which a mean is
+    misleading. A missing number takes the worst case at each end of the interval, as in `paired`.
     """
     differences = np.subtract.outer(np.asarray(a, dtype=float), np.asarray(b, dtype=float)).ravel()
     if differences.size == 0:

@@ -1,8 +1,8 @@
 """The cache: transformers' cache layers, which also store the raw keys and values that the next tokens mix in.
 
 A layer stores only the last window - 1 raw keys and values: 2 (window - 1) vectors per sequence. To remove tokens
-(`crop`), it needs those of earlier tokens too. So transformers calls `activate_past_recording` before assisted
-generation, and the layer then keeps all until the next `crop`.
+(`crop`), it needs earlier raw keys and values too. So transformers calls `activate_past_recording` before assisted
+generation, and the layer then keeps all of them until the next `crop`.
 """
 
 from collections.abc import Callable

@@ -103,7 +103,7 @@ class LatentAttention(Attention):
 
     @property
     def W_V(self) -> Float[Tensor, "head d_model d_head"]:
-        """The value weights W_UV W_D of each head, a copy too."""
+        """The value weights W_UV W_D of each head. They are a copy, like `W_K`."""
         return (self.v_up.weight.unflatten(0, (self.n_heads, -1)) @ self._down).mT
 
     @property

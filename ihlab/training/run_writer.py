@@ -170,7 +170,7 @@ class RunWriter:
 
     @cached_property
     def _data(self) -> dict[str, str]:
-        """Digests of the task's data, if it has any that its config does not say."""
+        """Digests of the task's data; empty if the config alone determines the data."""
         return digests(getattr(self.config.task, "provenance", {}))
 
     def _require_same_data(self, known: Mapping[str, str]) -> None:
