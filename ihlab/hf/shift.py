@@ -36,7 +36,7 @@ class Shift(nn.Module):
         raise NotImplementedError
 
     def forward(self, side: str, raw: Projected, links: Links, seen: Seen) -> Projected:
-        """Mix raw keys (side "key") or values ("value"). `seen` has those of window - 1 earlier tokens, then `raw`."""
+        """Mix raw keys (side "key") or values ("value"). `seen`: window - 1 earlier raw vectors, followed by `raw`."""
         n, back = raw.shape[1], self.window - 1
         earlier: list[Tensor] = []  # torch.compile does not support list[Tensor]()
         for j in range(1, back + 1):

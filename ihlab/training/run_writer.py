@@ -46,7 +46,7 @@ def digests(facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 class RunWriter:
-    """Writer of one run's folder. `rows`: its metrics so far; `started`: its start time as if never interrupted.
+    """Writer of one run's folder. `rows`: its metrics so far; `started`: its start time, moved later by interruptions.
 
     A solo run has one writer. Each member of an ensemble has its own, so its folder looks like a solo run's.
     """
