@@ -142,7 +142,7 @@ def _run(argv: list[str]) -> None:
 
 
 def _taken(argv: list[str]) -> str | None:
-    """Remove and return the task given after options, if any: the first word that is not the value of an option."""
+    """Remove and return the task if it comes after options: the first word that is not the value of an option."""
     for place, (before, word) in enumerate(pairwise(argv), start=1):
         valued = before.startswith("-") and "=" not in before
         if not valued and word.partition(":")[0].isidentifier() and word not in _VALUES:

@@ -1,4 +1,4 @@
-"""The campaigns of faults in full; `make faults` writes the table of what was tried to `docs/faults.md`."""
+"""Run the full fault campaigns; `make faults` writes their table to `docs/faults.md`."""
 
 import tempfile
 import time
@@ -71,12 +71,12 @@ def main(
     """Run the campaigns of faults and write their table.
 
     Args:
-        kills_tried: How many times training is killed.
-        cells: How many of the ways to damage and read a run are tried; all by default.
-        examples: How many hostile values are tried.
-        openings: How many openings of each kind of a stranger's files are tried; all by default.
-        limits: Under how many limits of memory training is tried.
-        seed: What everything is drawn from.
+        kills_tried: Number of times that training is killed.
+        cells: Number of combinations of damage and reading to try; all by default.
+        examples: Number of hostile values to try.
+        openings: Number of openings to try, per type of untrusted file; all by default.
+        limits: Number of memory limits under which training is tried.
+        seed: Seed of all random draws.
         page: The page to write.
     """
     campaigns: dict[str, Callable[[Path], list[Row]]] = {
