@@ -38,12 +38,17 @@ class ModelConfig:
             queries, keys and values with a kernel of 3. input_gate is a kv_gate whose weights depend on the token. mla
             computes keys and values from a latent vector; mla_kv takes one head's key and another's value from the
             previous token (Appendix J). differential subtracts two patterns (arXiv 2410.05258: use half the heads of
-            the baseline). selective lets tokens mask earlier ones for later ones (arXiv 2410.02703). docs/variants.md
-            lists them all. Any other name is your own class, registered with ihlab.register_attention.
+            the baseline). selective lets tokens mask earlier ones for later ones (arXiv 2410.02703). forgetting lets
+            tokens lower the scores of all earlier ones (arXiv 2503.02130). output_gate gates what each head reads.
+            gated_linear (Mamba-2), gated_delta (Gated DeltaNet) and trapezoid (Mamba-3) are recurrences without
+            softmax. docs/variants.md lists them all. Any other name is your own class, registered with
+            ihlab.register_attention.
         stream_shift: Where each layer mixes in the residual stream of the previous token, with a learned weight per
             channel: in attention's input (before_norm or after_norm), or added to the residual stream.
         canon: Places of Canon layers, such as ABCD: A, the input of attention's projections; B, queries, keys and
             values; C, the MLP's input; D, the input of its activation. Empty: none.
+        bigram_table: Rows of a hash table with a vector for each pair of a token and the previous one, added to the
+            embedding (ihlab.model.bigram). 0: none.
         shift_window: Number of tokens that a shift mixes: the current token and those right before it.
         shift_start: Initial weights of a shift. equal: the current token's from U(0, 1), and the others equal, with a
             sum of 1. uniform: all except the last from U(0, 1), and the last 1 minus their sum (the paper's choice for
@@ -127,6 +132,7 @@ class ModelConfig:
     rotary_scale: float = 1.0
     rotary_layers: tuple[bool, ...] | None = None
     qk_norm: bool = False
+    bigram_table: int = 0
 
     def __post_init__(self) -> None:
         require_attention(self.attention)
@@ -146,6 +152,12 @@ class ModelConfig:
         self._check_halves()
         self._check_rotary()
         self._check_canon()
+        self._check_recurrent()
+        require(
+            self.bigram_table == 0 or self.bigram_table >= 2,
+            f"ModelConfig.bigram_table is {self.bigram_table}, but must be 0 or at least 2: the last row is for the "
+            "first token.",
+        )
         require(self.eps > 0, f"ModelConfig.eps is {self.eps}, but must be positive.")
         require(self.rotary_base > 0, f"ModelConfig.rotary_base is {self.rotary_base}, but must be positive.")
         for name in ("init_std", "embed_std"):
@@ -197,6 +209,18 @@ class ModelConfig:
             f"ModelConfig.canon is {self.canon!r}, but attention={self.attention!r} mixes keys and values too, where "
             "'B' does: leave 'B' out, or choose another attention.",
         )
+
+    def _check_recurrent(self) -> None:
+        """Raise `ConfigError` for fields that say something of attention scores, which a recurrence does not have."""
+        fields: dict[str, tuple[object, ...]] = {
+            "positional": ("rope", "learned", "none"), "mask": ("causal",), "qk_norm": (False,),
+        }  # fmt: skip
+        for name, allowed in fields.items():
+            require(
+                not self.recurrent or getattr(self, name) in allowed,
+                f"ModelConfig.{name} is {getattr(self, name)!r}, but attention={self.attention!r} is a recurrence, "
+                f"without attention scores: it must be {' or '.join(map(repr, allowed))}.",
+            )
 
     def _check_latent(self) -> None:
         """Raise `ConfigError` for widths and parts that latent attention does not have."""
@@ -352,6 +376,11 @@ class ModelConfig:
         return bool(self.mixing_weights)
 
     @property
+    def recurrent(self) -> bool:
+        """True if attention is a recurrence, without attention scores and pattern."""
+        return VARIANTS[self.attention].recurrent
+
+    @property
     def latent(self) -> bool:
         """True if keys and values are computed from a latent vector."""
         return self.attention in ("mla", "mla_kv")
@@ -375,6 +404,8 @@ class ModelConfig:
             return f"attention={self.attention!r}"
         if self.stream_shift != "none":
             return f"stream_shift={self.stream_shift!r}"
+        if self.bigram_table:
+            return f"bigram_table={self.bigram_table}"
         return f"canon={self.canon!r}" if set(self.canon) & {"A", "B"} else None
 
     def residual_in(self, layer: int) -> bool:

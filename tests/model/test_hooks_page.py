@@ -27,7 +27,8 @@ LATENT = {"n_key_value_heads": 4, "shift_window": 2, "mla_rank": 8}
 MODELS += [{"attention": attention, **LATENT, "mla_norm": attention == "mla"} for attention in ("mla", "mla_kv")]
 MODELS += [{"attention": "differential", "d_head": 8, "diff_norm": norm} for norm in (True, False)]
 MODELS += [{"stream_shift": "added"}, {"stream_shift": "after_norm"}, {"canon": "ABCD"}, {"attention": "rwkv_shift"}]
-MODELS += [{"attention": "mdha"}, {"attention": "input_gate", "shift_window": 2}]
+MODELS += [{"attention": "mdha"}, {"attention": "input_gate", "shift_window": 2}, {"bigram_table": 11}]
+MODELS += [{"attention": name} for name in ("forgetting", "output_gate", "gated_linear", "gated_delta", "trapezoid")]
 
 
 def rows():

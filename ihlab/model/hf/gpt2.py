@@ -12,7 +12,10 @@ from ihlab.model.transformer import Transformer
 from tasks.config import require
 
 # Required fields of a model that GPT-2 can express; eps is free.
-_REQUIRED = {**GPT2, "attention": "vanilla", "mask": "causal", "residual": True, "stream_shift": "none", "canon": ""}
+_REQUIRED = {
+    **{**GPT2, "attention": "vanilla", "mask": "causal", "residual": True},
+    **{"stream_shift": "none", "canon": "", "bigram_table": 0},
+}
 del _REQUIRED["eps"]
 
 _LAYER_NAMES = {
