@@ -269,8 +269,8 @@ def counted(figures: Path) -> str:
     """Return a sentence with the number of statements of each kind."""
     found = kinds(figures)
     return (
-        f"Of the paper's {len(STATEMENTS)} statements, {found[FIGURE]} have the verdict of a figure, {found[EXACT]} are "
-        f"checked without training, {found[OPEN]} are not answered yet, and {found[OUT]} are out of reach here."
+        f"Of the paper's {len(STATEMENTS)} statements, {found[FIGURE]} are answered by a figure, {found[EXACT]} are "
+        f"checked without training, {found[OPEN]} are open, and {found[OUT]} are out of reach here."
     )
 
 

@@ -66,9 +66,14 @@ def write_results_pages(root: Path, order: Sequence[str] = ()) -> Path:
     require_own(pages)
     for page, text in pages.items():
         write_text(page, text)
-    if (statements := root.absolute().parent / "docs" / "coverage.md").exists():
-        write_text(statements, coverage.coverage_page(root))
+    if _statements(root).exists():
+        write_text(_statements(root), coverage.coverage_page(root))
     return path
+
+
+def _statements(root: Path) -> Path:
+    """Return the path of docs/coverage.md, which only a clone of the repository has."""
+    return root.absolute() / STATEMENTS
 
 
 def require_own(pages: Iterable[Path]) -> None:
@@ -89,7 +94,9 @@ def results_page(root: Path, order: Sequence[str] = ()) -> str:
         return f"{QUESTION}\n\nThere are no figures yet.\n"
     picture = next((f for f in folders if f.experiment == FIRST), None)
     shown = f"![{title(FIRST)}]({picture.picture.with_suffix('.png').relative_to(root).as_posix()})" if picture else ""
-    statements = f"{coverage.counted(root)} [Every statement]({STATEMENTS})"
+    statements = coverage.counted(root)
+    if _statements(root).exists():
+        statements += f" [Every statement]({STATEMENTS})"
     parts = [QUESTION, headlines_table(root), RULE, statements, shown, FIGURES]
     for scale, grouped in groupby(folders, key=lambda folder: folder.scale):
         of_scale = list(grouped)
@@ -183,4 +190,4 @@ def _verdict_counts(claims: Sequence[dict[str, Any]]) -> dict[str, tuple[int, in
 
 def _sum(counted: tuple[int, int]) -> str:
     paper, own = counted
-    return f"{paper} + {own}" if own else str(paper)
+    return f"{paper}+{own}" if own else str(paper)
