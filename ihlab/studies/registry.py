@@ -13,6 +13,7 @@ from ihlab.studies.hops import Figure8, Figure8Law, Figure8Learned, OneMoreLayer
 from ihlab.studies.initialisation import Initialisation
 from ihlab.studies.lengths import Lengths
 from ihlab.studies.mqar import MQAR
+from ihlab.studies.order import Order
 from ihlab.studies.robustness import Robustness
 from ihlab.studies.table2 import Table2
 from ihlab.studies.table4 import Table4
@@ -34,6 +35,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Figure9(),
         Table5(),
         Formation(),
+        Order(),
         MQAR(),
         Table2(),
         Tables6To13(),
@@ -57,7 +59,7 @@ GROUP = "ihlab.experiments"
 """Entry point group for experiments of installed packages."""
 
 ON_REQUEST = {
-    *("formation", "mqar", "table4", "basin_map", "robustness", "lengths", "initialisation"),
+    *("formation", "order", "mqar", "table4", "basin_map", "robustness", "lengths", "initialisation"),
     *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
     *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo"),
 }
