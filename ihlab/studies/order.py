@@ -92,8 +92,8 @@ class Order:
         axes.set_ylim(0.45, 75)
         figure.legend(loc="outside lower center", ncols=len(STYLES))
         figure.suptitle(
-            f"How much later than bigrams is induction learned? Above 1: bigrams first. {data['seed'].nunique()} seeds\n"
-            "Marker: a seed. Line: median. Triangle: no induction within the run, so the ratio is at least this.",
+            f"How much later than bigrams is induction learned? Above 1: bigrams first.\n"
+            f"Marker: one of {data['seed'].nunique()} seeds. Line: median. Triangle: no induction, so at least this.",
             fontsize=11,
         )
         return figure
@@ -158,7 +158,5 @@ def _claim(data: pd.DataFrame, curve: str, triggers: int) -> Claim:
         measure=f"steps to half of induction / steps to half of the bigrams (not there: {horizon:.0f})",
         estimate=stats.ratio_of_times(induction.tolist(), bigrams.tolist(), horizon),
         threshold=1.0,
-        right_side=side,
+        right_side=side,  # type: ignore[arg-type]
     )
-
-

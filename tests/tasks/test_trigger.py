@@ -1,6 +1,7 @@
 """The trigger task: its rule read back from drawn rows, and what models score that lack the table or induction."""
 
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ def test_the_worked_row_in_the_docstring_obeys_the_rule():
     row = [int(cells["input"][column]) for column in columns]
     answers = [int(cells["answer"].get(column, IGNORE)) for column in columns]
     table = {3: 5, 5: 1, 1: 7, 7: 3}
-    assert {now: after for now, after in zip(row, row[1:], strict=False) if now == 5} == {5: 9}
+    assert {now: after for now, after in pairwise(row) if now == 5} == {5: 9}
     for t, (token, column) in enumerate(zip(row, columns, strict=True)):
         role = cells["role"].get(column)
         assert role == ("T" if token == 5 and token in row[:t] else None if token in row[:t] else "G")
