@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,18 +30,15 @@ from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, PAGE, new_figure, printed
 from tasks.config import require
 
-if TYPE_CHECKING:
-    from ihlab.theory.landscape.coefficients import Minimum
-
 CENTRE = {"step": 0.2, "localization": 1.0, "sharpness": 1000.0}
 SETTINGS = [CENTRE, *({**CENTRE, name: CENTRE[name] * by} for name in CENTRE for by in (0.25, 4.0))]
 """The setting that is judged, and six others, which each change one number by a factor of four."""
-COPIES = 64
-"""Independent copies of the parameters in one sampled model. Its coefficient is the sum of theirs."""
+GROUPS, COPIES = 8, 16
+"""Independent copies of each minimum's parameters: the claims' intervals are over groups of copies.
+
+One model holds all copies of all minima. Its loss per "token" is the excess loss of one copy, over the stiffness."""
 STEPS = {"smoke": 20, "laptop": 3000, "gpu": 3000, "paper": 3000}
 """SGLD steps. The first third is burn-in."""
-CHAINS = {"smoke": 2, "laptop": 8, "gpu": 8, "paper": 8}
-"""Chains at `CENTRE`, each of `COPIES` copies. Other settings have two."""
 
 FROM_AIM, FROM_EXACT, ORDERED, ROBUST = 0.1, 0.2, 0.95, 0.8
 """Largest relative errors of the sampler and of the estimate; least fractions of ordered pairs and of good settings."""
@@ -64,29 +61,30 @@ class LLC:
         return []
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
-        """Return a row per minimum, setting and chain: point, coefficient, `SETTINGS`, chain, aim, estimate, returned.
+        """Return a row per setting, minimum and group of copies, with `aim`, the exact mean at this temperature.
 
-        `estimate` leaves out the burn-in. `returned` is `llc_mean` of the chain, which has the burn-in in its mean.
-        Raises `ConfigError` if devinterp is not installed.
+        `estimate` leaves out the burn-in. `returned` has it in its mean, as `devinterp`'s `llc_mean` has. Raises
+        `ConfigError` if devinterp is not installed.
         """
         require(find_spec("devinterp") is not None, "devinterp is not installed: pip install 'devinterp>=2.0.1'.")
         from ihlab.theory.landscape.coefficients import MINIMA
 
-        tables = []
-        for point, minimum in MINIMA.items():
-            for setting in SETTINGS:
-                n_beta, steps = setting["sharpness"] / minimum.stiffness, STEPS[scale]
-                chains = CHAINS[scale] if setting == CENTRE else 2
-                aim = minimum.tempered(n_beta, setting["localization"], steps=steps)
-                table = estimates(minimum, **setting, steps=steps, chains=chains)
-                facts: dict[str, Any] = {"point": point, "coefficient": minimum.coefficient, **setting, "aim": aim}
-                tables.append(table.assign(**facts))
-        return pd.concat(tables, ignore_index=True).round(5)
+        aims = {
+            (point, at["localization"], at["sharpness"]): minimum.tempered(
+                at["sharpness"] / minimum.stiffness, at["localization"], steps=min(1000, STEPS[scale])
+            )
+            for point, minimum in MINIMA.items()
+            for at in SETTINGS
+            if at["step"] == CENTRE["step"]
+        }
+        data = pd.concat([estimates(**setting, steps=STEPS[scale]) for setting in SETTINGS], ignore_index=True)
+        keys = zip(data["point"], data["localization"], data["sharpness"], strict=True)
+        return data.assign(aim=[aims[key] for key in keys]).round(5)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge the sampler and the coefficient at each minimum, the order, and how much depends on the setting."""
         centre, claims = data[_at(data, CENTRE)], []
-        claim = partial(Claim, source="beside Theorem 3.4", of_paper=False, declared="2026-11-26", seeds=CHAINS[scale])
+        claim = partial(Claim, source="beside Theorem 3.4", of_paper=False, declared="2026-11-26", seeds=GROUPS)
         for column, what, most in (
             ("aim", "mean that it samples", FROM_AIM),
             ("coefficient", "coefficient", FROM_EXACT),
@@ -158,36 +156,41 @@ class LLC:
         return figure
 
 
-def estimates(
-    minimum: "Minimum", step: float, localization: float, sharpness: float, steps: int, chains: int
-) -> pd.DataFrame:
-    """Return devinterp's estimates at a minimum: a row per chain, with its `estimate` and `returned` (`LLC.gather`)."""
+def estimates(step: float, localization: float, sharpness: float, steps: int) -> pd.DataFrame:
+    """Return devinterp's estimates at one setting, as `LLC.gather` does."""
     import torch
     from datasets import Dataset
-    from devinterp.slt.llc import llc
+    from devinterp.slt.sampling import sample
 
-    at = torch.tensor(minimum.at, dtype=torch.float64)[:, None].repeat(1, COPIES)
+    from ihlab.theory.landscape.coefficients import MINIMA, excess_of
+
+    minima, each = list(MINIMA.values()), GROUPS * COPIES
+    at = torch.tensor([minimum.at for minimum in minima], dtype=torch.float64).T[:, :, None]
+    free = torch.tensor([[float(i in minimum.free) for minimum in minima] for i in range(4)])[:, :, None]
+    stiffness = torch.tensor([[minimum.stiffness] for minimum in minima])
 
     class Copies(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.free = torch.nn.Parameter(at[list(minimum.free)])
+            self.moved = torch.nn.Parameter(torch.zeros(4, len(minima), each, dtype=torch.float64))
 
     def loss(model: Any, input_ids: torch.Tensor) -> torch.Tensor:
-        w = at.index_copy(0, torch.tensor(minimum.free), model.free)
-        return minimum.excess(w)[None]
+        return (excess_of(minima, at + free * model.moved) / stiffness).reshape(1, -1)
 
-    n_beta, burn_in = COPIES * sharpness / minimum.stiffness, steps // 3
-    rows: Any = Dataset.from_dict({"input_ids": [[0] * (COPIES + 1)]}).with_format("torch")
+    tokens, burn_in = len(minima) * each, steps // 3
+    rows: Any = Dataset.from_dict({"input_ids": [[0] * (tokens + 1)]}).with_format("torch")
     with TemporaryDirectory() as folder:
-        found = llc(
-            Copies(), rows, {}, lr=step / sharpness, n_beta=n_beta, localization=localization, loss_fn=loss,
-            num_chains=chains, num_draws=steps - burn_in, num_burnin_steps=burn_in, batch_size=1,
-            num_init_loss_batches=1, device="cpu", output_path=Path(folder) / "samples.zarr",
-        ).load()  # fmt: skip
-    kept = found.loss_trace.to_numpy()[:, burn_in:].mean(axis=1) - float(found.init_loss)
-    columns = {"estimate": n_beta * kept / COPIES, "returned": found.llc_per_chain.to_numpy() / COPIES}
-    return pd.DataFrame({"chain": range(chains), **columns})
+        sampled = sample(
+            Copies(), rows, {}, lr=step / sharpness, n_beta=tokens * sharpness, localization=localization, loss_fn=loss,
+            num_chains=1, num_draws=steps - burn_in, num_burnin_steps=burn_in, batch_size=1, num_init_loss_batches=1,
+            device="cpu", output_path=Path(folder) / "samples.zarr",
+        )  # fmt: skip
+        losses = sampled.dataset.sampling_loss_micro.to_numpy().reshape(steps, len(minima), GROUPS, COPIES)
+    estimate, returned = (sharpness * part.mean(axis=(0, 3)).ravel() for part in (losses[burn_in:], losses))
+    names = pd.MultiIndex.from_product([MINIMA, range(GROUPS)], names=["point", "group"]).to_frame(index=False)
+    exact = [minimum.coefficient for minimum in minima for _ in range(GROUPS)]
+    facts: dict[str, Any] = {"step": step, "localization": localization, "sharpness": sharpness}
+    return names.assign(coefficient=exact, **facts, estimate=estimate, returned=returned)
 
 
 def _at(data: pd.DataFrame, setting: dict[str, float]) -> "pd.Series[bool]":

@@ -198,7 +198,10 @@ def test_a_file_of_the_same_kind_is_replaced(root, tmp_path):
         (["view", "plain", "--row", "3,40"], ["--row holds 40, but the model's ids are 0 to 39."]),
         (["view", "plain", "--row", ",".join(["3"] * 13)], ["The sequence has 13 positions", "n_ctx=12"]),
         (["view", "plain", "--tokens", "3 40"], ["tokens holds 40, which is outside the vocabulary: ids are 0 to 39."]),
-        (["view", "plain", "--tokens", "3 four"], ["tokens holds 'four', which is not a word of the model's vocabulary"]),
+        (
+            ["view", "plain", "--tokens", "3 four"],
+            ["tokens holds 'four', which is not a word of the model's vocabulary"],
+        ),
         (["view", "plain", "--tokens", "3", "--row", "3"], ["--tokens and --row are both given"]),
         (["view", "plain", "--rows", "0"], ["rows is 0, but must be 1 to 100."]),
         (["view", "plain", "--checkpoints", "1"], ["checkpoints is 1, but must be at least 2"]),

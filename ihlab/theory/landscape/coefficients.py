@@ -25,6 +25,7 @@ beta1 (a2 - r) is left, which is beta1 alpha2 r: the two curves of minima alpha2
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -56,14 +57,7 @@ class Minimum:
 
     def excess(self, w: Float[Tensor, "4 ..."]) -> Float[Tensor, "..."]:
         """Return K at each w; differentiable."""
-        at = torch.tensor(self.at, dtype=torch.float64)
-        if self.decay:
-            return self._decayed(w) - self._decayed(at)
-        teacher = log_probabilities(at).reshape(4, *[1] * (w.ndim - 1))
-        return (teacher.exp() * (teacher - log_probabilities(w))).sum(dim=0)
-
-    def _decayed(self, w: Tensor) -> Tensor:
-        return -log_probabilities(w)[0] + self.decay / 2 * (w**2).sum(dim=0)
+        return excess_of([self], w[:, None])[0]
 
     @cached_property
     def stiffness(self) -> float:
@@ -103,6 +97,20 @@ class Minimum:
             w, k, now = torch.where(moves, proposed, w), torch.where(moves, k_there, k), torch.where(moves, there, now)
             total += float(k.mean()) if step >= steps // 2 else 0.0
         return n_beta * total / (steps - steps // 2)
+
+
+def excess_of(minima: Sequence[Minimum], w: Float[Tensor, "4 minimum ..."]) -> Float[Tensor, "minimum ..."]:
+    """Return K of each minimum at its own points w; differentiable."""
+    ones = [1] * (w.ndim - 2)
+    at = torch.tensor([minimum.at for minimum in minima], dtype=w.dtype).T.reshape(4, -1, *ones)
+    decay = torch.tensor([minimum.decay for minimum in minima], dtype=w.dtype).reshape(-1, *ones)
+    answer = torch.tensor([1, 0, 0, 0], dtype=w.dtype).reshape(4, 1, *ones)
+    target = torch.where(decay > 0, answer, log_probabilities(at).exp())
+
+    def risk(w: Tensor) -> Tensor:
+        return -(target * log_probabilities(w)).sum(dim=0) + decay / 2 * (w**2).sum(dim=0)
+
+    return risk(w) - risk(at)
 
 
 def log_probabilities(w: Float[Tensor, "4 ..."]) -> Float[Tensor, "4 ..."]:
