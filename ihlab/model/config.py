@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 else:
     AttentionName = Literal[tuple(VARIANTS)] | str  # the command line lists the names
 
+_PLACES = "ABCDKVOM"
+
 # The switches of a GPT-2 block (Radford et al. 2019), where they are not the defaults: ModelConfig(..., **GPT2).
 GPT2 = {"positional": "learned", "norm": "layer", "eps": 1e-5, "mlp": "gelu", "bias": True}
 
@@ -36,20 +38,27 @@ class ModelConfig:
             kv_clip, kv_project (its Appendix F.1); with weights that stay as drawn: kv_frozen, kv_frozen_unit (divided
             by their norm). Tokens are mixed elsewhere: rwkv_shift, in what queries, keys and values are projected from;
             mdha, in each channel of all three, by a kernel of 3; input_gate, a kv_gate whose weights depend on the
-            token. Or keys and values come from a latent vector (mla; mla_kv: one head's key and another's value from
-            the token before, Appendix J), a pattern is the difference of two (differential, arXiv 2410.05258: pass half
-            as many heads as a baseline has), or tokens mask earlier ones for later ones (selective, arXiv 2410.02703).
-            docs/variants.md lists them all. Any other name: a class of your own, given to ihlab.register_attention.
+            token; key_offset, in half of each key (partial_rotary: its control); multi_token, in the scores
+            (arXiv 2504.00927). Or keys and values come from a latent vector (mla; mla_kv: one head's key and another's
+            value from the token before, Appendix J), a pattern is the difference of two (differential, arXiv
+            2410.05258: pass half as many heads as a baseline has), or tokens mask earlier ones for later ones
+            (selective, arXiv 2410.02703). docs/variants.md lists them all. Any other name: a class of your own, given
+            to ihlab.register_attention.
         stream_shift: Each layer mixes the residual stream with that of the token before, by learned weights of each
             channel: for attention, before_norm or after_norm, or as something added to the residual stream.
         canon: Places of Canon layers, such as ABCD: A, what attention projects; B, queries, keys and values; C, the
-            MLP's input; D, what its activation acts on. Empty: none.
+            MLP's input; D, what its activation acts on. K, V, O, M: the same convolution of keys, of values, of what
+            attention adds to the residual stream, and of what the MLP adds. Empty: none.
+        smear: Mix the token before into each embedding, or into what the attention of each layer reads, by a gate of
+            each token (modded-nanogpt's smear).
         shift_window: Tokens that a shift mixes: this one and those right before it.
         shift_start: Initial weights of a shift: equal (this token's from U(0, 1), the others share the rest of 1
             equally), or uniform (all but the last from U(0, 1), the last is 1 minus their sum: the paper's for
             windows of 3 and 4). They agree for a window of 2.
         shift_share: How a shift's weights are shared: one row for each head (head), for all heads of a layer (layer)
             or of all layers (model), or for each channel of a head (channel).
+        shift_first: What the first token of a sequence, which has none before it, gets from a shift of keys, values or
+            queries: zero (zeros are mixed in), or own (its own are left as they are).
         shift_place: Keys are mixed before their rotation (the paper's order), or after it.
         n_key_value_heads: Key/value heads a layer: fewer than n_heads for grouped-query attention. None: as many.
         d_head: Width of a head. None: d_model / n_heads.
@@ -96,10 +105,12 @@ class ModelConfig:
     attention: AttentionName = "vanilla"
     stream_shift: Literal["none", "before_norm", "after_norm", "added"] = "none"
     canon: str = ""
+    smear: Literal["none", "embedding", "attention"] = "none"
     shift_window: int = 2
     shift_start: Literal["equal", "uniform"] = "equal"
     shift_share: Literal["head", "layer", "model", "channel"] = "head"
     shift_place: Literal["before_rotary", "after_rotary"] = "before_rotary"
+    shift_first: Literal["zero", "own"] = "zero"
     n_key_value_heads: int | None = None
     d_head: int | None = None
     d_mlp: int | None = None
@@ -184,17 +195,24 @@ class ModelConfig:
     def _check_canon(self) -> None:
         """Raise `ConfigError` for places that do not exist, or are taken."""
         require(
-            isinstance(self.canon, str) and self.canon == "".join(place for place in "ABCD" if place in self.canon),
-            f"ModelConfig.canon is {self.canon!r}, but must be some of the letters of 'ABCD', each once and in order.",
+            isinstance(self.canon, str) and self.canon == "".join(place for place in _PLACES if place in self.canon),
+            f"ModelConfig.canon is {self.canon!r}, but must be some of the letters of {_PLACES!r}, each once and in "
+            "order.",
         )
         require(
-            self.mlp != "none" or not set(self.canon) & {"C", "D"},
-            f"ModelConfig.canon is {self.canon!r}, but mlp is 'none': 'C' and 'D' are places of an MLP.",
+            self.mlp != "none" or not set(self.canon) & set("CDM"),
+            f"ModelConfig.canon is {self.canon!r}, but mlp is 'none': 'C', 'D' and 'M' are places of an MLP.",
+        )
+        of_heads = "".join(place for place in self.canon if place in "BKV")
+        mixed = self.shifted or self.latent or self.attention in ("mdha", "input_gate", "key_offset")
+        require(
+            not (of_heads and mixed),
+            f"ModelConfig.canon is {self.canon!r}, but attention={self.attention!r} mixes keys or values too, where "
+            f"{of_heads!r} does: leave {of_heads!r} out, or choose another attention.",
         )
         require(
-            "B" not in self.canon or not (self.shifted or self.latent or self.attention in ("mdha", "input_gate")),
-            f"ModelConfig.canon is {self.canon!r}, but attention={self.attention!r} mixes keys and values too, where "
-            "'B' does: leave 'B' out, or choose another attention.",
+            of_heads in ("", "B", "K", "V", "KV"),
+            f"ModelConfig.canon is {self.canon!r}, but 'B' convolves keys and values already: leave 'K' and 'V' out.",
         )
 
     def _check_latent(self) -> None:
@@ -239,15 +257,24 @@ class ModelConfig:
                 value is None or (self.positional == "rope" and len(value) == size),
                 f"ModelConfig.{name} is {shown(value)}, but must have {size} values, with positional='rope'.",
             )
-        own = self.latent or self.attention == "differential"
+        own, half = self.latent or self.attention == "differential", self.attention in ("partial_rotary", "key_offset")
         altered = self.rotary_frequencies is not None or self.rotary_scale != 1
         require(
             not (own and (self.qk_norm or altered)),
             f"ModelConfig.attention is {self.attention!r}, which takes no qk_norm, rotary_frequencies or rotary_scale.",
         )
         require(
+            not (half and altered),
+            f"ModelConfig.attention is {self.attention!r}, which takes no rotary_frequencies or rotary_scale.",
+        )
+        require(
             not self.qk_norm or self.shift_place == "before_rotary",
             f"ModelConfig.shift_place is {self.shift_place!r}, but with qk_norm it must be 'before_rotary'.",
+        )
+        require(
+            not half or self.head_width % 4 == 0,
+            f"ModelConfig.d_head is {self.head_width}, but {self.attention!r} halves each half of a head: it must be a "
+            "multiple of 4.",
         )
 
     def rotates_in(self, layer: int) -> bool:
@@ -372,9 +399,10 @@ class ModelConfig:
         """The field by which keys or values hold earlier tokens as alpha and beta do not describe, if any."""
         if VARIANTS[self.attention].elsewhere:
             return f"attention={self.attention!r}"
-        if self.stream_shift != "none":
-            return f"stream_shift={self.stream_shift!r}"
-        return f"canon={self.canon!r}" if set(self.canon) & {"A", "B"} else None
+        for name, plain in (("stream_shift", "none"), ("smear", "none"), ("shift_first", "zero")):
+            if getattr(self, name) != plain:
+                return f"{name}={getattr(self, name)!r}"
+        return f"canon={self.canon!r}" if set(self.canon) & set("ABKVO") else None
 
     def residual_in(self, layer: int) -> bool:
         """Return True if the parts of a layer add to the residual stream."""

@@ -86,6 +86,9 @@ VARIANTS = {
     "selective": Variant("selective attention", "ihlab.model.selective:SelectiveAttention"),
     "rwkv_shift": Variant("RWKV's token shift", "ihlab.model.rwkv:RWKVAttention", elsewhere=True),
     "mdha": Variant("Primer's multi-DConv-head attention", "ihlab.model.primer:PrimerAttention", elsewhere=True),
+    "partial_rotary": Variant("attention, half of a head rotated", "ihlab.model.partial_offset:PartialRotaryAttention"),
+    "key_offset": Variant("partial key offset", "ihlab.model.partial_offset:PartialOffsetAttention", elsewhere=True),
+    "multi_token": Variant("multi-token attention", "ihlab.model.multi_token:MultiTokenAttention", elsewhere=True),
     "input_gate": Variant("KV shifting gate of the input", "ihlab.model.input_gate:GatedAttention", elsewhere=True),
 }
 """Every attention by the name that a config knows it by, in the order of the command line's help. A variant of the

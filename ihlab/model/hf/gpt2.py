@@ -12,7 +12,15 @@ from ihlab.model.transformer import Transformer
 from tasks.config import require
 
 # What a model must be for GPT-2 to express it; eps is free.
-_REQUIRED = {**GPT2, "attention": "vanilla", "mask": "causal", "residual": True, "stream_shift": "none", "canon": ""}
+_REQUIRED = {
+    **GPT2,
+    "attention": "vanilla",
+    "mask": "causal",
+    "residual": True,
+    "stream_shift": "none",
+    "canon": "",
+    "smear": "none",
+}
 del _REQUIRED["eps"]
 
 _LAYER_NAMES = {

@@ -14,7 +14,15 @@ from tasks.config import require
 
 LLAMA = {
     **{"attention": "vanilla", "positional": "rope", "norm": "rms", "mlp": "swiglu", "mask": "causal"},
-    **{"residual": True, "bias": False, "dropout": 0.0, "unembedding": "linear", "stream_shift": "none", "canon": ""},
+    **{
+        "residual": True,
+        "bias": False,
+        "dropout": 0.0,
+        "unembedding": "linear",
+        "stream_shift": "none",
+        "canon": "",
+        "smear": "none",
+    },
     **{"qk_norm": False, "rotary_layers": None, "rotary_frequencies": None, "rotary_scale": 1.0},
 }
 """Fields of a model that Llama knows one value of."""
