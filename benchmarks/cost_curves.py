@@ -1,9 +1,9 @@
 """Cost of a training step as one size grows: length, width, depth, vocabulary, or the members of an ensemble.
 
-Measured time and peak memory beside what counting expects: the FLOPs of the step's products of matrices, and the bytes
-of `memory_estimate`. A slope is that of log cost over log size, fitted over the whole range: the exponent of the cost.
-Counting leaves out the overhead of each operation and the movement of data: measured time starts
-flatter than counted FLOPs, and gets as steep only where products of matrices fill the step.
+Measured time is compared with the counted FLOPs of the step's matrix products, and measured peak memory with
+`memory_estimate`. The slope of log cost over log size, fitted over the whole range, is the exponent of the cost.
+FLOPs leave out the overhead of each operation and the movement of data. So measured time starts flatter than counted
+FLOPs, and becomes as steep only when matrix products dominate the step.
 """
 
 import itertools
@@ -40,7 +40,7 @@ TABLES = {
 
 @dataclass(frozen=True)
 class Point:
-    """The base with one thing changed. `members` are stacked, even a single one, along their own axis only."""
+    """The base with one size changed. Only on the axis `members` are models stacked, even a single one."""
 
     axis: str
     value: int
@@ -53,7 +53,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts of one step: counted FLOPs, the MiB it adds to the process at its peak, and the MiB estimated."""
+    """Facts of one step: counted FLOPs, the MiB that it adds to the process at its peak, and the estimated MiB."""
 
     flops: int
     memory: float
@@ -61,7 +61,7 @@ class Facts:
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
-    """The slopes; unless quick, the points as CSV and the picture are written beside this file."""
+    """Return the slopes. Unless quick, write the points as CSV and the picture beside this file."""
     points, seconds = costs(quick)
     found = slopes(points, seconds)
     if not quick:
@@ -71,7 +71,7 @@ def measure(quick: bool = False) -> pd.DataFrame:
 
 
 def costs(quick: bool = False) -> tuple[pd.DataFrame, dict[Point, np.ndarray]]:
-    """Measure one row per point, and the seconds of each of its turns. The points of an axis take turns."""
+    """Return one row per point, and the seconds of each of its turns. The points of an axis take turns."""
     rows, seconds = [], {}
     for axis, values in (QUICK if quick else AXES).items():
         points = [Point(axis, value, attention) for value in values for attention in ATTENTION]
@@ -98,7 +98,7 @@ def _row(point: Point, facts: Facts, seconds: np.ndarray) -> dict[str, object]:
 
 
 def slopes(points: pd.DataFrame, seconds: dict[Point, np.ndarray]) -> pd.DataFrame:
-    """For each axis, attention and cost ("time", "memory"): the slope measured, its range over turns, as counted."""
+    """Return the measured slope, its range over turns, and the counted slope, per axis, attention and cost."""
     rows = []
     for (axis, attention), part in points.groupby(["axis", "attention"], sort=False):
         x = part["value"].to_numpy()
@@ -114,7 +114,7 @@ def slopes(points: pd.DataFrame, seconds: dict[Point, np.ndarray]) -> pd.DataFra
 
 
 def base() -> str:
-    """The base in words."""
+    """Return the base in words."""
     return ", ".join([*(f"{name} {value}" for name, value in BASE.items()), f"{N_HEADS} heads", f"batch {ROWS}"])
 
 
@@ -124,7 +124,7 @@ def slope(x: np.ndarray, y: np.ndarray | pd.Series) -> float:
 
 
 def as_figures(found: pd.DataFrame) -> pd.DataFrame:
-    """The slopes as every benchmark returns its figures."""
+    """Return the slopes in the format of all benchmarks."""
     return pd.DataFrame(
         [
             figure(
@@ -140,8 +140,8 @@ def as_figures(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def _prepare(point: Point) -> tuple[Facts, Callable[[], float]]:
-    """Build a point's training: its `Facts`, and the seconds of one step."""
-    _step(Point("d_model", 32, point.attention), rows=1)()  # libraries that load once do not count as a step's memory
+    """Build a point's training. Return its `Facts`, and a function that returns the seconds of one step."""
+    _step(Point("d_model", 32, point.attention), rows=1)()  # load libraries first, so they do not count as memory
     before = resident_mib()
     step = _step(point)
     for _ in range(BATCHES + 1):
@@ -173,8 +173,8 @@ def _config(point: Point, rows: int = ROWS):
 def memory_estimate(config) -> int:
     """Estimate the peak memory of a training step in bytes: 4 P + A + 2 max(a).
 
-    P are the bytes of the parameters, A those of the activations that backward keeps of one microbatch, max(a) the
-    largest tensor among them. A is read from a forward pass on fake tensors.
+    P are the bytes of the parameters, A the bytes of the activations that one microbatch stores for backward, and
+    max(a) those of the largest such tensor. A is read from a forward pass on fake tensors.
     """
     import torch
     from torch._subclasses import FakeTensorMode
@@ -204,7 +204,7 @@ def memory_estimate(config) -> int:
 
 
 def _step(point: Point, rows: int = ROWS) -> Callable[[], None]:
-    """The very step that training takes, on the next of a few batches drawn before."""
+    """Return a function that takes training's own step on the next of a few batches drawn before."""
     import torch
 
     from ihlab.training.distributed import Ranks
@@ -213,7 +213,7 @@ def _step(point: Point, rows: int = ROWS) -> Callable[[], None]:
     from ihlab.training.run import Run
 
     configs = seeds(_config(point, rows), point.sizes["members"])
-    with tempfile.TemporaryDirectory() as root:  # where a run would be kept: nothing is
+    with tempfile.TemporaryDirectory() as root:  # the runs' folder; no results are stored
         runs = [Run.create(config, root) for config in configs]
         training = Training(runs, Ranks(0, 1, torch.device("cpu")), stacked=point.axis == "members")
     batches = itertools.cycle([training.batches(i) for i in range(BATCHES)])
@@ -224,7 +224,7 @@ def main(quick: bool = False) -> None:
     """Print the slopes, and write the CSV and the picture.
 
     Args:
-        quick: Two points per axis and few turns, to try the code: nothing is written.
+        quick: Try the code with two points per axis and few turns; nothing is written.
     """
     show(measure(quick))
 

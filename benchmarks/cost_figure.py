@@ -1,4 +1,4 @@
-"""The picture of the cost curves: time above, memory below, one column for each thing that grows."""
+"""The picture of the cost curves: time in the upper row, memory in the lower, one column per size."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ COSTS = {"time": ("ms", "counted_gflop", "ms a step"), "memory": ("mib", "counte
 
 @printed
 def draw_costs(points: pd.DataFrame, slopes: pd.DataFrame, stem: Path) -> list[Path]:
-    """Draw measured costs, and counted ones moved to meet vanilla's largest; write `<stem>.svg` and `<stem>.png`."""
+    """Draw measured costs, and counted costs scaled to vanilla's largest, to `<stem>.svg` and `<stem>.png`."""
     axes_names = list(points["axis"].unique())
     picture = new_figure(3.2 * len(axes_names), 6.4)
     grid = picture.subplots(2, len(axes_names), squeeze=False, sharex="col", sharey="row")
@@ -37,7 +37,7 @@ def draw_costs(points: pd.DataFrame, slopes: pd.DataFrame, stem: Path) -> list[P
 
 
 def _panel(axes: Axes, points: pd.DataFrame, slopes: pd.DataFrame, cost: str) -> None:
-    """One cost along one axis, both logarithmic, with the exponents in words."""
+    """Draw one cost along one axis, both logarithmic, with the exponents in words."""
     measured, counted, _ = COSTS[cost]
     lines = ["exponents"]
     for attention, (color, dashes, marker) in STYLES.items():

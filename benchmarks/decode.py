@@ -1,4 +1,4 @@
-"""Greedy decoding with a KV cache: ours against Hugging Face's Llama, and KV shifting against vanilla."""
+"""Speed of greedy decoding with a KV cache: ours against Hugging Face's Llama, and KV shifting against vanilla."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,20 +8,20 @@ from paired import Bar, figure, one_thread, ratio, take_turns, timed
 
 SHAPE = {"n_layers": 4, "d_model": 256, "n_heads": 4, "d_vocab": 512, "n_ctx": 192}
 PROMPT, NEW = 64, 128
-ROUNDS = {1: 15, 64: 5}  # rows -> turns
+ROUNDS = {1: 15, 64: 5}  # batch size -> turns
 OURS, SHIFTED, LLAMA = "ours, vanilla", "ours, kv_shift", "Hugging Face Llama"
 LLAMA_BAR = Bar(1.0)  # ours / Llama
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
-    """Tokens per second and ratios for one row and for many; when quick, for one."""
+    """Return tokens per second and ratios for batches of one sequence and of many; when quick, only of one."""
     cases = list(ROUNDS.items())[: 1 if quick else None]
     with one_thread():
         return pd.DataFrame([row for rows, rounds in cases for row in _case(rows, 2 if quick else rounds)])
 
 
 def _case(n_rows: int, rounds: int) -> list[dict[str, object]]:
-    """The figures of one batch size."""
+    """Return the figures of one batch size."""
     table = (
         f"Greedy decoding, prompt {PROMPT}, {NEW} new tokens, batch {n_rows} (vocabulary {SHAPE['d_vocab']}, "
         f"d_model {SHAPE['d_model']}, {SHAPE['n_layers']} layers, {SHAPE['n_heads']} heads)"
@@ -37,7 +37,7 @@ def _case(n_rows: int, rounds: int) -> list[dict[str, object]]:
 
 
 def _sides(n_rows: int) -> dict[str, Callable[[], Any]]:
-    """Return each model's decoder of the same prompts, which returns prompt and new tokens."""
+    """Return a function per model that continues the same prompts and returns prompt and new tokens."""
     import torch
 
     from ihlab.model.config import ModelConfig

@@ -1,6 +1,6 @@
-"""Sixteen seeds of one configuration: stacked and trained as one model, against one run after another.
+"""Sixteen seeds of one configuration: trained stacked as one model, against one run after another.
 
-Both eager and compiled, once for all turns: compiling is in none of them.
+Both are timed eager and compiled. Compilation happens once, outside the turns.
 """
 
 import tempfile
@@ -17,7 +17,7 @@ MODES = ("", ", compiled")
 
 @dataclass(frozen=True)
 class Shape:
-    """A toy model and its batches, on either side of what a processor's cache takes."""
+    """A toy model and its batches. Some shapes fit in a processor's cache and some do not."""
 
     vocab_size: int
     length: int
@@ -41,7 +41,7 @@ SHAPES = (
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
-    """Seconds of whole runs, evaluations and files included, and their ratio."""
+    """Return the seconds of whole runs, including evaluations and files, and their ratio."""
     import torch
 
     torch.set_num_threads(1)
@@ -49,7 +49,7 @@ def measure(quick: bool = False) -> pd.DataFrame:
 
 
 def _case(shape: Shape, rounds: int) -> list[dict[str, object]]:
-    """The figures of one shape."""
+    """Return the figures of one shape."""
     from ihlab.training.ensemble import best_stack
 
     table = f"An ensemble: {shape.title}"
@@ -65,7 +65,7 @@ def _case(shape: Shape, rounds: int) -> list[dict[str, object]]:
         assert apart < 1e-4, f"Losses of the members {name} and of eager runs alone are {apart:.2g} apart"
     stack = min(MEMBERS, best_stack(config, MEMBERS, _cpu()))
     rows = [figure(table, name, times, "s") for name, times in seconds.items()]
-    bar = Bar(1.0) if stack > 1 else None  # none where members are not stacked by default
+    bar = Bar(1.0) if stack > 1 else None  # None if members are not stacked by default
     note = f"{stack} to a stack unless asked for otherwise"
     for mode in MODES:
         measured = f"stacked / one after another{mode}"
@@ -74,7 +74,7 @@ def _case(shape: Shape, rounds: int) -> list[dict[str, object]]:
 
 
 def _turn(config, stack: int, losses: dict[str, np.ndarray], name: str) -> Callable[[], float]:
-    """Train all members in a new folder; keep their last losses, which do not change from turn to turn."""
+    """Train all members in a new folder, and store their last losses, which are the same in every turn."""
     from paired import timed
 
     from ihlab.training.ensemble import seeds
@@ -91,7 +91,7 @@ def _turn(config, stack: int, losses: dict[str, np.ndarray], name: str) -> Calla
 
 
 def _silent(*_: object) -> None:
-    """No progress bar: drawing is no part of training."""
+    """Show no progress: drawing a bar is not part of training."""
 
 
 def _config(shape: Shape):

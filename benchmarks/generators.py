@@ -1,4 +1,4 @@
-"""Rows of every task: the compiled generators against the same rules in plain Python, and in NumPy."""
+"""Generation of every task's sequences: the compiled generators against the same rules in plain Python and NumPy."""
 
 import random
 import runpy
@@ -19,9 +19,9 @@ PLAIN_IGSM = Path(__file__).parents[1] / "tests" / "tasks" / "igsm" / "plain.py"
 
 @dataclass(frozen=True)
 class Side:
-    """A task at its paper's scale, its rule in plain Python (one row), and what a row of either must obey.
+    """A task at its paper's scale, its rule in plain Python (one sequence), and a check of sequences from either.
 
-    `numpy_batch`: the rule for all rows at once, in NumPy, where there is one.
+    `numpy_batch`: the rule in NumPy for all sequences at once, if there is one.
     """
 
     title: str
@@ -34,7 +34,7 @@ class Side:
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
-    """Tokens per second of both, and their ratio, for each task; problems and tokens per second of iGSM."""
+    """Return tokens per second of both and their ratio, for each task, and problems and tokens per second of iGSM."""
     return pd.DataFrame([row for side in SIDES for row in _figures(side, quick)] + _igsm_figures(quick))
 
 
@@ -59,7 +59,7 @@ def _figures(side: Side, quick: bool) -> list[dict[str, object]]:
 
 
 def _igsm_figures(quick: bool) -> list[dict[str, object]]:
-    """Problems per second of the kernels and of the same law in plain Python, and tokens per second without padding."""
+    """Return problems per second of the kernels and of plain Python, and tokens per second without padding."""
     figures, rng, python_rng = [], np.random.default_rng(0), random.Random(0)
     draw_row = runpy.run_path(str(PLAIN_IGSM))["draw_row"]
     for title, task, bar in (
@@ -84,14 +84,14 @@ def _igsm_figures(quick: bool) -> list[dict[str, object]]:
 
 
 def python_batch(side: Side, rows: int, rng: random.Random) -> Batch:
-    """Draw a batch by a task's rule in plain Python, row by row."""
+    """Draw a batch by a task's rule in plain Python, one sequence at a time."""
     drawn = [side.python_row(side.task, rng) for _ in range(rows)]
     tokens, targets = (np.array(part, np.int64) for part in zip(*drawn, strict=True))
     return Batch(inputs=tokens[:, : side.task.length], targets=targets)
 
 
 def induction_row(task: InductionTask, rng: random.Random) -> tuple[list[int], list[int]]:
-    """Tokens (one more than positions: the last is only ever a target) and the answer at each position."""
+    """Return tokens (one more than positions, since the last is only a target) and the answer at each position."""
     while True:
         pool = rng.sample(range(task.min_token, task.vocab_size), task.length)
         tokens: list[int] = []
@@ -112,7 +112,7 @@ def induction_row(task: InductionTask, rng: random.Random) -> tuple[list[int], l
 
 
 def _append(token: int, tokens: list[int], follower: dict[int, int], ambiguous: set[int], seen: set[int]) -> None:
-    """Append a token, and record that it followed the one before."""
+    """Append a token, and record that it followed the previous one."""
     if tokens and follower.setdefault(tokens[-1], token) != token:
         ambiguous.add(tokens[-1])
     tokens.append(token)
@@ -120,7 +120,7 @@ def _append(token: int, tokens: list[int], follower: dict[int, int], ambiguous: 
 
 
 def multihop_row(task: MultiHopTask, rng: random.Random) -> tuple[list[int], list[int]]:
-    """The hop token and letters; at each letter, find_1 taken that many times."""
+    """Return the hop token and letters, and as answer at each letter find_1 applied that many times."""
     hops = int(rng.random() * (task.max_hops + 1))
     tokens = [hops]
     find_1: list[int | None] = [None]
@@ -145,7 +145,7 @@ def multihop_row(task: MultiHopTask, rng: random.Random) -> tuple[list[int], lis
 
 
 def ngram_row(task: NGramTask, rng: random.Random) -> tuple[list[int], list[int]]:
-    """N-grams of the table, one after another, and the last token of each where it is next."""
+    """Return n-grams of the table, one after another, with the last token of each as the answer before it."""
     table = _entries(task)
     tokens: list[int] = []
     targets: list[int] = []
@@ -162,7 +162,7 @@ def _entries(task: NGramTask) -> list[list[int]]:
 
 
 def mqar_row(task: MQARTask, rng: random.Random) -> tuple[list[int], list[int]]:
-    """Pairs, then random tokens among which each key comes once more."""
+    """Return pairs, then random tokens in which each key occurs once more."""
     half = task.vocab_size // 2
     keys = rng.sample(range(1, half), task.pairs)
     values = rng.sample(range(half, task.vocab_size), task.pairs)
@@ -179,7 +179,7 @@ def mqar_row(task: MQARTask, rng: random.Random) -> tuple[list[int], list[int]]:
 
 
 def _check_same_task(side: Side) -> None:
-    """Check that both obey the rule and have about as many answers: only then can their times be compared."""
+    """Check that both obey the rule and have about equally many answers: otherwise their times do not compare."""
     batches = {
         "ours": side.task.batch(64, np.random.default_rng(1)),
         "plain Python": python_batch(side, 64, random.Random(1)),

@@ -1,4 +1,4 @@
-"""Unfinished work as a few small archives: what a slice on another bare machine needs to go on."""
+"""Pack unfinished work into a few small archives, so that a slice on another bare machine can continue it."""
 
 import re
 import tarfile
@@ -8,16 +8,16 @@ from pathlib import Path
 
 SMALL = ("config.json", "metrics.csv", "done.json", "diverged.json")
 CHECKPOINT = re.compile(r"step-(\d+)\.safetensors")
-HEADER = 1024  # bytes of a tar's header and padding
+HEADER = 1024  # bytes of a file's tar header and padding
 
 
 def pack(root: Path, stages: dict[str, bool], archives: list[Path], limit: int) -> list[str]:
-    """Write the runs of unfinished stages to archives of at most `limit` bytes each; return what is left out, in words.
+    """Write the runs of unfinished stages to archives of at most `limit` bytes each; return a list of omitted parts.
 
-    `stages`: the folders under `root`, and whether their figures read the weights of finished runs. Of a run go its
-    config and metrics, and its last checkpoint: with the optimiser's state if it is not finished, the weights alone if
-    it is and they are read. One whose checkpoint does not fit is left out, to be trained again. Finished runs come
-    first, then those that are furthest.
+    `stages`: the folders under `root`, and whether their figures read the weights of finished runs. An unfinished run
+    is packed with its config, metrics and last checkpoint, including the optimiser's state. A finished run is packed
+    with config, metrics and, if its figure reads them, the last weights. A run whose checkpoint does not fit is left
+    out and trained again. Finished runs come first, then the runs with the most steps.
     """
     room, taken, left_out = [int(0.98 * limit)] * len(archives), [[] for _ in archives], []
     runs = [(stage, path.parent) for stage in stages for path in (root / stage).glob("*/config.json")]
@@ -42,7 +42,7 @@ def pack(root: Path, stages: dict[str, bool], archives: list[Path], limit: int) 
 
 
 def _placed(sizes: dict[Path, int], room: list[int]) -> dict[Path, int] | None:
-    """Return which archive takes each file, the largest first into the first that has room; None if one finds none."""
+    """Return the archive of each file: the largest file first, into the first with room; None if one does not fit."""
     left, placed = list(room), {}
     for path, size in sorted(sizes.items(), key=lambda item: -item[1]):
         fits = [i for i, space in enumerate(left) if size <= space]
@@ -54,7 +54,7 @@ def _placed(sizes: dict[Path, int], room: list[int]) -> dict[Path, int] | None:
 
 
 def unpack(archives: list[Path], root: Path, depth: int) -> int:
-    """Unpack archives of `pack`, but for folders, `depth` below the root, that were there before. Returns the files."""
+    """Unpack archives of `pack`, except folders `depth` below the root that already exist. Return the file count."""
     there = {path.relative_to(root) for path in root.glob("/".join(["*"] * depth))}
     written = 0
     for archive in archives:
@@ -73,7 +73,7 @@ def bundle(paths: Iterable[Path], root: Path, archive: Path) -> None:
 
 
 def _order(run: Path) -> tuple[bool, int, str]:
-    """Finished runs first, then by how far they are."""
+    """Return a sort key: finished runs first, then by the number of steps."""
     return not (run / "done.json").exists(), -max(_steps(run), default=0), run.name
 
 
@@ -94,5 +94,5 @@ def _last_checkpoint(run: Path, with_optimizer: bool) -> list[Path]:
 
 
 def _packed(path: Path) -> int:
-    """Bytes that a file takes in an archive, about."""
+    """Return the approximate number of bytes that a file takes in an archive."""
     return len(zlib.compress(path.read_bytes(), 6)) + HEADER

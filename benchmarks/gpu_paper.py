@@ -1,6 +1,6 @@
-"""The KV shifting arm of Figure 1a at the paper's scale, one seed, until it has jumped.
+"""The KV shifting arm of Figure 1a at the paper's scale, one seed, until its accuracy has jumped.
 
-The paper trains 5000 steps; the jump to 90% at first repeats is what Figure 1a shows, and there this ends.
+The paper trains 5000 steps. Figure 1a shows the jump to 90% accuracy at first repeats, so this run ends there.
 """
 
 import json
@@ -18,19 +18,19 @@ JUMPED = 0.9
 
 
 def config(scale: Scale) -> RunConfig:
-    """The arm's first seed, to end where it has jumped, with few checkpoints: each is a quarter of a gigabyte."""
+    """Return the config of the arm's first seed, ending after the jump, with few checkpoints (each takes 0.25 GB)."""
     first = kv_runs(scale)[0].config
     return first.replace(name=f"{first.name}-until", stop_at_accuracy=JUMPED, checkpoints=2)
 
 
 def main(out: Path, root: Path = Path("runs"), device: str = "auto", scale: Scale = "paper") -> None:
-    """Train, and write how it went.
+    """Train, and write the results.
 
     Args:
-        out: A JSON: seconds, steps, tokens per second, and every evaluation.
-        root: Where runs are kept. An interrupted one goes on.
+        out: A JSON file for seconds, steps, tokens per second, and every evaluation.
+        root: The folder of runs. An interrupted run is resumed.
         device: A torch device, or auto: a GPU if there is one.
-        scale: paper, or a smaller one to try the code.
+        scale: paper, or a smaller scale to try the code.
     """
     run = train(config(scale), root, device)
     found = {"run": run.folder.name, "until": JUMPED, **(run.done or {})}

@@ -1,7 +1,7 @@
-"""What asks for a GPU, in slices of minutes: `benchmarks/gpu.sh` starts one, which goes on where the last ended.
+"""GPU work in slices of a few minutes: `benchmarks/gpu.sh` starts a slice, which continues where the last one ended.
 
-The stages come in order of how much they tell for their time. Each is a command of its own, which is told to stop
-shortly before the slice ends, saves what it has and goes on in the next one. `$OUT` then holds few, small files:
+Stages are ordered by how much they teach per minute. Each is a separate command. It is told to stop shortly before the
+slice ends, saves its work and continues in the next slice. `$OUT` then holds a few small files:
 
 - status.json: the machine, the slices, and each stage's state;
 - tests.xml, speed.csv, paper.json, figures.tar.gz: the results;
@@ -33,18 +33,18 @@ from ihlab.sweep.jobs import cores
 HERE = Path(__file__).parent
 RESULTS = ("status.json", "tests.xml", "speed.csv", "paper.json", "figures.tar.gz", "log.txt")
 LARGEST = 16 * 2**20
-"""Bytes of the largest file that a slice may leave."""
+"""Largest size in bytes of a file that a slice may leave."""
 
 DONE, STOPPED, FAILED = "done", "stopped", "failed"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A command that goes on where it was stopped.
+    """A command that continues where it was stopped.
 
-    - `command` of the slice; `good`: its exit codes that mean it got to its end;
-    - `share` of what is left of a slice that it takes at most while later stages wait;
-    - `weights`: its figure reads those of finished runs.
+    - `command`: returns the command line for a slice; `good`: the exit codes that mean it finished;
+    - `share`: the largest fraction of a slice's remaining time that it takes while later stages wait;
+    - `weights`: its figure reads the weights of finished runs.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Stage:
 
 @dataclass
 class Slice:
-    """One slice: where it works, and until when."""
+    """One slice: its device, folders and end time."""
 
     device: str
     out: Path
@@ -70,12 +70,12 @@ class Slice:
 
     @property
     def left(self) -> float:
-        """Seconds until the stages must stop."""
+        """The seconds until the stages must stop."""
         return 0.0 if self.asked else self.ends - time.time()
 
     @property
     def state(self) -> dict[str, dict[str, Any]]:
-        """How each stage that was begun stands."""
+        """The state of each stage that was started."""
         stages: dict[str, dict[str, Any]] = self.status.setdefault("stages", {})
         return stages
 
@@ -85,27 +85,27 @@ class Slice:
 
 
 def tests(slice_: Slice) -> list[str]:
-    """The tests of the device, with a report that a machine can read."""
-    chosen = "device_cuda" if slice_.device == "cuda" else "device_cpu and decoding and rope"  # one, to try the script
+    """Return the command of the device's tests, with a machine-readable report."""
+    chosen = "device_cuda" if slice_.device == "cuda" else "device_cpu and decoding and rope"  # one test is enough
     report = f"--junit-xml={slice_.out / 'tests.xml'}"
     return [sys.executable, "-m", "pytest", "tests/cuda", "-m", "slow", "-k", chosen, "-q", "--tb=short", report]
 
 
 def speed(slice_: Slice) -> list[str]:
-    """Times of training steps."""
+    """Return the command that times training steps."""
     places = ["--out", str(slice_.out / "speed.csv")]
     return [sys.executable, str(HERE / "gpu_speed.py"), *places, "--device", slice_.device]
 
 
 def paper(slice_: Slice) -> list[str]:
-    """The KV arm of Figure 1a at the paper's scale."""
+    """Return the command of the KV arm of Figure 1a at the paper's scale."""
     places = ["--out", str(slice_.out / "paper.json"), "--root", str(slice_.work / "runs" / "paper")]
     scale = "paper" if slice_.scale == "gpu" else slice_.scale
     return [sys.executable, str(HERE / "gpu_paper.py"), *places, "--device", slice_.device, "--scale", scale]
 
 
 def reproduce(name: str, weights: bool = True, share: float = 1.0) -> Stage:
-    """A figure at the slice's scale. Its runs are in a folder of their own."""
+    """Return the stage of a figure at the slice's scale. Its runs have their own folder."""
 
     def command(slice_: Slice) -> list[str]:
         places = ["--runs", str(slice_.work / "runs" / name), "--figures", str(slice_.work / "figures")]
@@ -130,7 +130,7 @@ STAGES = {
         Stage("paper", paper),
     )
 }
-"""Every stage by its name, in order."""
+"""All stages by name, in order."""
 
 
 def main(
@@ -147,16 +147,16 @@ def main(
     """Run the next unfinished stages until the slice is nearly over.
 
     Args:
-        slice_seconds: Seconds from start to end, packing included.
+        slice_seconds: Seconds from start to end, including packing.
         device: cuda; or cpu, to try the script at smoke scale.
-        stages: Those to run, in this order, if not all: tests, figure1a, figure1b, speed, figure8, figure8_law, table4,
-            text, figure4, paper.
-        out: Where results go; by default $OUT, else benchmarks/gpu.
-        work: Where runs and figures are kept between slices on one machine.
-        carried: A folder with the files of the last slice, to go on with on a new machine; by default where results go.
-        jobs: Runs trained at a time on the device; by default 4 on a GPU (fewer where there are fewer cores), else 1.
-        archives: The most files of unfinished runs, of up to 16 MiB each.
-        since: When the slice began, in seconds since the epoch, if before this command.
+        stages: Stages to run, in this order; by default all: tests, figure1a, figure1b, speed, figure8, figure8_law,
+            table4, text, figure4, paper.
+        out: Folder of the results; by default $OUT, else benchmarks/gpu.
+        work: Folder of runs and figures between slices on one machine.
+        carried: A folder with the files of the last slice, to continue on a new machine; by default out.
+        jobs: Runs trained at a time on the device; by default 4 on a GPU (fewer if there are fewer cores), else 1.
+        archives: Maximum number of files of unfinished runs, of up to 16 MiB each.
+        since: Start time of the slice, in seconds since the epoch, if it was before this command.
     """
     began = time.time() if since is None else since
     unknown = set(stages) - set(STAGES)
@@ -187,7 +187,7 @@ def main(
 
 
 def require_device(device: str) -> None:
-    """Exit with a sentence where there is no such device, or where `ihlab` is not installed."""
+    """Exit with a message if there is no such device, or if `ihlab` is not installed."""
     try:
         version("ihlab")
     except PackageNotFoundError:
@@ -201,14 +201,14 @@ def require_device(device: str) -> None:
 
 
 def _torch() -> Any:
-    """Import torch: seconds, which a slice on the CPU saves."""
+    """Import torch. This takes seconds, which a slice on the CPU need not spend."""
     import torch
 
     return torch
 
 
 def fetch(slice_: Slice, carried: Path) -> None:
-    """Bring what an earlier slice left, results and runs, to where this one works."""
+    """Copy the results and runs of an earlier slice to this slice's folders."""
     for path in sorted(carried.glob("*")) if carried != slice_.out else []:
         if path.name in RESULTS and not (slice_.out / path.name).exists():
             shutil.copyfile(path, slice_.out / path.name)
@@ -222,7 +222,7 @@ def fetch(slice_: Slice, carried: Path) -> None:
 
 
 def read_status(slice_: Slice) -> dict[str, Any]:
-    """The status that earlier slices left, unless they ran on another kind of device."""
+    """Return the status that earlier slices left. Exit if they ran on another type of device."""
     path = slice_.out / "status.json"
     status: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     if status.setdefault("device", slice_.device) != slice_.device:
@@ -231,19 +231,19 @@ def read_status(slice_: Slice) -> dict[str, Any]:
 
 
 def run_stages(slice_: Slice, stages: list[Stage]) -> None:
-    """Run the stages that are not done: each within its share first, then in whatever time is left."""
-    least = (slice_.ends - time.time()) / 12  # seconds: too few to begin anything
+    """Run the unfinished stages: first each within its share of the time, then in all remaining time."""
+    least = (slice_.ends - time.time()) / 12  # seconds; start no stage in less
     for shared in (True, False):
         for stage in stages:
             state = slice_.state.get(stage.name, {}).get("state")
-            tried = state == FAILED and not shared  # in this slice, or in the first round
+            tried = state == FAILED and not shared  # failed in an earlier slice or in the first round
             if state == DONE or tried or slice_.left < least:
                 continue
             run_stage(slice_, stage, max(least, stage.share * slice_.left) if shared else slice_.left)
 
 
 def run_stage(slice_: Slice, stage: Stage, seconds: float) -> None:
-    """Run a stage for at most so many seconds, and note how it ended."""
+    """Run a stage for at most this many seconds, and record how it ended."""
     began = time.time()
     command = stage.command(slice_)
     print(f"{stage.name}: {' '.join(command[1:])}  (at most {seconds:.0f} s)", flush=True)
@@ -259,7 +259,7 @@ def run_stage(slice_: Slice, stage: Stage, seconds: float) -> None:
         if stopped:
             stop(process, slice_.grace)
     code = process.returncode
-    good = (0,) if stopped else stage.good  # one that was stopped may have been at its end
+    good = (0,) if stopped else stage.good  # a stopped command may have just finished
     state = DONE if code in good else STOPPED if stopped else FAILED
     before = slice_.state.get(stage.name, {})
     slice_.state[stage.name] = {
@@ -273,30 +273,30 @@ def run_stage(slice_: Slice, stage: Stage, seconds: float) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Environment of a stage: this tree's packages first."""
+    """Return the environment of a stage, in which this repository's packages are found first."""
     paths = [str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
 
 
 def stop(process: "subprocess.Popen[bytes]", grace: float) -> None:
-    """Ask a command to save and stop, and end it and its workers if it has not after `grace` seconds."""
+    """Ask a command to save and stop; kill it and its workers if it still runs after `grace` seconds."""
     process.send_signal(signal.SIGINT)
     with suppress(subprocess.TimeoutExpired):
         process.wait(grace)
     with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # workers that hang, too
+        os.killpg(process.pid, signal.SIGKILL)  # including workers that hang
     process.wait()
 
 
 def progress(runs: Path) -> dict[str, int]:
-    """How many runs a stage has begun, and how many are finished."""
+    """Return the number of runs that a stage has started, and the number that are finished."""
     begun = len(list(runs.glob("*/config.json")))
     return {"runs": begun, "finished": len(list(runs.glob("*/done.json")))} if begun else {}
 
 
 @contextmanager
 def stopped_by_signals(slice_: Slice) -> Any:
-    """End the slice early, with everything kept, at Ctrl-C or SIGTERM."""
+    """End the slice early, with everything saved, at Ctrl-C or SIGTERM."""
 
     def ask(signum: int, frame: Any) -> None:
         slice_.asked = True
@@ -308,7 +308,7 @@ def stopped_by_signals(slice_: Slice) -> Any:
 
 
 def keep(slice_: Slice, archives: int) -> list[str]:
-    """Write figures and unfinished runs beside the results; return what is left out."""
+    """Write figures and unfinished runs beside the results; return a list of omitted parts."""
     figures = [path for path in sorted((slice_.work / "figures").glob("*")) if path.is_dir()]
     if figures:
         bundle(figures, slice_.work / "figures", slice_.out / "figures.tar.gz")
@@ -319,13 +319,13 @@ def keep(slice_: Slice, archives: int) -> list[str]:
 
 
 def machine(device: str) -> dict[str, Any]:
-    """The machine and the versions that count."""
+    """Return facts about the machine, and the versions of Python and torch."""
     gpu = {"gpu": _torch().cuda.get_device_name(), "cuda": _torch().version.cuda} if device == "cuda" else {}
     return {**gpu, "torch": version("torch"), "python": platform.python_version(), "cores": os.cpu_count()}
 
 
 def report(slice_: Slice, left_out: list[str]) -> None:
-    """Print every stage's state, and files too large to be carried."""
+    """Print every stage's state, and files that are too large."""
     for name in STAGES:
         known = slice_.state.get(name, {"state": "not begun"})
         print(f"{name:12} " + ", ".join(f"{key} {value}" for key, value in known.items()))

@@ -1,10 +1,10 @@
-"""Training steps on one GPU: ours against Hugging Face's Llama and a plain one, vanilla against KV shifting, stacks.
+"""Time training steps on one GPU: ours, Hugging Face's Llama and a plain Llama; vanilla and KV shifting; stacks.
 
     python benchmarks/gpu_speed.py --device cuda --out speed.csv
 
-Every table is written as soon as it is measured, and one that is there is not measured again. All sides compute in
-bf16 with fused AdamW on batches that are on the device already; the sides take turns (`paired`) of several steps, with
-the device waited for at the end of a turn only. One that fails leaves its error in the table, and the others go on.
+Every table is written as soon as it is measured, and an existing table is not measured again. All sides compute in bf16
+with fused AdamW on batches that are already on the device. The sides take turns (`paired`) of several steps; the device
+is synchronised only at the end of a turn. If a side fails, its error goes into the table, and the others continue.
 """
 
 import itertools
@@ -57,9 +57,9 @@ PEAK_BF16 = {
     "RTX 4090": 165.2,
     "RTX 3090": 71.0,
 }
-"""TFLOP/s of dense bf16 products summed in float32, by a part of the device's name, the first that fits.
+"""TFLOP/s of dense bf16 products summed in float32, by a part of the device's name; the first match counts.
 
-From NVIDIA's data sheets and architecture white papers. Those that print the figure with sparsity have been halved.
+From NVIDIA's data sheets and architecture white papers. Figures that include sparsity are halved.
 """
 
 MEMBERS = 16
@@ -80,15 +80,15 @@ RATIOS = (
     ((EVERY, COMPILED), (PLAIN, COMPILED)),
 )
 COUNTED_AS = {EVERY: LLAMA, PLAIN: LLAMA}
-"""Sides that compute what another one does, of which the eager step is counted."""
+"""Sides that compute the same as another side, whose eager step gives their FLOPs."""
 
 APART = 0.02
-"""Nats between the losses of two sides on the same batch, beyond which their times do not compare: bf16's rounding."""
+"""Largest allowed difference, from bf16 rounding, between two sides' losses on one batch, in nats."""
 
 
 @dataclass(frozen=True)
 class Turns:
-    """How often to measure: steps of a turn, and rounds of turns."""
+    """The amount of measurement: steps per turn, and rounds of turns."""
 
     steps: int = 10
     rounds: int = 12
@@ -97,7 +97,7 @@ class Turns:
 
 @dataclass(frozen=True)
 class Step:
-    """A side's step, which does not wait for the device, and what is known of it."""
+    """A side's step, which does not wait for the device, and facts about it."""
 
     take: Callable[[], Any]
     tokens: int
@@ -107,7 +107,7 @@ class Step:
 
 
 def main(out: Path, device: str = "auto") -> None:
-    """Measure every table that `out` lacks. On the CPU, tiny shapes, to try the code.
+    """Measure every table that `out` lacks. On the CPU, use tiny shapes to try the code.
 
     Args:
         out: A CSV, read and extended.
@@ -135,11 +135,11 @@ def main(out: Path, device: str = "auto") -> None:
         print(done[done["table"] == table].drop(columns="table").to_string(), flush=True)
 
 
-# Ours, Hugging Face's and a plain one
+# Our model, Hugging Face's Llama and a plain Llama
 
 
 def steps(table: str, scale: Scale, device: torch.device, turns: Turns) -> list[dict[str, object]]:
-    """Times of every side's step on one microbatch of the scale, and their ratios."""
+    """Return times of every side's step on one microbatch of the scale, and their ratios."""
     run = microbatch_run(scale)
     built, failed = build({side: lambda s=side: one_step(run, *s, device, turns) for side in SIDES})
     check_same_loss(built)
@@ -160,13 +160,13 @@ def steps(table: str, scale: Scale, device: torch.device, turns: Turns) -> list[
 
 
 def microbatch_run(scale: Scale) -> RunConfig:
-    """The run of Figure 1a with one layer, in bf16, a step of it being one microbatch."""
+    """Return the config of Figure 1a with one layer, in bf16, with one microbatch per step."""
     run = induction_run(scale)
     return run.replace(batch_size=run.batch_size // run.accumulate, accumulate=1, precision="bf16")
 
 
 def facts(step: Step, gflop: float, seconds: np.ndarray, peak: float, product: float) -> dict[str, float]:
-    """Tokens a second, and counted FLOPs as shares of the device's printed peak and of its own large product."""
+    """Return tokens per second, and counted FLOP/s as fractions of the data sheet's peak and of a large product's."""
     middle = float(np.median(seconds))
     flop_per_second = 1e9 * gflop / middle
     return {
@@ -179,7 +179,7 @@ def facts(step: Step, gflop: float, seconds: np.ndarray, peak: float, product: f
 
 
 def one_step(run: RunConfig, model: str, mode: str, device: torch.device, turns: Turns) -> Step:
-    """A side's step, warmed up on every batch; eager ones with counted FLOPs."""
+    """Return a side's step, warmed up on every batch; for eager steps with counted FLOPs."""
     attention = "kv_shift" if model == SHIFTED else "vanilla"
     ours = Transformer(run.model.replace(attention=attention), seed=run.seed)
     net: torch.nn.Module = {LLAMA: lambda: to_llama(ours).train(), PLAIN: lambda: PlainLlama(ours)}.get(
@@ -211,7 +211,7 @@ def one_step(run: RunConfig, model: str, mode: str, device: torch.device, turns:
 
 
 def counted(take: Callable[[], Any], mode: str, device: torch.device) -> tuple[float, float]:
-    """GFLOPs of an eager step, and the MiB that a step adds to the device's memory at its peak."""
+    """Return the GFLOPs of an eager step, and the MiB that a step adds to the device's memory at its peak."""
     gflop = flops(take) / 1e9 if mode == EAGER else float("nan")
     if device.type != "cuda":
         return gflop, float("nan")
@@ -224,7 +224,7 @@ def counted(take: Callable[[], Any], mode: str, device: torch.device) -> tuple[f
 
 
 def losses(model: str, net: torch.nn.Module) -> Callable[..., torch.Tensor]:
-    """The summed loss of a side, of its `arguments`."""
+    """Return a function from a side's `arguments` to its summed loss."""
     if model == PLAIN:
         return net
     if model != LLAMA:
@@ -238,7 +238,7 @@ def losses(model: str, net: torch.nn.Module) -> Callable[..., torch.Tensor]:
 
 
 def arguments(model: str, batch: TrainingBatch) -> tuple[Any, ...]:
-    """What a side's loss takes of a batch: scored positions, or the targets of all positions."""
+    """Return the arguments of a side's loss: tensors of scored positions, or the targets of all positions."""
     if model in (OURS, SHIFTED):
         return batch.tensors
     targets = batch.targets
@@ -251,7 +251,7 @@ def arguments(model: str, batch: TrainingBatch) -> tuple[Any, ...]:
 
 
 def check_same_loss(built: dict[tuple[str, str], Step]) -> None:
-    """Raise for sides that start elsewhere: times of different computations do not compare."""
+    """Raise if sides start with different losses: times of different computations do not compare."""
     for (model, mode), step in built.items():
         reference = built.get((SHIFTED if model == SHIFTED else OURS, EAGER), step)
         apart = abs(step.loss - reference.loss)
@@ -263,7 +263,7 @@ def check_same_loss(built: dict[tuple[str, str], Step]) -> None:
 
 
 def stacks(table: str, scale: Scale, device: torch.device, turns: Turns) -> list[dict[str, object]]:
-    """Times of a step of stacked members, and of one member alone that many times."""
+    """Return times of a step of stacked members, and of one member's step times the number of members."""
     run = induction_run(scale)
     config = run.replace(model=run.model.replace(attention="kv_shift"), compile=False, accumulate=1)
     members = MEMBERS if device.type == "cuda" else 2
@@ -292,18 +292,18 @@ def stacks(table: str, scale: Scale, device: torch.device, turns: Turns) -> list
 
 
 def stacked_step(config: RunConfig, members: int, root: Path, device: torch.device, turns: Turns) -> Step:
-    """A step of an ensemble, on batches drawn beforehand."""
+    """Return a step of an ensemble, on batches drawn beforehand."""
     runs = [Run.create(each, root) for each in seeds(config, members)]
     return trained_step(Training(runs, Ranks(0, 1, device), stacked=True), members, config, device, turns)
 
 
 def single_step(config: RunConfig, root: Path, device: torch.device, turns: Turns) -> Step:
-    """A step of one model, likewise."""
+    """Return a step of one model, on batches drawn beforehand."""
     return trained_step(Training([Run.create(config, root)], Ranks(0, 1, device)), 1, config, device, turns)
 
 
 def trained_step(training: Any, members: int, config: RunConfig, device: torch.device, turns: Turns) -> Step:
-    """A step of the training loop, warmed up."""
+    """Return a step of the training loop, warmed up."""
     batches = [training.batches(i) for i in range(turns.batches)]
     following = itertools.cycle(batches)
 
@@ -325,21 +325,21 @@ def build(sides: dict[Any, Callable[[], Step]]) -> tuple[dict[Any, Step], dict[A
     for name, make in sides.items():
         try:
             built[name] = make()
-        except Exception as error:  # whatever a kernel or a compiler raises: the other sides are worth their time
+        except Exception as error:  # a kernel or compiler may raise anything; still measure the other sides
             traceback.print_exc(file=sys.stderr)
             failed[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     return built, failed
 
 
 def timed_turns(sides: dict[Any, Callable[[], Any]], device: torch.device, turns: Turns) -> dict[Any, np.ndarray]:
-    """Seconds of one step of each side in each round."""
+    """Return the seconds of one step of each side in each round."""
 
     taken = {name: clocked(take, device, turns.steps) for name, take in sides.items()}
     return take_turns(taken, turns.rounds)
 
 
 def clocked(take: Callable[[], Any], device: torch.device, repeats: int) -> Callable[[], float]:
-    """A turn: seconds of one of several steps, from an idle device to an idle device."""
+    """Return a turn: it takes several steps, from idle device to idle device, and returns the seconds per step."""
 
     def several() -> None:
         for _ in range(repeats):
@@ -361,18 +361,18 @@ def _wait(device: torch.device) -> None:
 
 
 def error_row(table: str, measured: str, error: str) -> dict[str, object]:
-    """The row of a side that failed."""
+    """Return the row of a failed side."""
     return {"table": table, "measured": measured, "note": f"failed: {error}"}
 
 
 def peak_flops(device: torch.device) -> float:
-    """The device's printed FLOP/s in bf16; NaN for one that is not in `PEAK_BF16`."""
+    """Return the FLOP/s in bf16 from the device's data sheet; NaN for a device that is not in `PEAK_BF16`."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     return next((1e12 * peak for part, peak in PEAK_BF16.items() if part in name), float("nan"))
 
 
 def product_flops(device: torch.device) -> float:
-    """FLOP/s of a large product of random matrices in bf16: the best of a few."""
+    """Return the FLOP/s of a large product of random matrices in bf16, the best of a few."""
     size = 8192 if device.type == "cuda" else 512
     a, b = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
     product = clocked(lambda: a @ b, device, 4)

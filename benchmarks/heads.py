@@ -1,4 +1,4 @@
-"""Head scores: ours, of all rows at once, against TransformerLens' head detector, which reads them one by one."""
+"""Time of head scores: ours score all sequences at once, TransformerLens' head detector reads them one by one."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ TABLE = f"Head scores, {SHAPE['n_layers']} layers of {SHAPE['n_heads']} heads, {
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
-    """Seconds of the three scores that both have, and of the whole table of `head_scores`."""
+    """Return the seconds of the three scores that both have, and of the whole table of `head_scores`."""
     import torch
 
     from ihlab.interp.heads import head_scores
@@ -46,7 +46,7 @@ def measure(quick: bool = False) -> pd.DataFrame:
 
 
 def _ours(model: Any, rows: Any) -> dict[str, Any]:
-    """Attention to each kind of source position, by layer and head."""
+    """Return the attention to each kind of source position, by layer and head."""
     from ihlab.interp.patterns import pattern_of, probed
     from ihlab.measure.heads import pattern_scores
 
@@ -54,7 +54,7 @@ def _ours(model: Any, rows: Any) -> dict[str, Any]:
 
 
 def _detected(model: Any, rows: Any) -> dict[str, Any]:
-    """The detector's scores, the mean over rows. A row's cache serves all three."""
+    """Return the detector's scores, averaged over sequences. Each sequence's cache is used for all three."""
     import torch
     from transformer_lens.head_detector import detect_head
 
@@ -70,9 +70,9 @@ def _detected(model: Any, rows: Any) -> dict[str, Any]:
 def _check_same_scores(rows: Any, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     """Check that both give the same scores.
 
-    The detector divides by all queries, ours by those that have such a source position: the half that repeats.
-    For previous-token heads it counts the second query, whose only source position is also the first, and ours does
-    not: there they agree to a few percent.
+    The detector divides by all queries, ours only by queries with a source position: the repeated half. For
+    previous-token heads, the detector counts the second query, whose previous token is also the first; ours does not.
+    These scores agree to a few percent.
     """
     length = rows.shape[1]
     for kind in ("duplicate_token", "prefix_matching"):

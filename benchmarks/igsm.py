@@ -1,4 +1,4 @@
-"""The generator of iGSM against its verifier: every solution passes, and how long that takes."""
+"""The generator of iGSM against its verifier: the fraction of solutions that pass, and the time."""
 
 import time
 
@@ -23,12 +23,12 @@ TASKS = {
 
 
 def measure(quick: bool = False, problems: int = 20_000) -> pd.DataFrame:
-    """The table for so many problems; when quick, for as few as it can be done with."""
+    """Return the table for this many problems; when quick, for 2,000."""
     return table(2_000 if quick else problems)
 
 
 def table(problems: int) -> pd.DataFrame:
-    """The fraction of solutions that pass, and the time it takes."""
+    """Return the fraction of solutions that pass, and the time."""
     rows: list[dict[str, object]] = []
     for name, task in TASKS.items():
         passed, milliseconds, rng = [], [], np.random.default_rng(0)
@@ -52,7 +52,7 @@ def main(problems: int = 100_000) -> None:
     """Print the table.
 
     Args:
-        problems: How many to check, over all kinds.
+        problems: Total number of problems to check, over all tasks.
     """
     show(table(problems))
 

@@ -1,4 +1,4 @@
-"""Our weights in TransformerLens' own trainable model, as a peer to time against."""
+"""Our weights in TransformerLens' own trainable model, for comparing times."""
 
 import re
 
@@ -21,9 +21,9 @@ ROTARY = (".q.weight", ".k.weight")
 
 
 def to_native(model: Transformer) -> torch.nn.Module:
-    """A vanilla Llama-style model as a TransformerLens bridge around its native model, hook points and all.
+    """Return a vanilla Llama-style model as a TransformerLens bridge around its native model, with hook points.
 
-    Its attention has biases, which stay 0 at first and are trained like the rest.
+    Its attention has biases. They start at 0 and are trained.
     """
     cfg = model.cfg
     bridge = boot_native(
@@ -60,6 +60,6 @@ def to_native(model: Transformer) -> torch.nn.Module:
 
 
 def _interleaved(weight: torch.Tensor, d_head: int) -> torch.Tensor:
-    """Rows of each head reordered: their rotary pairs neighbours, ours the two halves of a head."""
+    """Reorder the rows of each head: TransformerLens' rotary pairs neighbours, ours pairs the two halves of a head."""
     halves = weight.unflatten(0, (-1, 2, d_head // 2))
     return halves.transpose(1, 2).flatten(0, 2)

@@ -1,7 +1,7 @@
-"""Long rows: a training step, and a forward pass, of one row of 1024 to 16,384 tokens, as text or iGSM may have.
+"""Long sequences: a training step and a forward pass of one sequence of 1024 to 16,384 tokens, as in text or iGSM.
 
-Training: ours against Hugging Face's Llama, logits at every position on both sides. Forward: ours, whose attention is
-torch's fused kernel, against the same network with torch's flex attention, which has no backward pass on a CPU.
+Training: ours against Hugging Face's Llama, with logits at every position on both sides. Forward: ours, with torch's
+fused attention kernel, against the same network with torch's flex attention, which has no backward pass on a CPU.
 """
 
 from collections.abc import Callable
@@ -21,23 +21,23 @@ LAYERS = (1, 2)
 ROUNDS = 5
 OURS, FLEX = "ours, vanilla", "flex attention"
 TRAINED = {EVERYWHERE: {}, SHIFTED: FIELDS[SHIFTED], LLAMA: {}}
-"""Sides of a training step, and fields of our models' configs. With the shift logits are where training needs them."""
+"""Sides of a training step, with fields of our configs. The shifted side has logits only at scored positions."""
 
 
 @dataclass(frozen=True)
 class Forward:
-    """One process of the second table: a network's forward pass, compiled where its attention is flex attention."""
+    """One process of the second table: a network's forward pass, compiled if it uses flex attention."""
 
     shape: Shape
     model: str
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
-    """Times, memory and ratios at every length, and exponents over all of them; when quick, at two short ones."""
+    """Return times, memory and ratios at every length, and exponents over all; when quick, at two short lengths."""
     lengths, layers = ((128, 256), LAYERS[:1]) if quick else (LENGTHS, LAYERS)
     rows = []
     for n_layers in layers:
-        # A row of induction holds distinct tokens, so that none is longer than the vocabulary.
+        # N-grams, because a sequence of the induction task draws from distinct tokens and cannot exceed the vocabulary.
         sizes = {"n_layers": n_layers, "rows": 1, "rounds": ROUNDS, "batches": 1, "task": NGramTask}
         shapes = [Shape("one row", 512, length, 128, **sizes) for length in lengths]
         words = f"{n_layers} layer{'s' * (n_layers > 1)}, d_model 128, 4 heads, vocabulary 512"
@@ -55,7 +55,7 @@ def _forward(shape: Shape) -> dict[str, Forward]:
 
 
 def _table(title: str, shapes: list[Shape], sides_of: Callable, prepared: Callable) -> list[dict[str, object]]:
-    """The figures of one table: the time and memory of each side, ours over the last side, and exponents."""
+    """Return the figures of one table: each side's time and memory, ratios to the last side, and exponents."""
     rows, seconds, memory = [], {}, {}
     for shape in shapes:
         sides = sides_of(shape)
@@ -77,7 +77,7 @@ def _table(title: str, shapes: list[Shape], sides_of: Callable, prepared: Callab
 
 
 def _prepare_forward(side: Forward) -> tuple[Facts, Callable[[], float]]:
-    """Build a network and a row: its `Facts`, with a logit for the loss, and the seconds of a forward pass."""
+    """Build a network and a sequence. Return its `Facts`, with a logit as loss, and a timed forward pass."""
     import torch
     from plain_llama import PlainLlama
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -96,7 +96,7 @@ def _prepare_forward(side: Forward) -> tuple[Facts, Callable[[], float]]:
         mask = create_block_mask(lambda _, __, query, key: query >= key, None, None, shape.length, shape.length, "cpu")
 
         def flex(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            # Compiled for a CPU it misreads values that lie apart in memory, as a part of q, k, v does (torch 2.13).
+            # Compiled for a CPU, flex attention misreads values that are not contiguous in memory (torch 2.13).
             return flex_attention(q, k, v.contiguous(), block_mask=mask)
 
         model = torch.compile(PlainLlama(model, flex).logits)

@@ -1,14 +1,14 @@
-"""Rows of the induction task in NumPy: all rows of a batch at once, one position after another."""
+"""The induction task's generator in NumPy: all sequences of a batch at once, position by position."""
 
 import numpy as np
 
 from tasks import IGNORE, Batch, InductionTask
 
-UNSEEN, LAST, AMBIGUOUS = -3, -2, -1  # of a member of the pool: its follower, where it has not exactly one
+UNSEEN, LAST, AMBIGUOUS = -3, -2, -1  # states of a pool member without exactly one follower
 
 
 def induction_batch(task: InductionTask, rows: int, rng: np.random.Generator) -> Batch:
-    """Draw `rows` rows; those without an answer are drawn again."""
+    """Draw `rows` sequences. A sequence without an answer is drawn again."""
     tokens, answers = _draw(task, rows, rng)
     while len(empty := np.flatnonzero((answers == IGNORE).all(axis=1))):
         tokens[empty], answers[empty] = _draw(task, len(empty), rng)
@@ -16,17 +16,17 @@ def induction_batch(task: InductionTask, rows: int, rng: np.random.Generator) ->
 
 
 def _draw(task: InductionTask, rows: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens int64 [row, length + 1] and answers int64 [row, length]."""
+    """Return tokens int64 [row, length + 1] and answers int64 [row, length]."""
     length, ids = task.length, task.vocab_size - task.min_token
-    # Members are drawn uniformly, so that the order of a pool does not matter.
+    # Members are drawn uniformly, so the order of a pool does not matter.
     pools = np.stack([rng.choice(ids, length, replace=False, shuffle=False) for _ in range(rows)]) + task.min_token
     pools = pools.reshape(-1)
     drawn = rng.integers(length, size=(length + 1, rows))
-    start = length * np.arange(rows)  # of each row's pool, in the flat arrays
+    start = length * np.arange(rows)  # index of each sequence's pool in the flat arrays
     follower = np.full(rows * length, UNSEEN)
     tokens = np.empty((length + 1, rows), np.int64)
     answers = np.full((length, rows), IGNORE)
-    forced = np.full(rows, UNSEEN)  # the member that must come next, where it is not UNSEEN
+    forced = np.full(rows, UNSEEN)  # the member that must come next; UNSEEN: none
 
     before = start
     for t in range(length + 1):
@@ -47,6 +47,6 @@ def _draw(task: InductionTask, rows: int, rng: np.random.Generator) -> tuple[np.
 
 
 def _follow(follower: np.ndarray, before: np.ndarray, member: np.ndarray) -> None:
-    """Record that in each row `member` came after `before`."""
+    """Record that `member` came after `before` in each sequence."""
     known = follower[before]
     follower[before] = np.where((known == LAST) | (known == member), member, AMBIGUOUS)

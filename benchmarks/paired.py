@@ -1,4 +1,4 @@
-"""Timing that holds on a noisy machine: sides take turns, and ratios are of turns next to each other."""
+"""Reliable timing on a noisy machine: sides take turns, and ratios compare adjacent turns."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 COLUMNS = ("table", "measured", "median", "min", "max", "unit", "bar", "note")
-"""Columns of every benchmark's DataFrame, with one figure per row."""
+"""Columns of every benchmark's DataFrame, which has one figure per row."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A limit that a median must keep."""
+    """A limit for a median."""
 
     limit: float
     at_least: bool = False
@@ -27,13 +27,13 @@ class Bar:
 
 
 def take_turns(sides: dict[str, Callable[[], float]], rounds: int) -> dict[str, np.ndarray]:
-    """Seconds that each side returns in each round: A B, A B, ..., after one warm-up round."""
+    """Return the seconds of each side in each round: A B, A B, ..., after one warm-up round."""
     turns = [[side() for side in sides.values()] for _ in range(rounds + 1)][1:]
     return dict(zip(sides, np.array(turns).T, strict=True))
 
 
 def timed(run: Callable[[], object]) -> Callable[[], float]:
-    """`run` as a side: called, it returns the seconds that `run` took."""
+    """Return a function that calls `run` and returns the seconds that it took."""
 
     def seconds() -> float:
         started = time.perf_counter()
@@ -45,7 +45,7 @@ def timed(run: Callable[[], object]) -> Callable[[], float]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch compute on one thread, and then on as many as before."""
+    """Let torch use one thread, and restore the number of threads afterwards."""
     import torch
 
     before = torch.get_num_threads()
@@ -59,7 +59,7 @@ def one_thread() -> Iterator[None]:
 def figure(
     table: str, measured: str, samples: Sequence[float] | np.ndarray, unit: str, bar: Bar | None = None, note: str = ""
 ) -> dict[str, object]:
-    """One row: the median of the samples, their range, and the bar that the median must keep."""
+    """Return one row: the median of the samples, their range, and the median's limit."""
     return dict(
         zip(
             COLUMNS,
@@ -70,13 +70,13 @@ def figure(
 
 
 def ratio(table: str, measured: str, a: np.ndarray, b: np.ndarray, bar: Bar | None = None) -> dict[str, object]:
-    """One row of ratios: turn i of `a` over turn i of `b`. The range is the middle half, as single turns stray far."""
+    """Return one row of ratios a[i] / b[i] of turns. The range is the middle half, since single turns vary a lot."""
     low, middle, high = np.quantile(a / b, (0.25, 0.5, 0.75))
     return dict(zip(COLUMNS, (table, measured, middle, low, high, "ratio", bar, ""), strict=True))
 
 
 def missed(figures: pd.DataFrame) -> list[str]:
-    """A sentence for each bar that was not kept."""
+    """Return a sentence for each limit that was exceeded."""
     return [
         f"{row.table}: {row.measured} has the median {row.median:.4g}, but must be {row.bar}."
         for row in figures.itertuples()

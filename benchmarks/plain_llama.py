@@ -1,4 +1,4 @@
-"""A Llama as one writes it by hand for one purpose: no hooks, no options, logits and loss at every position."""
+"""A minimal hand-written Llama: no hooks, no options, logits and loss at every position."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 class Layer(nn.Module):
-    """Attention with rotary positions, then SwiGLU, each behind a norm and added to the residual stream."""
+    """Attention with rotary positions, then SwiGLU, each after a norm and added to the residual stream."""
 
     def __init__(self, d_model: int, n_heads: int, d_mlp: int, eps: float, attend: Attend) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Layer(nn.Module):
 
 
 class PlainLlama(nn.Module):
-    """The network of a vanilla `Transformer`, whose weights it copies. Called, it returns the summed cross-entropy."""
+    """The network of a vanilla `Transformer`, with a copy of its weights. The forward returns the summed loss."""
 
     def __init__(self, model: Transformer, attend: Attend = causal) -> None:
         super().__init__()

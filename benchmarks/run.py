@@ -1,4 +1,4 @@
-"""`make bench`: measure, print and write `results.md` beside this file; exit with 1 if a bar is missed."""
+"""`make bench`: measure, print and write `results.md` beside this file; exit with 1 if a limit is exceeded."""
 
 import datetime
 import os
@@ -89,9 +89,9 @@ def main(quick: bool = False, problems: int = 100_000, only: tuple[str, ...] = (
     """Measure everything.
 
     Args:
-        quick: Few turns and one shape, to try the code: nothing is written, and the numbers are not to be quoted.
-        problems: How many generated iGSM problems are checked by the verifier, unless quick.
-        only: Names of the parts to measure, if not all: the page is not written.
+        quick: Try the code with few turns and one shape. Nothing is written, and the numbers are not reliable.
+        problems: Number of generated iGSM problems that the verifier checks, unless quick.
+        only: Names of the parts to measure; by default all. If given, the page is not written.
     """
     unknown = set(only) - set(PARTS)
     if unknown:
@@ -101,7 +101,7 @@ def main(quick: bool = False, problems: int = 100_000, only: tuple[str, ...] = (
     for name in only or PARTS:
         try:
             parts.append(measures[name](quick).astype({"bar": object}))
-        except Exception as error:  # the other parts take half an hour, and stand without this one
+        except Exception as error:  # keep the other parts: they take half an hour and do not need this one
             traceback.print_exc()
             sentences.append(f"{name}: not measured ({type(error).__name__}).")
     if parts:
@@ -116,7 +116,7 @@ def main(quick: bool = False, problems: int = 100_000, only: tuple[str, ...] = (
 
 
 def page(figures: pd.DataFrame, sentences: list[str]) -> str:
-    """The tables as Markdown, with what they were measured on."""
+    """Return the tables as Markdown, with the machine and the versions."""
     lines = ["# Benchmarks", "", EXPLANATION.format(base=cost_curves.base()), ""]
     lines += [f"- {datetime.date.today():%Y-%m-%d}"]
     lines += [f"- {processor()}, {os.cpu_count()} cores, Python {platform.python_version()}"]

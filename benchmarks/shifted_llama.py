@@ -1,4 +1,4 @@
-"""A shifted Llama of transformers against the same Llama: a training step, a decoding step, and the cache's size."""
+"""A shifted Hugging Face Llama against the plain one: a training step, a decoding step, and the cache's size."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ BAR = Bar(1.05)  # shifted / plain
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
-    """Milliseconds of each step, their ratios, and what the cache holds; when quick, with 2 layers and 2 turns."""
+    """Return milliseconds of each step, their ratios, and the cache's size; when quick, with 2 layers and 2 turns."""
     sizes = {**SMOLLM2, **HEADS, **({"num_hidden_layers": 2} if quick else {})}
     rounds = 2 if quick else ROUNDS
     with one_thread():

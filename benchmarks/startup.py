@@ -11,7 +11,7 @@ TABLE = "Start-up, as a process"
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
-    """Seconds of `ihlab --help`, beside an interpreter that does nothing."""
+    """Return the seconds of `ihlab --help`, and of a Python interpreter that does nothing."""
     ihlab = str(Path(sys.executable).with_name("ihlab"))
     seconds = take_turns(
         {

@@ -1,4 +1,4 @@
-"""Figures of a benchmark as tables: their cells as text, and on the terminal."""
+"""Figures of a benchmark as tables: cells as text, and tables on the terminal."""
 
 import pandas as pd
 from rich.console import Console
@@ -18,7 +18,7 @@ def show(figures: pd.DataFrame) -> None:
 
 
 def cells(figures: pd.DataFrame) -> list[tuple[str, ...]]:
-    """The figures of one table as text, in the order of `HEADINGS`."""
+    """Return the figures of one table as text, in the order of `HEADINGS`."""
     return [
         (
             row.measured,
@@ -33,5 +33,5 @@ def cells(figures: pd.DataFrame) -> list[tuple[str, ...]]:
 
 
 def _number(x: float) -> str:
-    """Three digits, and more only before the point."""
+    """Return a number with three digits, or with all digits before the point if there are more."""
     return f"{x:.0f}" if x >= 100 else f"{x:.3g}"

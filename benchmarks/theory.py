@@ -1,4 +1,4 @@
-"""Time of the field of Figure 2 at a million points, gradient included."""
+"""Time of the field of Figure 2 at a million points, including the gradient."""
 
 import pandas as pd
 from paired import Bar, figure, ratio, take_turns, timed
@@ -9,7 +9,7 @@ TABLE = "Theorem 3.4 on a 1000 x 1000 grid, loss and gradient"
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
-    """Seconds of the exact and the printed form."""
+    """Return the seconds of the exact and the printed form."""
     points = 200 if quick else 1000
     seconds = take_turns(
         {

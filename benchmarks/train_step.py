@@ -1,6 +1,6 @@
 """A whole training step: KV shifting against vanilla, and ours against Hugging Face's Llama and TransformerLens.
 
-Every model lives in a process of its own, as a training run does, and the processes take turns (`workers`).
+Every model has its own process, as a training run does, and the processes take turns (`workers`).
 """
 
 import itertools
@@ -17,13 +17,13 @@ from tasks import InductionTask, Task
 
 OURS, SHIFTED, LLAMA, LENS = "ours, vanilla", "ours, kv_shift", "Hugging Face Llama", "TransformerLens native"
 EVERYWHERE = "ours, vanilla, logits at every position"
-"""The same work as the Llama's: as `OURS` trains, logits are made only where an answer is asked for."""
+"""Our model with the same work as the Llama. `OURS`, as in training, computes logits only at scored positions."""
 SCALED = "ours, keys and values times a learned number"
-"""The least that any change of keys and values costs: each is read and written once, forward and backward."""
+"""The minimum cost of any change to keys and values: each is read and written once, forward and backward."""
 FIELDS = {SHIFTED: {"attention": "kv_shift"}, SCALED: {"attention": "kv_shift"}}
-"""Fields of the config of those of ours that are not vanilla."""
+"""Config fields of our models that are not vanilla."""
 MODES = {LENS: ("eager",), SCALED: ("compiled",)}
-"""Modes in which a model is timed, if not in both."""
+"""Modes in which a model is timed, if not both."""
 SHIFT_BARS = {"eager": Bar(1.10), "compiled": Bar(1.05)}  # kv_shift / vanilla
 TOY_BAR, BAR = Bar(1 / 1.5), Bar(1.0)  # ours / Llama, the faster mode of each
 
@@ -68,10 +68,10 @@ SHAPES = (
 class Facts:
     """Facts that a process reports before it takes turns.
 
-    - `loss` of the first batch; `first` step's seconds;
-    - `memory`: MiB that a step adds at its peak to the process without a model;
-    - `flops` of a step's products of matrices, 0 where compilation hides them;
-    - `speed`: FLOP/s of one large product on the same thread.
+    - `loss`: loss of the first batch; `first`: seconds of the first step;
+    - `memory`: MiB that model and step add to the process at its peak;
+    - `flops`: FLOPs of a step's matrix products, 0 if compilation hides them;
+    - `speed`: FLOP/s of one large matrix product on the same thread.
     """
 
     loss: float
@@ -83,7 +83,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Side:
-    """Shape, model and mode of one process; `fields` of our model's config make it another variant than vanilla."""
+    """Shape, model and mode of one process; `fields` are config fields of our model that differ from vanilla."""
 
     shape: Shape
     model: str
@@ -92,13 +92,13 @@ class Side:
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
-    """Times and ratios of every shape; when quick, of the smallest only."""
+    """Return times and ratios of every shape; when quick, only of the smallest."""
     shapes = SHAPES[: 1 if quick else None]
     return pd.DataFrame([row for shape in shapes for row in _case(shape, 8 if quick else shape.rounds)])
 
 
 def _case(shape: Shape, rounds: int) -> list[dict[str, object]]:
-    """The figures of one shape."""
+    """Return the figures of one shape."""
     table = f"A training step, {shape.title}"
     sides = {
         (model, mode): Side(shape, model, mode, FIELDS.get(model, {}))
@@ -134,7 +134,7 @@ def _case(shape: Shape, rounds: int) -> list[dict[str, object]]:
 
 
 def _faster(seconds: dict[tuple[str, str], np.ndarray], model: str) -> np.ndarray:
-    """A model's times in its faster mode."""
+    """Return a model's times in its faster mode."""
     return min((times for (of, _), times in seconds.items() if of == model), key=np.median)
 
 
@@ -148,9 +148,9 @@ def _note(facts: Facts, counted: int, shape: Shape, seconds: np.ndarray) -> str:
 
 
 def _check_same_loss(losses: dict[tuple[str, str], float]) -> None:
-    """All agree on the first batch, in each mode: times of different computations do not compare.
+    """Check that all sides have the same loss on the first batch: times of different computations do not compare.
 
-    Except the losses of `SCALED`, which no other side computes.
+    `SCALED` is not checked, since no other side computes its loss.
     """
     for (model, mode), loss in losses.items():
         if model == SCALED:
@@ -160,7 +160,7 @@ def _check_same_loss(losses: dict[tuple[str, str], float]) -> None:
 
 
 def prepare(side: Side) -> tuple[Facts, Callable[[], float]]:
-    """Build a side: its `Facts`, and the seconds of one step."""
+    """Build a side. Return its `Facts`, and a function that returns the seconds of one step."""
     speed = _matmul_speed()
     before = resident_mib()
     losses: list[float] = []
@@ -174,7 +174,7 @@ def prepare(side: Side) -> tuple[Facts, Callable[[], float]]:
 
 
 def _matmul_speed() -> float:
-    """FLOP/s of a product of two 1024 x 1024 matrices, the best of a few."""
+    """Return the FLOP/s of a product of two 1024 x 1024 matrices, the best of a few."""
     import torch
 
     a = torch.randn(1024, 1024)
@@ -183,7 +183,7 @@ def _matmul_speed() -> float:
 
 
 def _stepper(side: Side) -> Callable[[], float]:
-    """A whole step, as training takes it, on the next of a few batches; it returns the loss."""
+    """Return a function that takes a whole training step on the next of a few batches, and returns the loss."""
     import torch
     from lens_native import to_native
     from torch.nn import functional as F
@@ -232,7 +232,7 @@ def _stepper(side: Side) -> Callable[[], float]:
         model, loss = convert.get(side.model, lambda ours: ours)(model).train(), loss_of_all
         arguments = [(b.tokens, every_position(b)) for b in batches]
     if side.mode == "compiled":
-        loss = torch.compile(loss)  # as training is compiled, for every side
+        loss = torch.compile(loss)  # for every side, as in training
     optimizer = make_optimizer(model, run)
     turns = itertools.cycle(zip(arguments, [b.count for b in batches], strict=True))
 
@@ -249,7 +249,7 @@ def _stepper(side: Side) -> Callable[[], float]:
 
 
 def _scale(n_heads: int) -> Any:
-    """A shift without the token before: each head's vectors times a learned number."""
+    """Return a shift without the previous token: it multiplies each head's vectors by a learned number."""
     from ihlab.model.shift import TokenShift
 
     class Scale(TokenShift):

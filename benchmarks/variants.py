@@ -1,4 +1,4 @@
-"""What each attention variant costs beside vanilla: a training step, decoding, memory, parameters, FLOPs."""
+"""The cost of each attention variant relative to vanilla: training step, decoding, memory, parameters, FLOPs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ PROMPT, NEW, DECODE_ROUNDS = 16, 48, 10
 
 @dataclass(frozen=True)
 class Cache:
-    """Floats of a layer's cache, for each token and, beside that, for a row however long; parameters of the model."""
+    """Floats of a layer's cache, per token and per sequence of any length; parameters of the model."""
 
     a_token: float
     a_row: float
@@ -27,7 +27,7 @@ class Cache:
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
-    """Ratios to vanilla of every variant of the zoo; when quick, of two."""
+    """Return the ratios to vanilla of every variant of the zoo; when quick, of two."""
     names = [VANILLA, *(name for name in ZOO_VARIANTS if name != VANILLA)][: 3 if quick else None]
     sides = {name: Side(SHAPE, OURS, "eager", variant_fields(name, SHAPE.n_heads)) for name in names}
     with workers(prepare, list(sides.values())) as (turns, steps):
@@ -50,7 +50,7 @@ def measure(quick: bool = False) -> pd.DataFrame:
 
 
 def _decoder(side: Side) -> tuple[Cache, Callable[[], float]]:
-    """Build a side: what it caches, and the seconds of decoding one row."""
+    """Build a side. Return its `Cache`, and a function that returns the seconds of decoding one sequence."""
     import torch
 
     from ihlab.model.config import ModelConfig
@@ -68,7 +68,7 @@ def _decoder(side: Side) -> tuple[Cache, Callable[[], float]]:
 
 
 def _cache(model: Any, prompt: Any) -> Cache:
-    """Count what the first layer's cache holds after the prompt."""
+    """Count the floats of the first layer's cache after the prompt."""
     from ihlab.model.decode import Decoder
 
     decoder = Decoder(model, batch=1, capacity=prompt.shape[1])

@@ -1,7 +1,7 @@
-"""Models in processes of their own that take turns, and a process's memory and FLOPs.
+"""Models in separate processes that take turns, and a process's memory and FLOPs.
 
-In one process, models share a heap, and how its pages happen to fall moves a model's time by several percent
-for as long as the process lives: more than what KV shifting costs.
+In one process, models share a heap. The placement of its pages changes a model's time by several percent for the
+lifetime of the process, which is more than the cost of KV shifting.
 """
 
 import multiprocessing as mp
@@ -34,8 +34,8 @@ def workers(
 ) -> Iterator[tuple[list[Callable[[], float]], list[F]]]:
     """Start a one-thread process for each side; yield their turns (seconds of one step) and the facts they report.
 
-    `prepare(side)`, called in the process, returns its facts and its turn. The processes are started one after
-    another, so that each has the machine to itself while it compiles.
+    `prepare(side)` is called in the process and returns its facts and its turn. The processes are started one after
+    another, so that no other process runs while one compiles.
     """
     context = mp.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOAD))
@@ -47,7 +47,7 @@ def workers(
                 cache = Path(folder) / str(number)
                 process = context.Process(target=_work, args=(theirs, prepare, side, cache), daemon=False)
                 process.start()
-                theirs.close()  # a worker that dies then ends our recv with EOFError instead of hanging it
+                theirs.close()  # so that our recv raises EOFError instead of hanging if the worker dies
                 pipes.append(ours)
                 processes.append(process)
                 facts.append(ours.recv())
@@ -69,7 +69,7 @@ def _turn(pipe: Connection) -> Callable[[], float]:
 
 def _work(pipe: Connection, prepare: Callable[[S], tuple[F, Callable[[], float]]], side: S, cache: Path) -> None:
     """Send the facts of `prepare`, then take a turn for every message received."""
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)  # its own: the first step then counts the whole compilation
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)  # an empty cache: the first step includes the whole compilation
     import torch
 
     torch.set_num_threads(1)
@@ -101,7 +101,7 @@ def _status_mib(name: str) -> float:
 
 
 def flops(step: Callable[[], object]) -> int:
-    """Count the FLOPs of a step's matrix products, with attention's as full squares; 0 if compilation hides them."""
+    """Count the FLOPs of a step's matrix products; 0 if compilation hides them. Attention counts as full squares."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
@@ -112,7 +112,7 @@ def flops(step: Callable[[], object]) -> int:
         return sdpa_backward_flop_count(grad, q, k, v)
 
     aten = torch.ops.aten
-    fused_on_cpu = {  # which torch does not count
+    fused_on_cpu = {  # torch does not count these
         aten._scaled_dot_product_flash_attention_for_cpu: forward,
         aten._scaled_dot_product_flash_attention_for_cpu_backward: backward,
     }

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 _tasks = find_spec("tasks")
-if _tasks is not None and not _tasks.submodule_search_locations:  # a module, where ours is a package
+if _tasks is not None and not _tasks.submodule_search_locations:  # a module named "tasks", not our package
     raise ImportError(
         f"{_tasks.origin} hides the package 'tasks' that ihlab comes with: give that file another name.", name="tasks"
     )
@@ -72,7 +72,7 @@ __all__ = [
 ]
 
 
-# Names load on first use, because torch and transformer_lens take seconds and `ihlab --help` needs neither.
+# Names are imported on first use: torch and transformer_lens take seconds to load, and `ihlab --help` needs neither.
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'ihlab' has no attribute '{name}'")
@@ -80,5 +80,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Name what has not been loaded yet, too, so that a notebook completes it."""
+    """Include names that are not loaded yet, so that a notebook completes them."""
     return sorted({*globals(), *__all__})

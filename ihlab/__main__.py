@@ -1,4 +1,4 @@
-"""`python -m ihlab` is `ihlab`."""
+"""Run the command `ihlab` as `python -m ihlab`."""
 
 from ihlab.cli import main
 

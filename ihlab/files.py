@@ -1,4 +1,4 @@
-"""Atomic files, and locks: a reader sees the old content or the new, never half of either; a lock has one holder."""
+"""Atomic files and locks. A reader sees the old content or the new, never a part. A lock has one holder."""
 
 import errno
 import json
@@ -21,7 +21,7 @@ class TakenError(ConfigError):
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a file beside `path`, force it to disk, then rename it into place.
 
-    Raises `OSError` that names `path` if the system does not allow it (a full disk, say); `path` is then as it was.
+    Raises `OSError` that names `path` if the system does not allow it (a full disk, say). Then `path` is unchanged.
     """
     aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -30,22 +30,22 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
             write(aside)
             _force_to_disk(aside)
             os.replace(aside, path)
-            with suppress(OSError):  # the new name; not every file system can
+            with suppress(OSError):  # force the new name to disk too; not every file system can
                 _force_to_disk(path.parent)
         finally:
             aside.unlink(missing_ok=True)
     except OSError as error:
-        if error.errno is None:  # no system's
+        if error.errno is None:  # not an error of the system
             raise
-        # A full disk's error names no file, and others name the file beside, which no user knows.
+        # A full disk's error names no file, and others name the temporary file, which the user does not know.
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def require_writable(what: str, folder: Path) -> None:
-    """Raise `ConfigError` unless files can be written to a folder, which need not exist yet; nothing is left there.
+    """Raise `ConfigError` unless files can be written to a folder, which need not exist yet. No file is left there.
 
-    A folder that would be made together with a folder at the top of the file system is refused: `what`, the setting
-    that named it, is then likely misspelt.
+    Raise it too if a new folder at the top of the file system would be needed: then `what`, the setting that names the
+    folder, is likely misspelt.
     """
     said = f"{what} is {str(folder)!r}, but"
     there = next(above for above in (folder.absolute(), *folder.absolute().parents) if above.exists())
@@ -70,16 +70,16 @@ def _force_to_disk(path: Path) -> None:
 
 
 def remove_partial(folder: Path, name: str) -> None:
-    """Remove what killed processes left of files that they wrote to a folder, those whose names match `name` as a glob.
+    """Remove partial files that killed processes left in a folder; `name` is a glob of the files they were writing.
 
-    Only for who holds the lock of these files: another process may be writing them.
+    The caller must hold the lock of these files: otherwise another process may be writing them.
     """
     for path in folder.glob(f".{name}.*.partial"):
         path.unlink(missing_ok=True)
 
 
 def require_no_link(path: Path) -> None:
-    """Raise `ConfigError` for a symbolic link: what is written through one is written somewhere else."""
+    """Raise `ConfigError` for a symbolic link: a write through it would change a file elsewhere."""
     require(
         not path.is_symlink(), f"{path} is a link, and nothing is written through one: put a real one in its place."
     )
@@ -93,8 +93,8 @@ def write_text(path: Path, text: str) -> None:
 def append_text(path: Path, text: str, size: int) -> int:
     """Append text to a file of `size` bytes, force it to disk, and return the new size.
 
-    What a killed process left after these bytes is cut off first. Follows no link. Raises `OSError` that names `path`
-    if the system does not allow it; the file then has `size` bytes, as far as the system lets it be cut.
+    Bytes after these, left by a killed process, are cut off first. Links are not followed. Raises `OSError` that names
+    `path` if the system does not allow it. Then the file is cut back to `size` bytes, if the system allows that.
     """
     content = text.encode()
     file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
@@ -122,12 +122,12 @@ def write_json(path: Path, content: Any) -> None:
 
 @contextmanager
 def locked(path: Path, taken: str, wait: float = 0.0) -> Iterator[os.stat_result]:
-    """Hold the lock file at `path`, made if new, and yield which file it is, for `is_file`.
+    """Hold the lock file at `path`, made if new, and yield its identity for `is_file`.
 
-    The kernel lets go of it when the process dies; worker processes do not inherit it. Raises `TakenError` with the
+    The kernel releases the lock when the process dies; worker processes do not inherit it. Raises `TakenError` with the
     message `taken` if another process still holds it after `wait` seconds.
     """
-    try:  # a file system that cannot lock is an error: a lock that outlives its process would be none here
+    try:  # raise if the file system cannot lock: the soft fallback would outlive a killed process
         held = FileLock(path, fallback_to_soft=False).acquire(timeout=wait)
     except Timeout:
         raise TakenError(taken) from None
@@ -136,7 +136,7 @@ def locked(path: Path, taken: str, wait: float = 0.0) -> Iterator[os.stat_result
 
 
 def is_file(path: Path, known: os.stat_result) -> bool:
-    """Return whether the file at `path` is the known one: neither removed nor replaced."""
+    """Return whether the file at `path` is still the known one, neither removed nor replaced."""
     try:
         return os.path.samestat(path.stat(), known)
     except OSError:

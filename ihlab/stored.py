@@ -1,8 +1,8 @@
-"""The boundary to foreign files: the only module that opens what a stranger may have made.
+"""Reading of untrusted files: the only module that opens files that somebody else may have made.
 
-Run folders, their tables and tensors, sweep files and Hugging Face folders are read here, as if anything could be in
-them: regular files of a sane size, UTF-8, JSON of a sane shape, weights from safetensors alone. What is wrong is one
-sentence that names the file. Writing is `ihlab.files`, which follows no links inside a run folder.
+It reads run folders, their tables and tensors, sweep files and Hugging Face folders, and trusts none of them. It
+accepts only regular files of limited size, UTF-8, JSON of limited size and depth, and weights in safetensors. Each
+error is one sentence that names the file. `ihlab.files` writes, and follows no links inside a run folder.
 """
 
 import json
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MOST_BYTES = 2**28
-"""Size of a table, and of a vocabulary."""
+"""Largest size of a table, and of a vocabulary, in bytes."""
 MOST_JSON = 2**20
-"""Size of the JSON of a run folder, and of a sweep file. `ihlab runs` reads every one of them."""
+"""Largest size in bytes of a run folder's JSON, and of a sweep file. `ihlab runs` reads the JSON of every run."""
 MOST_INDEX = 2**24
-"""Size of the JSON of a Hugging Face model: an index names each of its tensors."""
+"""Largest size in bytes of a Hugging Face model's JSON: an index names each of its tensors."""
 MOST_DEPTH = 32
 MOST_DIGITS = 20
 
 DONE, DIVERGED, UNFINISHED = "done", "diverged", "unfinished"
-"""How far a stored run is, as tables of runs say it."""
+"""The status of a stored run in tables of runs."""
 
 SEAL = "crc32"
-"""The key of a summary's checksum over its other fields."""
+"""The key of a summary's checksum, which covers its other fields."""
 
 
 def present(path: Path) -> bool:
-    """Return whether anything has this path: a symbolic link to nothing has, and is damage.
+    """Return whether anything exists at this path. A broken symbolic link counts: it is reported as damage later.
 
-    Raises `ConfigError` where this user may not know, in a folder that is closed to others.
+    Raises `ConfigError` if this user may not look into the folder.
     """
     try:
         path.lstat()
@@ -57,7 +57,7 @@ def present(path: Path) -> bool:
 def require_regular(path: Path) -> int:
     """Return a file's size in bytes. Raises `ConfigError` for anything but a regular file, without opening it.
 
-    A FIFO would never answer, and a device never end.
+    Opening a FIFO would block, and reading a device might never end.
     """
     try:
         found = path.stat()
@@ -68,7 +68,7 @@ def require_regular(path: Path) -> int:
 
 
 def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
-    """Read a file of at most `most` bytes. Raises `ConfigError` for one that is larger, empty or cannot be read."""
+    """Read a file of at most `most` bytes. Raises `ConfigError` if it is larger, empty, or cannot be read."""
     size = require_regular(path)
     require(size > 0, f"{path} is empty.")
     require(size <= most, f"{path} has {size} bytes, but must have at most {most}.")
@@ -91,7 +91,7 @@ def read_json(path: Path, most: int = MOST_JSON) -> dict[str, Any]:
     """Read a JSON object of at most `most` bytes.
 
     Raises `ConfigError` for a file that cannot be read or is not a JSON object, for nesting deeper than `MOST_DEPTH`,
-    for a whole number of more than `MOST_DIGITS` digits, and for text that is not Unicode.
+    for an integer of more than `MOST_DIGITS` digits, and for text that is not Unicode.
     """
 
     def whole(digits: str) -> int:
@@ -110,25 +110,25 @@ def read_json(path: Path, most: int = MOST_JSON) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file of at most `MOST_JSON` bytes. Raises `ConfigError` for a file that cannot be read or is none."""
+    """Read a TOML file of at most `MOST_JSON` bytes. Raises `ConfigError` if it cannot be read or is not TOML."""
     try:
         return tomllib.loads(as_text(read_bytes(path, MOST_JSON), path))
-    except ValueError as error:  # no TOML, or a number of too many digits
+    except ValueError as error:  # not TOML, or a number with too many digits
         raise ConfigError(f"{path} is not TOML: {error}.") from None
     except RecursionError:
         raise ConfigError(f"{path} nests tables or lists too deeply for a sweep.") from None
 
 
 def read_tensors(path: Path, tensors: bool = True) -> "tuple[dict[str, Tensor], dict[str, str]]":
-    """Return the tensors of a safetensors file (without `tensors` none) and its metadata.
+    """Return the tensors of a safetensors file (none if `tensors` is False) and its metadata.
 
-    Raises `ConfigError` for a file that is none, is cut, or cannot be read.
+    Raises `ConfigError` for a file that is not safetensors, is truncated, or cannot be read.
     """
     from safetensors import SafetensorError, safe_open
 
     require_regular(path)
     try:
-        path.open("rb").close()  # safetensors takes one that may not be read for one that is missing
+        path.open("rb").close()  # safetensors would report an unreadable file as missing
         with safe_open(path, framework="pt") as file:
             names = file.keys() if tensors else ()
             return {name: file.get_tensor(name) for name in names}, dict(file.metadata() or {})
@@ -139,7 +139,7 @@ def read_tensors(path: Path, tensors: bool = True) -> "tuple[dict[str, Tensor], 
 
 
 def _check(value: Any, path: Path, deeper: int) -> None:
-    """Refuse JSON that is nested too deeply, and text that cannot be written again: half of a surrogate pair."""
+    """Raise for JSON that is nested too deeply, and for text that cannot be encoded (half of a surrogate pair)."""
     require(deeper > 0, f"{path} is nested too deeply.")
     if isinstance(value, str):
         require(
@@ -160,12 +160,12 @@ def write_summary(path: Path, content: Mapping[str, Any], owner: str) -> None:
 
 
 def read_summary(path: Path, numbers: Mapping[str, type], owner: str | None) -> dict[str, Any] | None:
-    """Read what `write_summary` wrote, or None if there is nothing. One from before there were checksums is read too.
+    """Read the file of `write_summary`; None if there is no file. Older files without a checksum are read too.
 
-    `owner`: as it was written; None if it is not known, and the checksum with it.
+    `owner`: the owner given to `write_summary`. If it is None (unknown), the checksum is not checked.
 
-    Raises `ConfigError` as `read_json` does, for a field of `numbers` (its names, and int or float) that is missing or
-    no such number, and for another content than was written.
+    Raises `ConfigError` as `read_json` does, for a field of `numbers` (names, with type int or float) that is missing
+    or of another type, and for a checksum that does not match.
     """
     if not present(path):
         return None
@@ -189,17 +189,17 @@ def _reason(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
-# Models of Hugging Face
+# Hugging Face models
 
 COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-"""Fields of a config that say how many layers there are."""
+"""Fields of a config that hold the number of layers."""
 
 
 def causal_lm(name: str) -> Any:
-    """Load a causal LM with transformers, from a folder, or by a name that transformers finds or can fetch.
+    """Load a Hugging Face causal LM from a folder, or by a name that transformers finds or can download.
 
-    No code of the model is run, none is fetched, and weights are read from safetensors inside the folder only. Raises
-    `ConfigError` for a folder or name with no such model, which names what is wrong.
+    No code of the model is run or downloaded, and weights are read only from safetensors inside the folder. Raises
+    `ConfigError` that names the problem, for a folder or name without such a model.
     """
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -214,7 +214,7 @@ def causal_lm(name: str) -> Any:
                 _place(name),
                 use_safetensors=True,
                 trust_remote_code=False,
-                attn_implementation="eager",  # a config may name a kernel, which would be fetched
+                attn_implementation="eager",  # a config may name a kernel, which would be downloaded
                 output_loading_info=True,
             )
     finally:
@@ -228,16 +228,16 @@ def causal_lm(name: str) -> Any:
 
 
 def tokenizer_of(name: str, local: bool = False) -> Any | None:
-    """Load the tokenizer that belongs to a model, under `causal_lm`'s rules; None if it has none.
+    """Load a model's tokenizer, with the rules of `causal_lm`; None if it has none.
 
-    `local`: of what is stored on this machine alone. Warns of one that cannot be opened.
+    `local`: use only files on this machine. Warns of a tokenizer that cannot be opened.
     """
     from transformers import AutoTokenizer
 
     try:
         found = AutoTokenizer.from_pretrained(_place(name), trust_remote_code=False, local_files_only=local)
-        return found if len(found) > 1 else None  # without its files some are made with no vocabulary
-    except Exception as error:  # of every file that it looks for
+        return found if len(found) > 1 else None  # some tokenizers without files load with an empty vocabulary
+    except Exception as error:  # any of its files may be damaged
         if not local and (Path(_place(name)) / "tokenizer_config.json").exists():
             warnings.warn(f"{name}: its tokenizer cannot be opened ({_said(error)}), so tokens are ids.", stacklevel=2)
         return None
@@ -245,7 +245,7 @@ def tokenizer_of(name: str, local: bool = False) -> Any | None:
 
 @contextmanager
 def of_model(name: str) -> Iterator[None]:
-    """Raise `ConfigError` naming a model for whatever goes wrong with it in the block, except for too little memory."""
+    """Turn any error in the block into a `ConfigError` that names the model, except running out of memory."""
     try:
         yield
     except (ConfigError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -262,18 +262,18 @@ def of_model(name: str) -> Iterator[None]:
 
 
 def _said(error: BaseException) -> str:
-    """Return an error on one line, cut short."""
+    """Return an error as one line of limited length."""
     return f"{type(error).__name__}, {' '.join(str(error).split())[:400]}".rstrip(" .,")
 
 
 def _place(name: str) -> str:
-    """Return the folder that is named, "~" spelt out; a name of anything else as it is, for transformers to find."""
+    """Return the path of an existing folder, with "~" expanded. Return any other name unchanged, for transformers."""
     folder = os.path.expanduser(name)
     return folder if os.path.isdir(folder) else name
 
 
 def _check_folder(name: str) -> None:
-    """Refuse a model that would have files read outside its folder, or anything but safetensors, or that is damaged."""
+    """Raise for a model that is damaged, refers to files outside its folder, or has weights not in safetensors."""
     from transformers.utils import cached_file
 
     def stored(file: str) -> Path | None:
@@ -304,7 +304,7 @@ def _check_folder(name: str) -> None:
 
 
 def _check_weights(name: str, path: Path, config: Mapping[str, Any], files: list[Path]) -> None:
-    """Refuse damaged weights, and a config whose model they are too few for, before anything of its size is made."""
+    """Raise for damaged weights, and for a config of a larger model than the weights, before it is allocated."""
     import torch
     from safetensors import safe_open
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -326,7 +326,7 @@ def _check_weights(name: str, path: Path, config: Mapping[str, Any], files: list
         made = AutoModelForCausalLM.from_config(settings, trust_remote_code=False, attn_implementation="eager")
     wanted = sum(tensor.numel() for tensor in made.parameters())
     require(
-        wanted <= 2 * n_numbers,  # a tied unembedding is stored once
+        wanted <= 2 * n_numbers,  # twice, because a tied unembedding is stored once
         f"{path} describes a model of {wanted} weights, but {files[0]} and its like hold {n_numbers}.",
     )
     require_memory(f"The model of {path}", sum(x.nbytes for x in (*made.parameters(), *made.buffers())))

@@ -56,7 +56,7 @@ def from_plain(hint: Any, plain: Any, null: str | None = None, name: str = "") -
 
 
 def _check_shape(hint: Any, plain: Any, name: str) -> None:
-    """Refuse a list whose length is not the tuple's, and anything except fields where a config is expected."""
+    """Raise for a list whose length is not the tuple's, and for anything except fields where a config is expected."""
     size = len(get_args(hint))
     if get_origin(hint) is tuple and Ellipsis not in get_args(hint):
         right = isinstance(plain, list | tuple) and len(plain) == size

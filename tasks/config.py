@@ -1,4 +1,4 @@
-"""Frozen, keyword-only configurations that refuse typos and name the valid values."""
+"""Frozen, keyword-only configurations that reject typos and name the valid values."""
 
 import difflib
 import math

@@ -1,4 +1,4 @@
-"""Registry of tasks by kind: those of this package, of plugins and your own."""
+"""Registry of tasks by kind: the package's own tasks, those of plugins and yours."""
 
 import dataclasses
 import warnings

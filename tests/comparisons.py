@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 AROUND = np.array([93, 95, 98, 99, 101, 102, 105, 107])
-"""Steps of eight seeds, around 100."""
+"""Numbers of steps of eight seeds, around 100."""
 NEVER = np.full(8, np.inf)
 
 

@@ -1,6 +1,6 @@
-"""For every test: array shapes are checked at run time in its first calls, one thread, examples the same each run.
+"""Set-up of every test: run-time checks of array shapes in its first calls, one thread, the same examples each run.
 
-The slow tests, run by themselves (`-m slow`), go without the shape checks.
+If only slow tests run (`-m slow`), shapes are not checked.
 """
 
 import multiprocessing
@@ -16,7 +16,7 @@ from tests.shapes import check_again
 
 
 def _checked_modules() -> list[str]:
-    """Modules that say the shapes of their arrays. (The types of all others are mypy's to check.)"""
+    """Return the modules that annotate array shapes. (mypy checks the types of all others.)"""
     roots = [Path(next(iter(find_spec(name).submodule_search_locations))) for name in ("ihlab", "tasks")]
     paths = [(path, root.parent) for root in roots for path in sorted(root.rglob("*.py"))]
     return [
@@ -26,34 +26,35 @@ def _checked_modules() -> list[str]:
     ]
 
 
-# A shell starts what it puts in the background with Ctrl-C ignored, and every process started from there inherits it.
+# A shell ignores Ctrl-C for background commands, and every process started from them inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("ihlab", deadline=None, derandomize=True, database=None, max_examples=50)
 settings.load_profile("ihlab")
 
 
-# At once: the conftest.py of a folder that is named to pytest imports these packages before pytest is configured.
+# At import: the conftest.py of a folder on pytest's command line imports these packages before pytest is configured.
 _checking = jaxtyping.install_import_hook(_checked_modules(), "tests.shapes.checked")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave shapes unchecked where only slow tests are asked for."""
+    """Do not check shapes if only slow tests run."""
     if config.option.markexpr == "slow":
         _checking.uninstall()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Where only slow tests are asked for, leave out the files that have none: importing all takes seconds."""
+    """If only slow tests run, skip the files without any: importing all takes seconds."""
     if config.option.markexpr == "slow" and collection_path.name.startswith("test_"):
         return "mark.slow" not in collection_path.read_text(encoding="utf-8") or None
     return None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run, one thread: the process that only shares them out need not import torch.
+    """Use one thread. It is set here, because the process that only distributes tests need not import torch.
 
-    They begin with iGSM, so that one of pytest's workers gets all of it: a new clone compiles its kernels for 20 s.
+    The iGSM tests come first, so that one of pytest's workers gets all of them: a new clone compiles their kernels for
+    20 s.
     """
     import torch
 
@@ -69,7 +70,7 @@ def shapes():
 
 @pytest.fixture(scope="session", autouse=True)
 def forked_workers():
-    """Fork the workers of pools from a process that has everything imported: each would take seconds to start."""
+    """Fork the workers of pools from a process that has imported everything: otherwise each takes seconds to start."""
     from ihlab.sweep import pool
     from tests.forked import CONTEXT
 
@@ -86,7 +87,7 @@ def spawned_workers(monkeypatch):
 
 @pytest.fixture
 def unchecked(monkeypatch):
-    """Without the check of shapes, as users have it: the check would refuse a field's type before the class does."""
+    """Turn off the shape checks, as for users: a check would reject a field's type before the class does."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
@@ -112,7 +113,7 @@ def small():
 
 @pytest.fixture(scope="session")
 def learner(small):
-    """A run that learns a little: with seeds 0, 1 and 3 its accuracy passes 20% on the way, with seed 2 it does not."""
+    """A run that learns a little: its accuracy passes 20% with seeds 0, 1 and 3, but not with seed 2."""
     from tasks import InductionTask
 
     return small.replace(

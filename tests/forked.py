@@ -1,7 +1,7 @@
-"""Processes that are forked from one that has imported everything, which takes seconds each time.
+"""Processes forked from one that has already imported everything, which saves seconds per process.
 
-They are processes like any others: they are killed, they exit with a code, they have an environment and a folder to
-work in. What is asked of Python's own start (imports, the streams' encoding) needs a real one.
+They behave like any others: they can be killed, they exit with a code, and they have an environment and a working
+folder. Tests of Python's own start (imports, the streams' encoding) need a real new process.
 """
 
 import contextlib
@@ -18,16 +18,16 @@ ROOT = Path(__file__).parents[1]
 
 
 class _Process(ForkServerProcess):
-    """A process with the environment of its parent at this moment, as one that is started anew has it."""
+    """A process with its parent's current environment, like a newly started one."""
 
     def __init__(self, *args, env: Mapping[str, str] | None = None, **more):
         super().__init__(*args, **more)
         self.env = dict(os.environ if env is None else env)
 
     def start(self):
-        """Start the server from the root, wherever a test has gone: it looks for what it preloads where it is started.
+        """Start the server from the repository's root, whatever a test's working folder: it finds its preloads there.
 
-        What it does not find it leaves out without a word, and every process then imports everything for itself.
+        The server silently skips modules that it does not find, and every process would then import everything.
         """
         with contextlib.chdir(ROOT):
             forkserver.ensure_running()
@@ -44,7 +44,7 @@ class _Context(ForkServerContext):
 
 
 CONTEXT = _Context()
-"""Starts processes as `multiprocessing.get_context("spawn")` does, from a server that starts with the first of them."""
+"""Starts processes like `multiprocessing.get_context("spawn")`, but from a server that starts with the first one."""
 
 CONTEXT.set_forkserver_preload(["tests.faults.loaded"])
 
@@ -59,7 +59,7 @@ def _run(script: str, arguments: tuple[str, ...], folder: str, out: str, err: st
 
 
 def python(script: str, *arguments: str, cwd: str | Path = ".") -> subprocess.CompletedProcess[str]:
-    """Do what `python -c script arguments` does, in a forked process, and return what it printed and its exit code."""
+    """Run `python -c script arguments` in a forked process, and return its output and exit code."""
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
         process = CONTEXT.Process(target=_run, args=(script, arguments, os.path.abspath(cwd), str(out), str(err)))

@@ -1,4 +1,4 @@
-"""The check of array shapes at run time, in the first calls of each test: it takes as long as what it checks."""
+"""Run-time checks of array shapes, in the first calls of each test: a check takes as long as the checked call."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -8,20 +8,20 @@ import jaxtyping
 from beartype import beartype
 
 MOST = 1000
-"""Checks in one test: of the arguments and the results of 500 calls. That is an evaluation and a few training steps."""
+"""Number of checks per test: arguments and results of 500 calls, which is an evaluation and a few training steps."""
 
 _left = MOST
 
 
 def check_again() -> None:
-    """Begin a test: check its first `MOST` calls."""
-    global _left  # noqa: PLW0603  # jaxtyping gives a checker nothing to keep a count in
+    """Turn the checks on for the first calls of a test."""
+    global _left  # noqa: PLW0603  # a jaxtyping checker has no state of its own
     _left = MOST
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Check as beartype does, and switch the checks off with the last of a test."""
+    """Check as beartype does, and turn the checks off after the last one of a test."""
     check = beartype(function)
 
     @wraps(function)

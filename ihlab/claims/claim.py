@@ -29,9 +29,9 @@ class Claim:
     - `why`: the reason why the claim is not tested; "" if it is tested.
     """
 
-    source: str  # where the paper says it
-    sentence: str  # what it says
-    measure: str = ""  # the number that measures it
+    source: str  # the place in the paper
+    sentence: str  # the paper's statement, or our own
+    measure: str = ""  # a description of the measured number
     estimate: Estimate | None = None  # None: not tested
     threshold: float = math.nan
     right_side: Literal["above", "below"] = "above"

@@ -61,7 +61,7 @@ The number is the ratio of steps, one / other. For "equal" it is that ratio or i
 
 @dataclass(frozen=True)
 class Question:
-    """A sentence about two variants in one setting: `one` is slower (or another `kind`) than `other`, or equal."""
+    """A sentence about two variants in one setting, such as `one` is slower than `other`. `kind` is the relation."""
 
     setting: str
     one: str
@@ -70,7 +70,7 @@ class Question:
     sentence: str
     source: str
     of_paper: bool = False
-    declared: str = ""  # a date; "": that of the experiment
+    declared: str = ""  # a date; "": the experiment's date
 
 
 @dataclass(kw_only=True)
@@ -88,7 +88,7 @@ class Comparison(ABC):
 
     @abstractmethod
     def cell_config(self, cell: Cell, scale: Scale) -> RunConfig:
-        """Return the config of a cell's runs, whatever their learning rate and seed."""
+        """Return the config of a cell's runs, before learning rate and seed are set."""
 
     @abstractmethod
     def grid(self, cell: Cell, scale: Scale) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""Group stored claims that say the same under several conditions, such as learning rates or head counts."""
+"""Group stored claims that make the same statement under several conditions, such as learning rates or head counts."""
 
 import re
 from collections.abc import Sequence

@@ -19,8 +19,8 @@ class Asked(NamedTuple):
     """Selects the claims that decide a headline or a part of it: the paper's, and with `ours` also our own.
 
     It selects the claims of `experiment` whose sentence starts with `sentence` and whose measure matches the pattern
-    `measure`. `number` is the text for their value. {} stands for one number, or for the range over all claims, as a
-    percentage if `percent`.
+    `measure`. `number` is the text for their value, in which {} is replaced by the number, or by the range over all
+    claims (as a percentage if `percent`).
     """
 
     experiment: str

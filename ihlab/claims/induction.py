@@ -133,7 +133,7 @@ def width_runs(scale: Scale) -> list[Planned]:
 def steps_at_constant_rate(scale: Scale, steps: float) -> int:
     """Return the number of a run's steps before the learning rate decays.
 
-    What is learned after them is an effect of the schedule.
+    Later learning is an effect of the schedule.
     """
     return constant_steps(induction_run(scale).replace(steps=int(steps)))
 

@@ -169,7 +169,7 @@ _STYLES = {"holds": "green", "fails": "bold red", "undecided": "yellow", NOT_TES
 def print_ledger(console: Console, folders: list[Folder]) -> None:
     """Print one line per claim of the given experiments, then how many hold.
 
-    On a screen, lines are cut to its width and have only the number and its threshold. In a file they have everything.
+    On a screen, lines are cut to its width and have only the number and its threshold. In a file, they are complete.
     """
     on_screen = console.is_terminal or console.is_jupyter
     columns = ("figure", "verdict", "claim", *(("measured", "needs") if on_screen else ("source", "measured", "needs")))

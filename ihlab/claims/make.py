@@ -1,4 +1,4 @@
-"""Turn experiments into finished folders: train the planned runs, gather, judge, draw."""
+"""Turn experiments into finished folders: train their runs, gather the tables, judge the claims, draw the figures."""
 
 import platform
 from collections.abc import Callable, Sequence

@@ -49,7 +49,7 @@ START, END = "<!-- verdicts -->", "<!-- /verdicts -->"
 
 
 def write_results_pages(root: Path, order: Sequence[str] = ()) -> Path:
-    """Write `results_page` to `<root>/README.md` and each figure's page to its folder. Return the path of the former.
+    """Write `results_page` to `<root>/README.md`, and each figure's page to its folder. Return the README's path.
 
     Raises `ConfigError` if one of these README.md files exists and was not written by this function.
     """

@@ -224,7 +224,7 @@ def fisher(hits_a: int, n_a: int, hits_b: int, n_b: int) -> float:
 
 
 def mean_accuracy(accuracies: Sequence[float], rows: int) -> Estimate:
-    """Return the mean over seeds of accuracies that were all measured on the same sequences, `rows` in number.
+    """Return the mean over seeds of accuracies that were all measured on the same `rows` sequences.
 
     This is `clustered_share` with one cluster per seed. All seeds answer the same sequences, so the effective number is
     at most `rows`. If an accuracy is missing, the result is `unknown`.
@@ -326,8 +326,8 @@ def _bounds_of_ratios(a: Sequence[float], b: Sequence[float], horizon: float) ->
 def shift(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> Estimate:
     """Return the median of all pairwise differences a_i - b_j (Hodges and Lehmann 1963).
 
-    The interval is the exact one that inverts the Mann-Whitney test. Use it for bimodal numbers, whose mean says
-    little. A missing number takes the worst case at each end of the interval, as in `paired`.
+    The interval is the exact one that inverts the Mann-Whitney test. Use it for bimodal numbers, for which a mean is
+    misleading. A missing number takes the worst case at each end of the interval, as in `paired`.
     """
     differences = np.subtract.outer(np.asarray(a, dtype=float), np.asarray(b, dtype=float)).ravel()
     if differences.size == 0:

@@ -4,6 +4,7 @@ torch is imported only when a command needs it, so that `ihlab --help` answers a
 """
 
 import atexit
+import mmap
 import os
 import re
 import shlex
@@ -27,6 +28,9 @@ from ihlab.cli.terminal import print_anywhere, text
 from ihlab.training.interrupt import exit_code, interruptible
 from tasks import TASKS, InductionTask
 from tasks.config import ConfigError, choose, require, shown
+
+SPARE = 2**26
+"""Bytes of address space that are kept to end with, for when memory has run out."""
 
 OF_TASKS = {"train": trainer, "sample": sampler}
 """Commands whose options depend on the task."""
@@ -55,6 +59,7 @@ def main(args: Sequence[str] | None = None) -> None:
     system errors: a full disk, no permission, too little memory. Each prints one sentence.
     """
     print_anywhere()
+    spare = mmap.mmap(-1, SPARE)
     given = list(sys.argv[1:] if args is None else args)
     if args is None and hasattr(os, "fork"):
         _watch(f"ihlab {shlex.join(given)}")
@@ -81,13 +86,15 @@ def main(args: Sequence[str] | None = None) -> None:
     except (MemoryError, RuntimeError) as error:  # ihlab's own: a run that diverged, a sweep with failures
         if type(error).__module__.partition(".")[0] == "ihlab":
             _end(str(error), 1)
-        if not _is_out_of_memory(error):
+        if not _is_out_of_memory(error) and not _memory_is_short():
             raise
         reason = str(error).partition("\n")[0]
+        spare.close()
         _end(f"Out of memory{f': {reason}' if reason else '.'}", 1)
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # raised by a Rust library
-            raise
+        if isinstance(error, SystemExit) or (type(error).__name__ != "PanicException" and not _memory_is_short()):
+            raise  # a PanicException comes from a Rust library, which has no other error for too little memory
+        spare.close()  # the exit handlers of libraries need memory, too
         _end(f"A library stopped ({' '.join(str(error).split())}), most likely because memory ran out.", 1)
 
 
@@ -135,7 +142,7 @@ def _run(argv: list[str]) -> None:
 
 
 def _taken(argv: list[str]) -> str | None:
-    """Remove and return the task given after options, if any: the first word that is not the value of an option."""
+    """Remove and return the task if it comes after options: the first word that is not the value of an option."""
     for place, (before, word) in enumerate(pairwise(argv), start=1):
         valued = before.startswith("-") and "=" not in before
         if not valued and word.partition(":")[0].isidentifier() and word not in _VALUES:
@@ -146,6 +153,15 @@ def _taken(argv: list[str]) -> str | None:
 def _end(sentence: str, code: int) -> NoReturn:
     print(f"ihlab: {text(sentence)}", file=sys.stderr)
     raise SystemExit(code) from None
+
+
+def _memory_is_short() -> bool:
+    """Return whether the system refuses memory. A library may then raise an error of any class, even on import."""
+    try:
+        mmap.mmap(-1, 4 * SPARE).close()
+    except OSError:
+        return True
+    return False
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -55,8 +55,8 @@ def reproduce(
         scale: smoke (seconds), laptop (minutes), gpu (tens of minutes) or paper (the paper's own sizes).
         jobs: Number of runs trained at a time; by default one per core, and 1 on a GPU.
         device: A torch device, or auto: a GPU if there is one.
-        runs: Where runs are kept. Finished ones are reused, interrupted ones resumed.
-        figures: Where pictures, tables and claims are written.
+        runs: Folder of the runs. Finished runs are reused, interrupted runs are resumed.
+        figures: Folder in which pictures, tables and claims are written.
         from_data: Redraw figures and re-evaluate claims from the stored tables, without training.
     """
     from ihlab.studies.reproduce import reproduce as run_experiments
@@ -220,7 +220,7 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /, csv: Pat
     """List stored runs, with their configuration, progress and accuracy, and why a damaged run cannot be opened.
 
     Args:
-        root: Where runs are kept.
+        root: Folder of the runs.
         csv: Write the whole table here, including damaged runs: the table of ihlab.runs in Python.
     """
     from ihlab.stored import DIVERGED, DONE

@@ -1,4 +1,4 @@
-"""The options of `ihlab train`. Their defaults are those of `RunConfig()`. Setting one changes no other."""
+"""The options of `ihlab train`. Their defaults are those of `RunConfig()`. Setting one does not change the others."""
 
 from collections.abc import Sequence
 from dataclasses import MISSING, field, fields

@@ -26,7 +26,7 @@ HF_ROWS, HF_PROBE_ROWS = 4, 8
 """Numbers of sequences to ablate and score a Hugging Face model on. Small, because it is large and has many heads."""
 
 LISTED = 32
-"""At least this many heads are listed, if there are as many, and all that match prefixes."""
+"""The table lists this many heads (or all, if there are fewer), and every head that matches prefixes."""
 
 PRINTED = [column for column in COLUMNS if column.printed]
 RAW = "raw prefix_matching"

@@ -36,9 +36,9 @@ def sweep(
         engine: local (processes of this machine), or ray (its cores, or the cluster that RAY_ADDRESS names).
         jobs: Number of runs trained at a time; by default one per core, and 1 on a GPU with local.
         device: A torch device, or auto: a GPU if there is one.
-        root: Where runs are kept. Finished ones are reused, interrupted ones resumed.
+        root: Folder of the runs. Finished runs are reused, interrupted runs are resumed.
         out: The CSV; by default the grid's name and .csv, in this folder. A CSV with more results is never replaced.
-        retries: How often a run is retried after its worker is killed.
+        retries: Number of times that a run is retried after its worker is killed.
         wandb: Log every evaluation to Weights & Biases too.
         corpus: The folder of texts that the grid names: it is read only if you name it here, too.
     """

@@ -1,7 +1,7 @@
-"""Shifted attention: any attention of transformers with `k_proj` and `v_proj`, which reads mixed keys and values.
+"""Shifted attention: an attention module of transformers whose `k_proj` and `v_proj` return mixed keys and values.
 
-Its own forward runs as it is, on a stand-in for the module whose two projections also shift. So nothing of a forward
-pass is left on the model: what later tokens need is in the cache.
+The module's own forward runs unchanged, on a stand-in whose two projections also shift. A forward pass leaves no state
+on the model: vectors that later tokens need are in the cache.
 """
 
 import inspect
@@ -16,11 +16,11 @@ from ihlab.hf.shift import Shift
 from tasks.config import require
 
 SHIFT = "shift_norm"
-"""The name of the shift in an attention. transformers' Trainer leaves weight decay out by name alone: "..._norm"."""
+"""Name of the shift module. It ends in "_norm" because transformers' Trainer exempts weights from decay by name."""
 
 
 class _Projecting:
-    """An attention whose `k_proj` and `v_proj` shift what they project; all else is the attention's."""
+    """A stand-in for an attention whose `k_proj` and `v_proj` also shift. All other attributes are the attention's."""
 
     def __init__(self, attention: Any, links: Links, layer: RawStates | None) -> None:
         self._attention, self._links, self._layer = attention, links, layer
@@ -48,7 +48,7 @@ class _Projecting:
 
 @lru_cache
 def shifted_attention(base: Any) -> type[nn.Module]:
-    """Return the subclass of an attention class that shifts. Raises `ConfigError` if its forward cannot be told how."""
+    """Return a subclass of an attention class that shifts. Raises `ConfigError` for an unsupported forward."""
     parameters = inspect.signature(base.forward).parameters
     require(
         "past_key_values" in parameters and any(p.kind is p.VAR_KEYWORD for p in parameters.values()),
@@ -78,7 +78,7 @@ def attentions(model: nn.Module) -> list[Any]:
 
 
 def tell_links(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Give a decoder's layers the links of the tokens that it is about to read: a hook before its forward."""
+    """Pass the links of the next tokens to a decoder's layers. This is a forward pre-hook of the decoder."""
     given = dict(zip(list(inspect.signature(decoder.forward).parameters), args, strict=False)) | kwargs
     tokens = given.get("input_ids")
     tokens = given["inputs_embeds"] if tokens is None else tokens

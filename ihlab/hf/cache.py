@@ -1,8 +1,8 @@
-"""The cache: transformers' own layers, which also remember the raw keys and values that the next tokens mix in.
+"""The cache: transformers' cache layers, which also store the raw keys and values that the next tokens mix in.
 
-A layer remembers window - 1 raw keys and values, and no more: 2 (window - 1) vectors for each sequence. To take tokens
-back (`crop`), it needs those of every token since: `activate_past_recording`, which transformers calls before it
-generates with an assistant, keeps them until the next `crop`.
+A layer stores only the last window - 1 raw keys and values: 2 (window - 1) vectors per sequence. To remove tokens
+(`crop`), it needs earlier raw keys and values too. So transformers calls `activate_past_recording` before assisted
+generation, and the layer then keeps all of them until the next `crop`.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tasks.config import require
 
 
 class RawStates(CacheLayerMixin):
-    """What a layer adds: raw["key"] and raw["value"], each [batch, window - 1 and the recorded, kv_head * d_head]."""
+    """Additions to a cache layer: raw["key"] and raw["value"] [batch, window - 1 + recorded, kv_head * d_head]."""
 
     record_past = False
 
@@ -28,7 +28,7 @@ class RawStates(CacheLayerMixin):
         self.back = 0
 
     def exchange(self, side: str, raw: Projected, links: Links, back: int) -> Seen:
-        """Return these raw vectors behind those of the `back` tokens before, and remember the last of them."""
+        """Return the raw vectors of the `back` previous tokens followed by `raw`, and store the last ones."""
         if side not in self.raw:
             require(
                 self.get_seq_length() == 0,
@@ -48,15 +48,15 @@ class RawStates(CacheLayerMixin):
             last = take(seen, links.keep, links.alive)
         elif links.alive is not None:
             last = torch.where(links.alive[..., None], last, 0)
-        self.raw[side] = last.clone()  # a view would hold the whole prompt
+        self.raw[side] = last.clone()  # a view would keep the whole prompt in memory
         return seen
 
     def activate_past_recording(self) -> None:
-        """Remember the raw keys and values of all tokens from here to the next `crop`."""
+        """Store the raw keys and values of all tokens from now on, until the next `crop`."""
         self.record_past = True
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Take the last tokens back, of which there are -`tokens_to_remove`, and forget what is no longer needed."""
+        """Remove the last -`tokens_to_remove` tokens, and drop recorded vectors that are no longer needed."""
         for side, raw in self.raw.items():
             recorded, gone = raw.shape[1] - self.back, -tokens_to_remove
             require(
@@ -71,7 +71,7 @@ class RawStates(CacheLayerMixin):
             )
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Empty the cache."""
         super().reset()
         self.raw = {}
 
@@ -99,13 +99,13 @@ class ShiftLayer(RawStates, DynamicLayer):
 
 
 class ShiftSlidingLayer(RawStates, DynamicSlidingWindowLayer):
-    """A `DynamicSlidingWindowLayer` with raw states, which survive the window."""
+    """A `DynamicSlidingWindowLayer` with raw states. The window does not drop these."""
 
 
 def shift_layer(cache: Cache, number: int) -> RawStates:
-    """Return a layer of a cache, with raw states: an empty layer gets them here.
+    """Return a layer of a cache with raw states; add them to an empty layer.
 
-    Raises `ConfigError` for another kind of layer, and for one that has read tokens with an unshifted model.
+    Raises `ConfigError` for another type of layer, and for one that has read tokens with an unshifted model.
     """
     while number >= len(cache.layers) and cache.layer_class_to_replicate is not None:
         cache.layers.append(cache.layer_class_to_replicate())

@@ -1,16 +1,16 @@
-"""Does an implementation of shifted keys and values do what it must? Sixteen rows, each about a fault seen in public.
+"""Sixteen checks of an implementation of shifted keys and values. Each is about a fault seen in public code.
 
     python -m ihlab.hf.conformance my_module:make_model
 
-`make_model()` returns a shifted causal model of transformers, small enough to be run often. The suite asks of it:
+`make_model()` returns a shifted Hugging Face causal LM, small enough to be run often. Requirements:
 
-- it subclasses the unshifted model's class, under whose names its weights are (or has a method `unshifted()`);
-- the module of each attention's shift, or the attention, has `alpha` and `beta` [kv_head, window], column 0 this token;
+- it subclasses the unshifted model's class and uses its parameter names (or it has a method `unshifted()`);
+- each attention, or its shift module, has `alpha` and `beta` [kv_head, window], with the current token in column 0;
 - `config.shift_first` is "zero" or "own" (absent: "zero"); `config.shift_rule` "taps" or "partial_key_offset";
-- its weights are so large that the shift shows in the logits (for a small random one, initializer_range=0.3).
+- its weights are large enough that the shift shows in the logits (for a small random model, initializer_range=0.3).
 
-The suite draws the taps itself. What it compares with is the unshifted model, whose projections a loop over tokens
-shifts, or the model's own answer to a simpler question: the whole sequence at once, a document alone, no cache.
+The suite draws the taps itself. It compares the model with the unshifted one, whose projections a loop over tokens
+shifts, or with the model's own result in a simpler setting: the whole sequence at once, a document alone, no cache.
 """
 
 import copy
@@ -35,7 +35,7 @@ CLOSE = 1e-5
 
 
 class Result(NamedTuple):
-    """One row's outcome: "pass", "FAIL" or "-" (does not apply), and why."""
+    """The outcome of one check: "pass", "FAIL" or "-" (does not apply), and why."""
 
     number: int
     requirement: str
@@ -44,11 +44,11 @@ class Result(NamedTuple):
 
 
 class NotApplicableError(Exception):
-    """A row says nothing about this model."""
+    """A check does not apply to this model."""
 
 
 class FaultError(AssertionError):
-    """A row's requirement is not met."""
+    """The requirement of a check is not met."""
 
 
 def demand(condition: bool, message: str) -> None:
@@ -57,7 +57,7 @@ def demand(condition: bool, message: str) -> None:
         raise FaultError(message)
 
 
-# What the rows use
+# Helpers of the checks
 
 
 def taps_of(model: nn.Module) -> list[Tensor]:
@@ -67,7 +67,7 @@ def taps_of(model: nn.Module) -> list[Tensor]:
 
 
 def with_taps(model: nn.Module) -> list[Tensor]:
-    """Return them too, of a model that has some."""
+    """Return all alphas and betas. Raises `NotApplicableError` for a model without any."""
     if not taps_of(model):
         raise NotApplicableError("it has no taps")
     return taps_of(model)
@@ -75,7 +75,7 @@ def with_taps(model: nn.Module) -> list[Tensor]:
 
 @torch.no_grad()
 def prepared(make: MakeModel, identity: bool = False) -> Any:
-    """Return a fresh model for evaluation, with random taps or the identity's."""
+    """Return a fresh model in evaluation mode, with random taps or with identity taps."""
     model = make().eval()
     random = torch.Generator().manual_seed(1)
     for taps in taps_of(model):
@@ -87,7 +87,7 @@ def prepared(make: MakeModel, identity: bool = False) -> Any:
 
 
 def shift_by_loop(model: Any) -> Any:
-    """Return the unshifted model, with projections that a loop over tokens shifts: the oracle."""
+    """Return the oracle: the unshifted model, with projections that a loop over tokens shifts."""
     plain, first = unshifted(model), getattr(model.config, "shift_first", "zero")
     ours = [part for part in model.modules() if hasattr(part, "k_proj") and hasattr(part, "v_proj")]
     theirs = [part for part in plain.modules() if hasattr(part, "k_proj") and hasattr(part, "v_proj")]
@@ -151,7 +151,7 @@ def logits(model: Any, ids: Tensor, **inputs: Any) -> Tensor:
 
 
 def off(found: Tensor, right: Tensor) -> float:
-    """Return the largest difference, as a fraction of the largest right value (at least 1). Infinite for NaN."""
+    """Return the largest difference, as a fraction of the largest correct value (at least 1). Infinite for NaN."""
     difference = ((found - right).abs().max() / right.abs().max().clamp(min=1)).item()
     return math.inf if math.isnan(difference) else difference
 
@@ -168,7 +168,7 @@ def read(model: Any, cache: Any, ids: Tensor, **inputs: Any) -> tuple[Tensor, An
 
 
 def in_chunks(model: Any, ids: Tensor, sizes: Iterable[int], cache: Any = None) -> Tensor:
-    """Return the logits of tokens that are read in chunks, after those of a cache."""
+    """Return the logits of tokens that are read in chunks, with an optional cache of earlier tokens."""
     found = []
     for chunk in ids.split(list(sizes), dim=1):
         part, cache = read(model, cache, chunk)
@@ -177,7 +177,7 @@ def in_chunks(model: Any, ids: Tensor, sizes: Iterable[int], cache: Any = None) 
 
 
 def padded(model: Any, lengths: list[int], left: bool) -> tuple[Tensor, Tensor, list[slice]]:
-    """Return tokens and mask [rows, longest] of sequences, and where each is; padding is made of random tokens."""
+    """Return tokens and mask [rows, longest], and each sequence's slice. Padding consists of random tokens."""
     ids = tokens(model, len(lengths), max(lengths), seed=3)
     places = [slice(max(lengths) - n, max(lengths)) if left else slice(0, n) for n in lengths]
     mask = torch.zeros_like(ids)
@@ -187,11 +187,11 @@ def padded(model: Any, lengths: list[int], left: bool) -> tuple[Tensor, Tensor, 
 
 
 def counted(mask: Tensor) -> Tensor:
-    """Return the positions of tokens that padding is not counted in, as `generate` makes them."""
+    """Return position numbers that do not count padding, as `generate` computes them."""
     return (mask.cumsum(-1) - 1).clamp(min=0)
 
 
-# The rows
+# The checks
 
 
 def equation_5(make: MakeModel, backend: str) -> None:
@@ -420,7 +420,7 @@ def lifecycle(make: MakeModel, backend: str) -> None:
     found = logits(loaded, ids, attention_mask=mask)
     demand(found.shape[-1] == size + 8, "resize_token_embeddings leaves the logits as they are")
     same(found[..., :size], right, "after resize_token_embeddings")
-    torch.compiler.reset()  # the limit of recompilations is the process's
+    torch.compiler.reset()  # the limit of recompilations is per process
     compiled = torch.compile(model, fullgraph=True, backend=backend)
     same(logits(compiled, ids), logits(model, ids), "compiled")
     same(logits(compiled, ids, attention_mask=mask), right, "compiled, with padding")
@@ -438,7 +438,7 @@ def lifecycle(make: MakeModel, backend: str) -> None:
 
 
 def trained(model: Any) -> None:
-    """Raise `FaultError` unless transformers' Trainer trains a model for 20 steps, taps too."""
+    """Raise `FaultError` unless transformers' Trainer trains a model, including its taps, for 20 steps."""
     from transformers import Trainer, TrainingArguments
 
     before = [x.detach().clone() for x in taps_of(model)]
@@ -494,11 +494,11 @@ ROWS: dict[int, tuple[str, Callable[[MakeModel, str], None]]] = {
     15: ("no weight decay on taps in Trainer", no_decay),
     16: ("a cached prompt continued twice", prefix),
 }
-"""The rows by number: what each requires, and its check."""
+"""The requirement and the check function, by number."""
 
 
 def run(make: MakeModel, rows: Iterable[int] = tuple(ROWS), backend: str = "inductor") -> list[Result]:
-    """Return the outcome of each row for the models that `make()` returns; `backend` is torch.compile's."""
+    """Return the outcome of each check for the models that `make()` returns; `backend` is torch.compile's."""
     results = []
     for number in rows:
         requirement, check = ROWS[number]
@@ -516,7 +516,7 @@ def run(make: MakeModel, rows: Iterable[int] = tuple(ROWS), backend: str = "indu
 
 
 def table(results: Iterable[Result]) -> str:
-    """Return results as text, a line each."""
+    """Return results as text, one line per check."""
     return "\n".join(
         f"{row.number:>2}  {row.outcome:<4}  {row.requirement}{': ' if row.detail else ''}{row.detail}"
         for row in results
@@ -524,7 +524,7 @@ def table(results: Iterable[Result]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the table of `module:function`, and return 1 if a row fails."""
+    """Print the table of `module:function`, and return 1 if a check fails."""
     require(
         len(arguments) == 1 and arguments[0].count(":") == 1, "Usage: python -m ihlab.hf.conformance module:function"
     )

@@ -1,4 +1,4 @@
-"""Our shifted models to transformers and back: `to_hf` and `from_hf`."""
+"""Conversion of our shifted models to transformers and back: `to_hf` and `from_hf`."""
 
 from copy import deepcopy
 from typing import Any
@@ -21,7 +21,7 @@ VARIANTS = {(True, True): "kv_shift", (True, False): "k_shift", (False, True): "
 def to_hf(model: Transformer) -> Any:
     """Return a `KVShiftForCausalLM` with the weights of a model whose attention is kv_shift, k_shift or v_shift.
 
-    Raises `ConfigError` for another attention, and for what a Llama cannot express.
+    Raises `ConfigError` for another attention, and for a model that Llama cannot express.
     """
     cfg = model.cfg
     sides = next((sides for sides, name in VARIANTS.items() if name == cfg.attention), None)
@@ -46,9 +46,9 @@ def to_hf(model: Transformer) -> Any:
 def from_hf(model: Any, n_ctx: int | None = None, reversed_taps: bool = False) -> Transformer:
     """Return a `Transformer`, in evaluation mode, with the weights of a `KVShiftForCausalLM`, or of its folder.
 
-    With `reversed_taps`, column 0 of the taps is the oldest token, as in Baichuan's checkpoints. `n_ctx` is that of
-    `from_llama`. The result proves itself: its logits are compared with the original's. Raises `ConfigError` for a
-    model that a `Transformer` cannot express.
+    With `reversed_taps`, column 0 of the taps is the oldest token, as in Baichuan's checkpoints. `n_ctx` is as in
+    `from_llama`. The result's logits are compared with the original's. Raises `ConfigError` for a model that a
+    `Transformer` cannot express.
     """
     if isinstance(model, str):
         model = KVShiftForCausalLM.from_pretrained(model)

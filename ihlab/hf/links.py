@@ -1,4 +1,4 @@
-"""Which earlier tokens the keys and values of a token may mix in: those of its own sequence, and no padding."""
+"""Links to the earlier tokens that a token's keys and values may mix in: those of its sequence, without padding."""
 
 from typing import NamedTuple
 
@@ -9,14 +9,16 @@ from torch.nn import functional as F
 
 
 class Links(NamedTuple):
-    """Where the earlier tokens of each of the next tokens are, behind the `window - 1` tokens that a cache remembers.
+    """For each of the next tokens, the places of its earlier tokens.
 
-    - `begins`: True if no token came before these;
-    - `chain` [batch, pos, window - 1]: whether the 1st, 2nd, ... token back is of the same sequence; None: wherever
-      there is one;
-    - `index` [batch, pos, window - 1]: which token that is, of the remembered and the next ones; None: the adjacent;
-    - `keep` [batch, window - 1]: which tokens to remember; None: the last ones;
-    - `alive` [batch, window - 1]: whether they are of the sequence that goes on; None: all are.
+    Indices count the `window - 1` tokens that a cache stores, followed by the next tokens.
+
+    - `begins`: True if no token came before the next ones;
+    - `chain` [batch, pos, window - 1]: whether the 1st, 2nd, ... token back belongs to the same sequence; None: all
+      that exist do;
+    - `index` [batch, pos, window - 1]: the index of the 1st, 2nd, ... token back; None: they are adjacent;
+    - `keep` [batch, window - 1]: indices of the tokens to store in the cache; None: the last ones;
+    - `alive` [batch, window - 1]: whether the stored tokens belong to the sequence that continues; None: all do.
     """
 
     begins: bool
@@ -36,9 +38,9 @@ def find_links(
 ) -> Links:
     """Return the links of the next n tokens, which follow `past` others.
 
-    `mask` is 0 at padding, among these tokens and, if it is longer, the earlier ones; the token before is the last one
-    that is not padding. A sequence begins where `positions` do not go up by 1, and at the tokens that `starts`
-    (cu_seq_lens) numbers.
+    `mask` is 0 at padding. It covers the next tokens and, if it is longer, earlier ones. Padding is skipped: the
+    previous token is the last one that is not padding. A sequence begins where `positions` do not increase by 1, and at
+    the token indices in `starts` (cu_seq_lens).
     """
     if mask is not None and (torch.compiler.is_compiling() or not mask.all()):
         return _around_padding(window - 1, n, past, mask.bool(), positions)
@@ -63,7 +65,7 @@ def find_links(
 def _around_padding(
     back: int, n: int, past: int, real: Bool[Tensor, "batch seen"], positions: Int[Tensor, "#batch pos"] | None
 ) -> Links:
-    """Return the links of tokens among padding. What a cache remembers of each sequence counts as real tokens."""
+    """Return the links of tokens among padding. The tokens that a cache stores count as real tokens."""
     before, new = (real[:, :-n].any(dim=1), real[:, -n:]) if real.shape[1] > n else (past > 0, real)
     seen = F.pad(new, (back, 0), value=True)
     order = (~seen).long().argsort(dim=1, stable=True)  # real tokens first
@@ -87,5 +89,5 @@ def _around_padding(
 
 
 def _alive(chain: Bool[Tensor, "batch back"]) -> Bool[Tensor, "batch back"]:
-    """Return which of the last tokens, oldest first, are of the sequence of the newest, whose chain this is."""
+    """Return which of the last tokens, oldest first, belong to the sequence of the newest, given the newest's chain."""
     return F.pad(chain[:, :-1], (1, 0), value=True).flip(1)

@@ -1,7 +1,7 @@
-"""`KVShiftForCausalLM`: a causal model of transformers whose attention mixes each key and value with earlier ones.
+"""`KVShiftForCausalLM`: a Hugging Face causal LM whose attention mixes each key and value with earlier ones.
 
-Its class is a subclass of the model's own (a shifted Mistral is a `MistralForCausalLM`), so all that transformers does
-with that works: the shift is one small module in each attention, and its state is in the cache.
+Its class is a subclass of the original model's class (a shifted Mistral is a `MistralForCausalLM`), so every feature of
+transformers still works. The shift is one small module in each attention, and its state is in the cache.
 """
 
 from functools import lru_cache
@@ -19,21 +19,22 @@ from ihlab.hf.shift import PartialKeyOffset, Shift, Taps, unrotated
 from tasks.config import choose, require
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
-"""The model types that pair channels i and i + d/2 in rotary positions, which the partial key offset relies on."""
+"""Model types whose rotary positions pair channels i and i + d/2, as the partial key offset requires."""
 RULES = ("taps", "partial_key_offset")
 FIRST = ("zero", "own")
 
 
 class KVShiftConfig(PreTrainedConfig):
-    """The config of a shifted model: the fields of its family's config, and those of the shift.
+    """The config of a shifted model: the fields of the unshifted model's config, and those of the shift.
 
     `KVShiftConfig(base_model_type="mistral", ...)` is also a `MistralConfig`.
 
-    - `base_model_type`: the model type in transformers without the shift;
+    - `base_model_type`: transformers' model type of the unshifted model;
     - `shift_rule`: "taps" (equation 5) or "partial_key_offset";
-    - `shift_window`: tokens that are mixed, this one and those right before it;
-    - `shift_keys`, `shift_values`: whether they are shifted;
-    - `shift_first`: what a token without an earlier one gets: "zero" (the paper's) or "own".
+    - `shift_window`: number of tokens that are mixed, the current token and those right before it;
+    - `shift_keys`, `shift_values`: whether keys, or values, are shifted;
+    - `shift_first`: the rule for a token without a previous one: "zero" mixes in zeros (the paper's), "own" leaves it
+      unshifted.
     """
 
     model_type = "kv_shift"
@@ -69,7 +70,7 @@ class KVShiftConfig(PreTrainedConfig):
 
 @lru_cache
 def shifted_config(base_model_type: str) -> type[KVShiftConfig]:
-    """Return the config class of shifted models of a type, known to transformers' auto classes."""
+    """Return the config class of shifted models of a model type, and register it with transformers' auto classes."""
     require(
         base_model_type in CONFIG_MAPPING, f"base_model_type is {base_model_type!r}, which transformers does not know."
     )
@@ -84,7 +85,7 @@ def shifted_config(base_model_type: str) -> type[KVShiftConfig]:
 
 
 class KVShiftForCausalLM(PreTrainedModel):
-    """A causal model with shifted attention. `KVShiftForCausalLM(config)` starts its taps as the paper does."""
+    """A causal LM with shifted attention. `KVShiftForCausalLM(config)` initialises its taps as the paper does."""
 
     config_class = KVShiftConfig
     _keep_in_fp32_modules_strict = (SHIFT,)
@@ -101,9 +102,9 @@ class KVShiftForCausalLM(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, folder: Any, *args: Any, config: Any = None, **kwargs: Any) -> Any:
-        """Return the model of a folder or hub name, as transformers does; the folder's config names its family.
+        """Return the model of a folder or hub name, as transformers does; the folder's config names its model type.
 
-        Weights are read from safetensors only, unless `use_safetensors` says otherwise.
+        Weights are read only from safetensors, unless `use_safetensors` says otherwise.
         """
         kwargs.setdefault("use_safetensors", True)
         if cls is not KVShiftForCausalLM:
@@ -150,7 +151,7 @@ def _base_class(config: Any) -> Any:
 
 
 def _install(model: Any) -> None:
-    """Put a shift into each attention of a model whose config describes it."""
+    """Add a shift to each attention of a model, as its config says."""
     config = model.config
     for part in attentions(model):
         weight = part.k_proj.weight
@@ -173,11 +174,11 @@ def _install(model: Any) -> None:
 def add_shift(
     model: Any, window: int = 2, keys: bool = True, values: bool = True, first: str = "zero", rule: str = "taps"
 ) -> Any:
-    """Shift the keys and values of a causal model of transformers, in place, and return it.
+    """Shift the keys and values of a Hugging Face causal LM, in place, and return it.
 
-    Taps start at the identity (1, 0, ...), with which the logits are the unshifted model's. The model becomes a
-    `KVShiftForCausalLM`: it is saved and loaded as one. Raises `ConfigError` for a model whose attention has no
-    separate `k_proj` and `v_proj`, and for what `KVShiftConfig` refuses.
+    Taps start at the identity (1, 0, ...), so the logits equal the unshifted model's. The model becomes a
+    `KVShiftForCausalLM`, and is saved and loaded as one. Raises `ConfigError` for a model whose attention has no
+    separate `k_proj` and `v_proj`, and for arguments that `KVShiftConfig` rejects.
     """
     name = type(model).__name__
     require(isinstance(model, PreTrainedModel), f"The model is a {name}, but must be a causal model of transformers.")
@@ -188,7 +189,7 @@ def add_shift(
         f"The {name} cannot be shifted: it has no decoder whose attention has separate k_proj and v_proj.",
     )
     for part in attentions(model):
-        shifted_attention(part.__class__)  # refuses what it cannot tell how to shift, before anything is changed
+        shifted_attention(part.__class__)  # raises for an unsupported attention before anything is changed
     fields = {
         "shift_window": window,
         "shift_keys": keys,
@@ -212,7 +213,7 @@ def add_shift(
 
 
 def unshifted(model: Any) -> Any:
-    """Return a shifted model without its shift: a copy of its weights in the class of transformers that it extends."""
+    """Return a copy of a shifted model without its shift, in the transformers class that it extends."""
     if hasattr(model, "unshifted"):
         return model.unshifted()
     base: Any = next(cls for cls in type(model).__mro__ if cls.__module__.startswith("transformers.models."))

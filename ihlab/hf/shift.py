@@ -1,4 +1,4 @@
-"""What keys and values become: equation 5 of arXiv 2411.19574, or half of each key from the token before."""
+"""Rules that mix keys and values: equation 5 of arXiv 2411.19574, or half of each key from the previous token."""
 
 import torch
 from jaxtyping import Float
@@ -20,10 +20,10 @@ def take(seen: Seen, index: Tensor, keep: Tensor | None) -> Projected:
 
 
 class Shift(nn.Module):
-    """The part of an attention that stands between its projections and what follows them (norm, rotation).
+    """The shift of an attention, between its projections and the next operation (norm or rotation).
 
-    A rule says what `mix` makes of a key or value and those of the tokens before it. `first` says what a token without
-    an earlier one gets: "zero" mixes in zeros, "own" leaves its key and value as they are.
+    A subclass is a rule: its `mix` combines a key or value with those of earlier tokens. `first` says what a token
+    without an earlier one gets: "zero" mixes in zeros, "own" leaves its key and value unshifted.
     """
 
     def __init__(self, window: int, keys: bool, values: bool, first: str) -> None:
@@ -36,9 +36,9 @@ class Shift(nn.Module):
         raise NotImplementedError
 
     def forward(self, side: str, raw: Projected, links: Links, seen: Seen) -> Projected:
-        """Mix raw keys (side "key") or values ("value"); `seen` are they, behind those of window - 1 earlier tokens."""
+        """Mix raw keys (side "key") or values ("value"). `seen`: window - 1 earlier raw vectors, followed by `raw`."""
         n, back = raw.shape[1], self.window - 1
-        earlier: list[Tensor] = []  # torch.compile knows no list[Tensor]()
+        earlier: list[Tensor] = []  # torch.compile does not support list[Tensor]()
         for j in range(1, back + 1):
             keep = None if links.chain is None else links.chain[..., j - 1]
             if links.index is not None:
@@ -57,7 +57,7 @@ class Shift(nn.Module):
 class Taps(Shift):
     """Equation 5: x_hat[t] = w[0] x[t] + w[1] x[t - 1] + ..., with w a row of alpha (keys) or beta (values) per head.
 
-    `alpha` and `beta` are [kv_head, window], column 0 this token, or None for a side that is not shifted. They stay in
+    `alpha` and `beta` are [kv_head, window], with the current token in column 0, or None if not shifted. They stay in
     float32 when the model is cast to half precision, and the sum is rounded once.
     """
 
@@ -73,11 +73,11 @@ class Taps(Shift):
         self.beta: nn.Parameter | None
 
     def drawn(self, taps: Tensor) -> Tensor:
-        """Return where the paper starts taps: column 0 from U(0, 1), the others share the rest of 1."""
+        """Return the paper's initial taps: column 0 from U(0, 1), and the rest of 1 divided among the others."""
         return start(torch.rand(len(taps), 1, dtype=taps.dtype, device=taps.device), self.window)
 
     def mix(self, side: str, raw: Projected, earlier: list[Projected]) -> Projected:
-        """Return equation 5."""
+        """Return the weighted sum of equation 5."""
         taps = self.alpha if side == "key" else self.beta
         assert taps is not None
         wide = taps.T.repeat_interleave(raw.shape[-1] // len(taps), dim=1)  # [window, kv_head * d_head]
@@ -97,7 +97,7 @@ class Taps(Shift):
 class PartialKeyOffset(Shift):
     """Half of each key head's channels come from the token before, and are not rotated.
 
-    They are the second half of each half that rotary positions pair: channels d/4 to d/2, and 3d/4 to d.
+    Rotary positions pair channel i with i + d/2. The offset channels are d/4 to d/2, and their partners 3d/4 to d.
     """
 
     def __init__(self, kv_heads: int, first: str) -> None:
@@ -105,18 +105,18 @@ class PartialKeyOffset(Shift):
         self.kv_heads = kv_heads
 
     def mix(self, side: str, raw: Projected, earlier: list[Projected]) -> Projected:
-        """Return keys whose second and fourth quarter are the previous token's."""
+        """Return keys whose second and fourth quarters come from the previous token."""
         shape = (self.kv_heads, 2, 2, raw.shape[-1] // (4 * self.kv_heads))
         own, previous = raw.unflatten(-1, shape), earlier[0].unflatten(-1, shape)
         return torch.stack([own[..., 0, :], previous[..., 1, :]], dim=-2).flatten(-4)
 
 
 def unrotated(rotary: nn.Module, args: object, angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Return cos and sin [batch, pos, d_head] of angles that are 0 in the channels of `PartialKeyOffset`: a hook."""
+    """Return cos and sin [batch, pos, d_head] with angle 0 in the channels of `PartialKeyOffset`; a forward hook."""
     return _fixed(angles[0], float(getattr(rotary, "attention_scaling", 1.0))), _fixed(angles[1], 0.0)
 
 
 def _fixed(x: Tensor, value: float) -> Tensor:
-    """Return x with a value in its second and fourth quarter."""
+    """Return x with its second and fourth quarters set to a value."""
     halves = x.unflatten(-1, (2, 2, -1))
     return torch.stack([halves[..., 0, :], torch.full_like(halves[..., 1, :], value)], dim=-2).flatten(-3)

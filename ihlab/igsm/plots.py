@@ -159,7 +159,7 @@ def _width(lines: Sequence[str]) -> float:
 def _page(
     layout: Layout, widths: dict[str, float], height: float, title: str, left: float = 0.0
 ) -> tuple[Figure, Axes]:
-    """Return a figure around the layout, in units of an inch, with room for the title and the key and `left` inches."""
+    """Return a figure around the layout, in inches, with room for title and key, and `left` inches more on the left."""
     lanes = [x for route in layout.routes.values() for x, _ in route]
     x_min = min([x - widths[name] / 2 for name, (x, _) in layout.centers.items()] + lanes) - MARGIN - left
     x_max = max([x + widths[name] / 2 for name, (x, _) in layout.centers.items()] + lanes) + MARGIN

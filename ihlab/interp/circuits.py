@@ -146,7 +146,7 @@ def _group(model: Transformer, layer: int, head: int) -> int:
 
 
 def _weights(attn: Any, name: str, group: int) -> Tensor | None:
-    """Return a key/value head's alpha or beta; None for attention without a shift, including custom attention."""
+    """Return a key/value head's alpha or beta; None for attention without a shift, such as a custom one."""
     return getattr(attn, name)[group] if getattr(attn, "shifted", False) else None
 
 

@@ -24,7 +24,7 @@ from ihlab.model.transformer import Transformer
 from tasks.config import require
 
 PATTERN_KINDS = ("raw", "effective")
-"""Kinds of pattern: "raw" says which key a query matches, "effective" which token's value it reads."""
+"""Kinds of pattern: "raw" shows which key a query matches, "effective" which token's value it reads."""
 
 ReplaceZ = Callable[[Tensor], Tensor]
 """Maps a layer's z [batch, pos, head, d_head] to its replacement."""

@@ -60,8 +60,8 @@ def head_scores(
     a vanilla model are the raw ones.
 
     `model` may also be precomputed patterns, scored on their `tokens`: an `ActivationCache`, or a tensor, array or
-    tuple [layer][batch, head, query, key]. The table then has the columns of `given_scores` only, and one row per head
-    unless the source is a cache. `attention_mask` then marks the padding of the tokens.
+    tuple [layer][batch, head, query, key]. The table then has only the columns of `given_scores`, and one row per head
+    (two for a cache). `attention_mask` then marks the padding of the tokens.
 
     Raises `ConfigError` if fewer than 3 distinct tokens would be repeated, for a `length` over n_ctx or over a
     sliding window, for patterns without tokens or with a `batch`, for tokens that do not fit the patterns or do not

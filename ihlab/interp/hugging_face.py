@@ -20,7 +20,7 @@ OUTPUT_PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense", "wo", "proj")
 def eager(model: Any) -> Iterator[None]:
     """Switch a model to eager attention, the only one that returns patterns, and restore its own afterwards.
 
-    Raises `ConfigError` for a model whose attention cannot be switched.
+    Raises `ConfigError` for a model that does not support eager attention.
     """
     config = model.config
     parts = [config, *(part for name in config.sub_configs if (part := getattr(config, name, None)) is not None)]

@@ -47,7 +47,7 @@ def find_induction_pair(
 
     `attention_mask` [batch, pos] is 1 at the batch's tokens and 0 at its padding, which comes last in each sequence.
     A model with one layer gives an empty table. `how` is as in `ablate_heads`, the other arguments as in
-    `head_scores`. Raises `ConfigError` as both do.
+    `head_scores`. Raises `ConfigError` as these two functions do.
     """
     scores = head_scores(model, None, rows, length, ids, seed)
     scores = scores[scores["pattern"] == "effective"].set_index(["layer", "head"])

@@ -1,4 +1,4 @@
-"""Each head's attention to the positions that 1, 2, ... hops lead to, in multi-hop models."""
+"""Attention of each head in a multi-hop model to the positions that are 1, 2, ... hops away."""
 
 import numpy as np
 import pandas as pd
@@ -38,7 +38,7 @@ def found(letters: Int[np.ndarray, "batch pos"], hops: int) -> Int[np.ndarray, "
 def hop_scores(
     model: Transformer, task: MultiHopTask, hops: int, rows: int = 64, seed: int = EVAL_SEED
 ) -> pd.DataFrame:
-    """Return each head's attention from position i to find_j(i) and to the position before it, at `hops` hops.
+    """Return each head's attention from position i to find_j(i) and to the position before it, for `hops` hops.
 
     Columns: layer, head, j (0 .. hops), attention and before. `attention` is the mean attention to find_j, from
     effective patterns (beta's gauge fixed), over the positions where find_j exists. `before` is the same for

@@ -141,7 +141,7 @@ def route_effects(
     loss_rise (nats per target) and accuracy_fall (over all answers), both against the clean run.
     `layers` and `routes` default to all. Redundant heads compensate for each other, so ablating one alone may show no
     effect. `together` ablates the route in all heads of a layer at once (head is "all"). `attention_mask` is as in
-    `ablate_route`. Raises `ConfigError` as that does, and for a batch without targets or answers.
+    `ablate_route`. Raises `ConfigError` as `ablate_route` does, and for a batch without targets or answers.
     """
     choose("ablation", how, HOWS)
     check_measurable(batch)

@@ -60,7 +60,7 @@ class GivenPatterns:
 
     @property
     def kinds(self) -> Sequence[str]:
-        """The kinds of patterns: "raw" alone, unless a cache says whether keys and values were shifted."""
+        """The kinds of patterns: only "raw", unless a cache says whether keys and values were shifted."""
         return PATTERN_KINDS if isinstance(self.source, ActivationCache) else PATTERN_KINDS[:1]
 
     def patterns(self, kind: str) -> Float[Tensor, "..."]:

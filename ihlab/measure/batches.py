@@ -15,7 +15,7 @@ EVAL_SEED = 20241129
 
 
 def draw(task: Task, seed: int, split: Split, step: int, size: int) -> Batch:
-    """Return the batch of one step. It is counter-seeded: no step depends on having drawn another.
+    """Return the batch of one step. Each step has its own seed, so steps can be drawn in any order.
 
     If a task evaluates on other sequences than it trains on, such as held-out documents, its `held_out` is the task
     that draws them. Raises `ConfigError` as `require_batch` does.

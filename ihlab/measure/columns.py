@@ -1,7 +1,4 @@
-"""The scores of a head, listed once.
-
-`help(head_scores)`, the table and picture of `ihlab heads`, and the viewer's tags use this list.
-"""
+"""The list of head scores, used by `help(head_scores)`, `ihlab heads` and the viewer's tags."""
 
 import textwrap
 from dataclasses import dataclass
@@ -69,6 +66,6 @@ COLUMNS = (
 
 
 def explained(indent: str = "") -> str:
-    """Return a list of all columns and what they mean."""
+    """Return a text list of all columns with their meanings."""
     lines = [textwrap.fill(f"- {column.name}: {column.meaning}", 88, subsequent_indent="  ") for column in COLUMNS]
     return textwrap.indent("\n".join(lines), indent)

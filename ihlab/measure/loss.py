@@ -24,8 +24,8 @@ def summed_loss(
 ) -> Float[Tensor, ""]:
     """Return the cross-entropy of a `TrainingBatch` in nats, summed over targets.
 
-    Only scored positions are unembedded: at vocabulary 8000 and length 512 the other logits are four fifths of the
-    step's memory and are never read. At other positions the last layer computes keys and values only (and queries, if
+    Only scored positions are unembedded: at vocabulary 8000 and length 512 the other logits would take four fifths of
+    the step's memory. At other positions the last layer computes only keys and values (and queries, if
     `query_positions` returns None). If every position is scored (`index` is None), `linear_cross_entropy` processes a
     large vocabulary in chunks instead of keeping all logits in memory.
     """

@@ -205,7 +205,7 @@ def answer_places(batch: Batch, device: torch.device | None = None) -> AnswerPla
 
 
 def answer_attention(pattern: Float[Tensor, "batch head query key"], answers: AnswerPlaces) -> Float[Tensor, " head"]:
-    """Return the mean attention from each sequence's first answer to its places: induction on the task itself."""
+    """Return the mean attention from each sequence's first answer to its places: an induction score on the task."""
     rows = torch.arange(len(pattern), device=pattern.device)
     return (pattern[rows, :, answers.query] * answers.places[:, None]).sum(dim=2).mean(dim=0)
 

@@ -1,4 +1,4 @@
-"""Attention at a fixed distance: how far back a head looks, whatever the tokens are."""
+"""Attention at a fixed distance: how far back a head looks, regardless of the tokens."""
 
 import torch
 from jaxtyping import Float, Int
@@ -9,7 +9,7 @@ from ihlab.measure.padding import moved_patterns
 from ihlab.model.padding import Mask
 
 FEWEST = 1 / 8
-"""An offset is measured if at least this fraction of all positions can tell it from a match."""
+"""An offset is measured if at least this fraction of all positions distinguishes it from a prefix match or a copy."""
 
 
 def best_offset(

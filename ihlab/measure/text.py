@@ -1,4 +1,4 @@
-"""Measures of a language model on text: bits per byte, and how many of them induction could save."""
+"""Measures of a language model on text: bits per byte, and losses where induction could help."""
 
 import math
 from collections import defaultdict
@@ -52,7 +52,7 @@ def frequency_loss(task: TextTask, rows: int = 1024, seed: int = EVAL_SEED) -> f
     """Return the unigram loss of held-out tokens, with frequencies from as many training sequences, in nats per token.
 
     It uses no context: a model whose loss is not lower has learned nothing beyond frequencies, or lost it again. Counts
-    start at 1, so that no token is impossible.
+    start at 1, so that no token has probability 0.
     """
     rng = np.random.default_rng(seed)
     counts = 1 + np.bincount(task.batch(rows, rng).targets.ravel(), minlength=task.vocab_size)
@@ -114,9 +114,9 @@ def repeated_text(task: TextTask, rows: int = 64, seed: int = EVAL_SEED) -> Repe
 
 
 def repeat_gain(losses: Float[np.ndarray, "rows pos"], period: int) -> float:
-    """Return the mean loss in the first copy minus that in the second, in nats: what having read the text saves.
+    """Return the mean loss in the first copy minus that in the second, in nats: the gain from having read the text.
 
-    The second copy's first token counts in neither, because it cannot be predicted.
+    Both means leave out the first token of the second copy, because it cannot be predicted.
     """
     return float(losses[:, : period - 1].mean() - losses[:, period:].mean())
 

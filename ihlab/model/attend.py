@@ -1,4 +1,4 @@
-"""From queries, keys and values to each head's mix of values: fused, or with the pattern laid open to hooks."""
+"""From queries, keys and values to each head's weighted sum of values: fused, or with the pattern exposed to hooks."""
 
 import math
 
@@ -12,7 +12,7 @@ from ihlab.model.shapes import Keys, Queries, Scores
 
 
 def is_hooked(*points: HookPoint) -> bool:
-    """Return True if anything listens at one of these hook points."""
+    """Return True if one of these hook points has a hook."""
     return any(point.fwd_hooks or point.bwd_hooks for point in points)
 
 
@@ -26,12 +26,12 @@ def at_positions(
 def fused(
     q: Queries, k: Keys, v: Float[Tensor, "batch key kv_head d_value"], bias: Scores | None, dropout: float
 ) -> Float[Tensor, "batch query head d_value"]:
-    """Attention by PyTorch's fused kernel, which never holds the pattern.
+    """Return z by PyTorch's fused kernel, which never stores the pattern.
 
-    Without a bias it is causal: for as many queries as keys, or for a single query, which sees all keys.
+    Without a bias, attention is causal. Then there must be as many queries as keys, or one query, which sees all keys.
     """
     grouped = q.shape[2] != k.shape[2]
-    if grouped and bias is not None and q.is_cuda:  # there the kernel that takes a bias knows no groups
+    if grouped and bias is not None and q.is_cuda:  # the CUDA kernel that takes a bias has no grouped-query attention
         k, v, grouped = *(x.repeat_interleave(q.shape[2] // x.shape[2], dim=2) for x in (k, v)), False
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     z = F.scaled_dot_product_attention(
@@ -43,10 +43,10 @@ def fused(
 def explicit_pattern(
     q: Queries, k: Keys, bias: Scores, hook_scores: HookPoint, hook_pattern: HookPoint
 ) -> Float[Tensor, "batch head query key"]:
-    """Return the pattern of the same attention, with scores and pattern laid open to hooks."""
+    """Return the pattern of the same attention, with scores and pattern exposed to hooks."""
     k = k.repeat_interleave(q.shape[2] // k.shape[2], dim=2)
     scores = hook_scores(torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[-1]) + bias)
-    # A query left with no key attends to nothing: the first token under the strict mask, or what a hook hides.
+    # A query without a visible key attends to nothing: the first token under the strict mask, or because of a hook.
     nothing = torch.isneginf(scores.amax(dim=-1, keepdim=True))
     return hook_pattern(scores.masked_fill(nothing, 0).softmax(dim=-1).masked_fill(nothing, 0))
 
@@ -54,7 +54,7 @@ def explicit_pattern(
 def read_values(
     pattern: Float[Tensor, "batch head query key"], v: Float[Tensor, "batch key kv_head d_value"], dropout: float
 ) -> Float[Tensor, "batch query head d_value"]:
-    """Return z, each head's mix of values."""
+    """Return z, each head's weighted sum of values."""
     v = v.repeat_interleave(pattern.shape[1] // v.shape[2], dim=2)
     if dropout:
         pattern = F.dropout(pattern, dropout)

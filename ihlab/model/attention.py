@@ -23,26 +23,26 @@ class Attention(HeadWeights):
 
     - hook_q [batch, pos, h, d_head]; hook_k_raw, hook_v_raw [batch, pos, g, d_head] before the shift;
     - hook_alpha, hook_beta [g, window]; hook_k, hook_v [batch, pos, g, d_head] after it;
-    - hook_q_raw, hook_gamma [h, window]: the same where queries are shifted. The hooks of a shift are there where
-      `cfg.attention` learns it, and its weights are [.., window, d_head] where channels learn their own;
+    - hook_q_raw, hook_gamma [h, window]: the same for shifted queries. The hooks of a shift exist only if
+      `cfg.attention` learns it. Its weights are [.., window, d_head] if each channel learns its own;
     - q_norm, k_norm: with `cfg.qk_norm`, the hooks of the norms between hook_q, hook_k and the rotation;
     - hook_rot_q, hook_rot_k: after the rotation;
     - hook_attn_scores, hook_pattern [batch, h, query, key]; hook_z [batch, pos, h, d_head], z = pattern @ v;
     - hook_result [batch, pos, h, d_model]: each head's own output. Their sum, plus b_O, is the output.
 
     PyTorch's fused kernel is used unless the scores or the pattern have a hook, and hook_result is computed only if it
-    has one. In training, dropout falls on the pattern after its hook.
+    has one. In training, dropout acts on the pattern after its hook.
 
-    With a cache, x continues the sequences that the cache holds: pos and query are the tokens of x, key is those and
-    all before. Queries can be gathered at some positions only (`ihlab.model.query_positions`): those are then pos of
-    hook_q, hook_rot_q, hook_z and hook_result.
+    With a cache, x continues the sequences that the cache holds: the axes pos and query are the tokens of x, and key
+    covers them and all tokens before. If queries are gathered at some positions (`ihlab.model.query_positions`), only
+    these are in the pos axis of hook_q, hook_rot_q, hook_z and hook_result.
     """
 
     queries_alone = True
-    """True if what a query reads does not depend on other queries, so that they can be gathered at some positions."""
+    """True if a query's result does not depend on other queries, so that queries can be gathered at some positions."""
 
     additive_scores = True
-    """True if scores are q . k / sqrt(d_head) plus a bias that depends on positions alone, and give one pattern."""
+    """True if scores are q . k / sqrt(d_head) plus a bias that depends only on positions, and give one pattern."""
 
     def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
         super().__init__()
@@ -73,8 +73,8 @@ class Attention(HeadWeights):
         return self.read(q, k, v, positions, cache)
 
     def queries(self, x: Stream, at: Int[Tensor, "batch query"] | None = None, cache: KVCache | None = None) -> Queries:
-        """Project the queries, and shift them where the variant does, at positions `at` (None: all)."""
-        mixed = self.query_shift is not None or "query" in self.convolution  # with queries of earlier tokens
+        """Project the queries at positions `at` (None: all), and shift them if the variant does."""
+        mixed = self.query_shift is not None or "query" in self.convolution  # needs the queries of earlier tokens
         x = x if at is None or mixed else at_positions(x, at)
         q = self._convolved("query", self._heads(self.q_proj(x), self.n_heads), cache)
         if self.query_shift is not None:
@@ -83,12 +83,12 @@ class Attention(HeadWeights):
         return self.hook_q(q if at is None or not mixed else at_positions(q, at))
 
     def keys_values(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
-        """Return the keys, shifted and rotated, and the shifted values of all tokens, those in the cache included."""
+        """Return the shifted and rotated keys and the shifted values of all tokens, including those in the cache."""
         k, v = self.next_keys_values(x, cache)
         return (k, v) if cache is None else cache.append(k, v)
 
     def next_keys_values(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
-        """Return the keys, shifted and rotated, and the shifted values of the tokens of x alone."""
+        """Return the shifted and rotated keys and the shifted values of the tokens of x alone."""
         positions = next_positions(cache, x.shape[1])
         k, v = self.project(x, cache)
         k, v = self._convolved("key", k, cache), self._convolved("value", v, cache)
@@ -120,8 +120,8 @@ class Attention(HeadWeights):
     ) -> Float[Tensor, "batch query d_model"]:
         """Return softmax(q k^T / sqrt(d_head) + bias) v, through W_O, for the `queries` at `positions`.
 
-        Keys and values are at positions 0, 1, ... of every sequence. The cache already holds them; it is passed
-        on for attention whose queries depend on earlier ones (selective).
+        Keys and values are at positions 0, 1, ... of every sequence. The cache already holds them. It is an argument
+        only for attention whose queries depend on earlier ones (selective).
         """
         return self.output(self._attend(self.rotated(q, positions), k, v, positions, cache))
 
@@ -150,29 +150,29 @@ class Attention(HeadWeights):
         return fused(q, k, v, bias, dropout)
 
     def _fused_bias(self, k: Keys, positions: Positions) -> Scores | None:
-        """Return the bias that the fused kernel needs: none for queries of whole sequences, or of their last tokens."""
+        """Return the bias for the fused kernel. Causal queries of whole sequences or of last tokens need none."""
         whole_or_last = isinstance(positions, slice) and (
             positions.stop == k.shape[1] and positions.start in (0, positions.stop - 1)
         )
-        own = type(self).score_bias is not Attention.score_bias  # of a subclass
+        own = type(self).score_bias is not Attention.score_bias  # a subclass overrides it
         only_causal = not (self.strict or own) and self.alibi is None
         return None if only_causal and whole_or_last else self.score_bias(k, positions)
 
     def score_bias(self, k: Float[Tensor, "batch key _ d_head"], positions: Positions) -> Scores:
-        """Return what is added to the scores: -inf at keys that a query may not see, and ALiBi where there is one.
+        """Return the bias on the scores: -inf at keys that a query may not see, plus ALiBi if the model has it.
 
-        The queries are at `positions`. Of k, only the number of keys, the type and the device are read.
+        The queries are at `positions`. Only the number of keys, the type and the device of k are used.
         """
         key, query = torch.arange(k.shape[1], device=k.device), as_tensor(positions, k.device)[:, :, None]
         hidden = key >= query if self.strict else key > query
-        if self.alibi is None:  # without the distances, which are 8 bytes for each score
+        if self.alibi is None:  # do not compute distances: they take 8 bytes per score
             bias = torch.zeros_like(hidden, dtype=k.dtype)[:, None]
         else:
             bias = self.alibi(key - query, k.dtype)
         return bias.masked_fill(hidden[:, None], -torch.inf)
 
     def _convolved(self, what: str, x: Tensor, cache: KVCache | None) -> Heads:
-        """Return queries, keys or values, convolved where they are."""
+        """Return queries, keys or values, convolved if the layer has a convolution for them."""
         return self.convolution[what](x, cache, what) if what in self.convolution else x
 
     @staticmethod
@@ -180,10 +180,10 @@ class Attention(HeadWeights):
         return x.unflatten(-1, (n_heads, -1))
 
     def share_shifts(self, other: "Attention") -> None:
-        """Shift as another layer does, by the same parameters."""
+        """Use the shifts of another layer, parameters included."""
         self.key_shift, self.value_shift, self.query_shift = other.key_shift, other.value_shift, other.query_shift
 
-    # The parts that a variant makes in its own way:
+    # Parts that variants override:
 
     def _make_key_value_maps(self, cfg: ModelConfig) -> None:
         self.k_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=cfg.bias)

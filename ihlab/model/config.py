@@ -1,4 +1,4 @@
-"""The shape of a model, in TransformerLens' field names. No torch here: configs must load fast."""
+"""The config of a model, with TransformerLens' field names. No torch here: configs must load fast."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 else:
     AttentionName = Literal[tuple(VARIANTS)] | str  # the command line lists the names
 
-# The switches of a GPT-2 block (Radford et al. 2019), where they are not the defaults: ModelConfig(..., **GPT2).
+# The fields of a GPT-2 block (Radford et al. 2019) that differ from the defaults: ModelConfig(..., **GPT2).
 GPT2 = {"positional": "learned", "norm": "layer", "eps": 1e-5, "mlp": "gelu", "bias": True}
 
 
@@ -21,75 +21,76 @@ GPT2 = {"positional": "learned", "norm": "layer", "eps": 1e-5, "mlp": "gelu", "b
 class ModelConfig:
     """A pre-norm Llama block: RMSNorm -> attention -> residual -> RMSNorm -> SwiGLU -> residual.
 
-    The switches turn it into a GPT-2 block (`GPT2` holds them), or into what the paper's theorems use. The attention
-    variants are listed in `ihlab.model.variants`.
+    Fields turn it into a GPT-2 block (see `GPT2`), or into the block of the paper's theorems. The attention variants
+    are listed in `ihlab.model.variants`.
 
     Attributes:
-        n_layers: Layers.
+        n_layers: Number of layers.
         d_model: Width of the residual stream.
-        n_heads: Query heads a layer.
+        n_heads: Query heads per layer.
         d_vocab: Size of the vocabulary: token ids are 0 .. d_vocab - 1. At least the task's vocab_size.
-        n_ctx: Context length: the most positions of a sequence. At least the task's length.
-        attention: The attention variant: vanilla, or kv_shift (arXiv 2411.19574, equation 5: each key and value head
-            mixes in the shift_window - 1 tokens before, with learned scalars alpha and beta). Only keys (k_shift) or
-            values (v_shift) are shifted, or queries as well (qkv_shift); with constrained weights: kv_gate, kv_sum1,
-            kv_clip, kv_project (its Appendix F.1); with weights that stay as drawn: kv_frozen, kv_frozen_unit (divided
-            by their norm). Tokens are mixed elsewhere: rwkv_shift, in what queries, keys and values are projected from;
-            mdha, in each channel of all three, by a kernel of 3; input_gate, a kv_gate whose weights depend on the
-            token. Or keys and values come from a latent vector (mla; mla_kv: one head's key and another's value from
-            the token before, Appendix J), a pattern is the difference of two (differential, arXiv 2410.05258: pass half
-            as many heads as a baseline has), or tokens mask earlier ones for later ones (selective, arXiv 2410.02703),
-            lower the scores of all before them (forgetting, arXiv 2503.02130), or gate what they read (output_gate).
-            Recurrences without softmax: gated_linear (Mamba-2 in small), gated_delta (Gated DeltaNet), trapezoid
-            (Mamba-3). docs/variants.md lists them all. Any other name: a class of your own, given to
+        n_ctx: Context length, the maximum number of positions. At least the task's length.
+        attention: The attention variant. vanilla; or kv_shift (arXiv 2411.19574, equation 5): each key and value head
+            mixes in the shift_window - 1 previous tokens, with learned scalars alpha and beta. k_shift and v_shift
+            shift only keys or only values; qkv_shift shifts queries too. kv_gate, kv_sum1, kv_clip and kv_project
+            constrain the weights (Appendix F.1). kv_frozen keeps the initial weights, kv_frozen_unit divides them by
+            their norm. rwkv_shift mixes tokens in the inputs of the projections. mdha convolves each channel of
+            queries, keys and values with a kernel of 3. input_gate is a kv_gate whose weights depend on the token. mla
+            computes keys and values from a latent vector; mla_kv takes one head's key and another's value from the
+            previous token (Appendix J). differential subtracts two patterns (arXiv 2410.05258: use half the heads of
+            the baseline). selective lets tokens mask earlier ones for later ones (arXiv 2410.02703). forgetting lets
+            tokens lower the scores of all earlier ones (arXiv 2503.02130). output_gate gates what each head reads.
+            gated_linear (Mamba-2), gated_delta (Gated DeltaNet) and trapezoid (Mamba-3) are recurrences without
+            softmax. docs/variants.md lists them all. Any other name is your own class, registered with
             ihlab.register_attention.
-        stream_shift: Each layer mixes the residual stream with that of the token before, by learned weights of each
-            channel: for attention, before_norm or after_norm, or as something added to the residual stream.
-        canon: Places of Canon layers, such as ABCD: A, what attention projects; B, queries, keys and values; C, the
-            MLP's input; D, what its activation acts on. Empty: none.
-        bigram_table: Rows of a hash table of vectors for each pair of a token and the one before it, added to the
+        stream_shift: Where each layer mixes in the residual stream of the previous token, with a learned weight per
+            channel: in attention's input (before_norm or after_norm), or added to the residual stream.
+        canon: Places of Canon layers, such as ABCD: A, the input of attention's projections; B, queries, keys and
+            values; C, the MLP's input; D, the input of its activation. Empty: none.
+        bigram_table: Rows of a hash table with a vector for each pair of a token and the previous one, added to the
             embedding (ihlab.model.bigram). 0: none.
-        shift_window: Tokens that a shift mixes: this one and those right before it.
-        shift_start: Initial weights of a shift: equal (this token's from U(0, 1), the others share the rest of 1
-            equally), or uniform (all but the last from U(0, 1), the last is 1 minus their sum: the paper's for
+        shift_window: Number of tokens that a shift mixes: the current token and those right before it.
+        shift_start: Initial weights of a shift. equal: the current token's from U(0, 1), and the others equal, with a
+            sum of 1. uniform: all except the last from U(0, 1), and the last 1 minus their sum (the paper's choice for
             windows of 3 and 4). They agree for a window of 2.
-        shift_share: How a shift's weights are shared: one row for each head (head), for all heads of a layer (layer)
-            or of all layers (model), or for each channel of a head (channel).
-        shift_place: Keys are mixed before their rotation (the paper's order), or after it.
-        n_key_value_heads: Key/value heads a layer: fewer than n_heads for grouped-query attention. None: as many.
+        shift_share: Which parts of the model use the same shift weights: each head has its own (head), all heads of a
+            layer or of the model share them (layer, model), or each channel of a head has its own (channel).
+        shift_place: Shift keys before their rotation (the paper's order), or after it.
+        n_key_value_heads: Key/value heads per layer: fewer than n_heads for grouped-query attention. None: n_heads.
         d_head: Width of a head. None: d_model / n_heads.
-        d_mlp: Width of the MLP. None: 8/3 d_model, rounded up to even; for gelu 4 d_model.
-        positional: How positions enter: rope (rotary), alibi (a slope on attention scores), learned (a vector for each
+        d_mlp: Width of the MLP. None: 8/3 d_model, rounded up to an even number; 4 d_model for gelu.
+        positional: Position encoding: rope (rotary), alibi (a linear bias on attention scores), learned (a vector per
             position, added to the embedding), or none.
         rotary_base: Base of the rotary frequencies (the paper's is 100,000).
-        rotary_frequencies: Angle per position of each pair of a head's channels. None: rotary_base^(-2i / d_head).
+        rotary_frequencies: Angle per position for each pair of a head's channels. None: rotary_base^(-2i / d_head).
         rotary_scale: Factor on rotated queries and keys (YaRN's).
-        rotary_layers: Which layers rotate, a value for each. None: all.
-        qk_norm: Pass each head's queries and keys through an RMSNorm before they are rotated (Qwen3's).
-        alibi_slopes: Slopes of ALiBi, a position: one a head, or one a head for each layer in turn. None: those of
-            Press et al. (arXiv 2108.12409).
-        mask: What a token attends to: itself and earlier tokens (causal), or earlier ones only, the first one to none
-            (strict: the convention in which Theorems 3.2 and 3.3 are written).
-        norm: The norm before each part: rms (RMSNorm), layer (LayerNorm, with a bias of its own) or none.
+        rotary_layers: Whether each layer rotates, one value per layer. None: all do.
+        qk_norm: Apply an RMSNorm to each head's queries and keys before they are rotated (as Qwen3 does).
+        alibi_slopes: Slopes of ALiBi, per position of distance: one per head, or for each layer in turn one per head.
+            None: those of Press et al. (arXiv 2108.12409).
+        mask: Visible keys of a token: itself and earlier tokens (causal), or only earlier tokens, which leaves the
+            first token none (strict: the convention of Theorems 3.2 and 3.3).
+        norm: The norm before attention and MLP: rms (RMSNorm), layer (LayerNorm, with its own bias) or none.
         eps: Added to the variance in the norms (GPT-2's is 1e-5).
         mlp: The MLP: swiglu, gelu (in the tanh approximation) or none.
-        bias: Give the linear maps of attention and MLP biases. They start at 0.
-        dropout: The chance that in training an entry of the embedded tokens, of a pattern or of what attention or MLP
-            adds to the residual stream is set to 0; what stays is divided by 1 - dropout.
-        residual: Attention and MLP add to the residual stream (True) or replace it (False); one value, or one a layer.
+        bias: Use biases in the linear maps of attention and MLP. They start at 0.
+        dropout: Dropout probability in training, for the embedded tokens, the attention pattern, and the outputs of
+            attention and MLP. Kept entries are divided by 1 - dropout.
+        residual: Attention and MLP add to the residual stream (True) or replace it (False); one value, or one per
+            layer.
         tied_embeddings: Unembed with the embedding matrix.
-        unembedding: How logits are made: linear, or none: the first d_vocab entries of the final normalised residual
-            stream are the logits (Sanford et al. 2024, arXiv 2402.09268, take all of it: d_vocab = d_model).
-        init_std: Standard deviation of every initial weight matrix. None: 1 / sqrt(fan in), an untied embedding 1, and
-            learned positions as wide as the embedding.
-        scaled_residual_init: Start matrices that write to the residual stream 1 / sqrt(2 n_layers) as wide, as GPT-2
+        unembedding: Source of the logits: linear, or none: the first d_vocab entries of the final normalised residual
+            stream are the logits (Sanford et al. 2024, arXiv 2402.09268, use all of it: d_vocab = d_model).
+        init_std: Standard deviation of every initial weight matrix. None: 1 / sqrt(fan in), and 1 for an untied
+            embedding; learned positions have the embedding's.
+        scaled_residual_init: Scale initial matrices that write to the residual stream by 1 / sqrt(2 n_layers), as GPT-2
             does.
-        embed_std: Standard deviation of the initial embedding and learned positions alone. None: as init_std says.
+        embed_std: Standard deviation of only the initial embedding and learned positions. None: as for init_std.
         mla_rank: Width of the latent vector of mla. None: d_model / 3, rounded down (the paper's 256 of 768).
-        mla_rope_width: How many of a head's d_head channels are the rotated part of queries and keys in mla, which the
-            keys of all heads share. None: half of them, rounded down to even (the paper's 32 of 64); 0 unless
+        mla_rope_width: Number of a head's d_head channels that mla rotates in queries and keys; all heads share this
+            part of the keys. None: half of d_head, rounded down to an even number (the paper's 32 of 64); 0 unless
             positional is rope.
-        mla_norm: Pass the latent vector of mla through an RMSNorm (as DeepSeek-V2 does; the paper does not say).
+        mla_norm: Apply an RMSNorm to the latent vector of mla (as DeepSeek-V2 does; the paper does not say).
         diff_norm: Normalise and scale each head's output in differential attention, as its paper does.
     """
 
@@ -174,7 +175,7 @@ class ModelConfig:
         self._check_layers()
 
     def _check_shift(self) -> None:
-        """Raise `ConfigError` for a window too small, or too large for a rule that knows two columns."""
+        """Raise `ConfigError` for a window that is too small, or too large for a rule with only two columns."""
         require(self.shift_window >= 2, f"ModelConfig.shift_window is {self.shift_window}, but must be at least 2.")
         require(
             self.shift_window <= max(2, self.n_ctx),
@@ -194,7 +195,7 @@ class ModelConfig:
             )
 
     def _check_canon(self) -> None:
-        """Raise `ConfigError` for places that do not exist, or are taken."""
+        """Raise `ConfigError` for places that the model does not have, or where its attention already mixes tokens."""
         require(
             isinstance(self.canon, str) and self.canon == "".join(place for place in "ABCD" if place in self.canon),
             f"ModelConfig.canon is {self.canon!r}, but must be some of the letters of 'ABCD', each once and in order.",
@@ -255,7 +256,7 @@ class ModelConfig:
         )
 
     def _check_rotary(self) -> None:
-        """Raise `ConfigError` for rotary fields that do not fit, and for a norm of queries and keys without a place."""
+        """Raise `ConfigError` for rotary fields that do not fit the model, and for an unsupported `qk_norm`."""
         given = {"rotary_frequencies": self.head_width // 2, "rotary_layers": self.n_layers}
         for name, size in given.items():
             value = getattr(self, name)
@@ -279,7 +280,7 @@ class ModelConfig:
         return self.positional == "rope" and (self.rotary_layers is None or self.rotary_layers[layer])
 
     def _check_unembedding(self) -> None:
-        """Raise `ConfigError` unless the model can do without an unembedding, if it has none."""
+        """Raise `ConfigError` for unembedding="none" in a model that needs an unembedding."""
         if self.unembedding == "linear":
             return
         require(
@@ -293,7 +294,7 @@ class ModelConfig:
         )
 
     def _check_layers(self) -> None:
-        """Raise `ConfigError` unless the fields that can hold a value for each layer do so."""
+        """Raise `ConfigError` if a field with one value per layer has another number of values."""
         given = self.residual if isinstance(self.residual, tuple) else (self.residual,)
         require(
             len(given) in (1, self.n_layers),
@@ -314,7 +315,7 @@ class ModelConfig:
         )
 
     def _fill_in(self) -> None:
-        """Give the fields left out their values, so that a stored config says all it means."""
+        """Fill in the fields that are None, so that a stored config is complete."""
         require(self.n_heads >= 1, f"ModelConfig.n_heads is {self.n_heads}, but must be at least 1.")
         if self.d_head is None:
             require(
@@ -333,40 +334,40 @@ class ModelConfig:
 
     @property
     def kv_heads(self) -> int:
-        """`n_key_value_heads`, known to be a number."""
+        """`n_key_value_heads`, typed as a number."""
         assert self.n_key_value_heads is not None
         return self.n_key_value_heads
 
     @property
     def head_width(self) -> int:
-        """`d_head`, known to be a number."""
+        """`d_head`, typed as a number."""
         assert self.d_head is not None
         return self.d_head
 
     @property
     def mlp_width(self) -> int:
-        """`d_mlp`, known to be a number."""
+        """`d_mlp`, typed as a number."""
         assert self.d_mlp is not None
         return self.d_mlp
 
     @property
     def learned_shifts(self) -> tuple[str, ...]:
-        """The mixing weights that are parameters, of "alpha" (keys), "beta" (values) and "gamma" (queries)."""
+        """The mixing weights that are parameters, out of "alpha" (keys), "beta" (values) and "gamma" (queries)."""
         return tuple(self.shift_rules)
 
     @property
     def shift_rules(self) -> dict[str, str]:
-        """The rule (`ihlab.model.variants.RULES`) of each of the mixing weights that are parameters."""
+        """The rule (`ihlab.model.variants.RULES`) of each mixing weight that is a parameter."""
         return VARIANTS[self.attention].rules
 
     @property
     def mixing_weights(self) -> tuple[str, ...]:
-        """The mixing weights that attention has, with a hook point each: those that it learns, and fixed ones."""
+        """The mixing weights of attention, learned and fixed. Each has a hook point."""
         return self.learned_shifts + VARIANTS[self.attention].fixed
 
     @property
     def learns_both(self) -> bool:
-        """True if attention learns alpha and beta: the two that the paper's Table 5 and Theorem 3.4 are about."""
+        """True if attention learns both alpha and beta, the subject of the paper's Table 5 and Theorem 3.4."""
         return {"alpha", "beta"} <= set(self.learned_shifts)
 
     @property
@@ -381,24 +382,24 @@ class ModelConfig:
 
     @property
     def latent(self) -> bool:
-        """True if keys and values are made from a latent vector."""
+        """True if keys and values are computed from a latent vector."""
         return self.attention in ("mla", "mla_kv")
 
     @property
     def latent_rank(self) -> int:
-        """`mla_rank`, known to be a number."""
+        """`mla_rank`, typed as a number."""
         return max(1, self.d_model // 3) if self.mla_rank is None else self.mla_rank
 
     @property
     def rope_width(self) -> int:
-        """`mla_rope_width`, known to be a number."""
+        """`mla_rope_width`, typed as a number."""
         if self.mla_rope_width is not None:
             return self.mla_rope_width
         return max(2, 2 * (self.head_width // 4)) if self.positional == "rope" else 0
 
     @property
     def values_mixed_elsewhere(self) -> str | None:
-        """The field by which keys or values hold earlier tokens as alpha and beta do not describe, if any."""
+        """The field that makes keys or values mix tokens in a way that alpha and beta do not describe, if any."""
         if VARIANTS[self.attention].elsewhere:
             return f"attention={self.attention!r}"
         if self.stream_shift != "none":
@@ -408,16 +409,16 @@ class ModelConfig:
         return f"canon={self.canon!r}" if set(self.canon) & {"A", "B"} else None
 
     def residual_in(self, layer: int) -> bool:
-        """Return True if the parts of a layer add to the residual stream."""
+        """Return True if attention and MLP of a layer add to the residual stream."""
         return self.residual[layer % len(self.residual)] if isinstance(self.residual, tuple) else self.residual
 
     def slopes_in(self, layer: int) -> tuple[float, ...] | None:
-        """Return the ALiBi slopes of a layer's heads, if they are given."""
+        """Return the given ALiBi slopes of a layer's heads; None without `alibi_slopes`."""
         if self.alibi_slopes is None or len(self.alibi_slopes) == self.n_heads:
             return self.alibi_slopes
         return self.alibi_slopes[layer * self.n_heads : (layer + 1) * self.n_heads]
 
-    # TransformerLens' interface of a config:
+    # TransformerLens' interface for a config:
 
     @property
     def attn_only(self) -> bool:
@@ -431,13 +432,13 @@ class ModelConfig:
 
     @property
     def device(self) -> str:
-        """The device on which TransformerLens gathers its measurements, on whichever the model is."""
+        """The device on which TransformerLens gathers its results, wherever the model is."""
         return "cpu"
 
     @property
     def dtype(self) -> "torch.dtype":
         """The type of the scores of TransformerLens' head detector."""
-        import torch  # whoever asks has it; a config alone does not need it
+        import torch  # only here: a config must load without torch
 
         return torch.float32
 
@@ -447,7 +448,7 @@ class ModelConfig:
         return False
 
     def replace(self, **changes: object) -> "ModelConfig":
-        """Return a copy of this config with some fields replaced; widths that follow from others follow again."""
+        """Return a copy of this config with some fields replaced; widths at their defaults are computed again."""
         followed = set()
         if changes.keys() & {"d_model", "n_heads"} and self.head_width * self.n_heads == self.d_model:
             followed.add("d_head")

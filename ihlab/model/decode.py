@@ -1,4 +1,4 @@
-"""Decoding with a KV cache: each token is read once, whatever comes after it."""
+"""Decoding with a KV cache: each token is read only once."""
 
 import torch
 from jaxtyping import Float, Int, Int64
@@ -13,7 +13,7 @@ from tasks.config import require
 
 
 class Decoder:
-    """Read sequences of tokens chunk by chunk, with the logits that a full forward on all tokens so far would give.
+    """Read token sequences chunk by chunk, with the same logits as a full forward pass on all tokens so far.
 
         decoder = Decoder(model, batch=2, capacity=16)
         decoder.forward(tokens[:, :5])   # [2, 5, d_vocab], as model(tokens[:, :5])
@@ -45,8 +45,8 @@ class Decoder:
     def forward(self, chunk: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
         """Return the logits at every position of the next tokens, one or more of each sequence. They carry no gradient.
 
-        Raises `ConfigError` for ids outside the vocabulary, another number of sequences, more tokens than there is room
-        for, a model with dropout in training, and after a pass that did not end.
+        Raises `ConfigError` for ids outside the vocabulary, another number of sequences, more tokens than fit, a model
+        with dropout in training, and after a forward pass that failed.
         """
         require(
             chunk.shape[0] == self.batch and chunk.shape[1] >= 1,
@@ -57,11 +57,11 @@ class Decoder:
 
     @torch.no_grad()
     def next_token(self, chunk: Int[Tensor, "batch pos"]) -> Int64[Tensor, " batch"]:
-        """Read the next tokens, whose ids are known to be good, and return the likeliest one after them."""
+        """Read the next tokens without checking their ids, and return the most likely token after them."""
         return self.model.unembed(self._read(chunk)[:, -1]).argmax(dim=-1)
 
     def _read(self, chunk: Int[Tensor, "batch pos"]) -> Stream:
-        """Return the final residual stream of the next tokens, which the caches then hold."""
+        """Return the final residual stream of the next tokens, and add them to the caches."""
         room = self.capacity - self.length
         require(
             chunk.shape[1] <= room,
@@ -86,12 +86,12 @@ def generate(
     stop: int | None = None,
     pad: int | None = None,
 ) -> Int64[Tensor, "batch longer"]:
-    """Continue the tokens by up to `max_new_tokens`, each the likeliest under the model (the first of equals).
+    """Continue the tokens by up to `max_new_tokens`, each the most likely under the model (the lowest id in a tie).
 
-    A sequence that has emitted `stop` (in the prompt it does not count) is filled with `pad` (None: with `stop`).
-    Decoding ends once all sequences have. Dropout is off, and the model is left in the mode it was in. Hooks fire on
-    the prompt, then on one token at a time, under `torch.inference_mode`. Raises `ConfigError` for no tokens, for
-    ids outside the vocabulary, for a `pad` without `stop`, and when prompt and new tokens together exceed `n_ctx`.
+    A sequence that has emitted `stop` is filled with `pad` (None: with `stop`); a `stop` in the prompt does not count.
+    Decoding ends once all sequences have emitted it. Dropout is off, and the model keeps its mode. Hooks fire on the
+    prompt, then on one token at a time, under `torch.inference_mode`. Raises `ConfigError` for no tokens, for ids
+    outside the vocabulary, for a `pad` without `stop`, and when prompt and new tokens together exceed `n_ctx`.
     """
     batch, length = tokens.shape
     require(tokens.numel() > 0, f"The prompt is {list(tokens.shape)}, but must hold at least one row and one token.")
@@ -120,7 +120,7 @@ def generate(
 
 
 def _require_stop(model: Network, stop: int | None, pad: int | None) -> None:
-    """Raise `ConfigError` unless `stop` and `pad` make sense for the model."""
+    """Raise `ConfigError` for a `pad` without `stop`, and for ids outside the vocabulary."""
     require(stop is not None or pad is None, f"pad is {pad}, but without stop no row is padded: give stop, too.")
     for name, token in (("stop", stop), ("pad", pad)):
         require(

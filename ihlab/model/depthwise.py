@@ -1,16 +1,16 @@
-"""Depthwise causal convolutions: each channel mixed with its own last values, by taps of its own.
+"""Depthwise causal convolutions: each channel is mixed with its own previous values, with its own taps.
 
-Canon layers (Allen-Zhu 2025, Physics of Language Models 4.1) have one with a kernel of 4, without bias and activation,
-added to what it reads:
+A Canon layer (Allen-Zhu 2025, Physics of Language Models 4.1) is one with a kernel of 4, without bias and activation,
+added to its input:
 
     y[t] = x[t] + w[0] (.) x[t] + w[1] (.) x[t - 1] + w[2] (.) x[t - 2] + w[3] (.) x[t - 3],
 
-with zeros before the first token, at any of four places: A, what attention projects; B, queries, keys and values before
-the rotation; C, the MLP's normalised input; D, what its activation acts on (of SwiGLU both branches). Where B's taps
-are w[0], w[1], 0, 0 for all channels of keys and of values and 0 for queries, it is equation 5 of arXiv 2411.19574 with
-alpha1 = 1 + w[0] and alpha2 = w[1].
+with zeros before the first token, at any of four places: A, the input of attention's projections; B, queries, keys and
+values before the rotation; C, the MLP's normalised input; D, the input of its activation (for SwiGLU, of both
+branches). If B's taps are w[0], w[1], 0, 0 for all channels of keys and values and 0 for queries, it is equation 5 of
+arXiv 2411.19574 with alpha1 = 1 + w[0] and alpha2 = w[1].
 
-Primer's attention (`ihlab.model.primer`) has one with a kernel of 3 in the place of B, which replaces what it reads.
+Primer's attention (`ihlab.model.primer`) has a convolution with a kernel of 3 at place B. It replaces its input.
 """
 
 import torch
@@ -27,7 +27,7 @@ CANON_KERNEL = 4
 class Depthwise(TokenMix):
     """A causal convolution of each channel with learned taps [group, window, width]; with `residual`, plus its input.
 
-    Groups are heads, or the branches of an MLP. Column r of the taps is for the token r before.
+    Groups are heads, or the branches of an MLP. Column r of the taps is for the token r positions back.
     """
 
     def __init__(self, taps: Float[Tensor, "group window width"], residual: bool) -> None:
@@ -37,24 +37,24 @@ class Depthwise(TokenMix):
     def forward(
         self, x: Float[Tensor, "batch pos group width"], cache: KVCache | None, place: str
     ) -> Float[Tensor, "batch pos group width"]:
-        """Convolve x along its tokens. With a cache, x continues its sequences, and is kept there under `place`."""
+        """Convolve x along its tokens. With a cache, x continues its sequences and is stored under `place`."""
         mixed = token_shift(x, self.weight, earlier(cache, place, x, self.weight.shape[1] - 1))
         return x + mixed if self.residual else mixed
 
     def of_vectors(
         self, x: Float[Tensor, "batch pos width"], cache: KVCache | None, place: str
     ) -> Float[Tensor, "batch pos width"]:
-        """Convolve vectors of one group, likewise."""
+        """Convolve x as `forward` does, for one group without its axis."""
         return self(x[:, :, None], cache, place)[:, :, 0]
 
 
 def make_canon(
     cfg: ModelConfig, place: str, groups: tuple[int, ...], width: int, generator: torch.Generator | None, layer: int
 ) -> list[Depthwise]:
-    """Return the Canon layers of a place, one for each number of groups; none where `cfg.canon` has not the place.
+    """Return the Canon layers of a place, one for each number of groups; none if the place is not in `cfg.canon`.
 
-    They start as `torch.nn.Conv1d` does, from U(-1/2, 1/2), drawn from a generator of their own: all other parameters
-    start as they do without them.
+    They start as `torch.nn.Conv1d` does, from U(-1/2, 1/2). They have their own generator, so all other parameters
+    start as without them.
     """
     if place not in cfg.canon:
         return []

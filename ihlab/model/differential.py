@@ -4,8 +4,8 @@
     lambda = exp(lambda_q1 . lambda_k1) - exp(lambda_q2 . lambda_k2) + lambda_init,
 
 with queries and keys in two halves of width d = d_head / 2, values of width 2 d, one lambda for all heads of a layer,
-and lambda_init = 0.8 - 0.6 exp(-0.3 layer), layers from 0. A baseline with twice the heads has queries and keys as
-narrow: with `n_heads` half of the baseline's, the maps are as large as the baseline's.
+and lambda_init = 0.8 - 0.6 exp(-0.3 layer), with layers counted from 0. With half of a baseline's `n_heads`, the
+queries and keys of each half are as wide as the baseline's, and the weight matrices have the same size.
 """
 
 import math
@@ -27,15 +27,15 @@ from ihlab.model.shapes import Keys, Queries, Values
 class DifferentialAttention(Attention):
     """project q, k, v -> rotary on each half -> two patterns -> their difference -> values -> norm -> output.
 
-    The hooks of `Attention` except hook_attn_scores, and
+    It has the hooks of `Attention` except hook_attn_scores, and
 
     - hook_attn_scores_1, hook_attn_scores_2, hook_pattern_1, hook_pattern_2 [batch, h, query, key]: of each half;
-    - hook_lambda [1]; hook_pattern is then pattern_1 - lambda pattern_2, with negative entries and rows that sum to
+    - hook_lambda [1]; hook_pattern is pattern_1 - lambda pattern_2, with negative entries and rows that sum to
       1 - lambda;
     - hook_z_raw [batch, pos, h, d_head]: pattern @ v; hook_z: the same normalised (`sub_norm`, with the hooks of
       `RMSNorm`) and times 1 - lambda_init, so that z @ W_O is each head's output. Without `cfg.diff_norm` they agree.
 
-    The lambda vectors start as N(0, 0.1^2). In training, dropout falls on the difference, after its hook.
+    The lambda vectors start as N(0, 0.1^2). In training, dropout acts on the difference, after its hook.
     """
 
     additive_scores = False
@@ -63,7 +63,7 @@ class DifferentialAttention(Attention):
 
     @property
     def value_gain(self) -> Float[Tensor, " d_head"]:
-        """Factor on the channels of every head's values before W_O, without the norm's scale."""
+        """The factor on each channel of a head's values before W_O, without the norm's scale."""
         if self.sub_norm is None:
             return super().value_gain
         return (1 - self.lambda_init) * self.sub_norm.w
@@ -89,7 +89,7 @@ class DifferentialAttention(Attention):
 
 
 class HalvesRotary(Rotary):
-    """`Rotary` on each half of every head, as if it were a head."""
+    """`Rotary` on each half of every head, as if the half were a head."""
 
     def forward(self, x: Queries, positions: Positions | None = None) -> Queries:
         """Rotate by the angles of each position; without positions they are 0, 1, 2, ..."""

@@ -50,7 +50,7 @@ class HeadWeights(nn.Module):
 
     @property
     def b_K(self) -> Float[Tensor, "kv_head d_head"]:
-        """The keys' biases. The shift mixes keys that have them already."""
+        """The keys' biases. They are added before the shift."""
         return bias_of(self.k_proj).unflatten(0, (self.n_key_value_heads, -1))
 
     @property
@@ -65,25 +65,25 @@ class HeadWeights(nn.Module):
 
     @property
     def value_gain(self) -> Float[Tensor, " d_head"]:
-        """Factor on the channels of every head's values before W_O: 1."""
+        """The factor on each channel of a head's values before W_O: 1."""
         return self.o_proj.weight.new_ones(self.d_head)
 
     @property
     def alpha(self) -> Tensor:
         """The key shift's weights [n_key_value_heads, window]; the paper's alpha1, alpha2 are columns 0, 1.
 
-        They are the parameter itself where the variant stores them so, and (1, 0, ...) where keys are not shifted.
+        They are the parameter itself if the variant stores them directly, and (1, 0, ...) if keys are not shifted.
         """
         return self._mixing(self.key_shift, self.n_key_value_heads)
 
     @property
     def beta(self) -> Tensor:
-        """The value shift's weights [n_key_value_heads, window], likewise; beta1, beta2 are columns 0, 1."""
+        """The value shift's weights [n_key_value_heads, window]; the paper's beta1, beta2 are columns 0, 1."""
         return self._mixing(self.value_shift, self.n_key_value_heads)
 
     @property
     def gamma(self) -> Tensor:
-        """The query shift's weights [n_heads, window], likewise."""
+        """The query shift's weights [n_heads, window], with the current token in column 0."""
         return self._mixing(self.query_shift, self.n_heads)
 
     def _mixing(self, shift: TokenShift | None, n_heads: int) -> Tensor:

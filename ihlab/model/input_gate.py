@@ -1,9 +1,9 @@
-"""KV shifting gates that see the token: equation 5 of arXiv 2411.19574 with weights that depend on the data.
+"""KV shifting gates that depend on the token: equation 5 of arXiv 2411.19574 with weights computed from the input.
 
     x_hat[t] = a[t] x[t] + (1 - a[t]) x[t - 1],   a[t] = sigmoid(w . u[t] + A),
 
-u what attention reads, w [d_model] and A of each key/value head: a head can shift at some tokens and not at others.
-With w = 0 it is the paper's gate (Appendix F.1, "kv_gate"), and it starts as that.
+where u is attention's input, and w [d_model] and A are learned per key/value head. So a head can shift at some tokens
+and not at others. With w = 0, its initial value, it is the paper's gate (Appendix F.1, "kv_gate").
 """
 
 import torch
@@ -31,7 +31,10 @@ class InputGate(TokenMix):
     def forward(
         self, x: Heads, read: Stream, hook: HookPoint, before: Float[Tensor, "batch 1 head d_head"] | None
     ) -> Heads:
-        """Shift keys or values x as `read` says; the hook is given a. `before`: the token before x, with a cache."""
+        """Shift keys or values x, with gates a computed from attention's input `read`; the hook receives a.
+
+        `before`: with a cache, the keys or values of the token before x.
+        """
         own = hook(F.linear(read, self.weight, self.bias).sigmoid())[..., None]
         first = torch.zeros_like(x[:, :1]) if before is None else before
         return own * x + (1 - own) * torch.cat([first, x[:, :-1]], dim=1)
@@ -47,7 +50,7 @@ class GatedAttention(Attention):
         self.hook_key_gate, self.hook_value_gate = HookPoint(), HookPoint()
 
     def project(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
-        """Return the gated keys and values before any rotation."""
+        """Return the gated keys and values, before rotation."""
         k, v = super().project(x, cache)
         k = self.input_gate["key"](k, x, self.hook_key_gate, earlier(cache, "key", k, 1))
         return k, self.input_gate["value"](v, x, self.hook_value_gate, earlier(cache, "value", v, 1))

@@ -1,13 +1,13 @@
-"""Token shift of what attention reads, before it is projected: RWKV's, and shifts of the residual stream.
+"""Token shift of attention's input, before the projections: RWKV's, and shifts of the residual stream.
 
     x~[t] = x[t] + mu (.) (x[t - 1] - x[t]),
 
-mu one number a channel of d_model, zeros before the first token (Peng et al. 2023, arXiv 2305.13048). RWKV's queries
-(its receptance), keys and values each have a mu (`ihlab.model.rwkv`). If all channels share one mu and the projection
-has no bias, this is equation 5 of arXiv 2411.19574 with alpha = (1 - mu, mu) in every head.
+where mu [d_model] has one number per channel, and zeros precede the first token (Peng et al. 2023, arXiv 2305.13048).
+RWKV's queries (its receptance), keys and values each have their own mu (`ihlab.model.rwkv`). If all channels share one
+mu and the projection has no bias, this is equation 5 of arXiv 2411.19574 with alpha = (1 - mu, mu) in every head.
 
-The residual stream has one mu for all three (`ModelConfig.stream_shift`). A norm works on each token alone, but is not
-linear: a mix of normalised tokens is not the normalised mix.
+A shift of the residual stream has one mu for all three (`ModelConfig.stream_shift`). Mixing before and after the norm
+differ, because a norm is not linear.
 """
 
 import torch
@@ -27,7 +27,7 @@ class InputShift(TokenMix):
         self.mu = nn.Parameter(mu)
 
     def forward(self, x: Stream, before: Float[Tensor, "batch 1 d_model"] | None = None) -> Stream:
-        """Mix x with the tokens before; `before` is the token before x, where x continues a row."""
+        """Mix x with the previous tokens; `before` is the token before x, if x continues a sequence."""
         return _mixed(x, 1 - self.mu, self.mu, before)
 
     def of_previous(self, x: Stream, before: Float[Tensor, "batch 1 d_model"] | None = None) -> Stream:
@@ -36,9 +36,9 @@ class InputShift(TokenMix):
 
 
 def rwkv_mu(cfg: ModelConfig, layer: int, what: str) -> Float[Tensor, " d_model"]:
-    """Return the mu of "query", "key" or "value" that RWKV-6 starts from, by channel i of d and layer l of L.
+    """Return RWKV-6's initial mu of "query", "key" or "value", for channel i of d and layer l of L.
 
-    key: 1 - (i / d)^(1 - l / L),  value: that less 0.3 l / (L - 1),  query: 1 - (i / d)^((1 - l / L) / 2).
+    key: 1 - (i / d)^(1 - l / L),  value: key's mu - 0.3 l / (L - 1),  query: 1 - (i / d)^((1 - l / L) / 2).
     """
     channel = torch.arange(cfg.d_model) / cfg.d_model
     power = (1 - layer / cfg.n_layers) * (0.5 if what == "query" else 1)
@@ -47,7 +47,7 @@ def rwkv_mu(cfg: ModelConfig, layer: int, what: str) -> Float[Tensor, " d_model"
 
 
 def make_stream_shift(cfg: ModelConfig, layer: int) -> InputShift | None:
-    """Return the shift of the residual stream that a config asks for, if any; it starts as RWKV's keys do."""
+    """Return the residual-stream shift of a config, if it has one; it starts as RWKV's keys do."""
     return None if cfg.stream_shift == "none" else InputShift(rwkv_mu(cfg, layer, "key"))
 
 

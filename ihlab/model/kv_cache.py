@@ -1,4 +1,4 @@
-"""KV cache: keys and values of the tokens read so far, so that the next ones need not read them again."""
+"""KV cache: keys and values of the tokens read so far, so that they are computed only once."""
 
 import torch
 from jaxtyping import Float, Shaped
@@ -8,18 +8,17 @@ from ihlab.model.config import ModelConfig
 
 
 class KVCache:
-    """One layer's keys and values of the tokens read so far, in memory that is taken once.
+    """One layer's keys and values of the tokens read so far, in preallocated buffers.
 
-    - keys, values [batch, n_key_value_heads, capacity, d_head]: after shift and rotation, ready to attend to;
-      the first `length` along the third axis are filled;
-      under latent attention (`ihlab.model.mla`) they are one head: the keys' shared part before its rotation
-      [batch, 1, capacity, rope_width], and the latent vectors [batch, 1, capacity, latent_rank];
-      a recurrence (`ihlab.model.recurrence`) has none, and its state is in `raw`;
-    - raw: of each of "key", "value" and "query" that is shifted, the vectors [batch, window - 1, head, d_head] of the
-      last window - 1 tokens before the shift, which equation 5 of arXiv 2411.19574 mixes into the next ones; likewise
-      of whatever else in the layer mixes tokens. Zeros stand for tokens before the first, as in the shift itself. Keys
-      shifted after the rotation are rotated here;
-    - selection [batch, capacity]: under selective attention, how much tokens so far have selected each; else empty.
+    - keys, values [batch, n_key_value_heads, capacity, d_head]: after shift and rotation. The first `length` entries of
+      the third axis are filled. Under latent attention (`ihlab.model.mla`) there is one head: the keys' shared part
+      before its rotation [batch, 1, capacity, rope_width], and the latent vectors [batch, 1, capacity, latent_rank].
+      A recurrence (`ihlab.model.recurrence`) stores none: its state is in `raw`;
+    - raw: the unshifted vectors [batch, window - 1, head, d_head] of the last window - 1 tokens, under "key", "value"
+      and "query" if they are shifted: equation 5 of arXiv 2411.19574 mixes them into the next tokens. Other parts of
+      the layer that mix tokens store their inputs in the same way. Zeros stand for tokens before the first, as in the
+      shift itself. If keys are shifted after the rotation, the stored ones are rotated;
+    - selection [batch, capacity]: under selective attention, how much the tokens so far have selected each; else empty.
     """
 
     def __init__(self, cfg: ModelConfig, batch: int, capacity: int, like: Tensor) -> None:
@@ -36,7 +35,7 @@ class KVCache:
     def exchange(
         self, what: str, raw: Shaped[Tensor, "batch pos *wide"], n: int
     ) -> Shaped[Tensor, "batch earlier *wide"]:
-        """Return the raw vectors (such as keys) or ids of the n tokens before these, and keep the last n."""
+        """Return the raw vectors (such as keys) or ids of the n tokens before `raw`, and store the last n."""
         before = self.raw.get(what)
         if before is None:
             before = raw.new_zeros(len(raw), n, *raw.shape[2:])
@@ -46,14 +45,14 @@ class KVCache:
     def append(
         self, k: Float[Tensor, "batch pos kv_head d_head"], v: Float[Tensor, "batch pos kv_head d_value"]
     ) -> tuple[Float[Tensor, "batch key kv_head d_head"], Float[Tensor, "batch key kv_head d_value"]]:
-        """Keep the keys and values of the next tokens, and return views of all so far."""
+        """Store the keys and values of the next tokens, and return views of all so far."""
         start, self.length = self.length, self.length + k.shape[1]
         self.keys[:, :, start : self.length] = k.transpose(1, 2)
         self.values[:, :, start : self.length] = v.transpose(1, 2)
         return self.keys[:, :, : self.length].transpose(1, 2), self.values[:, :, : self.length].transpose(1, 2)
 
     def selected(self, selection: Float[Tensor, "batch pos key"]) -> Float[Tensor, "batch key"]:
-        """Return how much the tokens before these have selected each key, and add what these select."""
+        """Return how much earlier tokens have selected each key, then add the new `selection`."""
         before = self.selection[:, : self.length].clone()
         self.selection[:, : self.length] += selection.sum(dim=1)
         return before
@@ -62,11 +61,11 @@ class KVCache:
 def earlier(
     cache: KVCache | None, what: str, raw: Float[Tensor, "batch pos *wide"], n: int
 ) -> Float[Tensor, "batch earlier *wide"] | None:
-    """Return `cache.exchange` of these; None without a cache, for sequences that begin here."""
+    """Return `cache.exchange` of the arguments; None without a cache, when the sequences begin here."""
     return None if cache is None else cache.exchange(what, raw, n)
 
 
 def next_positions(cache: KVCache | None, n_pos: int) -> slice:
-    """Return the positions of the next n_pos tokens of each sequence, which follow the cache; without one, from 0."""
+    """Return the positions of the next n_pos tokens: after the cache's tokens, or from 0 without a cache."""
     start = 0 if cache is None else cache.length
     return slice(start, start + n_pos)

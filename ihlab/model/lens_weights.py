@@ -1,7 +1,7 @@
-"""The weights and losses of a model under TransformerLens' names, as its tools ask a `TransformerBridge` for them.
+"""The weights and losses of a model under the names that TransformerLens' tools expect of a `TransformerBridge`.
 
-With the shift, `W_K`, `W_V`, `QK` and `OV` are of the raw weights, as stored: what a head reads is alpha and beta of
-them. The matrices of each route, such as alpha_2 W_Q W_K^T for the key of the token before, are `ihlab.interp`'s.
+With the shift, `W_K`, `W_V`, `QK` and `OV` use the raw weights, as stored. A shifted head reads these scaled by alpha
+and beta. `ihlab.interp` has the matrix of each route, such as alpha_2 W_Q W_K^T for the key of the previous token.
 """
 
 from typing import Any, Literal
@@ -43,27 +43,27 @@ class LensWeights(Network):
 
     @property
     def QK(self) -> FactoredMatrix:
-        """W_Q W_K^T of every layer and query head: how its query reads its own key, without alpha and positions."""
+        """W_Q W_K^T of every layer and query head: its query with its own key, without alpha and positions."""
         return FactoredMatrix(self.W_Q, self._of_queries(self.W_K).transpose(-2, -1))
 
     @property
     def OV(self) -> FactoredMatrix:
-        """W_V W_O of every layer and query head: what it writes for a token that it attends to, without beta."""
+        """W_V W_O of every layer and query head: its output for a token that it attends to, without beta."""
         return FactoredMatrix(self._of_queries(self.W_V), self.W_O)
 
     @property
     def all_head_labels(self) -> list[str]:
-        """The heads' names, layer by layer: L0H0, L0H1, ..."""
+        """The names of the heads, layer by layer: L0H0, L0H1, ..."""
         return [f"L{layer}H{head}" for layer in range(self.cfg.n_layers) for head in range(self.cfg.n_heads)]
 
     def all_composition_scores(self, mode: Literal["Q", "K", "V"]) -> Any:
-        """Return TransformerLens' `CompositionScores` of every head with every later one, by the raw weights.
+        """Return TransformerLens' `CompositionScores` of every pair of an earlier and a later head, from raw weights.
 
-        ||W_left W_right|| / (||W_left|| ||W_right||) with the earlier head's OV on the left, and on the right the later
-        one's QK (Q), its transpose (K) or its OV (V); 0 where the right head is not in a later layer. Elhage et al.
+        ||W_left W_right|| / (||W_left|| ||W_right||), where W_left is the earlier head's OV, and W_right is the later
+        head's QK (mode Q), its transpose (K) or its OV (V). 0 if the right head is not in a later layer. Elhage et al.
         2021. Raises `ConfigError` for another mode. `ihlab.interp.composition` has the routes of shifted heads.
         """
-        # With it come all architectures of transformers, which every other command would wait for.
+        # Imported here: it loads all architectures of transformers, which would slow down every command.
         from transformer_lens.model_bridge.composition_scores import CompositionScores
 
         require(mode in ("Q", "K", "V"), f"mode is {mode!r}, but must be 'Q', 'K' or 'V'.")
@@ -74,13 +74,13 @@ class LensWeights(Network):
         return CompositionScores(torch.where(later, scores, 0.0), list(range(self.cfg.n_layers)), self.all_head_labels)
 
     def blocks_with(self, submodule: str) -> list[tuple[int, Block]]:
-        """Return the layers that have a part of this name, such as "attn" or "mlp", each with its number."""
+        """Return the blocks that have a part of this name, such as "attn" or "mlp", each with its layer number."""
         return [(n, block) for n, block in enumerate(self.layers) if getattr(block, submodule, None) is not None]
 
     def tl_parameters(self) -> dict[str, Tensor]:
         """Return the weights by TransformerLens' names, such as blocks.0.attn.W_Q, as its `SVDInterpreter` reads them.
 
-        Keys and values of shared heads are repeated for each query head, since they are asked for by its number.
+        Shared key and value heads are repeated for each query head, since the caller indexes them by query head.
         """
         named = {"embed.W_E": self.embed.weight, "unembed.W_U": self.unembed.weight.T}
         if self.pos_embed is not None:
@@ -107,12 +107,12 @@ class LensWeights(Network):
         attention_mask: Tensor | None = None,
         per_token: bool = False,
     ) -> Float[Tensor, "*shape"]:
-        """Return the cross-entropy of each next token of the sequence, in nats: their mean, or [batch, pos - 1].
+        """Return the next-token cross-entropy in nats: the mean, or [batch, pos - 1] with `per_token`.
 
         This is a language model's loss. Tasks are trained on their targets instead (`Batch.targets`).
         """
         return lm_cross_entropy_loss(logits, tokens.to(logits.device), attention_mask, per_token)
 
     def _of_queries(self, weight: Float[Tensor, "layer kv_head a b"]) -> Float[Tensor, "layer head a b"]:
-        """Repeat shared heads for each query head that reads them."""
+        """Repeat shared key/value heads for each query head that reads them."""
         return weight.repeat_interleave(self.cfg.n_heads // weight.shape[1], dim=1)

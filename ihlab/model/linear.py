@@ -6,15 +6,15 @@ from torch import Tensor, nn
 
 
 def bias_of(linear: nn.Linear) -> Float[Tensor, " out"]:
-    """Return the bias of a linear map; zeros if it has none, as TransformerLens shows it."""
+    """Return the bias of a linear map; zeros if it has none, as in TransformerLens."""
     return linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias
 
 
 class FirstEntries(nn.Module):
-    """The first d_vocab of d_model entries, as they are.
+    """A module that returns the first d_vocab of d_model entries unchanged.
 
-    As in Sanford et al. (2024, arXiv 2402.09268): the final hidden state of GPT-2 is read as logits, all of it,
-    so with d_vocab = d_model. `weight` [d_vocab, d_model], rows of the identity, is W_U in TransformerLens' interface.
+    Sanford et al. (2024, arXiv 2402.09268) use the whole final hidden state of GPT-2 as logits, with d_vocab = d_model.
+    `weight` [d_vocab, d_model], rows of the identity, is W_U in TransformerLens' interface.
     """
 
     weight: Tensor

@@ -1,4 +1,4 @@
-"""The attention of a layer, as a config says."""
+"""Make the attention that a config names."""
 
 import inspect
 from collections.abc import Callable
@@ -16,9 +16,9 @@ from tasks.config import require
 
 
 def make_attention(cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> Attention:
-    """Return the attention that `cfg.attention` names; `generator` draws all its weights but the linear maps'.
+    """Return the attention that `cfg.attention` names; `generator` draws its weights, except those of linear maps.
 
-    Raises `ConfigError` for a name that is not registered here, and for a registered one that makes no module.
+    Raises `ConfigError` for an unregistered name, and for a registered function that does not return a module.
     """
     require_attention(cfg.attention)
     attention = VARIANTS[cfg.attention].attention
@@ -29,9 +29,9 @@ def make_attention(cfg: ModelConfig, generator: torch.Generator | None = None, l
 
 
 def _registered(attention: Callable[..., Any], cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> Any:
-    """Make a registered attention: any module; tools read whichever attributes it has."""
-    with torch.random.fork_rng(devices=[]):  # what it draws is a function of the model's seed, too
-        own = spawned(generator, layer, 5)  # Canon layers have 1 to 4
+    """Make a registered attention. It may be any module; tools read the attributes that it has."""
+    with torch.random.fork_rng(devices=[]):  # its random numbers depend only on the model's seed
+        own = spawned(generator, layer, 5)  # Canon layers use the keys 1 to 4
         torch.manual_seed(layer if own is None else own.initial_seed())
         made = attention(cfg, generator, layer)
     require(
@@ -53,9 +53,9 @@ def _registered(attention: Callable[..., Any], cfg: ModelConfig, generator: torc
 
 
 def reads_queries_alone(attention: nn.Module) -> bool:
-    """Return True if `queries`, `keys_values` and `read` of an attention at some positions do what its forward does.
+    """Return True if `queries`, `keys_values` and `read` at some positions give the results of `forward` there.
 
-    Not of one whose forward is its own, unless its class says so itself (`queries_alone`).
+    A class that overrides `forward` must set `queries_alone` itself.
     """
     if not isinstance(attention, Attention):
         return False

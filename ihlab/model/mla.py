@@ -4,13 +4,13 @@ MLA (DeepSeek-V2, arXiv 2405.04434) makes the keys and values of all heads from 
 
     c_t = W_D x_t  in R^r,    k_t = (W_UK c_t, R_t W_KR x_t),    v_t = W_UV c_t,    q_t = (q^C_t, R_t q^R_t),
 
-where the rotated part of the keys is shared by all heads. Scores are q . k / sqrt(d_head), over both parts; a cache
-keeps c and W_KR x of each token and nothing else.
+where all heads share the rotated part of the keys. Scores are q . k / sqrt(d_head), over both parts. A cache stores
+only c and W_KR x of each token.
 
-The appendix has d_model 768, 12 heads, r = 256 and a rotated part of 32 beside 32 others, and no rank for queries. It
-does not say how wide values are, whether c is normalised, which heads are shifted, nor what becomes of the shifted
-head's rotated part. Here values are d_head wide, c is normalised where `mla_norm` says so, the first head's key and the
-last head's value are shifted, and the rotated part, which is all heads', stays in its place.
+The appendix has d_model 768, 12 heads, r = 256, a rotated part of 32 channels beside 32 others, and no low-rank
+queries. It does not say how wide values are, whether c is normalised, which heads are shifted, or whether the shifted
+head's rotated part is shifted too. Here values are d_head wide, c is normalised with `mla_norm`, the first head's key
+and the last head's value are shifted, and the rotated part, which all heads share, is not.
 """
 
 import torch
@@ -30,14 +30,14 @@ from ihlab.model.shift import TokenShift
 class LatentAttention(Attention):
     """latent -> keys and values -> shift ("mla_kv") -> rotary on the shared part -> scores -> softmax -> output.
 
-    With r = `cfg.latent_rank` and w = `cfg.rope_width`; the last w of a head's d_head channels are the rotated ones:
+    Here r = `cfg.latent_rank`, w = `cfg.rope_width`, and the last w of a head's d_head channels are rotated:
 
-    - hook_latent [batch, pos, r]: c, normalised where there is a norm (`latent_norm`, with the hooks of `RMSNorm`);
-    - hook_k, hook_rot_k and the others: as `Attention` has them, the shared part repeated for each head;
-    - hook_alpha [h, 2, d_head] and hook_beta [h, 2], under "mla_kv" only: (0, 1) for what is shifted, otherwise (1, 0).
+    - hook_latent [batch, pos, r]: c, after its norm if it has one (`latent_norm`, with the hooks of `RMSNorm`);
+    - hook_k, hook_rot_k and the others: as in `Attention`, with the shared part repeated for each head;
+    - hook_alpha [h, 2, d_head] and hook_beta [h, 2], only for "mla_kv": (0, 1) where shifted, otherwise (1, 0).
 
-    With a cache, which holds what keys and values are made from, hook_k, hook_v, hook_rot_k and hook_k_raw, hook_v_raw
-    see all tokens so far each time.
+    A cache holds the latent vectors, so keys and values are computed again: hook_k, hook_v, hook_rot_k, hook_k_raw and
+    hook_v_raw see all tokens so far in each call.
     """
 
     def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
@@ -67,7 +67,7 @@ class LatentAttention(Attention):
         return FixedShift(alpha), FixedShift(beta), None
 
     def keys_values(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
-        """Return the keys, shifted and rotated, and the shifted values of all tokens, those in the cache included."""
+        """Return the shifted and rotated keys and the shifted values of all tokens, including those in the cache."""
         shared, latent = self._compressed(x)
         if cache is not None:
             shared, latent = (kept[:, :, 0] for kept in cache.append(shared[:, :, None], latent[:, :, None]))
@@ -78,7 +78,7 @@ class LatentAttention(Attention):
         return self._expanded(*self._compressed(x))
 
     def _compressed(self, x: Stream) -> tuple[Float[Tensor, "batch pos rope"], Float[Tensor, "batch pos rank"]]:
-        """Return what the cache keeps of each token: the keys' shared part before its rotation, and c."""
+        """Return the tensors that the cache stores per token: the keys' shared part before its rotation, and c."""
         latent = self.kv_down(x)
         latent = self.hook_latent(latent if self.latent_norm is None else self.latent_norm(latent))
         return latent[..., :0] if self.k_rope is None else self.k_rope(x), latent
@@ -91,9 +91,9 @@ class LatentAttention(Attention):
 
     @property
     def W_K(self) -> Float[Tensor, "head d_model d_head"]:
-        """The key weights as a product, (W_UK W_D, W_KR) of each head: a copy, unlike vanilla attention's.
+        """The key weights (W_UK W_D, W_KR) of each head. They are a copy, unlike vanilla attention's view.
 
-        A norm's learned weight is part of W_D here, as it is in circuits; its scale is not.
+        Here W_D includes the learned weight of the norm, as in circuits, but not its scale.
         """
         own = self.k_up.weight.unflatten(0, (self.n_heads, -1))
         weight = (own @ self._down).mT
@@ -103,7 +103,7 @@ class LatentAttention(Attention):
 
     @property
     def W_V(self) -> Float[Tensor, "head d_model d_head"]:
-        """The value weights W_UV W_D, likewise."""
+        """The value weights W_UV W_D of each head. They are a copy, like `W_K`."""
         return (self.v_up.weight.unflatten(0, (self.n_heads, -1)) @ self._down).mT
 
     @property
@@ -117,7 +117,7 @@ class LatentAttention(Attention):
 
     @property
     def b_V(self) -> Float[Tensor, "head d_head"]:
-        """Zeros, likewise."""
+        """Zeros: these maps have no biases."""
         return self.b_K
 
 
@@ -135,7 +135,7 @@ class TailRotary(Rotary):
 
 
 class FixedShift(TokenShift):
-    """`TokenShift` with weights that are given and not learned: no parameter, and nothing in a checkpoint."""
+    """`TokenShift` with given weights that are not learned: a buffer that checkpoints do not store."""
 
     weight: Tensor  # type: ignore[assignment]
 

@@ -14,7 +14,7 @@ from ihlab.model.shapes import Stream
 
 
 class MLP(nn.Module):
-    """The parts of both activations: the weights into and out of the neurons, in TransformerLens' layout."""
+    """The common part of both MLPs: the weights into and out of the neurons, in TransformerLens' layout."""
 
     in_proj: nn.Linear
     out_proj: nn.Linear
@@ -25,12 +25,12 @@ class MLP(nn.Module):
 
     @property
     def W_in(self) -> Float[Tensor, "d_model d_mlp"]:
-        """A view of the weights into the neurons (of SwiGLU: of the linear branch)."""
+        """A view of the input weights (for SwiGLU, of the linear branch)."""
         return self.in_proj.weight.T
 
     @property
     def b_in(self) -> Float[Tensor, " d_mlp"]:
-        """Their biases; zeros where the config has none."""
+        """The input biases; zeros if the config has none."""
         return bias_of(self.in_proj)
 
     @property
@@ -40,12 +40,12 @@ class MLP(nn.Module):
 
     @property
     def b_out(self) -> Float[Tensor, " d_model"]:
-        """The output's biases; zeros where the config has none."""
+        """The output biases; zeros if the config has none."""
         return bias_of(self.out_proj)
 
 
 class SwiGLU(MLP):
-    """W_out (silu(W_gate x) * W_in x) (Shazeer 2020, arXiv 2002.05202), each map with its bias if there is one.
+    """W_out (silu(W_gate x) * W_in x) (Shazeer 2020, arXiv 2002.05202), each map with its bias if it has one.
 
     hook_pre is W_gate x, hook_pre_linear is W_in x, hook_post their gated product,
     each [batch, pos, d_mlp].
@@ -59,7 +59,7 @@ class SwiGLU(MLP):
         self.hook_pre, self.hook_pre_linear, self.hook_post = HookPoint(), HookPoint(), HookPoint()
 
     def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
-        """The gated MLP of every position on its own; a Canon layer alone reads others, in the cache too."""
+        """Return the gated MLP's output at every position. Only a Canon layer reads other positions and the cache."""
         pre, pre_linear = self.gate_proj(x), self.in_proj(x)
         if self.canon is not None:
             pre, pre_linear = self.canon(torch.stack([pre, pre_linear], dim=2), cache, "neuron").unbind(dim=2)
@@ -73,7 +73,7 @@ class SwiGLU(MLP):
 
     @property
     def b_gate(self) -> Float[Tensor, " d_mlp"]:
-        """The gate's biases; zeros where the config has none."""
+        """The gate's biases; zeros if the config has none."""
         return bias_of(self.gate_proj)
 
 
@@ -91,7 +91,7 @@ class GeluMLP(MLP):
         self.hook_pre, self.hook_post = HookPoint(), HookPoint()
 
     def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
-        """The MLP of every position on its own; a Canon layer alone reads others, in the cache too."""
+        """Return the MLP's output at every position. Only a Canon layer reads other positions and the cache."""
         pre = self.in_proj(x)
         if self.canon is not None:
             pre = self.canon.of_vectors(pre, cache, "neuron")
@@ -99,7 +99,7 @@ class GeluMLP(MLP):
 
 
 def make_mlp(cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> MLP | None:
-    """The MLP that a config asks for, if any."""
+    """Return the MLP of a config; None if it has none."""
     if cfg.mlp == "none":
         return None
     return (GeluMLP if cfg.mlp == "gelu" else SwiGLU)(cfg, generator, layer)

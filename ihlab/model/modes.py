@@ -1,4 +1,4 @@
-"""Evaluation mode while something is measured: in training mode, dropout makes each call's result different."""
+"""Evaluation mode for measurements: in training mode, dropout gives a different result at each call."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put the model in `eval()`, and afterwards each of its modules in the mode it was in."""
+    """Put the model in `eval()` mode, and restore each module's mode afterwards."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -25,7 +25,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def in_eval_mode(measure: Callable[Concatenate[M, P], T]) -> Callable[Concatenate[M, P], T]:
-    """Decorate a function of a model to be called with the model in evaluation mode."""
+    """Decorate a function of a model so that it runs with the model in evaluation mode."""
 
     @wraps(measure)
     def measured(model: M, *args: P.args, **kwargs: P.kwargs) -> T:

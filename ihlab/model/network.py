@@ -2,14 +2,14 @@
 
 - Llama-style pre-norm blocks: RMSNorm -> attention -> residual -> RMSNorm -> SwiGLU -> residual
 - final RMSNorm, untied unembedding, no biases, rotary positions with base 100,000
-- grouped-query attention; keys and values shifted by one token where the config says so
-- every part can be switched off, or exchanged for what the paper's theorems use (ALiBi, the strict mask) and for
-  GPT-2's (LayerNorm, GELU, learned positions, biases, dropout)
-- a TransformerLens `HookedRootModule`: hook names and `run_with_hooks` work as they do there
+- grouped-query attention; keys and values shifted by one token if the config says so
+- every part can be switched off, or replaced by that of the paper's theorems (ALiBi, the strict mask) or of GPT-2
+  (LayerNorm, GELU, learned positions, biases, dropout)
+- a TransformerLens `HookedRootModule`, with the same hook names and `run_with_hooks`
 - weights start as N(0, 1 / fan in); an embedding reads one token, so its fan in is 1; biases start as 0
 
-`Transformer` (`ihlab.model.transformer`) is this with what is built on it: decoding, the residual stream at scored
-positions only, and the rest of TransformerLens' interface.
+`Transformer` (`ihlab.model.transformer`) adds decoding, the residual stream at scored positions only, and the rest of
+TransformerLens' interface.
 """
 
 import warnings
@@ -37,16 +37,16 @@ from ihlab.model.shift import TokenMix
 from tasks.config import ConfigError, choose, require
 
 WITH_MATRIX = (nn.Linear, nn.Bilinear, nn.Embedding, nn.Conv1d, nn.Conv2d)
-"""The modules of torch whose weight decays unless they say otherwise."""
+"""Modules of torch whose `weight` gets weight decay, unless the module has `decays`."""
 
 
 class Block(nn.Module):
     """One layer: attention, then the MLP, each on the normalised residual stream and added to it.
 
-    In training, dropout falls on what they add, before hook_attn_out and hook_mlp_out.
+    In training, dropout acts on their outputs, before hook_attn_out and hook_mlp_out.
     """
 
-    hook_out_is_single_residual_stream = True  # TransformerLens checks it before it reads resid_post
+    hook_out_is_single_residual_stream = True  # TransformerLens checks this before it reads resid_post
 
     def __init__(self, cfg: ModelConfig, layer: int, generator: torch.Generator | None = None) -> None:
         super().__init__()
@@ -66,10 +66,10 @@ class Block(nn.Module):
             self.hook_resid_shift = HookPoint()
 
     def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
-        """Return the residual stream after this layer; with a cache, of tokens that continue the sequences in it."""
+        """Return the residual stream after this layer. With a cache, the tokens continue its sequences."""
         x = self.entering(x, cache)
         read = self.attention_input(x, cache)
-        attn_out = self.attn(read) if cache is None else self.attn(read, cache)  # a custom one may take no cache
+        attn_out = self.attn(read) if cache is None else self.attn(read, cache)  # a custom attention may take no cache
         return self.add_mlp(self.add_attention(x, attn_out), cache)
 
     def entering(self, x: Stream, cache: KVCache | None = None) -> Stream:
@@ -80,7 +80,7 @@ class Block(nn.Module):
         return x + self.hook_resid_shift(self.stream_shift.of_previous(x, earlier(cache, "stream", x, 1)))
 
     def attention_input(self, x: Stream, cache: KVCache | None = None) -> Stream:
-        """Normalise the residual stream for attention, with earlier tokens mixed in where the config says so."""
+        """Normalise the residual stream for attention, with earlier tokens mixed in if the config says so."""
         if self.stream_shift is not None and self.shift_at == "before_norm":
             x = self.stream_shift(x, earlier(cache, "stream", x, 1))
         x = x if self.ln1 is None else self.ln1(x)
@@ -91,12 +91,12 @@ class Block(nn.Module):
     def add_attention(
         self, x: Float[Tensor, "batch query d_model"], attn_out: Float[Tensor, "batch query d_model"]
     ) -> Float[Tensor, "batch query d_model"]:
-        """Add what attention returned to the residual stream x at the same positions."""
+        """Add the output of attention to the residual stream x at the same positions."""
         attn_out = self.hook_attn_out(self.dropout(attn_out))
         return attn_out + x if self.residual else attn_out
 
     def add_mlp(self, x: Stream, cache: KVCache | None = None) -> Stream:
-        """Add the output of the layer's MLP to the residual stream; see `mlp_reads_neighbours`."""
+        """Add the output of the layer's MLP to the residual stream (see `mlp_reads_neighbours`)."""
         if self.mlp is not None:
             x = self.hook_resid_mid(x)
             read = self._canon("C", x if self.ln2 is None else self.ln2(x), cache)
@@ -106,12 +106,12 @@ class Block(nn.Module):
 
     @property
     def mlp_reads_neighbours(self) -> bool:
-        """True if `add_mlp` needs every position of a sequence, because a part of it mixes tokens."""
+        """True if `add_mlp` needs every position of a sequence because one of its modules mixes tokens."""
         of_mlp = [part for part in (self.ln2, self.mlp) if part is not None]
         return "C" in self.canon or any(isinstance(module, TokenMix) for part in of_mlp for module in part.modules())
 
     def _canon(self, place: str, x: Tensor, cache: KVCache | None) -> Stream:
-        """Return x, convolved where a Canon layer is at this place."""
+        """Return x, convolved if the block has a Canon layer at this place."""
         return self.canon[place].of_vectors(x, cache, place) if place in self.canon else x  # type: ignore[operator]
 
 
@@ -121,8 +121,8 @@ class Network(HookedRootModule):
     def __init__(self, cfg: ModelConfig, seed: int = 0) -> None:
         super().__init__()
         self.cfg = cfg
-        # Shifts draw from a generator of their own: with one seed, vanilla and shifted models start alike.
-        # Spawned, because two generators with one seed would tie alpha to the first weights.
+        # Shifts have their own generator: with one seed, vanilla and shifted models share all other initial weights.
+        # It has a spawned seed, because with the same seed alpha would repeat the draws of the first weights.
         shifts = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, 1]).generate_state(1)[0]))
         self.embed = nn.Embedding(cfg.d_vocab, cfg.d_model)
         self.hook_embed = HookPoint()
@@ -149,36 +149,36 @@ class Network(HookedRootModule):
         self.setup()  # names the hook points
 
     def name_new_hook_points(self) -> None:
-        """Name the hook points of modules that were assigned since the model was made, such as another attention."""
+        """Name the hook points of modules assigned after the model was made, such as another attention."""
         named = set(map(id, self.hook_dict.values()))
         if {id(module) for module in self.modules() if isinstance(module, HookPoint)} != named:
             self.setup()
 
     def hooks(self, fwd_hooks: Any = (), bwd_hooks: Any = (), *args: Any, **kwargs: Any) -> Any:
-        """Do as TransformerLens' own, after naming the hook points of modules assigned since.
+        """Add temporary hooks as in TransformerLens, after naming the hook points of newly assigned modules.
 
-        Raises `ConfigError` for a name that no hook point has, as all calls that take one do.
+        Raises `ConfigError` for a name that no hook point has, like every method that takes such a name.
         """
         self._require_hook_points(name for name, _ in (*fwd_hooks, *bwd_hooks))
         return super().hooks(fwd_hooks, bwd_hooks, *args, **kwargs)
 
     def add_hook(self, name: Any, *args: Any, **kwargs: Any) -> None:
-        """Do likewise."""
+        """Add a hook as in TransformerLens, with the checks of `hooks`."""
         self._require_hook_points([name])
         super().add_hook(name, *args, **kwargs)
 
     def get_caching_hooks(self, names_filter: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Do likewise, and warn if a name is not a hook point. `run_with_cache` takes its hooks from here."""
+        """Return caching hooks as in TransformerLens (for `run_with_cache`). Warns of a name without a hook point."""
         self._warn_of_filter(names_filter)
         return super().get_caching_hooks(names_filter, *args, **kwargs)
 
     def add_caching_hooks(self, names_filter: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Do likewise."""
+        """Add caching hooks as in TransformerLens. Warns of a name without a hook point."""
         self._warn_of_filter(names_filter)
         return super().add_caching_hooks(names_filter, *args, **kwargs)
 
     def _warn_of_filter(self, names_filter: Any) -> None:
-        """Warn of a filter that matches no hook point, so that nothing is cached."""
+        """Warn if a filter matches no hook point: nothing would be cached."""
         self.name_new_hook_points()
         if callable(names_filter):
             if not any(map(names_filter, self.hook_dict)):
@@ -191,7 +191,7 @@ class Network(HookedRootModule):
                     warnings.warn(f"names_filter: {error}", stacklevel=4)
 
     def _require_hook_points(self, names: Iterable[Any]) -> None:
-        """Raise `ConfigError` for names that no hook point has; a function chooses among those there are."""
+        """Raise `ConfigError` for names that no hook point has. A filter function needs no check."""
         self.name_new_hook_points()
         for name in names:
             if isinstance(name, str) and name not in self.hook_dict:
@@ -201,7 +201,7 @@ class Network(HookedRootModule):
     def _initialise(self, generator: torch.Generator) -> None:
         for name, module in self.named_modules():
             if isinstance(module, nn.Linear | nn.Embedding):
-                # An embedding reads one token: fan in 1. Smaller ones drown in the first layer's output,
+                # An embedding reads one token: fan in 1. Smaller embeddings vanish beside the first layer's output,
                 # and two-layer models then learn induction several times later or never (docs/LOG.md).
                 alone = isinstance(module, nn.Embedding) and not self.cfg.tied_embeddings
                 fan_in = 1 if alone else module.weight.shape[1]
@@ -234,8 +234,8 @@ class Network(HookedRootModule):
     def require_ids(self, tokens: Int[Tensor, "..."]) -> None:
         """Raise `ConfigError` for ids outside the vocabulary, and for no ids at all.
 
-        Only where ids have values to read: not on the meta device, while the model is compiled or exported, or in a
-        transform of `torch.func`.
+        Ids are not checked on the meta device, while the model is compiled or exported, or in a transform of
+        `torch.func`: they have no values there.
         """
         if torch.compiler.is_compiling() or tokens.is_meta or torch._C._functorch.is_functorch_wrapped_tensor(tokens):
             return
@@ -249,7 +249,7 @@ class Network(HookedRootModule):
     def final_residual(self, tokens: Int[Tensor, "batch pos"], caches: Sequence[KVCache] | None = None) -> Stream:
         """Return the normalised residual stream that the unembedding reads.
 
-        With a cache for each layer, the tokens continue the sequences in the caches and are kept there (`decode`).
+        With a cache for each layer, the tokens continue the sequences in the caches and are added to them (`decode`).
         """
         x = self.embedded(tokens, None if caches is None else caches[0])
         for layer, block in enumerate(self.blocks):
@@ -264,12 +264,12 @@ class Network(HookedRootModule):
         x = self.hook_embed(x)
         if self.pos_embed is not None:
             own = self.pos_embed.weight[next_positions(cache, tokens.shape[1])]
-            # Copies, one for each sequence: a hook may write into what it is given.
+            # One copy per sequence, because a hook may write into its tensor.
             x = x + self.hook_pos_embed(own.repeat(len(tokens), 1, 1))
         return self.dropout(x)
 
     def before_last_layer(self, tokens: Int[Tensor, "batch pos"]) -> Stream:
-        """Return the residual stream before the last layer, of tokens that are not checked."""
+        """Return the residual stream before the last layer, without checking the tokens."""
         x = self.embedded(tokens)
         for block in self.layers[:-1]:
             x = block(x)
@@ -281,22 +281,22 @@ class Network(HookedRootModule):
         return [block for block in self.blocks if isinstance(block, Block)]
 
     def decayed_parameters(self) -> set[str]:
-        """Return the names of the parameters that weight decay acts on; see `own_decayed`."""
+        """Return the names of the parameters with weight decay (`own_decayed` of every module)."""
         decayed = {id(p) for module in self.modules() for p in own_decayed(module)}
         return {name for name, p in self.named_parameters() if id(p) in decayed}
 
     @property
     def n_params(self) -> int:
-        """Count the parameters without embedding (of tokens, pairs, positions) and unembedding, as the paper does."""
+        """The number of parameters without embeddings (tokens, pairs, positions) and unembedding, as in the paper."""
         embeddings = {id(self.embed.weight), id(self.unembed.weight)}
         embeddings |= {id(part.weight) for part in (self.pos_embed, self.bigram) if part is not None}
         return sum(p.numel() for p in self.parameters() if id(p) not in embeddings)
 
 
 def own_decayed(module: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters of a module itself, not of its parts, that weight decay acts on.
+    """Return a module's own parameters, without its submodules', that have weight decay.
 
-    The module says their names in `decays`. Of torch's linear maps, embeddings and convolutions it is the weight. No
+    A module lists their names in `decays`. For torch's linear maps, embeddings and convolutions it is the weight. No
     other parameter decays, whatever its shape: a gain per head is not a matrix.
     """
     named: Sequence[str] = getattr(module, "decays", ("weight",) if isinstance(module, WITH_MATRIX) else ())
@@ -307,5 +307,5 @@ def own_decayed(module: nn.Module) -> list[nn.Parameter]:
 
 
 def make_dropout(cfg: ModelConfig) -> nn.Module:
-    """Return the dropout that a config asks for; it acts in training mode only."""
+    """Return the dropout of a config; it acts in training mode only."""
     return nn.Dropout(cfg.dropout) if cfg.dropout else nn.Identity()

@@ -22,7 +22,7 @@ class RMSNorm(nn.Module):
         self.hook_scale, self.hook_normalized = HookPoint(), HookPoint()
 
     def forward(self, x: Float[Tensor, "batch pos *head d_model"]) -> Float[Tensor, "batch pos *head d_model"]:
-        """Normalise in float32 whatever the residual stream's type: the mean of squares does not fit bfloat16."""
+        """Normalise in float32, whatever the type of x: bfloat16 is too imprecise for the mean of squares."""
         return self._normalise(_wide(x)).to(x.dtype)
 
     def _normalise(self, x: Float[Tensor, "batch pos *head d_model"]) -> Float[Tensor, "batch pos *head d_model"]:
@@ -42,13 +42,13 @@ class LayerNorm(RMSNorm):
         self.b = nn.Parameter(torch.zeros(d_model))
 
     def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        """Normalise in float32 whatever the residual stream's type."""
+        """Normalise in float32, whatever the type of x."""
         wide = _wide(x)
         return (self._normalise(wide - wide.mean(dim=-1, keepdim=True)) + self.b).to(x.dtype)
 
 
 def make_norm(cfg: ModelConfig) -> RMSNorm | None:
-    """The norm that a config asks for, if any."""
+    """Return the norm of a config; None if it has none."""
     if cfg.norm == "none":
         return None
     return LayerNorm(cfg.d_model, cfg.eps) if cfg.norm == "layer" else RMSNorm(cfg.d_model, cfg.eps)

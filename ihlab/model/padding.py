@@ -1,7 +1,7 @@
-"""Padding: which positions of a batch hold tokens, and the order in which these come first.
+"""Padding: which positions of a batch hold tokens, and an order that puts these first.
 
-A causal model does not see later tokens. With its real tokens first, a row gives the numbers that it gives without
-padding, in every model, however positions enter.
+A causal model does not see later tokens. So with padding at the end, a sequence gives the same results as without
+padding, whatever the position encoding.
 """
 
 from typing import Any
@@ -18,9 +18,10 @@ Mask = Bool[Tensor, "batch pos"]
 
 
 def mask_of(tokens: Int[Tensor, "batch pos"], attention_mask: Any = None, padding: int | None = None) -> Mask | None:
-    """Return which positions hold tokens, by `attention_mask`, or else by the id `padding`. None: all of them.
+    """Return which positions hold tokens, from `attention_mask` or else from the id `padding`; None if all do.
 
-    Raises `ConfigError` for a mask of another shape, of anything but 0 and 1, and for a row without a token.
+    Raises `ConfigError` for a mask of another shape or with values other than 0 and 1, and for a sequence without a
+    token.
     """
     if attention_mask is None:
         if padding is None or not (real := tokens != padding).logical_not().any():
@@ -50,17 +51,17 @@ def _as_bool(attention_mask: Any, tokens: Tensor) -> Mask:
 
 
 def real_first(real: Mask) -> Int[Tensor, "batch pos"]:
-    """Return the order in which each row's real tokens come first, padding last."""
+    """Return an order of each sequence's positions that puts real tokens first and padding last."""
     return torch.argsort(~real, dim=1, stable=True)
 
 
 def padded_right(real: Mask) -> bool:
-    """Return True if the real tokens of every row come first already."""
+    """Return True if the padding of every sequence comes last."""
     return not bool((real[:, 1:] & ~real[:, :-1]).any())
 
 
 def in_order(x: Tensor, order: Int[Tensor, "batch pos"], axis: int, batch_axis: int = 0) -> Tensor:
-    """Return x with the positions of an axis in each row's order."""
+    """Return x with the positions of an axis reordered, by each sequence's own order."""
     shape = [1] * x.ndim
     shape[batch_axis], shape[axis] = order.shape
     return x.gather(

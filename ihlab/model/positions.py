@@ -7,14 +7,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 MOST_ENTRIES = 2**20
-"""Largest table of angles that is laid out for every head: each layer holds two of them, of 4 MB."""
+"""Largest table of angles (4 MB) that is stored for every head; each layer has two. Larger ones are stored once."""
 
 Positions = slice | Int[Tensor, "batch query"]
-"""Positions of tokens: a slice from start to stop, the same for all sequences, or the numbers for each sequence."""
+"""Positions of tokens: a slice, the same for all sequences, or the position numbers of each sequence."""
 
 
 def as_tensor(positions: Positions, device: torch.device) -> Int[Tensor, "#batch query"]:
-    """Return the positions as numbers. A slice gives one row that serves all sequences."""
+    """Return the positions as numbers. A slice gives one row for all sequences."""
     if isinstance(positions, slice):
         return torch.arange(positions.start, positions.stop, device=device)[None]
     return positions
@@ -23,10 +23,10 @@ def as_tensor(positions: Positions, device: torch.device) -> Int[Tensor, "#batch
 class Rotary(nn.Module):
     """Rotate the pair (x_i, x_{i + d/2}) at position t by the angle t / base^(2i / d).
 
-    Pairing halves rather than neighbours is what Hugging Face's Llama does; weights trained under
-    one pairing are noise under the other. The tables of angles are laid out for up to `n_heads` heads: a CPU
-    multiplies by a short or broadcast last axis several times slower. One that is laid out for 1 serves any number, and
-    is taken for long contexts (`MOST_ENTRIES`). Frequencies may be given; rotated vectors are `scale` times as long.
+    Like Hugging Face's Llama it pairs halves, not neighbours; weights trained with one pairing are noise under the
+    other. The tables of angles are repeated for `n_heads` heads, because a CPU multiplies several times slower with a
+    short or broadcast last axis. For long contexts (`MOST_ENTRIES`) they are stored once and broadcast. Frequencies may
+    be given; rotated vectors are `scale` times as long.
     """
 
     cos: Tensor
@@ -65,8 +65,8 @@ class Rotary(nn.Module):
 class Alibi(nn.Module):
     """Attention with linear biases (Press et al. 2022, arXiv 2108.12409): -slope * (query - key) on the scores.
 
-    Without given slopes a power of two n of heads has 2^(-8 i / n), i = 1 .. n; for another n, the
-    slopes of the power of two below it come first, then every other one of the power of two above.
+    By default n heads have the slopes 2^(-8 i / n), i = 1 .. n, if n is a power of two. For another n, the slopes of
+    the next lower power of two come first, then every other slope of the next higher one.
     """
 
     slopes: Tensor
@@ -82,8 +82,8 @@ class Alibi(nn.Module):
     def forward(
         self, ahead: Int[Tensor, "batch query key"], dtype: torch.dtype
     ) -> Float[Tensor, "batch head query key"]:
-        """Return the bias of every head, from how many positions each key is `ahead` of each query: key - query.
+        """Return the bias of every head, where `ahead` is the position of each key minus that of each query.
 
-        The bias of a key after its query is meaningless: the mask hides that key.
+        Biases of keys after their query have no meaning: the mask hides those keys.
         """
         return (self.slopes[:, None, None] * ahead[:, None]).to(dtype)

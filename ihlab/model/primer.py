@@ -1,7 +1,7 @@
-"""Primer's multi-DConv-head attention: queries, keys and values each convolved along their tokens.
+"""Primer's multi-DConv-head attention: queries, keys and values are each convolved along their tokens.
 
-So et al. 2021 (arXiv 2109.08668): a depthwise causal convolution with a kernel of 3 replaces what is projected. Where
-all channels of a head share taps it is equation 5 of arXiv 2411.19574 with a window of 3, and queries shifted too.
+So et al. 2021 (arXiv 2109.08668) apply a depthwise causal convolution with a kernel of 3 after the projections. If all
+channels of a head share taps, it is equation 5 of arXiv 2411.19574 with a window of 3, and queries shifted too.
 """
 
 import torch
@@ -22,5 +22,5 @@ class PrimerAttention(Attention):
 
 
 def taps(n_heads: int, d_head: int) -> Float[Tensor, "head 3 d_head"]:
-    """Return the taps that Primer starts from: 1/2 for the token itself, 1/6 for each of the two before."""
+    """Return Primer's initial taps: 1/2 for the current token, 1/6 for each of the two before it."""
     return torch.tensor([1 / 2, 1 / 6, 1 / 6])[:, None].repeat(n_heads, 1, d_head)

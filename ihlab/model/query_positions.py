@@ -1,7 +1,7 @@
 """The last layer at query positions only, for training and evaluation.
 
-A loss reads the logits of scored positions. For these the last layer needs keys and values of every position, but
-queries, output and MLP at the scored positions alone. All layers before it work on every position.
+A loss reads only the logits of scored positions. For these, the last layer needs keys and values of every position,
+but queries, outputs and the MLP only at scored positions. All earlier layers work on every position.
 """
 
 import torch
@@ -32,7 +32,7 @@ AT_EVERY_POSITION = (
     "attn.hook_v",
     "attn.hook_rot_k",
 )
-"""Hook points of the last layer that see all positions when queries are gathered, too."""
+"""Hook points of the last layer that see all positions even when queries are gathered."""
 
 
 def residual_at(
@@ -43,16 +43,16 @@ def residual_at(
 ) -> Float[Tensor, "scored d_model"]:
     """Return `final_residual` at the positions `index` of the flattened [batch * pos].
 
-    - `queries`: the query positions of each sequence, a superset of those in `index`; None: all. Positions that only
-      `queries` holds cost time and change nothing; one that only `index` holds gets another position's result.
+    - `queries`: the query positions of each sequence; None: all. It must include every position in `index`: a missing
+      one would get another position's result. Positions that are not in `index` only cost time.
 
-    With a hook at a point that would see fewer positions, none is left out: hooks see the full forward.
+    If a hook would see fewer positions, the full forward pass runs instead.
     """
     x, last = model.before_last_layer(tokens), model.layers[-1]
     if not may_gather(model):
         return model.ln_final(last(x)).flatten(0, 1)[index]
     x = last.entering(x)
-    # ALiBi's bias is for each head: for the queries of each sequence too, it is as large as the pattern.
+    # ALiBi's bias has a head axis. With the queries of each sequence it would be as large as the pattern.
     if queries is None or model.cfg.positional == "alibi" or not reads_queries_alone(last.attn):
         x = last.add_attention(x, last.attn(last.attention_input(x)))
     else:
@@ -64,8 +64,8 @@ def residual_at(
 def may_gather(model: Network) -> bool:
     """Return True if every hook sees all positions anyway: before the last layer, or at `AT_EVERY_POSITION`.
 
-    A list of what is allowed, so that a hook point that is not on it is safe. False also if the last layer's MLP mixes
-    tokens: it then reads positions that are not scored.
+    A hook point that is not in that list turns gathering off, so new hook points are safe. Return False also if the
+    last layer's MLP mixes tokens: it then reads positions that are not scored.
     """
     last = len(model.blocks) - 1
     if model.layers[last].mlp_reads_neighbours:
@@ -86,7 +86,7 @@ def _attend_at(block: Block, x: Stream, queries: Int[Tensor, "batch query"]) -> 
 
 
 def _among(queries: Int[Tensor, "batch query"], index: Int[Tensor, " scored"], n_pos: int) -> Int[Tensor, " scored"]:
-    """Return where the positions `index`, of the flattened [batch * pos], are in the flattened queries."""
+    """Return the places in the flattened `queries` of the positions `index` of the flattened [batch * pos]."""
     n_queries = queries.shape[1]
     nth = torch.arange(n_queries, device=queries.device).expand_as(queries)
     nth_at = torch.zeros((len(queries), n_pos), dtype=torch.int64, device=queries.device).scatter(1, queries, nth)

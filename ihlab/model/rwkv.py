@@ -1,4 +1,4 @@
-"""Attention whose queries, keys and values are projected from shifted inputs: RWKV's token shift."""
+"""RWKV's token shift: attention whose queries, keys and values are projected from shifted inputs."""
 
 import torch
 from jaxtyping import Int
@@ -12,7 +12,7 @@ from ihlab.model.shapes import Keys, Queries, Stream, Values
 
 
 class RWKVAttention(Attention):
-    """shift the input, for queries, keys and values each by a mu of its own -> project -> as `Attention`.
+    """shift the input, with one mu each for queries, keys and values -> project -> as `Attention`.
 
     See `ihlab.model.input_shift`. `hook_q`, `hook_k` and `hook_v` see the projections.
     """
@@ -24,7 +24,7 @@ class RWKVAttention(Attention):
 
     def queries(self, x: Stream, at: Int[Tensor, "batch query"] | None = None, cache: KVCache | None = None) -> Queries:
         """Project the queries at positions `at` (None: all) from the shifted input."""
-        before = None if cache is None else cache.raw.get("input")  # which `project`, called next, replaces
+        before = None if cache is None else cache.raw.get("input")  # `project`, called next, replaces it
         return super().queries(self.input_shift["query"](x, before), at, cache)
 
     def project(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:

@@ -1,12 +1,12 @@
 """Selective attention (Leviathan et al. 2024, arXiv 2410.02703): tokens mask earlier ones for the tokens after them.
 
-With l^h the scores of head h (ALiBi's bias and the causal mask included), the first head's are also the selection
+Let l^h be the scores of head h (ALiBi's bias and the causal mask included). The first head's scores also select:
 
     Sel_{tj} = relu(l^0_{tj}) for 0 < j < t, otherwise 0,    F_{tj} = sum over i < t of Sel_{ij},
 
 and every head of the layer attends by softmax(l^h - F). It adds no parameters. The definition follows the
 paper's description and agrees with the public ports of its listing. Key 0 is exempt because in the paper it is the
-beginning-of-sequence token: sequences without one exempt an ordinary token.
+beginning-of-sequence token. In sequences without one, an ordinary token is exempt.
 """
 
 import math
@@ -27,15 +27,16 @@ from tasks.config import require
 
 
 class SelectiveAttention(Attention):
-    """project q, k, v -> rotary or ALiBi -> scores -> less what earlier tokens selected -> softmax -> values -> output.
+    """project q, k, v -> rotary or ALiBi -> scores -> minus earlier tokens' selection -> softmax -> values -> output.
 
-    The hooks of `Attention`, and
+    It has the hooks of `Attention`, and
 
-    - hook_selection [batch, query, key]: Sel, what each query's token selects;
-    - hook_masked [batch, query, key]: F, what tokens before each query have selected. hook_attn_scores are less F.
+    - hook_selection [batch, query, key]: Sel, each query's selection;
+    - hook_masked [batch, query, key]: F, the selection of all tokens before each query. hook_attn_scores sees the
+      scores minus F.
 
-    A query depends on those before it, so queries cannot be taken at some positions only, and scores are always
-    explicit. A cache keeps one number more of each token: the sum of what it was selected by so far.
+    A query depends on those before it, so queries cannot be gathered at some positions only, and scores are always
+    explicit. A cache stores one more number per token: the sum of all its selections so far.
     """
 
     additive_scores = False
@@ -46,7 +47,7 @@ class SelectiveAttention(Attention):
         self.hook_selection, self.hook_masked = HookPoint(), HookPoint()
 
     def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: KVCache | None) -> Queries:
-        """Return z, for rotated queries of whole sequences or chunks. Raises `ConfigError` for others."""
+        """Return z, for rotated queries of whole sequences or chunks. Raises `ConfigError` for gathered queries."""
         require(
             isinstance(positions, slice),
             "Selective attention reads queries of consecutive tokens only: each depends on those before it.",

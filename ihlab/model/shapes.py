@@ -1,10 +1,10 @@
-"""The tensors that the parts of a model pass on, by name. Axes of one name have one size within a call."""
+"""Named tensor shapes of the parts of a model. Axes of one name have one size within a call."""
 
 from jaxtyping import Float
 from torch import Tensor
 
 Stream = Float[Tensor, "batch pos d_model"]
-"""The residual stream, or what a part reads of it or adds to it."""
+"""The residual stream, or a part's input from it or output to it."""
 
 Heads = Float[Tensor, "batch pos head d_head"]
 """Queries, keys or values: a vector for each head at each position."""
@@ -16,7 +16,7 @@ Keys = Float[Tensor, "batch key kv_head d_head"]
 """Keys: a vector for each key/value head at each position."""
 
 Values = Float[Tensor, "batch key kv_head d_head"]
-"""Values, likewise."""
+"""Values: a vector for each key/value head at each position."""
 
 Scores = Float[Tensor, "#batch #head query key"]
-"""What is added to attention scores."""
+"""Attention scores, or a bias that is added to them."""

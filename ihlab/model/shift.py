@@ -1,10 +1,10 @@
-"""The token shift of keys, values and queries: equation 5 of arXiv 2411.19574, its variants, and where weights start.
+"""The token shift of keys, values and queries: equation 5 of arXiv 2411.19574, its variants, and initial weights.
 
     x_hat[t] = w[0] x[t] + w[1] x[t - 1] + ... + w[window - 1] x[t - window + 1],
 
 with zeros before the first token. w is alpha for keys, beta for values and gamma for queries: the paper's alpha1, beta1
-are w[0], and its alpha2, beta2 are w[1]. A variant (`ihlab.model.variants`) is another rule, of `SHIFT_RULES`, for
-what w may be; everything that reads w reads `TokenShift.weights()`, so hooks, decoding and reports know no rules.
+are w[0], and its alpha2, beta2 are w[1]. A variant (`ihlab.model.variants`) has another rule for w, a class of
+`SHIFT_RULES`. Hooks, decoding and reports read w only from `TokenShift.weights()`, so they need not know the rules.
 """
 
 from collections.abc import Callable
@@ -25,13 +25,13 @@ def token_shift(
     weight: Float[Tensor, "head window *d_head"],
     before: Float[Tensor, "batch earlier head d_head"] | None = None,
 ) -> Heads:
-    """Mix each head's vector with its vectors at the tokens before (equation 5), with a row of weights for each head.
+    """Mix each head's vector with its vectors at the tokens before (equation 5), with one row of weights per head.
 
-    With weights [head, window, d_head], each channel of a head has a row of its own. `before`, the vectors of the
-    window - 1 tokens before x, stands for the zeros where x continues a row.
+    With weights [head, window, d_head], each channel of a head has its own row. If x continues a sequence, `before`
+    holds the vectors of the window - 1 tokens before x. They replace the zeros.
     """
-    # Spread over d_head first: a CPU multiplies (and sums the gradient) along a broadcast last axis
-    # several times slower than along a plain one.
+    # Expand over d_head first: with a broadcast last axis, a CPU multiplies (and sums the gradient)
+    # several times slower.
     each = weight[..., None].expand(-1, -1, x.shape[-1]) if weight.ndim == 2 else weight
     wide = each.transpose(0, 1).to(x.dtype).contiguous()
     seen = x if before is None else torch.cat([before, x], dim=1)
@@ -42,7 +42,7 @@ def token_shift(
 
 
 def start(own: Float[Tensor, "row 1"], window: int) -> Float[Tensor, "row window"]:
-    """Return the weights that a shift starts from: column 0 is `own`, the others share 1 - `own` equally.
+    """Return a shift's initial weights: column 0 is `own`, and 1 - `own` is divided equally among the others.
 
     So a row sums to 1. With window 2 it is the paper's alpha2 = 1 - alpha1, beta2 = 1 - beta1.
     """
@@ -51,22 +51,22 @@ def start(own: Float[Tensor, "row 1"], window: int) -> Float[Tensor, "row window
 
 
 def complete(drawn: Float[Tensor, "row drawn"]) -> Float[Tensor, "row window"]:
-    """Return rows that sum to 1: the columns given, and what is left as the last one."""
+    """Return rows that sum to 1: the drawn columns, and 1 minus their sum as the last column."""
     return torch.cat([drawn, 1 - drawn.sum(dim=1, keepdim=True)], dim=1)
 
 
 class TokenMix(nn.Module):
-    """A part that mixes each token with those before it by parameters of its own. Weight decay acts on none of them."""
+    """A module that mixes each token with previous ones by learned parameters. They have no weight decay."""
 
 
 class TokenShift(TokenMix):
     """`token_shift` with learned weights [head, window]: alpha of the keys, beta of the values, gamma of the queries.
 
-    A fresh shift draws column 0 from U(0, 1), and the other columns follow by `start`; with `uniform` it draws all
-    columns but the last, which follows by `complete`. All are free afterwards. With `shared` one row serves every head;
-    with `d_head` each channel of a head starts from a copy of its head's row and learns alone.
+    A new shift draws column 0 from U(0, 1), and `start` gives the other columns. With `uniform` it draws all columns
+    except the last, which `complete` gives. All are free afterwards. With `shared`, all heads use one row. With
+    `d_head`, each channel of a head has its own row, which starts as a copy of its head's.
 
-    The other rules change what is stored, and how the weights follow from it (`stored`, `mixed`).
+    Subclasses for other rules store another parameter and compute the weights from it (`stored`, `mixed`).
     """
 
     rule = RULES["free"]
@@ -86,7 +86,7 @@ class TokenShift(TokenMix):
         drawn = torch.rand(1 if shared else n_heads, window - 1 if uniform else 1, generator=generator)
         rows = complete(drawn) if uniform else start(drawn, window)
         each = rows if d_head is None else rows[..., None].repeat(1, 1, d_head)
-        self.weight = nn.Parameter(self.stored(each).contiguous())  # the fused AdamW is wrong on a strided view
+        self.weight = nn.Parameter(self.stored(each).contiguous())  # fused AdamW gives wrong results on a strided view
 
     def weights(self) -> Float[Tensor, "head window *d_head"]:
         """Return the weights that the forward pass mixes with."""
@@ -95,12 +95,12 @@ class TokenShift(TokenMix):
 
     @staticmethod
     def stored(rows: Float[Tensor, "row window *d_head"]) -> Float[Tensor, "row ..."]:
-        """Return the parameter that gives these rows: the inverse of `mixed`."""
+        """Return the parameter for given rows of weights: the inverse of `mixed`."""
         return rows
 
     @staticmethod
     def mixed(weight: Float[Tensor, "row ..."]) -> Float[Tensor, "row window *d_head"]:
-        """Return the rows of weights that a parameter stands for."""
+        """Return the rows of weights of a parameter."""
         return weight
 
     def forward(
@@ -109,21 +109,21 @@ class TokenShift(TokenMix):
         hook: Callable[[Tensor], Tensor] | None = None,
         before: Float[Tensor, "batch earlier head d_head"] | None = None,
     ) -> Heads:
-        """Shift x by what the hook returns for these weights; `before` is that of `token_shift`."""
-        # The hook is given a copy: it may write into it, and must not write into the parameter.
+        """Shift x with the weights that the hook returns for these weights; `before` is as in `token_shift`."""
+        # The hook gets a copy: it may write into its tensor, but not into the parameter.
         weight = self.weights() if hook is None else hook(self.weights().clone())
         return token_shift(x, weight, before)
 
     @torch.no_grad()
     def restart(self, own: float) -> None:
-        """Start every head's row from one number instead of a draw."""
+        """Set every head's row to the initial weights for column 0 = `own`, instead of a random draw."""
         rows = start(torch.full((len(self.weight), 1), own, dtype=torch.float64), self.weights().shape[1])
         stored = self.stored(rows if self.weight.ndim == 2 else rows[..., None])
         self.weight.copy_(stored.expand_as(self.weight))
 
     @torch.no_grad()
     def hold(self, heads: int | slice, columns: int | slice, value: float) -> None:
-        """Set columns of some heads' rows to a value. Of tied columns the others share what is left of 1 equally."""
+        """Set columns of some heads' rows to a value. If columns are tied, the others equally divide the rest of 1."""
         if not self.rule.tied:
             self.weight[heads, columns] = value
             return
@@ -134,32 +134,32 @@ class TokenShift(TokenMix):
 
 
 class GatedShift(TokenShift):
-    """The paper's KV shifting gate (Appendix F.1): w = (sigmoid(A), 1 - sigmoid(A)), A one number a head.
+    """The paper's KV shifting gate (Appendix F.1): w = (sigmoid(A), 1 - sigmoid(A)), with one number A per head.
 
-    It starts where the free shift does, A = logit(w[0]), with w[0] kept in [0.001, 0.999].
+    It starts with the weights of the free shift, A = logit(w[0]), with w[0] clipped to [0.001, 0.999].
     """
 
     rule = RULES["gate"]
 
     @staticmethod
     def stored(rows: Float[Tensor, "row 2 *d_head"]) -> Float[Tensor, "row 1 *d_head"]:
-        """Return the logit of the own token's weight."""
+        """Return the logit of the current token's weight."""
         return torch.logit(rows[:, :1], eps=GatedShift.rule.low)
 
     @staticmethod
     def mixed(weight: Float[Tensor, "row 1 *d_head"]) -> Float[Tensor, "row 2 *d_head"]:
-        """Return (sigmoid(A), sigmoid(-A)): the same as 1 - sigmoid(A), and exact where that is tiny."""
+        """Return (sigmoid(A), sigmoid(-A)). The second equals 1 - sigmoid(A), but stays exact where it is tiny."""
         return torch.cat([weight.sigmoid(), (-weight).sigmoid()], dim=1)
 
 
 class SumToOneShift(TokenShift):
-    """Weights of a row that sum to 1, without bounds (Appendix F.1): all columns but the last are free."""
+    """Weights of a row that sum to 1, without bounds (Appendix F.1): all columns except the last are free."""
 
     rule = RULES["sum1"]
 
     @staticmethod
     def stored(rows: Float[Tensor, "row window *d_head"]) -> Float[Tensor, "row drawn *d_head"]:
-        """Return all columns but the last."""
+        """Return all columns except the last."""
         return rows[:, :-1]
 
     @staticmethod
@@ -169,9 +169,9 @@ class SumToOneShift(TokenShift):
 
 
 class ClippedShift(TokenShift):
-    """Weights clipped to [0, 1] in the forward pass (Appendix F.1's 0-1 constraint, first reading).
+    """Weights clipped to [0, 1] in the forward pass (one reading of Appendix F.1's 0-1 constraint).
 
-    An entry outside gets no gradient: it is dead until AdamW's momentum carries it back.
+    An entry outside [0, 1] gets no gradient, so only AdamW's momentum can bring it back.
     """
 
     rule = RULES["clip"]
@@ -183,24 +183,24 @@ class ClippedShift(TokenShift):
 
 
 class ProjectedShift(TokenShift):
-    """Weights that training puts back into [0, 1] after each step (the 0-1 constraint, second reading)."""
+    """Weights that training clips to [0, 1] after each step (another reading of the 0-1 constraint)."""
 
     rule = RULES["project"]
 
 
 class FrozenShift(TokenShift):
-    """Weights that stay where they are drawn: their gradient is 0."""
+    """Weights that keep their initial values: their gradient is 0."""
 
     @staticmethod
     def mixed(weight: Float[Tensor, "row window *d_head"]) -> Float[Tensor, "row window *d_head"]:
-        """Return the weights, which nothing moves."""
-        return weight.detach() + 0 * weight  # a gradient of 0, not none: a checkpoint has the state of every parameter
+        """Return the weights with a gradient of 0."""
+        return weight.detach() + 0 * weight  # 0 rather than no gradient: a checkpoint has the state of every parameter
 
 
 class FrozenUnitShift(FrozenShift):
-    """Frozen weights divided by their norm, so that mixing two independent vectors leaves their variance as it is.
+    """Frozen weights divided by their norm, so that mixing two independent vectors keeps their variance.
 
-    Weights that sum to 1 as the free shift's do shrink it: by a third on average, alpha1^2 + alpha2^2 = 2/3.
+    The free shift's initial weights, which sum to 1, shrink it by a third on average: alpha1^2 + alpha2^2 = 2/3.
     """
 
     @staticmethod
@@ -218,16 +218,16 @@ SHIFT_RULES: dict[str, type[TokenShift]] = {
     "frozen": FrozenShift,
     "frozen_unit": FrozenUnitShift,
 }
-"""The rules that `ihlab.model.variants.Variant` names for keys, values and queries."""
+"""The class of each rule that an `ihlab.model.variants.Variant` names for keys, values and queries."""
 
 
 def make_shifts(
     cfg: ModelConfig, generator: torch.Generator | None, layer: int
 ) -> tuple[TokenShift | None, TokenShift | None, TokenShift | None]:
-    """Return the shifts of a layer's keys, values and queries, each None where `cfg.attention` has none.
+    """Return the shifts of a layer's keys, values and queries; None for each that `cfg.attention` does not shift.
 
-    Keys and values draw from the generator whether they are shifted or not, and queries from one of their own: with one
-    seed, parameters that two variants share start at the same values.
+    Keys and values draw from the generator even if they are not shifted, and queries have their own generator. So with
+    one seed, parameters that two variants have in common start with the same values.
     """
     variant = VARIANTS[cfg.attention]
     if not variant.rules:
@@ -252,9 +252,9 @@ def make_shifts(
 
 
 def spawned(generator: torch.Generator | None, *key: int) -> torch.Generator | None:
-    """Return a generator that follows from this one's seed and a key; None for None.
+    """Return a generator seeded by this one's seed and a key; None for None.
 
-    Zeros at the end of a key are ignored, so no key may be another one with zeros after it.
+    Zeros at the end of a key are ignored, so two keys must not differ only in zeros at their end.
     """
     if generator is None:
         return None
@@ -263,5 +263,5 @@ def spawned(generator: torch.Generator | None, *key: int) -> torch.Generator | N
 
 
 def projected(model: nn.Module) -> list[str]:
-    """Return the names of the parameters that training puts back into [0, 1] after each step."""
+    """Return the names of the parameters that training clips to [0, 1] after each step."""
     return [f"{name}.weight" for name, module in model.named_modules() if isinstance(module, ProjectedShift)]

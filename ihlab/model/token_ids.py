@@ -1,4 +1,4 @@
-"""Token ids as anybody gives them: tensors, arrays, lists; one sequence or several."""
+"""Conversion of token ids to tensors, from tensors, arrays or lists, for one sequence or several."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tasks.config import ConfigError, require
 def token_rows(tokens: Any, device: torch.device | None = None) -> Int[Tensor, "batch pos"]:
     """Return ids as sequences [batch, pos]; one sequence [pos] is a batch of one.
 
-    Raises `ConfigError` for rows of different lengths, for anything but whole numbers, and for other shapes.
+    Raises `ConfigError` for sequences of different lengths, for anything but whole numbers, and for other shapes.
     """
     ids = token_ids(tokens, device)
     require(
@@ -24,7 +24,7 @@ def token_rows(tokens: Any, device: torch.device | None = None) -> Int[Tensor, "
 
 
 def token_ids(tokens: Any, device: torch.device | None = None) -> Int[Tensor, "..."]:
-    """Return ids as a tensor of any shape. Raises `ConfigError` for unequal rows, and for anything but ids."""
+    """Return ids as a tensor of any shape. Raises `ConfigError` for unequal lengths, and for anything but ids."""
     if isinstance(tokens, Tensor):
         ids = tokens
     else:
@@ -34,4 +34,4 @@ def token_ids(tokens: Any, device: torch.device | None = None) -> Int[Tensor, ".
             raise ConfigError("The tokens must be ids [batch, pos]: rows of one length, of whole numbers.") from None
     whole = not ids.is_floating_point() and not ids.is_complex() and ids.dtype != torch.bool
     require(whole, f"The tokens are {ids.dtype}, but must be whole numbers.")
-    return ids if ids.dtype in (torch.int64, torch.int32) else ids.long()  # which an embedding reads
+    return ids if ids.dtype in (torch.int64, torch.int32) else ids.long()  # an embedding reads only these types

@@ -1,6 +1,6 @@
 """The model of this package: the network, greedy decoding, and TransformerLens' interface.
 
-`run_with_cache`, `ActivationCache` and what they ask of a model work as with TransformerLens' own models.
+`run_with_cache` and `ActivationCache` work as with TransformerLens' own models.
 """
 
 from collections.abc import Mapping
@@ -26,17 +26,17 @@ OF_QUERIES = ("hook_pattern", "hook_attn_scores", "hook_kernel")
 
 
 class MissingWeightError(ConfigError, AttributeError):
-    """A weight that only models of another config have. An `AttributeError`, so that `hasattr` is False."""
+    """The model's config does not have this weight. An `AttributeError`, so that `hasattr` is False."""
 
 
 class Transformer(LensWeights):
     """Tokens to next-token logits. `Transformer(cfg, seed)` is a pure function of its arguments."""
 
     trained_on: Task | None = None
-    """The task it was trained on, where that is known (`Run.model`): probes are made of its token ids."""
+    """The task it was trained on, if known (`Run.model`): probes use its token ids."""
 
     special_tokens: Mapping[str, int] = MappingProxyType({})
-    """The ids of special tokens by their name in a Hugging Face config (bos_token_id), where it was converted."""
+    """For a converted model, the ids of special tokens by their name in the Hugging Face config (bos_token_id)."""
 
     def forward(
         self,
@@ -49,14 +49,15 @@ class Transformer(LensWeights):
         past_kv_cache: None = None,
         attention_mask: Any = None,
     ) -> Any:
-        """Return the logits [batch, pos, d_vocab], and what else a TransformerLens model returns on request.
+        """Return the logits [batch, pos, d_vocab], or other results as a TransformerLens model does.
 
         - `input`: ids [batch, pos], or one sequence [pos], as a tensor or as lists;
-        - `return_type`: "logits"; "loss", of predicting each next token of the sequence (`loss_fn`; a scalar, or with
-          `loss_per_token` [batch, pos - 1]); "both"; or None, to run for the cache alone;
+        - `return_type`: "logits"; "loss", the next-token loss (`loss_fn`; a scalar, or with `loss_per_token`
+          [batch, pos - 1]); "both"; or None, to run only for the cache;
         - `stop_at_layer`: return the residual stream before this layer instead; -1 is the last layer;
         - `start_at_layer`: `input` is the residual stream before this layer. It has no loss;
-        - `attention_mask` [batch, pos]: 1 at tokens, 0 at padding, which comes last in each row. Padding is in no loss.
+        - `attention_mask` [batch, pos]: 1 at tokens, 0 at padding, which must come last in each sequence. The loss
+          leaves out padding.
 
         Raises `ConfigError` for ids outside the vocabulary, sequences longer than `n_ctx`, and an unknown layer. Raises
         it for `prepend_bos` and `past_kv_cache` too: a task draws its own first token, `generate` keeps its own cache.
@@ -90,7 +91,7 @@ class Transformer(LensWeights):
         return loss if return_type == "loss" else (logits, loss)
 
     def _right_padded(self, input: Any, attention_mask: Any) -> Mask | None:
-        """Return the mask of padding. Raises `ConfigError` for padding before a token."""
+        """Return the padding mask. Raises `ConfigError` for padding before a token."""
         real = mask_of(self.to_tokens(input), attention_mask)
         require(
             real is None or padded_right(real),
@@ -99,7 +100,7 @@ class Transformer(LensWeights):
         return real
 
     def _stream(self, x: Tensor) -> Tensor:
-        """Return a residual stream that is given. Raises `ConfigError` for other shapes and for too long sequences."""
+        """Return the given residual stream. Raises `ConfigError` for another shape and for too long sequences."""
         shape, width, most = list(x.shape), self.cfg.d_model, self.cfg.n_ctx
         require(
             len(shape) == 3 and shape[-1] == width and shape[1] <= most,
@@ -108,7 +109,7 @@ class Transformer(LensWeights):
         return x
 
     def _layer(self, layer: int, name: str) -> int:
-        """Return the number of a layer that may count from the end."""
+        """Return the number of a layer. A negative one counts from the end."""
         n_layers = self.cfg.n_layers
         require(-n_layers <= layer <= n_layers, f"{name} is {layer}, but the model has layers 0 to {n_layers - 1}.")
         return layer + n_layers if layer < 0 else layer
@@ -125,7 +126,7 @@ class Transformer(LensWeights):
     def generate(
         self, tokens: Int[Tensor, "batch pos"], max_new_tokens: int, stop: int | None = None, pad: int | None = None
     ) -> Int64[Tensor, "batch longer"]:
-        """Continue the tokens by up to `max_new_tokens`, each the likeliest: `ihlab.model.decode.generate`."""
+        """Continue the tokens greedily by up to `max_new_tokens` (`ihlab.model.decode.generate`)."""
         return decode.generate(self, self.to_tokens(tokens), max_new_tokens, stop, pad)
 
     # The rest of TransformerLens' interface:
@@ -135,8 +136,8 @@ class Transformer(LensWeights):
     ) -> tuple[Tensor, ActivationCache]:
         """Run, and return the output with a TransformerLens `ActivationCache` of the activations.
 
-        Batch and positions are dropped here and not by TransformerLens, which goes by the names it
-        knows and would cut our raw keys along the heads, and mixing weights along anything.
+        The batch axis and unwanted positions are removed here. TransformerLens finds axes by the hook names that it
+        knows: it would cut hook_k_raw along its heads, and alpha and beta along a wrong axis.
         """
         given = args[0] if args else kwargs["input"]
         rows = len(given if kwargs.get("start_at_layer") is not None else self.to_tokens(given))
@@ -159,33 +160,33 @@ class Transformer(LensWeights):
 
     @property
     def W_pos(self) -> Float[Tensor, "n_ctx d_model"]:
-        """The learned positions. Raises `MissingWeightError` for a model without."""
+        """The learned positions. Raises `MissingWeightError` for a model without them."""
         if self.pos_embed is None:
-            raise AttributeError  # Python then asks __getattr__, whose sentence is read
+            raise AttributeError  # Python then calls __getattr__, which raises the readable error
         return self.pos_embed.weight
 
     def __getattr__(self, name: str) -> Any:
-        """Look up a module or parameter, or name the weight that a model of this config does not have."""
+        """Return a module or parameter. Raises `MissingWeightError` for `W_pos` without learned positions."""
         if name == "W_pos":
             raise MissingWeightError(f"The model's positional is {self.cfg.positional!r}: only 'learned' has W_pos.")
         return super().__getattr__(name)
 
     @property
     def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
-        """The unembedding; the first columns of the identity where the residual stream itself holds the logits."""
+        """The unembedding. With unembedding="none" it is the first columns of the identity."""
         return self.unembed.weight.T
 
     @property
     def b_U(self) -> Float[Tensor, " d_vocab"]:
-        """The unembedding's bias: none, so zeros. A final LayerNorm's bias is its own, and part of `ln_final`."""
+        """Zeros: the unembedding has no bias. The bias of a final LayerNorm is part of `ln_final`."""
         return torch.zeros_like(self.unembed.weight[:, 0])
 
     def tokens_to_residual_directions(self, tokens: Int[Tensor, "..."] | int) -> Float[Tensor, "... d_model"]:
         """Return the direction that raises each token's logit, in the normalised residual stream before `ln_final.w`.
 
-        That w is folded in because the cache divides by the norm's scale only. A LayerNorm subtracts the mean of the
-        residual stream, so it is out of the direction too. Its bias adds `ln_final.b @ W_U` to the logits whatever
-        the residual stream holds, and no direction can show that.
+        `ln_final.w` is part of the direction because the cache divides only by the norm's scale. A LayerNorm subtracts
+        the mean of the residual stream, so the mean is subtracted from the direction too. Its bias adds the constant
+        `ln_final.b @ W_U` to the logits, which a direction cannot show.
         """
         directions = self.unembed.weight[tokens]
         if isinstance(self.ln_final, RMSNorm):
@@ -199,7 +200,7 @@ class Transformer(LensWeights):
     ) -> Float[Tensor, " d_model"]:
         """Sum the biases added to the residual stream before a layer: b_O and b_out of every layer below it.
 
-        With `mlp_input` also the layer's own b_O; without `include_mlp_biases` no b_out.
+        With `mlp_input`, add the layer's own b_O too. Without `include_mlp_biases`, leave out every b_out.
         """
         total = torch.zeros_like(self.embed.weight[0])
         for below, block in enumerate(self.layers[: layer + mlp_input]):
@@ -209,7 +210,7 @@ class Transformer(LensWeights):
         return total
 
     def to_tokens(self, tokens: Any, *_: Any, **__: Any) -> Int[Tensor, "batch pos"]:
-        """Return ids, a tensor or lists of them, as sequences [batch, pos].
+        """Return ids, given as a tensor or as lists, as sequences [batch, pos].
 
         Raises `ConfigError` for text, and as `ihlab.model.token_ids.token_rows` does.
         """

@@ -1,4 +1,4 @@
-"""The attention variants: every value of `ModelConfig.attention`, the package's own and yours. No torch here."""
+"""The attention variants: every value of `ModelConfig.attention`, built-in or registered. No torch here."""
 
 import inspect
 import math
@@ -10,9 +10,9 @@ from tasks.config import require, shown
 
 
 class Rule(NamedTuple):
-    """What the mixing weights of a row may be: numbers from `low` to `high`, which sum to 1 if they are `tied`.
+    """A constraint on a row of mixing weights: numbers from `low` to `high`, which sum to 1 if they are `tied`.
 
-    Tied columns follow from fewer numbers, so none can be frozen while another moves.
+    Tied columns have fewer free parameters than columns, so one cannot be frozen while another changes.
     """
 
     low: float = -math.inf
@@ -34,11 +34,11 @@ RULES = {
 
 @dataclass(frozen=True)
 class Variant:
-    """An attention variant: its title for people, its class, and how it shifts keys, values and queries.
+    """An attention variant: its readable title, its class, and how it shifts keys, values and queries.
 
-    - `attention`: where its class is ("module:name", imported when a model is built), or what was registered;
-    - `key`, `value`, `query`: the rule (of `RULES`) that their mixing weights follow; None: not shifted;
-    - `fixed`: mixing weights that the attention has and does not learn;
+    - `attention`: "module:name" of its class, imported when a model is built, or the registered object;
+    - `key`, `value`, `query`: the rule (of `RULES`) of their mixing weights; None: not shifted;
+    - `fixed`: mixing weights that the attention has but does not learn;
     - `elsewhere`: True if keys or values hold earlier tokens in a way that alpha and beta do not describe;
     - `recurrent`: True for a recurrence, which has no attention scores and no pattern.
     """
@@ -54,7 +54,7 @@ class Variant:
 
     @property
     def rules(self) -> dict[str, str]:
-        """The rule of each of the learned mixing weights: "alpha" (keys), "beta" (values) and "gamma" (queries)."""
+        """The rule of each learned mixing weight: "alpha" (keys), "beta" (values) and "gamma" (queries)."""
         sides = {"alpha": self.key, "beta": self.value, "gamma": self.query}
         return {name: rule for name, rule in sides.items() if rule is not None}
 
@@ -99,12 +99,12 @@ VARIANTS = {
     "gated_delta": _recurrence("gated delta rule", "ihlab.model.delta_rule:GatedDeltaRule"),
     "trapezoid": _recurrence("trapezoidal recurrence", "ihlab.model.trapezoid:Trapezoid"),
 }
-"""Every attention by the name that a config knows it by, in the order of the command line's help. A variant of the
-package is one line here and, where it has parameters or a formula of its own, a subclass of `Attention` in one file."""
+"""Every attention variant by its name in a config, in the order of the command line's help. A built-in variant is one
+line here. If it has its own parameters or formula, it is also a subclass of `Attention` in its own file."""
 
 
 def require_attention(name: str) -> None:
-    """Raise `ConfigError` for an attention that is neither the package's nor registered in this process."""
+    """Raise `ConfigError` for an attention that is neither built in nor registered in this process."""
     require(
         name in VARIANTS,
         f"ModelConfig.attention is {shown(name)}, but must be one of {', '.join(map(repr, VARIANTS))}; for one of "
@@ -113,19 +113,19 @@ def require_attention(name: str) -> None:
 
 
 def register_attention(name: str, attention: Any, shifts: str = "vanilla", mixes_tokens: bool = False) -> Any:
-    """Make a class or function the attention of `ModelConfig(attention=name)`, and return it.
+    """Register a class or function as the attention of `ModelConfig(attention=name)`, and return it.
 
     `attention(cfg, generator, layer)` returns a `torch.nn.Module` whose forward takes the normalised residual stream
-    [batch, pos, d_model] and returns what is added to it. A subclass of `ihlab.model.attention.Attention` has all that
-    the package's own tools read; of any other module they read what it has (`docs/extend.md`). Its hook points are
-    named with the model's.
+    [batch, pos, d_model] and returns the vectors to add to the residual stream. The package's tools work fully on a
+    subclass of `ihlab.model.attention.Attention`; on any other module they use the attributes that it has
+    (`docs/extend.md`). Its hook points are named with the model's.
 
-    - `shifts`: the variant (of `VARIANTS`) whose shifts of keys, values and queries it has: a subclass makes them;
-    - `mixes_tokens`: True if keys or values hold earlier tokens as alpha and beta do not describe, so that no
+    - `shifts`: the variant (of `VARIANTS`) whose shifts of keys, values and queries a subclass of `Attention` gets;
+    - `mixes_tokens`: True if keys or values hold earlier tokens in a way that alpha and beta do not describe. Then no
       effective pattern is exact.
 
-    Its draws from torch's global generator are seeded by the model's seed. Raises `ConfigError` for a name taken by
-    a variant of the package or another class, for another call signature, and for an unknown `shifts`.
+    Its draws from torch's global generator are seeded by the model's seed. Raises `ConfigError` for a name that a
+    built-in variant or another class has, for another call signature, and for an unknown `shifts`.
     """
     title = getattr(attention, "__name__", shown(attention))
     require(
@@ -155,5 +155,5 @@ def register_attention(name: str, attention: Any, shifts: str = "vanilla", mixes
 
 
 def _origin(attention: Any) -> tuple[Any, Any]:
-    """Return an identity that stays the same when a class is redefined, as by running a notebook's cell twice."""
+    """Return a key that stays the same when a class is redefined, for example by running a notebook cell twice."""
     return getattr(attention, "__module__", None), getattr(attention, "__qualname__", id(attention))

@@ -32,7 +32,7 @@ def start_map(axes: Axes, starts: pd.DataFrame, field: pd.DataFrame, slowest: fl
 
 @printed
 def end_map(axes: Axes, runs: pd.DataFrame, slowest: float) -> PathCollection:
-    """Draw each run as a dot at its final folded angles. In the shaded square, induction is the nearest corner.
+    """Draw each run as a dot at its final folded angles. Dots in the shaded square are nearest to the induction corner.
 
     `runs` has columns end_key_angle and end_value_angle, in [-pi/2, pi/2) with the induction corner at 0, and steps.
     Opposite edges are the same line: the plane is a torus.

@@ -30,7 +30,7 @@ class Mark:
 def learning_curves(axes: Axes, data: pd.DataFrame, x: str, y: str, lines: dict[str, Line]) -> None:
     """Draw `y` against `x` for each curve named in `lines`.
 
-    `data` is tidy: columns curve, seed, `x`, `y`, with the same `x` in every seed of a curve. The band
+    `data` has the columns curve, seed, `x` and `y`, with the same `x` in every seed of a curve. The band
     runs from the lowest to the highest seed. A seed that ended earlier than others keeps its last value.
     """
     for name, style in lines.items():

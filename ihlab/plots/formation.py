@@ -1,4 +1,4 @@
-"""Formation over training: the curve of each series, when it starts to rise and is half way, and which is earlier."""
+"""Formation over training: the curve of each series, the start and middle of its rise, and the gap between series."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

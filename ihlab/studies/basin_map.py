@@ -56,10 +56,10 @@ CURVE = "KV shifting, 1 layer, 1 head"
 FOLLOWED = f"{CURVE}, longer"
 
 FOUND = 0.9
-"""Accuracy at the first answer from which induction is found."""
+"""A run finds induction if its accuracy at the first answer is at least this."""
 
 MOST = 0.9
-"""Fraction of starts from which on "gradient descent leads there" is true."""
+"""Minimum fraction of starts for which "gradient descent leads there" counts as true."""
 
 NEAR = 0.3
 """Largest distance to (0, 1) of a good initialisation."""
@@ -108,12 +108,12 @@ class BasinMap:
 
         Columns of "run" and "follow":
 
-        - seed, alpha1, beta1: of the start;
-        - key_angle, value_angle, key_norm, value_norm: of the start (`gauge.coordinates`); end_key_angle, ... are those
-          at the end;
-        - distance, angular_distance: from the start to (0, 1), by alpha1 and beta1 and by the two angles;
-        - accuracy_start, accuracy: at the first answer of a sequence, at step 0 and at the end;
-        - steps: to the first evaluation with an accuracy of `FOUND` (inf: none);
+        - seed, alpha1, beta1: the seed and the start;
+        - key_angle, value_angle, key_norm, value_norm: the start's `gauge.coordinates`; end_key_angle, ...: the same at
+          the end;
+        - distance, angular_distance: distance of the start to (0, 1), in alpha1 and beta1 and in the two angles;
+        - accuracy_start, accuracy: accuracy at the first answer of a sequence, at step 0 and at the end;
+        - steps: step of the first evaluation with an accuracy of `FOUND` (inf: none);
         - basin, flow_time, mirror_time: where the flow from this start leads and how long it takes
           (`gauge.basins_and_times`).
 

@@ -45,7 +45,7 @@ ROWS_1A = 1024
 """Held-out sequences on a laptop: an accuracy of .99 is then known to .003."""
 
 LEARNED = 0.9
-"""Final accuracy from which a run has learned induction."""
+"""A run has learned induction if its final accuracy is at least this."""
 WIDE_MARGIN = 0.3
 """Difference that counts as "very poorly", as a fraction of runs or as an accuracy."""
 COVERS = 0.5

@@ -46,7 +46,7 @@ WALKED = {
 }
 
 FEW = 0.01
-"""Fraction of the square from which on a statement is true "for some starts"."""
+"""Minimum fraction of the square in which a statement must hold to be true "for some starts"."""
 
 
 class Figure2:
@@ -55,7 +55,7 @@ class Figure2:
     name = "figure2"
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """Plan one layer of KV shifting as Figure 1a trains it, whose alpha and beta are drawn."""
+        """Plan one layer of KV shifting, trained as in Figure 1a. Its paths of alpha and beta are drawn."""
         return kv_runs(scale)
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
@@ -83,7 +83,7 @@ class Figure2:
         return table[first + [column for column in table.columns if column not in first]]
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge what Section 3.2 says of the figure by the exact form; show the two other forms beside it.
+        """Judge the sentences of Section 3.2 about the figure by the exact form, and show the other two forms.
 
         One sentence is not judged here: that heads which start closer to (0, 1) learn more easily. The heads of one
         model share its loss and compete. The map of single-head models (`basin_map`) is the clean test.

@@ -1,4 +1,4 @@
-"""Figure 4b and 4c: training at many learning rates, on real text, and what keeps KV shifting from diverging.
+"""Figure 4b and 4c: training at many learning rates on real text, and why KV shifting diverges less often.
 
 Models of two layers are trained on the sources of the standard library, at a constant rate after the warm-up. Gradients
 are not clipped, because clipping hides divergence. In two controls alpha and beta are never trained. "Frozen" keeps the

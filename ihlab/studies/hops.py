@@ -40,7 +40,7 @@ def _task(hops: int, letters: int, alphabet: int = 4) -> MultiHopTask:
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """What the experiments train at one scale. L is the number of layers of the last three."""
+    """Settings of the experiments at one scale. L is the number of layers in the last three experiments."""
 
     task: MultiHopTask  # of Figure 8
     layers: tuple[int, ...]  # of Figure 8
@@ -52,7 +52,7 @@ class Size:
     steps: int  # of the last three experiments, the same for all models
     few: int  # seeds of `saved_layer`, and of the cells that `one_more_layer` compares with its new cell
     # Seeds of all other cells. With eight, exact tests of proportions and ranks can reach significance among five
-    # claims. With fewer than six, a proportion of one cell's models can never reach it.
+    # claims. With fewer than six, a proportion of one cell's models can never be significant.
     many: int = 8
 
 
@@ -167,7 +167,7 @@ def origin() -> pd.DataFrame:
     return table[same][["n_layers", "hops", "error"]]
 
 
-# What the experiments have in common
+# The common part of the experiments
 
 Ask = Callable[..., Claim]
 """A function that makes a claim: `_claim` with some fields given."""

@@ -26,7 +26,7 @@ def reproduce(
     from_data: bool = False,
     console: Console | None = None,
 ) -> list[Folder]:
-    """Train what the named experiments need, draw them, check their claims, print the ledger.
+    """Train the runs of the named experiments, draw their figures, check their claims and print the ledger.
 
     Experiments run one after another. Each writes its figure and updates the pages of results before the next starts.
     The default is all experiments except `ON_REQUEST`, those with the fewest runs first. `jobs` runs are trained at a

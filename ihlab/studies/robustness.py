@@ -104,7 +104,7 @@ class Robustness(Comparison):
         return [(model, setting) for setting in settings for model in self.variants if (model, setting) in asked]
 
     def cell_config(self, cell: Cell, scale: Scale) -> RunConfig:
-        """Return Figure 1a's config at a constant learning rate, with what the cell changes. It stops at 90%."""
+        """Return Figure 1a's config with the cell's changes and a constant learning rate. It stops at 90%."""
         (model, setting), run = cell, figure1_run(scale)
         given = model == GIVEN
         return run.replace(

@@ -22,7 +22,7 @@ PRINTED = Path(__file__).with_name("table2.csv")
 
 AVERAGE = "average"
 EVERY = 0.9
-"""Fraction of cells from which on a sentence without exceptions counts as true."""
+"""Minimum fraction of cells for which a sentence without exceptions counts as true."""
 
 
 class Table2:

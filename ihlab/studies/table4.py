@@ -64,12 +64,12 @@ PARTS = {
     "planned": "in the true solution the likeliest start of every step is a parameter that can come next",
     "looked up": "in the true solution the likeliest word is right wherever one is copied from the step's sentence",
 }
-"""What a solution needs from the prompt: which quantity depends on which, and what the sentences say.
+"""Two skills that a solution needs: to plan which quantity comes next, and to look up the sentences of the prompt.
 
 Both are measured after correct steps (`ihlab.igsm.choices`), so that failing at one cannot hide the other."""
 
 IN_TRAINING = "strict, training split"
-"""Name of the measure on training-split problems with the most operations: every clause is right."""
+"""Name of the measure "every clause is right" on training-split problems with the most operations."""
 
 LEARNED = 0.5
 """A curve has learned its training data if this measure is above it."""

@@ -41,11 +41,11 @@ own = partial(claim, of_paper=False)
 VANILLA, KV, QKV, K, V = "vanilla", "KV shifting", "QKV shifting", "K shifting", "V shifting"
 DIFFERENTIAL, QK_NORM, SELECTIVE = "Differential", "Differential with QK norm", "Selective"
 OURS = (VANILLA, K, V, QKV, KV)
-"""Vanilla and what the paper itself proposes or ablates: Tables 6-10."""
+"""Vanilla, and the methods that the paper proposes or ablates: Tables 6-10."""
 COMPARATORS = {DIFFERENTIAL: "Table 11", QK_NORM: "Table 12", SELECTIVE: "Table 13"}
 
 ALMOST_EVERY = 0.9
-"""Fraction of cells from which on a statement is true "in almost every" cell."""
+"""Minimum fraction of cells for which a statement counts as true "in almost every" cell."""
 
 STYLES = {K: Mark(PINK, "o", ":"), V: Mark(GREEN, "^", "--"), QKV: Mark(ORANGE, "s", "-."), KV: Mark(BLUE, "D")}
 

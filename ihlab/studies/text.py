@@ -1,4 +1,4 @@
-"""Real text: does the shift help a language model, and at the positions where the paper says it does?
+"""Real text: does the shift help a language model, and does it help at the positions that the paper names?
 
 Models of one to three layers are trained on the sources of the standard library, as byte pairs and as bytes. Each kind
 of model uses the rate of a small grid with the lowest held-out bits per byte on a seed that no claim uses. Runs of one

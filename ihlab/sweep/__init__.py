@@ -1,1 +1,1 @@
-"""Many runs: grids, pools of workers, retries, tables of results, trackers."""
+"""Training of many runs: grids, pools of workers, retries, tables of results, trackers."""

@@ -1,6 +1,7 @@
-"""A sweep's runs from a TOML file: one base run, and lists of what to put in place of its fields.
+"""Read a sweep's runs from a TOML file: one base run, and lists of values that replace its fields.
 
-The file is a `RunConfig` with its task and its model, and what is swept. This one describes 2 x 2 x 3 = 12 runs:
+The file holds the fields of a `RunConfig`, its task and its model, and the swept values. This one describes
+2 x 2 x 3 = 12 runs:
 
     steps = 300
     eval_every = 10
@@ -25,7 +26,7 @@ The file is a `RunConfig` with its task and its model, and what is swept. This o
     model.n_layers = [1, 2]
 
 Names are those of config fields, with dots: `lr`, `model.d_model`, `task.length`. The product goes over `[grid]`,
-each `[[zip]]` and the seeds, the last of them fastest. TOML has no null: "none" is None where a field may be None.
+each `[[zip]]` and the seeds; the seeds vary fastest. TOML has no null: "none" is None where a field may be None.
 """
 
 import itertools
@@ -46,7 +47,7 @@ from tasks.config import ConfigError, choose, require, stored_names
 from tasks.config import shown as in_short
 
 Values = dict[str, Any]
-"""Values of fields by dotted name."""
+"""Values of fields, by dotted name."""
 
 SWEEPING = ("grid", "zip", "seeds")
 LONGEST_NAME = 100
@@ -55,17 +56,18 @@ MOST_RUNS = 100_000
 
 @dataclass(frozen=True)
 class Point:
-    """One run of a sweep: its values of what is swept, and its config."""
+    """One run of a sweep: the values of its swept fields, and its config."""
 
     swept: Values
     config: RunConfig
 
 
 def read_grid(path: str | Path) -> list[Point]:
-    """The runs that a TOML file describes, as in this module's docstring; each is named after its values.
+    """Return the runs that a TOML file describes (see this module's docstring), each named after its values.
 
-    Raises `ConfigError` for a file that cannot be read, a misspelt field (with the nearest), lists that are empty or
-    do not fit together, a field swept twice, two runs that are the same, and, naming the run, what a config refuses.
+    Raises `ConfigError` for a file that cannot be read, a misspelt field (with the nearest name), lists that are empty
+    or of different lengths, a field swept twice, two equal runs, and (naming the run) any value that its config
+    rejects.
     """
     try:
         return _points(Path(path))
@@ -98,7 +100,7 @@ def require_distinct(points: Sequence[Point]) -> None:
 
 
 def shown(values: Mapping[str, Any]) -> str:
-    """Values as a person reads them: lr=0.01, model.n_layers=2."""
+    """Return values in readable form: lr=0.01, model.n_layers=2."""
     texts = {name: value if isinstance(value, str) else in_short(value) for name, value in values.items()}
     return ", ".join(f"{name}={text}" for name, text in texts.items())
 
@@ -108,7 +110,7 @@ def _require_few(n_runs: int) -> None:
 
 
 def _flat(tables: Mapping[str, Any], prefix: str = "") -> Values:
-    """Nested tables as dotted names."""
+    """Return nested tables as one table with dotted names."""
     flat: Values = {}
     for key, value in tables.items():
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
@@ -116,7 +118,7 @@ def _flat(tables: Mapping[str, Any], prefix: str = "") -> Values:
 
 
 def _axes(content: Mapping[str, Any]) -> list[list[Values]]:
-    """Return the axes of the product: each axis a list of values that are set together."""
+    """Return the axes of the product. Each axis is a list of points, and a point sets one or more fields together."""
     grid, zips = content.get("grid", {}), content.get("zip", [])
     require(isinstance(grid, dict), f"grid is {in_short(grid)}, but must be a table: [grid].")
     right = isinstance(zips, list) and all(isinstance(table, dict) for table in zips)
@@ -150,7 +152,7 @@ def _joined(parts: Iterable[Values]) -> Values:
 
 
 def _check_names(base: Values, axes: list[list[Values]]) -> None:
-    """Refuse names that no run of the sweep could have."""
+    """Raise `ConfigError` for names of fields that no run of the sweep could have."""
     given = [base, *(values for axis in axes for values in axis)]
     kinds = [values["task.kind"] for values in given if "task.kind" in values]
     require(bool(kinds), f"The sweep names no task.kind; known: {', '.join(sorted(TASKS))}.")
@@ -167,7 +169,7 @@ def _check_names(base: Values, axes: list[list[Values]]) -> None:
 def _point(base: Values, swept: Values) -> Point:
     try:
         config = from_plain(RunConfig, _nested(base | swept), null="none")
-    except (ConfigError, TypeError) as error:  # TypeError: of what stands inside a list, configs know no types
+    except (ConfigError, TypeError) as error:  # TypeError: configs do not check the types of a list's items
         raise ConfigError(f"The sweep's run ({shown(swept)}) cannot be: {error}") from None
     words = [base["name"], *(re.sub(r"[^\w.]+", "-", str(value)).strip("-") for value in swept.values())]
     return Point(
@@ -176,7 +178,7 @@ def _point(base: Values, swept: Values) -> Point:
 
 
 def _nested(values: Values) -> dict[str, Any]:
-    """Dotted names as nested tables."""
+    """Return dotted names as nested tables."""
     nested: dict[str, Any] = {"task": {}, "model": {}}
     for name, value in values.items():
         table, _, field = name.rpartition(".")

@@ -1,4 +1,4 @@
-"""Pool of worker processes that train many runs, each in a process of its own."""
+"""Pool of worker processes that train many runs, one run at a time per process."""
 
 import math
 import multiprocessing
@@ -28,30 +28,30 @@ from ihlab.training.progress import Report, Row, add_bar, evaluated, progress_ba
 from tasks.config import require
 
 Update = tuple[int, int, Row]
-"""(index of the config, steps done, latest metrics; none: empty)."""
+"""(index of the config, steps done, latest metrics). The metrics are empty before the first evaluation."""
 
 Job = Callable[[RunConfig, Report], Any]
-"""Function of a config and a report, run in a worker process: a module's function, or a `partial` of one."""
+"""Function of a config and a report, run in a worker process: a module-level function, or a `partial` of one."""
 
 Ended = Callable[[int, Future[Any]], None]
-"""Callback of a job's end: index of the config, and a future that holds the job's result or exception."""
+"""Callback for the end of a job: index of the config, and a future with the job's result or exception."""
 
 LARGEST = 256
-"""Most members of one stacked model, on any device: its memory grows with each."""
+"""Largest number of members of one stacked model, on any device: each member takes memory."""
 
 RETRIES = 2
-"""How often `train_all` resumes a run whose worker process was killed."""
+"""Number of times that `train_all` resumes a run whose worker process was killed."""
 
 GRACE = 8.0
-"""Seconds that a worker has to save a checkpoint in when its parent is dead."""
+"""Seconds that a worker has to save a checkpoint after its parent has died."""
 
 _context = multiprocessing.get_context("spawn")  # a forked child of a threaded torch can hang
-_parent: Connection  # in a worker: updates go out, whatever comes in means stop
+_parent: Connection  # in a worker: it sends updates; anything that it receives means stop
 _idle = threading.Event()  # in a worker: it has no job
 
 
 class WorkerKilledError(RuntimeError):
-    """A run's worker process was killed again and again."""
+    """A run's worker process was killed more than `RETRIES` times."""
 
 
 def train_all(
@@ -65,9 +65,9 @@ def train_all(
     """Train every config that has not ended, at most `jobs` at a time, the costliest first.
 
     Runs whose digest is in `stacked` are trained as stacked models where that is faster (`stacks`). After Ctrl-C or a
-    failed run the other workers save a checkpoint and stop, and the exception is raised. A run that diverges stops no
-    other, and is not trained again: it would diverge again (`Run.diverged`). A run whose worker is killed is resumed
-    in another one, `RETRIES` times. Raises `WorkerKilledError` after that.
+    failed run, the other workers save a checkpoint and stop, and the exception is raised. If a run diverges, the others
+    continue, and it is not trained again: it would diverge again (`Run.diverged`). A run whose worker is killed is
+    resumed in another one, at most `RETRIES` times. Raises `WorkerKilledError` after that.
     """
     from ihlab.training.distributed import require_alone
 
@@ -93,7 +93,7 @@ def train_all(
                 f"The worker process that trained {todo[index].name} was killed {RETRIES + 1} times, most likely "
                 "because memory ran out: start again with a smaller --jobs; every run goes on from its last checkpoint."
             ) from None
-        every_member((index, todo[index].steps, rows.get(index, {})))  # early stopping may have ended it before
+        every_member((index, todo[index].steps, rows.get(index, {})))  # with early stopping, it ended before that step
 
     job = partial(_train, root, device, {todo[i].digest: [todo[j] for j in stack] for i, stack in members.items()})
     first = {i: todo[i] for i in groups}
@@ -101,7 +101,7 @@ def train_all(
 
 
 def require_importable(configs: Iterable[RunConfig]) -> None:
-    """Raise `ConfigError` where worker processes, which import the calling script again, could not or must not."""
+    """Raise `ConfigError` if worker processes, which import the calling script again, cannot or must not do so."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         again = frame.f_globals.get("__name__") == "__mp_main__" and frame.f_code.co_name == "<module>"
@@ -127,9 +127,9 @@ def has_ended(config: RunConfig, root: Path) -> bool:
 
 
 def stacks(configs: Mapping[int, RunConfig], device: str) -> list[list[int]]:
-    """Group the configs' keys for stacking: members are of one `ihlab.training.ensemble.kind`.
+    """Group the configs' keys for stacking: all members of a group have one `ihlab.training.ensemble.kind`.
 
-    On a CPU a group is no larger than `best_stack`, on a GPU than `LARGEST`.
+    The largest group has `best_stack` members on a CPU, and `LARGEST` on a GPU.
     """
     if not configs:
         return []
@@ -171,17 +171,18 @@ def in_processes(
 ) -> None:
     """Run `job(config, report)` for every config in at most `jobs` worker processes, the costliest first.
 
-    Compiled runs that are alike go to one worker, as long as there is something else for the others: each compiles
-    them once (`ihlab.training.compiled`). `members`: how many runs a job trains stacked, if it is more than one.
+    A worker compiles each kind of graph once (`ihlab.training.compiled`). So runs with one `graph_kind` go to one
+    worker, as long as the others have different runs to train. `members`: number of runs that a job trains stacked, if
+    more than one.
 
-    Processes rather than threads or one stacked model: on a CPU two runs of one thread each finish
-    sooner than two runs of two threads one after the other. Each worker gets its share of the cores, or as many
-    threads as OMP_NUM_THREADS says.
+    Processes are used because on a CPU two runs of one thread each, side by side, finish sooner than two runs of two
+    threads, one after the other. The cores are divided equally among workers, unless OMP_NUM_THREADS sets the number
+    of threads.
 
-    A job whose worker is killed is retried, at most `retries` times; then it ends with `BrokenProcessPool`, or with
-    `Interrupted` if the worker alone was asked to stop. No worker outlives this process by more than `GRACE` seconds.
-    `on_update` gets the reports of jobs, `on_end` the end of each. An exception of `on_end`, or Ctrl-C, is raised
-    after the other workers have been asked to stop and have stopped.
+    A job whose worker is killed is retried, at most `retries` times. Then it ends with `BrokenProcessPool`, or with
+    `Interrupted` if only the worker was asked to stop. No worker outlives this process by more than `GRACE` seconds.
+    `on_update` receives the reports of jobs, `on_end` the end of each job. If `on_end` raises, or after Ctrl-C, the
+    other workers are stopped first, and then the exception is raised.
     """
     todo = costliest_first(configs, members)
     threads = max(1, cores() // jobs)
@@ -216,17 +217,17 @@ def in_processes(
 
 
 def costliest_first(configs: Mapping[int, RunConfig], members: Mapping[int, int] | None = None) -> list[int]:
-    """Sort the keys of the configs by training cost, costliest first, so that the last to finish is a short one.
+    """Sort the keys of the configs by training cost, costliest first, so that the last job to finish is a short one.
 
-    `members`: how many runs are trained with a config, stacked, if it is more than one.
+    `members`: number of runs trained with a config as a stacked model, if more than one.
     """
     return sorted(configs, key=lambda i: -_work(configs[i]) * (members or {}).get(i, 1))
 
 
 def next_run(todo: Sequence[int], configs: Mapping[int, RunConfig], own: Any, others: Sequence[Any]) -> int:
-    """Return the first run whose graphs a worker has; else the first whose graphs no other has; else the first.
+    """Return the first run whose graphs this worker has; else the first whose graphs no worker has; else the first.
 
-    `own` and `others`: the `graph_kind` of what this worker compiled last, and of what the others did; None: nothing.
+    `own` and `others`: the `graph_kind` that this worker, and each other worker, compiled last; None: nothing.
     """
     kinds = {index: graph_kind(configs[index]) for index in todo}
     mine = [index for index in todo if kinds[index] is not None and kinds[index] == own]
@@ -238,9 +239,9 @@ def next_run(todo: Sequence[int], configs: Mapping[int, RunConfig], own: Any, ot
 def steps_bar(
     configs: Sequence[RunConfig], done: Iterable[int], console: Console, name: str = ""
 ) -> Iterator[Callable[[Update], None]]:
-    """Yield an `on_update` that shows all configs as one bar with a name: runs that have ended, and the time left.
+    """Yield an `on_update` that shows all configs as one named bar: the number of runs that have ended, the time left.
 
-    `done` are the indices of the runs that had ended before; any other has ended at the update to its last step.
+    `done`: indices of the runs that have already ended. Any other run has ended once an update reports its last step.
     """
     work = [_work(config) for config in configs]
     part = dict.fromkeys(done, 1.0)  # of its steps
@@ -263,7 +264,7 @@ def steps_bar(
 
 
 def _work(config: RunConfig) -> int:
-    """Return a run's cost in arbitrary units: a narrow model's step is hardly shorter than that of a width of 64."""
+    """Return a run's cost in arbitrary units. Below a width of 64, steps hardly get shorter."""
     model = config.model
     return config.steps * config.batch_size * config.task.length * model.n_layers * (64 + model.d_model)
 
@@ -271,12 +272,12 @@ def _work(config: RunConfig) -> int:
 class _Worker:
     """One worker process, its reports, and a way to stop it.
 
-    It has its own pool, because a shared one ends all of its processes when one dies, and its own pipe,
-    because a process killed inside a shared queue or event would keep its lock for ever.
+    It has its own pool, because a shared pool ends all of its processes when one dies. It has its own pipe, because a
+    process that is killed inside a shared queue or event never releases the lock.
     """
 
     def __init__(self, threads: int) -> None:
-        self.graphs: Any = None  # the kind of run that it compiled last
+        self.graphs: Any = None  # the `graph_kind` that it compiled last
         self.pipe, self._far = _context.Pipe()
         self.pool = ProcessPoolExecutor(1, _context, _start_worker, (self._far, threads))
 
@@ -284,7 +285,7 @@ class _Worker:
         """Submit a job to the process, which starts with the first one."""
         self.graphs = graph_kind(config) or self.graphs
         future = self.pool.submit(_do, index, config, job)
-        self._far.close()  # the process has its own: once it dies, the pipe ends instead of waiting
+        self._far.close()  # the process has its own copy: once it dies, reading the pipe fails instead of waiting
         return future
 
     def drain(self, on_update: Callable[[Update], None]) -> None:
@@ -292,7 +293,7 @@ class _Worker:
         try:
             while self.pipe.poll():
                 on_update(self.pipe.recv())
-        except (EOFError, OSError):  # the process died, maybe within a message
+        except (EOFError, OSError):  # the process died, perhaps while sending a message
             return
 
     def ask_to_stop(self) -> None:
@@ -301,8 +302,8 @@ class _Worker:
 
 
 def _start_worker(parent: Connection, threads: int) -> None:
-    global _parent  # noqa: PLW0603  # a pool's initialiser has no other way to hand something to its tasks
-    for signum in (signal.SIGINT, signal.SIGTERM):  # between runs; while training, the loop saves and stops
+    global _parent  # noqa: PLW0603  # a pool's initialiser can pass an object to its tasks only so
+    for signum in (signal.SIGINT, signal.SIGTERM):  # ignored between runs; while training, the loop saves and stops
         signal.signal(signum, signal.SIG_IGN)
     _parent = parent
     _idle.set()
@@ -317,7 +318,7 @@ def _do(index: int, config: RunConfig, job: Job) -> Any:
     def report(step: int, row: Row) -> None:
         with suppress(OSError):  # the parent has asked to stop and closed the pipe
             _parent.send((index, step, row))
-        if _parent.poll():  # a notebook's interrupt reaches the parent alone: pass it on to the loop
+        if _parent.poll():  # a notebook's interrupt reaches only the parent: pass it on to the loop
             os.kill(os.getpid(), signal.SIGINT)
 
     _idle.clear()
@@ -328,9 +329,9 @@ def _do(index: int, config: RunConfig, job: Job) -> Any:
 
 
 def _follow_parent() -> None:
-    """Interrupt the loop, without waiting for its next report, when the parent asks or dies; then end with the parent.
+    """Interrupt the loop as soon as the parent asks or dies, without waiting for a report; then end with the parent.
 
-    The queue of jobs does not end when the parent dies, because this process holds its other end, too.
+    The death of the parent does not close the queue of jobs, because this process holds both of its ends.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None

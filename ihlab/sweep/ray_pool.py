@@ -24,11 +24,10 @@ def in_ray(
 ) -> None:
     """Run jobs as `in_processes` does, each as a Ray task with one core and `n_gpus` GPUs; reports are dropped.
 
-    At most `jobs` at a time; None: as many as Ray has cores for. Ray retries a job, at most `retries` times, when
-    its worker or its machine dies. Paths in a job must mean the same folder everywhere: on a cluster, one that all
-    machines share. When this process is killed, a Ray that it started ends within seconds, with the jobs; only two
-    idle agents of Ray's try for a minute to report it. Raises `ConfigError` if Ray is not installed or
-    cannot be started.
+    At most `jobs` run at a time; None: as many as Ray has cores for. Ray retries a job, at most `retries` times, when
+    its worker or its machine dies. A path in a job must mean the same folder on every machine of a cluster, so it must
+    be on a shared disk. When this process is killed, a Ray that it started ends within seconds, with the jobs; only two
+    idle Ray agents stay for a minute. Raises `ConfigError` if Ray is not installed or cannot be started.
     """
     try:
         import ray
@@ -52,13 +51,13 @@ def in_ray(
                     on_end(index, future)
         finally:
             for _, reference in running.values():
-                ray.cancel(reference)  # an interrupt: the loop saves a checkpoint
+                ray.cancel(reference)  # interrupts the job, whose loop saves a checkpoint
             wait(running, TIME_TO_STOP)
 
 
 @contextmanager
 def _started(jobs: int | None) -> Iterator[None]:
-    """Start Ray, and stop it afterwards, unless the caller has it running."""
+    """Start Ray, and stop it afterwards, unless the caller already runs it."""
     import ray
 
     if ray.is_initialized():
@@ -69,12 +68,12 @@ def _started(jobs: int | None) -> Iterator[None]:
     answer = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(log_to_driver=False, logging_level=logging.ERROR, **({} if "RAY_ADDRESS" in os.environ else alone))
-    except Exception as error:  # of its many processes, and of the network
+    except Exception as error:  # Ray's processes and the network fail in many ways
         ray.shutdown()
         said = " ".join(str(error).split()).rstrip(".")
         raise ConfigError(f"Ray cannot be started ({said}): try again, or use --engine local.") from None
     if callable(answer) and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, answer)  # instead of Ray's, which ends the process under the runs
+        signal.signal(signal.SIGTERM, answer)  # Ray's own handler would end the process while runs still train
     try:
         yield
     finally:

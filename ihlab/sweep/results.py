@@ -1,4 +1,4 @@
-"""Results of the runs of a sweep, as one tidy table."""
+"""Results of a sweep's runs as one tidy table."""
 
 import glob
 import math
@@ -19,24 +19,24 @@ from ihlab.training.stored_metrics import read_metrics
 from tasks.config import ConfigError, require
 
 GOAL = 0.9
-"""Accuracy at the first answer of a row that defines `steps_to_90`, as in Figure 1a's claims."""
+"""The accuracy at a sequence's first answer that defines `steps_to_90`, as in Figure 1a's claims."""
 
 SUMMED_UP = ("step", "tokens", "train_loss", "eval_loss", "accuracy")
-"""Prefixes of the final metrics in the table (all accuracies included). Metrics of single heads are left out."""
+"""Prefixes of the final metrics in the table (all accuracies included). The table has no metrics of single heads."""
 
 
 def result_row(point: Point, root: Path, error: str = "") -> dict[str, Any]:
-    """Return one run's row, read from its folder under `root`; `error`: the run's failure, if it failed.
+    """Return one run's row of the table, read from its folder under `root`; `error`: its error message, if it failed.
 
     - `run`: the folder's name;
     - a column for each swept field;
     - `status`: done, diverged, failed, or unfinished (not begun, or interrupted);
     - `n_params`, and the metrics of the last evaluation, at `step`;
-    - `steps_to_90`: the first evaluated step with `accuracy_first` >= 0.9. inf: never, in a run that is done or
-      diverged; NaN: not yet, in one that failed or is unfinished;
+    - `steps_to_90`: the first evaluated step with `accuracy_first` >= 0.9. If there is none, it is inf for a run that
+      is done or has diverged, and NaN for a run that failed or is unfinished;
     - `seconds` of training, NaN unless it is done; `error`.
 
-    Raises `ConfigError` for a summary or metrics that cannot be read, which it names.
+    Raises `ConfigError`, naming the file, for a summary or metrics that cannot be read.
     """
     folder = point.config.folder(root)
     row = {"run": folder.name, **{name: _cell(value) for name, value in point.swept.items()}}
@@ -62,13 +62,13 @@ def result_row(point: Point, root: Path, error: str = "") -> dict[str, Any]:
 
 
 def first_reach(steps: ArrayLike, accuracy: ArrayLike, threshold: float) -> float:
-    """Return the first evaluated step with accuracy >= threshold; inf if never, so that no run is dropped."""
+    """Return the first evaluated step with accuracy >= threshold; inf if there is none, so that no run is dropped."""
     reached = np.asarray(accuracy) >= threshold
     return float(np.asarray(steps)[reached.argmax()]) if reached.any() else math.inf
 
 
 def _stored(path: Path) -> dict[str, Any]:
-    """Read a run's summary, {} if there is none. (`Run` would load torch, which a table does not need.)"""
+    """Read a run's summary; {} if there is none. (`Run` would load torch, which a table does not need.)"""
     return read_summary(path, {}, None) or {}
 
 
@@ -90,13 +90,13 @@ def as_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 @contextmanager
 def only_writer(path: Path) -> Iterator[None]:
-    """Hold a CSV for one sweep. Raises `ConfigError` if another sweep writes it, or it cannot be written."""
+    """Lock a CSV for one sweep. Raises `ConfigError` if another sweep writes it, or it cannot be written."""
     lock = path.with_name(f".{path.name}.lock")
     with ExitStack() as held:
         try:
             taken = f"Another sweep is writing {path}: wait for its end, or give another file."
             held.enter_context(locked(lock, taken))
-            held.callback(lock.unlink, missing_ok=True)  # while it is held: nobody can have locked this file since
+            held.callback(lock.unlink, missing_ok=True)  # runs before the lock is released, so no other process has it
             remove_partial(path.parent, glob.escape(path.name))
         except OSError as error:
             raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
@@ -104,10 +104,10 @@ def only_writer(path: Path) -> Iterator[None]:
 
 
 def write_results(table: pd.DataFrame, path: Path) -> None:
-    """Write the table as CSV, atomically, and never in place of one that holds more.
+    """Write the table as CSV, atomically. Never replace a table that holds more.
 
-    Raises `ConfigError` if the file there is something else, or has a finished run or a column that the table
-    lacks, or if it cannot be written.
+    Raises `ConfigError` if the existing file is not a table of a sweep, or has a finished run or a column that the
+    table lacks, or if it cannot be written.
     """
     try:
         if path.exists():
@@ -121,7 +121,7 @@ def _require_no_less(table: pd.DataFrame, path: Path) -> None:
     try:
         stored = pd.read_csv(path)
         held = _finished(stored)
-    except (ValueError, KeyError):  # no CSV, or another one
+    except (ValueError, KeyError):  # not a CSV, or one with other columns
         raise ConfigError(f"{path} is not the table of a sweep; nothing was changed: give another file.") from None
     lost = len(held - _finished(table))
     require(
@@ -137,6 +137,6 @@ def _require_no_less(table: pd.DataFrame, path: Path) -> None:
 
 
 def _finished(table: pd.DataFrame) -> set[str]:
-    """Return the hashes of the runs that are done or diverged, whatever their names."""
+    """Return the hashes of the runs that are done or have diverged. A run's name may differ between tables."""
     ended = table.loc[table["status"].isin([DONE, DIVERGED]), "run"]
     return set(ended.astype(str).str.rpartition("-")[2]) if len(ended) else set()

@@ -1,4 +1,4 @@
-"""Training of one run of a sweep, with failures returned as outcomes instead of raised."""
+"""Train one run of a sweep, and return failures as outcomes instead of raising them."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ PATIENCE = 10.0  # seconds
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a run: done, diverged, failed, or unfinished where another process trains it; and the error."""
+    """Outcome of a run: done, diverged, failed, or unfinished if another process trains it; and the error."""
 
     status: str
     error: str = ""
 
 
 def attempt(root: Path, device: str, wandb: bool, config: RunConfig, report: Report) -> Outcome:
-    """Train or resume a run, and return its outcome. Raises nothing but interrupts.
+    """Train or resume a run, and return its outcome. Only interrupts are raised.
 
     A divergence is recorded in the run's folder (`Run.diverged`). Other failures, such as a full disk, leave no trace:
     the next sweep retries the run.
@@ -40,7 +40,7 @@ def attempt(root: Path, device: str, wandb: bool, config: RunConfig, report: Rep
             train(config, root, device, report, callback=callback)
     except TrainingDivergedError as error:
         return Outcome(DIVERGED, str(error))
-    except TakenError as error:  # it is not for this sweep to say how that ends
+    except TakenError as error:  # another process trains it and will record its outcome
         return Outcome(UNFINISHED, str(error))
     except Exception as error:
         return failure(error)
@@ -53,9 +53,9 @@ def failure(error: BaseException) -> Outcome:
 
 
 def wait_for_lock(config: RunConfig, root: Path) -> None:
-    """Wait for the run's lock to be free: a killed sweep's workers still save, and hold it for a moment.
+    """Wait until the run's lock is free: the workers of a killed sweep hold it while they save.
 
-    Raises `ConfigError` if another process has it for longer than that.
+    Raises `ConfigError` if another process holds it for longer than `PATIENCE` seconds.
     """
     from ihlab.training.run import Run
 

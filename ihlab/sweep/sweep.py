@@ -1,4 +1,4 @@
-"""A sweep: the runs of a grid trained, on this machine or on Ray, and gathered into one table."""
+"""A sweep: train the runs of a grid, on this machine or on Ray, and gather them in one table."""
 
 import time
 from collections.abc import Sequence
@@ -36,28 +36,29 @@ def sweep(
     wandb: bool = False,
     console: Console | None = None,
 ) -> pd.DataFrame:
-    """Train the runs of a sweep and return their table, a row each (`results.result_row` names the columns).
+    """Train the runs of a sweep and return their table, one row per run (`results.result_row` names the columns).
 
-    Runs are ordinary run folders under `root`: finished and diverged ones are not trained again, interrupted ones are
-    resumed. A run that diverges or fails is marked in its row, and stops no other. A run whose worker is killed is
+    Runs are ordinary run folders under `root`: finished and diverged runs are not trained again, interrupted runs are
+    resumed. If a run diverges or fails, its row says so and the others continue. A run whose worker is killed is
     retried from its last checkpoint in another worker, at most `retries` times; after that it has failed.
 
     - `points`: from `grid.read_grid`, or made by hand;
-    - `engine`: "local", in processes of this machine, or "ray": on this machine's Ray, or where RAY_ADDRESS says;
-    - `jobs`: runs at a time; None: local one per core (`default_jobs`), on a GPU 1, Ray as many as it has cores for;
+    - `engine`: "local", in processes of this machine, or "ray", on this machine or on the cluster at RAY_ADDRESS;
+    - `jobs`: runs at a time. None: "local" trains one per core (`default_jobs`), or one on a GPU; "ray" as many as it
+      has cores for;
     - `device`: as in `train`. On Ray, "cuda" requests one GPU per run;
-    - `out`: a CSV of the table, written whenever a run ends, never in place of one that holds more;
+    - `out`: path of a CSV of the table, written whenever a run ends. A table that holds more is never replaced;
     - `wandb`: log every evaluation to Weights & Biases too (`tracking.tracked`).
 
-    Raises `ConfigError`, before any training, for no points or two that are the same run, an unknown engine, numbers
-    out of range, a task that worker processes cannot import, a script that they would begin again, a device that is
-    not available (local), Ray or wandb that are not installed, an `out` that must not or cannot be written or that
-    another sweep is writing, and under `torchrun`.
+    Raises `ConfigError`, before any training, for no points, two equal runs, an unknown engine, numbers out of range,
+    a task that worker processes cannot import, a script that would start again in them, a device that is not available
+    (local), Ray or wandb that are not installed, an `out` that must not or cannot be written or that another sweep is
+    writing, and under `torchrun`.
     """
     console, root = console or Console(), Path(root).resolve()
     require(len(points) > 0, "A sweep needs at least one run.")
     require_distinct(points)
-    if choose("engine", engine, ENGINES) == "local":  # Ray's workers get what they need by value
+    if choose("engine", engine, ENGINES) == "local":  # Ray sends its workers the code itself
         require_importable(point.config for point in points)
     require(jobs is None or jobs >= 1, f"jobs is {jobs}, but must be at least 1.")
     require(retries >= 0, f"retries is {retries}, but must not be negative.")
@@ -101,7 +102,7 @@ def sweep(
             elif usual is not None:
                 in_processes(todo, job, jobs or usual, retries, show, ended)
         for i, row in enumerate(rows):
-            if row["status"] == UNFINISHED:  # another process may have ended it in the meantime
+            if row["status"] == UNFINISHED:  # another process may have finished it meanwhile
                 now = result_row(points[i], root)
                 rows[i] = row if now["status"] == UNFINISHED else now
         table = write()
@@ -111,7 +112,7 @@ def sweep(
 
 
 def _usual_jobs(device: str, engine: str, runs: int) -> int | None:
-    """Return the default number of runs at a time; None: left to Ray. Raises `ConfigError` as `default_jobs`."""
+    """Return the default number of runs at a time; None: Ray decides. Raises `ConfigError` as `default_jobs` does."""
     from ihlab.training.distributed import require_alone
 
     require_alone("A sweep is started")

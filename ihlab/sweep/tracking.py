@@ -26,10 +26,10 @@ def require_wandb() -> None:
 def tracked(run: "Run") -> "Iterator[Callback]":
     """Yield a `callback` for `train` that logs each evaluation of `run` to wandb, at its step.
 
-    Every column of `metrics.csv` is logged, except NaN (an accuracy without scored positions, the training loss at
-    step 0), and the config; evaluations that the run already has, and wandb has not, come first. The wandb run has the
-    run's hash as its id: online, a resumed run continues in the same one. wandb's own settings apply:
-    `WANDB_MODE=offline`, `WANDB_DIR`, `WANDB_PROJECT` (ihlab if it is not set).
+    It logs the config and every column of `metrics.csv`, except NaN (an accuracy without scored positions, the training
+    loss at step 0). Stored evaluations that wandb lacks are logged first. The id of the wandb run is the run's hash:
+    online, a resumed run continues in the same wandb run. wandb's own settings apply: `WANDB_MODE=offline`,
+    `WANDB_DIR`, `WANDB_PROJECT` (ihlab if it is not set).
     """
     import wandb
 
@@ -46,7 +46,7 @@ def tracked(run: "Run") -> "Iterator[Callback]":
 
             def log(row: dict[str, Any]) -> None:
                 nonlocal logged
-                if row["step"] > logged:  # a resumed run repeats what came after its checkpoint
+                if row["step"] > logged:  # a resumed run repeats the evaluations after its checkpoint
                     numbers = {name: value for name, value in row.items() if name != "run" and not math.isnan(value)}
                     online.log(numbers, step=int(row["step"]))
                     logged = int(row["step"])

@@ -40,7 +40,7 @@ def coordinates(alpha1: Any, alpha2: Any, beta1: Any, beta2: Any) -> dict[str, A
 def folded_angle(x: Any, y: Any) -> Any:
     """Return the angle of (x, y) modulo pi, in [-pi/2, pi/2).
 
-    It is the angle of the one of (x, y) and (-x, -y) that points right or straight down, so both have the same angle.
+    (x, y) and (-x, -y) have the same result: the angle of whichever of them points right or straight down.
     """
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     sign = np.where((x < 0) | ((x == 0) & (y > 0)), -1.0, 1.0)

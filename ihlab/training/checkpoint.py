@@ -17,24 +17,24 @@ CHECKSUM = "crc32"
 """Key of the checksum in a file's metadata. Checkpoints written before it was introduced have none."""
 
 ENTRY = "ihlab"
-"""The one entry of a file's metadata, in JSON: safetensors writes several in no order, and equal files would differ."""
+"""The only entry of a file's metadata, in JSON. safetensors does not order entries, so equal files could differ."""
 
 RUNNING_LOSS = {
     "tally/loss": torch.zeros(()),
     "tally/steps": torch.zeros((), dtype=torch.int64),
     "tally/seconds": torch.zeros((), dtype=torch.float64),
 }
-"""Stored beside AdamW's state: the summed training loss, its steps since the last evaluation, and seconds."""
+"""Stored beside AdamW's state: the summed training loss since the last evaluation, its steps, and seconds."""
 
 
 About = Mapping[str, str]
-"""What a checkpoint is about: its run's digest, its step, digests of its data and what it knows of the metrics."""
+"""What a checkpoint says of itself: its run's digest, its step, digests of its data, and a record of the metrics."""
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], about: About | None = None) -> None:
-    """Write tensors atomically, with what they are `about` and a checksum in the file's metadata.
+    """Write tensors atomically, with `about` and a checksum in the file's metadata.
 
-    safetensors' own `save_file` makes files that only their owner may read.
+    Not with safetensors' own `save_file`, which makes files that only their owner may read.
     """
     about = about or {}
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -51,11 +51,11 @@ def load(
 ) -> dict[str, Tensor]:
     """Read tensors.
 
-    - `like`: tensors with the names, types and shapes that are wanted; None: any;
-    - `about`: what the file must be about, where it says so.
+    - `like`: tensors with the required names, types and shapes; None: any;
+    - `about`: entries that the file must agree with, where it has them.
 
-    Raises `ConfigError` for a file that is missing, cut short or not safetensors, that holds other tensors or is about
-    something else, and for one whose checksum is not that of its content.
+    Raises `ConfigError` for a file that is missing, cut short or not safetensors, whose tensors do not match `like`,
+    whose entries differ from `about`, or whose checksum does not match its content.
     """
     tensors, metadata = _read(path)
     if like is not None:
@@ -73,7 +73,7 @@ def load(
 
 
 def stored_about(path: Path) -> dict[str, str]:
-    """Return what a file is about, without its tensors. Raises `ConfigError` if it cannot be read."""
+    """Return a file's `about` without reading its tensors. Raises `ConfigError` if it cannot be read."""
     return _read(path, tensors=False)[1]
 
 
@@ -92,7 +92,7 @@ def _read(path: Path, tensors: bool = True) -> tuple[dict[str, Tensor], dict[str
 
 
 def _require_layout(path: Path, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
-    """Refuse tensors of other names, types or shapes: an optimiser's kernel reads past the end of smaller ones."""
+    """Raise for tensors of other names, types or shapes: an optimiser's kernel reads past the end of smaller ones."""
     for name in sorted({*tensors, *like}):
         if name not in tensors:
             difference = f"it lacks the tensor '{name}'"
@@ -110,7 +110,7 @@ def _described(tensor: Tensor) -> str:
 
 
 def checksum(tensors: Mapping[str, Tensor], about: About) -> str:
-    """Return the CRC-32 of tensors on the CPU, their names, types and shapes, and of what they are about."""
+    """Return the CRC-32 of tensors on the CPU, of their names, types and shapes, and of `about`."""
     crc = zlib.crc32(repr(sorted(about.items())).encode())
     for name, tensor in sorted(tensors.items()):
         crc = zlib.crc32(f"{name} {_described(tensor)}".encode(), crc)
@@ -144,13 +144,13 @@ def load_model_state(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 def optimizer_state(parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Return AdamW's moments and step counts of the named parameters, named `<what>/<parameter>`.
 
-    Of a parameter without a gradient so far, such as an unused one of a registered attention, they are the zeros that
-    AdamW would begin with.
+    A parameter that has had no gradient (such as one that a registered attention does not use) gets AdamW's initial
+    zeros.
     """
     return {
         f"{what}/{name}": tensor
         for name, parameter in parameters.items()
-        if optimizer.state  # before the first step there is nothing
+        if optimizer.state  # empty before the first step
         for what, tensor in (optimizer.state.get(parameter) or _beginning(parameter)).items()
     }
 
@@ -165,17 +165,17 @@ def load_optimizer(
 ) -> dict[str, Tensor]:
     """Read AdamW's state of a model after `step` steps, and its `RUNNING_LOSS`.
 
-    Raises `ConfigError` as `load` does, for NaN (a moment may be infinite: its entry then stands still), and for a
-    step count that is not `step`.
+    Raises `ConfigError` as `load` does, for NaN, and for a step count that is not `step`. A moment may be infinite: its
+    weight then no longer changes.
     """
     like = dict(RUNNING_LOSS)
-    for name, parameter in model_state(model).items() if step else ():  # there are none before the first step
+    for name, parameter in model_state(model).items() if step else ():  # no moments before the first step
         like |= {f"exp_avg/{name}": parameter, f"exp_avg_sq/{name}": parameter, f"step/{name}": torch.zeros(())}
     state = load(path, device, like, about)
     for name, tensor in state.items():
         missing = bool(tensor.isnan().any())
         require(not missing, f"The checkpoint {path} is damaged: its tensor '{name}' holds a NaN.")
-        counted = not name.startswith("step/") or tensor.item() in (0, step)  # 0: it has had no gradient
+        counted = not name.startswith("step/") or tensor.item() in (0, step)  # 0: the parameter has had no gradient
         require(counted, f"The checkpoint {path} is damaged: its tensor '{name}' is {tensor.tolist()}, not {step}.")
     return state
 
@@ -183,7 +183,7 @@ def load_optimizer(
 def load_optimizer_state(
     parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]
 ) -> None:
-    """Restore AdamW's moments and step counts, on the parameter's device, where the fused kernel needs them."""
+    """Restore AdamW's moments and step counts on each parameter's device, where the fused kernel needs them."""
     for key, tensor in tensors.items():
         what, name = key.split("/", 1)
         optimizer.state[parameters[name]][what] = tensor.to(parameters[name].device)

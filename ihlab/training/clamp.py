@@ -13,15 +13,15 @@ class Clamp:
     """A clamped quantity, which training leaves unchanged.
 
     - `what`: "alpha" or "beta" (arXiv 2411.19574, equation 5), or "pattern";
-    - `layer`; `head`: a key/value head for alpha and beta, a query head for a pattern; None: all of the layer;
-    - `column`, of alpha and beta: 0 for the own token (alpha1, beta1), 1 for the previous (alpha2, beta2); None: both;
-    - `value`, of alpha and beta: a number, or None for the checkpoint's value. A pattern depends on the tokens and has
-      no single value to freeze; it takes a name: "previous" (each token attends to the previous one, the first to
-      itself or, under the strict mask, to nothing), "uniform" (equally to all visible keys) or "zero" (to nothing:
-      the head is off).
+    - `layer`; `head`: a key/value head for alpha and beta, a query head for a pattern; None: all heads of the layer;
+    - `column`: for alpha and beta, 0 is the current token (alpha1, beta1), 1 the previous one (alpha2, beta2); None:
+      both;
+    - `value`: for alpha and beta, a number, or None for the checkpoint's value. A pattern depends on the tokens, so it
+      takes a name instead: "previous" (each token attends to the previous one, the first to itself or, under the strict
+      mask, to nothing), "uniform" (equally to all visible keys) or "zero" (to nothing: the head is off).
 
     If two clamps act on one entry, the later one applies. Where the columns of a head sum to 1 by construction
-    ("kv_gate", "kv_sum1"), a clamp of one column freezes them all: the others share what is left of 1 equally.
+    ("kv_gate", "kv_sum1"), a clamp of one column freezes them all: the other columns equally divide the rest of 1.
     """
 
     what: str

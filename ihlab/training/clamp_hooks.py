@@ -49,7 +49,7 @@ def impose(model: Transformer, optimizer_state: dict[str, Tensor], clamps: Seque
         heads, columns = _heads(clamp), _columns(clamp, shift)
         if isinstance(clamp.value, float):
             shift.hold(heads, slice(None) if clamp.column is None else clamp.column, clamp.value)
-        for moment in ("exp_avg", "exp_avg_sq"):  # there are none before the first step
+        for moment in ("exp_avg", "exp_avg_sq"):  # no moments before the first step
             if (key := f"{moment}/{names[id(shift.weight)]}") in optimizer_state:
                 optimizer_state[key][heads, columns] = 0
 
@@ -65,7 +65,7 @@ def shift_of(model: Transformer, clamp: Clamp) -> TokenShift:
 def set_pattern(
     name: str, visible: Bool[Tensor, "query key"], dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "query key"]:
-    """Return a pattern of `PATTERNS` over the keys that are visible to each query."""
+    """Return the named pattern of `PATTERNS` over the keys that are visible to each query."""
     if name == "zero":
         return torch.zeros(visible.shape, dtype=dtype, device=visible.device)
     if name == "previous":
@@ -80,7 +80,7 @@ def _heads(clamp: Clamp) -> int | slice:
 
 
 def _columns(clamp: Clamp, shift: TokenShift) -> int | slice:
-    """Return the columns that stay as they are: tied ones all together."""
+    """Return the frozen columns: all of them if the columns of the shift are tied."""
     return slice(None) if clamp.column is None or shift.rule.tied else clamp.column
 
 
@@ -99,7 +99,7 @@ def _freeze_weight(entries: Bool[Tensor, "head window *d_head"]) -> Hook:
 
 def _set_pattern(clamp: Clamp, strict: bool) -> Hook:
     def put(pattern: Tensor, hook: HookPoint) -> Tensor:
-        queries, n_pos = pattern.shape[-2:]  # in decoding the queries are the last positions
+        queries, n_pos = pattern.shape[-2:]  # in decoding, the queries are only the last positions
         visible = torch.ones((n_pos, n_pos), dtype=torch.bool, device=pattern.device).tril(-1 if strict else 0)
         heads = torch.zeros((pattern.shape[1], 1, 1), dtype=torch.bool, device=pattern.device)
         heads[_heads(clamp)] = True

@@ -1,4 +1,4 @@
-"""The training loss through `torch.compile`, compiled once for all runs of a process that are alike."""
+"""The training loss through `torch.compile`, compiled once per process for all runs of one `graph_kind`."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ from ihlab.training.config import RunConfig, graph_kind
 from tasks.config import ConfigError
 
 _current: list[Any] = []
-"""The kind of run whose graphs torch now holds. Empty if no other run may use them."""
+"""The `graph_kind` whose graphs torch now holds. Empty if no other run may use them."""
 
 
 def compiled(
@@ -27,20 +27,20 @@ def compiled(
 ) -> Callable[..., Tensor]:
     """Return the loss of a run, or of a stack of `members`, compiled if its config says so.
 
-    `loss` is a module's function of a model (for a stack: of a module and stacked weights) and of the tensors of a
+    `loss` is a module-level function of a model (for a stack: of a module and stacked weights) and of the tensors of a
     batch. A graph takes the weights as arguments, so a later run of the same kind reuses it. The number of scored
     positions is a symbol in it from the first step on; a stack has a graph for each of a few sizes
     (`ihlab.training.ensemble.stack_batches`). So a run's numbers do not depend on the runs before it.
 
-    The graphs of other kinds are forgotten first. Torch keeps only eight graphs of one function, and silently runs
-    eagerly from then on. On a CPU without a C++ compiler it is `loss` itself, with a warning (`can_compile`).
+    Graphs of other kinds are dropped first: torch keeps only eight graphs of one function, and then silently runs
+    eagerly. On a CPU without a C++ compiler, return `loss` itself, with a warning (`can_compile`).
     """
     if not (config.compile and can_compile(device.type)):
         return loss
     kind = (graph_kind(config), device, members)
     if config.clamps or _current != [kind]:
         forget()
-        # A clamp is a hook: it is part of a graph, and no guard looks at it. No other run may use such a graph.
+        # A clamp is a hook. It is compiled into the graph without a guard, so no other run may use that graph.
         _current[:] = [] if config.clamps else [kind]
 
     def called(*arguments: Any) -> Tensor:
@@ -53,7 +53,7 @@ def compiled(
 
 
 def compiled_on_ranks(parallel: nn.Module, config: RunConfig, device: torch.device) -> Callable[..., Tensor]:
-    """Return the loss of `Ranks.data_parallel`, compiled likewise. Its graphs, with all-reduces, are not shared."""
+    """Return the loss of `Ranks.data_parallel`, compiled if the config says so. No other run shares its graphs."""
     if not (config.compile and can_compile(device.type)):
         return parallel
     forget()
@@ -63,7 +63,7 @@ def compiled_on_ranks(parallel: nn.Module, config: RunConfig, device: torch.devi
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Raise `ConfigError` where torch fails to compile, or to load what it compiled before: a cut library, say."""
+    """Raise `ConfigError` if torch fails to compile, or to load what it compiled before (a truncated library, say)."""
     try:
         yield
     except (TorchDynamoException, InductorError, ImportError, OSError) as error:
@@ -74,7 +74,7 @@ def explained() -> Iterator[None]:
 
 
 def forget() -> None:
-    """Forget every graph: what is compiled next shares none, and counts anew towards those that torch keeps."""
+    """Drop every graph, and restart torch's count of graphs per function."""
     torch.compiler.reset()
     _current.clear()
 
@@ -82,7 +82,7 @@ def forget() -> None:
 def can_compile(device_type: str) -> bool:
     """Return False, with a warning, for a CPU without a C++ compiler, else True.
 
-    Runs are trained uncompiled there, which changes only speed and rounding.
+    Without a compiler, runs are trained uncompiled: only speed and rounding change.
     """
     compiler = os.environ.get("CXX", {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++"))  # torch's choice
     if device_type != "cpu" or which(compiler) is not None:
@@ -96,7 +96,7 @@ def can_compile(device_type: str) -> bool:
 
 
 def _mark_symbols(tokens: Tensor, index: Tensor | None, *others: Tensor | None) -> None:
-    """Let the number of scored positions, and of queries where some positions have none, be symbols of a graph."""
+    """Make the number of scored positions, and of gathered queries, symbols of the compiled graph."""
     if index is not None:
         for x in (index, *others):
             if x is not None:

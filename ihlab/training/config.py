@@ -38,35 +38,35 @@ class RunConfig:
         task: The task. By default induction with 128 token ids and sequences of 32.
         model: The model. None: one layer of KV shifting with d_model=64 and 4 heads, and the task's vocabulary and
             length.
-        name: The name of the run's folder, before the hash of its settings. It changes nothing else.
+        name: The folder's name is this name and the hash of the settings. It changes nothing else.
         seed: Seed of the initial weights and of the training batches; evaluation batches have their own.
         steps: Steps of training.
-        batch_size: Rows a step.
-        accumulate: Microbatches that a step's rows are split into: less memory, the same gradient (up to dropout).
+        batch_size: Sequences per step.
+        accumulate: Number of microbatches per step. More need less memory; the gradient is the same (up to dropout).
         lr: Learning rate of AdamW, after the warmup.
         warmup: Steps over which the learning rate rises linearly from 0.
-        schedule: The learning rate after the warmup: constant; cosine or linear, to 0 when the steps are over; or
+        schedule: The learning rate after the warmup: constant; cosine or linear, which fall to 0 at the last step; or
             trapezoid, constant and then linear to 0 over the last fifth of the steps.
-        betas: Decay rates a step of AdamW's running averages: of the gradient, and of its square.
-        weight_decay: AdamW's weight decay, times the learning rate a step. It acts on matrices, never on norms, alpha
-            or beta.
+        betas: AdamW's decay rates, per step, for the running averages of the gradient and of its square.
+        weight_decay: AdamW's weight decay: each step shrinks a weight by this fraction times the learning rate. It
+            acts on matrices, never on norms, alpha or beta.
         clip: Largest norm of the gradient; None: no clipping.
-        precision: Numbers of the forward pass: fp32, or bf16 (autocast).
-        compile: Train through torch.compile: faster, after some seconds to a minute of compiling, once for all runs of
-            a process that are alike (`graph_kind`). It needs a C++ compiler on a CPU.
+        precision: Number format of the forward pass: fp32, or bf16 (autocast).
+        compile: Train through torch.compile. Steps are faster, but compiling takes some seconds to a minute, once per
+            process for all similar runs (`graph_kind`). On a CPU it needs a C++ compiler.
         eval_every: Steps between evaluations, at first. There is always one at step 0 and one at the end.
         eval_growth: Steps between evaluations as a fraction of the steps done so far, once that exceeds eval_every:
             phase changes happen early. 0: always eval_every.
-        eval_rows: Held-out rows of an evaluation.
-        checkpoints: How many evaluations, evenly spread, keep a checkpoint with the optimiser's state.
-        init_shift: alpha1 and beta1 from which every head of every layer starts, with alpha2 = 1 - alpha1 and
+        eval_rows: Held-out sequences per evaluation.
+        checkpoints: Number of evaluations, evenly spread, that keep a checkpoint with the optimiser's state.
+        init_shift: Initial alpha1 and beta1 of every head of every layer, with alpha2 = 1 - alpha1 and
             beta2 = 1 - beta1. None: each head draws its own from the seed.
         stop_at_accuracy: Early stopping threshold: training ends at the first evaluation at which stop_at_metric
             reaches this accuracy, from 0 to 1. None: training ends after the last step.
         stop_at_metric: The accuracy of early stopping: at a sequence's first answer (accuracy_first), or at all answers
             (accuracy).
-        clamped: Clamps from the first step to the last, such as a head that is given the previous-token pattern. A fork
-            has clamps of its own, and none of these.
+        clamped: Clamps from the first step to the last, such as a head with a fixed previous-token pattern. A fork
+            has its own clamps and ignores these.
     """
 
     task: Task = field(default_factory=lambda: InductionTask(**DEFAULT_TASK))
@@ -124,7 +124,7 @@ class RunConfig:
             self.batch_size % self.accumulate == 0,
             f"RunConfig.accumulate is {self.accumulate}, which does not divide batch_size={self.batch_size}.",
         )
-        # A "-" would be an option of the command line, and with the others a formula of a spreadsheet.
+        # A leading "-" looks like a command-line option. A spreadsheet reads "=", "+", "-" and "@" as a formula.
         named = self.name.isprintable() and "/" not in self.name and self.name[:1] not in ("", *".=+-@")
         require(
             named and len(self.name.encode()) <= LONGEST_NAME,
@@ -147,7 +147,7 @@ class RunConfig:
 
     def _check_evaluations(self) -> None:
         """Raise `ConfigError` for more evaluations than a table of metrics can hold."""
-        evenly = self.steps / self.eval_every  # at most; with growth, gaps are even for the first 1 / growth of them
+        evenly = self.steps / self.eval_every  # an upper bound: growth widens the gaps after 1 / eval_growth of them
         dense = min(evenly, 1 / self.eval_growth) if self.eval_growth * evenly > 1 else evenly
         require(
             dense <= MOST_EVALUATIONS,
@@ -156,7 +156,7 @@ class RunConfig:
         )
 
     def _check_init_shift(self) -> None:
-        """Raise `ConfigError` for a start of alpha and beta where the model has none."""
+        """Raise `ConfigError` for an `init_shift` if the model does not learn both alpha and beta."""
         require(
             self.init_shift is None or self.model.learns_both,
             f"RunConfig.init_shift is {self.init_shift}, but a {self.model.attention} model does not learn both "
@@ -171,7 +171,7 @@ class RunConfig:
 
     @property
     def recipe(self) -> str:
-        """Task, model, steps and learning rate in one line."""
+        """The task, model, steps and learning rate in one line."""
         task, model = self.task, self.model
         layers = f"{model.n_layers} layer" + "s" * (model.n_layers > 1)
         return (
@@ -182,16 +182,15 @@ class RunConfig:
 
     @property
     def digest(self) -> str:
-        """A hash over every field that is not at its default, but the name, and over the version of the task's rule.
+        """A hash of the version of the task's rule and of all fields that differ from their defaults, except the name.
 
-        Defaults are left out so that a field added later, whose default means what was done before,
-        leaves stored runs where they are.
+        Defaults are left out so that adding a field does not rename stored runs: its default is the old behaviour.
         """
         content = {**_altered(self), "name": None, "kind": self.task.kind, **rule(self.task)}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
 
     def folder(self, root: str | Path) -> Path:
-        """The run's folder under `root`: the one with its hash, whatever its name, else `<name>-<hash>`."""
+        """Return the run's folder under `root`: a stored one with its hash, whatever its name, else `<name>-<hash>`."""
         stored = sorted(Path(root).glob(f"*-{self.digest}/config.json"))
         return stored[0].parent if stored else Path(root) / f"{self.name}-{self.digest}"
 
@@ -211,7 +210,7 @@ class RunConfig:
         return self.clamped
 
     def eval_steps(self) -> list[int]:
-        """The steps after which the run is evaluated: dense early, sparse late, always the first and `steps`."""
+        """Return the steps after which the run is evaluated: dense early, sparse late, with the first and the last."""
         at = [0]
         while at[-1] < self.steps:
             gap = max(self.eval_every, int(min(at[-1] * self.eval_growth, self.steps)))
@@ -224,33 +223,30 @@ class RunConfig:
 
 
 def graph_kind(run: RunConfig) -> tuple[Any, ...] | None:
-    """Return what decides the compiled graphs of a run, and is the same in all runs that can share them.
-
-    None for a run that is not compiled.
-    """
+    """Return the key of a run's compiled graphs: runs with equal keys can share them. None if it is not compiled."""
     rows = run.batch_size // run.accumulate
     return (run.model, run.clamps, run.task.length, rows, run.precision) if run.compile else None
 
 
 def constant_steps(run: RunConfig) -> int:
-    """The steps before the rate begins to fall at the end: all but the last fifth of a "trapezoid", else all."""
+    """Return the number of steps before the final fall of a "trapezoid" (its last fifth); else the last step."""
     return run.horizon - run.horizon // 5 if run.schedule == "trapezoid" else run.steps
 
 
 def even_choice(steps: Sequence[int], most: int) -> list[int]:
-    """At most `most` (two or more) of the sorted steps: first, last and evenly between, by rank."""
+    """Return at most `most` (two or more) of the sorted steps: the first, the last, and others evenly between them."""
     count = min(most, len(steps))
     return sorted({steps[round(i * (len(steps) - 1) / max(count - 1, 1))] for i in range(count)})
 
 
 @config
 class Fork:
-    """Origin of a fork, and what it clamps.
+    """The origin and the clamps of a fork.
 
-    - `parent`: the digest of the run it was forked from, and `parent_name`, which only people read;
-    - `step`: of the checkpoint it starts at;
-    - `horizon`: the step at which the parent's learning rate, if it falls, reaches 0: the fork's goes on along it;
-    - `clamps`: frozen from there on.
+    - `parent`: the digest of the parent run; `parent_name`: its name, for people only;
+    - `step`: the step of the checkpoint from which the fork starts;
+    - `horizon`: the step at which a falling learning rate reaches 0: the parent's, since the fork keeps its schedule;
+    - `clamps`: clamps from that step on.
     """
 
     parent: str
@@ -266,7 +262,10 @@ class Fork:
 
 @config
 class ForkConfig(RunConfig):
-    """A `RunConfig` that goes on from a checkpoint of another run (`ihlab.training.fork`). `steps` counts from 0."""
+    """A `RunConfig` that continues from a checkpoint of another run (`ihlab.training.fork`).
+
+    `steps` is the last step, counted from the start of that run.
+    """
 
     fork: Fork
 
@@ -286,22 +285,22 @@ class ForkConfig(RunConfig):
 
     @property
     def first_step(self) -> int:
-        """The step at which the run starts: that of the fork."""
+        """The step at which the run starts: the step of the fork."""
         return self.fork.step
 
     @property
     def horizon(self) -> int:
-        """The step at which a falling learning rate reaches 0: the parent's."""
+        """The step at which the parent's falling learning rate reaches 0."""
         return self.fork.horizon
 
     @property
     def clamps(self) -> tuple[Clamp, ...]:
-        """Clamps of the fork."""
+        """The clamps of the fork."""
         return self.fork.clamps
 
 
 def _altered(settings: Any) -> dict[str, Any]:
-    """The fields of a config that differ from their defaults, nested configs included, without names."""
+    """Return the fields of a config that differ from their defaults, nested configs included, without names."""
     stored = stored_names(settings)
     values = {known: getattr(settings, known.name) for known in fields(settings) if known.compare}
     return {stored[known.name]: _content(value) for known, value in values.items() if value != known.default}
@@ -314,14 +313,14 @@ def _content(value: Any) -> Any:
 
 
 def to_dict(run: RunConfig) -> dict[str, Any]:
-    """The config as a run folder stores it: plain JSON types, the task with its `kind` and its rule's version."""
+    """Return the config as a run folder stores it: JSON types, the task with its `kind` and its rule's version."""
     return dict(to_plain(run))
 
 
 def from_dict(stored: dict[str, Any]) -> RunConfig:
-    """The inverse of `to_dict`.
+    """Return the config of a stored dict, the inverse of `to_dict`.
 
-    A task of a kind that is not registered is a `StoredTask`. Raises `ConfigError` for an unknown field, and for a task
+    A task of an unregistered kind becomes a `StoredTask`. Raises `ConfigError` for an unknown field, and for a task
     whose rule has changed since.
     """
     for name in ("task", "model", "betas"):
@@ -334,9 +333,9 @@ def from_dict(stored: dict[str, Any]) -> RunConfig:
 
 
 def _stored_task(stored: dict[str, Any], model: dict[str, Any]) -> dict[str, Any] | StoredTask:
-    """Return a task's stored fields. Those stored before rules had versions get rule 1.
+    """Return a task's stored fields. Tasks stored before rules had versions get rule 1.
 
-    A task of an unknown kind is a `StoredTask`; a vocab_size or length that it does not state is its model's.
+    A task of an unknown kind becomes a `StoredTask`. If it states no vocab_size or length, the model's are used.
     """
     kind = stored.get("kind")
     if not isinstance(kind, str) or kind in kinds():

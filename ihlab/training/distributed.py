@@ -1,9 +1,9 @@
-"""Data-parallel training: the processes of `torchrun` train one run together, each on its rows of every batch.
+"""Data-parallel training: the processes of `torchrun` train one run together, each on its part of every batch.
 
     torchrun --nproc-per-node 4 -m ihlab train ...
 
-Every rank draws the global batch and keeps its rows; gradients are summed over ranks, so that a step is
-that of one process to rounding. The first rank evaluates and writes. All must see the same run folder.
+Every rank draws the global batch and keeps its own sequences. Gradients are summed over ranks, so a step equals that
+of a single process, to rounding. The first rank evaluates and writes. All ranks must see the same run folder.
 """
 
 import atexit
@@ -42,7 +42,7 @@ def join_ranks(device: str) -> "Ranks":
     where = pick_device(own_device(device))
     if where.type == "cuda":
         torch.cuda.set_device(where)
-    if not dist.is_initialized():  # gloo beside nccl: the flag to stop is all-reduced on the CPU
+    if not dist.is_initialized():  # gloo as well as nccl: the stop flag is all-reduced on the CPU
         on_gpu = where.type == "cuda"
         dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", device_id=where if on_gpu else None)
         atexit.register(dist.destroy_process_group)
@@ -62,7 +62,7 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def own_device(device: str) -> str:
-    """Return the name of this process's own GPU for "auto" and "cuda" if there are GPUs; any other name as it is."""
+    """Return the name of this process's own GPU for "auto" and "cuda" if there are GPUs, else the given name."""
     own = device in ("auto", "cuda") and torch.cuda.is_available()
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if own else device
 
@@ -97,7 +97,7 @@ class Ranks:
             )
 
     def collect(self, own: Tensor) -> Tensor:
-        """Return the sum of all ranks' own tensors. Rank 0 keeps the sum as its own, the others keep 0."""
+        """Return the sum of all ranks' tensors. In place, rank 0's tensor becomes the sum and the others become 0."""
         if self.size == 1:
             return own
         total = own.clone()
@@ -132,7 +132,7 @@ class Ranks:
         return stop
 
     def _settle(self) -> None:
-        """Finish the pending all-reduce: a process that exits with one pending takes the others down."""
+        """Finish the pending all-reduce: a process that exits during one makes the others fail."""
         if self._asked is not None:
             self._asked[1].wait()
             self._asked = None
@@ -140,7 +140,7 @@ class Ranks:
     def data_parallel(self, model: Transformer) -> DistributedDataParallel:
         """Wrap the model's `summed_loss`, as a module of a batch's `tensors`, to average gradients over ranks.
 
-        The mean of `size` times the loss is the sum over all rows. All ranks get the weights of rank 0.
+        The mean over ranks of `size` times the loss is the sum over all sequences. All ranks get the weights of rank 0.
         """
         ids = [self.device] if self.device.type == "cuda" else None
         # Buffers (rotary angles, ALiBi slopes) are the same on all ranks: they need no broadcast at each step.

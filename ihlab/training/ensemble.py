@@ -1,6 +1,6 @@
-"""Ensembles: which runs can be trained as one stacked model, how many at once, and that model.
+"""Ensembles: which runs can be trained as one stacked model, how many at once, and the stacked model.
 
-A stack has the weights of several models, mapped over by torch.vmap.
+A stack holds the weights of several models; torch.vmap maps the model over them.
 """
 
 import math
@@ -33,20 +33,20 @@ FREE = ("name", "seed", "lr", "init_shift")
 """Fields in which members may differ."""
 
 CPU_VALUES = 524_288
-"""Most d_model x positions of a stacked step on a CPU.
+"""Largest d_model x positions of a stacked step on a CPU, over all members.
 
-Where fewer than eight members fit, a member's own step fills the cache, and they train faster one after another: eight
-stacked take .54 to .71 of that time at 32,768 values each, .73 to .80 at 65,536, and 1.0 to 1.5 from 131,072 on.
+If fewer than eight members fit, one member's step fills the cache, and members train faster one after another. Eight
+stacked members take .54 to .71 of that time at 32,768 values each, .73 to .80 at 65,536, and 1.0 to 1.5 from 131,072.
 """
 
 MOST_MEMBERS = 10_000
 
 EVALUATED_LOGITS = 2**28
-"""Most logits of members that are evaluated at once: 1 GiB in float32. The other members follow."""
+"""Largest number of logits of members evaluated together: 1 GiB in float32. The other members follow."""
 
 
 def seeds(config: RunConfig, members: int) -> list[RunConfig]:
-    """Return the config with `members` consecutive seeds, its own first."""
+    """Return the config with `members` consecutive seeds, beginning with its own."""
     require(members >= 1, f"members is {members}, but must be at least 1.")
     require(members <= MOST_MEMBERS, f"members is {members}, but must be at most {MOST_MEMBERS}: each has a folder.")
     return [config.replace(seed=config.seed + i) for i in range(members)]
@@ -73,7 +73,7 @@ def check_members(configs: Sequence[RunConfig]) -> None:
 
 
 def _difference(one: Any, other: Any, prefix: str = "", free: Sequence[str] = FREE) -> str | None:
-    """Return the first field, such as "model.d_model", in which two configs differ, the free ones excepted."""
+    """Return the first field, such as "model.d_model", in which two configs differ. Free fields do not count."""
     if type(one) is not type(other):
         return prefix.rstrip(".")
     for name in (field.name for field in fields(one) if field.name not in free):
@@ -86,12 +86,12 @@ def _difference(one: Any, other: Any, prefix: str = "", free: Sequence[str] = FR
 
 
 def kind(config: RunConfig) -> str:
-    """Return what members have in common: the digest of a config whose `FREE` fields are at their defaults."""
+    """Return the key that members have in common: the digest of a config whose `FREE` fields are at their defaults."""
     return config.replace(**{field.name: field.default for field in fields(RunConfig) if field.name in FREE}).digest
 
 
 def best_stack(config: RunConfig, members: int, device: torch.device) -> int:
-    """Return the number of members to stack: on a CPU as many as `CPU_VALUES` has room for, or one if not eight."""
+    """Return the number of members to stack: on a CPU as many as fit in `CPU_VALUES`, or one if fewer than eight do."""
     if device.type != "cpu":
         return max(1, members)
     values = config.batch_size // config.accumulate * config.task.length * config.model.d_model
@@ -100,7 +100,7 @@ def best_stack(config: RunConfig, members: int, device: torch.device) -> int:
 
 
 def stacks(runs: Sequence[Run], most: int) -> list[list[Run]]:
-    """Split the runs into as few groups of at most `most` as possible, about equally large."""
+    """Split the runs into the fewest groups of at most `most`, about equally large."""
     groups = math.ceil(len(runs) / most)
     return [[runs[i] for i in part] for part in np.array_split(np.arange(len(runs)), groups)] if groups else []
 
@@ -108,9 +108,9 @@ def stacks(runs: Sequence[Run], most: int) -> list[list[Run]]:
 class Stack:
     """Models of one shape in training, as one model whose weights have a leading member dimension.
 
-    The gradient of the sum of all losses is, on each member's weights, that member's own gradient. AdamW updates all
-    members with the largest learning rate; a member with a smaller one takes that fraction of each update, weight
-    decay included, since the update is proportional to the rate.
+    The gradient of the summed losses with respect to a member's weights is that member's own gradient. AdamW updates
+    all members with the largest learning rate. A member with a smaller rate takes the matching fraction of each update,
+    weight decay included, since the update is proportional to the rate.
     """
 
     def __init__(self, models: Sequence[Transformer], configs: Sequence[RunConfig]) -> None:
@@ -127,14 +127,14 @@ class Stack:
         return stack_batches(batches, half=self.config.compile)
 
     def joined_states(self, states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-        """Stack the members' states of the optimiser. All members have one step count."""
+        """Stack the members' optimiser states. All members share one step count."""
         return {
             name: torch.stack([state[name] for state in states]) if tensor.ndim else tensor
             for name, tensor in states[0].items()
         }
 
     def member(self, tensors: dict[str, Tensor], i: int) -> dict[str, Tensor]:
-        """Return one member's tensors. All members have one step count, which has no member dimension."""
+        """Return one member's tensors. The step count has no member dimension, since all members share it."""
         return {name: tensor[i] if tensor.ndim else tensor for name, tensor in tensors.items()}
 
     def summed_losses(self, batch: TrainingBatch) -> Float[Tensor, " member"]:
@@ -155,7 +155,7 @@ class Stack:
 
     @torch.no_grad()
     def take_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Update the weights, each member's by its own rate."""
+        """Update the weights, each member's with its own learning rate."""
         before = {} if self._one_rate else {name: p.clone() for name, p in self.parameters.items()}
         optimizer.step()
         for name, old in before.items():
@@ -170,12 +170,12 @@ class Stack:
 
 
 def stack_batches(members: Sequence[TrainingBatch], half: bool = False) -> TrainingBatch:
-    """Stack the members' microbatches; index and targets are padded with (0, IGNORE) to the longest, queries with 0.
+    """Stack the members' microbatches. Index and targets are padded with (0, IGNORE) to the longest, queries with 0.
 
-    Scored positions are always gathered, since members may have different ones. `queries` is None if any member's is:
-    all members then have queries at all positions. With `half`, queries are padded to half of the length, the most
-    that they are: a compiled stack is compiled for each size it meets, since torch.vmap takes sizes for constants (in
-    a run of its own they are symbols), and that takes as long as several hundred steps.
+    Scored positions are always gathered, since they may differ between members. If any member's `queries` is None, the
+    result is None: all members then have queries at all positions. With `half`, queries are padded to half of the
+    length, which is their maximum. A compiled stack needs this: torch.vmap treats sizes as constants, so each new size
+    is compiled again, which takes as long as several hundred steps. (In a solo run, sizes are symbols.)
     """
     everywhere = torch.arange(members[0].tokens.numel())
     index = [everywhere if member.index is None else member.index for member in members]
@@ -201,8 +201,8 @@ def _padded_stack(tensors: Sequence[Tensor], value: int, least: int = 0) -> Tens
 def over_members(module: OfModel, weights: dict[str, Tensor], *arguments: Tensor, at_once: int | None = None) -> Tensor:
     """Map a function of a model (`OfModel`) over stacked weights and arguments; return its results, stacked.
 
-    Weights are named as the model's; the module's own are not read. `at_once`: members per vmap chunk, which bounds
-    memory; None: all.
+    Weights have the model's parameter names; the module's own weights are not read. `at_once`: members per vmap chunk,
+    which bounds memory; None: all.
     """
 
     def one(weights: dict[str, Tensor], *arguments: Tensor) -> Tensor:
@@ -217,9 +217,9 @@ def over_members(module: OfModel, weights: dict[str, Tensor], *arguments: Tensor
 def of_each_member(
     model: Transformer, function: Callable[..., Tensor], mapped: Callable[..., Tensor] = over_members
 ) -> Callable[..., Tensor]:
-    """Return `mapped` for `function(model, ...)`: a function of stacked weights and stacked arguments.
+    """Return a function of stacked weights and stacked arguments that maps `function(model, ...)` over members.
 
-    `mapped`: `over_members`, or the same compiled.
+    `mapped`: `over_members`, or its compiled version.
     """
     module = OfModel(model, function)
     plain = _needs_plain_attention(model)
@@ -256,8 +256,8 @@ def clip_members(parameters: Iterable[Tensor], limit: float) -> Float[Tensor, " 
 def _needs_plain_attention(model: Transformer) -> bool:
     """Return whether fused attention cannot be vmapped.
 
-    The CPU kernel would be called member by member. A GPU kernel takes a bias that is the same for all members
-    (ALiBi's, the strict mask's) for one of the wrong shape (https://github.com/pytorch/pytorch/issues/151558).
+    The CPU kernel would be called member by member. A GPU kernel rejects a bias that is the same for all members
+    (ALiBi's, the strict mask's) as having the wrong shape (https://github.com/pytorch/pytorch/issues/151558).
     """
     on_cpu = next(model.parameters()).device.type == "cpu"
     return on_cpu or model.cfg.positional == "alibi" or model.cfg.mask == "strict"

@@ -31,21 +31,21 @@ def fork(
     """Continue training from the checkpoint of `run` at `step` up to `steps`, under `clamps`; return the new run.
 
     Batches, optimiser state and learning rate continue as in `run`. Without clamps, on the CPU and uncompiled, the
-    fork is bit for bit what `run` would become. Only the clamps given here apply: a fork of a clamped fork without
-    them is free again, from the clamped values.
+    fork is bit for bit what `run` would become. Only the clamps given here apply. If you fork a clamped fork without
+    clamps, its clamped values are free again and train on from where they are.
 
-    - `name`: the new run's name; by default that of `run` with "-from-<step>";
-    - `steps`: the last step, counted from the start of `run`; by default that of `run`;
-    - `compiled`: whether to train through `torch.compile`; by default as `run`. Clamps work there too;
+    - `name`: the new run's name; by default `run`'s name and "-from-<step>";
+    - `steps`: the last step, counted from the start of `run`; by default the last step of `run`;
+    - `compiled`: whether to train through `torch.compile`; by default as `run`. Clamps work with it too;
     - `root`, `device`, `report`, `callback`: as in `train`.
 
     Once created, the fork's folder does not need its parent's. `config.json` names the parent, the step and the
-    clamps; `metrics.csv` starts at `step` with the clamped model, before any training under the clamps, and
-    `train_loss` is the mean since then. `fork(...).model(step)` behaves as it was trained: clamped values are in its
-    parameters, and the clamps are hooked. A finished fork is returned as it is, an interrupted one is resumed.
+    clamps. The first row of `metrics.csv` is the clamped model at `step`, before any training under the clamps;
+    `train_loss` is the mean since then. `fork(...).model(step)` behaves as it was trained: its parameters hold the
+    clamped values, and the clamps are hooked. A finished fork is returned unchanged; an interrupted one is resumed.
 
     Raises `ConfigError` for a step without a checkpoint (or without its optimiser's state), a clamp on a layer, head
-    or column that does not exist or on the alpha of a vanilla model, `steps` that do not lie past `step`, a task whose
+    or column that does not exist or on the alpha of a vanilla model, `steps` not greater than `step`, a task whose
     data has changed since, and under `torchrun`.
     """
     require_alone("A fork is trained")
@@ -87,7 +87,7 @@ def fork_config(
 
 
 def _start(run: Run, made: Run, config: ForkConfig) -> None:
-    """Write the clamped checkpoint in place of an interrupted run's last one."""
+    """Write the clamped checkpoint into the fork's folder, from which training resumes."""
     step = config.first_step
     model = run.model(step)
     state = checkpoint.load_optimizer(run.optimizer_path(step), step, model, run.about(step))

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: between training steps, and in commands. No torch here."""
+"""Handling of Ctrl-C and SIGTERM, between training steps and in commands. No torch here."""
 
 import math
 import signal
@@ -18,7 +18,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, which stops a command as Ctrl-C does."""
+    """The exception for SIGTERM, which stops a command as Ctrl-C does."""
 
     signum = signal.SIGTERM
 
@@ -30,9 +30,9 @@ def exit_code(stopped: KeyboardInterrupt) -> int:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let SIGTERM raise `Terminated`, and Ctrl-C KeyboardInterrupt even if the shell has SIGINT ignored.
+    """Make SIGTERM raise `Terminated`, and Ctrl-C raise KeyboardInterrupt even if the shell ignores SIGINT.
 
-    A shell ignores SIGINT for background jobs; training, which loses nothing by an interrupt, always handles it.
+    A shell ignores SIGINT for background jobs. Training always handles it, since an interrupt loses nothing.
     """
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     with _handled(_stop, signal.SIGTERM, *([signal.SIGINT] if ignored else [])):
@@ -43,9 +43,9 @@ def interruptible() -> Iterator[None]:
 def deferred_interrupt() -> Iterator[threading.Event]:
     """Turn the first Ctrl-C or SIGTERM into a flag that the loop reads between steps; a second one stops at once.
 
-    A model that is stopped inside an optimiser step is only half updated. Interrupts less than `ONE_INTERRUPT`
-    seconds after the first count as the same one: a terminal sends Ctrl-C to a pool's workers, and the pool, which
-    cannot know that, sends it to them again. A program's own handler of SIGTERM stays in place.
+    Stopping inside an optimiser step would leave the model half updated. Interrupts less than `ONE_INTERRUPT` seconds
+    after the first count as the same one: a terminal sends Ctrl-C to a pool's workers, and the pool, which does not
+    know that, sends it again. If the program has its own SIGTERM handler, that stays in place.
     """
     asked, since, first = threading.Event(), math.inf, signal.SIGINT
 
@@ -72,7 +72,7 @@ def _stop(signum: int, frame: Any) -> NoReturn:
 
 @contextmanager
 def _handled(handle: Any, *signums: signal.Signals) -> Iterator[None]:
-    """Handle signals so, and afterwards as before. Only the main thread may; in others nothing is changed."""
+    """Install a handler of signals, and restore the old ones afterwards. Outside the main thread, do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

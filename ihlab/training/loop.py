@@ -1,7 +1,7 @@
 """Training: the optimiser and its learning rate, the batches, the model, the step, and the loop around it.
 
-What is trained is one model (`SingleModel`) or several stacked ones (`ihlab.training.ensemble.Stack`). The step is the
-same for both: each gives a loss for every member, and one model is a single member.
+The step is the same for one model (`SingleModel`) and for several stacked models (`ihlab.training.ensemble.Stack`).
+Each returns one loss per member; a single model is one member.
 """
 
 import math
@@ -67,14 +67,14 @@ def learning_rate(config: RunConfig, step: int) -> float:
     if config.schedule == "constant":
         return config.lr
     if config.schedule == "trapezoid":
-        falling = config.horizon - constant_steps(config)  # 0 for a run of fewer than five steps
+        falling = config.horizon - constant_steps(config)  # 0 if the run has fewer than five steps
         return config.lr * min(1.0, (config.horizon - step) / max(1, falling))
     done = (step - config.warmup) / max(1, config.horizon - config.warmup)
     return config.lr * (0.5 * (1 + math.cos(math.pi * done)) if config.schedule == "cosine" else 1 - done)
 
 
 def microbatches(config: RunConfig, step: int, rank: int = 0, ranks: int = 1) -> list[TrainingBatch]:
-    """Return the microbatches of one step of a run: `RunConfig.accumulate` of them.
+    """Return the `RunConfig.accumulate` microbatches of one step of a run.
 
     All ranks draw the same sequences, and each keeps its part of every microbatch. Raises `ConfigError` if the
     microbatches cannot be divided evenly.
@@ -106,7 +106,7 @@ def prefetch(draw_step: Callable[[int], T], start: int, stop: int) -> Iterator[T
 
 
 def dropout_seed(seed: int, step: int, rank: int = 0) -> int:
-    """Return the seed of a step's dropout, counter-based like the batches: a resumed run draws the same masks."""
+    """Return the seed of a step's dropout. It depends only on the arguments, so a resumed run draws the same masks."""
     own = [rank] if rank else []
     return int(np.random.default_rng([len(SPLITS), seed, step, *own]).integers(2**63))
 
@@ -117,7 +117,8 @@ class SingleModel:
     def __init__(self, model: Transformer, config: RunConfig, ranks: Ranks) -> None:
         self.model, self.config, self.ranks = model, config, ranks
         self.parameters = dict(model.named_parameters())
-        self._draws = config.model.dropout > 0 or VARIANTS[config.model.attention].registered  # no other model draws
+        # Only dropout and a registered attention draw random numbers.
+        self._draws = config.model.dropout > 0 or VARIANTS[config.model.attention].registered
         self._parallel = ranks.data_parallel(model) if ranks.size > 1 else None
         # Train through a compiled function and hook the plain model: hooks added to a module that was
         # compiled in place silently never fire.
@@ -132,7 +133,7 @@ class SingleModel:
         return batches[0]
 
     def joined_states(self, states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-        """Return the only member's state of the optimiser."""
+        """Return the only member's optimiser state."""
         return states[0]
 
     def member(self, tensors: dict[str, Tensor], i: int) -> dict[str, Tensor]:
@@ -148,9 +149,9 @@ class SingleModel:
         return nullcontext() if self._parallel is None or last else self._parallel.no_sync()
 
     def seed_dropout(self, step: int) -> None:
-        """Seed a step's dropout: ours, and that of a registered attention."""
+        """Seed the dropout of a step: the model's own, and a registered attention's."""
         if self._draws:
-            # torch.manual_seed asks after every kind of device first, which takes a thirtieth of a small step.
+            # torch.manual_seed first looks for every type of device, which takes a thirtieth of a small step.
             generator = torch.default_generator if self.ranks.device.type == "cpu" else torch
             generator.manual_seed(dropout_seed(self.config.seed, step, self.ranks.rank))
 
@@ -177,8 +178,8 @@ def loss(trained: SingleModel | Stack, batch: TrainingBatch, config: RunConfig) 
 def initial_model(config: RunConfig) -> Transformer:
     """Return the model with its seed's weights; with `init_shift` (a1, b1), alpha and beta of every head start from it.
 
-    Column 0 of every row of alpha is then a1, and the others follow by `ihlab.model.shift.start` (window 2:
-    alpha2 = 1 - alpha1); of beta likewise. All other weights are as without.
+    Column 0 of alpha is then a1 for every head, and `ihlab.model.shift.start` sets the other columns (window 2:
+    alpha2 = 1 - alpha1). The same holds for beta and b1. All other weights are the same as without `init_shift`.
     """
     model = Transformer(config.model, seed=config.seed)
     if config.init_shift is not None:
@@ -193,8 +194,8 @@ def initial_model(config: RunConfig) -> Transformer:
 class Training:
     """Runs in training: one, or several `stacked` that differ only in the fields `ihlab.training.ensemble.FREE`.
 
-    They go on from the last step for which all have a checkpoint. `resumed_from`: the step that their summaries name
-    as the one they were resumed from; None: the current step.
+    They continue from the last step for which all have a checkpoint. `resumed_from`: the step that their summaries
+    report as the step of resumption; None: the current step.
     """
 
     def __init__(
@@ -207,7 +208,7 @@ class Training:
         resumed_from: int | None = None,
     ) -> None:
         self.configs, self.ranks, self.device, self.report = [r.config for r in runs], ranks, ranks.device, report
-        self.config = max(self.configs, key=lambda config: config.lr)  # a stack's members take fractions of its steps
+        self.config = max(self.configs, key=lambda config: config.lr)  # stacked members take fractions of its updates
         models = [initial_model(config).to(self.device) for config in self.configs]
         install(models[0], self.config.clamps)  # clamped runs are not stacked
         self.members = Members(runs, ranks, callback, stacked, resumed_from)
@@ -249,8 +250,8 @@ class Training:
     def finish(self, interrupted: threading.Event) -> None:
         """Train to the end. Raises `Interrupted`, with everything saved, at the end of a step after Ctrl-C.
 
-        A stack ends early, with everything saved, once at most half of its members still train: the others are then
-        cheaper as a smaller stack, resumed from there.
+        A stack ends early, with everything saved, once at most half of its members still train: it is then cheaper to
+        resume these as a smaller stack.
         """
         config, members = self.config, self.members
         evaluations, kept = set(config.eval_steps()), set(config.checkpoint_steps())
@@ -290,14 +291,17 @@ class Training:
         self.members.note(self.step, rows)
 
     def _conclude_reached(self) -> bool:
-        """Conclude the members that are to stop early; return whether at most half of all still train."""
+        """Conclude the members that have reached the early stopping threshold.
+
+        Return whether at most half of all members still train.
+        """
         for i in self.members.reached():
             self._save(i)
             self.members.conclude([i])
         return 2 * len(self.members.ongoing) <= len(self.configs)
 
     def _save(self, *only: int) -> None:
-        """Write checkpoints of the given members, by default of all that still train, if their weights are finite."""
+        """Write checkpoints of members with finite weights: the given ones, by default all that still train."""
         self.members.check_weights(self.step, lambda i: self.trained.member(self.parameters, i))
         if self.ranks.first:
             state = checkpoint.optimizer_state(self.parameters, self.optimizer)

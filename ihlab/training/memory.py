@@ -1,4 +1,4 @@
-"""The least memory that a run takes, compared with the machine's before anything is written or trained."""
+"""A lower bound on a run's memory, compared with the machine's before anything is written or trained."""
 
 import torch
 
@@ -16,11 +16,11 @@ LAYER_OBJECTS = 40_000
 
 
 def require_fits(config: RunConfig, device: torch.device, ranks: int = 1, members: int = 1) -> None:
-    """Raise `ConfigError` for a run that cannot be in memory. `members` train at once, on each of `ranks` processes.
+    """Raise `ConfigError` for a run that does not fit in memory. Each of `ranks` processes trains all `members`.
 
-    The bound is 4 P + activations + patterns. P are the weights, which have a gradient and AdamW's two moments. Of one
-    microbatch's activations, the inputs of each layer's projections, its keys and its values count. An evaluation
-    holds one layer's attention patterns of the sequences whose answers it scores.
+    The bound is 4 P + activations + patterns. P are the weights, which have a gradient and AdamW's two moments.
+    Activations are the inputs of each layer's projections, the keys and the values of one microbatch. Patterns are
+    one layer's, for the sequences that an evaluation scores.
     """
     model, length = config.model, config.task.length
     sequences = config.batch_size // (config.accumulate * ranks)
@@ -50,12 +50,12 @@ def require_fits(config: RunConfig, device: torch.device, ranks: int = 1, member
 
 
 def require_model_fits(model: ModelConfig) -> None:
-    """Raise `ConfigError` for a model whose weights cannot be in the machine's memory."""
+    """Raise `ConfigError` for a model whose weights do not fit in the machine's memory."""
     require_memory(f"A model of {_shape(model)}", _trained_bytes(model) + _other_bytes(model))
 
 
 def _trained_bytes(model: ModelConfig) -> int:
-    """Return a lower bound of the bytes of the weights: embeddings and MLPs. Attention's depend on its variant."""
+    """Return the bytes of embeddings and MLPs, a lower bound: attention's weights depend on its variant."""
     mlps = model.n_layers * {"none": 0, "gelu": 2, "swiglu": 3}[model.mlp] * model.mlp_width
     tables = (1 if model.tied_embeddings or model.unembedding == "none" else 2) * model.d_vocab
     positions = model.n_ctx if model.positional == "learned" else 0
@@ -63,7 +63,7 @@ def _trained_bytes(model: ModelConfig) -> int:
 
 
 def _other_bytes(model: ModelConfig) -> int:
-    """Return the bytes of what is not trained: Python objects, and the sines and cosines of rotary positions."""
+    """Return the bytes of untrained parts: Python objects, and the sines and cosines of rotary positions."""
     angles = 2 * model.n_ctx * model.head_width if model.positional == "rope" else 0
     return model.n_layers * LAYER_OBJECTS + 4 * angles
 

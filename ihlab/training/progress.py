@@ -1,7 +1,7 @@
 """The progress of training: a live bar in a terminal and in a notebook, a line every few seconds in a file.
 
-All three show the same: what is done of how much, the loss and the accuracy of the last evaluation, steps a second and
-the time left. Nothing of it is read from the device, so that no GPU waits for it. No torch here.
+All three show the steps done of the total, the loss and the accuracy of the last evaluation, steps per second and the
+time left. None of these is read from the device, so a GPU never waits for them. No torch here.
 """
 
 import html
@@ -26,26 +26,26 @@ Row = dict[str, int | float]
 """One evaluation: its step and its metrics."""
 
 Report = Callable[[int, Row], None]
-"""Callback for progress: called now and then with the steps done and the latest row of metrics."""
+"""Callback for progress, called a few times per second with the steps done and the latest row of metrics."""
 
 REDRAWN = 4
-"""Times a second that a bar is drawn anew, at most."""
+"""Redraws of a bar per second, at most."""
 LINE_EVERY = 5.0
-"""Seconds from one line of a file to the next; after some minutes a sixtieth of the time so far."""
+"""Seconds between two lines in a file. After five minutes the gap is a sixtieth of the time so far."""
 
 
 class _Pace(ProgressColumn):
-    """Steps a second, if what is counted is steps, and the time left; at the end the time it took."""
+    """A column with the speed, for a bar that has a unit, and the time left; at the end the time it took."""
 
     def render(self, task: Task) -> Text:
-        """Return the words."""
+        """Return the column's text."""
         return Text("  ".join(pace(task)))
 
 
 def progress_bar(console: Console) -> Progress:
     """Return the progress display for an output: a terminal, a notebook, or a file.
 
-    Its tasks are added by `add_bar`. In a file it is lines, in a notebook a bar that leaves one line behind.
+    `add_bar` adds its tasks. In a file it prints lines; in a notebook it is a bar that ends as one line.
     """
     if console.is_jupyter:
         return _InNotebook(console=console, disable=True)
@@ -54,7 +54,7 @@ def progress_bar(console: Console) -> Progress:
     whole = Column(no_wrap=True)
     columns = (
         TextColumn("{task.description}", markup=False, table_column=whole),
-        BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4)),  # has the width that is left
+        BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4)),  # takes the remaining width
         TextColumn("{task.fields[count]}", markup=False, table_column=whole),
         TextColumn("{task.fields[latest]}", markup=False, table_column=whole),
         _Pace(table_column=whole),
@@ -65,13 +65,13 @@ def progress_bar(console: Console) -> Progress:
 def add_bar(shown: Progress, name: str, total: float, done: int = 0, count: str = "", unit: str = "") -> TaskID:
     """Add a task; its later updates give `completed`, `count` (such as 3/12 runs) and `latest` (the loss, in words).
 
-    With `unit`, what `completed` counts, the speed is shown too.
+    `unit` names what `completed` counts. With a unit, the speed is shown too.
     """
     return shown.add_task(name, total=total, completed=done, count=count, latest="", unit=unit)
 
 
 def pace(task: Task) -> list[str]:
-    """Return the speed of a task and the time left, in words; a finished one has the time it took."""
+    """Return the speed of a task and the time left, in words; for a finished task, the time it took."""
     speed = task.finished_speed or task.speed
     said = [f"{speed:.3g} {task.fields['unit']}/s"] if speed and task.fields["unit"] else []
     if task.finished:
@@ -92,15 +92,15 @@ def evaluated(row: Row) -> str:
 
 
 def shortened(name: str) -> str:
-    """Cut the middle out of a long name: its ends tell runs apart."""
+    """Cut the middle out of a long name: runs differ in its beginning and its end."""
     return name if len(name) <= 24 else f"{name[:11]}…{name[-12:]}"
 
 
 @contextmanager
 def progress(config: RunConfig, members: int = 1) -> Iterator[Report]:
-    """Yield a `report` for `train` that shows its progress on standard error, or in the notebook that it runs in.
+    """Yield a `report` for `train` that shows its progress on standard error, or in the notebook.
 
-    Outside a notebook the first line is the run's recipe. `members` train at once: a step is a step of each.
+    Outside a notebook the first line is the run's recipe. `members` is the number of models that each step trains.
     """
     name = shortened(config.name) + ("" if members == 1 else f" and {members - 1} more")
     console = Console(stderr=True)
@@ -113,11 +113,11 @@ def progress(config: RunConfig, members: int = 1) -> Iterator[Report]:
             shown.update(bar, completed=step, count=f"{step}/{config.steps}", latest=evaluated(row))
 
         yield report
-        shown.update(bar, total=shown.tasks[bar].completed)  # early stopping may have ended it before
+        shown.update(bar, total=shown.tasks[bar].completed)  # with early stopping, fewer steps than planned
 
 
 class _Lines(Progress):
-    """Progress as lines, for a file: the first after some seconds, and a last one if there was a first."""
+    """Progress as lines, for a file: the first after `LINE_EVERY` seconds. A run that ends sooner prints none."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -125,7 +125,7 @@ class _Lines(Progress):
         self._last: list[str] = []
 
     def update(self, *arguments: Any, **fields: Any) -> None:
-        """Update a task, and print a line if it is time."""
+        """Update a task, and print a line if one is due."""
         super().update(*arguments, **fields)
         now = time.monotonic()
         if now - self._printed >= max(LINE_EVERY, (now - self._started) / 60):
@@ -133,7 +133,7 @@ class _Lines(Progress):
             self._print()
 
     def stop(self) -> None:
-        """Print where it ended."""
+        """Print the last line, if there was a first."""
         if self._last:
             self._print()
 
@@ -145,7 +145,7 @@ class _Lines(Progress):
 
 
 class _InNotebook(Progress):
-    """Progress as one output of a cell, drawn again in place: a saved notebook has its last state only."""
+    """Progress as one output of a cell, redrawn in place: a saved notebook shows only the last state."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -153,7 +153,7 @@ class _InNotebook(Progress):
         self._output: DisplayHandle | None = None
 
     def update(self, *arguments: Any, **fields: Any) -> None:
-        """Update a task, and draw it if it is time."""
+        """Update a task, and redraw it if that is due."""
         super().update(*arguments, **fields)
         if time.monotonic() - self._drawn >= 1 / REDRAWN:
             self._draw()

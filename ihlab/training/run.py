@@ -1,6 +1,6 @@
 """A run folder: `config.json`, `metrics.csv`, `checkpoints/step-N.safetensors`, `done.json` (or `diverged.json`).
 
-`runs` lists those under a folder as a table.
+`runs` lists the runs under a folder as a table.
 """
 
 import math
@@ -62,8 +62,8 @@ COLUMNS = (
 class Run:
     """Run folder: training writes it, analysis reads it.
 
-    `Run.open` finds a stored one by its folder or name; `train` returns one. `run.metrics` is a DataFrame with a row
-    for each evaluation; `run.model(step)` is the model at a checkpoint.
+    `Run.open` finds a stored run by its folder or name; `train` returns a run. `run.metrics` is a DataFrame with one
+    row per evaluation; `run.model(step)` is the model at a checkpoint.
     """
 
     def __init__(self, folder: Path, config: RunConfig) -> None:
@@ -74,11 +74,11 @@ class Run:
     def open(cls, folder: str | Path, root: str | Path = "runs") -> "Run":
         """Open a stored run by its folder or, as the commands do, by a name (`find_folder`).
 
-        A name is a string that is not an existing path. It names a run of `ihlab.kept`, or one under `root`, for which
-        a unique prefix of its folder's name is enough. A `Path` is not searched for.
+        A string that is not an existing path is a name: of a run of `ihlab.kept`, or of a run under `root`, where a
+        unique prefix of the folder's name is enough. A `Path` is not searched for.
 
-        Raises `ConfigError` if the folder is none, if no run or several have the name (with the nearest name, or the
-        names), or if its config cannot be read or is not the one whose hash the folder's name ends in.
+        Raises `ConfigError` if there is no such folder, if no run has the name (with the nearest name) or several do
+        (with their names), or if the config cannot be read or its hash is not the one at the end of the folder's name.
         """
         search = isinstance(folder, str) and not Path(folder).exists()
         folder = find_folder(folder, root) if search else Path(folder)
@@ -100,9 +100,9 @@ class Run:
 
     @classmethod
     def create(cls, config: RunConfig, root: str | Path) -> "Run":
-        """The run folder of a config under `root`, made if new.
+        """Return the run of a config under `root`; make its folder if it is new.
 
-        Raises `ConfigError` if it holds another config, and for a task that is not registered.
+        Raises `ConfigError` if the folder holds another config, and for a task that is not registered.
         """
         require_registered(config.task)
         require(_is_text(root), f"The folder {shown(str(root))} is not UTF-8, as it must be.")
@@ -112,7 +112,7 @@ class Run:
             with run.lock(TO_CREATE):  # another process may create it now
                 if not present(path):
                     write_json(path, to_dict(config))
-        cls.open(run.folder)  # raises unless it is the config of this folder's hash
+        cls.open(run.folder)  # raises unless the config has the hash in the folder's name
         return run
 
     def __repr__(self) -> str:
@@ -122,7 +122,7 @@ class Run:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """A row for each evaluation so far: step, tokens, train_loss, eval_loss, accuracy, ..."""
+        """A table with one row per evaluation so far: step, tokens, train_loss, eval_loss, accuracy, ..."""
         require(self.has_metrics, f"{self.folder} has no metrics yet.")
         steps, done = self.checkpoints, self.done
         known = self._known_metrics(steps[-1]) if steps else None
@@ -130,14 +130,15 @@ class Run:
         return self.metrics_to(last, known)
 
     def metrics_to(self, step: int, known: str | None = None) -> pd.DataFrame:
-        """The metrics, which must hold every evaluation up to a step, and begin with the `record` of a checkpoint.
+        """Return the metrics, checked up to a step.
 
-        Raises `ConfigError` for a `metrics.csv` that does not, or that cannot be read.
+        Raises `ConfigError` for a `metrics.csv` that cannot be read, that lacks an evaluation up to the step, or whose
+        beginning does not match `known`, the `record` of a checkpoint.
         """
         return read_metrics(self.folder / "metrics.csv", [at for at in self.config.eval_steps() if at <= step], known)
 
     def _known_metrics(self, step: int) -> str | None:
-        """Return the `record` of the metrics in a checkpoint; None if it has none or is damaged (`model` raises)."""
+        """Return the `record` of the metrics in a checkpoint; None without one or if damaged (`model` raises)."""
         try:
             found = checkpoint.stored_about(self.checkpoint_path(step))
         except ConfigError:
@@ -145,18 +146,18 @@ class Run:
         return found.get("metrics") if self.about(step).items() <= found.items() else None
 
     def require_task(self) -> None:
-        """Raise `ConfigError` naming the file for a run whose task is not registered: rows of it cannot be drawn."""
+        """Raise `ConfigError`, naming the file, if the run's task is not registered: its sequences cannot be drawn."""
         task = self.config.task
         require(not isinstance(task, StoredTask), f"{self.folder / 'config.json'}: {unregistered(task.kind)}")
 
     @property
     def has_metrics(self) -> bool:
-        """True if the run was evaluated at least once."""
+        """True if the run has been evaluated at least once."""
         return present(self.folder / "metrics.csv")
 
     @property
     def done(self) -> dict[str, Any] | None:
-        """Summary of how the run ended (seconds, tokens a second, versions, device), or None if it has not.
+        """A summary of the finished run (seconds, tokens per second, versions, device); None if it has not finished.
 
         Raises `ConfigError` for a `done.json` that is damaged.
         """
@@ -164,7 +165,7 @@ class Run:
 
     @property
     def diverged(self) -> dict[str, Any] | None:
-        """Record of a divergence (the step at which the loss was not finite, and lr), or None if there was none so far.
+        """The record of a divergence (the step at which the loss was not finite, and lr), or None.
 
         Raises `ConfigError` for a `diverged.json` that is damaged.
         """
@@ -181,7 +182,7 @@ class Run:
         return sorted(step for name in names if (step := self._step_of(name)) is not None)
 
     def _step_of(self, name: str) -> int | None:
-        """The step of a model's file, None for any other file. Raises `ConfigError` for `step-x.safetensors`."""
+        """Return the step of a model's file, None for any other file. Raises `ConfigError` for `step-x.safetensors`."""
         if not (name.startswith("step-") and name.endswith(".safetensors")):
             return None
         found = re.fullmatch(r"step-(0|[1-9][0-9]{0,18})(\.optimizer)?\.safetensors", name)
@@ -193,7 +194,7 @@ class Run:
         return int(found[1]) if found and not found[2] else None
 
     def about(self, step: int) -> dict[str, str]:
-        """What the checkpoint at a step is about: its step and, unless its task is of an unknown kind, its run."""
+        """Return what a checkpoint's file says of itself: the step and, unless the task's kind is unknown, the run."""
         return {"step": str(step), **({"run": self._digest} if self._digest else {})}
 
     @property
@@ -202,9 +203,9 @@ class Run:
         return None if isinstance(self.config.task, StoredTask) else self.config.digest
 
     def model(self, step: int | None = None, device: str | torch.device = "cpu") -> Transformer:
-        """The model at a checkpoint, by default the last, with a fork's clamps hooked in.
+        """Return the model at a checkpoint, by default the last, with a fork's clamps hooked in.
 
-        Raises `ConfigError` if there is none at `step`, or if its file is damaged.
+        Raises `ConfigError` if there is no checkpoint at `step`, or if its file is damaged.
         """
         step = self.require_checkpoint(step)
         require_model_fits(self.config.model)
@@ -216,9 +217,9 @@ class Run:
         return model.eval()
 
     def require_checkpoint(self, step: int | None = None) -> int:
-        """The step given, by default the last one: of a finished run, the one at which it ended.
+        """Return the given step. By default return the last one: for a finished run, the step at which it ended.
 
-        Raises `ConfigError` if it has no checkpoint.
+        Raises `ConfigError` if the step has no checkpoint.
         """
         steps = self.checkpoints
         require(bool(steps), f"{self.folder} has no checkpoints yet.")
@@ -229,10 +230,10 @@ class Run:
         return step
 
     def export(self, folder: str | Path, checkpoints: int = 8) -> "Run":
-        """Copy what analysis needs to another folder: config, metrics and an even choice of the models.
+        """Copy what analysis needs to another folder: config, metrics and evenly spread models.
 
-        The copy opens as a run does, but without optimiser states it can be neither resumed nor forked. Raises
-        `ConfigError` for a run without checkpoints, with a damaged file, fewer than 2 `checkpoints`, or a folder that
+        The copy opens like any run. Without optimiser states it can be neither resumed nor forked. Raises `ConfigError`
+        for a run without checkpoints or with a damaged file, for fewer than 2 `checkpoints`, and for a folder that
         already has a config.
         """
         Run.open(self.folder)
@@ -275,13 +276,13 @@ class Run:
         write_summary(self.folder / "diverged.json", {"step": step, "lr": self.config.lr}, self.config.digest)
 
     def write_done(self, summary: dict[str, Any]) -> None:
-        """Record that the run ended well, whatever happened before."""
+        """Write `done.json`, and remove the record of an earlier divergence."""
         (self.folder / "diverged.json").unlink(missing_ok=True)
         write_summary(self.folder / "done.json", summary, self.config.digest)
 
     @contextmanager
     def lock(self, wait: float = 0.0) -> Iterator[None]:
-        """Hold the folder for one writer, and remove what a killed one left half-written.
+        """Lock the folder for one writer, and remove files that a killed writer left half-written.
 
         Raises `ConfigError` if after `wait` seconds another process is still training this run.
         """
@@ -295,13 +296,13 @@ class Run:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Write to the folder, if it is still the one that was locked. Raises `ConfigError` if it was taken away."""
+        """Guard writes to the folder: raise `ConfigError` if it is no longer the folder that was locked."""
         require_no_link(self.folder / "checkpoints")
         self._require_own()
         try:
             yield
         finally:
-            self._require_own()  # removed in the meantime: that is why a write failed, or made a new folder
+            self._require_own()  # a removed folder explains a failed write, or was made anew by the write
 
     def _require_own(self) -> None:
         require(
@@ -312,7 +313,7 @@ class Run:
 
 
 def _is_text(path: str | Path) -> bool:
-    """Return whether a path can be written as UTF-8: safetensors opens no other."""
+    """Return whether a path can be written as UTF-8: safetensors cannot open any other path."""
     try:
         os.fspath(path).encode()
     except UnicodeEncodeError:
@@ -325,12 +326,13 @@ def _copy(source: Path, to: Path) -> None:
 
 
 def runs(root: str | Path = "runs") -> pd.DataFrame:
-    """Return the stored runs under a folder as a table, a row each, by name.
+    """Return the stored runs under a folder as a table with one row per run, sorted by name.
 
     - `run`: the folder's name; `status`: done, diverged, unfinished or damaged;
-    - `task`, `vocab_size`, `length`, `attention`, `n_layers`, `d_model`, `n_heads`, `seed`: of its config;
-    - `step`: of its last evaluation, of `steps`; `accuracy`: then; `seconds` of training, NaN unless it is done;
-    - `problem`: of a damaged run, the sentence that names the file; all but its name and status is then None.
+    - `task`, `vocab_size`, `length`, `attention`, `n_layers`, `d_model`, `n_heads`, `seed`: from its config;
+    - `step`: the step of its last evaluation, out of `steps`; `accuracy`: the accuracy at that step;
+    - `seconds`: the time of training, NaN unless it is done;
+    - `problem`: for a damaged run, a sentence that names the file. All columns but name and status are then None.
 
     Raises `ConfigError` if `root` cannot be read.
     """

@@ -23,7 +23,7 @@ from ihlab.training.stored_metrics import as_csv, record
 from tasks.config import require
 
 Callback = Callable[[dict[str, Any]], None]
-"""Callback for evaluations: called with the row of `metrics.csv`, and with `run`, the name of the run's folder."""
+"""Callback for evaluations: called with a dict of the row of `metrics.csv`, and of `run`, the run folder's name."""
 
 
 class TrainingDivergedError(RuntimeError):
@@ -41,14 +41,14 @@ class Stored:
 
 
 def digests(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return the facts that are digests of a task's data: those whose names end in sha256."""
+    """Return the digests of a task's data: the facts whose names end in sha256."""
     return {name: str(value) for name, value in facts.items() if name.endswith("sha256")}
 
 
 class RunWriter:
-    """Writer of one run's folder. `rows`: its metrics so far; `started`: its start time as if never interrupted.
+    """Writer of one run's folder. `rows`: its metrics so far; `started`: its start time, moved later by interruptions.
 
-    A solo run has one; each member of an ensemble has its own, so that its folder is that of a solo run.
+    A solo run has one writer. Each member of an ensemble has its own, so its folder looks like a solo run's.
     """
 
     def __init__(self, run: Run, callback: Callback | None = None) -> None:
@@ -59,7 +59,7 @@ class RunWriter:
         self.started = time.perf_counter()
 
     def resumable(self) -> list[int]:
-        """Return the steps with a resumable checkpoint, one with optimiser state. Raises for a fork without any."""
+        """Return the steps whose checkpoint has the optimiser's state. Raises `ConfigError` for a fork without any."""
         steps = [step for step in self.run.checkpoints if self.run.optimizer_path(step).exists()]
         forked = isinstance(self.config, ForkConfig)
         require(
@@ -71,7 +71,7 @@ class RunWriter:
     def load(self, step: int, model: nn.Module, device: torch.device) -> Stored:
         """Load a checkpoint of the model, and the metrics up to it.
 
-        Raises `ConfigError` for damaged files, and for a task whose data is not what the checkpoint was trained on.
+        Raises `ConfigError` for damaged files, and for a task whose data differs from the checkpoint's training data.
         """
         path, about = self.run.checkpoint_path(step), self.run.about(step)
         weights = checkpoint.load_weights(path, model, about, device)
@@ -92,7 +92,7 @@ class RunWriter:
         self.size, self.crc = len(content), zlib.crc32(content)
 
     def forget_after(self, step: int) -> None:
-        """Remove checkpoints after the step at which the run is resumed.
+        """Remove checkpoints after the step from which the run is resumed.
 
         The metrics after that step are dropped, so a run resumed from a later checkpoint would lack evaluations.
         """
@@ -104,7 +104,7 @@ class RunWriter:
         row: Row = {"step": step, "tokens": tokens, "train_loss": train_loss, **measured}
         self.rows.append(row)
         with self.run.writing():
-            if self.appends:  # writing all rows each time would be quadratic
+            if self.appends:  # rewriting all rows at every evaluation would take quadratic time
                 self.size = self.run.append_metrics(row, self.size)
                 self.crc = zlib.crc32(as_csv([row], header=False).encode(), self.crc)
             else:  # drop later rows: they have no checkpoint
@@ -148,7 +148,7 @@ class RunWriter:
             )
 
     def conclude(self, resumed_from: int, n_params: int, device: torch.device, **more: Any) -> None:
-        """Remove leftover checkpoints of an interruption, and write `done.json` with `more` in it."""
+        """Remove the checkpoints that an interruption left, and write `done.json`, with the fields `more` too."""
         seconds = time.perf_counter() - self.started
         last = int(self.rows[-1]["step"])  # before `steps` after early stopping
         tokens = (last - self.config.first_step) * self.config.batch_size * self.config.task.length
@@ -157,7 +157,7 @@ class RunWriter:
             "n_params": n_params,
             "seconds": round(seconds, 3),
             "resumed_from": resumed_from,
-            "tokens_per_second": round(tokens / max(seconds, 1e-9)),  # a clock may stand still
+            "tokens_per_second": round(tokens / max(seconds, 1e-9)),  # a coarse clock may show no time
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
             "threads": torch.get_num_threads(),
             "versions": {name: version(name) for name in ("ihlab", "torch", "numpy", "transformer-lens")},
@@ -170,12 +170,12 @@ class RunWriter:
 
     @cached_property
     def _data(self) -> dict[str, str]:
-        """Digests of the task's data, if it has any that its config does not say."""
+        """Digests of the task's data; empty if the config alone determines the data."""
         return digests(getattr(self.config.task, "provenance", {}))
 
     def _require_same_data(self, known: Mapping[str, str]) -> None:
         for name, now in self._data.items():
-            before = known.get(name, now)  # older checkpoints do not say
+            before = known.get(name, now)  # older checkpoints do not store it
             require(
                 before == now,
                 f"{self.run.folder} cannot be resumed: its {name} is {before[:10]}, but that of the "
@@ -223,7 +223,7 @@ class Members:
 
     @property
     def latest_row(self) -> Row | None:
-        """The last evaluation of the first member that still trains; of the first member if none does."""
+        """The last evaluation of the first member that still trains, or of the first member if none does."""
         rows = self.records[(self.ongoing or [0])[0]].rows
         return rows[-1] if rows else None
 
@@ -232,7 +232,7 @@ class Members:
     def resume(self, models: Sequence[Transformer]) -> tuple[int, list[dict[str, Tensor]]]:
         """Load the last checkpoint that all members have into the models.
 
-        Returns its step and each member's state of the optimiser; 0 and nothing if there is none.
+        Returns its step and each member's optimiser state; 0 and an empty list if there is none.
         """
         self.n_params = models[0].n_params
         common = set.intersection(*(set(record.resumable()) for record in self.records))
@@ -256,7 +256,7 @@ class Members:
     # Evaluations
 
     def train_losses(self) -> list[float]:
-        """Return each member's mean training loss since the last evaluation, on all ranks; NaN if no step was taken."""
+        """Return each member's mean training loss over all ranks since the last evaluation; NaN without a step."""
         total = self.ranks.collect(self.running_loss).tolist()
         return [loss / self.loss_steps if self.loss_steps else math.nan for loss in total]
 
@@ -276,12 +276,12 @@ class Members:
     ) -> None:
         """Raise `TrainingDivergedError` if the loss is not finite. In a stack, stop training the member instead."""
         for i in list(self.ongoing):
-            losses = [train_losses[i]] if self.loss_steps else []  # there are none right after an evaluation
+            losses = [train_losses[i]] if self.loss_steps else []  # no training loss yet right after an evaluation
             losses += [] if eval_losses is None else [eval_losses[i]]
             self._check(i, step, *losses)
 
     def check_weights(self, step: int, weights: Callable[[int], Mapping[str, Tensor]]) -> None:
-        """Do as `check_finite` for the weights of every member that still trains."""
+        """Check, as `check_finite` does, the weights of every member that still trains."""
         for i in list(self.ongoing):
             largest = [x.detach().abs().amax().item() for x in weights(i).values()]
             self._check(i, step, *largest, what="a weight")
@@ -307,7 +307,7 @@ class Members:
         return [i for i in self.ongoing if self.ranks.from_first(float(self.records[i].reached))]
 
     def conclude(self, members: Iterable[int]) -> None:
-        """Write the summaries of members that have ended, which then no longer train."""
+        """Write the summaries of members that have ended, and take them out of training."""
         more = {"ranks": self.ranks.size} if self.ranks.size > 1 else {}
         more |= {"ensemble": len(self.records)} if self.stacked else {}
         for i in [i for i in members if i in self.ongoing]:

@@ -1,4 +1,4 @@
-"""Run folders: those under a folder, and one found by what people type. `Run.open` and every command search here."""
+"""Search for run folders: all under a folder, or one by its name. `Run.open` and every command use this search."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from ihlab.stored import present
 from tasks.config import ConfigError, choose, require
 
 FILES = ("config.json", "metrics.csv", "done.json", "diverged.json", "checkpoints")
-"""What a run folder holds. A folder without config.json is damaged."""
+"""The files of a run folder. A folder without config.json is damaged."""
 
 MOST_LISTED = 6
 
@@ -16,7 +16,7 @@ MOST_LISTED = 6
 def find_folder(name: str | Path, root: str | Path) -> Path:
     """Find a run's folder by its path, by the run's name, or by a prefix of the folder's name.
 
-    A folder takes precedence over a run of `ihlab.kept`, and that over a name.
+    The path of a run folder takes precedence over a run of `ihlab.kept`, and that over a name or prefix.
 
     Names are searched in `root`, or in the folder that `name` begins with. An exact name takes precedence over a
     prefix. Raises `ConfigError` if there is no such run (with the nearest name) or several (with their names), and
@@ -44,7 +44,7 @@ def find_folder(name: str | Path, root: str | Path) -> Path:
 
 
 def run_folders(root: str | Path) -> list[Path]:
-    """The folders of all runs under a folder, by name, whether they can be opened or not.
+    """Return the folders of all runs under a folder, sorted by name, whether they can be opened or not.
 
     Raises `ConfigError` if `root` cannot be read.
     """
@@ -56,7 +56,7 @@ def run_folders(root: str | Path) -> list[Path]:
 
 
 def listable(folder: Path) -> Path:
-    """Return the folder. Raises `OSError` for one that may not be read, in which a search would find nothing."""
+    """Return the folder. Raises `OSError` if it may not be read: a search would find nothing in it."""
     if folder.is_dir():
         next(folder.iterdir(), None)
     return folder

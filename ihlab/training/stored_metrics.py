@@ -1,4 +1,4 @@
-"""The metrics of a run as stored: `metrics.csv`, and the record of it that each checkpoint carries."""
+"""The stored metrics of a run: `metrics.csv`, and the record of it in each checkpoint."""
 
 import io
 import re
@@ -14,30 +14,31 @@ from ihlab.training.progress import Row
 from tasks.config import ConfigError, require
 
 MOST_COLUMNS = 10_000
-"""Metrics of a thousand heads have half as many. `ihlab runs` reads every table, and pandas takes long for columns."""
+"""Largest number of columns. pandas is slow for many, and `ihlab runs` reads every table. 1000 heads need half."""
 
 
 def as_csv(rows: list[Row], header: bool = True) -> str:
-    """Metrics as CSV, floats in full so that they read back bit for bit."""
+    """Return metrics as CSV, with all digits of a float so that it reads back bit for bit."""
     return pd.DataFrame(rows).to_csv(index=False, header=header)
 
 
 def record(size: int, crc: int) -> str:
-    """Return the size in bytes and the CRC-32 of a table: what a checkpoint knows of the metrics up to it."""
+    """Return the size in bytes and the CRC-32 of a table, as a checkpoint stores them for the metrics up to it."""
     return f"{size} {crc:08x}"
 
 
 def read_metrics(path: Path, steps: Iterable[int], known: str | None = None, ended: bool = False) -> pd.DataFrame:
     """Read the table of `as_csv`.
 
-    `steps` are evaluations that it must hold, `known` the `record` of its beginning. A cut last row is left out, unless
-    the run has `ended`. Raises `ConfigError` for a file that cannot be read, is cut elsewhere, lacks one of `steps`,
-    has more than `MOST_COLUMNS`, or holds anything but numbers, at steps that increase.
+    `steps` are evaluations that it must hold; `known` is the `record` that its beginning must match. An incomplete last
+    row is left out, unless the run has `ended`. Raises `ConfigError` for a file that cannot be read, is truncated
+    elsewhere, lacks one of `steps`, has more than `MOST_COLUMNS` columns, holds anything but numbers, or whose steps do
+    not increase.
     """
     content = read_bytes(path)
     text = as_text(content, path)
     lines = text.split("\n")
-    partial = lines.pop()  # a row that is being written, or that a killed process left
+    partial = lines.pop()  # an incomplete row: still being written, or left by a killed process
     require(bool(lines) and not (partial and ended), f"{path} is cut in its last row.")
     table = _parsed(path, "\n".join([*lines, ""]), lines)
     _check_steps(path, table)
@@ -76,7 +77,7 @@ def _check_steps(path: Path, table: pd.DataFrame) -> None:
 
 
 def _begins(content: bytes, known: str) -> bool:
-    """Return whether a `record` is that of the beginning of a file. One that cannot be read says nothing."""
+    """Return whether a `record` matches the beginning of a file. A malformed record matches any file."""
     found = re.fullmatch(r"(\d{1,12}) ([0-9a-f]{8})", known)
     if found is None:
         return True

@@ -1,4 +1,4 @@
-"""Entry points of training: `train(config)` returns a finished run, `train_ensemble(configs)` several."""
+"""Entry points of training: `train(config)` returns one finished run, `train_ensemble(configs)` several."""
 
 import warnings
 from collections.abc import Sequence
@@ -53,22 +53,22 @@ def train(
 ) -> Run | list[Run]:
     """Train the run that `config` describes, in its folder under `root`, and return it.
 
-    A finished run is returned as it is; an interrupted one is resumed from its last checkpoint and, on
-    the CPU with the same number of threads, ends bit for bit as it would have uninterrupted (compiled: to rounding).
+    A finished run is returned unchanged. An interrupted run is resumed from its last checkpoint. On the CPU, with the
+    same number of threads, it then ends bit for bit as if it had not been interrupted (compiled: to rounding).
 
-    `device` is a torch device, or "auto": a GPU if there is one. `report` is called with progress; by default it is
-    shown on standard error, or in the notebook (`ihlab.training.progress`). With `members`, that many runs with the
-    seeds `config.seed`, `config.seed` + 1, ... are trained by `train_ensemble` and returned as a list. Under
-    `torchrun` its processes train one run together (`ihlab.training.distributed`).
+    `device` is a torch device, or "auto": a GPU if there is one. `report` is called with progress; by default progress
+    is shown on standard error, or in the notebook (`ihlab.training.progress`). With `members`, `train_ensemble` trains
+    that many runs with the seeds `config.seed`, `config.seed` + 1, ..., and they are returned as a list. Under
+    `torchrun`, all processes train one run together (`ihlab.training.distributed`).
 
-    `callback` is called at each evaluation with its record: "run", the name of the run's folder, and the row of
-    `run.metrics` ("step", "train_loss", "eval_loss", "accuracy", ...). `print` or `wandb.log` is one. Evaluations of an
-    earlier, interrupted call are not repeated. An exception of its own ends training, which the next call resumes.
+    `callback` is called after each evaluation with a dict: "run", the name of the run's folder, and the new row of
+    `run.metrics` ("step", "train_loss", "eval_loss", "accuracy", ...). `print` and `wandb.log` both work. A resumed run
+    does not report earlier evaluations again. If the callback raises, training ends; the next call resumes it.
 
     Raises `TrainingDivergedError` when the loss stops being finite, `Interrupted` after Ctrl-C (at the end of the
-    step, saved), and `ConfigError` for a run that cannot be in memory, for a folder that another process has locked or
-    that has another config, and for an interrupted run whose task's data has changed (`Task`'s `provenance`). Warns of
-    a warmup that is longer than the run, unless `report` takes what is shown.
+    step, with everything saved), and `ConfigError` for a run that does not fit in memory, for a folder that another
+    process has locked or that has another config, and for an interrupted run whose task's data has changed (`Task`'s
+    `provenance`). Warns if the warmup is longer than the run, unless `report` is given.
     """
     require(isinstance(config, RunConfig), f"The config is {shown(config)}, but must be a RunConfig.")
     if members is not None:
@@ -102,7 +102,7 @@ def _warn_of_a_long_warmup(config: RunConfig) -> None:
 
 
 def _train_run(run: Run, ranks: Ranks, report: Report | None, callback: Callback | None) -> None:
-    # Only rank 0 writes, to the folder and to the terminal.
+    # Only rank 0 writes to the folder and to the terminal.
     shown = progress(run.config) if report is None and ranks.first else nullcontext(report)
     lock = run.lock() if ranks.first else nullcontext()
     own_rng = torch.random.fork_rng([ranks.device] if ranks.device.type == "cuda" else [])  # of dropout
@@ -120,21 +120,22 @@ def train_ensemble(
 ) -> list[Run]:
     """Train runs that differ only in the fields `FREE` as one stacked model; return them in the order given.
 
-    Each member has its own weights, batches, gradient norm (for clipping), optimiser state, metrics and folder, and
-    equals to rounding the run that `train` makes of its config: it has the same hash, and is resumed and forked the
-    same way. `seconds` in its `done.json` is the time of all members together, `ensemble` the number that were
-    still stacked: with early stopping, once half have ended the others go on as a smaller stack. Finished
-    members are not trained again; interrupted ones are resumed at the last step for which all have a checkpoint.
+    Each member has its own weights, batches, gradient norm (for clipping), optimiser state, metrics and folder. To
+    rounding it equals the run that `train` makes of its config: it has the same hash, and is resumed and forked the
+    same way. In its `done.json`, `seconds` is the time of all members together, and `ensemble` is the number of
+    members that were still stacked. With early stopping, once half of the members have ended, the others continue as a
+    smaller stack. Finished members are not trained again. Interrupted ones are resumed at the last step for which all
+    have a checkpoint.
 
     A member whose loss stops being finite is left at its last checkpoint, with the step in `diverged.json`
     (`Run.diverged`), and the others continue; it is not retried, since it would diverge again.
 
-    `stack` is the number of members in one stacked model; stacks are trained one after another. By default all
-    members on a GPU, and on a CPU as many as still train faster stacked, which is one for many positions a step.
-    A stack of one is trained by `train`. `root`, `device`, `report` and `callback` are as in `train`.
+    `stack` is the number of members in one stacked model; stacks are trained one after another. The default on a GPU
+    is all members. On a CPU it is the largest number that still trains faster stacked: one, if a step has many
+    positions. A stack of one is trained by `train`. `root`, `device`, `report` and `callback` are as in `train`.
 
     Raises `ConfigError` for members that cannot be stacked (another field differs; dropout, whose random numbers
-    differ in a stack; forks), for two that are the same run, and under `torchrun`; `Interrupted` after Ctrl-C.
+    differ in a stack; forks), for two equal configs, and under `torchrun`; `Interrupted` after Ctrl-C.
     """
     check_members(configs)
     require(stack is None or stack >= 1, f"stack is {stack}, but must be at least 1.")
@@ -166,7 +167,7 @@ def _train_stack(runs: list[Run], device: torch.device, report: Report | None, c
         for run in runs:
             locks.enter_context(run.lock())
         resumed_from = None
-        while left := [run for run in runs if not run.done and not run.diverged]:  # others may have finished some
+        while left := [run for run in runs if not run.done and not run.diverged]:  # another process may finish some
             training = Training(left, Ranks(0, 1, device), reported, callback, stacked=True, resumed_from=resumed_from)
             training.finish(interrupted)
             resumed_from = training.members.resumed_from

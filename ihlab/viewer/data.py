@@ -193,7 +193,7 @@ def _scores(
 
 
 def _read_from(reading: Shown) -> np.ndarray:
-    """Return the pattern that heads are scored by: which token's value is read, with beta's gauge fixed."""
+    """Return the pattern used for head scores: the weight of each token's value, with beta's gauge fixed."""
     pattern = reading.panels["pattern"]
     if reading.beta is None:
         return pattern

@@ -67,9 +67,9 @@ def view(
     the text of each position, nested like `tokens`. By default the task's words, or else the ids.
 
     For a model, the page has predictions, value-weighted patterns, and head tags from scores on random repeated tokens.
-    Patterns alone are scored on their own tokens. What exceeds `megabytes` is left out, and the page says so: first
-    the key routes of shifted models, then sequences, then checkpoints. By default `megabytes` is 3, or 20 if one
-    sequence at one step needs more than 3 (32 heads at 1,024 positions need 19).
+    Patterns alone are scored on their own tokens. If the page exceeds `megabytes`, parts are left out, and it says
+    which: first the key routes of shifted models, then sequences, then checkpoints. By default `megabytes` is 3, or 20
+    if one sequence at one step needs more than 3 (32 heads at 1,024 positions need 19).
 
     `row` is an older name of `tokens`. If it is given, `tokens` is the text of its positions.
 

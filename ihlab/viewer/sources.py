@@ -46,7 +46,7 @@ class Opened:
 
 
 def opened(source: Any, checkpoints: int) -> Opened:
-    """Open a source. Raises `ConfigError` for a run without checkpoints, and for an unsupported module."""
+    """Return a source as `Opened`. Raises `ConfigError` for a run without checkpoints and for unsupported modules."""
     require_opened(source)
     task: Task | None
     if isinstance(source, Run):

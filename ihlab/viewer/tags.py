@@ -22,7 +22,7 @@ Scores = dict[str, Float[np.ndarray, "layer head"]]
 
 
 def probe_tokens(model: HeadModel) -> Int[Tensor, "rows pos"]:
-    """Return random repeated tokens for a model. Raises `ConfigError` if its context is too short to repeat any."""
+    """Return random repeated tokens for a model. Raises `ConfigError` if its context is too short for a repeat."""
     return model.probe_rows(PREFIX_REPEATS, 16, min(model.tokens.length, LONGEST_PROBE), None, 0)
 
 
@@ -46,9 +46,9 @@ def scores_of_rows(
 
 
 def tagged(scores: Scores) -> list[list[dict[str, Any]]]:
-    """Return every head's [layer][head] scores, in the order of `TAGS`, and the indices of those that are its tags.
+    """Return every head's [layer][head] scores, in the order of `TAGS`, and the indices of the scores that are tags.
 
-    An induction head must not attend at the same distance when the tokens there are not matches.
+    A head gets no induction tag if it attends at the same distance to tokens that are not matches.
     """
     found = np.stack([scores[name] for name in TAGS], axis=-1)
     earned = found >= PREFIX_LEAST

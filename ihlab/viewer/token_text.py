@@ -35,7 +35,7 @@ class Distinct:
 
 
 def tokenizer_text(tokenizer: Any) -> Text:
-    """Return a function that gives the text of an id by a tokenizer.
+    """Return a function from an id to its text, using a tokenizer.
 
     Leading spaces are shown as `SPACE`, a control character as its escape, and an incomplete character as bytes, such
     as <0xE6>. If the tokenizer has no `convert_ids_to_tokens`, only its `decode` is used.

@@ -37,7 +37,7 @@ class TokenRow:
 
 
 def text_by(words: Any, task: Task | None) -> Distinct | None:
-    """Return a function that gives the text of an id by `words` or by the task; None if both are missing.
+    """Return a function from an id to its text, using `words` or the task; None if both are missing.
 
     `words`: anything with `words(ids)` (a task) or `decode(ids)` (a tokenizer), a mapping, or a function.
     """
@@ -75,7 +75,7 @@ def held_out_rows(task: Task, rows: int, text: Distinct | None) -> list[TokenRow
 
 
 def given_rows(tokens: Any, words: Any, text: Distinct | None, vocabulary: int | None) -> list[TokenRow]:
-    """Return the sequences in `tokens`; see `ihlab.viewer.view`. `vocabulary`: the model's size of it, or None."""
+    """Return the sequences in `tokens`; see `ihlab.viewer.view`. `vocabulary`: the model's vocabulary size, or None."""
     rows = _nested(tokens)
     given = isinstance(words, list | tuple | np.ndarray)
     names = _nested(words) if given else [None] * len(rows)

@@ -60,8 +60,10 @@ class Definition:
 
 
 def combine(operator: str, left: Expression, right: Expression) -> Expression:
-    """Return `left operator right` in canonical form. Expressions are equal if they differ only in the order of terms
-    or factors, or in how sums are bracketed. Nothing else is rearranged: (5 + a) - b is not 5 + (a - b).
+    """Return `left operator right` in canonical form.
+
+    Two expressions are equal if they differ only in the order of terms or factors, or in the brackets of sums. Nothing
+    else is rearranged: (5 + a) - b is not 5 + (a - b).
     """
     if operator == "-":
         return ("-", left, right)

@@ -24,11 +24,11 @@ class TextTask:
     is stored with the run, which can be resumed only on the same corpus.
 
     Attributes:
-        corpus: stdlib: the sources of the running Python's standard library (9 MB, on every disk); sample: the sources
-            of the package `tasks`; or a folder, of which all files except hidden ones are read.
+        corpus: stdlib: the sources of the running Python's standard library (9 MB, on every machine); sample: the
+            sources of the package `tasks`; or a folder, whose files are all read, except hidden ones.
         vocab_size: Size of the vocabulary: 256 for bytes, more for a byte-level BPE trained on the corpus' training
             side.
-        length: Number of input tokens of a sequence.
+        length: Number of input tokens in a sequence.
         split: Documents to draw from: train, or test, which training never sees.
     """
 

@@ -235,6 +235,22 @@ def test_a_panic_of_a_library_is_one_sentence(fails, monkeypatch):
     )
 
 
+@pytest.mark.parametrize("error", [SystemError("no exception set"), ImportError("failed to map segment"), RuntimeError])
+def test_any_error_of_a_library_is_one_sentence_when_memory_is_short(fails, monkeypatch, error):
+    """As Python gives a SystemError, and the loader an ImportError, when an allocation fails at their place."""
+
+    def fail(*args, **more):
+        monkeypatch.setattr("ihlab.cli.SPARE", 2**60)
+        raise error
+
+    monkeypatch.setattr("ihlab.training.train.train", fail)
+    code, printed = fails("train", *TINY)
+    assert code == 1
+    assert re.fullmatch(
+        r"ihlab: (A library stopped \(.+\), most likely because memory ran out|Out of memory)\.\n", printed
+    )
+
+
 @pytest.mark.parametrize(
     ("rank", "printed"), [("0", "\nihlab: Stopped. To go on: the same torchrun command\n"), ("1", "")]
 )

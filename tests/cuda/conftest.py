@@ -1,8 +1,8 @@
-"""Tests of a GPU. Where they are cheap they run on the CPU too, so that they cannot rot: one body for both.
+"""Tests on a GPU. Cheap ones run on the CPU too, with the same code, so that they stay correct.
 
     python -m pytest tests/cuda -m slow -k device_cuda
 
-The CPU's tests of the same things, which go further, stand where the tree is mirrored.
+More thorough tests of the same features on the CPU are in the folders that mirror the package.
 """
 
 import pytest
@@ -13,7 +13,7 @@ CUDA = pytest.param(
     id="device_cuda",
     marks=[
         pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: torch.cuda.is_available() is False"),
-        pytest.mark.filterwarnings("default"),  # drivers and kernels give advice on speed: shown, but no failure
+        pytest.mark.filterwarnings("default"),  # drivers and kernels warn about speed: show it, but do not fail
     ],
 )
 
@@ -25,11 +25,11 @@ def device(request):
 
 @pytest.fixture(params=[CUDA])
 def gpu(request):
-    """Only a GPU."""
+    """The GPU; such tests do not run on a CPU."""
     return torch.device(request.param)
 
 
 @pytest.fixture
 def short(small):
-    """Ten steps of a model whose heads are wide enough for a GPU's fused kernels: 16."""
+    """Ten steps of a model with d_head=16, wide enough for a GPU's fused kernels."""
     return small.replace(steps=10, model=small.model.replace(d_model=32, d_head=16, d_mlp=86))

@@ -1,4 +1,4 @@
-"""The campaigns of faults in full; `make faults` writes the table of what was tried to `docs/faults.md`."""
+"""Run the full fault campaigns; `make faults` writes their table to `docs/faults.md`."""
 
 import tempfile
 import time
@@ -14,8 +14,8 @@ from tests.faults.table import Row
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 
-BETWEEN = 2**29, 2**32
-"""Limits of memory, in bytes: between what Python needs, and what the training needs."""
+BETWEEN = 5 * 2**29, 2**32
+"""Limits of memory, in bytes: from what the libraries need to load, to what the training needs."""
 
 TEXT = """# Faults: what was tried, and what failed
 
@@ -54,7 +54,8 @@ promised: it is code that you installed or named, so it may do whatever you may.
 it. The text of a token is never markup. Not promised: a page that somebody else wrote may not be one of ihlab's.
 
 Not covered: other users who can write to your run folders while ihlab runs, and the memory and time of runs that you
-start yourself beyond the bound that is checked before training.
+start yourself beyond the bound that is checked before training. Nor is a limit of memory (`ulimit -v`) that is too low
+for the libraries to load: at some limits OpenBLAS then tries to allocate its buffer forever.
 """
 
 
@@ -70,12 +71,12 @@ def main(
     """Run the campaigns of faults and write their table.
 
     Args:
-        kills_tried: How many times training is killed.
-        cells: How many of the ways to damage and read a run are tried; all by default.
-        examples: How many hostile values are tried.
-        openings: How many openings of each kind of a stranger's files are tried; all by default.
-        limits: Under how many limits of memory training is tried.
-        seed: What everything is drawn from.
+        kills_tried: Number of times that training is killed.
+        cells: Number of combinations of damage and reading to try; all by default.
+        examples: Number of hostile values to try.
+        openings: Number of openings to try, per type of untrusted file; all by default.
+        limits: Number of memory limits under which training is tried.
+        seed: Seed of all random draws.
         page: The page to write.
     """
     campaigns: dict[str, Callable[[Path], list[Row]]] = {

@@ -1,6 +1,6 @@
-"""Damage to run folders: every file x every kind of damage x every way in, each in at most `SECONDS`.
+"""Damage to run folders: every file x every kind of damage x every way to read a run, each in at most `SECONDS`.
 
-A way in must refuse what it reads in one sentence that names the file, or come to the result of the sound folder.
+Each must raise one sentence that names the file, or give the same result as the undamaged folder.
 """
 
 import random
@@ -18,7 +18,7 @@ from tests.faults.ways_in import CONFIG, FINISHED, LONGEST, STOPPED, STOPPED_AT,
 
 
 class Cell(NamedTuple):
-    """A cell of the matrix: a file (by its path in the run folder), its damage, and a way in to a root of runs."""
+    """A cell of the matrix: a file (by its path in the run folder), its damage, and a way to read a root of runs."""
 
     file: str
     what: str
@@ -34,11 +34,11 @@ READERS = {
     "weights": ("model", "heads", "view", "forked", "resumed", "trained"),
     "optimiser state": ("forked", "resumed", "trained"),
 }
-"""The ways in on which damage inside a file is tried, those that read it. Damage to a file as a whole: on all."""
+"""For damage inside a file, the ways that read it. Damage to a whole file is tried with all ways."""
 
 
 def matrix(folder: Path) -> list[Cell]:
-    """Every cell, for the roots that `pristine` made in a folder."""
+    """Return every cell, for the roots that `pristine` made in a folder."""
     cells = []
     for root, ways, last in (("finished", FINISHED, CONFIG.steps), ("stopped", STOPPED, STOPPED_AT)):
         run = Run.open(CONFIG.folder(folder / root))
@@ -58,7 +58,7 @@ def _files(run: Run, last: int) -> list[str]:
 
 
 def _damages(path: Path) -> tuple[Damages, Damages]:
-    """Return the kinds of damage to a file as a whole, and to what is in it."""
+    """Return the kinds of damage to the whole file, and to its content."""
     if path.is_dir():
         return OF_CHECKPOINTS, {}
     inside = {".json": of_json, ".csv": of_metrics, ".safetensors": of_tensors}[path.suffix]
@@ -66,7 +66,7 @@ def _damages(path: Path) -> tuple[Damages, Damages]:
 
 
 def _kind(file: str) -> str:
-    """Return what a file is, whatever its step."""
+    """Return the type of a file, without its step."""
     if not file.endswith(".safetensors"):
         return file
     return "optimiser state" if ".optimizer." in file else "weights"
@@ -85,11 +85,11 @@ ANOTHER_STATE = {
         for step in CONFIG.checkpoint_steps()[1:-1]
     },
 }
-"""Changes that leave a folder which is not damaged, but another sound one."""
+"""Changes that give another valid folder instead of a damaged one."""
 
 
 class Outcome(NamedTuple):
-    """What came of a cell. `wrong`: what is wrong about it, "" if nothing is."""
+    """The outcome of a cell. `wrong` describes the fault; "" if there is none."""
 
     cell: Cell
     wrong: str
@@ -107,7 +107,7 @@ def outcomes(cells: Iterable[Cell], rng: random.Random, folder: Path) -> Iterato
 
 
 def _copied(folder: Path, root: str) -> Path:
-    """Copy a sound root to where the way in looks, and return the folder of its run to damage."""
+    """Copy an undamaged root to the folder that will be read, and return the folder of the run to damage."""
     tried = folder / "tried"
     if tried.exists():
         shutil.rmtree(tried)
@@ -128,10 +128,10 @@ def _wrong(cell: Cell, folder: Path, found: str | Refused, sound: str | Refused)
 
 
 def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
-    """Return a row for each file of a run: in how many ways it was damaged and read, and how many answers were wrong.
+    """Return a row per file of a run: the number of ways in which it was damaged and read, and of wrong answers.
 
-    - `limit`: cells of the matrix to try, drawn from `seed`; None: all;
-    - `folder`: where runs are made, damaged and read.
+    - `limit`: number of cells of the matrix to try, drawn with `seed`; None: all;
+    - `folder`: the folder in which runs are made, damaged and read.
 
     Wrong answers are printed to stderr.
     """

@@ -1,10 +1,10 @@
-"""Hostile values, of configs in Python and on the command line: each must work or be refused in one sentence.
+"""Hostile values for configs in Python and on the command line: each must work or be rejected with one sentence.
 
-A config's fields are drawn from what their types allow and from values of any other type. What is accepted must have a
-hash and come back from JSON as it was, and some of the small ones train for two steps. Command lines and the TOML files
-of sweeps are made of known options and hostile words, and run in this process: they must end with 0, or with 1 or 2 and
-one sentence. Anything else fails: another exception, a traceback, a colour that a name has set, more than `LIMIT`
-seconds. Failures are written to failures.txt.
+A config's fields are drawn from values that their types allow and from values of any other type. An accepted config
+must have a hash and survive a round trip through JSON; some of the small ones train for two steps. Command lines and
+the TOML files of sweeps consist of known options and hostile words, and run in this process: they must end with 0, or
+with 1 or 2 and one sentence. Anything else fails: another exception, a traceback, a terminal colour set by a name, more
+than `LIMIT` seconds. Failures are written to failures.txt.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ from tests.faults.time_limit import Slow, time_limit
 LIMIT = 10.0
 """Seconds for one example."""
 TRAINED = 25
-"""One in so many of the small configs that are accepted is trained."""
+"""One in this many of the small accepted configs is trained."""
 
 CONFIGS = "configs in Python: an object, or one sentence"
 STORED = "accepted configs: back from JSON as they were"
@@ -59,7 +59,7 @@ BASE_TASKS: list[tuple[Any, dict[str, Any]]] = [
 
 @dataclass
 class Tally:
-    """Counts of what was tried and what failed, and the failures in words."""
+    """Counts of tries and failures, and a text of each failure."""
 
     folder: Path
     tried: Counter[str] = field(default_factory=Counter)
@@ -67,7 +67,7 @@ class Tally:
 
     @contextlib.contextmanager
     def one(self, what: str, example: object) -> Iterator[None]:
-        """Count one example, and as a failure anything but the end of the block or a `ConfigError` of one line."""
+        """Count one example. Count a failure unless the block ends normally or with a one-line `ConfigError`."""
         self.tried[what] += 1
         try:
             with time_limit(LIMIT):
@@ -87,7 +87,7 @@ class Tally:
 
 
 def campaign(examples: int, seed: int, folder: Path) -> list[Row]:
-    """Try as many examples, a function of the seed alone, and return a row for each kind of fault."""
+    """Try this many examples, which depend only on the seed, and return a row for each kind of fault."""
     inside = folder / "inside"  # so that "../x" stays in the folder
     inside.mkdir(parents=True, exist_ok=True)
     tally = Tally(folder)
@@ -101,7 +101,7 @@ def campaign(examples: int, seed: int, folder: Path) -> list[Row]:
 
 
 def _draw(strategy: st.SearchStrategy[Any], examples: int, seed: int, attempt: Callable[[Any], None]) -> None:
-    """Call `attempt` on so many drawn values; it raises nothing, so that one failure does not end the campaign."""
+    """Call `attempt` on this many drawn values. It must not raise, so that one failure does not end the campaign."""
 
     @seeded(seed)
     @settings(
@@ -129,7 +129,7 @@ def _environment() -> Iterator[None]:
 
 
 def _warm_up() -> None:
-    """Compile and load what examples need, and train the run that commands open: none of it is timed."""
+    """Compile and load everything that examples need, and train the run that commands open. None of this is timed."""
     for cls, base in BASE_TASKS:
         cls(**base).batch(2, np.random.default_rng(0))
     task = InductionTask(**BASE_TASKS[0][1])
@@ -202,7 +202,7 @@ def plausible(hint: Any) -> st.SearchStrategy[Any]:
 
 @st.composite
 def changes(draw: st.DrawFn, cls: Any) -> dict[str, Any]:
-    """Draw other values for up to three fields of a config, now and then for one that it does not have."""
+    """Draw other values for up to three fields of a config, sometimes for a field that it does not have."""
     hints = get_type_hints(cls)
     names = [one.name for one in fields(cls) if one.name not in ("task", "model")]
     chosen = draw(st.lists(st.sampled_from(names), max_size=2, unique=True))
@@ -215,7 +215,7 @@ def changes(draw: st.DrawFn, cls: Any) -> dict[str, Any]:
 
 @st.composite
 def configs(draw: st.DrawFn) -> dict[str, Any]:
-    """Draw the fields of a task, a model and a run; now and then something else in the place of a task or a model."""
+    """Draw the fields of a task, a model and a run; sometimes replace the task or the model by something else."""
     cls, base = draw(st.sampled_from(BASE_TASKS))
     drawn = {
         "cls": cls,
@@ -256,7 +256,7 @@ def try_config(tally: Tally, drawn: dict[str, Any]) -> None:
 
 
 def is_small(run: RunConfig) -> bool:
-    """Return whether two steps of the run take a moment."""
+    """Return whether two steps of the run are quick."""
     model, task = run.model, run.task
     widths = (model.d_model, model.n_heads, model.head_width, model.mlp_width, model.n_layers, model.shift_window)
     rows = (run.batch_size, run.eval_rows, task.length)
@@ -384,7 +384,7 @@ model.n_ctx = 12
 
 @st.composite
 def sweep_files(draw: st.DrawFn) -> bytes:
-    """Draw a sweep's file: known fields with hostile values, now and then any bytes."""
+    """Draw a sweep's file: known fields with hostile values, sometimes any bytes."""
     if draw(st.integers(0, 15)) == 0:
         return draw(st.binary(max_size=30))
     lines = draw(st.lists(st.tuples(TOML_NAMES, TOML_VALUES), max_size=4))
@@ -393,7 +393,7 @@ def sweep_files(draw: st.DrawFn) -> bytes:
 
 
 def try_sweep(tally: Tally, content: bytes) -> None:
-    """Run a sweep that cannot start, for it has no workers: only its file is read."""
+    """Run a sweep that cannot start because it has no workers: only its file is read."""
     Path("sweep.toml").write_bytes(content)
     try_command(tally, SWEEPS, (["sweep", "sweep.toml", "--jobs", "0"], "utf-8"))
 

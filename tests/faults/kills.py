@@ -1,9 +1,9 @@
-"""Random kills: training that is killed again and again, and resumed, ends as the training that nobody killed.
+"""Random kills: training that is killed repeatedly and resumed must end like training that was never killed.
 
-`campaign` kills three kinds of training (a run, a stacked ensemble, a sweep with its worker processes) with SIGKILL,
-SIGTERM and SIGINT, at any moment and in the middle of writing a file, starts the same command again until it has
-finished, and compares what it leaves, byte for byte, with what the undisturbed command leaves. Everything is drawn from
-one seed but the scheduling of the processes.
+`campaign` kills commands (training of a run, of a stacked ensemble, and commands with worker processes) with SIGKILL,
+SIGTERM and SIGINT, at any moment and in the middle of writing a file. It starts the same command again until it has
+finished, and compares its files, byte for byte, with those of an undisturbed command. Everything is drawn from one
+seed, except the scheduling of the processes.
 """
 
 import json
@@ -33,7 +33,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 ANY, WRITE = "at any moment", "in the middle of a write"
 
 TO_END = 10.0
-"""Seconds after which no process of a killed command may live."""
+"""Seconds after which no process of a killed command may still be alive."""
 
 FOR_EVER = 300.0  # seconds
 
@@ -82,16 +82,16 @@ KINDS: dict[str, Callable[[Path], list[str]]] = {
     "sweep": sweep,
     "reproduce": reproduce,
 }
-"""The `ihlab` commands that are killed, by what the table calls them."""
+"""The `ihlab` commands that are killed, by their names in the table."""
 
 SHARES = {"train": 0.6, "train --members 3": 0.25, "sweep": 0.05, "reproduce": 0.1}
-"""Parts of the kills. With worker processes a command takes seconds, because each of them has to import torch."""
+"""Fractions of all kills. A command with worker processes takes seconds, because each of them has to import torch."""
 
 POOLED = ("sweep", "reproduce")
 """The commands with worker processes."""
 
 WRITES = {"train": 22, "train --members 3": 66, "sweep": 5, "reproduce": 8}
-"""Files that the process of each command writes, one after another."""
+"""Number of files that the process of each command writes, one after another."""
 
 WRITES_OF_WORKER = 21
 
@@ -100,9 +100,9 @@ WRITES_OF_WORKER = 21
 class Kill:
     """A signal to the command ("parent"), to it and its workers ("group") or to one worker ("worker").
 
-    `after`: seconds from the start; None: in the middle of the `write`-th file that the command, or a worker
-    (`by_worker`), writes. If the writer dies by it, the file has its whole content but not yet its name, or only a
-    `part` of its content (between 0 and 1), or already its name (`part` below 0).
+    `after`: seconds from the start. None: in the middle of the `write`-th file that the command, or a worker
+    (`by_worker`), writes. When the writer dies, the file has its whole content but not yet its name, or only a
+    fraction `part` of its content (between 0 and 1), or already its name (`part` below 0).
     """
 
     signum: int
@@ -118,7 +118,7 @@ class Kill:
 
 
 def draw(kind: str, seconds: float, rng: np.random.Generator) -> Kill:
-    """Draw a kill of a command that takes so many seconds."""
+    """Draw a kill of a command that takes this many seconds."""
     in_write = rng.random() < 0.6
     by_worker = bool(kind in POOLED and in_write and rng.random() < 0.7)
     targets = ["parent", *(["group"] if kind in POOLED else []), *(["worker"] if by_worker else [])]
@@ -136,7 +136,7 @@ def draw(kind: str, seconds: float, rng: np.random.Generator) -> Kill:
 
 
 def kill_in_write(kill: Kill, note: str) -> None:
-    """Let this process carry out a kill when it renames its `write`-th file. The file `note` says that it was done."""
+    """Let this process carry out a kill when it renames its `write`-th file. It then writes the file `note`."""
     replace, write, count = os.replace, os.write, 0
     from_worker = kill.by_worker and kill.to == "parent"
 
@@ -160,7 +160,7 @@ def kill_in_write(kill: Kill, note: str) -> None:
         replace(source, target)
 
     def cutting(file: int, content: Any) -> int:
-        """Write a row of metrics, and be killed after a part of it."""
+        """Write a part of a row of metrics, and then be killed."""
         nonlocal count
         if not os.path.realpath(f"/proc/self/fd/{file}").endswith("metrics.csv"):
             return write(file, content)
@@ -204,11 +204,11 @@ def forget_running_loss() -> None:
 
 
 SABOTAGE: dict[str, Callable[[], None]] = {"optimizer": forget_optimizer, "running loss": forget_running_loss}
-"""What is wrong with resuming, for the test that the campaign would notice."""
+"""Deliberate faults in resuming, for the test that the campaign detects them."""
 
 
 def command(arguments: Sequence[str], planned: Mapping[str, Any] | None, note: str, sabotage: str) -> None:
-    """Be the command, with a kill planned in it, in a process and a session of its own."""
+    """Run the command with a planned kill, in its own process and session."""
     if os.getsid(0) != os.getpid():
         os.setsid()
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -242,7 +242,7 @@ class Started:
 
     @classmethod
     def spawned(cls, *arguments: Any) -> "Started":
-        """Start a Python of its own, as a user does."""
+        """Start a new Python process, as a user does."""
         script = "import json, sys; from tests.faults.kills import command; command(*json.loads(sys.argv[1]))"
         process = subprocess.Popen([sys.executable, "-c", script, json.dumps(arguments)], start_new_session=True)
 
@@ -255,7 +255,7 @@ class Started:
 
     @classmethod
     def forked(cls, *arguments: Any) -> "Started":
-        """Fork a process that has everything imported, which would take seconds."""
+        """Fork a process that has imported everything already, which saves seconds."""
         process = CONTEXT.Process(target=command, args=arguments)
         process.start()
 
@@ -306,7 +306,7 @@ class Attempt:
             os.kill(pid, signal.SIGKILL)
 
     def _codes(self, kill: Kill | None) -> set[int]:
-        """Exit codes of a command that has finished, or was killed."""
+        """Return the allowed exit codes of a command that has finished, or was killed."""
         if not (kill and self.was_killed):
             return {0}
         early = {1} if kill.after is not None else set()  # Python itself was still starting
@@ -314,7 +314,7 @@ class Attempt:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Return the content of every file under a folder but locks, without what differs between any two trainings."""
+    """Return the content of all files under a folder except locks, without parts that differ in any two trainings."""
     files = {}
     for path in sorted(folder.rglob("*")):
         if path.is_dir() or path.name.endswith(".lock"):
@@ -334,7 +334,7 @@ def content(folder: Path) -> dict[str, bytes]:
 def _chain(
     kind: str, folder: Path, planned: Sequence[Kill], whole: Mapping[str, bytes], sabotage: str
 ) -> list[tuple[str, list[str]]]:
-    """Kill a command as planned, again and again, then let it finish: the moment of each kill, and what was wrong."""
+    """Kill a command repeatedly as planned, then let it finish. Return the moment and the faults of each kill."""
     ended: list[tuple[str, list[str]]] = []
     finished = False
     for kill in planned:
@@ -353,10 +353,10 @@ def _chain(
 def campaign(
     kills: int, seed: int, folder: Path, *, kinds: Sequence[str] = tuple(KINDS), sabotage: str = ""
 ) -> list[Row]:
-    """Kill commands so many times. Returns a row for each kind of command and moment: kills, and those that failed.
+    """Kill commands this many times. Return the kills and the failed kills, per command and moment.
 
-    A kill fails if the command ends with a wrong exit code or leaves processes behind, and all kills of a command do if
-    in the end its files differ from those of the command that nobody killed, or others are left. What was wrong is
+    A kill fails if the command ends with a wrong exit code or leaves processes behind. All kills of a command fail if
+    its files differ in the end from those of a command that was never killed, or if other files are left. Faults are
     written to `wrong.txt` in the folder.
     """
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Kinds of damage to one file of a run folder: each writes something else in its place."""
+"""Kinds of damage to one file of a run folder. Each replaces the file or its content."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 Damage = Callable[[Path, random.Random], None]
-"""Takes a sound file, and draws what it needs."""
+"""Damages the file at a path, with random draws from the generator."""
 
 Damages = dict[str, Damage]
 
@@ -41,13 +41,13 @@ def flipped(content: bytes, rng: random.Random) -> bytes:
 
 
 def huge(path: Path) -> None:
-    """A terabyte without a block on the disk."""
+    """Write a sparse file of a terabyte."""
     with path.open("wb") as file:
         file.truncate(2**40)
 
 
 def bound(path: Path) -> None:
-    """A socket. Its path must be short."""
+    """Put a socket at the path. A socket's path must be short, so the working folder is changed."""
     where = os.getcwd()
     os.chdir(path.parent)
     try:
@@ -58,7 +58,7 @@ def bound(path: Path) -> None:
 
 
 def exchanged(path: Path, rng: random.Random) -> None:
-    """Put the file of the same name of another run in its place."""
+    """Replace the file by another run's file of the same name."""
     run = next(folder for folder in path.parents if folder.name.startswith("small-"))
     other = next(run.parent.glob("other-*"))
     path.write_bytes((other / path.relative_to(run)).read_bytes())
@@ -104,7 +104,7 @@ WRONG: dict[str, Any] = {
 
 
 def fields(content: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every path to a value in JSON, from the outside in."""
+    """Yield the path of every value in JSON, from the outside in."""
     pairs = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
     for name, value in pairs:
         yield (*at, name)
@@ -130,7 +130,7 @@ def left_out(at: tuple[Any, ...], path: Path, rng: random.Random) -> None:
 
 
 def of_json(path: Path) -> Damages:
-    """Every field of a JSON file left out or of every wrong value, and one field too many."""
+    """Return damage that omits each field of a JSON file, gives it each wrong value, or adds an unknown field."""
     made: Damages = {"one field too many": partial(put, ("betta",), 1)}
     content = json.loads(path.read_text())
     for at in fields(content):
@@ -167,7 +167,7 @@ def without_column(at: int) -> Damage:
 
 
 def of_metrics(path: Path) -> Damages:
-    """Rows and columns missing, twice, swapped or of something else."""
+    """Return damage to rows and columns: missing, duplicated, swapped or with other content."""
     columns = path.read_text().splitlines()[0].split(",")
     made = {
         "no header": rows(lambda lines: lines[1:]),
@@ -194,7 +194,7 @@ def of_metrics(path: Path) -> Damages:
 
 
 def tensors(change: Callable[[dict[str, torch.Tensor]], Any]) -> Damage:
-    """Change a file's tensors, and write it as it was written before there were checksums."""
+    """Return damage that changes a file's tensors, and writes it in the old format without a checksum."""
 
     def damage(path: Path, rng: random.Random) -> None:
         held = {name: tensor.clone() for name, tensor in load_file(path).items()}
@@ -206,7 +206,7 @@ def tensors(change: Callable[[dict[str, torch.Tensor]], Any]) -> Damage:
 
 
 def of_tensors(path: Path) -> Damages:
-    """Every third tensor missing, or of another size, type or value; and one too many."""
+    """Return damage to every third tensor (missing, or of another size, type or value), and an additional tensor."""
     made = {
         "one tensor too many": tensors(lambda held: held.update(extra=torch.zeros(1))),
         "no tensors": tensors(lambda held: held.clear()),

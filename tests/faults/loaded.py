@@ -1,4 +1,4 @@
-"""Everything that a training loads, imported once by the server whose forks are killed: it takes seconds."""
+"""Imports everything that training needs, once, in the server whose forks are killed: this takes seconds."""
 
 import numpy as np
 import torch._dynamo  # an optimiser imports it

@@ -1,8 +1,8 @@
-"""Folders from a stranger: run folders, Hugging Face folders and sweep files made to harm whoever opens them.
+"""Hostile files from a stranger: run folders, Hugging Face folders and sweep files that could harm whoever opens them.
 
-Each is opened by every command that takes it. The answer must be the command's own, or one sentence that names what is
-wrong. A fault fails if it ends in another exception, takes more than `SECONDS`, prints or writes any of the reader's
-private text, or makes, changes or removes a file outside the folder and the command's own output.
+Every command that accepts such a file opens it. It must give its normal result, or one sentence that names the problem.
+It fails if it raises another exception, takes more than `SECONDS`, prints or writes any of the reader's private text,
+or makes, changes or removes a file outside the folder and the command's own output.
 """
 
 import contextlib
@@ -33,22 +33,22 @@ SECONDS = 20.0
 """Time in which every command must answer."""
 
 LONGEST = 1200
-"""Characters of a sentence, paths in it included."""
+"""Largest number of characters of a sentence, including paths."""
 
 SECRET = "MyOwnWords"
-"""What no command may show of files that the reader did not name."""
+"""Private text in files that the reader did not name. No command may show it."""
 
 RUNS, MODELS, SWEEPS = "hostile run folders", "hostile model folders", "hostile sweep files"
 
 
 Opening = list[str] | Callable[[], Any]
-"""A command's arguments, or what is called in Python."""
+"""A command's arguments, or a Python function to call."""
 
 
 class Hostile(NamedTuple):
-    """Something from a stranger: its kind, its name, and how it is made in place of a sound folder or file.
+    """A hostile file or folder: its kind, its name, and a function that makes it from a valid one.
 
-    `make(stranger, home)` changes the sound copy at `stranger`; `home` holds the reader's private files.
+    `make(stranger, home)` changes the valid copy at `stranger`; `home` holds the reader's private files.
     """
 
     kind: str
@@ -57,7 +57,7 @@ class Hostile(NamedTuple):
 
 
 def said(opening: Opening, where: Path) -> tuple[str, str]:
-    """Run a command in this process: what it printed, and what is wrong about its end ("" if nothing is)."""
+    """Run a command in this process. Return its output, and a description of a wrong end ("" if there is none)."""
     out, err = io.StringIO(), io.StringIO()
     try:
         with contextlib.chdir(where), time_limit(SECONDS), redirect_stdout(out), redirect_stderr(err):
@@ -100,7 +100,7 @@ def home_of(folder: Path) -> Path:
 
 
 def tried(case: Hostile, sound: Path, folder: Path, command: Callable[[Path], Opening]) -> str:
-    """Make a hostile copy of `sound`, run one command on it, and return what is wrong ("" if nothing is)."""
+    """Make a hostile copy of `sound`, run one command on it, and return a description of faults ("" if none)."""
     shutil.rmtree(folder, ignore_errors=True)
     home, out = home_of(folder), folder / "out"
     out.mkdir()
@@ -129,7 +129,7 @@ CONFIG = RunConfig(
 
 
 def resumed(run: Path) -> Callable[[], Any]:
-    """Train the run that its own config describes, in the folder that is its own."""
+    """Return a function that trains the run of the folder's config, after moving it to the folder of that config."""
 
     def go_on() -> None:
         own = run.rename(CONFIG.folder(run.parent))
@@ -151,7 +151,7 @@ OF_RUNS: dict[str, Callable[[Path], Opening]] = {
 
 
 def edited(change: Callable[[dict[str, Any], Path], None], file: str = "config.json") -> Callable[[Path, Path], None]:
-    """Change a JSON file of a run folder, whose name then claims no hash."""
+    """Change a JSON file of a run folder. The folder's name has no hash that could disagree."""
 
     def make(run: Path, home: Path) -> None:
         content = json.loads((run / file).read_text())
@@ -162,7 +162,7 @@ def edited(change: Callable[[dict[str, Any], Path], None], file: str = "config.j
 
 
 def corpus(where: str) -> Callable[[Path, Path], None]:
-    """A task of text whose corpus is the reader's: `where`, with {home} for the reader's folder."""
+    """Use a text task whose corpus is `where`, with {home} for the reader's folder."""
 
     def change(content: dict[str, Any], home: Path) -> None:
         content["task"] = {
@@ -174,13 +174,13 @@ def corpus(where: str) -> Callable[[Path, Path], None]:
 
 
 def sound_run(folder: Path) -> Path:
-    """Train the run that is made hostile; its folder's name claims no hash."""
+    """Train the run that will be made hostile. Its folder's name has no hash."""
     run = train(CONFIG, folder, "cpu").folder
     return run.rename(run.with_name("given"))
 
 
 def sound_text_run(folder: Path) -> Path:
-    """Train a run on text of its own, which opens with any corpus in its config: nothing in it knows its hash."""
+    """Train a run on its own text, and remove all hashes: it then opens with any corpus in its config."""
     texts = folder / "texts"
     texts.mkdir(parents=True)
     for name in "abc":
@@ -208,16 +208,16 @@ PLACES = (
 
 
 def text_runs() -> list[Hostile]:
-    """Runs on text whose corpus is a folder of the reader's."""
+    """Return runs on text whose corpus is one of the reader's folders."""
     return [Hostile(RUNS, f"corpus {place}", corpus(place)) for place in PLACES]
 
 
 def at(name: str, make: Callable[[Path, Path], Any]) -> Callable[[Path, Path], None]:
-    """Put something else in the place of a file or folder of the run: `make(path, home)`."""
+    """Replace a file or folder of the run by the result of `make(path, home)`."""
 
     def change(run: Path, home: Path) -> None:
         path = run / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)  # never a link: the run is sound
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)  # never a link, since the run is valid
         make(path, home)
 
     return change
@@ -249,11 +249,11 @@ FILES = ("config.json", "metrics.csv", "done.json", "diverged.json", "checkpoint
 
 
 def runs() -> list[Hostile]:
-    """Every hostile thing in the place of every file of a run."""
+    """Return runs with each file replaced by each hostile file."""
     return [Hostile(RUNS, f"{name}: {what}", at(name, make)) for name in FILES for what, make in PLACED.items()]
 
 
-# Models of Hugging Face
+# Hugging Face models
 
 OF_MODELS: dict[str, Callable[[Path], list[str]]] = {
     "heads": lambda model: ["heads", "--hf", str(model), "--length", "16", "--rows", "2", "--csv", "heads.csv"],
@@ -264,7 +264,7 @@ WRONG: tuple[Any, ...] = (0, -1, 10**12, "x", None, [], {}, True, 1.5)
 
 
 def sound_model(folder: Path) -> Path:
-    """Copy a small GPT-2 of the tests, with an index of its weights."""
+    """Copy a small GPT-2 from the tests, with an index of its weights."""
     return Path(shutil.copytree(Path(__file__).parents[1] / "interp" / "gpt2_induction", folder / "gpt2"))
 
 
@@ -273,7 +273,7 @@ def field(name: str, value: Any) -> Callable[[Path, Path], None]:
 
 
 def file(name: str, content: bytes | str) -> Callable[[Path, Path], None]:
-    """Put a file of this content in a folder; {home} in a text is the reader's folder."""
+    """Put a file with this content in a folder; {home} in a text is the reader's folder."""
 
     def make(folder: Path, home: Path) -> None:
         written = content.replace("{home}", str(home)).encode() if isinstance(content, str) else content
@@ -284,7 +284,7 @@ def file(name: str, content: bytes | str) -> Callable[[Path, Path], None]:
 
 
 def through_index(named: str) -> Callable[[Path, Path], None]:
-    """Weights by an index that names one file; beside it stand a pickle that would touch a file, and the weights."""
+    """Replace the weights by an index of one file. Beside it are the weights, and a pickle that would touch a file."""
 
     def make(folder: Path, home: Path) -> None:
         weights = folder / "model.safetensors"
@@ -298,7 +298,7 @@ def through_index(named: str) -> Callable[[Path, Path], None]:
 
 
 class Touch:
-    """What touches a file when it is unpickled."""
+    """An object that touches a file when it is unpickled."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -323,7 +323,7 @@ def renamed_tensor(folder: Path, home: Path) -> None:
 
 
 def models() -> list[Hostile]:
-    """Every field of the config in every wrong form; weights from elsewhere and damaged; files of other loaders."""
+    """Return models with each config field in each wrong form, foreign or damaged weights, or additional files."""
     config = json.loads((Path(__file__).parents[1] / "interp" / "gpt2_induction" / "config.json").read_text())
     cases = [
         Hostile(MODELS, f"{name} = {value!r}", field(name, value))
@@ -396,7 +396,7 @@ def changed(old: str, new: str) -> Callable[[Path, Path], None]:
 
 
 def sweeps() -> list[Hostile]:
-    """Sweep files that name the reader's folders, other people's code, or are of no sane size."""
+    """Return sweep files that name the reader's folders or other people's code, or that are too large."""
     cases = [Hostile(SWEEPS, f"corpus {place}", changed('"sample"', f'"{place}"')) for place in PLACES]
     cases += [
         Hostile(SWEEPS, f"{old.strip()} becomes {new[:40]!r}", changed(old, new))
@@ -411,10 +411,10 @@ def sweeps() -> list[Hostile]:
 
 
 def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
-    """Return a row for each kind of thing from a stranger: how often one was opened, and how many answers were wrong.
+    """Return a row for each kind of hostile file: the number of openings, and of wrong answers.
 
-    - `limit`: openings to try of each kind, drawn from `seed`; None: all;
-    - `folder`: where the things are made and opened.
+    - `limit`: number of openings to try per kind, drawn with `seed`; None: all;
+    - `folder`: the folder in which the files are made and opened.
 
     Wrong answers are printed to stderr.
     """

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """Faults of one kind: how many were tried, and how many failed."""
+    """Faults of one kind: the number tried, and the number failed."""
 
     what: str
     tried: int

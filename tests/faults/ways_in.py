@@ -1,4 +1,4 @@
-"""Every way in to a run folder, as functions whose results can be compared."""
+"""Every way to read or resume a run folder, as functions whose results can be compared."""
 
 import hashlib
 import io
@@ -22,10 +22,10 @@ from tasks import ConfigError, InductionTask
 from tests.faults.time_limit import Slow, time_limit
 
 SECONDS = 10
-"""Time in which every way in must answer."""
+"""Seconds in which every way must answer."""
 
 LONGEST = 900
-"""Characters of a sentence, paths in it included."""
+"""Largest number of characters of a sentence, including paths."""
 
 CONFIG = RunConfig(
     name="small",
@@ -48,7 +48,7 @@ class Refused(NamedTuple):
 
 
 def pristine(folder: Path) -> None:
-    """Make the roots "finished" and "stopped" (at `STOPPED_AT`): a run `small` each, and a finished one beside it."""
+    """Make the roots "finished" and "stopped" (at `STOPPED_AT`). Each has a run `small` and another finished run."""
     train(CONFIG, folder / "finished", "cpu")
     train(CONFIG.replace(name="other", seed=1), folder / "finished", "cpu")
     shutil.copytree(folder / "finished", folder / "stopped")
@@ -56,7 +56,7 @@ def pristine(folder: Path) -> None:
     (run.folder / "done.json").unlink()
     for path in (run.checkpoint_path, run.optimizer_path):
         path(CONFIG.steps).unlink()
-    table = Run.open(run.folder).metrics  # rows after the last checkpoint would be measured again, whatever they say
+    table = Run.open(run.folder).metrics  # rows after the last checkpoint would be ignored and measured again
     run.write_metrics(table[table["step"] <= STOPPED_AT].to_dict("records"))
 
 
@@ -84,7 +84,7 @@ def listed(folder: Path) -> str | Refused:
     table = ihlab.runs(folder.parent)
     own = table[table["run"] == folder.name]
     others = table[table["run"] != folder.name].to_csv()
-    if own["status"].tolist() == ["damaged"] and "done" in others:  # the other run is listed all the same
+    if own["status"].tolist() == ["damaged"] and "done" in others:  # the other run must still be listed
         return Refused(str(own["problem"].iloc[0]))
     return str(own.to_csv()) + str(others)
 
@@ -100,7 +100,7 @@ def resumed(folder: Path) -> str:
 
 
 def _trained(run: Run) -> str:
-    """Everything that a training leaves but its times."""
+    """Return everything that training stores, except times."""
     tensors = [load_file(path(step)) for step in run.checkpoints for path in (run.checkpoint_path, run.optimizer_path)]
     kept = [{name: x for name, x in stored.items() if name != "tally/seconds"} for stored in tensors]
     return (run.folder / "metrics.csv").read_text() + str([digest(stored) for stored in kept])
@@ -110,9 +110,9 @@ def _trained(run: Run) -> str:
 
 
 def command(*args: str) -> str | Refused:
-    """Run `ihlab` in this process. A refusal is one line on stderr and exit code 1 or 2; anything else is a result.
+    """Run `ihlab` in this process. One line on stderr and exit code 1 or 2 is a `Refused`; anything else is a result.
 
-    The recipe of a run that trains may come before the refusal.
+    The recipe of a run that trains may come before that line.
     """
     out, err = io.StringIO(), io.StringIO()
     try:
@@ -168,7 +168,7 @@ STOPPED: tuple[Way, ...] = (metrics, listed, runs, resumed, trained)
 
 
 def result(way: Way, folder: Path) -> str | Refused:
-    """Return a way's result, the sentence in which it refuses, or what it should not do: raise, or take long."""
+    """Return a way's result, its sentence if it refuses, or a description of a fault: it raises, or takes too long."""
     try:
         with time_limit(SECONDS):
             return way(folder)

@@ -1,4 +1,4 @@
-"""Models whose heads are known: built by hand, or small and random."""
+"""Models with known heads, built by hand, and small random models."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from tasks import InductionTask
 
 VOCAB, N_CTX = 40, 24
 
-# Grouped queries, a window of 3, and heads that together are wider than the residual stream.
+# Grouped-query attention, a window of 3, and heads that together are wider than the residual stream.
 SIZES = {
     "n_layers": 2,
     "d_model": 20,
@@ -28,7 +28,7 @@ SIZES = {
 
 @pytest.fixture(scope="session")
 def make_model():
-    """Random Transformers of SIZES with some fields changed; norm weights and shifts are not what they start as."""
+    """Random Transformers of SIZES with some fields changed. Norm weights and shifts are not at initial values."""
 
     def make(seed=0, **changes):
         model = Transformer(ModelConfig(**{**SIZES, **changes}), seed=seed).double()
@@ -58,7 +58,7 @@ def task():
 
 @pytest.fixture(scope="session")
 def batch(task):
-    """64 rows of it."""
+    """64 sequences of the task."""
     return task.batch(64, np.random.default_rng(3))
 
 
@@ -76,5 +76,5 @@ def theorem_3_2():
 
 @pytest.fixture(scope="session")
 def self_reader():
-    """Attends to itself and reads the value of the token before: alpha = (1, 0), beta = (0, 1)."""
+    """A head that attends to itself and reads the previous token's value: alpha = (1, 0), beta = (0, 1)."""
     return shifted_head(torch.eye(VOCAB).double(), N_CTX, alpha=(1.0, 0.0), beta=(0.0, 1.0), sigma=0.05, slope=30.0)

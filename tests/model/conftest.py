@@ -1,4 +1,4 @@
-"""Small models, in which a swapped axis or an unread weight shows."""
+"""Small models that reveal a swapped axis or an unused weight."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 
-# Grouped queries, and heads that together are wider than the residual stream.
+# Grouped-query attention, and heads that together are wider than the residual stream.
 SIZES = {
     "n_layers": 2,
     "d_model": 20,

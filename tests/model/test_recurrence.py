@@ -146,30 +146,38 @@ def test_the_trapezoid_with_a_second_weight_of_0_is_the_gated_linear_recurrence(
     torch.testing.assert_close(trapezoid, euler(tokens), atol=1e-12, rtol=0)
 
 
+@pytest.fixture
+def one_hot():
+    """Six tokens that are one-hot in their first six channels [2, 6, 20]."""
+    return torch.eye(6, 20, dtype=torch.float64).expand(2, -1, -1)
+
+
+def fix_gates(attn, write, log_decay):
+    """Set b and log a of a layer."""
+    attn.hook_write.add_hook(lambda gate, hook: torch.full_like(gate, write))
+    attn.hook_log_decay.add_hook(lambda gate, hook: torch.full_like(gate, log_decay))
+
+
 @torch.no_grad()
-def test_the_delta_rule_on_orthogonal_keys_is_the_gated_linear_recurrence(make):
-    """And on one key over and over, with b = 1 and no decay, it holds the last value alone."""
-    x = torch.eye(6, dtype=torch.float64)[None].repeat(2, 1, 4)[..., :20]  # six tokens
+def test_the_delta_rule_on_orthogonal_keys_is_the_gated_linear_recurrence(make, one_hot):
     delta, linear = (make(attention=name, positional="none").layers[0].attn for name in ("gated_delta", "gated_linear"))
-    for attn in (delta, linear):
-        attn.k_proj.weight.copy_(torch.eye(12, 20) + torch.eye(12, 20).roll(6, dims=0).tril())
-        attn.k_proj.weight[:] = torch.cat([torch.eye(6, 20)] * 2)
     alike(delta, linear)
-    gates = [(part, name) for part in (delta, linear) for name in ("hook_write", "hook_log_decay")]
-    for part, name in gates:
-        value = 0.7 if name == "hook_write" else -0.2
-        getattr(part, name).add_hook(lambda gate, hook, value=value: torch.full_like(gate, value))
-    k = delta.next_keys_values(x)[0][0, :, 0]
-    torch.testing.assert_close(k @ k.T, torch.eye(6, dtype=torch.float64))
-    torch.testing.assert_close(delta(x), linear(x), atol=1e-12, rtol=0)
-    for part, name in gates:
-        getattr(part, name).remove_hooks("fwd")
-    delta.hook_write.add_hook(lambda gate, hook: torch.ones_like(gate))
-    delta.hook_log_decay.add_hook(lambda gate, hook: torch.zeros_like(gate))
-    delta.k_proj.weight.copy_(torch.ones(12, 20))
-    seen = {}
-    delta.hook_kernel.add_hook(lambda kernel, hook: seen.update(kernel=kernel))
-    delta(x)
+    for attn in (delta, linear):
+        attn.k_proj.weight.copy_(torch.eye(6, 20).repeat(2, 1))
+        fix_gates(attn, 0.7, -0.2)
+    torch.testing.assert_close(delta(one_hot), linear(one_hot), atol=1e-12, rtol=0)
+    for attn in (delta, linear):
+        attn.k_proj.weight.normal_()
+    assert (delta(one_hot) - linear(one_hot)).abs().max() > 1e-3
+
+
+@torch.no_grad()
+def test_the_delta_rule_on_one_key_holds_the_last_value_alone(make, one_hot):
+    attn, seen = make(attention="gated_delta", positional="none").layers[0].attn, {}
+    attn.k_proj.weight.fill_(1)
+    fix_gates(attn, 1.0, 0.0)
+    attn.hook_kernel.add_hook(lambda kernel, hook: seen.update(kernel=kernel))
+    attn(one_hot)
     assert seen["kernel"].tril(-1).abs().max() < 1e-12
     assert (seen["kernel"].diagonal(dim1=-2, dim2=-1) != 0).all()
 

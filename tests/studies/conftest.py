@@ -1,4 +1,4 @@
-"""Figures made at smoke scale, once for all tests of a session: starting worker processes costs more than the runs."""
+"""Figures at smoke scale, made once for all tests: starting worker processes takes longer than the runs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +30,10 @@ def smoke_root(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path
 
 @pytest.fixture(scope="session")
 def smoke(smoke_root: Path) -> Callable[[str], tuple[Path, Folder]]:
-    """Return a function of an experiment's name: the root, with runs in `runs`, and the figure's folder. To be read."""
+    """Return a function from an experiment's name to the root (with runs in `runs`) and its figure's folder.
+
+    Tests must not change them.
+    """
 
     def made(name: str) -> tuple[Path, Folder]:
         return smoke_root, Folder(smoke_root / "figures", name, "smoke")

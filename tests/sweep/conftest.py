@@ -1,4 +1,4 @@
-"""Workers of Ray run at the tests' own priority: at theirs, which is lower, a busy machine lets them wait for long."""
+"""Run Ray's workers at the tests' priority: at Ray's lower one, they wait for long on a busy machine."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Run folders that no training made, with a model of its own at every step; and a browser to open their pages in."""
+"""Run folders made without training, with a different model at every step; and a browser to open their pages."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from ihlab.training.run import Run
 from ihlab.viewer import write_view
 from tasks import InductionTask
 
-# The sandbox needs rights a container does not give; the rest keeps Chromium itself from calling home.
+# A container lacks the rights that the sandbox needs; the other flags keep Chromium from contacting its servers.
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
 FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
 
@@ -46,7 +46,7 @@ def stored_run(root, steps=(0, 10, 20), vocab=40, length=12, **model):
 
 @pytest.fixture(scope="session")
 def make_run(tmp_path_factory):
-    """Runs of `stored_run`, each in a folder of its own."""
+    """A function that makes runs of `stored_run`, one folder per run."""
 
     def make(**changes):
         return stored_run(tmp_path_factory.mktemp("runs"), **changes)
@@ -74,7 +74,7 @@ def browser():
 
 @pytest.fixture
 def show(browser, tmp_path):
-    """Opens the page of a source; at the end it must have logged no error and asked for nothing but itself."""
+    """Opens the page of a source; at the end it must have logged no error and requested nothing but itself."""
     opened, complaints, requests = [], [], []
 
     def open_page(source, words=None, tokens=(3, 4, 5, 3, 4, 4, 7, 3, 5, 3, 4, 5), fragment="", **context):

@@ -1,4 +1,4 @@
-"""Weights to and from Hugging Face's Llama and GPT-2: other implementations of the same models, to compare with."""
+"""Conversion of weights to and from Hugging Face's Llama and GPT-2, independent implementations of the same models."""
 
 from ihlab.model.hf.gpt2 import from_gpt2, to_gpt2
 from ihlab.model.hf.llama import from_llama, to_llama

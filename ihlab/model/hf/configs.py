@@ -1,4 +1,4 @@
-"""What Hugging Face's configs say of a model: its special tokens, and how far back its layers see."""
+"""Facts from Hugging Face's configs: a model's special tokens, and how far back its layers see."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ SPECIAL = ("bos", "eos", "pad", "unk", "sep", "cls", "mask", "decoder_start")
 
 
 def special_tokens(*configs: Any) -> dict[str, int]:
-    """Return the ids that configs name as special tokens, by the config's name (bos_token_id); of several the first."""
+    """Return the ids of special tokens in configs, by their config name (bos_token_id). The first config wins."""
     found = dict[str, int]()
     for config in configs:
         for name in SPECIAL:
@@ -18,7 +18,7 @@ def special_tokens(*configs: Any) -> dict[str, int]:
 
 
 def special_ids(*configs: Any) -> set[int]:
-    """Return every id that configs name as a special token: a config may name several ends."""
+    """Return the ids of all special tokens in configs: a config may have several end tokens."""
     found = set[int]()
     for config in configs:
         for name in SPECIAL:
@@ -30,7 +30,7 @@ def special_ids(*configs: Any) -> set[int]:
 
 
 def reach(config: Any) -> int | None:
-    """Return the width of the narrowest window through which a layer sees earlier tokens; None: there is none."""
+    """Return the smallest attention window of a layer; None if no layer has a window."""
     kinds: list[Any] = list(getattr(config, "layer_types", None) or [])
     widths: list[Any] = []
     windowed = "sliding_attention" in kinds if kinds else getattr(config, "use_sliding_window", True)

@@ -11,7 +11,7 @@ from ihlab.model.hf.proof import precision, proven, require_all_used, require_fa
 from ihlab.model.transformer import Transformer
 from tasks.config import require
 
-# What a model must be for GPT-2 to express it; eps is free.
+# Required fields of a model that GPT-2 can express; eps is free.
 _REQUIRED = {
     **{**GPT2, "attention": "vanilla", "mask": "causal", "residual": True},
     **{"stream_shift": "none", "canon": "", "bigram_table": 0},
@@ -33,13 +33,13 @@ _LAYER_NAMES = {
 KINDS = ("weight", "bias")
 
 FAMILY = ("GPT2LMHeadModel", "GPT2Model")
-"""The classes of transformers that are read."""
+"""The classes of transformers that can be converted."""
 
 _QKV = ("attn.q_proj", "attn.k_proj", "attn.v_proj")  # concatenated in GPT-2's attn.c_attn
 
 
 def to_gpt2(model: Transformer) -> Any:
-    """Return a `transformers.GPT2LMHeadModel` with this model's weights; of one with unembedding="none" a `GPT2Model`.
+    """Return a `transformers.GPT2LMHeadModel` with this model's weights, or a `GPT2Model` if unembedding="none".
 
     A `GPT2Model`'s `last_hidden_state` is our `final_residual`. Raises `ConfigError` for a model that GPT-2
     cannot express (shifted, or with parts that are not GPT-2's).
@@ -85,11 +85,10 @@ def to_gpt2(model: Transformer) -> Any:
 def from_gpt2(gpt2: Any) -> Transformer:
     """Return a `Transformer` with the weights of a `transformers.GPT2LMHeadModel` or, without unembedding, `GPT2Model`.
 
-    It is in evaluation mode, whatever the GPT-2 is in, and has its dropout for training.
-    The result proves itself: its logits are compared with the original's. Raises `ConfigError` if they differ, for
-    another class, for weights that have no place here, and for what our blocks cannot express: another activation,
-    other scales of the scores, cross-attention, three dropouts that differ, or a bare `GPT2Model` with more tokens than
-    its hidden states have entries to be logits.
+    It is in evaluation mode and has the GPT-2's dropout for training. Its logits are compared with the original's.
+    Raises `ConfigError` if they differ, for another class, for unexpected weights, and for parts that our blocks cannot
+    express: another activation, other scales of the scores, cross-attention, three different dropouts, or a bare
+    `GPT2Model` whose vocabulary is larger than its hidden size.
     """
     require_family(gpt2, FAMILY, "from_gpt2")
     theirs = gpt2.config
@@ -144,7 +143,7 @@ def _body(cfg: ModelConfig) -> str:
 
 
 def _names(cfg: ModelConfig) -> dict[str, str]:
-    """Map our parameter names to Hugging Face's, all but queries, keys and values."""
+    """Map our parameter names to Hugging Face's, except those of queries, keys and values."""
     body = _body(cfg)
     names = {
         "embed.weight": f"{body}wte.weight",
@@ -160,5 +159,5 @@ def _names(cfg: ModelConfig) -> dict[str, str]:
 
 
 def _transposed(name: str, value: Tensor) -> Tensor:
-    """Transpose weights of linear maps, [out, in] here and [in, out] there; all else is alike."""
+    """Transpose the weights of linear maps: [out, in] here, [in, out] in GPT-2. Return all others unchanged."""
     return value.T if name == "weight" or name.endswith("_proj.weight") else value

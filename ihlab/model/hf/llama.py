@@ -1,4 +1,4 @@
-"""Weights to and from Hugging Face's Llama, and from its relatives: Mistral, Qwen2, Qwen3, SmolLM3."""
+"""Conversion of weights to and from Hugging Face's Llama, and from its relatives: Mistral, Qwen2, Qwen3, SmolLM3."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,13 +17,13 @@ LLAMA = {
     **{"residual": True, "bias": False, "dropout": 0.0, "unembedding": "linear", "stream_shift": "none", "canon": ""},
     **{"qk_norm": False, "rotary_layers": None, "rotary_frequencies": None, "rotary_scale": 1.0, "bigram_table": 0},
 }
-"""Fields of a model that Llama knows one value of."""
+"""Fields of a model for which Llama allows only one value."""
 
 FAMILY = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "SmolLM3ForCausalLM")
-"""The classes of transformers whose block is Llama's, up to biases, norms of queries and keys, and rotary tables."""
+"""Classes of transformers with Llama's block. They may differ in biases, norms of queries and keys, rotary tables."""
 
 ROTARY = ("default", "linear", "llama3", "yarn")
-"""Rotary positions whose angles do not depend on how long a sequence is."""
+"""Types of rotary positions whose angles do not depend on the sequence length."""
 
 _LAYER_NAMES = {
     "attn.q_proj": "self_attn.q_proj",
@@ -59,7 +59,7 @@ def _llama_names(cfg: ModelConfig) -> dict[str, str]:
 
 
 def to_llama(model: Transformer) -> Any:
-    """Return a `transformers.LlamaForCausalLM` with this model's weights and, if it was converted, its special tokens.
+    """Return a `transformers.LlamaForCausalLM` with this model's weights and its special tokens, if it has any.
 
     Raises `ConfigError` for a model that Llama cannot express (shifted, or with parts switched off).
     """
@@ -100,13 +100,13 @@ def to_llama(model: Transformer) -> Any:
 def from_llama(llama: Any, n_ctx: int | None = None) -> Transformer:
     """Return a `Transformer`, in evaluation mode, with the weights of a `LlamaForCausalLM` or one of its relatives.
 
-    `llama` is of a class of `FAMILY`, in any precision; the result is in float32, or in float64 if `llama` is. Biases
-    that the original lacks are 0.
-    `n_ctx` shortens the context: tables of angles are as long. A sliding window shortens it too, since up to there all
-    tokens are seen. Dropout is left out. The result proves itself: its logits are compared with the original's.
+    The class of `llama` must be in `FAMILY`. The result is in float64 if `llama` is, otherwise in float32. Biases that
+    the original lacks are 0. `n_ctx` shortens the context, and with it the tables of angles. A sliding window shortens
+    the context to its width, up to which all tokens are visible. Dropout is left out. The result's logits are compared
+    with the original's.
 
-    Raises `ConfigError` for another class, another activation than silu, rotary positions that depend on how long a
-    sequence is, weights that have no place here, and logits that differ.
+    Raises `ConfigError` for another class, another activation than silu, rotary positions that depend on the sequence
+    length, unexpected weights, and logits that differ.
     """
     require_family(llama, FAMILY, "from_llama")
     name, theirs, body = type(llama).__name__, llama.config, llama.model

@@ -1,7 +1,7 @@
-"""The proof of a conversion: on random tokens, the result says what the original says, or it is refused.
+"""The check of a conversion: on random tokens, the result must have the original's logits.
 
-A config is a description, and can be wrong about the weights that it comes with, or silent about what another class
-does with them. The numbers cannot.
+Configs are not enough: a config may not match its weights, and another class may use them in a way that the config does
+not mention.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ ERROR_MOST = 3e-5
 """Largest difference between logits of two implementations in float32, as a fraction of the largest logit."""
 
 ROWS, LENGTH = 2, 64
-"""Random tokens that both models read: enough positions for rotary tables and masks to differ."""
+"""Shape of the random tokens that both models read: enough positions for rotary tables and masks to differ."""
 
 
 def precision(original: Any) -> torch.dtype:
@@ -29,7 +29,7 @@ def precision(original: Any) -> torch.dtype:
 
 
 def require_family(model: Any, family: Sequence[str], function: str) -> None:
-    """Raise `ConfigError` for a model that is of none of the classes that a function converts."""
+    """Raise `ConfigError` for a model whose class a function cannot convert."""
     require(
         any(cls.__name__ in family for cls in type(model).__mro__),
         f"The model is a {type(model).__name__}, but {function} takes {', '.join(family[:-1])} or {family[-1]}. The "
@@ -38,7 +38,7 @@ def require_family(model: Any, family: Sequence[str], function: str) -> None:
 
 
 def require_all_used(original: Any, names: Iterable[str], used: Iterable[str]) -> None:
-    """Raise `ConfigError` for weights of the original that the result has no place for."""
+    """Raise `ConfigError` for weights of the original that the conversion did not use."""
     left = sorted(set(names) - set(used))
     require(
         not left,
@@ -49,7 +49,7 @@ def require_all_used(original: Any, names: Iterable[str], used: Iterable[str]) -
 
 @torch.no_grad()
 def proven(converted: Transformer, original: Any) -> Transformer:
-    """Return a converted model, in evaluation mode. Raises `ConfigError` if its logits are not the original's."""
+    """Return a converted model, in evaluation mode. Raises `ConfigError` if its logits differ from the original's."""
     cfg = converted.cfg
     tokens = torch.randint(cfg.d_vocab, (ROWS, min(LENGTH, cfg.n_ctx)), generator=torch.Generator().manual_seed(0))
     with evaluating(original):
@@ -58,7 +58,7 @@ def proven(converted: Transformer, original: Any) -> Transformer:
     size = max(1.0, right.abs().max().item())
     off = (found - right).abs().max().item()
     require(
-        off <= ERROR_MOST * size,  # also refuses NaN
+        off <= ERROR_MOST * size,  # False for NaN too
         f"The {type(original).__name__} cannot be converted: on random tokens the result's logits differ by {off:.2g} "
         "from its own, so it computes something that its config does not say. Its heads can be scored as it is.",
     )
@@ -66,7 +66,7 @@ def proven(converted: Transformer, original: Any) -> Transformer:
 
 
 def _logits(model: Any, tokens: Int[Tensor, "batch pos"], d_vocab: int) -> Float[Tensor, "batch pos d_vocab"]:
-    """Return the model's logits in float32 at least, or its hidden states where it has no unembedding."""
+    """Return the model's logits, at least in float32, or its hidden states if it has no unembedding."""
     half = any(weight.dtype in (torch.bfloat16, torch.float16) for weight in model.parameters())
     model = deepcopy(model).float() if half else model  # rounding errors would hide small differences
     weight = next(model.parameters())

@@ -22,7 +22,7 @@ This is form "exact". The paper has two other forms:
   exp(other). (The listing cannot run: it calls its function with one argument too many and takes
   the exponential of a plain number.) It is kept to show what it draws.
 
-The paper's setting says 1 < i < T. At i = T - 1 the follower is x_T, and the second row breaks, too.
+The paper's setting is 1 < i < T. At i = T - 1 the follower of x_i is x_T, and the second row is wrong too.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""Train the GPT-2 of this folder to do induction, with transformers alone: `python <this file>`, some minutes.
+"""Train the GPT-2 of this folder to do induction, using only transformers: `python <this file>` takes some minutes.
 
-Two layers of width 64 read rows of 64 random tokens that repeat after 8 to 32. The period is another one in every row,
-so that positions do not tell what to copy. Id 63 is the config's special token, and in no row. The weights are stored
-in float16. What a run gives stands in `tests/interp/test_models.py`.
+Two layers of width 64 read sequences of 64 random tokens that repeat after 8 to 32 tokens. The period differs between
+sequences, so that positions do not tell which token to copy. Id 63 is the config's special token and never occurs. The
+weights are stored in float16. `tests/interp/test_models.py` has the results of a run.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ STEPS, BATCH, RATE = 4000, 64, 3e-3
 
 
 def rows(batch: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return rows [batch, LENGTH], and their labels: -100 where the next token cannot be known."""
+    """Return sequences [batch, LENGTH], and their labels: -100 where the next token cannot be known."""
     periods = torch.randint(8, 33, (batch, 1), generator=generator)
     tokens = torch.rand(batch, SPECIAL, generator=generator).argsort(dim=1)  # distinct within a period
     at = torch.arange(LENGTH)
@@ -25,7 +25,7 @@ def rows(batch: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Te
 
 
 def main() -> None:
-    """Train, store and print the loss and the accuracy on new rows, of the stored weights."""
+    """Train, store the weights, and print their loss and accuracy on new sequences."""
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(1)
     config = GPT2Config(

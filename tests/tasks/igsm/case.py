@@ -1,4 +1,4 @@
-"""A right solution of iGSM in pieces, to be put together wrong."""
+"""A correct solution of iGSM in parts, from which wrong solutions are made."""
 
 import random
 import re
@@ -17,12 +17,14 @@ APPLY: dict[str, Callable[[int, int], int]] = {
 
 
 class NoPlaceError(Exception):
-    """A solution has no place for a change."""
+    """A change cannot be applied to a solution."""
 
 
 class Case:
-    """A right solution taken apart: steps, each a header and clauses, each a list of words ("so" is set aside, a pair
-    that is one token is two words)."""
+    """A correct solution in parts: each step is a header and clauses, and each of these a list of words.
+
+    "so" is removed, and a pair that is one token becomes two words.
+    """
 
     def __init__(self, prompt: list[str], solution: list[str], modulus: int, rng: random.Random) -> None:
         stated = re.sub(r"(?:(?<=<bos> )|(?<=\. )|^)(\w+/\w+)(?! \?)", r"\1 =", " ".join(prompt)).replace("/", " ")
@@ -35,7 +37,7 @@ class Case:
         self.tail = solution[end:]
 
     def put_together(self) -> list[str]:
-        """The tokens of the steps as they are now."""
+        """Return the tokens of the current steps."""
         words: list[str] = []
         for header, *clauses in self.steps:
             words += ["/".join(header[:2]), *header[2:]] if self.pairs else header
@@ -45,7 +47,7 @@ class Case:
         return words + self.tail
 
     def pick(self, options: Iterable[T]) -> T:
-        """One of the options at random. Raises `NoPlaceError` if there is none."""
+        """Return a random option. Raises `NoPlaceError` if there is none."""
         listed = list(options)
         if not listed:
             raise NoPlaceError
@@ -63,14 +65,14 @@ class Case:
         return self.pick(sorted(set(string.ascii_letters) - self.letters()))
 
     def values(self) -> dict[str, str]:
-        """Letter of a step's parameter -> its value."""
+        """Return the value of each step's parameter, by its letter."""
         return {step[0][-1]: step[-1][-1] for step in self.steps}
 
     def other_number(self, word: str) -> str:
         return str((int(word) + self.rng.randrange(1, self.modulus)) % self.modulus)
 
     def result(self, sign: str, clause: Clause) -> int:
-        """What a binary clause should give if it had this sign."""
+        """Return the correct result of a binary clause with this sign."""
         return APPLY[sign](int(clause[6]), int(clause[8])) % self.modulus
 
     def recompute(self, clause: Clause) -> None:
@@ -78,7 +80,7 @@ class Case:
             clause[10] = str(self.result(clause[7], clause))
 
     def names(self, header: list[str]) -> tuple[str, str]:
-        """The parameter that a step's header names."""
+        """Return the parameter that a step's header names."""
         return (header[1], header[3]) if self.natural else (header[0], header[1])
 
     def header(self, owner: str, owned: str, letter: str) -> list[str]:
@@ -93,7 +95,7 @@ class Case:
         return Case.is_binary(clause) and clause[2].isdigit()
 
     def operands(self, steps: slice = slice(None)) -> list[tuple[list[Clause], Clause, int]]:
-        """(step, clause, place) of every letter operand that is a parameter's."""
+        """Return (step, clause, place) of every operand that is a parameter's letter."""
         known = self.values()
         return [
             (step, clause, place)
@@ -104,7 +106,7 @@ class Case:
         ]
 
     def unneeded_constants(self) -> Iterator[tuple[tuple[str, str], str]]:
-        """The parameters that a sentence sets to a number and the solution does not compute, with that number."""
+        """Yield the parameters that a sentence sets to a number but the solution does not compute, with the number."""
         text = " ".join(self.prompt).replace("<bos> ", "")
         done = {self.names(header) for header, *_ in self.steps}
         for sentence in text.split(" . "):

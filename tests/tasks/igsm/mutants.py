@@ -1,6 +1,6 @@
-"""Every kind of wrong solution, made from right ones by moving words about. Nothing here reads with the tested code.
+"""Every kind of wrong solution, made from correct ones by changing words, without the tested code.
 
-Each function changes a `Case` in one way, or returns the changed words. `NoPlaceError`: there is no place for it.
+Each function changes a `Case` in one way, or returns the changed words. It raises `NoPlaceError` if it cannot.
 """
 
 import random
@@ -11,7 +11,7 @@ from tests.tasks.igsm.case import Case, NoPlaceError
 
 
 def changed(function, prompt, solution, modulus, seed):
-    """The solution after a change by one of the functions below; None if there is no place for it."""
+    """Return the solution after a change by one of the functions below; None if it cannot be applied."""
     case = Case(prompt, solution, modulus, random.Random(seed))
     try:
         words = function(case)
@@ -178,7 +178,7 @@ def nonexistent_owner(case):
 
 
 def nonexistent_edge(case):
-    """Two items of the problem, in the right layers, without an edge."""
+    """Name two items of the problem in the right layers, but without an edge."""
     header = case.pick(case.steps)[0]
     owner, owned = case.names(header)
     if owned not in CATEGORY_OF:
@@ -216,7 +216,7 @@ def step_after_the_query(case):
 
 
 def unnecessary(case):
-    """Not wrong: a parameter computed that nothing needs."""
+    """Still correct: compute a parameter that nothing needs."""
     _unnecessary(case, 0)
 
 
@@ -231,7 +231,7 @@ def _unnecessary(case, place, wrong=False):
 
 
 def renamed(case):
-    """Not wrong: other letters."""
+    """Still correct: use other letters."""
     new = dict(zip(string.ascii_letters, case.rng.sample(string.ascii_letters, 52), strict=True))
     for step in case.steps:
         for i, part in enumerate(step):
@@ -239,14 +239,14 @@ def renamed(case):
 
 
 def turned_round(case):
-    """Not wrong: the sides of sums and products exchanged."""
+    """Still correct: exchange the sides of sums and products."""
     for clause in case.clauses(lambda clause: case.is_binary(clause) and clause[3] != "-"):
         if case.rng.random() < 0.5:
             clause[2], clause[4], clause[6], clause[8] = clause[4], clause[2], clause[8], clause[6]
 
 
 def reordered(case):
-    """Not wrong: the steps in another order in which each comes after what it uses."""
+    """Still correct: change the order of steps so that each still comes after the steps that it uses."""
     left, done, order = case.steps[:-1], set(), []
     of_steps = set(case.values())
     while left:
@@ -294,7 +294,7 @@ def number_beyond(case):
 
 
 REARRANGED = {"other letters": renamed, "sides exchanged": turned_round, "other order of steps": reordered}
-"""Changes that leave a solution right."""
+"""Changes after which a solution is still correct."""
 
 MUTANTS = {
     "constant": ("wrong operator or constant", constant),
@@ -330,4 +330,4 @@ MUTANTS = {
     "token deleted": ("format", deleted),
     "number beyond the modulus": ("format", number_beyond),
 }
-"""Kind -> (the class of its error, the change)."""
+"""For each kind of mistake, its error class and the function that makes it."""

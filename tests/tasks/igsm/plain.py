@@ -1,4 +1,4 @@
-"""The law of iGSM in plain, unoptimised Python: the baseline of the kernels' speed, and the oracle of their tests.
+"""The generator of iGSM in plain Python: the baseline for the kernels' speed, and the oracle of their tests.
 
 A parameter is ("I", x, y) or ("A", x, g); an item is (layer, number); the constant is "RNG".
 """
@@ -186,7 +186,10 @@ def draw_operands(draft: Draft, kept: dict[Parameter, Parameter], surplus: int, 
 def choose_operands(
     size: int, pool: list[Parameter], fixed: list[Parameter], redrawn: bool, rng: random.Random
 ) -> list:
-    """So many of the pool and the constant, the fixed ones too; `redrawn`: also a constant that lost its coin."""
+    """Return `size` operands from the pool and the constant, including the fixed ones.
+
+    `redrawn`: the constant may still be drawn with the others if its coin flip left it out.
+    """
     if size == len(pool) + 1:
         return [RNG, *pool]
     chosen: list = list(fixed)
@@ -219,7 +222,7 @@ def draw_others(draft: Draft, rng: random.Random) -> None:
 
 
 def draw_row(task: IGSMTask, rng: random.Random) -> list[str]:
-    """One row of words in the compact format: steps A to K. For at least 3 operations: it splits by template only."""
+    """Return one sequence of words in the compact format: steps A to K. Needs 3 or more operations."""
     ops = draw_ops(task, rng)
     while True:
         draft = draw_draft(task, ops, rng)
@@ -289,7 +292,7 @@ def _write(draft: Draft, modulus: int, task: IGSMTask, rng: random.Random) -> tu
 
 
 def _wording(operands: list, modulus: int, rng: random.Random) -> tuple[int | None, str, list[Parameter], bool]:
-    """Step I: constant, its sign, terms, whether the second is subtracted."""
+    """Return step I: the constant, its sign, the terms, and whether the second is subtracted."""
     terms = [q for q in operands if q != RNG]
     rng.shuffle(terms)
     minus = len(terms) == 2 and rng.random() < 0.5
@@ -301,7 +304,7 @@ def _wording(operands: list, modulus: int, rng: random.Random) -> tuple[int | No
 
 
 def _clauses(p: Parameter, draft: Draft, right: dict, symbol: dict) -> Iterator[tuple]:
-    """Sign and two operands of each clause: (letter, value), or the number of an earlier clause of the step."""
+    """Yield each clause's sign and two operands: (letter, value), or the index of an earlier clause of the step."""
     kind, x, g = p
     if kind == "I":
         constant, sign, terms, minus = right[p]

@@ -1,4 +1,4 @@
-"""An iGSM row in the compact format, read slowly from its words alone."""
+"""A slow reader of an iGSM sequence in the compact format. It uses only the words."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -17,7 +17,7 @@ LAYER = {category: layer for domain in CATEGORIES.values() for layer, category i
 
 
 class Equation(NamedTuple):
-    """The right-hand side: constant sign (term + term), or term - term."""
+    """The right-hand side of an equation: constant sign (term + term), or term - term."""
 
     constant: int | None
     sign: str | None
@@ -34,7 +34,7 @@ class Step(NamedTuple):
 
 
 def chop(words: Sequence[str], end: str) -> list[list[str]]:
-    """The parts of `words` that `end` closes."""
+    """Split `words` into the parts that `end` closes."""
     parts: list[list[str]] = []
     part: list[str] = []
     for word in words:
@@ -48,7 +48,7 @@ def chop(words: Sequence[str], end: str) -> list[list[str]]:
 
 
 class Row:
-    """Sentences, question, steps and final value of one row; parameters are pairs of words."""
+    """Sentences, question, steps and final value of one sequence; parameters are pairs of words."""
 
     def __init__(self, words: list[str], modulus: int) -> None:
         self.words, self.modulus = words, modulus
@@ -78,11 +78,11 @@ class Row:
         return [y for (owner, y) in self.equations if owner == x]
 
     def level(self, parameter: Parameter) -> int:
-        """g of an abstract parameter A(x,g)."""
+        """Return g of an abstract parameter A(x,g)."""
         return LAYER[parameter[1]] - LAYER[CATEGORY_OF[parameter[0]]]
 
     def needs(self, parameter: Parameter) -> list[Parameter]:
-        """What a parameter is computed from directly."""
+        """Return the parameters from which a parameter is computed directly."""
         if not self.is_abstract(parameter):
             return list(self.equations[parameter].terms)
         x, category = parameter
@@ -90,7 +90,7 @@ class Row:
         return [(x, y) for y in self.children(x)] + below
 
     def ancestors(self, parameter: Parameter) -> set[Parameter]:
-        """The parameter and everything it is computed from. Fails if it depends on itself."""
+        """Return the parameter and everything that it depends on. Fails if it depends on itself."""
         found: set[Parameter] = set()
         path: list[Parameter] = []
 
@@ -107,7 +107,7 @@ class Row:
         return found
 
     def cost(self, parameter: Parameter) -> int:
-        """The op of a parameter: the rule of the source."""
+        """Return the number of operations of a parameter, by the original code's rule."""
         if self.is_abstract(parameter):
             k = len(self.children(parameter[0]))
             return max(1, k - 1) if self.level(parameter) == 1 else max(1, 2 * k - 1)
@@ -115,7 +115,7 @@ class Row:
         return max(1, len(right.terms) + (right.constant is not None) - 1)
 
     def value(self, parameter: Parameter) -> int:
-        """The value of a parameter, from the sentences alone."""
+        """Return the value of a parameter, computed only from the sentences."""
         return self._values(parameter)
 
     @property
@@ -139,7 +139,7 @@ class Row:
         return value
 
     def template(self) -> str:
-        """The solution with I and A for names, 0 for numbers and a, b, c, ... for letters."""
+        """Return the solution with I and A for names, 0 for numbers and a, b, c, ... for letters."""
         letters: dict[str, str] = {}
         alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
         text = ""
@@ -160,7 +160,7 @@ class Row:
 
 
 def equation(words: list[str]) -> Equation:
-    """What stands between = and the stop."""
+    """Return the equation of the words between "=" and the full stop."""
     assert words[0] == "="
     words = words[1:]
     constant: int | None = None
@@ -182,6 +182,6 @@ def equation(words: list[str]) -> Equation:
 
 
 def step(words: list[str]) -> Step:
-    """`X Y v ; clause ; clause`."""
+    """Return the step of the words `X Y v ; clause ; clause`."""
     (x, y, letter), *clauses = chop([*words, ";"], ";")
     return Step((x, y), letter, clauses)
