@@ -30,7 +30,7 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
 
     `route` is the column of alpha: 0 for the key's own token, 1 for the token before it. A vanilla head has route 0
     only, without a weight. Raises `ConfigError` for a head or route that does not exist, for differential
-    attention, which has two W_QK per head, and as `require_routes` does.
+    attention, which has two W_QK per head, for queries and keys that pass a norm, and as `require_routes` does.
     """
     group, attn = _group(model, layer, head), model.layers[layer].attn
     require(
@@ -39,8 +39,9 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
         "one W_QK.",
     )
     require(
-        not model.cfg.qk_norm,
-        "The model has qk_norm=True: a norm stands between queries, keys and scores, and there is no W_QK.",
+        not (model.cfg.qk_norm or model.cfg.recurrent),
+        f"The model has qk_norm={model.cfg.qk_norm} and attention={model.cfg.attention!r}: a norm stands between "
+        "queries, keys and scores, and there is no W_QK.",
     )
     for name in ("W_Q", "W_K"):
         require(hasattr(attn, name), f"{type(attn).__name__}, the attention of layer {layer}, has no {name}.")
@@ -55,7 +56,7 @@ def ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
     """W_OV = diag(w) (beta[route] W_V) W_O  [d_model, d_model]; see `qk_circuit` for `route`.
 
     Differential attention normalises each head's output between W_V and W_O. As with the layer's norm before W_V, that
-    norm's weight is folded in and its scale is not.
+    norm's weight is folded in and its scale is not. Nor is an output gate.
     """
     group, attn = _group(model, layer, head), model.layers[layer].attn
     weight = _route(_weights(attn, "beta", group), "beta", route)

@@ -172,10 +172,15 @@ def without_key_path(
     the senders' output still arrives. Under grouped queries the other heads of the receiver's group keep their keys.
     `attention_mask` is 1 at tokens and 0 at padding. Means leave padding out; a task's own padding is recognised
     without a mask. Raises `ConfigError` for heads that do not exist or a receiver not in a later layer than all
-    senders, and as `require_routes` does.
+    senders, for a recurrence, and as `require_routes` does.
     """
     require_routes(model.cfg)
     require_own_patterns(model)
+    require(
+        not model.cfg.recurrent,
+        f"The model has attention={model.cfg.attention!r}, a recurrence: its heads have no pattern to return. "
+        "`path_patch` follows the path to their keys.",
+    )
     require_heads(model.cfg, [*senders, receiver])
     late, head = receiver
     for layer, sender in senders:

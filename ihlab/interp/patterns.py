@@ -179,7 +179,8 @@ def _cached(cache: ActivationCache, layer: int, kind: str) -> Tensor:
     attn = getattr(attn, "attn", None)
     reason = "run_with_cache without a names_filter keeps it."
     if attn is not None and not hasattr(attn, f"hook_{kind}"):
-        reason = f"{type(attn).__name__} has no HookPoint hook_{kind}."
+        instead = " Its hook_kernel says what heads read, and is signed." if hasattr(attn, "hook_kernel") else ""
+        reason = f"{type(attn).__name__} has no HookPoint hook_{kind}.{instead}"
     elif isinstance(attn, nn.Module) and not isinstance(attn, Attention):
         reason += f" It is there if the forward of {type(attn).__name__} calls self.hook_{kind}."
     require(name in cache.cache_dict, f"The cache lacks {name}; {reason}")

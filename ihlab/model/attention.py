@@ -86,11 +86,15 @@ class Attention(HeadWeights):
 
     def keys_values(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
         """Return the shifted and rotated keys and the shifted values of all tokens, including those in the cache."""
+        k, v = self.next_keys_values(x, cache)
+        return (k, v) if cache is None else cache.append(k, v)
+
+    def next_keys_values(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
+        """Return the shifted and rotated keys and the shifted values of the tokens of x alone."""
         positions = next_positions(cache, x.shape[1])
         k, v = self.project(x, cache)
         k, v = self._convolved("key", k, cache), self._convolved("value", v, cache)
-        k, v = self._shifted_and_rotated(k, v, positions, cache)
-        return (k, v) if cache is None else cache.append(k, v)
+        return self._shifted_and_rotated(k, v, positions, cache)
 
     def project(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
         """Return the keys and values before any convolution, shift or rotation."""
@@ -128,21 +132,31 @@ class Attention(HeadWeights):
         Keys and values are at positions 0, 1, ... of every sequence. The cache already holds them. It is an argument
         only for attention whose queries depend on earlier ones (selective).
         """
+        return self.output(self._attend(self.rotated(q, positions), k, v, positions, cache))
+
+    def rotated(self, q: Queries, positions: Positions) -> Queries:
+        """Normalise and rotate queries, where the config says so."""
         q = q if self.q_norm is None else self.q_norm(q)
-        if self.rotary is not None:
-            q = self.hook_rot_q(self.rotary(q, positions))
-        z = self.hook_z(self._attend(q, k, v, positions, cache))
+        return q if self.rotary is None else self.hook_rot_q(self.rotary(q, positions))
+
+    def output(self, z: Queries) -> Float[Tensor, "batch query d_model"]:
+        """Return each head's z through W_O, summed over heads."""
+        z = self.hook_z(z)
         if is_hooked(self.hook_result):
             return self.hook_result(torch.einsum("bphd,hdm->bphm", z, self.W_O)).sum(dim=2) + self.b_O
         return self.o_proj(z.flatten(start_dim=2))
 
     def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: KVCache | None) -> Queries:
         """Return z, for rotated queries."""
+        hooked = is_hooked(self.hook_attn_scores, self.hook_pattern)
+        return self._attend_with(q, k, v, self.score_bias(k, positions) if hooked else self._fused_bias(k, positions))
+
+    def _attend_with(self, q: Queries, k: Keys, v: Values, bias: Scores | None) -> Queries:
+        """Return z under a bias on the scores. It may be None where the fused kernel needs none and nothing listens."""
         dropout = self.dropout if self.training else 0.0
-        if is_hooked(self.hook_attn_scores, self.hook_pattern):
-            pattern = explicit_pattern(q, k, self.score_bias(k, positions), self.hook_attn_scores, self.hook_pattern)
-            return read_values(pattern, v, dropout)
-        return fused(q, k, v, self._fused_bias(k, positions), dropout)
+        if bias is not None and is_hooked(self.hook_attn_scores, self.hook_pattern):
+            return read_values(explicit_pattern(q, k, bias, self.hook_attn_scores, self.hook_pattern), v, dropout)
+        return fused(q, k, v, bias, dropout)
 
     def _fused_bias(self, k: Keys, positions: Positions) -> Scores | None:
         """Return the bias for the fused kernel. Causal queries of whole sequences or of last tokens need none."""

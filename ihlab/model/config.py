@@ -42,8 +42,10 @@ class ModelConfig:
             the scores of neighbouring queries and keys (arXiv 2504.00927). mla computes keys and values from a latent
             vector; mla_kv takes one head's key and another's value from the previous token (Appendix J). differential
             subtracts two patterns (arXiv 2410.05258: use half the heads of the baseline). selective lets tokens mask
-            earlier ones for later ones (arXiv 2410.02703). docs/variants.md lists them all. Any other name is your own
-            class, registered with ihlab.register_attention.
+            earlier ones for later ones (arXiv 2410.02703). forgetting lets tokens lower the scores of all earlier ones
+            (arXiv 2503.02130). output_gate gates what each head reads. gated_linear (Mamba-2), gated_delta (Gated
+            DeltaNet) and trapezoid (Mamba-3) are recurrences without softmax. docs/variants.md lists them all. Any
+            other name is your own class, registered with ihlab.register_attention.
         stream_shift: Where each layer mixes in the residual stream of the previous token, with a learned weight per
             channel: in attention's input (before_norm or after_norm), or added to the residual stream.
         canon: Places of Canon layers, such as ABCD: A, the input of attention's projections; B, queries, keys and
@@ -51,6 +53,8 @@ class ModelConfig:
             values, of the output of attention, and of the output of the MLP. Empty: none.
         smear: Add the previous token to each embedding, or to the input of each layer's attention, by a gate of each
             token (modded-nanogpt's smear).
+        bigram_table: Rows of a hash table with a vector for each pair of a token and the previous one, added to the
+            embedding (ihlab.model.bigram). 0: none.
         shift_window: Number of tokens that a shift mixes: the current token and those right before it.
         shift_start: Initial weights of a shift. equal: the current token's from U(0, 1), and the others equal, with a
             sum of 1. uniform: all except the last from U(0, 1), and the last 1 minus their sum (the paper's choice for
@@ -138,6 +142,7 @@ class ModelConfig:
     rotary_scale: float = 1.0
     rotary_layers: tuple[bool, ...] | None = None
     qk_norm: bool = False
+    bigram_table: int = 0
 
     def __post_init__(self) -> None:
         require_attention(self.attention)
@@ -157,6 +162,12 @@ class ModelConfig:
         self._check_halves()
         self._check_rotary()
         self._check_canon()
+        self._check_recurrent()
+        require(
+            self.bigram_table == 0 or self.bigram_table >= 2,
+            f"ModelConfig.bigram_table is {self.bigram_table}, but must be 0 or at least 2: the last row is for the "
+            "first token.",
+        )
         require(self.eps > 0, f"ModelConfig.eps is {self.eps}, but must be positive.")
         require(self.rotary_base > 0, f"ModelConfig.rotary_base is {self.rotary_base}, but must be positive.")
         for name in ("init_std", "embed_std"):
@@ -215,6 +226,18 @@ class ModelConfig:
             of_heads in ("", "B", "K", "V", "KV"),
             f"ModelConfig.canon is {self.canon!r}, but 'B' convolves keys and values already: leave 'K' and 'V' out.",
         )
+
+    def _check_recurrent(self) -> None:
+        """Raise `ConfigError` for fields that say something of attention scores, which a recurrence does not have."""
+        fields: dict[str, tuple[object, ...]] = {
+            "positional": ("rope", "learned", "none"), "mask": ("causal",), "qk_norm": (False,),
+        }  # fmt: skip
+        for name, allowed in fields.items():
+            require(
+                not self.recurrent or getattr(self, name) in allowed,
+                f"ModelConfig.{name} is {getattr(self, name)!r}, but attention={self.attention!r} is a recurrence, "
+                f"without attention scores: it must be {' or '.join(map(repr, allowed))}.",
+            )
 
     def _check_latent(self) -> None:
         """Raise `ConfigError` for widths and parts that latent attention does not have."""
@@ -379,6 +402,11 @@ class ModelConfig:
         return bool(self.mixing_weights)
 
     @property
+    def recurrent(self) -> bool:
+        """True if attention is a recurrence, without attention scores and pattern."""
+        return VARIANTS[self.attention].recurrent
+
+    @property
     def latent(self) -> bool:
         """True if keys and values are computed from a latent vector."""
         return self.attention in ("mla", "mla_kv")
@@ -400,7 +428,8 @@ class ModelConfig:
         """The field that makes keys or values mix tokens in a way that alpha and beta do not describe, if any."""
         if VARIANTS[self.attention].elsewhere:
             return f"attention={self.attention!r}"
-        for name, plain in (("stream_shift", "none"), ("smear", "none"), ("shift_first", "zero")):
+        unmixed = {"stream_shift": "none", "smear": "none", "shift_first": "zero", "bigram_table": 0}
+        for name, plain in unmixed.items():
             if getattr(self, name) != plain:
                 return f"{name}={getattr(self, name)!r}"
         return f"canon={self.canon!r}" if set(self.canon) & set("ABKVO") else None

@@ -1,7 +1,7 @@
 """KV cache: keys and values of the tokens read so far, so that they are computed only once."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from ihlab.model.config import ModelConfig
@@ -12,7 +12,8 @@ class KVCache:
 
     - keys, values [batch, n_key_value_heads, capacity, d_head]: after shift and rotation. The first `length` entries of
       the third axis are filled. Under latent attention (`ihlab.model.mla`) there is one head: the keys' shared part
-      before its rotation [batch, 1, capacity, rope_width], and the latent vectors [batch, 1, capacity, latent_rank];
+      before its rotation [batch, 1, capacity, rope_width], and the latent vectors [batch, 1, capacity, latent_rank].
+      A recurrence (`ihlab.model.recurrence`) stores none: its state is in `raw`;
     - raw: the unshifted vectors [batch, window - 1, head, d_head] of the last window - 1 tokens, under "key", "value"
       and "query" if they are shifted: equation 5 of arXiv 2411.19574 mixes them into the next tokens. Other parts of
       the layer that mix tokens store their inputs in the same way. Zeros stand for tokens before the first, as in the
@@ -24,15 +25,17 @@ class KVCache:
         heads, widths = cfg.kv_heads, (cfg.head_width, cfg.head_width)
         if cfg.latent:
             heads, widths = 1, (cfg.rope_width, cfg.latent_rank)
+        if cfg.recurrent:
+            heads = 0
         self.keys, self.values = (like.new_empty(batch, heads, capacity, width) for width in widths)
         self.length = 0
         self.selection = like.new_zeros(batch, capacity if cfg.attention == "selective" else 0)
         self.raw: dict[str, Tensor] = {}
 
     def exchange(
-        self, what: str, raw: Float[Tensor, "batch pos *wide"], n: int
-    ) -> Float[Tensor, "batch earlier *wide"]:
-        """Return the raw vectors (such as keys) of the n tokens before `raw`, and store the last n vectors."""
+        self, what: str, raw: Shaped[Tensor, "batch pos *wide"], n: int
+    ) -> Shaped[Tensor, "batch earlier *wide"]:
+        """Return the raw vectors (such as keys) or ids of the n tokens before `raw`, and store the last n."""
         before = self.raw.get(what)
         if before is None:
             before = raw.new_zeros(len(raw), n, *raw.shape[2:])

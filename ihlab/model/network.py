@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
+from ihlab.model.bigram import BigramTable
 from ihlab.model.config import ModelConfig
 from ihlab.model.depthwise import make_canon
 from ihlab.model.input_shift import make_stream_shift
@@ -133,7 +134,10 @@ class Network(HookedRootModule):
         shifts = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, 1]).generate_state(1)[0]))
         self.embed = nn.Embedding(cfg.d_vocab, cfg.d_model)
         self.hook_embed = HookPoint()
+        self.bigram = BigramTable(cfg.bigram_table, cfg.d_model) if cfg.bigram_table else None
         self.pos_embed = nn.Embedding(cfg.n_ctx, cfg.d_model) if cfg.positional == "learned" else None
+        if self.bigram is not None:
+            self.hook_bigram = HookPoint()
         if self.pos_embed is not None:
             self.hook_pos_embed = HookPoint()
         self.dropout = make_dropout(cfg)
@@ -264,6 +268,8 @@ class Network(HookedRootModule):
     def embedded(self, tokens: Int[Tensor, "batch pos"], cache: KVCache | None = None) -> Stream:
         """Return the residual stream before the first layer. With a cache, the tokens continue its sequences."""
         x = self.embed(tokens)
+        if self.bigram is not None:
+            x = x + self.hook_bigram(self.bigram(tokens, cache))
         x = self.hook_embed(x if self.smear is None else self.smear(x, cache))
         if self.pos_embed is not None:
             own = self.pos_embed.weight[next_positions(cache, tokens.shape[1])]
@@ -290,10 +296,9 @@ class Network(HookedRootModule):
 
     @property
     def n_params(self) -> int:
-        """The number of parameters without embeddings (of tokens and positions) and unembedding, as in the paper."""
+        """The number of parameters without embeddings (tokens, pairs, positions) and unembedding, as in the paper."""
         embeddings = {id(self.embed.weight), id(self.unembed.weight)}
-        if self.pos_embed is not None:
-            embeddings.add(id(self.pos_embed.weight))
+        embeddings |= {id(part.weight) for part in (self.pos_embed, self.bigram) if part is not None}
         return sum(p.numel() for p in self.parameters() if id(p) not in embeddings)
 
 

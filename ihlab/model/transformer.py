@@ -21,6 +21,9 @@ from ihlab.model.token_ids import token_rows
 from tasks import Task
 from tasks.config import ConfigError, require
 
+OF_QUERIES = ("hook_pattern", "hook_attn_scores", "hook_kernel")
+"""Parts of the names of hook points whose second axis is heads, and whose third axis is query positions."""
+
 
 class MissingWeightError(ConfigError, AttributeError):
     """The model's config does not have this weight. An `AttributeError`, so that `hasattr` is False."""
@@ -148,7 +151,7 @@ class Transformer(LensWeights):
                 ("hook_alpha", "hook_beta", "hook_gamma", "hook_lambda", "hook_taps")
             ):
                 continue
-            kept = positions.apply(x, dim=2 if "hook_pattern" in name or "hook_attn_scores" in name else 1)
+            kept = positions.apply(x, dim=2 if any(kind in name for kind in OF_QUERIES) else 1)
             cache[name] = kept[0] if remove_batch_dim else kept
         return output, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)
 

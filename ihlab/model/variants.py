@@ -39,7 +39,8 @@ class Variant:
     - `attention`: "module:name" of its class, imported when a model is built, or the registered object;
     - `key`, `value`, `query`: the rule (of `RULES`) of their mixing weights; None: not shifted;
     - `fixed`: mixing weights that the attention has but does not learn;
-    - `elsewhere`: True if keys or values hold earlier tokens in a way that alpha and beta do not describe.
+    - `elsewhere`: True if keys or values hold earlier tokens in a way that alpha and beta do not describe;
+    - `recurrent`: True for a recurrence, which has no attention scores and no pattern.
     """
 
     title: str
@@ -49,6 +50,7 @@ class Variant:
     query: str | None = None
     fixed: tuple[str, ...] = ()
     elsewhere: bool = False
+    recurrent: bool = False
 
     @property
     def rules(self) -> dict[str, str]:
@@ -64,6 +66,10 @@ class Variant:
 
 def _kv(title: str, rule: str) -> Variant:
     return Variant(title, key=rule, value=rule)
+
+
+def _recurrence(title: str, attention: str) -> Variant:
+    return Variant(title, attention, recurrent=True)
 
 
 _LATENT = "ihlab.model.mla:LatentAttention"
@@ -90,6 +96,11 @@ VARIANTS = {
     "key_offset": Variant("partial key offset", "ihlab.model.partial_offset:PartialOffsetAttention", elsewhere=True),
     "multi_token": Variant("multi-token attention", "ihlab.model.multi_token:MultiTokenAttention", elsewhere=True),
     "input_gate": Variant("KV shifting gate of the input", "ihlab.model.input_gate:GatedAttention", elsewhere=True),
+    "forgetting": Variant("forgetting attention", "ihlab.model.forgetting:ForgettingAttention"),
+    "output_gate": Variant("attention with an output gate", "ihlab.model.output_gate:OutputGatedAttention"),
+    "gated_linear": _recurrence("gated linear recurrence", "ihlab.model.recurrence:LinearRecurrence"),
+    "gated_delta": _recurrence("gated delta rule", "ihlab.model.delta_rule:GatedDeltaRule"),
+    "trapezoid": _recurrence("trapezoidal recurrence", "ihlab.model.trapezoid:Trapezoid"),
 }
 """Every attention variant by its name in a config, in the order of the command line's help. A built-in variant is one
 line here. If it has its own parameters or formula, it is also a subclass of `Attention` in its own file."""

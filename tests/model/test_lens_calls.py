@@ -173,6 +173,9 @@ KINDS = [
     {"attention": "qkv_shift", **GPT2},
     {"attention": "mla"},
     {"attention": "input_gate"},
+    {"attention": "output_gate"},
+    {"attention": "gated_delta"},
+    {"bigram_table": 30},
     {"canon": "ABCD"},
     {"attention": "vanilla", **GPT2},
 ]

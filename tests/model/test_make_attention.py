@@ -7,10 +7,15 @@ import torch
 
 from ihlab.model.attention import Attention
 from ihlab.model.decode import Decoder
+from ihlab.model.delta_rule import GatedDeltaRule
 from ihlab.model.differential import DifferentialAttention
+from ihlab.model.forgetting import ForgettingAttention
 from ihlab.model.make_attention import make_attention
 from ihlab.model.mla import LatentAttention
+from ihlab.model.output_gate import OutputGatedAttention
+from ihlab.model.recurrence import LinearRecurrence
 from ihlab.model.selective import SelectiveAttention
+from ihlab.model.trapezoid import Trapezoid
 from ihlab.model.variants import VARIANTS
 
 CASES = {
@@ -37,17 +42,45 @@ CASES = {
     "half rotated": {"attention": "partial_rotary", "d_head": 8},
     "multi-token": {"attention": "multi_token"},
     "multi-token, strict, ALiBi": {"attention": "multi_token", "mask": "strict", "positional": "alibi"},
+    "forgetting": {"attention": "forgetting"},
+    "forgetting, strict, ALiBi, norm": {
+        "attention": "forgetting", "mask": "strict", "positional": "alibi", "qk_norm": True,
+    },
+    "output gate": {"attention": "output_gate", "bias": True},
+    "linear recurrence": {"attention": "gated_linear"},
+    "delta rule": {"attention": "gated_delta", "positional": "none"},
+    "delta rule, a head each, convolved": {"attention": "gated_delta", "n_key_value_heads": 4, "canon": "B"},
+    "trapezoid": {"attention": "trapezoid", "positional": "learned"},
+    "bigrams": {"bigram_table": 17},
 }  # fmt: skip
 EVERY = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
-CACHED = {"latent": 2 + 6, "latent, shifted": 2 + 6, "differential": 2 * 2 * 8, "selective": 2 * 2 * 6 + 1}
+CACHED = {
+    "latent": 2 + 6, "latent, shifted": 2 + 6, "differential": 2 * 2 * 8, "selective": 2 * 2 * 6 + 1,
+    "forgetting": 2 * 2 * 6 + 4, "output gate": 2 * 2 * 6,
+}  # fmt: skip
 """Numbers that a cache holds of each token in each layer."""
+
+STATES = {
+    "linear recurrence": 2 * 6 * 6, "delta rule": 2 * 6 * 6, "trapezoid": 2 * 2 * 6 * 6,
+    "delta rule, a head each, convolved": 4 * 6 * 6 + 3 * 3 * 4 * 6,
+}  # fmt: skip
+"""Numbers that a cache holds in each layer, however many tokens there are."""
 
 
 @pytest.fixture
 def make(make_model):
-    """Models in float64."""
-    return lambda **changes: make_model(**changes).double()
+    """Models in float64, in which nothing that starts as 0 is 0."""
+
+    def moved(**changes):
+        model = make_model(**changes).double()
+        with torch.no_grad():
+            for weight in model.parameters():
+                if not weight.any():
+                    weight.normal_(std=0.3, generator=torch.Generator().manual_seed(3))
+        return model
+
+    return moved
 
 
 def test_a_config_says_which_attention_a_layer_has(make_config):
@@ -56,7 +89,12 @@ def test_a_config_says_which_attention_a_layer_has(make_config):
     for name in ("mla", "mla_kv"):
         assert type(make_attention(make_config(attention=name, n_key_value_heads=4))) is LatentAttention
     assert type(make_attention(make_config(attention="differential", d_head=8))) is DifferentialAttention
-    assert type(make_attention(make_config(attention="selective"))) is SelectiveAttention
+    own = {
+        "selective": SelectiveAttention, "forgetting": ForgettingAttention, "output_gate": OutputGatedAttention,
+        "gated_linear": LinearRecurrence, "gated_delta": GatedDeltaRule, "trapezoid": Trapezoid,
+    }  # fmt: skip
+    for name, cls in own.items():
+        assert type(make_attention(make_config(attention=name))) is cls
 
 
 @EVERY
@@ -89,11 +127,23 @@ def test_decoding_in_any_chunks_equals_the_full_forward(make, case, tokens, chun
 
 
 @pytest.mark.parametrize(("name", "wanted"), CACHED.items())
-def test_a_cache_holds_no_more_than_decoding_needs(make, name, wanted):
+def test_a_cache_holds_no_more_than_decoding_needs(make, tokens, name, wanted):
     """Measured on everything that the cache keeps."""
-    cache = Decoder(make(**CASES[name]), 3, 9).caches[0]
-    held = [x for x in [*vars(cache).values(), *cache.raw.values()] if isinstance(x, torch.Tensor)]
-    assert sum(x.numel() for x in held) == 3 * 9 * wanted
+    assert held(make(**CASES[name]), tokens) == 3 * 9 * wanted
+
+
+@pytest.mark.parametrize(("name", "wanted"), STATES.items())
+def test_the_state_of_a_recurrence_does_not_grow(make, tokens, name, wanted):
+    assert held(make(**CASES[name]), tokens) == held(make(**CASES[name]), tokens[:, :4]) == 3 * wanted
+
+
+def held(model, tokens):
+    """Return how many numbers the first layer's cache holds once it has read all it has room for."""
+    decoder = Decoder(model, *tokens.shape)
+    decoder.forward(tokens)
+    cache = decoder.caches[0]
+    kept = [x for x in [*vars(cache).values(), *cache.raw.values()] if isinstance(x, torch.Tensor)]
+    return sum(x.numel() for x in kept)
 
 
 @EVERY

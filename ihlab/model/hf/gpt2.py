@@ -13,13 +13,8 @@ from tasks.config import require
 
 # Required fields of a model that GPT-2 can express; eps is free.
 _REQUIRED = {
-    **GPT2,
-    "attention": "vanilla",
-    "mask": "causal",
-    "residual": True,
-    "stream_shift": "none",
-    "canon": "",
-    "smear": "none",
+    **{**GPT2, "attention": "vanilla", "mask": "causal", "residual": True},
+    **{"stream_shift": "none", "canon": "", "smear": "none", "bigram_table": 0},
 }
 del _REQUIRED["eps"]
 

@@ -1,0 +1,23 @@
+"""Numbers that attention makes of each token, such as the logit of a gate."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ihlab.model.shapes import Stream
+
+
+class TokenGate(nn.Module):
+    """w . x[t] + b, with w [gate, d_model] and b of each gate. w starts as 0: at first, all tokens have the same gate.
+
+    Weight decay acts on neither.
+    """
+
+    def __init__(self, start: Float[Tensor, " gate"], d_model: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.zeros(len(start), d_model)), nn.Parameter(start.clone())
+
+    def forward(self, x: Stream) -> Float[Tensor, "batch pos gate"]:
+        """Return the gates of every token."""
+        return F.linear(x, self.weight, self.bias)

@@ -1,0 +1,63 @@
+"""The hash table of pairs against a loop over tokens, and against the model without."""
+
+import pytest
+import torch
+
+from ihlab import Transformer
+from ihlab.interp.patterns import effective_patterns
+from ihlab.model.config import GPT2
+from ihlab.model.hf import to_gpt2, to_llama
+from tasks import ConfigError
+
+
+@pytest.fixture
+def make(make_model):
+    """Models in float64, with a table that is not 0."""
+
+    def filled(**changes):
+        model = make_model(**changes).double()
+        if model.bigram is not None:
+            torch.nn.init.normal_(model.bigram.weight, generator=torch.Generator().manual_seed(3))
+        return model
+
+    return filled
+
+
+@torch.no_grad()
+def test_the_embedding_equals_a_loop_over_tokens(make, tokens):
+    model = make(bigram_table=50)
+    _, cache = model.run_with_cache(tokens)
+    for row, stream, added in zip(tokens.tolist(), cache["embed"], cache["hook_bigram"], strict=True):
+        for t, token in enumerate(row):
+            place = 49 if t == 0 else ((36313 * token) ^ (27191 * row[t - 1])) % 49
+            assert torch.equal(added[t], model.bigram.weight[place])
+            torch.testing.assert_close(stream[t], model.embed.weight[token] + added[t], atol=0, rtol=1e-15)
+
+
+def test_a_table_of_zeros_is_the_model_without_and_it_starts_as_zeros(make_config, tokens):
+    model, vanilla = (Transformer(make_config(bigram_table=rows)) for rows in (50, 0))
+    assert torch.equal(model(tokens), vanilla(tokens))
+    assert model.n_params == vanilla.n_params  # an embedding, as the paper counts
+    assert model.decayed_parameters() - vanilla.decayed_parameters() == {"bigram.weight"}
+
+
+def test_a_small_table_has_few_rows_for_many_pairs(make):
+    """A table of 4,097 rows tells nearly all of 361 pairs apart, one of 3 has two rows for them."""
+    first, second = torch.meshgrid(torch.arange(19), torch.arange(19), indexing="ij")
+    pairs = torch.stack([first.flatten(), second.flatten()], dim=1)
+    for rows, low, high in ((4097, 300, 361), (3, 2, 2)):
+        found = make(bigram_table=rows).bigram.rows_of(pairs)
+        assert (found[:, 0] == rows - 1).all()
+        assert low <= len(found[:, 1].unique()) <= high
+        assert found[:, 1].max() < rows - 1
+
+
+def test_what_does_not_know_the_table_refuses_it(make, tokens):
+    _, cache = make(bigram_table=50).run_with_cache(tokens)
+    with pytest.raises(ConfigError, match="The model has bigram_table=50, which mixes"):
+        effective_patterns(cache)
+    for convert, block in ((to_llama, {}), (to_gpt2, GPT2)):
+        with pytest.raises(ConfigError, match="bigram_table"):
+            convert(make(bigram_table=50, **block))
+    with pytest.raises(ConfigError, match="bigram_table is 1, but must be 0 or at least 2"):
+        make(bigram_table=1)
