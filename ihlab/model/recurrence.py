@@ -45,12 +45,12 @@ SLOWEST, FASTEST = 0.001, 0.1
 class LinearRecurrence(Attention):
     """project q, k, v -> convolve -> rotary -> length 1 -> recurrence -> output.
 
-        - hook_q, hook_k, hook_v, hook_rot_q, hook_rot_k, hook_z, hook_result as in `Attention`;
-        - hook_log_decay, hook_write [batch, pos, n_key_value_heads]: log a and b;
-        - hook_kernel [batch, n_heads, query, key]: z = kernel @ v. Its rows have no sum of 1, and entries can be negative:
-    XX
+    - hook_q, hook_k, hook_v, hook_rot_q, hook_rot_k, hook_z, hook_result as in `Attention`;
+    - hook_log_decay, hook_write [batch, pos, n_key_value_heads]: log a and b;
+    - hook_kernel [batch, n_heads, query, key]: z = kernel @ v. Its rows have no sum of 1, and entries can be negative:
+      it is no pattern, so there are no hook_attn_scores and hook_pattern, and no dropout falls on it.
 
-        A cache keeps S, and neither keys nor values: decoding goes token by token, and has no hook_kernel.
+    A cache keeps S, and neither keys nor values: decoding goes token by token, and has no hook_kernel.
     """
 
     additive_scores = False
