@@ -2,7 +2,7 @@
 # What asks for a GPU, in slices of ten minutes: run it again until every stage is done (docs/guides/gpu.md).
 #
 #   benchmarks/gpu.sh                          # one slice on the GPU
-#   benchmarks/gpu.sh --device cpu --slice 60  # try it here, at smoke scale
+#   benchmarks/gpu.sh --device cpu --slice 200 # try it here, at smoke scale
 #   benchmarks/gpu.sh --help
 #
 # PYTHON: the interpreter (python3). WHEELS: a folder of wheels to install first, where there is no network.

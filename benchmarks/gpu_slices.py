@@ -4,7 +4,7 @@ Stages are ordered by how much they teach per minute. Each is a separate command
 slice ends, saves its work and continues in the next slice. `$OUT` then holds a few small files:
 
 - status.json: the machine, the slices, and each stage's state;
-- tests.xml, speed.csv, paper.json, figures.tar.gz: the results;
+- tests.xml, speed.csv, figures.tar.gz: the results;
 - log.txt: what the stages printed;
 - runs-1.tar.gz, ...: runs of unfinished figures, which a slice on another machine unpacks from `--carried`.
 """
@@ -31,7 +31,7 @@ from ihlab.files import write_json
 from ihlab.sweep.jobs import cores
 
 HERE = Path(__file__).parent
-RESULTS = ("status.json", "tests.xml", "speed.csv", "paper.json", "figures.tar.gz", "log.txt")
+RESULTS = ("status.json", "tests.xml", "speed.csv", "figures.tar.gz", "log.txt")
 LARGEST = 16 * 2**20
 """Largest size in bytes of a file that a slice may leave."""
 
@@ -51,7 +51,7 @@ class Stage:
     command: Callable[["Slice"], list[str]]
     good: tuple[int, ...] = (0,)
     share: float = 1.0
-    weights: bool = True
+    weights: bool = False
 
 
 @dataclass
@@ -97,14 +97,7 @@ def speed(slice_: Slice) -> list[str]:
     return [sys.executable, str(HERE / "gpu_speed.py"), *places, "--device", slice_.device]
 
 
-def paper(slice_: Slice) -> list[str]:
-    """Return the command of the KV arm of Figure 1a at the paper's scale."""
-    places = ["--out", str(slice_.out / "paper.json"), "--root", str(slice_.work / "runs" / "paper")]
-    scale = "paper" if slice_.scale == "gpu" else slice_.scale
-    return [sys.executable, str(HERE / "gpu_paper.py"), *places, "--device", slice_.device, "--scale", scale]
-
-
-def reproduce(name: str, weights: bool = True, share: float = 1.0) -> Stage:
+def reproduce(name: str, weights: bool = False, share: float = 1.0) -> Stage:
     """Return the stage of a figure at the slice's scale. Its runs have their own folder."""
 
     def command(slice_: Slice) -> list[str]:
@@ -118,16 +111,11 @@ def reproduce(name: str, weights: bool = True, share: float = 1.0) -> Stage:
 STAGES = {
     stage.name: stage
     for stage in (
-        Stage("tests", tests, good=(0, 1), share=0.5),  # 1: some failed, which is a result
-        reproduce("figure1a", weights=False, share=0.6),
-        reproduce("figure1b", share=0.6),
-        Stage("speed", speed),
-        reproduce("figure8"),
-        reproduce("figure8_law"),
-        reproduce("table4"),
-        reproduce("text"),
-        reproduce("figure4", weights=False),
-        Stage("paper", paper),
+        Stage("tests", tests, good=(0, 1), share=0.3),  # 1: some failed, which is a result
+        reproduce("figure1a", share=0.4),
+        Stage("speed", speed, share=0.5),
+        reproduce("figure1b", weights=True, share=0.7),
+        reproduce("saved_layer", weights=True),
     )
 }
 """All stages by name, in order."""
@@ -149,8 +137,7 @@ def main(
     Args:
         slice_seconds: Seconds from start to end, including packing.
         device: cuda; or cpu, to try the script at smoke scale.
-        stages: Stages to run, in this order; by default all: tests, figure1a, figure1b, speed, figure8, figure8_law,
-            table4, text, figure4, paper.
+        stages: Stages to run, in this order; by default all: tests, figure1a, speed, figure1b, saved_layer.
         out: Folder of the results; by default $OUT, else benchmarks/gpu.
         work: Folder of runs and figures between slices on one machine.
         carried: A folder with the files of the last slice, to continue on a new machine; by default out.

@@ -1,4 +1,4 @@
-"""Time training steps on one GPU: ours, Hugging Face's Llama and a plain Llama; vanilla and KV shifting; stacks.
+"""Time training steps on one GPU: our model and Hugging Face's Llama, vanilla and KV shifting, and stacks of seeds.
 
     python benchmarks/gpu_speed.py --device cuda --out speed.csv
 
@@ -13,6 +13,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +22,21 @@ import pandas as pd
 import torch
 import tyro
 from paired import figure, ratio, take_turns, timed
-from plain_llama import PlainLlama
 from workers import flops
 
-from ihlab.claims.experiment import Scale
 from ihlab.claims.induction import induction_run
 from ihlab.files import write_text
 from ihlab.measure.gathered import TrainingBatch
 from ihlab.measure.loss import summed_loss
+from ihlab.model.config import ModelConfig
 from ihlab.model.hf import to_llama
 from ihlab.model.transformer import Transformer
 from ihlab.training.config import RunConfig
 from ihlab.training.distributed import Ranks, pick_device
 from ihlab.training.ensemble import seeds
-from ihlab.training.loop import Training, make_optimizer, microbatches
+from ihlab.training.loop import Training, microbatches
 from ihlab.training.run import Run
-from tasks import IGNORE
+from tasks import IGNORE, InductionTask
 
 PEAK_BF16 = {
     "B200": 2250.0,
@@ -64,23 +64,20 @@ From NVIDIA's data sheets and architecture white papers. Figures that include sp
 
 MEMBERS = 16
 OURS, SHIFTED, EVERY = "ours, vanilla", "ours, kv_shift", "ours, vanilla, logits everywhere"
-LLAMA, PLAIN = "Hugging Face Llama", "plain Llama"
+LLAMA = "Hugging Face Llama"
 EAGER, COMPILED = "eager", "compiled"
 SIDES = (
     *((model, mode) for model in (OURS, SHIFTED, LLAMA) for mode in (EAGER, COMPILED)),
     (EVERY, COMPILED),
-    (PLAIN, COMPILED),
 )
 RATIOS = (
     ((SHIFTED, EAGER), (OURS, EAGER)),
     ((SHIFTED, COMPILED), (OURS, COMPILED)),
     ((OURS, COMPILED), (LLAMA, COMPILED)),
     ((EVERY, COMPILED), (LLAMA, COMPILED)),
-    ((OURS, COMPILED), (PLAIN, COMPILED)),
-    ((EVERY, COMPILED), (PLAIN, COMPILED)),
 )
-COUNTED_AS = {EVERY: LLAMA, PLAIN: LLAMA}
-"""Sides that compute the same as another side, whose eager step gives their FLOPs."""
+COUNTED_AS = {EVERY: LLAMA}
+"""A side that computes the same as another side, whose eager step gives its FLOPs."""
 
 APART = 0.02
 """Largest allowed difference, from bf16 rounding, between two sides' losses on one batch, in nats."""
@@ -93,6 +90,21 @@ class Turns:
     steps: int = 10
     rounds: int = 12
     batches: int = 4
+
+
+def twelve_layers() -> RunConfig:
+    """Return a run of about GPT-2 small's size: 12 layers, d_model 768, 8 sequences of 1024 positions."""
+    task = InductionTask(vocab_size=32_768, length=1024)
+    model = ModelConfig(n_layers=12, d_model=768, n_heads=12, d_vocab=task.vocab_size, n_ctx=task.length)
+    return RunConfig(task=task, model=model, batch_size=8)
+
+
+SIZES = (
+    ("Figure 1a at gpu scale", induction_run("gpu"), Turns()),
+    ("12 layers, d_model 768", twelve_layers(), Turns(3, 8)),
+    ("Figure 1a at paper scale", induction_run("paper"), Turns(3, 8)),
+)
+"""The sizes that are timed on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -115,16 +127,13 @@ def main(out: Path, device: str = "auto") -> None:
     """
     where = pick_device(device)
     on_gpu = where.type == "cuda"
-    scales: tuple[Scale, ...] = ("gpu", "paper") if on_gpu else ("smoke",)
-    turns = {"paper": Turns(3, 8), "smoke": Turns(1, 2, 2)}
     cases: dict[str, Callable[[str], list[dict[str, object]]]] = {}
-    for scale in scales:
-        cases[f"A training step, Figure 1a at {scale} scale"] = lambda table, s=scale: steps(
-            table, s, where, turns.get(s, Turns())
-        )
+    for name, run, turns in SIZES if on_gpu else [("Figure 1a at smoke scale", induction_run("smoke"), Turns(1, 2, 2))]:
+        cases[f"A training step, {name}"] = partial(steps, run=microbatch_run(run), device=where, turns=turns)
     for scale in ("laptop", "gpu") if on_gpu else ("smoke",):
-        cases[f"{MEMBERS} seeds stacked, Figure 1a at {scale} scale"] = lambda table, s=scale: stacks(
-            table, s, where, turns.get(s, Turns())
+        turns = Turns() if on_gpu else Turns(1, 2, 2)
+        cases[f"{MEMBERS} seeds stacked, Figure 1a at {scale} scale"] = partial(
+            stacks, run=induction_run(scale), device=where, turns=turns
         )
     done = pd.read_csv(out) if out.exists() else pd.DataFrame({"table": []})
     for table, case in cases.items():
@@ -135,12 +144,11 @@ def main(out: Path, device: str = "auto") -> None:
         print(done[done["table"] == table].drop(columns="table").to_string(), flush=True)
 
 
-# Our model, Hugging Face's Llama and a plain Llama
+# Our model and Hugging Face's Llama
 
 
-def steps(table: str, scale: Scale, device: torch.device, turns: Turns) -> list[dict[str, object]]:
-    """Return times of every side's step on one microbatch of the scale, and their ratios."""
-    run = microbatch_run(scale)
+def steps(table: str, run: RunConfig, device: torch.device, turns: Turns) -> list[dict[str, object]]:
+    """Return times of every side's step on one batch of a run, and their ratios."""
     built, failed = build({side: lambda s=side: one_step(run, *s, device, turns) for side in SIDES})
     check_same_loss(built)
     seconds = timed_turns({side: step.take for side, step in built.items()}, device, turns)
@@ -159,9 +167,8 @@ def steps(table: str, scale: Scale, device: torch.device, turns: Turns) -> list[
     return rows + [error_row(table, ", ".join(side), error) for side, error in failed.items()]
 
 
-def microbatch_run(scale: Scale) -> RunConfig:
-    """Return the config of Figure 1a with one layer, in bf16, with one microbatch per step."""
-    run = induction_run(scale)
+def microbatch_run(run: RunConfig) -> RunConfig:
+    """Return the run in bf16, with one microbatch per step."""
     return run.replace(batch_size=run.batch_size // run.accumulate, accumulate=1, precision="bf16")
 
 
@@ -182,15 +189,12 @@ def one_step(run: RunConfig, model: str, mode: str, device: torch.device, turns:
     """Return a side's step, warmed up on every batch; for eager steps with counted FLOPs."""
     attention = "kv_shift" if model == SHIFTED else "vanilla"
     ours = Transformer(run.model.replace(attention=attention), seed=run.seed)
-    net: torch.nn.Module = {LLAMA: lambda: to_llama(ours).train(), PLAIN: lambda: PlainLlama(ours)}.get(
-        model, lambda: ours
-    )()
-    net = net.to(device)
+    net = (to_llama(ours).train() if model == LLAMA else ours).to(device)
     batches = [microbatches(run, i)[0].to(device) for i in range(turns.batches)]
     loss = losses(model, net)
     if mode == COMPILED:
         loss = torch.compile(loss, backend="inductor" if device.type == "cuda" else "aot_eager")  # to try the code
-    optimizer = make_optimizer(net, run)  # type: ignore[arg-type]  # any module will do
+    optimizer = torch.optim.AdamW(net.parameters(), lr=run.lr, betas=run.betas, fused=True)
     given = [(arguments(model, batch), batch.total) for batch in batches]
     following = itertools.cycle(given)
 
@@ -225,8 +229,6 @@ def counted(take: Callable[[], Any], mode: str, device: torch.device) -> tuple[f
 
 def losses(model: str, net: torch.nn.Module) -> Callable[..., torch.Tensor]:
     """Return a function from a side's `arguments` to its summed loss."""
-    if model == PLAIN:
-        return net
     if model != LLAMA:
         return lambda *tensors: summed_loss(net, *tensors)  # type: ignore[arg-type]
 
@@ -247,7 +249,7 @@ def arguments(model: str, batch: TrainingBatch) -> tuple[Any, ...]:
         targets[batch.index[: batch.count]] = batch.targets[: batch.count]
     if model == EVERY:
         return batch.tokens, None, targets, None
-    return (batch.tokens, targets, IGNORE) if model == PLAIN else (batch.tokens, targets)
+    return batch.tokens, targets
 
 
 def check_same_loss(built: dict[tuple[str, str], Step]) -> None:
@@ -262,9 +264,8 @@ def check_same_loss(built: dict[tuple[str, str], Step]) -> None:
 # Stacked seeds
 
 
-def stacks(table: str, scale: Scale, device: torch.device, turns: Turns) -> list[dict[str, object]]:
+def stacks(table: str, run: RunConfig, device: torch.device, turns: Turns) -> list[dict[str, object]]:
     """Return times of a step of stacked members, and of one member's step times the number of members."""
-    run = induction_run(scale)
     config = run.replace(model=run.model.replace(attention="kv_shift"), compile=False, accumulate=1)
     members = MEMBERS if device.type == "cuda" else 2
     with tempfile.TemporaryDirectory() as folder:

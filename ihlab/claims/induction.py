@@ -68,7 +68,7 @@ def induction_run(scale: Scale) -> RunConfig:
     if scale == "gpu":
         task = InductionTask(vocab_size=2048, length=256)
         return RunConfig(
-            task=task, model=_model(task, d_model=256, n_heads=8), steps=4000, batch_size=256, lr=1e-3, warmup=200,
+            task=task, model=_model(task, d_model=256, n_heads=8), steps=3000, batch_size=64, lr=1e-3, warmup=200,
             schedule="trapezoid", precision="bf16", compile=True, eval_rows=1024,
         )  # fmt: skip
     if scale == "laptop":

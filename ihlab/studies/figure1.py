@@ -77,7 +77,8 @@ class Figure1a:
                 (four, {"stop_at_accuracy": LEARNED}),
                 (given, {"clamped": (GIVEN_HEAD,)}),
             ):
-                planned += plan(self.name, run.replace(**changes), some, SEEDS_1A[scale])
+                stacked = scale == "gpu" and not changes.get("clamped")
+                planned += plan(self.name, run.replace(**changes), some, SEEDS_1A[scale], stacked)
         return planned
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:

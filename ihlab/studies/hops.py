@@ -203,7 +203,8 @@ class HopStudy:
         for cell, config, seeds in models(scale)[self.name]:
             fields: dict[str, object] = {"attention": cell.variant, "n_layers": cell.n_layers}
             curve = f"{cell.attention}, {cell.n_layers} layers"
-            planned += plan(self.runs_of or self.name, config, {curve: fields}, seeds)
+            stacked = scale == "gpu" and not config.model.dropout
+            planned += plan(self.runs_of or self.name, config, {curve: fields}, seeds, stacked)
         return planned
 
     def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:

@@ -3,15 +3,20 @@
 import json
 import os
 import signal
+import subprocess
 import sys
+import tarfile
 import time
+from pathlib import Path
 
 import gpu_slices
+import pandas as pd
 import pytest
 import torch
 from gpu_pack import pack, unpack
 from gpu_slices import DONE, FAILED, STOPPED, Slice, Stage, run_stages
 from gpu_speed import PEAK_BF16
+from gpu_wheels import needed
 from plain_llama import PlainLlama
 
 from ihlab import ModelConfig, Run, Transformer, train
@@ -20,6 +25,8 @@ from ihlab.training.interrupt import Interrupted
 from tasks import IGNORE
 
 pytestmark = pytest.mark.slow
+
+SCRIPT = Path(gpu_slices.__file__).with_name("gpu.sh")
 
 ENDLESS = "import time; time.sleep(60)"
 STUBBORN = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); {ENDLESS}"
@@ -70,10 +77,34 @@ def test_a_command_that_will_not_stop_is_ended(tmp_path):
     assert time.time() - began < 30
 
 
-def test_every_stage_has_a_command(tmp_path):
-    slice_ = slice_of(tmp_path, 1.0)
-    for each in gpu_slices.STAGES.values():
-        assert all(isinstance(part, str) for part in each.command(slice_))
+def test_a_dry_run_makes_every_result_and_goes_on_after_a_cut(tmp_path):
+    """The first slice is cut off in the second stage. The second slice, with fresh folders, goes on from its files."""
+    environment = os.environ | {"PYTHON": sys.executable, "OMP_NUM_THREADS": "1"}
+    state = {}
+    for number, (seconds, carried) in enumerate([(24, ()), (240, ("--carried", str(tmp_path / "out-0")))]):
+        folders = "--out", str(tmp_path / f"out-{number}"), "--work", str(tmp_path / f"work-{number}")
+        command = [str(SCRIPT), "--device", "cpu", "--slice", str(seconds), *folders, *carried]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        state[number] = json.loads((tmp_path / f"out-{number}" / "status.json").read_text())["stages"]
+    assert {known["state"] for known in state[0].values()} <= {DONE, STOPPED}
+    assert set(state[0]) < set(gpu_slices.STAGES)
+    assert {name: known["state"] for name, known in state[1].items()} == dict.fromkeys(gpu_slices.STAGES, DONE)
+    with tarfile.open(tmp_path / "out-1" / "figures.tar.gz") as file:
+        tables = {name for name in file.getnames() if name.endswith("claims.json")}
+    assert tables == {f"{name}/smoke/claims.json" for name in ("figure1a", "figure1b", "saved_layer")}
+    speed = pd.read_csv(tmp_path / "out-1" / "speed.csv")
+    assert not speed["note"].astype(str).str.contains("failed").any()
+    assert {"ours, kv_shift, compiled / ours, vanilla, compiled", "ours, vanilla, logits everywhere, compiled / "
+            "Hugging Face Llama, compiled"} <= set(speed["measured"])  # fmt: skip
+
+
+def test_wheels_are_what_the_machine_lacks_and_what_that_requires():
+    lacking = needed("ihlab", set(), {})
+    assert {"torch", "numpy", "transformer-lens", "tyro"} <= set(lacking)
+    assert "ray" not in lacking  # of an extra
+    there = set(lacking) - {"tyro", "docstring-parser"}
+    assert set(needed("ihlab", there, {})) == {"tyro", "docstring-parser"}
 
 
 # The archive
