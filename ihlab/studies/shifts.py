@@ -19,7 +19,7 @@ from ihlab.claims.comparison import RUN, Cell, cell_rows, learned, steps
 from ihlab.claims.experiment import Scale
 from ihlab.claims.labels import K_ONLY, V_ONLY, VANILLA
 from ihlab.claims.rates import count_in_words, rate_in_words
-from ihlab.claims.toy_settings import HOPS, INDUCTION1, INDUCTION2, NGRAM, RECALL_GAP1, RECALL_GAP2, InSettings
+from ihlab.claims.toy_settings import HOPS, INDUCTION1, INDUCTION2, NGRAM, RECALL_GAP1, RECALL_GAP2, WIDE, InSettings
 from ihlab.plots.variants import steps_in_settings
 from ihlab.training.config import RunConfig
 
@@ -56,7 +56,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 """Fields of the model that make each variant, by its label."""
 
-STEPS = {INDUCTION1: 400, INDUCTION2: 600, NGRAM: 120, HOPS: 400, RECALL_GAP1: 400, RECALL_GAP2: 400}
+STEPS = {INDUCTION1: 400, INDUCTION2: 600, NGRAM: 120, HOPS: 400, RECALL_GAP1: 400, RECALL_GAP2: 400, WIDE: 400}
 """Steps within which a variant has to learn a setting."""
 
 GAIN = 0.3
@@ -86,6 +86,12 @@ PREDICTED: dict[Cell, str] = {
     # Two hops in two layers take a previous token in the keys of both.
     **{(variant, HOPS): NO for variant in (VANILLA, CONV_V, CONV_O, CONV_M)},
     **{(variant, HOPS): YES for variant in _KEYS},
+    # Declared after the runs of width 16 and before those of width 64. At width 16 no recurrence learned induction, with
+    # or without a convolution: a state of 8 x 8 numbers cannot keep 31 tokens of 64 apart, and without softmax their
+    # mixture is read. A head as wide as the vocabulary can.
+    **{(variant, WIDE): NO for variant in (VANILLA, LINEAR, DELTA, TRAPEZOID)},
+    **{(variant, WIDE): YES for variant in (K_ONLY, LINEAR_CONV, DELTA_CONV)},
+    **{(variant, WIDE): PARTLY for variant in (SMEAR_EMBED, SMEAR_READ)},
 }
 """What is predicted of each variant in each setting, in the order of the runs."""
 
