@@ -86,7 +86,7 @@ PREDICTED: dict[Cell, str] = {
     # Two hops in two layers take a previous token in the keys of both.
     **{(variant, HOPS): NO for variant in (VANILLA, CONV_V, CONV_O, CONV_M)},
     **{(variant, HOPS): YES for variant in _KEYS},
-    # Declared after the runs of width 16 and before those of width 64. At width 16 no recurrence learned induction, with
+    # Declared after the runs of width 16, before those of width 64. At width 16 no recurrence learned induction, with
     # or without a convolution: a state of 8 x 8 numbers cannot keep 31 tokens of 64 apart, and without softmax their
     # mixture is read. A head as wide as the vocabulary can.
     **{(variant, WIDE): NO for variant in (VANILLA, LINEAR, DELTA, TRAPEZOID)},
