@@ -10,17 +10,18 @@ K only and V only, so that vanilla attention does not learn a setting within the
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim
-from ihlab.claims.comparison import RUN, Cell, cell_rows, learned, steps
+from ihlab.claims.comparison import Cell, cell_rows, learned, steps
 from ihlab.claims.experiment import Scale
 from ihlab.claims.labels import K_ONLY, V_ONLY, VANILLA
 from ihlab.claims.rates import count_in_words, rate_in_words
 from ihlab.claims.toy_settings import HOPS, INDUCTION1, INDUCTION2, NGRAM, RECALL_GAP1, RECALL_GAP2, WIDE, InSettings
-from ihlab.plots.variants import steps_in_settings
+from ihlab.plots.variants import matrix
 from ihlab.training.config import RunConfig
 
 OFFSET, CONTROL, OWN = "partial key offset", "half unrotated", "K only, first own"
@@ -148,9 +149,21 @@ class Shifts(InSettings):
         )
 
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw every seed's steps to 90%, one panel per setting."""
-        key = "Dot: a seed. Bar: their median. Cross: not within the steps of training. Learning rates are tuned."
-        return steps_in_settings(data[data["kind"] == RUN], self.variants, self.settings, f"{self.title}\n{key}")
+        """Draw the matrix of median steps, with the highest accuracy of what is not learned."""
+        variants, settings = (list(dict.fromkeys(each)) for each in zip(*self.cells(scale), strict=True))
+        ratios = pd.DataFrame(np.nan, index=variants, columns=settings)
+        labels = pd.DataFrame("", index=variants, columns=settings)
+        for cell in self.cells(scale):
+            taken, within = steps(data, cell), float(cell_rows(data, cell)["horizon"].max())
+            middle, is_learned = float(np.median(taken)), found(data, cell) == YES
+            ratios.loc[cell] = middle / within if is_learned else np.inf
+            text = f"{middle:.0f}" if is_learned else f"no ({_highest(data, cell):.2f})"
+            labels.loc[cell] = text + " \u2718" * (not _right(data, cell))
+        title = (
+            f"{self.title}: median steps to 90% accuracy, each variant at its own learning rate ({scale} scale)\n"
+            "no: not in a majority of seeds within the setting's steps (highest accuracy). \u2718: a wrong prediction."
+        )
+        return matrix(ratios, labels, title, "median steps / the setting's steps (8: not learned)")
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State how many predictions were right, and which were not."""
