@@ -1,5 +1,7 @@
 """Decoding with a KV cache: each token is read only once."""
 
+import math
+
 import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
@@ -56,9 +58,9 @@ class Decoder:
         return self.model.unembed(self._read(chunk))
 
     @torch.no_grad()
-    def next_token(self, chunk: Int[Tensor, "batch pos"]) -> Int64[Tensor, " batch"]:
-        """Read the next tokens without checking their ids, and return the most likely token after them."""
-        return self.model.unembed(self._read(chunk)[:, -1]).argmax(dim=-1)
+    def next_logits(self, chunk: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch d_vocab"]:
+        """Read the next tokens without checking their ids, and return the logits of the token after them."""
+        return self.model.unembed(self._read(chunk)[:, -1])
 
     def _read(self, chunk: Int[Tensor, "batch pos"]) -> Stream:
         """Return the final residual stream of the next tokens, and add them to the caches."""
@@ -85,17 +87,24 @@ def generate(
     max_new_tokens: int,
     stop: int | None = None,
     pad: int | None = None,
+    temperature: float = 0.0,
+    generator: torch.Generator | None = None,
 ) -> Int64[Tensor, "batch longer"]:
-    """Continue the tokens by up to `max_new_tokens`, each the most likely under the model (the lowest id in a tie).
+    """Continue the tokens by up to `max_new_tokens`.
+
+    With `temperature` 0, each is the most likely under the model (the lowest id in a tie). Otherwise each is drawn from
+    softmax(logits / temperature), with `generator` or torch's global one.
 
     A sequence that has emitted `stop` is filled with `pad` (None: with `stop`); a `stop` in the prompt does not count.
     Decoding ends once all sequences have emitted it. Dropout is off, and the model keeps its mode. Hooks fire on the
     prompt, then on one token at a time, under `torch.inference_mode`. Raises `ConfigError` for no tokens, for ids
-    outside the vocabulary, for a `pad` without `stop`, and when prompt and new tokens together exceed `n_ctx`.
+    outside the vocabulary, for a `pad` without `stop`, for a negative temperature, and when prompt and new tokens
+    together exceed `n_ctx`.
     """
     batch, length = tokens.shape
     require(tokens.numel() > 0, f"The prompt is {list(tokens.shape)}, but must hold at least one row and one token.")
     require(max_new_tokens >= 0, f"max_new_tokens is {max_new_tokens}, but must be at least 0.")
+    require(0 <= temperature < math.inf, f"temperature is {temperature}, but must be 0 (greedy) or above.")
     total = length + max_new_tokens
     require(
         total <= model.cfg.n_ctx,
@@ -110,7 +119,10 @@ def generate(
         decoder = Decoder(model, batch, total)
         stopped = torch.zeros(batch, dtype=torch.bool, device=tokens.device)
         while length < total and not (stop is not None and stopped.all()):
-            following = decoder.next_token(rows[:, decoder.length : length])
+            logits = decoder.next_logits(rows[:, decoder.length : length])
+            following = logits.argmax(dim=-1)
+            if temperature:
+                following = torch.multinomial((logits / temperature).softmax(dim=-1), 1, generator=generator)[:, 0]
             if stop is not None:
                 following = following.masked_fill(stopped, stop if pad is None else pad)
                 stopped |= following == stop

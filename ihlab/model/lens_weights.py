@@ -4,6 +4,7 @@ With the shift, `W_K`, `W_V`, `QK` and `OV` use the raw weights, as stored. A sh
 and beta. `ihlab.interp` has the matrix of each route, such as alpha_2 W_Q W_K^T for the key of the previous token.
 """
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
@@ -99,6 +100,10 @@ class LensWeights(Network):
                 parts["mlp"] = {name: getattr(block.mlp, name) for name in ("W_in", "W_out", "b_in", "b_out")}
             named |= {f"blocks.{layer}.{part}.{name}": x for part, of in parts.items() for name, x in of.items()}
         return named | {f"ln_final.{name}": x for name, x in self.ln_final.named_parameters()}
+
+    def tl_named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """Iterate over `tl_parameters`, as PyTorch's `named_parameters` does over its own."""
+        return iter(self.tl_parameters().items())
 
     def loss_fn(
         self,

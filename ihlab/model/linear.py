@@ -10,6 +10,41 @@ def bias_of(linear: nn.Linear) -> Float[Tensor, " out"]:
     return linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias
 
 
+class TokenEmbedding(nn.Embedding):
+    """The embedding of tokens. `W_E` is its weight's name in TransformerLens."""
+
+    @property
+    def W_E(self) -> Float[Tensor, "d_vocab d_model"]:
+        """The embedding of each token."""
+        return self.weight
+
+
+class PositionEmbedding(nn.Embedding):
+    """The embedding of learned positions. `W_pos` is its weight's name in TransformerLens."""
+
+    @property
+    def W_pos(self) -> Float[Tensor, "n_ctx d_model"]:
+        """The embedding of each position."""
+        return self.weight
+
+
+class Unembedding(nn.Linear):
+    """The unembedding, without a bias. `W_U` and `b_U` are the names of its weights in TransformerLens."""
+
+    def __init__(self, d_model: int, d_vocab: int) -> None:
+        super().__init__(d_model, d_vocab, bias=False)
+
+    @property
+    def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
+        """The transposed weight."""
+        return self.weight.T
+
+    @property
+    def b_U(self) -> Float[Tensor, " d_vocab"]:
+        """Zeros: there is no bias. The bias of a final LayerNorm is part of `ln_final`."""
+        return torch.zeros_like(self.weight[:, 0])
+
+
 class FirstEntries(nn.Module):
     """A module that returns the first d_vocab of d_model entries unchanged.
 
@@ -22,6 +57,16 @@ class FirstEntries(nn.Module):
     def __init__(self, d_model: int, d_vocab: int) -> None:
         super().__init__()
         self.register_buffer("weight", torch.eye(d_vocab, d_model), persistent=False)
+
+    @property
+    def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
+        """The transposed weight."""
+        return self.weight.T
+
+    @property
+    def b_U(self) -> Float[Tensor, " d_vocab"]:
+        """Zeros."""
+        return torch.zeros_like(self.weight[:, 0])
 
     def forward(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_vocab"]:
         """Return the logits of every position."""

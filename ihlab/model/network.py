@@ -28,7 +28,7 @@ from ihlab.model.config import ModelConfig
 from ihlab.model.depthwise import make_canon
 from ihlab.model.input_shift import make_stream_shift
 from ihlab.model.kv_cache import KVCache, earlier, next_positions
-from ihlab.model.linear import FirstEntries
+from ihlab.model.linear import FirstEntries, PositionEmbedding, TokenEmbedding, Unembedding
 from ihlab.model.make_attention import make_attention
 from ihlab.model.mlp import make_mlp
 from ihlab.model.norm import make_norm
@@ -132,10 +132,10 @@ class Network(HookedRootModule):
         # Shifts have their own generator: with one seed, vanilla and shifted models share all other initial weights.
         # It has a spawned seed, because with the same seed alpha would repeat the draws of the first weights.
         shifts = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, 1]).generate_state(1)[0]))
-        self.embed = nn.Embedding(cfg.d_vocab, cfg.d_model)
+        self.embed = TokenEmbedding(cfg.d_vocab, cfg.d_model)
         self.hook_embed = HookPoint()
         self.bigram = BigramTable(cfg.bigram_table, cfg.d_model) if cfg.bigram_table else None
-        self.pos_embed = nn.Embedding(cfg.n_ctx, cfg.d_model) if cfg.positional == "learned" else None
+        self.pos_embed = PositionEmbedding(cfg.n_ctx, cfg.d_model) if cfg.positional == "learned" else None
         if self.bigram is not None:
             self.hook_bigram = HookPoint()
         if self.pos_embed is not None:
@@ -147,10 +147,10 @@ class Network(HookedRootModule):
             for block in self.layers[1:]:
                 block.attn.share_shifts(self.layers[0].attn)
         self.ln_final = make_norm(cfg) or nn.Identity()
-        self.unembed: nn.Linear | FirstEntries = (
+        self.unembed: Unembedding | FirstEntries = (
             FirstEntries(cfg.d_model, cfg.d_vocab)
             if cfg.unembedding == "none"
-            else nn.Linear(cfg.d_model, cfg.d_vocab, bias=False)
+            else Unembedding(cfg.d_model, cfg.d_vocab)
         )
         if cfg.tied_embeddings:
             self.unembed.weight = self.embed.weight

@@ -17,9 +17,10 @@ from ihlab.model import decode, query_positions
 from ihlab.model.lens_weights import LensWeights
 from ihlab.model.norm import LayerNorm, RMSNorm
 from ihlab.model.padding import Mask, mask_of, padded_right
-from ihlab.model.token_ids import token_rows
+from ihlab.model.task_tokenizer import TaskTokenizer
+from ihlab.model.token_ids import token_ids, token_rows
 from tasks import Task
-from tasks.config import ConfigError, require
+from tasks.config import ConfigError, require, shown
 
 OF_QUERIES = ("hook_pattern", "hook_attn_scores", "hook_kernel")
 """Parts of the names of hook points whose second axis is heads, and whose third axis is query positions."""
@@ -124,10 +125,19 @@ class Transformer(LensWeights):
         return query_positions.residual_at(self, tokens, index, queries)
 
     def generate(
-        self, tokens: Int[Tensor, "batch pos"], max_new_tokens: int, stop: int | None = None, pad: int | None = None
+        self,
+        tokens: Any,
+        max_new_tokens: int,
+        stop: int | None = None,
+        pad: int | None = None,
+        temperature: float = 0.0,
+        generator: torch.Generator | None = None,
     ) -> Int64[Tensor, "batch longer"]:
-        """Continue the tokens greedily by up to `max_new_tokens` (`ihlab.model.decode.generate`)."""
-        return decode.generate(self, self.to_tokens(tokens), max_new_tokens, stop, pad)
+        """Continue the tokens by up to `max_new_tokens`: greedily, or sampled at a temperature above 0.
+
+        See `ihlab.model.decode.generate`. TransformerLens' own `generate` samples at temperature 1 by default.
+        """
+        return decode.generate(self, self.to_tokens(tokens), max_new_tokens, stop, pad, temperature, generator)
 
     # The rest of TransformerLens' interface:
 
@@ -158,14 +168,14 @@ class Transformer(LensWeights):
     @property
     def W_E(self) -> Float[Tensor, "d_vocab d_model"]:
         """The embedding matrix."""
-        return self.embed.weight
+        return self.embed.W_E
 
     @property
     def W_pos(self) -> Float[Tensor, "n_ctx d_model"]:
         """The learned positions. Raises `MissingWeightError` for a model without them."""
         if self.pos_embed is None:
             raise AttributeError  # Python then calls __getattr__, which raises the readable error
-        return self.pos_embed.weight
+        return self.pos_embed.W_pos
 
     def __getattr__(self, name: str) -> Any:
         """Return a module or parameter. Raises `MissingWeightError` for `W_pos` without learned positions."""
@@ -176,12 +186,12 @@ class Transformer(LensWeights):
     @property
     def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
         """The unembedding. With unembedding="none" it is the first columns of the identity."""
-        return self.unembed.weight.T
+        return self.unembed.W_U
 
     @property
     def b_U(self) -> Float[Tensor, " d_vocab"]:
         """Zeros: the unembedding has no bias. The bias of a final LayerNorm is part of `ln_final`."""
-        return torch.zeros_like(self.unembed.weight[:, 0])
+        return self.unembed.b_U
 
     def tokens_to_residual_directions(self, tokens: Int[Tensor, "..."] | int) -> Float[Tensor, "... d_model"]:
         """Return the direction that raises each token's logit, in the normalised residual stream before `ln_final.w`.
@@ -211,17 +221,55 @@ class Transformer(LensWeights):
                 total = total + block.mlp.b_out
         return total
 
+    @property
+    def tokenizer(self) -> TaskTokenizer | None:
+        """The words of the task that the model was trained on; None if the task is unknown or has no words."""
+        return TaskTokenizer(self.trained_on) if hasattr(self.trained_on, "words") else None
+
     def to_tokens(self, tokens: Any, *_: Any, **__: Any) -> Int[Tensor, "batch pos"]:
         """Return ids, given as a tensor or as lists, as sequences [batch, pos].
 
-        Raises `ConfigError` for text, and as `ihlab.model.token_ids.token_rows` does.
+        A text, or a list of texts of the same number of tokens, is encoded with the words of the model's task.
+        Raises `ConfigError` for text if the task has no words, and as `ihlab.model.token_ids.token_rows` does.
         """
-        require(
-            not isinstance(tokens, str) and not (isinstance(tokens, list) and tokens and isinstance(tokens[0], str)),
-            "The model takes token ids, not text: encode it with the task that the model was trained on.",
-        )
+        if isinstance(tokens, str):
+            tokens = [tokens]
+        if isinstance(tokens, list) and tokens and isinstance(tokens[0], str):
+            tokens = [TaskTokenizer(self.trained_on).encode(text) for text in tokens]
         return token_rows(tokens, self.embed.weight.device)
 
-    def to_single_token(self, *_: Any, **__: Any) -> int:
-        """Raise `ConfigError`: text has no tokens here."""
-        raise ConfigError("The model takes token ids, not text: give the id itself.")
+    def to_str_tokens(self, tokens: Any, *_: Any, **__: Any) -> list[str] | list[list[str]]:
+        """Return the text of each token: of ids [pos], of a text, or of each item of a list of these.
+
+        A task without words has ids only: the token 7 is the text "7".
+        """
+        if isinstance(tokens, list) and tokens and not isinstance(tokens[0], int):
+            return [cast(list[str], self.to_str_tokens(item)) for item in tokens]
+        ids = self.to_tokens(tokens)[0] if isinstance(tokens, str) else tokens
+        return TaskTokenizer(self.trained_on).convert_ids_to_tokens(ids)
+
+    def to_string(self, tokens: Any) -> str | list[str]:
+        """Return the text of ids [pos], or of each sequence of [batch, pos]."""
+        ids, tokenizer = token_ids(tokens), TaskTokenizer(self.trained_on)
+        return tokenizer.batch_decode(list(ids)) if ids.ndim == 2 else tokenizer.decode(ids)
+
+    def to_single_token(self, text: str) -> int:
+        """Return the id of a text. Raises `ConfigError` if it is not one token."""
+        ids = TaskTokenizer(self.trained_on).encode(text)
+        require(len(ids) == 1, f"The text {shown(text)} is {len(ids)} tokens, but must be one.")
+        return ids[0]
+
+    def to_single_str_token(self, token: int) -> str:
+        """Return the text of an id."""
+        return TaskTokenizer(self.trained_on).convert_ids_to_tokens([token])[0]
+
+    def set_use_attn_result(self, use_attn_result: bool) -> None:
+        """Do nothing: `blocks.L.attn.hook_result` fires whenever it is hooked or cached, without a switch."""
+
+    def set_use_split_qkv_input(self, use_split_qkv_input: bool) -> None:
+        """Raise `ConfigError` if it is to be switched on: queries, keys and values read one stream here."""
+        require(
+            not use_split_qkv_input,
+            "use_split_qkv_input is True, but a model of ihlab has no separate inputs of queries, keys and values: "
+            "patch a path with ihlab.interp.patching.path_patch.",
+        )

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -68,6 +69,30 @@ def prepare(corpus: str, vocab_size: int) -> Prepared:
     require(stored is not None, f"{folder} was written, but cannot be read: remove it.")
     assert stored is not None
     return stored
+
+
+def encode(text: str, vocabulary: Sequence[bytes]) -> Int64[np.ndarray, " token"]:
+    """Return the ids of a text by a vocabulary of `prepare`.
+
+    BPE merges the neighbours whose union has the lowest id, until none has one: ids are in the order of the merges.
+    """
+    from tokenizers import pre_tokenizers
+
+    id_of = {token: i for i, token in enumerate(vocabulary)}
+    if len(id_of) == BYTES:
+        return np.frombuffer(text.encode(), np.uint8).astype(np.int64)
+    ids: list[int] = []
+    for _, (start, end) in pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text):
+        parts = [bytes([byte]) for byte in text[start:end].encode()]
+        while True:
+            merged = [id_of.get(one + other, len(vocabulary)) for one, other in pairwise(parts)]
+            first = min(merged, default=len(vocabulary))
+            if first == len(vocabulary):
+                break
+            at = merged.index(first)
+            parts[at : at + 2] = [vocabulary[first]]
+        ids += [id_of[part] for part in parts]
+    return np.array(ids, np.int64)
 
 
 def cache() -> Path:

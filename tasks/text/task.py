@@ -11,7 +11,7 @@ from tasks.batch import Batch
 from tasks.config import PATH, config, named, require, shown
 from tasks.memory import require_rows
 from tasks.text.corpus import SAMPLE, STDLIB
-from tasks.text.prepared import BYTES, MOST_IDS, Part, Prepared, prepare
+from tasks.text.prepared import BYTES, MOST_IDS, Part, Prepared, encode, prepare
 
 
 @config
@@ -94,6 +94,10 @@ class TextTask:
     def decode(self, ids: Int64[np.ndarray, " token"]) -> bytes:
         """Return the bytes that ids stand for."""
         return b"".join(self.prepared.vocabulary[i] for i in ids)
+
+    def encode(self, text: str) -> Int64[np.ndarray, " token"]:
+        """Return the ids of a text: as the corpus was encoded, by its bytes or by its BPE."""
+        return encode(text, self.prepared.vocabulary)
 
     def words(self, ids: Int64[np.ndarray, " token"]) -> list[str]:
         """Return each id as readable text: its bytes, with control characters and partial characters escaped."""

@@ -362,3 +362,21 @@ def test_chunks_that_do_not_fit_are_refused(make_model, tokens):
     with pytest.raises(ConfigError, match="has 2 tokens a row, but the decoder has room for 1 more"):
         decoder.forward(tokens[:, 4:6])
     decoder.forward(tokens[:, 4:5])
+
+
+def test_sampling_follows_the_softmax_of_the_logits_over_the_temperature(make_model):
+    model = make_model()
+    prompt = torch.tensor([[3, 1, 4]]).expand(8000, 3)
+    drawn = model.generate(prompt, 1, temperature=0.7, generator=torch.Generator().manual_seed(0))[:, 3]
+    expected = (model(prompt[:1])[0, -1] / 0.7).softmax(dim=-1)
+    found = torch.bincount(drawn, minlength=len(expected)) / len(drawn)
+    assert (found - expected).abs().max() < 5 * (0.25 / len(drawn)) ** 0.5  # five standard errors
+
+
+def test_sampling_at_almost_no_temperature_is_greedy_and_a_generator_repeats(make_model):
+    model, tokens = make_model(), torch.tensor([[3, 1, 4], [1, 5, 9]])
+    assert torch.equal(model.generate(tokens, 5, temperature=1e-6), model.generate(tokens, 5))
+    one, two = (model.generate(tokens, 5, temperature=1.0, generator=torch.Generator().manual_seed(1)) for _ in "ab")
+    assert torch.equal(one, two)
+    with pytest.raises(ConfigError, match=r"temperature is -1, but must be 0 \(greedy\) or above"):
+        model.generate(tokens, 1, temperature=-1)

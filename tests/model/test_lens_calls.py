@@ -35,6 +35,12 @@ def gradient(model):
     return cache["blocks.1.hook_resid_post_grad"]
 
 
+def results(model):
+    """The output of each head, which TransformerLens computes only if it was switched on before."""
+    model.set_use_attn_result(True)
+    return model.run_with_cache(TOKENS)[1]["result", 1]
+
+
 def doubled(model):
     hook = ("blocks.1.hook_attn_out", lambda x, hook: 2 * x)
     return model.run_with_hooks(TOKENS, return_type="loss", fwd_hooks=[hook])
@@ -101,6 +107,12 @@ CALLS = {
     "model.OV": lambda m: m.OV.AB,
     **{f'model.all_composition_scores("{mode}")': lambda m, mode=mode: m.all_composition_scores(mode).scores
        for mode in "QKV"},
+    "model.embed.W_E": lambda m: m.embed.W_E,
+    "model.pos_embed.W_pos": lambda m: m.pos_embed.W_pos,
+    "model.unembed.W_U": lambda m: m.unembed.W_U,
+    "model.unembed.b_U": lambda m: m.unembed.b_U,
+    "model.tl_named_parameters()": lambda m: dict(m.tl_named_parameters())["blocks.2.attn.W_O"],
+    'model.set_use_attn_result(True); cache["result", 1]': results,
     "model.tl_parameters()": lambda m: [
         m.tl_parameters()[name]
         for name in ("embed.W_E", "unembed.W_U", "pos_embed.W_pos", "blocks.1.attn.W_Q", "blocks.1.attn.b_V",
@@ -122,13 +134,32 @@ CALLS = {
 }  # fmt: skip
 """Calls by how they are written."""
 
+WITH_WORDS = (
+    'model("text")',
+    "model.tokenizer",
+    'model.to_tokens("text")',
+    "model.to_str_tokens(...)",
+    "model.to_string(...)",
+    "model.to_single_token(...)",
+    "model.to_single_str_token(...)",
+)
+"""Calls with text. They are tested in `tests/model/test_task_tokenizer.py`."""
+
 REFUSED = {
     "model(tokens, prepend_bos=True)": (lambda m: m(TOKENS, prepend_bos=True), "put the token in front yourself"),
     "model(tokens, past_kv_cache=...)": (lambda m: m(TOKENS, past_kv_cache=[]), "Transformer.generate"),
-    'model("text")': (lambda m: m("text"), "takes token ids, not text"),
-    "model.to_single_token(...)": (lambda m: m.to_single_token("a"), "takes token ids, not text"),
+    "model.set_use_split_qkv_input(True)": (lambda m: m.set_use_split_qkv_input(True), "path_patch"),
 }
-"""Calls that need a tokenizer, or have another name here, and what they answer."""
+"""Calls that are refused, and what they answer."""
+
+ABSENT = {
+    "hook_q_input, hook_k_input, hook_v_input": "all three read one stream: use `ihlab.interp.patching.path_patch`",
+    "hook_attn_in, hook_mlp_in": "use `hook_resid_pre` and `hook_resid_mid`, or `path_patch`",
+    "fold_ln, center_writing_weights, center_unembed": "ihlab's tools read the weights as trained, with the norms",
+    "generate(top_k=, top_p=, ...)": "`to_llama(model)` and Hugging Face's `generate` have them",
+    "HookedTransformer.from_pretrained(...)": "give a Hugging Face model to ihlab's tools, or use `from_llama`",
+}
+"""What TransformerLens has and a model of ihlab has not, with what to do instead."""
 
 
 @pytest.fixture(scope="module")
@@ -185,8 +216,10 @@ KINDS = [
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind.values()))[:30])
 def test_every_kind_of_model_takes_the_call(kind, call):
-    if call in ("model.W_pos", "model.tl_parameters()") and "positional" not in kind:
+    if call in ("model.W_pos", "model.pos_embed.W_pos", "model.tl_parameters()") and "positional" not in kind:
         pytest.skip("learned positions and biases are GPT-2's")
+    if call == "model.run_with_cache(tokens)" and kind.get("attention") == "gated_delta":
+        pytest.skip("a recurrence has no pattern")
     CALLS[call](Transformer(ModelConfig(**{**SIZES, **kind})).eval())
 
 
@@ -249,10 +282,12 @@ def page():
         "| call | |",
         "| --- | --- |",
         *(f"| `{call.replace('`', '')}` | same |" for call in CALLS),
+        *(f"| `{call}` | for a run of a task with words (`TextTask`, `IGSMTask`) |" for call in WITH_WORDS),
+        "| `model.generate(tokens, n, temperature=1.0)` | the same distribution; greedy by default |",
         *(f"| `{call}` | refused: a sentence says what to do |" for call in REFUSED),
+        *(f"| `{call}` | not there: {instead} |" for call, instead in ABSENT.items()),
         "",
-        "`model.to_tokens` takes ids, as tensors or lists: a synthetic task has no tokenizer. `TextTask` has `decode`",
-        "and `words`.",
+        "A task without words has ids only: the text of the token 7 is then \"7\", and text is refused.",
         "",
     ]  # fmt: skip
     return "\n".join(lines)
