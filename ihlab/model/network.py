@@ -311,7 +311,7 @@ def own_decayed(module: nn.Module) -> list[nn.Parameter]:
     named: Sequence[str] = getattr(module, "decays", ("weight",) if isinstance(module, WITH_MATRIX) else ())
     found = {name: getattr(module, name, None) for name in named}
     wrong = [name for name, p in found.items() if not isinstance(p, nn.Parameter)]
-    require(not wrong, f"{type(module).__name__}.decays names {', '.join(wrong)}, which is no parameter of it.")
+    require(not wrong, f"{type(module).__name__}.decays names {', '.join(wrong)}, which is not one of its parameters.")
     return [p for p in found.values() if isinstance(p, nn.Parameter)]
 
 
