@@ -160,7 +160,7 @@ def test_it_is_trained_stored_stacked_and_opened_where_it_is_registered(tmp_path
     opened = Run.open(alone.folder)
     assert opened.config == alone.config
     assert torch.equal(opened.model()(TOKENS), alone.model()(TOKENS))
-    with pytest.raises(ConfigError, match="The forward of Plain takes no cache, so it cannot continue rows"):
+    with pytest.raises(ConfigError, match="The forward of Plain takes no cache, so it cannot continue a sequence"):
         opened.model().generate(TOKENS, 2)
     del VARIANTS["plain"]
     with pytest.raises(
