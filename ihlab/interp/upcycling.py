@@ -22,7 +22,7 @@ from tasks.config import choose
 BOTH, KEYS, VALUES, SCALES = "keys and values", "keys", "values", "scales"
 ARMS = (BOTH, KEYS, VALUES, SCALES)
 
-Rows = Int[Tensor, "batch longer"]
+Rows = Int[Tensor, "_batch longer"]
 """Sequences of token ids. Each position but the last predicts the next token."""
 
 

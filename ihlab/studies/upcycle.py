@@ -71,8 +71,8 @@ class Upcycle:
 
         - tuning: `loss` of an `arm` on tuning text at a rate `lr`; `chosen`: whether it was the lowest;
         - held-out: `loss` of an arm on held-out sequence `number`;
-        - head: scores of a head (`prefix_matching`, `previous_token`), and the fractions `alpha` and `beta` that its key
-          and value take from the previous token;
+        - head: scores of a head (`prefix_matching`, `previous_token`), and the fractions `alpha` and `beta` that its
+          key and value take from the previous token;
         - probe: for sequence `number` of repeated random tokens, `loss`, and `rise` without the previous-token heads
           that are strongest before training; `early`: mean prefix matching of early heads.
         """
@@ -113,8 +113,8 @@ class Upcycle:
             claim(
                 sentence="Keys of induction heads take more from the previous token than keys of previous-token heads.",
                 measure=f"mean fraction of the key from the previous token: the {n} key/value heads with the highest "
-                f"prefix matching before training ({np.mean(induction):.3f}) less the {n} with the highest attention to "
-                f"the previous token ({np.mean(previous):.3f})",
+                f"prefix matching before training ({np.mean(induction):.3f}) less the {n} with the highest attention "
+                f"to the previous token ({np.mean(previous):.3f})",
                 estimate=stats.difference(induction, previous, stats.DIFFERENCE),
                 threshold=0.0,
             ),
