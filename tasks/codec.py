@@ -77,8 +77,8 @@ def _task(plain: Mapping[str, Any], null: str | None, name: str) -> Any:
     then = plain.get("rule", rule_of(task))
     require(
         then == rule_of(task),
-        f"This run was trained on rows drawn by rule {then} of the task '{kind}', which draws them by rule "
-        f"{rule_of(task)} now ({cls.__name__}.rule says what changed): the two are not comparable: train it again.",
+        f"This run was trained on sequences drawn by rule {then} of the task '{kind}', which draws them by rule "
+        f"{rule_of(task)} now ({cls.__name__}.rule says what changed): so the two cannot be compared: train it again.",
     )
     return task
 

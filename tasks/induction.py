@@ -72,7 +72,7 @@ class InductionTask:
         require(
             drawable >= self.length,
             f"InductionTask.vocab_size is {self.vocab_size}, which leaves {max(drawable, 0)} ids from "
-            f"min_token={self.min_token} up; a row of length {self.length} draws {self.length} distinct ones, "
+            f"min_token={self.min_token} up; a sequence of length {self.length} draws {self.length} distinct ones, "
             f"so vocab_size must be at least {self.length + self.min_token}.",
         )
 

@@ -29,14 +29,16 @@ def require_rows(task: Any, size: int, rng: np.random.Generator, more: int = 0) 
     """Raise `ConfigError` unless `rng` can draw `size` sequences of a task that, with `more` bytes, fit in memory."""
     require(
         isinstance(size, int | np.integer) and size >= 0,
-        lambda: f"size is {shown(size)}, but must be a whole number of rows.",
+        lambda: f"size is {shown(size)}, but must be a whole number of sequences.",
     )
     require(
         isinstance(rng, np.random.Generator),
         lambda: f"rng is {shown(rng)}, but must be a numpy.random.Generator, such as numpy.random.default_rng(0).",
     )
     needed = rows_memory(task, size) + more
-    require_memory(f"A batch of {size} rows of {task.length} positions ({task.kind}, {task.vocab_size} ids)", needed)
+    require_memory(
+        f"A batch of {size} sequences of {task.length} positions ({task.kind}, {task.vocab_size} ids)", needed
+    )
 
 
 def rows_memory(task: Any, size: int) -> int:

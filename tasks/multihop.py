@@ -70,7 +70,7 @@ class MultiHopTask:
         require(
             self.length >= self.max_hops + 3,
             f"MultiHopTask.length is {self.length}, but must be at least {self.max_hops + 3}: "
-            f"in a shorter row, max_hops={self.max_hops} hops never end at a letter.",
+            f"in a shorter sequence, max_hops={self.max_hops} hops never end at a letter.",
         )
 
     @property

@@ -109,7 +109,7 @@ def test_a_figure_of_ones_own_is_made_and_stands_on_the_page(folder):
     [
         ("nowhere:CopyTask", "there is no module 'nowhere'"),
         ("mine:CopTask", "the module 'mine' has no 'CopTask'"),
-        (":CopyTask", "is no module:name"),
+        (":CopyTask", "is not of the form module:name"),
         ("leaves:X", "the module 'leaves' ends Python when it is imported (0)"),
         ("json:JSONDecoder", "JSONDecoder.kind is None, but must be a string of the class"),
     ],

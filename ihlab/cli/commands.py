@@ -135,7 +135,7 @@ def _ending(run: "Run") -> str:
     last = run.metrics.iloc[-1]
     return (
         f"{run.folder}: step {last['step']:.0f}, loss {last['eval_loss']:.4f}, accuracy {last['accuracy']:.4f} "
-        f"(first answer of a row {last['accuracy_first']:.4f})"
+        f"(first answer of a sequence {last['accuracy_first']:.4f})"
     )
 
 
@@ -183,7 +183,7 @@ def sampler(kind: str, _: Sequence[str]) -> Callable[..., None]:
         require(
             rows * task.length <= MOST_PRINTED,  # type: ignore[attr-defined]
             f"rows={rows} and length={task.length} are more than can be printed: "  # type: ignore[attr-defined]
-            f"ask for at most {MOST_PRINTED} positions, with fewer rows or a shorter length.",
+            f"ask for at most {MOST_PRINTED} positions, with fewer sequences or a shorter length.",
         )
         require(seed >= 0, f"seed is {seed}, but must not be negative.")
         require(

@@ -23,7 +23,7 @@ RunName = Annotated[
     str,
     tyro.conf.Positional,
     tyro.conf.arg(
-        metavar="RUN", help="A run's folder, or its name, of which a prefix that is unique under --root is enough."
+        metavar="RUN", help="A run's folder or its name. A prefix of the name that is unique under --root is enough."
     ),
 ]
 OptionalRunName = Annotated[
@@ -40,7 +40,7 @@ Corpus = Annotated[
     str | None,
     tyro.conf.arg(
         metavar="FOLDER",
-        help="The folder of texts that the run's config.json names: it is read only if you name it here, too.",
+        help="The folder of texts that the run's config.json names: it is read only if you name it here as well.",
     ),
 ]
 Step = Annotated[int | None, tyro.conf.arg(help="The checkpoint to open; by default the last.")]

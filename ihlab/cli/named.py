@@ -38,7 +38,7 @@ def _imported(name: str) -> Any:
     except (ValueError, TypeError):
         if module.strip("."):  # raised by the module itself
             raise
-        raise ConfigError(f"{name!r} is no module:name, such as my_tasks:CopyTask.") from None
+        raise ConfigError(f"{name!r} is not of the form module:name, such as my_tasks:CopyTask.") from None
     if not hasattr(found, attribute):
         raise ConfigError(f"{name!r}: the module {module!r} has no {attribute!r}.")
     return getattr(found, attribute)

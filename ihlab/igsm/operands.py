@@ -41,7 +41,7 @@ class Fetch(NamedTuple):
 
 def fetches(tokens: Sequence[str]) -> list[Fetch]:
     """Return every constant and operand of a sequence's solution, in order, in any format."""
-    require("<sol>" in tokens, "The row has no '<sol>': it holds no solution.")
+    require("<sol>" in tokens, "The sequence has no '<sol>', so it holds no solution.")
     stated = _sentences(tokens[: tokens.index("<sol>")])
     seen: dict[str, list[int]] = {}  # symbol -> its positions
     value: dict[str, int] = {}  # symbol -> the position of its value

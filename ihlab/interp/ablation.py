@@ -145,7 +145,9 @@ def replacement(
         counted = real.to(z)[:, :, None, None]
         total, n = (x.sum(dim=mean_over, keepdim=True) for x in (z * counted, counted))
         return (total / n.clamp_min(1)).expand_as(z)
-    require(len(z) >= 2, "The batch has one row, but resampling takes another row's values: it needs at least 2.")
+    require(
+        len(z) >= 2, "The batch has one sequence, but resampling takes the values of another one: it needs at least 2."
+    )
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(z)))
     source = torch.empty_like(order)
     source[order] = order.roll(1)  # one cycle through all sequences: none is its own source

@@ -70,4 +70,6 @@ def _refuse(wrong: Bool[Tensor, "layer batch head query"], what: str, instead: s
     """Raise `ConfigError` for the first query where `wrong` is true, saying what is wrong and what to do instead."""
     places = wrong.nonzero()
     layer, row, head, query = places[0].tolist() if len(places) else (0, 0, 0, 0)
-    require(not len(places), f"The pattern of head {layer}.{head} {what} at query {query} of row {row}: {instead}.")
+    require(
+        not len(places), f"The pattern of head {layer}.{head} {what} at query {query} of sequence {row}: {instead}."
+    )

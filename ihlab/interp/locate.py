@@ -90,8 +90,8 @@ def scored_heads(
     """
     require(
         batch is None or len(batch.inputs) >= 2,
-        f"The batch has {0 if batch is None else len(batch.inputs)} row, but needs at least 2: a rise of the loss is "
-        "held against its standard error over rows.",
+        f"The batch needs at least 2 sequences, but has {0 if batch is None else len(batch.inputs)}: the rise of "
+        "the loss is compared with its standard error over sequences.",
     )
     if batch is None:
         return judged(head_scores(source, attention_mask=attention_mask, **probe))

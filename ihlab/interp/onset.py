@@ -166,7 +166,8 @@ def _points(steps: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray
     t, v = np.asarray(steps, dtype=float), np.asarray(values, dtype=float)
     require(
         t.ndim == 1 and t.shape == v.shape,
-        f"steps has shape {list(t.shape)} and values {list(v.shape)}, but both must be one row of the same length.",
+        f"steps has shape {list(t.shape)} and values {list(v.shape)}, but both must be one-dimensional and "
+        "equally long.",
     )
     known = ~np.isnan(v)
     t, v = t[known], v[known]

@@ -50,8 +50,8 @@ def effective_pattern(pattern: Float[Tensor, "..."], beta: Float[Tensor, "..."])
     )
     require(
         beta.ndim == 2,
-        f"beta has the shape {list(beta.shape)}, but must be [kv_head, window]: where each channel of a head has "
-        "weights of its own, no one pattern says what is read.",
+        f"beta has the shape {list(beta.shape)}, but must be [kv_head, window]: if each channel has its own "
+        "weights, a head has no single effective pattern.",
     )
     n_heads, n_keys = pattern.shape[-3], pattern.shape[-1]
     require(
@@ -162,8 +162,8 @@ def _split_keys(cache: ActivationCache, layer: int, kind: str) -> Float[Tensor, 
     positions = shape[1] if pattern is None else pattern.shape[-1]
     require(
         positions == shape[1],
-        f"The cache holds {shape[1]} of the {positions} positions of its rows, but must hold all: to which position a "
-        "key is shifted and rotated cannot be told from a slice.",
+        f"The cache holds {shape[1]} of the {positions} positions, but must hold all: a slice does not say to "
+        "which position a key was shifted and rotated.",
     )
     return keys
 

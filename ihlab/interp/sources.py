@@ -136,7 +136,8 @@ def with_batch_axis(
         "[layer, batch, head, query, key].",
     )
     require(
-        shape[-1] == shape[-2], f"The patterns have {shape[-2]} queries and {shape[-1]} keys: whole rows are needed."
+        shape[-1] == shape[-2],
+        f"The patterns have {shape[-2]} queries and {shape[-1]} keys, but must have equally many: of all positions.",
     )
     one, wanted = [1, shape[-1]], shape[1:-3] + shape[-1:]
     fits = given == wanted or (given == one[1:] and wanted == one) or (given == one and patterns.ndim == 4)

@@ -57,7 +57,7 @@ def _require_ids(name: str, task: Task, field: str, ids: Any, least: int, size: 
         ids.shape == (size, task.length),
         lambda: (
             f"{name} returned {field} of the shape {list(ids.shape)}, but must return [{size}, {task.length}]: "
-            f"{size} rows of the task's length."
+            f"{size} sequences of the task's length."
         ),
     )
     odd = (ids.view(np.uint64) >= task.vocab_size) & (ids != least)  # as unsigned, a negative id exceeds all others
@@ -74,6 +74,6 @@ def _require_group(name: str, task: Task, group: str, values: Any, size: int) ->
         shape in ((size,), (size, task.length)) and dtype is not None and np.issubdtype(dtype, np.integer),
         lambda: (
             f"{name} returned the group '{group}' as {dtype} of the shape {list(shape)}, but a group has an "
-            f"integer for each row, [{size}], or for each position, [{size}, {task.length}]."
+            f"integer for each sequence, [{size}], or for each position, [{size}, {task.length}]."
         ),
     )

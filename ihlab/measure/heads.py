@@ -66,7 +66,7 @@ def prefix_matches(tokens: Int[Tensor, "batch pos"], real: Mask | None = None) -
     matches = source_positions(tokens, real)["prefix_matching"]
     require(
         bool(matches.any()),
-        "No token occurs again in its row in a way that tells induction from attention to the previous token: use "
+        "No token occurs again in its sequence in a way that tells induction from attention to the previous token: use "
         "repeated sequences of at least 3 distinct tokens.",
     )
     return matches

@@ -90,7 +90,8 @@ def tokens_that_count(model: Transformer, tokens: Int[Tensor, "batch pos"], atte
     real = mask_of(tokens, attention_mask, padding_id(model))
     require(
         real is None or padded_right(real),
-        "attention_mask has padding before a token, but positions count from a row's start here: pad on the right.",
+        "attention_mask has padding before a token, but positions count from the start of a sequence: pad on "
+        "the right.",
     )
     return real
 

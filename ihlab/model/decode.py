@@ -52,7 +52,8 @@ class Decoder:
         """
         require(
             chunk.shape[0] == self.batch and chunk.shape[1] >= 1,
-            f"The chunk is {list(chunk.shape)}, but must be {self.batch} rows (Decoder.batch) of one or more tokens.",
+            f"The chunk is {list(chunk.shape)}, but must be {self.batch} sequences (Decoder.batch) of one or "
+            "more tokens.",
         )
         self.model.require_ids(chunk)
         return self.model.unembed(self._read(chunk))
@@ -67,7 +68,8 @@ class Decoder:
         room = self.capacity - self.length
         require(
             chunk.shape[1] <= room,
-            f"The chunk has {chunk.shape[1]} tokens a row, but the decoder has room for {room} more: it has read "
+            f"The chunk has {chunk.shape[1]} tokens per sequence, but the decoder has room for {room} more: it "
+            "has read "
             f"{self.length} and its capacity is {self.capacity}.",
         )
         require(
@@ -102,7 +104,9 @@ def generate(
     together exceed `n_ctx`.
     """
     batch, length = tokens.shape
-    require(tokens.numel() > 0, f"The prompt is {list(tokens.shape)}, but must hold at least one row and one token.")
+    require(
+        tokens.numel() > 0, f"The prompt is {list(tokens.shape)}, but must hold at least one sequence and one token."
+    )
     require(max_new_tokens >= 0, f"max_new_tokens is {max_new_tokens}, but must be at least 0.")
     require(0 <= temperature < math.inf, f"temperature is {temperature}, but must be 0 (greedy) or above.")
     total = length + max_new_tokens
@@ -133,7 +137,7 @@ def generate(
 
 def _require_stop(model: Network, stop: int | None, pad: int | None) -> None:
     """Raise `ConfigError` for a `pad` without `stop`, and for ids outside the vocabulary."""
-    require(stop is not None or pad is None, f"pad is {pad}, but without stop no row is padded: give stop, too.")
+    require(stop is not None or pad is None, f"pad is {pad}, but without stop nothing is padded: also give stop.")
     for name, token in (("stop", stop), ("pad", pad)):
         require(
             token is None or 0 <= token < model.cfg.d_vocab,

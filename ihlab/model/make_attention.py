@@ -68,6 +68,6 @@ def require_decodable(attention: nn.Module) -> None:
     name = type(attention).__name__
     require(
         "cache" in inspect.signature(type(attention).forward).parameters,
-        f"The forward of {name} takes no cache, so that it cannot continue rows: call the model on the whole rows, or "
-        "give it a second argument, cache.",
+        f"The forward of {name} takes no cache, so it cannot continue a sequence: call the model on the whole "
+        "sequences, or give it a second argument, cache.",
     )

@@ -29,7 +29,10 @@ def mask_of(tokens: Int[Tensor, "batch pos"], attention_mask: Any = None, paddin
     else:
         real = _as_bool(attention_mask, tokens)
     empty = torch.nonzero(~real.any(dim=1)).flatten().tolist()
-    require(not empty, f"Row {empty[0] if empty else ''} of the attention_mask is padding alone: leave the row out.")
+    require(
+        not empty,
+        f"Sequence {empty[0] if empty else ''} of the attention_mask is only padding: leave the sequence out.",
+    )
     return None if bool(real.all()) else real
 
 
@@ -37,7 +40,7 @@ def _as_bool(attention_mask: Any, tokens: Tensor) -> Mask:
     try:
         given = torch.as_tensor(np.asarray(attention_mask) if isinstance(attention_mask, list) else attention_mask)
     except (TypeError, ValueError, RuntimeError):
-        raise ConfigError("attention_mask must be 0 and 1 [batch, pos], rows of one length.") from None
+        raise ConfigError("attention_mask must be 0 and 1 [batch, pos], with sequences of one length.") from None
     given = given[None] if given.ndim == 1 and len(tokens) == 1 else given
     require(
         given.shape == tokens.shape,

@@ -31,7 +31,9 @@ def token_ids(tokens: Any, device: torch.device | None = None) -> Int[Tensor, ".
         try:
             ids = torch.as_tensor(np.asarray(tokens), device=device)
         except (TypeError, ValueError):
-            raise ConfigError("The tokens must be ids [batch, pos]: rows of one length, of whole numbers.") from None
+            raise ConfigError(
+                "The tokens must be ids [batch, pos]: sequences of one length, of whole numbers."
+            ) from None
     whole = not ids.is_floating_point() and not ids.is_complex() and ids.dtype != torch.bool
     require(whole, f"The tokens are {ids.dtype}, but must be whole numbers.")
     return ids if ids.dtype in (torch.int64, torch.int32) else ids.long()  # an embedding reads only these types

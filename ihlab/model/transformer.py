@@ -69,7 +69,7 @@ class Transformer(LensWeights):
         if plain and past_kv_cache is None:
             return super().forward(self.to_tokens(input))
         require(not prepend_bos, "prepend_bos is True, but ids are taken as they are: put the token in front yourself.")
-        require(past_kv_cache is None, "past_kv_cache is not taken: Transformer.generate continues rows with a cache.")
+        require(past_kv_cache is None, "past_kv_cache is not taken: Transformer.generate keeps its own cache.")
         kinds = ("logits", "loss", "both", None)
         require(return_type in kinds, f"return_type is {return_type!r}, but must be 'logits', 'loss', 'both' or None.")
         wants_loss = return_type in ("loss", "both")
@@ -96,7 +96,8 @@ class Transformer(LensWeights):
         real = mask_of(self.to_tokens(input), attention_mask)
         require(
             real is None or padded_right(real),
-            "attention_mask has padding before a token, but positions count from a row's start here: pad on the right.",
+            "attention_mask has padding before a token, but positions count from the start of a sequence: pad "
+            "on the right.",
         )
         return real
 
@@ -152,12 +153,15 @@ class Transformer(LensWeights):
         given = args[0] if args else kwargs["input"]
         rows = len(given if kwargs.get("start_at_layer") is not None else self.to_tokens(given))
         require(
-            not remove_batch_dim or rows == 1, f"The batch dimension of {rows} rows cannot be removed; it can with one."
+            not remove_batch_dim or rows == 1,
+            f"The batch dimension of {rows} sequences cannot be removed: give one sequence.",
         )
         output, cache = super().run_with_cache(*args, **kwargs)
         positions = Slice.unwrap(pos_slice)
         for name, x in cache.items():
-            if name.removesuffix("_grad").endswith(("hook_alpha", "hook_beta", "hook_gamma", "hook_lambda")):
+            if name.removesuffix("_grad").endswith(
+                ("hook_alpha", "hook_beta", "hook_gamma", "hook_lambda", "hook_taps")
+            ):
                 continue
             kept = positions.apply(x, dim=2 if any(kind in name for kind in OF_QUERIES) else 1)
             cache[name] = kept[0] if remove_batch_dim else kept

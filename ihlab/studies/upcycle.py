@@ -95,7 +95,7 @@ class Upcycle:
         losses = {arm: data[(data["kind"] == "held-out") & (data["arm"] == arm)]["loss"].to_numpy() for arm in ARMS}
         heads, probes = data[data["kind"] == "head"], data[data["kind"] == "probe"]
         before, after = (probes[probes["arm"] == arm] for arm in (NONE, BOTH))
-        movers = _groups(heads)
+        movers = head_groups(heads)
         n = min(GROUPS, len(movers) // 2)
         induction, previous = (movers.nlargest(n, by)["alpha"].tolist() for by in ("prefix", "previous"))
         return [
@@ -142,7 +142,7 @@ class Upcycle:
         """Draw each key/value head: its layer, the fraction of its key from the previous token, and its scores."""
         figure = new_figure(8.8, 4.2)
         axes = figure.subplots(1, 2, sharey=True)
-        movers = _groups(data[data["kind"] == "head"])
+        movers = head_groups(data[data["kind"] == "head"])
         for panel, side, title in zip(axes, ("alpha", "beta"), ("keys", "values"), strict=True):
             for by, color, label in (
                 ("previous", ORANGE, "attention to the previous token"),
@@ -173,7 +173,7 @@ class Upcycle:
 ARMS = (NONE, SCALES, KEYS, VALUES, BOTH)
 
 
-def _groups(heads: pd.DataFrame) -> pd.DataFrame:
+def head_groups(heads: pd.DataFrame) -> pd.DataFrame:
     """Return one row per key/value head: its scores before training, the most of its query heads, and its fractions."""
     before, after = (heads[heads["arm"] == arm].set_index(["layer", "head"]) for arm in (NONE, BOTH))
     table = before[["kv_head", "prefix_matching", "previous_token"]].join(after[["alpha", "beta"]]).reset_index()

@@ -127,7 +127,7 @@ def _require_no_less(table: pd.DataFrame, path: Path) -> None:
     require(
         lost == 0,
         f"{path} holds {lost} finished run{'s' * (lost > 1)} that this sweep lacks; nothing was changed: "
-        f"give another file, or take that one away.",
+        f"give another file, or remove this one.",
     )
     columns = [str(name) for name in stored if name not in table]
     require(

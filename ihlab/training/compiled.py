@@ -88,8 +88,8 @@ def can_compile(device_type: str) -> bool:
     if device_type != "cpu" or which(compiler) is not None:
         return True
     warnings.warn(
-        f"RunConfig.compile is True, but there is no C++ compiler '{compiler}': the run is trained without, more "
-        "slowly. Install one, or name it in the environment variable CXX.",
+        f"RunConfig.compile is True, but there is no C++ compiler '{compiler}': the run is not compiled, so it "
+        "is slower. Install one, or name it in the environment variable CXX.",
         stacklevel=3,
     )
     return False

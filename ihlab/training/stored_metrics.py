@@ -39,11 +39,11 @@ def read_metrics(path: Path, steps: Iterable[int], known: str | None = None, end
     text = as_text(content, path)
     lines = text.split("\n")
     partial = lines.pop()  # an incomplete row: still being written, or left by a killed process
-    require(bool(lines) and not (partial and ended), f"{path} is cut in its last row.")
+    require(bool(lines) and not (partial and ended), f"{path} is cut off in its last line.")
     table = _parsed(path, "\n".join([*lines, ""]), lines)
     _check_steps(path, table)
     lost = sorted(set(steps) - set(table["step"]))
-    require(not lost, f"{path} is cut: it has no row of step {lost and lost[0]}, at which the run was evaluated.")
+    require(not lost, f"{path} is cut off: it has no line of step {lost and lost[0]}, at which the run was evaluated.")
     if known is not None:
         require(_begins(content, known), f"{path} is damaged: it does not match what the last checkpoint records.")
     return table
@@ -58,7 +58,7 @@ def _parsed(path: Path, text: str, lines: list[str]) -> pd.DataFrame:
         table = pd.read_csv(io.StringIO(text))
     except (ValueError, OverflowError) as error:
         raise ConfigError(f"{path} is not a table of metrics ({' '.join(str(error).split())}).") from None
-    require(len(table) > 0, f"{path} is cut: it has no rows.")
+    require(len(table) > 0, f"{path} is cut off: it has no lines.")
     require("step" in table, f"{path} is not a table of metrics: it has no column 'step'.")
     require(len(table) == len(lines) - 1, f"{path} is not a table of metrics: it has empty lines.")
     for name, column in table.items():

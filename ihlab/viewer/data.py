@@ -134,19 +134,19 @@ def _rows(source: Any, shown: Opened, tokens: Any, words: Any, text: Any, rows: 
         if isinstance(source, Run):
             source.require_task()
         if shown.task is None or isinstance(shown.task, StoredTask):
-            raise ConfigError("tokens are not given, but only a Run, or the model of one, has rows of its own.")
+            raise ConfigError("tokens are not given, but only a run and its model have sequences of their own.")
         named = isinstance(words, list | tuple)
         found = held_out_rows(shown.task, 1 if named else rows, text)
         if named:
             size = len(found[0].ids)
-            require(len(words) == size, f"words has {len(words)} names, but the row has {size} positions.")
+            require(len(words) == size, f"words has {len(words)} names, but the sequence has {size} positions.")
             found = [replace(found[0], names=list(map(str, words)))]
     else:
         found = given_rows(tokens, words, text, shown.vocabulary)
     for row in found:
         require(
             shown.n_ctx is None or len(row.ids) <= shown.n_ctx,
-            f"The row has {len(row.ids)} positions, but must have 1 to n_ctx={shown.n_ctx} of them.",
+            f"The sequence has {len(row.ids)} positions, but must have 1 to n_ctx={shown.n_ctx}.",
         )
     return found
 
@@ -204,7 +204,7 @@ def _read_from(reading: Shown) -> np.ndarray:
 def _cell(reading: Shown, row: TokenRow, predictions: Predictions) -> _Cell:
     pattern = reading.panels["pattern"]
     n = pattern.shape[-1]
-    require(n == len(row.ids), f"The patterns are of {n} tokens, but the row has {len(row.ids)} of them.")
+    require(n == len(row.ids), f"The patterns have {n} tokens, but the sequence has {len(row.ids)}.")
     wrong = np.argwhere(~np.isfinite(pattern))
     require(
         not len(wrong),

@@ -45,7 +45,7 @@ function predictionsAt(query) {
   }));
   const loss = predictions.loss[state.step][query];
   const asked = target < 0
-    ? (predictions.asked === "target" ? "Nothing is scored here." : "The row ends here.")
+    ? (predictions.asked === "target" ? "Nothing is scored here." : "The sequence ends here.")
     : `${predictions.asked} ‘${data.words[target]}’: probability ${Math.exp(-loss).toFixed(3)}, loss ${loss.toFixed(3)}`;
   return { best, asked };
 }

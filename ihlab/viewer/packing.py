@@ -60,6 +60,7 @@ def what_fits(base: Sizes, routes: Sizes, most: int) -> tuple[bool, int, list[in
         if size(base, rows, steps) <= most:
             return False, rows, steps
     raise ConfigError(
-        f"The patterns of one row need {base[0][-1] / 1e6:.1f} MB, and the page has room for {most / 1e6:.1f}: show "
+        f"The patterns of one sequence need {base[0][-1] / 1e6:.1f} MB, and the page has room for {most / 1e6:.1f}: "
+        "show "
         "fewer tokens, layers or heads, or allow more with `megabytes` (--megabytes)."
     )

@@ -103,7 +103,7 @@ function drawControls(view) {
   $$("heads-note").hidden = view.gauge === null || state.value;
   $$("heads-note").textContent = row.stripe.length
     ? `Right of each name: mean weight on the induction stripe, 1 for a perfect head${data.beta ? " (β scaled to |β₁| + |β₂| = 1)" : ""}.`
-    : "No token of this row repeats: there is no induction stripe.";
+    : "No token of this sequence repeats, so there is no induction stripe.";
 }
 
 function drawQuery() {

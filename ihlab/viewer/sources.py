@@ -94,11 +94,16 @@ def reader(source: Any, rows: list[Int[np.ndarray, " _"]]) -> Callable[[int, Int
         return lambda row, ids: _of_unhooked(source, ids)
     if isinstance(source, ActivationCache):
         held = raw_patterns(source).shape[1] if source.has_batch_dim else 1
-        require(len(rows) == held, f"tokens has {len(rows)} rows, but the cache is of {held}: give it the same rows.")
+        require(
+            len(rows) == held,
+            f"tokens has {len(rows)} sequences, but the cache has {held}: give those of the cache.",
+        )
         return lambda row, ids: _of_cache(source, row, None)
     lengths = sorted({len(ids) for ids in rows})
     source = source[None] if getattr(source, "ndim", None) == 3 else source  # one layer of one sequence
-    require(len(lengths) == 1, f"The rows have {lengths[0]} to {lengths[-1]} tokens, but patterns are of one length.")
+    require(
+        len(lengths) == 1, f"The sequences have {lengths[0]} to {lengths[-1]} tokens, but patterns are of one length."
+    )
     patterns = attention_patterns(source, torch.from_numpy(np.stack(rows)))
     return lambda row, ids: _of_patterns(patterns[:, row])
 

@@ -79,7 +79,7 @@ def given_rows(tokens: Any, words: Any, text: Distinct | None, vocabulary: int |
     rows = _nested(tokens)
     given = isinstance(words, list | tuple | np.ndarray)
     names = _nested(words) if given else [None] * len(rows)
-    require(len(names) == len(rows), f"words are of {len(names)} rows, but tokens has {len(rows)}.")
+    require(len(names) == len(rows), f"words has the text of {len(names)}, but tokens has {len(rows)} sequences.")
     of_words = any(isinstance(token, str) for row in rows for token in row)
     least, last = (-MOST_ID, MOST_ID) if vocabulary is None else (0, vocabulary - 1)
     if vocabulary is None:  # patterns alone: equal texts are equal tokens
@@ -88,7 +88,7 @@ def given_rows(tokens: Any, words: Any, text: Distinct | None, vocabulary: int |
         known = _inverse(text, vocabulary) if of_words else {}
     found = []
     for row, own in zip(rows, names, strict=True):
-        require(len(row) > 0, "The row has 0 positions, but must have at least 1.")
+        require(len(row) > 0, "The sequence has 0 positions, but must have at least 1.")
         ids = [_id(token, known, last) for token in row] if of_words else _whole(row)
         wrong = [i for i in ids if not least <= i <= last]
         require(
@@ -100,7 +100,7 @@ def given_rows(tokens: Any, words: Any, text: Distinct | None, vocabulary: int |
         if named is None:
             as_given = of_words and vocabulary is None
             named = [str(token) if as_given else text(i) if text else str(i) for token, i in zip(row, ids, strict=True)]
-        require(len(named) == len(ids), f"words has {len(named)} names, but the row has {len(ids)} positions.")
+        require(len(named) == len(ids), f"words has {len(named)} names, but the sequence has {len(ids)} positions.")
         found.append(TokenRow(np.array(ids, dtype=np.int64), [str(name) for name in named]))
     return found
 
@@ -115,7 +115,7 @@ def _nested(tokens: Any) -> list[list[Any]]:
         return [re.split(r"[\s,]+", tokens.strip()) if re.fullmatch(r"[-\d\s,]+", tokens) else tokens.split()]
     require(
         isinstance(tokens, Sequence | range),
-        f"tokens is {shown(tokens)}, but must be ids or words: a list, a list of rows, a tensor, or a text.",
+        f"tokens is {shown(tokens)}, but must be ids or words: a list, a list of sequences, a tensor, or a text.",
     )
     rows = list(tokens)
     if rows and all(isinstance(row, list | tuple | range | Tensor | np.ndarray) and np.ndim(row) == 1 for row in rows):
@@ -127,7 +127,9 @@ def _whole(row: list[Any]) -> list[int]:
     wrong = [token for token in row if isinstance(token, bool) or not isinstance(token, int | np.integer)]
     if wrong and all(isinstance(token, Tensor) and token.ndim == 0 for token in wrong):
         return [int(token) for token in row]
-    require(not wrong, f"tokens holds {shown(wrong[0] if wrong else '')}, but must hold ids, words, or rows of them.")
+    require(
+        not wrong, f"tokens holds {shown(wrong[0] if wrong else '')}, but must hold ids, words, or sequences of them."
+    )
     return [int(token) for token in row]
 
 
@@ -146,4 +148,6 @@ def _id(token: Any, known: dict[str, int], last: int) -> int:
     except (TypeError, ValueError):
         near = difflib.get_close_matches(str(token)[:100], known, n=1) if len(known) < 10_000 else []
         hint = f"did you mean {shown(near[0])}?" if near else f"ids are 0 to {last}."
-        raise ConfigError(f"tokens holds {shown(token)}, which is no word of the model's vocabulary; {hint}") from None
+        raise ConfigError(
+            f"tokens holds {shown(token)}, which is not a word of the model's vocabulary; {hint}"
+        ) from None

@@ -270,7 +270,7 @@ def _draw(task: IGSMTask, seeds: np.ndarray, most_tokens: int) -> Problems:
     require(
         bool(sizes[:, 1].all()),
         f"IGSMTask(ops={task.ops!r}, difficulty='{task.difficulty}', split='{task.split}') finds no problem: "
-        "the split is empty, or so many operations are out of reach.",
+        "the split is empty, or there are no problems with that many operations.",
     )
     return Problems(tokens, answers, sizes[:, 0], sizes[:, 1], ops)
 

@@ -71,7 +71,7 @@ def test_runs_lists_what_it_can_open_and_says_why_not_the_rest(capsys, tmp_path,
     main(["runs", str(tmp_path)])
     *table, older, half = capsys.readouterr().out.splitlines()
     assert sum("tiny-" in line for line in table) == 1
-    assert older.startswith(f"{tmp_path}/a/config.json: This run was trained on rows drawn by rule 1 of the task")
+    assert older.startswith(f"{tmp_path}/a/config.json: This run was trained on sequences drawn by rule 1 of the task")
     assert "by rule 2 now" in older
     assert sum("inducton " in line for line in table) == 1
     assert f"{tmp_path}/c/config.json is not JSON" in half

@@ -142,7 +142,7 @@ def test_bad_input_is_refused(model, batch):
         ablate_heads(model, batch, [(2, 0)])
     with pytest.raises(ConfigError, match="no ablation 'men'; did you mean 'mean'"):
         ablate_heads(model, batch, [(0, 0)], "men")
-    with pytest.raises(ConfigError, match="one row"):
+    with pytest.raises(ConfigError, match="one sequence"):
         ablate_heads(model, batch.rows(0, 1), [(0, 0)], "resample")
     nothing = np.full_like(batch.inputs, IGNORE)
     with pytest.raises(ConfigError, match="no targets"):

@@ -30,7 +30,7 @@ def with_nan():
 
 
 WRONG = {
-    "a NaN row": (with_nan, "head 0.0 is not finite at query 5 of row 0: give attention_mask"),
+    "a NaN row": (with_nan, "head 0.0 is not finite at query 5 of sequence 0: give attention_mask"),
     "scores": (lambda: torch.randn(1, 1, N, N).tril(), "negative numbers"),
     "log-probabilities": (lambda: perfect().clamp_min(1e-9).log(), "negative numbers"),
     "masked scores": (lambda: torch.ones(1, 1, N, N).tril().log(), "not finite"),
@@ -77,7 +77,7 @@ def test_a_padded_row_scores_what_it_scores_alone(at_padding):
     assert torch.equal(shown[left:, left:], perfect()[0, 0])
     assert shown[:left].abs().sum() == shown[:, :left].abs().sum() == 0
     pattern[0, 0, -1], pattern[0, 0, -1, 0], pattern[0, 0, -1, -8:] = 0, 0.5, 0.0625
-    with pytest.raises(ConfigError, match="attends to padding at query 33 of row 0"):
+    with pytest.raises(ConfigError, match="attends to padding at query 33 of sequence 0"):
         locate_induction_heads(pattern, tokens, attention_mask=mask)
 
 

@@ -394,7 +394,7 @@ def test_patterns_and_tokens_that_do_not_fit_are_refused(shape, tokens, message)
 
 def test_one_row_cannot_say_how_sure_a_rise_of_the_loss_is(theorem_3_3, batch):
     assert locate_induction_heads(theorem_3_3, batch=batch.rows(0, 2))["induction"].any()
-    with pytest.raises(ConfigError, match="The batch has 1 row, but needs at least 2"):
+    with pytest.raises(ConfigError, match="The batch needs at least 2 sequences, but has 1"):
         locate_induction_heads(theorem_3_3, batch=batch.rows(0, 1))
 
 

@@ -137,5 +137,5 @@ def test_scores_need_the_batch_axis_and_whole_rows(make_model, tokens, read):
     with pytest.raises(ConfigError, match=r"must be \[batch, pos, head, d_head\]"):
         read(cache, 0)
     _, cache = make_model().run_with_cache(tokens, pos_slice=(2, 7))
-    with pytest.raises(ConfigError, match=r"holds 5 of the 9 positions of its rows, but must hold all"):
+    with pytest.raises(ConfigError, match=r"holds 5 of the 9 positions, but must hold all"):
         read(cache, 0)

@@ -294,7 +294,7 @@ def test_a_model_without_shift_has_no_routes(tokens):
 
 
 def test_one_row_cannot_be_resampled(tokens):
-    with pytest.raises(ConfigError, match="has one row, but resampling"):
+    with pytest.raises(ConfigError, match="has one sequence, but resampling"):
         ablate_route(random_model(), tokens[:1], 0, 0, Route(1, None), "resample")
 
 

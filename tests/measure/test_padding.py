@@ -90,9 +90,9 @@ def test_the_masks_a_caller_may_give():
     assert mask_of(ids, padding=9) is None
     for wrong, sentence in (
         ([[1, 1], [1, 1]], r"the shape \[2, 2\], but the tokens are \[2, 3\]"),
-        ([[1, 1, 1], [1, 1]], "rows of one length"),
+        ([[1, 1, 1], [1, 1]], "sequences of one length"),
         ([[2, 1, 1], [1, 1, 1]], "other numbers than 0"),
-        ([[0, 0, 0], [1, 1, 1]], "Row 0 of the attention_mask is padding alone"),
+        ([[0, 0, 0], [1, 1, 1]], "Sequence 0 of the attention_mask is only padding"),
     ):
         with pytest.raises(ConfigError, match=sentence):
             mask_of(ids, wrong)

@@ -324,7 +324,7 @@ def test_what_generate_refuses(make_model, tokens, arguments, sentence):
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0)], ids=str)
 def test_an_empty_prompt_is_refused(make_model, shape):
-    with pytest.raises(ConfigError, match="must hold at least one row and one token"):
+    with pytest.raises(ConfigError, match="must hold at least one sequence and one token"):
         make_model().generate(torch.zeros(shape, dtype=torch.int64), 2)
 
 
@@ -354,12 +354,12 @@ def test_what_a_decoder_cannot_be(make_model, batch, capacity, sentence):
 
 def test_chunks_that_do_not_fit_are_refused(make_model, tokens):
     decoder = Decoder(make_model(), 3, 5)
-    with pytest.raises(ConfigError, match=r"\[2, 4\], but must be 3 rows"):
+    with pytest.raises(ConfigError, match=r"\[2, 4\], but must be 3 sequences"):
         decoder.forward(tokens[:2, :4])
-    with pytest.raises(ConfigError, match=r"\[3, 0\], but must be 3 rows .* of one or more tokens"):
+    with pytest.raises(ConfigError, match=r"\[3, 0\], but must be 3 sequences .* of one or more tokens"):
         decoder.forward(tokens[:, :0])
     decoder.forward(tokens[:, :4])
-    with pytest.raises(ConfigError, match="has 2 tokens a row, but the decoder has room for 1 more"):
+    with pytest.raises(ConfigError, match="has 2 tokens per sequence, but the decoder has room for 1 more"):
         decoder.forward(tokens[:, 4:6])
     decoder.forward(tokens[:, 4:5])
 

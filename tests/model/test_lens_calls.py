@@ -237,7 +237,7 @@ def test_lists_are_rows_of_ids():
     assert torch.equal(model(TOKENS[0].tolist()), model(TOKENS[:1]))
     _, cache = model.run_with_cache(TOKENS[0], remove_batch_dim=True)
     assert cache["pattern", 0].shape == (4, 9, 9)
-    with pytest.raises(ConfigError, match="3 rows cannot be removed"):
+    with pytest.raises(ConfigError, match="3 sequences cannot be removed"):
         model.run_with_cache(TOKENS, remove_batch_dim=True)
 
 

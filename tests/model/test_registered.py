@@ -160,7 +160,7 @@ def test_it_is_trained_stored_stacked_and_opened_where_it_is_registered(tmp_path
     opened = Run.open(alone.folder)
     assert opened.config == alone.config
     assert torch.equal(opened.model()(TOKENS), alone.model()(TOKENS))
-    with pytest.raises(ConfigError, match="The forward of Plain takes no cache, so that it cannot continue rows"):
+    with pytest.raises(ConfigError, match="The forward of Plain takes no cache, so it cannot continue a sequence"):
         opened.model().generate(TOKENS, 2)
     del VARIANTS["plain"]
     with pytest.raises(
@@ -384,7 +384,7 @@ def test_a_module_says_which_of_its_parameters_decay():
     assert [id(model.blocks[0].attn.gain) in map(id, group["params"]) for group in groups] == [False, True]
     assert [group["weight_decay"] for group in groups] == [0.1, 0.0]
     model.blocks[0].attn.decays = ("W_typo",)
-    with pytest.raises(ConfigError, match=r"Matrix\.decays names W_typo, which is no parameter of it"):
+    with pytest.raises(ConfigError, match=r"Matrix\.decays names W_typo, which is not one of its parameters"):
         model.decayed_parameters()
 
 

@@ -38,8 +38,8 @@ def test_text_and_ids_are_each_others_inverse(task):
     ids = model.to_tokens(text)
     assert torch.equal(model(text), model(ids))
     assert model.to_str_tokens(text) == model.to_str_tokens(ids)
-    single = model.to_single_str_token(int(row[5]))
-    assert model.to_single_token(single) == row[5] or not isinstance(task, IGSMTask)
+    if isinstance(task, IGSMTask):  # other tasks show line breaks and parts of characters escaped
+        assert model.to_single_token(model.to_single_str_token(int(row[5]))) == row[5]
 
 
 def test_bpe_is_that_of_the_corpus():

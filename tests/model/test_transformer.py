@@ -487,7 +487,7 @@ def test_ids_come_in_any_container_of_whole_numbers(make_model):
 @pytest.mark.parametrize(
     ("tokens", "sentence"),
     [
-        ([[1, 2, 3], [4, 5]], "rows of one length"),
+        ([[1, 2, 3], [4, 5]], "sequences of one length"),
         (torch.zeros(1, 5), "The tokens are torch.float32, but must be whole numbers"),
         (torch.zeros(1, 5, dtype=torch.bool), "The tokens are torch.bool, but must be whole numbers"),
         (torch.zeros(1, 5, 2, dtype=torch.int64), r"the shape \[1, 5, 2\], but must be \[batch, pos\]"),

@@ -354,7 +354,7 @@ def test_the_effective_pattern_reads_raw_values(make, case, tokens):
     model = make(**case)
     _, cache = model.run_with_cache(tokens)
     if model.cfg.shift_share == "channel":
-        with pytest.raises(ConfigError, match="each channel of a head has weights of its own"):
+        with pytest.raises(ConfigError, match="if each channel has its own weights"):
             effective_patterns(cache)
         return
     patterns = effective_patterns(cache)

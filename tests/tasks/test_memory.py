@@ -17,7 +17,7 @@ TASKS = [
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.kind)
 def test_rows_that_cannot_be_are_refused(task):
-    with pytest.raises(ConfigError, match=r"^A batch of 1000000000000 rows of .* takes at least .* of memory"):
+    with pytest.raises(ConfigError, match=r"^A batch of 1000000000000 sequences of .* takes at least .* of memory"):
         task.batch(10**12, np.random.default_rng(0))
 
 
@@ -74,8 +74,8 @@ def test_bytes_in_units(n_bytes, shown):
     ("size", "rng", "said"),
     [
         (4, 0, r"rng is 0, but must be a numpy\.random\.Generator, such as numpy\.random\.default_rng\(0\)\."),
-        (4.0, np.random.default_rng(0), r"size is 4\.0, but must be a whole number of rows\."),
-        (-1, np.random.default_rng(0), r"size is -1, but must be a whole number of rows\."),
+        (4.0, np.random.default_rng(0), r"size is 4\.0, but must be a whole number of sequences\."),
+        (-1, np.random.default_rng(0), r"size is -1, but must be a whole number of sequences\."),
     ],
 )
 def test_rows_are_drawn_from_a_generator(task, size, rng, said):

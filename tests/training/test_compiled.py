@@ -168,6 +168,6 @@ def test_without_a_compiler_a_run_is_trained_without_and_says_so(small, monkeypa
     assert compiled.compiled_on_ranks(parallel, small, CPU) is parallel
     with pytest.warns(UserWarning, match="no C\\+\\+ compiler"):
         assert compiled.compiled_on_ranks(parallel, small.replace(compile=True), CPU) is parallel
-    with pytest.warns(UserWarning, match="trained without, more slowly"):
+    with pytest.warns(UserWarning, match="not compiled, so it is slower"):
         run = train(small.replace(compile=True), tmp_path)
     assert run.metrics.equals(train(small, tmp_path).metrics)

@@ -86,7 +86,9 @@ def test_a_run_of_an_older_rule_is_named_and_trained_again_beside_it(small, tmp_
     old = tmp_path / "small-0123456789"
     old.mkdir()
     (old / "config.json").write_text(json.dumps(stored))
-    with pytest.raises(ConfigError, match=rf"{old}/config.json: This run was trained on rows drawn by rule 1 of the"):
+    with pytest.raises(
+        ConfigError, match=rf"{old}/config.json: This run was trained on sequences drawn by rule 1 of the"
+    ):
         Run.open(old)
     run = train(small, tmp_path)
     assert run.folder != old

@@ -33,11 +33,11 @@ def test_whole_metrics_read_back_and_may_go_on_after_what_is_known(tmp_path):
     ("text", "sentence"),
     [
         ("", "is empty"),
-        (LINES[0], "is cut: it has no rows"),
-        (TABLE[:-1], "is cut: it has no row of step 15"),
+        (LINES[0], "is cut off: it has no lines"),
+        (TABLE[:-1], "is cut off: it has no line of step 15"),
         ("step," * 10_001 + "x\n", "has 10002 columns, but must have at most 10000"),
-        ("".join(LINES[:-1]), "is cut: it has no row of step 15"),
-        ("".join([*LINES[:2], *LINES[3:]]), "is cut: it has no row of step 5"),
+        ("".join(LINES[:-1]), "is cut off: it has no line of step 15"),
+        ("".join([*LINES[:2], *LINES[3:]]), "is cut off: it has no line of step 5"),
         ("".join([*LINES[:3], LINES[3][:4] + "\n", LINES[4]]), "has 2 cells in line 4, not 3"),
         ("".join([*LINES[:3], *LINES[2:]]), "steps must increase, but step 5 follows"),
         ("".join([LINES[0], *LINES[:0:-1]]), "steps must increase, but step 10 follows"),
@@ -71,7 +71,7 @@ def test_a_run_is_not_resumed_from_metrics_that_are_cut(small, tmp_path):
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     (run.folder / "done.json").unlink()
     for read in (lambda: Run.open(run.folder).metrics, lambda: train(small, tmp_path)):
-        with pytest.raises(ConfigError, match=r"metrics\.csv is cut: it has no row of step 24"):
+        with pytest.raises(ConfigError, match=r"metrics\.csv is cut off: it has no line of step 24"):
             read()
 
 
@@ -81,7 +81,7 @@ def test_a_finished_run_without_checkpoints_still_knows_where_it_ended(small, tm
         path.unlink()
     path = run.folder / "metrics.csv"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(ConfigError, match="it has no row of step 24"):
+    with pytest.raises(ConfigError, match="it has no line of step 24"):
         _ = run.metrics
 
 

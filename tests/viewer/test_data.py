@@ -208,13 +208,13 @@ def test_wider_shifts_have_a_key_route_each(make_run):
 def test_what_cannot_be_shown_is_named(run, tmp_path):
     with pytest.raises(ConfigError, match="has no checkpoints: there is nothing to view"):
         view_data(Run.create(run.config, tmp_path))
-    with pytest.raises(ConfigError, match="row has 13 positions, but must have 1 to n_ctx=12"):
+    with pytest.raises(ConfigError, match="sequence has 13 positions, but must have 1 to n_ctx=12"):
         view_data(run, [1] * 13)
-    with pytest.raises(ConfigError, match="row has 0 positions"):
+    with pytest.raises(ConfigError, match="sequence has 0 positions"):
         view_data(run, [])
     with pytest.raises(ConfigError, match="outside the vocabulary"):
         view_data(run, [1, 40])
-    with pytest.raises(ConfigError, match="words has 2 names, but the row has 3 positions"):
+    with pytest.raises(ConfigError, match="words has 2 names, but the sequence has 3 positions"):
         view_data(run, [1, 2, 3], ["a", "b"])
     with pytest.raises(ConfigError, match="checkpoints is 1, but must be at least 2"):
         view_data(run, checkpoints=1)
@@ -243,7 +243,7 @@ def test_what_fits_is_left_out_in_the_order_that_is_promised(n_rows, n_steps, da
     sizes = st.lists(st.lists(st.integers(1, 50), min_size=n_steps, max_size=n_steps), min_size=n_rows, max_size=n_rows)
     base, routes, most = data.draw(sizes), data.draw(sizes), data.draw(st.integers(1, 2000))
     if base[0][-1] > most:
-        with pytest.raises(ConfigError, match=r"The patterns of one row need .* fewer tokens, layers or heads"):
+        with pytest.raises(ConfigError, match=r"The patterns of one sequence need .* fewer tokens, layers or heads"):
             what_fits(base, routes, most)
         return
     with_routes, rows, steps = what_fits(base, routes, most)
@@ -280,7 +280,7 @@ def test_a_page_says_what_it_has_no_room_for(make_run):
         )
     assert left_out[-1].startswith("Left out, for the size of the page: key routes, 2 of 3 rows, ")
     assert left_out[-1].endswith(" of 6 checkpoints.")
-    with pytest.raises(ConfigError, match=r"The patterns of one row need .* or allow more with `megabytes`"):
+    with pytest.raises(ConfigError, match=r"The patterns of one sequence need .* or allow more with `megabytes`"):
         view_data(run, megabytes=0.12)
 
 
@@ -308,5 +308,5 @@ def test_a_cache_must_be_of_the_rows_it_is_shown_with(run):
     assert len(view_data(both, tokens)["rows"]) == 2
     assert len(view_data(one, ROW)["rows"]) == 1
     for cache, rows, held in ((both, tokens[1:], 2), (one, tokens, 1), (both, torch.cat([tokens, tokens]), 2)):
-        with pytest.raises(ConfigError, match=f"tokens has {len(rows)} rows, but the cache is of {held}"):
+        with pytest.raises(ConfigError, match=f"tokens has {len(rows)} sequences, but the cache has {held}"):
             view_data(cache, rows)

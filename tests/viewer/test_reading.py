@@ -36,7 +36,7 @@ def test_hovering_a_token_tells_what_is_predicted_there(show, run):
     assert lines[0].startswith(f"predicts ‘{expected[0]}’ {top.values[0]:.2f}, ")
     assert lines[1] == asked
     page.locator(".token").nth(11).hover()
-    assert page.locator("#asked").inner_text() == "The row ends here."
+    assert page.locator("#asked").inner_text() == "The sequence ends here."
     page.locator("#picture-title").hover()
     assert page.locator("#tip").is_hidden()
 

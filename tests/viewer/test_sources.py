@@ -260,7 +260,7 @@ def test_a_models_words_are_looked_up(model):
     assert data["rows"][0]["tokens"] == ["x", "y", "3", "7"]  # "3" is a word, 7 is none: an id
     true = model.run_with_cache(torch.tensor([[3, 4, 5, 7]]))[1]["pattern", 0][0].detach()
     assert np.abs(shown(data)[0][0] - true.numpy()).max() < 0.01
-    with pytest.raises(ConfigError, match="tokens holds 'why', which is no word of the model's vocabulary"):
+    with pytest.raises(ConfigError, match="tokens holds 'why', which is not a word of the model's vocabulary"):
         view_data(model, ["x", "why"], words)
 
 
@@ -281,16 +281,16 @@ def test_a_model_of_a_run_shows_held_out_rows(run):
     ("source", "tokens", "sentence"),
     [
         ("patterns", WORDS[:5], "patterns.* 6"),
-        ("patterns", [WORDS, WORDS[:3]], "The rows have 3 to 6 tokens, but patterns are of one length"),
-        ("patterns", None, "tokens are not given, but only a Run, or the model of one, has rows of its own"),
-        ("patterns", [], "The row has 0 positions"),
+        ("patterns", [WORDS, WORDS[:3]], "The sequences have 3 to 6 tokens, but patterns are of one length"),
+        ("patterns", None, "tokens are not given, but only a run and its model have sequences of their own"),
+        ("patterns", [], "The sequence has 0 positions"),
         ("patterns", 3, "tokens is 3, but must be ids or words"),
-        ("patterns", [1.5] * 6, "tokens holds 1.5, but must hold ids, words, or rows of them"),
+        ("patterns", [1.5] * 6, "tokens holds 1.5, but must hold ids, words, or sequences of them"),
         ("wide", WORDS, r"\[2, 3, 6, 5\].* as many queries as keys|6 queries and 5 keys"),
         ("nan", WORDS, "The pattern of head 0.1 is not finite at query 4"),
         ("text", WORDS, "The source is 'gpt2', a name: give the model, or the run that"),
         ("model", [1, 40], "tokens holds 40, which is outside the vocabulary: ids are 0 to 39"),
-        ("model", [1] * 13, "The row has 13 positions, but must have 1 to n_ctx=12"),
+        ("model", [1] * 13, "The sequence has 13 positions, but must have 1 to n_ctx=12"),
         ("model", None, "tokens are not given"),
         ("linear", ROW, "The source is a Linear, but must be a Run, a Transformer, a TransformerBridge"),
     ],
@@ -307,7 +307,7 @@ def test_what_cannot_be_shown_is_one_sentence(model, patterns, source, tokens, s
 
 
 def test_rows_and_words_that_do_not_fit_are_named(patterns, run):
-    with pytest.raises(ConfigError, match="words are of 1 rows, but tokens has 2"):
+    with pytest.raises(ConfigError, match="words has the text of 1, but tokens has 2 sequences"):
         view_data(patterns, [WORDS, WORDS], [WORDS])
     with pytest.raises(ConfigError, match="rows is 0, but must be 1 to 100"):
         view_data(run, rows=0)
