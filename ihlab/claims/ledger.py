@@ -138,6 +138,7 @@ TITLES = {
     "one_more_layer": "One more layer with the shift",
     "elsewhere": "Shifting elsewhere",
     "shifts": "Token shifts compared",
+    "upcycle": "Upcycling SmolLM2",
     "zoo": "Attention variants",
     "text": "Real text",
 }

@@ -21,6 +21,7 @@ from ihlab.studies.table4 import Table4
 from ihlab.studies.table5 import Table5
 from ihlab.studies.tables6to13 import Tables6To13
 from ihlab.studies.text import Text
+from ihlab.studies.upcycle import Upcycle
 from ihlab.studies.variants import COMPARISONS
 from tasks.config import require
 from tasks.registry import load_plugins
@@ -52,6 +53,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         OneMoreLayer(),
         Text(),
         Shifts(),
+        Upcycle(),
         *COMPARISONS,
     )
 }
@@ -63,7 +65,7 @@ GROUP = "ihlab.experiments"
 ON_REQUEST = {
     *("formation", "mqar", "table4", "basin_map", "robustness", "lengths", "initialisation", "llc"),
     *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
-    *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts"),
+    *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "upcycle"),
 }
 """Experiments that run only if named. Experiments that users register also run only if named."""
 
