@@ -131,6 +131,7 @@ TITLES = {
     "tables6to13": "Tables 6 to 13",
     "robustness": "Positions, heads and weight decay",
     "lengths": "Length generalisation",
+    "llc": "The local learning coefficient, calibrated",
     "figure8_learned": "Figure 8 with learned positions",
     "saved_layer": "The shift against one more layer",
     "shift_halves": "Keys or values alone",

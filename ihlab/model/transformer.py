@@ -142,6 +142,10 @@ class Transformer(LensWeights):
 
     # The rest of TransformerLens' interface:
 
+    def to(self, *args: Any, print_details: bool = False, **kwargs: Any) -> Any:
+        """Move the model as PyTorch does. `print_details` is for callers of TransformerLens: nothing is printed."""
+        return super().to(*args, **kwargs)
+
     def run_with_cache(
         self, *args: Any, remove_batch_dim: bool = False, pos_slice: Any = None, **kwargs: Any
     ) -> tuple[Tensor, ActivationCache]:

@@ -12,6 +12,7 @@ from ihlab.studies.formation import Formation
 from ihlab.studies.hops import Figure8, Figure8Law, Figure8Learned, OneMoreLayer, SavedLayer, ShiftHalves
 from ihlab.studies.initialisation import Initialisation
 from ihlab.studies.lengths import Lengths
+from ihlab.studies.llc import LLC
 from ihlab.studies.mqar import MQAR
 from ihlab.studies.robustness import Robustness
 from ihlab.studies.shifts import Shifts
@@ -44,6 +45,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Robustness(),
         Lengths(),
         Initialisation(),
+        LLC(),
         Figure8Learned(),
         Figure8Law(),
         SavedLayer(),
@@ -61,7 +63,7 @@ GROUP = "ihlab.experiments"
 """Entry point group for experiments of installed packages."""
 
 ON_REQUEST = {
-    *("formation", "mqar", "table4", "basin_map", "robustness", "lengths", "initialisation"),
+    *("formation", "mqar", "table4", "basin_map", "robustness", "lengths", "initialisation", "llc"),
     *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
     *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "upcycle"),
 }
