@@ -136,6 +136,7 @@ TITLES = {
     "shift_halves": "Keys or values alone",
     "one_more_layer": "One more layer with the shift",
     "elsewhere": "Shifting elsewhere",
+    "shifts": "Token shifts compared",
     "zoo": "Attention variants",
     "text": "Real text",
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 from scipy.stats import false_discovery_control
 
+from ihlab.claims import coverage
 from ihlab.claims.claim import NOT_TESTED
 from ihlab.claims.experiment import SCALES, Scale
 from ihlab.claims.figure_page import figure_page
@@ -44,6 +45,9 @@ FIGURES = """## All figures
 
 The table counts the paper's claims, and after a plus sign our own questions."""
 
+STATEMENTS = "../docs/coverage.md"
+"""The page of all statements, from the first page."""
+
 START, END = "<!-- verdicts -->", "<!-- /verdicts -->"
 """Markers around the counts in a README."""
 
@@ -51,7 +55,8 @@ START, END = "<!-- verdicts -->", "<!-- /verdicts -->"
 def write_results_pages(root: Path, order: Sequence[str] = ()) -> Path:
     """Write `results_page` to `<root>/README.md`, and each figure's page to its folder. Return the README's path.
 
-    Raises `ConfigError` if one of these README.md files exists and was not written by this function.
+    In a clone of the repository, also write docs/coverage.md. Raises `ConfigError` if one of these README.md files
+    exists and was not written by this function.
     """
     path, pages = root / "README.md", {}
     folders = sorted(result_folders(root, order), key=lambda folder: folder.experiment)
@@ -61,7 +66,14 @@ def write_results_pages(root: Path, order: Sequence[str] = ()) -> Path:
     require_own(pages)
     for page, text in pages.items():
         write_text(page, text)
+    if _statements(root).exists():
+        write_text(_statements(root), coverage.coverage_page(root))
     return path
+
+
+def _statements(root: Path) -> Path:
+    """Return the path of docs/coverage.md, which only a clone of the repository has."""
+    return root.absolute() / STATEMENTS
 
 
 def require_own(pages: Iterable[Path]) -> None:
@@ -82,7 +94,10 @@ def results_page(root: Path, order: Sequence[str] = ()) -> str:
         return f"{QUESTION}\n\nThere are no figures yet.\n"
     picture = next((f for f in folders if f.experiment == FIRST), None)
     shown = f"![{title(FIRST)}]({picture.picture.with_suffix('.png').relative_to(root).as_posix()})" if picture else ""
-    parts = [QUESTION, headlines_table(root), RULE, shown, FIGURES]
+    statements = coverage.counted(root)
+    if _statements(root).exists():
+        statements += f" [Every statement]({STATEMENTS})"
+    parts = [QUESTION, headlines_table(root), RULE, statements, shown, FIGURES]
     for scale, grouped in groupby(folders, key=lambda folder: folder.scale):
         of_scale = list(grouped)
         parts += [counts_table(scale, of_scale), corrected(scale, of_scale)]
@@ -175,4 +190,4 @@ def _verdict_counts(claims: Sequence[dict[str, Any]]) -> dict[str, tuple[int, in
 
 def _sum(counted: tuple[int, int]) -> str:
     paper, own = counted
-    return f"{paper} + {own}" if own else str(paper)
+    return f"{paper}+{own}" if own else str(paper)

@@ -159,7 +159,9 @@ class Transformer(LensWeights):
         output, cache = super().run_with_cache(*args, **kwargs)
         positions = Slice.unwrap(pos_slice)
         for name, x in cache.items():
-            if name.removesuffix("_grad").endswith(("hook_alpha", "hook_beta", "hook_gamma", "hook_lambda")):
+            if name.removesuffix("_grad").endswith(
+                ("hook_alpha", "hook_beta", "hook_gamma", "hook_lambda", "hook_taps")
+            ):
                 continue
             kept = positions.apply(x, dim=2 if any(kind in name for kind in OF_QUERIES) else 1)
             cache[name] = kept[0] if remove_batch_dim else kept

@@ -14,6 +14,7 @@ from ihlab.studies.initialisation import Initialisation
 from ihlab.studies.lengths import Lengths
 from ihlab.studies.mqar import MQAR
 from ihlab.studies.robustness import Robustness
+from ihlab.studies.shifts import Shifts
 from ihlab.studies.table2 import Table2
 from ihlab.studies.table4 import Table4
 from ihlab.studies.table5 import Table5
@@ -48,6 +49,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         ShiftHalves(),
         OneMoreLayer(),
         Text(),
+        Shifts(),
         *COMPARISONS,
     )
 }
@@ -59,7 +61,7 @@ GROUP = "ihlab.experiments"
 ON_REQUEST = {
     *("formation", "mqar", "table4", "basin_map", "robustness", "lengths", "initialisation"),
     *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
-    *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo"),
+    *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts"),
 }
 """Experiments that run only if named. Experiments that users register also run only if named."""
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from ihlab import ModelConfig, Transformer
 from ihlab.model.shift import TokenShift, token_shift
 
 WINDOWS = pytest.mark.parametrize("window", [2, 3, 4])
@@ -99,3 +100,11 @@ def test_gradients_equal_those_of_the_loop(window, n_tokens):
         of_all.append((out, *torch.autograd.grad((out * wanted).sum(), inputs)))
     for by_loop, own in zip(*of_all, strict=True):
         torch.testing.assert_close(own, by_loop)
+
+
+@pytest.mark.parametrize(("kv_heads", "window"), [(4, 2), (2, 2), (1, 3)])
+def test_the_shift_adds_its_taps_of_keys_and_values_per_key_value_head(kv_heads, window):
+    """Section 2.2: four numbers per key/value head of a layer with a window of two."""
+    sizes = {"n_layers": 3, "d_model": 16, "n_heads": 4, "d_vocab": 11, "n_ctx": 8, "n_key_value_heads": kv_heads}
+    shifted = Transformer(ModelConfig(**sizes, attention="kv_shift", shift_window=window))
+    assert shifted.n_params - Transformer(ModelConfig(**sizes)).n_params == 3 * kv_heads * 2 * window

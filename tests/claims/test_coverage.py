@@ -1,0 +1,48 @@
+"""The page of the paper's statements: every one is answered by a stored claim or says why not.
+
+`python tests/claims/test_coverage.py` writes the page.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ihlab.claims.coverage import FIGURE, KINDS, STATEMENTS, coverage_page, kinds, verdicts
+
+ROOT = Path(__file__).parents[2]
+FIGURES, PAGE = ROOT / "figures", ROOT / "docs" / "coverage.md"
+
+
+def test_the_paper_has_47_statements_and_each_is_answered_or_says_why_not():
+    assert len(STATEMENTS) == 47
+    assert len({statement.sentence for statement in STATEMENTS}) == 47
+    for statement in STATEMENTS:
+        assert statement.kind in KINDS
+        assert bool(statement.figure) == (statement.kind == FIGURE), statement.sentence
+        assert statement.figure or statement.told, statement.sentence
+
+
+@pytest.mark.parametrize("statement", [s for s in STATEMENTS if s.figure], ids=lambda s: s.sentence[:50])
+def test_a_statement_with_a_figure_has_claims_there(statement):
+    assert verdicts(statement, FIGURES)
+
+
+def test_tests_and_modules_that_are_named_exist():
+    for statement in STATEMENTS:
+        for name in re.findall(r"`([\w./]+)`", statement.told):
+            path = name if "/" in name else name.replace(".", "/") + ".py"
+            assert (ROOT / path).exists(), name
+
+
+def test_without_figures_nothing_is_answered_by_one(tmp_path):
+    assert kinds(tmp_path)[FIGURE] == 0
+    assert sum(kinds(tmp_path).values()) == 47
+
+
+def test_the_page_is_this_table():
+    assert PAGE.read_text(encoding="utf-8") == coverage_page(FIGURES), "python tests/claims/test_coverage.py writes it"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(coverage_page(FIGURES), encoding="utf-8")
