@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, SoupStrainer
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,8 @@ def articles(tmp_path_factory):
         patch.chdir(ROOT)  # mkdocstrings' paths are relative
         build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder)))
     pages = sorted((folder / "api").glob("*.html"))
-    return {page.stem: BeautifulSoup(page.read_text("utf-8"), "html.parser").select_one("article") for page in pages}
+    article = SoupStrainer("article")
+    return {page.stem: BeautifulSoup(page.read_text("utf-8"), "html.parser", parse_only=article) for page in pages}
 
 
 def source(module):
