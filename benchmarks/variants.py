@@ -10,6 +10,7 @@ from train_step import OURS, Shape, Side, prepare
 from workers import workers
 
 from ihlab.claims.labels import VANILLA
+from ihlab.studies.shifts import VARIANTS as TOKEN_SHIFTS
 from ihlab.studies.variants import ZOO_VARIANTS, variant_fields
 
 SHAPE = Shape("larger", 512, 64, 64, n_layers=2)
@@ -27,9 +28,17 @@ class Cache:
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
-    """Return the ratios to vanilla of every variant of the zoo; when quick, of two."""
-    names = [VANILLA, *(name for name in ZOO_VARIANTS if name != VANILLA)][: 3 if quick else None]
-    sides = {name: Side(SHAPE, OURS, "eager", variant_fields(name, SHAPE.n_heads)) for name in names}
+    """Return the ratios to vanilla of every variant of the zoo and of the study of token shifts; when quick, of two."""
+    zoo = {name: variant_fields(name, SHAPE.n_heads) for name in ZOO_VARIANTS}
+    tables = [{VANILLA: {}, **zoo}, TOKEN_SHIFTS][: 1 if quick else None]
+    rows = [row for variants in tables for row in _ratios(variants, quick)]
+    return pd.DataFrame(rows, columns=list(COLUMNS)).sort_values("table", kind="stable", ignore_index=True)
+
+
+def _ratios(variants: dict[str, dict[str, Any]], quick: bool) -> list[dict[str, object]]:
+    """Return the rows of variants, the first of which is vanilla."""
+    names = list(variants)[: 3 if quick else None]
+    sides = {name: Side(SHAPE, OURS, "eager", variants[name]) for name in names}
     with workers(prepare, list(sides.values())) as (turns, steps):
         seconds = take_turns(dict(zip(names, turns, strict=True)), 3 if quick else ROUNDS)
     with workers(_decoder, list(sides.values())) as (turns, caches):
@@ -46,7 +55,7 @@ def measure(quick: bool = False) -> pd.DataFrame:
         kept = f"{its_cache.a_token / cache.a_token:.3g} x the cache a token, and {its_cache.a_row:.0f} floats a layer"
         decoded = ratio(f"{table}: {NEW} new tokens", name, decoding[name], decoding[VANILLA]) | {"note": kept}
         rows.append(decoded)
-    return pd.DataFrame(rows, columns=list(COLUMNS)).sort_values("table", kind="stable", ignore_index=True)
+    return rows
 
 
 def _decoder(side: Side) -> tuple[Cache, Callable[[], float]]:

@@ -30,6 +30,7 @@ CHANGED = {
     "08_igsm": {"n_problems": 8, "seed": 3},
     "09_text": {"scale": "smoke", "rows": 8, "context": 3, "shown": 20, "jobs": 1},
     "10_recipes": {"folder": "scratch/again"},
+    "11_upcycling": {"shown": 3, "side": "beta"},
 }
 """What is changed in each notebook: one parameter at least, the others so that it takes seconds."""
 

@@ -109,9 +109,13 @@ class Comparison(ABC):
         """Plan every cell at its own rate."""
         tuned, planned = self.gather(trained, scale), []
         for cell in self.cells(scale):
-            seeds = MANY_SEEDS if cell[1] in self.many_seeds else self.seeds
-            planned += self._plan(cell, [_own_rate(tuned, cell)], SMOKE_SEEDS if scale == "smoke" else seeds, scale)
+            seeds = SMOKE_SEEDS if scale == "smoke" else self.seeds_of(cell[1])
+            planned += self._plan(cell, [_own_rate(tuned, cell)], seeds, scale)
         return planned
+
+    def seeds_of(self, setting: str) -> range:
+        """Return the seeds of the claims in a setting."""
+        return MANY_SEEDS if setting in self.many_seeds else self.seeds
 
     def _plan(self, cell: Cell, rates: Sequence[float], seeds: Sequence[int], scale: Scale) -> list[Planned]:
         (variant, setting), config = cell, self.cell_config(cell, scale)

@@ -35,7 +35,8 @@ def to_hf(model: Transformer) -> Any:
     plain = Transformer(cfg.replace(attention="vanilla"))
     plain.load_state_dict({name: value for name, value in model.state_dict().items() if name in plain.state_dict()})
     plain.special_tokens = model.special_tokens
-    made = add_shift(to_llama(plain).to(model.unembed.weight.dtype), cfg.shift_window, *sides)
+    llama = to_llama(plain).to(model.unembed.weight.dtype)
+    made = add_shift(llama, cfg.shift_window, *sides, first=cfg.shift_first)
     for block, part in zip(model.blocks, attentions(made), strict=True):
         for side in ("alpha", "beta"):
             if getattr(getattr(part, SHIFT), side) is not None:
@@ -56,9 +57,8 @@ def from_hf(model: Any, n_ctx: int | None = None, reversed_taps: bool = False) -
     require(isinstance(model, KVShiftForCausalLM), f"The model is a {type(model).__name__}, but must be shifted.")
     config = model.config
     require(
-        config.shift_rule == "taps" and config.shift_first == "zero",
-        f"The model has shift_rule={config.shift_rule!r} and shift_first={config.shift_first!r}, but a Transformer has "
-        "taps, and zeros before the first token.",
+        config.shift_rule == "taps",
+        f"The model has shift_rule={config.shift_rule!r}, but from_hf takes models with taps.",
     )
     if reversed_taps:
         model = deepcopy(model)
@@ -66,8 +66,9 @@ def from_hf(model: Any, n_ctx: int | None = None, reversed_taps: bool = False) -
             for taps in part.parameters() if isinstance(part, Taps) else ():
                 taps.copy_(taps.flip(1))
     plain = from_llama(unshifted(model), n_ctx)
-    shift = {"attention": VARIANTS[config.shift_keys, config.shift_values], "shift_window": config.shift_window}
-    made = Transformer(plain.cfg.replace(**shift)).to(plain.unembed.weight.dtype)
+    shift = VARIANTS[config.shift_keys, config.shift_values]
+    fields = {"attention": shift, "shift_window": config.shift_window, "shift_first": config.shift_first}
+    made = Transformer(plain.cfg.replace(**fields)).to(plain.unembed.weight.dtype)
     made.load_state_dict(plain.state_dict(), strict=False)
     for block, part in zip(made.blocks, attentions(model), strict=True):
         for side, ours in (("alpha", block.attn.key_shift), ("beta", block.attn.value_shift)):

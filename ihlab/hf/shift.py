@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ihlab.hf.links import Links
+from ihlab.model.partial_offset import offset
 from ihlab.model.shift import start
 
 Projected = Float[Tensor, "batch pos channel"]
@@ -95,10 +96,7 @@ class Taps(Shift):
 
 
 class PartialKeyOffset(Shift):
-    """Half of each key head's channels come from the token before, and are not rotated.
-
-    Rotary positions pair channel i with i + d/2. The offset channels are d/4 to d/2, and their partners 3d/4 to d.
-    """
+    """Half of each key head's channels are the previous token's, and not rotated (`ihlab.model.partial_offset`)."""
 
     def __init__(self, kv_heads: int, first: str) -> None:
         super().__init__(2, True, False, first)
@@ -106,17 +104,12 @@ class PartialKeyOffset(Shift):
 
     def mix(self, side: str, raw: Projected, earlier: list[Projected]) -> Projected:
         """Return keys whose second and fourth quarters come from the previous token."""
-        shape = (self.kv_heads, 2, 2, raw.shape[-1] // (4 * self.kv_heads))
-        own, previous = raw.unflatten(-1, shape), earlier[0].unflatten(-1, shape)
-        return torch.stack([own[..., 0, :], previous[..., 1, :]], dim=-2).flatten(-4)
+        own, previous = (x.unflatten(-1, (self.kv_heads, -1)) for x in (raw, earlier[0]))
+        return offset(own, previous).flatten(-2)
 
 
 def unrotated(rotary: nn.Module, args: object, angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """Return cos and sin [batch, pos, d_head] with angle 0 in the channels of `PartialKeyOffset`; a forward hook."""
-    return _fixed(angles[0], float(getattr(rotary, "attention_scaling", 1.0))), _fixed(angles[1], 0.0)
-
-
-def _fixed(x: Tensor, value: float) -> Tensor:
-    """Return x with its second and fourth quarters set to a value."""
-    halves = x.unflatten(-1, (2, 2, -1))
-    return torch.stack([halves[..., 0, :], torch.full_like(halves[..., 1, :], value)], dim=-2).flatten(-3)
+    fixed = float(getattr(rotary, "attention_scaling", 1.0)), 0.0
+    cos, sin = (offset(x, torch.full_like(x, value)) for x, value in zip(angles, fixed, strict=True))
+    return cos, sin

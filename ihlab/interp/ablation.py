@@ -97,6 +97,7 @@ class CleanRun:
     """A model's run on a batch, clean and with heads ablated. Each sequence's padding is moved to its end."""
 
     def __init__(self, model: HeadModel, batch: Batch, attention_mask: Any = None) -> None:
+        check_measurable(batch)
         self.model = model
         self.batch, self.real = moved_batch(batch, model.mask(tokens_of(batch), attention_mask))
         self.z = model.z(tokens_of(self.batch))
@@ -166,6 +167,12 @@ def row_scores(model: Any, batch: Batch) -> pd.DataFrame:
     """
     check_measurable(batch)
     logits = opened_model(model, NEEDED).logits(tokens_of(batch))
+    known = batch.targets[batch.targets != IGNORE]
+    require(
+        known.min() >= 0 and known.max() < logits.shape[-1],
+        f"The targets have ids from {known.min()} to {known.max()}, but the vocabulary is 0 to {logits.shape[-1] - 1}: "
+        f"positions without a target hold {IGNORE}.",
+    )
     targets = torch.from_numpy(np.ascontiguousarray(batch.targets)).to(logits.device)
     losses = F.cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORE, reduction="none")
     hit = logits.argmax(dim=-1).cpu().numpy() == batch.answers  # never where the answer is IGNORE
@@ -181,10 +188,21 @@ def row_scores(model: Any, batch: Batch) -> pd.DataFrame:
 
 def check_measurable(batch: Batch) -> None:
     """Raise `ConfigError` for a batch on which loss or accuracy cannot be measured."""
+    require_batch(batch)
     for name in ("targets", "answers"):
+        shape, inputs = list(np.shape(getattr(batch, name))), list(np.shape(batch.inputs))
+        require(shape == inputs, f"The batch's {name} have the shape {shape}, but its inputs are {inputs}.")
         require(
             bool((getattr(batch, name) != IGNORE).any()), f"The batch has no {name}: nothing can be measured on it."
         )
+
+
+def require_batch(batch: Any) -> None:
+    """Raise `ConfigError` for anything but a `Batch`."""
+    require(
+        isinstance(batch, Batch),
+        f"batch is a {type(batch).__name__}, but must be a tasks.Batch, as from task.batch(size, rng).",
+    )
 
 
 def totals(rows: pd.DataFrame) -> dict[str, float]:

@@ -111,7 +111,7 @@ def eigenvalue_fraction(eigenvalues: Complex[Tensor, " n"]) -> Float[Tensor, ""]
     return torch.where(size > 0, eigenvalues.real.sum() / size, 0)
 
 
-def require_heads(size: Any, heads: Iterable[tuple[int, int]]) -> None:
+def require_heads(size: Any, heads: Iterable[Any]) -> None:
     """Raise `ConfigError` for a head (layer, head) that does not exist, and for anything except pairs of integers.
 
     `size` has `n_layers` and `n_heads`: a model's config, or a `HeadModel`.

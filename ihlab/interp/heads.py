@@ -73,6 +73,10 @@ def head_scores(
     if isinstance(source, GivenPatterns):
         return given_scores(source, tokens, batch, ids, attention_mask)
     require(tokens is None, "tokens are given, but a model is probed with its own: give `ids`, or its patterns.")
+    require(
+        batch is not None or attention_mask is None,
+        "attention_mask is given without a batch, but the model's own probe has no padding: leave it out.",
+    )
     require(probes >= 1, f"probes is {probes}, but must be at least 1.")
     scores = random_scores(source, rows, length, ids, seed, copying)
     if probes > 1:

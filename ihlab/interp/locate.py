@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ihlab.interp.ablation import Track
+from ihlab.interp.ablation import Track, require_batch
 from ihlab.interp.heads import head_scores, with_ablation
 from ihlab.interp.sources import opened_model
 from tasks import Batch
@@ -88,13 +88,14 @@ def scored_heads(
 
     `track` may show the progress of ablation; `probe` holds other arguments of `head_scores`.
     """
-    require(
-        batch is None or len(batch.inputs) >= 2,
-        f"The batch needs at least 2 sequences, but has {0 if batch is None else len(batch.inputs)}: the rise of "
-        "the loss is compared with its standard error over sequences.",
-    )
     if batch is None:
         return judged(head_scores(source, attention_mask=attention_mask, **probe))
+    require_batch(batch)
+    require(
+        len(batch.inputs) >= 2,
+        f"The batch needs at least 2 sequences, but has {len(batch.inputs)}: the rise of "
+        "the loss is compared with its standard error over sequences.",
+    )
     model = opened_model(source, "heads are ablated by running a model without them", probe.pop("bos", None))
     scores = head_scores(model, **probe)
     heads = None

@@ -139,6 +139,7 @@ def with_batch_axis(
         shape[-1] == shape[-2],
         f"The patterns have {shape[-2]} queries and {shape[-1]} keys, but must have equally many: of all positions.",
     )
+    require(patterns.numel() > 0, f"The patterns have the shape {shape}: they hold nothing.")
     one, wanted = [1, shape[-1]], shape[1:-3] + shape[-1:]
     fits = given == wanted or (given == one[1:] and wanted == one) or (given == one and patterns.ndim == 4)
     require(fits, f"The tokens have the shape {given}, but patterns of shape {shape} need {wanted}.")

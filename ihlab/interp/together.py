@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 
 from ihlab.interp.ablation import NEEDED, CleanRun, Head, Track, every_head
+from ihlab.interp.circuits import require_heads
+from ihlab.interp.head_model import HeadModel
 from ihlab.interp.sources import opened_model
 from tasks import Batch
 from tasks.config import require
@@ -41,8 +43,9 @@ def ablate_together(
     `track` is as in `ablation_sweep`. Raises `ConfigError` without heads, and as `ablate_heads` does.
     """
     opened = opened_model(model, NEEDED)
-    these = _pairs(heads)
+    these = _pairs(opened, heads)
     require(bool(these), "There are no heads to ablate: none matches prefixes.")
+    require(controls >= 0, f"controls is {controls}, but must be at least 0.")
     clean = CleanRun(opened, batch, attention_mask)
     rng = np.random.default_rng(seed)
     others = [head for head in every_head(opened) if head not in set(these)]
@@ -63,12 +66,14 @@ def ablate_together(
     return pd.DataFrame(rows)
 
 
-def _pairs(heads: Any) -> list[Head]:
-    """Return the distinct pairs (layer, head)."""
+def _pairs(size: HeadModel, heads: Any) -> list[Head]:
+    """Return the distinct pairs (layer, head). Raises `ConfigError` for anything but heads of the model."""
     if isinstance(heads, pd.DataFrame):
         found = heads[heads["matches_prefix"]] if "matches_prefix" in heads else heads
-        heads = zip(found["layer"], found["head"], strict=True)
-    return list(dict.fromkeys((int(layer), int(head)) for layer, head in heads))
+        heads = found[["layer", "head"]].to_numpy()
+    pairs = heads.tolist() if isinstance(heads, np.ndarray) else list(heads)
+    require_heads(size, pairs)
+    return list(dict.fromkeys((int(layer), int(head)) for layer, head in pairs))
 
 
 def _some(heads: list[Head], n: int, rng: np.random.Generator) -> list[Head]:

@@ -162,7 +162,8 @@ def repeated_rows(
         f"{period} distinct tokens would be repeated {repeats} times, but at least {LEAST_PERIOD} are needed: "
         "give more ids, or a longer length.",
     )
-    require(rows >= 1, f"rows is {rows}, but must be at least 1.")
+    for name, value, least in (("rows", rows, 1), ("seed", seed, 0)):
+        require(value >= least, f"{name} is {value}, but must be at least {least}.")
     rng = np.random.default_rng(seed)
     first = np.asarray(begin, dtype=np.int64)
     tokens = [np.r_[first, np.tile(rng.permutation(np.asarray(ids))[:period], repeats)] for _ in range(rows)]

@@ -44,8 +44,20 @@ def explicit_pattern(
     q: Queries, k: Keys, bias: Scores, hook_scores: HookPoint, hook_pattern: HookPoint
 ) -> Float[Tensor, "batch head query key"]:
     """Return the pattern of the same attention, with scores and pattern exposed to hooks."""
+    return pattern_of(scores_of(q, k) + bias, hook_scores, hook_pattern)
+
+
+def scores_of(q: Queries, k: Keys) -> Float[Tensor, "batch head query key"]:
+    """Return q . k / sqrt(d_head) of every query and key, later ones included."""
     k = k.repeat_interleave(q.shape[2] // k.shape[2], dim=2)
-    scores = hook_scores(torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[-1]) + bias)
+    return torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[-1])
+
+
+def pattern_of(
+    scores: Float[Tensor, "batch head query key"], hook_scores: HookPoint, hook_pattern: HookPoint
+) -> Float[Tensor, "batch head query key"]:
+    """Return the softmax of scores that are -inf at hidden keys; both are exposed to hooks."""
+    scores = hook_scores(scores)
     # A query without a visible key attends to nothing: the first token under the strict mask, or because of a hook.
     nothing = torch.isneginf(scores.amax(dim=-1, keepdim=True))
     return hook_pattern(scores.masked_fill(nothing, 0).softmax(dim=-1).masked_fill(nothing, 0))

@@ -51,6 +51,7 @@ class Attention(HeadWeights):
         self._make_key_value_maps(cfg)
         self.o_proj = nn.Linear(self.n_heads * self.d_head, cfg.d_model, bias=cfg.bias)
         self.shifted, self.shift_window = cfg.shifted, cfg.shift_window
+        self.first_own = cfg.shift_first == "own"
         self.key_shift, self.value_shift, self.query_shift = self._make_shifts(cfg, generator, layer)
         self.rotates_first = cfg.shift_place == "after_rotary" and self.key_shift is not None
         self.convolution = self._make_convolutions(cfg, generator, layer)
@@ -79,7 +80,8 @@ class Attention(HeadWeights):
         q = self._convolved("query", self._heads(self.q_proj(x), self.n_heads), cache)
         if self.query_shift is not None:
             q = self.hook_q_raw(q)
-            q = self.query_shift(q, self.hook_gamma, earlier(cache, "query", q, self.shift_window - 1))
+            shifted = self.query_shift(q, self.hook_gamma, earlier(cache, "query", q, self.shift_window - 1))
+            q = self._first_kept(shifted, q, next_positions(cache, q.shape[1]))
         return self.hook_q(q if at is None or not mixed else at_positions(q, at))
 
     def keys_values(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
@@ -105,15 +107,22 @@ class Attention(HeadWeights):
         if self.key_shift is not None:
             k = self.hook_k_raw(k)
             k = self.rotary(k, positions) if self.rotates_first and self.rotary is not None else k
-            k = self.key_shift(k, self.hook_alpha, earlier(cache, "key", k, self.shift_window - 1))
+            shifted = self.key_shift(k, self.hook_alpha, earlier(cache, "key", k, self.shift_window - 1))
+            k = self._first_kept(shifted, k, positions)
         if self.value_shift is not None:
             v = self.hook_v_raw(v)
-            v = self.value_shift(v, self.hook_beta, earlier(cache, "value", v, self.shift_window - 1))
+            shifted = self.value_shift(v, self.hook_beta, earlier(cache, "value", v, self.shift_window - 1))
+            v = self._first_kept(shifted, v, positions)
         k, v = self.hook_k(k), self.hook_v(v)
         k = k if self.k_norm is None else self.k_norm(k)
         if self.rotary is not None:
             k = self.hook_rot_k(k if self.rotates_first else self.rotary(k, positions))
         return k, v
+
+    def _first_kept(self, shifted: Heads, raw: Heads, positions: Positions) -> Heads:
+        """Return shifted vectors; under `shift_first` "own", the first token of a sequence has its raw one."""
+        begins = self.first_own and isinstance(positions, slice) and positions.start == 0
+        return torch.cat([raw[:, :1], shifted[:, 1:]], dim=1) if begins else shifted
 
     def read(
         self, q: Queries, k: Keys, v: Values, positions: Positions, cache: KVCache | None = None

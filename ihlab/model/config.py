@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 else:
     AttentionName = Literal[tuple(VARIANTS)] | str  # the command line lists the names
 
+_PLACES = "ABCDKVOM"
+
 # The fields of a GPT-2 block (Radford et al. 2019) that differ from the defaults: ModelConfig(..., **GPT2).
 GPT2 = {"positional": "learned", "norm": "layer", "eps": 1e-5, "mlp": "gelu", "bias": True}
 
@@ -35,18 +37,22 @@ class ModelConfig:
             shift only keys or only values; qkv_shift shifts queries too. kv_gate, kv_sum1, kv_clip and kv_project
             constrain the weights (Appendix F.1). kv_frozen keeps the initial weights, kv_frozen_unit divides them by
             their norm. rwkv_shift mixes tokens in the inputs of the projections. mdha convolves each channel of
-            queries, keys and values with a kernel of 3. input_gate is a kv_gate whose weights depend on the token. mla
-            computes keys and values from a latent vector; mla_kv takes one head's key and another's value from the
-            previous token (Appendix J). differential subtracts two patterns (arXiv 2410.05258: use half the heads of
-            the baseline). selective lets tokens mask earlier ones for later ones (arXiv 2410.02703). forgetting lets
-            tokens lower the scores of all earlier ones (arXiv 2503.02130). output_gate gates what each head reads.
-            gated_linear (Mamba-2), gated_delta (Gated DeltaNet) and trapezoid (Mamba-3) are recurrences without
-            softmax. docs/variants.md lists them all. Any other name is your own class, registered with
-            ihlab.register_attention.
+            queries, keys and values with a kernel of 3. input_gate is a kv_gate whose weights depend on the token.
+            key_offset takes half of each key from the previous token; partial_rotary is its control. multi_token mixes
+            the scores of neighbouring queries and keys (arXiv 2504.00927). mla computes keys and values from a latent
+            vector; mla_kv takes one head's key and another's value from the previous token (Appendix J). differential
+            subtracts two patterns (arXiv 2410.05258: use half the heads of the baseline). selective lets tokens mask
+            earlier ones for later ones (arXiv 2410.02703). forgetting lets tokens lower the scores of all earlier ones
+            (arXiv 2503.02130). output_gate gates what each head reads. gated_linear (Mamba-2), gated_delta (Gated
+            DeltaNet) and trapezoid (Mamba-3) are recurrences without softmax. docs/variants.md lists them all. Any
+            other name is your own class, registered with ihlab.register_attention.
         stream_shift: Where each layer mixes in the residual stream of the previous token, with a learned weight per
             channel: in attention's input (before_norm or after_norm), or added to the residual stream.
         canon: Places of Canon layers, such as ABCD: A, the input of attention's projections; B, queries, keys and
-            values; C, the MLP's input; D, the input of its activation. Empty: none.
+            values; C, the MLP's input; D, the input of its activation. K, V, O, M: the same convolution of keys, of
+            values, of the output of attention, and of the output of the MLP. Empty: none.
+        smear: Add the previous token to each embedding, or to the input of each layer's attention, by a gate of each
+            token (modded-nanogpt's smear).
         bigram_table: Rows of a hash table with a vector for each pair of a token and the previous one, added to the
             embedding (ihlab.model.bigram). 0: none.
         shift_window: Number of tokens that a shift mixes: the current token and those right before it.
@@ -55,6 +61,8 @@ class ModelConfig:
             windows of 3 and 4). They agree for a window of 2.
         shift_share: Which parts of the model use the same shift weights: each head has its own (head), all heads of a
             layer or of the model share them (layer, model), or each channel of a head has its own (channel).
+        shift_first: What a shift does to the first token of a sequence. zero: it mixes in zeros. own: it leaves the
+            token's own keys, values and queries unchanged.
         shift_place: Shift keys before their rotation (the paper's order), or after it.
         n_key_value_heads: Key/value heads per layer: fewer than n_heads for grouped-query attention. None: n_heads.
         d_head: Width of a head. None: d_model / n_heads.
@@ -102,10 +110,12 @@ class ModelConfig:
     attention: AttentionName = "vanilla"
     stream_shift: Literal["none", "before_norm", "after_norm", "added"] = "none"
     canon: str = ""
+    smear: Literal["none", "embedding", "attention"] = "none"
     shift_window: int = 2
     shift_start: Literal["equal", "uniform"] = "equal"
     shift_share: Literal["head", "layer", "model", "channel"] = "head"
     shift_place: Literal["before_rotary", "after_rotary"] = "before_rotary"
+    shift_first: Literal["zero", "own"] = "zero"
     n_key_value_heads: int | None = None
     d_head: int | None = None
     d_mlp: int | None = None
@@ -197,17 +207,24 @@ class ModelConfig:
     def _check_canon(self) -> None:
         """Raise `ConfigError` for places that the model does not have, or where its attention already mixes tokens."""
         require(
-            isinstance(self.canon, str) and self.canon == "".join(place for place in "ABCD" if place in self.canon),
-            f"ModelConfig.canon is {self.canon!r}, but must be some of the letters of 'ABCD', each once and in order.",
+            isinstance(self.canon, str) and self.canon == "".join(place for place in _PLACES if place in self.canon),
+            f"ModelConfig.canon is {self.canon!r}, but must be some of the letters of {_PLACES!r}, each once and in "
+            "order.",
         )
         require(
-            self.mlp != "none" or not set(self.canon) & {"C", "D"},
-            f"ModelConfig.canon is {self.canon!r}, but mlp is 'none': 'C' and 'D' are places of an MLP.",
+            self.mlp != "none" or not set(self.canon) & set("CDM"),
+            f"ModelConfig.canon is {self.canon!r}, but mlp is 'none': 'C', 'D' and 'M' are places of an MLP.",
+        )
+        of_heads = "".join(place for place in self.canon if place in "BKV")
+        mixed = self.shifted or self.latent or self.attention in ("mdha", "input_gate", "key_offset")
+        require(
+            not (of_heads and mixed),
+            f"ModelConfig.canon is {self.canon!r}, but attention={self.attention!r} mixes keys or values too, where "
+            f"{of_heads!r} does: leave {of_heads!r} out, or choose another attention.",
         )
         require(
-            "B" not in self.canon or not (self.shifted or self.latent or self.attention in ("mdha", "input_gate")),
-            f"ModelConfig.canon is {self.canon!r}, but attention={self.attention!r} mixes keys and values too, where "
-            "'B' does: leave 'B' out, or choose another attention.",
+            of_heads in ("", "B", "K", "V", "KV"),
+            f"ModelConfig.canon is {self.canon!r}, but 'B' convolves keys and values already: leave 'K' and 'V' out.",
         )
 
     def _check_recurrent(self) -> None:
@@ -264,15 +281,24 @@ class ModelConfig:
                 value is None or (self.positional == "rope" and len(value) == size),
                 f"ModelConfig.{name} is {shown(value)}, but must have {size} values, with positional='rope'.",
             )
-        own = self.latent or self.attention == "differential"
+        own, half = self.latent or self.attention == "differential", self.attention in ("partial_rotary", "key_offset")
         altered = self.rotary_frequencies is not None or self.rotary_scale != 1
         require(
             not (own and (self.qk_norm or altered)),
             f"ModelConfig.attention is {self.attention!r}, which takes no qk_norm, rotary_frequencies or rotary_scale.",
         )
         require(
+            not (half and altered),
+            f"ModelConfig.attention is {self.attention!r}, which takes no rotary_frequencies or rotary_scale.",
+        )
+        require(
             not self.qk_norm or self.shift_place == "before_rotary",
             f"ModelConfig.shift_place is {self.shift_place!r}, but with qk_norm it must be 'before_rotary'.",
+        )
+        require(
+            not half or self.head_width % 4 == 0,
+            f"ModelConfig.d_head is {self.head_width}, but {self.attention!r} halves each half of a head: it must be a "
+            "multiple of 4.",
         )
 
     def rotates_in(self, layer: int) -> bool:
@@ -402,11 +428,11 @@ class ModelConfig:
         """The field that makes keys or values mix tokens in a way that alpha and beta do not describe, if any."""
         if VARIANTS[self.attention].elsewhere:
             return f"attention={self.attention!r}"
-        if self.stream_shift != "none":
-            return f"stream_shift={self.stream_shift!r}"
-        if self.bigram_table:
-            return f"bigram_table={self.bigram_table}"
-        return f"canon={self.canon!r}" if set(self.canon) & {"A", "B"} else None
+        unmixed = {"stream_shift": "none", "smear": "none", "shift_first": "zero", "bigram_table": 0}
+        for name, plain in unmixed.items():
+            if getattr(self, name) != plain:
+                return f"{name}={getattr(self, name)!r}"
+        return f"canon={self.canon!r}" if set(self.canon) & set("ABKVO") else None
 
     def residual_in(self, layer: int) -> bool:
         """Return True if attention and MLP of a layer add to the residual stream."""

@@ -10,6 +10,9 @@ values before the rotation; C, the MLP's normalised input; D, the input of its a
 branches). If B's taps are w[0], w[1], 0, 0 for all channels of keys and values and 0 for queries, it is equation 5 of
 arXiv 2411.19574 with alpha1 = 1 + w[0] and alpha2 = w[1].
 
+The short convolutions of Inkling and of Marin's issue 7585 are the same sum at other places: K, keys after their
+projection; V, values; O, what attention adds to the residual stream; M, what the MLP adds. They start as Canon's do.
+
 Primer's attention (`ihlab.model.primer`) has a convolution with a kernel of 3 at place B. It replaces its input.
 """
 
@@ -22,6 +25,9 @@ from ihlab.model.kv_cache import KVCache, earlier
 from ihlab.model.shift import TokenMix, spawned, token_shift
 
 CANON_KERNEL = 4
+
+_DRAWS = "ABCD  KVOM"
+"""The places in the order of their generators. Those between are taken by registered attention and recurrences."""
 
 
 class Depthwise(TokenMix):
@@ -58,13 +64,15 @@ def make_canon(
     """
     if place not in cfg.canon:
         return []
-    source = spawned(generator, layer, 1 + "ABCD".index(place))
+    source = spawned(generator, layer, 1 + _DRAWS.index(place))
     taps = (torch.rand(n, CANON_KERNEL, width, generator=source) - 0.5 for n in groups)
     return [Depthwise(each, residual=True) for each in taps]
 
 
 def make_head_convolutions(cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> nn.ModuleDict:
-    """Return the Canon layers of a layer's "query", "key" and "value" after their projection: the place B."""
-    heads = (cfg.n_heads, cfg.kv_heads, cfg.kv_heads)
-    made = make_canon(cfg, "B", heads, cfg.head_width, generator, layer)
-    return nn.ModuleDict(dict(zip(("query", "key", "value"), made, strict=False)))
+    """Return the Canon layers of a layer's "query", "key" and "value" after their projection: the places B, K and V."""
+    found: dict[str, Depthwise] = {}
+    for place, parts in (("B", ("query", "key", "value")), ("K", ("key",)), ("V", ("value",))):
+        heads = tuple(cfg.n_heads if part == "query" else cfg.kv_heads for part in parts)
+        found |= zip(parts, make_canon(cfg, place, heads, cfg.head_width, generator, layer), strict=False)
+    return nn.ModuleDict(found)

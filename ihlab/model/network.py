@@ -34,6 +34,7 @@ from ihlab.model.mlp import make_mlp
 from ihlab.model.norm import make_norm
 from ihlab.model.shapes import Stream
 from ihlab.model.shift import TokenMix
+from ihlab.model.smear import Smear
 from tasks.config import ConfigError, choose, require
 
 WITH_MATRIX = (nn.Linear, nn.Bilinear, nn.Embedding, nn.Conv1d, nn.Conv2d)
@@ -55,7 +56,7 @@ class Block(nn.Module):
         self.attn = make_attention(cfg, generator, layer)
         self.ln2 = None if cfg.mlp == "none" else make_norm(cfg)
         self.mlp = make_mlp(cfg, generator, layer)
-        canon = {place: make_canon(cfg, place, (1,), cfg.d_model, generator, layer) for place in "AC"}
+        canon = {place: make_canon(cfg, place, (1,), cfg.d_model, generator, layer) for place in "ACOM"}
         self.canon = nn.ModuleDict({place: made[0] for place, made in canon.items() if made})
         self.dropout = make_dropout(cfg)
         if self.mlp is not None:
@@ -64,13 +65,14 @@ class Block(nn.Module):
         self.stream_shift, self.shift_at = make_stream_shift(cfg, layer), cfg.stream_shift
         if self.shift_at == "added":
             self.hook_resid_shift = HookPoint()
+        self.smear = Smear(cfg.d_model) if cfg.smear == "attention" else None
 
     def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
         """Return the residual stream after this layer. With a cache, the tokens continue its sequences."""
         x = self.entering(x, cache)
         read = self.attention_input(x, cache)
         attn_out = self.attn(read) if cache is None else self.attn(read, cache)  # a custom attention may take no cache
-        return self.add_mlp(self.add_attention(x, attn_out), cache)
+        return self.add_mlp(self.add_attention(x, attn_out, cache), cache)
 
     def entering(self, x: Stream, cache: KVCache | None = None) -> Stream:
         """Return the residual stream at the layer's start, plus its shift if stream_shift is "added"."""
@@ -86,29 +88,35 @@ class Block(nn.Module):
         x = x if self.ln1 is None else self.ln1(x)
         if self.stream_shift is not None and self.shift_at == "after_norm":
             x = self.stream_shift(x, earlier(cache, "stream", x, 1))
+        x = x if self.smear is None else self.smear(x, cache)
         return self._canon("A", x, cache)
 
     def add_attention(
-        self, x: Float[Tensor, "batch query d_model"], attn_out: Float[Tensor, "batch query d_model"]
+        self,
+        x: Float[Tensor, "batch query d_model"],
+        attn_out: Float[Tensor, "batch query d_model"],
+        cache: KVCache | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         """Add the output of attention to the residual stream x at the same positions."""
-        attn_out = self.hook_attn_out(self.dropout(attn_out))
+        attn_out = self.hook_attn_out(self.dropout(self._canon("O", attn_out, cache)))
         return attn_out + x if self.residual else attn_out
 
     def add_mlp(self, x: Stream, cache: KVCache | None = None) -> Stream:
-        """Add the output of the layer's MLP to the residual stream (see `mlp_reads_neighbours`)."""
+        """Add the output of the layer's MLP to the residual stream (see `adds_neighbours`)."""
         if self.mlp is not None:
             x = self.hook_resid_mid(x)
             read = self._canon("C", x if self.ln2 is None else self.ln2(x), cache)
-            mlp_out = self.hook_mlp_out(self.dropout(self.mlp(read, cache)))
+            mlp_out = self.hook_mlp_out(self.dropout(self._canon("M", self.mlp(read, cache), cache)))
             x = x + mlp_out if self.residual else mlp_out
         return self.hook_resid_post(x)
 
     @property
-    def mlp_reads_neighbours(self) -> bool:
-        """True if `add_mlp` needs every position of a sequence because one of its modules mixes tokens."""
+    def adds_neighbours(self) -> bool:
+        """True if `add_attention` or `add_mlp` needs every position because one of its modules mixes tokens."""
         of_mlp = [part for part in (self.ln2, self.mlp) if part is not None]
-        return "C" in self.canon or any(isinstance(module, TokenMix) for part in of_mlp for module in part.modules())
+        return bool(self.canon.keys() & set("COM")) or any(
+            isinstance(module, TokenMix) for part in of_mlp for module in part.modules()
+        )
 
     def _canon(self, place: str, x: Tensor, cache: KVCache | None) -> Stream:
         """Return x, convolved if the block has a Canon layer at this place."""
@@ -133,6 +141,7 @@ class Network(HookedRootModule):
         if self.pos_embed is not None:
             self.hook_pos_embed = HookPoint()
         self.dropout = make_dropout(cfg)
+        self.smear = Smear(cfg.d_model) if cfg.smear == "embedding" else None
         self.blocks = nn.ModuleList(Block(cfg, layer, shifts) for layer in range(cfg.n_layers))
         if cfg.shift_share == "model" and cfg.shifted:
             for block in self.layers[1:]:
@@ -261,7 +270,7 @@ class Network(HookedRootModule):
         x = self.embed(tokens)
         if self.bigram is not None:
             x = x + self.hook_bigram(self.bigram(tokens, cache))
-        x = self.hook_embed(x)
+        x = self.hook_embed(x if self.smear is None else self.smear(x, cache))
         if self.pos_embed is not None:
             own = self.pos_embed.weight[next_positions(cache, tokens.shape[1])]
             # One copy per sequence, because a hook may write into its tensor.

@@ -16,6 +16,7 @@ from ihlab.model.shapes import Stream
 AT_EVERY_POSITION = (
     "hook_resid_pre",
     "hook_resid_shift",
+    "smear.hook_gate",
     "ln1.hook_scale",
     "ln1.hook_normalized",
     "attn.hook_q_raw",
@@ -64,11 +65,11 @@ def residual_at(
 def may_gather(model: Network) -> bool:
     """Return True if every hook sees all positions anyway: before the last layer, or at `AT_EVERY_POSITION`.
 
-    A hook point that is not in that list turns gathering off, so new hook points are safe. Return False also if the
-    last layer's MLP mixes tokens: it then reads positions that are not scored.
+    A hook point that is not in that list turns gathering off, so new hook points are safe. Return False also if
+    what the last layer adds to the residual stream mixes tokens: it then reads positions that are not scored.
     """
     last = len(model.blocks) - 1
-    if model.layers[last].mlp_reads_neighbours:
+    if model.layers[last].adds_neighbours:
         return False
     allowed = {"hook_embed", "hook_pos_embed", *(f"blocks.{last}.{name}" for name in AT_EVERY_POSITION)}
     earlier = tuple(f"blocks.{layer}." for layer in range(last))

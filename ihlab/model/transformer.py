@@ -142,6 +142,10 @@ class Transformer(LensWeights):
 
     # The rest of TransformerLens' interface:
 
+    def to(self, *args: Any, print_details: bool = False, **kwargs: Any) -> Any:
+        """Move the model as PyTorch does. `print_details` is for callers of TransformerLens: nothing is printed."""
+        return super().to(*args, **kwargs)
+
     def run_with_cache(
         self, *args: Any, remove_batch_dim: bool = False, pos_slice: Any = None, **kwargs: Any
     ) -> tuple[Tensor, ActivationCache]:
@@ -159,7 +163,9 @@ class Transformer(LensWeights):
         output, cache = super().run_with_cache(*args, **kwargs)
         positions = Slice.unwrap(pos_slice)
         for name, x in cache.items():
-            if name.removesuffix("_grad").endswith(("hook_alpha", "hook_beta", "hook_gamma", "hook_lambda")):
+            if name.removesuffix("_grad").endswith(
+                ("hook_alpha", "hook_beta", "hook_gamma", "hook_lambda", "hook_taps")
+            ):
                 continue
             kept = positions.apply(x, dim=2 if any(kind in name for kind in OF_QUERIES) else 1)
             cache[name] = kept[0] if remove_batch_dim else kept

@@ -68,7 +68,12 @@ def _steps_by_variant(axes: Axes, data: pd.DataFrame, variants: Sequence[str]) -
 
 
 @printed
-def matrix(ratios: pd.DataFrame, labels: pd.DataFrame, title: str) -> Figure:
+def matrix(
+    ratios: pd.DataFrame,
+    labels: pd.DataFrame,
+    title: str,
+    bar_label: str = "steps to 90% accuracy / KV shifting's (8: or never)",
+) -> Figure:
     """Draw variants [row] by settings [column]: the colour is the log of the ratio, cut at `LARGEST_RATIO`.
 
     `labels` has the text of each cell. A ratio is inf if a variant never reaches the accuracy. It is NaN, and the cell
@@ -91,6 +96,6 @@ def matrix(ratios: pd.DataFrame, labels: pd.DataFrame, title: str) -> Figure:
     bar = figure.colorbar(image, ax=axes, shrink=0.6, pad=0.01, aspect=30)
     ticks = [1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8]
     bar.set_ticks(np.log2(ticks).tolist(), labels=["1/8", "1/4", "1/2", "1", "2", "4", "8"])
-    bar.set_label("steps to 90% accuracy / KV shifting's (8: or never)")
+    bar.set_label(bar_label)
     figure.suptitle(title, fontsize=11)
     return figure

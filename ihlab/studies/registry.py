@@ -12,14 +12,17 @@ from ihlab.studies.formation import Formation
 from ihlab.studies.hops import Figure8, Figure8Law, Figure8Learned, OneMoreLayer, SavedLayer, ShiftHalves
 from ihlab.studies.initialisation import Initialisation
 from ihlab.studies.lengths import Lengths
+from ihlab.studies.llc import LLC
 from ihlab.studies.mqar import MQAR
 from ihlab.studies.order import Order
 from ihlab.studies.robustness import Robustness
+from ihlab.studies.shifts import Shifts
 from ihlab.studies.table2 import Table2
 from ihlab.studies.table4 import Table4
 from ihlab.studies.table5 import Table5
 from ihlab.studies.tables6to13 import Tables6To13
 from ihlab.studies.text import Text
+from ihlab.studies.upcycle import Upcycle
 from ihlab.studies.variants import COMPARISONS
 from tasks.config import require
 from tasks.registry import load_plugins
@@ -44,12 +47,15 @@ EXPERIMENTS: dict[str, Experiment] = {
         Robustness(),
         Lengths(),
         Initialisation(),
+        LLC(),
         Figure8Learned(),
         Figure8Law(),
         SavedLayer(),
         ShiftHalves(),
         OneMoreLayer(),
         Text(),
+        Shifts(),
+        Upcycle(),
         *COMPARISONS,
     )
 }
@@ -59,9 +65,9 @@ GROUP = "ihlab.experiments"
 """Entry point group for experiments of installed packages."""
 
 ON_REQUEST = {
-    *("formation", "order", "mqar", "table4", "basin_map", "robustness", "lengths", "initialisation"),
+    *("formation", "order", "mqar", "table4", "basin_map", "robustness", "lengths", "initialisation", "llc"),
     *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
-    *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo"),
+    *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "upcycle"),
 }
 """Experiments that run only if named. Experiments that users register also run only if named."""
 

@@ -14,6 +14,7 @@ from ihlab import ConfigError, ModelConfig, Transformer
 from ihlab.hf import KVShiftConfig, KVShiftForCausalLM, add_shift, from_hf, to_hf, unshifted
 from ihlab.hf.conformance import taps_of
 from ihlab.hf.links import find_links
+from ihlab.model.hf import to_llama
 from tests.hf.conftest import SIZES, maker, plain
 
 IDS = torch.randint(1, 50, (2, 9), generator=torch.Generator().manual_seed(0))
@@ -78,10 +79,12 @@ def test_auto_classes_know_the_config(tmp_path):
     assert type(AutoModelForCausalLM.from_config(model.config)) is type(model)
 
 
-@pytest.mark.parametrize("attention", ["kv_shift", "k_shift", "v_shift"])
-def test_our_models_there_and_back(attention, tmp_path):
+@pytest.mark.parametrize(
+    ("attention", "first"), [("kv_shift", "zero"), ("k_shift", "zero"), ("v_shift", "zero"), ("kv_shift", "own")]
+)
+def test_our_models_there_and_back(attention, first, tmp_path):
     sizes = {"n_layers": 2, "d_model": 16, "n_heads": 4, "n_key_value_heads": 2, "d_vocab": 50, "n_ctx": 32}
-    ours = Transformer(ModelConfig(**sizes, attention=attention, shift_window=3), seed=0).eval()
+    ours = Transformer(ModelConfig(**sizes, attention=attention, shift_window=3, shift_first=first), seed=0).eval()
     made = to_hf(ours)
     torch.testing.assert_close(made(IDS).logits, ours(IDS), atol=1e-5, rtol=1e-5)
     made.save_pretrained(tmp_path)
@@ -89,6 +92,16 @@ def test_our_models_there_and_back(attention, tmp_path):
     for taps in taps_of(made):
         taps.data = taps.data.flip(1)
     assert torch.equal(from_hf(made, reversed_taps=True)(IDS), ours(IDS))
+
+
+@torch.no_grad()
+def test_a_partial_key_offset_is_that_of_our_models():
+    """Both leave the first token its own key."""
+    sizes = {"n_layers": 2, "d_model": 16, "n_heads": 2, "n_key_value_heads": 1, "d_vocab": 64, "n_ctx": 64}
+    ours, plain_ours = (Transformer(ModelConfig(**sizes, attention=name)) for name in ("key_offset", "vanilla"))
+    plain_ours.load_state_dict(ours.state_dict())
+    shifted = add_shift(to_llama(plain_ours), rule="partial_key_offset", first="own").eval()
+    torch.testing.assert_close(shifted(IDS).logits, ours(IDS), atol=1e-5, rtol=1e-5)
 
 
 def test_starts_of_documents_are_read_from_cu_seq_lens():
@@ -163,8 +176,8 @@ def test_refuses_taps_of_the_wrong_shape():
 def test_refuses_conversions_that_lose_something():
     with refused("The model has attention='vanilla'"):
         to_hf(Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=9, n_ctx=8)))
-    with refused("The model has shift_rule='taps' and shift_first='own'"):
-        from_hf(maker(first="own")())
+    with refused("The model has shift_rule='partial_key_offset'"):
+        from_hf(maker(rule="partial_key_offset")())
     with refused("The model is a LlamaForCausalLM, but must be shifted."):
         from_hf(plain())
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ihlab.interp.ablation import ablate_heads, ablation_sweep, replacement, row_scores
+from ihlab.interp.ablation import ablate_heads, ablation_sweep, replacement, require_batch, row_scores
 from tasks import IGNORE, Batch, ConfigError, IGSMTask
 
 
@@ -149,6 +149,15 @@ def test_bad_input_is_refused(model, batch):
         ablate_heads(model, Batch(batch.inputs, nothing), [])
     with pytest.raises(ConfigError, match="no answers"):
         ablate_heads(model, Batch(batch.inputs, batch.targets, nothing), [])
+    with pytest.raises(ConfigError, match=r"batch is a ndarray, but must be a tasks\.Batch"):
+        require_batch(batch.inputs)
+    short = Batch(batch.inputs, batch.targets)
+    object.__setattr__(short, "targets", batch.targets[:, :3])  # the tests' own check of shapes refuses it in Batch
+    with pytest.raises(ConfigError, match="The batch's targets have the shape"):
+        ablate_heads(model, short, [(0, 0)])
+    for wrong in (-7, model.cfg.d_vocab):
+        with pytest.raises(ConfigError, match=f"The targets have ids from {wrong} to {wrong}, but the vocabulary is 0"):
+            ablate_heads(model, Batch(batch.inputs, np.full_like(batch.targets, wrong)), [(0, 0)])
 
 
 # Padding

@@ -379,12 +379,26 @@ def test_too_few_tokens_to_repeat_are_refused(theorem_3_3):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"seed": -1}, "seed is -1, but must be at least 0"),
+        ({"attention_mask": torch.ones(4, 8)}, "attention_mask is given without a batch"),
+    ],
+)
+@pytest.mark.parametrize("function", [head_scores, locate_induction_heads])
+def test_arguments_that_cannot_be_used_are_refused(theorem_3_3, function, arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        function(theorem_3_3, **arguments)
+
+
+@pytest.mark.parametrize(
     ("shape", "tokens", "message"),
     [
         ((4, 6, 6), (6,), r"shape \[4, 6, 6\], but must be \[layer, head, query, key\]"),
         ((2, 4, 5, 6), (6,), "5 queries and 6 keys"),
         ((2, 4, 6, 6), (5,), r"tokens have the shape \[5\], but patterns of shape \[2, 4, 6, 6\] need \[6\]"),
         ((2, 3, 4, 6, 6), (6,), r"need \[3, 6\]"),
+        ((0, 4, 6, 6), (6,), "they hold nothing"),
     ],
 )
 def test_patterns_and_tokens_that_do_not_fit_are_refused(shape, tokens, message):

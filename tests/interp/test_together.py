@@ -36,3 +36,16 @@ def test_the_head_that_knows_the_answers_is_found_by_its_absence(theorem_3_2, ba
     assert np.isclose(table["loss_rise"][0], located["loss_rise"][0])
     with pytest.raises(ConfigError, match="none matches prefixes"):
         ablate_together(theorem_3_2, batch, located[located["head"] > 0])
+
+
+def test_heads_may_be_an_array_or_lists_and_anything_else_is_refused(make_model, batch):
+    model = make_model()
+    given = [[0, 1], [1, 2], [0, 1]]
+    tables = [ablate_together(model, batch, heads, controls=0) for heads in (given, np.array(given))]
+    assert [table["n"].tolist() for table in tables] == [[2], [2]]
+    with pytest.raises(ConfigError, match=r"heads holds 'L0H1', but must be pairs"):
+        ablate_together(model, batch, ["L0H1"])
+    with pytest.raises(ConfigError, match=r"There is no head 0\.-1"):
+        ablate_together(model, batch, [(0, -1)])
+    with pytest.raises(ConfigError, match="controls is -1, but must be at least 0"):
+        ablate_together(model, batch, given, controls=-1)

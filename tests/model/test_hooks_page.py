@@ -27,6 +27,8 @@ LATENT = {"n_key_value_heads": 4, "shift_window": 2, "mla_rank": 8}
 MODELS += [{"attention": attention, **LATENT, "mla_norm": attention == "mla"} for attention in ("mla", "mla_kv")]
 MODELS += [{"attention": "differential", "d_head": 8, "diff_norm": norm} for norm in (True, False)]
 MODELS += [{"stream_shift": "added"}, {"stream_shift": "after_norm"}, {"canon": "ABCD"}, {"attention": "rwkv_shift"}]
+MODELS += [{"attention": "multi_token"}, {"smear": "embedding"}, {"smear": "attention"}, {"canon": "KVOM"}]
+MODELS += [{"attention": "key_offset", "d_head": 8}, {"attention": "partial_rotary", "d_head": 8}]
 MODELS += [{"attention": "mdha"}, {"attention": "input_gate", "shift_window": 2}, {"bigram_table": 11}]
 MODELS += [{"attention": name} for name in ("forgetting", "output_gate", "gated_linear", "gated_delta", "trapezoid")]
 
@@ -45,7 +47,7 @@ def is_there(when, cfg):
 
 
 def numbers(shape, cfg):
-    known = {"batch": BATCH, "pos": POS, "query": POS, "key": POS, "1": 1}
+    known = {"batch": BATCH, "pos": POS, "query": POS, "key": POS, "1": 1, "6": 6, "11": 11}
     return tuple(known[axis] if axis in known else getattr(cfg, axis) for axis in shape.split(", "))
 
 

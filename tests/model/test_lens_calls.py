@@ -85,6 +85,7 @@ def spectrum(model, kind):
 
 CALLS = {
     "model(tokens)": lambda m: m(TOKENS),
+    'model.to("cpu", print_details=False)': lambda m: m.to("cpu", print_details=False)(TOKENS),
     "model(tokens) of one row, `[pos]`": lambda m: m(TOKENS[0]),
     'model(tokens, return_type="loss")': lambda m: m(TOKENS, return_type="loss"),
     'model(tokens, return_type="loss", loss_per_token=True)': lambda m: m(

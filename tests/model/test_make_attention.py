@@ -37,6 +37,11 @@ CASES = {
     "latent, shifted, normalised, no positions": {
         "attention": "mla_kv", "n_key_value_heads": 4, "mla_norm": True, "positional": "none",
     },
+    "key offset": {"attention": "key_offset", "d_head": 8},
+    "key offset, ALiBi, norm": {"attention": "key_offset", "d_head": 8, "positional": "alibi", "qk_norm": True},
+    "half rotated": {"attention": "partial_rotary", "d_head": 8},
+    "multi-token": {"attention": "multi_token"},
+    "multi-token, strict, ALiBi": {"attention": "multi_token", "mask": "strict", "positional": "alibi"},
     "forgetting": {"attention": "forgetting"},
     "forgetting, strict, ALiBi, norm": {
         "attention": "forgetting", "mask": "strict", "positional": "alibi", "qk_norm": True,

@@ -1,6 +1,7 @@
 """Attention that mixes tokens elsewhere than in equation 5, against a loop over tokens and what it reduces to."""
 
 import math
+from functools import partial
 
 import pandas as pd
 import pytest
@@ -21,7 +22,7 @@ from ihlab.training.loop import make_optimizer
 from ihlab.training.train import train_ensemble
 from tasks import ConfigError
 
-MIXING = ("input_shift.", "stream_shift.", "canon.", "convolution.", "input_gate.")
+MIXING = ("input_shift.", "stream_shift.", "canon.", "convolution.", "input_gate.", "smear.")
 """What the names of the parameters hold that mix tokens."""
 
 CASES = {
@@ -38,6 +39,13 @@ CASES = {
     "canon B, GELU, no positions": {"canon": "B", "mlp": "gelu", "positional": "none"},
     "canon D, GELU": {"canon": "D", "mlp": "gelu"},
     "canon A and C, shifted stream": {"canon": "AC", "stream_shift": "after_norm"},
+    "canon of keys": {"canon": "K"},
+    "canon of values, GELU, bias": {"canon": "V", "mlp": "gelu", "bias": True},
+    "canon of what is added": {"canon": "OM"},
+    "canon at four sites": {"canon": "KVOM"},
+    "smeared embedding": {"smear": "embedding"},
+    "smeared embedding, learned positions": {"smear": "embedding", "positional": "learned"},
+    "smeared input of attention": {"smear": "attention", "norm": "layer"},
 }  # fmt: skip
 EVERY = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
@@ -52,8 +60,14 @@ STATE = {
     "primer": {key: (2, n, 6) for key, n in HEADS},
     "input gate": {"key": (1, 2, 6), "value": (1, 2, 6)},
     "canon A and C, shifted stream": {"A": (3, 1, 20), "C": (3, 1, 20), "stream": (1, 20)},
+    "canon of keys": {"key": (3, 2, 6)}, "canon of values, GELU, bias": {"value": (3, 2, 6)},
+    "canon of what is added": {"O": (3, 1, 20), "M": (3, 1, 20)},
+    "canon at four sites": {"key": (3, 2, 6), "value": (3, 2, 6), "O": (3, 1, 20), "M": (3, 1, 20)},
+    "smeared input of attention": {"smear": (1, 20)},
 }  # fmt: skip
-"""What decoding keeps of a layer beside keys and values: the axes after the batch's."""
+"""What decoding keeps of a layer beside keys and values: the axes after the batch's.
+
+Of a smeared embedding it is what the first layer's cache keeps."""
 
 PARAMETERS = {
     "rwkv": 3 * 20, "rwkv, GPT-2's block, ALiBi": 3 * 20,
@@ -61,6 +75,8 @@ PARAMETERS = {
     "canon": 4 * (2 * 20 + (4 + 2 * 2) * 6 + 2 * 14), "canon B, GELU, no positions": 4 * (4 + 2 * 2) * 6,
     "input gate": 2 * 2 * (20 + 1), "primer": 3 * (4 + 2 * 2) * 6,
     "canon D, GELU": 4 * 14, "canon A and C, shifted stream": 4 * 2 * 20 + 20,
+    "canon of keys": 4 * 2 * 6, "canon of values, GELU, bias": 4 * 2 * 6, "canon of what is added": 4 * 2 * 20,
+    "canon at four sites": 4 * (2 * 2 * 6 + 2 * 20), "smeared input of attention": 12 + 1,
 }  # fmt: skip
 """Of a layer with d_model 20, d_mlp 14, four query heads and two key/value heads of width 6."""
 
@@ -110,6 +126,12 @@ def gated(gate, group, vectors, read):
     return [a * x + (1 - a) * at(vectors, t - 1) for t, (a, x) in enumerate(zip(own, vectors, strict=True))]
 
 
+def smeared(smear, vectors):
+    """x + lambda sigmoid(w . x) Sx, w of the first 12 channels."""
+    gates = [smear.scale / (1 + torch.exp(-(smear.weight[0] @ x[:12]))) for x in vectors]
+    return [x + gate * at(vectors, t - 1) for t, (gate, x) in enumerate(zip(gates, vectors, strict=True))]
+
+
 def layer_by_loop(block, cfg, stream):
     """Return the residual stream [pos, d_model] after a layer, token by token and head by head."""
     stream = list(stream)
@@ -118,14 +140,18 @@ def layer_by_loop(block, cfg, stream):
     read = lerped(block.stream_shift, stream) if cfg.stream_shift == "before_norm" else stream
     read = [x if block.ln1 is None else block.ln1(x[None, None])[0, 0] for x in read]
     read = lerped(block.stream_shift, read) if cfg.stream_shift == "after_norm" else read
+    read = smeared(block.smear, read) if cfg.smear == "attention" else read
     read = convolved(block.canon["A"], 0, read) if "A" in cfg.canon else read
     out = attention_by_loop(block.attn, cfg, read)
+    out = convolved(block.canon["O"], 0, out) if "O" in cfg.canon else out
     stream = [x + y for x, y in zip(stream, out, strict=True)]
     if block.mlp is None:
         return torch.stack(stream)
     read = [x if block.ln2 is None else block.ln2(x[None, None])[0, 0] for x in stream]
     read = convolved(block.canon["C"], 0, read) if "C" in cfg.canon else read
-    return torch.stack([x + y for x, y in zip(stream, mlp_by_loop(block, cfg, read), strict=True)])
+    added = list(mlp_by_loop(block, cfg, read))
+    added = convolved(block.canon["M"], 0, added) if "M" in cfg.canon else added
+    return torch.stack([x + y for x, y in zip(stream, added, strict=True)])
 
 
 def mlp_by_loop(block, cfg, read):
@@ -149,9 +175,10 @@ def attention_by_loop(attn, cfg, read):
         queries = [x @ attn.W_Q[h] + attn.b_Q[h] for x in inputs["query"]]
         keys = [x @ attn.W_K[g] + attn.b_K[g] for x in inputs["key"]]
         values = [x @ attn.W_V[g] + attn.b_V[g] for x in inputs["value"]]
-        if attn.convolution:
-            queries = convolved(attn.convolution["query"], h, queries)
-            keys, values = convolved(attn.convolution["key"], g, keys), convolved(attn.convolution["value"], g, values)
+        convolve = {part: partial(convolved, each) for part, each in attn.convolution.items()}
+        queries = convolve["query"](h, queries) if "query" in convolve else queries
+        keys = convolve["key"](g, keys) if "key" in convolve else keys
+        values = convolve["value"](g, values) if "value" in convolve else values
         if cfg.attention == "input_gate":
             keys, values = (
                 gated(attn.input_gate["key"], g, keys, read),
@@ -171,12 +198,16 @@ def rotated(attn, vector, t):
 
 
 @EVERY
-def test_a_layer_equals_a_loop_over_tokens(make, case):
+def test_a_layer_equals_a_loop_over_tokens(make, case, tokens):
     model = make(**case)
     for block in model.layers:
         x = torch.randn(2, 7, 20, dtype=torch.float64)
         wanted = torch.stack([layer_by_loop(block, model.cfg, row) for row in x])
         torch.testing.assert_close(block(x), wanted, atol=1e-12, rtol=1e-10)
+    if model.smear is not None:
+        embedded = [torch.stack(smeared(model.smear, model.embed.weight[row])) for row in tokens]
+        embedded = torch.stack(embedded) + (0 if model.pos_embed is None else model.pos_embed.weight[:9])
+        torch.testing.assert_close(model.embedded(tokens), embedded, atol=1e-12, rtol=0)
 
 
 # What every model does
@@ -201,8 +232,10 @@ def test_decoding_in_any_chunks_equals_the_full_forward_and_keeps_what_it_says(m
         decoder = Decoder(model, 3, 9)
         logits = torch.cat([decoder.forward(piece) for piece in tokens.split(sizes, dim=1)], dim=1)
         torch.testing.assert_close(logits, wanted, atol=1e-10, rtol=0)
+        if model.cfg.smear == "embedding":
+            assert decoder.caches[0].raw.pop("smear").shape == (3, 1, 20)
         for cache in decoder.caches:
-            assert {what: tuple(x.shape[1:]) for what, x in cache.raw.items()} == STATE[name]
+            assert {what: tuple(x.shape[1:]) for what, x in cache.raw.items()} == STATE.get(name, {})
 
 
 @EVERY
@@ -217,12 +250,13 @@ def test_the_residual_at_some_positions_is_that_of_all(make, case, tokens):
 def test_a_model_adds_as_many_parameters_as_it_says(make_config, name):
     plain = make_config(**{field: value for field, value in CASES[name].items() if field not in MIXED_BY})
     model, vanilla = Transformer(make_config(**CASES[name])), Transformer(plain)
-    assert model.n_params - vanilla.n_params == 2 * PARAMETERS[name] == sum(p.numel() for p in mixing(model).values())
+    wanted = 2 * PARAMETERS[name] if name in PARAMETERS else 12 + 1  # a smeared embedding: one for the model
+    assert model.n_params - vanilla.n_params == wanted == sum(p.numel() for p in mixing(model).values())
     own = dict(model.named_parameters())
     assert all(torch.equal(weight, own[name]) for name, weight in vanilla.named_parameters())
 
 
-MIXED_BY = ("attention", "stream_shift", "canon")
+MIXED_BY = ("attention", "stream_shift", "canon", "smear")
 """The fields that say how tokens are mixed."""
 
 
@@ -271,7 +305,10 @@ def test_a_run_goes_on_bit_for_bit_and_a_member_follows_it(small, tmp_path, case
     pd.testing.assert_frame_equal(member.metrics, whole.metrics, atol=1e-4, rtol=0)
 
 
-ELSEWHERE = [case for case in CASES.values() if case.get("canon") != "D"]
+ELSEWHERE = [
+    *(case for case in CASES.values() if case.get("canon") != "D"),
+    {"attention": "kv_shift", "shift_first": "own"},
+]
 
 
 @pytest.mark.parametrize("case", ELSEWHERE, ids=str)
@@ -317,7 +354,15 @@ def same(model, other, tokens):
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    "case", [{"attention": "rwkv_shift"}, *({"stream_shift": at} for at in STREAM), {"canon": "ABCD"}]
+    "case",
+    [
+        {"attention": "rwkv_shift"},
+        *({"stream_shift": at} for at in STREAM),
+        {"canon": "ABCD"},
+        {"canon": "KVOM"},
+        {"smear": "embedding"},
+        {"smear": "attention"},
+    ],
 )
 def test_weights_of_0_are_vanilla(make, tokens, case):
     model, vanilla = make(**case), make()
@@ -377,6 +422,60 @@ def test_canon_b_with_one_tap_for_all_channels_is_equation_5(make, tokens):
     same(model, kv, tokens)
 
 
+@torch.no_grad()
+def test_a_convolution_of_keys_that_takes_the_token_before_is_a_key_shift(make, tokens):
+    """u + conv(u) with taps (0, 1, 0, 0) is alpha = (1, 1), and with (-1, 1, 0, 0) it is (0, 1); of values likewise."""
+    for place, part, attention in (("K", "key", "k_shift"), ("V", "value", "v_shift")):
+        for own in (0.0, -1.0):
+            model, shifted = make(canon=place), make(attention=attention)
+            alike(model, shifted)
+            for block, other in zip(model.layers, shifted.layers, strict=True):
+                set_taps(block, **{part: [own, 1, 0, 0]})
+                getattr(other.attn, f"{part}_shift").weight[:] = torch.tensor([1 + own, 1.0])
+            same(model, shifted, tokens)
+
+
+@torch.no_grad()
+def test_a_smear_with_one_gate_for_all_tokens_is_a_shift_of_the_input(make, tokens):
+    """w = 0 and lambda = 2 c: the input of attention is x + c Sx, so queries, keys and values are mixed by (1, c)."""
+    model, qkv = make(smear="attention"), make(attention="qkv_shift")
+    alike(model, qkv)
+    for block, other in zip(model.layers, qkv.layers, strict=True):
+        block.smear.weight.zero_()
+        block.smear.scale.fill_(1.4)
+        for shift in (other.attn.query_shift, other.attn.key_shift, other.attn.value_shift):
+            shift.weight[:] = torch.tensor([1.0, 0.7], dtype=torch.float64)
+    same(model, qkv, tokens)
+
+
+@torch.no_grad()
+def test_a_gate_of_a_smear_can_be_read_and_set(make, tokens):
+    model, vanilla = make(smear="embedding"), make()
+    alike(model, vanilla)
+    _, cache = model.run_with_cache(tokens)
+    assert cache["smear.hook_gate"].shape == (3, 9, 1)
+    off = model.run_with_hooks(tokens, fwd_hooks=[("smear.hook_gate", lambda gate, hook: 0 * gate)])
+    torch.testing.assert_close(off, vanilla(tokens), atol=1e-12, rtol=0)
+
+
+@torch.no_grad()
+def test_the_first_token_keeps_its_own(make, tokens):
+    """By the rule "own": its key, value and query are the raw ones, and all others as with zeros before it."""
+    for attention in ("kv_shift", "qkv_shift"):
+        own, zero = (make(attention=attention, shift_first=first, shift_window=3) for first in ("own", "zero"))
+        alike(zero, own)
+        caches = [model.run_with_cache(tokens)[1] for model in (own, zero)]
+        for what in ("q", "k", "v") if attention == "qkv_shift" else ("k", "v"):
+            kept, padded = (cache[what, 0, "attn"] for cache in caches)
+            assert torch.equal(kept[:, 0], caches[0][f"{what}_raw", 0, "attn"][:, 0])
+            assert torch.equal(kept[:, 1:], padded[:, 1:])
+            assert not torch.equal(kept[:, 0], padded[:, 0])
+        for sizes in ([1] * 9, [5, 1, 3]):
+            decoder = Decoder(own, 3, 9)
+            logits = torch.cat([decoder.forward(piece) for piece in tokens.split(sizes, dim=1)], dim=1)
+            torch.testing.assert_close(logits, own(tokens), atol=1e-10, rtol=0)
+
+
 def test_canon_starts_as_a_convolution_of_torch_and_alpha_as_without_it(make_config):
     model = Transformer(make_config(canon="ACD", attention="kv_shift", d_model=400))
     drawn = torch.cat([weight.flatten() for weight in mixing(model).values()])
@@ -395,7 +494,7 @@ def test_a_canon_layer_of_the_mlp_leaves_equation_5_exact(make, tokens):
         raw = cache["v_raw", layer, "attn"].repeat_interleave(2, dim=2)
         z = torch.einsum("bhqk,bkhd->bqhd", effective_patterns(cache)[layer], raw)
         torch.testing.assert_close(z, cache["z", layer], atol=1e-12, rtol=0)
-        assert block.mlp_reads_neighbours
+        assert block.adds_neighbours
     assert not may_gather(model)
     assert may_gather(make(canon="AB"))
 
@@ -403,10 +502,16 @@ def test_a_canon_layer_of_the_mlp_leaves_equation_5_exact(make, tokens):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"canon": "E"}, "canon is 'E'.*'ABCD'"),
+        ({"canon": "E"}, "canon is 'E'.*'ABCDKVOM'"),
         ({"canon": "BA"}, "canon is 'BA'.*in order"),
         ({"canon": "AA"}, "canon is 'AA'.*each once"),
         ({"canon": "AD", "mlp": "none"}, "canon is 'AD', but mlp is 'none'"),
+        ({"canon": "M", "mlp": "none"}, "canon is 'M', but mlp is 'none'"),
+        ({"canon": "BK"}, "canon is 'BK', but 'B' convolves keys and values already"),
+        ({"canon": "V", "attention": "k_shift"}, "canon is 'V', but attention='k_shift'.*leave 'V' out"),
+        ({"canon": "K", "attention": "key_offset", "d_head": 8}, "canon is 'K', but attention='key_offset'"),
+        ({"attention": "key_offset"}, "d_head is 6, but 'key_offset'.*multiple of 4"),
+        ({"attention": "partial_rotary", "d_head": 8, "rotary_scale": 2.0}, "'partial_rotary', which takes no"),
         ({"canon": "B", "attention": "k_shift"}, "canon is 'B', but attention='k_shift'"),
         ({"canon": "B", "attention": "mdha"}, "canon is 'B', but attention='mdha'"),
         ({"canon": "B", "attention": "input_gate"}, "canon is 'B', but attention='input_gate'"),

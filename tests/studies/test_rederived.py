@@ -587,3 +587,24 @@ def test_each_variants_rate_is_the_fastest_of_its_tuning_runs(name):
         else:
             mean = tuning["steps_to_90"].where(~never, 2 * tuning["horizon"]).groupby(tuning["lr"]).mean()
             assert mean[chosen] == mean.min(), (variant, setting)
+
+
+def test_shifts():
+    """What was found agrees with the prediction in as many cells as the page says, cell by cell."""
+    data = table("shifts")
+    data = data[data["kind"] == "run"]
+    found = {}
+    for (variant, setting), runs in data.groupby(["variant", "setting"]):
+        vanilla = data[(data["variant"] == "vanilla") & (data["setting"] == setting)]
+        if np.isfinite(runs["steps_to_90"]).sum() > len(runs) / 2:
+            found[variant, setting] = "learned"
+        else:
+            partly = runs["best"].mean() - vanilla["best"].mean() > 0.3
+            found[variant, setting] = "partly learned" if partly else "not learned"
+    stored = claims("shifts", "1 if so")
+    assert len(stored) == len(found)
+    for claim in stored:
+        cell, predicted = re.fullmatch(r"(.*): (.*) within \d+ steps\.", claim["sentence"]).groups()
+        [(variant, setting)] = [each for each in found if ", ".join(each) == cell]
+        same(float(found[variant, setting] == predicted), claim)
+        assert claim["verdict"] == ("holds" if claim["value"] else "fails")

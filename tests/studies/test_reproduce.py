@@ -130,7 +130,8 @@ def test_a_study_plans_every_run_once(name):
     for scale in SCALES:
         digests = [plan.config.digest for plan in EXPERIMENTS[name].runs(scale)]
         assert len(set(digests)) == len(digests), scale
-    assert bool(digests) == (name not in ("table2", "tables6to13")), "only the printed tables need no runs"
+    without = ("table2", "tables6to13", "upcycle", "llc")  # printed tables, a pretrained model, a calibration
+    assert bool(digests) == (name not in without)
 
 
 @pytest.mark.parametrize("folder", result_folders(FIGURES, tuple(EXPERIMENTS)), ids=lambda folder: folder.experiment)

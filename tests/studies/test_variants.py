@@ -7,6 +7,7 @@ import pytest
 from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.claims.comparison import FEW_SEEDS, MANY_SEEDS, ratio
 from ihlab.claims.experiment import SCALES, Experiment, TwoStages
+from ihlab.claims.toy_settings import SETTINGS, setting_config
 from ihlab.studies.variants import (
     COMPARISONS,
     DIFFERENTIAL,
@@ -17,13 +18,11 @@ from ihlab.studies.variants import (
     KV,
     NARROW,
     NGRAM,
-    SETTINGS,
     TABLE15,
     VANILLA,
     VARIANTS,
     ZOO,
     relative,
-    setting_config,
 )
 from tasks import MultiHopTask
 from tests.comparisons import AROUND, NEVER, cell

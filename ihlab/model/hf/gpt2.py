@@ -14,7 +14,7 @@ from tasks.config import require
 # Required fields of a model that GPT-2 can express; eps is free.
 _REQUIRED = {
     **{**GPT2, "attention": "vanilla", "mask": "causal", "residual": True},
-    **{"stream_shift": "none", "canon": "", "bigram_table": 0},
+    **{"stream_shift": "none", "canon": "", "smear": "none", "bigram_table": 0},
 }
 del _REQUIRED["eps"]
 

@@ -16,6 +16,7 @@ LLAMA = {
     **{"attention": "vanilla", "positional": "rope", "norm": "rms", "mlp": "swiglu", "mask": "causal"},
     **{"residual": True, "bias": False, "dropout": 0.0, "unembedding": "linear", "stream_shift": "none", "canon": ""},
     **{"qk_norm": False, "rotary_layers": None, "rotary_frequencies": None, "rotary_scale": 1.0, "bigram_table": 0},
+    "smear": "none",
 }
 """Fields of a model for which Llama allows only one value."""
 

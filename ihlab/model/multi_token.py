@@ -1,0 +1,62 @@
+"""Multi-token attention (Golovneva et al. 2025, arXiv 2504.00927): scores mixed over neighbouring queries and keys.
+
+With S the scores q . k / sqrt(d_head), 0 where the key is later than the query, each head h attends by the softmax of
+
+    S'[t, s] = sum over a, b of w[h, a, b] S[t - a, s - b],   a = 0 .. 5, b = -5 .. 5,
+
+at keys s <= t, with zeros outside the sequence. Kernels start as the identity, w[h, 0, 0] = 1. Where w[h, 0, 1] alone
+is 1, S'[t, s] = S[t, s - 1]: keys shifted by one token, after their rotation. This is its key-query convolution before
+the softmax, with its kernel size. Left out: the convolution after the softmax, the mixing of heads, and the gated norm
+of each head's output.
+"""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformer_lens.hook_points import HookPoint
+
+from ihlab.model.attend import pattern_of, read_values, scores_of
+from ihlab.model.attention import Attention
+from ihlab.model.config import ModelConfig
+from ihlab.model.kv_cache import KVCache, earlier
+from ihlab.model.positions import Positions
+from ihlab.model.shapes import Keys, Queries, Values
+from tasks.config import require
+
+QUERIES, KEYS = 6, 11
+"""Size of a kernel: this query and those before it, and as many keys on both sides."""
+
+
+class MultiTokenAttention(Attention):
+    """project q, k, v -> rotary -> scores -> convolution -> ALiBi -> softmax -> values -> output.
+
+    The hooks of `Attention`, with hook_attn_scores after the convolution, and hook_taps [n_heads, 6, 11]: w. Column 5
+    is b = 0. A query depends on those before it, so queries cannot be taken at some positions only, and scores are
+    always explicit. A cache keeps the rotated queries of the last 5 tokens.
+    """
+
+    additive_scores = False
+    queries_alone = False
+
+    def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
+        super().__init__(cfg, generator, layer)
+        identity = torch.zeros(cfg.n_heads, QUERIES, KEYS)
+        identity[:, 0, KEYS // 2] = 1
+        self.taps, self.hook_taps = nn.Parameter(identity), HookPoint()
+
+    def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: KVCache | None) -> Queries:
+        """Return z, for rotated queries of whole sequences or chunks. Raises `ConfigError` for others."""
+        require(
+            isinstance(positions, slice),
+            "Multi-token attention reads queries of consecutive tokens only: each depends on those before it.",
+        )
+        assert isinstance(positions, slice)
+        before = earlier(cache, "query", q, QUERIES - 1)
+        seen = F.pad(q, (0, 0, 0, 0, QUERIES - 1, 0)) if before is None else torch.cat([before, q], dim=1)
+        hidden = self.score_bias(k, slice(positions.start - QUERIES + 1, positions.stop)).isneginf()
+        scores = F.pad(scores_of(seen, k).masked_fill(hidden, 0), (KEYS // 2, KEYS // 2))
+        # conv2d sums over what follows a place: its first row is the earliest query, its first column the earliest key.
+        taps = self.hook_taps(self.taps.clone()).flip(1, 2)[:, None]
+        mixed = F.conv2d(scores, taps.to(scores.dtype), groups=self.n_heads)
+        pattern = pattern_of(mixed + self.score_bias(k, positions), self.hook_attn_scores, self.hook_pattern)
+        return read_values(pattern, v, self.dropout if self.training else 0.0)

@@ -1,0 +1,56 @@
+"""Partial key offset (modded-nanogpt, pull request 169): half of each key is the previous token's, and not rotated.
+
+    k_hat[t] = (k[t] in half of the channels, k[t - 1] in the others),
+
+the first token keeping its own key. The others are channels d/4 to d/2 and 3d/4 to d of each head: the slower half of
+the pairs that rotary positions rotate, here not rotated, in queries as well. The angles of the faster half are left as
+they are. (There, queries and keys pass a norm before the offset, and the frequencies are spread anew over that half.)
+
+It is K-only shifting (equation 5 of arXiv 2411.19574) with fixed weights for each channel: alpha = (1, 0) in half of
+the channels, (0, 1) in the others. `PartialRotaryAttention` is its control: the same rotation, no offset.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ihlab.model.attention import Attention
+from ihlab.model.config import ModelConfig
+from ihlab.model.kv_cache import KVCache, earlier, next_positions
+from ihlab.model.positions import Rotary
+from ihlab.model.shapes import Keys, Stream, Values
+
+
+def offset(
+    own: Float[Tensor, "*rest d_head"], previous: Float[Tensor, "*rest d_head"]
+) -> Float[Tensor, "*rest d_head"]:
+    """Return the first and third quarter of the channels of `own`, and the second and fourth of `previous`."""
+    halves, others = own.unflatten(-1, (2, 2, -1)), previous.unflatten(-1, (2, 2, -1))
+    return torch.stack([halves[..., 0, :], others[..., 1, :]], dim=-2).flatten(-3)
+
+
+class PartialRotaryAttention(Attention):
+    """`Attention` whose rotation leaves the slower half of each head's pairs of channels as they are."""
+
+    def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
+        super().__init__(cfg, generator, layer)
+        if self.rotary is not None:
+            quarter = self.d_head // 4
+            fast = (cfg.rotary_base ** (-2 * i / self.d_head) for i in range(quarter))
+            frequencies = (*fast, *[0.0] * quarter)
+            self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base, self.n_heads, frequencies)
+
+
+class PartialOffsetAttention(PartialRotaryAttention):
+    """project q, k, v -> offset half of each key -> rotate the other half -> as `Attention`. No parameters.
+
+    `hook_k` sees the keys after the offset. A cache keeps the last token's key.
+    """
+
+    def project(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
+        """Return the keys, half of each from the token before, and the values."""
+        begins = next_positions(cache, x.shape[1]).start == 0
+        k, v = super().project(x, cache)
+        before = earlier(cache, "key", k, 1)
+        first = k[:, :1] if before is None or begins else before
+        return offset(k, torch.cat([first, k[:, :-1]], dim=1)), v

@@ -1,0 +1,112 @@
+"""Multi-token attention against a loop over tokens, and against the attention that its kernels reduce to."""
+
+import math
+
+import pytest
+import torch
+
+from ihlab.model.positions import Rotary
+
+
+@pytest.fixture
+def make(make_model):
+    """Models in float64."""
+    return lambda **changes: make_model(**{"attention": "multi_token", **changes}).double()
+
+
+def by_loop(attn, cfg, x):
+    """Attention of one layer by the equations of the module: x [pos, d_model] to [pos, d_model]."""
+    d, group, n = cfg.head_width, cfg.n_heads // cfg.kv_heads, len(x)
+    turn = Rotary(d, cfg.n_ctx, cfg.rotary_base).double()
+
+    def rotated(vector, t):
+        return turn(vector[None, None, None], slice(t, t + 1))[0, 0, 0]
+
+    def score(h, t, s):
+        if t < 0 or s < 0 or s > t:
+            return 0.0
+        return rotated(x[t] @ attn.W_Q[h], t) @ rotated(x[s] @ attn.W_K[h // group], s) / math.sqrt(d)
+
+    out = torch.zeros(n, cfg.d_model, dtype=x.dtype)
+    for h in range(cfg.n_heads):
+        values = x @ attn.W_V[h // group]
+        for t in range(n):
+            mixed = [
+                sum(attn.taps[h, a, b + 5] * score(h, t - a, s - b) for a in range(6) for b in range(-5, 6))
+                for s in range(t + 1)
+            ]
+            pattern = torch.stack(mixed).softmax(dim=0)
+            out[t] += sum(weight * value for weight, value in zip(pattern, values, strict=False)) @ attn.W_O[h]
+    return out
+
+
+@torch.no_grad()
+def test_a_layer_equals_a_loop_over_tokens(make):
+    model = make()
+    attn = model.layers[1].attn
+    attn.taps.normal_(std=0.5)
+    x = torch.randn(2, 7, 20, dtype=torch.float64)
+    wanted = torch.stack([by_loop(attn, model.cfg, row) for row in x])
+    torch.testing.assert_close(attn(x), wanted, atol=1e-12, rtol=0)
+
+
+@torch.no_grad()
+def test_it_starts_as_vanilla_attention(make, make_model, tokens):
+    vanilla = make_model().double()
+    torch.testing.assert_close(make()(tokens), vanilla(tokens), atol=1e-12, rtol=0)
+
+
+@torch.no_grad()
+def test_a_kernel_with_one_1_at_the_key_before_is_a_key_shift_after_the_rotation(make, make_model, tokens):
+    model = make()
+    shifted = make_model(attention="k_shift", shift_place="after_rotary").double()
+    for block, other in zip(model.layers, shifted.layers, strict=True):
+        block.attn.taps.zero_()[:, 0, 6] = 1
+        other.attn.alpha[:] = torch.tensor([0.0, 1.0])
+    torch.testing.assert_close(model(tokens), shifted(tokens), atol=1e-12, rtol=0)
+
+
+@torch.no_grad()
+def test_the_key_after_is_seen_if_the_query_is_not_before_it(make, tokens):
+    """b = -1: S'[t, s] = S[t, s + 1], and 0 at s = t, whose next key is later than the query."""
+    model = make()
+    for block in model.layers:
+        block.attn.taps.zero_()[:, 0, 4] = 1
+    _, cache = model.run_with_cache(tokens)
+    q, k = (cache[name, 0] for name in ("rot_q", "rot_k"))
+    raw = torch.einsum("bqhd,bkhd->bhqk", q, k.repeat_interleave(2, dim=2)) / math.sqrt(6)
+    scores = cache["attn_scores", 0]
+    for t in range(9):
+        torch.testing.assert_close(scores[:, :, t, :t], raw[:, :, t, 1 : t + 1], atol=1e-12, rtol=0)
+        assert not scores[:, :, t, t].any()
+
+
+@torch.no_grad()
+def test_a_hook_sets_the_kernel(make, make_model, tokens):
+    model = make()
+    for block in model.layers:
+        block.attn.taps.normal_()
+
+    def identity(taps, hook):
+        taps.zero_()[:, 0, 5] = 1
+        return taps
+
+    names = [f"blocks.{layer}.attn.hook_taps" for layer in range(2)]
+    out = model.run_with_hooks(tokens, fwd_hooks=[(name, identity) for name in names])
+    torch.testing.assert_close(out, make_model().double()(tokens), atol=1e-12, rtol=0)
+    assert model.run_with_cache(tokens, pos_slice=2)[1][names[0]].shape == (4, 6, 11)
+
+
+@torch.no_grad()
+def test_a_head_that_matches_its_own_token_reads_the_one_before(make):
+    """Without positions: with a 1 at the key after, S'[t, t - 1] = S[t, t], the match of a token with itself."""
+    vocab = 8
+    fields = {"n_layers": 1, "d_model": vocab, "n_heads": 1, "n_key_value_heads": 1, "d_head": vocab, "d_vocab": vocab}
+    model = make(**fields, positional="none", norm="none", mlp="none", residual=False, unembedding="none", n_ctx=vocab)
+    attn, eye = model.layers[0].attn, torch.eye(vocab, dtype=torch.float64)
+    for weight in (model.embed.weight, attn.q_proj.weight, attn.k_proj.weight, attn.v_proj.weight, attn.o_proj.weight):
+        weight.copy_(eye)
+    attn.q_proj.weight.mul_(200)
+    attn.taps.zero_()[:, 0, 4] = 1
+    rows = torch.stack([torch.randperm(vocab) for _ in range(20)])
+    torch.testing.assert_close(model(rows)[:, 1:], eye[rows[:, :-1]], atol=1e-12, rtol=0)
