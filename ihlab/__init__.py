@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         NGramTask,
         Task,
         TextTask,
+        TriggerTask,
         register_task,
     )  # fmt: skip
 
@@ -45,7 +46,8 @@ _HOME = {
     "register_attention": "ihlab.model.variants",
     "register_experiment": "ihlab.studies.registry",
     **dict.fromkeys(("Batch", "ConfigError", "Task", "register_task"), "tasks"),
-    **dict.fromkeys(("IGSMTask", "InductionTask", "MQARTask", "MultiHopTask", "NGramTask", "TextTask"), "tasks"),
+    **dict.fromkeys(("IGSMTask", "InductionTask", "MQARTask", "MultiHopTask", "NGramTask"), "tasks"),
+    **dict.fromkeys(("TextTask", "TriggerTask"), "tasks"),
 }
 
 __all__ = [
@@ -63,6 +65,7 @@ __all__ = [
     "Task",
     "TextTask",
     "Transformer",
+    "TriggerTask",
     "fork",
     "register_attention",
     "register_experiment",

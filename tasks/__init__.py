@@ -9,8 +9,9 @@ from tasks.multihop import MultiHopTask
 from tasks.ngram import NGramTask
 from tasks.registry import GROUP, TASKS, StoredTask, load_plugins, register_task, rule_of
 from tasks.text import TextTask
+from tasks.trigger import TriggerTask
 
-for own in (InductionTask, MultiHopTask, NGramTask, MQARTask, IGSMTask, TextTask):
+for own in (InductionTask, MultiHopTask, NGramTask, MQARTask, IGSMTask, TextTask, TriggerTask):
     register_task(own)
 load_plugins(GROUP, register_task)
 
@@ -27,6 +28,7 @@ __all__ = [
     "StoredTask",
     "Task",
     "TextTask",
+    "TriggerTask",
     "register_task",
     "rule_of",
 ]

@@ -124,8 +124,12 @@ STATEMENTS = (
         "section 3.2",
         "Not tried.",
     ),
-    _open(
-        "The shift learns induction easily and bigrams not, the reverse of Bietti et al.", "section 3.2", "Not tried."
+    Statement(
+        "The shift learns induction easily and bigrams not, the reverse of Bietti et al.",
+        "section 3.2",
+        "order",
+        "KV shifting",
+        "Asked as: is induction learned before bigrams?",
     ),
     Statement(
         "With a good initialisation, the model has the ability of induction.",

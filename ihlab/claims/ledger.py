@@ -139,6 +139,7 @@ TITLES = {
     "elsewhere": "Shifting elsewhere",
     "shifts": "Token shifts compared",
     "upcycle": "Upcycling SmolLM2",
+    "order": "Bigrams or induction first?",
     "zoo": "Attention variants",
     "text": "Real text",
 }

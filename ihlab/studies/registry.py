@@ -14,6 +14,7 @@ from ihlab.studies.initialisation import Initialisation
 from ihlab.studies.lengths import Lengths
 from ihlab.studies.llc import LLC
 from ihlab.studies.mqar import MQAR
+from ihlab.studies.order import Order
 from ihlab.studies.robustness import Robustness
 from ihlab.studies.shifts import Shifts
 from ihlab.studies.table2 import Table2
@@ -37,6 +38,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Figure9(),
         Table5(),
         Formation(),
+        Order(),
         MQAR(),
         Table2(),
         Tables6To13(),
@@ -63,7 +65,7 @@ GROUP = "ihlab.experiments"
 """Entry point group for experiments of installed packages."""
 
 ON_REQUEST = {
-    *("formation", "mqar", "table4", "basin_map", "robustness", "lengths", "initialisation", "llc"),
+    *("formation", "order", "mqar", "table4", "basin_map", "robustness", "lengths", "initialisation", "llc"),
     *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
     *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "upcycle"),
 }

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tasks import ConfigError, IGSMTask, InductionTask, MQARTask, MultiHopTask, NGramTask, TextTask
+from tasks import ConfigError, IGSMTask, InductionTask, MQARTask, MultiHopTask, NGramTask, TextTask, TriggerTask
 from tasks.memory import in_units, machine_memory, require_memory, rows_memory
 
 TASKS = [
@@ -12,6 +12,7 @@ TASKS = [
     MQARTask(vocab_size=40, length=16),
     MultiHopTask(),
     IGSMTask(difficulty="toy", ops="<=3", length=200),
+    TriggerTask(vocab_size=40, length=12),
 ]
 
 
@@ -27,6 +28,7 @@ def test_rows_that_cannot_be_are_refused(task):
         (MQARTask(vocab_size=2**60, length=16), "ids"),
         (NGramTask(vocab_size=2**31, table_size=2**61, length=12), "NGramTask.table_size"),
         (MultiHopTask(vocab_size=2**50, alphabet=2**49), "ids"),
+        (TriggerTask(vocab_size=2**50), "ids"),
     ],
 )
 def test_tables_that_cannot_be_are_refused(task, words):

@@ -1,0 +1,175 @@
+"""The trigger task: its rule read back from drawn rows, and what models score that lack the table or induction."""
+
+import re
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tasks.trigger
+from tasks import IGNORE, ConfigError, TriggerTask
+from tasks.trigger import FOLLOWER_PROBABILITIES, GLOBAL, TRIGGER
+
+SHARES = (4, 11, 21)
+
+
+@st.composite
+def task_fields(draw):
+    """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis strategy.)"""
+    triggers = draw(st.integers(1, 12))
+    return {
+        "triggers": triggers,
+        "vocab_size": triggers + 5 + draw(st.integers(0, 20)),
+        "length": draw(st.integers(3, 60)),
+        "table_seed": draw(st.integers(0, 100)),
+    }
+
+
+seeds = st.integers(0, 2**32)
+
+
+def drawn(triggers, rows=2000):
+    task = TriggerTask(triggers=triggers)
+    return task, task.batch(rows, np.random.default_rng(0))
+
+
+def score(batch, source, guesses):
+    """Accuracy where one source answers. `guesses` [batch, pos] are a model's answers."""
+    asked = batch.groups["source"] == source
+    return float((guesses == batch.answers)[asked].mean())
+
+
+def test_the_worked_row_in_the_docstring_obeys_the_rule():
+    picture = [line for line in tasks.trigger.__doc__.splitlines() if line.startswith("    ")]
+    cells = {line.split()[0]: {m.end(): m.group() for m in re.finditer(r"\S+", line)} for line in picture}
+    columns = list(cells["input"])[1:]
+    row = [int(cells["input"][column]) for column in columns]
+    answers = [int(cells["answer"].get(column, IGNORE)) for column in columns]
+    table = {3: 5, 5: 1, 1: 7, 7: 3}
+    assert {now: after for now, after in pairwise(row) if now == 5} == {5: 9}
+    for t, (token, column) in enumerate(zip(row, columns, strict=True)):
+        role = cells["role"].get(column)
+        assert role == ("T" if token == 5 and token in row[:t] else None if token in row[:t] else "G")
+        assert answers[t] == (9 if role == "T" else table.get(token, answers[t]) if role == "G" else IGNORE)
+
+
+@given(task_fields())
+def test_every_column_of_the_table_is_a_permutation_and_no_token_follows_itself(fields):
+    task = TriggerTask(**fields)
+    tokens = np.arange(task.vocab_size)
+    for column in task.table.T:
+        assert sorted(column) == tokens.tolist()
+        assert not (column == tokens).any()
+    assert all(len(set(row)) == len(row) for row in task.table.tolist())
+    assert np.array_equal(task.table, TriggerTask(**{**fields, "length": 9}).table)
+
+
+@given(task_fields(), seeds)
+def test_a_row_follows_the_table_but_for_its_triggers(fields, seed):
+    task = TriggerTask(**fields)
+    batch = task.batch(4, np.random.default_rng(seed))
+    for row, targets, answers, sources in zip(
+        *(x.tolist() for x in (batch.inputs, batch.targets, batch.answers, batch.groups["source"])), strict=True
+    ):
+        assert targets[:-1] == row[1:]
+        exceptions = {now: after for now, after in zip(row, targets, strict=True) if after not in task.table[now]}
+        assert len(exceptions) <= task.triggers
+        assert not set(exceptions.values()) & set(exceptions)
+        for t, token in enumerate(row):
+            assert targets[t] == exceptions.get(token, targets[t])
+            if token not in row[:t]:
+                assert (sources[t], answers[t]) == (GLOBAL, task.table[token, 0])
+            elif token in exceptions:
+                assert (sources[t], answers[t]) == (TRIGGER, exceptions[token])
+            else:
+                assert (sources[t], answers[t]) == (0, IGNORE)
+
+
+@pytest.mark.parametrize("triggers", SHARES)
+def test_frequencies_are_those_that_the_rule_says(triggers):
+    task, batch = drawn(triggers)
+    is_trigger = ~(task.table[batch.inputs] == batch.targets[..., None]).any(axis=2)
+    k = triggers / task.vocab_size
+    assert is_trigger.mean() == pytest.approx(k / (1 + k), abs=0.015)
+    followers = (task.table[batch.inputs] == batch.targets[..., None])[~is_trigger]
+    assert followers.mean(axis=0) == pytest.approx(FOLLOWER_PROBABILITIES, abs=0.01)
+    counts = np.bincount(batch.inputs.ravel(), minlength=task.vocab_size)
+    assert counts.std() / counts.mean() < 0.05
+
+
+@pytest.mark.parametrize("triggers", SHARES)
+def test_a_model_of_the_table_answers_nothing_but_first_occurrences(triggers):
+    task, batch = drawn(triggers)
+    guesses = task.table[batch.inputs, 0]
+    assert score(batch, GLOBAL, guesses) == 1
+    assert score(batch, TRIGGER, guesses) == 0
+
+
+@pytest.mark.parametrize("triggers", SHARES)
+def test_a_model_of_induction_answers_nothing_but_repeated_triggers(triggers):
+    _, batch = drawn(triggers, 300)
+    guesses = np.full_like(batch.inputs, -1)
+    for row, found in zip(batch.inputs.tolist(), guesses, strict=True):
+        followed: dict[int, int] = {}
+        for t, token in enumerate(row):
+            found[t] = followed.get(token, -1)
+            followed[token] = row[t + 1] if t + 1 < len(row) else -1
+    assert score(batch, TRIGGER, guesses) == 1
+    assert score(batch, GLOBAL, guesses) == 0
+
+
+@pytest.mark.parametrize("triggers", SHARES)
+def test_copying_from_a_fixed_place_or_the_commonest_token_is_less_than_half_right(triggers):
+    """So that an accuracy of one half needs the table or induction."""
+    _, batch = drawn(triggers, 500)
+    for distance in range(32):
+        guesses = np.pad(batch.inputs, ((0, 0), (distance, 0)), constant_values=-1)[:, : batch.inputs.shape[1]]
+        assert score(batch, TRIGGER, guesses) < 0.25
+        assert score(batch, GLOBAL, guesses) < 0.07
+    commonest = np.array(
+        [[np.bincount(row[: t + 1]).argmax() for t in range(len(row))] for row in batch.inputs], dtype=np.int64
+    )
+    assert score(batch, TRIGGER, commonest) < 0.3
+
+
+@pytest.mark.parametrize("triggers", SHARES)
+def test_the_tables_answer_is_the_likeliest_at_a_first_occurrence(triggers):
+    """With more triggers, a sequence's few tokens that are no triggers would be likelier."""
+    task, batch = drawn(triggers, 8000)
+    first = batch.groups["source"] == GLOBAL
+    late = first & (np.arange(task.length) >= task.length // 2)  # much is known about the sequence by then
+    joint = np.zeros((task.vocab_size,) * 2)
+    np.add.at(joint, (batch.inputs[late], batch.targets[late]), 1)
+    assert (joint.argmax(axis=1) == task.table[:, 0]).all()
+
+
+def test_a_batch_is_a_function_of_the_generator():
+    task = TriggerTask(vocab_size=20, length=9, triggers=3)
+    one, same, other = (task.batch(5, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert np.array_equal(one.inputs, same.inputs)
+    assert not np.array_equal(one.inputs, other.inputs)
+    assert task.batch(0, np.random.default_rng(0)).inputs.shape == (0, 9)
+
+
+def test_what_is_shown_names_the_roles():
+    task = TriggerTask(vocab_size=20, length=9, triggers=3)
+    batch = task.batch(1, np.random.default_rng(0))
+    lines = task.show(batch, 0).splitlines()
+    assert lines[1].split()[1:] == [str(token) for token in batch.inputs[0]]
+    assert lines[2].split()[1:] == [" GT"[source] for source in batch.groups["source"][0] if source]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"length": 2}, "TriggerTask.length is 2, but must be at least 3."),
+        ({"triggers": 0}, "TriggerTask.triggers is 0, but must be at least 1."),
+        ({"table_seed": -1}, "TriggerTask.table_seed is -1, but must be at least 0."),
+        ({"vocab_size": 12}, "TriggerTask.vocab_size is 12, but must be at least 13: triggers=8"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(fields, words):
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        TriggerTask(**fields)
