@@ -115,7 +115,7 @@ def two_layer_induction_head(
 def two_layer_bound(d: int, sigma: float, first_slope: float) -> float:
     """Theorem 3.2's bound on the largest entry of the error, for x in [-1, 1]^d (Appendix A, second to last line):
 
-    4 ||I / sigma||_{1,1} e^{-p} / (1 - e^{-p}),  with ||I / sigma||_{1,1} = d / sigma.
+        4 ||I / sigma||_{1,1} e^{-p} / (1 - e^{-p}),  with ||I / sigma||_{1,1} = d / sigma.
 
     Raises `ConfigError` for a sigma or a slope that is not positive.
     """
