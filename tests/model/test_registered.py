@@ -26,7 +26,7 @@ from ihlab.training.loop import make_optimizer
 from tasks import ConfigError, InductionTask
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "extend.md").read_text(encoding="utf-8")
-EXAMPLE = re.search(r"## An attention of your own.*?```python\n(.*?)```", GUIDE, flags=re.S)[1]  # type: ignore[index]
+EXAMPLE = re.search(r"## Your own attention.*?```python\n(.*?)```", GUIDE, flags=re.S)[1]  # type: ignore[index]
 SIZES = {"n_layers": 2, "d_model": 16, "n_heads": 2, "d_vocab": 40, "n_ctx": 16}
 TOKENS = torch.randint(40, (3, 9), generator=torch.Generator().manual_seed(0))
 
