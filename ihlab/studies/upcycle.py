@@ -255,7 +255,9 @@ def _probed(model: Any, readers: list[tuple[int, int]], size: Size) -> list[dict
 def _pretrained(scale: Scale) -> tuple[Any, Callable[[str], list[int]]]:
     """Return the pretrained model and its tokenizer's encoding; for the smoke test, a random model of bytes."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from ihlab.stored import causal_lm, tokenizer_of
 
     if scale == "smoke":
         torch.manual_seed(0)
@@ -265,8 +267,9 @@ def _pretrained(scale: Scale) -> tuple[Any, Callable[[str], list[int]]]:
             attn_implementation="eager",
         )  # fmt: skip
         return LlamaForCausalLM(config).eval(), lambda text: list(text.encode())
-    tokenizer = AutoTokenizer.from_pretrained(MODEL)
-    model = AutoModelForCausalLM.from_pretrained(MODEL, attn_implementation="eager").eval()
+    model, tokenizer = causal_lm(str(MODEL)).eval(), tokenizer_of(str(MODEL), local=True)
+    require(tokenizer is not None, f"{MODEL} has no tokenizer: remove the folder, and `make real` writes it again.")
+    assert tokenizer is not None
     return model, lambda text: tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
