@@ -34,7 +34,7 @@ from tasks.config import ConfigError
 from tests.faults.table import Row
 from tests.faults.time_limit import Slow, time_limit
 
-LIMIT = 10.0
+LIMIT = 60.0
 """Seconds for one example."""
 TRAINED = 25
 """One in this many of the small accepted configs is trained."""
