@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         MQARTask,
         MultiHopTask,
         NGramTask,
+        PairTask,
         Task,
         TextTask,
         TriggerTask,
@@ -47,7 +48,7 @@ _HOME = {
     "register_experiment": "ihlab.studies.registry",
     **dict.fromkeys(("Batch", "ConfigError", "Task", "register_task"), "tasks"),
     **dict.fromkeys(("IGSMTask", "InductionTask", "MQARTask", "MultiHopTask", "NGramTask"), "tasks"),
-    **dict.fromkeys(("TextTask", "TriggerTask"), "tasks"),
+    **dict.fromkeys(("PairTask", "TextTask", "TriggerTask"), "tasks"),
 }
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "ModelConfig",
     "MultiHopTask",
     "NGramTask",
+    "PairTask",
     "Run",
     "RunConfig",
     "Task",

@@ -15,6 +15,7 @@ from ihlab.studies.lengths import Lengths
 from ihlab.studies.llc import LLC
 from ihlab.studies.mqar import MQAR
 from ihlab.studies.order import Order
+from ihlab.studies.pairs import Pairs
 from ihlab.studies.robustness import Robustness
 from ihlab.studies.shifts import Shifts
 from ihlab.studies.table2 import Table2
@@ -55,6 +56,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         OneMoreLayer(),
         Text(),
         Shifts(),
+        Pairs(),
         Upcycle(),
         *COMPARISONS,
     )
@@ -65,7 +67,7 @@ GROUP = "ihlab.experiments"
 """Entry point group for experiments of installed packages."""
 
 ON_REQUEST = {
-    *("formation", "order", "mqar", "table4", "basin_map", "robustness", "lengths", "initialisation", "llc"),
+    *("formation", "order", "pairs", "mqar", "table4", "basin_map", "robustness", "lengths", "initialisation", "llc"),
     *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
     *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "upcycle"),
 }
