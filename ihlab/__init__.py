@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         MultiHopTask,
         NGramTask,
         PairTask,
+        RepeatTask,
         Task,
         TextTask,
         TriggerTask,
@@ -48,7 +49,7 @@ _HOME = {
     "register_experiment": "ihlab.studies.registry",
     **dict.fromkeys(("Batch", "ConfigError", "Task", "register_task"), "tasks"),
     **dict.fromkeys(("IGSMTask", "InductionTask", "MQARTask", "MultiHopTask", "NGramTask"), "tasks"),
-    **dict.fromkeys(("PairTask", "TextTask", "TriggerTask"), "tasks"),
+    **dict.fromkeys(("PairTask", "RepeatTask", "TextTask", "TriggerTask"), "tasks"),
 }
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "MultiHopTask",
     "NGramTask",
     "PairTask",
+    "RepeatTask",
     "Run",
     "RunConfig",
     "Task",

@@ -4,6 +4,7 @@ from typing import Any
 
 from ihlab.claims.experiment import METHODS, Experiment
 from ihlab.studies.basin_map import BasinMap
+from ihlab.studies.by_position import ByPosition
 from ihlab.studies.figure1 import Figure1a, Figure1b
 from ihlab.studies.figure2 import Figure2
 from ihlab.studies.figure4 import Figure4
@@ -57,6 +58,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Text(),
         Shifts(),
         Pairs(),
+        ByPosition(),
         Upcycle(),
         *COMPARISONS,
     )
@@ -67,9 +69,9 @@ GROUP = "ihlab.experiments"
 """Entry point group for experiments of installed packages."""
 
 ON_REQUEST = {
-    *("formation", "order", "pairs", "mqar", "table4", "basin_map", "robustness", "lengths", "initialisation", "llc"),
-    *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
-    *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "upcycle"),
+    *("formation", "order", "pairs", "by_position", "mqar", "table4", "basin_map", "robustness", "lengths"),
+    *("initialisation", "llc", "figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer"),
+    *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "text", "upcycle"),
 }
 """Experiments that run only if named. Experiments that users register also run only if named."""
 
