@@ -55,7 +55,7 @@ class ByPosition(Comparison):
     def __init__(self) -> None:
         super().__init__(
             name="by_position", title="Induction by position", declared="2026-11-27",
-            variants=tuple(MARKS), settings=(SETTING,), questions=(), seeds=range(16),
+            variants=tuple(MARKS), settings=(SETTING,), questions=(), seeds=range(10),
         )  # fmt: skip
 
     def cells(self, scale: Scale) -> list[Cell]:

@@ -115,7 +115,7 @@ def table(taken, followed):
     """A laptop table: steps to 90% (inf: never) and the fraction that follows the position, by arm."""
     rng, rows = np.random.default_rng(0), []
     for arm in (FREE, ONLY, NO_MLP):
-        for kind, seeds in (("tuning", (100, 101)), ("run", range(16))):
+        for kind, seeds in (("tuning", (100, 101)), ("run", range(10))):
             for seed in seeds:
                 noise = rng.uniform(0.9, 1.1)
                 rows.append((kind, arm, SETTING, 8e-3, seed, taken[arm] * noise, followed[arm] * noise, 1000))
