@@ -29,7 +29,6 @@ if TYPE_CHECKING:
         MultiHopTask,
         NGramTask,
         PairTask,
-        RepeatTask,
         Task,
         TextTask,
         TriggerTask,
@@ -49,7 +48,7 @@ _HOME = {
     "register_experiment": "ihlab.studies.registry",
     **dict.fromkeys(("Batch", "ConfigError", "Task", "register_task"), "tasks"),
     **dict.fromkeys(("IGSMTask", "InductionTask", "MQARTask", "MultiHopTask", "NGramTask"), "tasks"),
-    **dict.fromkeys(("PairTask", "RepeatTask", "TextTask", "TriggerTask"), "tasks"),
+    **dict.fromkeys(("PairTask", "TextTask", "TriggerTask"), "tasks"),
 }
 
 __all__ = [
@@ -63,7 +62,6 @@ __all__ = [
     "MultiHopTask",
     "NGramTask",
     "PairTask",
-    "RepeatTask",
     "Run",
     "RunConfig",
     "Task",

@@ -204,11 +204,10 @@ STATEMENTS = (
         "Appendix F.1",
         "The data of Table 5 and Figure 2 have the weights of every head; no claim is declared.",
     ),
-    Statement(
+    _open(
         "Induction by position, through an MLP and the query of the next layer.",
         "Appendix D",
-        "by_position",
-        "learn induction by position in more than half",
+        "Tried on one seed only (`docs/LOG.md`).",
     ),
     Statement("KV shifting has a good bias for multi-hop.", "Appendix E.1, Figure 8", "figure8", "multi-hop"),
     Statement("KV shifting solves more iGSM problems.", "Appendix E.2, Table 4", "table4", "iGSM"),

@@ -141,7 +141,6 @@ TITLES = {
     "upcycle": "Upcycling SmolLM2",
     "order": "Bigrams or induction first?",
     "pairs": "Induction by two tokens",
-    "by_position": "Induction by position",
     "zoo": "Attention variants",
     "text": "Real text",
 }

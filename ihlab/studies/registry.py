@@ -4,7 +4,6 @@ from typing import Any
 
 from ihlab.claims.experiment import METHODS, Experiment
 from ihlab.studies.basin_map import BasinMap
-from ihlab.studies.by_position import ByPosition
 from ihlab.studies.figure1 import Figure1a, Figure1b
 from ihlab.studies.figure2 import Figure2
 from ihlab.studies.figure4 import Figure4
@@ -58,7 +57,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         Text(),
         Shifts(),
         Pairs(),
-        ByPosition(),
         Upcycle(),
         *COMPARISONS,
     )
@@ -69,7 +67,7 @@ GROUP = "ihlab.experiments"
 """Entry point group for experiments of installed packages."""
 
 ON_REQUEST = {
-    *("formation", "order", "pairs", "by_position", "mqar", "table4", "basin_map", "robustness", "lengths"),
+    *("formation", "order", "pairs", "mqar", "table4", "basin_map", "robustness", "lengths"),
     *("initialisation", "llc", "figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer"),
     *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "text", "upcycle"),
 }

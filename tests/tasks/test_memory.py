@@ -11,7 +11,6 @@ from tasks import (
     MultiHopTask,
     NGramTask,
     PairTask,
-    RepeatTask,
     TextTask,
     TriggerTask,
 )
@@ -25,7 +24,6 @@ TASKS = [
     IGSMTask(difficulty="toy", ops="<=3", length=200),
     TriggerTask(vocab_size=40, length=12),
     PairTask(),
-    RepeatTask(),
 ]
 
 
@@ -43,7 +41,6 @@ def test_rows_that_cannot_be_are_refused(task):
         (MultiHopTask(vocab_size=2**50, alphabet=2**49), "ids"),
         (TriggerTask(vocab_size=2**50), "ids"),
         (PairTask(vocab_size=2**50), "ids"),
-        (RepeatTask(vocab_size=2**50), "ids"),
     ],
 )
 def test_tables_that_cannot_be_are_refused(task, words):
