@@ -67,9 +67,9 @@ GROUP = "ihlab.experiments"
 """Entry point group for experiments of installed packages."""
 
 ON_REQUEST = {
-    *("formation", "order", "pairs", "mqar", "table4", "basin_map", "robustness", "lengths"),
-    *("initialisation", "llc", "figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer"),
-    *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "text", "upcycle"),
+    *("formation", "order", "mqar", "table4", "basin_map", "robustness", "lengths", "initialisation", "llc"),
+    *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text", "pairs"),
+    *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "upcycle"),
 }
 """Experiments that run only if named. Experiments that users register also run only if named."""
 
