@@ -78,7 +78,7 @@ def _sampled(value: float, at: Callable[[float], Range], within: Range = ANY) ->
 
 
 def _mapped(estimate: Estimate, value: float, ends: Callable[[float, float], Range]) -> Estimate:
-    """Return the estimate of a function of a number. `ends` maps the number's interval to the function's."""
+    """Return the estimate of a function of an estimated number. `ends` maps the number's interval to the result's."""
     assert estimate.at is not None
     at = estimate.at
     return Estimate(value, *ends(estimate.low, estimate.high), estimate.confidence, lambda level: ends(*at(level)))
@@ -171,8 +171,8 @@ def paired(a: Sequence[float], b: Sequence[float]) -> Estimate:
 def _ordered(value: float, low: np.ndarray, high: np.ndarray, tails: np.ndarray) -> Estimate:
     """Return the estimate whose interval skips as many of the extreme numbers at each end as the level allows.
 
-    `tails[k]` is the probability that skipping k numbers at one end excludes the true one. If even the full range falls
-    short of 95%, it is the interval, at its lower confidence. For p-values the interval is then unbounded.
+    `tails[k]` is the probability that skipping k numbers at one end excludes the true one. If even the full range has a
+    confidence below 95%, the interval is the full range, with that confidence. For p-values it is then unbounded.
     """
 
     def skipped(level: float) -> int:

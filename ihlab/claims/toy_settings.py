@@ -33,7 +33,7 @@ class Setting:
 
 
 # Every sequence begins with a token that carries no information about the answer, because selective attention needs
-# one. In a multi-hop sequence it is the hop token.
+# such a token. In a multi-hop sequence it is the hop token.
 _INDUCTION = InductionTask(vocab_size=65, length=33, bos=True), InductionTask(vocab_size=33, length=17, bos=True)
 _NGRAM = NGramTask(vocab_size=65, length=34, bos=True), NGramTask(vocab_size=17, length=13, table_size=20, bos=True)
 _HOPS = MultiHopTask(vocab_size=9, length=33, max_hops=2), MultiHopTask(vocab_size=9, length=13, max_hops=2)

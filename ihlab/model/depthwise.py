@@ -27,7 +27,7 @@ from ihlab.model.shift import TokenMix, spawned, token_shift
 CANON_KERNEL = 4
 
 _DRAWS = "ABCD  KVOM"
-"""The places in the order of their generators. Those between are taken by registered attention and recurrences."""
+"""The places in the order of their generators. Registered attention and recurrences use the generators between them."""
 
 
 class Depthwise(TokenMix):

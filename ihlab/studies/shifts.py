@@ -1,10 +1,10 @@
-"""Which token shift: what each variant of attention learns, against predictions that were made before the runs.
+"""Token shifts compared: what each variant of attention learns, and what was predicted before the runs.
 
-The criterion of the predictions: one layer does induction exactly if, for some weights, a key depends on the token
-before alone while the value carries its own token. A variant *learns* a setting if a majority of its seeds reaches 90%
-accuracy within the setting's steps. It learns it *partly* if it does not, but its highest accuracy, averaged over
+The criterion of the predictions: one layer can do induction exactly if, for some weights, a key depends only on the
+previous token and the value only on its own token. A variant *learns* a setting if a majority of its seeds reaches 90%
+accuracy within the setting's steps. Otherwise it learns it *partly* if its highest accuracy, averaged over
 seeds, is more than `GAIN` above vanilla attention's. Steps were chosen from the stored results of vanilla attention,
-K only and V only, so that vanilla attention does not learn a setting within them.
+K only and V only, so that vanilla attention does not learn any setting in time.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ CONV_K, CONV_V, CONV_O, CONV_M, CONV_ALL = "conv K", "conv V", "conv attention o
 LINEAR, LINEAR_CONV, DELTA, DELTA_CONV = "gated linear", "gated linear, conv", "gated delta", "gated delta, conv"
 TRAPEZOID, FORGET, GATED, BIGRAM = "trapezoid", "forgetting", "output gate", "bigram table"
 
-_NONE = {"positional": "none"}  # as the recurrences' own models
+_NONE = {"positional": "none"}  # as in the recurrences' papers
 VARIANTS: dict[str, dict[str, Any]] = {
     VANILLA: {},
     K_ONLY: {"attention": "k_shift"},
@@ -58,7 +58,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 """Fields of the model that make each variant, by its label."""
 
 STEPS = {INDUCTION1: 400, INDUCTION2: 600, NGRAM: 120, HOPS: 400, RECALL_GAP1: 400, RECALL_GAP2: 400, WIDE: 400}
-"""Steps within which a variant has to learn a setting."""
+"""Number of steps in which a variant has to learn a setting."""
 
 GAIN = 0.3
 """A variant learns partly if its highest accuracy is this much above vanilla attention's."""
@@ -66,7 +66,7 @@ GAIN = 0.3
 YES, PARTLY, NO = "learned", "partly learned", "not learned"
 
 _KEYS = (K_ONLY, OFFSET, CONV_K, CONV_ALL, MULTI)
-"""Variants that can put the token before into a key and keep it out of the value."""
+"""Variants that can mix the previous token into a key but not into the value."""
 PREDICTED: dict[Cell, str] = {
     **{(variant, INDUCTION1): NO for variant in VARIANTS},
     **{(variant, INDUCTION1): YES for variant in (*_KEYS, OWN, LINEAR_CONV, DELTA_CONV)},
@@ -94,7 +94,7 @@ PREDICTED: dict[Cell, str] = {
     **{(variant, WIDE): YES for variant in (K_ONLY, LINEAR_CONV, DELTA_CONV)},
     **{(variant, WIDE): PARTLY for variant in (SMEAR_EMBED, SMEAR_READ)},
 }
-"""What is predicted of each variant in each setting, in the order of the runs."""
+"""The prediction for each variant in each setting, in the order of the runs."""
 
 
 class Shifts(InSettings):
@@ -116,7 +116,7 @@ class Shifts(InSettings):
         return [cell for cell in PREDICTED if scale != "smoke" or cell[0] in (VANILLA, K_ONLY)]
 
     def cell_config(self, cell: Cell, scale: Scale) -> RunConfig:
-        """Return the config of a variant in a setting, with the steps that it has for it."""
+        """Return the config of a variant in a setting, with the setting's steps."""
         config = super().cell_config(cell, scale)
         return config if scale == "smoke" else config.replace(steps=STEPS[cell[1]])
 
@@ -149,7 +149,7 @@ class Shifts(InSettings):
         )
 
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw the matrix of median steps, with the highest accuracy of what is not learned."""
+        """Draw the matrix of median steps, or of the highest accuracy where a setting is not learned."""
         variants, settings = (list(dict.fromkeys(each)) for each in zip(*self.cells(scale), strict=True))
         ratios = pd.DataFrame(np.nan, index=variants, columns=settings)
         labels = pd.DataFrame("", index=variants, columns=settings)
