@@ -273,7 +273,7 @@ def page():
         "",
         "An `ihlab` model supports these calls of TransformerLens 4.3, whose models are `TransformerBridge` (the older",
         "`HookedTransformer` was removed). For each call, a test compares the model with a bridge of the same weights",
-        "(GPT-2 blocks, three layers). Models with other blocks support the calls, too. Calls that are not listed may be",
+        "(GPT-2 blocks, three layers). Models with other blocks support the calls, too. Calls not listed here may be",
         "missing. The test writes the table.",
         "",
         "With the shift, `W_K`, `W_V`, `QK`, `OV` and results computed from them use the stored weights, without alpha",
