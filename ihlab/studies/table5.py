@@ -119,7 +119,7 @@ def coupling(cells: Sequence[np.ndarray]) -> stats.Estimate:
     d_s, k_s and v_s are the fractions of seed s's heads that are on the diagonal, use their own key, and use their own
     value. The number is the mean over s of d_s, minus the mean over all s != t of k_s v_t + (1 - k_s)(1 - v_t). The
     second mean pairs keys of one seed with values of another, which share no random numbers. So the expected difference
-    is 0 if key and value are independent, whatever their odds and whatever the models of one seed share. The interval
+    is 0 if key and value are independent, even if the models of one seed are correlated. The interval
     is the jackknife over seeds (Tukey 1958). `cells`: tables from `counted`, one per seed.
     """
     shares = np.array([c / c.sum() for c in cells])
