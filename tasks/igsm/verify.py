@@ -1,6 +1,6 @@
 """Verifier of iGSM solutions: is a solution right, and if not, what are its errors?
 
-The truth comes from the prompt (`Problem`); of the solution only its words are read. A correct solution satisfies all of these rules:
+The truth comes from the prompt (`Problem`); of the solution, only the words are read. The rules of a correct solution:
 
 - Every step is written as `tasks.igsm.solution` says, and the solution ends with `ANS value EOS` (flat: with `EOS`).
 - A step defines a parameter that exists and is not defined yet. Each letter is defined once in a solution. A letter
