@@ -2,12 +2,12 @@
 
 One sequence of three pairs (K V), then three questions, each at the second token of a pair (2 is the question mark):
 
-    input     17   8  12   5   9  21   2   5  17   8  17  21
+    input     17   8  12   5   9  21   2   5  17   8  12  21
     role       K   V   K   V   K   V       R       T       F
     target                                12       1       0
 
 At R the question is which token came before 5: 12. At T the claim is that 17 came before 8, which is true: 1 (yes).
-At F the claim is that 17 came before 21, which is false: 0 (no). With asked="first" the questions are at first tokens:
+At F the claim is that 12 came before 21, which is false: 0 (no). With asked="first" the questions are at first tokens:
 
     input     17   8  12   5   9  21   2  12   8  17   8   9
     role       K   V   K   V   K   V       R       T       F
@@ -47,10 +47,10 @@ class CheckerTask:
     With asked="first", it takes the token after that copy: equation 11, the key shift.
 
     Whether a claim is true depends on both of its tokens together. No rule that reads only one of them, its place, its
-    neighbours or the other questions does better than 1/2 (`tests/tasks/test_checker.py`). In the pairs, the claimed
-    first token is before the second in all true claims, and in all false ones but one pair's. This order rule is right
-    in 1/2 + 2 / length of the claims. It cannot be less if places say nothing: then the mean distance of the two tokens
-    is equal in true and false claims, so some false claims have them in reverse order.
+    neighbour in another pair or the other questions does better than 1/2 (`tests/tasks/test_checker.py`). In all true
+    claims the two tokens are in the order of a pair, and in all false ones but those about one pair. This order rule is
+    right in 1/2 + 2 / length of the claims. It cannot be less if places say nothing: then the mean distance of the two
+    tokens is equal in true and false claims, so some false claims have them in reverse order.
 
     Source: arXiv 2411.19574, section 3.3, which has no experiment.
 
