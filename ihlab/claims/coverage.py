@@ -124,6 +124,7 @@ STATEMENTS = (
         "section 3.2",
         "period",
         "[A][B][A][B]",
+        "Fails means: an accuracy below .2, where any token but the current one scores .5.",
     ),
     Statement(
         "The shift learns induction easily and bigrams not, the reverse of Bietti et al.",
