@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ihlab.training.train import train
     from tasks import (
         Batch,
+        CheckerTask,
         ConfigError,
         IGSMTask,
         InductionTask,
@@ -47,11 +48,12 @@ _HOME = {
     "register_experiment": "ihlab.studies.registry",
     **dict.fromkeys(("Batch", "ConfigError", "Task", "register_task"), "tasks"),
     **dict.fromkeys(("IGSMTask", "InductionTask", "MQARTask", "MultiHopTask", "NGramTask"), "tasks"),
-    **dict.fromkeys(("TextTask", "TriggerTask"), "tasks"),
+    **dict.fromkeys(("CheckerTask", "TextTask", "TriggerTask"), "tasks"),
 }
 
 __all__ = [
     "Batch",
+    "CheckerTask",
     "Clamp",
     "ConfigError",
     "IGSMTask",

@@ -140,6 +140,8 @@ TITLES = {
     "shifts": "Token shifts compared",
     "upcycle": "Upcycling SmolLM2",
     "order": "Bigrams or induction first?",
+    "period": "Sequences of period 2",
+    "checker": "Meta-learner and checker",
     "zoo": "Attention variants",
     "text": "Real text",
 }

@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 
-from tasks import ConfigError, IGSMTask, InductionTask, MQARTask, MultiHopTask, NGramTask, TextTask, TriggerTask
+from tasks import (
+    CheckerTask,
+    ConfigError,
+    IGSMTask,
+    InductionTask,
+    MQARTask,
+    MultiHopTask,
+    NGramTask,
+    TextTask,
+    TriggerTask,
+)
 from tasks.memory import in_units, machine_memory, require_memory, rows_memory
 
 TASKS = [
@@ -13,6 +23,7 @@ TASKS = [
     MultiHopTask(),
     IGSMTask(difficulty="toy", ops="<=3", length=200),
     TriggerTask(vocab_size=40, length=12),
+    CheckerTask(vocab_size=40, length=12),
 ]
 
 
@@ -29,6 +40,7 @@ def test_rows_that_cannot_be_are_refused(task):
         (NGramTask(vocab_size=2**31, table_size=2**61, length=12), "NGramTask.table_size"),
         (MultiHopTask(vocab_size=2**50, alphabet=2**49), "ids"),
         (TriggerTask(vocab_size=2**50), "ids"),
+        (CheckerTask(vocab_size=2**50), "ids"),
     ],
 )
 def test_tables_that_cannot_be_are_refused(task, words):
