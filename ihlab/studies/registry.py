@@ -13,6 +13,7 @@ from ihlab.studies.hops import Figure8, Figure8Law, Figure8Learned, OneMoreLayer
 from ihlab.studies.initialisation import Initialisation
 from ihlab.studies.lengths import Lengths
 from ihlab.studies.llc import LLC
+from ihlab.studies.mixes import Mixes
 from ihlab.studies.mqar import MQAR
 from ihlab.studies.order import Order
 from ihlab.studies.robustness import Robustness
@@ -55,6 +56,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         OneMoreLayer(),
         Text(),
         Shifts(),
+        Mixes(),
         Upcycle(),
         *COMPARISONS,
     )
@@ -67,7 +69,7 @@ GROUP = "ihlab.experiments"
 ON_REQUEST = {
     *("formation", "order", "mqar", "table4", "basin_map", "robustness", "lengths", "initialisation", "llc"),
     *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
-    *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "upcycle"),
+    *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "mixes", "upcycle"),
 }
 """Experiments that run only if named. Experiments that users register also run only if named."""
 
