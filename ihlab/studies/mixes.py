@@ -57,7 +57,7 @@ SMOKE_MIXES = ("code", "code, lines shuffled", HALF)
 SEEDS = {"smoke": range(2), "laptop": range(2), "gpu": range(5), "paper": range(5)}
 TUNING_SEED = 100
 RATES: dict[Scale, tuple[float, ...]] = {
-    "smoke": (8e-3,), "laptop": (8e-3, 1.6e-2, 3.2e-2), "gpu": (5e-4, 1e-3, 2e-3), "paper": (2.5e-4, 5e-4, 1e-3),
+    "smoke": (8e-3,), "laptop": (1.6e-2, 3.2e-2, 6.4e-2), "gpu": (5e-4, 1e-3, 2e-3), "paper": (2.5e-4, 5e-4, 1e-3),
 }  # fmt: skip
 CONTEXT = 4
 """Bytes of context by which positions are classified."""
