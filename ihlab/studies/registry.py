@@ -11,6 +11,7 @@ from ihlab.studies.figure9 import Figure9
 from ihlab.studies.formation import Formation
 from ihlab.studies.hops import Figure8, Figure8Law, Figure8Learned, OneMoreLayer, SavedLayer, ShiftHalves
 from ihlab.studies.initialisation import Initialisation
+from ihlab.studies.key_offset import KeyOffset
 from ihlab.studies.lengths import Lengths
 from ihlab.studies.llc import LLC
 from ihlab.studies.mixes import Mixes
@@ -56,6 +57,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         OneMoreLayer(),
         Text(),
         Shifts(),
+        KeyOffset(),
         Mixes(),
         Upcycle(),
         *COMPARISONS,
@@ -70,6 +72,7 @@ ON_REQUEST = {
     *("formation", "order", "mqar", "table4", "basin_map", "robustness", "lengths", "initialisation", "llc"),
     *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
     *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "mixes", "upcycle"),
+    "key_offset",
 }
 """Experiments that run only if named. Experiments that users register also run only if named."""
 
