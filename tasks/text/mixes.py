@@ -25,7 +25,7 @@ def prose(documents: Documents) -> Documents:
 
 
 def bare(documents: Documents) -> Documents:
-    """Return each file without its comments and docstrings."""
+    """Return each file without its comments, docstrings and empty lines."""
     return [replace(document, content=_bare(document)) for document in documents]
 
 
