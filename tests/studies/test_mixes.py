@@ -5,50 +5,29 @@ import pandas as pd
 import pytest
 
 from ihlab.claims.claim import judged
-from ihlab.claims.experiment import SCALES, Experiment, TwoStages
+from ihlab.claims.experiment import SCALES, Experiment
 from ihlab.claims.labels import K_ONLY, V_ONLY, VANILLA
-from ihlab.studies.mixes import HALF, MIXES, OFFSET, RATES, SEEDS, TUNING_SEED, VARIANTS, Mixes, copyable, gains, mixes
+from ihlab.studies.mixes import MIXES, OFFSET, RATES, SEEDS, VARIANTS, Mixes, copyable, gains, mixes
 
 STUDY = Mixes()
 
 
-class Done:
-    """A finished run, as far as the choice of a rate reads it."""
-
-    def __init__(self, config, loss):
-        self.config, self.metrics, self.diverged = config, pd.DataFrame({"eval_loss": [9.0, loss]}), None
-
-
 @pytest.mark.parametrize("scale", SCALES)
-def test_every_variant_is_tuned_on_one_mix_and_run_on_all(scale):
+def test_every_variant_is_run_on_every_mix_and_differs_in_nothing_else(scale):
     assert isinstance(STUDY, Experiment)
-    assert isinstance(STUDY, TwoStages)
-    first = STUDY.runs(scale)
-    assert [(plan.curve, plan.config.lr) for plan in first] == [
-        (f"{variant} | {HALF}", lr) for variant in VARIANTS for lr in RATES[scale]
+    runs = STUDY.runs(scale)
+    cells = [(plan.curve, plan.config.seed) for plan in runs]
+    assert cells == [
+        (f"{variant} | {mix}", seed) for variant in VARIANTS for mix in mixes(scale) for seed in SEEDS[scale]
     ]
-    best = {variant: RATES[scale][at % len(RATES[scale])] for at, variant in enumerate(VARIANTS)}
-    of = {f"{variant} | {HALF}": lr for variant, lr in best.items()}
-    trained = [(plan.curve, Done(plan.config, 2.0 - (plan.config.lr == of[plan.curve]))) for plan in first]
-    then = STUDY.follow(trained, scale)
-    runs = pd.DataFrame([(*plan.curve.split(" | "), plan.config.seed, plan.config.lr) for plan in [*first, *then]])
-    runs.columns = ["variant", "mix", "seed", "lr"]
-    for variant, lr in best.items():
-        mine = runs[(runs["variant"] == variant) & (runs["lr"] == lr)]
-        seeds = {*SEEDS[scale], *([TUNING_SEED] if variant == VANILLA else [])}
-        asked = {(mix, seed) for mix in mixes(scale) for seed in seeds} | {(HALF, TUNING_SEED)}
-        assert set(zip(mine["mix"], mine["seed"], strict=True)) == asked
-    assert len({plan.config.digest for plan in [*first, *then]}) == len(first) + len(then)
-
-
-def test_runs_differ_in_attention_and_corpus_and_nothing_else():
-    plain = STUDY.runs("laptop")[0].config
-    for plan in STUDY.runs("laptop"):
-        config = plan.config
-        assert config.model.attention == VARIANTS[plan.curve.split(" | ")[0]]
-        assert config.task.corpus == f"stdlib{MIXES[HALF]}"
-        same = config.replace(name=plain.name, lr=plain.lr, model=config.model.replace(attention="vanilla"))
-        assert same == plain
+    plain = runs[0].config
+    for plan in runs:
+        config, (variant, mix) = plan.config, plan.curve.split(" | ")
+        assert config.model.attention == VARIANTS[variant]
+        assert config.task.corpus == plain.task.corpus + MIXES[mix]
+        assert config.lr == RATES[scale][variant != VANILLA]
+        same = config.replace(name=plain.name, lr=plain.lr, seed=plain.seed, task=plain.task)
+        assert same.replace(model=config.model.replace(attention="vanilla")) == plain
 
 
 def table(**gain):
@@ -58,7 +37,7 @@ def table(**gain):
     for at, mix in enumerate(MIXES):
         fraction, bits = 0.05 * (at + 1), 2.0 + 0.3 * (at % 3)
         for variant in VARIANTS:
-            for seed in (*range(2), *([TUNING_SEED] if variant == VANILLA else [])):
+            for seed in range(2):
                 noise = rng.normal(0, 0.001)
                 saved = 0.0 if variant == VANILLA else by[variant](fraction) + noise
                 there = bits * (fraction - (saved if variant == K_ONLY else 0.0))
@@ -71,7 +50,7 @@ def verdicts(**gain):
     return [claim.verdict for claim in judged(STUDY.claims(table(**gain), "laptop"))]
 
 
-def test_gains_are_fractions_of_vanillas_bits_and_copyable_ones_are_the_tuning_seeds():
+def test_gains_are_fractions_of_vanillas_bits():
     data = table(key=lambda x: x / 2, value=lambda x: 0.04)
     fractions = dict(zip(MIXES, 0.05 * np.arange(1, 9), strict=True))
     assert copyable(data).to_dict() == pytest.approx(fractions)
