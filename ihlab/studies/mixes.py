@@ -143,15 +143,20 @@ class Mixes:
             ends = np.array([0.0, 1.05 * at.max()])
             axes.plot(ends, intercept + slope * ends, dashes, color=color, lw=1.3)
             axes.plot(at, gains(data, variant)[at.index], marker, color=color, mfc="white", ms=6, label=variant)
-        top = axes.twiny()
-        top.set_xticks(at, at.index, rotation=35, ha="left", fontsize=9)
-        for axis in (axes, top):
-            axis.set_xlim(0, 1.05 * at.max())
+        axes.set_xlim(0, 1.05 * at.max())
+        place = -np.inf
+        for mix, x in at.sort_values().items():
+            place = max(x, place + 0.04 * at.max())  # names of mixes that lie together stay apart
+            axes.annotate(
+                str(mix), (x, 1), (place, 1.03), rotation=32, fontsize=9,
+                xycoords=("data", "axes fraction"), textcoords=("data", "axes fraction"), rotation_mode="anchor",
+                arrowprops={"arrowstyle": "-", "color": "0.6", "lw": 0.7},
+            )  # fmt: skip
         axes.axhline(0, color="0.4", lw=0.8)
         axes.xaxis.set_major_formatter("{x:.0%}")
         axes.yaxis.set_major_formatter("{x:.0%}")
         axes.set(xlabel="vanilla's bits at positions that can be copied", ylabel="vanilla's bits that the shift saves")
-        axes.legend(loc="upper left")
+        axes.legend(loc="upper center")
         figure.suptitle(f"A shift's gain by mix of text ({scale} scale, one layer)", fontsize=11)
         return figure
 

@@ -639,3 +639,23 @@ def test_key_offset():
     for values, claim in zip(expected, claims("key_offset", "")[4:], strict=True):
         same(values.mean(), claim)
         assert claim["p"] == pytest.approx(stats.ttest_1samp(values, claim["threshold"]).pvalue, rel=0.01)
+
+
+def test_mixes():
+    """Lines by SciPy through each mix's gain, and the mean difference of two gains."""
+    data = table("mixes").groupby(["variant", "mix"]).first()
+    plain = data.loc["vanilla"]
+    copyable = plain["bits_copyable"] / plain["bits_per_byte"]
+    gain = {name: 1 - data.loc[name, "bits_per_byte"] / plain["bits_per_byte"] for name in set(data.index.levels[0])}
+    for claim in claims("mixes", ""):
+        name = re.split(":| and ", claim["sentence"])[0]
+        if claim["measure"].startswith("size of the difference"):
+            same(abs((gain["K only"] - gain["partial key offset"]).mean()), claim)
+            continue
+        line = stats.linregress(copyable, gain[name])
+        if claim["measure"].startswith("slope"):
+            same(line.slope, claim)
+            half = stats.t.ppf(0.975, len(copyable) - 2) * line.stderr
+            assert claim["interval"] == pytest.approx([line.slope - half, line.slope + half])
+        else:
+            same(abs(line.intercept) if claim["measure"].startswith("size") else line.intercept, claim)
