@@ -138,6 +138,8 @@ TITLES = {
     "one_more_layer": "One more layer with the shift",
     "elsewhere": "Shifting elsewhere",
     "shifts": "Token shifts compared",
+    "key_offset": "Partial key offset and the key shift",
+    "mixes": "A shift's gain by mix of text",
     "upcycle": "Upcycling SmolLM2",
     "order": "Bigrams or induction first?",
     "period": "Sequences of period 2",

@@ -12,8 +12,10 @@ from ihlab.studies.figure9 import Figure9
 from ihlab.studies.formation import Formation
 from ihlab.studies.hops import Figure8, Figure8Law, Figure8Learned, OneMoreLayer, SavedLayer, ShiftHalves
 from ihlab.studies.initialisation import Initialisation
+from ihlab.studies.key_offset import KeyOffset
 from ihlab.studies.lengths import Lengths
 from ihlab.studies.llc import LLC
+from ihlab.studies.mixes import Mixes
 from ihlab.studies.mqar import MQAR
 from ihlab.studies.order import Order
 from ihlab.studies.period import Period
@@ -59,6 +61,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         OneMoreLayer(),
         Text(),
         Shifts(),
+        KeyOffset(),
+        Mixes(),
         Upcycle(),
         *COMPARISONS,
     )
@@ -83,7 +87,8 @@ ON_REQUEST = {
         "llc",
     ),
     *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
-    *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "upcycle"),
+    *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "mixes", "upcycle"),
+    "key_offset",
 }
 """Experiments that run only if named. Experiments that users register also run only if named."""
 
