@@ -140,6 +140,7 @@ TITLES = {
     "shifts": "Token shifts compared",
     "upcycle": "Upcycling SmolLM2",
     "order": "Bigrams or induction first?",
+    "initial_state": "The state before training",
     "zoo": "Attention variants",
     "text": "Real text",
 }

@@ -10,9 +10,11 @@ from ihlab.studies.figure4 import Figure4
 from ihlab.studies.figure9 import Figure9
 from ihlab.studies.formation import Formation
 from ihlab.studies.hops import Figure8, Figure8Law, Figure8Learned, OneMoreLayer, SavedLayer, ShiftHalves
+from ihlab.studies.initial_state import InitialState
 from ihlab.studies.initialisation import Initialisation
 from ihlab.studies.lengths import Lengths
 from ihlab.studies.llc import LLC
+from ihlab.studies.many_heads import ManyHeads
 from ihlab.studies.mqar import MQAR
 from ihlab.studies.order import Order
 from ihlab.studies.robustness import Robustness
@@ -44,6 +46,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         Tables6To13(),
         Table4(),
         BasinMap(),
+        ManyHeads(),
+        InitialState(),
         Robustness(),
         Lengths(),
         Initialisation(),
@@ -68,6 +72,7 @@ ON_REQUEST = {
     *("formation", "order", "mqar", "table4", "basin_map", "robustness", "lengths", "initialisation", "llc"),
     *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
     *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "upcycle"),
+    *("many_heads", "initial_state"),
 }
 """Experiments that run only if named. Experiments that users register also run only if named."""
 
