@@ -120,24 +120,32 @@ class InitialState:
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw the mean ratio of every measured number, with its interval, one panel per data set."""
-        figure = new_figure(PAGE, 4.4)
+        figure = new_figure(PAGE, 4.8)
         panels = figure.subplots(1, len(RUNS), sharey=True)
         for axes, kind in zip(panels, RUNS, strict=True):
-            axes.axhspan(1 / SAME, SAME, color="0.9", lw=0, zorder=0)
-            axes.axhline(EXPECTED, color="#777777", lw=1, ls="--", label="2/3: expected variance" * (kind == "text"))
+            axes.axvspan(1 / SAME, SAME, color="0.9", lw=0, zorder=0)
+            axes.axvline(
+                EXPECTED,
+                color="#777777",
+                lw=1,
+                ls="--",
+                label="2/3: variance of keys and values of independent tokens" * (kind == "text"),
+            )
             for number, (arm, layers) in enumerate(product(STYLES, LAYERS)):
                 style, found = STYLES[arm], ratios(data, arm, kind, layers)
                 estimates = [stats.mean(found[column].tolist()) for column in MEASURED]
                 bars = [[e.value - e.low for e in estimates], [e.high - e.value for e in estimates]]
                 axes.errorbar(
-                    np.arange(len(MEASURED)) + 0.16 * (number - 1.5), [e.value for e in estimates], np.nan_to_num(bars),
-                    fmt=style.marker, color=style.color, mfc=style.color if layers == 1 else "white", ms=5, lw=1,
+                    [e.value for e in estimates], np.arange(len(MEASURED)) + 0.16 * (number - 1.5),
+                    xerr=np.nan_to_num(bars), fmt=style.marker, color=style.color,
+                    mfc=style.color if layers == 1 else "white", ms=5, lw=1,
                     label=f"{arm}, {layers} layer{'s' * (layers > 1)}" * (kind == "text"),
                 )  # fmt: skip
-            axes.set_xticks(range(len(MEASURED)), MEASURED.values(), rotation=40, ha="right")
-            axes.grid(visible=False, axis="x")
+            axes.grid(visible=False, axis="y")
             axes.set_title(kind, fontsize=10)
-        panels[0].set_ylabel("ratio to vanilla with the same weights")
+            axes.set_xlabel("ratio to vanilla with the same weights")
+        panels[0].set_yticks(range(len(MEASURED)), MEASURED.values())
+        panels[0].invert_yaxis()
         figure.legend(loc="outside lower center", ncols=2)
         figure.suptitle(
             "Does the shift leave the state before training as it was?\n"

@@ -133,7 +133,7 @@ def test_gather_measures_every_model_once():
 def test_the_picture_shows_the_mean_ratios():
     data = table({VANILLA: 1.0, KV: 0.67, UNIT: 1.02})
     left, _ = InitialState().draw(data, "laptop").axes
-    heights = [bars.lines[0].get_ydata() for bars in left.containers]
-    assert np.mean(heights[0]) == pytest.approx(0.67, abs=0.01)
-    assert np.mean(heights[2]) == pytest.approx(1.02, abs=0.01)
+    means = [bars.lines[0].get_xdata() for bars in left.containers]
+    assert np.mean(means[0]) == pytest.approx(0.67, abs=0.01)
+    assert np.mean(means[2]) == pytest.approx(1.02, abs=0.01)
     assert "variance of keys 0.67 and 0.67" in InitialState().summary(data, "laptop")
