@@ -119,7 +119,7 @@ STATEMENTS = (
         "section 3.2",
         "many_heads",
         "with many heads",
-        "The basin map has the same question for the start of a single head.",
+        "One claim that holds is of the control, whose heads all start alike. The basin map asks it of one head.",
     ),
     _open(
         "With sequences of period 2, a previous-token head is learned that fails on other periods.",
