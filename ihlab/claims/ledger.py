@@ -144,6 +144,7 @@ TITLES = {
     "order": "Bigrams or induction first?",
     "period": "Sequences of period 2",
     "checker": "Meta-learner and checker",
+    "initial_state": "The state before training",
     "zoo": "Attention variants",
     "text": "Real text",
 }

@@ -129,6 +129,18 @@ def difference(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> E
     return _welch(float(x.mean() - y.mean()), (x, y), within)
 
 
+def jackknife(number: Callable[[np.ndarray], float], n: int, within: Range = ANY) -> Estimate:
+    """Return a number that depends on all of n seeds together, with the jackknife's interval over seeds (Tukey 1958).
+
+    `number` maps an array of indices of seeds to the number. With fewer than three seeds the result is `unknown`.
+    """
+    every = np.arange(n)
+    whole = number(every) if n > 1 else math.nan
+    if n < 3:
+        return unknown(whole, within)
+    return mean([n * whole - (n - 1) * number(np.delete(every, seed)) for seed in every], within)
+
+
 def two_way_difference(a: ArrayLike, b: ArrayLike) -> Estimate:
     """Return mean(a) - mean(b), both [run, problem] on the same problems, with an interval over runs and problems.
 

@@ -11,10 +11,12 @@ from ihlab.studies.figure4 import Figure4
 from ihlab.studies.figure9 import Figure9
 from ihlab.studies.formation import Formation
 from ihlab.studies.hops import Figure8, Figure8Law, Figure8Learned, OneMoreLayer, SavedLayer, ShiftHalves
+from ihlab.studies.initial_state import InitialState
 from ihlab.studies.initialisation import Initialisation
 from ihlab.studies.key_offset import KeyOffset
 from ihlab.studies.lengths import Lengths
 from ihlab.studies.llc import LLC
+from ihlab.studies.many_heads import ManyHeads
 from ihlab.studies.mixes import Mixes
 from ihlab.studies.mqar import MQAR
 from ihlab.studies.order import Order
@@ -50,6 +52,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         Tables6To13(),
         Table4(),
         BasinMap(),
+        ManyHeads(),
+        InitialState(),
         Robustness(),
         Lengths(),
         Initialisation(),
@@ -73,22 +77,11 @@ GROUP = "ihlab.experiments"
 """Entry point group for experiments of installed packages."""
 
 ON_REQUEST = {
-    *(
-        "formation",
-        "order",
-        "period",
-        "checker",
-        "mqar",
-        "table4",
-        "basin_map",
-        "robustness",
-        "lengths",
-        "initialisation",
-        "llc",
-    ),
+    *("formation", "order", "period", "checker", "mqar", "table4", "basin_map", "robustness", "lengths"),
+    *("initialisation", "llc"),
     *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
     *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "mixes", "upcycle"),
-    "key_offset",
+    *("key_offset", "many_heads", "initial_state"),
 }
 """Experiments that run only if named. Experiments that users register also run only if named."""
 

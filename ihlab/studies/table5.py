@@ -123,11 +123,7 @@ def coupling(cells: Sequence[np.ndarray]) -> stats.Estimate:
     is the jackknife over seeds (Tukey 1958). `cells`: tables from `counted`, one per seed.
     """
     shares = np.array([c / c.sum() for c in cells])
-    n, whole = len(shares), _coupling(shares) if len(shares) > 1 else np.nan
-    if n < 3:
-        return stats.unknown(whole, stats.DIFFERENCE)
-    pseudo = [n * whole - (n - 1) * _coupling(np.delete(shares, seed, axis=0)) for seed in range(n)]
-    return stats.mean(pseudo, stats.DIFFERENCE)
+    return stats.jackknife(lambda kept: _coupling(shares[kept]), len(shares), stats.DIFFERENCE)
 
 
 def _coupling(shares: np.ndarray) -> float:

@@ -484,6 +484,24 @@ def test_mean_correlation_is_students_on_fishers_z():
 # Two samples at once
 
 
+def test_the_jackknife_of_a_mean_is_students_interval():
+    values = np.array([1.0, 2.0, 4.0, 7.0])
+    found, expected = stats.jackknife(lambda kept: float(values[kept].mean()), 4), stats.mean(values.tolist())
+    assert (found.value, found.low, found.high) == pytest.approx((expected.value, expected.low, expected.high))
+
+
+def test_the_jackknife_of_a_variance_by_hand():
+    """Of n values with population variance v, its pseudovalues average to the sample variance n v / (n - 1)."""
+    values = np.array([1.0, 2.0, 4.0, 9.0])
+    assert stats.jackknife(lambda kept: float(values[kept].var()), 4).value == pytest.approx(values.var(ddof=1))
+
+
+def test_the_jackknife_needs_three_seeds():
+    assert math.isnan(stats.jackknife(lambda kept: 0.3, 1, stats.DIFFERENCE).value)
+    two = stats.jackknife(lambda kept: 0.3, 2, stats.DIFFERENCE)
+    assert (two.value, two.low, two.high) == (0.3, -1, 1)
+
+
 def test_two_way_difference_covers_the_truth():
     """Five runs of each of two models on 40 problems: runs, problems and their meeting with a model all vary."""
     rng, hits, reps = np.random.default_rng(0), 0, 2000
