@@ -138,6 +138,7 @@ TITLES = {
     "one_more_layer": "One more layer with the shift",
     "elsewhere": "Shifting elsewhere",
     "shifts": "Token shifts compared",
+    "toy_and_text": "Toys, text and a published order",
     "upcycle": "Upcycling SmolLM2",
     "order": "Bigrams or induction first?",
     "zoo": "Attention variants",
