@@ -49,7 +49,7 @@ from ihlab.claims.token_shifts import (
     VARIANTS,
 )  # fmt: skip
 from ihlab.claims.toy_settings import HOPS, INDUCTION1, INDUCTION2, NGRAM, InSettings
-from ihlab.plots.style import BLUE, ORANGE, PAGE, new_figure, printed
+from ihlab.plots.variants import matrix
 from ihlab.training.config import RunConfig
 from tasks import TextTask
 
@@ -243,30 +243,29 @@ class ToyAndText(InSettings):
                 )
         return claims
 
-    @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw the bits per byte of every variant against its speed, one panel per toy."""
-        figure = new_figure(PAGE, 7.6)
-        for axes, toy in zip(figure.subplots(2, 2, sharey=True).ravel(), TOYS, strict=True):
-            group = _tried(data, toy)
-            speed, saved = lower_median(speeds(data, toy, group)), _saved(data, group)
-            for variant, x, y in zip(group, speed, saved, strict=True):
-                axes.plot(x, y, "o", color=BLUE if variant in SHIFTS else ORANGE, ms=5)
-                axes.annotate(variant, (x, y), (4, 3), textcoords="offset points", fontsize=9)
-            axes.axvline(1, color="0.6", lw=0.8, ls=":")
-            axes.set_title(f"{toy}: rank correlation {_rho(data, toy, group):.2f}", fontsize=10)
-            axes.set(xlim=(-0.05, 2.05))
-        figure.supxlabel(
-            "speed on the toy: above 1, 2 - steps to 90% / steps allowed; below 1, highest accuracy", fontsize=10
+        """Draw the variants in the order of text, with what each saves there and its steps on every toy."""
+        group = sorted(_tried(data, TEXT), key=lambda variant: -_saved(data, variant))
+        columns = {toy: f"{toy}, rho {_rho(data, toy, _tried(data, toy)):.2f}" for toy in TOYS}
+        ratios = pd.DataFrame(np.nan, index=group, columns=["bits per byte, saved on text", *columns.values()])
+        labels = ratios.map(lambda _: "")
+        for variant in group:
+            labels.loc[variant, ratios.columns[0]] = f"{_saved(data, variant):.3f}"
+            for toy in (toy for toy in TOYS if variant in _tried(data, toy)):
+                speed, within = float(lower_median(speeds(data, toy, (variant,)))[0]), STEPS[toy]
+                ratios.loc[variant, columns[toy]] = 2 - speed if speed >= 1 else np.inf
+                text = f"{(2 - speed) * within:.0f}" if speed >= 1 else f"no ({speed:.2f})"
+                labels.loc[variant, columns[toy]] = text
+        title = (
+            f"Does a toy foretell text ({scale} scale)? Variants in the order of text, and their steps to 90% on toys\n"
+            "no: not in a majority of seeds within the steps allowed (highest accuracy). rho: rank correlation with text."
         )
-        figure.supylabel("bits per byte saved on text, beside vanilla attention", fontsize=10)
-        figure.suptitle("Does speed on a toy foretell text? Blue: shifts. Orange: other variants.", fontsize=11)
-        return figure
+        return matrix(ratios, labels, title, "steps / the steps allowed (8: not learned)")
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State each variant's gain on text, each toy's rank correlations, and where taps are read."""
         group = _tried(data, TEXT)
-        saved = sorted(zip(_saved(data, group), group, strict=True), reverse=True)
+        saved = sorted(((_saved(data, variant), variant) for variant in group), reverse=True)
         told = ", ".join(f"{variant} {gain:.3f}" for gain, variant in saved)
         toys = []
         for toy in TOYS:
@@ -391,9 +390,9 @@ def _rho(data: pd.DataFrame, toy: str, group: tuple[str, ...], score: stats.Scor
     return stats.rank_correlation(speeds(data, toy, group), -bits(data, group), score).value
 
 
-def _saved(data: pd.DataFrame, group: tuple[str, ...]) -> list[float]:
-    """Return the mean bits per byte that each variant saves beside vanilla attention."""
-    return (bits(data, (VANILLA,)) - bits(data, group)).mean(axis=1).tolist()
+def _saved(data: pd.DataFrame, variant: str) -> float:
+    """Return the mean bits per byte that a variant saves beside vanilla attention."""
+    return float((bits(data, (VANILLA,)) - bits(data, (variant,))).mean())
 
 
 def _mean(seeds: np.ndarray) -> np.ndarray:

