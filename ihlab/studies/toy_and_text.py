@@ -19,7 +19,7 @@ accuracy. A variant's speed is the lower median over seeds: it is below 1 unless
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -157,6 +157,7 @@ class ToyAndText(InSettings):
                 "seed": config.seed, "n_params": (run.done or {}).get("n_params"),
                 "loss": float(run.metrics["eval_loss"].iloc[-1]),
             }  # fmt: skip
+            assert isinstance(config.task, TextTask)
             measured = {} if tuning or run.diverged else measure(run.model(), config.task, ROWS[scale])
             rows.append(row | {name: round(value, 6) for name, value in measured.items()})
         return pd.concat([table, pd.DataFrame(rows)], ignore_index=True) if rows else table
@@ -258,7 +259,7 @@ class ToyAndText(InSettings):
                 labels.loc[variant, columns[toy]] = text
         title = (
             f"Does a toy foretell text ({scale} scale)? Variants in the order of text, and their steps to 90% on toys\n"
-            "no: not in a majority of seeds within the steps allowed (highest accuracy). rho: rank correlation with text."
+            "no: not in a majority of seeds within the steps (highest accuracy). rho: rank correlation with text."
         )
         return matrix(ratios, labels, title, "steps / the steps allowed (8: not learned)")
 
@@ -297,25 +298,32 @@ def short_text_run(scale: Scale) -> RunConfig:
     )
 
 
-def measure(model: "Transformer", task: Any, rows: int) -> dict[str, float]:
+def measure(model: "Transformer", task: TextTask, rows: int) -> dict[str, float]:
     """Return the columns of `ToyAndText.gather` that need the trained model."""
+    from ihlab.measure import text
+
+    inputs, targets, n_bytes, copied = _held_out(task, rows)
+    losses = text.token_losses(model, inputs, targets)
+    found = {"bits_per_byte": text.bits_per_byte(losses, n_bytes)}
+    found[COPIED] = text.bits_per_byte(np.where(copied, losses, 0.0), n_bytes)
+    few = slice(0, max(1, rows // 4))
+
+    def cost() -> float:
+        return text.bits_per_byte(text.token_losses(model, inputs[few], targets[few]), n_bytes[few])
+
+    intact = cost()
+    return found | {name: value - intact for name, value in _without_taps(model, inputs[few], cost)}
+
+
+@lru_cache
+def _held_out(task: TextTask, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return inputs and targets, the bytes of the targets, and whether they can be copied: the same for every run."""
     from ihlab.measure import text
     from ihlab.measure.batches import EVAL_SEED, draw
 
     batch = draw(task, EVAL_SEED, "eval", 2, rows)
-    n_bytes = task.n_bytes(batch.targets)
-    losses = text.token_losses(model, batch.inputs, batch.targets)
     copied = text.position_classes(task, batch.inputs, batch.targets) == text.ELIGIBLE
-    found = {"bits_per_byte": text.bits_per_byte(losses, n_bytes)}
-    found[COPIED] = text.bits_per_byte(np.where(copied, losses, 0.0), n_bytes)
-    few = slice(0, max(1, rows // 4))
-    inputs, targets = batch.inputs[few], batch.targets[few]
-
-    def cost() -> float:
-        return text.bits_per_byte(text.token_losses(model, inputs, targets), n_bytes[few])
-
-    intact = cost()
-    return found | {name: value - intact for name, value in _without_taps(model, inputs, cost)}
+    return batch.inputs, batch.targets, task.n_bytes(batch.targets), copied
 
 
 def _without_taps(model: "Transformer", inputs: np.ndarray, cost: Callable[[], float]) -> Iterator[tuple[str, float]]:
