@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, wraps
+from numbers import Integral
 from operator import attrgetter
 from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
@@ -64,6 +65,12 @@ def require(condition: bool, message: str | Callable[[], str]) -> None:
     """
     if not condition:
         raise ConfigError(message if isinstance(message, str) else message())
+
+
+def require_integer(name: str, value: Any, least: int) -> None:
+    """Raise `ConfigError` unless the value is an integer of at least `least`."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    require(whole and value >= least, f"{name} is {shown(value)}, but must be an integer of at least {least}.")
 
 
 def shown(value: Any) -> str:

@@ -25,6 +25,7 @@ from ihlab.cli.inspect import shift, view
 from ihlab.cli.named import registered_task
 from ihlab.cli.sweep import sweep
 from ihlab.cli.terminal import print_anywhere, text
+from ihlab.cli.usage import later, parse
 from ihlab.training.interrupt import exit_code, interruptible
 from tasks import TASKS, InductionTask
 from tasks.config import ConfigError, choose, require, shown
@@ -132,13 +133,17 @@ def _run(argv: list[str]) -> None:
         argv.insert(1, _taken(argv) or InductionTask.kind)
     if argv and argv[0] in OF_TASKS and argv[1:2] and not argv[1].startswith("-"):
         argv[1] = registered_task(argv[1]) if ":" in argv[1] else choose("task", argv[1], TASKS)
-        tyro.cli(OF_TASKS[argv[0]](argv[1], argv[2:]), prog=f"ihlab {argv[0]} {argv[1]}", args=argv[2:])
+        command = later(OF_TASKS[argv[0]](argv[1], argv[2:]))
+        parse(partial(tyro.cli, command, prog=f"ihlab {argv[0]} {argv[1]}", args=argv[2:]))()
         return
     if argv == ["--version"]:
         print(f"ihlab {version('ihlab')}")
         return
-    description = str(__doc__).splitlines()[0]
-    tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="ihlab", args=argv, description=description)
+    if argv and not argv[0].startswith("-"):
+        choose("command", argv[0], COMMANDS)
+    description = "Train small transformers with token shifts, find induction heads, and reproduce the paper's figures."
+    commands = {name: later(command) for name, command in COMMANDS.items()}
+    parse(partial(tyro.extras.subcommand_cli_from_dict, commands, prog="ihlab", args=argv, description=description))()
 
 
 def _taken(argv: list[str]) -> str | None:

@@ -237,7 +237,7 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /, csv: Pat
     for run in stored[~damaged].to_dict("records"):
         done, accuracy = run["status"] == DONE, run["accuracy"]
         table.add_row(
-            text(run["run"]),
+            text(Path(run["run"]).name),
             f"{text(run['task'])} {run['vocab_size']}x{run['length']}",
             f"{run['attention']} {run['n_layers']}L d{run['d_model']} h{run['n_heads']}",
             str(run["seed"]),

@@ -18,7 +18,7 @@ from ihlab.measure.heads import follows, mean_attention, pattern_scores, prefix_
 from ihlab.measure.offsets import best_offset
 from ihlab.measure.probe import PREFIX_REPEATS, STRIPE_REPEATS, rolled
 from tasks import Batch
-from tasks.config import require
+from tasks.config import require, require_integer
 
 Scores = dict[str, Float[Tensor, "layer head"]]
 
@@ -77,7 +77,7 @@ def head_scores(
         batch is not None or attention_mask is None,
         "attention_mask is given without a batch, but the model's own probe has no padding: leave it out.",
     )
-    require(probes >= 1, f"probes is {probes}, but must be at least 1.")
+    require_integer("probes", probes, 1)
     scores = random_scores(source, rows, length, ids, seed, copying)
     if probes > 1:
         more = [random_matching(source, rows, length, ids, seed + i) for i in range(1, probes)]

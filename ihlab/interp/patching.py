@@ -21,7 +21,7 @@ from ihlab.interp.patterns import effective_pattern, gauge_fixed, require_routes
 from ihlab.measure.probe import tokens_that_count
 from ihlab.model.modes import in_eval_mode
 from ihlab.model.transformer import Transformer
-from tasks.config import choose, require
+from tasks.config import choose, require, shown
 
 INTO = ("q", "k", "v")
 
@@ -51,8 +51,8 @@ def path_patch(
     sender, a residual stream that is replaced between them, a source of another shape, and padding before a token.
     """
     choose("input of a head", into, INTO)
-    tokens_that_count(model, tokens, attention_mask)
     _check(model, tokens, source, sender, receiver)
+    tokens_that_count(model, tokens, attention_mask)
     cache = _patched(model, tokens, _exchanged(model, tokens, source, sender), receiver[0], into, ("z",))
     return _with_z(model, tokens, cache["z", receiver[0]], receiver)
 
@@ -146,6 +146,8 @@ def _check(model: Transformer, tokens: Tensor, source: Tensor, sender: Head, rec
         f"Layer {replaced[0] if replaced else ''} has no residual: nothing passes it directly "
         f"from {sender} to {receiver}.",
     )
+    for name, ids in (("tokens", tokens), ("source", source)):
+        require(isinstance(ids, Tensor), f"{name} is {shown(ids)}, but must be a tensor of ids [batch, pos].")
     require(
         tokens.shape == source.shape,
         f"source is {list(source.shape)}, but must have the shape of tokens, {list(tokens.shape)}.",

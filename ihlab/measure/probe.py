@@ -14,7 +14,7 @@ from ihlab.measure.heads import prefix_matches
 from ihlab.model.padding import Mask, mask_of, padded_right
 from ihlab.model.transformer import Transformer
 from tasks import IGNORE, Batch, StoredTask, Task
-from tasks.config import require
+from tasks.config import require, require_integer
 
 PREFIX_REPEATS, STRIPE_REPEATS = 4, 2
 LEAST_PERIOD = 3
@@ -144,6 +144,8 @@ def probe_rows(
     `source` is one of our models or its `model_tokens`, which give the defaults of `length` and `ids`.
     """
     of = source if isinstance(source, ProbeTokens) else model_tokens(source)
+    if length is not None:
+        require_integer("length", length, 1)
     period = ((of.length if length is None else length) - len(of.begin)) // repeats
     return repeated_rows(of.content if ids is None else ids, rows, period, repeats, seed, of.begin)
 
@@ -163,7 +165,7 @@ def repeated_rows(
         "give more ids, or a longer length.",
     )
     for name, value, least in (("rows", rows, 1), ("seed", seed, 0)):
-        require(value >= least, f"{name} is {value}, but must be at least {least}.")
+        require_integer(name, value, least)
     rng = np.random.default_rng(seed)
     first = np.asarray(begin, dtype=np.int64)
     tokens = [np.r_[first, np.tile(rng.permutation(np.asarray(ids))[:period], repeats)] for _ in range(rows)]

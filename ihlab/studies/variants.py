@@ -308,7 +308,8 @@ class Zoo(Variants):
         title = (
             "Steps that attention variants need, relative to KV shifting\n"
             "*: differs beyond chance. 5/8: seeds that get there. "
-            f"Never: not within {horizons[0]} to {horizons[-1]} steps.\nWhite columns: KV shifting never gets there."
+            f"Never: not within {horizons[0]} to {horizons[-1]} steps.\n"
+            "Where KV shifting never gets there (recall, gap 2), relative to the steps of a run."
         )
         return matrix(*relative(data, self.variants, self.settings), title)
 
@@ -318,8 +319,8 @@ def relative(data: pd.DataFrame, variants: Sequence[str], settings: Sequence[str
 
     A ratio is inf if a variant never reaches 90%, and NaN with the text "" if there are no runs. A star marks a ratio
     that differs from 1 at .05, adjusted by Holm for the whole matrix. A sign marks a bound: some seeds of the variant
-    (at least), of KV shifting (at most) or of both never reach 90%. If no seed of KV shifting reaches 90%, ratios are
-    NaN and the texts are steps.
+    (at least), of KV shifting (at most) or of both never reach 90%. If no seed of KV shifting reaches 90%, steps are
+    divided by the steps of a run, and the texts are steps.
     """
     cells = [(variant, setting) for setting in settings for variant in variants if steps(data, (variant, setting))]
     compared = {cell: ratio(data, cell, (KV, cell[1])) for cell in cells if cell[0] != KV}
@@ -332,12 +333,12 @@ def relative(data: pd.DataFrame, variants: Sequence[str], settings: Sequence[str
         reached, kv_reached = (np.isfinite(steps(data, each)) for each in (cell, (KV, cell[1])))
         value, text = 1.0, f"{np.median(steps(data, cell)):.0f} steps"
         if not kv_reached.any():
-            value = np.nan
+            value = float(np.median(steps(data, cell))) / float(cell_rows(data, cell)["horizon"].max())
         elif cell in compared:
             value = compared[cell].value
             text = f"{signs[not reached.all(), not kv_reached.all()]}{value:.2g}"
         text += "" if reached.all() else f" ({reached.sum()}/{len(reached)})"
-        ratios.loc[cell] = value if reached.any() or np.isnan(value) else np.inf
+        ratios.loc[cell] = value if reached.any() else np.inf
         labels.loc[cell] = (text if reached.any() else "never") + "*" * (cell in starred)
     return ratios, labels
 

@@ -15,6 +15,7 @@ from ihlab.files import locked, remove_partial, write_text
 from ihlab.stored import DIVERGED, DONE, UNFINISHED, present, read_summary
 from ihlab.sweep.grid import Point
 from ihlab.sweep.retry import FAILED
+from ihlab.training.search import name_to_open
 from ihlab.training.stored_metrics import read_metrics
 from tasks.config import ConfigError, require
 
@@ -28,7 +29,7 @@ SUMMED_UP = ("step", "tokens", "train_loss", "eval_loss", "accuracy")
 def result_row(point: Point, root: Path, error: str = "") -> dict[str, Any]:
     """Return one run's row of the table, read from its folder under `root`; `error`: its error message, if it failed.
 
-    - `run`: the folder's name;
+    - `run`: what `Run.open` takes, the folder's name in `runs` and its path elsewhere;
     - a column for each swept field;
     - `status`: done, diverged, failed, or unfinished (not begun, or interrupted);
     - `n_params`, and the metrics of the last evaluation, at `step`;
@@ -39,7 +40,7 @@ def result_row(point: Point, root: Path, error: str = "") -> dict[str, Any]:
     Raises `ConfigError`, naming the file, for a summary or metrics that cannot be read.
     """
     folder = point.config.folder(root)
-    row = {"run": folder.name, **{name: _cell(value) for name, value in point.swept.items()}}
+    row = {"run": name_to_open(folder), **{name: _cell(value) for name, value in point.swept.items()}}
     done, diverged = _stored(folder / "done.json"), _stored(folder / "diverged.json")
     if done:
         row["status"], error = DONE, ""

@@ -1,4 +1,4 @@
-"""The progress of training: a live bar in a terminal and in a notebook, a line every few seconds in a file.
+"""The progress of training: a live bar in a terminal and in a notebook, at most nine lines in a file.
 
 All three show the steps done of the total, the loss and the accuracy of the last evaluation, steps per second and the
 time left. None of these is read from the device, so a GPU never waits for them. No torch here.
@@ -31,7 +31,9 @@ Report = Callable[[int, Row], None]
 REDRAWN = 4
 """Redraws of a bar per second, at most."""
 LINE_EVERY = 5.0
-"""Seconds between two lines in a file. After five minutes the gap is a sixtieth of the time so far."""
+"""Seconds between two lines in a file, at least."""
+PARTS = 8
+"""After its first line, a file gets one for each of so many equal parts of the work."""
 
 
 class _Pace(ProgressColumn):
@@ -117,19 +119,22 @@ def progress(config: RunConfig, members: int = 1) -> Iterator[Report]:
 
 
 class _Lines(Progress):
-    """Progress as lines, for a file: the first after `LINE_EVERY` seconds. A run that ends sooner prints none."""
+    """Progress of one task as lines, for a file: the first after `LINE_EVERY` seconds, then one for each part.
+
+    A run that ends sooner prints none.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._started = self._printed = time.monotonic()
+        self._printed, self._part = time.monotonic(), -1
         self._last: list[str] = []
 
     def update(self, *arguments: Any, **fields: Any) -> None:
         """Update a task, and print a line if one is due."""
         super().update(*arguments, **fields)
-        now = time.monotonic()
-        if now - self._printed >= max(LINE_EVERY, (now - self._started) / 60):
-            self._printed = now
+        now, part = time.monotonic(), int(PARTS * self.tasks[0].percentage / 100)
+        if now - self._printed >= LINE_EVERY and part > self._part:
+            self._printed, self._part = now, part
             self._print()
 
     def stop(self) -> None:

@@ -43,7 +43,7 @@ from ihlab.training.clamp_hooks import install
 from ihlab.training.config import ForkConfig, RunConfig, even_choice, from_dict, to_dict
 from ihlab.training.memory import require_model_fits
 from ihlab.training.progress import Row
-from ihlab.training.search import FILES, find_folder, run_folders
+from ihlab.training.search import FILES, find_folder, name_to_open, run_folders
 from ihlab.training.stored_metrics import as_csv, read_metrics
 from tasks.config import ConfigError, require, shown
 from tasks.registry import StoredTask, require_registered, unregistered
@@ -328,7 +328,8 @@ def _copy(source: Path, to: Path) -> None:
 def runs(root: str | Path = "runs") -> pd.DataFrame:
     """Return the stored runs under a folder as a table with one row per run, sorted by name.
 
-    - `run`: the folder's name; `status`: done, diverged, unfinished or damaged;
+    - `run`: what `Run.open` takes, the folder's name in `runs` and its path elsewhere;
+    - `status`: done, diverged, unfinished or damaged;
     - `task`, `vocab_size`, `length`, `attention`, `n_layers`, `d_model`, `n_heads`, `seed`: from its config;
     - `step`: the step of its last evaluation, out of `steps`; `accuracy`: the accuracy at that step;
     - `seconds`: the time of training, NaN unless it is done;
@@ -342,9 +343,9 @@ def runs(root: str | Path = "runs") -> pd.DataFrame:
 
 def _row(folder: Path) -> dict[str, Any]:
     try:
-        return {"run": folder.name, "problem": "", **_facts(Run.open(folder))}
+        return {"run": name_to_open(folder), "problem": "", **_facts(Run.open(folder))}
     except ConfigError as error:
-        return {"run": folder.name, "status": DAMAGED, "problem": str(error)}
+        return {"run": name_to_open(folder), "status": DAMAGED, "problem": str(error)}
 
 
 def _facts(run: Run) -> dict[str, Any]:

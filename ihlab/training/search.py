@@ -43,6 +43,11 @@ def find_folder(name: str | Path, root: str | Path) -> Path:
     return within / found[0]
 
 
+def name_to_open(folder: Path) -> str:
+    """Return what `Run.open` takes for a run: the name of a folder in `runs`, the path of any other."""
+    return folder.name if folder.parent == Path("runs") else str(folder)
+
+
 def run_folders(root: str | Path) -> list[Path]:
     """Return the folders of all runs under a folder, sorted by name, whether they can be opened or not.
 

@@ -71,7 +71,7 @@ function drawPredictions(query) {
 function showTokenTip(at, button) {
   const found = predictionsAt(at);
   const lines = found === null ? [] : [
-    make("span", { textContent: `predicts ${found.best.map(({ word, chance }) => `‘${word}’ ${chance.toFixed(2)}`).join(", ")}` }),
+    make("span", { textContent: `predicts ${found.best.map(({ word, chance }) => `‘${word}’ ${chance.toFixed(3)}`).join(", ")}` }),
     make("span", { textContent: found.asked }),
   ];
   const tags = readingOf(...(state.from ? [state.query, at] : [at, state.key]));

@@ -116,8 +116,9 @@ function drawQuery() {
 /** One entry in words: a number of each head shown, or why there is none. */
 function reading(q, k) {
   if (k > lastKey(row, q)) return "not seen, it comes later";
-  if (!state.overlay) return writtenAt(shown[0], q, k);
-  return shown.map((head) => `${head.name} ${writtenAt(head, q, k)}`).join(", ") || "no head is chosen";
+  const unit = state.value && views[state.view].norm ? " (weight × ‖v‖)" : "";
+  if (!state.overlay) return writtenAt(shown[0], q, k) + unit;
+  return shown.map((head) => `${head.name} ${writtenAt(head, q, k)}`).join(", ") + unit || "no head is chosen";
 }
 
 const writtenAt = ({ panel }, q, k) => written(panel.values[q * n + k], panel.error[q]);
@@ -308,6 +309,7 @@ function choose() {
 async function main() {
   data.rows = await Promise.all(data.rows.map((each) => unpackRow(each, data)));
   views = makeViews(data);
+  state.view = Math.min(1, views.length - 1); // with shifted values the effective pattern: what a head reads
   build();
   choose();
   listen();

@@ -377,7 +377,7 @@ def test_runs_are_written_as_a_table_and_piped_names_are_whole(tmp_path, capsys,
     (run,) = (tmp_path / "runs").iterdir()
     assert run.name in printed
     table = pd.read_csv(tmp_path / "runs.csv")
-    assert table["run"].tolist() == [run.name]
+    assert table["run"].tolist() == [str(run)]
     assert {"status", "accuracy", "seconds", "problem"} <= set(table.columns)
     with pytest.raises(SystemExit):
         main(["runs", str(tmp_path / "runs"), "--csv", str(tmp_path / "runs.txt")])

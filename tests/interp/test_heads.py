@@ -381,11 +381,16 @@ def test_too_few_tokens_to_repeat_are_refused(theorem_3_3):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"seed": -1}, "seed is -1, but must be at least 0"),
+        ({"seed": -1}, "seed is -1, but must be an integer of at least 0"),
+        ({"rows": 2.5}, "rows is 2.5, but must be an integer of at least 1"),
+        ({"rows": True}, "rows is True, but"),
+        ({"probes": 1.5}, "probes is 1.5, but must be an integer of at least 1"),
+        ({"length": 12.5}, "length is 12.5, but must be an integer of at least 1"),
         ({"attention_mask": torch.ones(4, 8)}, "attention_mask is given without a batch"),
     ],
 )
 @pytest.mark.parametrize("function", [head_scores, locate_induction_heads])
+@pytest.mark.usefixtures("unchecked")
 def test_arguments_that_cannot_be_used_are_refused(theorem_3_3, function, arguments, message):
     with pytest.raises(ConfigError, match=message):
         function(theorem_3_3, **arguments)

@@ -336,6 +336,12 @@ def test_a_layer_without_residual_ends_the_path(tokens, source, residual, mlp, e
         path_patch(model, tokens, source, (0, 0), (2, 0), "q")
 
 
+@pytest.mark.usefixtures("unchecked")
+def test_lists_are_refused(tokens):
+    with pytest.raises(ConfigError, match=r"source is \[\[1, 2\], \[3\]\], but must be a tensor of ids"):
+        path_patch(random_model(), tokens, [[1, 2], [3]], (0, 0), (1, 0), "q")
+
+
 def test_one_layer_has_no_paths(tokens, source):
     with pytest.raises(ConfigError, match="has 1 layer, but a path between heads needs at least 2"):
         path_effects(random_model(n_layers=1), tokens, source, metric)

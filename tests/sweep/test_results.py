@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from ihlab import ModelConfig, RunConfig, train
+from ihlab import ModelConfig, Run, RunConfig, train
 from ihlab.files import write_json
 from ihlab.sweep.grid import Point
 from ihlab.sweep.results import as_table, first_reach, only_writer, result_row, write_results
@@ -45,7 +45,7 @@ def test_a_finished_run_as_training_leaves_it(tmp_path):
     run = train(CONFIG.replace(seed=3), tmp_path)
     row = result_row(point(3), tmp_path)
     last = run.metrics.iloc[-1]
-    assert row["run"] == run.folder.name
+    assert Run.open(row["run"]).folder == run.folder
     assert (row["seed"], row["status"], row["error"]) == (3, "done", "")
     assert (row["n_params"], row["seconds"]) == (run.done["n_params"], run.done["seconds"])
     for name in ("step", "tokens", "train_loss", "eval_loss", "accuracy", "accuracy_first", "accuracy_hops_2"):

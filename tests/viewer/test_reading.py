@@ -33,7 +33,7 @@ def test_hovering_a_token_tells_what_is_predicted_there(show, run):
     assert page.locator("#asked").inner_text() == asked
     lines = page.locator("#tip span").all_inner_texts()
     assert page.locator("#tip b").inner_text() == "4 ‘t4’"
-    assert lines[0].startswith(f"predicts ‘{expected[0]}’ {top.values[0]:.2f}, ")
+    assert lines[0].startswith(f"predicts ‘{expected[0]}’ {top.values[0]:.3f}, ")
     assert lines[1] == asked
     page.locator(".token").nth(11).hover()
     assert page.locator("#asked").inner_text() == "The sequence ends here."
@@ -51,7 +51,7 @@ def test_predictions_are_those_of_the_step(show, run):
 
 
 def test_who_attends_to_a_key_is_listed_and_shades_the_row(show, run):
-    page = show(run)
+    page = show(run, fragment="#view=raw")
     layer, head = chosen_head(page)
     pattern = cached(run, 20)["pattern", layer][0, head].numpy()
     page.get_by_label("Attended from").check()
@@ -85,14 +85,16 @@ def test_value_weighted_patterns_are_times_the_norm_of_the_value(show, run, kind
     norms = cache["v" if kind == "raw" else "v_raw", 1, "attn"][0, :, 0].norm(dim=-1).detach().numpy()
     true = shown_by_loops(run, 20, 1, 1, kind) * norms
     for query, key in ((4, 1), (7, 7), (11, 3)):
-        value, half_digit = number(hover(page, query, key).locator("b").inner_text())
+        amount, unit = hover(page, query, key).locator("b").inner_text().split(" ", 1)
+        assert unit == "(weight × ‖v‖)"
+        value, half_digit = number(amount)
         assert value == pytest.approx(true[query, key], abs=half_digit + 0.02 * np.abs(true[query]).max())
     page.locator("input[value=key1]").check()
     assert page.get_by_label("Value-weighted").is_disabled()
 
 
 def test_heads_overlay_each_in_its_colour(show, run):
-    page = show(run)
+    page = show(run, fragment="#view=raw")
     page.locator(".head").first.click()
     page.get_by_label("Overlay heads").check()
     alone = pixels(page)
@@ -220,7 +222,7 @@ def test_the_picture_is_saved_as_svg(show, run, tmp_path, overlaid):
     assert drawn == [picture[q, k, :3].tolist() for q in range(12) for k in range(q + 1)]
     assert sum(each.get("class") == "stripe" for each in root.iter()) == page.locator("rect.stripe").count()
     texts = [each.text for each in root.iter(f"{space}text")]
-    assert texts[0].endswith("raw, step 20")
+    assert texts[0].endswith("effective, step 20")
     assert texts.count("<b>") == texts.count("&") == 2  # beside the picture and above it
 
 

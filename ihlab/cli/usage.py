@@ -1,0 +1,56 @@
+"""Errors of the command line as one sentence instead of tyro's box of several lines."""
+
+import io
+import re
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr
+from functools import partial, wraps
+from typing import TypeVar
+
+Parsed = TypeVar("Parsed")
+
+
+def later(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
+    """Return a function with the options of a command, which returns the call of the command instead of calling it."""
+
+    @wraps(command)
+    def call(*args: object, **options: object) -> Callable[[], None]:
+        return partial(command, *args, **options)
+
+    return call
+
+
+def parse(parser: Callable[[], Parsed]) -> Parsed:
+    """Return what tyro parses. If it refuses the arguments, print its reason in one sentence and exit with 2."""
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            return parser()
+    except SystemExit as stopped:
+        if stopped.code:
+            said = io.StringIO(in_one_sentence(said.getvalue()))
+        raise
+    finally:
+        sys.stderr.write(said.getvalue())
+
+
+def in_one_sentence(box: str) -> str:
+    """Return the reason in a box of tyro's, what it suggests, and the command that shows the help.
+
+    The first line of a box is its title. Rules separate the reason, suggestions, and the command. The frame is of
+    spaces where the terminal is not UTF-8.
+    """
+    lines = "\n".join(line[2:].rstrip(" │╯") for line in box.splitlines()[1:])
+    reason, *more = [part for part in re.split(r"^[─-]+$", lines, flags=re.MULTILINE) if part.strip()] or [""]
+    if not more:  # of a form unknown here
+        return box
+    options = re.findall(r"^ {4}(\S.*)", "".join([reason, *more[:-1]]), re.MULTILINE)
+    reason, ask = (" ".join(part.split()).rstrip(".") for part in (reason, more[-1]))
+    if refused := re.match(r"Error parsing (\S+): .*?('[^']*')", reason):
+        reason = f"{refused[1]} takes {options[0].partition(' ')[2]}, not {refused[2]}"
+    elif missing := re.match("Missing from .*?: ", reason):
+        reason = f"{missing[0]}{', '.join(options)}"
+    elif options:
+        reason = f"{reason}. Perhaps you meant {' or '.join(options)}"
+    return f"ihlab: {reason}. For all options: {ask[ask.rindex('ihlab') :]}\n"

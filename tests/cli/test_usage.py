@@ -1,0 +1,52 @@
+"""Refused arguments end in one sentence, whatever box tyro draws."""
+
+import pytest
+
+from ihlab.cli import main
+from ihlab.cli.usage import in_one_sentence
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("train induction --steps abc", "--steps takes INT, not 'abc'. For all options: ihlab train induction --help"),
+        ("heads run --rows 2.5", "--rows takes {None}|INT, not '2.5'. For all options: ihlab --help"),
+        (
+            "train induction --stepss 3",
+            "Unrecognized options: --stepss, 3. Perhaps you meant --steps INT. For all options: "
+            "ihlab train induction --help",
+        ),
+        ("train induction --lr", "Missing value for argument '--lr'. Expected 1 values. For all options: "),
+        ("shift", "Missing from ihlab shift: RUN. For all options: ihlab shift --help"),
+        ("trian", "There is no command 'trian'; did you mean 'train'?"),
+        ("train induction --model.positional foo", "invalid choice 'foo' for argument '--model.positional'."),
+    ],
+)
+@pytest.mark.parametrize("width", ["40", "80", "200"])
+def test_refused_arguments_end_in_one_sentence(command, sentence, width, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", width)
+    with pytest.raises(SystemExit) as ended:
+        main(command.split())
+    said = capsys.readouterr()
+    assert ended.value.code == 2
+    assert said.err.startswith(f"ihlab: {sentence}")
+    assert said.err.count("\n") == 1
+    assert not said.out
+
+
+FRAMED = """╭─ Value error ─────╮
+│ No such thing: a. │
+│ ───────────────── │
+│ See ihlab x --help│
+╰───────────────────╯
+"""
+
+
+@pytest.mark.parametrize("box", [FRAMED, FRAMED.translate(str.maketrans("╭╮│╰╯─", "     -"))], ids=["utf-8", "ascii"])
+def test_both_frames_are_read(box):
+    assert in_one_sentence(box) == "ihlab: No such thing: a. For all options: ihlab x --help\n"
+
+
+def test_a_text_of_another_form_is_left_as_it_is():
+    assert in_one_sentence("Something else.\n") == "Something else.\n"
+    assert in_one_sentence("") == ""
