@@ -311,6 +311,8 @@ def measure(model: "Transformer", task: TextTask, rows: int) -> dict[str, float]
     def cost() -> float:
         return text.bits_per_byte(text.token_losses(model, inputs[few], targets[few]), n_bytes[few])
 
+    if model.cfg.recurrent:
+        return found
     intact = cost()
     return found | {name: value - intact for name, value in _without_taps(model, inputs[few], cost)}
 
