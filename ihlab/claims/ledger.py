@@ -140,6 +140,7 @@ TITLES = {
     "shifts": "Token shifts compared",
     "key_offset": "Partial key offset and the key shift",
     "mixes": "A shift's gain by mix of text",
+    "toy_and_text": "Toys, text and a published order",
     "upcycle": "Upcycling SmolLM2",
     "order": "Bigrams or induction first?",
     "period": "Sequences of period 2",

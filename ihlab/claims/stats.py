@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -390,3 +391,66 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
         adjusted[i] = largest
     return adjusted.tolist()
+
+
+RESAMPLES = 10_000
+"""Resamples of a bootstrap."""
+
+Score = Callable[[np.ndarray], np.ndarray]
+"""Reduces the last axis, seeds, to one number."""
+
+
+def rank_correlation(
+    one: ArrayLike, other: ArrayLike, score: Score, over: Literal["rows", "seeds"] = "rows"
+) -> Estimate:
+    """Return Spearman's rank correlation of two numbers, given as `one` and `other` [row, seed].
+
+    A row's numbers are `score` of its seeds of `one`, and the mean of its seeds of `other`. Equal numbers have equal
+    ranks. The interval is the percentile interval of a bootstrap (Efron and Tibshirani 1993, chapter 13):
+
+    - over rows, each with its seeds: another sample of rows would have other rows and other seeds, so the spread
+      between rows holds both. Drawing seeds within rows as well would count their noise twice and blur every order;
+    - over the seeds of each row, if the rows are these and no others.
+    """
+    found = _correlations(one, other, score, over)
+    return _percentiles(float(found[0]), found[1:])
+
+
+def rank_correlation_difference(one: ArrayLike, two: ArrayLike, other: ArrayLike, score: Score) -> Estimate:
+    """Return the `rank_correlation` of `one` with `other` less that of `two`, on the same draws of rows."""
+    found = _correlations(one, other, score, "rows") - _correlations(two, other, score, "rows")
+    return _percentiles(float(found[0]), found[1:])
+
+
+def _correlations(one: ArrayLike, other: ArrayLike, score: Score, over: str) -> np.ndarray:
+    """Return the rank correlation (NaN if no row differs) and after it those of `RESAMPLES` samples (then 0)."""
+    rng, numbers, n = np.random.default_rng(0), [np.asarray(each, dtype=float) for each in (one, other)], len(one)  # type: ignore[arg-type]
+    rows = np.vstack([np.arange(n), rng.integers(n, size=(RESAMPLES, n))])
+    ranks = []
+    for seeds, reduced in zip(numbers, (score, _mean), strict=True):
+        if over == "rows":
+            sample = reduced(seeds)[rows]
+        else:
+            drawn = rng.integers(seeds.shape[1], size=(RESAMPLES, *seeds.shape))
+            sample = np.vstack([reduced(seeds)[None], reduced(np.take_along_axis(seeds[None], drawn, axis=-1))])
+        ranks.append(stats.rankdata(sample, axis=1) - (n + 1) / 2)
+    spread = np.sqrt((ranks[0] ** 2).sum(axis=1) * (ranks[1] ** 2).sum(axis=1))
+    found = (ranks[0] * ranks[1]).sum(axis=1) / np.where(spread == 0, 1.0, spread)
+    return np.where((spread == 0) & (np.arange(len(found)) == 0), math.nan, found)
+
+
+def _mean(seeds: np.ndarray) -> np.ndarray:
+    return seeds.mean(axis=-1)
+
+
+def _percentiles(value: float, sample: np.ndarray) -> Estimate:
+    """Return a number with the percentile interval of its bootstrap sample, unbounded at levels that it cannot show."""
+    if math.isnan(value):
+        return unknown()
+    ordered = np.sort(sample)
+
+    def at(level: float) -> Range:
+        k = math.floor((1 - level) / 2 * len(ordered))
+        return ANY if k < 1 else (float(ordered[k]), float(ordered[-1 - k]))
+
+    return _sampled(value, at)

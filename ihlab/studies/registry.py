@@ -28,6 +28,7 @@ from ihlab.studies.table4 import Table4
 from ihlab.studies.table5 import Table5
 from ihlab.studies.tables6to13 import Tables6To13
 from ihlab.studies.text import Text
+from ihlab.studies.toy_and_text import ToyAndText
 from ihlab.studies.upcycle import Upcycle
 from ihlab.studies.variants import COMPARISONS
 from tasks.config import require
@@ -67,6 +68,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Shifts(),
         KeyOffset(),
         Mixes(),
+        ToyAndText(),
         Upcycle(),
         *COMPARISONS,
     )
@@ -81,7 +83,7 @@ ON_REQUEST = {
     *("initialisation", "llc"),
     *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
     *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "mixes", "upcycle"),
-    *("key_offset", "many_heads", "initial_state"),
+    *("key_offset", "toy_and_text", "many_heads", "initial_state"),
 }
 """Experiments that run only if named. Experiments that users register also run only if named."""
 
