@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         MQARTask,
         MultiHopTask,
         NGramTask,
+        PairTask,
         Task,
         TextTask,
         TriggerTask,
@@ -48,7 +49,7 @@ _HOME = {
     "register_experiment": "ihlab.studies.registry",
     **dict.fromkeys(("Batch", "ConfigError", "Task", "register_task"), "tasks"),
     **dict.fromkeys(("IGSMTask", "InductionTask", "MQARTask", "MultiHopTask", "NGramTask"), "tasks"),
-    **dict.fromkeys(("CheckerTask", "TextTask", "TriggerTask"), "tasks"),
+    **dict.fromkeys(("CheckerTask", "PairTask", "TextTask", "TriggerTask"), "tasks"),
 }
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "ModelConfig",
     "MultiHopTask",
     "NGramTask",
+    "PairTask",
     "Run",
     "RunConfig",
     "Task",

@@ -8,11 +8,12 @@ from tasks.induction import InductionTask
 from tasks.mqar import MQARTask
 from tasks.multihop import MultiHopTask
 from tasks.ngram import NGramTask
+from tasks.pairs import PairTask
 from tasks.registry import GROUP, TASKS, StoredTask, load_plugins, register_task, rule_of
 from tasks.text import TextTask
 from tasks.trigger import TriggerTask
 
-for own in (InductionTask, MultiHopTask, NGramTask, MQARTask, IGSMTask, TextTask, TriggerTask, CheckerTask):
+for own in (InductionTask, MultiHopTask, NGramTask, MQARTask, IGSMTask, TextTask, TriggerTask, CheckerTask, PairTask):
     register_task(own)
 load_plugins(GROUP, register_task)
 
@@ -27,6 +28,7 @@ __all__ = [
     "MQARTask",
     "MultiHopTask",
     "NGramTask",
+    "PairTask",
     "StoredTask",
     "Task",
     "TextTask",

@@ -190,7 +190,12 @@ STATEMENTS = (
         "figure9",
         "3-grams",
     ),
-    _open("A short convolution of the query simulates n-gram induction heads.", "section 5", "Not tried."),
+    Statement(
+        "A short convolution of the query simulates n-gram induction heads.",
+        "section 5",
+        "pairs",
+        "queries, window 2: one layer learns induction",
+    ),
     _open(
         "KV shifting makes induction heads easier to locate.", "section 5", "The tools work on both; no score compares."
     ),
@@ -205,7 +210,11 @@ STATEMENTS = (
         "Appendix F.1",
         "The data of Table 5 and Figure 2 have the weights of every head; no claim is declared.",
     ),
-    _open("Induction by position, through an MLP and the query of the next layer.", "Appendix D", "Not tried."),
+    _open(
+        "Induction by position, through an MLP and the query of the next layer.",
+        "Appendix D",
+        "Tried on one seed only (`docs/LOG.md`).",
+    ),
     Statement("KV shifting has a good bias for multi-hop.", "Appendix E.1, Figure 8", "figure8", "multi-hop"),
     Statement("KV shifting solves more iGSM problems.", "Appendix E.2, Table 4", "table4", "iGSM"),
     _out(

@@ -146,6 +146,7 @@ TITLES = {
     "period": "Sequences of period 2",
     "checker": "Meta-learner and checker",
     "initial_state": "The state before training",
+    "pairs": "Induction by two tokens",
     "zoo": "Attention variants",
     "text": "Real text",
 }

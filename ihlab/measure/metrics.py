@@ -229,5 +229,5 @@ def _shift_names(cfg: ModelConfig) -> list[str]:
     return [
         f"{name}{column + 1}_{layer}.{head}"
         for layer, name in itertools.product(range(cfg.n_layers), cfg.learned_shifts)
-        for head, column in itertools.product(range(n_heads[name]), range(cfg.shift_window))
+        for head, column in itertools.product(range(n_heads[name]), range(cfg.window_of(name)))
     ]

@@ -23,7 +23,7 @@ class Attention(HeadWeights):
 
     - hook_q [batch, pos, h, d_head]; hook_k_raw, hook_v_raw [batch, pos, g, d_head] before the shift;
     - hook_alpha, hook_beta [g, window]; hook_k, hook_v [batch, pos, g, d_head] after it;
-    - hook_q_raw, hook_gamma [h, window]: the same for shifted queries. The hooks of a shift exist only if
+    - hook_q_raw, hook_gamma [h, query_window]: the same for shifted queries. The hooks of a shift exist only if
       `cfg.attention` learns it. Its weights are [.., window, d_head] if each channel learns its own;
     - q_norm, k_norm: with `cfg.qk_norm`, the hooks of the norms between hook_q, hook_k and the rotation;
     - hook_rot_q, hook_rot_k: after the rotation;
@@ -50,7 +50,7 @@ class Attention(HeadWeights):
         self.q_proj = nn.Linear(cfg.d_model, self.n_heads * self.d_head, bias=cfg.bias)
         self._make_key_value_maps(cfg)
         self.o_proj = nn.Linear(self.n_heads * self.d_head, cfg.d_model, bias=cfg.bias)
-        self.shifted, self.shift_window = cfg.shifted, cfg.shift_window
+        self.shifted, self.shift_window, self.query_window = cfg.shifted, cfg.shift_window, cfg.window_of("gamma")
         self.first_own = cfg.shift_first == "own"
         self.key_shift, self.value_shift, self.query_shift = self._make_shifts(cfg, generator, layer)
         self.rotates_first = cfg.shift_place == "after_rotary" and self.key_shift is not None
@@ -80,7 +80,7 @@ class Attention(HeadWeights):
         q = self._convolved("query", self._heads(self.q_proj(x), self.n_heads), cache)
         if self.query_shift is not None:
             q = self.hook_q_raw(q)
-            shifted = self.query_shift(q, self.hook_gamma, earlier(cache, "query", q, self.shift_window - 1))
+            shifted = self.query_shift(q, self.hook_gamma, earlier(cache, "query", q, self.query_window - 1))
             q = self._first_kept(shifted, q, next_positions(cache, q.shape[1]))
         return self.hook_q(q if at is None or not mixed else at_positions(q, at))
 

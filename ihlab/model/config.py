@@ -57,6 +57,7 @@ class ModelConfig:
         bigram_table: Rows of a hash table with a vector for each pair of a token and the previous one, added to the
             embedding (ihlab.model.bigram). 0: none.
         shift_window: Number of tokens that a shift mixes: the current token and those right before it.
+        query_window: Number of tokens that a shift of queries mixes. None: shift_window.
         shift_start: Initial weights of a shift. equal: the current token's from U(0, 1), and the others equal, with a
             sum of 1. uniform: all except the last from U(0, 1), and the last 1 minus their sum (the paper's choice for
             windows of 3 and 4). They agree for a window of 2.
@@ -145,6 +146,7 @@ class ModelConfig:
     qk_norm: bool = False
     bigram_table: int = 0
     canon_taps: int = 4
+    query_window: int | None = None
 
     def __post_init__(self) -> None:
         require_attention(self.attention)
@@ -193,6 +195,15 @@ class ModelConfig:
             self.shift_window <= max(2, self.n_ctx),
             f"ModelConfig.shift_window is {self.shift_window}, but must be at most n_ctx={self.n_ctx}: no token has "
             "more tokens before it.",
+        )
+        require(
+            self.query_window is None or "gamma" in self.shift_rules,
+            f"ModelConfig.query_window is {self.query_window}, but attention={self.attention!r} does not shift "
+            "queries: it must be None.",
+        )
+        require(
+            self.query_window is None or 2 <= self.query_window <= self.shift_window,
+            f"ModelConfig.query_window is {self.query_window}, but must be from 2 to shift_window={self.shift_window}.",
         )
         require(
             self.shift_window == 2 or ("gate" not in self.shift_rules.values() and self.attention != "input_gate"),
@@ -378,6 +389,10 @@ class ModelConfig:
         """`d_mlp`, typed as a number."""
         assert self.d_mlp is not None
         return self.d_mlp
+
+    def window_of(self, weight: str) -> int:
+        """Return the number of tokens that a mixing weight mixes: `query_window` for gamma, if given."""
+        return self.query_window or self.shift_window if weight == "gamma" else self.shift_window
 
     @property
     def learned_shifts(self) -> tuple[str, ...]:

@@ -233,10 +233,10 @@ def make_shifts(
     if not variant.rules:
         return None, None, None
 
-    def make(rule: str | None, n_heads: int, source: torch.Generator | None) -> TokenShift | None:
+    def make(name: str, rule: str | None, n_heads: int, source: torch.Generator | None) -> TokenShift | None:
         shift = SHIFT_RULES[rule or "free"](
             n_heads,
-            cfg.shift_window,
+            cfg.window_of(name),
             source,
             uniform=cfg.shift_start == "uniform",
             shared=cfg.shift_share in ("layer", "model"),
@@ -245,9 +245,9 @@ def make_shifts(
         return None if rule is None else shift
 
     return (
-        make(variant.key, cfg.kv_heads, generator),
-        make(variant.value, cfg.kv_heads, generator),
-        make(variant.query, cfg.n_heads, spawned(generator, layer)),
+        make("alpha", variant.key, cfg.kv_heads, generator),
+        make("beta", variant.value, cfg.kv_heads, generator),
+        make("gamma", variant.query, cfg.n_heads, spawned(generator, layer)),
     )
 
 

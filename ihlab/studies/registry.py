@@ -20,6 +20,7 @@ from ihlab.studies.many_heads import ManyHeads
 from ihlab.studies.mixes import Mixes
 from ihlab.studies.mqar import MQAR
 from ihlab.studies.order import Order
+from ihlab.studies.pairs import Pairs
 from ihlab.studies.period import Period
 from ihlab.studies.robustness import Robustness
 from ihlab.studies.shifts import Shifts
@@ -69,6 +70,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         KeyOffset(),
         Mixes(),
         ToyAndText(),
+        Pairs(),
         Upcycle(),
         *COMPARISONS,
     )
@@ -79,7 +81,7 @@ GROUP = "ihlab.experiments"
 """Entry point group for experiments of installed packages."""
 
 ON_REQUEST = {
-    *("formation", "order", "period", "checker", "mqar", "table4", "basin_map", "robustness", "lengths"),
+    *("formation", "order", "period", "checker", "pairs", "mqar", "table4", "basin_map", "robustness", "lengths"),
     *("initialisation", "llc"),
     *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
     *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "mixes", "upcycle"),

@@ -148,6 +148,8 @@ def test_replace_refuses_typos():
         ({"d_head": 5}, ["ModelConfig.d_head is 5,", "must be even"]),
         ({"d_model": 20}, ["ModelConfig.d_head is 5,", "must be even"]),
         ({"shift_window": 1}, ["ModelConfig.shift_window is 1,", "at least 2"]),
+        ({"query_window": 2}, ["ModelConfig.query_window is 2,", "'vanilla' does not shift queries", "must be None"]),
+        ({"attention": "qkv_shift", "query_window": 3}, ["query_window is 3,", "from 2 to shift_window=2"]),
         ({"n_layers": 0}, ["ModelConfig.n_layers is 0,", "at least 1"]),
         ({"d_model": 0}, ["ModelConfig.d_model is 0,", "at least 1"]),
         ({"n_heads": 0}, ["ModelConfig.n_heads is 0,", "at least 1"]),

@@ -27,6 +27,7 @@ CASES = {
     "keys after rotary": {"attention": "kv_shift", "shift_place": "after_rotary", "shift_window": 3},
     "keys after rotary, only keys": {"attention": "k_shift", "shift_place": "after_rotary"},
     "queries too, ALiBi, strict": {"attention": "qkv_shift", "positional": "alibi", "mask": "strict"},
+    "queries with a shorter window": {"attention": "qkv_shift", "shift_window": 4, "query_window": 2},
     "only values, no positions": {"attention": "v_shift", "positional": "none"},
 }
 EVERY = pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -11,6 +11,7 @@ from tasks import (
     MQARTask,
     MultiHopTask,
     NGramTask,
+    PairTask,
     TextTask,
     TriggerTask,
 )
@@ -24,6 +25,7 @@ TASKS = [
     IGSMTask(difficulty="toy", ops="<=3", length=200),
     TriggerTask(vocab_size=40, length=12),
     CheckerTask(vocab_size=40, length=12),
+    PairTask(),
 ]
 
 
@@ -41,6 +43,7 @@ def test_rows_that_cannot_be_are_refused(task):
         (MultiHopTask(vocab_size=2**50, alphabet=2**49), "ids"),
         (TriggerTask(vocab_size=2**50), "ids"),
         (CheckerTask(vocab_size=2**50), "ids"),
+        (PairTask(vocab_size=2**50), "ids"),
     ],
 )
 def test_tables_that_cannot_be_are_refused(task, words):

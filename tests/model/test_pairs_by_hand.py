@@ -1,0 +1,73 @@
+"""Induction by two tokens in one layer: taps (1, 1/2) of the queries and (0, 1, 1/2) of the keys do it exactly."""
+
+import numpy as np
+import pytest
+import torch
+
+from ihlab import ModelConfig, Transformer
+from tasks import IGNORE, PairTask
+
+TASK, SHARP = PairTask(), 240.0
+
+
+@torch.no_grad()
+def by_hand(query_taps, key_taps):
+    """Return a layer whose queries, keys and values are the one-hot tokens, mixed by these taps."""
+    size = TASK.vocab_size
+    cfg = ModelConfig(
+        n_layers=1, d_model=size, n_heads=1, d_vocab=size, n_ctx=TASK.length, attention="qkv_shift", shift_window=3,
+        query_window=2, positional="none", norm="none", mlp="none", residual=False, unembedding="none",
+    )  # fmt: skip
+    model = Transformer(cfg).double()
+    attn = model.layers[0].attn
+    for weight in (model.embed.weight, attn.q_proj.weight, attn.k_proj.weight, attn.v_proj.weight, attn.o_proj.weight):
+        weight.copy_(torch.eye(size))
+    attn.q_proj.weight.mul_(SHARP * size**0.5)
+    attn.gamma[:], attn.alpha[:], attn.beta[:] = (
+        torch.tensor([taps]) for taps in (query_taps, key_taps, (1.0, 0.0, 0.0))
+    )
+    return model
+
+
+@torch.no_grad()
+def run(model, inputs):
+    """Return the logits and the scores [batch, query, key] in units of a match of two single tokens."""
+    logits, cache = model.run_with_cache(torch.as_tensor(inputs))
+    return logits, cache["attn_scores", 0][:, 0] / SHARP
+
+
+def test_the_taps_of_the_paper_answer_every_query_exactly():
+    batch = TASK.batch(200, np.random.default_rng(0))
+    logits, _ = run(by_hand((1.0, 0.5), (0.0, 1.0, 0.5)), batch.inputs)
+    asked = torch.as_tensor(batch.targets != IGNORE)
+    wanted = torch.nn.functional.one_hot(torch.as_tensor(batch.targets)[asked], TASK.vocab_size).double()
+    torch.testing.assert_close(logits[asked], wanted, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("b", [0.3, 0.5, 0.8])
+def test_scores_are_those_of_the_two_letters_in_order_swapped_or_alone(b):
+    """Each key is at the third token of a triple. At a tap of 1/2 the least margin, 1/4, is largest."""
+    triples = [[0, 1, 9], [1, 0, 10], [2, 1, 11], [0, 2, 12], [0, 1, 9]]
+    _, scores = run(by_hand((1.0, b), (0.0, 1.0, b)), [[x for triple in triples for x in triple]])
+    ordered, swapped, last, first = scores[0, 13, 2:12:3].tolist()
+    assert (ordered, swapped, last, first) == pytest.approx((1 + b**2, 2 * b, 1.0, b**2))
+    assert ordered - max(swapped, last) == pytest.approx(min(b**2, (1 - b) ** 2))
+
+
+def test_a_doubled_letter_beats_the_right_context():
+    """Therefore the task has no equal neighbours."""
+    _, scores = run(by_hand((1.0, 0.5), (0.0, 1.0, 0.5)), [[0, 1, 9, 1, 1, 10, 0, 1, 9]])
+    right, doubled = scores[0, 7, [2, 5]].tolist()
+    assert doubled == pytest.approx(1.5)
+    assert right == pytest.approx(1.25)
+
+
+@pytest.mark.parametrize("taps", [((1.0, 0.0), (0.0, 1.0, 0.0)), ((1.0, 0.0), (0.0, 1.0, 0.5))])
+def test_without_the_token_before_in_the_query_the_last_letter_alone_is_matched(taps):
+    """Its followers are weighed equally. (It is a first letter, too: then letters follow it.)"""
+    batch = TASK.batch(400, np.random.default_rng(0))
+    logits, _ = run(by_hand(*taps), batch.inputs)
+    asked = torch.as_tensor(batch.targets != IGNORE)
+    right = logits[asked].gather(1, torch.as_tensor(batch.targets)[asked][:, None])[:, 0]
+    of_followers = right / logits[asked, TASK.vocab_size // 2 :].sum(dim=1)
+    assert of_followers.mean().item() == pytest.approx(1 / 3, abs=0.01)
