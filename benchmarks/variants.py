@@ -10,7 +10,7 @@ from train_step import OURS, Shape, Side, prepare
 from workers import workers
 
 from ihlab.claims.labels import VANILLA
-from ihlab.studies.shifts import VARIANTS as TOKEN_SHIFTS
+from ihlab.claims.token_shifts import VARIANTS as TOKEN_SHIFTS
 from ihlab.studies.variants import ZOO_VARIANTS, variant_fields
 
 SHAPE = Shape("larger", 512, 64, 64, n_layers=2)

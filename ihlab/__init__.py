@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ihlab.training.train import train
     from tasks import (
         Batch,
+        CheckerTask,
         ConfigError,
         IGSMTask,
         InductionTask,
@@ -48,11 +49,12 @@ _HOME = {
     "register_experiment": "ihlab.studies.registry",
     **dict.fromkeys(("Batch", "ConfigError", "Task", "register_task"), "tasks"),
     **dict.fromkeys(("IGSMTask", "InductionTask", "MQARTask", "MultiHopTask", "NGramTask"), "tasks"),
-    **dict.fromkeys(("PairTask", "TextTask", "TriggerTask"), "tasks"),
+    **dict.fromkeys(("CheckerTask", "PairTask", "TextTask", "TriggerTask"), "tasks"),
 }
 
 __all__ = [
     "Batch",
+    "CheckerTask",
     "Clamp",
     "ConfigError",
     "IGSMTask",

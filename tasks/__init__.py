@@ -1,6 +1,7 @@
 """Synthetic tasks, as pure functions of a random generator. They need NumPy and numba; text also needs tokenizers."""
 
 from tasks.batch import IGNORE, Batch, Task
+from tasks.checker import CheckerTask
 from tasks.config import ConfigError
 from tasks.igsm import IGSMTask
 from tasks.induction import InductionTask
@@ -12,7 +13,7 @@ from tasks.registry import GROUP, TASKS, StoredTask, load_plugins, register_task
 from tasks.text import TextTask
 from tasks.trigger import TriggerTask
 
-for own in (InductionTask, MultiHopTask, NGramTask, MQARTask, IGSMTask, TextTask, TriggerTask, PairTask):
+for own in (InductionTask, MultiHopTask, NGramTask, MQARTask, IGSMTask, TextTask, TriggerTask, CheckerTask, PairTask):
     register_task(own)
 load_plugins(GROUP, register_task)
 
@@ -20,6 +21,7 @@ __all__ = [
     "IGNORE",
     "TASKS",
     "Batch",
+    "CheckerTask",
     "ConfigError",
     "IGSMTask",
     "InductionTask",

@@ -48,6 +48,8 @@ class InductionTask:
             listing returns), or the next token at every position (tokens).
         min_token: Lowest id that is drawn.
         bos: Begin each sequence with a BOS token, id vocab_size - 1. It counts in vocab_size and length.
+        period: Repeat that many distinct tokens in order, such as 2 for 5 9 5 9 5 9. Each repeat is scored, and its gap
+            is the period. None: repeats are drawn by the rule above.
     """
 
     kind: ClassVar[str] = "induction"
@@ -60,6 +62,7 @@ class InductionTask:
     score: Literal["all", "first", "tokens"] = "all"
     min_token: int = 11
     bos: bool = False
+    period: int | None = None
 
     def __post_init__(self) -> None:
         if self.bos:
@@ -68,12 +71,16 @@ class InductionTask:
         require(self.min_token >= 0, f"InductionTask.min_token is {self.min_token}, but ids start at 0.")
         most = 2**31  # tokens are drawn in 32 bits
         require(self.vocab_size <= most, f"InductionTask.vocab_size is {self.vocab_size}, but must be at most {most}.")
-        drawable = self.vocab_size - self.min_token
         require(
-            drawable >= self.length,
+            self.period is None or 2 <= self.period < self.length,
+            f"InductionTask.period is {self.period}, but must be at least 2 and below the length, {self.length}.",
+        )
+        drawable, distinct = self.vocab_size - self.min_token, self.period or self.length
+        require(
+            drawable >= distinct,
             f"InductionTask.vocab_size is {self.vocab_size}, which leaves {max(drawable, 0)} ids from "
-            f"min_token={self.min_token} up; a sequence of length {self.length} draws {self.length} distinct ones, "
-            f"so vocab_size must be at least {self.length + self.min_token}.",
+            f"min_token={self.min_token} up; a sequence of length {self.length} draws {distinct} distinct ones, "
+            f"so vocab_size must be at least {distinct + self.min_token}.",
         )
 
     @property
@@ -88,8 +95,11 @@ class InductionTask:
         if self.bos:
             return batch_with_bos(self, size, rng)
         require_rows(self, size, rng, more=8 * (self.vocab_size - self.min_token))
-        seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
-        tokens, answers, gaps = draw_rows(seeds, self.min_token, self.vocab_size, self.length)
+        if self.period is None:
+            seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
+            tokens, answers, gaps = draw_rows(seeds, self.min_token, self.vocab_size, self.length)
+        else:
+            tokens, answers, gaps = self._periodic(size, self.period, rng)
         inputs, following = tokens[:, :-1], tokens[:, 1:]
         if self.score == "all":
             targets = answers
@@ -98,6 +108,15 @@ class InductionTask:
         else:
             targets = following
         return Batch(inputs=inputs, targets=targets, answers=answers, groups={"gap": gaps})
+
+    def _periodic(self, size: int, period: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Draw tokens [size, length + 1] of a period, and the answers and gaps [size, length] of all repeats."""
+        drawable = self.vocab_size - self.min_token
+        require_rows(self, size, rng, more=8 * size * drawable)
+        pool = self.min_token + rng.random((size, drawable)).argsort(axis=1)[:, :period]
+        tokens = pool[:, np.arange(self.length + 1) % period]
+        repeat = np.arange(self.length) >= period
+        return tokens, np.where(repeat, tokens[:, 1:], IGNORE), np.tile(np.where(repeat, period, 0), (size, 1))
 
     def show(self, batch: Batch, row: int) -> str:
         """Return the sequence in lines of 16 positions: token, role (R repeat, F forced), target."""

@@ -22,7 +22,7 @@ from tasks.memory import require_memory, require_rows
 FOLLOWER_PROBABILITIES = (1 / 2, 1 / 6, 1 / 6, 1 / 6)
 """Probabilities of the four tokens that follow a token in the global table."""
 GLOBAL, TRIGGER = 1, 2
-"""Values of the group "source": the table answers at first occurrences, the sequence at repeated triggers."""
+"""Values of the group "source": first occurrences, answered by the table, and repeated triggers, by the sequence."""
 
 
 @config

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -78,7 +79,7 @@ def _sampled(value: float, at: Callable[[float], Range], within: Range = ANY) ->
 
 
 def _mapped(estimate: Estimate, value: float, ends: Callable[[float, float], Range]) -> Estimate:
-    """Return the estimate of a function of a number. `ends` maps the number's interval to the function's."""
+    """Return the estimate of a function of an estimated number. `ends` maps the number's interval to the result's."""
     assert estimate.at is not None
     at = estimate.at
     return Estimate(value, *ends(estimate.low, estimate.high), estimate.confidence, lambda level: ends(*at(level)))
@@ -98,6 +99,23 @@ def mean(values: Sequence[float], within: Range = ANY) -> Estimate:
     return _sampled(value, _student(value, float(x.std(ddof=1) / math.sqrt(len(x))), len(x) - 1), within)
 
 
+def line(x: Sequence[float], y: Sequence[float]) -> tuple[Estimate, Estimate]:
+    """Return slope and intercept of the least-squares line of y on x, with Student's t intervals of len(x) - 2 degrees.
+
+    The scatter about the line is the only source of error: points are independent, and x is known.
+    """
+    if len(x) < 2 or _alike(np.asarray(x, dtype=float)):
+        return unknown(), unknown()
+    fit = stats.linregress(x, y)
+    pairs = (fit.slope, fit.stderr), (fit.intercept, fit.intercept_stderr)
+    if len(x) < 3 or not np.isfinite([*x, *y]).all() or fit.stderr <= ROUNDING:
+        return unknown(float(fit.slope)), unknown(float(fit.intercept))
+    slope, intercept = (
+        _sampled(float(value), _student(float(value), float(error), len(x) - 2)) for value, error in pairs
+    )
+    return slope, intercept
+
+
 def mean_correlation(values: Sequence[float]) -> Estimate:
     """Return the mean correlation over seeds, by Student's t on Fisher's z, which keeps it inside (-1, 1)."""
     z = mean(np.arctanh(np.clip(np.asarray(values, dtype=float), -1 + 1e-9, 1 - 1e-9)).tolist())
@@ -110,6 +128,18 @@ def difference(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> E
     if min(len(x), len(y)) == 0:
         return unknown(within=within)
     return _welch(float(x.mean() - y.mean()), (x, y), within)
+
+
+def jackknife(number: Callable[[np.ndarray], float], n: int, within: Range = ANY) -> Estimate:
+    """Return a number that depends on all of n seeds together, with the jackknife's interval over seeds (Tukey 1958).
+
+    `number` maps an array of indices of seeds to the number. With fewer than three seeds the result is `unknown`.
+    """
+    every = np.arange(n)
+    whole = number(every) if n > 1 else math.nan
+    if n < 3:
+        return unknown(whole, within)
+    return mean([n * whole - (n - 1) * number(np.delete(every, seed)) for seed in every], within)
 
 
 def two_way_difference(a: ArrayLike, b: ArrayLike) -> Estimate:
@@ -171,8 +201,8 @@ def paired(a: Sequence[float], b: Sequence[float]) -> Estimate:
 def _ordered(value: float, low: np.ndarray, high: np.ndarray, tails: np.ndarray) -> Estimate:
     """Return the estimate whose interval skips as many of the extreme numbers at each end as the level allows.
 
-    `tails[k]` is the probability that skipping k numbers at one end excludes the true one. If even the full range falls
-    short of 95%, it is the interval, at its lower confidence. For p-values the interval is then unbounded.
+    `tails[k]` is the probability that skipping k numbers at one end excludes the true one. If even the full range has a
+    confidence below 95%, the interval is the full range, with that confidence. For p-values it is then unbounded.
     """
 
     def skipped(level: float) -> int:
@@ -361,3 +391,66 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
         adjusted[i] = largest
     return adjusted.tolist()
+
+
+RESAMPLES = 10_000
+"""Resamples of a bootstrap."""
+
+Score = Callable[[np.ndarray], np.ndarray]
+"""Reduces the last axis, seeds, to one number."""
+
+
+def rank_correlation(
+    one: ArrayLike, other: ArrayLike, score: Score, over: Literal["rows", "seeds"] = "rows"
+) -> Estimate:
+    """Return Spearman's rank correlation of two numbers, given as `one` and `other` [row, seed].
+
+    A row's numbers are `score` of its seeds of `one`, and the mean of its seeds of `other`. Equal numbers have equal
+    ranks. The interval is the percentile interval of a bootstrap (Efron and Tibshirani 1993, chapter 13):
+
+    - over rows, each with its seeds: another sample of rows would have other rows and other seeds, so the spread
+      between rows holds both. Drawing seeds within rows as well would count their noise twice and blur every order;
+    - over the seeds of each row, if the rows are these and no others.
+    """
+    found = _correlations(one, other, score, over)
+    return _percentiles(float(found[0]), found[1:])
+
+
+def rank_correlation_difference(one: ArrayLike, two: ArrayLike, other: ArrayLike, score: Score) -> Estimate:
+    """Return the `rank_correlation` of `one` with `other` less that of `two`, on the same draws of rows."""
+    found = _correlations(one, other, score, "rows") - _correlations(two, other, score, "rows")
+    return _percentiles(float(found[0]), found[1:])
+
+
+def _correlations(one: ArrayLike, other: ArrayLike, score: Score, over: str) -> np.ndarray:
+    """Return the rank correlation (NaN if no row differs) and after it those of `RESAMPLES` samples (then 0)."""
+    rng, numbers, n = np.random.default_rng(0), [np.asarray(each, dtype=float) for each in (one, other)], len(one)  # type: ignore[arg-type]
+    rows = np.vstack([np.arange(n), rng.integers(n, size=(RESAMPLES, n))])
+    ranks = []
+    for seeds, reduced in zip(numbers, (score, _mean), strict=True):
+        if over == "rows":
+            sample = reduced(seeds)[rows]
+        else:
+            drawn = rng.integers(seeds.shape[1], size=(RESAMPLES, *seeds.shape))
+            sample = np.vstack([reduced(seeds)[None], reduced(np.take_along_axis(seeds[None], drawn, axis=-1))])
+        ranks.append(stats.rankdata(sample, axis=1) - (n + 1) / 2)
+    spread = np.sqrt((ranks[0] ** 2).sum(axis=1) * (ranks[1] ** 2).sum(axis=1))
+    found = (ranks[0] * ranks[1]).sum(axis=1) / np.where(spread == 0, 1.0, spread)
+    return np.where((spread == 0) & (np.arange(len(found)) == 0), math.nan, found)
+
+
+def _mean(seeds: np.ndarray) -> np.ndarray:
+    return seeds.mean(axis=-1)
+
+
+def _percentiles(value: float, sample: np.ndarray) -> Estimate:
+    """Return a number with the percentile interval of its bootstrap sample, unbounded at levels that it cannot show."""
+    if math.isnan(value):
+        return unknown()
+    ordered = np.sort(sample)
+
+    def at(level: float) -> Range:
+        k = math.floor((1 - level) / 2 * len(ordered))
+        return ANY if k < 1 else (float(ordered[k]), float(ordered[-1 - k]))
+
+    return _sampled(value, at)

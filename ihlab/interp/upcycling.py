@@ -1,8 +1,8 @@
 """Upcycling: train only a few numbers per head of a pretrained model, and measure what that changes.
 
-An arm adds its numbers to a Hugging Face causal LM whose attention has `k_proj` and `v_proj`, and freezes the rest.
-They start at the identity, so the model starts unchanged. The control "scales" has as many numbers as "keys and
-values", two for the keys and two for the values of a head, but no earlier token.
+Each arm adds a set of trainable numbers to a Hugging Face causal LM whose attention has `k_proj` and `v_proj`, and
+freezes all other weights. The numbers start at the identity, so the model starts unchanged. The control "scales" has as
+many numbers as "keys and values": it scales each half of a head's keys and values, and mixes in no earlier token.
 """
 
 import copy
@@ -53,7 +53,7 @@ def with_arm(model: Any, arm: str) -> tuple[Any, list[nn.Parameter]]:
 
 
 def _add_scales(model: Any) -> list[nn.Parameter]:
-    """Multiply each half of a head's keys and of its values by a number of its own."""
+    """Multiply each half of a head's keys and of its values by its own trainable scale."""
     heads, scales = model.config.num_key_value_heads, []
     for part in attentions(model):
         for projection in (part.k_proj, part.v_proj):

@@ -3,9 +3,9 @@
     x[t] = embedding(token[t]) + table[hash(token[t - 1], token[t])],
     hash(a, b) = ((36313 b) xor (27191 a)) mod (rows - 1),
 
-and the last row for the first token, which has none before it. Pairs with the same hash share a row. The table starts
-as 0, so that the model starts as one without. There, the rows are added before every layer with a learned weight; here
-once, to the embedding.
+and the last row for the first token, which has no previous one. Pairs with the same hash share a row. The table starts
+as 0, so the model starts as one without it. The source adds the rows before every layer with a learned weight; here
+they are added once, to the embedding.
 """
 
 import torch

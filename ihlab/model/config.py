@@ -51,6 +51,7 @@ class ModelConfig:
         canon: Places of Canon layers, such as ABCD: A, the input of attention's projections; B, queries, keys and
             values; C, the MLP's input; D, the input of its activation. K, V, O, M: the same convolution of keys, of
             values, of the output of attention, and of the output of the MLP. Empty: none.
+        canon_taps: Number of tokens that a Canon layer mixes: the current token and those right before it.
         smear: Add the previous token to each embedding, or to the input of each layer's attention, by a gate of each
             token (modded-nanogpt's smear).
         bigram_table: Rows of a hash table with a vector for each pair of a token and the previous one, added to the
@@ -144,6 +145,7 @@ class ModelConfig:
     rotary_layers: tuple[bool, ...] | None = None
     qk_norm: bool = False
     bigram_table: int = 0
+    canon_taps: int = 4
     query_window: int | None = None
 
     def __post_init__(self) -> None:
@@ -222,6 +224,7 @@ class ModelConfig:
             f"ModelConfig.canon is {self.canon!r}, but must be some of the letters of {_PLACES!r}, each once and in "
             "order.",
         )
+        require(self.canon_taps >= 1, f"ModelConfig.canon_taps is {self.canon_taps}, but must be at least 1.")
         require(
             self.mlp != "none" or not set(self.canon) & set("CDM"),
             f"ModelConfig.canon is {self.canon!r}, but mlp is 'none': 'C', 'D' and 'M' are places of an MLP.",

@@ -1,13 +1,13 @@
-"""The gated delta rule (Yang et al. 2024, Gated DeltaNet, arXiv 2412.06464): what a key held is first taken out.
+"""The gated delta rule (Yang et al. 2024, Gated DeltaNet, arXiv 2412.06464): a key's old value is removed first.
 
     S[t] = a[t] (I - b[t] k[t] k[t]^T) S[t - 1] + b[t] k[t] v[t]^T,    b[t] = sigmoid(w' . x[t] + c'),
 
-with a as in `ihlab.model.recurrence`, of a gate of its own: a[t] = exp(-A softplus(w . x[t] + c)). Written with what
-each token adds to S, a[t] S[t - 1] + k[t] u[t]^T, all tokens at once are a triangular system:
+with a from a separate gate, as in `ihlab.model.recurrence`: a[t] = exp(-A softplus(w . x[t] + c)). With
+S[t] = a[t] S[t - 1] + k[t] u[t]^T, the updates u of all tokens solve a triangular system:
 
     u[t] = b[t] (v[t] - sum over s < t of D[t, s] (k[t] . k[s]) u[s]),    D[t, s] = a[s + 1] ... a[t].
 
-Without the second term it is the gated linear recurrence, with b in the place of its write gate.
+Without the second term it is the gated linear recurrence, with b as its write gate.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Depthwise causal convolutions: each channel is mixed with its own previous values, with its own taps.
 
-A Canon layer (Allen-Zhu 2025, Physics of Language Models 4.1) is one with a kernel of 4, without bias and activation,
-added to its input:
+A Canon layer (Allen-Zhu 2025, Physics of Language Models 4.1) is one with a kernel of 4 (`canon_taps` changes it),
+without bias and activation, added to its input:
 
     y[t] = x[t] + w[0] (.) x[t] + w[1] (.) x[t - 1] + w[2] (.) x[t - 2] + w[3] (.) x[t - 3],
 
@@ -24,10 +24,8 @@ from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache, earlier
 from ihlab.model.shift import TokenMix, spawned, token_shift
 
-CANON_KERNEL = 4
-
 _DRAWS = "ABCD  KVOM"
-"""The places in the order of their generators. Those between are taken by registered attention and recurrences."""
+"""The places in the order of their generators. Registered attention and recurrences use the generators between them."""
 
 
 class Depthwise(TokenMix):
@@ -59,13 +57,14 @@ def make_canon(
 ) -> list[Depthwise]:
     """Return the Canon layers of a place, one for each number of groups; none if the place is not in `cfg.canon`.
 
-    They start as `torch.nn.Conv1d` does, from U(-1/2, 1/2). They have their own generator, so all other parameters
-    start as without them.
+    They start as `torch.nn.Conv1d` does, from U(-b, b) with b = 1 / sqrt(taps), 1/2 for four. They have their own
+    generator, so all other parameters start as without them.
     """
     if place not in cfg.canon:
         return []
     source = spawned(generator, layer, 1 + _DRAWS.index(place))
-    taps = (torch.rand(n, CANON_KERNEL, width, generator=source) - 0.5 for n in groups)
+    bound = cfg.canon_taps**-0.5
+    taps = (bound * (2 * torch.rand(n, cfg.canon_taps, width, generator=source) - 1) for n in groups)
     return [Depthwise(each, residual=True) for each in taps]
 
 

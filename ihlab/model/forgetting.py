@@ -2,8 +2,8 @@
 
     score[t, s] = q[t] . k[s] / sqrt(d_head) + log f[s + 1] + ... + log f[t],    f[t] = sigmoid(w . x[t] + b)
 
-for each head, x what attention reads. f = 1 is vanilla attention, and one constant f is ALiBi with slope -log f. As in
-the authors' code b starts as 0, so that f starts as 1/2. Their models have no rotary positions: `positional="none"`.
+for each head, where x is attention's input. f = 1 is vanilla attention, and a constant f is ALiBi with slope -log f. As
+in the authors' code, b starts as 0, so f starts as 1/2. Their models have no rotary positions: `positional="none"`.
 """
 
 import torch
@@ -22,7 +22,7 @@ from ihlab.model.token_gate import TokenGate
 class ForgettingAttention(Attention):
     """`Attention` with forget gates. hook_log_forget [batch, pos, n_heads]: log f of each token.
 
-    A cache keeps the sum of log f up to each token, a number for each head.
+    A cache stores the sum of log f up to each token, one number per head.
     """
 
     additive_scores = False

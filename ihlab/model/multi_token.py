@@ -4,10 +4,10 @@ With S the scores q . k / sqrt(d_head), 0 where the key is later than the query,
 
     S'[t, s] = sum over a, b of w[h, a, b] S[t - a, s - b],   a = 0 .. 5, b = -5 .. 5,
 
-at keys s <= t, with zeros outside the sequence. Kernels start as the identity, w[h, 0, 0] = 1. Where w[h, 0, 1] alone
-is 1, S'[t, s] = S[t, s - 1]: keys shifted by one token, after their rotation. This is its key-query convolution before
-the softmax, with its kernel size. Left out: the convolution after the softmax, the mixing of heads, and the gated norm
-of each head's output.
+at keys s <= t, with zeros outside the sequence. Kernels start as the identity, w[h, 0, 0] = 1. If only w[h, 0, 1] is 1,
+S'[t, s] = S[t, s - 1]: keys shifted by one token, after their rotation. This is the paper's key-query convolution
+before the softmax, with its kernel size. Left out: the convolution after the softmax, the mixing of heads, and the
+gated norm of each head's output.
 """
 
 import torch
@@ -55,7 +55,7 @@ class MultiTokenAttention(Attention):
         seen = F.pad(q, (0, 0, 0, 0, QUERIES - 1, 0)) if before is None else torch.cat([before, q], dim=1)
         hidden = self.score_bias(k, slice(positions.start - QUERIES + 1, positions.stop)).isneginf()
         scores = F.pad(scores_of(seen, k).masked_fill(hidden, 0), (KEYS // 2, KEYS // 2))
-        # conv2d sums over what follows a place: its first row is the earliest query, its first column the earliest key.
+        # The first row of conv2d's kernel is for the earliest query, its first column for the earliest key.
         taps = self.hook_taps(self.taps.clone()).flip(1, 2)[:, None]
         mixed = F.conv2d(scores, taps.to(scores.dtype), groups=self.n_heads)
         pattern = pattern_of(mixed + self.score_bias(k, positions), self.hook_attn_scores, self.hook_pattern)

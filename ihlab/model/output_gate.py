@@ -2,8 +2,8 @@
 
     z[t] <- sigmoid(W_g x[t] + b) (.) z[t]
 
-for each channel of each head, between the values that are read and W_O; x is what attention reads. The gate is the
-query's alone: no key depends on it. With gates of 1 it is vanilla attention. W_g and b start as 0, so gates as 1/2.
+for each channel of each head, before W_O; x is attention's input. The gate depends only on the query. With gates of 1
+it is vanilla attention. W_g and b start as 0, so gates start as 1/2.
 """
 
 import torch

@@ -2,9 +2,9 @@
 
     k_hat[t] = (k[t] in half of the channels, k[t - 1] in the others),
 
-the first token keeping its own key. The others are channels d/4 to d/2 and 3d/4 to d of each head: the slower half of
-the pairs that rotary positions rotate, here not rotated, in queries as well. The angles of the faster half are left as
-they are. (There, queries and keys pass a norm before the offset, and the frequencies are spread anew over that half.)
+where the first token keeps its own key. The other channels are d/4 to d/2 and 3d/4 to d of each head: the slower half
+of the rotary pairs, which are not rotated here, in keys and queries. The angles of the faster half are unchanged. (In
+the source, queries and keys are normalised before the offset, and the frequencies are spread again over that half.)
 
 It is K-only shifting (equation 5 of arXiv 2411.19574) with fixed weights for each channel: alpha = (1, 0) in half of
 the channels, (0, 1) in the others. `PartialRotaryAttention` is its control: the same rotation, no offset.
@@ -30,7 +30,7 @@ def offset(
 
 
 class PartialRotaryAttention(Attention):
-    """`Attention` whose rotation leaves the slower half of each head's pairs of channels as they are."""
+    """`Attention` that does not rotate the slower half of each head's pairs of channels."""
 
     def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
         super().__init__(cfg, generator, layer)

@@ -1,12 +1,12 @@
-"""Gated linear recurrences: attention without softmax, whose memory is one matrix S for each key/value head.
+"""Gated linear recurrences: attention without softmax, with a matrix S per key/value head as its state.
 
     S[t] = a[t] S[t - 1] + b[t] k[t] v[t]^T,    z[t] = S[t]^T q[t],
     b[t] = softplus(w . x[t] + c),              a[t] = exp(-A b[t])
 
-This is Mamba-2 (Dao and Gu 2024, arXiv 2405.21060) in small: its dt, B, C and x are b, k, q and v; A > 0 is a number of
-each head, w [d_model] and c too, and x[t] what attention reads. Left out: its SiLU, skip, output gate and output norm.
-Queries and keys have length 1, as in Gated DeltaNet's code. With a = b = 1 it is linear attention. All tokens at once
-it is a masked product of matrices, z = kernel @ v:
+This is a small Mamba-2 (Dao and Gu 2024, arXiv 2405.21060), whose dt, B, C and x are b, k, q and v. Each head has its
+A > 0, w [d_model] and c, and x[t] is attention's input. Left out: SiLU, skip connection, output gate and output norm.
+Queries and keys are normalised to length 1, as in Gated DeltaNet's code. With a = b = 1 it is linear attention. In
+parallel over tokens it is a masked matrix product, z = kernel @ v:
 
     kernel[t, s] = (q[t] . k[s]) b[s] a[s + 1] ... a[t]  for s <= t, otherwise 0.
 
@@ -33,7 +33,7 @@ from ihlab.model.shift import spawned
 from ihlab.model.token_gate import TokenGate
 
 Gates = tuple[Float[Tensor, "batch *pos kv_head"], ...]
-"""log a, b, and what a subclass has beside them."""
+"""log a, b, and the other gates of a subclass."""
 
 State = Float[Tensor, "batch kv_head d_head d_value"]
 Weights = Float[Tensor, "batch kv_head query key"]
@@ -47,10 +47,10 @@ class LinearRecurrence(Attention):
 
     - hook_q, hook_k, hook_v, hook_rot_q, hook_rot_k, hook_z, hook_result as in `Attention`;
     - hook_log_decay, hook_write [batch, pos, n_key_value_heads]: log a and b;
-    - hook_kernel [batch, n_heads, query, key]: z = kernel @ v. Its rows have no sum of 1, and entries can be negative:
-      it is no pattern, so there are no hook_attn_scores and hook_pattern, and no dropout falls on it.
+    - hook_kernel [batch, n_heads, query, key]: z = kernel @ v. Rows do not sum to 1, and entries can be negative. It is
+      not a pattern: there are no hook_attn_scores and hook_pattern, and dropout does not act on it.
 
-    A cache keeps S, and neither keys nor values: decoding goes token by token, and has no hook_kernel.
+    A cache stores S instead of keys and values. Decoding goes token by token, without hook_kernel.
     """
 
     additive_scores = False
@@ -88,7 +88,7 @@ class LinearRecurrence(Attention):
 
     @staticmethod
     def step(state: State, k: Tensor, v: Tensor, gates: Gates, cache: KVCache) -> State:
-        """Return S after one more token, of its key and value [batch, kv_head, d_head] and gates [batch, kv_head]."""
+        """Return S after one more token with this key and value [batch, kv_head, d_head] and gates [batch, kv_head]."""
         log_decay, write = (gate[:, :, None, None] for gate in gates)
         return log_decay.exp() * state + write * outer(k, v)
 

@@ -63,8 +63,8 @@ class TokenShift(TokenMix):
     """`token_shift` with learned weights [head, window]: alpha of the keys, beta of the values, gamma of the queries.
 
     A new shift draws column 0 from U(0, 1), and `start` gives the other columns. With `uniform` it draws all columns
-    except the last, which `complete` gives. All are free afterwards. With `shared`, all heads use one row. With
-    `d_head`, each channel of a head has its own row, which starts as a copy of its head's.
+    except the last, which `complete` gives. All are free afterwards. With `shared`, all heads have the same weights.
+    With `d_head`, each channel of a head has its own weights, which start as a copy of its head's.
 
     Subclasses for other rules store another parameter and compute the weights from it (`stored`, `mixed`).
     """

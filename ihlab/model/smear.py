@@ -1,10 +1,10 @@
-"""Smear (modded-nanogpt and nanochat): the token before is added to each token, as much as a gate of the token says.
+"""Smear (modded-nanogpt and nanochat): add the previous token to each token, weighted by a gate of the token.
 
     y[t] = x[t] + lambda sigmoid(w . x[t]) x[t - 1],
 
-zeros before the first token, with lambda one learned number, and w of the first 12 channels of x. Both start as 0, so
-that the model starts as one without. There, x is the embedding; here it can also be what attention reads.
-Keys and values then hold the same mix: no weights make a key of the token before alone and a value of its own token.
+with zeros before the first token. lambda is one learned number, and w reads the first 12 channels of x. Both start as
+0, so the model starts as one without smear. In the sources x is the embedding; here it can also be attention's input.
+Keys and values then contain the same mix: no weights give a key of only the previous token and a value of the token.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""Numbers that attention makes of each token, such as the logit of a gate."""
+"""Numbers that attention computes from each token, such as the logit of a gate."""
 
 import torch
 from jaxtyping import Float

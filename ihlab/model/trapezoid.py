@@ -3,14 +3,15 @@
     S[t] = a[t] S[t - 1] + l[t] d[t] k[t] v[t]^T + (1 - l[t]) d[t] a[t] k[t - 1] v[t - 1]^T,
     d[t] = softplus(w . x[t] + c),    a[t] = exp(-A d[t]),    l[t] = sigmoid(w' . x[t] + c')
 
-for each key/value head: the exponential-trapezoidal rule in the place of Euler's, which is l = 1 and so
-`ihlab.model.recurrence`. There is no term k[t - 1] v[t]^T, and no convolution. But the weight of the pair of token s
+for each key/value head. It is the exponential-trapezoidal rule; Euler's rule is l = 1, which is
+`ihlab.model.recurrence`. There is no term k[t - 1] v[t]^T, and no convolution. But the weight on the pair of token s
 
     kernel[t, s] = (q[t] . k[s]) (l[s] d[s] + (1 - l[s + 1]) d[s + 1]) a[s + 1] ... a[t]  for s < t,
     kernel[t, t] = (q[t] . k[t]) l[t] d[t]
 
-depends on token s + 1: a head that finds s by its key reads a number of the token after it. In small: A is a number of
-each head (there, made of the token), queries and keys have no learned bias, and the rotation is that of positions.
+depends on token s + 1: a head that finds s by its key reads a number that depends on the next token. Simplified from
+Mamba-3: A is one number per head (there, it depends on the token), queries and keys have no learned bias, and the
+rotation depends only on positions.
 """
 
 import torch

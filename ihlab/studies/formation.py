@@ -17,8 +17,8 @@ Each series is smoothed by a running median of five. It has risen by a fraction 
 the distance between its first and its last value (means over `AVERAGED` evaluations). There is no fit and no threshold
 on a value.
 
-The guess was subtracted after the runs. They had shown that guessing alone was a fifth of the accuracy's rise. Claims
-also state the result for the accuracy with guesses included, because that was declared (`Claim.first`).
+Subtracting the guess was decided after the runs, which had shown that guessing alone is a fifth of the accuracy's rise.
+Claims also state the result for the accuracy with guesses included, because that was declared (`Claim.first`).
 """
 
 from collections.abc import Iterable, Sequence

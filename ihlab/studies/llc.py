@@ -1,16 +1,17 @@
 """Calibration of the local learning coefficient: does `devinterp` find coefficients that are known exactly?
 
-Stages of training are read off the estimated coefficient of checkpoints (Hoogland et al. 2024, arXiv 2402.02364). This
-study asks first whether the estimator gives the right number where it is known: at the five minima of
+Hoogland et al. 2024 (arXiv 2402.02364) find stages of training from the estimated coefficient of checkpoints. This
+study first asks whether the estimator gives the right number where it is known: at the five minima of
 `ihlab.theory.landscape.coefficients`. `devinterp` samples exp(-n_beta K - localization ||w - w0||^2 / 2) by stochastic
-gradient Langevin dynamics (SGLD) and returns n_beta times the mean of K. Two errors are told apart: the sampler may
-miss the mean that it aims at (`Minimum.tempered`, by Metropolis sampling), and at a finite temperature that mean is not
-the coefficient.
+gradient Langevin dynamics (SGLD) and returns n_beta times the mean of K. There are two separate errors: the sampler may
+miss its exact mean (`Minimum.tempered`, by Metropolis sampling), and at a finite temperature the exact mean differs
+from the coefficient.
 
 Settings are relative to the stiffness h of a minimum: n_beta = sharpness / h and a learning rate of step / sharpness.
-They were chosen by the exact means, before any estimate. These say that the crossing is out of reach: a coefficient of
-multiplicity 2 is approached by 1 / log(n_beta) only. The calibration is passed if every claim about the sampler, the
-claims about the four other coefficients and the order hold. Only then may the estimator be applied to networks.
+They were chosen from the exact means, before any estimate. These show that the crossing is out of reach: with
+multiplicity 2, the error falls only as 1 / log(n_beta). The calibration passes if every claim about the sampler, the
+claims about the four other coefficients and the claim about the order hold. Only then is the estimator applied to
+networks.
 """
 
 from functools import partial
@@ -32,7 +33,7 @@ from tasks.config import require
 
 CENTRE = {"step": 0.2, "localization": 1.0, "sharpness": 1000.0}
 SETTINGS = [CENTRE, *({**CENTRE, name: CENTRE[name] * by} for name in CENTRE for by in (0.25, 4.0))]
-"""The setting that is judged, and six others, which each change one number by a factor of four."""
+"""The setting of the claims, and six others, which each change one number by a factor of four."""
 GROUPS, COPIES = 8, 16
 """Independent copies of each minimum's parameters: the claims' intervals are over groups of copies.
 
@@ -41,7 +42,7 @@ STEPS = {"smoke": 20, "laptop": 3000, "gpu": 3000, "paper": 3000}
 """SGLD steps. The first third is burn-in."""
 
 FROM_AIM, FROM_EXACT, ORDERED, ROBUST = 0.1, 0.2, 0.95, 0.8
-"""Largest relative errors of the sampler and of the estimate; least fractions of ordered pairs and of good settings."""
+"""Maximum relative errors of the sampler and the estimate; minimum fractions of ordered pairs and of good settings."""
 CROSSING = "crossing"
 COLORS = {
     "": (BLACK, "centre"),
@@ -63,7 +64,7 @@ class LLC:
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Return a row per setting, minimum and group of copies, with `aim`, the exact mean at this temperature.
 
-        `estimate` leaves out the burn-in. `returned` has it in its mean, as `devinterp`'s `llc_mean` has. Raises
+        `estimate` leaves out the burn-in. `returned` includes it in its mean, as `devinterp`'s `llc_mean` does. Raises
         `ConfigError` if devinterp is not installed.
         """
         require(find_spec("devinterp") is not None, "devinterp is not installed: pip install 'devinterp>=2.0.1'.")
@@ -126,7 +127,7 @@ class LLC:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw every estimate beside the exact coefficient of its minimum, and the mean that it aims at."""
+        """Draw every estimate beside the exact coefficient and the exact mean of its minimum."""
         figure = new_figure(PAGE, 4.6)
         axes, points = figure.subplots(), list(data["point"].unique())
         for x, point in enumerate(points):
@@ -157,7 +158,7 @@ class LLC:
 
 
 def estimates(step: float, localization: float, sharpness: float, steps: int) -> pd.DataFrame:
-    """Return devinterp's estimates at one setting, as `LLC.gather` does."""
+    """Return devinterp's estimates at one setting, with the columns of `LLC.gather`."""
     import torch
     from datasets import Dataset
     from devinterp.slt.sampling import sample

@@ -1,10 +1,10 @@
 """Does the shift reverse the order "bigrams first, then induction"?
 
 Bietti et al. 2023 (arXiv 2306.00802) train two vanilla layers on bigrams with triggers: the global table is learned
-first, then induction. With the shift, induction needs one layer and fewer steps. So is it learned first there, at least
-where triggers are frequent? `tasks.TriggerTask` separates the two kinds of knowledge: the table answers at the first
-occurrence of a token, and only induction answers at a repeated trigger. Either accuracy of one half needs the knowledge
-(`tests/tasks/test_trigger.py` scores models that lack it).
+first, then induction. With the shift, induction needs one layer and fewer steps. Is it then learned first, at least
+if triggers are frequent? `tasks.TriggerTask` separates the two kinds of knowledge: the table answers at the first
+occurrence of a token, and only induction answers at a repeated trigger. An accuracy of one half requires the respective
+knowledge (`tests/tasks/test_trigger.py` scores models that lack it).
 
 All models have learned positions, with which two vanilla layers learn induction fastest (`ihlab.studies.robustness`),
 and one learning rate. Measures and thresholds were fixed before the runs. The setting was chosen on another seed.
@@ -116,7 +116,7 @@ class Order:
 
 
 def label(curve: str, triggers: int) -> str:
-    """Return the name of a model trained with so many triggers."""
+    """Return the name of a model trained with this many triggers."""
     return f"{curve}, {triggers} triggers"
 
 

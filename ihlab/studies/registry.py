@@ -4,18 +4,24 @@ from typing import Any
 
 from ihlab.claims.experiment import METHODS, Experiment
 from ihlab.studies.basin_map import BasinMap
+from ihlab.studies.checker import Checker
 from ihlab.studies.figure1 import Figure1a, Figure1b
 from ihlab.studies.figure2 import Figure2
 from ihlab.studies.figure4 import Figure4
 from ihlab.studies.figure9 import Figure9
 from ihlab.studies.formation import Formation
 from ihlab.studies.hops import Figure8, Figure8Law, Figure8Learned, OneMoreLayer, SavedLayer, ShiftHalves
+from ihlab.studies.initial_state import InitialState
 from ihlab.studies.initialisation import Initialisation
+from ihlab.studies.key_offset import KeyOffset
 from ihlab.studies.lengths import Lengths
 from ihlab.studies.llc import LLC
+from ihlab.studies.many_heads import ManyHeads
+from ihlab.studies.mixes import Mixes
 from ihlab.studies.mqar import MQAR
 from ihlab.studies.order import Order
 from ihlab.studies.pairs import Pairs
+from ihlab.studies.period import Period
 from ihlab.studies.robustness import Robustness
 from ihlab.studies.shifts import Shifts
 from ihlab.studies.table2 import Table2
@@ -23,6 +29,7 @@ from ihlab.studies.table4 import Table4
 from ihlab.studies.table5 import Table5
 from ihlab.studies.tables6to13 import Tables6To13
 from ihlab.studies.text import Text
+from ihlab.studies.toy_and_text import ToyAndText
 from ihlab.studies.upcycle import Upcycle
 from ihlab.studies.variants import COMPARISONS
 from tasks.config import require
@@ -40,11 +47,15 @@ EXPERIMENTS: dict[str, Experiment] = {
         Table5(),
         Formation(),
         Order(),
+        Period(),
+        Checker(),
         MQAR(),
         Table2(),
         Tables6To13(),
         Table4(),
         BasinMap(),
+        ManyHeads(),
+        InitialState(),
         Robustness(),
         Lengths(),
         Initialisation(),
@@ -56,6 +67,9 @@ EXPERIMENTS: dict[str, Experiment] = {
         OneMoreLayer(),
         Text(),
         Shifts(),
+        KeyOffset(),
+        Mixes(),
+        ToyAndText(),
         Pairs(),
         Upcycle(),
         *COMPARISONS,
@@ -67,9 +81,11 @@ GROUP = "ihlab.experiments"
 """Entry point group for experiments of installed packages."""
 
 ON_REQUEST = {
-    *("formation", "order", "mqar", "table4", "basin_map", "robustness", "lengths", "initialisation", "llc"),
-    *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text", "pairs"),
-    *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "upcycle"),
+    *("formation", "order", "period", "checker", "pairs", "mqar", "table4", "basin_map", "robustness", "lengths"),
+    *("initialisation", "llc"),
+    *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
+    *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "mixes", "upcycle"),
+    *("key_offset", "toy_and_text", "many_heads", "initial_state"),
 }
 """Experiments that run only if named. Experiments that users register also run only if named."""
 

@@ -1,10 +1,10 @@
-"""Which token shift: what each variant of attention learns, against predictions that were made before the runs.
+"""Token shifts compared: what each variant of attention learns, and what was predicted before the runs.
 
-The criterion of the predictions: one layer does induction exactly if, for some weights, a key depends on the token
-before alone while the value carries its own token. A variant *learns* a setting if a majority of its seeds reaches 90%
-accuracy within the setting's steps. It learns it *partly* if it does not, but its highest accuracy, averaged over
+The criterion of the predictions: one layer can do induction exactly if, for some weights, a key depends only on the
+previous token and the value only on its own token. A variant *learns* a setting if a majority of its seeds reaches 90%
+accuracy within the setting's steps. Otherwise it learns it *partly* if its highest accuracy, averaged over
 seeds, is more than `GAIN` above vanilla attention's. Steps were chosen from the stored results of vanilla attention,
-K only and V only, so that vanilla attention does not learn a setting within them.
+K only and V only, so that vanilla attention does not learn any setting in time.
 """
 
 from collections import Counter
@@ -20,45 +20,29 @@ from ihlab.claims.comparison import Cell, cell_rows, learned, steps
 from ihlab.claims.experiment import Scale
 from ihlab.claims.labels import K_ONLY, V_ONLY, VANILLA
 from ihlab.claims.rates import count_in_words, rate_in_words
+from ihlab.claims.token_shifts import (
+    CONTROL,
+    CONV_ALL,
+    CONV_K,
+    CONV_M,
+    CONV_O,
+    CONV_V,
+    DELTA,
+    DELTA_CONV,
+    LINEAR,
+    LINEAR_CONV,
+    MULTI,
+    OFFSET,
+    OWN,
+    SMEAR_EMBED,
+    SMEAR_READ,
+    STEPS,
+    TRAPEZOID,
+    VARIANTS,
+)  # fmt: skip
 from ihlab.claims.toy_settings import HOPS, INDUCTION1, INDUCTION2, NGRAM, RECALL_GAP1, RECALL_GAP2, WIDE, InSettings
 from ihlab.plots.variants import matrix
 from ihlab.training.config import RunConfig
-
-OFFSET, CONTROL, OWN = "partial key offset", "half unrotated", "K only, first own"
-SMEAR_EMBED, SMEAR_READ, MULTI = "smear, embedding", "smear, attention's input", "multi-token attention"
-CONV_K, CONV_V, CONV_O, CONV_M, CONV_ALL = "conv K", "conv V", "conv attention out", "conv MLP out", "conv all four"
-LINEAR, LINEAR_CONV, DELTA, DELTA_CONV = "gated linear", "gated linear, conv", "gated delta", "gated delta, conv"
-TRAPEZOID, FORGET, GATED, BIGRAM = "trapezoid", "forgetting", "output gate", "bigram table"
-
-_NONE = {"positional": "none"}  # as the recurrences' own models
-VARIANTS: dict[str, dict[str, Any]] = {
-    VANILLA: {},
-    K_ONLY: {"attention": "k_shift"},
-    OWN: {"attention": "k_shift", "shift_first": "own"},
-    V_ONLY: {"attention": "v_shift"},
-    OFFSET: {"attention": "key_offset"},
-    CONTROL: {"attention": "partial_rotary"},
-    SMEAR_EMBED: {"smear": "embedding"},
-    SMEAR_READ: {"smear": "attention"},
-    CONV_K: {"canon": "K"},
-    CONV_V: {"canon": "V"},
-    CONV_O: {"canon": "O"},
-    CONV_M: {"canon": "M"},
-    CONV_ALL: {"canon": "KVOM"},
-    MULTI: {"attention": "multi_token"},
-    LINEAR_CONV: {"attention": "gated_linear", "canon": "B", **_NONE},
-    LINEAR: {"attention": "gated_linear", **_NONE},
-    DELTA_CONV: {"attention": "gated_delta", "canon": "B", **_NONE},
-    DELTA: {"attention": "gated_delta", **_NONE},
-    TRAPEZOID: {"attention": "trapezoid", **_NONE},
-    FORGET: {"attention": "forgetting"},
-    GATED: {"attention": "output_gate"},
-    BIGRAM: {"bigram_table": 4096},
-}
-"""Fields of the model that make each variant, by its label."""
-
-STEPS = {INDUCTION1: 400, INDUCTION2: 600, NGRAM: 120, HOPS: 400, RECALL_GAP1: 400, RECALL_GAP2: 400, WIDE: 400}
-"""Steps within which a variant has to learn a setting."""
 
 GAIN = 0.3
 """A variant learns partly if its highest accuracy is this much above vanilla attention's."""
@@ -66,7 +50,7 @@ GAIN = 0.3
 YES, PARTLY, NO = "learned", "partly learned", "not learned"
 
 _KEYS = (K_ONLY, OFFSET, CONV_K, CONV_ALL, MULTI)
-"""Variants that can put the token before into a key and keep it out of the value."""
+"""Variants that can mix the previous token into a key but not into the value."""
 PREDICTED: dict[Cell, str] = {
     **{(variant, INDUCTION1): NO for variant in VARIANTS},
     **{(variant, INDUCTION1): YES for variant in (*_KEYS, OWN, LINEAR_CONV, DELTA_CONV)},
@@ -94,7 +78,7 @@ PREDICTED: dict[Cell, str] = {
     **{(variant, WIDE): YES for variant in (K_ONLY, LINEAR_CONV, DELTA_CONV)},
     **{(variant, WIDE): PARTLY for variant in (SMEAR_EMBED, SMEAR_READ)},
 }
-"""What is predicted of each variant in each setting, in the order of the runs."""
+"""The prediction for each variant in each setting, in the order of the runs."""
 
 
 class Shifts(InSettings):
@@ -116,7 +100,7 @@ class Shifts(InSettings):
         return [cell for cell in PREDICTED if scale != "smoke" or cell[0] in (VANILLA, K_ONLY)]
 
     def cell_config(self, cell: Cell, scale: Scale) -> RunConfig:
-        """Return the config of a variant in a setting, with the steps that it has for it."""
+        """Return the config of a variant in a setting, with the setting's steps."""
         config = super().cell_config(cell, scale)
         return config if scale == "smoke" else config.replace(steps=STEPS[cell[1]])
 
@@ -149,7 +133,7 @@ class Shifts(InSettings):
         )
 
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw the matrix of median steps, with the highest accuracy of what is not learned."""
+        """Draw the matrix of median steps, or of the highest accuracy where a setting is not learned."""
         variants, settings = (list(dict.fromkeys(each)) for each in zip(*self.cells(scale), strict=True))
         ratios = pd.DataFrame(np.nan, index=variants, columns=settings)
         labels = pd.DataFrame("", index=variants, columns=settings)

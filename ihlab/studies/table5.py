@@ -119,15 +119,11 @@ def coupling(cells: Sequence[np.ndarray]) -> stats.Estimate:
     d_s, k_s and v_s are the fractions of seed s's heads that are on the diagonal, use their own key, and use their own
     value. The number is the mean over s of d_s, minus the mean over all s != t of k_s v_t + (1 - k_s)(1 - v_t). The
     second mean pairs keys of one seed with values of another, which share no random numbers. So the expected difference
-    is 0 if key and value are independent, whatever their odds and whatever the models of one seed share. The interval
+    is 0 if key and value are independent, even if the models of one seed are correlated. The interval
     is the jackknife over seeds (Tukey 1958). `cells`: tables from `counted`, one per seed.
     """
     shares = np.array([c / c.sum() for c in cells])
-    n, whole = len(shares), _coupling(shares) if len(shares) > 1 else np.nan
-    if n < 3:
-        return stats.unknown(whole, stats.DIFFERENCE)
-    pseudo = [n * whole - (n - 1) * _coupling(np.delete(shares, seed, axis=0)) for seed in range(n)]
-    return stats.mean(pseudo, stats.DIFFERENCE)
+    return stats.jackknife(lambda kept: _coupling(shares[kept]), len(shares), stats.DIFFERENCE)
 
 
 def _coupling(shares: np.ndarray) -> float:

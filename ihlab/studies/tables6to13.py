@@ -90,7 +90,7 @@ class Tables6To13:
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw KV shifting's difference to vanilla in every cell, and every method at its best learning rate."""
+        """Draw KV shifting minus vanilla in every setting, and every method at its best learning rate."""
         loss = losses(data)
         figure = new_figure(PAGE, 4.4)
         left, right = figure.subplots(1, 2)

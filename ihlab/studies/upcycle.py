@@ -1,7 +1,7 @@
-"""Upcycling SmolLM2-135M: does a pretrained model use a shift that it is given, if only the taps are trained?
+"""Upcycling SmolLM2-135M: does a pretrained model use an added shift, if only the taps are trained?
 
 `ihlab.interp.upcycling` has the arms. The text is Python source of the standard library, one sequence per file; files
-of training, tuning and held-out text are disjoint. What was fixed before the runs: questions, thresholds, seeds, rates.
+of training, tuning and held-out text are disjoint. Questions, thresholds, seeds and rates were fixed before the runs.
 """
 
 import os
@@ -27,7 +27,7 @@ MODEL = Path("models") / "SmolLM2-135M-Instruct"
 """Where `make real` writes the model."""
 BOTH, KEYS, VALUES, SCALES = "keys and values", "keys", "values", "scales"
 NONE = "none"
-"""The model as it was pretrained."""
+"""The pretrained model without added numbers."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Upcycle:
         return []
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
-        """Train every arm, each in a process of its own, and measure it. The rows of the table differ by `kind`:
+        """Train every arm, each in its own process, and measure it. The rows of the table differ by `kind`:
 
         - tuning: `loss` of an `arm` on tuning text at a rate `lr`; `chosen`: whether it was the lowest;
         - held-out: `loss` of an arm on held-out sequence `number`;
@@ -174,7 +174,7 @@ ARMS = (NONE, SCALES, KEYS, VALUES, BOTH)
 
 
 def head_groups(heads: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per key/value head: its scores before training, the most of its query heads, and its fractions."""
+    """Return one row per key/value head: its highest scores before training over its query heads, and its fractions."""
     before, after = (heads[heads["arm"] == arm].set_index(["layer", "head"]) for arm in (NONE, BOTH))
     table = before[["kv_head", "prefix_matching", "previous_token"]].join(after[["alpha", "beta"]]).reset_index()
     return table.groupby(["layer", "kv_head"], as_index=False).agg(

@@ -1,8 +1,8 @@
 """Sign-invariant coordinates of a head's alpha and beta, and a sign-invariant time of the theorem's flow.
 
 (alpha, W_K) -> (-alpha, -W_K) and (beta, W_V) -> (-beta, -W_V) leave a model's function and its training with AdamW
-unchanged, to the last bit. So the sign of a trained head's alpha or beta has no meaning. Two angles modulo pi have a
-meaning. Two norms have a meaning as well, because AdamW is not scale-equivariant:
+unchanged, to the last bit. So the sign of a trained head's alpha or beta has no meaning. These
+coordinates are meaningful: two angles modulo pi, and two norms, because AdamW is not scale-equivariant.
 
 - key_angle: from (0, 1) to (alpha1, alpha2), 0 at the induction corner, where alpha1 = 0;
 - value_angle: from (1, 0) to (beta1, beta2), 0 at the induction corner, where beta2 = 0;

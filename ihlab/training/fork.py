@@ -1,4 +1,4 @@
-"""Forks: training continued from a checkpoint as a new run, with alpha, beta or a pattern clamped."""
+"""Forks: training continued from a checkpoint as a new run, with clamps on weights or patterns, or another task."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +12,7 @@ from ihlab.training.progress import Report
 from ihlab.training.run import Run
 from ihlab.training.run_writer import Callback, digests
 from ihlab.training.train import train
+from tasks import Task
 from tasks.config import ConfigError
 
 
@@ -23,6 +24,7 @@ def fork(
     clamps: Sequence[Clamp] = (),
     steps: int | None = None,
     compiled: bool | None = None,
+    task: Task | None = None,
     root: str | Path = "runs",
     device: str = "auto",
     report: Report | None = None,
@@ -32,11 +34,12 @@ def fork(
 
     Batches, optimiser state and learning rate continue as in `run`. Without clamps, on the CPU and uncompiled, the
     fork is bit for bit what `run` would become. Only the clamps given here apply. If you fork a clamped fork without
-    clamps, its clamped values are free again and train on from where they are.
+    clamps, its clamped values are trained again, starting from their clamped values.
 
     - `name`: the new run's name; by default `run`'s name and "-from-<step>";
     - `steps`: the last step, counted from the start of `run`; by default the last step of `run`;
     - `compiled`: whether to train through `torch.compile`; by default as `run`. Clamps work with it too;
+    - `task`: the task to train on; by default that of `run`;
     - `root`, `device`, `report`, `callback`: as in `train`.
 
     Once created, the fork's folder does not need its parent's. `config.json` names the parent, the step and the
@@ -49,7 +52,7 @@ def fork(
     data has changed since, and under `torchrun`.
     """
     require_alone("A fork is trained")
-    config = fork_config(run, step, name=name, clamps=clamps, steps=steps, compiled=compiled)
+    config = fork_config(run, step, name=name, clamps=clamps, steps=steps, compiled=compiled, task=task)
     made = Run.create(config, root)
     with made.lock():
         if not (made.optimizer_path(step).exists() and made.checkpoint_path(step).exists()):
@@ -65,6 +68,7 @@ def fork_config(
     clamps: Sequence[Clamp] = (),
     steps: int | None = None,
     compiled: bool | None = None,
+    task: Task | None = None,
 ) -> ForkConfig:
     """Return the config of a fork, as `fork` stores it. Raises `ConfigError` as `fork` does."""
     run.require_checkpoint(step)
@@ -82,6 +86,7 @@ def fork_config(
     given["name"] = f"{parent.name}-from-{step}" if name is None else name
     given["steps"] = parent.steps if steps is None else steps
     given["clamped"] = ()
+    given["task"] = parent.task if task is None else task
     given["compile"] = parent.compile if compiled is None else compiled
     return ForkConfig(**given, fork=origin)
 
@@ -94,6 +99,7 @@ def _start(run: Run, made: Run, config: ForkConfig) -> None:
     impose(model, state, config.clamps)
     # The fork's running loss and seconds start at 0.
     state |= {name: tensor.clone() for name, tensor in checkpoint.RUNNING_LOSS.items()}
-    about = {**digests(checkpoint.stored_about(run.checkpoint_path(step))), **made.about(step)}
+    data = digests(checkpoint.stored_about(run.checkpoint_path(step))) if config.task == run.config.task else {}
+    about = {**data, **made.about(step)}
     checkpoint.save(made.optimizer_path(step), state, about)
     checkpoint.save(made.checkpoint_path(step), checkpoint.model_state(model), about)

@@ -33,7 +33,7 @@ REDRAWN = 4
 LINE_EVERY = 5.0
 """Seconds between two lines in a file, at least."""
 PARTS = 8
-"""After its first line, a file gets one for each of so many equal parts of the work."""
+"""Number of equal parts of the work; after its first line, a file gets one line for each."""
 
 
 class _Pace(ProgressColumn):

@@ -57,7 +57,7 @@ def view_data(
     - `alpha`, `beta` [s, l, g, window], multiplied into patterns by the page; null for a vanilla model, for weights per
       channel, and if tokens are also mixed elsewhere;
     - `path`: alpha1 and beta1 [l, g, evaluation] over the whole training; null unless the model has both;
-    - `field`: the square around these paths (null likewise), for an induction task with Theorem 3.4's loss on it.
+    - `field`: the square around these paths, for an induction task with Theorem 3.4's loss on it; null if `path` is.
 
     The arguments and the errors are those of `ihlab.viewer.view`.
     """

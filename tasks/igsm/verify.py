@@ -1,14 +1,14 @@
 """Verifier of iGSM solutions: is a solution right, and if not, what are its errors?
 
-The truth comes from the prompt (`Problem`); of the solution only its words are read. A right solution meets all of:
+The truth comes from the prompt (`Problem`); of the solution, only the words are read. The rules of a correct solution:
 
 - Every step is written as `tasks.igsm.solution` says, and the solution ends with `ANS value EOS` (flat: with `EOS`).
 - A step defines a parameter that exists and is not defined yet. Each letter is defined once in a solution. A letter
   that is used belongs to an earlier step, or to an earlier part of the same step.
 - With the letters replaced by what they stand for, a step is the definition: the same operands, operator and constant.
   The terms of a sum and the factors of a product may come in any order, and a sum may be bracketed in any way.
-  Nothing else may be rearranged: not 5 + (a - b) into (5 + a) - b, though the value is the same. Every clause is
-  needed for the definition.
+  Nothing else may be rearranged: (5 + a) - b is not accepted for 5 + (a - b), though the value is the same. Every
+  clause is needed for the definition.
 - Copied values are those of the letters and results are right modulo the modulus. With all of the above, the value of
   every step equals the truth.
 - The last step defines the query (flat: some step does), and the value after ANS is its value.

@@ -1,4 +1,4 @@
-"""The inner loop of the induction task, compiled: about 30 ns a token."""
+"""The inner loop of the induction task, compiled: about 30 ns per token."""
 
 import numba
 import numpy as np

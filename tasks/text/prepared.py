@@ -16,6 +16,7 @@ from jaxtyping import Int64, UInt16
 
 from tasks.config import require
 from tasks.text.corpus import Corpus, Document, digest, read, split
+from tasks.text.mixes import mixed, parsed
 
 Split = Literal["train", "test"]
 BYTES = 256
@@ -38,7 +39,7 @@ class Part:
 class Prepared:
     """A corpus as token ids.
 
-    - `sha256`: digest of the corpus as it was read;
+    - `sha256`: digest of the files as they were read, and of the rules that change them (`tasks.text.mixes`);
     - `vocabulary`: the bytes of each id;
     - `train`, `test`: the two sides.
     """
@@ -56,15 +57,16 @@ def prepare(corpus: str, vocab_size: int) -> Prepared:
     A corpus that was prepared before is read from the cache (`IHLAB_CACHE`, or the user's cache). Its folder is named
     by a hash of the content, so that corpora never collide. The folder is written atomically, even by several writers.
 
-    Raises `ConfigError` for a corpus that cannot be read (`tasks.text.corpus`), is too small for the vocabulary, or
-    has a file that is not UTF-8 (plain bytes accept any file).
+    Raises `ConfigError` for a corpus that cannot be read (`tasks.text.corpus`), has an unknown rule, is too small for
+    the vocabulary, or has a file that is not UTF-8 (plain bytes accept any file).
     """
-    documents = read(corpus)
-    sha256 = digest(documents)
+    source, rules = parsed(corpus)
+    documents = read(source)
+    sha256 = digest(documents, rules)
     folder = cache() / f"text-{RULE}-{sha256[:20]}-{vocab_size}"
     stored = _load(folder, sha256)
     if stored is None:
-        _store(folder, sha256, *_encoded(split(documents), vocab_size))
+        _store(folder, sha256, *_encoded(split(mixed(documents, rules)), vocab_size))
         stored = _load(folder, sha256)
     require(stored is not None, f"{folder} was written, but cannot be read: remove it.")
     assert stored is not None

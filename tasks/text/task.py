@@ -11,6 +11,7 @@ from tasks.batch import Batch
 from tasks.config import PATH, config, named, require, shown
 from tasks.memory import require_rows
 from tasks.text.corpus import SAMPLE, STDLIB
+from tasks.text.mixes import parsed
 from tasks.text.prepared import BYTES, MOST_IDS, Part, Prepared, encode, prepare
 
 
@@ -25,7 +26,8 @@ class TextTask:
 
     Attributes:
         corpus: stdlib: the sources of the running Python's standard library (9 MB, on every machine); sample: the
-            sources of the package `tasks`; or a folder, whose files are all read, except hidden ones.
+            sources of the package `tasks`; either of them changed by rules, such as stdlib:prose for its docstrings and
+            comments (`tasks.text.mixes`); or a folder, whose files are all read, except hidden ones.
         vocab_size: Size of the vocabulary: 256 for bytes, more for a byte-level BPE trained on the corpus' training
             side.
         length: Number of input tokens in a sequence.
@@ -59,7 +61,7 @@ class TextTask:
         Raises `ConfigError` as `tasks.text.prepared.prepare` does, and for a folder that only a stored file names.
         """
         require(
-            self.corpus in (STDLIB, SAMPLE) or named(self.corpus),
+            parsed(self.corpus)[0] in (STDLIB, SAMPLE) or named(self.corpus),
             f"The corpus {shown(self.corpus)} is named by a file alone, so it is not read: name it yourself, with "
             "--corpus, or in Python by tasks.config.name_path.",
         )

@@ -31,6 +31,26 @@ def test_welch_by_hand():
     assert estimate.high - estimate.value == pytest.approx(3.8822 * math.sqrt(va + vb), rel=2e-3)  # t(0.975, 2.249)
 
 
+def test_a_line_by_hand():
+    """x = 0, 1, 2, 3 and y = 0, 1, 1, 2: slope .6, intercept .1, residual variance .2 / 2; t(0.975, 2) = 4.30265."""
+    slope, intercept = stats.line([0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 1.0, 2.0])
+    of_slope, of_intercept = math.sqrt(0.1 / 5), math.sqrt(0.1 * (1 / 4 + 1.5**2 / 5))
+    for estimate, value, error in ((slope, 0.6, of_slope), (intercept, 0.1, of_intercept)):
+        half = 4.30265 * error
+        assert (estimate.value, estimate.low, estimate.high) == pytest.approx(
+            (value, value - half, value + half), abs=1e-5
+        )
+
+
+def test_a_line_without_scatter_or_with_two_points_has_no_certain_interval():
+    for x, y in (([0.0, 1.0, 2.0], [1.0, 3.0, 5.0]), ([0.0, 1.0], [1.0, 3.0])):
+        slope, intercept = stats.line(x, y)
+        assert (slope.value, intercept.value) == pytest.approx((2.0, 1.0))
+        assert (slope.low, slope.high, intercept.low) == (-math.inf, math.inf, -math.inf)
+    for x, y in (([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]), ([1.0], [1.0]), ([], [])):
+        assert all(math.isnan(estimate.value) for estimate in stats.line(x, y))
+
+
 def test_one_seed_says_nothing_about_spread():
     assert stats.mean([0.5]).high == math.inf
     assert stats.difference([0.5], [0.1, 0.2]).low == -math.inf
@@ -264,6 +284,11 @@ def test_a_size_below_a_margin_is_two_one_sided_tests(gap, margin):
 # p-values
 
 
+def mean_over_seeds(seeds):
+    """The mean over seeds, on the last axis."""
+    return seeds.mean(axis=-1)
+
+
 SAMPLES = {
     "mean": stats.mean([0.11, 0.35, 0.2, 0.48, 0.3]),
     "mean within": stats.mean([0.11, 0.35, 0.02, 0.48, 0.3], stats.SHARE),
@@ -280,6 +305,12 @@ SAMPLES = {
     "size": stats.size(stats.difference([0.1, 0.5, 0.3], [0.2, 0.9, 0.4, 0.4])),
     "ratio": stats.ratio_of_times([3.0, 1.0, 4.0, 1.5], [5.0, 9.0, 2.6, math.inf], 10.0),
     "shift": stats.shift([0.3, 0.1, 0.4, 0.15], [0.5, 0.9, 0.26, 0.53]),
+    "rank correlation": stats.rank_correlation(
+        [[1], [2], [3], [4], [5], [6]], [[1], [3], [2], [5], [6], [4]], mean_over_seeds
+    ),
+    "rank correlation over seeds": stats.rank_correlation(
+        [[1, 4], [2, 2], [3, 1]], [[1], [2], [3]], mean_over_seeds, "seeds"
+    ),
     "two-way": stats.two_way_difference(np.random.default_rng(0).random((4, 9)), np.zeros((3, 9))),
 }
 
@@ -298,7 +329,8 @@ def test_a_p_value_is_at_most_05_exactly_where_the_interval_excludes_the_thresho
             assert stats.SMALLEST_P <= p <= 1
             seen.add(excluded)
     assert seen == {True, False}
-    assert estimate.p_value(estimate.value) > 1 - 1e-9
+    middle = 0.5 if name.startswith("rank") else 1 - 1e-9  # the median of a bootstrap is not the number
+    assert estimate.p_value(estimate.value) > middle
 
 
 def test_p_values_of_means_are_students_and_welchs():
@@ -464,6 +496,24 @@ def test_mean_correlation_is_students_on_fishers_z():
 # Two samples at once
 
 
+def test_the_jackknife_of_a_mean_is_students_interval():
+    values = np.array([1.0, 2.0, 4.0, 7.0])
+    found, expected = stats.jackknife(lambda kept: float(values[kept].mean()), 4), stats.mean(values.tolist())
+    assert (found.value, found.low, found.high) == pytest.approx((expected.value, expected.low, expected.high))
+
+
+def test_the_jackknife_of_a_variance_by_hand():
+    """Of n values with population variance v, its pseudovalues average to the sample variance n v / (n - 1)."""
+    values = np.array([1.0, 2.0, 4.0, 9.0])
+    assert stats.jackknife(lambda kept: float(values[kept].var()), 4).value == pytest.approx(values.var(ddof=1))
+
+
+def test_the_jackknife_needs_three_seeds():
+    assert math.isnan(stats.jackknife(lambda kept: 0.3, 1, stats.DIFFERENCE).value)
+    two = stats.jackknife(lambda kept: 0.3, 2, stats.DIFFERENCE)
+    assert (two.value, two.low, two.high) == (0.3, -1, 1)
+
+
 def test_two_way_difference_covers_the_truth():
     """Five runs of each of two models on 40 problems: runs, problems and their meeting with a model all vary."""
     rng, hits, reps = np.random.default_rng(0), 0, 2000
@@ -553,3 +603,57 @@ def test_of_a_missing_accuracy_nothing_is_known():
     missing = stats.mean_accuracy([0.5, math.nan], 64)
     assert math.isnan(missing.value)
     assert (missing.low, missing.high) == (0, 1)
+
+
+# Rank correlations
+
+
+@pytest.mark.parametrize("over", ["rows", "seeds"])
+def test_a_rank_correlation_is_spearmans_of_the_rows_numbers(over):
+    """With ties, too: eight rows have three numbers. The score need not be the mean."""
+    rng = np.random.default_rng(1)
+    one, other = rng.integers(3, size=(8, 4)), rng.normal(size=(8, 3))
+    found = stats.rank_correlation(one, other, lambda seeds: seeds[..., 0], over)
+    assert found.value == pytest.approx(scipy_stats.spearmanr(one[:, 0], other.mean(axis=1)).statistic)
+    assert -1 <= found.low <= found.high <= 1
+
+
+def test_rows_without_any_order_have_no_rank_correlation():
+    found = stats.rank_correlation(np.ones((4, 2)), [[1], [2], [3], [4]], mean_over_seeds)
+    assert math.isnan(found.value)
+    assert found.p_value(0.5) == 1
+
+
+def test_seeds_that_cannot_change_the_order_leave_no_doubt_about_these_rows_and_doubt_about_others():
+    one, other = [[0.0, 0.1], [1.0, 1.1], [2.0, 2.1], [3.0, 3.1]], [[1], [2], [4], [3]]
+    these = stats.rank_correlation(one, other, mean_over_seeds, "seeds")
+    assert (these.value, these.low, these.high) == pytest.approx((0.8, 0.8, 0.8))
+    others = stats.rank_correlation(one, other, mean_over_seeds)
+    assert others.low < 0.8 < others.high
+
+
+def test_the_interval_of_a_rank_correlation_covers_the_truth_about_as_often_as_it_says():
+    """For normal numbers with correlation r, Spearman's is 6 / pi asin(r / 2) (Pearson 1907).
+
+    The interval of a percentile bootstrap of 20 rows is a little narrow.
+    """
+    rng, inside = np.random.default_rng(2), 0
+    truth = 6 / math.pi * math.asin(0.6 / 2)
+    for _ in range(60):
+        one = rng.normal(size=(20, 1))
+        other = 0.6 * one + 0.8 * rng.normal(size=(20, 1))
+        found = stats.rank_correlation(one, other, mean_over_seeds)
+        inside += found.low <= truth <= found.high
+    assert inside >= 50
+
+
+def test_the_difference_of_a_rank_correlation_with_itself_is_none_and_is_paired_otherwise():
+    rng = np.random.default_rng(3)
+    other = rng.normal(size=(12, 1))
+    one, two = other + 0.3 * rng.normal(size=(12, 1)), rng.normal(size=(12, 1))
+    same = stats.rank_correlation_difference(one, one, other, mean_over_seeds)
+    assert (same.value, same.low, same.high) == (0, 0, 0)
+    better = stats.rank_correlation_difference(one, two, other, mean_over_seeds)
+    parts = [stats.rank_correlation(each, other, mean_over_seeds).value for each in (one, two)]
+    assert better.value == pytest.approx(parts[0] - parts[1])
+    assert better.low > 0

@@ -19,43 +19,43 @@ BETWEEN = 5 * 2**29, 2**32
 
 TEXT = """# Faults: what was tried, and what failed
 
-Made by `make faults` (`tests/faults`): training killed at random and in the middle of writing a file, stored runs
-damaged in every way that we could think of, hostile values through Python and the command line, files from a stranger,
-and too little memory. A fault fails unless the answer is one sentence that names it, or the result of an undisturbed
-run, byte for byte. A stranger's files also fail if the reader's own files are shown or changed.
+`make faults` (`tests/faults`) writes this table. It kills training at random and while it writes files, damages stored
+runs in every way that we could think of, passes hostile values through Python and the command line, opens untrusted
+files, and limits memory. A trial passes only if the answer is one sentence that names the fault, or the result of an
+undisturbed run, byte for byte. A trial with untrusted files also fails if it shows or changes the reader's own files.
 
 {table}
 
-{times} of wall time, seed {seed}. Each campaign is itself tested: with a check taken away, or with the
-optimiser's state or the running loss dropped where a run goes on, it must report failures (`tests/faults/test_*.py`).
+{times} of wall time, seed {seed}. Each campaign is itself tested: if a check is removed, or
+a resumed run loses its optimiser state or running loss, the campaign must report failures (`tests/faults/test_*.py`).
 
-## Files from a stranger
+## Untrusted files
 
-One module, `ihlab.stored`, opens files that somebody else may have made. It bounds their size before it reads them.
-What is wrong with a file is one sentence that names the file.
+One module, `ihlab.stored`, opens files that somebody else may have made. It limits their size before it reads them.
+An error is one sentence that names the file.
 
-**A run folder.** No code in it is run: nothing is unpickled, and no module is imported. A path in its `config.json` is
-read only if you name the path, too (`--corpus`, or `tasks.config.name_path`). Training writes through no link, and
-removes only its own partial files. Not promised: its numbers may be invented, because checksums find damage and not
-forgery. A link may have ihlab read another file of yours as a table or as weights.
+**A run folder.** ihlab runs no code in it: nothing is unpickled, and no module is imported. It reads a path in
+`config.json` only if you also name the path (`--corpus`, or `tasks.config.name_path`). Training does not write through
+links, and removes only its own partial files. Not guaranteed: its numbers may be invented, because checksums detect
+damage but not forgery. Through a link, ihlab may read another of your files as a table or as weights.
 
-**A model folder** (`--hf`). No code in it is run, and none is fetched. Weights come from safetensors files of the
-folder itself. A config that needs more weights than are stored is refused before anything of that size is made.
-Not promised: `transformers` reads the config and the tokenizer, so a fault of its own is a fault here. It also fetches
-a model that you give by its name on the hub.
+**A model folder** (`--hf`). ihlab neither runs nor downloads code. Weights come only from safetensors files in the
+folder. A config that needs more weights than are stored is refused before anything of that size is allocated.
+Not guaranteed: `transformers` reads the config and the tokenizer, so its faults apply here, too. It also downloads
+a model that you name by its name on the hub.
 
-**A sweep file.** It names fields of runs and nothing else: no module is imported. A folder of texts that it names is
-read only if you name it, too (`--corpus`). Not promised: it may ask for more or longer runs than you want to pay for.
+**A sweep file.** It can only set fields of runs; no module is imported. ihlab reads a folder of texts in it only if
+you also name the folder (`--corpus`). Not guaranteed: it may request more or longer runs than you want to pay for.
 
-**A plug-in**, or `module:Class`. One that fails or leaves Python when it is imported is named, and all else works. Not
-promised: it is code that you installed or named, so it may do whatever you may.
+**A plug-in**, or `module:Class`. If its import fails or exits Python, ihlab names it and everything else works. Not
+guaranteed: it is code that you installed or named, so it can do whatever you can.
 
-**A viewer page.** A page that ihlab makes runs its own script only, loads nothing and sends nothing: its policy forbids
-it. The text of a token is never markup. Not promised: a page that somebody else wrote may not be one of ihlab's.
+**A viewer page.** A page made by ihlab runs only its own script, and its policy forbids it to load or send anything.
+The text of a token is never markup. Not guaranteed: a page from somebody else may not have been made by ihlab.
 
-Not covered: other users who can write to your run folders while ihlab runs, and the memory and time of runs that you
-start yourself beyond the bound that is checked before training. Nor is a limit of memory (`ulimit -v`) that is too low
-for the libraries to load: at some limits OpenBLAS then tries to allocate its buffer forever.
+Not covered: other users who can write to your run folders while ihlab runs, and memory and time of runs that you
+start yourself, beyond the bound that is checked before training. Also not covered is a memory limit (`ulimit -v`) too
+low for the libraries to load: at some limits OpenBLAS then tries to allocate its buffer forever.
 """
 
 

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from ihlab import ModelConfig, RunConfig, train
 from ihlab.cli import main
 from ihlab.training.run_writer import TrainingDivergedError
-from tasks import IGSMTask, InductionTask, MQARTask, MultiHopTask, NGramTask, PairTask, TriggerTask
+from tasks import CheckerTask, IGSMTask, InductionTask, MQARTask, MultiHopTask, NGramTask, PairTask, TriggerTask
 from tasks.codec import from_plain, to_plain
 from tasks.config import ConfigError
 from tests.faults.table import Row
@@ -55,6 +55,7 @@ BASE_TASKS: list[tuple[Any, dict[str, Any]]] = [
     (MultiHopTask, {"vocab_size": 40, "length": 12, "max_hops": 3}),
     (IGSMTask, {"difficulty": "toy", "ops": "<=3", "length": 160}),
     (TriggerTask, {"vocab_size": 40, "length": 12, "triggers": 4}),
+    (CheckerTask, {"vocab_size": 40, "length": 12}),
     (PairTask, {"vocab_size": 40, "length": 12, "letters": 2}),
 ]
 

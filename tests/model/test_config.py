@@ -59,7 +59,7 @@ def test_a_config_stored_before_the_newer_switches_means_what_it_meant():
     cfg = ModelConfig(**PLAIN)
     newer = {
         "bias": False, "dropout": 0.0, "unembedding": "linear", "scaled_residual_init": False, "embed_std": None,
-        "stream_shift": "none", "canon": "",
+        "stream_shift": "none", "canon": "", "canon_taps": 4,
     }  # fmt: skip
     older = {name: value for name, value in asdict(cfg).items() if name not in newer}
     assert ModelConfig(**older) == cfg

@@ -43,6 +43,7 @@ CASES = {
     "canon of values, GELU, bias": {"canon": "V", "mlp": "gelu", "bias": True},
     "canon of what is added": {"canon": "OM"},
     "canon at four sites": {"canon": "KVOM"},
+    "canon of two taps": {"canon": "KM", "canon_taps": 2},
     "smeared embedding": {"smear": "embedding"},
     "smeared embedding, learned positions": {"smear": "embedding", "positional": "learned"},
     "smeared input of attention": {"smear": "attention", "norm": "layer"},
@@ -63,6 +64,7 @@ STATE = {
     "canon of keys": {"key": (3, 2, 6)}, "canon of values, GELU, bias": {"value": (3, 2, 6)},
     "canon of what is added": {"O": (3, 1, 20), "M": (3, 1, 20)},
     "canon at four sites": {"key": (3, 2, 6), "value": (3, 2, 6), "O": (3, 1, 20), "M": (3, 1, 20)},
+    "canon of two taps": {"key": (1, 2, 6), "M": (1, 1, 20)},
     "smeared input of attention": {"smear": (1, 20)},
 }  # fmt: skip
 """What decoding keeps of a layer beside keys and values: the axes after the batch's.
@@ -76,7 +78,8 @@ PARAMETERS = {
     "input gate": 2 * 2 * (20 + 1), "primer": 3 * (4 + 2 * 2) * 6,
     "canon D, GELU": 4 * 14, "canon A and C, shifted stream": 4 * 2 * 20 + 20,
     "canon of keys": 4 * 2 * 6, "canon of values, GELU, bias": 4 * 2 * 6, "canon of what is added": 4 * 2 * 20,
-    "canon at four sites": 4 * (2 * 2 * 6 + 2 * 20), "smeared input of attention": 12 + 1,
+    "canon at four sites": 4 * (2 * 2 * 6 + 2 * 20), "canon of two taps": 2 * (2 * 6 + 20),
+    "smeared input of attention": 12 + 1,
 }  # fmt: skip
 """Of a layer with d_model 20, d_mlp 14, four query heads and two key/value heads of width 6."""
 

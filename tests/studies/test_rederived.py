@@ -608,3 +608,54 @@ def test_shifts():
         [(variant, setting)] = [each for each in found if ", ".join(each) == cell]
         same(float(found[variant, setting] == predicted), claim)
         assert claim["verdict"] == ("holds" if claim["value"] else "fails")
+
+
+def test_key_offset():
+    """Steps by the median over pairs, and what the ablation of a part of the keys costs."""
+    data = table("key_offset")
+    data = data[data["kind"] == "run"].set_index(["variant", "setting"])
+    induction = "induction, 1 layer"
+    for claim in claims("key_offset", ""):
+        found = re.search(r"steps to 90% accuracy, (.*) / (.*), (induction.*|2 hops.*) \(8 of 8 and", claim["measure"])
+        if found:
+            one, other, setting = found.groups()
+            steps = [data.loc[[(name, setting)], "steps_to_90"].to_numpy() for name in (one, other)]
+            ratio = median_ratio(*steps, 600)
+            same(max(ratio, 1 / ratio) if claim["measure"].startswith("factor") else ratio, claim)
+    runs = {name: data.loc[[(name, induction)]] for name in ("K only", "partial key offset", "K only, taps by channel")}
+    fall = {
+        (name, part): rows["whole"] - rows[f"without_{part}"]
+        for name, rows in runs.items()
+        for part in ("own", "previous", "fast", "slow")
+    }
+    taps = runs["K only, taps by channel"]
+    expected = [
+        fall["partial key offset", "own"],
+        fall["partial key offset", "previous"],
+        fall["K only", "own"],
+        fall["K only", "slow"] - fall["K only", "fast"],
+        taps["taps_slow"] - taps["taps_fast"],
+    ]
+    for values, claim in zip(expected, claims("key_offset", "")[4:], strict=True):
+        same(values.mean(), claim)
+        assert claim["p"] == pytest.approx(stats.ttest_1samp(values, claim["threshold"]).pvalue, rel=0.01)
+
+
+def test_mixes():
+    """Lines by SciPy through each mix's gain, and the mean difference of two gains."""
+    data = table("mixes").groupby(["variant", "mix"]).first()
+    plain = data.loc["vanilla"]
+    copyable = plain["bits_copyable"] / plain["bits_per_byte"]
+    gain = {name: 1 - data.loc[name, "bits_per_byte"] / plain["bits_per_byte"] for name in set(data.index.levels[0])}
+    for claim in claims("mixes", ""):
+        name = re.split(":| and ", claim["sentence"])[0]
+        if claim["measure"].startswith("size of the difference"):
+            same(abs((gain["K only"] - gain["partial key offset"]).mean()), claim)
+            continue
+        line = stats.linregress(copyable, gain[name])
+        if claim["measure"].startswith("slope"):
+            same(line.slope, claim)
+            half = stats.t.ppf(0.975, len(copyable) - 2) * line.stderr
+            assert claim["interval"] == pytest.approx([line.slope - half, line.slope + half])
+        else:
+            same(abs(line.intercept) if claim["measure"].startswith("size") else line.intercept, claim)

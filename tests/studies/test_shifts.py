@@ -6,8 +6,9 @@ import pytest
 
 from ihlab.claims.experiment import SCALES, Experiment, TwoStages
 from ihlab.claims.labels import K_ONLY, VANILLA
+from ihlab.claims.token_shifts import CONV_K, OFFSET, SMEAR_EMBED, STEPS, VARIANTS
 from ihlab.claims.toy_settings import INDUCTION1, NGRAM
-from ihlab.studies.shifts import CONV_K, NO, OFFSET, PARTLY, PREDICTED, SMEAR_EMBED, STEPS, VARIANTS, YES, Shifts, found
+from ihlab.studies.shifts import NO, PARTLY, PREDICTED, YES, Shifts, found
 from tests.comparisons import AROUND, NEVER, cell
 
 SHIFTS = Shifts()

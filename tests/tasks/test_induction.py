@@ -181,6 +181,39 @@ def test_rows_with_an_ambiguous_repeat_do_occur():
     assert left_alone
 
 
+# A period
+
+
+@st.composite
+def periodic_fields(draw):
+    """The fields of a task with a period."""
+    fields = draw(task_fields())
+    return {**fields, "period": draw(st.integers(2, fields["length"] - 1))}
+
+
+@given(periodic_fields(), seeds)
+def test_a_periodic_row_repeats_distinct_tokens_and_asks_for_each_repeat(fields, seed):
+    task, period = InductionTask(**fields), fields["period"]
+    gaps = task.batch(4, np.random.default_rng(seed)).groups["gap"]
+    for row, answers, gap in zip(*whole_rows(task, 4, seed), gaps.tolist(), strict=True):
+        assert len(set(row[:period])) == period
+        assert all(task.min_token <= token < task.vocab_size for token in row)
+        for t in range(task.length):
+            assert row[t] == row[t % period]
+            assert answers[t] == (row[t + 1] if t >= period else IGNORE)
+            assert gap[t] == (period if t >= period else 0)
+
+
+def test_a_period_needs_as_many_ids_only_and_may_follow_a_bos():
+    task = InductionTask(vocab_size=14, length=12, min_token=11, period=2, bos=True)
+    batch = task.batch(50, np.random.default_rng(0))
+    assert (batch.inputs[:, 0] == 13).all()
+    assert {tuple(row[1:3]) for row in batch.inputs.tolist()} == {(11, 12), (12, 11)}
+    assert np.array_equal(batch.inputs[:, 1::2][:, 1:], batch.inputs[:, 1::2][:, :-1])
+    assert (batch.answers[:, :3] == IGNORE).all()
+    assert (batch.answers[:, 3:] != IGNORE).all()
+
+
 # What is scored
 
 
@@ -326,6 +359,9 @@ def test_show_writes_the_targets(shown):
     [
         ({"length": 2}, ["InductionTask.length is 2,", "at least 3"]),
         ({"min_token": -1}, ["InductionTask.min_token is -1,", "start at 0"]),
+        ({"period": 1}, ["InductionTask.period is 1,", "at least 2"]),
+        ({"period": 512}, ["InductionTask.period is 512,", "below the length, 512"]),
+        ({"vocab_size": 13, "length": 9, "period": 3}, ["InductionTask.vocab_size is 13,", "at least 14"]),
         ({"vocab_size": 50, "length": 64}, ["InductionTask.vocab_size is 50,", "at least 75"]),
         ({"vocab_size": 74, "length": 64}, ["InductionTask.vocab_size is 74,", "at least 75"]),
         ({"vocab_size": 2, "length": 3, "min_token": 9}, ["vocab_size is 2,", "leaves 0 ids", "at least 12"]),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tasks import (
+    CheckerTask,
     ConfigError,
     IGSMTask,
     InductionTask,
@@ -23,6 +24,7 @@ TASKS = [
     MultiHopTask(),
     IGSMTask(difficulty="toy", ops="<=3", length=200),
     TriggerTask(vocab_size=40, length=12),
+    CheckerTask(vocab_size=40, length=12),
     PairTask(),
 ]
 
@@ -40,6 +42,7 @@ def test_rows_that_cannot_be_are_refused(task):
         (NGramTask(vocab_size=2**31, table_size=2**61, length=12), "NGramTask.table_size"),
         (MultiHopTask(vocab_size=2**50, alphabet=2**49), "ids"),
         (TriggerTask(vocab_size=2**50), "ids"),
+        (CheckerTask(vocab_size=2**50), "ids"),
         (PairTask(vocab_size=2**50), "ids"),
     ],
 )

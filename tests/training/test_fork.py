@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import textwrap
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -122,6 +123,22 @@ def test_a_finished_fork_is_reused_and_its_name_says_where_it_is_from(tmp_path, 
     assert content(first.folder) == before
     assert first.done["steps"] == 24
     assert first.metrics["tokens"].iloc[0] == AT * 8 * 12  # all that the model has seen
+
+
+def test_a_fork_may_train_on_another_task(tmp_path, parent):
+    """It starts from the parent's weights and optimiser state, and differs from a fork on the parent's own task."""
+    other = replace(parent.config.task, period=2)
+    forked, same = (fork(parent, AT, task=task, root=tmp_path) for task in (other, None))
+    assert forked.config.task == Run.open(forked.folder).config.task == other
+    assert same.config.task == parent.config.task
+    assert forked.folder != same.folder
+    for run in (forked, same):
+        assert all(map(torch.equal, run.model(AT).parameters(), parent.model(AT).parameters()))
+    evaluated = Evaluator(forked.config, torch.device("cpu"))(parent.model(AT))
+    assert forked.metrics["eval_loss"].iloc[0] == pytest.approx(evaluated["eval_loss"], abs=1e-6)
+    assert not any(map(torch.equal, forked.model().parameters(), same.model().parameters()))
+    with pytest.raises(ConfigError, match=r"task's vocab_size is 999"):
+        fork(parent, AT, task=replace(other, vocab_size=999), root=tmp_path)
 
 
 # Interrupted

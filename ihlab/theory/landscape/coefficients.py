@@ -4,11 +4,11 @@ Let K(w) >= 0 be a loss minus its minimum, and V(eps) the volume of {K < eps} ne
 
     V(eps) ~ eps^lambda (log 1/eps)^(m - 1)
 
-with the learning coefficient lambda and its multiplicity m (Watanabe 2009; Lau et al., arXiv 2308.12108). A minimum
-that is isolated and not degenerate in d dimensions has lambda = d / 2. A smooth set of minima of dimension k, where the
+with the learning coefficient lambda and its multiplicity m (Watanabe 2009; Lau et al., arXiv 2308.12108). An isolated
+nondegenerate minimum in d dimensions has lambda = d / 2. A smooth set of minima of dimension k, where the
 Hessian has rank d - k, has lambda = (d - k) / 2.
 
-Theorem 3.4's own loss has no minimum: it falls to 0 only as alpha2 and beta1 grow. So one point has weight decay. At
+The loss of Theorem 3.4 has no minimum: it falls to 0 only as alpha2 and beta1 grow. So one point has weight decay. At
 the others the model has a teacher: itself at the point w0. K is then the Kullback-Leibler divergence from the output
 distribution at w0 to the one at w. To leading order it is a quadratic form in the changes of three logits, each taken
 minus that of the T - 4 other tokens:
@@ -63,7 +63,7 @@ class Minimum:
     def stiffness(self) -> float:
         """The largest curvature of K at the minimum and one unit away along each axis.
 
-        It sets the scale of step size and temperature. The minimum alone would not do: at a crossing it is flat.
+        It sets the scale of step size and temperature. The minimum alone is not enough: a crossing is flat there.
         """
         at, free = torch.tensor(self.at, dtype=torch.float64), list(self.free)
         units = torch.eye(4, dtype=torch.float64)[free]
@@ -75,7 +75,7 @@ class Minimum:
     ) -> float:
         """Return n_beta E[K] under the density exp(-n_beta K - localization ||w - w0||^2 / 2), by Metropolis sampling.
 
-        This is what an estimator of the coefficient aims at. It tends to lambda as n_beta grows.
+        An estimator of the coefficient estimates this number. It tends to lambda as n_beta grows.
         """
         rng = np.random.default_rng(seed)
         at, free = torch.tensor(self.at, dtype=torch.float64)[:, None], list(self.free)

@@ -1,0 +1,42 @@
+"""The token shifts that studies compare: what makes each, and the steps within which it has to learn a toy."""
+
+from typing import Any
+
+from ihlab.claims.labels import K_ONLY, V_ONLY, VANILLA
+from ihlab.claims.toy_settings import HOPS, INDUCTION1, INDUCTION2, NGRAM, RECALL_GAP1, RECALL_GAP2, WIDE
+
+OFFSET, CONTROL, OWN = "partial key offset", "half unrotated", "K only, first own"
+SMEAR_EMBED, SMEAR_READ, MULTI = "smear, embedding", "smear, attention's input", "multi-token attention"
+CONV_K, CONV_V, CONV_O, CONV_M, CONV_ALL = "conv K", "conv V", "conv attention out", "conv MLP out", "conv all four"
+LINEAR, LINEAR_CONV, DELTA, DELTA_CONV = "gated linear", "gated linear, conv", "gated delta", "gated delta, conv"
+TRAPEZOID, FORGET, GATED, BIGRAM = "trapezoid", "forgetting", "output gate", "bigram table"
+
+_NONE = {"positional": "none"}  # as in the recurrences' papers
+VARIANTS: dict[str, dict[str, Any]] = {
+    VANILLA: {},
+    K_ONLY: {"attention": "k_shift"},
+    OWN: {"attention": "k_shift", "shift_first": "own"},
+    V_ONLY: {"attention": "v_shift"},
+    OFFSET: {"attention": "key_offset"},
+    CONTROL: {"attention": "partial_rotary"},
+    SMEAR_EMBED: {"smear": "embedding"},
+    SMEAR_READ: {"smear": "attention"},
+    CONV_K: {"canon": "K"},
+    CONV_V: {"canon": "V"},
+    CONV_O: {"canon": "O"},
+    CONV_M: {"canon": "M"},
+    CONV_ALL: {"canon": "KVOM"},
+    MULTI: {"attention": "multi_token"},
+    LINEAR_CONV: {"attention": "gated_linear", "canon": "B", **_NONE},
+    LINEAR: {"attention": "gated_linear", **_NONE},
+    DELTA_CONV: {"attention": "gated_delta", "canon": "B", **_NONE},
+    DELTA: {"attention": "gated_delta", **_NONE},
+    TRAPEZOID: {"attention": "trapezoid", **_NONE},
+    FORGET: {"attention": "forgetting"},
+    GATED: {"attention": "output_gate"},
+    BIGRAM: {"bigram_table": 4096},
+}
+"""Fields of the model that make each variant, by its label."""
+
+STEPS = {INDUCTION1: 400, INDUCTION2: 600, NGRAM: 120, HOPS: 400, RECALL_GAP1: 400, RECALL_GAP2: 400, WIDE: 400}
+"""Steps within which a variant has to learn a setting."""

@@ -1,0 +1,197 @@
+"""Does the shift leave a model's state before training as it was?
+
+Section 2.2 starts alpha1 and beta1 in U(0, 1), with alpha2 = 1 - alpha1 and beta2 = 1 - beta1, "to ensure that the
+initialization of KV shifting does not affect the initial optimization state". A sum of 1 keeps the mean of keys and
+values. Their variance over independent tokens is multiplied by alpha1^2 + alpha2^2, on average 2/3. Neighbouring tokens
+of text depend on each other, so it is measured there too.
+
+Nothing is trained. Fresh models with one seed have the same weights except alpha and beta, and read the same batch. So
+each ratio to vanilla is of two models that differ in the shift only. In a control the two weights are divided by their
+norm, so their squares sum to 1. Measures and thresholds were fixed before the seeds that they judge. Six other seeds
+were looked at before.
+"""
+
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ihlab.claims import stats
+from ihlab.claims.claim import Claim
+from ihlab.claims.experiment import Planned, Scale, Trained
+from ihlab.claims.induction import induction_run
+from ihlab.claims.labels import KV, VANILLA
+from ihlab.claims.real_text import text_run
+from ihlab.plots.curves import Mark
+from ihlab.plots.style import BLUE, ORANGE, PAGE, new_figure, printed
+
+if TYPE_CHECKING:
+    from ihlab.model.transformer import Transformer
+    from tasks import Batch
+
+UNIT = "shift with squares that sum to 1"
+ARMS = {VANILLA: "vanilla", KV: "kv_shift", UNIT: "kv_frozen_unit"}
+STYLES = {KV: Mark(BLUE, "o"), UNIT: Mark(ORANGE, "s")}
+RUNS = {"induction sequences": induction_run, "text": text_run}
+"""The runs whose task and model are measured."""
+LAYERS = (1, 2)
+"""Numbers of layers. The claims are about models of one layer."""
+TOKENS = 2048
+"""Tokens per batch."""
+SEEDS = {"smoke": 2, "laptop": 64, "gpu": 64, "paper": 64}
+
+MEASURED = {
+    "loss": "loss",
+    "keys": "variance of keys",
+    "values": "variance of values",
+    "scores": "variance of attention scores",
+    "outputs": "variance of the heads' outputs",
+    "key_gradient": "gradient norm of W_K",
+    "value_gradient": "gradient norm of W_V",
+}
+"""Columns of the table, and what they hold. Variances and gradients are of the last layer."""
+SAME = 1.1
+"""Largest factor between two numbers that count as the same."""
+EXPECTED = 2 / 3
+"""Mean of alpha1^2 + (1 - alpha1)^2 over alpha1 in U(0, 1)."""
+
+
+class InitialState:
+    """Loss, variances and gradients of fresh models, relative to vanilla models with the same weights."""
+
+    name = "initial_state"
+
+    def runs(self, scale: Scale) -> list[Planned]:
+        """Plan no runs."""
+        return []
+
+    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
+        """Measure every model. Return one row per model: data, layers, arm, seed, and the columns of `MEASURED`."""
+        from ihlab.measure.batches import draw
+        from ihlab.model.transformer import Transformer
+
+        rows = []
+        for data, seed in product(RUNS, range(SEEDS[scale])):
+            run = RUNS[data](scale)
+            batch = draw(run.task, seed, "train", 0, TOKENS // run.task.length)
+            for layers, (arm, attention) in product(LAYERS, ARMS.items()):
+                model = Transformer(run.model.replace(attention=attention, n_layers=layers), seed)
+                rows.append({"data": data, "layers": layers, "arm": arm, "seed": seed, **state(model, batch)})
+        return pd.DataFrame(rows).round(6)
+
+    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
+        """Judge whether each number is the same as vanilla's, for the paper's weights and for the control."""
+        claim = partial(Claim, threshold=SAME, right_side="below", declared="2026-11-26", seeds=SEEDS[scale])
+        claims = []
+        for arm, kind, column in product(STYLES, RUNS, MEASURED):
+            found, paper = ratios(data, arm, kind, 1)[column], arm == KV
+            sentence = (
+                f"The initialization of KV shifting does not affect the initial {MEASURED[column]} ({kind})."
+                if paper
+                else f"Weights whose squares sum to 1 do not affect the initial {MEASURED[column]} ({kind})."
+            )
+            claims.append(
+                claim(
+                    source="section 2.2" if paper else "beside section 2.2",
+                    of_paper=paper,
+                    sentence=sentence,
+                    measure=f"factor between the mean ratio to vanilla, {found.mean():.3f}, and 1; one layer, models "
+                    "paired by seed",
+                    estimate=stats.factor(stats.mean(found.tolist())),
+                )
+            )
+        return claims
+
+    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
+        """State the mean ratio of every measured number on both data sets."""
+        parts = []
+        for arm in STYLES:
+            means = [ratios(data, arm, kind, 1).mean() for kind in RUNS]
+            told = [f"{what} {means[0][column]:.2f} and {means[1][column]:.2f}" for column, what in MEASURED.items()]
+            parts.append(f"{arm}: {', '.join(told)}")
+        return (
+            f"Before training, these numbers of one layer relative to vanilla with the same weights, on "
+            f"{' and on '.join(RUNS)} (means of {data['seed'].nunique()} seeds): {'; '.join(parts)}."
+        )
+
+    @printed
+    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
+        """Draw the mean ratio of every measured number, with its interval, one panel per data set."""
+        figure = new_figure(PAGE, 4.8)
+        panels = figure.subplots(1, len(RUNS), sharey=True)
+        for axes, kind in zip(panels, RUNS, strict=True):
+            axes.axvspan(1 / SAME, SAME, color="0.9", lw=0, zorder=0)
+            axes.axvline(
+                EXPECTED,
+                color="#777777",
+                lw=1,
+                ls="--",
+                label="2/3: variance of keys and values of independent tokens" * (kind == "text"),
+            )
+            for number, (arm, layers) in enumerate(product(STYLES, LAYERS)):
+                style, found = STYLES[arm], ratios(data, arm, kind, layers)
+                estimates = [stats.mean(found[column].tolist()) for column in MEASURED]
+                bars = [[e.value - e.low for e in estimates], [e.high - e.value for e in estimates]]
+                axes.errorbar(
+                    [e.value for e in estimates], np.arange(len(MEASURED)) + 0.16 * (number - 1.5),
+                    xerr=np.nan_to_num(bars), fmt=style.marker, color=style.color,
+                    mfc=style.color if layers == 1 else "white", ms=5, lw=1,
+                    label=f"{arm}, {layers} layer{'s' * (layers > 1)}" * (kind == "text"),
+                )  # fmt: skip
+            axes.grid(visible=False, axis="y")
+            axes.set_title(kind, fontsize=10)
+            axes.set_xlabel("ratio to vanilla with the same weights")
+        panels[0].set_yticks(range(len(MEASURED)), MEASURED.values())
+        panels[0].invert_yaxis()
+        figure.legend(loc="outside lower center", ncols=2)
+        figure.suptitle(
+            "Does the shift leave the state before training as it was?\n"
+            f"Means and intervals of {data['seed'].nunique()} seeds. Grey: within a factor of {SAME} of vanilla.",
+            fontsize=11,
+        )
+        return figure
+
+
+def state(model: "Transformer", batch: "Batch") -> dict[str, float]:
+    """Return the columns of `MEASURED` for a model on a batch.
+
+    - loss: cross-entropy in nats, mean over scored positions;
+    - keys, values, outputs: variance over all tokens of the batch, mean over heads and their channels, of keys and
+      values after the shift and before the rotation, and of what each head reads (z = pattern @ values);
+    - scores: variance over all visible pairs of query and key, mean over heads;
+    - key_gradient, value_gradient: norm of the loss's gradient by W_K and by W_V.
+    """
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    from tasks import IGNORE
+
+    attention, name = model.layers[-1].attn, f"blocks.{len(model.layers) - 1}.attn.hook_"
+    logits, cache = model.run_with_cache(
+        torch.from_numpy(batch.inputs), names_filter=[name + part for part in ("k", "v", "attn_scores", "z")]
+    )
+    targets = torch.from_numpy(batch.targets).flatten()
+    loss = cross_entropy(logits.flatten(0, 1), targets, ignore_index=IGNORE)
+    gradients = torch.autograd.grad(loss, [attention.k_proj.weight, attention.v_proj.weight])
+    keys, values, outputs = (cache[name + part].flatten(0, 1).var(dim=0).mean().item() for part in ("k", "v", "z"))
+    scores = cache[name + "attn_scores"]
+    visible = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    return {
+        "loss": loss.item(),
+        "keys": keys,
+        "values": values,
+        "scores": scores[..., visible].var(dim=(0, 2)).mean().item(),
+        "outputs": outputs,
+        "key_gradient": gradients[0].norm().item(),
+        "value_gradient": gradients[1].norm().item(),
+    }
+
+
+def ratios(data: pd.DataFrame, arm: str, kind: str, layers: int) -> pd.DataFrame:
+    """Return an arm's numbers relative to vanilla's, one row per seed."""
+    models = data[(data["data"] == kind) & (data["layers"] == layers)].set_index("seed")
+    of, vanilla = (models.loc[models["arm"] == name, list(MEASURED)] for name in (arm, VANILLA))
+    return of / vanilla

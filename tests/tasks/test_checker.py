@@ -1,0 +1,186 @@
+"""The checker task: its rule read back from drawn rows, and what rules score that cannot check a claim."""
+
+import re
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tasks.checker
+from tasks import IGNORE, CheckerTask, ConfigError
+from tasks.checker import ASK, FALSE, NO, RECALL, TRUE, YES
+
+ASKED = ("second", "first")
+
+
+@st.composite
+def task_fields(draw):
+    """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis strategy.)"""
+    length = 4 * draw(st.integers(2, 10))
+    asked = draw(st.sampled_from(ASKED))
+    return {"length": length, "vocab_size": length // 2 + 3 + draw(st.integers(0, 20)), "asked": asked}
+
+
+def questions(row, targets):
+    """The second half of a row: (position of the answer, the two tokens, target)."""
+    half = len(row) // 2
+    return [(t, row[t - 1], row[t], targets[t]) for t in range(half + 1, len(row), 2)]
+
+
+def check(row, targets, kinds, asked):
+    """Assert that a row obeys the rule."""
+    half = len(row) // 2
+    body = row[:half]
+    pairs = list(zip(body[::2], body[1::2], strict=True))
+    assert len(set(body)) == half
+    assert min(body) > max(YES, NO, ASK)
+    own, other, step = (1, 0, -1) if asked == "second" else (0, 1, 1)
+    found = []
+    for t, first, second, target in questions(row, targets):
+        (place,) = (i for i, pair in enumerate(pairs) if pair[own] == second)
+        right, wrong = pairs[place][other], pairs[(place + step) % len(pairs)][other]
+        expected = {RECALL: (ASK, right), TRUE: (right, YES), FALSE: (wrong, NO)}[kinds[t]]
+        assert (first, target) == expected
+        found.append(place)
+    assert sorted(found) == list(range(len(pairs)))
+    asked_at = set(range(half + 1, len(row), 2))
+    assert all(targets[t] == IGNORE and kinds[t] == 0 for t in range(len(row)) if t not in asked_at)
+
+
+@given(task_fields(), st.integers(0, 2**32))
+def test_rows_obey_the_rule(fields, seed):
+    batch = CheckerTask(**fields).batch(4, np.random.default_rng(seed))
+    for row, targets, kinds in zip(
+        batch.inputs.tolist(), batch.targets.tolist(), batch.groups["question"].tolist(), strict=True
+    ):
+        assert max(row) < fields["vocab_size"]
+        check(row, targets, kinds, fields["asked"])
+
+
+def test_the_worked_rows_in_the_docstring_obey_the_rule():
+    lines = [line for line in tasks.checker.__doc__.splitlines() if line.startswith("    ")]
+    for asked, picture in zip(ASKED, (lines[:3], lines[3:]), strict=True):
+        cells = {line.split()[0]: {m.end(): m.group() for m in re.finditer(r"\S+", line)} for line in picture}
+        columns = list(cells["input"])[1:]
+        row = [int(cells["input"][column]) for column in columns]
+        targets = [int(cells["target"].get(column, IGNORE)) for column in columns]
+        kinds = [" RTF".find(cells["role"].get(column, " ")) for column in columns]
+        check(row, targets, [max(kind, 0) for kind in kinds], asked)
+
+
+# What rules score that cannot check a claim. Each rule reads the row up to its question, and says yes or no.
+
+
+@lru_cache
+def claims(asked, rows=2000, **fields):
+    """Every claim of drawn rows: the body, the questions before, the claimed tokens (first, second), the answer."""
+    batch = CheckerTask(asked=asked, **fields).batch(rows, np.random.default_rng(0))
+    found = []
+    for row, targets in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
+        half = len(row) // 2
+        found += [(row[:half], row[half : t - 1], a, b, y) for t, a, b, y in questions(row, targets) if a != ASK]
+    return found
+
+
+def beside(body, token):
+    """The neighbour of a token that is not of its pair."""
+    place = body.index(token)
+    return body[(place + 1) % len(body)] if place % 2 else body[place - 1]
+
+
+ONE_TOKEN = {
+    "always yes": lambda body, past, a, b: True,
+    "a is in the first half": lambda body, past, a, b: body.index(a) < len(body) // 2,
+    "b is in the first half": lambda body, past, a, b: body.index(b) < len(body) // 2,
+    "a is in the first pair": lambda body, past, a, b: body.index(a) < 2,
+    "b is in the last pair": lambda body, past, a, b: body.index(b) >= len(body) - 2,
+    "a has a small id": lambda body, past, a, b: a < 30,
+    "a has a smaller id than b": lambda body, past, a, b: a < b,
+    "both occurred": lambda body, past, a, b: a in body and b in body,
+    "a was asked about before": lambda body, past, a, b: a in past,
+    "b was asked about before": lambda body, past, a, b: b in past,
+    "few questions before": lambda body, past, a, b: len(past) < 8,
+    "few claims before": lambda body, past, a, b: past[::2].count(ASK) > len(past) / 4,
+    "b's other neighbour is smaller than a": lambda body, past, a, b: beside(body, b) < a,
+    "a's other neighbour is smaller than b": lambda body, past, a, b: beside(body, a) < b,
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("rule", ONE_TOKEN)
+def test_rules_without_both_places_guess(asked, rule):
+    found = claims(asked)
+    right = np.mean([ONE_TOKEN[rule](body, past, a, b) == (y == YES) for body, past, a, b, y in found])
+    assert right == pytest.approx(0.5, abs=4 * 0.5 / len(found) ** 0.5)
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_each_token_of_a_claim_alone_is_uniform_whatever_the_answer(asked):
+    found = claims(asked, length=16)
+    for token in (0, 1):
+        counts = np.zeros((2, 8))
+        for body, _, a, b, y in found:
+            counts[y, body.index((a, b)[token])] += 1
+        shares = counts[:, counts.sum(axis=0) > 0] / counts.sum(axis=1, keepdims=True)
+        assert shares == pytest.approx(np.full((2, 4), 0.25), abs=0.03)
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_the_order_of_the_two_tokens_gains_the_reciprocal_of_the_pairs_by_two(asked):
+    """True claims are in order; of false ones only the pair that has its neighbour at the other end is not."""
+    found = claims(asked)
+    ordered = [(body.index(a) < body.index(b)) == (asked == "second") for body, _, a, b, _ in found]
+    right = np.mean([is_so == (y == YES) for is_so, (*_, y) in zip(ordered, found, strict=True)])
+    assert right == pytest.approx(0.5 + 2 / 32, abs=4 * 0.5 / len(found) ** 0.5)
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_reading_beside_the_copy_answers_everything(asked):
+    """Equation 12 reads the token before the copy of the asked one, equation 11 the one after it."""
+    batch = CheckerTask(asked=asked).batch(200, np.random.default_rng(1))
+    for row, targets in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
+        for _, first, second, target in questions(row, targets):
+            beside = row[row.index(second) + (-1 if asked == "second" else 1)]
+            assert target == (beside if first == ASK else YES if first == beside else NO)
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_kinds_of_questions_are_as_frequent_as_the_rule_says(asked):
+    kinds = CheckerTask(asked=asked).batch(2000, np.random.default_rng(0)).groups["question"]
+    shares = np.bincount(kinds[kinds > 0], minlength=4)[1:] / (kinds > 0).sum()
+    assert shares == pytest.approx([1 / 2, 1 / 4, 1 / 4], abs=0.02)
+
+
+def test_a_batch_is_a_function_of_the_generator():
+    task = CheckerTask()
+    one, same, other = (task.batch(5, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert np.array_equal(one.inputs, same.inputs)
+    assert np.array_equal(one.targets, same.targets)
+    assert not np.array_equal(one.inputs, other.inputs)
+    assert task.batch(0, np.random.default_rng(0)).inputs.shape == (0, 32)
+
+
+def test_what_is_shown_names_the_roles():
+    task = CheckerTask(length=12)
+    batch = task.batch(1, np.random.default_rng(0))
+    lines = task.show(batch, 0).splitlines()
+    assert lines[1].split()[1:] == [str(token) for token in batch.inputs[0]]
+    kinds = [" RTF"[kind] for kind in batch.groups["question"][0] if kind]
+    assert lines[2].split()[1:] == [*"KVKVKV", *kinds]
+    assert lines[3].split()[1:] == [str(target) for target in batch.targets[0] if target != IGNORE]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"length": 4}, "CheckerTask.length is 4, but must be a multiple of 4 and at least 8"),
+        ({"length": 18}, "CheckerTask.length is 18, but must be a multiple of 4"),
+        ({"vocab_size": 18}, "CheckerTask.vocab_size is 18, but must be at least 19: length=32 takes 16"),
+        ({"asked": "third"}, "CheckerTask.asked is 'third', but must be one of 'second', 'first'."),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(fields, words):
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        CheckerTask(**fields)
