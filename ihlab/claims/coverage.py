@@ -194,7 +194,7 @@ STATEMENTS = (
         "A short convolution of the query simulates n-gram induction heads.",
         "section 5",
         "pairs",
-        "queries, window 2: one layer learns induction",
+        "one layer learns induction by two tokens",
     ),
     _open(
         "KV shifting makes induction heads easier to locate.", "section 5", "The tools work on both; no score compares."
