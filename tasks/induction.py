@@ -48,6 +48,8 @@ class InductionTask:
             listing returns), or the next token at every position (tokens).
         min_token: Lowest id that is drawn.
         bos: Begin each sequence with a BOS token, id vocab_size - 1. It counts in vocab_size and length.
+        score_immediate: Also score a token drawn right after itself: its answer is itself, at a gap of 1. Then the
+            earlier occurrence i <= t - 1, and a shortcut exists: saying the own token is right at these answers.
     """
 
     kind: ClassVar[str] = "induction"
@@ -60,6 +62,7 @@ class InductionTask:
     score: Literal["all", "first", "tokens"] = "all"
     min_token: int = 11
     bos: bool = False
+    score_immediate: bool = False
 
     def __post_init__(self) -> None:
         if self.bos:
@@ -89,7 +92,7 @@ class InductionTask:
             return batch_with_bos(self, size, rng)
         require_rows(self, size, rng, more=8 * (self.vocab_size - self.min_token))
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
-        tokens, answers, gaps = draw_rows(seeds, self.min_token, self.vocab_size, self.length)
+        tokens, answers, gaps = draw_rows(seeds, self.min_token, self.vocab_size, self.length, self.score_immediate)
         inputs, following = tokens[:, :-1], tokens[:, 1:]
         if self.score == "all":
             targets = answers
