@@ -4,6 +4,7 @@ from typing import Any
 
 from ihlab.claims.experiment import METHODS, Experiment
 from ihlab.studies.basin_map import BasinMap
+from ihlab.studies.critical_period import CriticalPeriod
 from ihlab.studies.figure1 import Figure1a, Figure1b
 from ihlab.studies.figure2 import Figure2
 from ihlab.studies.figure4 import Figure4
@@ -39,6 +40,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Table5(),
         Formation(),
         Order(),
+        CriticalPeriod(),
         MQAR(),
         Table2(),
         Tables6To13(),
@@ -65,7 +67,18 @@ GROUP = "ihlab.experiments"
 """Entry point group for experiments of installed packages."""
 
 ON_REQUEST = {
-    *("formation", "order", "mqar", "table4", "basin_map", "robustness", "lengths", "initialisation", "llc"),
+    *(
+        "formation",
+        "order",
+        "critical_period",
+        "mqar",
+        "table4",
+        "basin_map",
+        "robustness",
+        "lengths",
+        "initialisation",
+        "llc",
+    ),
     *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
     *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "upcycle"),
 }
