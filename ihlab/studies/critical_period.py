@@ -43,9 +43,9 @@ HELD = Clamp(what="alpha", layer=0, column=1, value=0.0)
 RELEASES = (0, 100, 200, 400, 800, 1600)
 DOSES: dict[Scale, tuple[int, ...]] = {"smoke": (0, 20), "laptop": RELEASES, "gpu": RELEASES, "paper": RELEASES}
 """Steps before the release."""
-AFTER = {"smoke": 20, "laptop": 800, "gpu": 800, "paper": 800}
+AFTER = {"smoke": 20, "laptop": 600, "gpu": 600, "paper": 600}
 """Largest number of steps after the release."""
-SEEDS = {"smoke": 2, "laptop": 8, "gpu": 8, "paper": 8}
+SEEDS = {"smoke": 2, "laptop": 6, "gpu": 6, "paper": 6}
 
 AS_IT_IS, MOMENTS, QK = "nothing", "AdamW's moments", "W_Q, W_K"
 ALPHA, BETA, REST = "alpha", "beta", "all but beta"
