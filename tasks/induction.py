@@ -50,6 +50,8 @@ class InductionTask:
         bos: Begin each sequence with a BOS token, id vocab_size - 1. It counts in vocab_size and length.
         period: Repeat that many distinct tokens in order, such as 2 for 5 9 5 9 5 9. Each repeat is scored, and its gap
             is the period. None: repeats are drawn by the rule above.
+        score_immediate: Also score a token drawn right after itself: its answer is itself, at a gap of 1. Then the
+            earlier occurrence i <= t - 1, and a shortcut exists: saying the own token is right at these answers.
     """
 
     kind: ClassVar[str] = "induction"
@@ -63,6 +65,7 @@ class InductionTask:
     min_token: int = 11
     bos: bool = False
     period: int | None = None
+    score_immediate: bool = False
 
     def __post_init__(self) -> None:
         if self.bos:
@@ -97,7 +100,7 @@ class InductionTask:
         require_rows(self, size, rng, more=8 * (self.vocab_size - self.min_token))
         if self.period is None:
             seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
-            tokens, answers, gaps = draw_rows(seeds, self.min_token, self.vocab_size, self.length)
+            tokens, answers, gaps = draw_rows(seeds, self.min_token, self.vocab_size, self.length, self.score_immediate)
         else:
             tokens, answers, gaps = self._periodic(size, self.period, rng)
         inputs, following = tokens[:, :-1], tokens[:, 1:]

@@ -143,6 +143,7 @@ TITLES = {
     "toy_and_text": "Toys, text and a published order",
     "upcycle": "Upcycling SmolLM2",
     "order": "Bigrams or induction first?",
+    "critical_period": "A critical period",
     "period": "Sequences of period 2",
     "checker": "Meta-learner and checker",
     "initial_state": "The state before training",

@@ -5,6 +5,7 @@ from typing import Any
 from ihlab.claims.experiment import METHODS, Experiment
 from ihlab.studies.basin_map import BasinMap
 from ihlab.studies.checker import Checker
+from ihlab.studies.critical_period import CriticalPeriod
 from ihlab.studies.figure1 import Figure1a, Figure1b
 from ihlab.studies.figure2 import Figure2
 from ihlab.studies.figure4 import Figure4
@@ -47,6 +48,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Table5(),
         Formation(),
         Order(),
+        CriticalPeriod(),
         Period(),
         Checker(),
         MQAR(),
@@ -81,8 +83,8 @@ GROUP = "ihlab.experiments"
 """Entry point group for experiments of installed packages."""
 
 ON_REQUEST = {
-    *("formation", "order", "period", "checker", "pairs", "mqar", "table4", "basin_map", "robustness", "lengths"),
-    *("initialisation", "llc"),
+    *("formation", "order", "critical_period", "period", "checker", "pairs", "mqar", "table4", "basin_map"),
+    *("robustness", "lengths", "initialisation", "llc"),
     *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
     *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "mixes", "upcycle"),
     *("key_offset", "toy_and_text", "many_heads", "initial_state"),

@@ -11,7 +11,7 @@ from ihlab.claims.ledger import Folder
 from ihlab.claims.make import make
 from ihlab.model.config import ModelConfig
 from ihlab.studies.registry import EXPERIMENTS
-from ihlab.training.config import RunConfig
+from ihlab.training.config import ForkConfig, RunConfig
 from tasks.config import choose, require
 
 
@@ -96,6 +96,10 @@ class Changes:
         for name in self.sizes:
             values = {_value(plan.config, name) for plan in planned}
             require(len(values) == 1, f"{name} cannot be set: it is what the curves of {experiment.name} differ in.")
+        continued = self.seeds is not None and any(isinstance(plan.config, ForkConfig) for plan in planned)
+        require(
+            not continued, f"seeds cannot be set: runs of {experiment.name} continue others, which have their seeds."
+        )
         if self.seeds is not None and (stage == 2 or not isinstance(experiment, TwoStages)):
             planned = _seeded(planned, self.seeds)
         return [replace(plan, config=self._config(plan.config, self.rate if stage == 1 else 1.0)) for plan in planned]

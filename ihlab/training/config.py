@@ -246,7 +246,9 @@ class Fork:
     - `parent`: the digest of the parent run; `parent_name`: its name, for people only;
     - `step`: the step of the checkpoint from which the fork starts;
     - `horizon`: the step at which a falling learning rate reaches 0: the parent's, since the fork keeps its schedule;
-    - `clamps`: clamps from that step on.
+    - `clamps`: clamps from that step on;
+    - `rewound`: names of parameters that return to their values before training;
+    - `new_moments`: whether AdamW's moments start again at zero.
     """
 
     parent: str
@@ -254,6 +256,8 @@ class Fork:
     step: int
     horizon: int
     clamps: tuple[Clamp, ...] = ()
+    rewound: tuple[str, ...] = ()
+    new_moments: bool = False
 
     def __post_init__(self) -> None:
         for clamp in self.clamps:

@@ -1,19 +1,24 @@
-"""Forks: training continued from a checkpoint as a new run, with clamps on weights or patterns, or another task."""
+"""Forks: training continued from a checkpoint as a new run, with clamps, rewound weights or another task."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
+from ihlab.model.transformer import Transformer
 from ihlab.training import checkpoint
 from ihlab.training.clamp import Clamp
 from ihlab.training.clamp_hooks import impose
 from ihlab.training.config import Fork, ForkConfig, RunConfig
 from ihlab.training.distributed import require_alone
+from ihlab.training.loop import initial_model
 from ihlab.training.progress import Report
 from ihlab.training.run import Run
 from ihlab.training.run_writer import Callback, digests
 from ihlab.training.train import train
 from tasks import Task
-from tasks.config import ConfigError
+from tasks.config import ConfigError, choose
 
 
 def fork(
@@ -25,6 +30,8 @@ def fork(
     steps: int | None = None,
     compiled: bool | None = None,
     task: Task | None = None,
+    rewound: Sequence[str] = (),
+    new_moments: bool = False,
     root: str | Path = "runs",
     device: str = "auto",
     report: Report | None = None,
@@ -40,6 +47,10 @@ def fork(
     - `steps`: the last step, counted from the start of `run`; by default the last step of `run`;
     - `compiled`: whether to train through `torch.compile`; by default as `run`. Clamps work with it too;
     - `task`: the task to train on; by default that of `run`;
+    - `rewound`: names of parameters (`named_parameters`) that return to their values before training, with moments of
+      zero;
+    - `new_moments`: whether AdamW's moments of all parameters start again at zero. Its step count, which corrects their
+      bias, goes on, so the first updates are small;
     - `root`, `device`, `report`, `callback`: as in `train`.
 
     Once created, the fork's folder does not need its parent's. `config.json` names the parent, the step and the
@@ -48,16 +59,24 @@ def fork(
     clamped values, and the clamps are hooked. A finished fork is returned unchanged; an interrupted one is resumed.
 
     Raises `ConfigError` for a step without a checkpoint (or without its optimiser's state), a clamp on a layer, head
-    or column that does not exist or on the alpha of a vanilla model, `steps` not greater than `step`, a task whose
-    data has changed since, and under `torchrun`.
+    or column that does not exist or on the alpha of a vanilla model, a parameter that the model does not have, `steps`
+    not greater than `step`, a task whose data has changed since, and under `torchrun`.
     """
     require_alone("A fork is trained")
-    config = fork_config(run, step, name=name, clamps=clamps, steps=steps, compiled=compiled, task=task)
-    made = Run.create(config, root)
+    config = fork_config(
+        run, step, name=name, clamps=clamps, steps=steps, compiled=compiled, task=task, rewound=rewound,
+        new_moments=new_moments,
+    )  # fmt: skip
+    start_fork(run, config, root)
+    return train(config, root, device, report, callback=callback)
+
+
+def start_fork(run: Run, config: ForkConfig, root: str | Path = "runs") -> None:
+    """Make the folder of a fork of `run` with the checkpoint it starts from, which `train(config, root)` continues."""
+    made, step = Run.create(config, root), config.first_step
     with made.lock():
         if not (made.optimizer_path(step).exists() and made.checkpoint_path(step).exists()):
             _start(run, made, config)
-    return train(config, root, device, report, callback=callback)
 
 
 def fork_config(
@@ -69,6 +88,8 @@ def fork_config(
     steps: int | None = None,
     compiled: bool | None = None,
     task: Task | None = None,
+    rewound: Sequence[str] = (),
+    new_moments: bool = False,
 ) -> ForkConfig:
     """Return the config of a fork, as `fork` stores it. Raises `ConfigError` as `fork` does."""
     run.require_checkpoint(step)
@@ -80,8 +101,12 @@ def fork_config(
     parent = run.config
     run.require_task()
     origin = Fork(
-        parent=parent.digest, parent_name=parent.name, step=step, horizon=parent.horizon, clamps=tuple(clamps)
+        parent=parent.digest, parent_name=parent.name, step=step, horizon=parent.horizon, clamps=tuple(clamps),
+        rewound=tuple(rewound), new_moments=new_moments,
     )  # fmt: skip
+    names = dict(Transformer(parent.model).named_parameters()) if rewound else {}
+    for rewound_name in rewound:
+        choose("parameter", rewound_name, names)
     given = {field: getattr(parent, field) for field in RunConfig.__dataclass_fields__}
     given["name"] = f"{parent.name}-from-{step}" if name is None else name
     given["steps"] = parent.steps if steps is None else steps
@@ -96,6 +121,7 @@ def _start(run: Run, made: Run, config: ForkConfig) -> None:
     step = config.first_step
     model = run.model(step)
     state = checkpoint.load_optimizer(run.optimizer_path(step), step, model, run.about(step))
+    _rewind(model, state, config)
     impose(model, state, config.clamps)
     # The fork's running loss and seconds start at 0.
     state |= {name: tensor.clone() for name, tensor in checkpoint.RUNNING_LOSS.items()}
@@ -103,3 +129,17 @@ def _start(run: Run, made: Run, config: ForkConfig) -> None:
     about = {**data, **made.about(step)}
     checkpoint.save(made.optimizer_path(step), state, about)
     checkpoint.save(made.checkpoint_path(step), checkpoint.model_state(model), about)
+
+
+@torch.no_grad()
+def _rewind(model: Transformer, optimizer_state: dict[str, Tensor], config: ForkConfig) -> None:
+    """Rewind parameters of a model, and zero the moments that the fork forgets, in place."""
+    parameters = checkpoint.model_state(model)
+    if config.fork.rewound:
+        first = checkpoint.model_state(initial_model(config))
+        for name in config.fork.rewound:
+            parameters[name].copy_(first[name])
+    for name in parameters if config.fork.new_moments else config.fork.rewound:
+        for moment in ("exp_avg", "exp_avg_sq"):  # no moments before the first step
+            if (key := f"{moment}/{name}") in optimizer_state:
+                optimizer_state[key].zero_()

@@ -13,12 +13,15 @@ AMBIGUOUS = -1  # two different tokens have followed it
 
 
 @kernel
-def draw_rows(seeds: np.ndarray, low: int, high: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def draw_rows(
+    seeds: np.ndarray, low: int, high: int, length: int, score_immediate: bool = False
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw rows of the induction task, one per uint64 seed.
 
     Returns tokens int64 [row, length + 1] (the last one is only ever a target), answers
     int64 [row, length]: the token that must follow at each scored repeat, -100 elsewhere, and gaps
     int64 [row, length]: the distance from a scored repeat to the latest earlier occurrence, 0 elsewhere.
+    With `score_immediate`, a token drawn right after itself is a scored repeat too.
     """
     n_rows = len(seeds)
     tokens = np.empty((n_rows, length + 1), np.int64)
@@ -57,11 +60,11 @@ def draw_rows(seeds: np.ndarray, low: int, high: int, length: int) -> tuple[np.n
                 tokens[row, t] = name[member]
                 earlier, latest[member] = latest[member], t
                 # Drawn right after itself, a token would answer for itself: no induction would be needed.
-                immediate = previous == member
+                skipped = previous == member and not score_immediate
                 _follow(follower, previous, member)
                 previous = member
                 t += 1
-                if repeat and not immediate and follower[member] >= 0 and t <= length:
+                if repeat and not skipped and follower[member] >= 0 and t <= length:
                     forced = follower[member]
                     answers[row, t - 1] = name[forced]
                     gaps[row, t - 1] = t - 1 - earlier

@@ -135,6 +135,31 @@ def test_immediate_repeats_do_occur_and_are_never_scored():
 
 
 @given(task_fields(), seeds)
+def test_immediate_repeats_are_scored_on_demand(fields, seed):
+    """Read token by token: a drawn token that occurred before and had one follower is an answer, whatever the gap."""
+    task = InductionTask(**fields, score_immediate=True)
+    gaps = task.batch(4, np.random.default_rng(seed)).groups["gap"]
+    for row, answers, gap in zip(*whole_rows(task, 4, seed), gaps, strict=True):
+        t, expected = 0, np.full(task.length, IGNORE)
+        while t < task.length:
+            earlier = [i for i in range(t) if row[i] == row[t]]
+            followers = {row[i + 1] for i in earlier}
+            if len(followers) == 1:
+                expected[t] = followers.pop()
+                assert gap[t] == t - earlier[-1]
+                t += 1  # the next token was forced
+            t += 1
+        assert np.array_equal(answers, expected)
+
+
+def test_the_own_token_is_the_answer_at_scored_immediate_repeats():
+    batch = InductionTask(vocab_size=128, length=32, score_immediate=True).batch(2000, np.random.default_rng(0))
+    immediate, first = batch.groups["gap"] == 1, (batch.answers != IGNORE).argmax(axis=1)
+    assert (batch.answers[immediate] == batch.inputs[immediate]).all()
+    assert 0.17 < immediate[np.arange(2000), first].mean() < 0.23  # a fifth of the first repeats
+
+
+@given(task_fields(), seeds)
 def test_the_answer_is_the_token_that_follows(fields, seed):
     task = InductionTask(**fields)
     for row, answers in zip(*whole_rows(task, 4, seed), strict=True):

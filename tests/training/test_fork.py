@@ -18,7 +18,7 @@ from ihlab.measure.metrics import Evaluator
 from ihlab.training import checkpoint, loop
 from ihlab.training.clamp import Clamp
 from ihlab.training.config import Fork, ForkConfig, from_dict, to_dict
-from ihlab.training.fork import fork, fork_config
+from ihlab.training.fork import fork, fork_config, start_fork
 from ihlab.training.interrupt import Interrupted
 from tasks import ConfigError, InductionTask
 from tests.forked import python
@@ -298,6 +298,51 @@ def test_a_vanilla_run_forks_with_patterns(small, tmp_path):
         fork(vanilla, AT, clamps=[ALPHA2_OFF], root=tmp_path)
 
 
+# Rewound weights and new moments
+
+
+def test_rewound_parameters_are_those_before_training_and_the_others_stay(tmp_path, parent):
+    name = "blocks.0.attn.q_proj.weight"
+    forked = fork(parent, AT, rewound=[name], root=tmp_path)
+    start, before, now = (
+        dict(run.model(step).named_parameters()) for run, step in ((forked, AT), (parent, 0), (parent, AT))
+    )
+    assert torch.equal(start[name], before[name])
+    assert not torch.equal(start[name], now[name])
+    assert all(torch.equal(start[other], now[other]) for other in start if other != name)
+    ours, theirs = (checkpoint.load(run.optimizer_path(AT)) for run in (forked, parent))
+    for key in theirs.keys() - {"tally/loss", "tally/steps", "tally/seconds"}:
+        cleared = key in (f"exp_avg/{name}", f"exp_avg_sq/{name}")
+        assert torch.equal(ours[key], torch.zeros_like(theirs[key]) if cleared else theirs[key]), key
+
+
+def test_new_moments_are_zero_and_nothing_else_changes(tmp_path, parent):
+    forked = fork(parent, AT, new_moments=True, root=tmp_path)
+    assert all(map(torch.equal, forked.model(AT).parameters(), parent.model(AT).parameters()))
+    state = checkpoint.load(forked.optimizer_path(AT))
+    assert all((tensor == 0).all() for name, tensor in state.items() if name.startswith("exp_avg"))
+    assert all(tensor == AT for name, tensor in state.items() if name.startswith("step/"))
+
+
+def test_a_run_that_is_rewound_in_full_starts_as_its_seed_does(tmp_path, small, parent):
+    """Also with alpha and beta that the config sets, and out of the parent's clamps."""
+    held = train(small.replace(init_shift=(0.3, 0.6), clamped=(ALPHA2_OFF,)), tmp_path)
+    free = fork(held, AT, rewound=list(dict(held.model().named_parameters())), root=tmp_path)
+    fresh = loop.initial_model(small.replace(init_shift=(0.3, 0.6)))
+    assert all(map(torch.equal, free.model(AT).parameters(), fresh.parameters()))
+    assert (fresh.layers[0].attn.alpha[:, 1] == 0.7).all()
+
+
+def test_a_fork_that_was_only_started_is_trained_as_the_fork_is(tmp_path, parent):
+    whole = fork(parent, AT, new_moments=True, root=tmp_path / "whole")
+    config = fork_config(parent, AT, new_moments=True)
+    start_fork(parent, config, tmp_path / "started")
+    before = content(config.folder(tmp_path / "started"))
+    start_fork(parent, config, tmp_path / "started")
+    assert content(config.folder(tmp_path / "started")) == before
+    assert train(config, tmp_path / "started").metrics.equals(whole.metrics)
+
+
 COMPILED = """
     import sys, torch
     import torch._inductor.config
@@ -359,6 +404,8 @@ def test_the_hash_covers_parent_step_and_clamps_but_no_names(tmp_path, small, pa
         fork_config(parent, AT, clamps=[Clamp(what="alpha", layer=0, column=0, value=0)]),
         fork_config(parent, AT, clamps=[ALPHA2_OFF], steps=25),
         fork_config(parent, AT, clamps=[ALPHA2_OFF], compiled=True),
+        fork_config(parent, AT, clamps=[ALPHA2_OFF], rewound=["unembed.weight"]),
+        fork_config(parent, AT, clamps=[ALPHA2_OFF], new_moments=True),
         fork_config(other, AT, clamps=[ALPHA2_OFF]),
     ]
     assert len({config.digest for config in (one, *others)}) == len(others) + 1
@@ -390,6 +437,7 @@ def test_runs_from_before_forks_keep_their_hash_but_for_the_rule_of_their_task(m
         (AT, {"clamps": [Clamp(what="alpha", layer=1)]}, ["Clamp.layer is 1", "n_layers is 1"]),
         (AT, {"clamps": [Clamp(what="beta", layer=0, head=2)]}, ["Clamp.head is 2", "n_key_value_heads is 2"]),
         (AT, {"clamps": [Clamp(what="beta", layer=0, column=2)]}, ["Clamp.column is 2", "shift_window is 2"]),
+        (AT, {"rewound": ["unembed.weigth"]}, ["no parameter 'unembed.weigth'", "did you mean 'unembed.weight'"]),
     ],
 )
 def test_what_cannot_be_forked_is_named_and_leaves_nothing(tmp_path, parent, step, changes, words):
