@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         MultiHopTask,
         NGramTask,
         PairTask,
+        RepeatTask,
         Task,
         TextTask,
         TriggerTask,
@@ -49,7 +50,7 @@ _HOME = {
     "register_experiment": "ihlab.studies.registry",
     **dict.fromkeys(("Batch", "ConfigError", "Task", "register_task"), "tasks"),
     **dict.fromkeys(("IGSMTask", "InductionTask", "MQARTask", "MultiHopTask", "NGramTask"), "tasks"),
-    **dict.fromkeys(("CheckerTask", "PairTask", "TextTask", "TriggerTask"), "tasks"),
+    **dict.fromkeys(("CheckerTask", "PairTask", "RepeatTask", "TextTask", "TriggerTask"), "tasks"),
 }
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "MultiHopTask",
     "NGramTask",
     "PairTask",
+    "RepeatTask",
     "Run",
     "RunConfig",
     "Task",

@@ -10,10 +10,14 @@ from tasks.multihop import MultiHopTask
 from tasks.ngram import NGramTask
 from tasks.pairs import PairTask
 from tasks.registry import GROUP, TASKS, StoredTask, load_plugins, register_task, rule_of
+from tasks.repeat import RepeatTask
 from tasks.text import TextTask
 from tasks.trigger import TriggerTask
 
-for own in (InductionTask, MultiHopTask, NGramTask, MQARTask, IGSMTask, TextTask, TriggerTask, CheckerTask, PairTask):
+for own in (
+    InductionTask, MultiHopTask, NGramTask, MQARTask, IGSMTask, TextTask, TriggerTask, CheckerTask, PairTask,
+    RepeatTask,
+):  # fmt: skip
     register_task(own)
 load_plugins(GROUP, register_task)
 
@@ -29,6 +33,7 @@ __all__ = [
     "MultiHopTask",
     "NGramTask",
     "PairTask",
+    "RepeatTask",
     "StoredTask",
     "Task",
     "TextTask",

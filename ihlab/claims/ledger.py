@@ -148,6 +148,7 @@ TITLES = {
     "checker": "Meta-learner and checker",
     "initial_state": "The state before training",
     "pairs": "Induction by two tokens",
+    "by_position": "Induction by position",
     "zoo": "Attention variants",
     "text": "Real text",
 }

@@ -4,6 +4,7 @@ from typing import Any
 
 from ihlab.claims.experiment import METHODS, Experiment
 from ihlab.studies.basin_map import BasinMap
+from ihlab.studies.by_position import ByPosition
 from ihlab.studies.checker import Checker
 from ihlab.studies.critical_period import CriticalPeriod
 from ihlab.studies.figure1 import Figure1a, Figure1b
@@ -73,6 +74,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Mixes(),
         ToyAndText(),
         Pairs(),
+        ByPosition(),
         Upcycle(),
         *COMPARISONS,
     )
@@ -83,8 +85,8 @@ GROUP = "ihlab.experiments"
 """Entry point group for experiments of installed packages."""
 
 ON_REQUEST = {
-    *("formation", "order", "critical_period", "period", "checker", "pairs", "mqar", "table4", "basin_map"),
-    *("robustness", "lengths", "initialisation", "llc"),
+    *("formation", "order", "critical_period", "period", "checker", "pairs", "by_position", "mqar", "table4"),
+    *("basin_map", "robustness", "lengths", "initialisation", "llc"),
     *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
     *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "mixes", "upcycle"),
     *("key_offset", "toy_and_text", "many_heads", "initial_state"),

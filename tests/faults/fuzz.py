@@ -28,7 +28,17 @@ from hypothesis import strategies as st
 from ihlab import ModelConfig, RunConfig, train
 from ihlab.cli import main
 from ihlab.training.run_writer import TrainingDivergedError
-from tasks import CheckerTask, IGSMTask, InductionTask, MQARTask, MultiHopTask, NGramTask, PairTask, TriggerTask
+from tasks import (
+    CheckerTask,
+    IGSMTask,
+    InductionTask,
+    MQARTask,
+    MultiHopTask,
+    NGramTask,
+    PairTask,
+    RepeatTask,
+    TriggerTask,
+)
 from tasks.codec import from_plain, to_plain
 from tasks.config import ConfigError
 from tests.faults.table import Row
@@ -57,6 +67,7 @@ BASE_TASKS: list[tuple[Any, dict[str, Any]]] = [
     (TriggerTask, {"vocab_size": 40, "length": 12, "triggers": 4}),
     (CheckerTask, {"vocab_size": 40, "length": 12}),
     (PairTask, {"vocab_size": 40, "length": 12, "letters": 2}),
+    (RepeatTask, {"vocab_size": 40, "length": 12}),
 ]
 
 

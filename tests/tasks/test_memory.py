@@ -12,6 +12,7 @@ from tasks import (
     MultiHopTask,
     NGramTask,
     PairTask,
+    RepeatTask,
     TextTask,
     TriggerTask,
 )
@@ -26,6 +27,7 @@ TASKS = [
     TriggerTask(vocab_size=40, length=12),
     CheckerTask(vocab_size=40, length=12),
     PairTask(),
+    RepeatTask(),
 ]
 
 
@@ -44,6 +46,7 @@ def test_rows_that_cannot_be_are_refused(task):
         (TriggerTask(vocab_size=2**50), "ids"),
         (CheckerTask(vocab_size=2**50), "ids"),
         (PairTask(vocab_size=2**50), "ids"),
+        (RepeatTask(vocab_size=2**50), "ids"),
     ],
 )
 def test_tables_that_cannot_be_are_refused(task, words):

@@ -24,7 +24,7 @@ def by_hand(name: str, strict: bool = False) -> list[list[float]]:
     rows = []
     for query in range(N_POS):
         seen = range(query if strict else query + 1)
-        if name == "zero":
+        if name in ("zero", "last"):
             chosen = []
         elif name == "uniform":
             chosen = list(seen)
@@ -35,7 +35,7 @@ def by_hand(name: str, strict: bool = False) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("name", ["previous", "uniform", "zero"])
+@pytest.mark.parametrize("name", ["previous", "uniform", "zero", "last"])
 def test_set_patterns_are_those_written_by_hand(name, strict):
     visible = [[key < query or (key == query and not strict) for key in range(N_POS)] for query in range(N_POS)]
     torch.testing.assert_close(set_pattern(name, torch.tensor(visible)), torch.tensor(by_hand(name, strict)))
@@ -52,6 +52,15 @@ def test_a_clamped_head_has_the_pattern_and_its_neighbours_keep_theirs(name, mas
     expected = torch.tensor(by_hand(name, strict=mask == "strict"))
     torch.testing.assert_close(after[:, 2], expected.expand(3, -1, -1))
     assert torch.equal(after[:, [0, 1, 3]], before[:, [0, 1, 3]])
+
+
+def test_last_leaves_the_last_token_free():
+    plain, clamped = Transformer(GROUPED), Transformer(GROUPED)
+    install(clamped, [Clamp(what="pattern", layer=0, head=2, value="last")])
+    before, after = (model.run_with_cache(TOKENS)[1]["pattern", 0] for model in (plain, clamped))
+    assert torch.equal(after[:, [0, 1, 3]], before[:, [0, 1, 3]])
+    assert torch.equal(after[:, 2, -1], before[:, 2, -1])
+    assert torch.equal(after[:, 2, :-1], torch.zeros_like(after[:, 2, :-1]))
 
 
 def test_a_clamped_pattern_is_what_the_output_is_made_with():

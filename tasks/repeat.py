@@ -1,0 +1,66 @@
+"""Induction at the end of a sequence only: different tokens, then one of them again.
+
+One sequence of length 8:
+
+    input     3  14   7   2  11   9   0   7
+    target                                2
+
+7 was followed by 2. Nothing is asked before the last token, so earlier tokens need not look back.
+"""
+
+from typing import ClassVar
+
+import numpy as np
+
+from tasks.batch import IGNORE, Batch, in_lines
+from tasks.config import config, require
+from tasks.memory import require_rows
+
+
+@config
+class RepeatTask:
+    """Different tokens in random order, then one of them again. The only target is its follower, at the last position.
+
+    The repeated token is uniform on all but the last of the different ones, so the answer is equally likely at each of
+    the positions 1 .. length - 2. A model that ignores the repeated token, or the order of the others, has an accuracy
+    of at most 1 / (length - 2).
+
+    Source: the shortest form of the induction task of arXiv 2411.19574, section 3.2.
+
+    Attributes:
+        vocab_size: Size of the vocabulary: token ids are 0 .. vocab_size - 1.
+        length: Number of positions in a sequence.
+    """
+
+    kind: ClassVar[str] = "repeat"
+
+    vocab_size: int = 16
+    length: int = 8
+
+    def __post_init__(self) -> None:
+        require(self.length >= 3, f"RepeatTask.length is {self.length}, but a repeat needs at least 3 positions.")
+        require(
+            self.vocab_size >= self.length - 1,
+            f"RepeatTask.vocab_size is {self.vocab_size}, but must be at least {self.length - 1}: a sequence of "
+            f"length={self.length} has that many different tokens.",
+        )
+
+    def batch(self, size: int, rng: np.random.Generator) -> Batch:
+        """Draw `size` sequences."""
+        require_rows(self, size, rng, more=8 * size * self.vocab_size)
+        tokens = rng.random((size, self.vocab_size)).argsort(axis=1)[:, : self.length - 1]
+        at = rng.integers(0, self.length - 2, (size, 1))
+        inputs = np.concatenate([tokens, np.take_along_axis(tokens, at, axis=1)], axis=1)
+        targets = np.full_like(inputs, IGNORE)
+        targets[:, -1:] = np.take_along_axis(tokens, at + 1, axis=1)
+        return Batch(inputs=inputs, targets=targets)
+
+    def show(self, batch: Batch, row: int) -> str:
+        """Return the sequence in lines of 16 positions: token, target."""
+        cells = {
+            "token": batch.inputs[row].tolist(),
+            "target": [str(target) if target != IGNORE else "" for target in batch.targets[row]],
+        }
+        lines = in_lines(cells, width=max(5, len(str(self.vocab_size - 1)) + 1))
+        lines.append("The last token repeats an earlier one; the target is the token after that one.")
+        return "\n".join(lines)
