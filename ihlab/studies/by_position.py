@@ -32,7 +32,7 @@ from ihlab.claims.comparison import RUN, Cell, Comparison, cell_rows, ratio, ste
 from ihlab.claims.experiment import Scale
 from ihlab.claims.rates import count_in_words, rate_in_words
 from ihlab.model.config import ModelConfig
-from ihlab.plots.style import BLUE, GREEN, ORANGE, PAGE, new_figure, printed
+from ihlab.plots.style import BLUE, GREEN, ORANGE, PAGE, STEPS, new_figure, printed
 from ihlab.training.clamp import Clamp
 from ihlab.training.config import RunConfig
 from tasks import RepeatTask
@@ -138,15 +138,20 @@ class ByPosition(Comparison):
         for arm, (marker, color) in MARKS.items():
             rows = self._rows(data, arm)
             taken = np.minimum(rows["steps_to_90"].astype(float), rows["horizon"])
-            label = f"{arm} ({count_in_words(rows['steps_to_90'].tolist())} seeds learn)"
+            label = f"{arm} ({count_in_words(rows['steps_to_90'].tolist())})"
             axes.plot(taken, rows["moved"], marker, color=color, mfc="white", ms=6, label=label)
         axes.axhline(1 / (TASK.length - 2), color="#777777", linewidth=1, linestyle="--")
         axes.set(xscale="log", ylim=(0, 1.03), xlabel="training steps to 90% accuracy")
+        last = float(data["horizon"].max())
+        ticks = [tick for tick in STEPS if last / 20 < tick < last]
+        axes.set_xticks([*ticks, last], [*map(str, ticks), f"not in {last:.0f}"])
+        axes.minorticks_off()
         axes.set_ylabel("answers that follow the position")
         figure.legend(loc="outside lower center", ncols=len(MARKS))
+        seeds = data.loc[data["kind"] == RUN, "seed"].nunique()
         figure.suptitle(
             "Two vanilla layers can learn induction by position, if the usual way is cut\n"
-            f"Marker: one of {data.loc[data['kind'] == RUN, 'seed'].nunique()} seeds. Dashed: guessing a token.",
+            f"Marker: one of {seeds} seeds (how many learn). Dashed: guessing.",
             fontsize=11,
         )
         return figure
