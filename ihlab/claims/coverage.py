@@ -46,7 +46,13 @@ def _out(sentence: str, where: str, told: str) -> Statement:
 
 
 STATEMENTS = (
-    Statement("One attention layer cannot do induction.", "sections 1, 2.1", "figure1a", "one-layer standard"),
+    Statement(
+        "One attention layer cannot do induction.",
+        "sections 1, 2.1",
+        "figure1a",
+        "one-layer standard",
+        "Asked as: does it learn induction? Row 6 sets weights by hand.",
+    ),
     _exact(
         "Virtual heads cannot go through the token they look for (Property 1).",
         "section 2.1",

@@ -133,7 +133,7 @@ def _run(argv: list[str]) -> None:
         argv.insert(1, _taken(argv) or InductionTask.kind)
     if argv and argv[0] in OF_TASKS and argv[1:2] and not argv[1].startswith("-"):
         argv[1] = registered_task(argv[1]) if ":" in argv[1] else choose("task", argv[1], TASKS)
-        command = later(OF_TASKS[argv[0]](argv[1], argv[2:]))
+        command = later(parse(partial(OF_TASKS[argv[0]], argv[1], argv[2:])))
         parse(partial(tyro.cli, command, prog=f"ihlab {argv[0]} {argv[1]}", args=argv[2:]))()
         return
     if argv == ["--version"]:

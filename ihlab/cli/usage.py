@@ -47,8 +47,10 @@ def in_one_sentence(box: str) -> str:
         return box
     options = re.findall(r"^ {4}(\S.*)", "".join([reason, *more[:-1]]), re.MULTILINE)
     reason, ask = (" ".join(part.split()).rstrip(".") for part in (reason, more[-1]))
-    if refused := re.match(r"Error parsing (\S+): .*?('[^']*')", reason):
+    if options and (refused := re.match(r"Error parsing (\S+): .*?('[^']*')", reason)):
         reason = f"{refused[1]} takes {options[0].partition(' ')[2]}, not {refused[2]}"
+    elif refused := re.match(r"Error parsing (?!-)\S+: ", reason):  # a sentence of ihlab's own
+        reason = reason[refused.end() :]
     elif missing := re.match("Missing from .*?: ", reason):
         reason = f"{missing[0]}{', '.join(options)}"
     elif options:

@@ -1,5 +1,6 @@
 """The attention variants: every value of `ModelConfig.attention`, built-in or registered. No torch here."""
 
+import difflib
 import inspect
 import math
 from collections.abc import Callable
@@ -108,9 +109,11 @@ line here. If it has its own parameters or formula, it is also a subclass of `At
 
 def require_attention(name: str) -> None:
     """Raise `ConfigError` for an attention that is neither built in nor registered in this process."""
+    near = difflib.get_close_matches(str(name), VARIANTS, n=1)
+    hint = f" (did you mean '{near[0]}'?)" if near else ""
     require(
         name in VARIANTS,
-        f"ModelConfig.attention is {shown(name)}, but must be one of {', '.join(map(repr, VARIANTS))}; for one of "
+        f"ModelConfig.attention is {shown(name)}{hint}, but must be one of {', '.join(map(repr, VARIANTS))}; for "
         "your own, import its module and call ihlab.register_attention with this name.",
     )
 

@@ -160,7 +160,10 @@ def test_replace_refuses_typos():
         ({"init_std": -0.1}, ["ModelConfig.init_std is -0.1,", "not be negative"]),
         ({"embed_std": -0.1}, ["ModelConfig.embed_std is -0.1,", "not be negative"]),
         ({"embed_std": 1.0, "tied_embeddings": True}, ["ModelConfig.embed_std is 1.0,", "must be None"]),
-        ({"attention": "kvshift"}, ["ModelConfig.attention is 'kvshift',", "'vanilla', 'kv_shift'"]),
+        (
+            {"attention": "kvshift"},
+            ["ModelConfig.attention is 'kvshift' (did you mean 'kv_shift'?),", "'vanilla', 'kv_shift'"],
+        ),
         ({"residual": 1}, ["ModelConfig.residual is 1,", "a bool"]),
         ({"residual": (True,) * 3}, ["ModelConfig.residual is (True, True, True),", "each of 2 layers"]),
         ({"mask": "strickt"}, ["ModelConfig.mask is 'strickt',", "'causal', 'strict'"]),
