@@ -82,8 +82,8 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 
 def listed(folder: Path) -> str | Refused:
     table = ihlab.runs(folder.parent)
-    own = table[table["run"] == folder.name]
-    others = table[table["run"] != folder.name].to_csv()
+    own = table[table["run"] == str(folder)]
+    others = table[table["run"] != str(folder)].to_csv()
     if own["status"].tolist() == ["damaged"] and "done" in others:  # the other run must still be listed
         return Refused(str(own["problem"].iloc[0]))
     return str(own.to_csv()) + str(others)
