@@ -204,6 +204,11 @@ def _tuning(data: pd.DataFrame, cell: Cell) -> pd.DataFrame:
     return cell_rows(data, cell, TUNING).rename(columns={"steps_to_90": "steps"})
 
 
+def cell_rate(data: pd.DataFrame, cell: Cell) -> str:
+    """Return the learning rate of a cell's runs as text, with a note if it is at an edge of the cell's grid."""
+    return rate_in_words(float(cell_rows(data, cell)["lr"].iloc[0]), _tuning(data, cell))
+
+
 def _own_rate(data: pd.DataFrame, cell: Cell) -> float:
     """Return the rate at which a cell's tuning runs need the fewest steps; if none learns, the most accurate rate."""
     tuning = _tuning(data, cell)
@@ -241,7 +246,7 @@ def _judge(question: Question, data: pd.DataFrame, declared: str) -> Claim:
 
 def _pair(data: pd.DataFrame, first: Cell, sign: str, second: Cell, succeed: str) -> str:
     """Return two variants with their rates, the setting, and how many seeds of each reach 90%."""
-    rates = [rate_in_words(float(cell_rows(data, cell)["lr"].iloc[0]), _tuning(data, cell)) for cell in (first, second)]
+    rates = [cell_rate(data, cell) for cell in (first, second)]
     counts = [count_in_words(steps(data, cell)) for cell in (first, second)]
     variants = f"{first[0]} at {rates[0]} {sign} {second[0]} at {rates[1]}"
     return f"{variants}, {first[1]} ({counts[0]} and {counts[1]} seeds {succeed})"

@@ -71,6 +71,12 @@ def count_in_words(steps: Sequence[float]) -> str:
     return f"{np.isfinite(steps).sum()} of {len(steps)}"
 
 
+def median_in_words(steps: Sequence[float]) -> str:
+    """Return the median of waiting times as text, "never" if it is infinite."""
+    middle = float(np.median(steps))
+    return f"{middle:.0f}" if np.isfinite(middle) else "never"
+
+
 def ratio_in_words(a: Sequence[float], b: Sequence[float], horizon: float) -> str:
     """Return the median ratio of waiting times, a / b, as text; as a bound if infinite times leave it open.
 

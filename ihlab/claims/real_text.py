@@ -1,10 +1,18 @@
-"""The run on real text at each scale, which several studies share."""
+"""The run on real text at each scale and the text on which models are measured, which several studies share."""
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ihlab.claims.experiment import Scale
 from ihlab.model.config import ModelConfig
 from ihlab.training.config import RunConfig
-from tasks import TextTask
+from tasks import Batch, TextTask
 from tasks.text.corpus import SAMPLE
+
+if TYPE_CHECKING:
+    from ihlab.measure.text import RepeatedText
 
 
 def text_run(scale: Scale) -> RunConfig:
@@ -22,3 +30,32 @@ def text_run(scale: Scale) -> RunConfig:
         task=task, model=model, steps=steps, batch_size=batch_size, schedule="linear", eval_every=steps // 20,
         eval_rows=64, eval_growth=0.0, checkpoints=21, compile=True, precision="fp32" if scale == "laptop" else "bf16",
     )  # fmt: skip
+
+
+# What follows does not depend on a model, so it is drawn once for all runs of a task.
+
+
+@lru_cache
+def held_out(task: TextTask, n_rows: int) -> tuple[Batch, np.ndarray]:
+    """Return held-out sequences, and the number of bytes of each target."""
+    from ihlab.measure.batches import EVAL_SEED, draw
+
+    batch = draw(task, EVAL_SEED, "eval", 2, n_rows)
+    return batch, task.n_bytes(batch.targets)
+
+
+@lru_cache
+def held_out_classes(task: TextTask, n_rows: int, context: int) -> np.ndarray:
+    """Return the class of each position of `held_out`, by so many bytes of context (see `position_classes`)."""
+    from ihlab.measure.text import position_classes
+
+    batch, _ = held_out(task, n_rows)
+    return position_classes(task, batch.inputs, batch.targets, context)
+
+
+@lru_cache
+def repeated(task: TextTask, n_rows: int) -> "RepeatedText":
+    """Return held-out text, each sequence repeated once."""
+    from ihlab.measure.text import repeated_text
+
+    return repeated_text(task, n_rows)

@@ -427,7 +427,7 @@ def _correlations(one: ArrayLike, other: ArrayLike, score: Score, over: str) -> 
     rng, numbers, n = np.random.default_rng(0), [np.asarray(each, dtype=float) for each in (one, other)], len(one)  # type: ignore[arg-type]
     rows = np.vstack([np.arange(n), rng.integers(n, size=(RESAMPLES, n))])
     ranks = []
-    for seeds, reduced in zip(numbers, (score, _mean), strict=True):
+    for seeds, reduced in zip(numbers, (score, seed_mean), strict=True):
         if over == "rows":
             sample = reduced(seeds)[rows]
         else:
@@ -439,7 +439,8 @@ def _correlations(one: ArrayLike, other: ArrayLike, score: Score, over: str) -> 
     return np.where((spread == 0) & (np.arange(len(found)) == 0), math.nan, found)
 
 
-def _mean(seeds: np.ndarray) -> np.ndarray:
+def seed_mean(seeds: np.ndarray) -> np.ndarray:
+    """Return the mean over the last axis, a `Score`."""
     return seeds.mean(axis=-1)
 
 

@@ -28,9 +28,9 @@ from matplotlib.figure import Figure
 
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim
-from ihlab.claims.comparison import RUN, Cell, Comparison, cell_rows, ratio, steps
+from ihlab.claims.comparison import RUN, Cell, Comparison, cell_rate, cell_rows, ratio, steps
 from ihlab.claims.experiment import Scale
-from ihlab.claims.rates import count_in_words, rate_in_words
+from ihlab.claims.rates import count_in_words
 from ihlab.model.config import ModelConfig
 from ihlab.plots.style import BLUE, GREEN, ORANGE, PAGE, STEPS, new_figure, printed
 from ihlab.training.clamp import Clamp
@@ -125,9 +125,8 @@ class ByPosition(Comparison):
         return stats.share(int(np.isfinite(taken).sum()), len(taken))
 
     def _measure(self, data: pd.DataFrame, arm: str) -> str:
-        rows, tuning = self._rows(data, arm), cell_rows(data, (arm, SETTING), "tuning")
-        rate = rate_in_words(float(rows["lr"].iloc[0]), tuning.rename(columns={"steps_to_90": "steps"}))
-        within = f"{rows['horizon'].max():.0f} steps"
+        within = f"{self._rows(data, arm)['horizon'].max():.0f} steps"
+        rate = cell_rate(data, (arm, SETTING))
         return f"fraction of seeds with an accuracy of 90% within {within}, {arm} (learning rate {rate})"
 
     @printed

@@ -27,7 +27,7 @@ from ihlab.claims.claim import Claim
 from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.claims.induction import induction_run
 from ihlab.claims.learning_curves import crossings, plan, slug
-from ihlab.claims.rates import count_in_words
+from ihlab.claims.rates import count_in_words, median_in_words
 from ihlab.plots.curves import Line
 from ihlab.plots.steps import ABOVE, dots, steps_axis
 from ihlab.plots.style import BLUE, ORANGE, PAGE, new_figure, printed
@@ -263,8 +263,7 @@ def _ratio(data: pd.DataFrame, repeats: str, dose: int, arm: str = AS_IT_IS) -> 
 
 
 def _median(data: pd.DataFrame, repeats: str, dose: int, arm: str = AS_IT_IS) -> str:
-    middle = float(np.median(_steps(data, repeats, dose, arm)))
-    return f"{middle:.0f}" if np.isfinite(middle) else "never"
+    return median_in_words(_steps(data, repeats, dose, arm))
 
 
 def _seeds(axes: Axes, x: float, rows: pd.DataFrame, horizon: float, style: Line, marker: str) -> None:

@@ -14,7 +14,6 @@ learned nothing in 1500 steps at four learning rates, and one layer of KV shifti
 from functools import partial
 from typing import Literal
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -23,7 +22,7 @@ from ihlab.claims.claim import Claim, changed
 from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.claims.induction import DEPTHS, KV1, LINES, MUCH_FASTER, V2, induction_run, steps_at_constant_rate
 from ihlab.claims.learning_curves import slug
-from ihlab.claims.rates import ACCURACY, ratio_in_words, steps_by, steps_table
+from ihlab.claims.rates import ACCURACY, median_in_words, ratio_in_words, steps_by, steps_table
 from ihlab.plots.curves import Line
 from ihlab.plots.steps import steps_by_width
 from ihlab.plots.style import PAGE, SKY, new_figure, printed
@@ -149,9 +148,7 @@ class Initialisation:
         """State the median steps for both standard deviations, and KV shifting's gain over vanilla for each."""
         constant = _constant(data, scale)
         large, small = (
-            ", ".join(f"{np.median(_steps(data, curve, std, constant)):.0f} ({curve})" for curve in CURVES).replace(
-                "inf", "never"
-            )
+            ", ".join(f"{median_in_words(_steps(data, curve, std, constant))} ({curve})" for curve in CURVES)
             for std in (UNIT, SMALL)
         )
         parts = [

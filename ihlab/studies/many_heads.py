@@ -24,7 +24,7 @@ from ihlab.claims.claim import Claim
 from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.claims.induction import induction_run
 from ihlab.claims.learning_curves import plan
-from ihlab.claims.rates import ACCURACY, steps_table
+from ihlab.claims.rates import ACCURACY, median_in_words, steps_table
 from ihlab.plots.curves import Line
 from ihlab.plots.steps import ABOVE, MARKERS, dots, steps_axis
 from ihlab.plots.style import BLUE, ORANGE, PAGE, new_figure, printed
@@ -115,7 +115,7 @@ class ManyHeads:
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
         """State the median steps for every number of heads, and the rank correlations."""
         told = [
-            f"{', '.join(f'{np.median(steps(data, starts, heads)):.0f}' for heads in HEADS[scale])} if {starts}"
+            f"{', '.join(median_in_words(steps(data, starts, heads)) for heads in HEADS[scale])} if {starts}"
             for starts in STYLES
         ]
         related = [f"{correlation(data, starts, HEADS[scale][1:]).value:.2f}" for starts in STYLES]
@@ -123,7 +123,7 @@ class ManyHeads:
             f"One layer of KV shifting with {', '.join(map(str, HEADS[scale]))} heads reaches 90% accuracy after these "
             f"steps, medians of {SEEDS[scale]} seeds: {'; '.join(told)}. The rank correlation of the nearest head's "
             f"distance to (0, 1) and the steps is {' and '.join(related)}."
-        ).replace("inf", "never")
+        )
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:

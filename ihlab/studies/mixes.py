@@ -15,7 +15,7 @@ mixes, and its interval is Student's t over mixes: the scatter about the line ho
 """
 
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from ihlab.claims.claim import Claim
 from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.claims.labels import K_ONLY, V_ONLY, VANILLA
 from ihlab.claims.learning_curves import slug
-from ihlab.claims.real_text import text_run
+from ihlab.claims.real_text import held_out, held_out_classes, repeated, text_run
 from ihlab.plots.style import BLUE, GREEN, ORANGE, PAGE, new_figure, printed
 from tasks import TextTask
 
@@ -203,7 +203,9 @@ def _row(curve: str, run: "Run", scale: Scale) -> dict[str, Any]:
     if run.diverged or not run.checkpoints:
         return facts
     assert isinstance(config.task, TextTask)
-    batch, n_bytes, classes, twice = _held_out(config.task, ROWS[scale])
+    task, n_rows = config.task, ROWS[scale]
+    (batch, n_bytes), twice = held_out(task, n_rows), repeated(task, max(4, n_rows // 8))
+    classes = held_out_classes(task, n_rows, CONTEXT)
     model = run.model()
     losses = text.token_losses(model, batch.inputs, batch.targets)
     spent = [text.bits_per_byte(np.where(classes == of, losses, 0.0), n_bytes) for of in (text.ELIGIBLE, text.MISLED)]
@@ -214,17 +216,6 @@ def _row(curve: str, run: "Run", scale: Scale) -> dict[str, Any]:
     }  # fmt: skip
     n_params = (run.done or {}).get("n_params")
     return {**facts, "n_params": n_params, **{name: round(value, 6) for name, value in measured.items()}}
-
-
-@lru_cache
-def _held_out(task: TextTask, n_rows: int) -> Any:
-    """Return held-out sequences, the bytes of their targets, the classes of their positions, and repeated text."""
-    from ihlab.measure.batches import EVAL_SEED, draw
-    from ihlab.measure.text import position_classes, repeated_text
-
-    batch = draw(task, EVAL_SEED, "eval", 2, n_rows)
-    classes = position_classes(task, batch.inputs, batch.targets, CONTEXT)
-    return batch, task.n_bytes(batch.targets), classes, repeated_text(task, max(4, n_rows // 8))
 
 
 def _of(data: pd.DataFrame, variant: str) -> pd.DataFrame:

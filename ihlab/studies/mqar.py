@@ -4,7 +4,6 @@ There are two stages. Learning rates are chosen on tuning seeds at the smaller s
 its own rate, with other seeds, at every setting.
 """
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -15,7 +14,7 @@ from ihlab.claims.claim import Claim
 from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.claims.induction import KV1, LINES, V1, V2
 from ihlab.claims.learning_curves import learning_curve_table, plan, ratio_of_steps, steps_to
-from ihlab.claims.rates import count_in_words, fastest_rate
+from ihlab.claims.rates import count_in_words, fastest_rate, median_in_words
 from ihlab.model.config import ModelConfig
 from ihlab.plots.curves import learning_curves
 from ihlab.plots.style import PAGE, new_figure, printed
@@ -181,7 +180,8 @@ class MQAR:
         """State the median steps to `GOAL` of every curve."""
         runs = data[data["kind"] == "run"]
         parts = [
-            f"{setting}: " + ", ".join(f"{arm} {_median(steps_to(runs, f'{arm}, {setting}', GOAL))}" for arm in CURVES)
+            f"{setting}: "
+            + ", ".join(f"{arm} {median_in_words(steps_to(runs, f'{arm}, {setting}', GOAL))}" for arm in CURVES)
             for setting in SETTINGS[scale]
         ]
         return (
@@ -201,9 +201,3 @@ def _rate(data: pd.DataFrame, arm: str, setting: str) -> str:
     ends = {float(grid.min()): "the smallest tried", float(grid.max()): "the largest tried"}
     notes = ([] if arm in TUNED else [f"that of {V2}"]) + ([ends[lr]] if lr in ends else [])
     return f"{lr:g}" + (f" [{'; '.join(notes)}]" if notes else "")
-
-
-def _median(steps: Sequence[float]) -> str:
-    """Return the median of the steps as text, "never" if it is infinite."""
-    middle = float(np.median(steps))
-    return f"{middle:.0f}" if np.isfinite(middle) else "never"

@@ -23,10 +23,10 @@ from matplotlib.figure import Figure
 
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim
-from ihlab.claims.comparison import RUN, Cell, Comparison, cell_rows, steps
+from ihlab.claims.comparison import RUN, Cell, Comparison, cell_rate, cell_rows, steps
 from ihlab.claims.experiment import Scale
 from ihlab.claims.labels import KV
-from ihlab.claims.rates import count_in_words, rate_in_words
+from ihlab.claims.rates import count_in_words
 from ihlab.model.config import ModelConfig
 from ihlab.plots.style import BLUE, PAGE, new_figure, printed
 from ihlab.training.config import RunConfig
@@ -86,15 +86,13 @@ class Pairs(Comparison):
 
     def _claim(self, data: pd.DataFrame, cell: Cell) -> Claim:
         (arm, _), rows = cell, cell_rows(data, cell)
-        tuning = cell_rows(data, cell, "tuning").rename(columns={"steps_to_90": "steps"})
-        rate = rate_in_words(float(rows["lr"].iloc[0]), tuning)
         of_paper = arm == Q2K3
         claim = partial(
             Claim,
             source="section 5" if of_paper else "of the paper's kernel sizes (section 5)",
             of_paper=of_paper,
             measure=f"highest accuracy within {rows['horizon'].max():.0f} steps, mean over seeds "
-            f"({count_in_words(steps(data, cell))} seeds get to 90%; learning rate {rate})",
+            f"({count_in_words(steps(data, cell))} seeds get to 90%; learning rate {cell_rate(data, cell)})",
             estimate=stats.mean(rows["best"].tolist(), stats.SHARE),
             seeds=len(rows),
             declared=self.declared,

@@ -84,12 +84,8 @@ EXPERIMENTS: dict[str, Experiment] = {
 GROUP = "ihlab.experiments"
 """Entry point group for experiments of installed packages."""
 
-ON_REQUEST = {
-    *("formation", "order", "critical_period", "period", "checker", "pairs", "by_position", "mqar", "table4"),
-    *("basin_map", "robustness", "lengths", "initialisation", "llc"),
-    *("figure8_learned", "figure8_law", "saved_layer", "shift_halves", "one_more_layer", "text"),
-    *("figure4", "figure7", "figure10", "figure11", "elsewhere", "table15", "zoo", "shifts", "mixes", "upcycle"),
-    *("key_offset", "toy_and_text", "many_heads", "initial_state"),
+ON_REQUEST = EXPERIMENTS.keys() - {
+    *("figure1a", "figure1b", "figure2", "figure8", "figure9", "table2", "table5", "tables6to13"),
 }
 """Experiments that run only if named. Experiments that users register also run only if named."""
 

@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim
-from ihlab.claims.comparison import Cell, cell_rows, learned, steps
+from ihlab.claims.comparison import Cell, cell_rate, cell_rows, learned, steps
 from ihlab.claims.experiment import Scale
 from ihlab.claims.labels import K_ONLY, V_ONLY, VANILLA
-from ihlab.claims.rates import count_in_words, rate_in_words
+from ihlab.claims.rates import count_in_words
 from ihlab.claims.token_shifts import (
     CONTROL,
     CONV_ALL,
@@ -114,10 +114,6 @@ class Shifts(InSettings):
 
     def _claim(self, data: pd.DataFrame, cell: Cell) -> Claim:
         (variant, setting), predicted = cell, PREDICTED[cell]
-        rate = rate_in_words(
-            float(cell_rows(data, cell)["lr"].iloc[0]),
-            cell_rows(data, cell, "tuning").rename(columns={"steps_to_90": "steps"}),
-        )
         within = int(cell_rows(data, cell)["horizon"].max())
         highest, vanilla = (_highest(data, each) for each in (cell, (VANILLA, setting)))
         return Claim(
@@ -125,7 +121,7 @@ class Shifts(InSettings):
             of_paper=False,
             sentence=f"{variant}, {setting}: {predicted} within {within} steps.",
             measure=f"1 if so ({found(data, cell)}: {count_in_words(steps(data, cell))} seeds get to 90%; highest "
-            f"accuracy {highest:.2f}, vanilla {vanilla:.2f}; learning rate {rate})",
+            f"accuracy {highest:.2f}, vanilla {vanilla:.2f}; learning rate {cell_rate(data, cell)})",
             estimate=stats.exact(float(found(data, cell) == predicted)),
             threshold=0.5,
             seeds=len(cell_rows(data, cell)),

@@ -6,7 +6,7 @@ seed see the same sequences in the same order, so differences between two kinds 
 """
 
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -18,14 +18,13 @@ from ihlab.claims.claim import Claim, changed
 from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.claims.labels import ATTENTION_LABELS
 from ihlab.claims.learning_curves import lowest_loss_rates
-from ihlab.claims.real_text import text_run
+from ihlab.claims.real_text import held_out, held_out_classes, repeated, text_run
 from ihlab.plots.style import PAGE, new_figure, printed
 from ihlab.plots.text import CLASSES, gains_by_class, text_curves
 from ihlab.sweep.results import first_reach
-from tasks import Batch, TextTask
+from tasks import TextTask
 
 if TYPE_CHECKING:
-    from ihlab.measure.text import RepeatedText
     from ihlab.model.transformer import Transformer
     from ihlab.training.run import Run
 
@@ -217,7 +216,7 @@ def _measured(run: "Run", step: int, n_rows: int, whole: bool) -> dict[str, floa
 
     model, task = run.model(step), run.config.task
     assert isinstance(task, TextTask)
-    batch, n_bytes, twice = _held_out(task, n_rows)
+    (batch, n_bytes), twice = held_out(task, n_rows), repeated(task, max(4, n_rows // 4))
     losses = text.token_losses(model, batch.inputs, batch.targets)
     row = {
         "bits_per_byte": text.bits_per_byte(losses, n_bytes),
@@ -227,7 +226,7 @@ def _measured(run: "Run", step: int, n_rows: int, whole: bool) -> dict[str, floa
     }
     if whole:
         for context in CONTEXTS:
-            classes = _classes(task, n_rows, context)
+            classes = held_out_classes(task, n_rows, context)
             for value, name in text.CLASSES.items():
                 of_class = classes == value
                 spent = text.bits_per_byte(np.where(of_class, losses, 0.0), n_bytes)
@@ -235,25 +234,6 @@ def _measured(run: "Run", step: int, n_rows: int, whole: bool) -> dict[str, floa
     if model.cfg.learns_both:
         row |= _heads(model)
     return {name: round(value, 6) for name, value in row.items()}
-
-
-@lru_cache
-def _held_out(task: TextTask, n_rows: int) -> tuple[Batch, np.ndarray, "RepeatedText"]:
-    """Return held-out sequences, the bytes of their targets, and repeated text. They are the same for every run."""
-    from ihlab.measure.batches import EVAL_SEED, draw
-    from ihlab.measure.text import repeated_text
-
-    batch = draw(task, EVAL_SEED, "eval", 2, n_rows)
-    return batch, task.n_bytes(batch.targets), repeated_text(task, max(4, n_rows // 4))
-
-
-@lru_cache
-def _classes(task: TextTask, n_rows: int, context: int) -> np.ndarray:
-    """Return the classes of the positions of these sequences. They do not depend on a model."""
-    from ihlab.measure.text import position_classes
-
-    batch, _, _ = _held_out(task, n_rows)
-    return position_classes(task, batch.inputs, batch.targets, context)
 
 
 def _heads(model: "Transformer") -> dict[str, float]:

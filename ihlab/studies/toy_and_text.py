@@ -19,7 +19,7 @@ accuracy. A variant's speed is the lower median over seeds: it is below 1 unless
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from ihlab.claims.comparison import RUN, TUNING, Cell, cell_rows
 from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.claims.labels import K_ONLY, V_ONLY, VANILLA
 from ihlab.claims.learning_curves import lowest_loss_rates
-from ihlab.claims.real_text import text_run
+from ihlab.claims.real_text import held_out, held_out_classes, text_run
 from ihlab.claims.token_shifts import (
     CONTROL,
     CONV_ALL,
@@ -85,8 +85,10 @@ ROWS = {"smoke": 4, "laptop": 256, "gpu": 512, "paper": 512}
 """Held-out sequences on which a finished model is measured."""
 PREDICTS = 0.5
 """Rank correlation above which one order foretells another."""
+CONTEXT = 4
+"""Bytes of context by which positions are classified."""
 COPIED = "bits_eligible"
-"""Bits per byte spent where the last 4 bytes occurred earlier, at least once followed by the target."""
+"""Bits per byte spent where the last `CONTEXT` bytes occurred earlier, at least once followed by the target."""
 
 
 class ToyAndText(InSettings):
@@ -209,7 +211,9 @@ class ToyAndText(InSettings):
         source = "the order of short convolutions in Marin's issue 7585"
         for setting in (TEXT, *TOYS):
             ours, score = (
-                (-bits(data, group), _mean) if setting == TEXT else (speeds(data, setting, group), lower_median)
+                (-bits(data, group), stats.seed_mean)
+                if setting == TEXT
+                else (speeds(data, setting, group), lower_median)
             )
             found = stats.rank_correlation(ours, published, score, over="seeds")
             sentence = f"Our order of the published models is the published one: {setting}."
@@ -278,7 +282,7 @@ class ToyAndText(InSettings):
         ranked = _tried(data, INDUCTION1)
         params = np.array([[cell_rows(data, (variant, TEXT))["n_params"].iloc[0]] for variant in ranked])
         is_shift = np.array([[float(variant in SHIFTS)] for variant in ranked])
-        plain = [stats.rank_correlation(x, -bits(data, ranked), _mean).value for x in (params, is_shift)]
+        plain = [stats.rank_correlation(x, -bits(data, ranked), stats.seed_mean).value for x in (params, is_shift)]
         return (
             f"Bits per byte saved on text beside vanilla attention ({bits(data, (VANILLA,)).mean():.3f}): {told}. Rank "
             f"correlation of speed with it: {'; '.join(toys)}. Of the number of parameters alone: {plain[0]:.2f}. Of "
@@ -302,8 +306,9 @@ def measure(model: "Transformer", task: TextTask, rows: int) -> dict[str, float]
     """Return the columns of `ToyAndText.gather` that need the trained model."""
     from ihlab.measure import text
 
-    inputs, targets, n_bytes, copied = _held_out(task, rows)
-    losses = text.token_losses(model, inputs, targets)
+    batch, n_bytes = held_out(task, rows)
+    inputs, targets = batch.inputs, batch.targets
+    losses, copied = text.token_losses(model, inputs, targets), held_out_classes(task, rows, CONTEXT) == text.ELIGIBLE
     found = {"bits_per_byte": text.bits_per_byte(losses, n_bytes)}
     found[COPIED] = text.bits_per_byte(np.where(copied, losses, 0.0), n_bytes)
     few = slice(0, max(1, rows // 4))
@@ -315,17 +320,6 @@ def measure(model: "Transformer", task: TextTask, rows: int) -> dict[str, float]
         return found
     intact = cost()
     return found | {name: value - intact for name, value in _without_taps(model, inputs[few], cost)}
-
-
-@lru_cache
-def _held_out(task: TextTask, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return inputs and targets, the bytes of the targets, and whether they can be copied: the same for every run."""
-    from ihlab.measure import text
-    from ihlab.measure.batches import EVAL_SEED, draw
-
-    batch = draw(task, EVAL_SEED, "eval", 2, rows)
-    copied = text.position_classes(task, batch.inputs, batch.targets) == text.ELIGIBLE
-    return batch.inputs, batch.targets, task.n_bytes(batch.targets), copied
 
 
 def _without_taps(model: "Transformer", inputs: np.ndarray, cost: Callable[[], float]) -> Iterator[tuple[str, float]]:
@@ -403,10 +397,6 @@ def _rho(data: pd.DataFrame, toy: str, group: tuple[str, ...], score: stats.Scor
 def _saved(data: pd.DataFrame, variant: str) -> float:
     """Return the mean bits per byte that a variant saves beside vanilla attention."""
     return float((bits(data, (VANILLA,)) - bits(data, (variant,))).mean())
-
-
-def _mean(seeds: np.ndarray) -> np.ndarray:
-    return seeds.mean(axis=-1)
 
 
 def _lost(data: pd.DataFrame) -> str:
