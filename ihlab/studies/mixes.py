@@ -86,7 +86,7 @@ class Mixes:
         - bits_copyable, bits_misled: the bits per byte (of all bytes) that are spent at copyable positions, and at
           those whose last four bytes were never followed by the target;
         - positions_copyable: the fraction of positions;
-        - repeat_gain: nats a token that a second copy of a text saves, which shows whether copying is learned.
+        - repeat_gain: nats per token that a second copy of a text saves, which shows whether copying is learned.
         """
         return pd.DataFrame([_row(curve, run, scale) for curve, run in trained])
 
