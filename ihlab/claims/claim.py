@@ -1,8 +1,8 @@
 """A claim: a sentence of the paper, a number measured over seeds with its interval, and a verdict."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ihlab.claims.stats import CONFIDENCE, Estimate, holm
@@ -42,6 +42,9 @@ class Claim:
     first: "Claim | None" = None
     changed: str = ""
     p_holm: float | None = None
+    id: str = ""
+    setting: Mapping[str, str] = field(default_factory=dict)
+    statement: int | None = None
 
     @property
     def p(self) -> float | None:

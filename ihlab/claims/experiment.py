@@ -41,7 +41,10 @@ class Experiment(Protocol):
     without training and without torch.
     """
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        ...
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan every run of every curve, all seeds."""
@@ -59,8 +62,8 @@ class Experiment(Protocol):
         """Draw the picture."""
         ...
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State in one sentence, with numbers, what the table shows at this scale."""
+    def summary(self, data: pd.DataFrame, scale: Scale) -> str | pd.DataFrame:
+        """Return what the table shows at this scale, in a sentence or as a small table."""
         ...
 
 
@@ -75,6 +78,11 @@ class TwoStages(Protocol):
     def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
         """Plan the runs of the second stage, given the finished runs of the first. `gather` gets both."""
         ...
+
+
+def has_second_stage(experiment: Experiment) -> bool:
+    """Return whether an experiment plans later runs: a `Study` does only if it tunes rates or continues runs."""
+    return isinstance(experiment, TwoStages) and getattr(experiment, "two_stages", True)
 
 
 @runtime_checkable

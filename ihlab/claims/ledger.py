@@ -51,7 +51,8 @@ class Folder:
         if self.scale != "smoke" and (self.path / "claims.json").exists():
             keep_replaced(self._history, self.claims(), claims, self.scale)
         write_json(self.path / "claims.json", claims)
-        write_text(self.path / "summary.md", experiment.summary(data, self.scale) + "\n")
+        summary = experiment.summary(data, self.scale)
+        write_text(self.path / "summary.md", (summary if isinstance(summary, str) else summary.to_string()) + "\n")
         if manifest is not None:
             write_json(self.path / "manifest.json", manifest)
         more = experiment.draw_more(data, self.scale) if isinstance(experiment, MorePictures) else {}

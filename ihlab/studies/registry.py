@@ -22,7 +22,7 @@ from ihlab.studies.many_heads import ManyHeads
 from ihlab.studies.mixes import Mixes
 from ihlab.studies.mqar import MQAR
 from ihlab.studies.order import Order
-from ihlab.studies.pairs import Pairs
+from ihlab.studies.pairs import PAIRS
 from ihlab.studies.period import Period
 from ihlab.studies.robustness import Robustness
 from ihlab.studies.shifts import Shifts
@@ -73,7 +73,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         KeyOffset(),
         Mixes(),
         ToyAndText(),
-        Pairs(),
+        PAIRS,
         ByPosition(),
         Upcycle(),
         *COMPARISONS,

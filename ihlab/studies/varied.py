@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from ihlab.claims.experiment import SCALES, Experiment, Planned, Scale, TwoStages
+from ihlab.claims.experiment import SCALES, Experiment, Planned, Scale, has_second_stage
 from ihlab.claims.ledger import Folder
 from ihlab.claims.make import make
 from ihlab.model.config import ModelConfig
@@ -100,7 +100,7 @@ class Changes:
         require(
             not continued, f"seeds cannot be set: runs of {experiment.name} continue others, which have their seeds."
         )
-        if self.seeds is not None and (stage == 2 or not isinstance(experiment, TwoStages)):
+        if self.seeds is not None and (stage == 2 or not has_second_stage(experiment)):
             planned = _seeded(planned, self.seeds)
         return [replace(plan, config=self._config(plan.config, self.rate if stage == 1 else 1.0)) for plan in planned]
 

@@ -1,0 +1,239 @@
+"""A question about a study's table: a sentence, the number that decides it, and its threshold.
+
+A `Number` maps the table to a `Measured`: the number with its interval, in words, and the seeds behind it. The
+functions below make the usual ones for a column and one or two cells. A cell gives columns their values:
+{"variant": "V only"}. Any other function of the table is a `Number`, too.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ihlab.claims import stats
+from ihlab.claims.claim import Claim, at_floor
+from ihlab.claims.rates import count_in_words, rate_in_words, steps_by
+
+Cell = Mapping[str, Any]
+"""The values of some columns."""
+
+TUNING, RUN = "tuning", "run"
+"""Values of the column `kind`: a run that chooses a learning rate, and a run that claims use."""
+
+WORDS = {"steps_to_90": "steps to 90% accuracy", "best": "highest accuracy", "accuracy": "accuracy after training"}
+"""A column's name in words, if it is not the column's own."""
+
+
+class Measured(NamedTuple):
+    """A number with its interval. `why`: the reason why it tests nothing; "" if it does."""
+
+    measure: str
+    estimate: stats.Estimate | None
+    seeds: int
+    why: str = ""
+
+
+Number = Callable[[pd.DataFrame], Measured]
+
+
+class NoRunsError(LookupError):
+    """The table has no run of a cell."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """A question of a study.
+
+    - `id`: a stable name of the question, unique in its figure. Questions whose ids share the part before a dot are the
+      same one in several settings;
+    - `setting`: what sets this question apart from those, such as {"positions": "RoPE"};
+    - `statement`: the number of the paper's statement that it answers (docs/coverage.md), if any;
+    - `declared`: the date on which it was asked; "": the study's;
+    - `first`, `changed`: the number as first declared, if it was changed after the runs, with the date and the reason.
+    """
+
+    id: str
+    sentence: str
+    number: Number
+    threshold: float
+    side: Literal["above", "below"] = "above"
+    source: str = "a question of our own"
+    of_paper: bool = False
+    statement: int | None = None
+    setting: Mapping[str, str] = field(default_factory=dict)
+    declared: str = ""
+    first: Number | None = None
+    changed: str = ""
+
+    def claim(self, data: pd.DataFrame, declared: str) -> Claim:
+        """Return the claim. Raises `NoRunsError` if the table lacks a cell."""
+        now = self._claim(self.number(data), declared)
+        if self.first is None:
+            return now
+        first = self._claim(self.first(data), declared)
+        return now if first.estimate == now.estimate else replace(now, first=first, changed=self.changed)
+
+    def _claim(self, measured: Measured, declared: str) -> Claim:
+        return Claim(
+            id=self.id,
+            setting=self.setting,
+            statement=self.statement,
+            source=self.source,
+            of_paper=self.of_paper,
+            sentence=self.sentence,
+            measure=measured.measure,
+            estimate=measured.estimate,
+            threshold=self.threshold if measured.measure else np.nan,
+            right_side=self.side,
+            seeds=measured.seeds,
+            declared=self.declared or declared,
+            why=measured.why,
+        )
+
+
+def claim_id(*parts: str) -> str:
+    """Return the id of a question in a setting: ("learned", "KV, window 3") is "learned.kv_window_3"."""
+    words = ("".join(char if char.isascii() and char.isalnum() else " " for char in part.lower()) for part in parts)
+    return ".".join("_".join(part.split()) for part in words)
+
+
+# Cells of a table
+
+
+def pick(data: pd.DataFrame, cell: Cell, kind: str = RUN) -> pd.DataFrame:
+    """Return the rows of a cell, by rate and seed. A table without a column `kind` has only runs for claims.
+
+    Raises `NoRunsError` if there is none.
+    """
+    rows = data[data["kind"] == kind] if "kind" in data else data
+    for column, value in cell.items():
+        rows = rows[rows[column] == value]
+    if rows.empty:
+        raise NoRunsError(f"The table has no run of {cell_in_words(cell)}.")
+    return rows.sort_values([column for column in ("lr", "seed") if column in rows])
+
+
+def values(data: pd.DataFrame, cell: Cell, column: str) -> list[float]:
+    """Return a column of a cell, by seed."""
+    return pick(data, cell).sort_values("seed")[column].astype(float).tolist()
+
+
+def cell_in_words(cell: Cell) -> str:
+    """Return the values of a cell: "V only, recall"."""
+    return ", ".join(str(value) for value in cell.values())
+
+
+def _side(data: pd.DataFrame, cell: Cell) -> str:
+    """Return a cell with its learning rate, and a note if the rate is at an edge of the grid."""
+    rows = pick(data, cell)
+    if "lr" not in rows or len(set(rows["lr"])) > 1:
+        return cell_in_words(cell)
+    lr = float(rows["lr"].iloc[0])
+    try:
+        tuning = pick(data, cell, TUNING).rename(columns={"steps_to_90": "steps"}) if "kind" in data else None
+    except NoRunsError:
+        tuning = None
+    rate = f"{lr:g}" if tuning is None or "steps" not in tuning else rate_in_words(lr, tuning)
+    return f"{cell_in_words(cell)} at {rate}"
+
+
+# Numbers
+
+
+def mean(column: str, cell: Cell, within: stats.Range = stats.ANY) -> Number:
+    """Return the mean of a column over the seeds of a cell."""
+
+    def number(data: pd.DataFrame) -> Measured:
+        found = values(data, cell, column)
+        measure = f"{WORDS.get(column, column)}, mean over seeds, {_side(data, cell)}"
+        return Measured(measure, stats.mean(found, within), len(found))
+
+    return number
+
+
+def learned(cell: Cell) -> Number:
+    """Return the fraction of a cell's seeds that reach 90% accuracy."""
+
+    def number(data: pd.DataFrame) -> Measured:
+        steps = values(data, cell, "steps_to_90")
+        within = f"{pick(data, cell)['horizon'].max():.0f} steps"
+        measure = f"fraction of seeds with an accuracy of 90% within {within}, {_side(data, cell)}"
+        return Measured(measure, stats.share(int(np.isfinite(steps).sum()), len(steps)), len(steps))
+
+    return number
+
+
+def less(
+    column: str, one: Cell, other: Cell, within: stats.Range = stats.DIFFERENCE, guess: float | None = None
+) -> Number:
+    """Return a column of one cell less that of another: the median of all pairs of runs.
+
+    With `guess`, the accuracy of guessing, nothing is tested if neither side is better than that.
+    """
+
+    def number(data: pd.DataFrame) -> Measured:
+        a, b = (values(data, cell, column) for cell in (one, other))
+        means = float(np.mean(a)), float(np.mean(b))
+        if guess is not None and at_floor(*means, guess=guess):
+            return Measured("", None, len(a), "Neither has learned it.")
+        told = (f"{_side(data, cell)} ({value:.2f})" for cell, value in zip((one, other), means, strict=True))
+        measure = f"{WORDS.get(column, column)}, {' less '.join(told)}"
+        return Measured(measure, stats.shift(a, b, within), len(a))
+
+    return number
+
+
+def ratio(
+    one: Cell, other: Cell, column: str = "steps_to_90", horizon: float | None = None, factor: bool = False
+) -> Number:
+    """Return the ratio of one cell's waiting times to another's, or with `factor` that ratio or its inverse.
+
+    Times count up to `horizon`, by default the largest of the two cells.
+    """
+
+    def number(data: pd.DataFrame) -> Measured:
+        rows = [pick(data, cell) for cell in (one, other)]
+        last = horizon or float(max(side["horizon"].max() for side in rows))
+        a, b = (steps_by(side.sort_values("seed")[column], last).tolist() for side in rows)
+        told = " / ".join(_side(data, cell) for cell in (one, other))
+        counts = f"{count_in_words(a)} and {count_in_words(b)} seeds get there within {last:.0f} steps"
+        measure = f"{'factor between the ' if factor else ''}{WORDS.get(column, column)}, {told} ({counts})"
+        if at_floor(*(float(np.isfinite(side).mean()) for side in (a, b))):
+            return Measured(measure, None, len(a), "Neither gets there within the steps: nothing is compared.")
+        found = stats.ratio_of_times(a, b, last)
+        return Measured(measure, stats.factor(found) if factor else found, len(a))
+
+    return number
+
+
+def named(measure: str, estimate: Callable[[pd.DataFrame], stats.Estimate], cell: Cell | None = None) -> Number:
+    """Return a number from a function of the table, with its description. It has the seeds of `cell`, or of all."""
+
+    def number(data: pd.DataFrame) -> Measured:
+        rows = data if cell is None else pick(data, cell)
+        return Measured(measure, estimate(data), int(rows["seed"].nunique()))
+
+    return number
+
+
+def unless(reason: Callable[[pd.DataFrame], str], number: Number) -> Number:
+    """Return a number that tests nothing where `reason` returns one."""
+
+    def told(data: pd.DataFrame) -> Measured:
+        return number(data)._replace(why=reason(data))
+
+    return told
+
+
+def claims_of(asks: Sequence[Ask], data: pd.DataFrame, declared: str, partly: bool = False) -> list[Claim]:
+    """Return the claims of all questions. With `partly`, leave out those whose cells the table lacks."""
+    claims = []
+    for ask in asks:
+        try:
+            claims.append(ask.claim(data, declared))
+        except NoRunsError:
+            if not partly:
+                raise
+    return claims

@@ -1,0 +1,203 @@
+"""A study as data: the cells that it trains, what it measures of a run, what it asks about the table, and its picture.
+
+A study's table has one or more rows per run: `kind` ("tuning" or "run"), the cell's columns, `lr`, `seed`, `horizon`
+(the run's last step) and what `measure` returns. Questions and views read this table, so both can be made again from
+the stored CSV without training.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ihlab.claims.ask import RUN, TUNING, Ask, Cell, claims_of
+from ihlab.claims.claim import Claim
+from ihlab.claims.experiment import Planned, Scale, Trained
+from ihlab.claims.learning_curves import final_loss, slug
+from ihlab.claims.rates import ACCURACY, count_in_words, fastest_rate, median_in_words
+from ihlab.plots.style import printed
+from ihlab.sweep.results import first_reach
+from ihlab.training.config import RunConfig
+
+if TYPE_CHECKING:
+    from ihlab.training.run import Run
+
+Measure = Callable[["Run"], Mapping[str, Any] | pd.DataFrame]
+
+
+def cells(**axes: Sequence[Any]) -> list[Cell]:
+    """Return every combination of the values of some columns."""
+    return [dict(zip(axes, chosen, strict=True)) for chosen in product(*axes.values())]
+
+
+def steps_to_90(run: "Run") -> dict[str, float]:
+    """Return the steps to 90% of the accuracy that stops a run (inf: never), its last and its highest value."""
+    metrics, accuracy = run.metrics, run.metrics[run.config.stop_at_metric]
+    reached = first_reach(metrics["step"], accuracy, ACCURACY)
+    return {"steps_to_90": reached, "accuracy": float(accuracy.iloc[-1]), "best": float(accuracy.max())}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """Every cell is trained at each rate on tuning seeds, and then at its best rate on the seeds of the claims.
+
+    - `by`: the best rate has the lowest held-out loss, or the fewest steps to 90% (`fastest_rate`). If no run gets
+      there, it has the highest accuracy;
+    - `smoke`: the rates of smoke scale, by default the first;
+    - `changes`: fields of the config that differ in tuning runs.
+    """
+
+    rates: tuple[float, ...] | Callable[[Cell], tuple[float, ...]]
+    by: Literal["steps", "loss"] = "steps"
+    seeds: tuple[int, ...] = (100, 101)
+    smoke: tuple[float, ...] = ()
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def rates_of(self, cell: Cell, scale: Scale) -> tuple[float, ...]:
+        """Return the rates that are tried for a cell."""
+        rates = self.rates(cell) if callable(self.rates) else self.rates
+        return (self.smoke or rates[:1]) if scale == "smoke" else rates
+
+    def best(self, runs: "Sequence[Run]") -> float:
+        """Return the best learning rate of a cell's tuning runs. In a tie the smallest wins."""
+        if self.by == "loss":
+            return min((final_loss(run), run.config.lr) for run in runs)[1]
+        table = pd.DataFrame([{"lr": run.config.lr, "horizon": run.config.steps, **steps_to_90(run)} for run in runs])
+        if np.isinf(table["steps_to_90"]).all():
+            best = table["best"].round(6).groupby(table["lr"]).mean()
+            return float(best.index[int(best.to_numpy().argmax())])
+        return fastest_rate(table.rename(columns={"steps_to_90": "steps"}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """What a figure trains, measures, asks and shows. It is an `Experiment`.
+
+    - `cells`, `smoke`: the trained cells, and those of smoke scale (default: all);
+    - `config`: from a cell and a scale to the config of its runs, before learning rate and seed are set;
+    - `seeded`: changes of a run's config that depend on its seed;
+    - `seeds`: the claims' seeds, of all cells or of each; smoke scale has seeds 0 and 1;
+    - `measure`: the columns of one run, or a table with several rows per run;
+    - `measure_tuning`: the same for tuning runs, whose models no claim uses;
+    - `follow_up`: runs that continue the first ones. With it, only they are measured;
+    - `asks`, `declared`: the questions, and the date on which they were fixed, before the runs;
+    - `view`, `title`, `key`: the picture of the runs for claims, and the two lines above it;
+    - `shown`: columns of the summary, which has one row per cell.
+    """
+
+    name: str
+    title: str
+    declared: str
+    cells: Sequence[Cell]
+    config: Callable[[Cell, Scale], RunConfig]
+    asks: Sequence[Ask]
+    view: Callable[[pd.DataFrame], Figure]
+    key: str = ""
+    shown: Sequence[str] = ("steps_to_90",)
+    seeds: range | Callable[[Cell], range] = range(8)
+    seeded: Callable[[RunConfig, Cell], RunConfig] = lambda config, _: config
+    tuned: Tuned | None = None
+    measure: Measure = steps_to_90
+    measure_tuning: Measure = steps_to_90
+    follow_up: Callable[[Trained, Scale], list[Planned]] | None = None
+    stacked: bool = False
+    smoke: Sequence[Cell] = ()
+    scales: tuple[Scale, ...] = ("smoke", "laptop")
+
+    @property
+    def two_stages(self) -> bool:
+        """Whether later runs depend on the first ones."""
+        return self.tuned is not None or self.follow_up is not None
+
+    def runs(self, scale: Scale) -> list[Planned]:
+        """Plan the tuning runs, or all runs if no rate is tuned."""
+        if self.tuned is None:
+            return [
+                plan for cell in self._cells(scale) for plan in self._plan(cell, scale, None, self._seeds(cell, scale))
+            ]
+        seeds = self.tuned.seeds[: 1 if scale == "smoke" else None]
+        return [
+            plan
+            for cell in self._cells(scale)
+            for lr in self.tuned.rates_of(cell, scale)
+            for plan in self._plan(cell, scale, lr, seeds, **self.tuned.changes)
+        ]
+
+    def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
+        """Plan every cell at its own rate, or the runs that continue the first ones."""
+        if self.follow_up is not None:
+            return self.follow_up(trained, scale)
+        if self.tuned is None:
+            return []
+        planned = []
+        for cell in self._cells(scale):
+            lr = self.tuned.best([run for curve, run in trained if curve == curve_of(cell)])
+            planned += self._plan(cell, scale, lr, self._seeds(cell, scale))
+        return planned
+
+    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
+        """Measure every run. Return the table of the module's first lines."""
+        named, parts = {curve_of(cell): cell for cell in self._cells(scale)}, []
+        for curve, run in trained:
+            tuning = self.tuned is not None and run.config.seed in self.tuned.seeds
+            measured = (self.measure_tuning if tuning else self.measure)(run)
+            rows = measured if isinstance(measured, pd.DataFrame) else pd.DataFrame([measured])
+            known = {"kind": TUNING if tuning else RUN, **named[curve], "lr": run.config.lr, "seed": run.config.seed}
+            parts.append(pd.DataFrame({**known, "horizon": run.config.steps, **rows.round(6)}, index=rows.index))
+        return pd.concat(parts, ignore_index=True)
+
+    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
+        """Judge the questions. Smoke scale leaves out those about cells that it does not train."""
+        return claims_of(self.asks, data, self.declared, partly=scale == "smoke")
+
+    @printed
+    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
+        """Draw the view of the runs that claims use."""
+        figure = self.view(_runs(data))
+        figure.suptitle("\n".join(filter(None, (f"{self.title} ({scale} scale)", self.key))), fontsize=11)
+        return figure
+
+    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+        """Return the median of every shown column by cell, with the number of seeds. Steps tell how many never end."""
+        columns = list(self.cells[0])
+        rows = []
+        for cell, runs in _runs(data).groupby(columns, sort=False):
+            medians = {column: _median(runs.groupby("seed")[column].last().tolist()) for column in self.shown}
+            rows.append({**dict(zip(columns, cell, strict=True)), "seeds": runs["seed"].nunique(), **medians})
+        return pd.DataFrame(rows)
+
+    def _cells(self, scale: Scale) -> Sequence[Cell]:
+        return self.smoke if scale == "smoke" and self.smoke else self.cells
+
+    def _seeds(self, cell: Cell, scale: Scale) -> Sequence[int]:
+        if scale == "smoke":
+            return range(2)
+        return self.seeds(cell) if callable(self.seeds) else self.seeds
+
+    def _plan(self, cell: Cell, scale: Scale, lr: float | None, seeds: Sequence[int], **changes: Any) -> list[Planned]:
+        planned, curve = [], curve_of(cell)
+        for seed in seeds:
+            config = self.config(cell, scale).replace(seed=seed, **changes)
+            config = self.seeded(config if lr is None else config.replace(lr=lr), cell)
+            config = config.replace(name=slug(f"{self.name} {curve} {config.lr:g} {seed}"))
+            planned.append(Planned(curve, config, self.stacked and not config.clamped))
+        return planned
+
+
+def curve_of(cell: Cell) -> str:
+    """Return the name of a cell's runs."""
+    return " | ".join(map(str, cell.values()))
+
+
+def _runs(data: pd.DataFrame) -> pd.DataFrame:
+    return data[data["kind"] == RUN] if "kind" in data else data
+
+
+def _median(found: Sequence[float]) -> str:
+    if np.isinf(found).any():
+        return f"{median_in_words(found)} ({count_in_words(found)})"
+    return f"{float(f'{np.median(found):.3g}'):g}"

@@ -1,0 +1,152 @@
+"""Views of a study's table: one dot per seed, in rows and panels; and curves over steps or lengths.
+
+Each function returns a function from a table with one row per run (`dots`) or several (`curves`) to a figure. Colours,
+markers and dashes are given in the order in which values first occur in the table.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ihlab.plots.style import BLACK, BLUE, GREEN, LINES, ORANGE, PAGE, PINK, RED, SKY, STEPS, new_figure
+
+COLORS = (BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK)
+MARKERS = "osD^vPX"
+NEVER = 1.5
+"""Position of "never" on an axis of steps, as a multiple of the last step."""
+SPREAD = 0.36
+"""Half the height of a row's dots; rows are 1 apart."""
+
+View = Callable[[pd.DataFrame], Figure]
+
+
+def dots(
+    rows: str,
+    x: str | Sequence[str] = "steps_to_90",
+    *,
+    panels: str | None = None,
+    colors: str | None = None,
+    xlabel: str = "training steps to 90% accuracy",
+    lines: Sequence[float] = (),
+    log: bool | None = None,
+    xlim: tuple[float, float] | None = None,
+) -> View:
+    """Draw one dot per seed and a bar at the median: a row for each value of a column, the first on top.
+
+    - `x`: the drawn column, or several columns of one unit, each in its colour;
+    - `panels`, `colors`: columns whose values make the panels, and the colours within a row;
+    - `lines`: dotted vertical lines;
+    - `log`: a logarithmic axis, by default for steps. Infinite values are drawn at "never".
+    """
+    columns = [x] if isinstance(x, str) else list(x)
+    is_log = columns == ["steps_to_90"] if log is None else log
+
+    def view(data: pd.DataFrame) -> Figure:
+        names, series = _in_order(data, rows), _in_order(data, colors) if colors else columns
+        shown = _in_order(data, panels) if panels else [None]
+        across = 2 if len(shown) == 4 else min(len(shown), 3)
+        down = -(-len(shown) // across)
+        per_row = 0.12 + 0.14 * len(series)
+        figure = new_figure(PAGE, max(2.2, (per_row * len(names) + 0.8) * down + 1.2))
+        grid = figure.subplots(down, across, sharey=True, squeeze=False).ravel()  # each panel has its own steps
+        for axes, panel in zip(grid, shown, strict=False):
+            mine = data if panel is None else data[data[panels] == panel]
+            limits = _axis(axes, mine[columns], is_log, xlim)
+            for number, name in enumerate(series):
+                part = mine[mine[colors] == name] if colors else mine
+                column = columns[0] if colors else name
+                for row, value in enumerate(names):
+                    y = row + SPREAD * 2 * ((number + 0.5) / len(series) - 0.5)
+                    found = part.loc[part[rows] == value].sort_values("seed")[column].to_numpy(dtype=float)
+                    _dots(axes, found, y, SPREAD / len(series), COLORS[number], MARKERS[number], limits[1])
+            for line in lines:
+                axes.axvline(line, color="#777777", linewidth=1, linestyle=":")
+            axes.set_yticks(range(len(names)), [str(name) for name in names])
+            axes.set_ylim(len(names) - 0.4, -0.6)
+            axes.set_axisbelow(True)
+            axes.set_xlabel(xlabel)
+            axes.label_outer()
+            if panel is not None:
+                axes.set_title(str(panel).replace(", ", ",\n", 1) if across > 2 else str(panel), fontsize=10)
+        for axes in grid[len(shown) :]:
+            axes.remove()
+        if len(series) > 1:
+            keys = [
+                figure.axes[0].plot([], [], marker, ls="", color=color, label=str(name))[0]
+                for name, color, marker in zip(series, COLORS, MARKERS, strict=False)
+            ]
+            figure.legend(handles=keys, loc="outside lower center", ncols=min(len(series), 4))
+        return figure
+
+    return view
+
+
+def curves(
+    x: str, y: str, *, colors: str, panels: str | None = None, xlabel: str = "", ylabel: str = "", **axis: Any
+) -> View:
+    """Draw the median of `y` over seeds against `x`, with a band from the lowest to the highest seed.
+
+    `colors`, `panels`: as in `dots`. A seed that ended earlier than others keeps its last value. `axis`: properties of
+    all axes, such as ylim.
+    """
+
+    def view(data: pd.DataFrame) -> Figure:
+        names, shown = _in_order(data, colors), _in_order(data, panels) if panels else [None]
+        figure = new_figure(PAGE, 4.2)
+        for axes, panel in zip(figure.subplots(1, len(shown), sharey=True, squeeze=False)[0], shown, strict=True):
+            mine = data if panel is None else data[data[panels] == panel]
+            for number, name in enumerate(names):
+                wide = mine[mine[colors] == name].pivot_table(index=x, columns="seed", values=y).ffill()
+                if not wide.empty:
+                    color, dashes = COLORS[number], LINES[number % len(LINES)]
+                    axes.plot(wide.index, wide.median(axis=1), color=color, linestyle=dashes)
+                    axes.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=color, alpha=0.18, lw=0)
+            axes.set(title="" if panel is None else str(panel), xlabel=xlabel or x, **axis)
+            axes.set_axisbelow(True)
+        figure.axes[0].set_ylabel(ylabel or y)
+        keys = [
+            figure.axes[0].plot([], [], color=COLORS[n], linestyle=LINES[n % len(LINES)], label=str(name))[0]
+            for n, name in enumerate(names)
+        ]
+        figure.legend(handles=keys, loc="outside lower center", ncols=min(len(names), 4))
+        return figure
+
+    return view
+
+
+def _in_order(data: pd.DataFrame, column: str | None) -> list[Any]:
+    """Return a column's values in the order of their first rows; numbers from the smallest."""
+    found = list(dict.fromkeys(data[column]))
+    return sorted(found) if pd.api.types.is_numeric_dtype(data[column]) else found
+
+
+def _axis(axes: Axes, table: pd.DataFrame, log: bool, xlim: tuple[float, float] | None) -> tuple[float, float]:
+    """Set up the x axis. Return the lowest value and the place of "never"."""
+    found = table.to_numpy(dtype=float)
+    finite = found[np.isfinite(found)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (1.0, 10.0)
+    never = NEVER * high
+    if log:
+        ticks = [tick for tick in STEPS if low / 1.6 <= tick <= high]
+        above = [never] if np.isinf(found).any() else []
+        axes.set(xscale="log", xlim=(low / 1.3, 1.25 * (never if above else high)))
+        axes.set_xticks([*ticks, *above], [*map(str, ticks), *("never" for _ in above)], fontsize=9)
+        axes.minorticks_off()
+    if xlim is not None:
+        axes.set_xlim(*xlim)
+    return low, never
+
+
+def _dots(axes: Axes, x: np.ndarray, y: float, height: float, color: str, marker: str, never: float) -> None:
+    """Draw the dots of a row's seeds around y, and a bar at their median."""
+    if not x.size:
+        return
+    places = y + (np.linspace(-0.7, 0.7, len(x)) * height if len(x) > 1 else np.zeros(1))
+    axes.plot(np.where(np.isinf(x), never, x), places, marker, color=color, mfc="white", ms=4.5, zorder=3)
+    middle = float(np.median(x))
+    if np.isfinite(middle):
+        axes.vlines(middle, y - height, y + height, color=color, linewidth=1.6, zorder=2)
