@@ -1,7 +1,7 @@
 """A study as data: the cells that it trains, what it measures of a run, what it asks about the table, and its picture.
 
 A study's table has one or more rows per run: `kind` ("tuning" or "run"), the cell's columns, `lr`, `seed`, `horizon`
-(the run's last step) and what `measure` returns. Questions and views read this table, so both can be made again from
+(the number of steps) and what `measure` returns. Questions and views read this table, so both can be made again from
 the stored CSV without training.
 """
 
@@ -25,8 +25,10 @@ from ihlab.training.config import RunConfig
 
 if TYPE_CHECKING:
     from ihlab.training.run import Run
+else:
+    Run = Any  # a stored table needs no torch
 
-Measure = Callable[["Run"], Mapping[str, Any] | pd.DataFrame]
+Measure = Callable[[Run], Mapping[str, Any] | pd.DataFrame]
 
 
 def cells(**axes: Sequence[Any]) -> list[Cell]:
@@ -34,7 +36,7 @@ def cells(**axes: Sequence[Any]) -> list[Cell]:
     return [dict(zip(axes, chosen, strict=True)) for chosen in product(*axes.values())]
 
 
-def steps_to_90(run: "Run") -> dict[str, float]:
+def steps_to_90(run: Run) -> dict[str, float]:
     """Return the steps to 90% of the accuracy that stops a run (inf: never), its last and its highest value."""
     metrics, accuracy = run.metrics, run.metrics[run.config.stop_at_metric]
     reached = first_reach(metrics["step"], accuracy, ACCURACY)
@@ -62,7 +64,7 @@ class Tuned:
         rates = self.rates(cell) if callable(self.rates) else self.rates
         return (self.smoke or rates[:1]) if scale == "smoke" else rates
 
-    def best(self, runs: "Sequence[Run]") -> float:
+    def best(self, runs: Sequence[Run]) -> float:
         """Return the best learning rate of a cell's tuning runs. In a tie the smallest wins."""
         if self.by == "loss":
             return min((final_loss(run), run.config.lr) for run in runs)[1]
@@ -81,9 +83,9 @@ class Study:
     - `config`: from a cell and a scale to the config of its runs, before learning rate and seed are set;
     - `seeded`: changes of a run's config that depend on its seed;
     - `seeds`: the claims' seeds, of all cells or of each; smoke scale has seeds 0 and 1;
-    - `measure`: the columns of one run, or a table with several rows per run;
+    - `measure`: the columns of one run, or a table with any number of rows;
     - `measure_tuning`: the same for tuning runs, whose models no claim uses;
-    - `follow_up`: runs that continue the first ones. With it, only they are measured;
+    - `follow_up`, `later`: from the finished runs to those that continue them, each with its cell of `later`;
     - `asks`, `declared`: the questions, and the date on which they were fixed, before the runs;
     - `view`, `title`, `key`: the picture of the runs for claims, and the two lines above it;
     - `shown`: columns of the summary, which has one row per cell.
@@ -103,7 +105,8 @@ class Study:
     tuned: Tuned | None = None
     measure: Measure = steps_to_90
     measure_tuning: Measure = steps_to_90
-    follow_up: Callable[[Trained, Scale], list[Planned]] | None = None
+    follow_up: Callable[[Trained, Scale], list[tuple[Cell, RunConfig]]] | None = None
+    later: Sequence[Cell] = ()
     stacked: bool = False
     smoke: Sequence[Cell] = ()
     scales: tuple[Scale, ...] = ("smoke", "laptop")
@@ -130,7 +133,7 @@ class Study:
     def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
         """Plan every cell at its own rate, or the runs that continue the first ones."""
         if self.follow_up is not None:
-            return self.follow_up(trained, scale)
+            return [Planned(curve_of(cell), config) for cell, config in self.follow_up(trained, scale)]
         if self.tuned is None:
             return []
         planned = []
@@ -141,13 +144,17 @@ class Study:
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Measure every run. Return the table of the module's first lines."""
-        named, parts = {curve_of(cell): cell for cell in self._cells(scale)}, []
+        named, parts = {curve_of(cell): cell for cell in (*self.cells, *self.later)}, []
         for curve, run in trained:
             tuning = self.tuned is not None and run.config.seed in self.tuned.seeds
             measured = (self.measure_tuning if tuning else self.measure)(run)
             rows = measured if isinstance(measured, pd.DataFrame) else pd.DataFrame([measured])
-            known = {"kind": TUNING if tuning else RUN, **named[curve], "lr": run.config.lr, "seed": run.config.seed}
-            parts.append(pd.DataFrame({**known, "horizon": run.config.steps, **rows.round(6)}, index=rows.index))
+            known = {
+                "kind": TUNING if tuning else RUN, **named[curve], "lr": run.config.lr, "seed": run.config.seed,
+                "horizon": run.config.steps - run.config.first_step,
+            }  # fmt: skip
+            if len(rows):
+                parts.append(pd.DataFrame({**known, **rows.round(6)}, index=rows.index))
         return pd.concat(parts, ignore_index=True)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
@@ -163,7 +170,7 @@ class Study:
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
         """Return the median of every shown column by cell, with the number of seeds. Steps tell how many never end."""
-        columns = list(self.cells[0])
+        columns = list((*self.cells, *self.later)[-1])
         rows = []
         for cell, runs in _runs(data).groupby(columns, sort=False):
             medians = {column: _median(runs.groupby("seed")[column].last().tolist()) for column in self.shown}
