@@ -88,7 +88,8 @@ class Study:
     - `follow_up`, `later`: from the finished runs to those that continue them, each with its cell of `later`;
     - `asks`, `declared`: the questions, and the date on which they were fixed, before the runs;
     - `view`, `title`, `key`: the picture of the runs for claims, and the two lines above it;
-    - `shown`: columns of the summary, which has one row per cell.
+    - `more_views`: further pictures, by the suffix of their files' names;
+    - `shown`: columns of the summary, which has one row per cell with their medians, or a function that makes it.
     """
 
     name: str
@@ -98,8 +99,9 @@ class Study:
     config: Callable[[Cell, Scale], RunConfig]
     asks: Sequence[Ask]
     view: Callable[[pd.DataFrame], Figure]
+    more_views: Mapping[str, Callable[[pd.DataFrame], Figure]] = field(default_factory=dict)
     key: str = ""
-    shown: Sequence[str] = ("steps_to_90",)
+    shown: Sequence[str] | Callable[[pd.DataFrame], pd.DataFrame] = ("steps_to_90",)
     seeds: range | Callable[[Cell], range] = range(8)
     seeded: Callable[[RunConfig, Cell], RunConfig] = lambda config, _: config
     tuned: Tuned | None = None
@@ -161,21 +163,30 @@ class Study:
         """Judge the questions. Smoke scale leaves out those about cells that it does not train."""
         return claims_of(self.asks, data, self.declared, partly=scale == "smoke")
 
-    @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw the view of the runs that claims use."""
-        figure = self.view(_runs(data))
-        figure.suptitle("\n".join(filter(None, (f"{self.title} ({scale} scale)", self.key))), fontsize=11)
-        return figure
+        return self._picture(self.view, data, scale)
+
+    def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
+        """Draw the further views."""
+        return {suffix: self._picture(view, data, scale) for suffix, view in self.more_views.items()}
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
         """Return the median of every shown column by cell, with the number of seeds. Steps tell how many never end."""
+        if callable(self.shown):
+            return self.shown(_runs(data))
         columns = list((*self.cells, *self.later)[-1])
         rows = []
         for cell, runs in _runs(data).groupby(columns, sort=False):
             medians = {column: _median(runs.groupby("seed")[column].last().tolist()) for column in self.shown}
             rows.append({**dict(zip(columns, cell, strict=True)), "seeds": runs["seed"].nunique(), **medians})
         return pd.DataFrame(rows)
+
+    @printed
+    def _picture(self, view: Callable[[pd.DataFrame], Figure], data: pd.DataFrame, scale: Scale) -> Figure:
+        figure = view(_runs(data))
+        figure.suptitle("\n".join(filter(None, (f"{self.title} ({scale} scale)", self.key))), fontsize=11)
+        return figure
 
     def _cells(self, scale: Scale) -> Sequence[Cell]:
         return self.smoke if scale == "smoke" and self.smoke else self.cells

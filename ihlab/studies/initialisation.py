@@ -57,7 +57,7 @@ def at_constant_rate(id: str, sentence: str, one: Cell, other: Cell, **more: Any
     )
 
 
-def slowed(id: str, curve: str, sentence: str, **threshold: float) -> Ask:
+def slowed(id: str, curve: str, sentence: str, **threshold: Any) -> Ask:
     """Ask whether small initial embeddings slow a curve down."""
     return at_constant_rate(id, sentence, cell(curve, SMALL), cell(curve, UNIT), **threshold)
 

@@ -6,7 +6,7 @@ from ihlab.claims.experiment import METHODS, Experiment
 from ihlab.studies.basin_map import BasinMap
 from ihlab.studies.by_position import ByPosition
 from ihlab.studies.checker import CHECKER
-from ihlab.studies.critical_period import CriticalPeriod
+from ihlab.studies.critical_period import CRITICAL_PERIOD
 from ihlab.studies.figure1 import Figure1a, Figure1b
 from ihlab.studies.figure2 import Figure2
 from ihlab.studies.figure4 import Figure4
@@ -21,7 +21,7 @@ from ihlab.studies.llc import LLC
 from ihlab.studies.many_heads import MANY_HEADS
 from ihlab.studies.mixes import Mixes
 from ihlab.studies.mqar import MQAR
-from ihlab.studies.order import Order
+from ihlab.studies.order import ORDER
 from ihlab.studies.pairs import PAIRS
 from ihlab.studies.period import PERIOD
 from ihlab.studies.robustness import Robustness
@@ -48,8 +48,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         Figure9(),
         Table5(),
         Formation(),
-        Order(),
-        CriticalPeriod(),
+        ORDER,
+        CRITICAL_PERIOD,
         PERIOD,
         CHECKER,
         MQAR(),
