@@ -224,6 +224,11 @@ def named(measure: str, estimate: Callable[[pd.DataFrame], stats.Estimate], cell
     return number
 
 
+def of(change: Callable[[pd.DataFrame], pd.DataFrame], number: Number) -> Number:
+    """Return a number of a changed table."""
+    return lambda data: number(change(data))
+
+
 def unless(reason: Callable[[pd.DataFrame], str], number: Number) -> Number:
     """Return a number that tests nothing where `reason` returns one."""
 

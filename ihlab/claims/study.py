@@ -50,14 +50,18 @@ class Tuned:
     - `by`: the best rate has the lowest held-out loss, or the fewest steps to 90% (`fastest_rate`). If no run gets
       there, it has the highest accuracy;
     - `smoke`: the rates of smoke scale, by default the first;
-    - `changes`: fields of the config that differ in tuning runs.
+    - `smoke_seeds`: the number of tuning seeds at smoke scale;
+    - `changes`: fields of the config that differ in tuning runs;
+    - `same_as`: from a cell to the one whose rate it takes, by default itself.
     """
 
     rates: tuple[float, ...] | Callable[[Cell], tuple[float, ...]]
     by: Literal["steps", "loss"] = "steps"
     seeds: tuple[int, ...] = (100, 101)
     smoke: tuple[float, ...] = ()
+    smoke_seeds: int = 1
     changes: Mapping[str, Any] = field(default_factory=dict)
+    same_as: Callable[[Cell], Cell] = lambda cell: cell
 
     def rates_of(self, cell: Cell, scale: Scale) -> tuple[float, ...]:
         """Return the rates that are tried for a cell."""
@@ -124,10 +128,11 @@ class Study:
             return [
                 plan for cell in self._cells(scale) for plan in self._plan(cell, scale, None, self._seeds(cell, scale))
             ]
-        seeds = self.tuned.seeds[: 1 if scale == "smoke" else None]
+        seeds = self.tuned.seeds[: self.tuned.smoke_seeds if scale == "smoke" else None]
         return [
             plan
             for cell in self._cells(scale)
+            if self.tuned.same_as(cell) == cell
             for lr in self.tuned.rates_of(cell, scale)
             for plan in self._plan(cell, scale, lr, seeds, **self.tuned.changes)
         ]
@@ -140,7 +145,8 @@ class Study:
             return []
         planned = []
         for cell in self._cells(scale):
-            lr = self.tuned.best([run for curve, run in trained if curve == curve_of(cell)])
+            tuning = curve_of(self.tuned.same_as(cell))
+            lr = self.tuned.best([run for curve, run in trained if curve == tuning])
             planned += self._plan(cell, scale, lr, self._seeds(cell, scale))
         return planned
 
@@ -175,12 +181,7 @@ class Study:
         """Return the median of every shown column by cell, with the number of seeds. Steps tell how many never end."""
         if callable(self.shown):
             return self.shown(_runs(data))
-        columns = list((*self.cells, *self.later)[-1])
-        rows = []
-        for cell, runs in _runs(data).groupby(columns, sort=False):
-            medians = {column: _median(runs.groupby("seed")[column].last().tolist()) for column in self.shown}
-            rows.append({**dict(zip(columns, cell, strict=True)), "seeds": runs["seed"].nunique(), **medians})
-        return pd.DataFrame(rows)
+        return medians(_runs(data), list((*self.cells, *self.later)[-1]), self.shown)
 
     @printed
     def _picture(self, view: Callable[[pd.DataFrame], Figure], data: pd.DataFrame, scale: Scale) -> Figure:
@@ -209,6 +210,16 @@ class Study:
 def curve_of(cell: Cell) -> str:
     """Return the name of a cell's runs."""
     return " | ".join(map(str, cell.values()))
+
+
+def medians(data: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
+    """Return the median over seeds of some columns, for each combination of the columns `by`, with the seeds' number."""
+    rows = []
+    for cell, runs in data.groupby(list(by), sort=False):
+        last = runs.groupby("seed").last()
+        found = {column: _median(last[column].tolist()) for column in columns}
+        rows.append({**dict(zip(by, cell, strict=True)), "seeds": len(last), **found})
+    return pd.DataFrame(rows)
 
 
 def _runs(data: pd.DataFrame) -> pd.DataFrame:

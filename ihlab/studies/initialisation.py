@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from ihlab.claims.ask import Ask, Cell, ratio
+from ihlab.claims.ask import Ask, Cell, of, ratio
 from ihlab.claims.experiment import Scale
 from ihlab.claims.induction import DEPTHS, KV1, MUCH_FASTER, V2, induction_run
 from ihlab.claims.rates import ACCURACY, steps_by
@@ -49,7 +49,7 @@ def at_constant_rate(id: str, sentence: str, one: Cell, other: Cell, **more: Any
     return Ask(
         id,
         sentence,
-        lambda data: number(constant(data)),
+        of(constant, number),
         first=number,
         changed="2026-11-24: what is learned while the rate falls does not count in Figure 1a either",
         source="a finding of the lab log (docs/LOG.md)",

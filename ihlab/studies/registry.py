@@ -52,7 +52,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         CRITICAL_PERIOD,
         PERIOD,
         CHECKER,
-        MQAR(),
+        MQAR,
         Table2(),
         Tables6To13(),
         Table4(),
