@@ -213,7 +213,7 @@ def curve_of(cell: Cell) -> str:
 
 
 def medians(data: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
-    """Return the median over seeds of some columns, for each combination of the columns `by`, with the seeds' number."""
+    """Return the median over seeds of some columns and the number of seeds, for each combination of columns `by`."""
     rows = []
     for cell, runs in data.groupby(list(by), sort=False):
         last = runs.groupby("seed").last()

@@ -9,7 +9,7 @@ from ihlab.claims.ask import Ask, Cell, of, ratio
 from ihlab.claims.experiment import Scale
 from ihlab.claims.induction import KV1, V1, V2
 from ihlab.claims.learning_curves import steps_per_run
-from ihlab.claims.study import Study, Tuned
+from ihlab.claims.study import Study, Tuned, medians
 from ihlab.model.config import ModelConfig
 from ihlab.plots.views import curves
 from ihlab.training.config import RunConfig
