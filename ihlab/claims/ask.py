@@ -115,7 +115,7 @@ def pick(data: pd.DataFrame, cell: Cell, kind: str = RUN) -> pd.DataFrame:
     """
     rows = data[data["kind"] == kind] if "kind" in data else data
     for column, value in cell.items():
-        rows = rows[rows[column] == value]
+        rows = rows[rows[column] == value] if column in rows else rows[:0]
     if rows.empty:
         raise NoRunsError(f"The table has no run of {cell_in_words(cell)}.")
     return rows.sort_values([column for column in ("lr", "seed") if column in rows])
