@@ -179,7 +179,7 @@ CRITICAL_PERIOD = Study(
     key="Marker: a seed. Bar: the median.",
     declared="2026-11-26",
     cells=cells(data=(SCORED, UNSCORED)),
-    later=released("laptop"),
+    later=[*released("laptop"), *(cell for cell in released("smoke") if cell["dose"] > 0)],
     config=config,
     seeds=range(6),
     follow_up=release,
