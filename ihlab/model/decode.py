@@ -35,7 +35,7 @@ class Decoder:
         for block in model.layers:
             require_decodable(block.attn)
         self.model, self.batch, self.capacity = model, batch, capacity
-        self.caches = [KVCache(model.cfg, batch, capacity, model.embed.weight.detach()) for _ in model.blocks]
+        self.caches = [KVCache(capacity) for _ in model.blocks]
         self._whole = True
 
     @property
