@@ -69,6 +69,8 @@ class Attention(HeadWeights):
         self.additive_scores = type(self).additive_scores and not cfg.qk_norm
         self.alibi = Alibi(cfg.n_heads, cfg.slopes_in(layer)) if cfg.positional == "alibi" else None
         self.strict, self.dropout = cfg.mask == "strict", cfg.dropout
+        own_bias = type(self).score_bias is not Attention.score_bias  # a subclass overrides it
+        self.only_causal = not (self.strict or own_bias) and self.alibi is None
         self._make_hook_points()
 
     def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
@@ -87,36 +89,31 @@ class Attention(HeadWeights):
 
     def keys_values(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
         """Return the shifted and rotated keys and the shifted values of all tokens, including those in the cache."""
-        k, v = self.next_keys_values(x, cache)
+        k, v = self.shifted_and_rotated(*self.project(x, cache), cache)
         return (k, v) if cache is None else cache.append(k, v)
-
-    def next_keys_values(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
-        """Return the shifted and rotated keys and the shifted values of the tokens of x alone."""
-        k, v = self.project(x, cache)
-        return self._shifted_and_rotated(k, v, next_positions(cache, x.shape[1]), cache)
 
     def project(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
         """Return the keys and values before any convolution, shift or rotation."""
         k, v = self.k_proj(x), self.v_proj(x)
         return self._heads(k, self.n_key_value_heads), self._heads(v, self.n_key_value_heads)
 
-    def _shifted_and_rotated(
-        self, k: Keys, v: Values, positions: Positions, cache: KVCache | None
-    ) -> tuple[Keys, Values]:
+    def shifted_and_rotated(self, k: Keys, v: Values, cache: KVCache | None) -> tuple[Keys, Values]:
+        """Return the keys and values of the next tokens as attention reads them, from those of `project`."""
         k, v = self.hook_k(self._mixed("key", k, cache)), self.hook_v(self._mixed("value", v, cache))
         k = k if self.k_norm is None else self.k_norm(k)
-        return k if self.rotary is None else self.hook_rot_k(self.rotary(k, positions)), v
+        if self.rotary is not None:
+            k = self.hook_rot_k(self.rotary(k, next_positions(cache, k.shape[1])))
+        return k, v
 
     def _mixed(self, side: str, x: Heads, cache: KVCache | None) -> Heads:
-        """Return queries, keys or values mixed with earlier ones, by the convolution and the shift that they have."""
         if side in self.convolution:
             x = self.convolution[side](x, cache, side)
         shift: TokenShift | None = getattr(self, f"{side}_shift")
         if shift is None:
             return x
-        hook_raw, hook_weight = (getattr(self, name) for name in SHIFT_HOOKS[side])
-        x = hook_raw(x)
-        shifted = shift(x, hook_weight, earlier(cache, side, x, shift.window - 1))
+        raw, weight = SHIFT_HOOKS[side]
+        x = getattr(self, raw)(x)
+        shifted = shift(x, getattr(self, weight), earlier(cache, side, x, shift.window - 1))
         if self.first_own and next_positions(cache, 0).start == 0:
             return torch.cat([x[:, :1], shifted[:, 1:]], dim=1)
         return shifted
@@ -144,7 +141,6 @@ class Attention(HeadWeights):
         return self.o_proj(z.flatten(start_dim=2))
 
     def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: KVCache | None) -> Queries:
-        """Return z, for rotated queries."""
         hooked = is_hooked(self.hook_attn_scores, self.hook_pattern)
         return self._attend_with(q, k, v, self.score_bias(k, positions) if hooked else self._fused_bias(k, positions))
 
@@ -160,9 +156,7 @@ class Attention(HeadWeights):
         whole_or_last = isinstance(positions, slice) and (
             positions.stop == k.shape[1] and positions.start in (0, positions.stop - 1)
         )
-        own = type(self).score_bias is not Attention.score_bias  # a subclass overrides it
-        only_causal = not (self.strict or own) and self.alibi is None
-        return None if only_causal and whole_or_last else self.score_bias(k, positions)
+        return None if self.only_causal and whole_or_last else self.score_bias(k, positions)
 
     def score_bias(self, k: Float[Tensor, "batch key _ d_head"], positions: Positions) -> Scores:
         """Return the bias on the scores: -inf at keys that a query may not see, plus ALiBi if the model has it.
@@ -191,13 +185,8 @@ class Attention(HeadWeights):
         self.k_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=cfg.bias)
         self.v_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=cfg.bias)
 
-    def _make_shifts(
-        self, cfg: ModelConfig, generator: torch.Generator | None, layer: int
-    ) -> tuple[TokenShift | None, TokenShift | None, TokenShift | None]:
-        return make_shifts(cfg, generator, layer)
-
-    def _make_convolutions(self, cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> nn.ModuleDict:
-        return make_head_convolutions(cfg, generator, layer)
+    _make_shifts = staticmethod(make_shifts)
+    _make_convolutions = staticmethod(make_head_convolutions)
 
     def _make_hook_points(self) -> None:
         for side, names in SHIFT_HOOKS.items():

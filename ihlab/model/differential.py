@@ -67,7 +67,6 @@ class DifferentialAttention(Attention):
         return (1 - self.lambda_init) * self.sub_norm.w
 
     def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: KVCache | None) -> Queries:
-        """Return z, for rotated queries."""
         weight = self.hook_lambda(self.lambda_weight)
         first, second = zip(q.chunk(2, dim=-1), k.chunk(2, dim=-1), strict=True)
         of_first, of_second = (

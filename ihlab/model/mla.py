@@ -52,8 +52,9 @@ class LatentAttention(Attention):
         self.v_up = nn.Linear(rank, self.n_heads * self.d_head, bias=False)
         self.k_rope = nn.Linear(cfg.d_model, cfg.rope_width, bias=False) if cfg.rope_width else None
 
+    @staticmethod
     def _make_shifts(
-        self, cfg: ModelConfig, generator: torch.Generator | None, layer: int
+        cfg: ModelConfig, generator: torch.Generator | None, layer: int
     ) -> tuple[TokenShift | None, TokenShift | None, None]:
         if cfg.attention == "mla":
             return None, None, None
@@ -69,7 +70,7 @@ class LatentAttention(Attention):
         shared, latent = self._compressed(x)
         if cache is not None:
             shared, latent = (kept[:, :, 0] for kept in cache.append(shared[:, :, None], latent[:, :, None]))
-        return self._shifted_and_rotated(*self._expanded(shared, latent), slice(0, latent.shape[1]), None)
+        return self.shifted_and_rotated(*self._expanded(shared, latent), None)
 
     def project(self, x: Stream, cache: KVCache | None = None) -> tuple[Heads, Heads]:
         """Return the keys and values before any shift or rotation."""
