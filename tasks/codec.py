@@ -10,7 +10,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from tasks.batch import Task
-from tasks.config import PATH, FromFile, choose, named, require, stored_names
+from tasks.config import PATH, FromFile, choose, named, require, stored_names, without_removed
 from tasks.registry import StoredTask, kinds, rule_of
 
 
@@ -88,6 +88,7 @@ def _config(cls: Any, plain: Mapping[str, Any], null: str | None, name: str) -> 
     known, hints, stored = {field.name: field for field in fields(cls)}, get_type_hints(cls), stored_names(cls)
     prefix = f"{name}." if name else ""
     plain = {next((now for now, was in stored.items() if was == given), given): item for given, item in plain.items()}
+    plain = without_removed(cls, plain)
     for given in plain:
         choose(f"{cls.__name__} field", given, known)
     for field in known.values():

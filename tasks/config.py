@@ -108,6 +108,20 @@ def stored_names(cls: Any) -> dict[str, str]:
     return {known.name: known.metadata.get(WAS, known.name) for known in fields(cls)}
 
 
+def without_removed(cls: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields by name without those that a config no longer has: its `removed`, each with its only value left.
+
+    Raises `ConfigError` for a removed field with another value.
+    """
+    removed: Mapping[str, Any] = getattr(cls, "removed", {})
+    for name in removed.keys() & given.keys():
+        require(
+            given[name] == removed[name],
+            f"{cls.__name__}.{name} is {shown(given[name])}, but this field was removed: it must be {removed[name]!r}.",
+        )
+    return {name: value for name, value in given.items() if name not in removed}
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field, renamed))
 def config(cls: T) -> T:
     """Make `cls` a frozen, keyword-only dataclass whose constructor checks names and simple types.
@@ -149,6 +163,7 @@ def _refuse_typos(
 ) -> Callable[..., None]:
     @wraps(init)
     def checked(self: Any, *unnamed: Any, **given: Any) -> None:
+        given = without_removed(type(self), given)
         for was in first_names.keys() & given:
             given[first_names[was]] = given.pop(was)  # `dataclasses.replace` passes the new name, too
         if unnamed:

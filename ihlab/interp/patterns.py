@@ -116,11 +116,10 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
 
         S_r[q, s] = rot_q(q_q) . rot_s(alpha[r] k_raw[s - r]) / sqrt(d_head),  sum over r of S_r + bias = scores.
 
-    The rotary embedding comes after the shift: a raw key is rotated at the position it is shifted to, unless
-    `cfg.shift_place` is "after_rotary". Keys that are not shifted have one route. `score_bias` is the remaining
-    summand. Raises `ConfigError` for a cache without a batch axis or a needed activation, for a cache of a slice of
-    positions (detected if hook_pattern is cached too), for attention whose scores are not such a sum, and as
-    `require_routes` does.
+    The rotary embedding comes after the shift: a raw key is rotated at the position it is shifted to. Keys that are
+    not shifted have one route. `score_bias` is the remaining summand. Raises `ConfigError` for a cache without a batch
+    axis or a needed activation, for a cache of a slice of positions (detected if hook_pattern is cached too), for
+    attention whose scores are not such a sum, and as `require_routes` does.
     """
     require_routes(cache.model.cfg)
     shifted, attn = "alpha" in _mixing(cache), cache.model.blocks[layer].attn
@@ -128,12 +127,9 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
     k = _split_keys(cache, layer, "k_raw" if shifted else "k")
     alpha = _cached(cache, layer, "alpha") if shifted else k.new_ones(k.shape[2], 1)
     routes, rotary = [], attn.rotary or nn.Identity()
-    rotates_first = shifted and attn.rotates_first
-    k = rotary(k) if rotates_first else k
     for back, weight in enumerate(alpha.unbind(dim=1)):
         moved = F.pad(k * weight.reshape(len(weight), -1), (0, 0, 0, 0, back, 0))[:, : k.shape[1]]
-        rotated = moved if rotates_first else rotary(moved)
-        rotated = rotated.repeat_interleave(q.shape[2] // k.shape[2], dim=2)
+        rotated = rotary(moved).repeat_interleave(q.shape[2] // k.shape[2], dim=2)
         routes.append(torch.einsum("bqhd,bkhd->bhqk", q, rotated) / math.sqrt(q.shape[-1]))
     return torch.stack(routes)
 

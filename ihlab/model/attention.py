@@ -15,6 +15,13 @@ from ihlab.model.positions import Alibi, Positions, Rotary, as_tensor
 from ihlab.model.shapes import Heads, Keys, Queries, Scores, Stream, Values
 from ihlab.model.shift import TokenShift, make_shifts
 
+SHIFT_HOOKS = {
+    "key": ("hook_k_raw", "hook_alpha"),
+    "value": ("hook_v_raw", "hook_beta"),
+    "query": ("hook_q_raw", "hook_gamma"),
+}
+"""The hook points of a shift: the vectors before it, and its weights."""
+
 
 class Attention(HeadWeights):
     """project q, k, v -> shift k and v -> rotary or ALiBi -> scores -> softmax -> values -> output.
@@ -50,10 +57,8 @@ class Attention(HeadWeights):
         self.q_proj = nn.Linear(cfg.d_model, self.n_heads * self.d_head, bias=cfg.bias)
         self._make_key_value_maps(cfg)
         self.o_proj = nn.Linear(self.n_heads * self.d_head, cfg.d_model, bias=cfg.bias)
-        self.shifted, self.shift_window, self.query_window = cfg.shifted, cfg.shift_window, cfg.window_of("gamma")
-        self.first_own = cfg.shift_first == "own"
+        self.shifted, self.shift_window, self.first_own = cfg.shifted, cfg.shift_window, cfg.shift_first == "own"
         self.key_shift, self.value_shift, self.query_shift = self._make_shifts(cfg, generator, layer)
-        self.rotates_first = cfg.shift_place == "after_rotary" and self.key_shift is not None
         self.convolution = self._make_convolutions(cfg, generator, layer)
         self.rotary = None
         if cfg.rotates_in(layer):
@@ -64,6 +69,8 @@ class Attention(HeadWeights):
         self.additive_scores = type(self).additive_scores and not cfg.qk_norm
         self.alibi = Alibi(cfg.n_heads, cfg.slopes_in(layer)) if cfg.positional == "alibi" else None
         self.strict, self.dropout = cfg.mask == "strict", cfg.dropout
+        own_bias = type(self).score_bias is not Attention.score_bias  # a subclass overrides it
+        self.only_causal = not (self.strict or own_bias) and self.alibi is None
         self._make_hook_points()
 
     def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
@@ -74,55 +81,42 @@ class Attention(HeadWeights):
         return self.read(q, k, v, positions, cache)
 
     def queries(self, x: Stream, at: Int[Tensor, "batch query"] | None = None, cache: KVCache | None = None) -> Queries:
-        """Project the queries at positions `at` (None: all), and shift them if the variant does."""
-        mixed = self.query_shift is not None or "query" in self.convolution  # needs the queries of earlier tokens
-        x = x if at is None or mixed else at_positions(x, at)
-        q = self._convolved("query", self._heads(self.q_proj(x), self.n_heads), cache)
-        if self.query_shift is not None:
-            q = self.hook_q_raw(q)
-            shifted = self.query_shift(q, self.hook_gamma, earlier(cache, "query", q, self.query_window - 1))
-            q = self._first_kept(shifted, q, next_positions(cache, q.shape[1]))
-        return self.hook_q(q if at is None or not mixed else at_positions(q, at))
+        """Project the queries at positions `at` (None: all), and mix them with earlier ones if the layer does."""
+        if at is not None and self.query_shift is None and "query" not in self.convolution:
+            x, at = at_positions(x, at), None
+        q = self._mixed("query", self._heads(self.q_proj(x), self.n_heads), cache)
+        return self.hook_q(q if at is None else at_positions(q, at))
 
     def keys_values(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
         """Return the shifted and rotated keys and the shifted values of all tokens, including those in the cache."""
-        k, v = self.next_keys_values(x, cache)
+        k, v = self.shifted_and_rotated(*self.project(x, cache), cache)
         return (k, v) if cache is None else cache.append(k, v)
-
-    def next_keys_values(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
-        """Return the shifted and rotated keys and the shifted values of the tokens of x alone."""
-        positions = next_positions(cache, x.shape[1])
-        k, v = self.project(x, cache)
-        k, v = self._convolved("key", k, cache), self._convolved("value", v, cache)
-        return self._shifted_and_rotated(k, v, positions, cache)
 
     def project(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
         """Return the keys and values before any convolution, shift or rotation."""
         k, v = self.k_proj(x), self.v_proj(x)
         return self._heads(k, self.n_key_value_heads), self._heads(v, self.n_key_value_heads)
 
-    def _shifted_and_rotated(
-        self, k: Keys, v: Values, positions: Positions, cache: KVCache | None
-    ) -> tuple[Keys, Values]:
-        if self.key_shift is not None:
-            k = self.hook_k_raw(k)
-            k = self.rotary(k, positions) if self.rotates_first and self.rotary is not None else k
-            shifted = self.key_shift(k, self.hook_alpha, earlier(cache, "key", k, self.shift_window - 1))
-            k = self._first_kept(shifted, k, positions)
-        if self.value_shift is not None:
-            v = self.hook_v_raw(v)
-            shifted = self.value_shift(v, self.hook_beta, earlier(cache, "value", v, self.shift_window - 1))
-            v = self._first_kept(shifted, v, positions)
-        k, v = self.hook_k(k), self.hook_v(v)
+    def shifted_and_rotated(self, k: Keys, v: Values, cache: KVCache | None) -> tuple[Keys, Values]:
+        """Return the keys and values of the next tokens as attention reads them, from those of `project`."""
+        k, v = self.hook_k(self._mixed("key", k, cache)), self.hook_v(self._mixed("value", v, cache))
         k = k if self.k_norm is None else self.k_norm(k)
         if self.rotary is not None:
-            k = self.hook_rot_k(k if self.rotates_first else self.rotary(k, positions))
+            k = self.hook_rot_k(self.rotary(k, next_positions(cache, k.shape[1])))
         return k, v
 
-    def _first_kept(self, shifted: Heads, raw: Heads, positions: Positions) -> Heads:
-        """Return shifted vectors; under `shift_first` "own", the first token of a sequence has its raw one."""
-        begins = self.first_own and isinstance(positions, slice) and positions.start == 0
-        return torch.cat([raw[:, :1], shifted[:, 1:]], dim=1) if begins else shifted
+    def _mixed(self, side: str, x: Heads, cache: KVCache | None) -> Heads:
+        if side in self.convolution:
+            x = self.convolution[side](x, cache, side)
+        shift: TokenShift | None = getattr(self, f"{side}_shift")
+        if shift is None:
+            return x
+        raw, weight = SHIFT_HOOKS[side]
+        x = getattr(self, raw)(x)
+        shifted = shift(x, getattr(self, weight), earlier(cache, side, x, shift.window - 1))
+        if self.first_own and next_positions(cache, 0).start == 0:
+            return torch.cat([x[:, :1], shifted[:, 1:]], dim=1)
+        return shifted
 
     def read(
         self, q: Queries, k: Keys, v: Values, positions: Positions, cache: KVCache | None = None
@@ -147,7 +141,6 @@ class Attention(HeadWeights):
         return self.o_proj(z.flatten(start_dim=2))
 
     def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: KVCache | None) -> Queries:
-        """Return z, for rotated queries."""
         hooked = is_hooked(self.hook_attn_scores, self.hook_pattern)
         return self._attend_with(q, k, v, self.score_bias(k, positions) if hooked else self._fused_bias(k, positions))
 
@@ -163,9 +156,7 @@ class Attention(HeadWeights):
         whole_or_last = isinstance(positions, slice) and (
             positions.stop == k.shape[1] and positions.start in (0, positions.stop - 1)
         )
-        own = type(self).score_bias is not Attention.score_bias  # a subclass overrides it
-        only_causal = not (self.strict or own) and self.alibi is None
-        return None if only_causal and whole_or_last else self.score_bias(k, positions)
+        return None if self.only_causal and whole_or_last else self.score_bias(k, positions)
 
     def score_bias(self, k: Float[Tensor, "batch key _ d_head"], positions: Positions) -> Scores:
         """Return the bias on the scores: -inf at keys that a query may not see, plus ALiBi if the model has it.
@@ -179,10 +170,6 @@ class Attention(HeadWeights):
         else:
             bias = self.alibi(key - query, k.dtype)
         return bias.masked_fill(hidden[:, None], -torch.inf)
-
-    def _convolved(self, what: str, x: Tensor, cache: KVCache | None) -> Heads:
-        """Return queries, keys or values, convolved if the layer has a convolution for them."""
-        return self.convolution[what](x, cache, what) if what in self.convolution else x
 
     @staticmethod
     def _heads(x: Tensor, n_heads: int) -> Heads:
@@ -198,21 +185,13 @@ class Attention(HeadWeights):
         self.k_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=cfg.bias)
         self.v_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=cfg.bias)
 
-    def _make_shifts(
-        self, cfg: ModelConfig, generator: torch.Generator | None, layer: int
-    ) -> tuple[TokenShift | None, TokenShift | None, TokenShift | None]:
-        return make_shifts(cfg, generator, layer)
-
-    def _make_convolutions(self, cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> nn.ModuleDict:
-        return make_head_convolutions(cfg, generator, layer)
+    _make_shifts = staticmethod(make_shifts)
+    _make_convolutions = staticmethod(make_head_convolutions)
 
     def _make_hook_points(self) -> None:
-        if self.key_shift is not None:
-            self.hook_k_raw, self.hook_alpha = HookPoint(), HookPoint()
-        if self.value_shift is not None:
-            self.hook_v_raw, self.hook_beta = HookPoint(), HookPoint()
-        if self.query_shift is not None:
-            self.hook_q_raw, self.hook_gamma = HookPoint(), HookPoint()
+        for side, names in SHIFT_HOOKS.items():
+            for name in names if getattr(self, f"{side}_shift") is not None else ():
+                setattr(self, name, HookPoint())
         self.hook_q, self.hook_k, self.hook_v = HookPoint(), HookPoint(), HookPoint()
         if self.rotary is not None:
             self.hook_rot_q, self.hook_rot_k = HookPoint(), HookPoint()

@@ -35,7 +35,7 @@ class Decoder:
         for block in model.layers:
             require_decodable(block.attn)
         self.model, self.batch, self.capacity = model, batch, capacity
-        self.caches = [KVCache(model.cfg, batch, capacity, model.embed.weight.detach()) for _ in model.blocks]
+        self.caches = [KVCache(capacity) for _ in model.blocks]
         self._whole = True
 
     @property
@@ -64,7 +64,6 @@ class Decoder:
         return self.model.unembed(self._read(chunk)[:, -1])
 
     def _read(self, chunk: Int[Tensor, "batch pos"]) -> Stream:
-        """Return the final residual stream of the next tokens, and add them to the caches."""
         room = self.capacity - self.length
         require(
             chunk.shape[1] <= room,
@@ -136,7 +135,6 @@ def generate(
 
 
 def _require_stop(model: Network, stop: int | None, pad: int | None) -> None:
-    """Raise `ConfigError` for a `pad` without `stop`, and for ids outside the vocabulary."""
     require(stop is not None or pad is None, f"pad is {pad}, but without stop nothing is padded: also give stop.")
     for name, token in (("stop", stop), ("pad", pad)):
         require(

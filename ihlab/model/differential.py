@@ -33,7 +33,7 @@ class DifferentialAttention(Attention):
     - hook_lambda [1]; hook_pattern is pattern_1 - lambda pattern_2, with negative entries and rows that sum to
       1 - lambda;
     - hook_z_raw [batch, pos, h, d_head]: pattern @ v; hook_z: the same normalised (`sub_norm`, with the hooks of
-      `RMSNorm`) and times 1 - lambda_init, so that z @ W_O is each head's output. Without `cfg.diff_norm` they agree.
+      `RMSNorm`) and times 1 - lambda_init, so that z @ W_O is each head's output.
 
     The lambda vectors start as N(0, 0.1^2). In training, dropout acts on the difference, after its hook.
     """
@@ -47,7 +47,7 @@ class DifferentialAttention(Attention):
         self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2 = (
             nn.Parameter(0.1 * torch.randn(half, generator=generator)) for _ in range(4)
         )
-        self.sub_norm = RMSNorm(self.d_head, 1e-5) if cfg.diff_norm else None
+        self.sub_norm = RMSNorm(self.d_head, 1e-5)
         if self.rotary is not None:
             self.rotary = HalvesRotary(half, cfg.n_ctx, cfg.rotary_base, 2 * self.n_heads)
         del self.hook_attn_scores
@@ -64,12 +64,9 @@ class DifferentialAttention(Attention):
     @property
     def value_gain(self) -> Float[Tensor, " d_head"]:
         """The factor on each channel of a head's values before W_O, without the norm's scale."""
-        if self.sub_norm is None:
-            return super().value_gain
         return (1 - self.lambda_init) * self.sub_norm.w
 
     def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: KVCache | None) -> Queries:
-        """Return z, for rotated queries."""
         weight = self.hook_lambda(self.lambda_weight)
         first, second = zip(q.chunk(2, dim=-1), k.chunk(2, dim=-1), strict=True)
         of_first, of_second = (
@@ -84,8 +81,7 @@ class DifferentialAttention(Attention):
         else:
             needed = self._fused_bias(k, positions)
             z = (fused(*first, v, needed, 0.0) - weight * fused(*second, v, needed, 0.0)).to(v.dtype)
-        z = self.hook_z_raw(z)
-        return z if self.sub_norm is None else (1 - self.lambda_init) * self.sub_norm(z)
+        return (1 - self.lambda_init) * self.sub_norm(self.hook_z_raw(z))
 
 
 class HalvesRotary(Rotary):

@@ -52,6 +52,5 @@ def make_stream_shift(cfg: ModelConfig, layer: int) -> InputShift | None:
 
 
 def _mixed(x: Tensor, own: Tensor, previous: Tensor, before: Tensor | None) -> Tensor:
-    """Return own (.) x + previous (.) Sx."""
     weight = torch.stack([own, previous])[None]
     return token_shift(x[:, :, None], weight, None if before is None else before[:, :, None])[:, :, 0]

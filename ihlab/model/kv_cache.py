@@ -4,32 +4,28 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from ihlab.model.config import ModelConfig
-
 
 class KVCache:
     """One layer's keys and values of the tokens read so far, in preallocated buffers.
 
     - keys, values [batch, n_key_value_heads, capacity, d_head]: after shift and rotation. The first `length` entries of
-      the third axis are filled. Under latent attention (`ihlab.model.mla`) there is one head: the keys' shared part
-      before its rotation [batch, 1, capacity, rope_width], and the latent vectors [batch, 1, capacity, latent_rank].
-      A recurrence (`ihlab.model.recurrence`) stores none: its state is in `raw`;
+      the third axis are filled. They are allocated with the first tokens. Under latent attention (`ihlab.model.mla`)
+      there is one head: the keys' shared part before its rotation [batch, 1, capacity, rope_width], and the latent
+      vectors [batch, 1, capacity, latent_rank]. A recurrence (`ihlab.model.recurrence`) stores none: its state is in
+      `raw`;
     - raw: the unshifted vectors [batch, window - 1, head, d_head] of the last window - 1 tokens, under "key", "value"
       and "query" if they are shifted: equation 5 of arXiv 2411.19574 mixes them into the next tokens. Other parts of
       the layer that mix tokens store their inputs in the same way. Zeros stand for tokens before the first, as in the
-      shift itself. If keys are shifted after the rotation, the stored ones are rotated;
-    - selection [batch, capacity]: under selective attention, how much the tokens so far have selected each; else empty.
+      shift itself;
+    - selection [batch, capacity]: under selective attention, how much the tokens so far have selected each.
     """
 
-    def __init__(self, cfg: ModelConfig, batch: int, capacity: int, like: Tensor) -> None:
-        heads, widths = cfg.kv_heads, (cfg.head_width, cfg.head_width)
-        if cfg.latent:
-            heads, widths = 1, (cfg.rope_width, cfg.latent_rank)
-        if cfg.recurrent:
-            heads = 0
-        self.keys, self.values = (like.new_empty(batch, heads, capacity, width) for width in widths)
-        self.length = 0
-        self.selection = like.new_zeros(batch, capacity if cfg.attention == "selective" else 0)
+    keys: Tensor | None = None
+    values: Tensor | None = None
+    selection: Tensor | None = None
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity, self.length = capacity, 0
         self.raw: dict[str, Tensor] = {}
 
     def exchange(
@@ -47,12 +43,16 @@ class KVCache:
     ) -> tuple[Float[Tensor, "batch key kv_head d_head"], Float[Tensor, "batch key kv_head d_value"]]:
         """Store the keys and values of the next tokens, and return views of all so far."""
         start, self.length = self.length, self.length + k.shape[1]
+        if self.keys is None or self.values is None:
+            self.keys, self.values = (x.new_empty(len(x), x.shape[2], self.capacity, x.shape[3]) for x in (k, v))
         self.keys[:, :, start : self.length] = k.transpose(1, 2)
         self.values[:, :, start : self.length] = v.transpose(1, 2)
         return self.keys[:, :, : self.length].transpose(1, 2), self.values[:, :, : self.length].transpose(1, 2)
 
     def selected(self, selection: Float[Tensor, "batch pos key"]) -> Float[Tensor, "batch key"]:
         """Return how much earlier tokens have selected each key, then add the new `selection`."""
+        if self.selection is None:
+            self.selection = selection.new_zeros(len(selection), self.capacity)
         before = self.selection[:, : self.length].clone()
         self.selection[:, : self.length] += selection.sum(dim=1)
         return before

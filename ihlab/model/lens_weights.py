@@ -119,5 +119,4 @@ class LensWeights(Network):
         return lm_cross_entropy_loss(logits, tokens.to(logits.device), attention_mask, per_token)
 
     def _of_queries(self, weight: Float[Tensor, "layer kv_head a b"]) -> Float[Tensor, "layer head a b"]:
-        """Repeat shared key/value heads for each query head that reads them."""
         return weight.repeat_interleave(self.cfg.n_heads // weight.shape[1], dim=1)

@@ -23,7 +23,7 @@ def make_attention(cfg: ModelConfig, generator: torch.Generator | None = None, l
     require_attention(cfg.attention)
     attention = VARIANTS[cfg.attention].attention
     if isinstance(attention, str):
-        made: Attention = resolve_name(attention)(cfg, generator, layer)
+        made: Attention = resolve_name(f"ihlab.model.{attention}")(cfg, generator, layer)
         return made
     return _registered(attention, cfg, generator, layer)
 

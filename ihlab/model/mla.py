@@ -9,8 +9,8 @@ only c and W_KR x of each token.
 
 The appendix has d_model 768, 12 heads, r = 256, a rotated part of 32 channels beside 32 others, and no low-rank
 queries. It does not say how wide values are, whether c is normalised, which heads are shifted, or whether the shifted
-head's rotated part is shifted too. Here values are d_head wide, c is normalised with `mla_norm`, the first head's key
-and the last head's value are shifted, and the rotated part, which all heads share, is not.
+head's rotated part is shifted too. Here values are d_head wide, c is not normalised, the first head's key and the last
+head's value are shifted, and the rotated part, which all heads share, is not.
 """
 
 import torch
@@ -21,7 +21,6 @@ from transformer_lens.hook_points import HookPoint
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache
-from ihlab.model.norm import RMSNorm
 from ihlab.model.positions import Positions, Rotary
 from ihlab.model.shapes import Heads, Keys, Queries, Stream, Values
 from ihlab.model.shift import TokenShift
@@ -32,7 +31,7 @@ class LatentAttention(Attention):
 
     Here r = `cfg.latent_rank`, w = `cfg.rope_width`, and the last w of a head's d_head channels are rotated:
 
-    - hook_latent [batch, pos, r]: c, after its norm if it has one (`latent_norm`, with the hooks of `RMSNorm`);
+    - hook_latent [batch, pos, r]: c;
     - hook_k, hook_rot_k and the others: as in `Attention`, with the shared part repeated for each head;
     - hook_alpha [h, 2, d_head] and hook_beta [h, 2], only for "mla_kv": (0, 1) where shifted, otherwise (1, 0).
 
@@ -42,7 +41,6 @@ class LatentAttention(Attention):
 
     def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
         super().__init__(cfg, generator, layer)
-        self.latent_norm = RMSNorm(cfg.latent_rank, cfg.eps) if cfg.mla_norm else None
         self.hook_latent = HookPoint()
         if self.rotary is not None:
             self.rotary = TailRotary(cfg.rope_width, cfg.n_ctx, cfg.rotary_base, self.n_heads)
@@ -54,8 +52,9 @@ class LatentAttention(Attention):
         self.v_up = nn.Linear(rank, self.n_heads * self.d_head, bias=False)
         self.k_rope = nn.Linear(cfg.d_model, cfg.rope_width, bias=False) if cfg.rope_width else None
 
+    @staticmethod
     def _make_shifts(
-        self, cfg: ModelConfig, generator: torch.Generator | None, layer: int
+        cfg: ModelConfig, generator: torch.Generator | None, layer: int
     ) -> tuple[TokenShift | None, TokenShift | None, None]:
         if cfg.attention == "mla":
             return None, None, None
@@ -71,7 +70,7 @@ class LatentAttention(Attention):
         shared, latent = self._compressed(x)
         if cache is not None:
             shared, latent = (kept[:, :, 0] for kept in cache.append(shared[:, :, None], latent[:, :, None]))
-        return self._shifted_and_rotated(*self._expanded(shared, latent), slice(0, latent.shape[1]), None)
+        return self.shifted_and_rotated(*self._expanded(shared, latent), None)
 
     def project(self, x: Stream, cache: KVCache | None = None) -> tuple[Heads, Heads]:
         """Return the keys and values before any shift or rotation."""
@@ -79,8 +78,7 @@ class LatentAttention(Attention):
 
     def _compressed(self, x: Stream) -> tuple[Float[Tensor, "batch pos rope"], Float[Tensor, "batch pos rank"]]:
         """Return the tensors that the cache stores per token: the keys' shared part before its rotation, and c."""
-        latent = self.kv_down(x)
-        latent = self.hook_latent(latent if self.latent_norm is None else self.latent_norm(latent))
+        latent = self.hook_latent(self.kv_down(x))
         return latent[..., :0] if self.k_rope is None else self.k_rope(x), latent
 
     def _expanded(
@@ -91,12 +89,9 @@ class LatentAttention(Attention):
 
     @property
     def W_K(self) -> Float[Tensor, "head d_model d_head"]:
-        """The key weights (W_UK W_D, W_KR) of each head. They are a copy, unlike vanilla attention's view.
-
-        Here W_D includes the learned weight of the norm, as in circuits, but not its scale.
-        """
+        """The key weights (W_UK W_D, W_KR) of each head. They are a copy, unlike vanilla attention's view."""
         own = self.k_up.weight.unflatten(0, (self.n_heads, -1))
-        weight = (own @ self._down).mT
+        weight = (own @ self.kv_down.weight).mT
         if self.k_rope is None:
             return weight
         return torch.cat([weight, self.k_rope.weight.T.expand(self.n_heads, -1, -1)], dim=-1)
@@ -104,11 +99,7 @@ class LatentAttention(Attention):
     @property
     def W_V(self) -> Float[Tensor, "head d_model d_head"]:
         """The value weights W_UV W_D of each head. They are a copy, like `W_K`."""
-        return (self.v_up.weight.unflatten(0, (self.n_heads, -1)) @ self._down).mT
-
-    @property
-    def _down(self) -> Float[Tensor, "rank d_model"]:
-        return self.kv_down.weight if self.latent_norm is None else self.latent_norm.w[:, None] * self.kv_down.weight
+        return (self.v_up.weight.unflatten(0, (self.n_heads, -1)) @ self.kv_down.weight).mT
 
     @property
     def b_K(self) -> Float[Tensor, "head d_head"]:
@@ -141,5 +132,5 @@ class FixedShift(TokenShift):
 
     def __init__(self, rows: Float[Tensor, "head window *d_head"]) -> None:
         nn.Module.__init__(self)
-        self.n_heads = len(rows)
+        self.n_heads, self.window = rows.shape[:2]
         self.register_buffer("weight", rows, persistent=False)

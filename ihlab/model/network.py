@@ -119,7 +119,6 @@ class Block(nn.Module):
         )
 
     def _canon(self, place: str, x: Tensor, cache: KVCache | None) -> Stream:
-        """Return x, convolved if the block has a Canon layer at this place."""
         return self.canon[place].of_vectors(x, cache, place) if place in self.canon else x  # type: ignore[operator]
 
 
@@ -187,7 +186,6 @@ class Network(HookedRootModule):
         return super().add_caching_hooks(names_filter, *args, **kwargs)
 
     def _warn_of_filter(self, names_filter: Any) -> None:
-        """Warn if a filter matches no hook point: nothing would be cached."""
         self.name_new_hook_points()
         if callable(names_filter):
             if not any(map(names_filter, self.hook_dict)):
@@ -200,7 +198,6 @@ class Network(HookedRootModule):
                     warnings.warn(f"names_filter: {error}", stacklevel=4)
 
     def _require_hook_points(self, names: Iterable[Any]) -> None:
-        """Raise `ConfigError` for names that no hook point has. A filter function needs no check."""
         self.name_new_hook_points()
         for name in names:
             if isinstance(name, str) and name not in self.hook_dict:

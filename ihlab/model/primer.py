@@ -16,7 +16,8 @@ from ihlab.model.depthwise import Depthwise
 class PrimerAttention(Attention):
     """project q, k, v -> convolve each channel -> rotary or ALiBi -> scores -> softmax -> values -> output."""
 
-    def _make_convolutions(self, cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> nn.ModuleDict:
+    @staticmethod
+    def _make_convolutions(cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> nn.ModuleDict:
         heads = {"query": cfg.n_heads, "key": cfg.kv_heads, "value": cfg.kv_heads}
         return nn.ModuleDict({part: Depthwise(taps(n, cfg.head_width), residual=False) for part, n in heads.items()})
 

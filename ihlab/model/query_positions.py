@@ -78,7 +78,6 @@ def may_gather(model: Network) -> bool:
 
 
 def _attend_at(block: Block, x: Stream, queries: Int[Tensor, "batch query"]) -> Float[Tensor, "batch query d_model"]:
-    """Return the residual stream after the block's attention at the query positions."""
     normalised = block.attention_input(x)
     q = block.attn.queries(normalised, at=queries)
     k, v = block.attn.keys_values(normalised)

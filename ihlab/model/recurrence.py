@@ -64,7 +64,8 @@ class LinearRecurrence(Attention):
     def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
         """Return the sum of the heads' outputs for the normalised residual stream x; the cache then has read x."""
         positions = next_positions(cache, x.shape[1])
-        q, (k, v) = self.rotated(self.queries(x, cache=cache), positions), self.next_keys_values(x, cache)
+        q = self.rotated(self.queries(x, cache=cache), positions)
+        k, v = self.shifted_and_rotated(*self.project(x, cache), cache)
         q, k, gates = F.normalize(q, dim=-1), F.normalize(k, dim=-1), self.gates(x)
         if cache is not None:
             cache.length += x.shape[1]
@@ -93,7 +94,6 @@ class LinearRecurrence(Attention):
         return log_decay.exp() * state + write * outer(k, v)
 
     def _by_steps(self, q: Queries, k: Keys, v: Values, gates: Gates, cache: KVCache) -> Queries:
-        """Return z token by token, and keep S."""
         state, read = cache.raw.get("state", torch.zeros_like(outer(k[:, 0], v[:, 0]))), []
         for t in range(k.shape[1]):
             state = self.step(state, k[:, t], v[:, t], tuple(gate[:, t] for gate in gates), cache)

@@ -82,7 +82,7 @@ class TokenShift(TokenMix):
         d_head: int | None = None,
     ) -> None:
         super().__init__()
-        self.n_heads = n_heads
+        self.n_heads, self.window = n_heads, window
         drawn = torch.rand(1 if shared else n_heads, window - 1 if uniform else 1, generator=generator)
         rows = complete(drawn) if uniform else start(drawn, window)
         each = rows if d_head is None else rows[..., None].repeat(1, 1, d_head)
@@ -117,7 +117,7 @@ class TokenShift(TokenMix):
     @torch.no_grad()
     def restart(self, own: float) -> None:
         """Set every head's row to the initial weights for column 0 = `own`, instead of a random draw."""
-        rows = start(torch.full((len(self.weight), 1), own, dtype=torch.float64), self.weights().shape[1])
+        rows = start(torch.full((len(self.weight), 1), own, dtype=torch.float64), self.window)
         stored = self.stored(rows if self.weight.ndim == 2 else rows[..., None])
         self.weight.copy_(stored.expand_as(self.weight))
 

@@ -53,7 +53,6 @@ class TaskTokenizer:
 
 
 def _one_row(ids: Any) -> Int[np.ndarray, " pos"]:
-    """Return the ids of one sequence. Raises `ConfigError` for several sequences."""
     row = token_ids(ids).cpu().numpy().squeeze()
     if row.ndim > 1:
         raise ConfigError(f"The tokens have the shape {list(row.shape)}, but must be one sequence, [pos].")

@@ -92,7 +92,6 @@ class Transformer(LensWeights):
         return loss if return_type == "loss" else (logits, loss)
 
     def _right_padded(self, input: Any, attention_mask: Any) -> Mask | None:
-        """Return the padding mask. Raises `ConfigError` for padding before a token."""
         real = mask_of(self.to_tokens(input), attention_mask)
         require(
             real is None or padded_right(real),
@@ -102,7 +101,6 @@ class Transformer(LensWeights):
         return real
 
     def _stream(self, x: Tensor) -> Tensor:
-        """Return the given residual stream. Raises `ConfigError` for another shape and for too long sequences."""
         shape, width, most = list(x.shape), self.cfg.d_model, self.cfg.n_ctx
         require(
             len(shape) == 3 and shape[-1] == width and shape[1] <= most,
@@ -111,7 +109,6 @@ class Transformer(LensWeights):
         return x
 
     def _layer(self, layer: int, name: str) -> int:
-        """Return the number of a layer. A negative one counts from the end."""
         n_layers = self.cfg.n_layers
         require(-n_layers <= layer <= n_layers, f"{name} is {layer}, but the model has layers 0 to {n_layers - 1}.")
         return layer + n_layers if layer < 0 else layer

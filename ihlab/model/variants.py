@@ -10,6 +10,23 @@ from typing import Any, NamedTuple
 from tasks.config import require, shown
 
 
+class Limit(NamedTuple):
+    """The values of a field of `ModelConfig` that a variant allows, and why it allows no others."""
+
+    field: str
+    allowed: tuple[Any, ...]
+    why: str
+
+    def check(self, cfg: Any) -> None:
+        """Raise `ConfigError` for another value."""
+        value = getattr(cfg, self.field)
+        require(
+            value in self.allowed,
+            f"ModelConfig.{self.field} is {shown(value)}, but attention={cfg.attention!r} {self.why}: it must be "
+            f"{' or '.join(map(repr, self.allowed))}.",
+        )
+
+
 class Rule(NamedTuple):
     """A constraint on a row of mixing weights: numbers from `low` to `high`, which sum to 1 if they are `tied`.
 
@@ -37,21 +54,27 @@ RULES = {
 class Variant:
     """An attention variant: its readable title, its class, and how it shifts keys, values and queries.
 
-    - `attention`: "module:name" of its class, imported when a model is built, or the registered object;
+    - `attention`: "module:name" of its class in ihlab.model, imported when a model is built, or the registered object;
     - `key`, `value`, `query`: the rule (of `RULES`) of their mixing weights; None: not shifted;
     - `fixed`: mixing weights that the attention has but does not learn;
     - `elsewhere`: True if keys or values hold earlier tokens in a way that alpha and beta do not describe;
-    - `recurrent`: True for a recurrence, which has no attention scores and no pattern.
+    - `own_heads`: True if its class makes or mixes keys and values itself, so that no convolution of them fits in;
+    - `recurrent`: True for a recurrence, which has no attention scores and no pattern;
+    - `limits`: the fields of `ModelConfig` of which it does not allow every value;
+    - `head_multiple`: what d_head must be a multiple of, without rotary positions and with them.
     """
 
     title: str
-    attention: str | Callable[..., Any] = "ihlab.model.attention:Attention"
+    attention: str | Callable[..., Any] = "attention:Attention"
     key: str | None = None
     value: str | None = None
     query: str | None = None
     fixed: tuple[str, ...] = ()
     elsewhere: bool = False
+    own_heads: bool = False
     recurrent: bool = False
+    limits: tuple[Limit, ...] = ()
+    head_multiple: tuple[int, int] = (1, 2)
 
     @property
     def rules(self) -> dict[str, str]:
@@ -60,20 +83,47 @@ class Variant:
         return {name: rule for name, rule in sides.items() if rule is not None}
 
     @property
+    def mixes_heads(self) -> bool:
+        """True if attention mixes the tokens of projected queries, keys or values, by a shift or in its own way."""
+        return bool(self.rules or self.fixed or self.own_heads)
+
+    @property
     def registered(self) -> bool:
         """True if it comes from `register_attention`."""
         return not isinstance(self.attention, str)
 
 
-def _kv(title: str, rule: str) -> Variant:
-    return Variant(title, key=rule, value=rule)
+_GATE = Limit("shift_window", (2,), "has a gate, which chooses between two tokens")
+_PAIR = Limit("shift_window", (2,), "takes a key and a value from the token right before")
+_OF_HEADS = Limit("shift_share", ("head",), "has a gate of the input, each head's own")
+_NO_QK_NORM = Limit("qk_norm", (False,), "has no norm of its queries and keys")
+_FREQUENCIES = Limit("rotary_frequencies", (None,), "rotates in its own way")
+_SCALE = Limit("rotary_scale", (1.0,), "rotates in its own way")
+_LATENT = (Limit("bias", (False,), "has maps without biases"), _NO_QK_NORM, _FREQUENCIES, _SCALE)
+_UNSCORED = "is a recurrence, without attention scores"
+_RECURRENT = (
+    Limit("positional", ("rope", "learned", "none"), _UNSCORED),
+    Limit("mask", ("causal",), _UNSCORED),
+    Limit("qk_norm", (False,), _UNSCORED),
+)
+
+
+def _kv(title: str, rule: str, *limits: Limit) -> Variant:
+    return Variant(title, key=rule, value=rule, limits=limits)
 
 
 def _recurrence(title: str, attention: str) -> Variant:
-    return Variant(title, attention, recurrent=True)
+    return Variant(title, attention, recurrent=True, limits=_RECURRENT)
 
 
-_LATENT = "ihlab.model.mla:LatentAttention"
+def _latent(title: str, *limits: Limit, fixed: tuple[str, ...] = ()) -> Variant:
+    return Variant(title, "mla:LatentAttention", fixed=fixed, own_heads=True, limits=_LATENT + limits)
+
+
+def _half_rotated(title: str, attention: str, mixes: bool = False) -> Variant:
+    limits = (_FREQUENCIES, _SCALE)
+    return Variant(title, attention, elsewhere=mixes, own_heads=mixes, limits=limits, head_multiple=(4, 4))
+
 
 VARIANTS = {
     "vanilla": Variant("vanilla attention"),
@@ -81,27 +131,38 @@ VARIANTS = {
     "k_shift": Variant("K-only shifting attention", key="free"),
     "v_shift": Variant("V-only shifting attention", value="free"),
     "qkv_shift": Variant("QKV shifting attention", key="free", value="free", query="free"),
-    "kv_gate": _kv("KV shifting gate", "gate"),
+    "kv_gate": _kv("KV shifting gate", "gate", _GATE),
     "kv_sum1": _kv("KV shifting, weights sum to 1", "sum1"),
     "kv_clip": _kv("KV shifting, weights clipped to 0-1", "clip"),
     "kv_project": _kv("KV shifting, weights projected to 0-1", "project"),
     "kv_frozen": _kv("KV shifting, weights frozen", "frozen"),
     "kv_frozen_unit": _kv("KV shifting, weights frozen at norm 1", "frozen_unit"),
-    "mla": Variant("multi-head latent attention", _LATENT),
-    "mla_kv": Variant("multi-head latent attention, a key and a value shifted", _LATENT, fixed=("alpha", "beta")),
-    "differential": Variant("differential attention", "ihlab.model.differential:DifferentialAttention"),
-    "selective": Variant("selective attention", "ihlab.model.selective:SelectiveAttention"),
-    "rwkv_shift": Variant("RWKV's token shift", "ihlab.model.rwkv:RWKVAttention", elsewhere=True),
-    "mdha": Variant("Primer's multi-DConv-head attention", "ihlab.model.primer:PrimerAttention", elsewhere=True),
-    "partial_rotary": Variant("attention, half of a head rotated", "ihlab.model.partial_offset:PartialRotaryAttention"),
-    "key_offset": Variant("partial key offset", "ihlab.model.partial_offset:PartialOffsetAttention", elsewhere=True),
-    "multi_token": Variant("multi-token attention", "ihlab.model.multi_token:MultiTokenAttention", elsewhere=True),
-    "input_gate": Variant("KV shifting gate of the input", "ihlab.model.input_gate:GatedAttention", elsewhere=True),
-    "forgetting": Variant("forgetting attention", "ihlab.model.forgetting:ForgettingAttention"),
-    "output_gate": Variant("attention with an output gate", "ihlab.model.output_gate:OutputGatedAttention"),
-    "gated_linear": _recurrence("gated linear recurrence", "ihlab.model.recurrence:LinearRecurrence"),
-    "gated_delta": _recurrence("gated delta rule", "ihlab.model.delta_rule:GatedDeltaRule"),
-    "trapezoid": _recurrence("trapezoidal recurrence", "ihlab.model.trapezoid:Trapezoid"),
+    "mla": _latent("multi-head latent attention"),
+    "mla_kv": _latent("multi-head latent attention, a key and a value shifted", _PAIR, fixed=("alpha", "beta")),
+    "differential": Variant(
+        "differential attention",
+        "differential:DifferentialAttention",
+        limits=(_NO_QK_NORM, _FREQUENCIES, _SCALE),
+        head_multiple=(2, 4),
+    ),
+    "selective": Variant("selective attention", "selective:SelectiveAttention"),
+    "rwkv_shift": Variant("RWKV's token shift", "rwkv:RWKVAttention", elsewhere=True),
+    "mdha": Variant("Primer's multi-DConv-head attention", "primer:PrimerAttention", elsewhere=True, own_heads=True),
+    "partial_rotary": _half_rotated("attention, half of a head rotated", "partial_offset:PartialRotaryAttention"),
+    "key_offset": _half_rotated("partial key offset", "partial_offset:PartialOffsetAttention", mixes=True),
+    "multi_token": Variant("multi-token attention", "multi_token:MultiTokenAttention", elsewhere=True),
+    "input_gate": Variant(
+        "KV shifting gate of the input",
+        "input_gate:GatedAttention",
+        elsewhere=True,
+        own_heads=True,
+        limits=(_GATE, _OF_HEADS),
+    ),
+    "forgetting": Variant("forgetting attention", "forgetting:ForgettingAttention"),
+    "output_gate": Variant("attention with an output gate", "output_gate:OutputGatedAttention"),
+    "gated_linear": _recurrence("gated linear recurrence", "recurrence:LinearRecurrence"),
+    "gated_delta": _recurrence("gated delta rule", "delta_rule:GatedDeltaRule"),
+    "trapezoid": _recurrence("trapezoidal recurrence", "trapezoid:Trapezoid"),
 }
 """Every attention variant by its name in a config, in the order of the command line's help. A built-in variant is one
 line here. If it has its own parameters or formula, it is also a subclass of `Attention` in its own file."""

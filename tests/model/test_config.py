@@ -3,15 +3,19 @@
 import json
 import math
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ihlab.model
 from ihlab.model.config import GPT2, ModelConfig
 from ihlab.model.transformer import Transformer
+from ihlab.model.variants import VARIANTS
 from tasks import ConfigError
+from tasks.codec import from_plain
 
 PLAIN = {"n_layers": 2, "d_model": 24, "n_heads": 4, "d_vocab": 19, "n_ctx": 12}
 
@@ -19,25 +23,22 @@ PLAIN = {"n_layers": 2, "d_model": 24, "n_heads": 4, "d_vocab": 19, "n_ctx": 12}
 # Widths
 
 
-def test_widths_left_out_follow_from_the_others():
-    cfg = ModelConfig(**PLAIN)
-    assert (cfg.d_head, cfg.n_key_value_heads, cfg.d_mlp) == (6, 4, 64)
-
-
-@pytest.mark.parametrize(("d_model", "d_mlp"), [(8, 22), (24, 64), (64, 172), (128, 342), (1024, 2732)])
-def test_d_mlp_is_eight_thirds_of_d_model_rounded_up_to_even(d_model, d_mlp):
-    assert ModelConfig(**{**PLAIN, "d_model": d_model}).d_mlp == d_mlp
-
-
-@pytest.mark.parametrize(("d_model", "d_mlp"), [(24, 96), (128, 512)])
-def test_with_gelu_d_mlp_is_four_times_d_model(d_model, d_mlp):
-    """As many weights as SwiGLU's three matrices of 8/3 d_model."""
-    assert ModelConfig(**{**PLAIN, "d_model": d_model}, mlp="gelu").d_mlp == d_mlp
-
-
-def test_widths_given_are_kept():
-    cfg = ModelConfig(**PLAIN, d_head=10, n_key_value_heads=2, d_mlp=7)
-    assert (cfg.d_head, cfg.n_key_value_heads, cfg.d_mlp) == (10, 2, 7)
+@pytest.mark.parametrize(
+    ("given", "widths"),
+    [
+        ({}, (6, 4, 64)),
+        ({"d_head": 10, "n_key_value_heads": 2, "d_mlp": 7}, (10, 2, 7)),
+        ({"d_head": 5, "positional": "none"}, (5, 4, 64)),  # odd: nothing rotates pairs
+        # 8/3 d_model, rounded up to an even number:
+        *(({"d_model": d_model}, (d_model // 4, 4, d_mlp)) for d_model, d_mlp in [(8, 22), (64, 172), (1024, 2732)]),
+        # With gelu as many weights as SwiGLU's three matrices of 8/3 d_model:
+        *(({"d_model": d_model, "mlp": "gelu"}, (d_model // 4, 4, 4 * d_model)) for d_model in (24, 128)),
+    ],
+    ids=str,
+)
+def test_widths_left_out_follow_from_the_others(given, widths):
+    cfg = ModelConfig(**{**PLAIN, **given})
+    assert (cfg.d_head, cfg.n_key_value_heads, cfg.d_mlp) == widths
 
 
 def test_a_stored_config_reads_back_the_same():
@@ -66,6 +67,26 @@ def test_a_config_stored_before_the_newer_switches_means_what_it_meant():
     assert {name: getattr(cfg, name) for name in newer} == newer
 
 
+OLD = {"mla_norm": False, "mla_rope_width": None, "diff_norm": True, "shift_place": "before_rotary"}
+
+
+def test_a_config_stored_with_removed_fields_still_opens():
+    cfg = ModelConfig(**PLAIN)
+    stored = {**asdict(cfg), **OLD}
+    assert ModelConfig(**stored) == from_plain(ModelConfig, json.loads(json.dumps(stored))) == cfg
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("mla_norm", True), ("mla_rope_width", 4), ("diff_norm", False), ("shift_place", "after_rotary")],
+)
+def test_a_removed_field_with_another_value_is_refused(name, value):
+    sentence = rf"ModelConfig\.{name} is {value!r}, but this field was removed: it must be {OLD[name]!r}\."
+    for open_as in (lambda fields: ModelConfig(**fields), lambda fields: from_plain(ModelConfig, fields)):
+        with pytest.raises(ConfigError, match=sentence):
+            open_as({**PLAIN, name: value})
+
+
 @pytest.mark.parametrize(("norm", "name"), [("rms", "RMS"), ("layer", "LN"), ("none", None)])
 def test_transformer_lens_knows_the_norm(norm, name):
     assert ModelConfig(**PLAIN, norm=norm).normalization_type == name
@@ -80,55 +101,34 @@ def test_residual_and_slopes_are_for_all_layers_or_one_each():
     assert shared.slopes_in(0) == shared.slopes_in(1) == (1.0, 2.0, 3.0, 4.0)
 
 
-# but
+# replace
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("given", "changes"),
     [
-        {"n_layers": 3},
-        {"attention": "kv_shift"},
-        {"d_model": 48},
-        {"d_model": 48, "d_mlp": 9},
-        {"d_model": 48, "d_head": 2},
-        {"n_heads": 2},
-        {"n_heads": 12},
-        {"mlp": "gelu"},
-        {"mlp": "gelu", "d_mlp": 9},
-        GPT2,
+        *(
+            ({}, changes)
+            for changes in (
+                {"n_layers": 3}, {"attention": "kv_shift"}, {"d_model": 48}, {"d_model": 48, "d_mlp": 9},
+                {"d_model": 48, "d_head": 2}, {"n_heads": 2}, {"n_heads": 12}, {"mlp": "gelu"},
+                {"mlp": "gelu", "d_mlp": 9}, GPT2,
+            )
+        ),
+        # Widths that were given, and those that do not follow from the change, stay:
+        ({"d_head": 10, "d_mlp": 7, "n_key_value_heads": 2}, {"n_layers": 3, "d_vocab": 5}),
+        ({"d_mlp": 7}, {"n_heads": 2, "n_key_value_heads": 2}),
+        ({"d_head": 10, "d_mlp": 7}, {"d_model": 48}),
+        ({"d_head": 10, "d_mlp": 7}, {"n_heads": 6}),
+        ({"d_head": 10, "d_mlp": 7}, {"mlp": "gelu"}),
+        ({"n_key_value_heads": 2}, {"n_heads": 12}),
     ],
     ids=str,
-)
-def test_replace_equals_the_config_written_that_way(changes):
-    assert ModelConfig(**PLAIN).replace(**changes) == ModelConfig(**{**PLAIN, **changes})
-
-
-def test_replace_leaves_the_config_itself_alone():
-    cfg = ModelConfig(**PLAIN)
-    cfg.replace(d_model=48)
-    assert cfg == ModelConfig(**PLAIN)
-
-
-def test_replace_keeps_widths_that_do_not_follow_from_the_change():
-    cfg = ModelConfig(**PLAIN, d_head=10, d_mlp=7, n_key_value_heads=2)
-    assert cfg.replace(n_layers=3, d_vocab=5) == ModelConfig(
-        **{**PLAIN, "n_layers": 3, "d_vocab": 5}, d_head=10, d_mlp=7, n_key_value_heads=2
-    )
-
-
-def test_replace_keeps_d_mlp_when_the_number_of_heads_changes():
-    """d_mlp follows from d_model, not from n_heads."""
-    assert ModelConfig(**PLAIN, d_mlp=7).replace(n_heads=2, n_key_value_heads=2).d_mlp == 7
-
-
-def test_replace_keeps_widths_of_ones_own():
-    cfg = ModelConfig(**PLAIN, d_head=10, d_mlp=7)
-    assert (cfg.replace(d_model=48).d_head, cfg.replace(n_heads=6).d_head) == (10, 10)
-    assert (cfg.replace(d_model=48).d_mlp, cfg.replace(mlp="gelu").d_mlp) == (7, 7)
-
-
-def test_replace_keeps_grouped_queries_when_the_number_of_heads_changes():
-    assert ModelConfig(**PLAIN, n_key_value_heads=2).replace(n_heads=12).n_key_value_heads == 2
+)  # fmt: skip
+def test_replace_equals_the_config_written_that_way(given, changes):
+    cfg = ModelConfig(**PLAIN, **given)
+    assert cfg.replace(**changes) == ModelConfig(**{**PLAIN, **given, **changes})
+    assert cfg == ModelConfig(**PLAIN, **given)
 
 
 def test_replace_refuses_typos():
@@ -192,8 +192,15 @@ def test_bad_settings_are_refused_with_what_would_be_right(changes, said):
     assert all(part in str(refusal.value) for part in said)
 
 
-def test_an_odd_d_head_is_fine_without_rotary_positions():
-    assert ModelConfig(**PLAIN, d_head=5, positional="none").d_head == 5
+@pytest.mark.parametrize(
+    "name", [name for name, variant in VARIANTS.items() if variant.attention != "attention:Attention"]
+)
+def test_a_variant_is_one_file_and_one_line_of_the_registry(name):
+    """Apart from options of its own, no other file of the model names it."""
+    folder = Path(ihlab.model.__file__).parent
+    own = VARIANTS[name].attention.partition(":")[0]
+    others = [path for path in folder.glob("*.py") if path.stem not in ("variants", own)]
+    assert [path.name for path in others if f'"{name}"' in path.read_text("utf-8")] == []
 
 
 # Every valid config

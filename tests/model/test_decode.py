@@ -135,9 +135,10 @@ def test_a_model_in_bfloat16_decodes_to_its_own_precision(make_model, tokens):
 
 def test_memory_is_taken_once(make_model, tokens):
     model = make_model(attention="kv_shift", shift_window=3)
-    decoder = Decoder(model, 3, 9)
+    decoder, (first, *others) = Decoder(model, 3, 9), tokens.split(2, dim=1)
+    decoder.forward(first)
     places = [(cache.keys.data_ptr(), cache.values.data_ptr()) for cache in decoder.caches]
-    for chunk in tokens.split(2, dim=1):
+    for chunk in others:
         decoder.forward(chunk)
     assert [(cache.keys.data_ptr(), cache.values.data_ptr()) for cache in decoder.caches] == places
     assert all(cache.keys.shape == cache.values.shape == (3, 2, 9, 6) for cache in decoder.caches)

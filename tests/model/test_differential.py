@@ -16,9 +16,8 @@ from tasks import ConfigError
 
 CASES = {
     "the paper's": {},
-    "without norm": {"diff_norm": False},
     "strict, no positions": {"mask": "strict", "positional": "none"},
-    "ALiBi, a head each": {"positional": "alibi", "n_key_value_heads": 4, "diff_norm": False},
+    "ALiBi, a head each": {"positional": "alibi", "n_key_value_heads": 4},
 }
 EVERY = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
@@ -61,8 +60,7 @@ def by_loop(attn, cfg, x):
                 scores = [q @ rotated(keys[s, half], s) / math.sqrt(d) - slope * (t - s) for s in seen]
                 pattern = pattern + sign * torch.stack(scores).softmax(dim=0)
             z = sum(share * values[s] for share, s in zip(pattern, seen, strict=True))
-            if cfg.diff_norm:
-                z = z / (z.pow(2).mean() + 1e-5).sqrt() * attn.sub_norm.w * (1 - attn.lambda_init)
+            z = z / (z.pow(2).mean() + 1e-5).sqrt() * attn.sub_norm.w * (1 - attn.lambda_init)
             out[t] += z @ attn.W_O[h]
     return out
 
@@ -81,9 +79,7 @@ def test_it_starts_and_has_parameters_as_its_paper_says(make_config):
     """Beside the maps of vanilla attention 4 vectors as wide as a half, and a norm as wide as the values."""
     shape = {"d_head": 64, "n_key_value_heads": 4}
     model, vanilla = (Transformer(make_config(attention=name, **shape)) for name in ("differential", "vanilla"))
-    bare = Transformer(make_config(attention="differential", diff_norm=False, **shape))
     assert model.n_params - vanilla.n_params == 2 * (4 * 32 + 64)
-    assert bare.n_params - vanilla.n_params == 2 * 4 * 32
     drawn = torch.cat([w.detach() for name, w in model.named_parameters() if "lambda_" in name])
     assert abs(drawn.std() - 0.1) < 0.02
     for layer, block in enumerate(model.layers):
@@ -95,14 +91,15 @@ def test_it_starts_and_has_parameters_as_its_paper_says(make_config):
 
 @pytest.mark.parametrize("positional", ["rope", "alibi", "none"])
 @torch.no_grad()
-def test_with_lambda_0_and_no_norm_it_is_vanilla_attention_with_narrow_queries_and_keys(make, tokens, positional):
+def test_with_lambda_0_and_without_its_norm_it_is_vanilla_attention_with_narrow_keys(make, tokens, positional):
     """Those of vanilla attention are as wide as its values: the second half of their channels is 0.
 
     With rotary positions, vanilla attention turns channels 2j and 2j + d as a half turns j and j + d / 2.
     """
-    model = make(positional=positional, diff_norm=False)
+    model = make(positional=positional)
     vanilla = make(positional=positional, attention="vanilla")
     for block in model.layers:
+        block.attn.sub_norm = torch.nn.Identity()
         block.attn.lambda_q1.zero_()
         block.attn.lambda_q2.zero_()[0] = math.log(1 + block.attn.lambda_init)
         block.attn.lambda_k2[0] = 1
@@ -110,6 +107,8 @@ def test_with_lambda_0_and_no_norm_it_is_vanilla_attention_with_narrow_queries_a
     for name, weight in model.named_parameters():
         if "lambda_" not in name:
             own[name].copy_(weight)
+    for block, plain in zip(model.layers, vanilla.layers, strict=True):
+        plain.attn.o_proj.weight.mul_(1 - block.attn.lambda_init)
     places = torch.tensor([0, 2, 4, 6])
     for block, plain in zip(model.layers, vanilla.layers, strict=True):
         for mine, theirs, gain in (("W_Q", "q_proj", 2**0.5), ("W_K", "k_proj", 1)):

@@ -24,8 +24,8 @@ SWITCHES = {
 MODELS = [dict(zip(SWITCHES, values, strict=True)) for values in itertools.product(*SWITCHES.values())]
 MODELS += [{"attention": attention} for attention in ("k_shift", "v_shift", "qkv_shift", "kv_sum1", "selective")]
 LATENT = {"n_key_value_heads": 4, "shift_window": 2, "mla_rank": 8}
-MODELS += [{"attention": attention, **LATENT, "mla_norm": attention == "mla"} for attention in ("mla", "mla_kv")]
-MODELS += [{"attention": "differential", "d_head": 8, "diff_norm": norm} for norm in (True, False)]
+MODELS += [{"attention": attention, **LATENT} for attention in ("mla", "mla_kv")]
+MODELS += [{"attention": "differential", "d_head": 8}]
 MODELS += [{"stream_shift": "added"}, {"stream_shift": "after_norm"}, {"canon": "ABCD"}, {"attention": "rwkv_shift"}]
 MODELS += [{"attention": "multi_token"}, {"smear": "embedding"}, {"smear": "attention"}, {"canon": "KVOM"}]
 MODELS += [{"attention": "key_offset", "d_head": 8}, {"attention": "partial_rotary", "d_head": 8}]

@@ -20,10 +20,7 @@ from ihlab.model.variants import VARIANTS
 
 CASES = {
     "latent": {"attention": "mla", "n_key_value_heads": 4},
-    "latent, normalised, strict": {
-        "attention": "mla", "n_key_value_heads": 4, "mla_norm": True, "mla_rank": 5, "mla_rope_width": 4,
-        "mask": "strict",
-    },
+    "latent, narrow, strict": {"attention": "mla", "n_key_value_heads": 4, "mla_rank": 5, "mask": "strict"},
     "latent, ALiBi": {"attention": "mla", "n_key_value_heads": 4, "positional": "alibi"},
     "latent, shifted": {"attention": "mla_kv", "n_key_value_heads": 4},
     "selective": {"attention": "selective"},
@@ -31,12 +28,8 @@ CASES = {
         "attention": "selective", "positional": "alibi", "mask": "strict", "alibi_slopes": (-0.1, 0.2, 0.1, 0.0),
     },
     "differential": {"attention": "differential", "d_head": 8},
-    "differential, no norm, strict, ALiBi": {
-        "attention": "differential", "diff_norm": False, "mask": "strict", "positional": "alibi",
-    },
-    "latent, shifted, normalised, no positions": {
-        "attention": "mla_kv", "n_key_value_heads": 4, "mla_norm": True, "positional": "none",
-    },
+    "differential, strict, ALiBi": {"attention": "differential", "mask": "strict", "positional": "alibi"},
+    "latent, shifted, no positions": {"attention": "mla_kv", "n_key_value_heads": 4, "positional": "none"},
     "key offset": {"attention": "key_offset", "d_head": 8},
     "key offset, ALiBi, norm": {"attention": "key_offset", "d_head": 8, "positional": "alibi", "qk_norm": True},
     "half rotated": {"attention": "partial_rotary", "d_head": 8},

@@ -17,9 +17,9 @@ from tasks import ConfigError
 
 CASES = {
     "plain": {},
-    "normalised": {"mla_norm": True, "mla_rank": 5, "mla_rope_width": 4},
+    "narrow, two rotated pairs": {"mla_rank": 5, "d_head": 8},
     "shifted": {"attention": "mla_kv"},
-    "shifted, normalised, strict": {"attention": "mla_kv", "mla_norm": True, "mask": "strict"},
+    "shifted, strict": {"attention": "mla_kv", "mask": "strict"},
     "no positions": {"attention": "mla_kv", "positional": "none"},
 }
 EVERY = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -41,10 +41,7 @@ def by_loop(attn, cfg, x):
 
     latents = []
     for x_t in x:
-        c = attn.kv_down.weight @ x_t
-        if cfg.mla_norm:
-            c = c / (c.pow(2).mean() + cfg.eps).sqrt() * attn.latent_norm.w
-        latents.append(c)
+        latents.append(attn.kv_down.weight @ x_t)
     nothing, out = torch.zeros_like(latents[0]), torch.zeros(len(x), cfg.d_model, dtype=x.dtype)
     for head in range(h):
         q_of = attn.q_proj.weight[head * d : (head + 1) * d]
@@ -80,19 +77,18 @@ def test_a_layer_equals_a_loop_over_tokens(make, case):
 
 
 @pytest.mark.parametrize("attention", ["mla", "mla_kv"])
-@pytest.mark.parametrize(("rank", "rope", "norm"), [(5, 2, False), (7, 4, True)])
-def test_it_has_as_many_parameters_as_it_says(make_config, attention, rank, rope, norm):
+@pytest.mark.parametrize(("rank", "d_head", "rope"), [(5, 6, 2), (7, 8, 4)])
+def test_it_has_as_many_parameters_as_it_says(make_config, attention, rank, d_head, rope):
     """r d + h (d_C + d_v) r + d_R d for keys and values, and the shift adds none."""
-    switches = {"n_key_value_heads": 4, "n_layers": 1}
-    vanilla = Transformer(make_config(**switches)).n_params - 2 * 20 * 4 * 6
-    model = Transformer(make_config(attention=attention, mla_rank=rank, mla_rope_width=rope, mla_norm=norm, **switches))
-    assert model.n_params - vanilla == rank * 20 + 4 * (6 - rope + 6) * rank + rope * 20 + norm * rank
+    switches = {"n_key_value_heads": 4, "n_layers": 1, "d_head": d_head}
+    vanilla = Transformer(make_config(**switches)).n_params - 2 * 20 * 4 * d_head
+    model = Transformer(make_config(attention=attention, mla_rank=rank, **switches))
+    assert model.n_params - vanilla == rank * 20 + 4 * (d_head - rope + d_head) * rank + rope * 20
 
 
 def test_the_papers_shape_is_the_default():
     cfg = ModelConfig(n_layers=1, d_model=768, n_heads=12, d_vocab=2, n_ctx=2, attention="mla_kv")
     assert (cfg.latent_rank, cfg.rope_width, cfg.head_width - cfg.rope_width) == (256, 32, 32)
-    assert not cfg.mla_norm
 
 
 def given_the_weights_of(model, vanilla):
@@ -231,10 +227,8 @@ def test_a_fixed_shift_is_no_parameter(make):
         ({"n_key_value_heads": 2}, r"n_key_value_heads is 2, but under 'mla' each of the n_heads=4"),
         ({"bias": True}, r"bias is True.*must be False"),
         ({"mla_rank": 0}, r"mla_rank is 0.*at least 1"),
-        ({"mla_rope_width": 3}, r"mla_rope_width is 3.*even"),
-        ({"mla_rope_width": 6}, r"mla_rope_width is 6.*less than d_head"),
-        ({"positional": "none", "mla_rope_width": 2}, r"mla_rope_width is 2.*must be 0"),
-        ({"attention": "mla_kv", "shift_window": 3}, r"shift_window 3.*window of 2"),
+        ({"d_head": 2}, r"d_head is 2, but 'mla' rotates only some pairs.*at least 4"),
+        ({"attention": "mla_kv", "shift_window": 3}, r"shift_window is 3.*must be 2"),
         ({"attention": "mla_kv", "n_heads": 1, "n_key_value_heads": 1}, r"n_heads is 1.*at least 2 heads"),
     ],
 )

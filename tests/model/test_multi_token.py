@@ -57,9 +57,9 @@ def test_it_starts_as_vanilla_attention(make, make_model, tokens):
 
 
 @torch.no_grad()
-def test_a_kernel_with_one_1_at_the_key_before_is_a_key_shift_after_the_rotation(make, make_model, tokens):
-    model = make()
-    shifted = make_model(attention="k_shift", shift_place="after_rotary").double()
+def test_without_positions_a_kernel_with_one_1_at_the_key_before_is_a_key_shift(make, make_model, tokens):
+    model = make(positional="none")
+    shifted = make_model(attention="k_shift", positional="none").double()
     for block, other in zip(model.layers, shifted.layers, strict=True):
         block.attn.taps.zero_()[:, 0, 6] = 1
         other.attn.alpha[:] = torch.tensor([0.0, 1.0])

@@ -19,10 +19,8 @@ KINDS = {
     "ALiBi": {"positional": "alibi"},
     "learned positions": {"positional": "learned"},
     "queries shifted too": {"attention": "qkv_shift", "shift_window": 3},
-    "a gate shared in the model, after rotary": {
-        "attention": "kv_gate", "shift_share": "model", "shift_place": "after_rotary",
-    },
-}  # fmt: skip
+    "a gate shared in the model": {"attention": "kv_gate", "shift_share": "model"},
+}
 
 
 @pytest.fixture(params=KINDS)

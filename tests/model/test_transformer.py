@@ -457,7 +457,6 @@ MATRICES = ("embed", "unembed", "_proj", "kv_down", "k_up", "v_up", "k_rope")
     [
         *({"attention": name} for name in VARIANTS),
         {**GPT2, "attention": "qkv_shift", "shift_share": "channel", "canon": "ACD"},
-        {"attention": "mla", "mla_norm": True},
         {"stream_shift": "added", "canon": "ABCD", "unembedding": "none", "d_model": 24},
         {"attention": "kv_shift", "shift_share": "model", "tied_embeddings": True},
     ],

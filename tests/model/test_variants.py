@@ -24,8 +24,6 @@ CASES = {
     "shared in a layer": {"attention": "kv_shift", "shift_share": "layer"},
     "shared in the model, gate": {"attention": "kv_gate", "shift_share": "model"},
     "each channel its own": {"attention": "qkv_shift", "shift_share": "channel"},
-    "keys after rotary": {"attention": "kv_shift", "shift_place": "after_rotary", "shift_window": 3},
-    "keys after rotary, only keys": {"attention": "k_shift", "shift_place": "after_rotary"},
     "queries too, ALiBi, strict": {"attention": "qkv_shift", "positional": "alibi", "mask": "strict"},
     "queries with a shorter window": {"attention": "qkv_shift", "shift_window": 4, "query_window": 2},
     "only values, no positions": {"attention": "v_shift", "positional": "none"},
@@ -71,10 +69,7 @@ def by_loop(attn, x, slopes=None):
                 continue
             scores = []
             for s in seen:
-                if attn.rotates_first:
-                    k = mixed([rotated(key, place) for place, key in enumerate(keys)], attn.alpha[g], s)
-                else:
-                    k = rotated(mixed(keys, attn.alpha[g], s), s)
+                k = rotated(mixed(keys, attn.alpha[g], s), s)
                 bias = 0.0 if slopes is None else -slopes[h] * (t - s)
                 scores.append(q @ k / math.sqrt(attn.d_head) + bias)
             pattern = torch.stack(scores).softmax(dim=0)
@@ -235,14 +230,6 @@ REDUCTIONS = {
     "constant over channels is KV": (
         {"attention": "kv_shift", "shift_share": "channel"}, KV, {"alpha": SOME, "beta": SOME},
     ),
-    "after rotary is before it without positions": (
-        {"attention": "kv_shift", "shift_place": "after_rotary", "positional": "none"},
-        {"attention": "kv_shift", "positional": "none"}, {"alpha": SOME, "beta": SOME},
-    ),
-    "after rotary is before it with ALiBi": (
-        {"attention": "kv_shift", "shift_place": "after_rotary", "positional": "alibi"},
-        {"attention": "kv_shift", "positional": "alibi"}, {"alpha": SOME, "beta": SOME},
-    ),
 }  # fmt: skip
 
 
@@ -251,29 +238,6 @@ def test_a_variant_reduces_to_another(make, tokens, case, other, mixing):
     model, simpler = make(**case), make(**other)
     alike(model, simpler, mixing)
     torch.testing.assert_close(model(tokens), simpler(tokens), atol=1e-12, rtol=0)
-
-
-def test_keys_mixed_after_rotary_mix_neighbouring_columns_of_the_scores(make, tokens):
-    """l_hat[t, s] = a1 l[t, s] + a2 l[t, s - 1], l the scores of vanilla attention."""
-    model, vanilla = make(attention="k_shift", shift_place="after_rotary", n_layers=1), make(n_layers=1)
-    alike(model, vanilla, {})
-    scores = {}
-    for each in (model, vanilla):
-        with each.hooks(
-            fwd_hooks=[("blocks.0.attn.hook_attn_scores", lambda x, hook, each=each: scores.update({each: x}))]
-        ):
-            each(tokens)
-    alpha = model.layers[0].attn.alpha.repeat_interleave(2, dim=0)[:, :, None, None]
-    plain = scores[vanilla]
-    mixed = alpha[:, 0] * plain[..., 1:] + alpha[:, 1] * plain[..., :-1]
-    seen = torch.ones(9, 9, dtype=torch.bool).tril()[:, 1:]
-    torch.testing.assert_close(scores[model][..., 1:][..., seen], mixed[..., seen], atol=1e-12, rtol=1e-10)
-
-
-def test_with_rotary_the_order_matters(make, tokens):
-    after, before = (make(attention="kv_shift", shift_place=place) for place in ("after_rotary", "before_rotary"))
-    alike(after, before, {"alpha": SOME, "beta": SOME})
-    assert (after(tokens) - before(tokens)).abs().max() > 1e-2
 
 
 # Starts

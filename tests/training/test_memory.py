@@ -31,7 +31,7 @@ def config_of(batch_size, length, vocab_size, **model):
 )
 def test_no_model_has_fewer_weights_than_are_counted(shape):
     """Or a model that fits would be refused."""
-    narrow = {"mla_rank": 4, "mla_rope_width": 2} if str(shape.get("attention")).startswith("mla") else {}
+    narrow = {"mla_rank": 4} if str(shape.get("attention")).startswith("mla") else {}
     model = ModelConfig(n_layers=2, d_model=64, n_heads=4, d_vocab=200, n_ctx=12, **{**shape, **narrow})
     held = sum(p.numel() * p.element_size() for p in Transformer(model).parameters())
     assert 0.3 * held < _trained_bytes(model) <= held

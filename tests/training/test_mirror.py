@@ -39,7 +39,6 @@ VARIANTS = {
         "n_key_value_heads": 2, "positional": "alibi", "mask": "strict", "bias": True, "tied_embeddings": True,
     },
     "queries shifted too": {"attention": "qkv_shift"},
-    "keys shifted after rotary": {"shift_place": "after_rotary"},
 }  # fmt: skip
 
 ALL, NONE, FIRST, LAST = slice(None), slice(0), slice(1), slice(-1, None)

@@ -22,11 +22,10 @@ CASES = {
     "frozen": {"attention": "kv_frozen_unit"},
     "shared in the model": {"attention": "kv_shift", "shift_share": "model", "n_layers": 2},
     "each channel its own": {"attention": "kv_shift", "shift_share": "channel"},
-    "latent": {"attention": "mla", "mla_rank": 3, "mla_norm": True},
+    "latent": {"attention": "mla", "mla_rank": 3},
     "latent, shifted": {"attention": "mla_kv"},
     "differential": {"attention": "differential"},
     "selective": {"attention": "selective", "n_key_value_heads": 1},
-    "after rotary": {"attention": "kv_shift", "shift_place": "after_rotary"},
 }
 
 

@@ -1,5 +1,7 @@
 """Facts from Hugging Face's configs: a model's special tokens, and how far back its layers see."""
 
+from collections.abc import Iterable, Iterator
+from itertools import product
 from typing import Any
 
 SPECIAL = ("bos", "eos", "pad", "unk", "sep", "cls", "mask", "decoder_start")
@@ -8,25 +10,23 @@ SPECIAL = ("bos", "eos", "pad", "unk", "sep", "cls", "mask", "decoder_start")
 def special_tokens(*configs: Any) -> dict[str, int]:
     """Return the ids of special tokens in configs, by their config name (bos_token_id). The first config wins."""
     found = dict[str, int]()
-    for config in configs:
-        for name in SPECIAL:
-            given = getattr(config, f"{name}_token_id", None)
-            for token in given if isinstance(given, list | tuple) else [given]:
-                if isinstance(token, int):
-                    found.setdefault(f"{name}_token_id", token)
+    for name, token in _given(configs):
+        found.setdefault(name, token)
     return found
 
 
 def special_ids(*configs: Any) -> set[int]:
     """Return the ids of all special tokens in configs: a config may have several end tokens."""
-    found = set[int]()
-    for config in configs:
-        for name in SPECIAL:
-            given = getattr(config, f"{name}_token_id", None)
-            found.update(
-                token for token in (given if isinstance(given, list | tuple) else [given]) if token is not None
-            )
-    return found
+    return {token for _, token in _given(configs)}
+
+
+def _given(configs: Iterable[Any]) -> Iterator[tuple[str, int]]:
+    names = [f"{special}_token_id" for special in SPECIAL]
+    for config, name in product(configs, names):
+        given = getattr(config, name, None)
+        for token in given if isinstance(given, list | tuple) else [given]:
+            if isinstance(token, int):
+                yield name, token
 
 
 def reach(config: Any) -> int | None:

@@ -138,7 +138,6 @@ def from_gpt2(gpt2: Any) -> Transformer:
 
 
 def _body(cfg: ModelConfig) -> str:
-    """Return the prefix of the names of a `GPT2Model`'s parameters."""
     return "" if cfg.unembedding == "none" else "transformer."
 
 

@@ -42,7 +42,6 @@ def _told(values: Mapping[str, Any]) -> str:
 
 
 def _llama_names(cfg: ModelConfig) -> dict[str, str]:
-    """Map our parameter names to those of `LlamaForCausalLM`."""
     names = {
         "embed.weight": "model.embed_tokens.weight",
         "ln_final.w": "model.norm.weight",
