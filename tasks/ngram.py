@@ -108,8 +108,9 @@ class NGramTask:
             return batch_with_bos(self, size, rng)
         require_rows(self, size, rng)
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
-        drawn = _draws(seeds, -(-self.length // self.order), self.table_size)
-        inputs = self.table[drawn].reshape(size, -1)[:, : self.length]
+        n_drawn = -(-self.length // self.order)
+        drawn = _draws(seeds, n_drawn, self.table_size)
+        inputs = self.table[drawn].reshape(size, n_drawn * self.order)[:, : self.length]
         targets = np.full((size, self.length), IGNORE)
         asked = targets[:, self.order - 2 :: self.order]  # a view: where an n-gram's last token is next
         asked[:] = self.table[drawn[:, : asked.shape[1]], -1]

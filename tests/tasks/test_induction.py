@@ -1,7 +1,6 @@
 """The induction task against its rule, read row by row in plain Python."""
 
 import itertools
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 import tasks.induction
-from tasks import IGNORE, ConfigError, InductionTask
-from tasks.kernels.induction import draw_rows
+from tasks import IGNORE, InductionTask
+from tests.tasks.shown import picture
 
 
 def sole_follower(row, t):
@@ -82,12 +81,10 @@ def test_the_walk_reads_rows_made_by_hand(row, answers):
 
 
 def test_the_worked_row_in_the_docstring_obeys_the_rule():
-    picture = [line for line in tasks.induction.__doc__.splitlines() if line.startswith("    ")]
-    cells = {line.split()[0]: {m.end(): m.group() for m in re.finditer(r"\S+", line)} for line in picture}
-    columns = list(cells["input"])[1:]
-    answers, _ = walk([int(cells["input"][column]) for column in columns])
-    assert [t for t, column in enumerate(columns) if cells["role"].get(column) == "R"] == list(answers)
-    assert {t: int(cells["target"][c]) for t, c in enumerate(columns) if c in cells["target"]} == answers
+    cells = picture(tasks.induction.__doc__)
+    answers, _ = walk([int(token) for token in cells["input"]])
+    assert [t for t, role in enumerate(cells["role"]) if role == "R"] == list(answers)
+    assert {t: int(target) for t, target in enumerate(cells["target"]) if target} == answers
 
 
 # The rule
@@ -271,34 +268,6 @@ def test_inputs_and_answers_do_not_depend_on_the_score():
 # Randomness
 
 
-def test_one_seed_gives_one_batch():
-    first, again = (InductionTask().batch(4, np.random.default_rng(3)) for _ in range(2))
-    assert np.array_equal(first.inputs, again.inputs)
-    assert np.array_equal(first.targets, again.targets)
-
-
-def test_the_generator_moves_on():
-    rng = np.random.default_rng(3)
-    task = InductionTask()
-    assert not np.array_equal(task.batch(4, rng).inputs, task.batch(4, rng).inputs)
-
-
-@given(task_fields(), seeds)
-def test_a_row_does_not_depend_on_the_batch_size(fields, seed):
-    task = InductionTask(**fields)
-    few, many = (task.batch(size, np.random.default_rng(seed)) for size in (3, 8))
-    assert np.array_equal(few.inputs, many.inputs[:3])
-    assert np.array_equal(few.answers, many.answers[:3])
-
-
-def test_a_row_depends_on_its_own_seed_only():
-    """Not on the rows drawn before it."""
-    row_seeds = np.arange(20, dtype=np.uint64)
-    together, *_ = draw_rows(row_seeds, 5, 50, 16)
-    alone = [draw_rows(row_seeds[i : i + 1], 5, 50, 16)[0][0] for i in range(20)]
-    assert np.array_equal(together, alone)
-
-
 def p_uniform(counts):
     """The chi-squared test's p-value that these counts come from equally likely cells."""
     return chisquare(counts).pvalue
@@ -334,75 +303,3 @@ def test_a_draw_repeats_the_one_before_once_in_length():
     inputs = InductionTask(vocab_size=50, length=30).batch(40_000, np.random.default_rng(0)).inputs
     rate = (inputs[:, 1] == inputs[:, 0]).mean()
     assert abs(rate - 1 / 30) < 4 * (1 / 30 * 29 / 30 / 40_000) ** 0.5
-
-
-# A row for a person
-
-
-def read_shown(text, width=5):
-    """The labelled lines of `show`, as label -> one cell for each position."""
-    cells = {"position": [], "token": [], "role": [], "target": []}
-    for block in text.split("\n\n")[:-1]:
-        lines = {line[:9].strip(): line[9:] for line in block.splitlines()}
-        n_positions = len(lines["position"].split())
-        for label, shown in cells.items():
-            shown += [lines[label][i * width : (i + 1) * width].strip() for i in range(n_positions)]
-    return cells
-
-
-@pytest.fixture(params=["all", "first", "tokens"])
-def shown(request):
-    """A batch, and row 2 of it as shown: length 40, so three lines, the last one short."""
-    task = InductionTask(vocab_size=60, length=40, score=request.param)
-    batch = task.batch(3, np.random.default_rng(0))
-    return batch, read_shown(task.show(batch, 2))
-
-
-def test_show_writes_the_tokens_in_order(shown):
-    batch, cells = shown
-    assert cells["position"] == [str(t) for t in range(40)]
-    assert cells["token"] == [str(token) for token in batch.inputs[2]]
-
-
-def test_show_marks_repeats_and_what_they_force(shown):
-    batch, cells = shown
-    repeats = [t for t in range(40) if batch.answers[2, t] != IGNORE]
-    assert [t for t, role in enumerate(cells["role"]) if role == "R"] == repeats
-    assert [t for t, role in enumerate(cells["role"]) if role == "F"] == [t + 1 for t in repeats if t + 1 < 40]
-
-
-def test_show_writes_the_targets(shown):
-    batch, cells = shown
-    assert cells["target"] == ["" if target == IGNORE else str(target) for target in batch.targets[2]]
-
-
-# Bad input
-
-
-@pytest.mark.parametrize(
-    ("given_fields", "said"),
-    [
-        ({"length": 2}, ["InductionTask.length is 2,", "at least 3"]),
-        ({"min_token": -1}, ["InductionTask.min_token is -1,", "start at 0"]),
-        ({"period": 1}, ["InductionTask.period is 1,", "at least 2"]),
-        ({"period": 512}, ["InductionTask.period is 512,", "below the length, 512"]),
-        ({"vocab_size": 13, "length": 9, "period": 3}, ["InductionTask.vocab_size is 13,", "at least 14"]),
-        ({"vocab_size": 50, "length": 64}, ["InductionTask.vocab_size is 50,", "at least 75"]),
-        ({"vocab_size": 74, "length": 64}, ["InductionTask.vocab_size is 74,", "at least 75"]),
-        ({"vocab_size": 2, "length": 3, "min_token": 9}, ["vocab_size is 2,", "leaves 0 ids", "at least 12"]),
-        ({"score": "some"}, ["InductionTask.score is 'some',", "'all', 'first', 'tokens'"]),
-        ({"vocab_size": "big"}, ["InductionTask.vocab_size is 'big',", "a whole number"]),
-        ({"length": 64.0}, ["InductionTask.length is 64.0,", "a whole number"]),
-        ({"legnth": 64}, ["no InductionTask field 'legnth'", "did you mean 'length'?"]),
-        ({"vocabsize": 64}, ["no InductionTask field 'vocabsize'", "did you mean 'vocab_size'?"]),
-    ],
-)
-def test_bad_settings_are_refused_with_what_would_be_right(given_fields, said):
-    with pytest.raises(ConfigError) as refusal:
-        InductionTask(**given_fields)
-    assert all(part in str(refusal.value) for part in said)
-
-
-def test_the_smallest_vocabulary_is_accepted():
-    task = InductionTask(vocab_size=75, length=64)
-    assert task.batch(1, np.random.default_rng(0)).inputs.shape == (1, 64)
