@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         register_task,
     )  # fmt: skip
 
+# Where a name is, unless in `tasks`.
 _HOME = {
     "ModelConfig": "ihlab.model.config",
     "Transformer": "ihlab.model.transformer",
@@ -48,9 +49,6 @@ _HOME = {
     "train": "ihlab.training.train",
     "register_attention": "ihlab.model.variants",
     "register_experiment": "ihlab.studies.registry",
-    **dict.fromkeys(("Batch", "ConfigError", "Task", "register_task"), "tasks"),
-    **dict.fromkeys(("IGSMTask", "InductionTask", "MQARTask", "MultiHopTask", "NGramTask"), "tasks"),
-    **dict.fromkeys(("CheckerTask", "PairTask", "RepeatTask", "TextTask", "TriggerTask"), "tasks"),
 }
 
 __all__ = [
@@ -83,9 +81,9 @@ __all__ = [
 
 # Names are imported on first use: torch and transformer_lens take seconds to load, and `ihlab --help` needs neither.
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module 'ihlab' has no attribute '{name}'")
-    return getattr(import_module(_HOME[name]), name)
+    return getattr(import_module(_HOME.get(name, "tasks")), name)
 
 
 def __dir__() -> list[str]:

@@ -23,8 +23,10 @@ from tasks.batch import IGNORE, Batch, in_lines
 from tasks.bos import batch_with_bos, begins_with, without_bos
 from tasks.config import config, require
 from tasks.memory import require_rows
+from tasks.registry import register_task
 
 
+@register_task
 @config
 class InductionTask:
     """Random tokens in which a repeated token has the same follower as before.
@@ -123,18 +125,11 @@ class InductionTask:
 
     def show(self, batch: Batch, row: int) -> str:
         """Return the sequence in lines of 16 positions: token, role (R repeat, F forced), target."""
-        inputs, targets, answers = batch.inputs[row], batch.targets[row], batch.answers[row]
-        repeat = answers != IGNORE
+        repeat = batch.answers[row] != IGNORE
         forced = np.concatenate([[False], repeat[:-1]])
         roles = np.where(repeat, "R", np.where(forced, "F", ""))
-        cells = {
-            "token": inputs.tolist(),
-            "role": roles.tolist(),
-            "target": [str(target) if target != IGNORE else "" for target in targets],
-        }
-        lines = in_lines(cells, width=max(5, len(str(self.vocab_size - 1)) + 1))
-        lines.append("R repeats an earlier token whose follower was always the same; F is that follower, forced.")
-        return "\n".join(lines)
+        note = "R repeats an earlier token whose follower was always the same; F is that follower, forced."
+        return in_lines(self, batch, row, note, roles.tolist())
 
 
 def _only_first(answers: np.ndarray) -> np.ndarray:

@@ -18,8 +18,10 @@ from tasks.batch import IGNORE, Batch, in_lines
 from tasks.bos import batch_with_bos, begins_with, without_bos
 from tasks.config import config, require
 from tasks.memory import require_rows
+from tasks.registry import register_task
 
 
+@register_task
 @config
 class MQARTask:
     """Distinct keys, each followed by its value; later each key recurs once as a query, with its value as target.
@@ -114,14 +116,7 @@ class MQARTask:
         """Return the sequence in lines of 16 positions: token, role (K key, V value, Q query), target."""
         asked = batch.targets[row] != IGNORE
         pairs = ["K", *[""] * (self.value_gap - 1), "V"] * self.pairs
-        cells = {
-            "token": batch.inputs[row].tolist(),
-            "role": [""] * self.bos + pairs + ["Q" if query else "" for query in asked[self.bos + self._n_front :]],
-            "target": [str(target) if target != IGNORE else "" for target in batch.targets[row]],
-        }
-        lines = in_lines(cells, width=max(5, len(str(self.vocab_size - 1)) + 1))
+        queries = ["Q" if query else "" for query in asked[self.bos + self._n_front :]]
         after = "" if self.value_gap == 1 else f"{self.value_gap} positions "
-        lines.append(
-            f"Q repeats a key K; the target is the value V that stands {after}after it. Other tokens mean nothing."
-        )
-        return "\n".join(lines)
+        note = f"Q repeats a key K; the target is the value V that stands {after}after it. Other tokens mean nothing."
+        return in_lines(self, batch, row, note, [""] * self.bos + pairs + queries)

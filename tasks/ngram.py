@@ -19,8 +19,10 @@ from tasks.batch import IGNORE, Batch, in_lines
 from tasks.bos import batch_with_bos, begins_with, without_bos
 from tasks.config import config, require
 from tasks.memory import require_memory, require_rows
+from tasks.registry import register_task
 
 
+@register_task
 @config
 class NGramTask:
     """Text made of n-grams from a fixed table, with their last tokens as targets.
@@ -118,16 +120,9 @@ class NGramTask:
 
     def show(self, batch: Batch, row: int) -> str:
         """Return the sequence in lines of 16 positions: token, place in its n-gram (x1, x2, ...), target."""
-        cells = {
-            "token": batch.inputs[row].tolist(),
-            "role": [""] * self.bos + [f"x{t % self.order + 1}" for t in range(self.length - self.bos)],
-            "target": [str(target) if target != IGNORE else "" for target in batch.targets[row]],
-        }
-        lines = in_lines(cells, width=max(5, len(str(self.vocab_size - 1)) + 1))
-        lines.append(
-            f"x{self.order} is what the table of {self.table_size} n-grams says after x1 .. x{self.order - 1}."
-        )
-        return "\n".join(lines)
+        roles = [""] * self.bos + [f"x{t % self.order + 1}" for t in range(self.length - self.bos)]
+        note = f"x{self.order} is what the table of {self.table_size} n-grams says after x1 .. x{self.order - 1}."
+        return in_lines(self, batch, row, note, roles)
 
 
 def _draws(seeds: UInt64[np.ndarray, " row"], n: int, below: int) -> Int64[np.ndarray, "row n"]:
