@@ -20,7 +20,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from tasks.batch import IGNORE, Batch, in_lines
-from tasks.bos import batch_with_bos, begins_with, without_bos
+from tasks.bos import MayHaveBos, batch_with_bos, without_bos
 from tasks.config import config, require
 from tasks.memory import require_rows
 from tasks.registry import register_task
@@ -28,7 +28,7 @@ from tasks.registry import register_task
 
 @register_task
 @config
-class InductionTask:
+class InductionTask(MayHaveBos):
     """Random tokens in which a repeated token has the same follower as before.
 
     A sequence draws a pool of `length` distinct ids from `min_token .. vocab_size - 1`. At each step a
@@ -87,11 +87,6 @@ class InductionTask:
             f"min_token={self.min_token} up; a sequence of length {self.length} draws {distinct} distinct ones, "
             f"so vocab_size must be at least {distinct + self.min_token}.",
         )
-
-    @property
-    def begins_with(self) -> tuple[int, ...]:
-        """The ids at the start of every sequence."""
-        return begins_with(self)
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
         """Draw `size` sequences, each a pure function of one 64-bit seed taken from `rng`."""

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from tasks.batch import IGNORE, Batch, in_lines
-from tasks.bos import batch_with_bos, begins_with, without_bos
+from tasks.bos import MayHaveBos, batch_with_bos, without_bos
 from tasks.config import config, require
 from tasks.memory import require_rows
 from tasks.registry import register_task
@@ -23,7 +23,7 @@ from tasks.registry import register_task
 
 @register_task
 @config
-class MQARTask:
+class MQARTask(MayHaveBos):
     """Distinct keys, each followed by its value; later each key recurs once as a query, with its value as target.
 
     Keys are drawn without replacement from 1 .. vocab_size // 2 - 1, values from the upper half of the
@@ -84,11 +84,6 @@ class MQARTask:
     def _n_front(self) -> int:
         """Number of positions that the pairs take."""
         return self.pairs * (1 + self.value_gap)
-
-    @property
-    def begins_with(self) -> tuple[int, ...]:
-        """The ids at the start of every sequence."""
-        return begins_with(self)
 
     @property
     def special_ids(self) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Int64, UInt64
 
 from tasks.batch import IGNORE, Batch, in_lines
-from tasks.bos import batch_with_bos, begins_with, without_bos
+from tasks.bos import MayHaveBos, batch_with_bos, without_bos
 from tasks.config import config, require
 from tasks.memory import require_memory, require_rows
 from tasks.registry import register_task
@@ -24,7 +24,7 @@ from tasks.registry import register_task
 
 @register_task
 @config
-class NGramTask:
+class NGramTask(MayHaveBos):
     """Text made of n-grams from a fixed table, with their last tokens as targets.
 
     The table holds `table_size` distinct contexts of `order` - 1 tokens, each with one last token, all
@@ -98,11 +98,6 @@ class NGramTask:
         table = np.column_stack([number[:, None] // places % self.vocab_size, last])
         table.flags.writeable = False
         return table
-
-    @property
-    def begins_with(self) -> tuple[int, ...]:
-        """The ids at the start of every sequence."""
-        return begins_with(self)
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
         """Draw `size` sequences, each a pure function of the table and one 64-bit seed taken from `rng`."""

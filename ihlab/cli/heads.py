@@ -153,7 +153,6 @@ def _number(head: Any, name: str, error: str) -> str:
 
 
 def _heads_legend() -> Table:
-    """Return a legend for the columns of `_heads_table`."""
     from ihlab.interp.locate import VERDICTS
 
     legend = Table.grid(padding=(0, 2, 0, 0))
