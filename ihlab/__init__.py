@@ -37,20 +37,6 @@ if TYPE_CHECKING:
         register_task,
     )  # fmt: skip
 
-# Where a name is, unless in `tasks`.
-_HOME = {
-    "ModelConfig": "ihlab.model.config",
-    "Transformer": "ihlab.model.transformer",
-    "Clamp": "ihlab.training.clamp",
-    "RunConfig": "ihlab.training.config",
-    "fork": "ihlab.training.fork",
-    "runs": "ihlab.training.run",
-    "Run": "ihlab.training.run",
-    "train": "ihlab.training.train",
-    "register_attention": "ihlab.model.variants",
-    "register_experiment": "ihlab.studies.registry",
-}
-
 __all__ = [
     "Batch",
     "CheckerTask",
@@ -78,12 +64,25 @@ __all__ = [
     "train",
 ]
 
+_HOME = dict.fromkeys(__all__, "tasks") | {
+    "ModelConfig": "ihlab.model.config",
+    "Transformer": "ihlab.model.transformer",
+    "Clamp": "ihlab.training.clamp",
+    "RunConfig": "ihlab.training.config",
+    "fork": "ihlab.training.fork",
+    "runs": "ihlab.training.run",
+    "Run": "ihlab.training.run",
+    "train": "ihlab.training.train",
+    "register_attention": "ihlab.model.variants",
+    "register_experiment": "ihlab.studies.registry",
+}
+
 
 # Names are imported on first use: torch and transformer_lens take seconds to load, and `ihlab --help` needs neither.
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _HOME:
         raise AttributeError(f"module 'ihlab' has no attribute '{name}'")
-    return getattr(import_module(_HOME.get(name, "tasks")), name)
+    return getattr(import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:
