@@ -37,22 +37,6 @@ if TYPE_CHECKING:
         register_task,
     )  # fmt: skip
 
-_HOME = {
-    "ModelConfig": "ihlab.model.config",
-    "Transformer": "ihlab.model.transformer",
-    "Clamp": "ihlab.training.clamp",
-    "RunConfig": "ihlab.training.config",
-    "fork": "ihlab.training.fork",
-    "runs": "ihlab.training.run",
-    "Run": "ihlab.training.run",
-    "train": "ihlab.training.train",
-    "register_attention": "ihlab.model.variants",
-    "register_experiment": "ihlab.studies.registry",
-    **dict.fromkeys(("Batch", "ConfigError", "Task", "register_task"), "tasks"),
-    **dict.fromkeys(("IGSMTask", "InductionTask", "MQARTask", "MultiHopTask", "NGramTask"), "tasks"),
-    **dict.fromkeys(("CheckerTask", "PairTask", "RepeatTask", "TextTask", "TriggerTask"), "tasks"),
-}
-
 __all__ = [
     "Batch",
     "CheckerTask",
@@ -79,6 +63,19 @@ __all__ = [
     "runs",
     "train",
 ]
+
+_HOME = dict.fromkeys(__all__, "tasks") | {
+    "ModelConfig": "ihlab.model.config",
+    "Transformer": "ihlab.model.transformer",
+    "Clamp": "ihlab.training.clamp",
+    "RunConfig": "ihlab.training.config",
+    "fork": "ihlab.training.fork",
+    "runs": "ihlab.training.run",
+    "Run": "ihlab.training.run",
+    "train": "ihlab.training.train",
+    "register_attention": "ihlab.model.variants",
+    "register_experiment": "ihlab.studies.registry",
+}
 
 
 # Names are imported on first use: torch and transformer_lens take seconds to load, and `ihlab --help` needs neither.

@@ -1,43 +1,23 @@
 """Synthetic tasks, as pure functions of a random generator. They need NumPy and numba; text also needs tokenizers."""
 
-from tasks.batch import IGNORE, Batch, Task
-from tasks.checker import CheckerTask
-from tasks.config import ConfigError
-from tasks.igsm import IGSMTask
-from tasks.induction import InductionTask
-from tasks.mqar import MQARTask
-from tasks.multihop import MultiHopTask
-from tasks.ngram import NGramTask
-from tasks.pairs import PairTask
-from tasks.registry import GROUP, TASKS, StoredTask, load_plugins, register_task, rule_of
-from tasks.repeat import RepeatTask
-from tasks.text import TextTask
-from tasks.trigger import TriggerTask
+from tasks.batch import IGNORE as IGNORE
+from tasks.batch import Batch as Batch
+from tasks.batch import Task as Task
+from tasks.checker import CheckerTask as CheckerTask
+from tasks.config import ConfigError as ConfigError
+from tasks.igsm import IGSMTask as IGSMTask
+from tasks.induction import InductionTask as InductionTask
+from tasks.mqar import MQARTask as MQARTask
+from tasks.multihop import MultiHopTask as MultiHopTask
+from tasks.ngram import NGramTask as NGramTask
+from tasks.pairs import PairTask as PairTask
+from tasks.registry import GROUP, load_plugins
+from tasks.registry import TASKS as TASKS
+from tasks.registry import StoredTask as StoredTask
+from tasks.registry import register_task as register_task
+from tasks.registry import rule_of as rule_of
+from tasks.repeat import RepeatTask as RepeatTask
+from tasks.text import TextTask as TextTask
+from tasks.trigger import TriggerTask as TriggerTask
 
-for own in (
-    InductionTask, MultiHopTask, NGramTask, MQARTask, IGSMTask, TextTask, TriggerTask, CheckerTask, PairTask,
-    RepeatTask,
-):  # fmt: skip
-    register_task(own)
 load_plugins(GROUP, register_task)
-
-__all__ = [
-    "IGNORE",
-    "TASKS",
-    "Batch",
-    "CheckerTask",
-    "ConfigError",
-    "IGSMTask",
-    "InductionTask",
-    "MQARTask",
-    "MultiHopTask",
-    "NGramTask",
-    "PairTask",
-    "RepeatTask",
-    "StoredTask",
-    "Task",
-    "TextTask",
-    "TriggerTask",
-    "register_task",
-    "rule_of",
-]

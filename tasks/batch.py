@@ -81,11 +81,23 @@ class Task(Protocol):
         ...
 
 
-def in_lines(cells: Mapping[str, Sequence[object]], width: int, per_line: int = 16) -> list[str]:
-    """Lay out cells as labelled lines of `per_line` positions, with a blank line after each block.
+def in_lines(task: Task, batch: Batch, row: int, note: str, role: Sequence[str] = (), graded: str = "target") -> str:
+    """Return a sequence as labelled lines of 16 positions, and a note: its tokens, their `role`, and what is `graded`.
 
-    `cells` maps a label to one cell for each position; a cell is right-aligned in `width` characters.
+    `graded` is "target" or "answer".
     """
+    scored = batch.answers if graded == "answer" else batch.targets
+    targets = [str(target) if target != IGNORE else "" for target in scored[row]]
+    cells = {"token": batch.inputs[row].tolist(), "role": role, graded: targets}
+    return as_lines({label: found for label, found in cells.items() if len(found)}, note, task.vocab_size - 1)
+
+
+def as_lines(cells: Mapping[str, Sequence[object]], note: str, largest: int = 0) -> str:
+    """Return labelled lines of 16 positions, with a blank line after each block, and a note.
+
+    `cells` maps a label to one cell for each position, with room for the number `largest`.
+    """
+    width, per_line = max(5, len(str(largest)) + 1), 16
     n_positions = max(len(row) for row in cells.values())
     lines = []
     for start in range(0, n_positions, per_line):
@@ -93,4 +105,4 @@ def in_lines(cells: Mapping[str, Sequence[object]], width: int, per_line: int = 
             shown = "".join(f"{cell!s:>{width}}" for cell in row[start : start + per_line])
             lines.append(f"{label:<9}{shown}".rstrip())
         lines.append("")
-    return lines
+    return "\n".join([*lines, note])

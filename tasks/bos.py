@@ -1,6 +1,6 @@
 """Sequences that begin with a beginning-of-sequence token: a position without content that a head can attend to.
 
-The tasks with a field `bos` share these functions. The token has the last id, which `vocab_size` counts, and the first
+The tasks with a field `bos` share this. The token has the last id, which `vocab_size` counts, and the first
 position, which `length` counts. After it comes a sequence of the same task without the token.
 """
 
@@ -13,9 +13,13 @@ from tasks.batch import IGNORE, Batch
 from tasks.config import ConfigError
 
 
-def begins_with(task: Any) -> tuple[int, ...]:
-    """Return the ids at the start of every sequence: the token, if the task has it."""
-    return (task.vocab_size - 1,) if task.bos else ()
+class MayHaveBos:
+    """A task with a field `bos`."""
+
+    @property
+    def begins_with(self: Any) -> tuple[int, ...]:
+        """The ids at the start of every sequence."""
+        return (self.vocab_size - 1,) if self.bos else ()
 
 
 def without_bos(task: Any) -> Any:

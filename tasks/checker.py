@@ -21,6 +21,7 @@ import numpy as np
 from tasks.batch import IGNORE, Batch, in_lines
 from tasks.config import config, require
 from tasks.memory import require_rows
+from tasks.registry import register_task
 
 NO, YES, ASK = 0, 1, 2
 """Token ids of the two answers to a claim, which are never inputs, and of the question mark."""
@@ -28,6 +29,7 @@ RECALL, TRUE, FALSE = 1, 2, 3
 """Values of the group "question"."""
 
 
+@register_task
 @config
 class CheckerTask:
     """Pairs of distinct tokens, then a question about each pair at one of its tokens: recall, or a claim to be checked.
@@ -103,13 +105,5 @@ class CheckerTask:
         """Return the sequence in lines of 16 positions: token, role, target."""
         asked = [("", "R", "T", "F")[question] for question in batch.groups["question"][row]]
         half = self.length // 2
-        cells = {
-            "token": batch.inputs[row].tolist(),
-            "role": [*"KV" * (half // 2), *asked[half:]],
-            "target": [str(target) if target != IGNORE else "" for target in batch.targets[row]],
-        }
-        lines = in_lines(cells, width=max(5, len(str(self.vocab_size - 1)) + 1))
-        lines.append(
-            "K V is a pair. R: what was beside this token? T, F: was the token before it beside it? 1 is yes, 0 no."
-        )
-        return "\n".join(lines)
+        note = "K V is a pair. R: what was beside this token? T, F: was the token before it beside it? 1 is yes, 0 no."
+        return in_lines(self, batch, row, note, [*"KV" * (half // 2), *asked[half:]])

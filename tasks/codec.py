@@ -84,7 +84,6 @@ def _task(plain: Mapping[str, Any], null: str | None, name: str) -> Any:
 
 
 def _config(cls: Any, plain: Mapping[str, Any], null: str | None, name: str) -> Any:
-    """Return the config of class `cls` from fields by name."""
     known, hints, stored = {field.name: field for field in fields(cls)}, get_type_hints(cls), stored_names(cls)
     prefix = f"{name}." if name else ""
     plain = {next((now for now, was in stored.items() if was == given), given): item for given, item in plain.items()}

@@ -226,7 +226,6 @@ def _plain(name: str, value: Any, sort: Any) -> Any:
 
 
 def _word(sort: Any) -> str:
-    """Return a type in words."""
     origin = get_origin(sort) or sort
     if origin is tuple:
         each = get_args(sort)

@@ -20,13 +20,15 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from tasks.batch import IGNORE, Batch, in_lines
-from tasks.bos import batch_with_bos, begins_with, without_bos
+from tasks.bos import MayHaveBos, batch_with_bos, without_bos
 from tasks.config import config, require
 from tasks.memory import require_rows
+from tasks.registry import register_task
 
 
+@register_task
 @config
-class InductionTask:
+class InductionTask(MayHaveBos):
     """Random tokens in which a repeated token has the same follower as before.
 
     A sequence draws a pool of `length` distinct ids from `min_token .. vocab_size - 1`. At each step a
@@ -86,11 +88,6 @@ class InductionTask:
             f"so vocab_size must be at least {distinct + self.min_token}.",
         )
 
-    @property
-    def begins_with(self) -> tuple[int, ...]:
-        """The ids at the start of every sequence."""
-        return begins_with(self)
-
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
         """Draw `size` sequences, each a pure function of one 64-bit seed taken from `rng`."""
         from tasks.kernels.induction import draw_rows  # import numba only when sequences are drawn
@@ -123,18 +120,11 @@ class InductionTask:
 
     def show(self, batch: Batch, row: int) -> str:
         """Return the sequence in lines of 16 positions: token, role (R repeat, F forced), target."""
-        inputs, targets, answers = batch.inputs[row], batch.targets[row], batch.answers[row]
-        repeat = answers != IGNORE
+        repeat = batch.answers[row] != IGNORE
         forced = np.concatenate([[False], repeat[:-1]])
         roles = np.where(repeat, "R", np.where(forced, "F", ""))
-        cells = {
-            "token": inputs.tolist(),
-            "role": roles.tolist(),
-            "target": [str(target) if target != IGNORE else "" for target in targets],
-        }
-        lines = in_lines(cells, width=max(5, len(str(self.vocab_size - 1)) + 1))
-        lines.append("R repeats an earlier token whose follower was always the same; F is that follower, forced.")
-        return "\n".join(lines)
+        note = "R repeats an earlier token whose follower was always the same; F is that follower, forced."
+        return in_lines(self, batch, row, note, roles.tolist())
 
 
 def _only_first(answers: np.ndarray) -> np.ndarray:

@@ -14,12 +14,12 @@ _CONTAINER = Path("/sys/fs/cgroup/memory.max")
 _BYTES_A_POSITION = 16  # of a sequence: its token and its target
 
 
-def require_memory(what: str, needed: int, limit: int | None = None) -> None:
-    """Raise `ConfigError` naming `what` if it needs more bytes than `limit`, by default the machine's memory.
+def require_memory(what: str, needed: int) -> None:
+    """Raise `ConfigError` naming `what` if it needs more bytes than the machine's memory.
 
     `needed` is a lower bound: a setting that passes may still need too much, but a refused one cannot work.
     """
-    has = machine_memory() if limit is None else limit
+    has = machine_memory()
     require(
         needed <= has, lambda: f"{what} takes at least {in_units(needed)} of memory, but there are {in_units(has)}."
     )

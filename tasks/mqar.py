@@ -15,13 +15,15 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from tasks.batch import IGNORE, Batch, in_lines
-from tasks.bos import batch_with_bos, begins_with, without_bos
+from tasks.bos import MayHaveBos, batch_with_bos, without_bos
 from tasks.config import config, require
 from tasks.memory import require_rows
+from tasks.registry import register_task
 
 
+@register_task
 @config
-class MQARTask:
+class MQARTask(MayHaveBos):
     """Distinct keys, each followed by its value; later each key recurs once as a query, with its value as target.
 
     Keys are drawn without replacement from 1 .. vocab_size // 2 - 1, values from the upper half of the
@@ -84,11 +86,6 @@ class MQARTask:
         return self.pairs * (1 + self.value_gap)
 
     @property
-    def begins_with(self) -> tuple[int, ...]:
-        """The ids at the start of every sequence."""
-        return begins_with(self)
-
-    @property
     def special_ids(self) -> tuple[int, ...]:
         """The ids that are not content: the first token, and the blank between queries."""
         return (*self.begins_with, 0) if self.fill == "blank" else self.begins_with
@@ -114,14 +111,7 @@ class MQARTask:
         """Return the sequence in lines of 16 positions: token, role (K key, V value, Q query), target."""
         asked = batch.targets[row] != IGNORE
         pairs = ["K", *[""] * (self.value_gap - 1), "V"] * self.pairs
-        cells = {
-            "token": batch.inputs[row].tolist(),
-            "role": [""] * self.bos + pairs + ["Q" if query else "" for query in asked[self.bos + self._n_front :]],
-            "target": [str(target) if target != IGNORE else "" for target in batch.targets[row]],
-        }
-        lines = in_lines(cells, width=max(5, len(str(self.vocab_size - 1)) + 1))
+        queries = ["Q" if query else "" for query in asked[self.bos + self._n_front :]]
         after = "" if self.value_gap == 1 else f"{self.value_gap} positions "
-        lines.append(
-            f"Q repeats a key K; the target is the value V that stands {after}after it. Other tokens mean nothing."
-        )
-        return "\n".join(lines)
+        note = f"Q repeats a key K; the target is the value V that stands {after}after it. Other tokens mean nothing."
+        return in_lines(self, batch, row, note, [""] * self.bos + pairs + queries)

@@ -19,11 +19,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from tasks.batch import Batch, in_lines
+from tasks.batch import Batch, as_lines
 from tasks.config import config, require
 from tasks.memory import require_rows
+from tasks.registry import register_task
 
 
+@register_task
 @config
 class MultiHopTask:
     """A sequence is a number of hops k, then letters. At each letter the answer is the letter k hops back.
@@ -116,10 +118,11 @@ class MultiHopTask:
             "token": [f"k={batch.inputs[row, 0]}", *(self._name(int(token)) for token in batch.inputs[row, 1:])],
             "target": [self._name(int(token)) for token in batch.targets[row]],
         }
-        lines = in_lines(cells, width=5)
-        lines.append("The target is the letter that k hops lead to, - where there is none. A hop from a letter goes")
-        lines.append("to the position after its latest earlier occurrence. The target of k itself is the blank, a dot.")
-        return "\n".join(lines)
+        note = (
+            "The target is the letter that k hops lead to, - where there is none. A hop from a letter goes\n"
+            "to the position after its latest earlier occurrence. The target of k itself is the blank, a dot."
+        )
+        return as_lines(cells, note)
 
     def _rows(self, size: int, rng: np.random.Generator, least_hops: int, most_hops: int) -> Batch:
         from tasks.kernels.multihop import draw_rows  # import numba only when sequences are drawn

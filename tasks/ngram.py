@@ -16,13 +16,15 @@ import numpy as np
 from jaxtyping import Int64, UInt64
 
 from tasks.batch import IGNORE, Batch, in_lines
-from tasks.bos import batch_with_bos, begins_with, without_bos
+from tasks.bos import MayHaveBos, batch_with_bos, without_bos
 from tasks.config import config, require
 from tasks.memory import require_memory, require_rows
+from tasks.registry import register_task
 
 
+@register_task
 @config
-class NGramTask:
+class NGramTask(MayHaveBos):
     """Text made of n-grams from a fixed table, with their last tokens as targets.
 
     The table holds `table_size` distinct contexts of `order` - 1 tokens, each with one last token, all
@@ -97,19 +99,15 @@ class NGramTask:
         table.flags.writeable = False
         return table
 
-    @property
-    def begins_with(self) -> tuple[int, ...]:
-        """The ids at the start of every sequence."""
-        return begins_with(self)
-
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
         """Draw `size` sequences, each a pure function of the table and one 64-bit seed taken from `rng`."""
         if self.bos:
             return batch_with_bos(self, size, rng)
         require_rows(self, size, rng)
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
-        drawn = _draws(seeds, -(-self.length // self.order), self.table_size)
-        inputs = self.table[drawn].reshape(size, -1)[:, : self.length]
+        n_drawn = -(-self.length // self.order)
+        drawn = _draws(seeds, n_drawn, self.table_size)
+        inputs = self.table[drawn].reshape(size, n_drawn * self.order)[:, : self.length]
         targets = np.full((size, self.length), IGNORE)
         asked = targets[:, self.order - 2 :: self.order]  # a view: where an n-gram's last token is next
         asked[:] = self.table[drawn[:, : asked.shape[1]], -1]
@@ -117,16 +115,9 @@ class NGramTask:
 
     def show(self, batch: Batch, row: int) -> str:
         """Return the sequence in lines of 16 positions: token, place in its n-gram (x1, x2, ...), target."""
-        cells = {
-            "token": batch.inputs[row].tolist(),
-            "role": [""] * self.bos + [f"x{t % self.order + 1}" for t in range(self.length - self.bos)],
-            "target": [str(target) if target != IGNORE else "" for target in batch.targets[row]],
-        }
-        lines = in_lines(cells, width=max(5, len(str(self.vocab_size - 1)) + 1))
-        lines.append(
-            f"x{self.order} is what the table of {self.table_size} n-grams says after x1 .. x{self.order - 1}."
-        )
-        return "\n".join(lines)
+        roles = [""] * self.bos + [f"x{t % self.order + 1}" for t in range(self.length - self.bos)]
+        note = f"x{self.order} is what the table of {self.table_size} n-grams says after x1 .. x{self.order - 1}."
+        return in_lines(self, batch, row, note, roles)
 
 
 def _draws(seeds: UInt64[np.ndarray, " row"], n: int, below: int) -> Int64[np.ndarray, "row n"]:

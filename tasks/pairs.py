@@ -16,8 +16,10 @@ import numpy as np
 from tasks.batch import IGNORE, Batch, in_lines
 from tasks.config import config, require
 from tasks.memory import require_rows
+from tasks.registry import register_task
 
 
+@register_task
 @config
 class PairTask:
     """Contexts of two letters, each with its follower in this sequence; then queries, whose answers are followers.
@@ -87,15 +89,9 @@ class PairTask:
     def show(self, batch: Batch, row: int) -> str:
         """Return the sequence in lines of 16 positions: token, role (a b context, f follower), target."""
         roles = ["abf"[t % 3] for t in range(self.length)]
-        shown = [role if t < self.first_query or role != "f" else "" for t, role in enumerate(roles)]
-        cells = {
-            "token": batch.inputs[row].tolist(),
-            "role": shown,
-            "target": [str(target) if target != IGNORE else "" for target in batch.targets[row]],
-        }
-        lines = in_lines(cells, width=max(5, len(str(self.vocab_size - 1)) + 1))
-        lines.append("The target is the token that followed the two letters a b in this order.")
-        return "\n".join(lines)
+        asked = [role if t < self.first_query or role != "f" else "" for t, role in enumerate(roles)]
+        note = "The target is the token that followed the two letters a b in this order."
+        return in_lines(self, batch, row, note, asked)
 
 
 def _distinct(rng: np.random.Generator, shape: tuple[int, ...], below: int, n: int) -> np.ndarray:

@@ -15,8 +15,10 @@ import numpy as np
 from tasks.batch import IGNORE, Batch, in_lines
 from tasks.config import config, require
 from tasks.memory import require_rows
+from tasks.registry import register_task
 
 
+@register_task
 @config
 class RepeatTask:
     """Different tokens in random order, then one of them again. The only target is its follower, at the last position.
@@ -57,10 +59,5 @@ class RepeatTask:
 
     def show(self, batch: Batch, row: int) -> str:
         """Return the sequence in lines of 16 positions: token, target."""
-        cells = {
-            "token": batch.inputs[row].tolist(),
-            "target": [str(target) if target != IGNORE else "" for target in batch.targets[row]],
-        }
-        lines = in_lines(cells, width=max(5, len(str(self.vocab_size - 1)) + 1))
-        lines.append("The last token repeats an earlier one; the target is the token after that one.")
-        return "\n".join(lines)
+        note = "The last token repeats an earlier one; the target is the token after that one."
+        return in_lines(self, batch, row, note)

@@ -18,6 +18,7 @@ from jaxtyping import Int64
 from tasks.batch import IGNORE, Batch, in_lines
 from tasks.config import config, require
 from tasks.memory import require_memory, require_rows
+from tasks.registry import register_task
 
 FOLLOWER_PROBABILITIES = (1 / 2, 1 / 6, 1 / 6, 1 / 6)
 """Probabilities of the four tokens that follow a token in the global table."""
@@ -25,6 +26,7 @@ GLOBAL, TRIGGER = 1, 2
 """Values of the group "source": first occurrences, answered by the table, and repeated triggers, by the sequence."""
 
 
+@register_task
 @config
 class TriggerTask:
     """A chain of bigrams with `triggers` exceptions in each sequence. A model learns the table or induction.
@@ -113,12 +115,6 @@ class TriggerTask:
 
     def show(self, batch: Batch, row: int) -> str:
         """Return the sequence in lines of 16 positions: token, role (G table, T trigger), answer."""
-        answers = batch.answers[row]
-        cells = {
-            "token": batch.inputs[row].tolist(),
-            "role": [("", "G", "T")[source] for source in batch.groups["source"][row]],
-            "answer": [str(answer) if answer != IGNORE else "" for answer in answers],
-        }
-        lines = in_lines(cells, width=max(5, len(str(self.vocab_size - 1)) + 1))
-        lines.append("G is a first occurrence, which the global table answers; T repeats a trigger of this sequence.")
-        return "\n".join(lines)
+        roles = [("", "G", "T")[source] for source in batch.groups["source"][row]]
+        note = "G is a first occurrence, which the global table answers; T repeats a trigger of this sequence."
+        return in_lines(self, batch, row, note, roles, graded="answer")

@@ -25,7 +25,7 @@ from ihlab.cli.inspect import shift, view
 from ihlab.cli.named import registered_task
 from ihlab.cli.sweep import sweep
 from ihlab.cli.terminal import print_anywhere, text
-from ihlab.cli.usage import later, parse
+from ihlab.cli.usage import later, refusing_in_one_sentence
 from ihlab.training.interrupt import exit_code, interruptible
 from tasks import TASKS, InductionTask
 from tasks.config import ConfigError, choose, require, shown
@@ -37,16 +37,8 @@ OF_TASKS = {"train": trainer, "sample": sampler}
 """Commands whose options depend on the task."""
 
 COMMANDS: dict[str, Callable[..., None]] = {
-    "reproduce": reproduce,
-    "train": train,
-    "sweep": sweep,
-    "sample": sample,
-    "runs": runs,
-    "heads": heads,
-    "shift": shift,
-    "view": view,
+    command.__name__: command for command in (reproduce, train, sweep, sample, runs, heads, shift, view)
 }
-
 
 _VALUES = ("True", "False", "None")
 """Words that can be the second or third value of an option."""
@@ -100,7 +92,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def _watch(command: str) -> None:
-    """Start a process that prints a message if the system kills this one silently, as it may when out of memory."""
+    """Start a process that says how to go on if the system kills this one, as it may when out of memory."""
     reading, writing = os.pipe()
     if os.fork():
         os.close(reading)
@@ -125,7 +117,6 @@ def _show_warning(usual: Callable[..., None], message: Warning | str, *more: Any
 
 
 def _run(argv: list[str]) -> None:
-    """Run the command that the arguments name."""
     for arg in argv:  # tyro prints arguments to the terminal unescaped
         plain = not re.search(r"[\x00-\x1f\x7f-\x9f]", arg)
         require(plain, f"The argument {shown(arg)} holds a control character.")
@@ -133,8 +124,10 @@ def _run(argv: list[str]) -> None:
         argv.insert(1, _taken(argv) or InductionTask.kind)
     if argv and argv[0] in OF_TASKS and argv[1:2] and not argv[1].startswith("-"):
         argv[1] = registered_task(argv[1]) if ":" in argv[1] else choose("task", argv[1], TASKS)
-        command = later(parse(partial(OF_TASKS[argv[0]], argv[1], argv[2:])))
-        parse(partial(tyro.cli, command, prog=f"ihlab {argv[0]} {argv[1]}", args=argv[2:]))()
+        with refusing_in_one_sentence():
+            command = later(OF_TASKS[argv[0]](argv[1], argv[2:]))
+            call = tyro.cli(command, prog=f"ihlab {argv[0]} {argv[1]}", args=argv[2:])
+        call()
         return
     if argv == ["--version"]:
         print(f"ihlab {version('ihlab')}")
@@ -143,7 +136,9 @@ def _run(argv: list[str]) -> None:
         choose("command", argv[0], COMMANDS)
     description = "Train small transformers with token shifts, find induction heads, and reproduce the paper's figures."
     commands = {name: later(command) for name, command in COMMANDS.items()}
-    parse(partial(tyro.extras.subcommand_cli_from_dict, commands, prog="ihlab", args=argv, description=description))()
+    with refusing_in_one_sentence():
+        call = tyro.extras.subcommand_cli_from_dict(commands, prog="ihlab", args=argv, description=description)
+    call()
 
 
 def _taken(argv: list[str]) -> str | None:

@@ -121,7 +121,6 @@ def trainer(kind: str, args: Sequence[str]) -> Callable[..., None]:
 
 
 def _next(run: "Run", root: Path) -> str:
-    """Return the commands to try next."""
     where = shlex.quote(run.folder.name if root == Path("runs") else str(run.folder))
     task = type(run.config.task)
     if task.__module__.partition(".")[0] != "tasks":
@@ -130,7 +129,6 @@ def _next(run: "Run", root: Path) -> str:
 
 
 def _ending(run: "Run") -> str:
-    """Describe in one line how a run ended."""
     if run.diverged:
         return f"{run.folder}: the loss is not finite at step {run.diverged['step']}; the last checkpoint is kept."
     last = run.metrics.iloc[-1]

@@ -12,15 +12,13 @@ from ihlab.training.config import DEFAULT_MODEL, DEFAULT_TASK, RunConfig
 from tasks import TASKS, InductionTask
 from tasks.config import config, renamed
 
-HELP = {"-h", "--help"}
-
 
 def run_options(kind: str, args: Sequence[str]) -> type[RunConfig]:
     """Return a `RunConfig` with the fields of that task and of the model as command-line options.
 
     The model's d_vocab and n_ctx default to the vocabulary and length of the task in `args`.
     """
-    task_type = _task_type(kind)
+    task_type = _with_defaults(TASKS[kind], DEFAULT_TASK) if TASKS[kind] is InductionTask else TASKS[kind]
     task = _task(kind, task_type, args)
     sizes = {} if task is None else {"d_vocab": task.vocab_size, "n_ctx": task.length}
     model_type = _with_defaults(ModelConfig, DEFAULT_MODEL | sizes)
@@ -52,14 +50,8 @@ def _copied(value: Any, cls: Any) -> Any:
     return cls(**{known.name: getattr(value, known.name) for known in fields(cls)})
 
 
-def _task_type(kind: str) -> Any:
-    """Return the class of the task. The induction task gets the defaults of `RunConfig().task`."""
-    task_type = TASKS[kind]
-    return _with_defaults(task_type, DEFAULT_TASK) if task_type is InductionTask else task_type
-
-
 def _with_defaults(cls: Any, defaults: dict[str, Any]) -> Any:
-    """Return a subclass of a config with other defaults."""
+    """Return a subclass of a config with other defaults. An instance would fix values that depend on other fields."""
     hints = {known.name: known.type for known in fields(cls) if known.name in defaults}
     body = {"__annotations__": hints, "__doc__": cls.__doc__, "__module__": cls.__module__, **defaults}
     return config(type(cls.__name__, (cls,), body))
@@ -71,16 +63,12 @@ def _first_line(cls: Any) -> str:
 
 def _task(kind: str, task_type: Any, args: Sequence[str]) -> Any:
     """Return the task in the arguments; None if they ask for help on a task with required fields."""
-    rest = [arg for arg in args if arg not in HELP]
+    rest = [arg for arg in args if arg not in ("-h", "--help")]
     needed = any(known.default is MISSING and known.default_factory is MISSING for known in fields(task_type))
     if len(rest) < len(args) and needed:
         return None
 
-    @config
-    class TaskOnly:
-        """The task of a run."""
+    def read(task: task_type) -> Any:
+        return task
 
-        task: task_type
-
-    asked, _ = tyro.cli(TaskOnly, prog=f"ihlab train {kind}", args=rest, return_unknown_args=True)
-    return asked.task
+    return tyro.cli(read, prog=f"ihlab train {kind}", args=rest, return_unknown_args=True)[0]

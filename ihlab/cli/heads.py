@@ -11,8 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.progress import track
 from rich.table import Table
 
-from ihlab.cli.hugging_face import model_name
-from ihlab.cli.inspect import Corpus, OptionalRunName, Root, Step, TaskName, found_run, number_column
+from ihlab.cli.inspect import Corpus, OptionalRunName, Root, Step, TaskName, found_run, model_name, number_column
 from ihlab.cli.paths import PICTURES, TABLES, check_output, write_picture, write_table
 from ihlab.cli.terminal import console, text
 from ihlab.measure.columns import COLUMNS
@@ -154,7 +153,6 @@ def _number(head: Any, name: str, error: str) -> str:
 
 
 def _heads_legend() -> Table:
-    """Return a legend for the columns of `_heads_table`."""
     from ihlab.interp.locate import VERDICTS
 
     legend = Table.grid(padding=(0, 2, 0, 0))

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from rich.table import Column, Table
 
-from ihlab.cli.hugging_face import model_name
 from ihlab.cli.named import registered_task
 from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, find_run, write_picture, write_table, writing
 from ihlab.cli.terminal import console, text
@@ -62,6 +61,12 @@ def found_run(run: str | None, hf: str | None, root: Path, task: str | None, cor
     if corpus is not None:
         name_path(corpus)
     return None if run is None else find_run(run, root)
+
+
+def model_name(name: str) -> str:
+    """Return a Hugging Face model's name for titles and files: the last part of its name, or its folder's name."""
+    place = Path(name).expanduser()
+    return (place.resolve() if place.is_dir() else place).name
 
 
 def shift(

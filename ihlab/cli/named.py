@@ -4,7 +4,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from tasks.config import ConfigError
+from tasks.config import ConfigError, require
 from tasks.registry import register_task
 
 
@@ -25,6 +25,8 @@ def registered_experiment(name: str) -> str:
 def _imported(name: str) -> Any:
     """Import a name that the user gave, from this folder or an installed package. Never give it names from files."""
     module, _, attribute = name.partition(":")
+    formed = bool(module) and not module.startswith(".")
+    require(formed, f"{name!r} is not of the form module:name, such as my_tasks:CopyTask.")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
@@ -35,10 +37,6 @@ def _imported(name: str) -> Any:
         raise ConfigError(f"{name!r}: there is no module {module!r} here or installed.") from None
     except SystemExit as error:  # a script without an `if __name__` guard
         raise ConfigError(f"{name!r}: the module {module!r} ends Python when it is imported ({error}).") from None
-    except (ValueError, TypeError):
-        if module.strip("."):  # raised by the module itself
-            raise
-        raise ConfigError(f"{name!r} is not of the form module:name, such as my_tasks:CopyTask.") from None
     if not hasattr(found, attribute):
         raise ConfigError(f"{name!r}: the module {module!r} has no {attribute!r}.")
     return getattr(found, attribute)

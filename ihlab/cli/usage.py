@@ -3,12 +3,9 @@
 import io
 import re
 import sys
-from collections.abc import Callable
-from contextlib import redirect_stderr
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
 from functools import partial, wraps
-from typing import TypeVar
-
-Parsed = TypeVar("Parsed")
 
 
 def later(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
@@ -21,12 +18,13 @@ def later(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
     return call
 
 
-def parse(parser: Callable[[], Parsed]) -> Parsed:
-    """Return what tyro parses. If it refuses the arguments, print its reason in one sentence and exit with 2."""
+@contextmanager
+def refusing_in_one_sentence() -> Iterator[None]:
+    """Print in one sentence why tyro refuses arguments: it can print a box only."""
     said = io.StringIO()
     try:
         with redirect_stderr(said):
-            return parser()
+            yield
     except SystemExit as stopped:
         if stopped.code:
             said = io.StringIO(in_one_sentence(said.getvalue()))

@@ -6,10 +6,10 @@ neighbours as their widths allow.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from graphlib import TopologicalSorter
 from itertools import pairwise
+from typing import NamedTuple
 
+import networkx as nx
 import numpy as np
 from scipy.optimize import linprog
 
@@ -17,15 +17,14 @@ Node = str
 Edge = tuple[Node, Node]
 # A node, or the slot of an arrow in a row that it passes: (tail, head, row).
 Slot = Node | tuple[Node, Node, int]
-Rows = list[list[Slot]]
 Point = tuple[float, float]
 
 SWEEPS = 12  # down and up again; more sweeps do not reduce the crossings in problems of op = 15
-NARROW = 0.05  # fraction of a link's weight
+NARROW = 0.05  # cost of a row's width, so that a box without arrows stays near the others
+WEIGHTS = 1.0, 2.0, 8.0  # of a link with 0, 1 or 2 slots: long arrows are straight (Gansner et al. 1993)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Layout:
+class Layout(NamedTuple):
     """Positions to draw at: `centers` of the nodes, and `routes`, the points of each edge from tail down to head."""
 
     centers: dict[Node, Point]
@@ -46,152 +45,82 @@ def layered(
     arrow that passes a row. y grows upwards; row 0 is at y = 0. Without `rows`, a node goes in the row below its
     lowest tail, and a node without tails in the row above its highest head. A route has two points in each row that it
     passes, at the row's upper and lower side. Between them it goes straight down and meets no box.
-    Raises `graphlib.CycleError` if the edges form a cycle.
     """
-    rank = _ranks(list(widths), edges) if rows is None else dict(rows)
-    links = _links(rank, edges)
-    x = _places(_ordered(_slots(rank, links), links), links, dict(widths), gap[0], lane)
-    step = height + gap[1]
-    centers = {node: (x[node], -step * rank[node]) for node in widths}
-    return Layout(centers=centers, routes=_routes(x, rank, edges, dict(widths), height, step))
-
-
-def _ranks(nodes: list[Node], edges: Sequence[Edge]) -> dict[Node, int]:
-    """Assign each node a row below all of its tails. A node without tails goes just above its highest head."""
-    tails: dict[Node, list[Node]] = {node: [] for node in nodes}
-    heads: dict[Node, list[Node]] = {node: [] for node in nodes}
-    for tail, head in edges:
-        tails[head].append(tail)
-        heads[tail].append(head)
-    rank: dict[Node, int] = {}
-    for node in TopologicalSorter(tails).static_order():
-        rank[node] = max((rank[tail] + 1 for tail in tails[node]), default=0)
-    pulled = {node: min(rank[head] for head in heads[node]) - 1 for node in nodes if heads[node] and not tails[node]}
-    return rank | pulled
-
-
-def _links(rank: dict[Node, int], edges: Sequence[Edge]) -> list[tuple[Slot, Slot]]:
-    """Cut each edge into links from one row to the next."""
-    links: list[tuple[Slot, Slot]] = []
-    for tail, head in edges:
-        chain: list[Slot] = [tail, *((tail, head, row) for row in range(rank[tail] + 1, rank[head])), head]
-        links.extend(pairwise(chain))
-    return links
-
-
-def _slots(rank: dict[Node, int], links: list[tuple[Slot, Slot]]) -> Rows:
-    """List the slots of each row, unordered."""
-    rows: Rows = [[] for _ in range(max(rank.values(), default=-1) + 1)]
-    for node, row in rank.items():
-        rows[row].append(node)
-    for _, slot in links:
-        if isinstance(slot, tuple):
-            rows[slot[2]].append(slot)
-    return rows
-
-
-def _neighbours(links: list[tuple[Slot, Slot]]) -> tuple[dict[Slot, list[Slot]], dict[Slot, list[Slot]]]:
-    above: dict[Slot, list[Slot]] = {}
-    below: dict[Slot, list[Slot]] = {}
-    for upper, lower in links:
-        above.setdefault(lower, []).append(upper)
-        below.setdefault(upper, []).append(lower)
-    return above, below
-
-
-def crossings(rows: Rows, links: Sequence[tuple[Slot, Slot]]) -> int:
-    """Count the pairs of links between the same two rows that cross."""
-    place = {slot: (row, column) for row, slots in enumerate(rows) for column, slot in enumerate(slots)}
-    spans = [(place[upper], place[lower]) for upper, lower in links]
-    return sum(
-        first[0][0] == second[0][0] and first[0][1] < second[0][1] and first[1][1] > second[1][1]
-        for first in spans
-        for second in spans
-    )
-
-
-def _ordered(rows: Rows, links: list[tuple[Slot, Slot]]) -> Rows:
-    """Order each row by the mean index of its neighbours in the row before, down and up; return the best order."""
-    above, below = _neighbours(links)
-    best, fewest = rows, crossings(rows, links)
-    for sweep in range(2 * SWEEPS):
-        down = sweep % 2 == 0
-        rows = rows if down else rows[::-1]
-        sorted_rows = [rows[0]] if rows else []
-        for row in rows[1:]:
-            place = {slot: float(column) for column, slot in enumerate(sorted_rows[-1])}
-            near = above if down else below
-            means = {
-                slot: float(np.mean([place[other] for other in near[slot]])) if slot in near else float(column)
-                for column, slot in enumerate(row)
-            }
-            sorted_rows.append(sorted(row, key=means.__getitem__))
-        rows = sorted_rows if down else sorted_rows[::-1]
-        count = crossings(rows, links)
-        if count < fewest:
-            best, fewest = rows, count
-    return best
-
-
-def _places(
-    rows: Rows, links: list[tuple[Slot, Slot]], widths: dict[Node, float], gap: float, lane: float
-) -> dict[Slot, float]:
-    """Choose x of each slot to minimise the total horizontal length of the links, given the order and the widths.
-
-    A linear program over the positions x and the lengths t: minimise the sum of weight * t, where
-    t >= |x_upper - x_lower|, plus NARROW times the rows' widths, so that a box without arrows stays near the others.
-    Links of arrows that pass a row have a larger weight, so that long arrows are straight (the weights of Gansner et
-    al. 1993).
-    """
-    index = {slot: number for number, slot in enumerate(slot for row in rows for slot in row)}
-    neighbours = [pair for row in rows for pair in pairwise(row)]
-    n_slots, n_links = len(index), len(links)
-    if n_slots == 0:
-        return {}
-    # Each row of `least` is a constraint: its product with (x, t) is at least `bound`.
-    least = np.zeros((2 * n_links + len(neighbours), n_slots + n_links))
-    bound = np.zeros(len(least))
-    for number, (upper, lower) in enumerate(links):
-        for row, sign in ((2 * number, 1.0), (2 * number + 1, -1.0)):
-            least[row, [index[upper], index[lower], n_slots + number]] = sign, -sign, 1.0
-    for row, (left, right) in enumerate(neighbours, start=2 * n_links):
-        least[row, [index[left], index[right]]] = -1.0, 1.0
-        bound[row] = gap + sum(widths[slot] if isinstance(slot, str) else lane for slot in (left, right)) / 2
-    weights = [(1.0, 2.0, 8.0)[sum(isinstance(slot, tuple) for slot in link)] for link in links]
-    cost = np.array([0.0] * n_slots + weights)
-    for slots in filter(None, rows):
-        cost[index[slots[0]]] -= NARROW
-        cost[index[slots[-1]]] += NARROW
-    solution = linprog(cost, A_ub=-least, b_ub=-bound, bounds=(None, None))
-    return dict(zip(index, np.asarray(solution.x)[:n_slots].tolist(), strict=True))
-
-
-def _routes(
-    x: dict[Slot, float],
-    rank: dict[Node, int],
-    edges: Sequence[Edge],
-    widths: dict[Node, float],
-    height: float,
-    step: float,
-) -> dict[Edge, list[Point]]:
-    """Return the points of each edge. Arrows leave and reach a box side by side, in their order."""
-    passed = {(tail, head): [x[tail, head, row] for row in range(rank[tail] + 1, rank[head])] for tail, head in edges}
+    rank = _ranks(widths, edges) if rows is None else rows
+    chains: dict[Edge, list[Slot]] = {
+        (tail, head): [tail, *((tail, head, row) for row in range(rank[tail] + 1, rank[head])), head]
+        for tail, head in edges
+    }
+    links = nx.DiGraph()
+    links.add_nodes_from((node, {"row": rank[node], "width": width}) for node, width in widths.items())
+    for chain in chains.values():
+        links.add_nodes_from((slot, {"row": slot[2], "width": lane}) for slot in chain[1:-1])
+        nx.add_path(links, chain)
+    x = _places(links, _ordered(links), gap[0])
+    y = {slot: -(height + gap[1]) * row for slot, row in links.nodes(data="row")}
     starts: dict[Edge, float] = {}
     ends: dict[Edge, float] = {}
     for node, width in widths.items():
-        out = sorted((e for e in passed if e[0] == node), key=lambda e: [*passed[e], x[e[1]]][0])
-        into = sorted((e for e in passed if e[1] == node), key=lambda e: [x[e[0]], *passed[e]][-1])
-        for ports, arrows in ((starts, out), (ends, into)):
-            spread = width * (np.arange(1, len(arrows) + 1) / (len(arrows) + 1) - 0.5)
-            ports.update(zip(arrows, (x[node] + spread).tolist(), strict=True))
+        starts |= _ports(x[node], width, {edge: x[chain[1]] for edge, chain in chains.items() if edge[0] == node})
+        ends |= _ports(x[node], width, {edge: x[chain[-2]] for edge, chain in chains.items() if edge[1] == node})
     routes = {}
-    for edge, lanes in passed.items():
-        tail, head = edge
-        sides = [
-            (lane, -step * row + side * height / 2)
-            for row, lane in enumerate(lanes, start=rank[tail] + 1)
-            for side in (1, -1)
-        ]
-        start = (starts[edge], -step * rank[tail] - height / 2)
-        routes[edge] = [start, *sides, (ends[edge], -step * rank[head] + height / 2)]
-    return routes
+    for edge, (tail, *slots, head) in chains.items():
+        passed = [(x[slot], y[slot] + side * height / 2) for slot in slots for side in (1, -1)]
+        routes[edge] = [(starts[edge], y[tail] - height / 2), *passed, (ends[edge], y[head] + height / 2)]
+    return Layout({node: (x[node], y[node]) for node in widths}, routes)
+
+
+def _ranks(widths: Mapping[Node, float], edges: Sequence[Edge]) -> dict[Node, int]:
+    graph = nx.DiGraph(edges)
+    graph.add_nodes_from(widths)
+    rank = {node: row for row, nodes in enumerate(nx.topological_generations(graph)) for node in nodes}
+    sources = [node for node in graph if not graph.pred[node] and graph.succ[node]]
+    return rank | {node: min(rank[head] for head in graph.succ[node]) - 1 for node in sources}
+
+
+def _ordered(links: nx.DiGraph) -> list[list[Slot]]:
+    """Order each row by the mean column of its neighbours in the row above, then in the row below, and so on.
+
+    A depth-first search gives the first order, which keeps what is connected side by side.
+    """
+    row_of = dict(links.nodes(data="row"))
+    rows: list[list[Slot]] = [[] for _ in range(1 + max(row_of.values()))]
+    for slot in nx.dfs_preorder_nodes(links.to_undirected()):
+        rows[row_of[slot]].append(slot)
+    column = {slot: place for row in rows for place, slot in enumerate(row)}
+    for sweep in range(2 * SWEEPS):
+        near = links.succ if sweep % 2 else links.pred
+        for row in rows[::-1] if sweep % 2 else rows:
+            mean = {slot: np.mean([column[other] for other in near[slot] or [slot]]) for slot in row}
+            row.sort(key=mean.__getitem__)
+            column |= {slot: place for place, slot in enumerate(row)}
+    return rows
+
+
+def _places(links: nx.DiGraph, rows: list[list[Slot]], gap: float) -> dict[Slot, float]:
+    """Choose x of each slot to minimise the total horizontal length of the links, given the order and the widths.
+
+    A linear program over the positions x and the lengths t: minimise the sum of weight * t, where t >= |x_upper -
+    x_lower|, plus NARROW times the rows' widths.
+    """
+    width = dict(links.nodes(data="width"))
+    beside = [pair for row in rows for pair in pairwise(row)]
+    across, along = (
+        nx.incidence_matrix(links, links.nodes, pairs, oriented=True).T.toarray() for pairs in (links.edges, beside)
+    )
+    lengths, none = np.eye(len(across)), np.zeros((len(along), len(across)))
+    apart = [gap + (width[left] + width[right]) / 2 for left, right in beside]
+    weights = [WEIGHTS[sum(isinstance(slot, tuple) for slot in link)] for link in links.edges]
+    found = linprog(
+        np.concatenate([NARROW * along.sum(axis=0), weights]),
+        A_ub=np.block([[across, -lengths], [-across, -lengths], [-along, none]]),
+        b_ub=-np.concatenate([np.zeros(2 * len(across)), apart]),
+        bounds=(None, None),
+    )
+    return dict(zip(links, np.asarray(found.x).tolist(), strict=False))
+
+
+def _ports(x: float, width: float, toward: Mapping[Edge, float]) -> dict[Edge, float]:
+    """Spread the arrows on one side of a box evenly, in the order of the places that they go `toward`."""
+    order = sorted(toward, key=toward.__getitem__)
+    return {edge: x + width * (place / (len(order) + 1) - 0.5) for place, edge in enumerate(order, start=1)}

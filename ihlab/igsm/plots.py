@@ -152,7 +152,6 @@ def _rule(definition: Definition) -> str:
 
 
 def _width(lines: Sequence[str]) -> float:
-    """Return the width of a box around the lines."""
     return max(TextPath((0, 0), line, size=FONT).get_extents().width for line in lines) / 72 + 2 * PADDING
 
 

@@ -23,6 +23,7 @@ from tasks.config import config, require
 from tasks.igsm.difficulty import DIFFICULTIES, Difficulty
 from tasks.igsm.words import SPECIAL, Language, language
 from tasks.memory import require_rows
+from tasks.registry import register_task
 
 if TYPE_CHECKING:
     from tasks.igsm.kernels.language import Words
@@ -60,6 +61,7 @@ class Problems:
         return Problems(self.tokens[rows], self.answers[rows], self.prompt_size[rows], self.size[rows], self.ops[rows])
 
 
+@register_task
 @config
 class IGSMTask:
     """Problems whose quantities depend on one another, and solutions that compute what is needed, in order.

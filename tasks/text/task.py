@@ -10,11 +10,13 @@ from jaxtyping import Int64
 from tasks.batch import Batch
 from tasks.config import PATH, config, named, require, shown
 from tasks.memory import require_rows
+from tasks.registry import register_task
 from tasks.text.corpus import SAMPLE, STDLIB
 from tasks.text.mixes import parsed
 from tasks.text.prepared import BYTES, MOST_IDS, Part, Prepared, encode, prepare
 
 
+@register_task
 @config
 class TextTask:
     """Sequences cut out of real text. Every next token is a target.

@@ -15,7 +15,7 @@ import pytest
 
 from ihlab import ModelConfig, Run, RunConfig
 from ihlab.cli import commands, main
-from tasks import TASKS, InductionTask, NGramTask
+from tasks import TASKS, InductionTask, MultiHopTask, NGramTask
 
 pytestmark = pytest.mark.slow
 
@@ -140,6 +140,7 @@ def test_sample_marks_repeats(capsys):
         (["reproduce", "--jobs", "0", "--from-data"], 2, ["jobs is 0"]),
         (["train", "indction", "--steps", "3"], 2, ["There is no task 'indction'; did you mean 'induction'?"]),
         (["train", "indction", "--help"], 2, ["There is no task 'indction'; did you mean 'induction'?"]),
+        (["train", "mutlihop"], 2, ["There is no task 'mutlihop'; did you mean 'multihop'?"]),
         (["train", "--seed", "3", "indction"], 2, ["There is no task 'indction'; did you mean 'induction'?"]),
         (["train", *TINY, "--wandb", "--members", "2"], 2, ["--wandb follows one run"]),
         (["train", *TINY, "--root", "/not/there/runs"], 2, ["--root is '/not/there/runs'", "top of the file system"]),
@@ -267,28 +268,6 @@ def test_under_torchrun_one_process_says_how_to_go_on(capsys, monkeypatch, rank,
     assert capsys.readouterr().err == printed
 
 
-def test_train_takes_another_task_and_induction_if_none_is_named(tmp_path, capsys):
-    from ihlab import Run
-    from ihlab.cli import main
-
-    model = ["--model.n-layers", "1", "--model.d-model", "8", "--model.n-heads", "1"]
-    small = ["--root", str(tmp_path), "--device", "cpu", "--steps", "2", "--batch-size", "2", "--eval-rows", "8"]
-    vocabulary = ["--task.vocab-size", "9", "--task.length", "12", "--model.d-vocab", "9", "--model.n-ctx", "12"]
-    main(["train", "multihop", "--name", "hops", "--task.max-hops", "2", *vocabulary, *model, *small])
-    main(["train", "--name", "plain", "--task.vocab-size", "40", "--task.length", "12", "--model.d-vocab", "40",
-          "--model.n-ctx", "12", *model, *small])  # fmt: skip
-    kinds = {run.config.name: run.config.task.kind for run in map(Run.open, tmp_path.iterdir())}
-    assert kinds == {"hops": "multihop", "plain": "induction"}
-    main(["train", "--name", "after", "--steps", "2", "--root", str(tmp_path), "multihop", "--model.n-layers", "1",
-          "--model.d-model", "8", "--model.n-heads", "1"])  # fmt: skip
-    [after] = [run for run in map(Run.open, tmp_path.iterdir()) if run.config.name == "after"]
-    assert after.config.task.kind == "multihop"
-    with pytest.raises(SystemExit) as refused:
-        main(["train", "mutlihop"])
-    assert refused.value.code == 2
-    assert "did you mean 'multihop'?" in capsys.readouterr().err
-
-
 def test_the_help_of_reproduce_names_every_figure_where_it_belongs():
     from ihlab.studies.registry import EXPERIMENTS, ON_REQUEST
 
@@ -318,6 +297,14 @@ MODEL = ModelConfig(n_layers=1, d_model=64, n_heads=4, d_vocab=128, n_ctx=32, at
             {"task": InductionTask(vocab_size=128, length=20), "model": MODEL.replace(n_ctx=20)},
         ),
         (["ngram"], {"task": NGramTask(), "model": MODEL.replace(d_vocab=64, n_ctx=63)}),
+        (
+            ["multihop", "--task.max-hops", "2"],
+            {"task": MultiHopTask(max_hops=2), "model": MODEL.replace(d_vocab=23, n_ctx=99)},
+        ),
+        (
+            ["--steps", "2", "multihop", "--model.n-layers", "2"],
+            {"steps": 2, "task": MultiHopTask(), "model": MODEL.replace(n_layers=2, d_vocab=23, n_ctx=99)},
+        ),
         (TINY, None),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",

@@ -13,7 +13,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
 from ihlab.cli import main
-from ihlab.cli.hugging_face import model_name
+from ihlab.cli.inspect import model_name
 from ihlab.interp import head_scores
 from ihlab.measure.probe import repeated_batch, repeated_rows
 from ihlab.stored import causal_lm, tokenizer_of

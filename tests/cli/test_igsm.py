@@ -95,18 +95,6 @@ def test_what_cannot_be_gets_one_sentence_and_no_file(fails, tmp_path, monkeypat
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("option", "value"), [("--difficulty", "easy"), ("--split", "validation"), ("--format", "x")])
-def test_unknown_choices_are_answered_with_the_known_ones(fails, option, value):
-    code, printed = fails("sample", "igsm", option, value)
-    assert code == 2
-    known = {
-        "--difficulty": ("med", "hard", "toy", "mini"),
-        "--split": ("train", "test"),
-        "--format": ("natural", "compact", "pairs"),
-    }
-    assert all(repr(name) in printed for name in (value, *known[option]))
-
-
 def test_the_guide_prints_what_the_command_prints(capsys):
     guide = (Path(__file__).parents[2] / "docs" / "guides" / "igsm.md").read_text(encoding="utf-8")
     command, printed = re.search(

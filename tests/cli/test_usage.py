@@ -27,6 +27,10 @@ from ihlab.cli.usage import in_one_sentence
         ("train --task.min-token -5", "InductionTask.min_token is -5, but ids start at 0. For all options: "),
         ("trian", "There is no command 'trian'; did you mean 'train'?"),
         ("train induction --model.positional foo", "invalid choice 'foo' for argument '--model.positional'."),
+        (
+            "sample igsm --difficulty easy",
+            "invalid choice 'easy' for argument '--difficulty'. Expected one of ('med', 'hard', 'toy', 'mini')",
+        ),
     ],
 )
 @pytest.mark.parametrize("width", ["40", "80", "200"])

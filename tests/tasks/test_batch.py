@@ -1,10 +1,10 @@
-"""Batch, and what makes a task a Task."""
+"""Batch: its defaults, its checks and its parts."""
 
 import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
 
-from tasks import IGNORE, TASKS, Batch, Task
+from tasks import IGNORE, Batch
 
 ROWS = np.array([[1, 2, 1, 2]])
 TARGETS = np.array([[IGNORE, IGNORE, 2, IGNORE]])
@@ -26,24 +26,6 @@ def test_shapes_and_types_are_checked_in_tests(targets):
     """The import hook of conftest.py is at work."""
     with pytest.raises(TypeCheckError):
         Batch(inputs=ROWS, targets=targets)
-
-
-@pytest.mark.parametrize("kind", TASKS)
-def test_every_registered_task_is_a_task_under_its_kind(kind):
-    task = TASKS[kind]()
-    assert isinstance(task, Task)
-    assert task.kind == kind
-
-
-@pytest.mark.parametrize("kind", TASKS)
-def test_every_registered_task_gives_int64_rows_of_its_length_and_vocabulary(kind):
-    task = TASKS[kind]()
-    batch = task.batch(3, np.random.default_rng(0))
-    for tokens in (batch.inputs, batch.targets, batch.answers):
-        assert tokens.dtype == np.int64
-        assert tokens.shape == (3, task.length)
-        assert ((tokens == IGNORE) | (tokens >= 0) & (tokens < task.vocab_size)).all()
-    assert (batch.inputs != IGNORE).all()
 
 
 def test_rows_cuts_everything_alike():

@@ -1,6 +1,5 @@
 """The checker task: its rule read back from drawn rows, and what rules score that cannot check a claim."""
 
-import re
 from functools import lru_cache
 
 import numpy as np
@@ -9,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tasks.checker
-from tasks import IGNORE, CheckerTask, ConfigError
+from tasks import IGNORE, CheckerTask
 from tasks.checker import ASK, FALSE, NO, RECALL, TRUE, YES
+from tests.tasks.shown import picture
 
 ASKED = ("second", "first")
 
@@ -61,13 +61,11 @@ def test_rows_obey_the_rule(fields, seed):
 
 def test_the_worked_rows_in_the_docstring_obey_the_rule():
     lines = [line for line in tasks.checker.__doc__.splitlines() if line.startswith("    ")]
-    for asked, picture in zip(ASKED, (lines[:3], lines[3:]), strict=True):
-        cells = {line.split()[0]: {m.end(): m.group() for m in re.finditer(r"\S+", line)} for line in picture}
-        columns = list(cells["input"])[1:]
-        row = [int(cells["input"][column]) for column in columns]
-        targets = [int(cells["target"].get(column, IGNORE)) for column in columns]
-        kinds = [" RTF".find(cells["role"].get(column, " ")) for column in columns]
-        check(row, targets, [max(kind, 0) for kind in kinds], asked)
+    for asked, drawn in zip(ASKED, (lines[:3], lines[3:]), strict=True):
+        cells = picture("\n".join(drawn))
+        targets = [int(target or IGNORE) for target in cells["target"]]
+        kinds = ["RTF".find(role) + 1 if role else 0 for role in cells["role"]]
+        check([int(token) for token in cells["input"]], targets, kinds, asked)
 
 
 # What rules score that cannot check a claim. Each rule reads the row up to its question, and says yes or no.
@@ -151,36 +149,3 @@ def test_kinds_of_questions_are_as_frequent_as_the_rule_says(asked):
     kinds = CheckerTask(asked=asked).batch(2000, np.random.default_rng(0)).groups["question"]
     shares = np.bincount(kinds[kinds > 0], minlength=4)[1:] / (kinds > 0).sum()
     assert shares == pytest.approx([1 / 2, 1 / 4, 1 / 4], abs=0.02)
-
-
-def test_a_batch_is_a_function_of_the_generator():
-    task = CheckerTask()
-    one, same, other = (task.batch(5, np.random.default_rng(seed)) for seed in (1, 1, 2))
-    assert np.array_equal(one.inputs, same.inputs)
-    assert np.array_equal(one.targets, same.targets)
-    assert not np.array_equal(one.inputs, other.inputs)
-    assert task.batch(0, np.random.default_rng(0)).inputs.shape == (0, 32)
-
-
-def test_what_is_shown_names_the_roles():
-    task = CheckerTask(length=12)
-    batch = task.batch(1, np.random.default_rng(0))
-    lines = task.show(batch, 0).splitlines()
-    assert lines[1].split()[1:] == [str(token) for token in batch.inputs[0]]
-    kinds = [" RTF"[kind] for kind in batch.groups["question"][0] if kind]
-    assert lines[2].split()[1:] == [*"KVKVKV", *kinds]
-    assert lines[3].split()[1:] == [str(target) for target in batch.targets[0] if target != IGNORE]
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"length": 4}, "CheckerTask.length is 4, but must be a multiple of 4 and at least 8"),
-        ({"length": 18}, "CheckerTask.length is 18, but must be a multiple of 4"),
-        ({"vocab_size": 18}, "CheckerTask.vocab_size is 18, but must be at least 19: length=32 takes 16"),
-        ({"asked": "third"}, "CheckerTask.asked is 'third', but must be one of 'second', 'first'."),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(fields, words):
-    with pytest.raises(ConfigError, match=re.escape(words)):
-        CheckerTask(**fields)

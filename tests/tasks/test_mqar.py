@@ -1,7 +1,6 @@
 """Multi-query associative recall against its rule, and the law of its gaps against exact probabilities."""
 
 import math
-import re
 from itertools import permutations
 
 import numpy as np
@@ -12,8 +11,8 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import chisquare
 
 import tasks.mqar
-from tasks import IGNORE, ConfigError, MQARTask
-from tasks.kernels.mqar import draw_rows
+from tasks import IGNORE, MQARTask
+from tests.tasks.shown import picture
 
 
 def read(row, pairs):
@@ -45,57 +44,41 @@ seeds = st.integers(0, 2**32)
 
 
 def test_the_worked_row_in_the_docstring_obeys_the_rule():
-    picture = [line for line in tasks.mqar.__doc__.splitlines() if line.startswith("    ")]
-    cells = {line.split()[0]: {m.end(): m.group() for m in re.finditer(r"\S+", line)} for line in picture}
-    columns = list(cells["input"])[1:]
-    row = [int(cells["input"][column].replace(".", "0")) for column in columns]
+    cells = picture(tasks.mqar.__doc__)
+    row = [int(token.replace(".", "0")) for token in cells["input"]]
     known, rest = read(row, 2)
     assert len(row) == 16
     assert set(known) <= set(range(1, 6))
     assert set(known.values()) <= set(range(6, 12))
     asked = {4 + t: known[token] for t, token in enumerate(rest) if token in known}
-    assert {t: int(cells["target"][c]) for t, c in enumerate(columns) if c in cells["target"]} == asked
-    assert [t for t, column in enumerate(columns) if cells["role"].get(column) == "Q"] == list(asked)
+    assert {t: int(target) for t, target in enumerate(cells["target"]) if target} == asked
+    assert [t for t, role in enumerate(cells["role"]) if role == "Q"] == list(asked)
 
 
 # The rule
 
 
-@given(task_fields(), seeds)
-def test_keys_and_values_are_different_ids_from_disjoint_halves(fields, seed):
-    task = MQARTask(**fields)
-    for row in task.batch(4, np.random.default_rng(seed)).inputs.tolist():
-        known, _ = read(row, task.pairs)
-        assert len(known) == len(set(known.values())) == task.pairs
+@given(task_fields(), st.integers(1, 4), seeds)
+def test_rows_obey_the_rule(fields, value_gap, seed):
+    """Different keys, their values from the other half; each key is asked once; gaps are powers of two."""
+    pairs = fields["pairs"]
+    width, front = 1 + value_gap, pairs * (1 + value_gap)
+    task = MQARTask(**{**fields, "length": fields["length"] + front - 2 * pairs, "value_gap": value_gap})
+    batch = task.batch(4, np.random.default_rng(seed))
+    for row, targets, gaps in zip(
+        batch.inputs.tolist(), batch.targets.tolist(), batch.groups["gap"].tolist(), strict=True
+    ):
+        known = dict(zip(row[:front:width], row[value_gap:front:width], strict=True))
+        assert len(known) == len(set(known.values())) == pairs
         assert min(known) >= 1
         assert max(known) < task.vocab_size // 2 <= min(known.values())
         assert max(known.values()) < task.vocab_size
-
-
-@given(task_fields(), seeds)
-def test_each_key_is_asked_for_once_and_its_value_is_the_answer(fields, seed):
-    task = MQARTask(**fields)
-    batch = task.batch(4, np.random.default_rng(seed))
-    for row, targets in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
-        known, _ = read(row, task.pairs)
         asked = {t: target for t, target in enumerate(targets) if target != IGNORE}
         assert sorted(row[t] for t in asked) == sorted(known)
         assert all(known[row[t]] == target for t, target in asked.items())
-        assert all(t >= 2 * task.pairs and t % 2 == 0 for t in asked)
-
-
-@given(task_fields(), seeds)
-def test_a_querys_gap_is_rounded_down_to_a_power_of_two(fields, seed):
-    task = MQARTask(**fields)
-    batch = task.batch(4, np.random.default_rng(seed))
-    assert batch.groups["gap"].shape == batch.inputs.shape
-    for targets, gaps in zip(batch.targets.tolist(), batch.groups["gap"].tolist(), strict=True):
+        assert all(t >= front and (t - front) % 2 == 0 for t in asked)
         for t in range(task.length):
-            if targets[t] != IGNORE:
-                slot = (t - 2 * task.pairs) // 2 + 1
-                assert gaps[t] == 2 ** math.floor(math.log2(slot))
-            else:
-                assert gaps[t] == 0
+            assert gaps[t] == (2 ** math.floor(math.log2((t - front) // 2 + 1)) if t in asked else 0)
 
 
 def test_rows_are_cut_with_their_gaps():
@@ -178,93 +161,8 @@ def test_as_many_pairs_as_slots_fill_every_slot():
 # Values farther from their keys
 
 
-@given(task_fields(), st.integers(1, 4), seeds)
-def test_a_value_stands_that_many_positions_after_its_key(fields, value_gap, seed):
-    pairs = fields["pairs"]
-    width, front = 1 + value_gap, pairs * (1 + value_gap)
-    task = MQARTask(**{**fields, "length": fields["length"] + front - 2 * pairs, "value_gap": value_gap})
-    batch = task.batch(4, np.random.default_rng(seed))
-    for row, targets in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
-        known = dict(zip(row[:front:width], row[value_gap:front:width], strict=True))
-        asked = {t: target for t, target in enumerate(targets) if target != IGNORE}
-        assert sorted(row[t] for t in asked) == sorted(known)
-        assert all(known[row[t]] == target for t, target in asked.items())
-        assert all(t >= front and (t - front) % 2 == 0 for t in asked)
-        assert len(known) == len(set(known.values())) == pairs
-
-
 def test_what_stands_between_a_key_and_its_value_is_filled_like_the_rest():
     filled = MQARTask(vocab_size=20, value_gap=3).batch(500, np.random.default_rng(0)).inputs[:, :16].reshape(-1, 4)
     assert chisquare(np.bincount(filled[:, 1:3].ravel(), minlength=20)).pvalue > 1e-3
     blank = MQARTask(vocab_size=20, value_gap=3, fill="blank").batch(50, np.random.default_rng(0)).inputs[:, :16]
     assert (blank.reshape(-1, 4)[:, 1:3] == 0).all()
-
-
-# Randomness
-
-
-def test_one_seed_gives_one_batch_and_the_generator_moves_on():
-    first, again = (MQARTask().batch(4, np.random.default_rng(3)) for _ in range(2))
-    assert np.array_equal(first.inputs, again.inputs)
-    assert np.array_equal(first.targets, again.targets)
-    rng = np.random.default_rng(3)
-    assert not np.array_equal(MQARTask().batch(4, rng).inputs, MQARTask().batch(4, rng).inputs)
-
-
-@pytest.mark.parametrize("random_fill", [True, False])
-def test_a_row_depends_on_its_own_seed_only(random_fill):
-    """Not on the rows drawn before it."""
-    row_seeds = np.arange(20, dtype=np.uint64)
-    together = draw_rows(row_seeds, np.ones(10), 5, 1, 30, 30, random_fill)
-    for i in range(20):
-        alone = draw_rows(row_seeds[i : i + 1], np.ones(10), 5, 1, 30, 30, random_fill)
-        assert all(np.array_equal(part[i], one[0]) for part, one in zip(together, alone, strict=True))
-
-
-# A row for a person
-
-
-def test_show_writes_tokens_roles_and_targets():
-    task = MQARTask(length=36)
-    batch = task.batch(3, np.random.default_rng(0))
-    cells = {"position": [], "token": [], "role": [], "target": []}
-    for block in task.show(batch, 2).split("\n\n")[:-1]:
-        lines = {line[:9].strip(): line[9:] for line in block.splitlines()}
-        n_positions = len(lines["position"].split())
-        for label, shown in cells.items():
-            shown += [lines[label][i * 5 : (i + 1) * 5].strip() for i in range(n_positions)]
-    asked = batch.targets[2] != IGNORE
-    assert cells["position"] == [str(t) for t in range(36)]
-    assert cells["token"] == [str(token) for token in batch.inputs[2]]
-    assert cells["role"] == ["K", "V"] * 4 + ["Q" if a else "" for a in asked[8:]]
-    assert cells["target"] == ["" if target == IGNORE else str(target) for target in batch.targets[2]]
-
-
-# Bad input
-
-
-@pytest.mark.parametrize(
-    ("given_fields", "said"),
-    [
-        ({"pairs": 0}, ["MQARTask.pairs is 0,", "at least 1"]),
-        ({"pairs": 17}, ["MQARTask.length is 64,", "at least 68", "pairs=17"]),
-        ({"vocab_size": 9}, ["MQARTask.vocab_size is 9,", "at least 10", "pairs=4"]),
-        ({"value_gap": 0}, ["MQARTask.value_gap is 0,", "at least 1"]),
-        ({"value_gap": 20}, ["MQARTask.length is 64,", "at least 92", "21 positions each"]),
-        ({"bos": True, "length": 16}, ["MQARTask.length is 15,", "at least 16", "MQARTask.bos is True"]),
-        ({"power_a": 0}, ["MQARTask.power_a is 0.0,", "above 0"]),
-        ({"power_a": 1.5}, ["MQARTask.power_a is 1.5,", "at most 1"]),
-        ({"power_a": math.nan}, ["MQARTask.power_a is nan,"]),
-        ({"fill": "noise"}, ["MQARTask.fill is 'noise',", "'random', 'blank'"]),
-        ({"pair": 4}, ["no MQARTask field 'pair'", "did you mean 'pairs'?"]),
-    ],
-)
-def test_bad_settings_are_refused_with_what_would_be_right(given_fields, said):
-    with pytest.raises(ConfigError) as refusal:
-        MQARTask(**given_fields)
-    assert all(part in str(refusal.value) for part in said)
-
-
-def test_the_smallest_vocabulary_and_length_are_accepted():
-    task = MQARTask(vocab_size=10, length=16)
-    assert task.batch(1, np.random.default_rng(0)).inputs.shape == (1, 16)

@@ -1,6 +1,5 @@
 """The multi-hop task against its definition, iterated on strings."""
 
-import re
 from collections import Counter
 
 import numpy as np
@@ -11,7 +10,7 @@ from scipy.stats import chisquare
 
 import tasks.multihop
 from tasks import IGNORE, ConfigError, MultiHopTask
-from tasks.kernels.multihop import draw_rows
+from tests.tasks.shown import picture, shown
 
 
 def find(k, text, i):
@@ -85,15 +84,12 @@ def test_the_definition_on_strings_read_by_hand(k, text, targets):
 
 
 def test_the_worked_row_in_the_docstring_obeys_the_definition():
-    picture = [line for line in tasks.multihop.__doc__.splitlines() if line.startswith("    ")]
-    cells = {line.split()[0]: {m.end(): m.group() for m in re.finditer(r"\S+", line)} for line in picture}
-    columns = list(cells["position"])[1:]
-    text = "?" + "".join(cells["input"][column] for column in columns[1:])
-    assert cells["input"][columns[0]] == "k=2"
-    assert "".join(cells["target"][column] for column in columns) == expected(2, text)[0]
+    cells = picture(tasks.multihop.__doc__)
+    text = "?" + "".join(cells["input"][1:])
+    assert cells["input"][0] == "k=2"
+    assert "".join(cells["target"]) == expected(2, text)[0]
     for k in (1, 2):
-        shown = {t: int(cells[f"find_{k}"][c]) for t, c in enumerate(columns) if c in cells[f"find_{k}"]}
-        assert shown == {i: j for i in range(1, 9) if (j := find(k, text, i)) is not None}
+        assert cells[f"find_{k}"] == ["", *(str(find(k, text, i) or "") for i in range(1, 9))]
 
 
 # The rule
@@ -188,23 +184,6 @@ def test_other_numbers_of_hops_are_refused(hops):
 # Randomness
 
 
-def test_one_seed_gives_one_batch_and_the_generator_moves_on():
-    first, again = (MultiHopTask().batch(4, np.random.default_rng(3)) for _ in range(2))
-    assert np.array_equal(first.inputs, again.inputs)
-    assert np.array_equal(first.targets, again.targets)
-    rng = np.random.default_rng(3)
-    assert not np.array_equal(MultiHopTask().batch(4, rng).inputs, MultiHopTask().batch(4, rng).inputs)
-
-
-def test_a_row_depends_on_its_own_seed_only():
-    """Not on the rows drawn before it."""
-    row_seeds = np.arange(20, dtype=np.uint64)
-    together = draw_rows(row_seeds, 0, 8, 9, 4, 40)
-    for i in range(20):
-        alone = draw_rows(row_seeds[i : i + 1], 0, 8, 9, 4, 40)
-        assert all(np.array_equal(part[i], one[0]) for part, one in zip(together, alone, strict=True))
-
-
 def p_uniform(counts):
     """The chi-squared test's p-value that these counts come from equally likely cells."""
     return chisquare(counts).pvalue
@@ -235,11 +214,7 @@ def test_show_writes_letters_and_targets():
     task = MultiHopTask(max_hops=4, length=20)
     batch = task.batch_of(2, 3, np.random.default_rng(0))
     text, targets, _ = list(as_strings(task, batch))[1]
-    lines = task.show(batch, 1).splitlines()
-    cells = {}
-    for line in lines[:-2]:
-        for label in line.split()[:1]:
-            cells.setdefault(label, []).extend(line.split()[1:])
+    cells = shown(task.show(batch, 1))
     assert cells["position"] == [str(t) for t in range(20)]
     assert cells["token"] == ["k=2", *text[1:]]
     assert "".join(cells["target"]) == targets
@@ -249,27 +224,6 @@ def test_show_writes_ids_where_the_alphabet_has_more_letters_than_ours():
     task = MultiHopTask(vocab_size=60, length=16, max_hops=1, alphabet=40)
     batch = task.batch_of(1, 1, np.random.default_rng(0))
     assert task.show(batch, 0).splitlines()[1].split()[2:] == [str(token) for token in batch.inputs[0, 1:]]
-
-
-# Bad input
-
-
-@pytest.mark.parametrize(
-    ("given_fields", "said"),
-    [
-        ({"max_hops": 17}, ["MultiHopTask.vocab_size is 23,", "max_hops=17", "need 24 symbols", "18 hop tokens"]),
-        ({"vocab_size": 22}, ["MultiHopTask.vocab_size is 22,", "need 23 symbols"]),
-        ({"max_hops": -1}, ["MultiHopTask.max_hops is -1,", "not be negative"]),
-        ({"alphabet": 1}, ["MultiHopTask.alphabet is 1,", "at least 2"]),
-        ({"length": 18}, ["MultiHopTask.length is 18,", "at least 19"]),
-        ({"length": "long"}, ["MultiHopTask.length is 'long',", "a whole number"]),
-        ({"hops": 8}, ["no MultiHopTask field 'hops'", "did you mean 'max_hops'?"]),
-    ],
-)
-def test_bad_settings_are_refused_with_what_would_be_right(given_fields, said):
-    with pytest.raises(ConfigError) as refusal:
-        MultiHopTask(**given_fields)
-    assert all(part in str(refusal.value) for part in said)
 
 
 def test_the_shortest_row_can_hold_an_answer_at_the_most_hops():

@@ -1,7 +1,5 @@
 """The n-gram task against its table, held as a dictionary."""
 
-import re
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,8 +7,9 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 import tasks.ngram
-from tasks import IGNORE, ConfigError, NGramTask
+from tasks import IGNORE, NGramTask
 from tasks.random64 import GOLDEN, below
+from tests.tasks.shown import picture
 
 
 def as_dict(task):
@@ -45,27 +44,20 @@ def test_the_worked_row_in_the_docstring_obeys_its_table():
     lines = tasks.ngram.__doc__.splitlines()
     table = {(5, 2): 7, (5, 8): 1, (2, 8): 1}
     assert f"{', '.join(f'{pair} -> {last}' for pair, last in list(table.items())[:2])} and (2, 8) -> 1:" in lines[2]
-    cells = {line.split()[0]: {m.end(): m.group() for m in re.finditer(r"\S+", line)} for line in lines[4:7]}
-    columns = list(cells["input"])[1:]
-    row = [int(cells["input"][column]) for column in columns]
+    cells = picture(tasks.ngram.__doc__)
+    row = [int(token) for token in cells["input"]]
     assert all(table[x1, x2] == x3 for x1, x2, x3 in cut(row, 3))
-    assert [cells["role"][column] for column in columns] == ["x1", "x2", "x3"] * 3
-    shown = {t: int(cells["target"][column]) for t, column in enumerate(columns) if column in cells["target"]}
-    assert shown == {1: row[2], 4: row[5], 7: row[8]}
+    assert cells["role"] == ["x1", "x2", "x3"] * 3
+    assert [int(target or 0) for target in cells["target"]] == [0, row[2], 0, 0, row[5], 0, 0, row[8], 0]
 
 
 # The table
 
 
 @given(task_fields())
-def test_no_context_has_two_entries(fields):
+def test_the_table_holds_ids_of_the_vocabulary_and_no_context_twice(fields):
     task = NGramTask(**fields)
     assert len(as_dict(task)) == task.table_size
-
-
-@given(task_fields())
-def test_the_table_holds_ids_of_the_vocabulary(fields):
-    task = NGramTask(**fields)
     assert task.table.shape == (task.table_size, task.order)
     assert task.table.min() >= 0
     assert task.table.max() < task.vocab_size
@@ -119,15 +111,6 @@ def test_every_asked_token_is_the_tables(fields, seed):
             assert t + 1 == task.length or row[t + 1] == targets[t]
 
 
-@given(task_fields(), seeds)
-def test_a_row_is_n_grams_of_the_table_and_nothing_else(fields, seed):
-    task = NGramTask(**fields)
-    entries = [tuple(entry) for entry in task.table.tolist()]
-    for row in task.batch(4, np.random.default_rng(seed)).inputs.tolist():
-        for part in cut(row, task.order):
-            assert any(entry[: len(part)] == part for entry in entries)
-
-
 def test_a_table_of_one_entry_is_repeated():
     task = NGramTask(length=5, table_size=1)
     [[x1, x2, x3]], batch = task.table.tolist(), task.batch(2, np.random.default_rng(0))
@@ -153,64 +136,3 @@ def test_entries_are_drawn_uniformly_and_independently():
     drawn = np.array([[number[part] for part in cut(row, 3)] for row in rows])
     assert chisquare(np.bincount(drawn.ravel(), minlength=6)).pvalue > 1e-3
     assert chisquare(np.bincount((6 * drawn[:, :-1] + drawn[:, 1:]).ravel(), minlength=36)).pvalue > 1e-3
-
-
-# Randomness
-
-
-def test_one_seed_gives_one_batch_and_the_generator_moves_on():
-    first, again = (NGramTask().batch(4, np.random.default_rng(3)) for _ in range(2))
-    assert np.array_equal(first.inputs, again.inputs)
-    assert np.array_equal(first.targets, again.targets)
-    rng = np.random.default_rng(3)
-    assert not np.array_equal(NGramTask().batch(4, rng).inputs, NGramTask().batch(4, rng).inputs)
-
-
-@given(task_fields(), seeds)
-def test_a_row_does_not_depend_on_the_batch_size(fields, seed):
-    task = NGramTask(**fields)
-    few, many = (task.batch(size, np.random.default_rng(seed)) for size in (3, 8))
-    assert np.array_equal(few.inputs, many.inputs[:3])
-    assert np.array_equal(few.targets, many.targets[:3])
-
-
-# A row for a person
-
-
-def test_show_writes_tokens_roles_and_targets():
-    task = NGramTask(vocab_size=9000, length=20)
-    batch = task.batch(3, np.random.default_rng(0))
-    cells = {"position": [], "token": [], "role": [], "target": []}
-    for block in task.show(batch, 2).split("\n\n")[:-1]:
-        lines = {line[:9].strip(): line[9:] for line in block.splitlines()}
-        n_positions = len(lines["position"].split())
-        for label, shown in cells.items():
-            shown += [lines[label][i * 5 : (i + 1) * 5].strip() for i in range(n_positions)]
-    assert cells["position"] == [str(t) for t in range(20)]
-    assert cells["token"] == [str(token) for token in batch.inputs[2]]
-    assert cells["role"] == (["x1", "x2", "x3"] * 7)[:20]
-    assert cells["target"] == ["" if target == IGNORE else str(target) for target in batch.targets[2]]
-
-
-# Bad input
-
-
-@pytest.mark.parametrize(
-    ("given_fields", "said"),
-    [
-        ({"vocab_size": 1, "table_size": 1}, ["NGramTask.vocab_size is 1,", "at least 2"]),
-        ({"order": 1}, ["NGramTask.order is 1,", "at least 2"]),
-        ({"length": 2}, ["NGramTask.length is 2,", "at least order=3"]),
-        ({"table_size": 0}, ["NGramTask.table_size is 0,", "at least 1"]),
-        ({"table_size": 101, "vocab_size": 10}, ["NGramTask.table_size is 101,", "only 100 different contexts"]),
-        ({"order": 12}, ["NGramTask.order is 12,", "vocab_size=64"]),
-        ({"order": 4000, "length": 4000}, ["NGramTask.order is 4000,"]),
-        ({"table_seed": -1}, ["NGramTask.table_seed is -1,", "not be negative"]),
-        ({"table_sise": 9}, ["no NGramTask field 'table_sise'", "did you mean 'table_size'?"]),
-    ],
-)
-@pytest.mark.usefixtures("unchecked")
-def test_bad_settings_are_refused_with_what_would_be_right(given_fields, said):
-    with pytest.raises(ConfigError) as refusal:
-        NGramTask(**given_fields)
-    assert all(part in str(refusal.value) for part in said)

@@ -1,6 +1,5 @@
 """The task of induction by two tokens: its rule read back from drawn rows, and what models score that know less."""
 
-import re
 from collections import defaultdict
 from itertools import pairwise
 
@@ -10,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tasks.pairs
-from tasks import IGNORE, ConfigError, PairTask
+from tasks import IGNORE, PairTask
+from tests.tasks.shown import picture
 
 
 @st.composite
@@ -56,11 +56,8 @@ def check(row, targets, letters, followers_from):
 
 
 def test_the_worked_row_in_the_docstring_obeys_the_rule():
-    picture = [line for line in tasks.pairs.__doc__.splitlines() if line.startswith("    ")]
-    cells = {line.split()[0]: {m.end(): m.group() for m in re.finditer(r"\S+", line)} for line in picture}
-    columns = list(cells["input"])[1:]
-    row = [int(cells["input"][column]) for column in columns]
-    check(row, [int(cells["target"].get(column, IGNORE)) for column in columns], 3, 8)
+    cells = picture(tasks.pairs.__doc__)
+    check([int(token) for token in cells["input"]], [int(target or IGNORE) for target in cells["target"]], 3, 8)
 
 
 @given(task_fields(), st.integers(0, 2**32))
@@ -122,31 +119,3 @@ def test_copying_from_a_fixed_distance_is_worse_than_the_last_letter():
     for distance in range(72):
         guesses = np.pad(batch.inputs, ((0, 0), (distance, 0)), constant_values=-1)[:, :72]
         assert (guesses == batch.targets)[asked].mean() < 0.2
-
-
-def test_a_batch_is_a_function_of_the_generator():
-    task = PairTask(vocab_size=6, length=24, letters=3)
-    one, same, other = (task.batch(5, np.random.default_rng(seed)) for seed in (1, 1, 2))
-    assert np.array_equal(one.inputs, same.inputs)
-    assert not np.array_equal(one.inputs, other.inputs)
-    assert task.batch(0, np.random.default_rng(0)).inputs.shape == (0, 24)
-
-
-def test_what_is_shown_names_the_roles_but_not_the_answers():
-    task = PairTask(vocab_size=4, length=12, letters=2)
-    lines = task.show(task.batch(1, np.random.default_rng(0)), 0).splitlines()
-    assert lines[2].split()[1:] == [*"abfabfabab"]
-    assert len(lines[3].split()[1:]) == 2
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"letters": 1}, "PairTask.letters is 1, but a context has 2 different letters."),
-        ({"vocab_size": 7}, "PairTask.vocab_size is 7, but must be at least 8: half of the ids"),
-        ({"length": 37}, "PairTask.length is 37, but must be at least 38: the first query"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(fields, words):
-    with pytest.raises(ConfigError, match=re.escape(words)):
-        PairTask(**fields)

@@ -1,6 +1,5 @@
 """The trigger task: its rule read back from drawn rows, and what models score that lack the table or induction."""
 
-import re
 from itertools import pairwise
 
 import numpy as np
@@ -9,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tasks.trigger
-from tasks import IGNORE, ConfigError, TriggerTask
+from tasks import IGNORE, TriggerTask
 from tasks.trigger import FOLLOWER_PROBABILITIES, GLOBAL, TRIGGER
+from tests.tasks.shown import picture
 
 SHARES = (4, 11, 21)
 
@@ -42,16 +42,13 @@ def score(batch, source, guesses):
 
 
 def test_the_worked_row_in_the_docstring_obeys_the_rule():
-    picture = [line for line in tasks.trigger.__doc__.splitlines() if line.startswith("    ")]
-    cells = {line.split()[0]: {m.end(): m.group() for m in re.finditer(r"\S+", line)} for line in picture}
-    columns = list(cells["input"])[1:]
-    row = [int(cells["input"][column]) for column in columns]
-    answers = [int(cells["answer"].get(column, IGNORE)) for column in columns]
+    cells = picture(tasks.trigger.__doc__)
+    row = [int(token) for token in cells["input"]]
+    answers = [int(answer or IGNORE) for answer in cells["answer"]]
     table = {3: 5, 5: 1, 1: 7, 7: 3}
     assert {now: after for now, after in pairwise(row) if now == 5} == {5: 9}
-    for t, (token, column) in enumerate(zip(row, columns, strict=True)):
-        role = cells["role"].get(column)
-        assert role == ("T" if token == 5 and token in row[:t] else None if token in row[:t] else "G")
+    for t, (token, role) in enumerate(zip(row, cells["role"], strict=True)):
+        assert role == ("T" if token == 5 and token in row[:t] else "" if token in row[:t] else "G")
         assert answers[t] == (9 if role == "T" else table.get(token, answers[t]) if role == "G" else IGNORE)
 
 
@@ -143,33 +140,3 @@ def test_the_tables_answer_is_the_likeliest_at_a_first_occurrence(triggers):
     joint = np.zeros((task.vocab_size,) * 2)
     np.add.at(joint, (batch.inputs[late], batch.targets[late]), 1)
     assert (joint.argmax(axis=1) == task.table[:, 0]).all()
-
-
-def test_a_batch_is_a_function_of_the_generator():
-    task = TriggerTask(vocab_size=20, length=9, triggers=3)
-    one, same, other = (task.batch(5, np.random.default_rng(seed)) for seed in (1, 1, 2))
-    assert np.array_equal(one.inputs, same.inputs)
-    assert not np.array_equal(one.inputs, other.inputs)
-    assert task.batch(0, np.random.default_rng(0)).inputs.shape == (0, 9)
-
-
-def test_what_is_shown_names_the_roles():
-    task = TriggerTask(vocab_size=20, length=9, triggers=3)
-    batch = task.batch(1, np.random.default_rng(0))
-    lines = task.show(batch, 0).splitlines()
-    assert lines[1].split()[1:] == [str(token) for token in batch.inputs[0]]
-    assert lines[2].split()[1:] == [" GT"[source] for source in batch.groups["source"][0] if source]
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"length": 2}, "TriggerTask.length is 2, but must be at least 3."),
-        ({"triggers": 0}, "TriggerTask.triggers is 0, but must be at least 1."),
-        ({"table_seed": -1}, "TriggerTask.table_seed is -1, but must be at least 0."),
-        ({"vocab_size": 12}, "TriggerTask.vocab_size is 12, but must be at least 13: triggers=8"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(fields, words):
-    with pytest.raises(ConfigError, match=re.escape(words)):
-        TriggerTask(**fields)

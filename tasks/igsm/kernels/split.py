@@ -101,7 +101,6 @@ def _put(text: np.ndarray, n: int, characters: tuple[int, ...]) -> int:
 
 @numba.njit
 def _letter(i: int) -> int:
-    """Return the i-th of a .. z, A .. Z in ASCII."""
     return ord("a") + i if i < 26 else ord("A") + i - 26
 
 

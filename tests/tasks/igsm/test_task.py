@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 import tasks.igsm.task
-from tasks import IGNORE, ConfigError, InductionTask, Task
+from tasks import IGNORE, ConfigError, Task
 from tasks.codec import from_plain, to_plain
 from tasks.igsm import IGSMTask
 
@@ -25,18 +25,6 @@ def test_the_worked_problem_in_the_docstring_is_right():
     assert "Sloop TeaChest = 5 . Sloop SilkChest = 4 + Sloop TeaChest . Sloop Crates ?" in text
     assert "b = 4 + k = 4 + 5 = 2" in text  # 9 modulo 7
     assert "P = k + b = 5 + 2 = 0" in text  # 7 modulo 7
-
-
-def test_it_is_a_task():
-    task = IGSMTask(**TOY)
-    assert isinstance(task, Task)
-    assert (task.kind, task.length) == ("igsm", 128)
-    assert IGSMTask(**FLAT).kind == "igsm_flat"
-
-
-@pytest.mark.parametrize("task", [IGSMTask(**TOY), IGSMTask(**FLAT), InductionTask(length=9)], ids=lambda t: t.kind)
-def test_a_stored_task_is_made_again(task):
-    assert from_plain(Task, to_plain(task)) == task
 
 
 def test_a_stored_task_of_unknown_kind_or_field_is_refused():
@@ -104,19 +92,6 @@ def test_prompts_can_be_of_other_operations_and_another_split():
 # Which rows are drawn
 
 
-@pytest.mark.parametrize("fields", [TOY, FLAT])
-def test_rows_depend_on_their_own_seeds_only(fields):
-    """The same batch again; a smaller one is its beginning; and the generator moves on."""
-    task = IGSMTask(**fields)
-    rng = np.random.default_rng(3)
-    many, later = task.batch(20, rng), task.batch(20, rng)
-    again, few = (task.batch(size, np.random.default_rng(3)) for size in (20, 7))
-    for name in ("inputs", "targets", "answers"):
-        assert np.array_equal(getattr(many, name), getattr(again, name))
-        assert np.array_equal(getattr(many, name)[:7], getattr(few, name))
-    assert not np.array_equal(many.inputs, later.inputs)
-
-
 def test_longer_problems_are_drawn_again_with_as_many_operations():
     """Rows that fit in either length are the same, and the law of the operations does not change."""
     task, roomy = IGSMTask(**TOY | {"length": 100}), IGSMTask(**TOY)
@@ -182,40 +157,6 @@ def test_show_puts_sentences_and_steps_on_lines_and_answers_in_brackets():
 
 
 # Bad input
-
-
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"ops": "99"}, ["IGSMTask.ops is '99'", "difficulty='med'", "1 to 40"]),
-        ({"ops": "0"}, ["IGSMTask.ops is '0'", "1 to 40"]),
-        ({"ops": "<=0"}, ["IGSMTask.ops is '<=0'"]),
-        ({"ops": "<=abc"}, ["IGSMTask.ops is '<=abc'", "'15', or '<=15'"]),
-        ({"ops": "<15"}, ["IGSMTask.ops is '<15'", "'<=15'"]),
-        ({"ops": "15 "}, ["IGSMTask.ops is '15 '"]),
-        ({"ops": "٣"}, ["IGSMTask.ops is '٣'"]),
-        ({"ops": 15}, ["IGSMTask.ops is 15,", "must be a str"]),
-        ({"ops": "21", "difficulty": "toy"}, ["IGSMTask.ops is '21'", "difficulty='toy'", "1 to 20"]),
-        ({"ops": "<=3", "kind": "igsm_flat"}, ["IGSMTask.ops is '<=3'", "kind='igsm_flat'", "4 to 21"]),
-        ({"ops": "17", "kind": "igsm_flat"}, ["IGSMTask.ops is '17'", "kind='igsm_flat'", "4 to 16"]),
-        ({"modulus": 1}, ["IGSMTask.modulus is 1,", "at least 2"]),
-        ({"modulus": 1001}, ["IGSMTask.modulus is 1001,", "at most 1000"]),
-        ({"length": 3}, ["IGSMTask.length is 3,", "at least 4"]),
-        ({"kind": "gsm"}, ["IGSMTask.kind is 'gsm'", "'igsm', 'igsm_flat'"]),
-        ({"difficulty": "easy"}, ["IGSMTask.difficulty is 'easy'", "'toy'", "'mini'"]),
-        ({"draw": "evenly"}, ["IGSMTask.draw is 'evenly'", "'smaller', 'even'"]),
-        ({"draw": "even", "kind": "igsm_flat"}, ["IGSMTask.draw is 'even'", "kind='igsm_flat'"]),
-        ({"letters": "sorted"}, ["IGSMTask.letters is 'sorted'", "'random', 'ordered', 'parts'"]),
-        ({"letters": "parts"}, ["IGSMTask.letters is 'parts'", "format='natural'", "take format='pairs'"]),
-        ({"format": "pairs"}, ["IGSMTask.format is 'pairs'", "difficulty='med'", "take one of toy, mini"]),
-        ({"op": "15"}, ["no IGSMTask field 'op'", "did you mean 'ops'?"]),
-    ],
-)
-@pytest.mark.usefixtures("unchecked")
-def test_bad_settings_are_refused_with_what_would_be_right(fields, said):
-    with pytest.raises(ConfigError) as refusal:
-        IGSMTask(**fields)
-    assert all(part in str(refusal.value) for part in said)
 
 
 def test_a_length_in_which_few_problems_fit_is_refused_with_one_that_would_do():

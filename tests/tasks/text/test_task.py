@@ -81,20 +81,6 @@ def test_provenance_says_which_corpus_it_was():
     assert TASK.provenance["corpus_sha256"] == TASK.prepared.sha256
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"vocab_size": 255}, "vocab_size is 255, but must be at least 256, which is bytes"),
-        ({"vocab_size": 2**17}, "at most 65536"),
-        ({"length": 0}, "length is 0, but must be at least 1"),
-        ({"corpus": ""}, "corpus is empty"),
-    ],
-)
-def test_impossible_settings_are_refused(fields, said):
-    with pytest.raises(ConfigError, match=said):
-        TextTask(**fields)
-
-
 def test_a_corpus_shorter_than_a_row_says_how_long_it_is(tmp_path):
     (tmp_path / "a").write_text("some text of 24 letters.")
     (tmp_path / "b").write_text("short")
