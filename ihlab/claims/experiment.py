@@ -59,8 +59,8 @@ class Experiment(Protocol):
         """Draw the picture."""
         ...
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State in one sentence, with numbers, what the table shows at this scale."""
+    def summary(self, data: pd.DataFrame, scale: Scale) -> str | pd.DataFrame:
+        """Return what the table shows at this scale, in one sentence, or as a table if it has many numbers."""
         ...
 
 

@@ -1,7 +1,6 @@
 """The basin map: coordinates without signs, both stages, the theorem's basins, and verdicts on maps made by hand."""
 
 import functools
-import json
 import math
 
 import numpy as np
@@ -247,15 +246,13 @@ def test_the_sentence_has_the_tables_numbers():
 # End to end
 
 
-def test_stored_runs_are_the_manifests(made):
+def test_the_table_has_every_run_in_order(made, trained):
     """All eight fail at smoke scale, and go on from the same starts in a second stack."""
-    root, folder = made
-    stored, manifest = folder.data().query("kind != 'field'"), json.loads((folder.path / "manifest.json").read_text())
+    stored, runs = made[1].data().query("kind != 'field'"), trained("basin_map")
     assert stored["kind"].tolist() == ["run"] * 8 + ["follow"] * 8
-    assert [entry["curve"] for entry in manifest["runs"]] == [CURVE] * 8 + [FOLLOWED] * 8
+    assert [curve for curve, _ in runs] == [CURVE] * 8 + [FOLLOWED] * 8
     assert not stored.duplicated(["kind", "seed", "alpha1", "beta1"]).any()
-    for (_, row), entry in zip(stored.iterrows(), manifest["runs"], strict=True):
-        run = Run.open(root / "runs" / entry["run"])
+    for (_, row), (_, run) in zip(stored.iterrows(), runs, strict=True):
         assert run.done["ensemble"] == 8
         assert (run.config.seed, *run.config.init_shift) == (row["seed"], row["alpha1"], row["beta1"])
         assert (run.config.steps, run.config.stop_at_accuracy) == ((20, None) if row["kind"] == "run" else (60, FOUND))
@@ -266,12 +263,11 @@ def test_stored_runs_are_the_manifests(made):
         assert row["end_key_norm"] == pytest.approx(np.hypot(last["alpha1_0.0"], last["alpha2_0.0"]), abs=1e-6)
 
 
-def test_the_second_stage_begins_as_the_first(made):
+def test_the_second_stage_begins_as_the_first(trained):
     """The same weights and batches: an evaluation that both have is the same to rounding."""
-    root, folder = made
-    runs = [Run.open(root / "runs" / e["run"]) for e in json.loads((folder.path / "manifest.json").read_text())["runs"]]
     loss = {
-        (r.config.seed, r.config.init_shift, r.config.steps): r.metrics.set_index("step")["eval_loss"] for r in runs
+        (run.config.seed, run.config.init_shift, run.config.steps): run.metrics.set_index("step")["eval_loss"]
+        for _, run in trained("basin_map")
     }
     for (seed, start, steps), short in loss.items():
         if steps == 20:

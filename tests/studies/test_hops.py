@@ -1,14 +1,12 @@
 """Figure 8 and its four questions: errors counted slowly, verdicts on planted errors that follow each law and none."""
 
 import io
-import json
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from ihlab import Run
 from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.claims.experiment import SCALES
 from ihlab.claims.hop_horizon import Cell, hop_horizons, hop_table
@@ -63,10 +61,8 @@ def test_the_table_has_an_error_for_every_run_and_hop(made):
 
 
 @pytest.mark.slow
-def test_errors_are_wrong_letters_counted_one_by_one(made):
-    root, folder = made
-    names = [entry["run"] for entry in json.loads((folder.path / "manifest.json").read_text())["runs"]]
-    run = Run.open(root / "runs" / min(names))
+def test_errors_are_wrong_letters_counted_one_by_one(trained):
+    run = trained("figure8")[0][1]
     model, task = run.model(), run.config.task
     counted = []
     for k in range(task.max_hops + 1):
