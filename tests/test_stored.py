@@ -113,7 +113,6 @@ OWN = {
     "ihlab.studies.tables6to13": "the package's own",
     "ihlab.studies.hops": "the package's own",
     "ihlab.studies.table2": "the package's own",
-    "ihlab.claims.coverage": "the package's own",
     "ihlab.claims.page": "pages and tables that reproduce wrote",
     "ihlab.claims.history": "likewise",
     "ihlab.claims.ledger": "likewise",

@@ -118,9 +118,10 @@ class CriticalPeriod:
         late = {repeats: _ratio(data, repeats, last) for repeats in STYLES}
         stuck = late[SCORED].value > MUCH_LATER
 
-        def ratio(sentence: str, repeats: str, side: str, arm: str = AS_IT_IS) -> Claim:
+        def ratio(name: str, sentence: str, repeats: str, side: str, arm: str = AS_IT_IS) -> Claim:
             what = "" if arm == AS_IT_IS else f", {arm} rewound"
             return claim(
+                id=name,
                 sentence=sentence,
                 measure=f"steps to 90% after {last} steps without alpha2{what} / after none ({repeats}; "
                 f"{count_in_words(_steps(data, repeats, last, arm))} seeds learn)",
@@ -130,9 +131,12 @@ class CriticalPeriod:
                 why="" if arm == AS_IT_IS or stuck else "No model is stuck: nothing can be restored.",
             )
 
-        def at_release(sentence: str, repeats: str, column: str, measure: str, threshold: float, side: str) -> Claim:
+        def at_release(
+            name: str, sentence: str, repeats: str, column: str, measure: str, threshold: float, side: str
+        ) -> Claim:
             values = _cell(data, repeats, last)[column].tolist()
             return claim(
+                id=name,
                 sentence=sentence,
                 measure=f"{measure} at the release after {last} steps ({repeats})",
                 estimate=stats.mean(values, stats.SHARE),
@@ -142,19 +146,29 @@ class CriticalPeriod:
 
         of_uniform, share = "entropy of attention / that of uniform attention", "|beta1| / (|beta1| + |beta2|)"
         return [
-            ratio("Where immediate repeats are scored, a model long without alpha2 is stuck.", SCORED, "above"),
-            ratio("Where they are not, it is not.", UNSCORED, "below"),
-            at_release("A stuck model has saturated attention.", SCORED, "entropy", of_uniform, SATURATED, "below"),
-            at_release("Its values are the tokens before.", SCORED, "beta1_share", share, OWN_VALUE, "below"),
-            at_release(
-                "Those of a model that is not stuck are not.", UNSCORED, "beta1_share", share, OWN_VALUE, "above"
+            ratio(
+                "stuck_with_repeats", "Where immediate repeats are scored, a model long without alpha2 is stuck.",
+                SCORED, "above",
             ),
-            ratio("Rewinding W_Q and W_K restores learning.", SCORED, "below", QK),
-            ratio("Resetting AdamW's moments does not.", SCORED, "above", MOMENTS),
-            ratio("Rewinding alpha does not.", SCORED, "above", ALPHA),
-            ratio("Rewinding beta restores learning.", SCORED, "below", BETA),
-            ratio("Rewinding everything else does not.", SCORED, "above", REST),
-        ]
+            ratio("not_stuck_without_repeats", "Where they are not, it is not.", UNSCORED, "below"),
+            at_release(
+                "stuck_is_saturated", "A stuck model has saturated attention.", SCORED, "entropy", of_uniform,
+                SATURATED, "below",
+            ),
+            at_release(
+                "stuck_values_are_tokens_before", "Its values are the tokens before.", SCORED, "beta1_share", share,
+                OWN_VALUE, "below",
+            ),
+            at_release(
+                "free_values_are_not", "Those of a model that is not stuck are not.", UNSCORED, "beta1_share", share,
+                OWN_VALUE, "above",
+            ),
+            ratio("rewind_q_k_restores", "Rewinding W_Q and W_K restores learning.", SCORED, "below", QK),
+            ratio("reset_adamw_does_not", "Resetting AdamW's moments does not.", SCORED, "above", MOMENTS),
+            ratio("rewind_alpha_does_not", "Rewinding alpha does not.", SCORED, "above", ALPHA),
+            ratio("rewind_beta_restores", "Rewinding beta restores learning.", SCORED, "below", BETA),
+            ratio("rewind_rest_does_not", "Rewinding everything else does not.", SCORED, "above", REST),
+        ]  # fmt: skip
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:

@@ -278,6 +278,8 @@ def _order(data: pd.DataFrame, scale: Scale, part: str) -> list[Claim]:
 
     def attention(curve: str, accuracy: str) -> Claim:
         return claim(
+            id=f"attention_first.{'kv1' if curve == KV1 else 'vanilla2'}.{part}",
+            setting={"model": curve, "point": part},
             source="Olsson et al. 2022 (arXiv 2209.11895) find both at once in language models",
             sentence="The heads' attention to the answer rises before the accuracy or with it.",
             threshold=TOGETHER,
@@ -288,6 +290,8 @@ def _order(data: pd.DataFrame, scale: Scale, part: str) -> list[Claim]:
     def share(weight: str, accuracy: str) -> Claim:
         at, name = risen[KV1], "alpha" if weight == ALPHA else "beta"
         return claim(
+            id=f"{name}_first.{part}",
+            setting={"point": part},
             source="of formation",
             sentence=f"The share of {name} rises before both the attention to the answer and the accuracy.",
             threshold=-TOGETHER,

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from matplotlib.figure import Figure
 
 from ihlab.claims import stats
-from ihlab.claims.claim import Claim, at_floor, changed
+from ihlab.claims.claim import Claim, at_floor, changed, slug
 from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.claims.labels import KV, VANILLA
 from ihlab.claims.learning_curves import final_loss, lowest_loss_rates, plan
@@ -356,6 +356,7 @@ def _claims(data: pd.DataFrame, setting: Setting, scale: Scale) -> list[Claim]:
     more, seen = _hits(table[table["ops"] == setting.test]), _hits(table[table["ops"] <= setting.train])
     claim = partial(
         Claim,
+        setting={"data": setting.name},
         source="beside Table 4",
         of_paper=False,
         seeds=int(table["seed"].nunique()),
@@ -366,40 +367,50 @@ def _claims(data: pd.DataFrame, setting: Setting, scale: Scale) -> list[Claim]:
         claim,
         source="Appendix E.2, Table 4",
         of_paper=True,
+        statement=35,
         sentence=f"KV shifting attention solves more iGSM problems than vanilla ({setting.name}).",
     )
-    reason, note = _not_learned(table, setting), ""
+    reason, note, place = _not_learned(table, setting), "", slug(setting.name)
     if reason:
-        found = [paper(threshold=np.nan, why=reason)]
+        found = [paper(id=f"solves_more.untested.{place}", threshold=np.nan, why=reason)]
         lenient = stats.two_way_difference(more[KV, "lenient"], more[VANILLA, "lenient"])
         note = (
             f"; with {setting.test}, which nobody has learned, {MEASURES['lenient']}: "
             f"{lenient.value:+.3f} [{lenient.low:.3f}, {lenient.high:.3f}]"
         )
     else:
-        found = [_compared(paper, more, scale, measure, str(setting.test)) for measure in MEASURES]
+        found = [
+            _compared(partial(paper, id=f"solves_more.{measure}.{place}"), more, scale, measure, str(setting.test))
+            for measure in MEASURES
+        ]
     fewer = partial(
         claim,
+        id=f"solves_more_in_training_range.{place}",
         sentence=f"KV shifting solves more of those with no more operations than in training, too ({setting.name}).",
     )
     found.append(_compared(fewer, seen, scale, "strict", _and(setting.seen), note))
     # A problem with one operation needs no plan: its only step answers the query.
     planned = _hits(table[table["ops"].between(2, setting.train)])
-    for part, verb, hits, operations in (
-        ("planned", "plans", planned, _and([ops for ops in setting.seen if ops >= 2])),
-        ("looked up", "looks up all that is stated in", seen, _and(setting.seen)),
+    for part, name, verb, hits, operations in (
+        ("planned", "plans", "plans", planned, _and([ops for ops in setting.seen if ops >= 2])),
+        ("looked up", "looks_up", "looks up all that is stated in", seen, _and(setting.seen)),
     ):
-        rightly = partial(claim, sentence=f"KV shifting {verb} more problems with {operations} operations rightly.")
+        rightly = partial(
+            claim,
+            id=f"{name}_more.{place}",
+            sentence=f"KV shifting {verb} more problems with {operations} operations rightly.",
+        )
         found.append(_compared(rightly, hits, scale, part, operations))
     return found + [
         claim(
+            id=f"more_than_guess.{kind}.{'kv' if model == KV else 'vanilla'}.{place}",
             sentence=f"With {operations} operations {model} does more than guess ({setting.name}).",
             measure=f"share of problems, {model} less a constant answer: {MEASURES['lenient']}, and the constant is "
             f"right (the commonest answer of {OTHER_PROBLEMS[scale]} other problems, right in "
             f"{hits[model, GUESS].mean():.3f})",
             estimate=stats.two_way_difference(hits[model, "lenient"], hits[model, GUESS]),
         )
-        for hits, operations in ((more, str(setting.test)), (seen, _and(setting.seen)))
+        for kind, hits, operations in (("beyond", more, str(setting.test)), ("seen", seen, _and(setting.seen)))
         for model in CURVES
     ]
 

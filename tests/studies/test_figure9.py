@@ -1,6 +1,5 @@
 """Figure 9: an equivalence has to be shown, not merely a difference missed; and a small difference can be one too."""
 
-
 import numpy as np
 import pandas as pd
 import pytest

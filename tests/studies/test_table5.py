@@ -1,6 +1,5 @@
 """Table 5: the heads it counts, the tie between keys and values by simulation, and verdicts on made-up heads."""
 
-
 import numpy as np
 import pandas as pd
 import pytest
