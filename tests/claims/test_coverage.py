@@ -1,7 +1,4 @@
-"""The page of the paper's statements: every one is answered by a stored claim or says why not.
-
-`python tests/claims/test_coverage.py` writes the page.
-"""
+"""The page of the paper's statements: every one is answered by a stored claim or says why not."""
 
 import re
 from pathlib import Path
@@ -42,8 +39,4 @@ def test_without_figures_nothing_is_answered_by_one(tmp_path):
 
 
 def test_the_page_is_this_table():
-    assert PAGE.read_text(encoding="utf-8") == coverage_page(FIGURES), "python tests/claims/test_coverage.py writes it"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(coverage_page(FIGURES), encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == coverage_page(FIGURES), "`ihlab reproduce --from-data` writes it"

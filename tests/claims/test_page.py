@@ -163,24 +163,19 @@ def test_a_measure_that_was_changed_after_the_runs_says_so_and_what_the_declared
     assert declared == ["all, as first declared", "0", "1", "0", "0"]
 
 
-def test_folders_that_no_order_names_come_alphabetically(made_up):
+def test_scales_stand_apart_and_smoke_is_left_out_unless_there_is_nothing_else(made_up, tmp_path_factory):
     assert [folder.experiment for folder in result_folders(made_up)] == ["basin_map", "figure1a"]
-
-
-def test_scales_have_sections_of_their_own_and_smoke_is_left_out(made_up):
     store(made_up, "figure1a", "paper", claim(verdict="fails"))
     store(made_up, "figure1a", "gpu", claim())
-    folders = result_folders(made_up, ("figure1a",))
     scales = [("figure1a", "laptop"), ("basin_map", "laptop"), ("figure1a", "gpu"), ("figure1a", "paper")]
-    assert [(folder.experiment, folder.scale) for folder in folders] == scales
+    assert [(folder.experiment, folder.scale) for folder in result_folders(made_up, ("figure1a",))] == scales
     page = results_page(made_up)
     assert [scale in page for scale in ("figure, smoke scale", "figure, gpu scale")] == [False, True]
     assert "[Figure 1a (paper)](figure1a/README.md)" in page
-
-
-def test_smoke_is_shown_if_there_is_nothing_else(tmp_path):
-    store(tmp_path, "figure1a", "smoke", claim())
-    assert "[Figure 1a (smoke)](figure1a/README.md)" in results_page(tmp_path)
+    assert short_table(made_up) == f"{TABLE}\n| gpu | 1 | 0 | 0 | 0 |\n| paper | 0 | 1 | 0 | 0 |"
+    alone = tmp_path_factory.mktemp("smoke")
+    store(alone, "figure1a", "smoke", claim())
+    assert "[Figure 1a (smoke)](figure1a/README.md)" in results_page(alone)
 
 
 def test_the_first_page_counts_verdicts_and_links_to_pages(made_up):
@@ -296,16 +291,6 @@ def _reworded(claim: dict[str, object], words: str) -> dict[str, object]:
 # A claim on its figure's page
 
 
-def test_a_claim_is_shown_with_source_interval_seeds_and_p_values(made_up):
-    store(made_up, "table5", "laptop", claim(p=0.0000123, right_side="below", threshold=-1250.4))
-    assert cells(made_up, "table5") == [
-        "It learns.\nsection 3.2",
-        "final accuracy:\n0.988 [0.912, 1], 5 seeds, p < 0.001 (Holm 0.037)",
-        "< -1250\n2026-01-02",
-        "✔ holds",
-    ]
-
-
 def test_a_claim_has_the_commit_that_declared_it(tmp_path):
     claims = [claim(id=f"a.{n}", threshold=threshold) for n, threshold in enumerate((0.9, 0.8, 0.7, 0.6))]
     store(tmp_path, "figure1a", "laptop", *claims)
@@ -326,25 +311,29 @@ def test_a_claim_has_the_commit_that_declared_it(tmp_path):
     assert claim_rows(page_of(tmp_path, "figure1a"))[0][2] == "> 0.9\n2026-01-02"
 
 
+KNOWN = {"p": None, "p_holm": None}
+
+
 @pytest.mark.parametrize(
-    ("fields", "measured"),
+    ("shown", "number", "needs", "mark"),
     [
-        ({"interval": [None, 1.0], "confidence": 0.9375}, "0.988 [unbounded, 1] at 94%, 5 seeds"),
-        ({"interval": [-0.00012345, None], "seeds": 1}, "0.988 [-0.000123, unbounded], 1 seed"),
-        ({"p": 0.0201, "p_holm": 0.0402}, "0.988 [0.912, 1], 5 seeds, p = 0.0201 (Holm 0.0402)"),
-        ({"p": 0.5}, "0.988 [0.912, 1], 5 seeds, p = 0.5"),
-        ({"value": None, "interval": [None, None]}, "nothing [unbounded, unbounded], 5 seeds"),
-        ({"value": -0.0, "interval": [0.0, 0.0], "confidence": 1.0, "seeds": 0}, "0, counted"),
+        (claim(), "0.988 [0.912, 1], 5 seeds, p = 0.0123 (Holm 0.037)", "> 0.9", "✔ holds"),
+        (claim(p=0.0000123, right_side="below"), "0.988 [0.912, 1], 5 seeds, p < 0.001 (Holm 0.037)", "< 0.9", None),
+        (claim(p=0.5, p_holm=None, threshold=-1250.4), "0.988 [0.912, 1], 5 seeds, p = 0.5", "> -1250", None),
+        (claim(**KNOWN, interval=[None, 1.0], confidence=0.9375), "0.988 [unbounded, 1] at 94%, 5 seeds", None, None),
+        (claim(**KNOWN, interval=[-0.00012345, None], seeds=1), "0.988 [-0.000123, unbounded], 1 seed", None, None),
+        (claim(**KNOWN, value=None, interval=[None, None]), "nothing [unbounded, unbounded], 5 seeds", None, None),
+        (claim(**KNOWN, value=-0.0, interval=[0.0, 0.0], confidence=1.0, seeds=0), "0, counted", None, None),
+        (NOT_TESTED, "It needs 10B tokens.", "", "– not tested"),
     ],
 )
-def test_a_number_is_shown_with_what_is_known_of_it(tmp_path, fields, measured):
-    store(tmp_path, "figure1a", "laptop", claim(**{"p": None, "p_holm": None, **fields}))
-    assert cells(tmp_path)[1] == f"final accuracy:\n{measured}"
-
-
-def test_what_is_not_tested_says_why(tmp_path):
-    store(tmp_path, "figure1a", "laptop", NOT_TESTED)
-    assert cells(tmp_path) == ["It learns.\nsection 3.2", "It needs 10B tokens.", "", "– not tested"]
+def test_a_claim_is_shown_with_what_is_known_of_it(tmp_path, shown, number, needs, mark):
+    store(tmp_path, "figure1a", "laptop", shown)
+    said, measured, needed, verdict = cells(tmp_path)
+    assert said == "It learns.\nsection 3.2"
+    assert measured == (f"final accuracy:\n{number}" if shown["measure"] else number)
+    assert needs is None or needed == (f"{needs}\n2026-01-02" if needs else "")
+    assert mark is None or verdict == mark
 
 
 NASTY = (
@@ -367,29 +356,15 @@ def test_characters_of_markdown_are_shown_as_they_are(tmp_path, text):
     assert f"{text}\n" in words(shown(page_of(tmp_path, "figure1a")))
 
 
-def test_newlines_do_not_break_a_table():
+def test_text_is_one_line_without_mathematics():
     assert escaped("first\nsecond\r\n  third\n") == "first second third"
-
-
-def test_dollars_are_never_next_to_what_would_make_them_mathematics(tmp_path):
     assert "$" not in escaped("$x$, $$ and $`y`$").replace("<span>$</span>", "")
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("figure1a", "Figure 1a"),
-        ("table5", "Table 5"),
-        ("figure12", "Figure 12"),
-        ("basin_map", "Basin map"),
-        ("mqar", "MQAR"),
-    ],
-)
-def test_titles(name, expected):
-    assert title(name) == expected
-
-
-def test_titles_of_experiments_are_unlike():
+def test_titles():
+    expected = {"figure1a": "Figure 1a", "table5": "Table 5", "figure12": "Figure 12", "basin_map": "Basin map"}
+    assert {name: title(name) for name in expected} == expected
+    assert title("mqar") == "MQAR"
     assert len({title(name) for name in EXPERIMENTS}) == len(EXPERIMENTS)
 
 
@@ -405,15 +380,6 @@ def test_counts_stand_between_the_markers(made_up, between):
     new = f"Before\n<!-- verdicts -->\n\n{TABLE}\n\n<!-- /verdicts -->\nafter"
     assert update_counts(old, made_up) == new
     assert update_counts(new, made_up) == new
-
-
-def test_scales_are_counted_apart(made_up):
-    store(made_up, "figure1a", "gpu", claim())
-    assert short_table(made_up) == f"{TABLE}\n| gpu | 1 | 0 | 0 | 0 |"
-    assert [row[:2] for row in rows(results_page(made_up))[-2:]] == [["Figure 1a (gpu)", "1"], ["all", "1"]]
-
-
-def test_a_text_without_markers_stays_as_it_is(made_up):
     assert update_counts("holds 0", made_up) == "holds 0"
 
 
@@ -453,10 +419,7 @@ def test_the_committed_pages_are_current():
         assert_links_lead_somewhere(of_figure, FIGURES / name)
 
 
-def test_the_first_page_is_one_screen():
+def test_the_first_page_is_one_screen_and_the_counts_in_the_readme_are_current():
     assert len(words(shown(PAGE.read_text(encoding="utf-8")).replace("<td>", " <td>")).split()) < 900
-
-
-def test_the_counts_in_the_readme_are_current():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert update_counts(readme, FIGURES) == readme
