@@ -30,14 +30,6 @@ class Asked(NamedTuple):
         return [claim for claim in found if claim["of_paper"]] or found
 
 
-class Answer(NamedTuple):
-    """The verdict and the number of a headline as Markdown, and the experiments that they come from."""
-
-    verdict: str
-    number: str
-    experiments: list[str]
-
-
 HEADLINES: dict[str, tuple[Asked, ...]] = {
     "One vanilla layer does not learn induction; one layer with KV shifting does.": (
         Asked("figure1a", "vanilla1_hard", "accuracy {} (vanilla)"),
@@ -82,8 +74,13 @@ HEADLINES: dict[str, tuple[Asked, ...]] = {
 """At most twelve, in the order of the paper."""
 
 
-def answer(asked: Sequence[Asked], claims_of: Callable[[str], Sequence[dict[str, Any]]]) -> Answer | None:
-    """Return the verdict on a headline; None if it has no stored claims. `claims_of` maps an experiment to claims."""
+def answer(
+    asked: Sequence[Asked], claims_of: Callable[[str], Sequence[dict[str, Any]]]
+) -> tuple[str, str, list[str]] | None:
+    """Return the verdict and the number of a headline as Markdown, and the experiments that they come from.
+
+    None if it has no stored claims. `claims_of` maps an experiment to claims.
+    """
     found = [(part, claims) for part in asked if (claims := part.of(claims_of(part.experiment)))]
     if not found:
         return None
@@ -97,7 +94,7 @@ def answer(asked: Sequence[Asked], claims_of: Callable[[str], Sequence[dict[str,
         escaped(part.number.format(values)) for part, claims in found if (values := _range(claims, part.percent))
     ]
     experiments = list(dict.fromkeys(part.experiment for part, _ in found))
-    return Answer(", ".join(verdicts), "; ".join(numbers), experiments)
+    return ", ".join(verdicts), "; ".join(numbers), experiments
 
 
 def _range(claims: Sequence[dict[str, Any]], percent: bool) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -184,7 +183,7 @@ def title(name: str) -> str:
     return TITLES.get(name) or re.sub(r"(?<=[a-z])(?=\d)", " ", name.replace("_", " "), count=1).capitalize()
 
 
-GAP = 2  # between two columns of a rich table
+ENDLESS = 10_000  # columns of a line in a file
 AT_THIS_SCALE = " at this scale"
 
 
@@ -209,25 +208,13 @@ def print_ledger(console: Console, folders: list[Folder]) -> None:
     On a screen, lines are cut to its width and have only the number and its threshold. In a file, they are complete.
     """
     on_screen = console.is_terminal or console.is_jupyter
-    columns = ("figure", "verdict", "claim", *(("measured", "needs") if on_screen else ("source", "measured", "needs")))
-    rows = [
-        _row(folder, claim, first=number == 0, on_screen=on_screen)
-        for folder in folders
-        for number, claim in enumerate(folder.claims())
-    ]
-    widths = [
-        max(cell_len(Text.from_markup(cell).plain) for cell in cells) for cells in zip(columns, *rows, strict=True)
-    ]
-    if on_screen:  # the sentences get the remaining width
-        widths[2] = max(20, console.width - (sum(widths) - widths[2]) - GAP * (len(columns) - 1))
-    else:
-        console.width = max(console.width, sum(widths) + GAP * (len(columns) - 1))
     printed = Table(box=None, pad_edge=False)
-    for name, width in zip(columns, widths, strict=True):
-        printed.add_column(name, no_wrap=True, width=width)
-    for row in rows:
-        printed.add_row(*row)
-    console.print(printed)
+    for name in ("figure", "verdict", "claim", *(() if on_screen else ("source",)), "measured", "needs"):
+        printed.add_column(name, no_wrap=name != "claim")  # the sentences get the remaining width
+    for folder in folders:
+        for number, claim in enumerate(folder.claims()):
+            printed.add_row(*_row(folder, claim, first=number == 0, on_screen=on_screen))
+    console.print(printed, width=None if on_screen else ENDLESS)
     console.print(tally(folders), highlight=False)
 
 
@@ -242,16 +229,17 @@ def tally(folders: Sequence[Folder]) -> str:
     return f"{counts.total()} claims: {', '.join(told)}."
 
 
-def _row(folder: Folder, claim: dict[str, Any], *, first: bool, on_screen: bool) -> list[str]:
-    """Return the cells of a claim, as markup. On a screen only the first claim of an experiment shows its name."""
-    verdict, tested = claim["verdict"], claim["verdict"] != NOT_TESTED
-    styled, sentence = f"[{_STYLES[verdict]}]{_verdict(claim)}[/]", escape(claim["sentence"])
+def _row(folder: Folder, claim: dict[str, Any], *, first: bool, on_screen: bool) -> list[str | Text]:
+    """Return the cells of a claim. On a screen only the first claim of an experiment shows its name."""
+    tested = claim["verdict"] != NOT_TESTED
+    verdict = Text(_verdict(claim), _STYLES[claim["verdict"]])
+    sentence = Text(claim["sentence"], no_wrap=True, overflow="ellipsis")
     needs = plain(needed(claim)) if tested else ""
     if on_screen:
-        name, styled = folder.experiment if first else "", styled.replace(AT_THIS_SCALE, "")
-        return [name, styled, sentence, value(claim) if tested else "", needs]
+        verdict = Text(verdict.plain.replace(AT_THIS_SCALE, ""), verdict.style)
+        return [folder.experiment if first else "", verdict, sentence, value(claim) if tested else "", needs]
     number = f"{claim['measure']}: {plain(measured(claim))}" if tested else claim.get("why", "")
-    return [f"{folder.experiment} {folder.scale}", styled, sentence, escape(claim["source"]), escape(number), needs]
+    return [f"{folder.experiment} {folder.scale}", verdict, sentence, escape(claim["source"]), escape(number), needs]
 
 
 def _verdict(claim: dict[str, Any]) -> str:

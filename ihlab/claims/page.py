@@ -115,12 +115,14 @@ def headlines_table(root: Path) -> str:
     def claims_of(experiment: str) -> list[dict[str, Any]]:
         return largest[experiment].claims() if experiment in largest else []
 
-    answers, rows = [answer(asked, claims_of) for asked in HEADLINES.values()], []
-    for sentence, found in zip(HEADLINES, answers, strict=True):
-        links = [_link(largest[experiment]) for experiment in (found.experiments if found else ())]
-        told = [found.verdict, found.number, ", ".join(links)] if found else ["not yet measured", "", ""]
-        rows.append([escaped(sentence), *told])
-    return table(["claim", "verdict", "measured", "figure"], rows) if any(answers) else ""
+    answers = {sentence: answer(asked, claims_of) for sentence, asked in HEADLINES.items()}
+    if not any(answers.values()):
+        return ""
+    rows = []
+    for sentence, found in answers.items():
+        verdict, number, experiments = found or ("not yet measured", "", [])
+        rows.append([escaped(sentence), verdict, number, ", ".join(_link(largest[name]) for name in experiments)])
+    return table(["claim", "verdict", "measured", "figure"], rows)
 
 
 def _link(folder: Folder) -> str:

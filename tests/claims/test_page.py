@@ -214,7 +214,7 @@ def test_how_many_verdicts_survive_a_correction_over_the_whole_page(made_up):
 
 def answered(*claims: dict[str, object], number: str = "accuracy {}", percent: bool = False):
     found = answer((Asked("figure1a", "learns", number, percent),), {"figure1a": claims}.__getitem__)
-    return None if found is None else (words(found.verdict), words(found.number))
+    return None if found is None else (words(found[0]), words(found[1]))
 
 
 OWN = claim(of_paper=False, value=0.5)
