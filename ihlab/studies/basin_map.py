@@ -225,24 +225,27 @@ class BasinMap:
             ),
         ]
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State the map in one sentence."""
+    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+        """Return how many starts find induction, and how soon, by where they are."""
         runs, last = data[data["kind"] == "run"], outcomes(data)
-        square, later = in_square(runs), last[last["kind"] == "follow"]
-        near = runs[runs["distance"] <= NEAR]
-        correlation = {
-            name: _mean_correlation(runs, name).value for name in ("distance", "angular_distance", "mirror_time")
+        steps, longest = one_head_run(scale).steps, FOLLOW_STEPS[scale]
+        within = f"find induction within {steps} steps"
+        groups = {
+            "in the square of Figure 2": in_square(runs),
+            f"within {NEAR} of (0, 1)": runs[runs["distance"] <= NEAR],
+            "all": runs,
         }
-        return (
-            f"Of {len(square)} runs that start in the square of Figure 2, {int((square['accuracy'] >= FOUND).sum())} "
-            f"find induction within {one_head_run(scale).steps} steps (of all {len(runs)}: "
-            f"{int((runs['accuracy'] >= FOUND).sum())}), and of the {len(later)} that do not "
-            f"{int(np.isfinite(later['steps']).sum())} do within {FOLLOW_STEPS[scale]}; starts within {NEAR} of (0, 1) "
-            f"have an accuracy of {near['accuracy_start'].mean():.3f} before training and take a median of "
-            f"{near['steps'].median():.0f} steps; the steps from all starts go with the distance to (0, 1) at a rank "
-            f"correlation of {correlation['distance']:.2f}, with the angular distance at "
-            f"{correlation['angular_distance']:.2f} and with the flow's time at {correlation['mirror_time']:.2f}."
-        )
+        rows = [
+            (
+                name, len(mine), int((mine["accuracy"] >= FOUND).sum()), f"{mine['accuracy_start'].mean():.3f}",
+                _whole(mine["steps"].median()),
+            )
+            for name, mine in groups.items()
+        ]  # fmt: skip
+        later = last[last["kind"] == "follow"]
+        found = int(np.isfinite(later["steps"]).sum())
+        rows.append((f"those that do not, within {longest} steps", len(later), found, "", ""))
+        return pd.DataFrame(rows, columns=["starts", "runs", within, "accuracy before training", "median steps"])
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
@@ -280,6 +283,10 @@ def _draw_times(last: pd.DataFrame, scale: Scale) -> Figure:
         f"Does training take the time that Theorem 3.4 predicts? A marker is one of {len(last)} runs", fontsize=11
     )
     return figure
+
+
+def _whole(steps: float) -> str:
+    return f"{steps:.0f}" if np.isfinite(steps) else "never"
 
 
 def one_head_run(scale: Scale) -> RunConfig:

@@ -163,21 +163,15 @@ class Figure1a:
         figure.suptitle(f"Induction at various depths ({scale} scale; median of {seeds} seeds, band: all seeds)")
         return figure
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State steps to 90% under both position schemes, and final accuracies."""
-        told = []
-        for positional, where in (("rope", "RoPE"), ("learned", "learned positions")):
-            kv1, v2, given, v4 = (_steps(data, _curve(name, positional)) for name in (KV1, V2, GIVEN, V4))
-            told.append(
-                f"With {where} one layer of KV shifting reaches 90% after {kv1} (median), two vanilla layers after "
-                f"{v2}, two that are given a previous-token head after {given}, four after {v4}."
-            )
-        ends = [float(np.mean(final(data, curve))) for curve in (KV1, V2, V1)]
-        return (
-            f"{' '.join(told)} With RoPE they end at {ends[0]:.3f} (KV shifting) and {ends[1]:.3f} (two layers), and "
-            f"one vanilla layer at {ends[2]:.3f}, where guessing another token of the row is right in "
-            f"{data['guess'].iloc[0]:.3f}."
-        )
+    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+        """Return the median steps to 90% and the mean final accuracy of every curve."""
+        rows = [
+            (name, where.partition(",")[0], _steps(data, curve), f"{np.mean(final(data, curve)):.3f}")
+            for positional, where in PANELS.items()
+            for name in (KV1, V1, V2, GIVEN, V4)
+            for curve in [_curve(name, positional)]
+        ]
+        return pd.DataFrame(rows, columns=["model", "positions", "median steps to 90%", "mean final accuracy"])
 
 
 def _curve(name: str, positional: str) -> str:
@@ -191,7 +185,7 @@ def _learners(data: pd.DataFrame, curve: str) -> str:
 
 def _steps(data: pd.DataFrame, curve: str) -> str:
     median = float(np.median(steps_to(data, curve, LEARNED)))
-    return f"{median:.0f} steps" if np.isfinite(median) else "more steps than were trained"
+    return f"{median:.0f}" if np.isfinite(median) else "never"
 
 
 class Figure1b:
@@ -285,18 +279,15 @@ class Figure1b:
         figure.suptitle(f"Induction at various widths ({scale} scale; median of the seeds, band: all seeds)")
         return figure
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State the number of runs that learned in one sentence."""
-        cover = float(np.median(final(data, vanilla("8"), "in_row")))
-        counts = [
-            f"{_counts(data, kv(name))} and {_counts(data, vanilla(name))} ({_heads(name)})"
+    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+        """Return the number of runs that learned with each model of hidden size 8."""
+        columns = ["heads, positions", KV1, V2, f"answers of {V2} that are in the sequence (median)"]
+        rows = [
+            (_heads(name), _counts(data, kv(name)), _counts(data, vanilla(name)), f"{np.median(covered):.0%}")
             for name in induction.NARROW
+            for covered in [final(data, vanilla(name), "in_row")]
         ]
-        return (
-            f"Runs at hidden size 8 that end at {LEARNED:.0%} or more, of one KV shifting layer and of two vanilla "
-            f"layers: {', '.join(counts)}. With RoPE and one head, {cover:.0%} (median) of the vanilla model's answers "
-            "are tokens of the sequence at all."
-        )
+        return pd.DataFrame(rows, columns=[columns[0], *(f"learned: {name}" for name in columns[1:3]), columns[3]])
 
 
 def _narrow_claims(data: pd.DataFrame, scale: Scale, name: str, claim: "partial[Claim]") -> list[Claim]:

@@ -125,17 +125,15 @@ class Figure2:
             ),
         ]  # fmt: skip
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State in one sentence which corner descent leads to in each form."""
+    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+        """Return the part of the square that descends to (0, 1), and that first moves away, in each form."""
+        forms = {"exact": "exact", "printed": "as printed", "listing": "the paper's script"}
         numbers = _by_form(data)
-        leads = {form: _leads_there(table) for form, table in numbers.items()}
-        away = {form: _away(table, OTHERS[0]) for form, table in numbers.items()}
-        return (
-            f"In the exact form of Theorem 3.4 descent leads to (0, 1) from {leads['exact']:.0%} of the square, and "
-            f"{away['exact']:.0%} of it first moves away at the shortest length; as printed the theorem has "
-            f"{leads['printed']:.0%} and {away['printed']:.0%}, and the paper's script {leads['listing']:.0%} and "
-            f"{away['listing']:.0%}."
-        )
+        rows = [
+            (title, f"{_leads_there(numbers[form]):.0%}", f"{_away(numbers[form], OTHERS[0]):.0%}")
+            for form, title in forms.items()
+        ]
+        return pd.DataFrame(rows, columns=["form", "descends to (0, 1)", "first moves away, shortest length"])
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:

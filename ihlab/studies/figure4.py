@@ -123,25 +123,15 @@ class Figure4:
             ),
         ]
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State the mean difference over stable rates, each arm's best rate and loss, and where most runs diverge."""
-        parts, first, (runs, rates) = [], _first(data, scale), _judging(data, scale)
+    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+        """Return each arm's least held-out loss, the rate that gives it, and where most of its runs diverge."""
+        first, rows = _first(data, scale), []
         for arm in ARMS:
-            edge = critical_rate(first, arm)
-            fails = "at no rate of the grid" if edge is None else f"from {edge:g} on"
-            lr = _best_rate(first, arm)
-            not_bracketed = ", the grid's lowest" if lr == first["lr"].min() else ""
-            best = f"{_at_best(first, arm).mean():.3f} at {lr:g}{not_bracketed}"
-            parts.append(f"{arm} {best} (most runs diverge {fails})")
-        least = f"Least held-out loss, nats a token (means of {SEEDS[scale]} seeds): {'; '.join(parts)}."
-        if not rates:
-            return least
-        gap = less_vanilla(runs, KV).to_numpy().mean()
-        return (
-            f"In the mean over {len(rates)} learning rates from {min(rates):g} to {max(rates):g}, KV shifting's "
-            f"held-out loss is {abs(gap):.3f} nats a token {'lower' if gap < 0 else 'higher'} than vanilla's "
-            f"({runs['seed'].nunique()} seeds). {least}"
-        )
+            edge, lr = critical_rate(first, arm), _best_rate(first, arm)
+            at = f"{lr:g}{' (lowest of the grid)' if lr == first['lr'].min() else ''}"
+            rows.append((arm, f"{_at_best(first, arm).mean():.3f}", at, "never" if edge is None else f"from {edge:g}"))
+        columns = ["model", "least held-out loss (nats a token)", "at the learning rate", "most runs diverge"]
+        return pd.DataFrame(rows, columns=columns)
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:

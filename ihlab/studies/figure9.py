@@ -156,14 +156,13 @@ class Figure9:
             claims.append(claim(source="Appendix E.3, Figure 9", sentence=sentence, declared="2026-11-22", why=why))
         return [*claims, *(_sooner(data, size, scale) for size in sizes(scale)), *_explanation(data)]
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State final accuracies at each size in one sentence."""
-        ends = [
-            f"{np.median(final(data, f'{KV}, {size}', 'accuracy')):.3f} and "
-            f"{np.median(final(data, f'{VANILLA}, {size}', 'accuracy')):.3f} at {size}"
+    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+        """Return the median final accuracies at each size."""
+        rows = [
+            (size, *(f"{np.median(final(data, f'{arm}, {size}', 'accuracy')):.3f}" for arm in (KV, VANILLA)))
             for size in sizes(scale)
         ]
-        return f"KV shifting and vanilla end at an accuracy of {', '.join(ends)} (medians)."
+        return pd.DataFrame(rows, columns=["parameters", KV, VANILLA])
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:

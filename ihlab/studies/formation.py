@@ -142,19 +142,14 @@ class Formation:
         """Draw the series over training, one panel per model."""
         return {"curves": _draw_curves(data)}
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State in one sentence how far apart the middles of the rises are."""
+    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+        """Return how far the middle of each rise is from that of the accuracy, as the median over seeds."""
+        followed = [(curve, ATTENTION) for curve in LEARNERS] + [(KV1, ALPHA), (KV1, BETA)]
         at = {curve: changes(data, curve, "middle") for curve in LEARNERS}
-        attention = [
-            f"{(at[curve][ATTENTION] - at[curve][ACCURACY]).median():+.0f} steps from the accuracy's in {curve}"
-            for curve in LEARNERS
+        rows = [
+            (curve, SHORT[name], f"{(at[curve][name] - at[curve][ACCURACY]).median():+.0f}") for curve, name in followed
         ]
-        alpha, beta = (f"{(at[KV1][weight] - at[KV1][ACCURACY]).median():+.0f}" for weight in (ALPHA, BETA))
-        return (
-            f"The middle of the rise of attention to the answer lies {' and '.join(attention)}; in one layer of KV "
-            f"shifting that of alpha {alpha} and of beta {beta} steps from it (medians of {data['seed'].nunique()} "
-            "seeds)."
-        )
+        return pd.DataFrame(rows, columns=["model", "what rises", "steps after the accuracy (median)"])
 
 
 @printed

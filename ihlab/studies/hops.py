@@ -211,16 +211,16 @@ class HopStudy:
         """Gather each model's error at each number of hops, on the same sequences for all models."""
         return pd.concat([hop_table(run) for _, run in trained], ignore_index=True)
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State k* and the hops that each model follows, with those of the constructions, in one sentence."""
-        horizons, parts = hop_horizons(data), []
+    def summary(self, data: pd.DataFrame, scale: Scale) -> str | pd.DataFrame:
+        """Return k* and the hops that each model follows, with those of the constructions."""
+        horizons, rows = hop_horizons(data), []
         for cell in self.cells(scale):
             mine = cell.of(horizons).sort_values("log2_hops")
             sign = mine["bound"].map({"above": "≥", "below": "<", "": ""})
             k_star = ", ".join(sign + (2 ** mine["log2_hops"]).map("{:.1f}".format))
-            known = f"by hand {cell.by_hand()}, by pointers alone {cell.by_pointers()}"
-            parts.append(f"{cell} {k_star} (whole hops {_sorted(mine['hops'])}; {known})")
-        return f"Hops k* at which the error exceeds {SMALL_ERROR}, a number a seed: {'; '.join(parts)}."
+            rows.append((str(cell), k_star, _sorted(mine["hops"]), cell.by_hand(), cell.by_pointers()))
+        columns = ["model", f"k* by seed (error {SMALL_ERROR})", "whole hops", "by hand", "by pointers alone"]
+        return pd.DataFrame(rows, columns=columns)
 
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw k* for each number of layers and variant, with the hops of the constructions in grey."""
@@ -443,12 +443,6 @@ class Figure8Law(HopStudy):
                 VANILLA, pointers,
             ),
         ]  # fmt: skip
-
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State the hops that every cell's models follow in one sentence."""
-        horizons = hop_horizons(data)
-        told = (f"{cell} {_sorted(cell.of(horizons)['hops'])} (by hand {cell.by_hand()})" for cell in self.cells(scale))
-        return f"Hops that each model follows with errors of at most 0.1, a number a seed: {'; '.join(told)}."
 
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw k* against layers, the constructions as lines and the published vanilla models as diamonds."""

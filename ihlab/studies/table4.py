@@ -244,14 +244,20 @@ class Table4:
         """Draw the errors by class, a panel for each setting."""
         return {"errors": _draw_errors(_runs(data), SETTINGS[scale])}
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State the fraction of problems solved for every number of operations, and the results by learning rate."""
-        runs, tuning = _runs(data), data[data["kind"] == "tuning"]
-        seeds, problems = runs["seed"].nunique(), runs["problems"].iloc[0]
-        settings = SETTINGS[scale]
-        parts = [_summed_up(_at(runs, setting), setting) for setting in settings]
-        parts += [_by_rate(_at(tuning, setting), _at(runs, setting), setting) for setting in settings]
-        return f"Shares of {problems} problems for each number of operations, {seeds} seeds. {'. '.join(parts)}."
+    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+        """Return the fraction of problems solved for every number of operations, and the rate of each model."""
+        runs, tuning, rows = _runs(data), data[data["kind"] == "tuning"], []
+        for setting in SETTINGS[scale]:
+            table = _at(runs, setting)
+            rates = _rates_in_words(_at(tuning, setting), table)
+            for ops in setting.tested:
+                shares = [_share(table, model, sense, ops) for sense in ("strict", "lenient") for model in CURVES]
+                shares.append(_share(table, VANILLA, GUESS, ops))
+                rows.append((setting.name, str(ops), *map("{:.3f}".format, shares), rates))
+            trained = [f"{_share(table, model, IN_TRAINING, setting.train):.3f}" for model in CURVES]
+            rows.append((setting.name, f"{setting.train}, training split", *trained, "", "", "", rates))
+        senses = [f"{sense}: {model}" for sense in ("every clause right", "some step right") for model in CURVES]
+        return pd.DataFrame(rows, columns=["problems", "operations", *senses, "constant answer", "learning rates"])
 
 
 @printed
@@ -460,44 +466,15 @@ def _share(table: pd.DataFrame, model: str, measure: str, ops: int) -> float:
     return float(table.loc[rows, "share"].mean())
 
 
-def _summed_up(table: pd.DataFrame, setting: Setting) -> str:
-    more = [ops for ops in setting.tested if ops > setting.train]
-
-    def shares(model: str, measure: str, operations: Sequence[int]) -> str:
-        return _and([f"{_share(table, model, measure, ops):.3f}" for ops in operations])
-
-    def both(measure: str, operations: Sequence[int]) -> str:
-        return "; ".join(f"{model} {shares(model, measure, operations)}" for model in CURVES)
-
-    return (
-        f"{setting.name}, every clause right with {_and(setting.seen)} operations: {both('strict', setting.seen)}. "
-        f"With {_and(more)}, more than in training: {both('strict', more)}. "
-        f"There some step gives the right value: {both('lenient', more)}; "
-        f"a constant answer is right: {shares(VANILLA, GUESS, more)}. "
-        f"Every clause right in the training split's problems with {setting.train} operations: "
-        f"{both(IN_TRAINING, [setting.train])}"
-    )
-
-
-def _by_rate(tuning: pd.DataFrame, runs: pd.DataFrame, setting: Setting) -> str:
-    """State, for every rate, the held-out loss that selects the rate and the fraction solved in the strict sense.
-
-    Say if the chosen rate is at an edge of the grid, where a rate beyond it might be better.
-    """
+def _rates_in_words(tuning: pd.DataFrame, runs: pd.DataFrame) -> str:
+    """Return the rate of each model. Say if it is at an edge of the grid, where a rate beyond it might be better."""
     words = []
     for model in CURVES:
-        tried = tuning[(tuning["model"] == model) & (tuning["measure"] == "strict")].sort_values("lr")
-        rates, chosen = tried["lr"].tolist(), float(runs.loc[runs["model"] == model, "lr"].iloc[0])
-        by_rate = [
-            f"{loss:.3f} ({share:.3f}) at {lr:g}" + ", chosen" * (lr == chosen)
-            for lr, loss, share in zip(rates, tried["loss"], tried["share"], strict=True)
-        ]
-        end = ", which is an end of the grid" if len(rates) > 1 and chosen in (rates[0], rates[-1]) else ""
-        words.append(f"{model} {_and(by_rate)}{end}")
-    return (
-        f"Held-out loss by learning rate, and the strict share with {setting.train} operations (seed {TUNING_SEED}, "
-        f"{setting.name}): {'; '.join(words)}"
-    )
+        tried = tuning.loc[tuning["model"] == model, "lr"].unique()
+        chosen = float(runs.loc[runs["model"] == model, "lr"].iloc[0])
+        end = " (end of the grid)" if len(tried) > 1 and chosen in (tried.min(), tried.max()) else ""
+        words.append(f"{model} {chosen:g}{end}")
+    return ", ".join(words)
 
 
 def _and(words: Sequence[object]) -> str:

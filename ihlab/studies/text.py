@@ -163,16 +163,19 @@ class Text:
             ),
         ]
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State bits per byte, the positions of the gains of KV shifting and longer training, and the bump's onset."""
-        ends = _ends(data).groupby("arm", sort=False)["bits_per_byte"].mean()
-        costs = ", ".join(f"{arm} {cost:.3f}" for arm, cost in ends.items())
-        onsets = [f"{arm.label} {_onset_in_words(data, arm)}" for arm in ARMS[scale]]
-        return (
-            f"Held-out bits per byte at the end (means over seeds): {costs}. {_gains_in_words(data)} A second copy of "
-            f"a text saves {BUMP} nats a token from, in thousands of training tokens (medians): {', '.join(onsets)}. "
-            f"{_rates_in_words(data)}"
-        )
+    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+        """Return what text costs with each arm, where its gain over two vanilla layers lies, the bump and the rate."""
+        ends = _ends(data).groupby("arm", sort=False)
+        costs, rates, rows = ends["bits_per_byte"].mean(), ends["lr"].first(), []
+        for arm in ARMS[scale]:
+            gain = _gained(data, arm, V2).mean()
+            compared = arm.n_layers == 2 and arm.tokens == PAIRS and arm != V2
+            copied = f"{gain['whole']:.3f} ({gain['there'] / gain['whole']:.0%})" if compared else ""
+            rate = f"{rates[arm.label]:g}{_edge(data, rates[arm.label])}"
+            rows.append((arm.label, f"{costs[arm.label]:.3f}", copied, _onset_in_words(data, arm), rate))
+        gained = "gain over two vanilla layers (of it where text can be copied)"
+        onset = f"thousand tokens until a second copy saves {BUMP} nats a token"
+        return pd.DataFrame(rows, columns=["model", "bits per byte", gained, onset, "learning rate"])
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
@@ -469,23 +472,11 @@ def _layers(arm: Arm) -> str:
     return "1 layer" if arm.n_layers == 1 else f"{arm.n_layers} layers"
 
 
-def _gains_in_words(data: pd.DataFrame) -> str:
-    """State the gains of KV shifting and longer training over two vanilla layers, and which part can be copied."""
-    kv, longer = (_gained(data, arm, V2).mean() for arm in (KV2, LONG_V2))
-    return (
-        f"Over two vanilla layers KV shifting gains {kv['whole']:.3f} bits per byte, "
-        f"{kv['there'] / kv['whole']:.0%} of it at positions that can be copied; {LONGER} times the training gains "
-        f"{longer['whole']:.3f}, {longer['there'] / longer['whole']:.0%} of it there. If every bit became cheaper "
-        f"alike, it would be {longer['alike'] / longer['whole']:.0%}."
-    )
-
-
-def _rates_in_words(data: pd.DataFrame) -> str:
-    """State each arm's learning rate, and which rates are at an edge of the grid."""
+def _edge(data: pd.DataFrame, rate: float) -> str:
+    """Return whether a learning rate is at an edge of the grid."""
     grid = data.loc[data["kind"] == TUNING, "lr"]
     edges = {float(grid.max()): " (highest of the grid)", float(grid.min()): " (lowest)"} if len(set(grid)) > 1 else {}
-    own = _ends(data).groupby("arm", sort=False)["lr"].first()
-    return f"Learning rates: {', '.join(f'{arm} {lr:g}{edges.get(lr, str())}' for arm, lr in own.items())}."
+    return edges.get(rate, "")
 
 
 def _onset_in_words(data: pd.DataFrame, arm: Arm) -> str:

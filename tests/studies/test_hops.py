@@ -369,32 +369,32 @@ def test_the_other_experiments_train_as_saved_layer_does(scale):
         (
             Figure8Law(),
             following(by_hand),
-            "vanilla with 3 layers 3, 3, 3, 3, 3, 3, 3, 3 (by hand 3)",
+            ["vanilla with 3 layers", "3, 3, 3, 3, 3, 3, 3, 3", 3, 2],
             [*ATTENTION_LABELS.values(), "vanilla, published"],
         ),
         (
             SavedLayer(),
             crossing(SavedLayer(), (5.3, 3.2, 5.5), 5, 0.03),
-            "vanilla with 3 layers 3.1, 3.1, 3.2, 3.3, 3.3 (whole hops 3, 3, 3, 3, 3; by hand 3, by pointers",
+            ["vanilla with 3 layers", "3.1, 3.1, 3.2, 3.3, 3.3", "3, 3, 3, 3, 3", 3, 2],
             [VANILLA, KV],
         ),
         (
             ShiftHalves(),
             crossing(ShiftHalves(), (5.5, 3.5)),
-            "V only with 3 layers 3.3, 3.4, 3.4, 3.5, 3.5, 3.5, 3.5, 3.6 (whole hops 3, 3, 3, 3, 3, 3, 3, 3;",
+            ["V only with 3 layers", "3.3, 3.4, 3.4, 3.5, 3.5, 3.5, 3.5, 3.6", "3, 3, 3, 3, 3, 3, 3, 3", 3, 2],
             [K_ONLY, V_ONLY],
         ),
         (
             OneMoreLayer(),
             crossing(OneMoreLayer(), (7.5, 4.5, 4.5, 8.9, 7.5)),
-            "KV shifting with 4 layers 7.1, 7.2, 7.3, 7.4, 7.6, 7.7, 7.8, 7.9 (whole hops 7, 7, 7, 7, 7, 7, 7, 7; "
-            "by hand 15, by pointers alone 8)",
+            ["KV shifting with 4 layers", "7.1, 7.2, 7.3, 7.4, 7.6, 7.7, 7.8, 7.9", "7, 7, 7, 7, 7, 7, 7, 7", 15, 8],
             list(ATTENTION_LABELS.values()),
         ),
     ],
 )
-def test_the_sentence_and_the_picture_follow_from_the_table(study, data, said, drawn):
-    assert said in study.summary(data, "laptop")
+def test_the_summary_and_the_picture_follow_from_the_table(study, data, said, drawn):
+    rows = study.summary(data, "laptop").to_numpy().tolist()
+    assert any([cell for cell in row if cell in said] == said for row in rows), rows
     figure = study.draw(data, "laptop")
     seeds = data["seed"].nunique()
     assert figure.get_suptitle().startswith(f"{study.title}\nA marker is one of {seeds} seeds")
