@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -214,7 +215,10 @@ def print_ledger(console: Console, folders: list[Folder]) -> None:
     for folder in folders:
         for number, claim in enumerate(folder.claims()):
             printed.add_row(*_row(folder, claim, first=number == 0, on_screen=on_screen))
-    console.print(printed, width=None if on_screen else ENDLESS)
+    if not on_screen:
+        complete = Measurement.get(console, console.options.update(width=ENDLESS), printed).maximum
+        console.width = max(console.width, complete)
+    console.print(printed)
     console.print(tally(folders), highlight=False)
 
 

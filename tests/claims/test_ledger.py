@@ -19,7 +19,7 @@ UNDECIDED = claim(
 
 def printed(tmp_path, *claims: dict[str, object]) -> str:
     store(tmp_path, "figure1a", "smoke", *claims)
-    console = Console(file=io.StringIO(), width=300)
+    console = Console(file=io.StringIO(), width=20)  # in a file, lines are as long as they must be
     print_ledger(console, [Folder(tmp_path, "figure1a", "smoke")])
     return console.file.getvalue()  # type: ignore[attr-defined]
 
