@@ -116,7 +116,6 @@ OWN = {
     "ihlab.claims.page": "pages and tables that reproduce wrote",
     "ihlab.claims.history": "likewise",
     "ihlab.claims.ledger": "likewise",
-    "ihlab.claims.figure_page": "likewise",
     "ihlab.hf.model": "folders that the user names, by transformers, safetensors only",
     "ihlab.hf.convert": "likewise",
     "ihlab.hf.conformance": "a model that the suite has saved itself",

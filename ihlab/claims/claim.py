@@ -3,9 +3,11 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from typing import Any, Literal
 
 from ihlab.claims.stats import CONFIDENCE, Estimate, holm
+from tasks.config import require
 
 Verdict = Literal["holds", "fails", "undecided", "not tested at this scale"]
 NOT_TESTED: Verdict = "not tested at this scale"
@@ -21,6 +23,11 @@ class Claim:
     and not sampled is compared directly. If nothing at this scale can confirm or refute the sentence, the claim is *not
     tested*. The p-value of an untested claim, if it has one, still counts in the correction of the other claims.
 
+    - `id`: the claim's name, unique in its experiment, by which headlines, the paper's statements and the history find
+      it. Claims that make the same statement under several conditions share the part before the first dot. Without
+      one, `judged` derives it from the sentence;
+    - `setting`: the conditions of the claim, such as {"positions": "learned positions"};
+    - `statement`: the number of the paper's statement that the claim answers (`ihlab.claims.coverage`); None for none;
     - `of_paper`: whether the paper makes the statement or gives the number; otherwise it is our own question;
     - `declared`: the date (ISO) on which measure, threshold and side were fixed, before the runs that they judge;
     - `first`: the claim as first declared, if its measure was changed after the runs. Its verdict is not counted;
@@ -29,6 +36,9 @@ class Claim:
     - `why`: the reason why the claim is not tested; "" if it is tested.
     """
 
+    id: str = ""
+    setting: Mapping[str, str] = field(default_factory=dict)
+    statement: int | None = None
     source: str  # the place in the paper
     sentence: str  # the paper's statement, or our own
     measure: str = ""  # a description of the measured number
@@ -42,9 +52,6 @@ class Claim:
     first: "Claim | None" = None
     changed: str = ""
     p_holm: float | None = None
-    id: str = ""
-    setting: Mapping[str, str] = field(default_factory=dict)
-    statement: int | None = None
 
     @property
     def p(self) -> float | None:
@@ -66,6 +73,9 @@ class Claim:
         estimate = self.estimate or Estimate(math.nan, -math.inf, math.inf, 0.0)
         value, low, high, threshold = map(_finite, (estimate.value, estimate.low, estimate.high, self.threshold))
         return {
+            **({"id": self.id} if self.id else {}),
+            **({"setting": dict(self.setting)} if self.setting else {}),
+            **({"statement": self.statement} if self.statement else {}),
             "source": self.source,
             "of_paper": self.of_paper,
             "sentence": self.sentence,
@@ -81,8 +91,12 @@ class Claim:
             "declared": self.declared,
             "verdict": self.verdict,
             **({"why": self.why} if self.why else {}),
-            **({"changed": self.changed, "first": self.first.to_dict()} if self.first else {}),
+            **({"changed": self.changed, "first": self._as_first_declared().to_dict()} if self.first else {}),
         }
+
+    def _as_first_declared(self) -> "Claim":
+        assert self.first is not None
+        return replace(self.first, id=self.id, setting=self.setting, statement=self.statement)
 
 
 FLOOR = 0.05
@@ -106,15 +120,36 @@ def changed(claim: Claim, first: Claim, scale: str, when: str) -> Claim:
 
 
 def judged(claims: Sequence[Claim]) -> list[Claim]:
-    """Return the claims of one experiment with their p-values adjusted by Holm (1979).
+    """Return the claims of one experiment, each with an id, with their p-values adjusted by Holm (1979).
 
     The `first` versions are adjusted too, together with the unchanged claims: the family as it was first declared.
+    Raises `ConfigError` if two claims have the same id.
     """
+    claims = _named(claims)
     before = _adjusted([claim.first or claim for claim in claims])
     return [
         claim if claim.first is None else replace(claim, first=first)
         for claim, first in zip(_adjusted(claims), before, strict=True)
     ]
+
+
+def slug(sentence: str) -> str:
+    """Return the letters and digits of a sentence as an id: "it_learns" for "It learns."."""
+    return "_".join("".join(char if char.isalnum() else " " for char in sentence.lower()).split())
+
+
+def _named(claims: Sequence[Claim]) -> list[Claim]:
+    """Return the claims with an id each. Without one it is the slug of the sentence, numbered if that is taken."""
+    taken = [claim.id for claim in claims if claim.id]
+    double = next((name for name in taken if taken.count(name) > 1), None)
+    require(double is None, f"Two claims have the id '{double}', but each claim needs its own.")
+    named = []
+    for claim in claims:
+        short = slug(claim.sentence)
+        free = (name for name in chain([short], (f"{short}_{n}" for n in count(2))) if name not in taken)
+        named.append(claim if claim.id else replace(claim, id=next(free)))
+        taken.append(named[-1].id)
+    return named
 
 
 def _adjusted(claims: Sequence[Claim]) -> list[Claim]:

@@ -63,7 +63,7 @@ class Experiment(Protocol):
         ...
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str | pd.DataFrame:
-        """Return what the table shows at this scale, in a sentence or as a small table."""
+        """Return what the table shows at this scale, in one sentence, or as a table if it has many numbers."""
         ...
 
 

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ihlab.claims.facts import Fact, facts
 from ihlab.claims.ledger import Folder, title
-from ihlab.claims.markdown import MARKS, escaped, measured, needed, table, unbroken, verdict
+from ihlab.claims.markdown import MARKS, escaped, lines, measured, needed, table, unbroken, verdict
 
 _HOLDS, _FAILS, _UNDECIDED, _NOT_TESTED = MARKS.values()
 
@@ -47,17 +46,14 @@ def figure_page(written_by: str, folders: Sequence[Folder]) -> str:
 
 def _section(folder: Folder) -> list[str]:
     """Return the pictures, the summary and the claims of one scale."""
-    name, claims = f"{title(folder.experiment)}, {folder.scale}", folder.claims()
+    name, claims, summary = f"{title(folder.experiment)}, {folder.scale}", folder.claims(), folder.summary()
     parts = [f"![{name}]({folder.scale}/{picture.name})" for picture in folder.pictures]
-    parts.append(escaped((folder.path / "summary.md").read_text(encoding="utf-8")))
-    paper, own = (
-        [row for fact in facts([claim for claim in claims if claim["of_paper"] == of]) for row in _rows(fact, folder)]
-        for of in (True, False)
-    )
+    parts.append(summary if summary.startswith("| ") else escaped(summary))
+    paper, own = ([claim for claim in claims if claim["of_paper"] == of] for of in (True, False))
     if paper:
-        parts += ["### The paper's claims", table(COLUMNS, paper)]
+        parts += ["### The paper's claims", table(COLUMNS, _rows(paper, folder))]
     if own:
-        parts += _fold(f"Our own questions ({len(own)})", table(COLUMNS, own))
+        parts += _fold(f"Our own questions ({len(own)})", table(COLUMNS, _rows(own, folder)))
     if gone := folder.history():
         parts += _fold(f"Replaced claims ({len(gone)})", table(GONE, [_gone(row) for row in gone]))
     return parts
@@ -68,31 +64,47 @@ def _fold(summary: str, content: str) -> list[str]:
     return [f'<details markdown="1"><summary>{summary}</summary>', content, "</details>"]
 
 
-def _rows(fact: Fact, folder: Folder) -> list[list[str]]:
-    """Return a fact's table rows, one per claim: condition, number and verdict. The first also has the sentence."""
-    measures = {claim["measure"] for _, claim in fact.claims}
-    common = measures.pop() if len(measures) == 1 and len(fact.claims) > 1 else ""
-    rows, told = [], None
-    for i, (condition, claim) in enumerate(fact.claims):
-        said = [escaped(fact.sentence), escaped(common)] if i == 0 else []
-        source, told = ("" if claim["source"] == told else claim["source"]), claim["source"]
-        said.append(f"<sub>{escaped(source)}</sub>" if source else "")
-        measure = "" if common or not claim["measure"] else f"{escaped(claim['measure'])}:"
+def _rows(claims: Sequence[dict[str, Any]], folder: Folder) -> list[list[str]]:
+    """Return one table row per claim. Claims that share a statement stand together, by the first part of their ids."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for claim in claims:
+        groups.setdefault(claim.get("id", claim["sentence"]).partition(".")[0], []).append(claim)
+    return [row for group in groups.values() for row in _group(group, folder)]
+
+
+def _group(group: Sequence[dict[str, Any]], folder: Folder) -> list[list[str]]:
+    """Return the rows of claims that share a statement. What equals the row above is said only once."""
+    alike, measures = len({claim["sentence"] for claim in group}) == 1, {claim["measure"] for claim in group}
+    shared = measures.pop() if len(measures) == 1 and len(group) > 1 else ""
+    rows, above = [], ("", "")
+    for claim in group:
+        sentence, condition = (claim["sentence"], "") if alike else _apart(claim)
+        said = [escaped(sentence), escaped(shared)] if sentence != above[0] else []
+        said.append(f"<sub>{escaped(claim['source'])}</sub>" if (sentence, claim["source"]) != above else "")
+        measure = "" if shared or not claim["measure"] else f"{escaped(claim['measure'])}:"
         value = [f"*{escaped(condition)}*" if condition else "", measure, measured(claim) + _first(claim)]
-        rows.append([_lines(said), _lines(value), needed(claim, folder.declared(claim)), verdict(claim)])
+        rows.append([lines(said), lines(value), needed(claim, folder.declared(claim)), verdict(claim)])
+        above = (sentence, claim["source"])
     return rows
+
+
+def _apart(claim: dict[str, Any]) -> tuple[str, str]:
+    """Return a sentence without its setting, and the setting, if conditions are in brackets or end it after a colon."""
+    sentence, conditions = claim["sentence"], list(claim.get("setting", {}).values())
+    for condition in conditions:
+        shorter = sentence.replace(f" ({condition})", "").replace(f": {condition}.", ".")
+        if shorter == sentence:
+            return claim["sentence"], ""
+        sentence = shorter
+    return sentence, "; ".join(conditions)
 
 
 def _gone(row: dict[str, Any]) -> list[str]:
     """Return the table cells of a replaced claim, with the date and the commit of its replacement."""
-    sentence = _lines([escaped(row["sentence"]), f"<sub>{escaped(row['source'])}</sub>"])
-    value = _lines([f"{escaped(row['measure'])}:" if row["measure"] else "", measured(row)])
-    when = _lines([unbroken(row["replaced"]), f"`{row['commit']}`" if row["commit"] else ""])
+    sentence = lines([escaped(row["sentence"]), f"<sub>{escaped(row['source'])}</sub>"])
+    value = lines([f"{escaped(row['measure'])}:" if row["measure"] else "", measured(row)])
+    when = lines([unbroken(row["replaced"]), f"`{row['commit']}`" if row["commit"] else ""])
     return [sentence, value, needed(row, row["declared"]), verdict(row), when]
-
-
-def _lines(parts: Sequence[str]) -> str:
-    return "<br>".join(filter(None, parts))
 
 
 def _first(claim: dict[str, Any]) -> str:

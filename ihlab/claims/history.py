@@ -5,10 +5,8 @@
 """
 
 import json
-import re
 from collections.abc import Sequence
 from datetime import date
-from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -24,28 +22,24 @@ WENT = ("scale", "replaced", "commit")
 def replaced(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
     """Return the old claims that the new ones do not contain with the same verdict.
 
-    The `first` version of a claim counts as a separate claim, among the old and the new. Two claims are the same if
-    they have the same threshold, side and sentence. A reworded claim is recognised by the same threshold, side and
-    value, if the value is not a whole number (many claims have 0 or 1). Each new claim matches at most one old claim:
-    the one with the most similar measure, ignoring the numbers in it. An untested claim is replaced only if its
-    sentence is gone.
+    A claim is found by its id, and asks the same question if threshold and side are the same. The `first` version of a
+    claim counts as a separate claim; a claim whose measure was changed since is compared with it. An untested claim is
+    replaced only if its id is gone. Claims that were stored before there were ids are found by their sentence.
     """
-    before, now = _with_first(old), _with_first(new)
-    pairs = [(i, j) for i, one in enumerate(before) for j, other in enumerate(now) if _same(one, other)]
-    heir: dict[int, int] = {}
-    for i, j in sorted(pairs, key=lambda pair: _likeness(before[pair[0]], now[pair[1]]), reverse=True):
-        if i not in heir and j not in heir.values():
-            heir[i] = j
-    sentences = {row["sentence"] for row in now}
-    return [
-        row
-        for i, row in enumerate(before)
-        if (
-            row["sentence"] not in sentences
-            if row["verdict"] == NOT_TESTED
-            else i not in heir or now[heir[i]]["verdict"] != row["verdict"]
-        )
-    ]
+    now = {name: claim for claim in new for name in (claim["sentence"], claim["id"])}
+    gone = []
+    for claim in old:
+        heir, first = now.get(claim.get("id", claim["sentence"])), claim.get("first")
+        if heir is None:
+            gone += [row for row in (claim, first) if row]
+            continue
+        asked = [(claim, heir), (first, heir.get("first"))] if first else [(claim, heir.get("first", heir))]
+        gone += [row for row, other in asked if row["verdict"] != NOT_TESTED and not _same(row, other)]
+    return gone
+
+
+def _same(one: Row, other: Row | None) -> bool:
+    return other is not None and all(one[name] == other[name] for name in ("threshold", "right_side", "verdict"))
 
 
 def read_history(path: Path) -> list[Row]:
@@ -65,21 +59,3 @@ def keep_replaced(path: Path, old: Sequence[Row], new: Sequence[Row], scale: str
 def _published(row: Row) -> Row:
     """Return a claim as it was published, without its `first` version, which has a separate row."""
     return {name: value for name, value in row.items() if name not in (*WENT, "first", "changed")}
-
-
-def _with_first(claims: Sequence[Row]) -> list[Row]:
-    return [row for claim in claims for row in (claim, claim.get("first")) if row is not None]
-
-
-def _same(one: Row, other: Row) -> bool:
-    if any(one[name] != other[name] for name in ("threshold", "right_side")):
-        return False
-    value = one["value"]
-    return one["sentence"] == other["sentence"] or (value is not None and value % 1 != 0 and value == other["value"])
-
-
-def _likeness(one: Row, other: Row) -> tuple[bool, float, bool]:
-    """Return a sort key that is larger for more similar claims."""
-    mine, others = (re.sub(r"[\d.]+", "#", row["measure"]) for row in (one, other))
-    likeness = SequenceMatcher(None, mine, others, autojunk=False).ratio()
-    return one["sentence"] == other["sentence"], likeness, one["verdict"] == other["verdict"]

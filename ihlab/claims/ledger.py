@@ -3,6 +3,7 @@
 import base64
 import html
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -11,17 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.claims.experiment import Experiment, MorePictures, Scale
 from ihlab.claims.history import keep_replaced, read_history
+from ihlab.claims.markdown import escaped, interval, measured, needed, plain, short, table, value
 from ihlab.files import write_json, write_text
-from ihlab.plots.style import GREEN, ORANGE, RED, save
+from ihlab.plots.style import GREEN, ORANGE, RED, write_picture
 from tasks.config import ConfigError
 
 if TYPE_CHECKING:  # it needs jinja2, which notebooks have
@@ -42,22 +44,23 @@ class Folder:
         return self.root / self.experiment / self.scale
 
     def publish(self, experiment: Experiment, data: pd.DataFrame, manifest: dict[str, Any] | None = None) -> None:
-        """Write the CSV, the claims, the summary sentence, the pictures and, if given, the manifest.
+        """Write the CSV, the claims, the summary, the pictures and, if given, the manifest.
 
         Claims and verdicts that this replaces are kept in the experiment's history. Smoke scale has no history.
+        Raises `ConfigError` if two claims have the same id.
         """
         write_text(self.path / "data.csv", data.to_csv(index=False))
         claims = [claim.to_dict() for claim in judged(experiment.claims(data, self.scale))]
         if self.scale != "smoke" and (self.path / "claims.json").exists():
             keep_replaced(self._history, self.claims(), claims, self.scale)
         write_json(self.path / "claims.json", claims)
-        summary = experiment.summary(data, self.scale)
-        write_text(self.path / "summary.md", (summary if isinstance(summary, str) else summary.to_string()) + "\n")
+        write_text(self.path / "summary.md", summary_text(experiment.summary(data, self.scale)))
         if manifest is not None:
             write_json(self.path / "manifest.json", manifest)
         more = experiment.draw_more(data, self.scale) if isinstance(experiment, MorePictures) else {}
         for ending, picture in {"": experiment.draw(data, self.scale), **more}.items():
-            save(picture, self.path / "-".join(filter(None, (self.experiment, self.scale, ending))))
+            name = "-".join(filter(None, (self.experiment, self.scale, ending)))
+            write_picture(picture, self.path / f"{name}.png")
 
     def data(self) -> pd.DataFrame:
         """Return the stored table. Raises `ConfigError` if there is none."""
@@ -69,20 +72,24 @@ class Folder:
 
     @property
     def picture(self) -> Path:
-        """The picture, as SVG."""
-        return self.path / f"{self.experiment}-{self.scale}.svg"
+        """The first picture, as PNG."""
+        return self.path / f"{self.experiment}-{self.scale}.png"
 
     @property
     def pictures(self) -> list[Path]:
-        """All pictures of the folder, as PNG, `picture` first."""
-        return sorted(self.path.glob(f"{self.experiment}-{self.scale}*.png"), key=lambda path: path.stem)
+        """All pictures of the folder, `picture` first."""
+        return sorted(self.path.glob(f"{self.picture.stem}*.png"), key=lambda path: path.stem)
+
+    def summary(self) -> str:
+        """Return the stored summary: a sentence, or a Markdown table."""
+        return (self.path / "summary.md").read_text(encoding="utf-8").strip()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Show the picture and the sentence in a notebook."""
-        sentence = (self.path / "summary.md").read_text(encoding="utf-8").strip()
-        picture = base64.b64encode(self.picture.read_bytes()).decode()
-        image = f'<img style="max-width: 100%" src="data:image/svg+xml;base64,{picture}">'
-        return {"text/html": f"{image}<p>{html.escape(sentence)}</p>", "text/plain": sentence}
+        """Show the picture and the summary in a notebook."""
+        picture, tag = base64.b64encode(self.picture.read_bytes()).decode(), "pre" if "\n" in self.summary() else "p"
+        image = f'<img style="max-width: 100%" src="data:image/png;base64,{picture}">'
+        text = f"<{tag}>{html.escape(self.summary())}</{tag}>"
+        return {"text/html": f"{image}{text}", "text/plain": self.summary()}
 
     def verdicts(self) -> pd.DataFrame:
         """Return the stored claims as a readable table: the sentence, its number and interval, and the verdict."""
@@ -91,9 +98,9 @@ class Folder:
             (
                 claim["sentence"],
                 claim.get("why", "") if (not_tested := claim["verdict"] == NOT_TESTED) else claim["measure"],
-                "" if not_tested else _value(claim),
-                "" if not_tested or claim["confidence"] == 1 else _interval(claim),
-                "" if not_tested else _needed(claim),
+                "" if not_tested else value(claim),
+                "" if not_tested or claim["confidence"] == 1 else interval(claim),
+                "" if not_tested else plain(needed(claim)),
                 claim["seeds"] or "",
                 _verdict(claim),
             )
@@ -110,19 +117,35 @@ class Folder:
         return [row for row in read_history(self._history) if row["scale"] == self.scale]
 
     def declared(self, claim: dict[str, Any]) -> str:
-        """Return the day on which a claim was declared, and the first commit that contains its words and threshold.
+        """Return the day on which a claim was declared, and the first commit that contains its measure and threshold.
 
-        The commit is from `declared.json`, which maintainers fill. It is left out if the file does not list the claim.
+        The commit is from `declared.json`, which maintainers fill. It is left out if the file does not list the claim,
+        or lists it with another threshold, side or day.
         """
-        path, by = self.root / self.experiment / "declared.json", ("sentence", "threshold", "right_side", "declared")
-        rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-        found = (row for row in rows if all(row[name] == claim[name] for name in by))
-        commit = (f"{row['commit']}{' with its results' if row['with_results'] else ''}" for row in found)
-        return ", ".join([claim["declared"], *commit][:2])
+        path = self.root / self.experiment / "declared.json"
+        rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        row = rows.get(claim.get("id")) if isinstance(rows, dict) else None
+        if not row or any(row[name] != claim[name] for name in ("threshold", "right_side", "declared")):
+            return str(claim["declared"])
+        return f"{claim['declared']}, {row['commit']}{' with its results' if row['with_results'] else ''}"
 
     @property
     def _history(self) -> Path:
         return self.root / self.experiment / "history.json"
+
+
+def summary_text(made: str | pd.DataFrame) -> str:
+    """Return a summary as the text of its file: a sentence, or a table as Markdown."""
+    if isinstance(made, str):
+        return f"{made}\n"
+    rows = [[_cell(cell) for cell in row] for row in made.itertuples(index=False)]
+    return f"{table([escaped(str(name)) for name in made.columns], rows)}\n"
+
+
+def _cell(cell: object) -> str:
+    if isinstance(cell, float):
+        return "" if math.isnan(cell) else short(cell)
+    return escaped(str(cell))
 
 
 TITLES = {
@@ -161,7 +184,7 @@ def title(name: str) -> str:
     return TITLES.get(name) or re.sub(r"(?<=[a-z])(?=\d)", " ", name.replace("_", " "), count=1).capitalize()
 
 
-GAP = 2  # between two columns of a rich table
+ENDLESS = 10_000  # columns of a line in a file
 AT_THIS_SCALE = " at this scale"
 
 
@@ -169,8 +192,8 @@ def verdict_table(*folders: Folder) -> "Styler":
     """Return the verdicts of figures as one table for a notebook, coloured."""
     tables = [folder.verdicts() for folder in folders]
     if len(folders) > 1:
-        for table, folder in zip(tables, folders, strict=True):
-            table.insert(0, "figure", folder.experiment)
+        for rows, folder in zip(tables, folders, strict=True):
+            rows.insert(0, "figure", folder.experiment)
     styled = pd.concat(tables, ignore_index=True).style.hide(axis="index")
     styled = styled.set_table_styles([{"selector": "th, td", "props": "text-align: left"}])
     return styled.map(lambda cell: f"font-weight: bold; color: {_COLORS[cell.partition(' (')[0]]}", subset=["verdict"])
@@ -186,25 +209,16 @@ def print_ledger(console: Console, folders: list[Folder]) -> None:
     On a screen, lines are cut to its width and have only the number and its threshold. In a file, they are complete.
     """
     on_screen = console.is_terminal or console.is_jupyter
-    columns = ("figure", "verdict", "claim", *(("measured", "needs") if on_screen else ("source", "measured", "needs")))
-    rows = [
-        _row(folder, claim, first=number == 0, on_screen=on_screen)
-        for folder in folders
-        for number, claim in enumerate(folder.claims())
-    ]
-    widths = [
-        max(cell_len(Text.from_markup(cell).plain) for cell in cells) for cells in zip(columns, *rows, strict=True)
-    ]
-    if on_screen:  # the sentences get the remaining width
-        widths[2] = max(20, console.width - (sum(widths) - widths[2]) - GAP * (len(columns) - 1))
-    else:
-        console.width = max(console.width, sum(widths) + GAP * (len(columns) - 1))
-    table = Table(box=None, pad_edge=False)
-    for name, width in zip(columns, widths, strict=True):
-        table.add_column(name, no_wrap=True, width=width)
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+    printed = Table(box=None, pad_edge=False)
+    for name in ("figure", "verdict", "claim", *(() if on_screen else ("source",)), "measured", "needs"):
+        printed.add_column(name, no_wrap=name != "claim")  # the sentences get the remaining width
+    for folder in folders:
+        for number, claim in enumerate(folder.claims()):
+            printed.add_row(*_row(folder, claim, first=number == 0, on_screen=on_screen))
+    if not on_screen:
+        complete = Measurement.get(console, console.options.update(width=ENDLESS), printed).maximum
+        console.width = max(console.width, complete)
+    console.print(printed)
     console.print(tally(folders), highlight=False)
 
 
@@ -219,45 +233,20 @@ def tally(folders: Sequence[Folder]) -> str:
     return f"{counts.total()} claims: {', '.join(told)}."
 
 
-def _row(folder: Folder, claim: dict[str, Any], *, first: bool, on_screen: bool) -> list[str]:
-    """Return the cells of a claim, as markup. On a screen only the first claim of an experiment shows its name."""
-    verdict = claim["verdict"]
-    tested = verdict != NOT_TESTED
-    styled, sentence = f"[{_STYLES[verdict]}]{_verdict(claim)}[/]", escape(claim["sentence"])
-    needed = _needed(claim) if tested else ""
+def _row(folder: Folder, claim: dict[str, Any], *, first: bool, on_screen: bool) -> list[str | Text]:
+    """Return the cells of a claim. On a screen only the first claim of an experiment shows its name."""
+    tested = claim["verdict"] != NOT_TESTED
+    verdict = Text(_verdict(claim), _STYLES[claim["verdict"]])
+    sentence = Text(claim["sentence"], no_wrap=True, overflow="ellipsis")
+    needs = plain(needed(claim)) if tested else ""
     if on_screen:
-        name, styled = folder.experiment if first else "", styled.replace(AT_THIS_SCALE, "")
-        return [name, styled, sentence, _value(claim) if tested else "", needed]
-    measured = escape(_measured(claim) if tested else claim.get("why", ""))
-    return [f"{folder.experiment} {folder.scale}", styled, sentence, escape(claim["source"]), measured, needed]
+        verdict = Text(verdict.plain.replace(AT_THIS_SCALE, ""), verdict.style)
+        return [folder.experiment if first else "", verdict, sentence, value(claim) if tested else "", needs]
+    number = f"{claim['measure']}: {plain(measured(claim))}" if tested else claim.get("why", "")
+    return [f"{folder.experiment} {folder.scale}", verdict, sentence, escape(claim["source"]), escape(number), needs]
 
 
 def _verdict(claim: dict[str, Any]) -> str:
     """Return the verdict, and the verdict of the claim as first declared if it differs."""
     declared = claim.get("first", claim)["verdict"]
     return claim["verdict"] + (f" (as declared: {declared})" if declared != claim["verdict"] else "")
-
-
-def _value(claim: dict[str, Any]) -> str:
-    return "nothing" if claim["value"] is None else number(claim["value"])
-
-
-def _interval(claim: dict[str, Any]) -> str:
-    low, high = (number(x) for x in claim["interval"])
-    return f"[{low}, {high}]"
-
-
-def _measured(claim: dict[str, Any]) -> str:
-    interval = "counted" if claim["confidence"] == 1 else f"{_interval(claim)} {claim['confidence']:.0%}"
-    seeds = f", {claim['seeds']} seeds" if claim["seeds"] else ""
-    p = "" if claim["p_holm"] is None else f", p = {claim['p_holm']:.2g}"
-    return f"{claim['measure']}: {_value(claim)} {interval}{seeds}{p}"
-
-
-def _needed(claim: dict[str, Any]) -> str:
-    return f"{'>' if claim['right_side'] == 'above' else '<'} {number(claim['threshold'])}"
-
-
-def number(x: float | None) -> str:
-    """Format with three significant digits, without an exponent below a million. None is an unbounded end."""
-    return "unbounded" if x is None else f"{float(f'{x:.3g}') + 0.0:g}"

@@ -63,20 +63,12 @@ def _train(name: str, planned: list[Planned], root: Path, device: str, jobs: int
 
 
 def _manifest(trained: Trained, scale: Scale) -> dict[str, Any]:
-    """Return the manifest of a figure: its runs, their seeds, devices and times, and the package versions."""
+    """Return the manifest of a figure: its number of runs, their devices and time, and the package versions."""
     done = [run.done or {} for _, run in trained]
     packages = ("ihlab", "torch", "numpy", "transformer-lens", "matplotlib")
     return {
         "scale": scale,
-        "runs": [
-            {
-                "curve": curve,
-                "run": run.folder.name,
-                "seed": run.config.seed,
-                **{key: facts.get(key) for key in ("n_params", "seconds", "tokens_per_second")},
-            }
-            for (curve, run), facts in zip(trained, done, strict=True)
-        ],
+        "runs": len(trained),
         "training_seconds": round(sum(facts.get("seconds", 0) for facts in done), 1),
         "diverged": [run.folder.name for _, run in trained if run.diverged],
         "devices": sorted({str(facts["device"]) for facts in done if facts}),

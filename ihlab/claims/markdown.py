@@ -1,10 +1,9 @@
-"""Stored claims as Markdown that renders alike on a code host and the documentation site: cells, tables, text."""
+"""Stored claims as text that renders alike on a code host and the documentation site: cells, tables, numbers."""
 
+import html
 import re
 from collections.abc import Sequence
 from typing import Any
-
-from ihlab.claims.ledger import number
 
 MARKS = {"holds": "✔", "fails": "✘", "undecided": "?", "not tested at this scale": "–"}
 """The mark of each verdict. It is readable without colour."""
@@ -22,10 +21,20 @@ def escaped(text: str) -> str:
     return re.sub(r"([\\`*_\[\]|~])", r"\\\1", line).replace("$", "<span>$</span>")
 
 
+def plain(cell: str) -> str:
+    """Return a cell of `measured` or `needed` as it is read, for a terminal."""
+    return html.unescape(cell).replace("**", "").replace("\xa0", " ")
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str = "---") -> str:
     """Return a Markdown table, or "" if there are no rows. `align` applies to all columns except the first."""
     lines = [header, ["---", *[align] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) if rows else ""
+
+
+def lines(parts: Sequence[str]) -> str:
+    """Return the parts that are not empty as lines of one cell."""
+    return "<br>".join(filter(None, parts))
 
 
 def verdict(claim: dict[str, Any]) -> str:
@@ -37,17 +46,29 @@ def measured(claim: dict[str, Any]) -> str:
     """Return the number with interval, seeds and p-value, or the reason why the claim is not tested."""
     if claim.get("why"):
         return escaped(claim["why"])
-    value = "nothing" if claim["value"] is None else f"**{number(claim['value'])}**"
+    number = value(claim) if claim["value"] is None else f"**{value(claim)}**"
+    level = "" if claim["confidence"] == 0.95 else f" at {claim['confidence']:.0%}"
+    spread = ", counted" if claim["confidence"] == 1 else f" {interval(claim)}{level}"
     seeds = f"{claim['seeds']} seed{'s' if claim['seeds'] > 1 else ''}" if claim["seeds"] else ""
-    return ", ".join(filter(None, [f"{value}{_interval(claim)}", seeds, _p_value(claim)]))
+    return ", ".join(filter(None, [f"{number}{spread}", seeds, _p_value(claim)]))
 
 
-def needed(claim: dict[str, Any], declared: str) -> str:
+def value(claim: dict[str, Any]) -> str:
+    """Return the measured number."""
+    return "nothing" if claim["value"] is None else short(claim["value"])
+
+
+def interval(claim: dict[str, Any]) -> str:
+    """Return the two ends of the interval."""
+    return f"[{', '.join(map(short, claim['interval']))}]"
+
+
+def needed(claim: dict[str, Any], declared: str = "") -> str:
     """Return the threshold, with its date of declaration in small print; "" if the claim has no threshold."""
     if claim["threshold"] is None:
         return ""
     sign = "&gt;" if claim["right_side"] == "above" else "&lt;"
-    return f"{sign}&nbsp;{number(claim['threshold'])}" + (f"<br><sub>{unbroken(declared)}</sub>" if declared else "")
+    return lines([f"{sign}&nbsp;{short(claim['threshold'])}", f"<sub>{unbroken(declared)}</sub>" if declared else ""])
 
 
 def unbroken(date: str) -> str:
@@ -55,12 +76,9 @@ def unbroken(date: str) -> str:
     return date.replace("-", "&#8209;")
 
 
-def _interval(claim: dict[str, Any]) -> str:
-    if claim["confidence"] == 1:
-        return ", counted"
-    low, high = map(number, claim["interval"])
-    level = "" if claim["confidence"] == 0.95 else f" at {claim['confidence']:.0%}"
-    return f" [{low}, {high}]{level}"
+def short(x: float | None) -> str:
+    """Format with three significant digits, without an exponent below a million. None is an unbounded end."""
+    return "unbounded" if x is None else f"{float(f'{x:.3g}') + 0.0:g}"
 
 
 def _p_value(claim: dict[str, Any]) -> str:
@@ -71,4 +89,4 @@ def _p_value(claim: dict[str, Any]) -> str:
 
 
 def _probability(p: float, equal: str = "") -> str:
-    return "&lt;&nbsp;0.001" if p < 0.001 else f"{equal}{number(p)}"
+    return "&lt;&nbsp;0.001" if p < 0.001 else f"{equal}{short(p)}"

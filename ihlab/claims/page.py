@@ -1,4 +1,4 @@
-"""The pages of results, as Markdown for a code host: an overview of which claims hold, and one page per figure."""
+"""The pages of results, as Markdown for a code host: an overview of which claims hold, and the counts of a README."""
 
 import re
 from collections import Counter
@@ -93,7 +93,7 @@ def results_page(root: Path, order: Sequence[str] = ()) -> str:
     if not folders:
         return f"{QUESTION}\n\nThere are no figures yet.\n"
     picture = next((f for f in folders if f.experiment == FIRST), None)
-    shown = f"![{title(FIRST)}]({picture.picture.with_suffix('.png').relative_to(root).as_posix()})" if picture else ""
+    shown = f"![{title(FIRST)}]({picture.picture.relative_to(root).as_posix()})" if picture else ""
     statements = coverage.counted(root)
     if _statements(root).exists():
         statements += f" [Every statement]({STATEMENTS})"
@@ -115,12 +115,14 @@ def headlines_table(root: Path) -> str:
     def claims_of(experiment: str) -> list[dict[str, Any]]:
         return largest[experiment].claims() if experiment in largest else []
 
-    answers, rows = [answer(headline, claims_of) for headline in HEADLINES], []
-    for headline, found in zip(HEADLINES, answers, strict=True):
-        links = [_link(largest[experiment]) for experiment in (found.experiments if found else ())]
-        told = [found.verdict, found.number, ", ".join(links)] if found else ["not yet measured", "", ""]
-        rows.append([escaped(headline.sentence), *told])
-    return table(["claim", "verdict", "measured", "figure"], rows) if any(answers) else ""
+    answers = {sentence: answer(asked, claims_of) for sentence, asked in HEADLINES.items()}
+    if not any(answers.values()):
+        return ""
+    rows = []
+    for sentence, found in answers.items():
+        verdict, number, experiments = found or ("not yet measured", "", [])
+        rows.append([escaped(sentence), verdict, number, ", ".join(_link(largest[name]) for name in experiments)])
+    return table(["claim", "verdict", "measured", "figure"], rows)
 
 
 def _link(folder: Folder) -> str:
@@ -165,8 +167,8 @@ def corrected(scale: Scale, folders: Sequence[Folder]) -> str:
         return ""
     by_holm, by_rate = (sum(x <= 1 - CONFIDENCE for x in f(p)) for f in (holm, false_discovery_control))
     return (
-        f"If the claims of all figures at {scale} scale are corrected together, {by_holm} of {len(p)} stay significant "
-        f"by Holm's method and {by_rate} of {len(p)} by Benjamini and Hochberg's."
+        f"If all claims at {scale} scale are corrected together, {by_holm} of {len(p)} stay significant by Holm's "
+        f"method and {by_rate} by Benjamini and Hochberg's."
     )
 
 

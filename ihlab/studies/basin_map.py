@@ -138,6 +138,7 @@ class BasinMap:
         ours = partial(claim, of_paper=False)
         return [
             ours(
+                id=f"leads_to_induction.in_{steps}_steps",
                 source="beside section 3.2",
                 sentence="Gradient descent leads to induction heads.",
                 measure=f"share of the starts in the square whose accuracy at the first answer is {FOUND} or more "
@@ -146,6 +147,7 @@ class BasinMap:
                 threshold=MOST,
             ),
             ours(
+                id=f"leads_to_induction.in_{longest}_steps",
                 source="beside section 3.2",
                 sentence="Gradient descent leads to induction heads.",
                 measure=f"share of the starts in the square that reach that within {longest} steps",
@@ -153,6 +155,7 @@ class BasinMap:
                 threshold=MOST,
             ),
             claim(
+                id="induction_heads_mean_0_1",
                 source="section 3.2",
                 sentence="Induction heads means (0, 1).",
                 measure="share of the runs with induction, of all starts, that end nearer its corner than any other: "
@@ -161,18 +164,22 @@ class BasinMap:
                 threshold=MOST,
             ),
             claim(
+                id="closer_is_easier.distance",
                 source="section 3.2",
                 sentence="Heads that start closer to (0, 1) learn induction heads more easily.",
                 measure="rank correlation of the distance to (0, 1) and the steps, starts in the square",
                 estimate=_mean_correlation(square, "distance"),
             ),
             claim(
+                id="closer_is_easier.angle",
                 source="section 3.2",
                 sentence="Heads that start closer to (0, 1) learn induction heads more easily.",
                 measure="rank correlation of the angular distance, free of signs, and the steps, all starts",
                 estimate=_mean_correlation(runs, "angular_distance"),
             ),
             claim(
+                id="good_start_suffices.exact_form",
+                statement=17,
                 source="section 3.2",
                 sentence="Even with good initialization, the model has induction capability.",
                 measure="in the model of Theorem 3.4 at (0, 1), before training: logit of the answer less the largest "
@@ -182,6 +189,8 @@ class BasinMap:
                 declared="2026-11-23",
             ),
             ours(
+                id="good_start_suffices.model",
+                statement=17,
                 source="section 3.2 says it of the model of Theorem 3.4; here of a whole one",
                 sentence="Even with good initialization, the model has induction capability.",
                 measure=f"accuracy at the first answer before training, starts within {NEAR} of (0, 1), all other "
@@ -190,6 +199,7 @@ class BasinMap:
                 threshold=0.5,
             ),
             ours(
+                id="flow_beats_angle",
                 source="of the exact form of Theorem 3.4",
                 sentence="The flow of the four scalars alone says more about the steps than the angular distance does.",
                 measure="rank correlation of the flow's time to induction, the least over signs, and the steps, less "
@@ -197,6 +207,7 @@ class BasinMap:
                 estimate=stats.mean(_of_each_seed(runs, _gain), GAIN),
             ),
             ours(
+                id="mirror_images_foretell_better",
                 source="of the exact form of Theorem 3.4",
                 sentence="The flow foretells the steps better from the best of a start's four mirror images than "
                 "from the start itself.",
@@ -205,6 +216,7 @@ class BasinMap:
                 estimate=stats.mean(_of_each_seed(runs, _of_signs), GAIN),
             ),
             ours(
+                id="late_starts_learn",
                 source="of the basin map",
                 sentence=f"Most starts that do not find induction in {steps} steps find it in {longest}.",
                 measure=f"share of them that find it within {longest} steps",
@@ -213,24 +225,27 @@ class BasinMap:
             ),
         ]
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State the map in one sentence."""
+    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+        """Return how many starts find induction, and how soon, by where they are."""
         runs, last = data[data["kind"] == "run"], outcomes(data)
-        square, later = in_square(runs), last[last["kind"] == "follow"]
-        near = runs[runs["distance"] <= NEAR]
-        correlation = {
-            name: _mean_correlation(runs, name).value for name in ("distance", "angular_distance", "mirror_time")
+        steps, longest = one_head_run(scale).steps, FOLLOW_STEPS[scale]
+        within = f"find induction within {steps} steps"
+        groups = {
+            "in the square of Figure 2": in_square(runs),
+            f"within {NEAR} of (0, 1)": runs[runs["distance"] <= NEAR],
+            "all": runs,
         }
-        return (
-            f"Of {len(square)} runs that start in the square of Figure 2, {int((square['accuracy'] >= FOUND).sum())} "
-            f"find induction within {one_head_run(scale).steps} steps (of all {len(runs)}: "
-            f"{int((runs['accuracy'] >= FOUND).sum())}), and of the {len(later)} that do not "
-            f"{int(np.isfinite(later['steps']).sum())} do within {FOLLOW_STEPS[scale]}; starts within {NEAR} of (0, 1) "
-            f"have an accuracy of {near['accuracy_start'].mean():.3f} before training and take a median of "
-            f"{near['steps'].median():.0f} steps; the steps from all starts go with the distance to (0, 1) at a rank "
-            f"correlation of {correlation['distance']:.2f}, with the angular distance at "
-            f"{correlation['angular_distance']:.2f} and with the flow's time at {correlation['mirror_time']:.2f}."
-        )
+        rows = [
+            (
+                name, len(mine), int((mine["accuracy"] >= FOUND).sum()), f"{mine['accuracy_start'].mean():.3f}",
+                _whole(mine["steps"].median()),
+            )
+            for name, mine in groups.items()
+        ]  # fmt: skip
+        later = last[last["kind"] == "follow"]
+        found = int(np.isfinite(later["steps"]).sum())
+        rows.append((f"those that do not, within {longest} steps", len(later), found, "", ""))
+        return pd.DataFrame(rows, columns=["starts", "runs", within, "accuracy before training", "median steps"])
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
@@ -268,6 +283,10 @@ def _draw_times(last: pd.DataFrame, scale: Scale) -> Figure:
         f"Does training take the time that Theorem 3.4 predicts? A marker is one of {len(last)} runs", fontsize=11
     )
     return figure
+
+
+def _whole(steps: float) -> str:
+    return f"{steps:.0f}" if np.isfinite(steps) else "never"
 
 
 def one_head_run(scale: Scale) -> RunConfig:

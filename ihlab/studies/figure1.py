@@ -27,11 +27,16 @@ NEAR_CHANCE = 0.1
 NOT_FASTER = 0.8
 """Ratio of steps above which a curve is not faster. It is below 1 because exact equality cannot be shown."""
 
-SPEEDS: tuple[tuple[str, float, Literal["above", "below"], str], ...] = (
-    (KV1, induction.MUCH_FASTER, "below", "KV shifting attention converges much faster than two-layer transformers."),
-    (V4, NOT_FASTER, "above", "Increasing vanilla to 4 layers does not make the model learn induction faster."),
-)
-"""Curve, threshold and side of the ratio of its steps to 90% to those of `V2`, and the sentence."""
+SPEEDS: dict[str, tuple[str, float, Literal["above", "below"], int | None, str]] = {
+    "faster": (
+        KV1, induction.MUCH_FASTER, "below", None,
+        "KV shifting attention converges much faster than two-layer transformers.",
+    ),
+    "four_layers_no_faster": (
+        V4, NOT_FASTER, "above", 9, "Increasing vanilla to 4 layers does not make the model learn induction faster.",
+    ),
+}  # fmt: skip
+"""By claim: curve, threshold and side of the ratio of its steps to 90% to those of `V2`, statement and sentence."""
 
 DECLARED_1A = "2026-11-26"
 """Date on which the claims with learned positions, and the seeds and sequences of Figure 1a, were declared."""
@@ -95,6 +100,7 @@ class Figure1a:
         paper = positional == "rope"
         claim = partial(
             Claim,
+            setting={"positions": PANELS[positional].partition(",")[0]},
             source="section 3.2, Figure 1a" if paper else "Figure 1a with learned positions",
             of_paper=paper,
             seeds=int(data["seed"].nunique()),
@@ -103,6 +109,8 @@ class Figure1a:
         where = PANELS[positional].partition(",")[0]
         return [
             claim(
+                id=f"vanilla1_hard.{positional}",
+                statement=1,
                 sentence="It is difficult for a one-layer standard transformer to learn induction.",
                 measure=f"final accuracy of vanilla, 1 layer, {where} (guessing another token of the row: {guess:.3f})",
                 estimate=stats.mean_accuracy(final(data, one), rows),
@@ -111,18 +119,22 @@ class Figure1a:
             ),
             *(
                 claim(
+                    id=f"{short}.{positional}",
+                    statement=9,
                     sentence=f"{what} can perfectly learn the ability of induction.",
                     measure=f"final accuracy of {name}, {where} (lowest seed {min(final(data, curve)):.3f})",
                     estimate=stats.mean_accuracy(final(data, curve), rows),
                     threshold=0.99,
                 )
-                for what, name, curve in (
-                    ("1-layer KV shifting attention", KV1, kv1),
-                    ("The 2-layer transformer", V2, two),
+                for short, what, name, curve in (
+                    ("kv1_perfect", "1-layer KV shifting attention", KV1, kv1),
+                    ("vanilla2_perfect", "The 2-layer transformer", V2, two),
                 )
             ),
             *(
                 claim(
+                    id=f"{short}.{positional}",
+                    statement=statement,
                     sentence=sentence,
                     measure=f"steps to 90% accuracy, {name.replace(',', '')} / vanilla 2 layers, {where} (both at "
                     f"{data['lr'].iloc[0]:g}; {_learners(data, curve)} and {_learners(data, two)} seeds get there)",
@@ -130,7 +142,7 @@ class Figure1a:
                     threshold=threshold,
                     right_side=side,
                 )
-                for name, threshold, side, sentence in SPEEDS
+                for short, (name, threshold, side, statement, sentence) in SPEEDS.items()
                 for curve in [_curve(name, positional)]
             ),
         ]
@@ -151,21 +163,15 @@ class Figure1a:
         figure.suptitle(f"Induction at various depths ({scale} scale; median of {seeds} seeds, band: all seeds)")
         return figure
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State steps to 90% under both position schemes, and final accuracies."""
-        told = []
-        for positional, where in (("rope", "RoPE"), ("learned", "learned positions")):
-            kv1, v2, given, v4 = (_steps(data, _curve(name, positional)) for name in (KV1, V2, GIVEN, V4))
-            told.append(
-                f"With {where} one layer of KV shifting reaches 90% after {kv1} (median), two vanilla layers after "
-                f"{v2}, two that are given a previous-token head after {given}, four after {v4}."
-            )
-        ends = [float(np.mean(final(data, curve))) for curve in (KV1, V2, V1)]
-        return (
-            f"{' '.join(told)} With RoPE they end at {ends[0]:.3f} (KV shifting) and {ends[1]:.3f} (two layers), and "
-            f"one vanilla layer at {ends[2]:.3f}, where guessing another token of the row is right in "
-            f"{data['guess'].iloc[0]:.3f}."
-        )
+    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+        """Return the median steps to 90% and the mean final accuracy of every curve."""
+        rows = [
+            (name, where.partition(",")[0], _steps(data, curve), f"{np.mean(final(data, curve)):.3f}")
+            for positional, where in PANELS.items()
+            for name in (KV1, V1, V2, GIVEN, V4)
+            for curve in [_curve(name, positional)]
+        ]
+        return pd.DataFrame(rows, columns=["model", "positions", "median steps to 90%", "mean final accuracy"])
 
 
 def _curve(name: str, positional: str) -> str:
@@ -179,7 +185,7 @@ def _learners(data: pd.DataFrame, curve: str) -> str:
 
 def _steps(data: pd.DataFrame, curve: str) -> str:
     median = float(np.median(steps_to(data, curve, LEARNED)))
-    return f"{median:.0f} steps" if np.isfinite(median) else "more steps than were trained"
+    return f"{median:.0f}" if np.isfinite(median) else "never"
 
 
 class Figure1b:
@@ -211,6 +217,7 @@ class Figure1b:
         return [
             *(row for name in induction.NARROW for row in _narrow_claims(data, scale, name, claim)),
             claim(
+                id="not_even_covered",
                 sentence="It even failed to cover up one of the answers mentioned in the previous text.",
                 measure=f"share of runs of vanilla 2 layers, hidden size 8, 1 head, less than {COVERS:.0%} of whose "
                 f"answers are tokens of the row (median {np.median(cover):.2f}; with 2 heads "
@@ -219,6 +226,8 @@ class Figure1b:
                 threshold=0.5,
             ),
             claim(
+                id="narrow_faster",
+                statement=10,
                 source="beside Figure 1b",
                 of_paper=False,
                 sentence="KV shifting learns it faster at hidden size 8.",
@@ -229,6 +238,7 @@ class Figure1b:
                 right_side="below",
             ),
             claim(
+                id="parameters_double",
                 sentence="The vanilla model has two times the parameters of the KV shifting one.",
                 measure="parameters without embeddings, vanilla 2 layers / KV shifting 1 layer, at hidden size 8",
                 estimate=stats.exact(float(n_params[vanilla("8")] / n_params[kv("8")])),
@@ -236,6 +246,7 @@ class Figure1b:
                 declared="2026-11-21",
             ),
             claim(
+                id="harder_when_narrower",
                 sentence="The smaller the hidden size, the harder induction is for standard attention to learn.",
                 measure=f"share of runs of vanilla 2 layers that end at {LEARNED} or more, hidden size 32 less hidden "
                 f"size 8, 2 heads ({_counts(data, vanilla('32'))} less {_counts(data, vanilla('8, 2 heads'))}; KV "
@@ -268,18 +279,15 @@ class Figure1b:
         figure.suptitle(f"Induction at various widths ({scale} scale; median of the seeds, band: all seeds)")
         return figure
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State the number of runs that learned in one sentence."""
-        cover = float(np.median(final(data, vanilla("8"), "in_row")))
-        counts = [
-            f"{_counts(data, kv(name))} and {_counts(data, vanilla(name))} ({_heads(name)})"
+    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+        """Return the number of runs that learned with each model of hidden size 8."""
+        columns = ["heads, positions", KV1, V2, f"answers of {V2} that are in the sequence (median)"]
+        rows = [
+            (_heads(name), _counts(data, kv(name)), _counts(data, vanilla(name)), f"{np.median(covered):.0%}")
             for name in induction.NARROW
+            for covered in [final(data, vanilla(name), "in_row")]
         ]
-        return (
-            f"Runs at hidden size 8 that end at {LEARNED:.0%} or more, of one KV shifting layer and of two vanilla "
-            f"layers: {', '.join(counts)}. With RoPE and one head, {cover:.0%} (median) of the vanilla model's answers "
-            "are tokens of the sequence at all."
-        )
+        return pd.DataFrame(rows, columns=[columns[0], *(f"learned: {name}" for name in columns[1:3]), columns[3]])
 
 
 def _narrow_claims(data: pd.DataFrame, scale: Scale, name: str, claim: "partial[Claim]") -> list[Claim]:
@@ -291,7 +299,11 @@ def _narrow_claims(data: pd.DataFrame, scale: Scale, name: str, claim: "partial[
     if positional != "rope":
         claim = partial(claim, source="Figure 1b with learned positions", of_paper=False, declared=DECLARED_1A)
     both = "At hidden size 8 standard attention learns very poorly; KV shifting does not."
+    named = f"{positional}.{heads}_head{'s' * (heads > 1)}"
+    setting = dict(zip(("heads", "positions"), where.split(", "), strict=True))
+    claim = partial(claim, statement=10, setting={name: setting[name] for name in ("positions", "heads")})
     share = claim(
+        id=f"narrow.share.{named}",
         sentence=both,
         measure=f"share of runs that end at {LEARNED} or more, KV shifting 1 layer less vanilla 2 layers ({where}; "
         f"{_counts(data, kv(name))} less {_counts(data, vanilla(name))})",
@@ -302,6 +314,7 @@ def _narrow_claims(data: pd.DataFrame, scale: Scale, name: str, claim: "partial[
         why = f"No run of either model ends at {LEARNED} or more ({where})."
         share = changed(replace(share, measure="", estimate=None, threshold=math.nan, why=why), share, scale, FLOOR)
     accuracy = claim(
+        id=f"narrow.accuracy.{named}",
         sentence=both,
         measure=f"final accuracy, KV shifting 1 layer less vanilla 2 layers, median over pairs of runs ({where})",
         estimate=stats.shift(shifted, poorly, stats.DIFFERENCE),
@@ -310,6 +323,7 @@ def _narrow_claims(data: pd.DataFrame, scale: Scale, name: str, claim: "partial[
     if heads > 1:
         return [share, accuracy]
     chance = claim(
+        id=f"narrow_vanilla.{named}",
         sentence="At hidden size 8 standard attention learns very poorly.",
         measure=f"share of runs of vanilla 2 layers ({where}) that end less than {NEAR_CHANCE} above guessing another "
         f"token of the sequence ({guess:.3f})",

@@ -94,42 +94,46 @@ class Figure2:
             small: "When O(T) is relatively small, the direction of GD may undergo a small non-monotonic process.",
             large: "When O(T) is relatively large, the direction of GD is relatively consistent.",
         }
+        named = {small: "small_t_turns_back", large: "large_t_consistent"}
         readings = {
-            "share of starts that first move away from (0, 1), by distance": _away,
-            "share of starts whose alpha1 or whose beta1, the larger, first moves away": _coordinate_away,
+            "distance": ("share of starts that first move away from (0, 1), by distance", _away),
+            "larger_tap": (
+                "share of starts whose alpha1 or whose beta1, the larger, first moves away",
+                _coordinate_away,
+            ),
         }
         return [
             claim(
+                "leads_to_0_1",
                 "Induction heads means (0, 1): gradient descent leads there.",
                 "share of the square that descends to (0, 1), least over O(T)",
                 _leads_there, 0.99, above=True, of_paper=False,
             ),
             claim(
+                "converges_slower_with_t",
                 "As O(T) increases, the contour lines become sparse: convergence slows down.",
                 "mean slope, larger of the ratios from one O(T) to the next",
                 _slows_down, 1.0, above=False,
             ),
             *(
                 claim(
-                    sentence, f"{what}, O(T) = {other} (exact: T = {_length(other)})",
+                    f"{named[other]}.{reading}", sentence, f"{what}, O(T) = {other} (exact: T = {_length(other)})",
                     partial(measure, other=other), FEW, above=other == small,
                 )
                 for other, sentence in directions.items()
-                for what, measure in readings.items()
+                for reading, (what, measure) in readings.items()
             ),
         ]  # fmt: skip
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State in one sentence which corner descent leads to in each form."""
+    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+        """Return the part of the square that descends to (0, 1), and that first moves away, in each form."""
+        forms = {"exact": "exact", "printed": "as printed", "listing": "the paper's script"}
         numbers = _by_form(data)
-        leads = {form: _leads_there(table) for form, table in numbers.items()}
-        away = {form: _away(table, OTHERS[0]) for form, table in numbers.items()}
-        return (
-            f"In the exact form of Theorem 3.4 descent leads to (0, 1) from {leads['exact']:.0%} of the square, and "
-            f"{away['exact']:.0%} of it first moves away at the shortest length; as printed the theorem has "
-            f"{leads['printed']:.0%} and {away['printed']:.0%}, and the paper's script {leads['listing']:.0%} and "
-            f"{away['listing']:.0%}."
-        )
+        rows = [
+            (title, f"{_leads_there(numbers[form]):.0%}", f"{_away(numbers[form], OTHERS[0]):.0%}")
+            for form, title in forms.items()
+        ]
+        return pd.DataFrame(rows, columns=["form", "descends to (0, 1)", "first moves away, shortest length"])
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
@@ -307,12 +311,14 @@ def _coordinate_away(numbers: Numbers, other: int) -> float:
 
 
 def _claim(
-    forms: dict[str, Numbers], sentence: str, what: str, measure: Callable[[Numbers], float], threshold: float,
-    above: bool, of_paper: bool = True,
+    forms: dict[str, Numbers], name: str, sentence: str, what: str, measure: Callable[[Numbers], float],
+    threshold: float, above: bool, of_paper: bool = True,
 ) -> Claim:  # fmt: skip
     """Judge a sentence by a number of the exact form. The measure also gives this number for the other two forms."""
     values = {form: measure(numbers) for form, numbers in forms.items()}
     return Claim(
+        id=name,
+        statement=13,
         source="section 3.2, Figure 2" if of_paper else "beside Figure 2",
         of_paper=of_paper,
         sentence=sentence,

@@ -53,9 +53,9 @@ They were fixed before the runs with new seeds. A scale without new seeds uses i
 RISE = 0.5
 """Nats above a run's own lowest loss. By the measure first declared, a run that ended this high had diverged."""
 STABLE = {
-    KV: "At a rate at which vanilla diverges KV shifting does not.",
-    FROZEN: "Neither does it with weights frozen at their start.",
-    UNIT: "Nor with frozen weights of norm 1, whose keys start no smaller.",
+    KV: ("stable_where_vanilla_diverges", "At a rate at which vanilla diverges KV shifting does not."),
+    FROZEN: ("frozen_stable", "Neither does it with weights frozen at their start."),
+    UNIT: ("frozen_norm_1_stable", "Nor with frozen weights of norm 1, whose keys start no smaller."),
 }
 LAST = 3
 """Number of final evaluations whose mean is a run's last loss. A single evaluation may hit a spike."""
@@ -110,8 +110,9 @@ class Figure4:
         claim, first = partial(Claim, declared="2026-11-23", seeds=SEEDS[scale]), _first(data, scale)
         return [
             _on_average(data, scale),
-            *(_less_often(first, scale, claim, arm, sentence) for arm, sentence in STABLE.items()),
+            *(_less_often(first, scale, claim, arm) for arm in STABLE),
             claim(
+                id="frozen_helps",
                 of_paper=False,
                 source="beside section 4.3",
                 sentence="Smoother keys and values at the start are enough for a gain: frozen weights help.",
@@ -122,25 +123,15 @@ class Figure4:
             ),
         ]
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State the mean difference over stable rates, each arm's best rate and loss, and where most runs diverge."""
-        parts, first, (runs, rates) = [], _first(data, scale), _judging(data, scale)
+    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+        """Return each arm's least held-out loss, the rate that gives it, and where most of its runs diverge."""
+        first, rows = _first(data, scale), []
         for arm in ARMS:
-            edge = critical_rate(first, arm)
-            fails = "at no rate of the grid" if edge is None else f"from {edge:g} on"
-            lr = _best_rate(first, arm)
-            not_bracketed = ", the grid's lowest" if lr == first["lr"].min() else ""
-            best = f"{_at_best(first, arm).mean():.3f} at {lr:g}{not_bracketed}"
-            parts.append(f"{arm} {best} (most runs diverge {fails})")
-        least = f"Least held-out loss, nats a token (means of {SEEDS[scale]} seeds): {'; '.join(parts)}."
-        if not rates:
-            return least
-        gap = less_vanilla(runs, KV).to_numpy().mean()
-        return (
-            f"In the mean over {len(rates)} learning rates from {min(rates):g} to {max(rates):g}, KV shifting's "
-            f"held-out loss is {abs(gap):.3f} nats a token {'lower' if gap < 0 else 'higher'} than vanilla's "
-            f"({runs['seed'].nunique()} seeds). {least}"
-        )
+            edge, lr = critical_rate(first, arm), _best_rate(first, arm)
+            at = f"{lr:g}{' (lowest of the grid)' if lr == first['lr'].min() else ''}"
+            rows.append((arm, f"{_at_best(first, arm).mean():.3f}", at, "never" if edge is None else f"from {edge:g}"))
+        columns = ["model", "least held-out loss (nats a token)", "at the learning rate", "most runs diverge"]
+        return pd.DataFrame(rows, columns=columns)
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
@@ -229,6 +220,8 @@ def _on_average(data: pd.DataFrame, scale: Scale) -> Claim:
     runs, rates = _judging(data, scale)
     claim = partial(
         Claim,
+        id="better_at_rates",
+        statement=22,
         source="Section 4.3, Figure 4b",
         sentence="KV shifting achieves better results than vanilla at different learning rates.",
         declared="2026-11-26",
@@ -250,10 +243,13 @@ def _on_average(data: pd.DataFrame, scale: Scale) -> Claim:
     )
 
 
-def _less_often(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", arm: str, sentence: str) -> Claim:
+def _less_often(data: pd.DataFrame, scale: Scale, claim: "partial[Claim]", arm: str) -> Claim:
     """Judge whether an arm diverges less often than vanilla, at the lowest rate where most runs of either do."""
+    name, sentence = STABLE[arm]
     source = "Section 4.3, Figure 4c" if arm == KV else "beside Figure 4c"
-    claim = partial(claim, source=source, sentence=sentence, of_paper=arm == KV)
+    claim = partial(claim, id=name, source=source, sentence=sentence, of_paper=arm == KV)
+    if arm == KV:
+        claim = partial(claim, statement=22)
     critical = critical_rate(data, VANILLA, arm)
     if critical is None:
         return claim(seeds=0, why="Neither diverges at any rate of the grid.")

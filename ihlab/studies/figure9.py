@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ihlab.claims import stats
-from ihlab.claims.claim import Claim, changed
+from ihlab.claims.claim import Claim, changed, slug
 from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.claims.labels import KV, VANILLA
 from ihlab.claims.learning_curves import (
@@ -117,15 +117,20 @@ class Figure9:
         with different rounding shows it.
         """
         claims = []
-        measures: dict[str, Callable[[pd.DataFrame, str], list[float]]]
-        measures = {"final accuracy": partial(final, column="accuracy"), OVER_TRAINING: _over_training}
+        measures: dict[str, tuple[str, Callable[[pd.DataFrame, str], list[float]]]]
+        measures = {
+            "final": ("final accuracy", partial(final, column="accuracy")),
+            "mean": (OVER_TRAINING, _over_training),
+        }
         for size in sizes(scale):
-            for measure, measured in measures.items():
+            for kind, (measure, measured) in measures.items():
                 kv, vanilla = (measured(data, f"{arm}, {size}") for arm in (KV, VANILLA))
                 ahead = stats.shift(kv, vanilla, stats.DIFFERENCE)
-                claim = partial(Claim, seeds=len(kv), declared="2026-11-22")
+                claim = partial(Claim, seeds=len(kv), declared="2026-11-22", setting={"size": size})
                 claims += [
                     claim(
+                        id=f"no_effect_on_3_grams.{kind}.{slug(size)}",
+                        statement=37,
                         source="Appendix E.3, Figure 9",
                         sentence="KV shifting does not enhance the learning of 3-grams, and does not weaken it "
                         f"({size}).",
@@ -135,6 +140,7 @@ class Figure9:
                         right_side="below",
                     ),
                     claim(
+                        id=f"kv_ahead.{kind}.{slug(size)}",
                         source="beside Appendix E.3",
                         of_paper=False,
                         sentence=f"KV shifting is ahead, by however little ({size}).",
@@ -146,17 +152,17 @@ class Figure9:
         if "50M" not in sizes(scale):
             why = "No model of this scale has as many parameters."
             sentence = "KV shifting does not enhance the learning of 3-grams, and does not weaken it (50M)."
-            claims.append(Claim(source="Appendix E.3, Figure 9", sentence=sentence, declared="2026-11-22", why=why))
+            claim = partial(Claim, id="no_effect_on_3_grams.50m", setting={"size": "50M"}, statement=37)
+            claims.append(claim(source="Appendix E.3, Figure 9", sentence=sentence, declared="2026-11-22", why=why))
         return [*claims, *(_sooner(data, size, scale) for size in sizes(scale)), *_explanation(data)]
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State final accuracies at each size in one sentence."""
-        ends = [
-            f"{np.median(final(data, f'{KV}, {size}', 'accuracy')):.3f} and "
-            f"{np.median(final(data, f'{VANILLA}, {size}', 'accuracy')):.3f} at {size}"
+    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+        """Return the median final accuracies at each size."""
+        rows = [
+            (size, *(f"{np.median(final(data, f'{arm}, {size}', 'accuracy')):.3f}" for arm in (KV, VANILLA)))
             for size in sizes(scale)
         ]
-        return f"KV shifting and vanilla end at an accuracy of {', '.join(ends)} (medians)."
+        return pd.DataFrame(rows, columns=["parameters", KV, VANILLA])
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
@@ -194,6 +200,9 @@ def _sooner(data: pd.DataFrame, size: str, scale: Scale) -> Claim:
     counts = f"{count_in_words(kv)} and {count_in_words(vanilla)}"
     claim = partial(
         Claim,
+        id=f"sooner.{slug(size)}",
+        setting={"size": size},
+        statement=37,
         source="beside Appendix E.3, asked after the runs",
         of_paper=False,
         threshold=SOONER,
@@ -237,9 +246,13 @@ def _route_falls(run: "Run") -> dict[str, float]:
     return dict(zip(routes, table["accuracy_fall"].round(5), strict=True))
 
 
-EXPLANATION: dict[str, tuple[str, Literal["above", "below"]]] = {
-    "without_previous_value": ("KV shifting reads x1 at x2's place, by the value of the token before.", "above"),
-    "without_previous_key": ("The key of the token before is not what it needs.", "below"),
+EXPLANATION: dict[str, tuple[str, str, Literal["above", "below"]]] = {
+    "without_previous_value": (
+        "reads_x1_by_value",
+        "KV shifting reads x1 at x2's place, by the value of the token before.",
+        "above",
+    ),
+    "without_previous_key": ("key_not_needed", "The key of the token before is not what it needs.", "below"),
 }
 
 
@@ -249,6 +262,7 @@ def _explanation(data: pd.DataFrame) -> list[Claim]:
     falls = {column: runs[column].dropna().tolist() for column in EXPLANATION}
     return [
         Claim(
+            id=name,
             source=f"an explanation ({SMALLEST})",
             of_paper=False,
             sentence=sentence,
@@ -259,5 +273,5 @@ def _explanation(data: pd.DataFrame) -> list[Claim]:
             seeds=len(falls[column]),
             declared="2026-11-22",
         )
-        for column, (sentence, side) in EXPLANATION.items()
+        for column, (name, sentence, side) in EXPLANATION.items()
     ]

@@ -142,19 +142,14 @@ class Formation:
         """Draw the series over training, one panel per model."""
         return {"curves": _draw_curves(data)}
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State in one sentence how far apart the middles of the rises are."""
+    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+        """Return how far the middle of each rise is from that of the accuracy, as the median over seeds."""
+        followed = [(curve, ATTENTION) for curve in LEARNERS] + [(KV1, ALPHA), (KV1, BETA)]
         at = {curve: changes(data, curve, "middle") for curve in LEARNERS}
-        attention = [
-            f"{(at[curve][ATTENTION] - at[curve][ACCURACY]).median():+.0f} steps from the accuracy's in {curve}"
-            for curve in LEARNERS
+        rows = [
+            (curve, SHORT[name], f"{(at[curve][name] - at[curve][ACCURACY]).median():+.0f}") for curve, name in followed
         ]
-        alpha, beta = (f"{(at[KV1][weight] - at[KV1][ACCURACY]).median():+.0f}" for weight in (ALPHA, BETA))
-        return (
-            f"The middle of the rise of attention to the answer lies {' and '.join(attention)}; in one layer of KV "
-            f"shifting that of alpha {alpha} and of beta {beta} steps from it (medians of {data['seed'].nunique()} "
-            "seeds)."
-        )
+        return pd.DataFrame(rows, columns=["model", "what rises", "steps after the accuracy (median)"])
 
 
 @printed
@@ -278,6 +273,8 @@ def _order(data: pd.DataFrame, scale: Scale, part: str) -> list[Claim]:
 
     def attention(curve: str, accuracy: str) -> Claim:
         return claim(
+            id=f"attention_first.{'kv1' if curve == KV1 else 'vanilla2'}.{part}",
+            setting={"model": curve, "point": part},
             source="Olsson et al. 2022 (arXiv 2209.11895) find both at once in language models",
             sentence="The heads' attention to the answer rises before the accuracy or with it.",
             threshold=TOGETHER,
@@ -288,6 +285,8 @@ def _order(data: pd.DataFrame, scale: Scale, part: str) -> list[Claim]:
     def share(weight: str, accuracy: str) -> Claim:
         at, name = risen[KV1], "alpha" if weight == ALPHA else "beta"
         return claim(
+            id=f"{name}_first.{part}",
+            setting={"point": part},
             source="of formation",
             sentence=f"The share of {name} rises before both the attention to the answer and the accuracy.",
             threshold=-TOGETHER,

@@ -211,16 +211,16 @@ class HopStudy:
         """Gather each model's error at each number of hops, on the same sequences for all models."""
         return pd.concat([hop_table(run) for _, run in trained], ignore_index=True)
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State k* and the hops that each model follows, with those of the constructions, in one sentence."""
-        horizons, parts = hop_horizons(data), []
+    def summary(self, data: pd.DataFrame, scale: Scale) -> str | pd.DataFrame:
+        """Return k* and the hops that each model follows, with those of the constructions."""
+        horizons, rows = hop_horizons(data), []
         for cell in self.cells(scale):
             mine = cell.of(horizons).sort_values("log2_hops")
             sign = mine["bound"].map({"above": "≥", "below": "<", "": ""})
             k_star = ", ".join(sign + (2 ** mine["log2_hops"]).map("{:.1f}".format))
-            known = f"by hand {cell.by_hand()}, by pointers alone {cell.by_pointers()}"
-            parts.append(f"{cell} {k_star} (whole hops {_sorted(mine['hops'])}; {known})")
-        return f"Hops k* at which the error exceeds {SMALL_ERROR}, a number a seed: {'; '.join(parts)}."
+            rows.append((str(cell), k_star, _sorted(mine["hops"]), cell.by_hand(), cell.by_pointers()))
+        columns = ["model", f"k* by seed (error {SMALL_ERROR})", "whole hops", "by hand", "by pointers alone"]
+        return pd.DataFrame(rows, columns=columns)
 
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw k* for each number of layers and variant, with the hops of the constructions in grey."""
@@ -232,10 +232,10 @@ def _constructed(label: str, n_layers: int) -> dict[str, int]:
     return {"constructed by hand": cell.by_hand(), "constructed, pointers alone": cell.by_pointers()}
 
 
-def _claim(sentence: str, *measured: Any, **fields: Any) -> Claim:
+def _claim(name: str, sentence: str, *measured: Any, **fields: Any) -> Claim:
     """Return a claim. `measured` are its measure, estimate, threshold and right side; trailing ones may be omitted."""
     names = ("measure", "estimate", "threshold", "right_side")
-    return Claim(sentence=sentence, **dict(zip(names, measured, strict=False)), **fields)
+    return Claim(id=name, sentence=sentence, **dict(zip(names, measured, strict=False)), **fields)
 
 
 def _own_claim(data: pd.DataFrame, declared: str = "2026-11-23") -> Ask:
@@ -243,7 +243,7 @@ def _own_claim(data: pd.DataFrame, declared: str = "2026-11-23") -> Ask:
     return partial(_claim, source="beside Appendix E.1", seeds=seeds, declared=declared, of_paper=False)
 
 
-def _most_follow(ask: Ask, horizons: pd.DataFrame, sentence: str, wanted: Mapping[Cell, int]) -> list[Claim]:
+def _most_follow(ask: Ask, horizons: pd.DataFrame, name: str, sentence: str, wanted: Mapping[Cell, int]) -> list[Claim]:
     """Judge whether more than half of the models follow exactly the number of hops given for their cell.
 
     With eight models or fewer there is no claim, because it could be significant only if all of them agreed.
@@ -254,7 +254,7 @@ def _most_follow(ask: Ask, horizons: pd.DataFrame, sentence: str, wanted: Mappin
         return []
     told = " and ".join(f"{hops} ({str(cell).replace(' with', ',')})" for cell, hops in wanted.items())
     what = f"that follow exactly {told} hops: errors at most {SMALL_ERROR} up to there, and not beyond"
-    return [ask(sentence, f"share of {len(hits)} models {what}", stats.share(sum(hits), len(hits)), 0.5)]
+    return [ask(name, sentence, f"share of {len(hits)} models {what}", stats.share(sum(hits), len(hits)), 0.5)]
 
 
 def _more_go_beyond(ask: Ask, horizons: pd.DataFrame, keys: Cell, values: Cell) -> Claim:
@@ -263,6 +263,7 @@ def _more_go_beyond(ask: Ask, horizons: pd.DataFrame, keys: Cell, values: Cell) 
     beyond = [cell.of(horizons)["hops"] > plain for cell in (keys, values)]
     counts = hits, of, others, of_others = [n for mine in beyond for n in (int(mine.sum()), len(mine))]
     return ask(
+        "keys_beyond_vanilla_by_hand",
         "More models with shifted keys alone go beyond vanilla by hand than with shifted values alone",
         f"share of models that follow more than {plain} hops, {keys} less {values} ({hits} of {of} and {others} of "
         f"{of_others}; by Fisher's exact test p {stats.fisher(*counts):.2g})",
@@ -306,38 +307,50 @@ class Figure8(HopStudy):
             means = f"KV shifting less vanilla ({np.mean(shifted):.2f} and {np.mean(plain):.2f})"
             less = stats.difference(shifted, plain, stats.DIFFERENCE)
             measure = f"mean error over k = {many} .. {most}, {means}"
-            claims.append(ask(sentence, measure, less, 0.0, "below", declared="2026-11-21"))
+            setting = {"layers": f"{layers} layers"}
+            fields = {"setting": setting, "statement": 34, "declared": "2026-11-21"}
+            claims.append(ask(f"multi_hop_bias.{layers}_layers", sentence, measure, less, 0.0, "below", **fields))
 
-        def contrast(ask: Ask, degrades: str, reaches: str, layers: int, hops: int) -> list[Claim]:
+        def contrast(ask: Ask, asked: Mapping[str, str], layers: int, hops: int) -> list[Claim]:
             """Judge whether vanilla degrades from `hops` to 2 * `hops`, and whether KV shifting reaches 2 * `hops`."""
             of = f"with {layers} layers"
             near, far = (_errors(data, Cell(VANILLA, layers), k, k) for k in (hops, 2 * hops))
             growth = stats.mean(np.subtract(far, near).tolist(), stats.DIFFERENCE)
             small = stats.mean(_errors(data, Cell(KV, layers), 2 * hops, 2 * hops), stats.SHARE)
+            degrades, reaches = asked.items()
+            measure = f"error of vanilla {of}, k = {2 * hops} less k = {hops}, by model"
             return [
-                ask(degrades, f"error of vanilla {of}, k = {2 * hops} less k = {hops}, by model", growth, SMALL_ERROR),
-                ask(reaches, f"error of KV shifting {of} at k = {2 * hops}", small, SMALL_ERROR, "below"),
+                ask(*degrades, measure, growth, SMALL_ERROR),
+                ask(*reaches, f"error of KV shifting {of} at k = {2 * hops}", small, SMALL_ERROR, "below"),
             ]
 
-        degrades = "The vanilla model will significantly degrade when the hop number exceeds 8 (L = 5)."
-        reaches = "KV shifting attention still has a small error when the hop count reaches 16 (L = 5)."
+        asked = {
+            "vanilla_degrades_beyond_8": "The vanilla model will significantly degrade when the hop number exceeds 8 "
+            "(L = 5).",
+            "kv_small_error_at_16": "KV shifting attention still has a small error when the hop count reaches 16 "
+            "(L = 5).",
+        }
         if deepest >= 5 and most >= 16:
-            claims += contrast(ask, degrades, reaches, 5, 8)
+            claims += contrast(ask, asked, 5, 8)
         else:
             why = f"The models have {deepest} layers and rows at most {most} hops; the sentence is about five layers."
-            claims += [ask(sentence, why=why, seeds=0) for sentence in (degrades, reaches)]
+            claims += [ask(*pair, why=why, seeds=0) for pair in asked.items()]
         hops = 2 ** (deepest - 2)
         if 2 * hops <= most:
-            degrades = f"{deepest} vanilla layers degrade from {hops} hops to {2 * hops}."
-            reaches = f"{deepest} layers of KV shifting reach {2 * hops} hops."
+            asked = {
+                f"vanilla_degrades_{hops}_to_{2 * hops}": f"{deepest} vanilla layers degrade from {hops} hops to "
+                f"{2 * hops}.",
+                f"kv_reaches_{2 * hops}": f"{deepest} layers of KV shifting reach {2 * hops} hops.",
+            }
             law = partial(ask, source="the same at any depth", of_paper=False)
-            claims += contrast(law, degrades, reaches, deepest, hops)
+            claims += contrast(law, asked, deepest, hops)
         if scale in ("gpu", "paper"):
             same = data[data["attention"] == VANILLA].merge(origin(), on=["n_layers", "hops"], suffixes=("", "_origin"))
             distance = (same["error"] - same["error_origin"]).abs().groupby(same["seed"]).mean()
             measure = "mean distance of the error from the published one, over depths and hops"
             mean, agree = stats.mean(distance.tolist(), stats.SHARE), partial(ask, source="Figure 8a and 8b")
-            claims.append(agree("Our vanilla reproduces the original's.", measure, mean, 0.05, "below"))
+            sentence = "Our vanilla reproduces the original's."
+            claims.append(agree("reproduces_original", sentence, measure, mean, 0.05, "below"))
         return claims
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str:
@@ -386,6 +399,7 @@ class Figure8Learned(Figure8):
         """Judge those claims of Figure 8 that apply here. Measures and thresholds were fixed before the runs."""
         asked = [claim for claim in super().claims(data, scale) if claim.estimate is not None]
         fields = {"source": "Figure 8 with learned positions", "of_paper": False, "declared": "2026-11-26"}
+        fields["statement"] = None
         return [replace(claim, **fields) for claim in asked]  # type: ignore[arg-type]
 
 
@@ -404,27 +418,31 @@ class Figure8Law(HopStudy):
         """
         horizons, ask, hand, pointers = hop_horizons(data), _own_claim(data), Cell.by_hand, Cell.by_pointers
 
-        def follow(sentence: str, label: str, hops: Callable[[Cell], int], all_cells: bool = False) -> list[Claim]:
+        def follow(
+            name: str, sentence: str, label: str, hops: Callable[[Cell], int], all_cells: bool = False
+        ) -> list[Claim]:
             cells = [cell for cell in self.cells(scale) if cell.attention == label]
             told_apart = [cell for cell in cells if all_cells or cell.by_pointers() < cell.by_hand()]
             wanted = {cell: hops(cell) for cell in told_apart if hops(cell) < SIZES[scale].law_hops}
             depths = ", ".join(str(cell.n_layers) for cell in wanted)
-            return _most_follow(ask, horizons, f"{sentence} (L = {depths})", wanted)
+            return _most_follow(ask, horizons, name, f"{sentence} (L = {depths})", wanted)
 
         return [
-            *follow("L vanilla layers follow 2^(L-1) - 1 hops, as by hand", VANILLA, hand),
-            *follow("L layers of KV shifting follow 2^L - 1 hops, as by hand", KV, hand),
-            *follow("So do those whose keys alone are shifted", K_ONLY, hand),
-            *follow("Those whose values alone are shifted follow as many as vanilla", V_ONLY, hand, all_cells=True),
-            *follow("L layers of KV shifting follow 2^(L-1) hops, as with pointers alone", KV, pointers),
-            *follow("L vanilla layers follow 2^(L-2) hops, as with a layer for the token before", VANILLA, pointers),
-        ]
-
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State the hops that every cell's models follow in one sentence."""
-        horizons = hop_horizons(data)
-        told = (f"{cell} {_sorted(cell.of(horizons)['hops'])} (by hand {cell.by_hand()})" for cell in self.cells(scale))
-        return f"Hops that each model follows with errors of at most 0.1, a number a seed: {'; '.join(told)}."
+            *follow("vanilla_by_hand", "L vanilla layers follow 2^(L-1) - 1 hops, as by hand", VANILLA, hand),
+            *follow("kv_by_hand", "L layers of KV shifting follow 2^L - 1 hops, as by hand", KV, hand),
+            *follow("keys_by_hand", "So do those whose keys alone are shifted", K_ONLY, hand),
+            *follow(
+                "values_by_hand", "Those whose values alone are shifted follow as many as vanilla", V_ONLY, hand,
+                all_cells=True,
+            ),
+            *follow(
+                "law_of_pointers", "L layers of KV shifting follow 2^(L-1) hops, as with pointers alone", KV, pointers
+            ),
+            *follow(
+                "vanilla_by_pointers", "L vanilla layers follow 2^(L-2) hops, as with a layer for the token before",
+                VANILLA, pointers,
+            ),
+        ]  # fmt: skip
 
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw k* against layers, the constructions as lines and the published vanilla models as diamonds."""
@@ -453,31 +471,46 @@ class SavedLayer(HopStudy):
         told = f"{KV} with {layers} layers"
         whole, beyond = kv.by_hand(), kv.by_pointers()
 
-        def between(a: list[float], b: list[float], what: str, sentence: str, *bar: Any) -> Claim:
-            return ask(sentence, f"difference in log2 k*, {what}", stats.difference(a, b), *bar)
+        def between(a: list[float], b: list[float], what: str, name: str, sentence: str, *bar: Any) -> Claim:
+            return ask(name, sentence, f"difference in log2 k*, {what}", stats.difference(a, b), *bar)
 
         def no_more(declared: Claim) -> Claim:
             why = f"From {vanilla.by_hand()} hops, those by hand, rows of {2**layers} leave room for hardly more."
             when = "2026-11-23: a referee of the table saw that rows of so few hops leave hardly any room for more than"
-            return changed(ask(declared.sentence, why=why), declared, scale, f"{when} a layer")
+            return changed(ask(declared.id, declared.sentence, why=why), declared, scale, f"{when} a layer")
 
         depth = partial(between, shifted, fewer, f"{told} less vanilla with {layers}")
         saved = partial(between, shifted, more, f"{told} less vanilla with {layers + 1}")
         layer = partial(between, more, fewer, f"vanilla with {layers + 1} layers less {layers}")
         own, mean = f"mean log2 k*, {told}", stats.mean(shifted)
         return [
-            depth("At equal depth the shift follows more hops", 0.0),
-            depth("It is worth no less than a layer by hand, one doubling", 1 - MARGIN),
-            no_more(depth("It is worth no more than that", 1 + MARGIN, "below")),
-            saved("The shift follows no fewer hops than one vanilla layer more", -MARGIN),
-            saved("It follows no more than that", MARGIN, "below"),
-            layer("One more vanilla layer is no less than a doubling", 1 - MARGIN),
-            no_more(layer("It is no more than that", 1 + MARGIN, "below")),
-            ask(
-                f"Layers with the shift go beyond the {beyond} hops of pointers alone", own, mean, math.log2(beyond + 1)
+            depth("more_hops_at_equal_depth", "At equal depth the shift follows more hops", 0.0),
+            replace(
+                depth(
+                    "worth_no_less_than_a_doubling", "It is worth no less than a layer by hand, one doubling",
+                    1 - MARGIN,
+                ),
+                statement=8,
             ),
-            ask(f"They follow the {whole} hops that they can by hand", own, mean, math.log2(whole)),
-        ]
+            replace(
+                no_more(depth("worth_no_more_than_a_doubling", "It is worth no more than that", 1 + MARGIN, "below")),
+                statement=8,
+            ),
+            saved(
+                "no_fewer_than_one_more_layer", "The shift follows no fewer hops than one vanilla layer more", -MARGIN
+            ),
+            saved("no_more_than_one_more_layer", "It follows no more than that", MARGIN, "below"),
+            layer("layer_no_less_than_a_doubling", "One more vanilla layer is no less than a doubling", 1 - MARGIN),
+            no_more(layer("layer_no_more_than_a_doubling", "It is no more than that", 1 + MARGIN, "below")),
+            ask(
+                "beyond_pointers", f"Layers with the shift go beyond the {beyond} hops of pointers alone", own, mean,
+                math.log2(beyond + 1),
+            ),
+            ask(
+                f"follows_{whole}_by_hand", f"They follow the {whole} hops that they can by hand", own, mean,
+                math.log2(whole),
+            ),
+        ]  # fmt: skip
 
 
 class ShiftHalves(HopStudy):
@@ -516,14 +549,19 @@ class OneMoreLayer(HopStudy):
         new, shallower, vanilla, keys, values = self.cells(scale)
         of_new, of_keys = (_own_claim(cell.of(data), declared="2026-11-24") for cell in (new, keys))
 
-        def more(ask: Ask, sentence: str, one: Cell, other: Cell) -> Claim:
+        def more(ask: Ask, name: str, sentence: str, one: Cell, other: Cell) -> Claim:
             a, b = (cell.of(horizons)["log2_hops"].tolist() for cell in (one, other))
             measure = f"shift in log2 k*, {one} less {other} ({len(a)} and {len(b)} models)"
-            return ask(sentence, measure, stats.shift(a, b), 0.0)
+            return ask(name, sentence, measure, stats.shift(a, b), 0.0)
 
         return [
-            more(of_new, "At equal depth the shift follows more hops here, too", new, vanilla),
-            more(of_new, "One more layer with the shift follows more hops", new, shallower),
-            more(of_keys, "Shifted keys alone follow more hops than shifted values alone, here, too", keys, values),
+            more(
+                of_new, "more_hops_at_equal_depth", "At equal depth the shift follows more hops here, too", new, vanilla
+            ),
+            more(of_new, "one_more_layer_more_hops", "One more layer with the shift follows more hops", new, shallower),
+            more(
+                of_keys, "keys_beyond_values",
+                "Shifted keys alone follow more hops than shifted values alone, here, too", keys, values,
+            ),
             _more_go_beyond(of_keys, horizons, keys, values),
-        ]
+        ]  # fmt: skip

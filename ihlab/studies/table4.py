@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from matplotlib.figure import Figure
 
 from ihlab.claims import stats
-from ihlab.claims.claim import Claim, at_floor, changed
+from ihlab.claims.claim import Claim, at_floor, changed, slug
 from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.claims.labels import KV, VANILLA
 from ihlab.claims.learning_curves import final_loss, lowest_loss_rates, plan
@@ -244,14 +244,20 @@ class Table4:
         """Draw the errors by class, a panel for each setting."""
         return {"errors": _draw_errors(_runs(data), SETTINGS[scale])}
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State the fraction of problems solved for every number of operations, and the results by learning rate."""
-        runs, tuning = _runs(data), data[data["kind"] == "tuning"]
-        seeds, problems = runs["seed"].nunique(), runs["problems"].iloc[0]
-        settings = SETTINGS[scale]
-        parts = [_summed_up(_at(runs, setting), setting) for setting in settings]
-        parts += [_by_rate(_at(tuning, setting), _at(runs, setting), setting) for setting in settings]
-        return f"Shares of {problems} problems for each number of operations, {seeds} seeds. {'. '.join(parts)}."
+    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+        """Return the fraction of problems solved for every number of operations, and the rate of each model."""
+        runs, tuning, rows = _runs(data), data[data["kind"] == "tuning"], []
+        for setting in SETTINGS[scale]:
+            table = _at(runs, setting)
+            rates = _rates_in_words(_at(tuning, setting), table)
+            for ops in setting.tested:
+                shares = [_share(table, model, sense, ops) for sense in ("strict", "lenient") for model in CURVES]
+                shares.append(_share(table, VANILLA, GUESS, ops))
+                rows.append((setting.name, str(ops), *map("{:.3f}".format, shares), rates))
+            trained = [f"{_share(table, model, IN_TRAINING, setting.train):.3f}" for model in CURVES]
+            rows.append((setting.name, f"{setting.train}, training split", *trained, "", "", "", rates))
+        senses = [f"{sense}: {model}" for sense in ("every clause right", "some step right") for model in CURVES]
+        return pd.DataFrame(rows, columns=["problems", "operations", *senses, "constant answer", "learning rates"])
 
 
 @printed
@@ -356,6 +362,7 @@ def _claims(data: pd.DataFrame, setting: Setting, scale: Scale) -> list[Claim]:
     more, seen = _hits(table[table["ops"] == setting.test]), _hits(table[table["ops"] <= setting.train])
     claim = partial(
         Claim,
+        setting={"data": setting.name},
         source="beside Table 4",
         of_paper=False,
         seeds=int(table["seed"].nunique()),
@@ -366,40 +373,50 @@ def _claims(data: pd.DataFrame, setting: Setting, scale: Scale) -> list[Claim]:
         claim,
         source="Appendix E.2, Table 4",
         of_paper=True,
+        statement=35,
         sentence=f"KV shifting attention solves more iGSM problems than vanilla ({setting.name}).",
     )
-    reason, note = _not_learned(table, setting), ""
+    reason, note, place = _not_learned(table, setting), "", slug(setting.name)
     if reason:
-        found = [paper(threshold=np.nan, why=reason)]
+        found = [paper(id=f"solves_more.untested.{place}", threshold=np.nan, why=reason)]
         lenient = stats.two_way_difference(more[KV, "lenient"], more[VANILLA, "lenient"])
         note = (
             f"; with {setting.test}, which nobody has learned, {MEASURES['lenient']}: "
             f"{lenient.value:+.3f} [{lenient.low:.3f}, {lenient.high:.3f}]"
         )
     else:
-        found = [_compared(paper, more, scale, measure, str(setting.test)) for measure in MEASURES]
+        found = [
+            _compared(partial(paper, id=f"solves_more.{measure}.{place}"), more, scale, measure, str(setting.test))
+            for measure in MEASURES
+        ]
     fewer = partial(
         claim,
+        id=f"solves_more_in_training_range.{place}",
         sentence=f"KV shifting solves more of those with no more operations than in training, too ({setting.name}).",
     )
     found.append(_compared(fewer, seen, scale, "strict", _and(setting.seen), note))
     # A problem with one operation needs no plan: its only step answers the query.
     planned = _hits(table[table["ops"].between(2, setting.train)])
-    for part, verb, hits, operations in (
-        ("planned", "plans", planned, _and([ops for ops in setting.seen if ops >= 2])),
-        ("looked up", "looks up all that is stated in", seen, _and(setting.seen)),
+    for part, name, verb, hits, operations in (
+        ("planned", "plans", "plans", planned, _and([ops for ops in setting.seen if ops >= 2])),
+        ("looked up", "looks_up", "looks up all that is stated in", seen, _and(setting.seen)),
     ):
-        rightly = partial(claim, sentence=f"KV shifting {verb} more problems with {operations} operations rightly.")
+        rightly = partial(
+            claim,
+            id=f"{name}_more.{place}",
+            sentence=f"KV shifting {verb} more problems with {operations} operations rightly.",
+        )
         found.append(_compared(rightly, hits, scale, part, operations))
     return found + [
         claim(
+            id=f"more_than_guess.{kind}.{'kv' if model == KV else 'vanilla'}.{place}",
             sentence=f"With {operations} operations {model} does more than guess ({setting.name}).",
             measure=f"share of problems, {model} less a constant answer: {MEASURES['lenient']}, and the constant is "
             f"right (the commonest answer of {OTHER_PROBLEMS[scale]} other problems, right in "
             f"{hits[model, GUESS].mean():.3f})",
             estimate=stats.two_way_difference(hits[model, "lenient"], hits[model, GUESS]),
         )
-        for hits, operations in ((more, str(setting.test)), (seen, _and(setting.seen)))
+        for kind, hits, operations in (("beyond", more, str(setting.test)), ("seen", seen, _and(setting.seen)))
         for model in CURVES
     ]
 
@@ -449,44 +466,15 @@ def _share(table: pd.DataFrame, model: str, measure: str, ops: int) -> float:
     return float(table.loc[rows, "share"].mean())
 
 
-def _summed_up(table: pd.DataFrame, setting: Setting) -> str:
-    more = [ops for ops in setting.tested if ops > setting.train]
-
-    def shares(model: str, measure: str, operations: Sequence[int]) -> str:
-        return _and([f"{_share(table, model, measure, ops):.3f}" for ops in operations])
-
-    def both(measure: str, operations: Sequence[int]) -> str:
-        return "; ".join(f"{model} {shares(model, measure, operations)}" for model in CURVES)
-
-    return (
-        f"{setting.name}, every clause right with {_and(setting.seen)} operations: {both('strict', setting.seen)}. "
-        f"With {_and(more)}, more than in training: {both('strict', more)}. "
-        f"There some step gives the right value: {both('lenient', more)}; "
-        f"a constant answer is right: {shares(VANILLA, GUESS, more)}. "
-        f"Every clause right in the training split's problems with {setting.train} operations: "
-        f"{both(IN_TRAINING, [setting.train])}"
-    )
-
-
-def _by_rate(tuning: pd.DataFrame, runs: pd.DataFrame, setting: Setting) -> str:
-    """State, for every rate, the held-out loss that selects the rate and the fraction solved in the strict sense.
-
-    Say if the chosen rate is at an edge of the grid, where a rate beyond it might be better.
-    """
+def _rates_in_words(tuning: pd.DataFrame, runs: pd.DataFrame) -> str:
+    """Return the rate of each model. Say if it is at an edge of the grid, where a rate beyond it might be better."""
     words = []
     for model in CURVES:
-        tried = tuning[(tuning["model"] == model) & (tuning["measure"] == "strict")].sort_values("lr")
-        rates, chosen = tried["lr"].tolist(), float(runs.loc[runs["model"] == model, "lr"].iloc[0])
-        by_rate = [
-            f"{loss:.3f} ({share:.3f}) at {lr:g}" + ", chosen" * (lr == chosen)
-            for lr, loss, share in zip(rates, tried["loss"], tried["share"], strict=True)
-        ]
-        end = ", which is an end of the grid" if len(rates) > 1 and chosen in (rates[0], rates[-1]) else ""
-        words.append(f"{model} {_and(by_rate)}{end}")
-    return (
-        f"Held-out loss by learning rate, and the strict share with {setting.train} operations (seed {TUNING_SEED}, "
-        f"{setting.name}): {'; '.join(words)}"
-    )
+        tried = tuning.loc[tuning["model"] == model, "lr"].unique()
+        chosen = float(runs.loc[runs["model"] == model, "lr"].iloc[0])
+        end = " (end of the grid)" if len(tried) > 1 and chosen in (tried.min(), tried.max()) else ""
+        words.append(f"{model} {chosen:g}{end}")
+    return ", ".join(words)
 
 
 def _and(words: Sequence[object]) -> str:

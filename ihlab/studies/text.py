@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.claims import stats
-from ihlab.claims.claim import Claim, changed
+from ihlab.claims.claim import Claim, changed, slug
 from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.claims.labels import ATTENTION_LABELS
 from ihlab.claims.learning_curves import lowest_loss_rates
@@ -153,6 +153,7 @@ class Text:
             *_bump(data, scale, own),
             _diagonal(data, claim),
             own(
+                id="key_matters_more",
                 source="Section 4.5, Tables 9 and 10",
                 sentence="The key shift matters more than the value shift: with it alone text costs less.",
                 measure="bits per byte, K only less V only, two layers",
@@ -162,16 +163,19 @@ class Text:
             ),
         ]
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State bits per byte, the positions of the gains of KV shifting and longer training, and the bump's onset."""
-        ends = _ends(data).groupby("arm", sort=False)["bits_per_byte"].mean()
-        costs = ", ".join(f"{arm} {cost:.3f}" for arm, cost in ends.items())
-        onsets = [f"{arm.label} {_onset_in_words(data, arm)}" for arm in ARMS[scale]]
-        return (
-            f"Held-out bits per byte at the end (means over seeds): {costs}. {_gains_in_words(data)} A second copy of "
-            f"a text saves {BUMP} nats a token from, in thousands of training tokens (medians): {', '.join(onsets)}. "
-            f"{_rates_in_words(data)}"
-        )
+    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+        """Return what text costs with each arm, where its gain over two vanilla layers lies, the bump and the rate."""
+        ends = _ends(data).groupby("arm", sort=False)
+        costs, rates, rows = ends["bits_per_byte"].mean(), ends["lr"].first(), []
+        for arm in ARMS[scale]:
+            gain = _gained(data, arm, V2).mean()
+            compared = arm.n_layers == 2 and arm.tokens == PAIRS and arm != V2
+            copied = f"{gain['whole']:.3f} ({gain['there'] / gain['whole']:.0%})" if compared else ""
+            rate = f"{rates[arm.label]:g}{_edge(data, rates[arm.label])}"
+            rows.append((arm.label, f"{costs[arm.label]:.3f}", copied, _onset_in_words(data, arm), rate))
+        gained = "gain over two vanilla layers (of it where text can be copied)"
+        onset = f"thousand tokens until a second copy saves {BUMP} nats a token"
+        return pd.DataFrame(rows, columns=["model", "bits per byte", gained, onset, "learning rate"])
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
@@ -280,9 +284,13 @@ def _with_first(now: Claim, first: Claim, scale: Scale) -> Claim:
 
 def _models_better(data: pd.DataFrame, claim: "partial[Claim]", shifted: Arm, plain: Arm) -> Claim:
     gap = _gap(data, shifted, plain)
+    model = f"{_layers(shifted)}, {shifted.tokens}"
     return claim(
+        id=f"better_on_text.{slug(model)}",
+        setting={"model": model},
+        statement=21,
         source="Section 4.3, Figure 4a",
-        sentence=f"KV shifting models text better than vanilla attention ({_layers(shifted)}, {shifted.tokens}).",
+        sentence=f"KV shifting models text better than vanilla attention ({model}).",
         measure="held-out bits per byte at the end, KV shifting less vanilla, by seed",
         estimate=stats.mean(gap),
         threshold=0.0,
@@ -314,6 +322,7 @@ def _where(data: pd.DataFrame, own: "partial[Claim]", shifted: Arm, plain: Arm) 
     gained = _gained(data, shifted, plain)
     return [
         own(
+            id="half_of_gain_copied",
             source="beside the abstract: KV shifting enhances induction",
             sentence="At least half of the gain of KV shifting lies where induction could make it (two layers, "
             "byte pairs).",
@@ -322,6 +331,7 @@ def _where(data: pd.DataFrame, own: "partial[Claim]", shifted: Arm, plain: Arm) 
             threshold=0.0,
         ),
         own(
+            id="more_than_alike",
             source="beside the abstract",
             sentence="More of the gain lies there than if every bit had become cheaper alike.",
             measure=f"gain in bits per byte at {WHERE}, less their share of vanilla's bits times the whole gain",
@@ -340,6 +350,7 @@ def _where_longer(data: pd.DataFrame, own: "partial[Claim]") -> list[Claim]:
     )
     return [
         asked(
+            id="more_than_longer_training",
             sentence="More of KV shifting's gain lies at positions that can be copied than of the gain of longer "
             "training.",
             measure=f"fraction of the gain in bits per byte that lies at {WHERE}, by seed: KV shifting less vanilla "
@@ -347,6 +358,7 @@ def _where_longer(data: pd.DataFrame, own: "partial[Claim]") -> list[Claim]:
             estimate=stats.mean(more.tolist()),
         ),
         asked(
+            id="longer_training_more_than_alike",
             sentence="More of the gain of longer training lies there than if every bit had become cheaper alike.",
             measure=f"gain of vanilla trained {LONGER} times as long in bits per byte at {WHERE}, less their share of "
             "vanilla's bits times the whole gain, by seed",
@@ -361,19 +373,22 @@ def _onsets(data: pd.DataFrame, arm: Arm) -> list[float]:
     return [first_reach(run["tokens"], run["repeat_gain"], BUMP) for _, run in runs.groupby("seed")]
 
 
-HAVE_THE_BUMP: tuple[tuple[Arm, Literal["above", "below"], str, str], ...] = (
+HAVE_THE_BUMP: tuple[tuple[Arm, str, Literal["above", "below"], str, str], ...] = (
     (
-        KV1, "above", "section 3.1 says it of a construction",
+        KV1, "kv1_enough", "above", "section 3.1 says it of a construction",
         "One layer of KV shifting is enough for induction on text.",
     ),
-    (V1, "below", "section 3.1 says it of a construction", "One layer of vanilla attention is not."),
     (
-        LONG_V2, "above", "beside section 3.2",
+        V1, "vanilla1_not_enough", "below", "section 3.1 says it of a construction",
+        "One layer of vanilla attention is not.",
+    ),
+    (
+        LONG_V2, "vanilla2_bump_later", "above", "beside section 3.2",
         "Two vanilla layers have the bump in four times the tokens, at the rate chosen for one.",
     ),
-    (BYTES_KV2, "above", "beside section 3.2", "KV shifting has the bump on bytes, too."),
+    (BYTES_KV2, "bump_on_bytes", "above", "beside section 3.2", "KV shifting has the bump on bytes, too."),
 )  # fmt: skip
-"""Arm, the claimed side of the bump, source and sentence."""
+"""Arm, id, the claimed side of the bump, source and sentence."""
 
 
 def _bump(data: pd.DataFrame, scale: Scale, own: "partial[Claim]") -> list[Claim]:
@@ -383,6 +398,7 @@ def _bump(data: pd.DataFrame, scale: Scale, own: "partial[Claim]") -> list[Claim
     at_end = {arm: _at_end(data, arm, "repeat_gain") for arm in (V1, V2, KV1, LONG_V2, BYTES_KV2)}
     speeds = [
         own(
+            id="forms_heads_earlier" + ("_3_layers" if kv == KV3 else ""),
             source="section 3.2 says it of a toy task",
             sentence=f"KV shifting forms induction heads earlier, on text ({layers}).",
             measure=f"training tokens until a second copy of a text saves {BUMP} nats a token, KV shifting / vanilla",
@@ -395,6 +411,7 @@ def _bump(data: pd.DataFrame, scale: Scale, own: "partial[Claim]") -> list[Claim
     ]
     ends = {
         arm: own(
+            id=name,
             source=source,
             sentence=sentence,
             measure=f"nats a token that a second copy of a text saves at the end, less {BUMP}, {arm.label}",
@@ -403,7 +420,7 @@ def _bump(data: pd.DataFrame, scale: Scale, own: "partial[Claim]") -> list[Claim
             right_side=side,
             seeds=len(at_end[arm]),
         )
-        for arm, side, source, sentence in HAVE_THE_BUMP
+        for arm, name, side, source, sentence in HAVE_THE_BUMP
     }
     if not any((at_end[arm] > BUMP).any() for arm in (V1, V2, LONG_V2)):
         ends[V1] = _without_control(ends[V1], scale)
@@ -414,7 +431,12 @@ def _without_control(claim: Claim, scale: Scale) -> Claim:
     """Return the claim that one layer is too few as not tested: two layers have no bump here either."""
     why = "Nor are two at this scale, four times as long or not: nothing shows that depth is what one layer lacks."
     untested = Claim(
-        source=claim.source, sentence=claim.sentence, declared=claim.declared, why=why, of_paper=claim.of_paper
+        id=claim.id,
+        source=claim.source,
+        sentence=claim.sentence,
+        declared=claim.declared,
+        why=why,
+        of_paper=claim.of_paper,
     )
     when = "2026-11-23: no model without the shift has the bump, so there is no control"
     return changed(untested, claim, scale, when)
@@ -425,6 +447,7 @@ def _diagonal(data: pd.DataFrame, claim: "partial[Claim]") -> Claim:
     same = _at_end(data, KV2, "own_key_own_value") + _at_end(data, KV2, "previous_key_previous_value")
     other = _at_end(data, KV2, "own_key_previous_value") + _at_end(data, KV2, "previous_key_own_value")
     return claim(
+        id="diagonal_dominates",
         source="Appendix F, Table 5",
         sentence="In most heads of a language model key and value are of the same token: the diagonal dominates.",
         measure="share of key/value heads with |alpha1| > |alpha2| and |beta1| > |beta2|, or with neither (two layers)",
@@ -449,23 +472,11 @@ def _layers(arm: Arm) -> str:
     return "1 layer" if arm.n_layers == 1 else f"{arm.n_layers} layers"
 
 
-def _gains_in_words(data: pd.DataFrame) -> str:
-    """State the gains of KV shifting and longer training over two vanilla layers, and which part can be copied."""
-    kv, longer = (_gained(data, arm, V2).mean() for arm in (KV2, LONG_V2))
-    return (
-        f"Over two vanilla layers KV shifting gains {kv['whole']:.3f} bits per byte, "
-        f"{kv['there'] / kv['whole']:.0%} of it at positions that can be copied; {LONGER} times the training gains "
-        f"{longer['whole']:.3f}, {longer['there'] / longer['whole']:.0%} of it there. If every bit became cheaper "
-        f"alike, it would be {longer['alike'] / longer['whole']:.0%}."
-    )
-
-
-def _rates_in_words(data: pd.DataFrame) -> str:
-    """State each arm's learning rate, and which rates are at an edge of the grid."""
+def _edge(data: pd.DataFrame, rate: float) -> str:
+    """Return whether a learning rate is at an edge of the grid."""
     grid = data.loc[data["kind"] == TUNING, "lr"]
     edges = {float(grid.max()): " (highest of the grid)", float(grid.min()): " (lowest)"} if len(set(grid)) > 1 else {}
-    own = _ends(data).groupby("arm", sort=False)["lr"].first()
-    return f"Learning rates: {', '.join(f'{arm} {lr:g}{edges.get(lr, str())}' for arm, lr in own.items())}."
+    return edges.get(rate, "")
 
 
 def _onset_in_words(data: pd.DataFrame, arm: Arm) -> str:

@@ -2,12 +2,14 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
 from ihlab.claims import stats
 from ihlab.claims.claim import FLOOR, NOT_TESTED, Claim, at_floor, changed, judged
 from ihlab.claims.stats import Estimate
+from tasks import ConfigError
 
 
 def claim(estimate: Estimate | None, threshold: float = 0.5, right_side: str = "above", **more: object) -> Claim:
@@ -81,13 +83,37 @@ def test_what_a_scale_cannot_test_has_no_number_and_a_reason():
     assert without.verdict == NOT_TESTED
     assert without.p is None
     [among_others] = judged([without])
-    assert among_others == without
+    assert replace(among_others, id="") == without
     stored = json.loads(json.dumps(without.to_dict()))
     assert stored["why"] == "None is as large."
     assert stored["verdict"] == "not tested at this scale"
     assert [stored[key] for key in ("value", "interval", "threshold", "p", "p_holm")] == [
         None, [None, None], None, None, None,
     ]  # fmt: skip
+
+
+# Ids
+
+
+def test_a_claim_without_an_id_is_named_by_its_sentence():
+    sentences = ("It learns (2 heads): 90%!", "It learns 2 heads 90", "Else.")
+    named = [replace(claim(None), sentence=sentence) for sentence in sentences]
+    assert [c.id for c in judged([*named, claim(None, id="it_learns_2_heads_90")])] == [
+        "it_learns_2_heads_90_2", "it_learns_2_heads_90_3", "else", "it_learns_2_heads_90",
+    ]  # fmt: skip
+
+
+def test_two_claims_cannot_have_one_id():
+    with pytest.raises(ConfigError, match=r"Two claims have the id 'faster\.rope', but each claim needs its own\."):
+        judged([claim(None, id="faster.rope"), claim(None, id="faster"), claim(None, id="faster.rope")])
+
+
+def test_a_claim_and_its_first_version_are_stored_with_id_setting_and_statement():
+    identity = {"id": "faster.rope", "setting": {"positions": "RoPE"}, "statement": 9}
+    stored = changed(claim(known(0.4, 0.8), **identity), claim(known(0.6, 0.8)), "laptop", "later: why").to_dict()
+    for row in (stored, stored["first"]):
+        assert {name: row[name] for name in identity} == identity
+    assert not identity.keys() & claim(None).to_dict().keys()
 
 
 # Among other claims
@@ -212,6 +238,6 @@ def test_a_claim_as_it_was_first_declared_is_judged_beside_the_others_and_not_co
     assert judged([one])[0].p_holm == one.p
     stored = alone.to_dict()
     assert stored["verdict"] == "undecided"
-    assert stored["first"] == alone.first.to_dict()
+    assert stored["first"] == replace(alone.first, id=alone.id).to_dict()
     assert stored["changed"] == "2026-11-23: an artefact"
     assert "first" not in other.to_dict()

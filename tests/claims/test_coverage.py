@@ -1,7 +1,4 @@
-"""The page of the paper's statements: every one is answered by a stored claim or says why not.
-
-`python tests/claims/test_coverage.py` writes the page.
-"""
+"""The page of the paper's statements: every one is answered by a stored claim or says why not."""
 
 import re
 from pathlib import Path
@@ -20,7 +17,8 @@ def test_the_paper_has_47_statements_and_each_is_answered_or_says_why_not():
     for statement in STATEMENTS:
         assert statement.kind in KINDS
         assert bool(statement.figure) == (statement.kind == FIGURE), statement.sentence
-        assert statement.figure or statement.told, statement.sentence
+        assert statement.figure or statement.remark, statement.sentence
+    assert [statement.number for statement in STATEMENTS] == [str(n) for n in range(1, 48)]
 
 
 @pytest.mark.parametrize("statement", [s for s in STATEMENTS if s.figure], ids=lambda s: s.sentence[:50])
@@ -30,7 +28,7 @@ def test_a_statement_with_a_figure_has_claims_there(statement):
 
 def test_tests_and_modules_that_are_named_exist():
     for statement in STATEMENTS:
-        for name in re.findall(r"`([\w./]+)`", statement.told):
+        for name in re.findall(r"`([\w./]+)`", statement.remark):
             path = name if "/" in name else name.replace(".", "/") + ".py"
             assert (ROOT / path).exists(), name
 
@@ -41,8 +39,4 @@ def test_without_figures_nothing_is_answered_by_one(tmp_path):
 
 
 def test_the_page_is_this_table():
-    assert PAGE.read_text(encoding="utf-8") == coverage_page(FIGURES), "python tests/claims/test_coverage.py writes it"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(coverage_page(FIGURES), encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == coverage_page(FIGURES), "`ihlab reproduce --from-data` writes it"

@@ -6,22 +6,12 @@ from datetime import date
 import pandas as pd
 import pytest
 
-from ihlab.claims import stats
-from ihlab.claims.claim import Claim
 from ihlab.claims.figure_page import figure_page
 from ihlab.claims.history import replaced
 from ihlab.claims.ledger import Folder
-from ihlab.plots.style import new_figure
+from tests.published import NOT_TESTED, Made, claim
 
-
-def claim(sentence="It learns.", value=0.95, verdict="holds", **fields):
-    return {
-        "source": "here", "sentence": sentence, "measure": "accuracy at step 100", "value": value, "threshold": 0.9,
-        "right_side": "above", "verdict": verdict, **fields,
-    }  # fmt: skip
-
-
-UNTESTED = claim(value=None, verdict="not tested at this scale", threshold=None)
+OTHER = claim(id="other")
 
 
 @pytest.mark.parametrize(
@@ -29,14 +19,14 @@ UNTESTED = claim(value=None, verdict="not tested at this scale", threshold=None)
     [
         claim(),
         claim(value=0.97, measure="accuracy at step 120"),
-        claim("It does learn."),
+        claim(sentence="It does learn.", value=0.93),
         claim(verdict="undecided", threshold=0.5, first=claim()),
-        {**UNTESTED, "first": claim(value=0.93)},
+        {**NOT_TESTED, "first": claim(value=0.93)},
     ],
-    ids=["the same", "other numbers", "other words, the same number", "kept as declared first", "not tested since"],
+    ids=["the same", "other numbers", "other words", "kept as declared first", "not tested since"],
 )
 def test_a_claim_with_the_same_verdict_is_not_replaced(new):
-    assert replaced([claim()], [claim("Another."), new]) == []
+    assert replaced([claim()], [OTHER, new]) == []
 
 
 @pytest.mark.parametrize(
@@ -45,54 +35,32 @@ def test_a_claim_with_the_same_verdict_is_not_replaced(new):
         claim(verdict="undecided"),
         claim(threshold=0.8),
         claim(right_side="below"),
-        claim("It does learn.", value=0.97),
-        UNTESTED,
+        claim(id="learns.late"),
+        claim(first=claim(verdict="undecided")),
+        NOT_TESTED,
     ],
-    ids=["another verdict", "another threshold", "the other side", "another claim", "no verdict"],
+    ids=["another verdict", "another threshold", "the other side", "another claim", "another first verdict", "none"],
 )
 def test_what_the_new_claims_do_not_say_is_replaced(new):
-    assert replaced([claim()], [new]) == [claim()]
-
-
-def test_a_whole_number_does_not_make_two_claims_the_same():
-    assert replaced([claim("All of A do.", 1.0)], [claim("All of B do.", 1.0)]) == [claim("All of A do.", 1.0)]
-
-
-def test_one_new_claim_stands_for_one_old_one():
-    fast, slow = claim(measure="at its own rate of 0.1"), claim(measure="at the common rate of 0.2")
-    assert replaced([fast, slow], [{**slow, "measure": "at the common rate of 0.3"}]) == [fast]
-    undecided = {**slow, "verdict": "undecided"}
-    assert replaced([fast, slow], [undecided, fast]) == [slow]
+    assert replaced([claim()], [OTHER, new]) == [claim()]
 
 
 def test_a_claim_that_was_declared_first_is_kept_too():
     old = claim(verdict="undecided", threshold=0.5, first=claim())
     assert replaced([old], [claim(verdict="undecided", threshold=0.5)]) == [claim()]
+    assert replaced([old], [old]) == []
+    assert replaced([old], [OTHER]) == [old, claim()]
 
 
-def test_what_was_not_tested_is_replaced_only_if_its_sentence_is_gone():
-    assert replaced([UNTESTED], [claim()]) == []
-    assert replaced([UNTESTED], [claim("Another.")]) == [UNTESTED]
+def test_what_was_not_tested_is_replaced_only_if_its_id_is_gone():
+    assert replaced([NOT_TESTED], [claim()]) == []
+    assert replaced([NOT_TESTED], [OTHER]) == [NOT_TESTED]
 
 
-class Made:
-    """An experiment with one claim, that the mean is above a threshold."""
-
-    name = "made"
-
-    def __init__(self, threshold):
-        self.threshold = threshold
-
-    def claims(self, data, scale):
-        mean = stats.mean(data["x"].tolist())
-        fields = {"source": "here", "sentence": "It is above.", "measure": "x", "seeds": len(data), "declared": "2026"}
-        return [Claim(**fields, estimate=mean, threshold=self.threshold)]
-
-    def summary(self, data, scale):
-        return "It was measured."
-
-    def draw(self, data, scale):
-        return new_figure(1.0, 1.0)
+def test_claims_that_were_stored_before_there_were_ids_are_found_by_their_sentence():
+    old = {name: value for name, value in claim().items() if name != "id"}
+    assert replaced([old], [claim()]) == []
+    assert replaced([old], [claim(sentence="It does learn.")]) == [old]
 
 
 DATA = pd.DataFrame({"x": [0.9, 1.1, 1.3]})

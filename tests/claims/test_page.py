@@ -3,13 +3,16 @@
 import html
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
 
+from ihlab.claims.coverage import coverage_page
 from ihlab.claims.figure_page import figure_page
-from ihlab.claims.headlines import HEADLINES, Asked, Headline, answer
+from ihlab.claims.headlines import HEADLINES, Asked, answer
+from ihlab.claims.history import replaced
 from ihlab.claims.ledger import title
 from ihlab.claims.markdown import MARKS, escaped
 from ihlab.claims.page import (
@@ -24,44 +27,11 @@ from ihlab.claims.page import (
 )
 from ihlab.studies.registry import EXPERIMENTS
 from tasks import ConfigError
+from tests.published import NOT_TESTED, claim, store
 
 ROOT = Path(__file__).parents[2]
 FIGURES = ROOT / "figures"
 PAGE = FIGURES / "README.md"
-
-
-def claim(**fields: object) -> dict[str, object]:
-    return {
-        "source": "section 3.2",
-        "sentence": "It learns.",
-        "measure": "final accuracy",
-        "value": 0.98765,
-        "interval": [0.91234, 1.0],
-        "confidence": 0.95,
-        "p": 0.01234,
-        "p_holm": 0.03702,
-        "threshold": 0.9,
-        "right_side": "above",
-        "seeds": 5,
-        "declared": "2026-01-02",
-        "of_paper": True,
-        "verdict": "holds",
-        **fields,
-    }
-
-
-NOT_TESTED = claim(
-    measure="", value=None, interval=[None, None], confidence=0.0, p=None, p_holm=None, threshold=None, seeds=0,
-    verdict="not tested at this scale", why="It needs 10B tokens.",
-)  # fmt: skip
-
-
-def publish(root: Path, name: str, scale: str, *claims: dict[str, object], summary: str = "It does.\n") -> None:
-    folder = root / name / scale
-    folder.mkdir(parents=True)
-    (folder / "claims.json").write_text(json.dumps(claims), encoding="utf-8")
-    (folder / f"{name}-{scale}.png").touch()
-    (folder / "summary.md").write_text(summary, encoding="utf-8")
 
 
 def shown(markdown: str) -> str:
@@ -96,9 +66,9 @@ def cells(root: Path, name: str = "figure1a") -> list[str]:
 
 @pytest.fixture
 def made_up(tmp_path):
-    publish(tmp_path, "figure1a", "laptop", claim(), claim(verdict="undecided"), summary="One layer learns it.\n")
-    publish(tmp_path, "basin_map", "laptop", claim(verdict="fails"), claim(of_paper=False), NOT_TESTED)
-    publish(tmp_path, "figure1a", "smoke", claim(verdict="fails"))
+    store(tmp_path, "figure1a", "laptop", claim(), claim(verdict="undecided"), summary="One layer learns it.\n")
+    store(tmp_path, "basin_map", "laptop", claim(verdict="fails"), claim(of_paper=False), NOT_TESTED)
+    store(tmp_path, "figure1a", "smoke", claim(verdict="fails"))
     return tmp_path
 
 
@@ -119,7 +89,7 @@ def test_a_figures_page_has_picture_sentence_and_the_papers_claims_before_ours(m
 
 
 def test_every_scale_and_every_picture_of_a_figure_is_on_its_page(made_up):
-    publish(made_up, "figure1a", "gpu", claim())
+    store(made_up, "figure1a", "gpu", claim())
     (made_up / "figure1a" / "gpu" / "figure1a-gpu-rates.png").touch()
     page = page_of(made_up, "figure1a")
     assert re.findall(r"^## .*", page, flags=re.M)[:2] == ["## At laptop scale", "## At gpu scale"]
@@ -128,32 +98,58 @@ def test_every_scale_and_every_picture_of_a_figure_is_on_its_page(made_up):
     ]  # fmt: skip
 
 
-def test_claims_that_differ_in_their_conditions_are_one_fact(tmp_path):
-    sentences = ("It learns (2 heads): recall.", "It does not.", "It learns (1 head): recall.", "It ends at (0, 1).")
-    publish(tmp_path, "figure1a", "laptop", *(claim(sentence=sentence) for sentence in sentences))
-    told = [(row[0].split("\n")[0], row[1].split("\n")[0]) for row in claim_rows(page_of(tmp_path, "figure1a"))]
-    assert told == [
-        ("It learns.", "2 heads; recall"),
-        ("", "1 head; recall"),
-        ("It does not.", "final accuracy:"),
-        ("It ends at (0, 1).", "final accuracy:"),
-    ]
+@pytest.mark.parametrize(
+    ("claims", "told"),
+    [
+        (
+            [
+                claim(id="a.2", setting={"heads": "2 heads", "task": "recall"}, sentence="It (2 heads) does: recall."),
+                claim(id="b", sentence="It ends at (0, 1)."),
+                claim(id="a.1", setting={"heads": "1 head", "task": "recall"}, sentence="It (1 head) does: recall."),
+            ],
+            [
+                ("It does.\nfinal accuracy\nsection 3.2", "2 heads; recall"),
+                ("", "1 head; recall"),
+                ("It ends at (0, 1).\nsection 3.2", "final accuracy:"),
+            ],
+        ),
+        (
+            [claim(id="a.x", sentence="It is."), claim(id="a.y", sentence="It is.", measure="x", source="Table 1")],
+            [("It is.\nsection 3.2", "final accuracy:"), ("Table 1", "x:")],
+        ),
+        (
+            [
+                claim(id="a.2", setting={"heads": "2"}),
+                claim(id="a.1", setting={"heads": "1"}, sentence="One does: 1 is."),
+            ],
+            [
+                ("It learns.\nfinal accuracy\nsection 3.2", "0.98"),
+                ("One does: 1 is.\nfinal accuracy\nsection 3.2", "0.98"),
+            ],
+        ),
+        (
+            [{name: value for name, value in claim(sentence=s).items() if name != "id"} for s in ("A.", "B.", "A.")],
+            [("A.\nfinal accuracy\nsection 3.2", "0.98"), ("", "0.98"), ("B.\nsection 3.2", "final accuracy:")],
+        ),
+    ],
+    ids=["a statement in settings", "two measures", "settings that stay in the sentence", "stored without ids"],
+)
+def test_claims_of_one_statement_stand_together(tmp_path, claims, told):
+    store(tmp_path, "figure1a", "laptop", *claims)
+    rows = [(row[0], row[1].split("\n")[0]) for row in claim_rows(page_of(tmp_path, "figure1a"))]
+    assert [
+        (statement, number[: len(start)]) for (statement, number), (_, start) in zip(rows, told, strict=True)
+    ] == told
 
 
-def test_one_sentence_with_two_measures_is_said_once(tmp_path):
-    publish(
-        tmp_path, "figure1a", "laptop", claim(sentence="It is (0, 1)."), claim(sentence="It is (0, 1).", measure="x")
-    )
-    first, second = claim_rows(page_of(tmp_path, "figure1a"))
-    assert (first[0], second[0]) == ("It is (0, 1).\nsection 3.2", "")
-    assert (first[1].split("\n")[0], second[1].split("\n")[0]) == ("final accuracy:", "x:")
+def test_a_summary_that_is_a_table_is_shown_as_one(tmp_path):
+    store(tmp_path, "figure1a", "laptop", claim(), summary="| model | steps |\n| --- | --- |\n| vanilla | 12 |\n")
+    assert ["vanilla", "12"] in rows(page_of(tmp_path, "figure1a"))
 
 
 def test_a_measure_that_was_changed_after_the_runs_says_so_and_what_the_declared_one_gives(tmp_path):
     first = claim(measure="accuracy at step 100", value=0.5, interval=[0.4, 0.6], verdict="fails")
-    publish(
-        tmp_path, "figure1a", "laptop", claim(verdict="undecided", first=first, changed="2026-11-23: step 100 of 9")
-    )
+    store(tmp_path, "figure1a", "laptop", claim(verdict="undecided", first=first, changed="2026-11-23: step 100 of 9"))
     _, measured, _, verdict = cells(tmp_path)
     assert "0.988 [0.912, 1]" in measured
     said = measured.split("\n")[-1]
@@ -167,24 +163,19 @@ def test_a_measure_that_was_changed_after_the_runs_says_so_and_what_the_declared
     assert declared == ["all, as first declared", "0", "1", "0", "0"]
 
 
-def test_folders_that_no_order_names_come_alphabetically(made_up):
+def test_scales_stand_apart_and_smoke_is_left_out_unless_there_is_nothing_else(made_up, tmp_path_factory):
     assert [folder.experiment for folder in result_folders(made_up)] == ["basin_map", "figure1a"]
-
-
-def test_scales_have_sections_of_their_own_and_smoke_is_left_out(made_up):
-    publish(made_up, "figure1a", "paper", claim(verdict="fails"))
-    publish(made_up, "figure1a", "gpu", claim())
-    folders = result_folders(made_up, ("figure1a",))
+    store(made_up, "figure1a", "paper", claim(verdict="fails"))
+    store(made_up, "figure1a", "gpu", claim())
     scales = [("figure1a", "laptop"), ("basin_map", "laptop"), ("figure1a", "gpu"), ("figure1a", "paper")]
-    assert [(folder.experiment, folder.scale) for folder in folders] == scales
+    assert [(folder.experiment, folder.scale) for folder in result_folders(made_up, ("figure1a",))] == scales
     page = results_page(made_up)
     assert [scale in page for scale in ("figure, smoke scale", "figure, gpu scale")] == [False, True]
     assert "[Figure 1a (paper)](figure1a/README.md)" in page
-
-
-def test_smoke_is_shown_if_there_is_nothing_else(tmp_path):
-    publish(tmp_path, "figure1a", "smoke", claim())
-    assert "[Figure 1a (smoke)](figure1a/README.md)" in results_page(tmp_path)
+    assert short_table(made_up) == f"{TABLE}\n| gpu | 1 | 0 | 0 | 0 |\n| paper | 0 | 1 | 0 | 0 |"
+    alone = tmp_path_factory.mktemp("smoke")
+    store(alone, "figure1a", "smoke", claim())
+    assert "[Figure 1a (smoke)](figure1a/README.md)" in results_page(alone)
 
 
 def test_the_first_page_counts_verdicts_and_links_to_pages(made_up):
@@ -209,11 +200,11 @@ def assert_links_lead_somewhere(page: str, folder: Path) -> None:
 
 def test_how_many_verdicts_survive_a_correction_over_the_whole_page(made_up):
     p_values = [0.01, 0.02, 0.03, 0.04]  # by Holm .01 x 4 alone; by Benjamini and Hochberg .04 x 4 / 4: all
-    publish(made_up, "table5", "laptop", *(claim(p=p) for p in p_values[:3]))
-    publish(made_up, "table15", "laptop", claim(p=p_values[3]), claim(p=None))
+    store(made_up, "table5", "laptop", *(claim(p=p) for p in p_values[:3]))
+    store(made_up, "table15", "laptop", claim(p=p_values[3]), claim(p=None))
     folders = [folder for folder in result_folders(made_up) if folder.experiment.startswith("table")]
     said = corrected("laptop", folders)
-    assert "1 of 4 stay significant by Holm's method and 4 of 4 by Benjamini and Hochberg's" in said
+    assert "1 of 4 stay significant by Holm's method and 4 by Benjamini and Hochberg's" in said
     assert "of 8 stay" in results_page(made_up), "with four tested claims of other figures"
     assert corrected("laptop", []) == ""
 
@@ -221,40 +212,40 @@ def test_how_many_verdicts_survive_a_correction_over_the_whole_page(made_up):
 # The headlines
 
 
-def answered(*claims: dict[str, object], number: str = "accuracy {}", **asked: object):
-    headline = Headline("It does.", (Asked("figure1a", "It learns", number, **asked),))  # type: ignore[arg-type]
-    found = answer(headline, {"figure1a": claims}.__getitem__)
-    return None if found is None else (words(found.verdict), words(found.number))
+def answered(*claims: dict[str, object], number: str = "accuracy {}", percent: bool = False):
+    found = answer((Asked("figure1a", "learns", number, percent),), {"figure1a": claims}.__getitem__)
+    return None if found is None else (words(found[0]), words(found[1]))
 
 
-def test_a_headline_has_the_verdict_and_the_number_of_its_claim():
-    assert answered(claim(), claim(sentence="It is fast.", verdict="fails")) == ("✔ holds", "accuracy 0.988")
-    assert answered(claim(), number="{} of all", percent=True) == ("✔ holds", "98.8% of all")
+OWN = claim(of_paper=False, value=0.5)
+HEADS = [
+    claim(id=f"learns.{n}", setting={"heads": f"{n} heads", "task": "recall"}, value=value, verdict=verdict)
+    for n, value, verdict in ((2, 0.25, "holds"), (1, 0.125, "undecided"), (3, 0.2, "holds"))
+]
 
 
-def test_a_headline_of_several_claims_counts_them_and_has_their_range():
-    claims = (
-        claim(sentence="It learns (2 heads).", value=0.25),
-        claim(sentence="It learns (1 head).", value=0.125, verdict="undecided"),
-        claim(sentence="It learns (3 heads).", value=0.2),
-    )
-    assert answered(*claims) == ("✔ holds (2), ? undecided (1)", "accuracy 0.125 (1 head) to 0.25 (2 heads)")
-    assert answered(claim(value=0.5), claim(value=0.25)) == ("✔ holds", "accuracy 0.25 to 0.5")
-
-
-def test_a_headline_asks_for_the_papers_claims_by_their_measure():
-    other = claim(measure="steps", value=0.5)
-    assert answered(claim(), other, measure="steps") == ("✔ holds", "accuracy 0.5")
-    assert answered(claim(of_paper=False)) is None
-    assert answered(claim(of_paper=False), ours=True) == ("✔ holds", "accuracy 0.988")
-    untested = {**NOT_TESTED, "first": other}
-    assert answered(untested, measure="steps") == ("– not tested", "")
+@pytest.mark.parametrize(
+    ("claims", "text", "expected"),
+    [
+        ([claim(), claim(id="learns_fast", verdict="fails")], {}, ("✔ holds", "accuracy 0.988")),
+        ([claim()], {"number": "{} of all", "percent": True}, ("✔ holds", "98.8% of all")),
+        (HEADS, {}, ("✔ holds (2), ? undecided (1)", "accuracy 0.125 (1 heads) to 0.25 (2 heads)")),
+        ([claim(value=0.5), claim(value=0.25)], {}, ("✔ holds", "accuracy 0.25 to 0.5")),
+        ([claim(), OWN], {}, ("✔ holds", "accuracy 0.988")),
+        ([OWN], {}, ("✔ holds", "accuracy 0.5")),
+        ([{**NOT_TESTED, "first": claim()}], {}, ("– not tested", "")),
+        ([claim(id="late")], {}, None),
+    ],
+    ids=["one", "percent", "settings", "no settings", "the paper's first", "ours", "not tested", "none"],
+)
+def test_a_headline_has_the_verdicts_and_numbers_of_its_claims(claims, text, expected):
+    assert answered(*claims, **text) == expected
 
 
 def test_a_headline_whose_figure_is_not_made_is_not_yet_measured(tmp_path):
-    publish(tmp_path, "table5", "laptop", claim())
+    store(tmp_path, "table5", "laptop", claim())
     assert "not yet measured" not in results_page(tmp_path), "another project's figures"
-    publish(tmp_path, "figure1a", "laptop", claim(sentence="The 2-layer transformer can perfectly learn it."))
+    store(tmp_path, "figure1a", "laptop", claim(id="vanilla2_perfect"))
     told = {row[0]: row[1] for row in claim_rows(results_page(tmp_path))}
     assert len(told) == len(HEADLINES)
     assert told.pop("Two vanilla layers learn induction perfectly.") == "✔ holds"
@@ -263,71 +254,86 @@ def test_a_headline_whose_figure_is_not_made_is_not_yet_measured(tmp_path):
 
 def test_a_headline_is_answered_at_the_largest_scale(tmp_path):
     for scale, value in (("laptop", 0.25), ("gpu", 0.75)):
-        publish(
-            tmp_path, "figure1a", scale, claim(sentence="The 2-layer transformer can perfectly learn.", value=value)
-        )
+        store(tmp_path, "figure1a", scale, claim(id="vanilla2_perfect", value=value))
     assert ["accuracy 0.75", "Figure 1a (gpu)"] in [row[2:] for row in claim_rows(results_page(tmp_path))]
-
-
-DECLARED_ONLY = {("figure1b", "with learned positions {}")}
-"""What headlines ask for and the committed figures do not have yet."""
 
 
 def test_every_headline_finds_its_claims_in_the_committed_figures():
     assert len(HEADLINES) <= 12
-    for headline in HEADLINES:
-        for asked in headline.asked:
-            path = FIGURES / asked.experiment / "laptop" / "claims.json"
-            found = asked.of(json.loads(path.read_text(encoding="utf-8")))
-            assert found or (asked.experiment, asked.number) in DECLARED_ONLY, (headline.sentence, asked)
+    for sentence, asked in HEADLINES.items():
+        for part in asked:
+            path = FIGURES / part.experiment / "laptop" / "claims.json"
+            assert part.of(json.loads(path.read_text(encoding="utf-8"))), (sentence, part)
+
+
+def test_other_words_change_no_headline_no_statement_and_no_history(tmp_path):
+    """Every sentence, measure and source of the committed claims is written anew."""
+    reworded = shutil.copytree(FIGURES, tmp_path / "figures", ignore=shutil.ignore_patterns("*.png", "data.csv"))
+    for path in reworded.glob("*/*/claims.json"):
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        other = [_reworded(claim, f"Said otherwise, {n}.") for n, claim in enumerate(stored)]
+        assert replaced(stored, other) == []
+        path.write_text(json.dumps(other), encoding="utf-8")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "coverage.md").touch()
+    assert results_page(reworded, tuple(EXPERIMENTS)) == PAGE.read_text(encoding="utf-8")
+    assert coverage_page(reworded) == coverage_page(FIGURES)
+    for folder, other in zip(result_folders(FIGURES), result_folders(reworded), strict=True):
+        pairs = zip(folder.claims(), other.claims(), strict=True)
+        assert all(folder.declared(claim) == other.declared(again) for claim, again in pairs)
+
+
+def _reworded(claim: dict[str, object], words: str) -> dict[str, object]:
+    claim |= {"sentence": words, "measure": words, "source": words}
+    return claim | ({"first": _reworded(claim["first"], words)} if "first" in claim else {})  # type: ignore[arg-type]
 
 
 # A claim on its figure's page
 
 
-def test_a_claim_is_shown_with_source_interval_seeds_and_p_values(made_up):
-    publish(made_up, "table5", "laptop", claim(p=0.0000123, right_side="below", threshold=-1250.4))
-    assert cells(made_up, "table5") == [
-        "It learns.\nsection 3.2",
-        "final accuracy:\n0.988 [0.912, 1], 5 seeds, p < 0.001 (Holm 0.037)",
-        "< -1250\n2026-01-02",
-        "✔ holds",
-    ]
-
-
 def test_a_claim_has_the_commit_that_declared_it(tmp_path):
-    publish(tmp_path, "figure1a", "laptop", claim(), claim(threshold=0.8), claim(threshold=0.7))
-    row = {"sentence": "It learns.", "right_side": "above", "declared": "2026-01-02"}
-    rows = [{**row, "threshold": 0.9, "commit": "abc1234", "with_results": False}]
-    rows += [{**row, "threshold": 0.8, "commit": "def5678", "with_results": True}]
-    rows += [{**row, "threshold": 0.7, "commit": "0000000", "with_results": False, "declared": "2026-01-01"}]
+    claims = [claim(id=f"a.{n}", threshold=threshold) for n, threshold in enumerate((0.9, 0.8, 0.7, 0.6))]
+    store(tmp_path, "figure1a", "laptop", *claims)
+    row = {"right_side": "above", "declared": "2026-01-02", "with_results": False}
+    rows = {
+        "a.0": {**row, "threshold": 0.9, "commit": "abc1234"},
+        "a.1": {**row, "threshold": 0.8, "commit": "def5678", "with_results": True},
+        "a.2": {**row, "threshold": 0.75, "commit": "0000000"},
+    }
     (tmp_path / "figure1a" / "declared.json").write_text(json.dumps(rows), encoding="utf-8")
     assert [cells[2] for cells in claim_rows(page_of(tmp_path, "figure1a"))] == [
         "> 0.9\n2026-01-02, abc1234",
         "> 0.8\n2026-01-02, def5678 with its results",
         "> 0.7\n2026-01-02",
+        "> 0.6\n2026-01-02",
     ]
+    (tmp_path / "figure1a" / "declared.json").write_text("[]", encoding="utf-8")  # the form before claims had ids
+    assert claim_rows(page_of(tmp_path, "figure1a"))[0][2] == "> 0.9\n2026-01-02"
+
+
+KNOWN = {"p": None, "p_holm": None}
 
 
 @pytest.mark.parametrize(
-    ("fields", "measured"),
+    ("shown", "number", "needs", "mark"),
     [
-        ({"interval": [None, 1.0], "confidence": 0.9375}, "0.988 [unbounded, 1] at 94%, 5 seeds"),
-        ({"interval": [-0.00012345, None], "seeds": 1}, "0.988 [-0.000123, unbounded], 1 seed"),
-        ({"p": 0.0201, "p_holm": 0.0402}, "0.988 [0.912, 1], 5 seeds, p = 0.0201 (Holm 0.0402)"),
-        ({"p": 0.5}, "0.988 [0.912, 1], 5 seeds, p = 0.5"),
-        ({"value": None, "interval": [None, None]}, "nothing [unbounded, unbounded], 5 seeds"),
-        ({"value": -0.0, "interval": [0.0, 0.0], "confidence": 1.0, "seeds": 0}, "0, counted"),
+        (claim(), "0.988 [0.912, 1], 5 seeds, p = 0.0123 (Holm 0.037)", "> 0.9", "✔ holds"),
+        (claim(p=0.0000123, right_side="below"), "0.988 [0.912, 1], 5 seeds, p < 0.001 (Holm 0.037)", "< 0.9", None),
+        (claim(p=0.5, p_holm=None, threshold=-1250.4), "0.988 [0.912, 1], 5 seeds, p = 0.5", "> -1250", None),
+        (claim(**KNOWN, interval=[None, 1.0], confidence=0.9375), "0.988 [unbounded, 1] at 94%, 5 seeds", None, None),
+        (claim(**KNOWN, interval=[-0.00012345, None], seeds=1), "0.988 [-0.000123, unbounded], 1 seed", None, None),
+        (claim(**KNOWN, value=None, interval=[None, None]), "nothing [unbounded, unbounded], 5 seeds", None, None),
+        (claim(**KNOWN, value=-0.0, interval=[0.0, 0.0], confidence=1.0, seeds=0), "0, counted", None, None),
+        (NOT_TESTED, "It needs 10B tokens.", "", "– not tested"),
     ],
 )
-def test_a_number_is_shown_with_what_is_known_of_it(tmp_path, fields, measured):
-    publish(tmp_path, "figure1a", "laptop", claim(**{"p": None, "p_holm": None, **fields}))
-    assert cells(tmp_path)[1] == f"final accuracy:\n{measured}"
-
-
-def test_what_is_not_tested_says_why(tmp_path):
-    publish(tmp_path, "figure1a", "laptop", NOT_TESTED)
-    assert cells(tmp_path) == ["It learns.\nsection 3.2", "It needs 10B tokens.", "", "– not tested"]
+def test_a_claim_is_shown_with_what_is_known_of_it(tmp_path, shown, number, needs, mark):
+    store(tmp_path, "figure1a", "laptop", shown)
+    said, measured, needed, verdict = cells(tmp_path)
+    assert said == "It learns.\nsection 3.2"
+    assert measured == (f"final accuracy:\n{number}" if shown["measure"] else number)
+    assert needs is None or needed == (f"{needs}\n2026-01-02" if needs else "")
+    assert mark is None or verdict == mark
 
 
 NASTY = (
@@ -341,7 +347,7 @@ NASTY = (
 
 @pytest.mark.parametrize("text", NASTY)
 def test_characters_of_markdown_are_shown_as_they_are(tmp_path, text):
-    publish(tmp_path, "figure1a", "laptop", claim(sentence=text, source=text, measure=text), summary=f"{text}\n")
+    store(tmp_path, "figure1a", "laptop", claim(sentence=text, source=text, measure=text), summary=f"{text}\n")
     sentence, measured, *rest = cells(tmp_path)
     assert sentence == f"{text}\n{text}"
     assert measured.startswith(f"{text}:\n0.988")
@@ -350,29 +356,15 @@ def test_characters_of_markdown_are_shown_as_they_are(tmp_path, text):
     assert f"{text}\n" in words(shown(page_of(tmp_path, "figure1a")))
 
 
-def test_newlines_do_not_break_a_table():
+def test_text_is_one_line_without_mathematics():
     assert escaped("first\nsecond\r\n  third\n") == "first second third"
-
-
-def test_dollars_are_never_next_to_what_would_make_them_mathematics(tmp_path):
     assert "$" not in escaped("$x$, $$ and $`y`$").replace("<span>$</span>", "")
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("figure1a", "Figure 1a"),
-        ("table5", "Table 5"),
-        ("figure12", "Figure 12"),
-        ("basin_map", "Basin map"),
-        ("mqar", "MQAR"),
-    ],
-)
-def test_titles(name, expected):
-    assert title(name) == expected
-
-
-def test_titles_of_experiments_are_unlike():
+def test_titles():
+    expected = {"figure1a": "Figure 1a", "table5": "Table 5", "figure12": "Figure 12", "basin_map": "Basin map"}
+    assert {name: title(name) for name in expected} == expected
+    assert title("mqar") == "MQAR"
     assert len({title(name) for name in EXPERIMENTS}) == len(EXPERIMENTS)
 
 
@@ -388,22 +380,13 @@ def test_counts_stand_between_the_markers(made_up, between):
     new = f"Before\n<!-- verdicts -->\n\n{TABLE}\n\n<!-- /verdicts -->\nafter"
     assert update_counts(old, made_up) == new
     assert update_counts(new, made_up) == new
-
-
-def test_scales_are_counted_apart(made_up):
-    publish(made_up, "figure1a", "gpu", claim())
-    assert short_table(made_up) == f"{TABLE}\n| gpu | 1 | 0 | 0 | 0 |"
-    assert [row[:2] for row in rows(results_page(made_up))[-2:]] == [["Figure 1a (gpu)", "1"], ["all", "1"]]
-
-
-def test_a_text_without_markers_stays_as_it_is(made_up):
     assert update_counts("holds 0", made_up) == "holds 0"
 
 
 def test_pages_are_written_beside_the_figures_and_written_again(made_up):
     path = write_results_pages(made_up, ("figure1a",))
     assert path == made_up / "README.md"
-    publish(made_up, "figure9", "laptop", claim())
+    store(made_up, "figure9", "laptop", claim())
     write_results_pages(made_up, ("figure1a",))
     assert path.read_text(encoding="utf-8") == results_page(made_up, ("figure1a",))
     assert "Figure 9" in path.read_text(encoding="utf-8")
@@ -436,10 +419,7 @@ def test_the_committed_pages_are_current():
         assert_links_lead_somewhere(of_figure, FIGURES / name)
 
 
-def test_the_first_page_is_one_screen():
+def test_the_first_page_is_one_screen_and_the_counts_in_the_readme_are_current():
     assert len(words(shown(PAGE.read_text(encoding="utf-8")).replace("<td>", " <td>")).split()) < 900
-
-
-def test_the_counts_in_the_readme_are_current():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert update_counts(readme, FIGURES) == readme

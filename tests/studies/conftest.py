@@ -7,8 +7,11 @@ import pytest
 from filelock import FileLock
 from rich.console import Console
 
+from ihlab.claims.experiment import TwoStages
 from ihlab.claims.ledger import Folder
+from ihlab.studies.registry import EXPERIMENTS
 from ihlab.studies.reproduce import reproduce
+from ihlab.training.run import Run
 
 SMOKE = tuple(
     "figure2 figure8 figure9 table5 formation mqar table4 basin_map robustness initialisation table15 text zoo".split()
@@ -39,3 +42,18 @@ def smoke(smoke_root: Path) -> Callable[[str], tuple[Path, Folder]]:
         return smoke_root, Folder(smoke_root / "figures", name, "smoke")
 
     return made
+
+
+@pytest.fixture(scope="session")
+def trained(smoke_root: Path) -> Callable[[str], list[tuple[str, Run]]]:
+    """Return a function from an experiment's name to its runs of both stages, each with its curve."""
+
+    def opened(name: str) -> list[tuple[str, Run]]:
+        experiment = EXPERIMENTS[name]
+        runs = [(plan.curve, Run.create(plan.config, smoke_root / "runs")) for plan in experiment.runs("smoke")]
+        if isinstance(experiment, TwoStages):
+            later = experiment.follow(runs, "smoke")
+            runs += [(plan.curve, Run.create(plan.config, smoke_root / "runs")) for plan in later]
+        return runs
+
+    return opened

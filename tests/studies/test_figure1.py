@@ -282,7 +282,7 @@ def test_claims_sentence_and_picture_follow_from_the_stored_table(experiment):
     stored = pd.read_csv(io.StringIO(made.to_csv(index=False)))
     first, again = ([c.to_dict() for c in judged(experiment.claims(t, "laptop"))] for t in (made, stored))
     assert again == first
-    assert experiment.summary(stored, "laptop") == experiment.summary(made, "laptop")
+    assert experiment.summary(stored, "laptop").equals(experiment.summary(made, "laptop"))
     figure = experiment.draw(stored, "laptop")
     assert len(figure.axes) == {"figure1a": 2, "figure1b": 6}[experiment.name]
 

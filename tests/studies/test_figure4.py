@@ -162,10 +162,9 @@ def test_diverging_at_a_lower_rate_than_vanilla_fails():
     assert frozen.first.estimate.value == 1.0
     assert critical_rate(data, KV) == 0.256
     assert critical_rate(data, UNIT) is None
-    told = FIGURE.summary(data, "laptop")
-    assert "KV shifting 4.0" in told
-    assert "most runs diverge from 0.256 on" in told
-    assert "most runs diverge at no rate of the grid" in told
+    told = FIGURE.summary(data, "laptop").set_index("model")
+    assert told.loc[KV, "least held-out loss (nats a token)"].startswith("4.0")
+    assert told["most runs diverge"].tolist() == ["from 0.512", "from 0.256", "never", "never"]
 
 
 def test_the_picture_has_every_difference_their_means_and_what_diverges_above():
@@ -189,14 +188,10 @@ def test_the_picture_has_every_difference_their_means_and_what_diverges_above():
     assert [bar.get_height() for bar in shares.patches] == [0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]
 
 
-def test_the_summary_says_the_difference_of_the_claim():
+def test_the_summary_and_the_picture_do_without_a_stable_rate():
     data = planted({VANILLA: 0, KV: 0.1, FROZEN: 0, UNIT: 0}, dict.fromkeys(ARMS, NEVER))
-    gap = on_average(data).estimate.value
-    said = f"8 learning rates from 0.002 to 0.256, KV shifting's held-out loss is {-gap:.3f} nats a token lower"
-    assert said in FIGURE.summary(data, "laptop")
-    small = data[(data["seed"] < SEEDS["gpu"])]
-    nowhere = small.assign(diverged=True)
-    assert FIGURE.summary(nowhere, "gpu").startswith("Least held-out loss")
+    nowhere = data[data["seed"] < SEEDS["gpu"]].assign(diverged=True)
+    assert set(FIGURE.summary(nowhere, "gpu")["most runs diverge"]) == {"from 0.002"}
     assert len(FIGURE.draw(nowhere, "gpu").axes[1].patches) == len(ARMS) * len(RATES["laptop"])
 
 

@@ -1,13 +1,10 @@
 """Figure 9: an equivalence has to be shown, not merely a difference missed; and a small difference can be one too."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from ihlab import Run
 from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.claims.experiment import SCALES
 from ihlab.measure.batches import EVAL_SEED
@@ -151,12 +148,9 @@ def test_it_is_made_at_smoke_scale(made):
     assert len(Figure9().draw(data, "smoke").axes) == 2
 
 
-def test_falls_are_those_of_models_with_a_column_set_to_nothing(made):
+def test_falls_are_those_of_models_with_a_column_set_to_nothing(made, trained):
     """Only in the last row of the smallest shifted runs. One layer: a route's part is what its column adds."""
-    root, folder = made
-    names = [entry["run"] for entry in json.loads((folder.path / "manifest.json").read_text())["runs"]]
-    runs = [Run.open(root / "runs" / name) for name in names]
-    data = folder.data()
+    runs, data = [run for _, run in trained("figure9")], made[1].data()
     known = data.dropna(subset=list(ROUTES), how="all")
     assert known["curve"].unique().tolist() == [f"KV shifting, {SMALLEST}"]
     assert known.groupby("seed").size().tolist() == [1, 1]

@@ -266,9 +266,9 @@ def test_seeds_that_change_nowhere_leave_the_order_open():
     assert said.count("4 of 16 not known") == 2
 
 
-def test_sentence_and_picture():
+def test_summary_and_picture():
     data = planted(RIGHT)
-    assert "lies -10 steps from the accuracy's in KV shifting, 1 layer" in Formation().summary(data, "laptop")
+    assert Formation().summary(data, "laptop").iloc[0].tolist() == [KV1, "attention", "-10"]
     assert len(Formation().draw(data, "laptop").get_axes()) == 3
     assert len(Formation().draw_more(data, "laptop")["curves"].get_axes()) == 3
 

@@ -1,14 +1,12 @@
 """Figure 8 and its four questions: errors counted slowly, verdicts on planted errors that follow each law and none."""
 
 import io
-import json
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from ihlab import Run
 from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.claims.experiment import SCALES
 from ihlab.claims.hop_horizon import Cell, hop_horizons, hop_table
@@ -63,10 +61,8 @@ def test_the_table_has_an_error_for_every_run_and_hop(made):
 
 
 @pytest.mark.slow
-def test_errors_are_wrong_letters_counted_one_by_one(made):
-    root, folder = made
-    names = [entry["run"] for entry in json.loads((folder.path / "manifest.json").read_text())["runs"]]
-    run = Run.open(root / "runs" / min(names))
+def test_errors_are_wrong_letters_counted_one_by_one(trained):
+    run = trained("figure8")[0][1]
     model, task = run.model(), run.config.task
     counted = []
     for k in range(task.max_hops + 1):
@@ -373,32 +369,32 @@ def test_the_other_experiments_train_as_saved_layer_does(scale):
         (
             Figure8Law(),
             following(by_hand),
-            "vanilla with 3 layers 3, 3, 3, 3, 3, 3, 3, 3 (by hand 3)",
+            ["vanilla with 3 layers", "3, 3, 3, 3, 3, 3, 3, 3", 3, 2],
             [*ATTENTION_LABELS.values(), "vanilla, published"],
         ),
         (
             SavedLayer(),
             crossing(SavedLayer(), (5.3, 3.2, 5.5), 5, 0.03),
-            "vanilla with 3 layers 3.1, 3.1, 3.2, 3.3, 3.3 (whole hops 3, 3, 3, 3, 3; by hand 3, by pointers",
+            ["vanilla with 3 layers", "3.1, 3.1, 3.2, 3.3, 3.3", "3, 3, 3, 3, 3", 3, 2],
             [VANILLA, KV],
         ),
         (
             ShiftHalves(),
             crossing(ShiftHalves(), (5.5, 3.5)),
-            "V only with 3 layers 3.3, 3.4, 3.4, 3.5, 3.5, 3.5, 3.5, 3.6 (whole hops 3, 3, 3, 3, 3, 3, 3, 3;",
+            ["V only with 3 layers", "3.3, 3.4, 3.4, 3.5, 3.5, 3.5, 3.5, 3.6", "3, 3, 3, 3, 3, 3, 3, 3", 3, 2],
             [K_ONLY, V_ONLY],
         ),
         (
             OneMoreLayer(),
             crossing(OneMoreLayer(), (7.5, 4.5, 4.5, 8.9, 7.5)),
-            "KV shifting with 4 layers 7.1, 7.2, 7.3, 7.4, 7.6, 7.7, 7.8, 7.9 (whole hops 7, 7, 7, 7, 7, 7, 7, 7; "
-            "by hand 15, by pointers alone 8)",
+            ["KV shifting with 4 layers", "7.1, 7.2, 7.3, 7.4, 7.6, 7.7, 7.8, 7.9", "7, 7, 7, 7, 7, 7, 7, 7", 15, 8],
             list(ATTENTION_LABELS.values()),
         ),
     ],
 )
-def test_the_sentence_and_the_picture_follow_from_the_table(study, data, said, drawn):
-    assert said in study.summary(data, "laptop")
+def test_the_summary_and_the_picture_follow_from_the_table(study, data, said, drawn):
+    rows = study.summary(data, "laptop").to_numpy().tolist()
+    assert any([cell for cell in row if cell in said] == said for row in rows), rows
     figure = study.draw(data, "laptop")
     seeds = data["seed"].nunique()
     assert figure.get_suptitle().startswith(f"{study.title}\nA marker is one of {seeds} seeds")

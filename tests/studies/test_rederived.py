@@ -23,11 +23,11 @@ def table(name):
     return pd.read_csv(path)
 
 
-def claims(name, start):
-    """The claims whose measure begins so, of which there must be some."""
+def claims(name, start=""):
+    """The claims whose ids are `start` or begin with it and a dot, of which there must be some."""
     stored = json.loads((FIGURES / name / "laptop" / "claims.json").read_text(encoding="utf-8"))
-    found = [claim for claim in stored if claim["measure"].startswith(start)]
-    assert found, f"no claim of {name} begins with {start!r}: nothing would be derived again"
+    found = [claim for claim in stored if not start or f"{claim['id']}.".startswith(f"{start}.")]
+    assert found, f"no claim of {name} has the id {start!r}: nothing would be derived again"
     return found
 
 
@@ -117,16 +117,16 @@ def follows(claim, p):
 
 def test_figure1a():
     data = table("figure1a")
-    for where, ending in (("RoPE", ""), ("learned positions", ", learned positions")):
+    for where, ending in (("rope", ""), ("learned", ", learned positions")):
         kv, v1, v2, v4 = (
             name + ending
             for name in ("KV shifting, 1 layer", "vanilla, 1 layer", "vanilla, 2 layers", "vanilla, 4 layers")
         )
-        for curve in (kv, v1, v2):
-            [claim] = claims("figure1a", f"final accuracy of {curve.removesuffix(ending)}, {where}")
+        for name, curve in (("kv1_perfect", kv), ("vanilla1_hard", v1), ("vanilla2_perfect", v2)):
+            [claim] = claims("figure1a", f"{name}.{where}")
             same(ends(data, curve).mean(), claim)
-        for name, curve in (("KV shifting 1 layer", kv), ("vanilla 4 layers", v4)):
-            [claim] = claims("figure1a", f"steps to 90% accuracy, {name} / vanilla 2 layers, {where}")
+        for name, curve in (("faster", kv), ("four_layers_no_faster", v4)):
+            [claim] = claims("figure1a", f"{name}.{where}")
             same(median_ratio(waits(data, curve), waits(data, v2), 1600), claim)
 
 
@@ -137,27 +137,24 @@ def test_figure1b():
         return (ends(data, curve) >= 0.9).mean()
 
     kv, vanilla = "KV shifting, 1 layer, hidden size {}".format, "vanilla, 2 layers, hidden size {}".format
-    shapes = ("8", "8, 2 heads", "8, learned positions", "8, 2 heads, learned positions")
-    for claim in claims("figure1b", "share of runs that end at 0.9 or more, KV"):
-        heads, positions = re.search(r"\((\d heads?), ([^;]*);", claim["measure"]).groups()
-        [shape] = [
-            s
-            for s in shapes
-            if ("2 heads" in s) == (heads == "2 heads") and ("learned" in s) == ("learned" in positions)
-        ]
-        same(learned(kv(shape)) - learned(vanilla(shape)), claim)
-    [width] = claims("figure1b", "share of runs of vanilla 2 layers that end at 0.9 or more, hidden size 32")
+    shapes = {
+        "rope.1_head": "8", "rope.2_heads": "8, 2 heads", "learned.1_head": "8, learned positions",
+        "learned.2_heads": "8, 2 heads, learned positions",
+    }  # fmt: skip
+    for name, shape in shapes.items():
+        [share], [accuracy] = claims("figure1b", f"narrow.share.{name}"), claims("figure1b", f"narrow.accuracy.{name}")
+        if share["value"] is not None:
+            same(learned(kv(shape)) - learned(vanilla(shape)), share)
+        same(median_difference(ends(data, kv(shape)), ends(data, vanilla(shape))), accuracy)
+    [width] = claims("figure1b", "harder_when_narrower")
     same(learned(vanilla("32")) - learned(vanilla("8, 2 heads")), width)
-    poorly = claims("figure1b", "share of runs of vanilla 2 layers (")
-    for claim, shape in zip(poorly, ("8", "8, learned positions"), strict=True):
+    for claim, shape in zip(claims("figure1b", "narrow_vanilla"), ("8", "8, learned positions"), strict=True):
         same((ends(data, vanilla(shape)) < data["guess"].iloc[0] + 0.1).mean(), claim)
-    [cover] = claims("figure1b", "share of runs of vanilla 2 layers, hidden size 8")
+    [cover] = claims("figure1b", "not_even_covered")
     same((ends(data, vanilla("8"), "in_row") < 0.5).mean(), cover)
-    for heads, claim in zip(shapes, claims("figure1b", "final accuracy, KV"), strict=True):
-        same(median_difference(ends(data, kv(heads)), ends(data, vanilla(heads))), claim)
-    [faster] = claims("figure1b", "steps to 90% accuracy")
+    [faster] = claims("figure1b", "narrow_faster")
     same(median_ratio(waits(data, kv("8")), waits(data, vanilla("8")), data["horizon"].max()), faster)
-    [size] = claims("figure1b", "parameters without embeddings")
+    [size] = claims("figure1b", "parameters_double")
     n_params = data.groupby("curve")["n_params"].first()
     same(n_params[vanilla("8")] / n_params[kv("8")], size)
     n = len(ends(data, vanilla("8")))
@@ -170,18 +167,16 @@ def test_figure2():
     data = table("figure2")
     numbers = data[data["kind"] == "number"].pivot_table(index=["form", "other"], columns="name", values="value")
     exact = numbers.loc["exact"]
-    [leads] = claims("figure2", "share of the square that descends")
+    [leads] = claims("figure2", "leads_to_0_1")
     same(exact["share that descends to (0, 1)"].min(), leads)
-    small, large = claims("figure2", "share of starts that first move away")
-    same(exact.loc[0, "share that first moves away from (0, 1)"], small)
-    same(exact.loc[100, "share that first moves away from (0, 1)"], large)
-    [slower] = claims("figure2", "mean slope")
+    coordinates = exact[["share whose alpha1 first rises", "share whose beta1 first falls"]].max(axis=1)
+    for name, other in (("small_t_turns_back", 0), ("large_t_consistent", 100)):
+        [distance], [tap] = claims("figure2", f"{name}.distance"), claims("figure2", f"{name}.larger_tap")
+        same(exact.loc[other, "share that first moves away from (0, 1)"], distance)
+        same(coordinates[other], tap)
+    [slower] = claims("figure2", "converges_slower_with_t")
     slopes = exact["mean slope"].sort_index().to_numpy()
     same((slopes[1:] / slopes[:-1]).max(), slower)
-    coordinates = exact[["share whose alpha1 first rises", "share whose beta1 first falls"]].max(axis=1)
-    small, large = claims("figure2", "share of starts whose alpha1")
-    same(coordinates[0], small)
-    same(coordinates[100], large)
 
 
 def test_figure8():
@@ -189,49 +184,49 @@ def test_figure8():
     for depth in (2, 3):
         many = data[data["hops"].between(4, 8) & (data["n_layers"] == depth)]
         means = many.groupby("attention")["error"].mean()
-        [claim] = [c for c in claims("figure8", "mean error over k") if f"({depth} layers)" in c["sentence"]]
+        [claim] = claims("figure8", f"multi_hop_bias.{depth}_layers")
         same(means["KV shifting"] - means["vanilla"], claim)
         by_seed = many.groupby(["attention", "seed"])["error"].mean()
         welch = stats.ttest_ind(by_seed["KV shifting"], by_seed["vanilla"], equal_var=False)
         assert claim["p"] == pytest.approx(welch.pvalue, rel=0.02)
-    [degrades] = claims("figure8", "error of vanilla with 3 layers")
+    [degrades] = claims("figure8", "vanilla_degrades_2_to_4")
     vanilla = data.query("attention == 'vanilla' and n_layers == 3").groupby("hops")["error"].mean()
     same(vanilla[4] - vanilla[2], degrades)
-    [small] = claims("figure8", "error of KV shifting with 3 layers at k = 4")
+    [small] = claims("figure8", "kv_reaches_4")
     same(data.query("attention == 'KV shifting' and n_layers == 3 and hops == 4")["error"].mean(), small)
 
 
 def test_figure9():
     data = table("figure9")
-    for size in ("0.8K", "0.4M", "0.2M, 4 layers"):
+    for size, short in (("0.8K", "0_8k"), ("0.4M", "0_4m"), ("0.2M, 4 layers", "0_2m_4_layers")):
         kv, vanilla = (ends(data, f"{who}, {size}", "accuracy") for who in ("KV shifting", "vanilla"))
-        [ahead] = [c for c in claims("figure9", "difference in final accuracy") if f"({size})" in c["sentence"]]
+        [ahead], [sooner] = (claims("figure9", f"kv_ahead.{kind}.{short}") for kind in ("final", "mean"))
         same(median_difference(kv, vanilla), ahead)
-        [final, even] = [c for c in claims("figure9", "size of the difference") if f"({size})" in c["sentence"]]
+        [final], [even] = (claims("figure9", f"no_effect_on_3_grams.{kind}.{short}") for kind in ("final", "mean"))
         same(abs(median_difference(kv, vanilla)), final)
         learning = median_difference(*(over_training(data, f"{who}, {size}") for who in ("KV shifting", "vanilla")))
-        [sooner] = [c for c in claims("figure9", "difference in mean accuracy") if f"({size})" in c["sentence"]]
         same(abs(learning), even)
         same(learning, sooner)
-        [steps] = [c for c in claims("figure9", "steps to 90% accuracy") if f"({size})" in c["sentence"]]
+        [steps] = claims("figure9", f"sooner.{short}")
         every = data.assign(accuracy_first=data["accuracy"])  # of all answers, as all of this figure
         both = [interpolated_waits(every, f"{who}, {size}") for who in ("KV shifting", "vanilla")]
         same(median_ratio(*both, data.loc[data["curve"].str.endswith(f", {size}"), "horizon"].min()), steps)
         if len({*kv, *vanilla}) == len(kv) + len(vanilla):  # no ties: the interval inverts this test
             test = stats.mannwhitneyu(kv, vanilla, method="exact")
             assert (ahead["p"] <= 0.05) == (test.pvalue <= 0.05)
-    for column in ("previous_value", "previous_key"):
-        [claim] = claims("figure9", f"fall of accuracy without {column.replace('_', ' ')}")
+    for name, column in (("reads_x1_by_value", "previous_value"), ("key_not_needed", "previous_key")):
+        [claim] = claims("figure9", name)
         same(data[f"without_{column}"].dropna().median(), claim)
 
 
 def test_table5():
     data = table("table5")
     last = data[data["when"] == "end"]
-    for count, claim in zip(("raw", "gauge_free"), claims("table5", "share of heads in the upper right"), strict=True):
+    for count in ("raw", "gauge_free"):
+        [claim] = claims("table5", f"induction_key_before_own_value.{count}")
         corner = (last[f"key_{count}"] == "previous") & (last[f"value_{count}"] == "own")
         same(corner.mean(), claim)
-    [coupled] = claims("table5", "share of a seed's heads on the diagonal")
+    [coupled] = claims("table5", "induction_coupled")
     cells = []
     for _, heads in last.groupby("seed"):
         key, value = heads["key_gauge_free"] == "own", heads["value_gauge_free"] == "own"
@@ -255,39 +250,38 @@ def test_tables6to13():
         [claim] = claims("tables6to13", start)
         return claim
 
-    same((five.idxmin(axis=1) == "KV shifting").mean(), of("share of the 30 cells in which KV shifting has the lowest"))
+    same((five.idxmin(axis=1) == "KV shifting").mean(), of("best_in_almost_every"))
     best = loss.groupby("context").min()
-    for other in ("vanilla", "V shifting"):
-        same(
-            (best["KV shifting"] < best[other]).mean(),
-            of(f"share of context lengths at which KV shifting at its best learning rate is below {other}"),
-        )
-    same(below("K shifting", "V shifting"), of("share of the 30 cells in which K shifting"))
-    for other in ("Differential", "Differential with QK norm", "Selective"):
-        cells = loss[other].notna().sum()
-        same(below("vanilla", other), of(f"share of the {cells} cells in which {other} is above"))
-    for other in ("vanilla", "V shifting alone", "K shifting alone"):
-        same(
-            below("KV shifting", other.removesuffix(" alone")),
-            of(f"share of the 30 cells in which KV shifting is below {other}"),
-        )
+    for other, name in (("vanilla", "vanilla"), ("V shifting", "v")):
+        same((best["KV shifting"] < best[other]).mean(), of(f"better_at_best_rate.than_{name}"))
+    same(below("K shifting", "V shifting"), of("k_better_than_v"))
+    others = {
+        "Differential": "differential",
+        "Differential with QK norm": "differential_qk_norm",
+        "Selective": "selective",
+    }
+    for other, name in others.items():
+        same(below("vanilla", other), of(f"better_than.{name}"))
+    others = {"vanilla": "better_in_single_runs", "V shifting": "both_halves.key", "K shifting": "both_halves.value"}
+    for other, name in others.items():
+        same(below("KV shifting", other), of(name))
     gain = loss["vanilla"] - loss["KV shifting"]
     cells = gain.rename("gain").reset_index().pivot_table(index="lr", columns="context", values="gain")
     additive = cells.iloc[:-1].to_numpy()
     rest = additive - additive.mean(axis=0) - additive.mean(axis=1, keepdims=True) + additive.mean()
     noise = np.sqrt((rest**2).sum() / np.prod(np.subtract(additive.shape, 1)))
-    same(gain.median() / noise, of("median gain of KV shifting"), abs_=1e-3)
+    same(gain.median() / noise, of("beyond_noise"), abs_=1e-3)
     counts = data[data["kind"] == "count"].set_index("quantity")["number"]
     upper, lower = counts["previous key, own value"], counts["own key, previous value"]
-    same(upper / (upper + lower), of("share of the upper right corner"))
+    same(upper / (upper + lower), of("not_symmetrical"))
     own, previous = "own key, own value", "previous key, previous value"
-    same((counts[own] + counts[previous]) / 128, of("share of the 128 heads on the diagonal at 500B"))
+    same((counts[own] + counts[previous]) / 128, of("diagonal_dominates"))
     early = counts[f"{own}, at 20B tokens"] + counts[f"{previous}, at 20B tokens"]
-    same(early / 128, of("share of the 128 heads on the diagonal at 20B"))
+    same(early / 128, of("diagonal_already_dominates"))
     square = [[counts["own key, own value"], upper], [lower, counts["previous key, previous value"]]]
-    same(stats.contingency.odds_ratio(np.array(square, dtype=int)).statistic, of("odds ratio of the table"), abs_=1e-3)
+    same(stats.contingency.odds_ratio(np.array(square, dtype=int)).statistic, of("become_coupled"), abs_=1e-3)
     sizes = data[data["quantity"] == "batch size in tokens"].groupby("model")["number"]
-    same((sizes.max() / sizes.min() >= 1.25).sum(), of("model sizes for which"))
+    same((sizes.max() / sizes.min() >= 1.25).sum(), of("batch_sizes_agree"))
 
 
 def test_table2():
@@ -300,12 +294,12 @@ def test_table2():
         [claim] = claims("table2", start)
         return claim
 
-    same((average["lead"] > 0).mean(), of("share of the 6 checkpoints"))
+    same((average["lead"] > 0).mean(), of("better_at_scales"))
     last = cells[(cells["quantity"] != "average") & cells["tokens"].isin([500, 200])]
-    same((last["lead"] > 0).mean(), of("share of 16 cells"))
+    same((last["lead"] > 0).mean(), of("better_on_most_benchmarks"))
     at = average.set_index("tokens")["lead"]
-    same(max(at[500] - at[340], at[200] - at[160]), of("lead of the average"))
-    for number, sign, start in ((14, 1, "share of cloze"), (15, -1, "share of the 5 context lengths")):
+    same(max(at[500] - at[340], at[200] - at[160]), of("lead_does_not_shrink"))
+    for number, sign, start in ((14, 1, "better_under_metrics"), (15, -1, "mla_better_with_length")):
         rows = data[data["table"] == number]
         same((sign * (rows["shifted"] - rows["vanilla"]) > 0).mean(), of(start))
 
@@ -320,8 +314,8 @@ def test_mqar():
         reached = runs[runs["accuracy_first"] >= 0.9].groupby("seed")["step"].min()
         return reached.reindex(runs["seed"].unique()).fillna(math.inf).to_numpy()
 
-    for other in ("vanilla, 1 layer", "vanilla, 2 layers"):
-        [claim] = [c for c in claims("mqar", "first evaluated step") if f"/ {other}" in c["measure"]]
+    for name, other in (("vanilla1", "vanilla, 1 layer"), ("vanilla2", "vanilla, 2 layers")):
+        [claim] = claims("mqar", f"sooner_than.{name}")
         same(median_ratio(steps("KV shifting, 1 layer"), steps(other), data["horizon"].max()), claim)
 
 
@@ -342,16 +336,18 @@ def test_formation():
         np.maximum(0, (data["accuracy"] - data["guess"]) / (1 - data["guess"])).to_numpy(), abs=2e-5
     )
     for part, of in (("start", 0.2), ("middle", 0.5)):
-        for curve, names in (("KV shifting, 1 layer", series), ("vanilla, 2 layers", series[:2])):
-            begins = f"{curve}: {part} ({of:.0%}) of the"
+        for name, curve, names in (
+            ("kv1", "KV shifting, 1 layer", series),
+            ("vanilla2", "vanilla, 2 layers", series[:2]),
+        ):
             runs = [run for _, run in data[data["curve"] == curve].groupby("seed")]
             at = {name: np.array([crossings(run, name, of) for run in runs]) for name in ("accuracy", *names)}
             attention = at[series[1]]
-            [claim] = claims("formation", f"{begins} attention's")
+            [claim] = claims("formation", f"attention_first.{name}.{part}")
             same(np.median(attention - at[series[0]]), claim)
             same(np.median(attention - at["accuracy"]), claim["first"])  # as it was declared
             for weight in names[2:]:
-                [claim] = claims("formation", f"{begins} rise of {weight[:-7]}'s share")
+                [claim] = claims("formation", f"{weight[:-7]}_first.{part}")
                 for one, accuracy in ((claim, at[series[0]]), (claim["first"], at["accuracy"])):
                     same(np.median(at[weight] - np.minimum(attention, accuracy)), one)
 
@@ -365,13 +361,16 @@ def test_initialisation():
 
     horizon = 0.8 * data["horizon"].max()  # before the learning rate falls
     kv, vanilla = "KV shifting, 1 layer", "vanilla, 2 layers"
-    for curve in (kv, "KV shifting, 2 layers", vanilla):
-        [claim] = claims("initialisation", f"steps to 90% accuracy of {curve}")
+    curves = {
+        "small_start_spares_kv1": kv,
+        "small_start_spares_kv2": "KV shifting, 2 layers",
+        "small_start_slows_vanilla": vanilla,
+    }
+    for name, curve in curves.items():
+        [claim] = claims("initialisation", name)
         same(median_ratio(steps(curve, 0.02), steps(curve, 1.0), horizon), claim)
-    for std in (1.0, 0.02):
-        [claim] = [
-            c for c in claims("initialisation", "steps to 90% accuracy, ") if f"deviation {std:g} (" in c["measure"]
-        ]
+    for name, std in (("normal", 1.0), ("small", 0.02)):
+        [claim] = claims("initialisation", f"faster.{name}_start")
         same(median_ratio(steps(kv, std), steps(vanilla, std), horizon), claim)
 
 
@@ -387,47 +386,42 @@ def test_basin_map():
     def fisher(correlations):
         return np.tanh(np.arctanh(correlations).mean())
 
-    square, longer = claims("basin_map", "share of the starts in the square")
+    square, longer = claims("basin_map", "leads_to_induction")
     same(found[inside].mean(), square)
     late = again["alpha1"].between(0, 1) & again["beta1"].between(0, 1) & np.isfinite(again["steps"])
     same((found[inside].sum() + late.sum()) / inside.sum(), longer)
-    [corner] = claims("basin_map", "share of the runs with induction")
+    [corner] = claims("basin_map", "induction_heads_mean_0_1")
     same((runs[found][["end_key_angle", "end_value_angle"]].abs() < math.pi / 4).all(axis=1).mean(), corner)
-    [nearer] = claims("basin_map", "rank correlation of the distance")
+    [nearer] = claims("basin_map", "closer_is_easier.distance")
     same(fisher(by_seed(runs[inside], "distance")), nearer)
-    [angular] = claims("basin_map", "rank correlation of the angular distance")
+    [angular] = claims("basin_map", "closer_is_easier.angle")
     same(fisher(by_seed(runs, "angular_distance")), angular)
     # To half a row of 128: a seed's mean over its starts is counted as whole rows.
-    [before] = claims("basin_map", "accuracy at the first answer before training")
+    [before] = claims("basin_map", "good_start_suffices.model")
     same(runs[runs["distance"] <= 0.3].groupby("seed")["accuracy_start"].mean().mean(), before, abs_=1 / 256)
     mirror = np.array(by_seed(runs, "mirror_time"))
-    more, signs = claims("basin_map", "rank correlation of the flow's time")
+    [more], [signs] = claims("basin_map", "flow_beats_angle"), claims("basin_map", "mirror_images_foretell_better")
     same(np.mean(mirror - by_seed(runs, "angular_distance")), more)
     signed = runs.assign(signed=runs["flow_time"].where(runs["basin"] == "induction", math.inf))
     same(np.mean(mirror - by_seed(signed, "signed")), signs)
-    [slow] = claims("basin_map", "share of them that find it within")
+    [slow] = claims("basin_map", "late_starts_learn")
     same(np.isfinite(again["steps"]).mean(), slow)
 
 
 def test_robustness():
     data = table("robustness")
     data = data[data["kind"] == "run"]
-    names = {
-        "KV shifting, 1 layer",
-        "vanilla, 2 layers",
-        "vanilla, 2 layers, previous-token head given",
-        "vanilla, 4 layers",
-    }
+    kv, vanilla, given = "KV shifting, 1 layer", "vanilla, 2 layers", "vanilla, 2 layers, previous-token head given"
+    compared = {
+        "faster": (kv, vanilla), "head_given_helps": (given, vanilla), "faster_than_head_given": (kv, given),
+        "four_layers_no_faster": ("vanilla, 4 layers", vanilla),
+    }  # fmt: skip
 
     def steps(model, setting):
         return data[(data["variant"] == model) & (data["setting"] == setting)]["steps_to_90"].to_numpy()
 
-    found = claims("robustness", "steps to 90% accuracy, ")
-    assert len(found) == 17
-    for claim in found:
-        setting = re.search(r"\((.*)\)", claim["sentence"])[1]
-        told = claim["measure"].removeprefix("steps to 90% accuracy, ").split(" / ")
-        one, other = (max((name for name in names if part.startswith(name)), key=len) for part in told)
+    for claim in claims("robustness"):
+        setting, (one, other) = claim["setting"]["positions"], compared[claim["id"].partition(".")[0]]
         same(median_ratio(steps(one, setting), steps(other, setting), data["horizon"].max()), claim)
 
 
@@ -435,29 +429,24 @@ def test_table4():
     data = table("table4")
     data = data[data["kind"] == "run"]
 
-    def share(model, measure, operations):
-        ops = [int(number) for number in operations.replace(" and ", ", ").split(", ")]
+    def share(model, measure, ops):
         rows = data[(data["model"] == model) & (data["measure"] == measure) & data["ops"].isin(ops)]
         return np.mean([[digit == "1" for digit in literal[2:]] for literal in rows["hits"]])
 
-    measures = {
-        "some step gives the right value (the paper's)": "lenient",
-        "the final answer is right": "final",
-        "every clause is right": "strict",
-        "every clause is right and needed": "minimal",
-        "in the true solution the likeliest start of every step is a parameter that can come next": "planned",
-        "in the true solution the likeliest word is right wherever one is copied from the step's sentence": "looked up",
-    }
-    start = "share of problems (like training's) with "
-    for claim in claims("table4", start):
+    def gain(measure, ops):
+        return share("KV shifting", measure, ops) - share("vanilla", measure, ops)
+
+    expected = {f"solves_more.{measure}": gain(measure, [4]) for measure in ("lenient", "final", "strict", "minimal")}
+    expected["solves_more_in_training_range"] = gain("strict", [1, 2, 3])
+    expected |= {"plans_more": gain("planned", [2, 3]), "looks_up_more": gain("looked up", [1, 2, 3])}
+    for model, short in (("KV shifting", "kv"), ("vanilla", "vanilla")):
+        for kind, ops in (("beyond", [4]), ("seen", [1, 2, 3])):
+            expected[f"more_than_guess.{kind}.{short}"] = share(model, "lenient", ops) - share(model, "guess", ops)
+    assert len(expected) == len(claims("table4"))
+    for name, value in expected.items():
+        [claim] = claims("table4", name)
         if claim["value"] is not None:  # else nothing was learned, or nothing solved
-            operations, measure = claim["measure"].removeprefix(start).split(" operations, ")
-            name = measures[measure.removeprefix("KV shifting less vanilla: ").partition(";")[0]]
-            same(share("KV shifting", name, operations) - share("vanilla", name, operations), claim)
-    for claim in claims("table4", "share of problems, "):
-        operations, _, model = claim["sentence"].removeprefix("With ").partition(" operations ")
-        model = model.partition(" does")[0]
-        same(share(model, "lenient", operations) - share(model, "guess", operations), claim)
+            same(value, claim)
 
 
 COMPARISONS = ("figure7", "figure10", "figure11", "elsewhere", "table15", "zoo")
@@ -472,7 +461,7 @@ def test_figure_4b():
     assert mine.groupby(["arm", "seed"]).size().eq((~diverged).sum()).all()
     last = mine.pivot_table(index="seed", columns="arm", values="last")
     gap = last["KV shifting"] - last["vanilla"]
-    (claim,) = claims("figure4", "held-out loss at the end (nats a token)")
+    (claim,) = claims("figure4", "better_at_rates")
     same(gap.mean(), claim)
     assert claim["seeds"] == len(gap) == 6
     assert claim["p"] == pytest.approx(stats.ttest_1samp(gap, 0).pvalue, rel=0.01)
@@ -490,7 +479,7 @@ def test_text():
 
     pairs = [("KV shifting, 1 layer", "vanilla, 1 layer"), ("KV shifting, 2 layers", "vanilla, 2 layers")]
     pairs += [(f"{one}, bytes", f"{other}, bytes") for one, other in pairs[1:]]
-    for claim, pair in zip(claims("text", "held-out bits per byte at the end"), pairs, strict=True):
+    for claim, pair in zip(claims("text", "better_on_text"), pairs, strict=True):
         same(gap(*pair).mean(), claim)
         assert claim["p"] == pytest.approx(max(stats.ttest_1samp(gap(*pair), 0).pvalue, 1e-12), rel=0.01)
         assert claim["seeds"] == len(gap(*pair))
@@ -498,15 +487,15 @@ def test_text():
             same(gap(*pair)[:5].mean(), claim["first"])
     kv, vanilla = pairs[1]
     gained, all_gained = -gap(kv, vanilla, "bits_eligible_4"), -gap(kv, vanilla)
-    half, alike = claims("text", "gain in bits per byte at positions")
+    [half], [alike] = claims("text", "half_of_gain_copied"), claims("text", "more_than_alike")
     same((gained - all_gained / 2).mean(), half)
     share = ends.loc[vanilla, "bits_eligible_4"] / ends.loc[vanilla, "bits_per_byte"]
     same((gained - share.to_numpy() * all_gained).mean(), alike)
     longer = f"{vanilla}, 4 times as long"
     there, whole = -gap(longer, vanilla, "bits_eligible_4"), -gap(longer, vanilla)
-    (more,) = claims("text", "fraction of the gain in bits per byte")
+    (more,) = claims("text", "more_than_longer_training")
     same(((gained / all_gained)[: len(whole)] - there / whole).mean(), more)
-    (elsewhere,) = claims("text", "gain of vanilla trained 4 times as long")
+    (elsewhere,) = claims("text", "longer_training_more_than_alike")
     same((there - share.to_numpy()[: len(whole)] * whole).mean(), elsewhere)
     assert more["seeds"] == elsewhere["seeds"] == len(whole)
     for name in ("eligible", "misled", "rest"):
@@ -520,16 +509,17 @@ def test_text():
         first = mine[mine["repeat_gain"] >= 0.25].groupby("seed")["tokens"].min()
         return first.reindex(mine["seed"].unique()).fillna(math.inf).to_numpy()
 
-    (earlier,) = claims("text", "training tokens until")
+    (earlier,) = claims("text", "forms_heads_earlier")
     horizon = runs.loc[runs["arm"] == vanilla, "tokens"].max()
     same(median_ratio(onsets(kv), onsets(vanilla), horizon), earlier)
-    for claim in claims("text", "nats a token that a second copy"):
-        arm = claim["measure"].split("less 0.25, ")[1]
+    bumps = {"kv1_enough": pairs[0][0], "vanilla2_bump_later": longer, "bump_on_bytes": pairs[2][0]}
+    for name, arm in bumps.items():
+        [claim] = claims("text", name)
         same((ends.loc[arm, "repeat_gain"] - 0.25).mean(), claim)
         assert claim["seeds"] == len(ends.loc[arm])
     diagonal = ends.loc[kv, ["own_key_own_value", "previous_key_previous_value"]].sum(axis=1) / 6
-    same(diagonal.mean(), claims("text", "share of key/value heads")[0])
-    same(gap("K only, 2 layers", "V only, 2 layers").mean(), claims("text", "bits per byte, K only")[0])
+    same(diagonal.mean(), claims("text", "diagonal_dominates")[0])
+    same(gap("K only, 2 layers", "V only, 2 layers").mean(), claims("text", "key_matters_more")[0])
     tuned = data[data["kind"] == "tuning"]
     assert set(tuned["seed"]).isdisjoint(runs["seed"])
 
@@ -543,7 +533,7 @@ def cells_of(measure, data):
 
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_variants_are_compared_as_claimed(name):
-    data, stored = table(name), claims(name, "")
+    data, stored = table(name), claims(name)
     runs = data[data["kind"] == "run"]
     checked = 0
     for claim in stored:
@@ -568,7 +558,7 @@ def test_table_15_gains_more_with_a_narrow_latent_vector():
     runs = data[(data["kind"] == "run") & (data["setting"] == "3-grams, 1 layer")]
     steps = runs.assign(steps=runs[["steps_to_90", "horizon"]].min(axis=1)).set_index(["variant", "seed"])["steps"]
     gains = [np.log(steps[f"MLA, rank {n}"] / steps[f"MLA, one key, one value, rank {n}"]) for n in (2, 16)]
-    (claim,) = claims("table15", "log of the steps")
+    (claim,) = claims("table15", "narrow_gains_more")
     change = gains[0] - gains[1]
     same(change.median(), claim)
     assert claim["p"] == pytest.approx(stats.binomtest(int((change > 0).sum()), len(change)).pvalue, rel=0.01)
@@ -601,12 +591,12 @@ def test_shifts():
         else:
             partly = runs["best"].mean() - vanilla["best"].mean() > 0.3
             found[variant, setting] = "partly learned" if partly else "not learned"
-    stored = claims("shifts", "1 if so")
+    stored = claims("shifts", "learned")
     assert len(stored) == len(found)
     for claim in stored:
-        cell, predicted = re.fullmatch(r"(.*): (.*) within \d+ steps\.", claim["sentence"]).groups()
-        [(variant, setting)] = [each for each in found if ", ".join(each) == cell]
-        same(float(found[variant, setting] == predicted), claim)
+        cell = claim["setting"]["variant"], claim["setting"]["task"]
+        predicted = claim["sentence"].rpartition(": ")[2].partition(" within ")[0]
+        same(float(found[cell] == predicted), claim)
         assert claim["verdict"] == ("holds" if claim["value"] else "fails")
 
 
@@ -615,7 +605,7 @@ def test_key_offset():
     data = table("key_offset")
     data = data[data["kind"] == "run"].set_index(["variant", "setting"])
     induction = "induction, 1 layer"
-    for claim in claims("key_offset", ""):
+    for claim in claims("key_offset"):
         found = re.search(r"steps to 90% accuracy, (.*) / (.*), (induction.*|2 hops.*) \(8 of 8 and", claim["measure"])
         if found:
             one, other, setting = found.groups()
@@ -636,7 +626,7 @@ def test_key_offset():
         fall["K only", "slow"] - fall["K only", "fast"],
         taps["taps_slow"] - taps["taps_fast"],
     ]
-    for values, claim in zip(expected, claims("key_offset", "")[4:], strict=True):
+    for values, claim in zip(expected, claims("key_offset")[4:], strict=True):
         same(values.mean(), claim)
         assert claim["p"] == pytest.approx(stats.ttest_1samp(values, claim["threshold"]).pvalue, rel=0.01)
 
@@ -647,13 +637,12 @@ def test_mixes():
     plain = data.loc["vanilla"]
     copyable = plain["bits_copyable"] / plain["bits_per_byte"]
     gain = {name: 1 - data.loc[name, "bits_per_byte"] / plain["bits_per_byte"] for name in set(data.index.levels[0])}
-    for claim in claims("mixes", ""):
-        name = re.split(":| and ", claim["sentence"])[0]
-        if claim["measure"].startswith("size of the difference"):
+    for claim in claims("mixes"):
+        if claim["id"] == "k_and_offset_alike":
             same(abs((gain["K only"] - gain["partial key offset"]).mean()), claim)
             continue
-        line = stats.linregress(copyable, gain[name])
-        if claim["measure"].startswith("slope"):
+        line = stats.linregress(copyable, gain[claim["setting"]["variant"]])
+        if claim["id"].startswith("gain_grows."):
             same(line.slope, claim)
             half = stats.t.ppf(0.975, len(copyable) - 2) * line.stderr
             assert claim["interval"] == pytest.approx([line.slope - half, line.slope + half])

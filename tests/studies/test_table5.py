@@ -1,7 +1,5 @@
 """Table 5: the heads it counts, the tie between keys and values by simulation, and verdicts on made-up heads."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +10,6 @@ from ihlab.claims.induction import KV1, NARROW_SEEDS, SEEDS, SHAPES
 from ihlab.studies.figure1 import Figure1b
 from ihlab.studies.figure2 import Figure2
 from ihlab.studies.table5 import Table5, counted, coupling
-from ihlab.training.run import Run
 
 pytestmark = pytest.mark.slow
 
@@ -33,16 +30,15 @@ def test_the_runs_are_the_shifted_ones_of_figure_1(scale):
     assert len(shifted) == 3 * SEEDS[scale] + 2 * NARROW_SEEDS[scale]
 
 
-def test_stored_heads_are_the_runs_own_metrics(made):
+def test_stored_heads_are_the_runs_own_metrics(made, trained):
     """metrics.csv holds alpha and beta of each evaluation, written by other code."""
-    root, folder = made
-    data, runs = folder.data(), json.loads((folder.path / "manifest.json").read_text())["runs"]
+    data = made[1].data()
     heads = {name: n_heads for name, (_, n_heads, positional) in SHAPES.items() if positional == "rope"}
     assert heads == {"8": 1, "8, 2 heads": 2, "16": 2, "32": 2}
     assert len(data) == 2 * 2 * (2 + sum(heads.values()))  # times, seeds, heads
-    for entry in runs:
-        metrics = Run.open(root / "runs" / entry["run"]).metrics.set_index("step")
-        mine = data[(data["curve"] == entry["curve"]) & (data["seed"] == entry["seed"])]
+    for curve, run in trained("table5"):
+        metrics = run.metrics.set_index("step")
+        mine = data[(data["curve"] == curve) & (data["seed"] == run.config.seed)]
         assert set(mine["step"]) == {0, metrics.index[-1]}
         for head in mine.itertuples():
             stored = {

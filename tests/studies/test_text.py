@@ -9,7 +9,6 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from ihlab import Run
 from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.claims.experiment import SCALES
 from ihlab.measure.batches import EVAL_SEED, draw
@@ -258,9 +257,10 @@ def test_the_picture_and_the_summary_say_which_part_of_each_gain_can_be_copied()
     assert len(where.patches) == len(CLASSES) * len(ticks)
     copied = [int(text.get_text().removesuffix("% of the gain")) for text in where.texts]
     assert copied == pytest.approx([82, 82, 82, 60], abs=2)  # .165 and .12 of .2
-    told = FIGURE.summary(data, "laptop")
-    assert f"{copied[1]}% of it at positions that can be copied; 4 times the training gains 0.20" in told
-    assert f"{copied[-1]}% of it there. If every bit became cheaper alike, it would be 45%." in told
+    told = FIGURE.summary(data, "laptop").set_index("model").iloc[:, 1]
+    assert told[KV2.label].endswith(f"({copied[1]}%)")
+    assert told[LONG_V2.label].startswith("0.20")
+    assert told[LONG_V2.label].endswith(f"({copied[-1]}%)")
 
 
 @pytest.fixture(scope="module")
@@ -282,17 +282,14 @@ def test_smoke_runs_end_in_a_table_a_picture_and_claims(made):
     raw = data[[f"raw_{cell}" for cell in CELLS]].sum(axis=1)
     assert (raw[data["arm"] == KV2.label].dropna() == 4).all()  # at every checkpoint
     assert isinstance(FIGURE.draw(data, "smoke"), Figure)
-    assert V1.label in FIGURE.summary(data, "smoke")
+    assert V1.label in FIGURE.summary(data, "smoke")["model"].tolist()
     manifest = json.loads((folder.path / "manifest.json").read_text())
     assert set(manifest["data"]) == {"corpus_sha256", "python"}
 
 
-def test_a_row_is_what_the_model_costs_on_held_out_text(made):
-    root, folder = made
-    data = folder.data()
-    names = {run["run"]: run for run in json.loads((folder.path / "manifest.json").read_text())["runs"]}
-    name, entry = next((name, run) for name, run in names.items() if run["curve"] == KV2.label and run["seed"] == 1)
-    run = Run.open(root / "runs" / name)
+def test_a_row_is_what_the_model_costs_on_held_out_text(made, trained):
+    data = made[1].data()
+    run = next(run for curve, run in trained("text") if curve == KV2.label and run.config.seed == 1)
     model = run.model()
     batch = draw(run.config.task, EVAL_SEED, "eval", 2, 8)
     spent = 0.0
@@ -301,7 +298,7 @@ def test_a_row_is_what_the_model_costs_on_held_out_text(made):
             log_p = model(torch.from_numpy(inputs)[None])[0].double().log_softmax(-1)
         spent -= sum(log_p[t, token].item() for t, token in enumerate(targets))
     n_bytes = sum(len(run.config.task.decode(row)) for row in batch.targets)
-    row = data[(data["arm"] == entry["curve"]) & (data["seed"] == 1) & (data["kind"] == "run")].iloc[-1]
+    row = data[(data["arm"] == KV2.label) & (data["seed"] == 1) & (data["kind"] == "run")].iloc[-1]
     assert row["bits_per_byte"] == pytest.approx(spent / np.log(2) / n_bytes, rel=1e-4)
 
 
