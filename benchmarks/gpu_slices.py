@@ -115,7 +115,7 @@ STAGES = {
         reproduce("figure1a", share=0.4),
         Stage("speed", speed, share=0.5),
         reproduce("figure1b", weights=True, share=0.7),
-        reproduce("saved_layer", weights=True),
+        reproduce("figure8", weights=True),
     )
 }
 """All stages by name, in order."""
@@ -137,7 +137,7 @@ def main(
     Args:
         slice_seconds: Seconds from start to end, including packing.
         device: cuda; or cpu, to try the script at smoke scale.
-        stages: Stages to run, in this order; by default all: tests, figure1a, speed, figure1b, saved_layer.
+        stages: Stages to run, in this order; by default all: tests, figure1a, speed, figure1b, figure8.
         out: Folder of the results; by default $OUT, else benchmarks/gpu.
         work: Folder of runs and figures between slices on one machine.
         carried: A folder with the files of the last slice, to continue on a new machine; by default out.

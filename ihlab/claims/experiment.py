@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, cast, get_args, runtime_checkable
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.claims.claim import Claim
 from ihlab.training.config import RunConfig
+from tasks.config import choose, require
 
 if TYPE_CHECKING:  # claims and pictures from a stored table do not need torch
     from ihlab.training.run import Run
@@ -78,6 +79,19 @@ class TwoStages(Protocol):
     def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
         """Plan the runs of the second stage, given the finished runs of the first. `gather` gets both."""
         ...
+
+
+def scales_of(experiment: Experiment) -> tuple[Scale, ...]:
+    """Return the scales at which an experiment is declared: its attribute `scales`, or all."""
+    return getattr(experiment, "scales", SCALES)
+
+
+def require_scale(experiment: Experiment, scale: str) -> Scale:
+    """Return a scale that the experiment has; raise `ConfigError` for another."""
+    scales = scales_of(experiment)
+    known = choose("scale", scale, SCALES)
+    require(known in scales, f"{experiment.name} has no {scale} scale, only {' and '.join(scales)}.")
+    return cast(Scale, known)
 
 
 def has_second_stage(experiment: Experiment) -> bool:

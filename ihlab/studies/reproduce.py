@@ -7,7 +7,7 @@ from typing import cast
 
 from rich.console import Console
 
-from ihlab.claims.experiment import SCALES, Scale
+from ihlab.claims.experiment import SCALES, Scale, require_scale, scales_of
 from ihlab.claims.ledger import Folder, print_ledger, tally
 from ihlab.claims.make import make
 from ihlab.claims.page import require_own, write_results_pages
@@ -32,14 +32,17 @@ def reproduce(
     The default is all experiments except `ON_REQUEST`, those with the fewest runs first. `jobs` runs are trained at a
     time: by default one per core, or one on a GPU (`ihlab.sweep.jobs.default_jobs`). Finished runs are reused and
     interrupted runs are resumed. With `from_data`, pictures and claims are derived from the stored CSV, without
-    training. Raises `ConfigError`, before any training, for an unknown name or scale, and if `runs` or `figures` is
-    not writable.
+    training. Raises `ConfigError`, before any training, for an unknown name, for a scale that an experiment does not
+    have, and if `runs` or `figures` is not writable.
     """
     console = console or Console()
     at = cast(Scale, choose("scale", scale, SCALES))
     require(jobs is None or jobs >= 1, f"jobs is {jobs}, but must be at least 1.")
-    usual = sorted(EXPERIMENTS.keys() - ON_REQUEST, key=lambda name: (len(EXPERIMENTS[name].runs(at)), name))
-    chosen = [EXPERIMENTS[choose("experiment", name, EXPERIMENTS)] for name in names or usual]
+    usual = (name for name in EXPERIMENTS.keys() - ON_REQUEST if at in scales_of(EXPERIMENTS[name]))
+    fewest_runs_first = sorted(usual, key=lambda name: (len(EXPERIMENTS[name].runs(at)), name))
+    chosen = [EXPERIMENTS[choose("experiment", name, EXPERIMENTS)] for name in names or fewest_runs_first]
+    for experiment in chosen:
+        require_scale(experiment, at)
     folders = [Folder(figures, experiment.name, at) for experiment in chosen]
     require_own([figures / "README.md", *(figures / folder.experiment / "README.md" for folder in folders)])
     for folder in folders:

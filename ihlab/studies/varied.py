@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from ihlab.claims.experiment import SCALES, Experiment, Planned, Scale, has_second_stage
+from ihlab.claims.experiment import Experiment, Planned, Scale, has_second_stage, require_scale
 from ihlab.claims.ledger import Folder
 from ihlab.claims.make import make
 from ihlab.model.config import ModelConfig
@@ -71,7 +71,7 @@ def _checked(
 ) -> tuple[Experiment, Scale, "Changes"]:
     """Return an experiment, its scale and the changes to its runs. Raises `ConfigError` for invalid ones."""
     chosen = EXPERIMENTS[choose("experiment", experiment, EXPERIMENTS)]
-    at = cast(Scale, choose("scale", scale, SCALES))
+    at = require_scale(chosen, scale)
     require(seeds is None or seeds >= 1, f"seeds is {seeds}, but must be at least 1.")
     require(rate > 0, f"rate is {rate}, but must be a positive factor.")
     require(steps > 0, f"steps is {steps}, but must be a positive factor.")

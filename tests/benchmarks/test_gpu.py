@@ -92,7 +92,7 @@ def test_a_dry_run_makes_every_result_and_goes_on_after_a_cut(tmp_path):
     assert {name: known["state"] for name, known in state[1].items()} == dict.fromkeys(gpu_slices.STAGES, DONE)
     with tarfile.open(tmp_path / "out-1" / "figures.tar.gz") as file:
         tables = {name for name in file.getnames() if name.endswith("claims.json")}
-    assert tables == {f"{name}/smoke/claims.json" for name in ("figure1a", "figure1b", "saved_layer")}
+    assert tables == {f"{name}/smoke/claims.json" for name in ("figure1a", "figure1b", "figure8")}
     speed = pd.read_csv(tmp_path / "out-1" / "speed.csv")
     assert not speed["note"].astype(str).str.contains("failed").any()
     assert {"ours, kv_shift, compiled / ours, vanilla, compiled", "ours, vanilla, logits everywhere, compiled / "

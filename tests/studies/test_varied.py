@@ -119,3 +119,8 @@ def test_changed_or_without_a_table_it_is_trained(tmp_path, monkeypatch, changes
     monkeypatch.setattr(module, "make", lambda chosen, folders, *_: made.append((chosen, folders)))
     folder = figure("figure1a", **changes, stored=STORED, scratch=tmp_path)
     assert [folders for _, folders in made] == [[folder]]
+
+
+def test_a_scale_that_a_study_does_not_have_is_refused():
+    with pytest.raises(ConfigError, match="pairs has no gpu scale, only smoke and laptop"):
+        figure("pairs", "gpu")
