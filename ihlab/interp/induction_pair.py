@@ -7,11 +7,10 @@ import numpy as np
 import pandas as pd
 
 from ihlab.interp.ablation import Head, replaced, row_scores, tokens_of, totals
+from ihlab.interp.checks import transformer_only
 from ihlab.interp.composition import composition_table
 from ihlab.interp.head_model import OurModel
-from ihlab.interp.heads import head_scores
-from ihlab.interp.locate import PREFIX_LEAST
-from ihlab.interp.own import of_own_model
+from ihlab.interp.heads import PREFIX_LEAST, head_scores
 from ihlab.interp.patching import without_key_path
 from ihlab.measure.heads import follows, mean_attention
 from ihlab.measure.probe import STRIPE_REPEATS
@@ -26,7 +25,7 @@ FALL_LEAST = 0.05
 previous-token heads often share the work and compensate for an ablated one, so a higher threshold would miss pairs."""
 
 
-@of_own_model
+@transformer_only
 def find_induction_pair(
     model: Transformer,
     batch: Batch | None = None,

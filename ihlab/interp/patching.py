@@ -15,9 +15,8 @@ from torch import Tensor
 from transformer_lens import ActivationCache
 
 from ihlab.interp.ablation import Head, replaced, replacement
-from ihlab.interp.circuits import require_heads
-from ihlab.interp.own import of_own_model
-from ihlab.interp.patterns import effective_pattern, gauge_fixed, require_routes
+from ihlab.interp.checks import require_heads, require_routes, transformer_only
+from ihlab.interp.patterns import effective_pattern, gauge_fixed
 from ihlab.measure.probe import tokens_that_count
 from ihlab.model.modes import in_eval_mode
 from ihlab.model.transformer import Transformer
@@ -26,7 +25,7 @@ from tasks.config import choose, require, shown
 INTO = ("q", "k", "v")
 
 
-@of_own_model
+@transformer_only
 @in_eval_mode
 def path_patch(
     model: Transformer,
@@ -57,7 +56,7 @@ def path_patch(
     return _with_z(model, tokens, cache["z", receiver[0]], receiver)
 
 
-@of_own_model
+@transformer_only
 @in_eval_mode
 @torch.no_grad()
 def path_effects(
@@ -154,7 +153,7 @@ def _check(model: Transformer, tokens: Tensor, source: Tensor, sender: Head, rec
     )
 
 
-@of_own_model
+@transformer_only
 @in_eval_mode
 @torch.no_grad()
 def without_key_path(

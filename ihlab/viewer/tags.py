@@ -9,8 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ihlab.interp.head_model import HeadModel
-from ihlab.interp.heads import probe_scores
-from ihlab.interp.locate import PREFIX_LEAST
+from ihlab.interp.heads import PREFIX_LEAST, probe_scores
 from ihlab.measure.columns import COLUMNS
 from ihlab.measure.heads import mean_attention, source_positions
 from ihlab.measure.probe import LONGEST_PROBE, PREFIX_REPEATS

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from ihlab.interp.checks import require_heads
 from ihlab.interp.circuits import (
     full_ov_circuit,
-    full_qk_circuit,
     ov_circuit,
     qk_circuit,
-    require_heads,
     strongest_route,
 )
 from ihlab.interp.composition import composition_table
@@ -68,14 +67,11 @@ def test_w_ov_gives_what_each_head_writes(make_model, tokens):
             torch.testing.assert_close(written, cache["result", layer, "attn"][:, :, head])
 
 
-def test_full_circuits_join_all_tokens(make_model):
+def test_the_full_ov_circuit_joins_all_tokens(make_model):
     model = make_model(attention="vanilla", norm="none")
-    attn = model.blocks[1].attn
-    qk, ov = full_qk_circuit(model, 1, 3), full_ov_circuit(model, 1, 3)
-    assert qk.mdim == ov.mdim == 6
-    queries, keys, values = model.W_E @ attn.W_Q[3], model.W_E @ attn.W_K[1], model.W_E @ attn.W_V[1]
-    torch.testing.assert_close(qk.AB, queries @ keys.T / math.sqrt(6))
-    torch.testing.assert_close(ov.AB, values @ attn.W_O[3] @ model.W_U)
+    attn, ov = model.blocks[1].attn, full_ov_circuit(model, 1, 3)
+    assert ov.mdim == 6
+    torch.testing.assert_close(ov.AB, model.W_E @ attn.W_V[1] @ attn.W_O[3] @ model.W_U)
 
 
 def test_the_final_norms_weight_is_in_the_full_ov_circuit(make_model):
@@ -87,9 +83,11 @@ def test_the_final_norms_weight_is_in_the_full_ov_circuit(make_model):
 def test_the_circuits_of_theorem_3_3(theorem_3_3):
     """Keys are found by the token before, values read of the token itself: both circuits are the identity."""
     eye = torch.eye(40).double()
-    torch.testing.assert_close(full_qk_circuit(theorem_3_3, 0, 0, route=1).AB, eye / 0.05)
+    embedding = theorem_3_3.W_E
+    qk = [embedding @ qk_circuit(theorem_3_3, 0, 0, route).AB @ embedding.T for route in (0, 1)]
+    torch.testing.assert_close(qk[1], eye / 0.05)
     torch.testing.assert_close(full_ov_circuit(theorem_3_3, 0, 0, route=0).AB, eye)
-    assert not full_qk_circuit(theorem_3_3, 0, 0, route=0).AB.any()
+    assert not qk[0].any()
     assert not full_ov_circuit(theorem_3_3, 0, 0, route=1).AB.any()
     assert strongest_route(theorem_3_3, 0, 0, "alpha") == 1
     assert strongest_route(theorem_3_3, 0, 0, "beta") == 0

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from ihlab.interp import locate_induction_heads
-from ihlab.interp.ablation import ablate_heads
-from ihlab.interp.together import ablate_together
+from ihlab.interp.ablation import ablate_heads, ablate_together
 from tasks import ConfigError
 
 

@@ -9,7 +9,7 @@ from ihlab.interp.circuits import ov_circuit, qk_circuit
 from ihlab.interp.composition import composition_table
 from ihlab.interp.induction_pair import find_induction_pair
 from ihlab.interp.patching import path_effects, path_patch
-from ihlab.interp.routes import Route, ablate_route, route_effects
+from ihlab.interp.routes import route_effects
 from ihlab.model.hf import from_llama
 from tasks import ConfigError
 
@@ -31,7 +31,6 @@ def test_each_names_itself_and_the_conversion(llama, batch):
         "ov_circuit": lambda model: ov_circuit(model, 0, 0),
         "find_induction_pair": find_induction_pair,
         "shift_report": shift_report,
-        "ablate_route": lambda model: ablate_route(model, tokens, 0, 0, Route(0, 0)),
         "route_effects": lambda model: route_effects(model, batch),
     }
     converted = from_llama(llama)
@@ -40,5 +39,5 @@ def test_each_names_itself_and_the_conversion(llama, batch):
             ConfigError, match=rf"^{name} needs an ihlab\.Transformer, but .* LlamaForCausalLM: .*from_llama"
         ):
             call(llama)
-        if name not in ("shift_report", "ablate_route", "route_effects"):  # a Llama has no shift
+        if name not in ("shift_report", "route_effects"):  # a Llama has no shift
             call(converted)

@@ -41,7 +41,7 @@ from transformers.utils import logging
 from ihlab import ModelConfig, RunConfig, Transformer, train
 from ihlab.interp import head_scores, hugging_face, locate_induction_heads
 from ihlab.interp.ablation import ablate_heads
-from ihlab.interp.outside import OutsideModel
+from ihlab.interp.hugging_face import HuggingFaceModel
 from ihlab.interp.sources import attention_patterns
 from ihlab.measure.probe import repeated_batch, repeated_rows
 from ihlab.model.hf import from_gpt2, from_llama
@@ -140,8 +140,8 @@ def test_without_its_induction_heads_it_does_not_know_the_second_half(gpt2, batc
 
 def test_special_tokens_are_in_no_probe(gpt2):
     """Id 63 is the config's bos and eos."""
-    assert OutsideModel(gpt2).tokens.content == list(range(63))
-    rows = OutsideModel(gpt2).probe_rows(2, 50, None, None, 0)
+    assert HuggingFaceModel(gpt2).tokens.content == list(range(63))
+    rows = HuggingFaceModel(gpt2).probe_rows(2, 50, None, None, 0)
     assert rows.shape == (50, 64)
     assert 63 not in rows
 
@@ -297,7 +297,7 @@ def windowed():
 
 
 def test_a_probe_fits_into_a_sliding_window():
-    assert OutsideModel(windowed()).probe_rows(4, 2, None, None, 0).shape == (2, 16)
+    assert HuggingFaceModel(windowed()).probe_rows(4, 2, None, None, 0).shape == (2, 16)
     with pytest.raises(ConfigError, match="length is 24, but some layers of the MistralForCausalLM see the last 16"):
         head_scores(windowed(), length=24)
 
