@@ -287,7 +287,6 @@ def _ratio(amounts: pd.Series, counts: pd.Series) -> tuple[float, float]:
 
 
 def _pairs(size: HeadModel, heads: Any) -> list[Head]:
-    """Return the distinct pairs (layer, head). Raises `ConfigError` for anything but heads of the model."""
     if isinstance(heads, pd.DataFrame):
         found = heads[heads["matches_prefix"]] if "matches_prefix" in heads else heads
         heads = found[["layer", "head"]].to_numpy()
@@ -297,5 +296,4 @@ def _pairs(size: HeadModel, heads: Any) -> list[Head]:
 
 
 def _some(heads: list[Head], n: int, rng: np.random.Generator) -> list[Head]:
-    """Draw n of the heads, or all if there are fewer."""
     return [heads[i] for i in sorted(rng.permutation(len(heads))[:n])]

@@ -113,7 +113,6 @@ def _behind_norm(
 
 
 def _group(model: Transformer, layer: int, head: int) -> int:
-    """Return the key/value head that a query head reads, in a model that has circuits."""
     require_routes(model.cfg)
     require_heads(model.cfg, [(layer, head)])
     return head // (model.cfg.n_heads // model.cfg.kv_heads)

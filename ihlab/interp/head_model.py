@@ -164,7 +164,6 @@ class HeadModel(ABC):
 
     @contextmanager
     def _noting_z(self) -> Iterator[dict[int, Tensor]]:
-        """Record every layer's z when the model runs."""
         z = dict[int, Tensor]()
         with self.replacing({layer: partial(z.setdefault, layer) for layer in range(self.n_layers)}):
             yield z

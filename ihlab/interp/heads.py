@@ -321,8 +321,8 @@ def per_head(scores: Scores) -> pd.DataFrame:
 
 
 def mean_patterns(
-    model: HeadModel, rows: int = 16, length: int | None = None, seed: int = 0
+    model: HeadModel, length: int | None = None, seed: int = 0
 ) -> dict[str, Float[np.ndarray, "layer head query key"]]:
-    """Return every head's pattern by kind, averaged over sequences of random tokens that repeat once."""
-    patterns = model.read(model.probe_rows(STRIPE_REPEATS, rows, length, None, seed)).patterns
+    """Return every head's pattern by kind, averaged over 16 sequences of random tokens that repeat once."""
+    patterns = model.read(model.probe_rows(STRIPE_REPEATS, 16, length, None, seed)).patterns
     return {kind: of_kind.mean(dim=1).cpu().numpy() for kind, of_kind in patterns.items()}

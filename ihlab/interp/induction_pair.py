@@ -80,7 +80,6 @@ def find_induction_pair(
 def _task_effect(
     model: Transformer, batch: Batch, sender: Head, receiver: Head, how: str, seed: int, attention_mask: Any
 ) -> tuple[float, float]:
-    """Return how much the task's loss rises and its accuracy falls when the path is ablated."""
     layer, head = receiver
     opened = OurModel(model)
     _, z = without_key_path(model, opened.on_device(tokens_of(batch)), [sender], receiver, how, seed, attention_mask)

@@ -115,7 +115,6 @@ def _patched(
 
 
 def _with_z(model: Transformer, tokens: Tensor, z: Tensor, head: tuple[int, int]) -> Tensor:
-    """Return the logits with one head's z replaced from `z`."""
     of_z = replaced([head[1]], z)
     return model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.{head[0]}.attn.hook_z", lambda z, hook: of_z(z))])
 
@@ -130,7 +129,6 @@ def require_own_patterns(model: Transformer) -> None:
 
 
 def _check(model: Transformer, tokens: Tensor, source: Tensor, sender: Head, receiver: Head) -> None:
-    """Raise `ConfigError` unless there is a direct path between the two heads."""
     require_heads(model.cfg, [sender, receiver])
     require_own_patterns(model)
     require(sender[0] < receiver[0], f"The receiver {receiver} is not in a later layer than the sender {sender}.")

@@ -148,7 +148,6 @@ def route_effects(
 
 
 def _replacing(contribution: Tensor, how: str, seed: int, head: int | None, real: Mask | None) -> Callable[..., Tensor]:
-    """Return a hook for hook_z that replaces the contribution of one head, or of all heads."""
     change = replacement(contribution, how, seed, mean_over=(0,), real=real) - contribution
     heads = slice(None) if head is None else slice(head, head + 1)
 
@@ -193,7 +192,6 @@ def _hook_z(layer: int) -> str:
 
 
 def _window(model: Transformer, layer: int) -> int:
-    """Return the number of columns of a layer's shift."""
     require_routes(model.cfg)
     require(
         model.cfg.shifted,

@@ -87,7 +87,6 @@ def shift_report(model: Transformer) -> pd.DataFrame:
 
 
 def _of_two(weight: Float[np.ndarray, "head 2"]) -> dict[str, np.ndarray]:
-    """Return the columns of the report for windows of two."""
     own, previous = weight.T
     size = np.abs(weight)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -21,7 +21,7 @@ from ihlab.measure.batches import EVAL_SEED
 from ihlab.measure.columns import COLUMNS
 from ihlab.measure.heads import pattern_scores
 from ihlab.measure.metrics import Evaluator
-from ihlab.measure.probe import repeated_rows, rolled, task_ids
+from ihlab.measure.probe import repeated_rows, rolled, task_tokens
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from ihlab.theory.constructions import shifted_head
@@ -170,7 +170,7 @@ def test_prefix_matching_is_the_score_that_training_records(small_run):
     """With the ids of the task and the seed that training probes with."""
     model = Transformer(small_run.model)
     recorded = Evaluator(small_run, torch.device("cpu"))(model)
-    ids = task_ids(small_run.task)
+    ids = task_tokens(small_run.task).content
     table = head_scores(model, ids=ids, seed=EVAL_SEED)
     scores = table[table["pattern"] == "raw"]["prefix_matching"].tolist()
     assert scores == pytest.approx([recorded["prefix_0.0"], recorded["prefix_0.1"]])

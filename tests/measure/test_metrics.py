@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -174,16 +175,19 @@ def test_slices_are_the_groups_that_answers_belong_to(with_groups):
 
 @pytest.mark.parametrize("offset", [0, 1])
 @pytest.mark.parametrize("cut", [4, 3, 1])
-def test_accuracy_of_each_slice_by_hand(with_groups, offset, cut):
+def test_accuracy_of_each_slice_by_hand(with_groups, offset, cut, monkeypatch):
     """However the rows are cut into batches, against a walk through all positions."""
-    found = slices(with_groups)
-    pieces = [with_groups.rows(i, i + cut) for i in range(0, 4, cut)]
-    measured = held_out(
-        AnswersByRule(offset),
-        [evaluation_batch(piece) for piece in pieces],
-        found,
-        [membership(piece, found) for piece in pieces],
-    )
+
+    class Stored(NGramTask):
+        def batch(self, size, rng):
+            return with_groups if size == 4 else super().batch(size, rng)
+
+    monkeypatch.setattr("ihlab.measure.metrics.CPU_POSITIONS", 3 * cut)
+    model = AnswersByRule(offset)
+    run = SimpleNamespace(task=Stored(vocab_size=40, length=3), model=model.cfg, eval_rows=4)
+    evaluator = Evaluator(run, torch.device("cpu"))
+    assert len(evaluator.batches) == -(-4 // cut)
+    measured = evaluator(model)
     hits: dict[str, list[bool]] = {}
     for row, t in np.ndindex(ROWS.shape):
         if ASKED[row, t] != IGNORE:
