@@ -67,24 +67,23 @@ def find_induction_pair(
     )
     pairs["stripe_fall"] = pairs["induction_stripe"] - pairs["stripe_without"]
     if batch is not None:
-        effects = [
-            _task_effect(model, batch, *path, how, seed, attention_mask)
-            for path in zip(senders, receivers, strict=True)
-        ]
-        pairs[["loss_rise", "accuracy_fall"]] = np.array(effects).reshape(-1, 2)
+        whole = totals(row_scores(model, batch))
+        paths = zip(senders, receivers, strict=True)
+        ablated = [_task_without(model, batch, *path, how, seed, attention_mask) for path in paths]
+        pairs["loss_rise"] = np.array([task["loss"] for task in ablated], dtype=float) - whole["loss"]
+        pairs["accuracy_fall"] = whole["accuracy"] - np.array([task["accuracy"] for task in ablated], dtype=float)
     alike = (pairs["previous_token"] >= PREVIOUS_LEAST) & (pairs["prefix_matching"] >= PREFIX_LEAST)
     pairs["pair"] = alike & (pairs["stripe_fall"] >= FALL_LEAST * pairs["induction_stripe"])
     return pairs.sort_values("stripe_fall", ascending=False, kind="stable", ignore_index=True)
 
 
-def _task_effect(
+def _task_without(
     model: Transformer, batch: Batch, sender: Head, receiver: Head, how: str, seed: int, attention_mask: Any
-) -> tuple[float, float]:
+) -> dict[str, float]:
+    """Return the task's loss and accuracy with the path ablated."""
     layer, head = receiver
     opened = OurModel(model)
     _, z = without_key_path(model, opened.on_device(tokens_of(batch)), [sender], receiver, how, seed, attention_mask)
     values = z[:, :, None].expand(-1, -1, opened.n_heads, -1)
-    whole = totals(row_scores(opened, batch))
     with opened.replacing({layer: replaced([head], values)}):
-        without = totals(row_scores(opened, batch))
-    return without["loss"] - whole["loss"], whole["accuracy"] - without["accuracy"]
+        return totals(row_scores(opened, batch))

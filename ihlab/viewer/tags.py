@@ -38,7 +38,7 @@ def scores_of_rows(
     scores: dict[str, list[np.ndarray]] = {name: [] for name in TAGS}
     for pattern, ids in zip(patterns, rows, strict=True):
         for name, places in source_positions(torch.from_numpy(ids)[None]).items():
-            if places.any():
+            if name in TAGS and places.any():
                 scores[name].append(mean_attention(torch.from_numpy(pattern)[:, None], places).numpy())
     nothing = np.full(patterns[0].shape[:2], np.nan)
     return {name: np.mean(found, axis=0) if found else nothing for name, found in scores.items()}

@@ -1,13 +1,11 @@
 """Circuits, composition and the induction pair, against what models compute and on the theorems' models."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from ihlab.interp.checks import require_heads
 from ihlab.interp.circuits import (
     full_ov_circuit,
     ov_circuit,
@@ -102,13 +100,6 @@ def test_circuits_that_do_not_exist_are_refused(make_model):
         qk_circuit(make_model(), 0, 0, route=3)
     with pytest.raises(ConfigError, match="no route 1: a vanilla head has route 0 only"):
         ov_circuit(make_model(attention="vanilla"), 0, 0, route=1)
-
-
-@pytest.mark.parametrize("no_pair", [0, "1.0", (1, 0, 0), (0.5, 1)])
-def test_heads_that_are_no_pairs_are_said(no_pair):
-    """As in (1, 0) for [(1, 0)]; from an iterator, since the tests' own type checks refuse a list of them."""
-    with pytest.raises(ConfigError, match=r"but must be pairs \(layer, head\), as in \[\(1, 0\), \(1, 3\)\]"):
-        require_heads(SimpleNamespace(n_layers=2, n_heads=4), iter([no_pair]))
 
 
 # Composition

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from ihlab.measure.heads import prefix_matches
 from ihlab.measure.probe import model_tokens, probe_rows, repeated_batch, task_probe, task_tokens
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
@@ -27,6 +28,7 @@ def test_a_probe_begins_as_rows_do_and_draws_content_alone(name):
     probe = task_probe(task)
     assert probe is not None
     tokens = probe.tokens
+    assert torch.equal(probe.matches, prefix_matches(tokens))
     first = set(drawn[:, 0].tolist())
     assert set(tokens[:, 0].tolist()) <= first
     special = first | ({0, 1, 2, 3, 4} if name == "igsm" else set())
@@ -39,6 +41,7 @@ def test_a_probe_begins_as_rows_do_and_draws_content_alone(name):
         assert rows.shape[1] <= task.length
         period = (rows.shape[1] - 1) // repeats
         assert torch.equal(rows[:, 1:], rows[:, 1 : 1 + period].repeat(1, repeats))
+        assert all(len(set(row)) == period for row in rows[:, 1 : 1 + period].tolist())
 
 
 def test_a_task_that_says_nothing_begins_with_what_is_always_first():
