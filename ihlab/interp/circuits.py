@@ -6,6 +6,7 @@ are left out, so W_QK gives the score of two tokens at the same position. Gamma,
 """
 
 import math
+from itertools import product
 from typing import Any
 
 import torch
@@ -62,14 +63,6 @@ def ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
 
 
 @transformer_only
-def full_ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
-    """W_E W_OV W_U [token read, token raised], with the final norm's weight folded in."""
-    ov = ov_circuit(model, layer, head, route)
-    every = torch.arange(model.cfg.d_vocab, device=model.embed.weight.device)
-    return FactoredMatrix(model.W_E @ ov.A, ov.B @ model.tokens_to_residual_directions(every).T)
-
-
-@transformer_only
 def strongest_route(model: Transformer, layer: int, head: int, name: str) -> int:
     """Return the column of a head's "alpha" or "beta" with the largest absolute weight; 0 for a vanilla head."""
     group, attn = _group(model, layer, head), model.layers[layer].attn
@@ -85,13 +78,11 @@ def eigenvalue_copying(model: Transformer) -> Float[Tensor, "layer head"]:
     1 copies, -1 suppresses. A shifted head's W_OV includes its largest beta: with beta = (-1, 0) it suppresses what
     W_V W_O copies. The product has low rank: at most d_head eigenvalues are nonzero, and only those are computed.
     """
-    fractions = [
-        eigenvalue_fraction(
-            full_ov_circuit(model, layer, head, strongest_route(model, layer, head, "beta")).eigenvalues
-        )
-        for layer in range(model.cfg.n_layers)
-        for head in range(model.cfg.n_heads)
-    ]
+    raised = model.tokens_to_residual_directions(torch.arange(model.cfg.d_vocab, device=model.embed.weight.device)).T
+    fractions = []
+    for layer, head in product(range(model.cfg.n_layers), range(model.cfg.n_heads)):
+        ov = ov_circuit(model, layer, head, strongest_route(model, layer, head, "beta"))
+        fractions.append(eigenvalue_fraction(FactoredMatrix(model.W_E @ ov.A, ov.B @ raised).eigenvalues))
     return torch.stack(fractions).unflatten(0, (model.cfg.n_layers, model.cfg.n_heads))
 
 
