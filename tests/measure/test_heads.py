@@ -13,7 +13,7 @@ def test_scores_are_the_attention_summed_by_hand(alphabet):
     scores = pattern_scores(patterns, tokens)
     for layer in range(2):
         for head in range(3):
-            found = {name: [] for name in scores}
+            found: dict[str, list[float]] = {name: [] for name in scores}
             for i, row in enumerate(tokens.tolist()):
                 for q in range(14):
                     pattern = patterns[layer, i, head, q].tolist()

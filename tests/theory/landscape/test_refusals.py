@@ -1,6 +1,7 @@
 """Bad input to Theorem 3.4's functions ends in one sentence."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ POINT = {"alpha1": 0.0, "alpha2": 1.0, "beta1": 1.0, "beta2": 0.0}
 ALL = ("loss", "gradient", "descend", "simulate", "basins", "field")
 BY_POINT = ("loss", "gradient", "descend", "simulate")
 FORMS = ("loss", "gradient", "descend")
-GIVEN = {
+GIVEN: dict[str, dict[str, Any]] = {
     **{name: {**POINT, "n_tokens": 9} for name in FORMS},
     "simulate": {**POINT, "n_tokens": 9, "d_model": 8},
     "basins": {"n_tokens": 9},
