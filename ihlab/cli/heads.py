@@ -70,10 +70,9 @@ def heads(
         step = found.require_checkpoint(step)
         found.require_task()
 
-    from ihlab.interp.heads import mean_patterns
-    from ihlab.interp.locate import FEW, scored_heads
+    from ihlab.interp.ablation import ablate_together
+    from ihlab.interp.heads import FEW, mean_patterns, scored_heads
     from ihlab.interp.sources import opened_model
-    from ihlab.interp.together import ablate_together
     from ihlab.measure.batches import EVAL_SEED, draw
     from ihlab.measure.probe import STRIPE_REPEATS, repeated_batch
 
@@ -153,7 +152,7 @@ def _number(head: Any, name: str, error: str) -> str:
 
 
 def _heads_legend() -> Table:
-    from ihlab.interp.locate import VERDICTS
+    from ihlab.interp.heads import VERDICTS
 
     legend = Table.grid(padding=(0, 2, 0, 0))
     for verdict, meaning in VERDICTS.items():
@@ -166,7 +165,7 @@ def _heads_legend() -> Table:
 
 def _reads(scores: "pd.DataFrame") -> str:
     """Say how many heads match prefixes on tokens that occur four times, and on tokens that occur twice."""
-    from ihlab.interp.locate import PREFIX_LEAST
+    from ihlab.interp.heads import PREFIX_LEAST
 
     effective = scores[scores["pattern"] == "effective"]
     four, two = int(effective["matches_prefix"].sum()), int((effective["induction_stripe"] >= PREFIX_LEAST).sum())

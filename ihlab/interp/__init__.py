@@ -4,8 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ihlab.interp.heads import head_scores
-    from ihlab.interp.locate import locate_induction_heads
+    from ihlab.interp.heads import head_scores, locate_induction_heads
     from ihlab.interp.monitor import HeadMonitor
     from ihlab.interp.patterns import effective_pattern
     from ihlab.interp.shifts import shift_report
@@ -14,7 +13,7 @@ _HOME = {
     "HeadMonitor": "ihlab.interp.monitor",
     "effective_pattern": "ihlab.interp.patterns",
     "head_scores": "ihlab.interp.heads",
-    "locate_induction_heads": "ihlab.interp.locate",
+    "locate_induction_heads": "ihlab.interp.heads",
     "shift_report": "ihlab.interp.shifts",
 }
 

@@ -6,8 +6,7 @@ are left out, so W_QK gives the score of two tokens at the same position. Gamma,
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from numbers import Integral
+from itertools import product
 from typing import Any
 
 import torch
@@ -15,8 +14,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 from transformer_lens import FactoredMatrix
 
-from ihlab.interp.own import of_own_model
-from ihlab.interp.patterns import require_routes
+from ihlab.interp.checks import require_heads, require_routes, transformer_only
 from ihlab.model.norm import LayerNorm, RMSNorm
 from ihlab.model.transformer import Transformer
 from tasks.config import choose, require
@@ -24,7 +22,7 @@ from tasks.config import choose, require
 SHIFTS = ("alpha", "beta")
 
 
-@of_own_model
+@transformer_only
 def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
     """W_QK = diag(w) W_Q (alpha[route] W_K)^T diag(w) / sqrt(d_head)  [d_model, d_model], w = norm weight.
 
@@ -51,7 +49,7 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
     return FactoredMatrix(queries * scale, keys.T)
 
 
-@of_own_model
+@transformer_only
 def ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
     """W_OV = diag(w) (beta[route] W_V) W_O  [d_model, d_model]; see `qk_circuit` for `route`.
 
@@ -64,22 +62,7 @@ def ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
     return FactoredMatrix(_behind_norm(model, layer, attn.W_V[group]) * weight * gain, attn.W_O[head])
 
 
-@of_own_model
-def full_qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
-    """W_E W_QK W_E^T [query token, key token], as if the residual stream held embeddings only."""
-    qk = qk_circuit(model, layer, head, route)
-    return FactoredMatrix(model.W_E @ qk.A, qk.B @ model.W_E.T)
-
-
-@of_own_model
-def full_ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
-    """W_E W_OV W_U [token read, token raised], with the final norm's weight folded in."""
-    ov = ov_circuit(model, layer, head, route)
-    every = torch.arange(model.cfg.d_vocab, device=model.embed.weight.device)
-    return FactoredMatrix(model.W_E @ ov.A, ov.B @ model.tokens_to_residual_directions(every).T)
-
-
-@of_own_model
+@transformer_only
 def strongest_route(model: Transformer, layer: int, head: int, name: str) -> int:
     """Return the column of a head's "alpha" or "beta" with the largest absolute weight; 0 for a vanilla head."""
     group, attn = _group(model, layer, head), model.layers[layer].attn
@@ -95,13 +78,11 @@ def eigenvalue_copying(model: Transformer) -> Float[Tensor, "layer head"]:
     1 copies, -1 suppresses. A shifted head's W_OV includes its largest beta: with beta = (-1, 0) it suppresses what
     W_V W_O copies. The product has low rank: at most d_head eigenvalues are nonzero, and only those are computed.
     """
-    fractions = [
-        eigenvalue_fraction(
-            full_ov_circuit(model, layer, head, strongest_route(model, layer, head, "beta")).eigenvalues
-        )
-        for layer in range(model.cfg.n_layers)
-        for head in range(model.cfg.n_heads)
-    ]
+    raised = model.tokens_to_residual_directions(torch.arange(model.cfg.d_vocab, device=model.embed.weight.device)).T
+    fractions = []
+    for layer, head in product(range(model.cfg.n_layers), range(model.cfg.n_heads)):
+        ov = ov_circuit(model, layer, head, strongest_route(model, layer, head, "beta"))
+        fractions.append(eigenvalue_fraction(FactoredMatrix(model.W_E @ ov.A, ov.B @ raised).eigenvalues))
     return torch.stack(fractions).unflatten(0, (model.cfg.n_layers, model.cfg.n_heads))
 
 
@@ -109,22 +90,6 @@ def eigenvalue_fraction(eigenvalues: Complex[Tensor, " n"]) -> Float[Tensor, ""]
     """Return sum Re(lambda) / sum |lambda|; 0 for a head that writes nothing."""
     size = eigenvalues.abs().sum()
     return torch.where(size > 0, eigenvalues.real.sum() / size, 0)
-
-
-def require_heads(size: Any, heads: Iterable[Any]) -> None:
-    """Raise `ConfigError` for a head (layer, head) that does not exist, and for anything except pairs of integers.
-
-    `size` has `n_layers` and `n_heads`: a model's config, or a `HeadModel`.
-    """
-    for each in heads:
-        pair = isinstance(each, Sequence) and len(each) == 2 and all(isinstance(number, Integral) for number in each)
-        require(pair, f"heads holds {each!r}, but must be pairs (layer, head), as in [(1, 0), (1, 3)].")
-        layer, head = each
-        require(
-            0 <= layer < size.n_layers and 0 <= head < size.n_heads,
-            f"There is no head {layer}.{head}: the model has layers 0 to {size.n_layers - 1} with heads 0 to "
-            f"{size.n_heads - 1}.",
-        )
 
 
 def _behind_norm(
@@ -139,7 +104,6 @@ def _behind_norm(
 
 
 def _group(model: Transformer, layer: int, head: int) -> int:
-    """Return the key/value head that a query head reads, in a model that has circuits."""
     require_routes(model.cfg)
     require_heads(model.cfg, [(layer, head)])
     return head // (model.cfg.n_heads // model.cfg.kv_heads)

@@ -7,12 +7,12 @@ from torch import Tensor
 from transformer_lens import FactoredMatrix
 from transformer_lens.utilities import composition_scores
 
+from ihlab.interp.checks import transformer_only
 from ihlab.interp.circuits import ov_circuit, qk_circuit, strongest_route
-from ihlab.interp.own import of_own_model
 from ihlab.model.transformer import Transformer
 
 
-@of_own_model
+@transformer_only
 @torch.no_grad()
 def composition_table(model: Transformer) -> pd.DataFrame:
     """Return Q-, K- and V-composition of every head with every head of a later layer (Elhage et al. 2021):

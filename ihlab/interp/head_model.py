@@ -1,6 +1,6 @@
 """The interface by which heads are scored and ablated, and its implementation for our own models.
 
-`ihlab.interp.outside` implements it for models of other libraries.
+`ihlab.interp.hugging_face` implements it for models of other libraries.
 """
 
 from abc import ABC, abstractmethod
@@ -14,8 +14,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from ihlab.interp.checks import effective_known
 from ihlab.interp.circuits import eigenvalue_copying
-from ihlab.interp.patterns import effective_known, pattern_of, probed
+from ihlab.interp.patterns import pattern_of, probed
 from ihlab.measure.padding import without_padding
 from ihlab.measure.probe import ProbeTokens, beginning, model_tokens, probe_rows
 from ihlab.model.modes import evaluating
@@ -163,7 +164,6 @@ class HeadModel(ABC):
 
     @contextmanager
     def _noting_z(self) -> Iterator[dict[int, Tensor]]:
-        """Record every layer's z when the model runs."""
         z = dict[int, Tensor]()
         with self.replacing({layer: partial(z.setdefault, layer) for layer in range(self.n_layers)}):
             yield z

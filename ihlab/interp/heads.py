@@ -1,4 +1,4 @@
-"""Scores of every head of a model, in one table."""
+"""Scores of every head of a model in one table, and which heads are induction heads."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,18 +9,44 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ihlab.interp.ablation import Track, ablation_sweep
+from ihlab.interp.ablation import NEEDED, Track, ablation_sweep, require_batch
 from ihlab.interp.copying import copying as copying_of
+from ihlab.interp.given_patterns import GivenPatterns
 from ihlab.interp.head_model import PATTERN_KINDS, HeadModel, Reading
-from ihlab.interp.sources import GivenPatterns, opened
+from ihlab.interp.sources import opened, opened_model
 from ihlab.measure.columns import explained
-from ihlab.measure.heads import follows, mean_attention, pattern_scores, prefix_matches
-from ihlab.measure.offsets import best_offset
+from ihlab.measure.heads import best_offset, follows, mean_attention, pattern_scores, prefix_matches
 from ihlab.measure.probe import PREFIX_REPEATS, STRIPE_REPEATS, rolled
 from tasks import Batch
 from tasks.config import require, require_integer
 
 Scores = dict[str, Float[Tensor, "layer head"]]
+
+PREFIX_LEAST = 0.5
+"""A head matches prefixes if at least half of its attention goes to prefix matches, on tokens that occur four times.
+Uniform attention scores at most a third, on the shortest sequence allowed. The number of repeats matters: on tokens
+that occur twice (`induction_stripe`), fewer heads reach a half."""
+
+RISE_LEAST = 0.001
+"""A head is needed if ablating it raises the task's loss by at least this many nats. The threshold is small, because
+several heads often share a job: with four that match prefixes, ablating one may cost 0.004. `ablate_together`
+ablates them all."""
+
+ERRORS_LEAST = 2.0
+"""The rise must also exceed twice its standard error over sequences: about one chance in forty for a head that does
+nothing."""
+
+FEW = 32
+"""Models with up to this many heads have each head ablated alone; larger ones, only heads that match prefixes."""
+
+VERDICTS = {
+    "induction": "matches prefixes, and the loss rises without it",
+    "not needed": "matches prefixes, but the loss does not rise without it: several heads often share a job",
+    "suppresses": "matches prefixes, and the loss falls without it",
+    "matches": "matches prefixes, and was not ablated",
+    "": "does not match prefixes",
+}
+"""The values of the column `verdict`."""
 
 
 def head_scores(
@@ -80,9 +106,10 @@ def head_scores(
     require_integer("probes", probes, 1)
     scores = random_scores(source, rows, length, ids, seed, copying)
     if probes > 1:
-        more = [random_matching(source, rows, length, ids, seed + i) for i in range(1, probes)]
+        again = range(seed + 1, seed + probes)
+        more = [probe_scores(source, source.probe_rows(PREFIX_REPEATS, rows, length, ids, i), i)[0] for i in again]
         for kind, of_kind in scores.items():
-            for name in MATCHING:
+            for name in ("prefix_matching", "same_distance_control"):
                 found = torch.stack([of_kind[name], *(each[kind][name] for each in more)])
                 of_kind[name] = found.mean(dim=0)
                 if name == "prefix_matching":
@@ -92,6 +119,97 @@ def head_scores(
 
 
 head_scores.__doc__ = f"{head_scores.__doc__}\n{explained('    ')}"
+
+
+def locate_induction_heads(
+    source: Any,
+    tokens: Any = None,
+    batch: Batch | None = None,
+    seed: int = 0,
+    ids: Sequence[int] | None = None,
+    *,
+    rows: int = 16,
+    length: int | None = None,
+    bos: bool | None = None,
+    probes: int = 1,
+    attention_mask: Any = None,
+    copying: bool = False,
+) -> pd.DataFrame:
+    """Rank every head, most likely induction head first. The column `induction` holds the verdict.
+
+    `source` is a model, or patterns or a cache with their `tokens`; see `head_scores`. Patterns are
+    [layer, head, query, key] with tokens [pos], or [layer, batch, head, query, key] with tokens [batch, pos]. The
+    columns are those of `head_scores` for effective patterns (raw ones if only those are known), and four more:
+
+    - `matches_prefix`: prefix_matching is at least `PREFIX_LEAST`, and in a model same_distance_control is below that.
+      With several `probes`, prefix_matching minus its standard deviation over them must reach `PREFIX_LEAST`;
+    - `needed`: the loss rises when the head is ablated alone on a task's `batch`: loss_rise is at least `RISE_LEAST`
+      and exceeds `ERRORS_LEAST` standard errors. In a model with more than `FEW` heads, only those that match prefixes
+      are ablated. None for heads that were not ablated (`ablate_together` ablates heads together);
+    - `verdict`: matches_prefix and needed in a word of `VERDICTS`;
+    - `induction`: both are true. Without a `batch` it is matches_prefix alone, and `verdict` says "matches".
+
+    Heads are ranked by prefix_matching. The other arguments are those of `head_scores`. `tokens` should be a random
+    sequence, repeated at least once. Equally spaced repeats cannot tell an induction head from one that attends by
+    position. Raises `ConfigError` for a `batch` of a single sequence, and as `head_scores` does.
+    """
+    probe: dict[str, Any] = {"rows": rows, "length": length, "bos": bos, "probes": probes, "copying": copying}
+    table = scored_heads(source, batch, ids=ids, seed=seed, tokens=tokens, attention_mask=attention_mask, **probe)
+    table = table[table["pattern"] == table["pattern"].iloc[-1]]  # effective, where it is known
+    return table.drop(columns="pattern").reset_index(drop=True)
+
+
+def scored_heads(
+    source: Any,
+    batch: Batch | None = None,
+    attention_mask: Any = None,
+    track: Track = iter,
+    **probe: Any,
+) -> pd.DataFrame:
+    """Return `head_scores` of every kind of pattern, ranked and judged as in `locate_induction_heads`.
+
+    `track` may show the progress of ablation; `probe` holds other arguments of `head_scores`.
+    """
+    if batch is None:
+        return judged(head_scores(source, attention_mask=attention_mask, **probe))
+    require_batch(batch)
+    require(
+        len(batch.inputs) >= 2,
+        f"The batch needs at least 2 sequences, but has {len(batch.inputs)}: the rise of "
+        "the loss is compared with its standard error over sequences.",
+    )
+    model = opened_model(source, NEEDED, probe.pop("bos", None))
+    scores = head_scores(model, **probe)
+    heads = None
+    if model.n_layers * model.n_heads > FEW:
+        found = judged(scores).query("matches_prefix")[["layer", "head"]].drop_duplicates()
+        heads = list(zip(found["layer"], found["head"], strict=True))
+    return judged(with_ablation(scores, model, batch, attention_mask, heads, track))
+
+
+def judged(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of `head_scores`, ranked, with the columns matches_prefix, needed, verdict and induction."""
+    last = scores[scores["pattern"] == scores["pattern"].iloc[-1]]
+    last = last.sort_values("prefix_matching", ascending=False, kind="stable")
+    least = last["prefix_matching"] - last.get("prefix_matching_sd", 0.0)
+    matches = least >= PREFIX_LEAST
+    if "same_distance_control" in last:
+        matches &= last["same_distance_control"] < PREFIX_LEAST
+    rise = last.get("loss_rise", pd.Series(np.nan, index=last.index))
+    error = ERRORS_LEAST * last.get("loss_rise_error", pd.Series(np.nan, index=last.index))
+    known = rise.notna()
+    costs = (rise >= RISE_LEAST) & (rise > error)
+    needed = costs.astype(object).where(known, None)  # True, False or None
+    suppresses = (rise <= -RISE_LEAST) & (-rise > error)
+    verdict = np.select(
+        [~matches, ~known, costs, suppresses], ["", "matches", "induction", "suppresses"],
+        "not needed",
+    )  # fmt: skip
+    names = ["layer", "head"]
+    verdicts = last[names].assign(
+        matches_prefix=matches, needed=needed, verdict=verdict, induction=np.isin(verdict, ["induction", "matches"])
+    )
+    return verdicts.merge(scores, on=names)[[*scores, "matches_prefix", "needed", "verdict", "induction"]]
 
 
 def random_scores(
@@ -116,18 +234,6 @@ def random_scores(
             found[kind] |= {"copying": copied[kind], "copying_times_chance": times}
         found[kind]["eigenvalue_copying"] = eigenvalues
     return found
-
-
-MATCHING = ("prefix_matching", "same_distance_control")
-"""The scores that decide whether a head matches prefixes."""
-
-
-def random_matching(
-    source: HeadModel, rows: int, length: int | None, ids: Sequence[int] | None, seed: int
-) -> dict[str, Scores]:
-    """Return the scores of `MATCHING` alone, on other random tokens."""
-    scores, _ = probe_scores(source, source.probe_rows(PREFIX_REPEATS, rows, length, ids, seed), seed)
-    return scores
 
 
 def probe_scores(
@@ -201,17 +307,22 @@ def with_ablation(
 
 def _by_head(scores: dict[str, Scores]) -> pd.DataFrame:
     """Return a table of the scores, one row per head and kind of pattern, sorted by head."""
-    tables = []
-    for kind, of_kind in scores.items():
-        layer, head = np.indices(next(iter(of_kind.values())).shape).reshape(2, -1)
-        columns = {name: score.flatten().double().cpu().numpy() for name, score in of_kind.items()}
-        tables.append(pd.DataFrame({"layer": layer, "head": head, "pattern": kind, **columns}))
-    return pd.concat(tables).sort_values(["layer", "head"], kind="stable", ignore_index=True)
+    tables = {kind: per_head(of_kind) for kind, of_kind in scores.items()}
+    for kind, table in tables.items():
+        table.insert(2, "pattern", kind)
+    return pd.concat(tables.values()).sort_values(["layer", "head"], kind="stable", ignore_index=True)
+
+
+def per_head(scores: Scores) -> pd.DataFrame:
+    """Return a table with one row per head: layer, head and a column for each score."""
+    layer, head = np.indices(next(iter(scores.values())).shape).reshape(2, -1)
+    columns = {name: score.flatten().double().cpu().numpy() for name, score in scores.items()}
+    return pd.DataFrame({"layer": layer, "head": head, **columns})
 
 
 def mean_patterns(
-    model: HeadModel, rows: int = 16, length: int | None = None, seed: int = 0
+    model: HeadModel, length: int | None = None, seed: int = 0
 ) -> dict[str, Float[np.ndarray, "layer head query key"]]:
-    """Return every head's pattern by kind, averaged over sequences of random tokens that repeat once."""
-    patterns = model.read(model.probe_rows(STRIPE_REPEATS, rows, length, None, seed)).patterns
+    """Return every head's pattern by kind, averaged over 16 sequences of random tokens that repeat once."""
+    patterns = model.read(model.probe_rows(STRIPE_REPEATS, 16, length, None, seed)).patterns
     return {kind: of_kind.mean(dim=1).cpu().numpy() for kind, of_kind in patterns.items()}

@@ -1,19 +1,311 @@
-"""Code specific to Hugging Face causal LMs: their configs, their modules, eager attention."""
+"""Hugging Face causal LMs, and TransformerLens bridges over them.
+
+PyTorch hooks read the input of each attention's output projection, which is the z of all heads, concatenated.
+The matrix of a linear map is read by passing the rows of the identity through it, so weight names are not needed.
+How such a model mixes keys and values of different tokens is unknown, so its effective pattern is the raw one.
+"""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ihlab.model.hf.configs import special_ids
+from ihlab.interp.circuits import eigenvalue_fraction
+from ihlab.interp.given_patterns import LATER_MOST
+from ihlab.interp.head_model import HeadModel, Reading, ReplaceZ
+from ihlab.measure.probe import LONGEST_PROBE, ProbeTokens, beginning
+from ihlab.model.hf.configs import reach, special_ids, special_tokens
+from ihlab.model.modes import evaluating
 from ihlab.stored import tokenizer_of
-from tasks.config import require
+from tasks.config import ConfigError, require
+
+NONLINEAR = 0.02
+"""Relative error above which values count as not linear in attention's input; half precision rounds by less."""
 
 OUTPUT_PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense", "wo", "proj")
 """Names of attention's output projection in Hugging Face models."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The modules of a layer needed to read its heads: attention, its output projection, and the norm before it."""
+
+    attention: nn.Module
+    output: nn.Module
+    norm: nn.Module | None
+
+
+class HuggingFaceModel(HeadModel):
+    """A Hugging Face causal LM. Its patterns are those of eager attention. The model is left unchanged."""
+
+    module: Any
+
+    def __init__(self, model: Any, prepend_bos: bool | None = None) -> None:
+        self.module = model
+        self._require_decoder(model.config)
+        config = model.config.get_text_config(decoder=True)
+        for field in ("num_hidden_layers", "num_attention_heads"):
+            known = isinstance(getattr(config, field, None), int)
+            require(known, f"The {self.name} has no attention heads: no {field}.")
+        longest = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
+        self._take_sizes(config.num_hidden_layers, config.num_attention_heads, config.vocab_size, longest)
+        prepends = (
+            tokenizer_prepends(model.name_or_path, special_tokens(config).get("bos_token_id"))
+            if prepend_bos is None
+            else prepend_bos
+        )
+        self._take_tokens(prepends, config, getattr(model, "generation_config", None))
+        self.embed = model.get_input_embeddings()
+
+    def _require_decoder(self, config: Any) -> None:
+        require(
+            not getattr(config, "is_encoder_decoder", False),
+            f"The {self.name} has an encoder and a decoder, but induction heads are located in causal language models.",
+        )
+
+    def _take_sizes(self, n_layers: int, n_heads: int, d_vocab: int, n_ctx: Any) -> None:
+        self.n_layers, self.n_heads, self.d_vocab = n_layers, n_heads, d_vocab
+        self.n_ctx = n_ctx if isinstance(n_ctx, int) and n_ctx > 0 else None
+
+    def _take_tokens(self, prepend_bos: bool, *configs: Any) -> None:
+        """Read from configs which tokens are ordinary, which token comes first, and how far back every layer sees."""
+        self.reach = reach(configs[0]) if configs else None
+        length = min(limit for limit in (LONGEST_PROBE, self.n_ctx, self.reach) if limit is not None)
+        ordinary = ProbeTokens(ordinary_ids(self.d_vocab, *configs), (), length)
+        self.tokens = beginning(ordinary, prepend_bos, special_tokens(*configs).get("bos_token_id"))
+
+    @property
+    def writes_known(self) -> bool:
+        """True if the output projections were found."""
+        return len(self.layers) == self.n_layers
+
+    def _read(self, tokens: Int[Tensor, "batch pos"], kinds: Sequence[str], with_z: bool) -> Reading:
+        """Return patterns (float32, on the CPU) and, if `with_z`, every z."""
+        with ExitStack() as stack:
+            z = stack.enter_context(self._noting_z()) if with_z and self.writes_known else {}
+            patterns = self._patterns(tokens)
+        require(bool(patterns.isfinite().all()), f"The patterns of the {self.name} are not finite: load it in float32.")
+        require(
+            patterns.triu(1).sum(dim=-1).max().item() < LATER_MOST,
+            f"The {self.name} attends to later tokens, but heads are scored in causal language models only.",
+        )
+        return Reading(dict.fromkeys(kinds, patterns), [z[layer] for layer in sorted(z)])
+
+    @contextmanager
+    def replacing(self, replace: Mapping[int, ReplaceZ]) -> Iterator[None]:
+        """Replace z by a hook on the output projection's input. Raises `ConfigError` without output projections."""
+        require(
+            self.writes_known,
+            f"The output projections of the {self.name}'s attention were not found: its patterns can be read "
+            "(`ihlab.interp.sources.attention_patterns`), but its heads cannot be ablated.",
+        )
+        with ExitStack() as hooks:
+            for layer, function in replace.items():
+
+                def hook(module: nn.Module, args: tuple[Any, ...], function: ReplaceZ = function) -> tuple[Any, ...]:
+                    x = args[0]
+                    z = function(x.unflatten(-1, (self.n_heads, -1))).to(x)
+                    return (z.flatten(-2), *args[1:])
+
+                hooks.enter_context(self.layers[layer].output.register_forward_pre_hook(hook))
+            yield
+
+    # Copying
+
+    @cached_property
+    @torch.no_grad()
+    def unembedding(self) -> Float[Tensor, "d_model d_vocab"]:
+        """The final norm and the unembedding as one matrix, without the norm's scale or any biases, in float32."""
+        weight = _matrix(self.unembed, self._widths[self.unembed]).to(self.device)
+        return _matrix(self.final_norm, len(weight)).to(self.device) @ weight
+
+    @property
+    def unembeds(self) -> bool:
+        """False if a projection lies between the residual stream and the unembedding, as in OPT-350m."""
+        return self.writes_known and self.output_weight(0).shape[-1] == len(self.unembedding)
+
+    def output_weight(self, layer: int) -> Float[Tensor, "head d_head d_model"]:
+        """Return a layer's W_O in float32. A norm after attention, as in Gemma 2, is left out."""
+        return self._output_weights[layer]
+
+    @cached_property
+    @torch.no_grad()
+    def _output_weights(self) -> list[Float[Tensor, "head d_head d_model"]]:
+        weights = [_matrix(layer.output, self._widths[layer.output]) for layer in self.layers]
+        return [weight.unflatten(0, (self.n_heads, -1)).to(self.device) for weight in weights]
+
+    @torch.no_grad()
+    def eigenvalue_copying(self) -> Float[Tensor, "layer head"]:
+        """Return the copying score of the weights; see `ihlab.interp.circuits.eigenvalue_copying`.
+
+        NaN if values are not linear in attention's input (as with a normalised latent vector or a gate), and if the
+        embedding or unembedding has another width than the residual stream.
+        """
+        scores = torch.full((self.n_layers, self.n_heads), torch.nan)
+        embedding: Tensor = self.embed.weight.detach().float().to(self.device)  # type: ignore[operator]
+        if not self.unembeds or embedding.shape[1] != len(self.unembedding):
+            return scores
+        between = self.unembedding @ embedding  # from the last residual stream to the first
+        for layer, values in enumerate(self._values()):
+            if values is None:
+                continue
+            for head in range(self.n_heads):
+                small = self.output_weight(layer)[head] @ between @ values[:, head]  # has the product's eigenvalues
+                scores[layer, head] = eigenvalue_fraction(torch.linalg.eigvals(small.double()))
+        return scores
+
+    def _values(self) -> Iterator[Float[Tensor, "d_model head d_head"] | None]:
+        """Yield each layer's norm and value projection as one matrix, in the order of query heads.
+
+        A sequence of one token attends only to that token, so its z is its value. In one forward pass every attention
+        module gets the rows of the identity, and two random vectors and their sum, which test whether it is linear.
+        """
+        width = len(self.unembedding)
+        random = torch.randn(2, width, generator=torch.Generator().manual_seed(0))
+        probe = torch.cat([torch.zeros(1, width), torch.eye(width), random, random.sum(dim=0, keepdim=True)])[:, None]
+
+        def given(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+            if args:
+                return (probe.to(args[0]), *args[1:]), kwargs
+            return args, {**kwargs, "hidden_states": probe.to(kwargs["hidden_states"])}
+
+        with self._noting_z() as z, ExitStack() as hooks:
+            for parts in self.layers:
+                hooks.enter_context(parts.attention.register_forward_pre_hook(given, with_kwargs=True))
+            self.logits(self._one_token.expand(len(probe), 1))
+        for layer, parts in enumerate(self.layers):
+            values = z[layer][:, 0].float().to(self.device)
+            values = values[1:] - values[:1]
+            one, other, both = values[-3:]
+            error = (one + other - both).norm() / both.norm().clamp_min(1e-12)
+            norm = _matrix(parts.norm, width).to(self.device)
+            yield torch.einsum("ij,jhd->ihd", norm, values[:-3]) if error < NONLINEAR else None
+
+    @cached_property
+    def _widths(self) -> dict[nn.Module, int]:
+        """The input widths of the output projections and the unembedding, measured in a forward pass."""
+        widths = dict[nn.Module, int]()
+
+        def note(module: nn.Module, args: tuple[Any, ...]) -> None:
+            widths[module] = args[0].shape[-1]
+
+        with ExitStack() as hooks:
+            for part in (*(layer.output for layer in self.layers), self.unembed):
+                hooks.enter_context(part.register_forward_pre_hook(note))
+            self.logits(self._one_token)
+        return widths
+
+    @property
+    def _one_token(self) -> Int[Tensor, "1 1"]:
+        return torch.tensor([[int(self.tokens.content[0])]], device=self.device)
+
+    # Overridden by BridgedModel
+
+    @cached_property
+    def layers(self) -> list[Layer]:
+        """The parts of each layer; empty unless all were found."""
+        found = attention_modules(self.module)
+        if len(found) != self.n_layers:
+            return []
+        norms = self._norms_read_by([attention for attention, _ in found])
+        return [Layer(*parts, norm) for parts, norm in zip(found, norms, strict=True)]
+
+    @cached_property
+    def unembed(self) -> nn.Module:
+        """The unembedding. Raises `ConfigError` for a model without one."""
+        unembed = self.module.get_output_embeddings()
+        if unembed is None:
+            raise self._no_unembedding()
+        return unembed
+
+    @cached_property
+    def final_norm(self) -> nn.Module | None:
+        """The norm whose output the unembedding reads."""
+        return self._norms_read_by([self.unembed])[0]
+
+    def _norms_read_by(self, readers: Sequence[nn.Module]) -> list[nn.Module | None]:
+        with torch.no_grad(), evaluating(self.module):
+            return norms_read_by(self.module, readers, lambda: self._run(self._one_token))
+
+    def _patterns(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "layer batch head query key"]:
+        with eager(self.module):
+            output = self._run(tokens, output_attentions=True)
+        patterns = getattr(output, "attentions", None) or ()
+        given = sum(isinstance(pattern, Tensor) for pattern in patterns)
+        require(
+            given == self.n_layers,
+            f"The {self.name} returns the attention patterns of {given} of its {self.n_layers} layers "
+            "(output_attentions=True), so its heads cannot be scored.",
+        )
+        return torch.stack([pattern.float().cpu() for pattern in patterns])
+
+    def _logits(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
+        logits = getattr(self._run(tokens), "logits", None)
+        if logits is None:
+            raise self._no_unembedding()
+        return logits.float()
+
+    def _run(self, tokens: Int[Tensor, "batch pos"], **options: Any) -> Any:
+        # Without a mask, the library would treat ids that equal its padding id as padding.
+        return self.module(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False, **options)
+
+    def _no_unembedding(self) -> ConfigError:
+        return ConfigError(
+            f"The {self.name} has no unembedding: give the whole language model, such as a ...ForCausalLM."
+        )
+
+
+class BridgedModel(HuggingFaceModel):
+    """A TransformerLens `TransformerBridge`, which has named parts and a hook point for patterns."""
+
+    def __init__(self, bridge: Any, prepend_bos: bool | None = None) -> None:
+        self.module, self.embed, cfg = bridge, bridge.embed, bridge.cfg
+        config: Any = getattr(getattr(bridge, "original_model", None), "config", None)
+        self._require_decoder(config)
+        self._take_sizes(cfg.n_layers, cfg.n_heads, cfg.d_vocab, cfg.n_ctx)
+        configs = [config.get_text_config(decoder=True)] if hasattr(config, "get_text_config") else []
+        prepends = (
+            prepends_bos(bridge.tokenizer, special_tokens(*configs).get("bos_token_id"))
+            if prepend_bos is None
+            else prepend_bos
+        )
+        self._take_tokens(prepends, *configs)
+        self.unembed, self.final_norm = bridge.unembed, getattr(bridge, "ln_final", None)
+
+    @cached_property
+    def layers(self) -> list[Layer]:
+        """The parts of the layers that have attention with an output projection."""
+        found = [block for block in self.module.blocks if hasattr(block, "attn") and hasattr(block.attn, "o")]
+        return [Layer(block.attn, block.attn.o, getattr(block, "ln1", None)) for block in found]
+
+    def _patterns(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "layer batch head query key"]:
+        names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(self.n_layers)]
+        _, cache = self.module.run_with_cache(tokens, names_filter=names)
+        missing = [name for name in names if name not in cache.cache_dict]
+        require(not missing, f"The TransformerBridge has no patterns: {', '.join(missing)} did not fire.")
+        return torch.stack([cache[name].float().cpu() for name in names])
+
+    def _logits(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
+        return self.module(tokens, return_type="logits").float()
+
+
+def _matrix(module: nn.Module | None, width: int) -> Float[Tensor, "d_in d_out"]:
+    """Return the matrix of a linear map, or of a norm up to one positive factor, without bias. For None, the identity.
+
+    A norm divides by a scale that depends on its input, but the scale is the same for all rows of the identity.
+    """
+    rows = torch.cat([torch.zeros(1, width), torch.eye(width)])[None]
+    if module is None:
+        return rows[0, 1:]
+    like = next((weight for weight in module.parameters() if weight.is_floating_point()), None)
+    out = module(rows if like is None else rows.to(like))[0].float()
+    return out[1:] - out[:1]
 
 
 @contextmanager

@@ -7,11 +7,10 @@ import numpy as np
 import pandas as pd
 
 from ihlab.interp.ablation import Head, replaced, row_scores, tokens_of, totals
+from ihlab.interp.checks import transformer_only
 from ihlab.interp.composition import composition_table
 from ihlab.interp.head_model import OurModel
-from ihlab.interp.heads import head_scores
-from ihlab.interp.locate import PREFIX_LEAST
-from ihlab.interp.own import of_own_model
+from ihlab.interp.heads import PREFIX_LEAST, head_scores
 from ihlab.interp.patching import without_key_path
 from ihlab.measure.heads import follows, mean_attention
 from ihlab.measure.probe import STRIPE_REPEATS
@@ -26,7 +25,7 @@ FALL_LEAST = 0.05
 previous-token heads often share the work and compensate for an ablated one, so a higher threshold would miss pairs."""
 
 
-@of_own_model
+@transformer_only
 def find_induction_pair(
     model: Transformer,
     batch: Batch | None = None,
@@ -68,25 +67,23 @@ def find_induction_pair(
     )
     pairs["stripe_fall"] = pairs["induction_stripe"] - pairs["stripe_without"]
     if batch is not None:
-        effects = [
-            _task_effect(model, batch, *path, how, seed, attention_mask)
-            for path in zip(senders, receivers, strict=True)
-        ]
-        pairs[["loss_rise", "accuracy_fall"]] = np.array(effects).reshape(-1, 2)
+        whole = totals(row_scores(model, batch))
+        paths = zip(senders, receivers, strict=True)
+        ablated = [_task_without(model, batch, *path, how, seed, attention_mask) for path in paths]
+        pairs["loss_rise"] = np.array([task["loss"] for task in ablated], dtype=float) - whole["loss"]
+        pairs["accuracy_fall"] = whole["accuracy"] - np.array([task["accuracy"] for task in ablated], dtype=float)
     alike = (pairs["previous_token"] >= PREVIOUS_LEAST) & (pairs["prefix_matching"] >= PREFIX_LEAST)
     pairs["pair"] = alike & (pairs["stripe_fall"] >= FALL_LEAST * pairs["induction_stripe"])
     return pairs.sort_values("stripe_fall", ascending=False, kind="stable", ignore_index=True)
 
 
-def _task_effect(
+def _task_without(
     model: Transformer, batch: Batch, sender: Head, receiver: Head, how: str, seed: int, attention_mask: Any
-) -> tuple[float, float]:
-    """Return how much the task's loss rises and its accuracy falls when the path is ablated."""
+) -> dict[str, float]:
+    """Return the task's loss and accuracy with the path ablated."""
     layer, head = receiver
     opened = OurModel(model)
     _, z = without_key_path(model, opened.on_device(tokens_of(batch)), [sender], receiver, how, seed, attention_mask)
     values = z[:, :, None].expand(-1, -1, opened.n_heads, -1)
-    whole = totals(row_scores(opened, batch))
     with opened.replacing({layer: replaced([head], values)}):
-        without = totals(row_scores(opened, batch))
-    return without["loss"] - whole["loss"], whole["accuracy"] - without["accuracy"]
+        return totals(row_scores(opened, batch))

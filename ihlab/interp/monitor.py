@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ihlab.interp.heads import probe_scores
-from ihlab.interp.locate import PREFIX_LEAST
+from ihlab.interp.heads import PREFIX_LEAST, per_head, probe_scores
 from ihlab.interp.onset import LEAST_POINTS, onset
 from ihlab.interp.sources import opened_model
 from ihlab.measure.probe import PREFIX_REPEATS
@@ -64,9 +63,9 @@ class HeadMonitor:
             return
         kind = self.model.exact_kind
         scores = probe_scores(self.model, self.probe.to(self.model.device), self.seed, (kind,))[0][kind]
-        layer, head = np.indices((self.model.n_layers, self.model.n_heads)).reshape(2, -1)
-        columns = {name: score.flatten().double().cpu().numpy() for name, score in scores.items()}
-        self._tables.append(pd.DataFrame({"step": step, "layer": layer, "head": head, **columns}))
+        table = per_head(scores)
+        table.insert(0, "step", step)
+        self._tables.append(table)
 
     @property
     def table(self) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ihlab.interp.ablation import ablate_heads
-from ihlab.interp.own import of_own_model
+from ihlab.interp.checks import transformer_only
 from ihlab.interp.patterns import pattern_of, probed
 from ihlab.measure.batches import EVAL_SEED
 from ihlab.measure.heads import mean_attention
@@ -34,7 +34,7 @@ def found(letters: Int[np.ndarray, "batch pos"], hops: int) -> Int[np.ndarray, "
     return np.stack(positions)
 
 
-@of_own_model
+@transformer_only
 def hop_scores(
     model: Transformer, task: MultiHopTask, hops: int, rows: int = 64, seed: int = EVAL_SEED
 ) -> pd.DataFrame:
@@ -67,7 +67,7 @@ def _attention_to(
     return mean_attention(patterns, sources.to(patterns.device))
 
 
-@of_own_model
+@transformer_only
 def hop_ablation(
     model: Transformer, task: MultiHopTask, head: tuple[int, int], rows: int = 100, seed: int = EVAL_SEED
 ) -> pd.DataFrame:

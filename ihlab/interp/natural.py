@@ -2,13 +2,13 @@
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from ihlab.interp.heads import per_head
 from ihlab.interp.sources import opened_model
 from ihlab.measure.heads import follows, mean_attention
 from ihlab.measure.padding import moved_patterns
@@ -52,9 +52,7 @@ def natural_scores(model: Any, tokens: Any, attention_mask: Any = None) -> pd.Da
         places[:, :-1] &= real[:, 1:, None].to(places.device)  # the next position holds a token, too
     queries = int(places.any(dim=-1).sum())
     require(queries > 0, "In these sequences no repeated token is followed as it was before: give longer ones.")
-    scores = mean_attention(patterns, places).double().cpu().numpy()
-    layer, head = np.indices(scores.shape).reshape(2, -1)
-    return pd.DataFrame({"layer": layer, "head": head, "natural_induction": scores.ravel(), "queries": queries})
+    return per_head({"natural_induction": mean_attention(patterns, places)}).assign(queries=queries)
 
 
 def in_context_learning_score(

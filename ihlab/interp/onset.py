@@ -110,8 +110,6 @@ def onset(steps: ArrayLike, values: ArrayLike, level: float = 0.01, draws: int =
 
 
 class _Best(NamedTuple):
-    """The best pair for each curve, and its reduction of the squared error."""
-
     pair: np.ndarray
     taken: np.ndarray
 
@@ -162,7 +160,6 @@ class _Fit:
 
 
 def _points(steps: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Check steps and values, and return them as floats without NaN."""
     t, v = np.asarray(steps, dtype=float), np.asarray(values, dtype=float)
     require(
         t.ndim == 1 and t.shape == v.shape,
@@ -178,7 +175,6 @@ def _points(steps: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray
 
 
 def _autoregressive(rng: np.random.Generator, draws: int, n: int, correlation: float) -> np.ndarray:
-    """Draw first-order autoregressive normal noise [draws, n] of variance 1."""
     fresh = rng.standard_normal((draws, n))
     fresh[:, 1:] *= np.sqrt(1 - correlation**2)
     return signal.lfilter([1.0], [1.0, -correlation], fresh, axis=1)

@@ -15,9 +15,8 @@ from torch import Tensor
 from transformer_lens import ActivationCache
 
 from ihlab.interp.ablation import Head, replaced, replacement
-from ihlab.interp.circuits import require_heads
-from ihlab.interp.own import of_own_model
-from ihlab.interp.patterns import effective_pattern, gauge_fixed, require_routes
+from ihlab.interp.checks import require_heads, require_routes, transformer_only
+from ihlab.interp.patterns import effective_pattern, gauge_fixed
 from ihlab.measure.probe import tokens_that_count
 from ihlab.model.modes import in_eval_mode
 from ihlab.model.transformer import Transformer
@@ -26,7 +25,7 @@ from tasks.config import choose, require, shown
 INTO = ("q", "k", "v")
 
 
-@of_own_model
+@transformer_only
 @in_eval_mode
 def path_patch(
     model: Transformer,
@@ -57,7 +56,7 @@ def path_patch(
     return _with_z(model, tokens, cache["z", receiver[0]], receiver)
 
 
-@of_own_model
+@transformer_only
 @in_eval_mode
 @torch.no_grad()
 def path_effects(
@@ -116,7 +115,6 @@ def _patched(
 
 
 def _with_z(model: Transformer, tokens: Tensor, z: Tensor, head: tuple[int, int]) -> Tensor:
-    """Return the logits with one head's z replaced from `z`."""
     of_z = replaced([head[1]], z)
     return model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.{head[0]}.attn.hook_z", lambda z, hook: of_z(z))])
 
@@ -131,7 +129,6 @@ def require_own_patterns(model: Transformer) -> None:
 
 
 def _check(model: Transformer, tokens: Tensor, source: Tensor, sender: Head, receiver: Head) -> None:
-    """Raise `ConfigError` unless there is a direct path between the two heads."""
     require_heads(model.cfg, [sender, receiver])
     require_own_patterns(model)
     require(sender[0] < receiver[0], f"The receiver {receiver} is not in a later layer than the sender {sender}.")
@@ -154,7 +151,7 @@ def _check(model: Transformer, tokens: Tensor, source: Tensor, sender: Head, rec
     )
 
 
-@of_own_model
+@transformer_only
 @in_eval_mode
 @torch.no_grad()
 def without_key_path(

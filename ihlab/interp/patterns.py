@@ -1,7 +1,6 @@
 """Effective attention (which token's value a query reads), and attention scores split by the key's route."""
 
 import math
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -9,29 +8,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lens import ActivationCache
 
+from ihlab.interp.checks import require_routes
 from ihlab.model.attention import Attention
 from ihlab.model.modes import in_eval_mode
 from ihlab.model.transformer import Transformer
 from tasks.config import require
-
-
-def require_routes(cfg: Any) -> None:
-    """Raise `ConfigError` if anything other than alpha and beta mixes earlier tokens into keys or values.
-
-    For such a model, no pattern over tokens says what heads read, and no single matrix or route says how they match.
-    """
-    field = getattr(cfg, "values_mixed_elsewhere", None)  # missing in TransformerLens' own configs
-    require(
-        field is None,
-        f"The model has {field}, which mixes keys or values with earlier ones beside alpha and beta, so that no "
-        "effective pattern, route or circuit of its heads is exact: use raw patterns (`raw_patterns`) and patching.",
-    )
-
-
-def effective_known(cfg: Any) -> bool:
-    """Return True if effective patterns say what heads read: only one alpha and one beta per head mix tokens."""
-    by_channel = getattr(cfg, "shift_share", None) == "channel" and "beta" in getattr(cfg, "mixing_weights", ())
-    return getattr(cfg, "values_mixed_elsewhere", None) is None and not by_channel
 
 
 def effective_pattern(pattern: Float[Tensor, "..."], beta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

@@ -26,9 +26,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ihlab.interp.ablation import HOWS, check_measurable, replacement
-from ihlab.interp.circuits import require_heads
-from ihlab.interp.own import of_own_model
-from ihlab.interp.patterns import require_routes
+from ihlab.interp.checks import require_routes, transformer_only
 from ihlab.measure.gathered import evaluation_batch
 from ihlab.measure.metrics import held_out
 from ihlab.measure.probe import tokens_that_count
@@ -62,7 +60,7 @@ def all_routes(window: int) -> list[Route]:
     return [Route(key, value) for key in columns for value in columns]
 
 
-@of_own_model
+@transformer_only
 @in_eval_mode
 def route_contributions(
     model: Transformer, tokens: Int[Tensor, "batch pos"], layer: int, routes: Iterable[Route] | None = None
@@ -96,33 +94,7 @@ def _contribution(model: Transformer, tokens: Tensor, layer: int, route: Route, 
     return _z(model, tokens, layer, beta=others) - _z(model, tokens, layer, beta=others, **without_key)
 
 
-@of_own_model
-@in_eval_mode
-def ablate_route(
-    model: Transformer,
-    tokens: Int[Tensor, "batch pos"],
-    layer: int,
-    head: int | None,
-    route: Route,
-    how: str = "zero",
-    seed: int = 0,
-    attention_mask: Any = None,
-) -> Float[Tensor, "batch pos d_vocab"]:
-    """Return the logits with one route ablated, in one query head or (if `head` is None) in all heads of the layer.
-
-    `how` names what replaces the route's contribution: "zero"; its "mean" over sequences at each position; or
-    "resample", the contribution in another sequence. `attention_mask` is 1 at tokens and 0 at padding. Means leave
-    padding out; a task's own padding is recognised without a mask. Raises `ConfigError` as `route_contributions` does,
-    for an unknown head or `how`, and for resampling from a single sequence.
-    """
-    choose("ablation", how, HOWS)
-    contribution = route_contributions(model, tokens, layer, [route])[route]
-    require_heads(model.cfg, [] if head is None else [(layer, head)])
-    hook = _replacing(contribution, how, seed, head, tokens_that_count(model, tokens, attention_mask))
-    return model.run_with_hooks(tokens, fwd_hooks=[(_hook_z(layer), hook)])
-
-
-@of_own_model
+@transformer_only
 @in_eval_mode
 @torch.no_grad()
 def route_effects(
@@ -140,8 +112,12 @@ def route_effects(
     Columns: layer, head, key, value (the route, see `column_name`; "all", "all" is the whole head), how,
     loss_rise (nats per target) and accuracy_fall (over all answers), both against the clean run.
     `layers` and `routes` default to all. Redundant heads compensate for each other, so ablating one alone may show no
-    effect. `together` ablates the route in all heads of a layer at once (head is "all"). `attention_mask` is as in
-    `ablate_route`. Raises `ConfigError` as `ablate_route` does, and for a batch without targets or answers.
+    effect. `together` ablates the route in all heads of a layer at once (head is "all").
+
+    `how` names what replaces the route's contribution: "zero"; its "mean" over sequences at each position; or
+    "resample", the contribution in another sequence. `attention_mask` is 1 at tokens and 0 at padding. Means leave
+    padding out; a task's own padding is recognised without a mask. Raises `ConfigError` as `route_contributions` does,
+    for an unknown `how`, a batch without targets or answers, and for resampling from a single sequence.
     """
     choose("ablation", how, HOWS)
     check_measurable(batch)
@@ -172,7 +148,6 @@ def route_effects(
 
 
 def _replacing(contribution: Tensor, how: str, seed: int, head: int | None, real: Mask | None) -> Callable[..., Tensor]:
-    """Return a hook for hook_z that replaces the contribution of one head, or of all heads."""
     change = replacement(contribution, how, seed, mean_over=(0,), real=real) - contribution
     heads = slice(None) if head is None else slice(head, head + 1)
 
@@ -217,7 +192,6 @@ def _hook_z(layer: int) -> str:
 
 
 def _window(model: Transformer, layer: int) -> int:
-    """Return the number of columns of a layer's shift."""
     require_routes(model.cfg)
     require(
         model.cfg.shifted,

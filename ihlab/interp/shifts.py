@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from ihlab.interp.own import of_own_model
+from ihlab.interp.checks import transformer_only
 from ihlab.model.transformer import Transformer
 from tasks.config import require
 
@@ -44,7 +44,7 @@ def angle(weight: Float[np.ndarray, "*head 2"]) -> Float[np.ndarray, "*head"]:
     return np.where(modulo >= np.pi, 0.0, modulo)
 
 
-@of_own_model
+@transformer_only
 def shift_report(model: Transformer) -> pd.DataFrame:
     """Return every key/value head's alpha and beta, as stored and with the gauge fixed, in one row per head.
 
@@ -87,7 +87,6 @@ def shift_report(model: Transformer) -> pd.DataFrame:
 
 
 def _of_two(weight: Float[np.ndarray, "head 2"]) -> dict[str, np.ndarray]:
-    """Return the columns of the report for windows of two."""
     own, previous = weight.T
     size = np.abs(weight)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -61,7 +61,8 @@ class Evaluator:
         self.batches = [evaluation_batch(chunk, device) for chunk in chunks]
         self.slices = slices(batch)
         masks = [membership(chunk, self.slices) for chunk in chunks]
-        self.n_in_slices, self.masks = n_in_slices(masks), [mask.to(device) for mask in masks]
+        self.n_in_slices = torch.stack([mask.sum(dim=1) for mask in masks]).sum(dim=0).tolist()
+        self.masks = [mask.to(device) for mask in masks]
         self.probe = task_probe(run.task, device)
         self.answers = answer_places(batch.rows(0, ANSWER_ROWS), device)
         scores = ([] if self.probe is None else ["prefix"]) + ([] if self.answers is None else ["answer"])
@@ -90,18 +91,9 @@ class Evaluator:
 
 
 @in_eval_mode
-def held_out(
-    model: Transformer,
-    batches: list[EvaluationBatch],
-    slices: Sequence[tuple[str, int]] = (),
-    masks: Sequence[Bool[Tensor, "slice _"]] = (),
-) -> dict[str, float]:
-    """Return the loss over targets, and the accuracy over all answers, over first answers, and over each slice.
-
-    A slice's column is `accuracy_<group>_<value>`, such as accuracy_hops_3; `masks` holds one `membership`
-    per batch. An accuracy without answers is NaN.
-    """
-    return _fractions(_counts(model, batches, masks).tolist(), batches, slices, n_in_slices(masks))
+def held_out(model: Transformer, batches: list[EvaluationBatch]) -> dict[str, float]:
+    """Return the loss over targets, and the accuracy over all answers and over first answers; NaN without answers."""
+    return _fractions(_counts(model, batches, ()).tolist(), batches, (), ())
 
 
 def _counts(
@@ -159,11 +151,6 @@ def membership(batch: Batch, slices: Sequence[tuple[str, int]]) -> Bool[Tensor, 
     return torch.from_numpy(np.array(members, dtype=bool).reshape(len(slices), kept.sum()))
 
 
-def n_in_slices(masks: Sequence[Bool[Tensor, "slice _"]]) -> list[int]:
-    """Count the answers in each slice, given the `membership` of every batch."""
-    return torch.stack([mask.sum(dim=1) for mask in masks]).sum(dim=0).tolist() if masks else []
-
-
 def _by_position(group: str, batch: Batch) -> Int[np.ndarray, "batch pos"]:
     values = batch.groups[group]
     if group == "gap":
@@ -173,7 +160,6 @@ def _by_position(group: str, batch: Batch) -> Int[np.ndarray, "batch pos"]:
 
 
 def _prefix_scores(model: Transformer, probe: Probe) -> Float[Tensor, " heads"]:
-    """Return the prefix-matching score of every head, in the order of `_head_names`."""
     return scored_patterns(model, probe.tokens, lambda pattern: mean_attention(pattern, probe.matches))
 
 

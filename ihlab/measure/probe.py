@@ -111,11 +111,6 @@ def model_tokens(model: Transformer) -> ProbeTokens:
     return replace(task_tokens(task), length=most)
 
 
-def task_ids(task: Task) -> list[int]:
-    """Return the token ids of a task's content; see `task_tokens`."""
-    return list(task_tokens(task).content)
-
-
 def task_period(task: Task) -> int:
     """Return the number of tokens that a task's probe repeats."""
     of_task = task_tokens(task)
@@ -132,7 +127,7 @@ def task_probe(task: Task, device: torch.device | None = None) -> Probe | None:
 
 
 def probe_rows(
-    source: Transformer | ProbeTokens,
+    of: ProbeTokens,
     repeats: int,
     rows: int,
     length: int | None = None,
@@ -141,9 +136,8 @@ def probe_rows(
 ) -> Int[Tensor, "rows pos"]:
     """Return sequences of at most `length` positions: the beginning, then random tokens, repeated `repeats` times.
 
-    `source` is one of our models or its `model_tokens`, which give the defaults of `length` and `ids`.
+    `of`: the tokens of a model, which give the defaults of `length` and `ids`.
     """
-    of = source if isinstance(source, ProbeTokens) else model_tokens(source)
     if length is not None:
         require_integer("length", length, 1)
     period = ((of.length if length is None else length) - len(of.begin)) // repeats

@@ -48,13 +48,13 @@ def bits_per_byte(losses: Float[np.ndarray, "*shape"], n_bytes: Int[np.ndarray, 
     return float(losses.sum() / (math.log(2) * n_bytes.sum()))
 
 
-def frequency_loss(task: TextTask, rows: int = 1024, seed: int = EVAL_SEED) -> float:
+def frequency_loss(task: TextTask) -> float:
     """Return the unigram loss of held-out tokens, with frequencies from as many training sequences, in nats per token.
 
     It uses no context: a model whose loss is not lower has learned nothing beyond frequencies, or lost it again. Counts
     start at 1, so that no token has probability 0.
     """
-    rng = np.random.default_rng(seed)
+    rng, rows = np.random.default_rng(EVAL_SEED), 1024
     counts = 1 + np.bincount(task.batch(rows, rng).targets.ravel(), minlength=task.vocab_size)
     return float(-np.log(counts / counts.sum())[task.held_out.batch(rows, rng).targets].mean())
 
@@ -105,10 +105,10 @@ class RepeatedText:
     period: int
 
 
-def repeated_text(task: TextTask, rows: int = 64, seed: int = EVAL_SEED) -> RepeatedText:
+def repeated_text(task: TextTask, rows: int = 64) -> RepeatedText:
     """Draw held-out sequences half as long as the task's, each followed by a copy of itself."""
     period = task.length // 2
-    once = draw(replace(task, length=period), seed, "eval", 1, rows).inputs
+    once = draw(replace(task, length=period), EVAL_SEED, "eval", 1, rows).inputs
     twice = np.concatenate([once, once], axis=1)
     return RepeatedText(np.ascontiguousarray(twice[:, :-1]), np.ascontiguousarray(twice[:, 1:]), period)
 

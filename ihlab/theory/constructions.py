@@ -109,54 +109,6 @@ def two_layer_induction_head(
     vocab, d = embedding.shape
     slopes = (first_slope, slope)
     cfg = _bare(vocab, 2 * d, n_ctx, mask, n_layers=2, attention="vanilla", residual=(True, False), slopes=slopes)
-    return _two_layers(embedding, sigma, cfg)
-
-
-def two_layer_bound(d: int, sigma: float, first_slope: float) -> float:
-    """Theorem 3.2's bound on the largest entry of the error, for x in [-1, 1]^d (Appendix A, second to last line):
-
-        4 ||I / sigma||_{1,1} e^{-p} / (1 - e^{-p}),  with ||I / sigma||_{1,1} = d / sigma.
-
-    Raises `ConfigError` for a sigma or a slope that is not positive.
-    """
-    require(sigma > 0, f"sigma is {sigma}, but must be positive.")
-    require(first_slope > 0, f"first_slope is {first_slope}, but must be positive: the bound is of a sum that falls.")
-    decay = torch.tensor(-first_slope, dtype=torch.float64).exp().item()
-    return 4 * d / sigma * decay / (1 - decay)
-
-
-@torch.no_grad()
-def two_layer_v_shift_induction_head(embedding: Float[Tensor, "vocab d"], n_ctx: int, sigma: float) -> Transformer:
-    """Two layers of width 2d that shift only values, without positions. They do induction until a token repeats.
-
-        y_s = sum over r <= s of softmax_r(x_s . x_r / sigma) x_{r-1},  x_0 = 0,
-        out_L = sum over s <= L of softmax_s(x_L . y_s / sigma) x_s.
-
-    Layer 1 attends to its own token by content, reads the value before it (beta = (0, 1)) and writes it into the
-    second half of the residual stream (x_s, 0). Layer 2, with beta = (1, 0) and without residual, matches x_L with
-    y_s and copies x_s. For orthonormal embeddings and sigma -> 0, y_s is the mean of the tokens before all copies of
-    x_s so far: exactly x_{s-1} until a token repeats, so out_L at the first repeat is exactly its follower.
-    One such layer cannot do this, because it matches each key with its own token. Raises `ConfigError` for sigma <= 0.
-    """
-    require(sigma > 0, f"sigma is {sigma}, but must be positive.")
-    vocab, d = embedding.shape
-    cfg = _bare(vocab, 2 * d, n_ctx, "causal", n_layers=2, attention="v_shift", residual=(True, False), slopes=(0.0,))
-    model = _two_layers(embedding, sigma, cfg)
-    one, two = (layer.attn for layer in model.layers)
-    one.q_proj.weight[:d, :d] = two.q_proj.weight[:d, :d]
-    one.k_proj.weight[:d, :d] = torch.eye(d)
-    one.beta[:] = torch.tensor([0.0, 1.0])
-    two.beta[:] = torch.tensor([1.0, 0.0])
-    return model
-
-
-def _two_layers(embedding: Float[Tensor, "vocab d"], sigma: float, cfg: ModelConfig) -> Transformer:
-    """Return two layers of width 2d on the residual stream (x_s, 0). All weights are 0 except those set here.
-
-    Layer 1 adds the token that it attends to into the second half. Layer 2 matches x_L with the second half at s, and
-    copies the first half.
-    """
-    d = embedding.shape[1]
     model = Transformer(cfg).double()
     for weight in model.parameters():
         weight.zero_()
@@ -172,13 +124,26 @@ def _two_layers(embedding: Float[Tensor, "vocab d"], sigma: float, cfg: ModelCon
     return model.eval()
 
 
+def two_layer_bound(d: int, sigma: float, first_slope: float) -> float:
+    """Theorem 3.2's bound on the largest entry of the error, for x in [-1, 1]^d (Appendix A, second to last line):
+
+        4 ||I / sigma||_{1,1} e^{-p} / (1 - e^{-p}),  with ||I / sigma||_{1,1} = d / sigma.
+
+    Raises `ConfigError` for a sigma or a slope that is not positive.
+    """
+    require(sigma > 0, f"sigma is {sigma}, but must be positive.")
+    require(first_slope > 0, f"first_slope is {first_slope}, but must be positive: the bound is of a sum that falls.")
+    decay = torch.tensor(-first_slope, dtype=torch.float64).exp().item()
+    return 4 * d / sigma * decay / (1 - decay)
+
+
 def _bare(
     vocab: int,
     d_model: int,
     n_ctx: int,
     mask: Literal["causal", "strict"],
     n_layers: int,
-    attention: Literal["vanilla", "kv_shift", "v_shift"],
+    attention: Literal["vanilla", "kv_shift"],
     residual: bool | tuple[bool, ...],
     slopes: tuple[float, ...],
 ) -> ModelConfig:

@@ -129,7 +129,6 @@ class _Cell:
 
 
 def _rows(source: Any, shown: Opened, tokens: Any, words: Any, text: Any, rows: int) -> list[TokenRow]:
-    """Return the sequences to show: the given ones, or the first held-out ones of the task."""
     if tokens is None:
         if isinstance(source, Run):
             source.require_task()
@@ -177,7 +176,6 @@ def _read(
 
 
 def _probe(source: Any) -> Tensor | None:
-    """Return a probe of a model. Return None for other sources, or if the context is too short."""
     with suppress(ConfigError):
         return probe_tokens(source) if isinstance(source, HeadModel) else None
     return None
@@ -238,7 +236,6 @@ def _row_data(
 
 
 def _left_out(routes: bool, rows: int, all_rows: int, steps: int, all_steps: int) -> str:
-    """Describe what does not fit on the page; empty if everything does."""
     parts = [
         *(["key routes"] if not routes else []),
         *([f"{all_rows - rows} of {all_rows} rows"] if rows < all_rows else []),

@@ -52,7 +52,6 @@ class Predictions:
         return {"target": places, "asked": "next token" if row.targets is None else "target"}
 
     def _place(self, i: int) -> int:
-        """Return the index of an id in `words`, adding it if it is new."""
         if i not in self._places:
             self._places[i] = len(self.words)
             self.words.append(self._text(i) if self._text else self._named.get(i, str(i)))

@@ -113,7 +113,6 @@ def _of_patterns(patterns: Float[Tensor, "layer head query key"]) -> Shown:
 
 
 def _of_unhooked(model: HeadModel, ids: Int[np.ndarray, " pos"]) -> Shown:
-    """Read patterns and logits of a sequence from a model without hook points."""
     tokens = torch.from_numpy(ids)[None]
     patterns = model.read(tokens, kinds=("raw",)).patterns["raw"][:, 0]
     return replace(_of_patterns(patterns), logits=model.logits(tokens)[0].cpu())
@@ -128,7 +127,6 @@ def _of_hooked(model: HeadModel, ids: Int[np.ndarray, " pos"]) -> Shown:
 
 @torch.no_grad()
 def _of_cache(cache: ActivationCache, row: int, logits: Float[Tensor, "pos d_vocab"] | None) -> Shown:
-    """Read one sequence of a cache."""
 
     def of_row(x: Tensor, axis: int = 0) -> np.ndarray:
         return (x.select(axis, row) if cache.has_batch_dim else x).detach().float().cpu().numpy()

@@ -9,8 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ihlab.interp.head_model import HeadModel
-from ihlab.interp.heads import probe_scores
-from ihlab.interp.locate import PREFIX_LEAST
+from ihlab.interp.heads import PREFIX_LEAST, probe_scores
 from ihlab.measure.columns import COLUMNS
 from ihlab.measure.heads import mean_attention, source_positions
 from ihlab.measure.probe import LONGEST_PROBE, PREFIX_REPEATS
@@ -39,7 +38,7 @@ def scores_of_rows(
     scores: dict[str, list[np.ndarray]] = {name: [] for name in TAGS}
     for pattern, ids in zip(patterns, rows, strict=True):
         for name, places in source_positions(torch.from_numpy(ids)[None]).items():
-            if places.any():
+            if name in TAGS and places.any():
                 scores[name].append(mean_attention(torch.from_numpy(pattern)[:, None], places).numpy())
     nothing = np.full(patterns[0].shape[:2], np.nan)
     return {name: np.mean(found, axis=0) if found else nothing for name, found in scores.items()}

@@ -55,7 +55,6 @@ def tokenizer_text(tokenizer: Any) -> Text:
 
 
 def _spaces(text: str) -> str:
-    """Return a text with its leading spaces made visible."""
     rest = text.lstrip(" ")
     return SPACE * (len(text) - len(rest)) + rest
 

@@ -106,7 +106,6 @@ def given_rows(tokens: Any, words: Any, text: Distinct | None, vocabulary: int |
 
 
 def _nested(tokens: Any) -> list[list[Any]]:
-    """Return one or several sequences as a list of lists."""
     if isinstance(tokens, Tensor | np.ndarray):
         shape = list(tokens.shape)
         require(len(shape) in (1, 2), f"tokens has the shape {shape}, but must be [pos] or [batch, pos].")

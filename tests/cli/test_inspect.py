@@ -17,7 +17,7 @@ from ihlab.interp import head_scores
 from ihlab.interp.head_model import OurModel
 from ihlab.interp.heads import mean_patterns
 from ihlab.measure.batches import EVAL_SEED, draw
-from ihlab.measure.probe import task_ids
+from ihlab.measure.probe import task_tokens
 from tasks import InductionTask
 
 pytestmark = pytest.mark.slow
@@ -85,7 +85,7 @@ def test_the_loss_without_a_head_is_that_of_the_held_out_rows(root, small, tmp_p
 
 
 def test_probes_use_the_ids_the_model_was_trained_on(root, small, tmp_path):
-    assert task_ids(InductionTask(vocab_size=40, length=12, min_token=7)) == list(range(7, 40))
+    assert task_tokens(InductionTask(vocab_size=40, length=12, min_token=7)).content == list(range(7, 40))
     opened("heads", "small", root, "--csv", tmp_path / "heads.csv")
     order = ["layer", "head", "pattern"]
     written = pd.read_csv(tmp_path / "heads.csv").sort_values(order)

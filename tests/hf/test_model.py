@@ -112,25 +112,26 @@ def test_starts_of_documents_are_read_from_cu_seq_lens():
     assert by_start.chain[0].tolist() == [[False, False], [True, False], [True, True]] * 2
 
 
-def test_refuses_a_model_without_separate_projections():
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0))
-    with refused(
-        "The GPT2LMHeadModel cannot be shifted: it has no decoder whose attention has separate k_proj and v_proj."
-    ):
-        add_shift(model)
+GPT2 = GPT2Config(vocab_size=9, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
+VANILLA = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=9, n_ctx=8)
+REFUSED = [
+    (lambda: add_shift(GPT2LMHeadModel(GPT2)), "The GPT2LMHeadModel cannot be shifted: it has no decoder whose "
+     "attention has separate k_proj and v_proj."),
+    (lambda: add_shift(maker()()), "The KVShiftLlamaForCausalLM is shifted already."),
+    (lambda: add_shift(plain(), window=65), "shift_window is 65, but must be 2 to max_position_embeddings=64."),
+    (lambda: add_shift(plain(), keys=False, values=False), "shift_keys and shift_values are both False, but one must"),
+    (lambda: add_shift(plain(), rule="tap"), "There is no shift_rule 'tap'"),
+    (lambda: KVShiftConfig(base_model_type="nothing"), "base_model_type is 'nothing', which transformers does not"),
+    (lambda: to_hf(Transformer(VANILLA)), "The model has attention='vanilla'"),
+    (lambda: from_hf(maker(rule="partial_key_offset")()), "The model has shift_rule='partial_key_offset'"),
+    (lambda: from_hf(plain()), "The model is a LlamaForCausalLM, but must be shifted."),
+]  # fmt: skip
 
 
-def test_refuses_shifts_that_do_not_exist():
-    with refused("The KVShiftLlamaForCausalLM is shifted already."):
-        add_shift(maker()())
-    with refused("shift_window is 65, but must be 2 to max_position_embeddings=64."):
-        add_shift(plain(), window=65)
-    with refused("shift_keys and shift_values are both False, but one must be True."):
-        add_shift(plain(), keys=False, values=False)
-    with refused("There is no shift_rule 'tap'"):
-        add_shift(plain(), rule="tap")
-    with refused("base_model_type is 'nothing', which transformers does not know."):
-        KVShiftConfig(base_model_type="nothing")
+@pytest.mark.parametrize(("call", "sentence"), REFUSED)
+def test_models_and_shifts_that_do_not_exist_are_refused(call, sentence):
+    with refused(sentence):
+        call()
 
 
 def test_a_window_longer_than_the_sequence_mixes_zeros():
@@ -171,15 +172,6 @@ def test_refuses_taps_of_the_wrong_shape():
     name = next(name for name in state if name.endswith("alpha"))
     with pytest.raises(RuntimeError, match=r"size mismatch for model.layers.0.self_attn.shift_norm.alpha"):
         maker()().load_state_dict({**state, name: torch.ones(4, 2)})
-
-
-def test_refuses_conversions_that_lose_something():
-    with refused("The model has attention='vanilla'"):
-        to_hf(Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=9, n_ctx=8)))
-    with refused("The model has shift_rule='partial_key_offset'"):
-        from_hf(maker(rule="partial_key_offset")())
-    with refused("The model is a LlamaForCausalLM, but must be shifted."):
-        from_hf(plain())
 
 
 def test_the_package_alone_does_not_load_transformers():

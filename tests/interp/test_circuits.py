@@ -1,18 +1,14 @@
 """Circuits, composition and the induction pair, against what models compute and on the theorems' models."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from ihlab.interp.circuits import (
-    full_ov_circuit,
-    full_qk_circuit,
     ov_circuit,
     qk_circuit,
-    require_heads,
     strongest_route,
 )
 from ihlab.interp.composition import composition_table
@@ -68,29 +64,16 @@ def test_w_ov_gives_what_each_head_writes(make_model, tokens):
             torch.testing.assert_close(written, cache["result", layer, "attn"][:, :, head])
 
 
-def test_full_circuits_join_all_tokens(make_model):
-    model = make_model(attention="vanilla", norm="none")
-    attn = model.blocks[1].attn
-    qk, ov = full_qk_circuit(model, 1, 3), full_ov_circuit(model, 1, 3)
-    assert qk.mdim == ov.mdim == 6
-    queries, keys, values = model.W_E @ attn.W_Q[3], model.W_E @ attn.W_K[1], model.W_E @ attn.W_V[1]
-    torch.testing.assert_close(qk.AB, queries @ keys.T / math.sqrt(6))
-    torch.testing.assert_close(ov.AB, values @ attn.W_O[3] @ model.W_U)
-
-
-def test_the_final_norms_weight_is_in_the_full_ov_circuit(make_model):
-    model = make_model()
-    expected = model.W_E @ ov_circuit(model, 0, 2, 1).AB * model.ln_final.w @ model.W_U
-    torch.testing.assert_close(full_ov_circuit(model, 0, 2, 1).AB, expected)
-
-
 def test_the_circuits_of_theorem_3_3(theorem_3_3):
     """Keys are found by the token before, values read of the token itself: both circuits are the identity."""
     eye = torch.eye(40).double()
-    torch.testing.assert_close(full_qk_circuit(theorem_3_3, 0, 0, route=1).AB, eye / 0.05)
-    torch.testing.assert_close(full_ov_circuit(theorem_3_3, 0, 0, route=0).AB, eye)
-    assert not full_qk_circuit(theorem_3_3, 0, 0, route=0).AB.any()
-    assert not full_ov_circuit(theorem_3_3, 0, 0, route=1).AB.any()
+    embedding = theorem_3_3.W_E
+    qk = [embedding @ qk_circuit(theorem_3_3, 0, 0, route).AB @ embedding.T for route in (0, 1)]
+    torch.testing.assert_close(qk[1], eye / 0.05)
+    ov = [embedding @ ov_circuit(theorem_3_3, 0, 0, route).AB @ theorem_3_3.W_U for route in (0, 1)]
+    torch.testing.assert_close(ov[0], eye)
+    assert not qk[0].any()
+    assert not ov[1].any()
     assert strongest_route(theorem_3_3, 0, 0, "alpha") == 1
     assert strongest_route(theorem_3_3, 0, 0, "beta") == 0
 
@@ -104,13 +87,6 @@ def test_circuits_that_do_not_exist_are_refused(make_model):
         qk_circuit(make_model(), 0, 0, route=3)
     with pytest.raises(ConfigError, match="no route 1: a vanilla head has route 0 only"):
         ov_circuit(make_model(attention="vanilla"), 0, 0, route=1)
-
-
-@pytest.mark.parametrize("no_pair", [0, "1.0", (1, 0, 0), (0.5, 1)])
-def test_heads_that_are_no_pairs_are_said(no_pair):
-    """As in (1, 0) for [(1, 0)]; from an iterator, since the tests' own type checks refuse a list of them."""
-    with pytest.raises(ConfigError, match=r"but must be pairs \(layer, head\), as in \[\(1, 0\), \(1, 3\)\]"):
-        require_heads(SimpleNamespace(n_layers=2, n_heads=4), iter([no_pair]))
 
 
 # Composition

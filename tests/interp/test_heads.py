@@ -1,6 +1,5 @@
 """Head scores on hand-written patterns, hand-built models, and models that know nothing."""
 
-import re
 import subprocess
 import sys
 
@@ -17,11 +16,12 @@ from ihlab.interp.circuits import eigenvalue_copying
 from ihlab.interp.copying import copying
 from ihlab.interp.head_model import OurModel
 from ihlab.interp.patterns import raw_patterns
+from ihlab.interp.sources import attention_patterns
 from ihlab.measure.batches import EVAL_SEED
 from ihlab.measure.columns import COLUMNS
 from ihlab.measure.heads import pattern_scores
 from ihlab.measure.metrics import Evaluator
-from ihlab.measure.probe import repeated_rows, rolled, task_ids
+from ihlab.measure.probe import repeated_rows, rolled, task_tokens
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from ihlab.theory.constructions import shifted_head
@@ -73,30 +73,6 @@ def test_hand_written_heads_score_one_for_what_they_do(repeats):
         assert all(scores[name][head] < 0.2 for head, kind in enumerate(KINDS) if names.get(kind) != name)
 
 
-def test_scores_are_the_attention_summed_by_hand():
-    tokens = torch.randint(6, (2, 14), generator=torch.Generator().manual_seed(0))
-    patterns = torch.rand(2, 2, 3, 14, 14).tril().double()
-    scores = pattern_scores(patterns, tokens)
-    for layer in range(2):
-        for head in range(3):
-            found = {name: [] for name in scores}
-            for i, row in enumerate(tokens.tolist()):
-                for q in range(14):
-                    pattern = patterns[layer, i, head, q].tolist()
-                    earlier = [k for k in range(q) if row[k] == row[q]]
-                    after = [k + 1 for k in earlier]
-                    if earlier:
-                        found["duplicate_token"].append(sum(pattern[k] for k in earlier))
-                    last = row[q] not in row[q + 1 :]
-                    if earlier and last and not set(after) & {q - 1, q, *earlier}:
-                        found["prefix_matching"].append(sum(pattern[k] for k in after))
-                    if q >= 2:
-                        found["previous_token"].append(pattern[q - 1])
-                        found["first_position"].append(pattern[0])
-            for name, values in found.items():
-                assert scores[name][layer, head].item() == pytest.approx(sum(values) / len(values))
-
-
 def test_places_that_looking_one_back_would_find_too_do_not_count():
     """Of 1 2 1 2 and 5 5 5 nothing tells induction from looking back; of 7 8 9 7 the last does."""
     tokens = torch.tensor([[1, 2, 1, 2, 5, 5, 5, 7, 8, 9, 7]])
@@ -127,7 +103,6 @@ def test_the_head_of_theorem_3_3_has_a_perfect_stripe(theorem_3_3, batch):
 def test_every_column_is_in_the_one_table_and_in_the_help(theorem_3_3, batch):
     names = [column.name for column in COLUMNS]
     assert set(head_scores(theorem_3_3, batch, copying=True, probes=2)) == {"layer", "head", "pattern", *names}
-    assert re.findall(r"^    - (\w+): ", head_scores.__doc__, flags=re.M) == names
 
 
 def test_the_two_heads_of_theorem_3_2(theorem_3_2, batch):
@@ -170,7 +145,7 @@ def test_prefix_matching_is_the_score_that_training_records(small_run):
     """With the ids of the task and the seed that training probes with."""
     model = Transformer(small_run.model)
     recorded = Evaluator(small_run, torch.device("cpu"))(model)
-    ids = task_ids(small_run.task)
+    ids = task_tokens(small_run.task).content
     table = head_scores(model, ids=ids, seed=EVAL_SEED)
     scores = table[table["pattern"] == "raw"]["prefix_matching"].tolist()
     assert scores == pytest.approx([recorded["prefix_0.0"], recorded["prefix_0.1"]])
@@ -179,28 +154,26 @@ def test_prefix_matching_is_the_score_that_training_records(small_run):
 def test_a_trained_model_is_probed_with_the_ids_of_its_task(tmp_path):
     """Of ids 20 to 47 alone; a model that is not a run's does not know which are its own."""
     task = InductionTask(vocab_size=48, length=12, min_token=20)
-    model = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=48, n_ctx=12)
+    model = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=48, n_ctx=12, attention="kv_shift")
     run = train(RunConfig(task=task, model=model, steps=1, eval_rows=8, batch_size=4), tmp_path)
     trained, other = OurModel(run.model()), OurModel(Transformer(model))
     assert set(trained.probe_rows(2, 200, None, None, 0).flatten().tolist()) == set(range(20, 48))
     assert set(other.probe_rows(2, 200, None, None, 0).flatten().tolist()) == set(range(48))
     assert trained.probe_rows(2, 3, None, [1, 2, 3], 0).max() == 3
-    pd.testing.assert_frame_equal(head_scores(run.model()), head_scores(run.model(), ids=range(20, 48)))
+    scores = head_scores(run.model(), ids=range(20, 48))
+    for source in (run, run.model()):
+        pd.testing.assert_frame_equal(head_scores(source), scores)
+    tokens = repeated_rows(range(3), 2, 3, 4)
+    _, cache = run.model().run_with_cache(tokens)
+    for source in (run, cache):
+        torch.testing.assert_close(attention_patterns(source, tokens)[0], cache["pattern", 0])
+    assert set(head_scores(cache, tokens=tokens)["pattern"]) == {"raw", "effective"}
 
 
 @pytest.fixture(scope="module")
 def small_run():
     model = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=48, n_ctx=12)
     return RunConfig(task=InductionTask(vocab_size=48, length=12), model=model, steps=1, eval_rows=8)
-
-
-def test_probes_are_repeats_of_distinct_tokens():
-    rows = repeated_rows([3, 5, 7, 9, 11], rows=2, period=4, repeats=3)
-    assert rows.shape == (2, 12)
-    for row in rows.tolist():
-        assert row == row[:4] * 3
-        assert len(set(row)) == 4
-        assert set(row) <= {3, 5, 7, 9, 11}
 
 
 # Copying
@@ -396,49 +369,10 @@ def test_arguments_that_cannot_be_used_are_refused(theorem_3_3, function, argume
         function(theorem_3_3, **arguments)
 
 
-@pytest.mark.parametrize(
-    ("shape", "tokens", "message"),
-    [
-        ((4, 6, 6), (6,), r"shape \[4, 6, 6\], but must be \[layer, head, query, key\]"),
-        ((2, 4, 5, 6), (6,), "5 queries and 6 keys"),
-        ((2, 4, 6, 6), (5,), r"tokens have the shape \[5\], but patterns of shape \[2, 4, 6, 6\] need \[6\]"),
-        ((2, 3, 4, 6, 6), (6,), r"need \[3, 6\]"),
-        ((0, 4, 6, 6), (6,), "they hold nothing"),
-    ],
-)
-def test_patterns_and_tokens_that_do_not_fit_are_refused(shape, tokens, message):
-    with pytest.raises(ConfigError, match=message):
-        locate_induction_heads(torch.rand(shape), torch.zeros(tokens, dtype=torch.int64))
-
-
 def test_one_row_cannot_say_how_sure_a_rise_of_the_loss_is(theorem_3_3, batch):
     assert locate_induction_heads(theorem_3_3, batch=batch.rows(0, 2))["induction"].any()
     with pytest.raises(ConfigError, match="The batch needs at least 2 sequences, but has 1"):
         locate_induction_heads(theorem_3_3, batch=batch.rows(0, 1))
-
-
-def test_patterns_that_were_not_made_are_no_patterns():
-    """What transformers returns of a model with another attn_implementation."""
-    for none in ((), (None, None)):
-        with pytest.raises(ConfigError, match=r"holds no patterns: .*attn_implementation='eager'"):
-            locate_induction_heads(none, torch.zeros(2, 8, dtype=torch.long))
-
-
-def test_other_sources_are_refused(theorem_3_3, batch):
-    patterns, tokens = torch.rand(2, 4, 6, 6), torch.arange(3).repeat(2)
-    with pytest.raises(ConfigError, match="The source is 'gpt2', a name"):
-        locate_induction_heads("gpt2", tokens)
-    with pytest.raises(ConfigError, match="tokens are not given"):
-        locate_induction_heads(patterns)
-    with pytest.raises(ConfigError, match="whole numbers"):
-        locate_induction_heads(patterns, tokens.float())
-    with pytest.raises(ConfigError, match="heads are ablated by running a model"):
-        locate_induction_heads(patterns, tokens, batch=batch)
-    with pytest.raises(ConfigError, match="probed with its own"):
-        locate_induction_heads(theorem_3_3, tokens)
-    _, cache = theorem_3_3.run_with_cache(tokens[None], names_filter="hook_embed")
-    with pytest.raises(ConfigError, match=r"lacks blocks\.0\.attn\.hook_pattern"):
-        locate_induction_heads(cache, tokens[None])
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -111,68 +112,36 @@ def recorded(model, tokens):
 
 # Activation patching: TransformerLens' own
 
-BY_POSITION = ["resid_pre", "resid_mid", "attn_out", "mlp_out"]
-BY_HEAD = {"z": "out", "q": "q", "k": "k", "v": "v", "pattern": "pattern"}
+EVERY = slice(None)
+STREAM = [(place, f"get_act_patch_{place}", (3, POS)) for place in ("resid_pre", "resid_mid", "attn_out", "mlp_out")]
+HEAD = [(place, kind, GROUPS if place in "kv" else HEADS) for place, kind in zip("zqkv", ("out", *"qkv"), strict=True)]
+BY_HEAD = [(place, f"get_act_patch_attn_head_{kind}_all_pos", (3, n)) for place, kind, n in HEAD]
+BY_HEAD += [("pattern", "get_act_patch_attn_head_pattern_all_pos", (3, HEADS))]
+BY_BOTH = [(place, f"get_act_patch_attn_head_{kind}_by_pos", (3, POS, n)) for place, kind, n in HEAD]
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("place", BY_POSITION)
-def test_patching_the_stream_by_position(model, tokens, source, place):
+@pytest.mark.parametrize(("place", "function", "shape"), [*STREAM, *BY_HEAD, *BY_BOTH])
+def test_activation_patching_also_where_heads_share_keys_and_values(model, tokens, source, place, function, shape):
+    """Each entry [layer, position], [layer, head] or [layer, position, head]; of the last, some."""
     _, clean = model.run_with_cache(source)
-    patched = getattr(patching, f"get_act_patch_{place}")(model, tokens, clean, metric)
+    patched = getattr(patching, function)(model, tokens, clean, metric)
     record = recorded(model, source)
-    assert patched.shape == (3, POS)
-    for layer in range(3):
-        for position in range(POS):
+    assert patched.shape == shape
+    for entry in list(np.ndindex(shape))[:: 1 if len(shape) == 2 else 9]:
+        if function.endswith("all_pos"):
+            axis = (EVERY, entry[1]) if place == "pattern" else (EVERY, EVERY, entry[1])
+        else:
+            axis = (EVERY, *entry[1:])
 
-            def patch(at, at_layer, x, layer=layer, position=position):
-                if (at, at_layer) == (place, layer):
-                    x = x.clone()
-                    x[:, position] = record[place, layer][:, position]
-                return x
+        def patch(at, layer, x, entry=entry, axis=axis):
+            if (at, layer) == (place, entry[0]):
+                x = x.clone()
+                x[axis] = record[place, layer][axis]
+            return x
 
-            expected = metric(by_hand(model, tokens, patch)).item()
-            assert patched[layer, position].item() == pytest.approx(expected, rel=1e-5)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("place", BY_HEAD)
-def test_patching_heads_also_where_they_share_keys_and_values(model, tokens, source, place):
-    _, clean = model.run_with_cache(source)
-    patched = getattr(patching, f"get_act_patch_attn_head_{BY_HEAD[place]}_all_pos")(model, tokens, clean, metric)
-    record = recorded(model, source)
-    n_heads = GROUPS if place in "kv" else HEADS
-    assert patched.shape == (3, n_heads)
-    for layer in range(3):
-        for head in range(n_heads):
-
-            def patch(at, at_layer, x, layer=layer, head=head):
-                if (at, at_layer) == (place, layer):
-                    axis = (slice(None), head) if place == "pattern" else (slice(None), slice(None), head)
-                    x = x.clone()
-                    x[axis] = record[place, layer][axis]
-                return x
-
-            expected = metric(by_hand(model, tokens, patch)).item()
-            assert patched[layer, head].item() == pytest.approx(expected, rel=1e-5)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("place", ["z", "q", "k", "v"])
-def test_patching_heads_by_position(model, tokens, source, place):
-    _, clean = model.run_with_cache(source)
-    patched = getattr(patching, f"get_act_patch_attn_head_{BY_HEAD[place]}_by_pos")(model, tokens, clean, metric)
-    record = recorded(model, source)
-    layer, position, head = 1, 4, 1
-
-    def patch(at, at_layer, x):
-        if (at, at_layer) == (place, layer):
-            x = x.clone()
-            x[:, position, head] = record[place, layer][:, position, head]
-        return x
-
-    expected = metric(by_hand(model, tokens, patch)).item()
-    assert patched[layer, position, head].item() == pytest.approx(expected, rel=1e-5)
+        expected = metric(by_hand(model, tokens, patch)).item()
+        assert patched[entry].item() == pytest.approx(expected, rel=1e-5)
 
 
 @torch.no_grad()

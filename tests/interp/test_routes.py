@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ihlab.interp.routes import Route, ablate_route, all_routes, column_name, route_contributions
-from ihlab.interp.routes import route_effects as effects_of
+from ihlab.interp.routes import Route, column_name, route_contributions, route_effects
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from ihlab.theory.constructions import kv_shift_induction_head
@@ -116,22 +115,6 @@ def test_every_route_of_every_head_is_what_loops_give(tokens, positional, layer)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("route", [Route(1, None), Route(None, 2), Route(1, 0)], ids=["key", "value", "both"])
-def test_ablation_changes_one_heads_z_and_nothing_else_before_it(tokens, route):
-    """The logits are those of the untouched model with the loops' z of that one head put in."""
-    model, layer, head = random_model(), 0, 3
-    _, cache = model.run_with_cache(tokens)
-    attn = model.layers[layer].attn
-    alpha, beta = attn.alpha[1], attn.beta[1]
-    z = cache["z", layer].clone()
-    z[:, :, head] = loop_z(model, cache, layer, head, alpha, split(route, alpha, beta))
-    expected = model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_z", lambda _, hook: z)])
-    torch.testing.assert_close(
-        ablate_route(model, tokens, layer, head, route), expected, rtol=1e-5, atol=1e-6
-    )  # rotary tables are float32
-
-
-@torch.no_grad()
 def test_value_routes_sum_to_the_head_and_the_whole_head_is_its_z(tokens):
     model = random_model()
     contributions = route_contributions(model, tokens, 1)
@@ -142,38 +125,36 @@ def test_value_routes_sum_to_the_head_and_the_whole_head_is_its_z(tokens):
 
 
 @torch.no_grad()
-def test_routes_of_weight_zero_change_no_bit(tokens):
+def test_routes_of_weight_zero_contribute_nothing(tokens):
     model = random_model()
     for weight in (model.layers[0].attn.alpha, model.layers[0].attn.beta):
         weight[:, 2] = 0
-    logits = model(tokens)
-    for route in all_routes(WINDOW):
-        if 2 in route:
-            assert torch.equal(ablate_route(model, tokens, 0, 1, route), logits), route
+    for route, contribution in route_contributions(model, tokens, 0).items():
+        assert contribution.any() == (2 not in route), route
 
 
 @torch.no_grad()
 def test_mean_and_resample_put_in_what_they_say():
-    model = random_model()
+    """What layer 0 writes with the route ablated in head 2, beside what it writes with the route zeroed there."""
+    model, route, head = random_model(), Route(1, 0), 2
     tokens = torch.randint(19, (5, POS), generator=torch.Generator().manual_seed(8))
-    route, layer, head = Route(1, 0), 0, 2
-    contribution = route_contributions(model, tokens, layer, [route])[route][:, :, head]
-    seen = {}
+    batch = Batch(tokens.numpy(), tokens.numpy())
+    contribution = route_contributions(model, tokens, 0, [route])[route][:, :, head]
 
-    def put_in(how):
+    def written(how):
+        seen = []
         model.add_hook("hook_embed", lambda x, hook: x)  # hooks of one's own stay and are no obstacle
-        model.add_hook(f"blocks.{layer}.hook_attn_out", lambda x, hook: seen.update({how: x}))
-        ablate_route(model, tokens, layer, head, route, how)
+        model.add_hook("blocks.0.hook_attn_out", lambda x, hook: seen.append(x))
+        route_effects(model, batch, how, layers=[0], routes=[route])
         model.reset_hooks()
-        return seen[how]
+        return seen[head - HEADS]  # the last runs are those without the route, head by head
 
-    zero, mean, resample = (put_in(how) for how in ("zero", "mean", "resample"))
-    W_O = model.layers[layer].attn.W_O[head]
+    zero, mean, resample = (written(how) for how in ("zero", "mean", "resample"))
+    W_O = model.layers[0].attn.W_O[head]
     torch.testing.assert_close(mean - zero, (contribution.mean(dim=0) @ W_O).expand_as(mean))
     taken = []
     for row in range(5):
-        write = (resample - zero)[row]
-        same = [torch.allclose(write, contribution[other] @ W_O) for other in range(5)]
+        same = [torch.allclose((resample - zero)[row], contribution[other] @ W_O) for other in range(5)]
         assert sum(same) == 1
         taken.append(same.index(True))
     assert sorted(taken) == list(range(5))
@@ -185,7 +166,7 @@ def test_mean_and_resample_put_in_what_they_say():
 
 def test_on_the_theorem_the_used_routes_are_everything_and_the_others_exactly_nothing(induction):
     model, batch = induction
-    table = effects_of(model, batch).set_index(["key", "value"])
+    table = route_effects(model, batch).set_index(["key", "value"])
     assert len(table) == 9
     used = [("previous", "all"), ("all", "own"), ("previous", "own"), ("all", "all")]
     for route, row in table.iterrows():
@@ -203,18 +184,15 @@ def test_without_the_previous_key_the_theorem_head_is_at_chance(induction):
     Which is no better than a guess among them, and worse: the own token has occurred twice, and is never the answer.
     """
     model, batch = induction
-    tokens = torch.from_numpy(batch.inputs.copy())
-    guess = ablate_route(model, tokens, 0, 0, Route(1, None)).argmax(dim=-1).numpy()
-    asked = batch.answers != IGNORE
-    whole = model(tokens).argmax(dim=-1).numpy()
-    assert (whole == batch.answers)[asked].mean() == 1.0
-    for row, t in zip(*np.nonzero(asked), strict=True):
+    hits, chances = [], []
+    for row, t in zip(*np.nonzero(batch.answers != IGNORE), strict=True):
         weights = np.zeros(60)
         np.add.at(weights, batch.inputs[row, : t + 1], np.exp(-0.01 * (t - np.arange(t + 1))))
-        assert guess[row, t] == weights.argmax()
-    hit = (guess == batch.answers)[asked].mean()
-    chance = np.mean([1 / len(set(batch.inputs[row, : t + 1])) for row, t in zip(*np.nonzero(asked), strict=True)])
-    assert hit < chance
+        hits.append(weights.argmax() == batch.answers[row, t])
+        chances.append(1 / len(set(batch.inputs[row, : t + 1])))
+    fall = route_effects(model, batch, routes=[Route(1, None)])["accuracy_fall"].item()
+    assert 1 - fall == pytest.approx(np.mean(hits))
+    assert np.mean(hits) < np.mean(chances)
 
 
 def test_effects_are_the_rise_of_the_loss_and_the_fall_of_accuracy():
@@ -224,7 +202,7 @@ def test_effects_are_the_rise_of_the_loss_and_the_fall_of_accuracy():
     targets = np.where(rng.random((6, POS)) < 0.5, rng.integers(0, 19, (6, POS)), IGNORE)
     answers = np.where(rng.random((6, POS)) < 0.5, rng.integers(0, 19, (6, POS)), IGNORE)
     batch = Batch(inputs=tokens, targets=targets, answers=answers)
-    table = effects_of(model, batch, how="mean", layers=[1], routes=[Route(2, None), Route(0, 1)])
+    table = route_effects(model, batch, how="mean", layers=[1], routes=[Route(2, None), Route(0, 1)])
     assert list(table.columns) == ["layer", "head", "key", "value", "how", "loss_rise", "accuracy_fall"]
     expected_rows = [(1, head, *names) for head in range(HEADS) for names in (("2 before", "all"), ("own", "previous"))]
     assert list(table[["layer", "head", "key", "value"]].itertuples(index=False, name=None)) == expected_rows
@@ -234,10 +212,18 @@ def test_effects_are_the_rise_of_the_loss_and_the_fall_of_accuracy():
         right = (logits.argmax(-1).numpy() == answers)[answers != IGNORE]
         return loss.item(), right.mean()
 
-    loss, accuracy = graded_by_hand(model(torch.from_numpy(tokens)))
+    ids = torch.from_numpy(tokens)
+    loss, accuracy = graded_by_hand(model(ids))
+    contributions = route_contributions(model, ids, 1)
     routes = [Route(2, None), Route(0, 1)] * HEADS
     for row, route in zip(table.itertuples(), routes, strict=True):
-        after = graded_by_hand(ablate_route(model, torch.from_numpy(tokens), 1, row.head, route, "mean"))
+
+        def put(z, hook, head=row.head, part=contributions[route]):
+            z = z.clone()
+            z[:, :, head] += part[:, :, head].mean(dim=0) - part[:, :, head]
+            return z
+
+        after = graded_by_hand(model.run_with_hooks(ids, fwd_hooks=[("blocks.1.attn.hook_z", put)]))
         assert row.loss_rise == pytest.approx(after[0] - loss, abs=1e-5)
         assert row.accuracy_fall == pytest.approx(accuracy - after[1], abs=1e-12)
 
@@ -249,7 +235,7 @@ def test_together_takes_a_route_from_all_heads_of_a_layer():
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, 19, (6, POS))
     batch = Batch(inputs=tokens, targets=rng.integers(0, 19, (6, POS)))
-    table = effects_of(model, batch, routes=[Route(1, None)], together=True)
+    table = route_effects(model, batch, routes=[Route(1, None)], together=True)
     assert table[["layer", "head", "key", "value"]].to_numpy().tolist() == [
         [0, "all", "previous", "all"],
         [1, "all", "previous", "all"],
@@ -259,7 +245,6 @@ def test_together_takes_a_route_from_all_heads_of_a_layer():
         changed = random_model()
         changed.layers[layer].attn.alpha[:, 1] = 0
         logits = changed(torch.from_numpy(tokens))
-        torch.testing.assert_close(ablate_route(model, torch.from_numpy(tokens), layer, None, Route(1, None)), logits)
         after = F.cross_entropy(logits.flatten(0, 1), torch.from_numpy(batch.targets).flatten())
         assert table["loss_rise"][layer] == pytest.approx((after - before).item(), abs=1e-5)
 
@@ -274,32 +259,17 @@ def test_columns_have_names():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"route": Route(3, None)}, r"key column of .* is 3, but the shift has columns 0 to 2"),
-        ({"route": Route(0, -1)}, r"value column of .* is -1, but the shift has columns 0 to 2"),
-        ({"layer": 2}, "Layer 2 does not exist: the model has layers 0 to 1"),
-        ({"head": 4}, "There is no head 0.4: the model has layers 0 to 1 with heads 0 to 3"),
+        ({"routes": [Route(3, None)]}, r"key column of .* is 3, but the shift has columns 0 to 2"),
+        ({"routes": [Route(0, -1)]}, r"value column of .* is -1, but the shift has columns 0 to 2"),
+        ({"layers": [2]}, "Layer 2 does not exist: the model has layers 0 to 1"),
         ({"how": "zeros"}, "There is no ablation 'zeros'; did you mean 'zero'"),
+        ({"how": "resample"}, "has one sequence, but resampling"),
+        ({"batch": Batch(np.zeros((2, POS), dtype=np.int64), np.full((2, POS), IGNORE))}, "has no targets"),
+        ({"model": random_model(attention="vanilla")}, "attention is 'vanilla', which has no routes"),
     ],
-    ids=["key", "value", "layer", "head", "how"],
+    ids=["key", "value", "layer", "how", "one sequence", "no targets", "no shift"],
 )
-def test_what_does_not_exist_is_named(tokens, change, message):
-    given = {"layer": 0, "head": 0, "route": Route(1, None), "how": "zero", **change}
+def test_what_cannot_be_ablated_is_named(tokens, change, message):
+    one = Batch(tokens[:1].numpy(), tokens[:1].numpy())
     with pytest.raises(ConfigError, match=message):
-        ablate_route(random_model(), tokens, **given)
-
-
-def test_a_model_without_shift_has_no_routes(tokens):
-    with pytest.raises(ConfigError, match="attention is 'vanilla', which has no routes"):
-        route_contributions(random_model(attention="vanilla"), tokens, 0)
-
-
-def test_one_row_cannot_be_resampled(tokens):
-    with pytest.raises(ConfigError, match="has one sequence, but resampling"):
-        ablate_route(random_model(), tokens[:1], 0, 0, Route(1, None), "resample")
-
-
-def test_a_batch_without_targets_measures_nothing():
-    nothing = np.full((2, POS), IGNORE)
-    batch = Batch(inputs=np.zeros((2, POS), dtype=np.int64), targets=nothing)
-    with pytest.raises(ConfigError, match="has no targets"):
-        effects_of(random_model(), batch)
+        route_effects(**{"model": random_model(), "batch": one, **change})

@@ -1,29 +1,31 @@
-"""The keys that head scores count, found one query at a time."""
+"""Head scores of patterns, summed one query at a time."""
 
-import numpy as np
 import pytest
 import torch
 
-from ihlab.measure.heads import source_positions
+from ihlab.measure.heads import pattern_scores
 
 
-def counted(row, query):
-    """The keys of each score for one query of a row of tokens."""
-    copies = {key for key in range(query) if row[key] == row[query]}
-    after = {key + 1 for key in copies}
-    told_apart = not after & ({query - 1, query} | copies)
-    return {
-        "prefix_matching": after if told_apart and row[query] not in row[query + 1 :] else set(),
-        "previous_token": {query - 1} if query >= 2 else set(),
-        "duplicate_token": copies,
-        "first_position": {0} if query >= 2 else set(),
-    }
-
-
-@pytest.mark.parametrize("alphabet", [2, 4, 8])
-def test_source_positions_are_those_counted_one_by_one(alphabet):
-    tokens = np.random.default_rng(alphabet).integers(alphabet, size=(40, 9))
-    found = source_positions(torch.from_numpy(tokens))
-    for r, query in np.ndindex(tokens.shape):
-        wanted = counted(tokens[r].tolist(), query)
-        assert {name: set(places[r, query].nonzero().flatten().tolist()) for name, places in found.items()} == wanted
+@pytest.mark.parametrize("alphabet", [4, 6, 9])
+def test_scores_are_the_attention_summed_by_hand(alphabet):
+    tokens = torch.randint(alphabet, (2, 14), generator=torch.Generator().manual_seed(0))
+    patterns = torch.rand(2, 2, 3, 14, 14).tril().double()
+    scores = pattern_scores(patterns, tokens)
+    for layer in range(2):
+        for head in range(3):
+            found: dict[str, list[float]] = {name: [] for name in scores}
+            for i, row in enumerate(tokens.tolist()):
+                for q in range(14):
+                    pattern = patterns[layer, i, head, q].tolist()
+                    earlier = [k for k in range(q) if row[k] == row[q]]
+                    after = [k + 1 for k in earlier]
+                    if earlier:
+                        found["duplicate_token"].append(sum(pattern[k] for k in earlier))
+                    last = row[q] not in row[q + 1 :]
+                    if earlier and last and not set(after) & {q - 1, q, *earlier}:
+                        found["prefix_matching"].append(sum(pattern[k] for k in after))
+                    if q >= 2:
+                        found["previous_token"].append(pattern[q - 1])
+                        found["first_position"].append(pattern[0])
+            for name, values in found.items():
+                assert scores[name][layer, head].item() == pytest.approx(sum(values) / len(values))

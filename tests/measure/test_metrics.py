@@ -1,7 +1,7 @@
 """The recorded numbers against hand-made models and patterns."""
 
-from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from torch.func import stack_module_state
 from ihlab import ModelConfig, RunConfig, Transformer
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.gathered import evaluation_batch
-from ihlab.measure.heads import follows, mean_attention, prefix_matches
+from ihlab.measure.heads import follows, mean_attention
 from ihlab.measure.metrics import (
     ANSWER_ROWS,
     Evaluator,
@@ -24,22 +24,6 @@ from ihlab.measure.metrics import (
 from ihlab.measure.probe import task_probe
 from ihlab.training.ensemble import of_each_member, over_members
 from tasks import IGNORE, Batch, InductionTask, MQARTask, MultiHopTask, NGramTask
-
-
-def test_prefix_matching_is_one_for_a_head_that_attends_right_after_earlier_occurrences():
-    period, repeats = 5, 4
-    tokens = torch.arange(period).repeat(repeats)[None]
-    size = period * repeats
-    induction, previous, uniform = (torch.zeros(size, size) for _ in range(3))
-    for q in range(size):
-        earlier = [k + 1 for k in range(q) if tokens[0, k] == tokens[0, q]]
-        for k in earlier:
-            induction[q, k] = 1 / len(earlier)
-        previous[q, max(q - 1, 0)] = 1
-        uniform[q, : q + 1] = 1 / (q + 1)
-    scores = mean_attention(torch.stack([induction, previous, uniform])[None], prefix_matches(tokens))
-    expected_uniform = sum(3 / (q + 1) for q in range(3 * period, size)) / period
-    torch.testing.assert_close(scores, torch.tensor([1.0, 0.0, expected_uniform]))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -55,19 +39,6 @@ def test_half_precision_is_not_summed_in_half_precision(dtype):
 def test_ids_below_zero_are_ids():
     tokens = torch.tensor([[5, -1, 3, -1]])
     assert follows(tokens)[0].nonzero().tolist() == [[3, 2]]
-
-
-def test_probe_repeats_distinct_known_tokens():
-    task = InductionTask(vocab_size=64, length=18)
-    probe = task_probe(task)
-    assert probe is not None
-    rows, matches = probe
-    assert rows.shape == (16, 16)
-    assert torch.equal(matches, prefix_matches(rows))
-    for row in rows:
-        assert len(set(row[:4].tolist())) == 4
-        assert torch.equal(row.view(4, 4), row[:4].expand(4, 4))
-    assert rows.min() >= task.min_token
 
 
 def test_held_out_counts_by_hand():
@@ -88,14 +59,6 @@ def test_held_out_counts_by_hand():
     assert measured["eval_loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
     assert measured["accuracy"] == pytest.approx(sum(right) / len(right))
     assert measured["accuracy_first"] == pytest.approx(sum(first_right) / len(first_right))
-
-
-def test_evaluator_names_every_head_and_shift(small):
-    row = Evaluator(small, torch.device("cpu"))(model := Transformer(small.model))
-    assert {"prefix_0.0", "prefix_0.1"} <= row.keys()
-    assert row["alpha1_0.1"] == pytest.approx(model.layers[0].attn.alpha[1, 0].item())
-    assert row["beta2_0.0"] == pytest.approx(model.layers[0].attn.beta[0, 1].item())
-    assert Evaluator(small, torch.device("cpu"))(model) == row
 
 
 @pytest.fixture
@@ -174,16 +137,19 @@ def test_slices_are_the_groups_that_answers_belong_to(with_groups):
 
 @pytest.mark.parametrize("offset", [0, 1])
 @pytest.mark.parametrize("cut", [4, 3, 1])
-def test_accuracy_of_each_slice_by_hand(with_groups, offset, cut):
+def test_accuracy_of_each_slice_by_hand(with_groups, offset, cut, monkeypatch):
     """However the rows are cut into batches, against a walk through all positions."""
-    found = slices(with_groups)
-    pieces = [with_groups.rows(i, i + cut) for i in range(0, 4, cut)]
-    measured = held_out(
-        AnswersByRule(offset),
-        [evaluation_batch(piece) for piece in pieces],
-        found,
-        [membership(piece, found) for piece in pieces],
-    )
+
+    class Stored(NGramTask):
+        def batch(self, size, rng):
+            return with_groups if size == 4 else super().batch(size, rng)
+
+    monkeypatch.setattr("ihlab.measure.metrics.CPU_POSITIONS", 3 * cut)
+    model = AnswersByRule(offset)
+    run = SimpleNamespace(task=Stored(vocab_size=40, length=3), model=model.cfg, eval_rows=4)
+    evaluator = Evaluator(run, torch.device("cpu"))
+    assert len(evaluator.batches) == -(-4 // cut)
+    measured = evaluator(model)
     hits: dict[str, list[bool]] = {}
     for row, t in np.ndindex(ROWS.shape):
         if ASKED[row, t] != IGNORE:
@@ -202,17 +168,6 @@ def test_an_accuracy_over_nothing_is_not_a_number():
     assert np.isnan([measured["accuracy"], measured["accuracy_first"]]).all()
 
 
-def test_a_run_of_multi_hop_records_every_number_of_hops(small):
-    """Together, weighted by their answers, they are the accuracy."""
-    task = MultiHopTask(vocab_size=10, length=16, max_hops=3)
-    evaluator = Evaluator(small.replace(task=task, model=replace(small.model, n_ctx=16)), torch.device("cpu"))
-    row = evaluator(Transformer(replace(small.model, n_ctx=16)))
-    batch = draw(task, EVAL_SEED, "eval", 0, small.eval_rows)
-    asked = [(batch.answers[batch.groups["hops"] == k] != IGNORE).sum() for k in range(4)]
-    by_hops = [row[f"accuracy_hops_{k}"] for k in range(4)]
-    assert np.average(by_hops, weights=asked) == pytest.approx(row["accuracy"])
-
-
 def test_gaps_are_sliced_by_powers_of_two():
     """Each gap from 1 to 40 falls in the slice of the largest power of two that is not above it."""
     gaps = np.arange(1, 41)[None]
@@ -227,24 +182,26 @@ def test_gaps_are_sliced_by_powers_of_two():
     assert [value for _, value in slices(untouched)] == list(range(1, 41))
 
 
-@pytest.mark.parametrize(
-    "task", [InductionTask(vocab_size=64, length=32), MQARTask(vocab_size=64, length=64, pairs=4)], ids=lambda t: t.kind
-)
-def test_a_run_with_gaps_records_their_slices(task):
-    """Together, weighted by their answers, they are the accuracy; the answers are counted by bits."""
+COPYING = [InductionTask(vocab_size=64, length=32), MQARTask(vocab_size=64, length=64, pairs=4)]
+
+
+@pytest.mark.parametrize("task", [*COPYING, MultiHopTask(vocab_size=10, length=16, max_hops=3)], ids=lambda t: t.kind)
+def test_a_run_records_every_slice_of_its_task(task):
+    """Together, weighted by their answers, they are the accuracy; answers are counted by hops, or bits of gaps."""
     model = ModelConfig(n_layers=1, d_model=16, n_heads=2, d_vocab=64, n_ctx=64)
     run = RunConfig(task=task, model=model, eval_rows=64, steps=1)
     row = Evaluator(run, torch.device("cpu"))(Transformer(model))
     batch = draw(task, EVAL_SEED, "eval", 0, 64)
-    asked = batch.groups["gap"][batch.answers != IGNORE]
+    [(group, values)] = batch.groups.items()
+    values = np.broadcast_to(values[:, None] if values.ndim == 1 else values, batch.answers.shape)
     n: dict[int, int] = {}
-    for gap in asked.tolist():
-        power = 1 << (gap.bit_length() - 1)
-        n[power] = n.get(power, 0) + 1
-    columns = [name for name in row if name.startswith("accuracy_gap_")]
-    assert columns == [f"accuracy_gap_{power}" for power in sorted(n)]
-    assert min(n) >= (2 if task.kind == "induction" else 1)
-    weights = [n[int(name.removeprefix("accuracy_gap_"))] for name in columns]
+    for value in values[batch.answers != IGNORE].tolist():
+        of = 1 << (value.bit_length() - 1) if group == "gap" else value
+        n[of] = n.get(of, 0) + 1
+    columns = [name for name in row if name.startswith(f"accuracy_{group}_")]
+    assert columns == [f"accuracy_{group}_{of}" for of in sorted(n)]
+    assert min(n) == {"induction": 2, "mqar": 1, "multihop": 0}[task.kind]
+    weights = [n[int(name.rpartition("_")[2])] for name in columns]
     assert np.average([row[name] for name in columns], weights=weights) == pytest.approx(row["accuracy"])
 
 
@@ -313,9 +270,7 @@ def test_answer_attention_of_heads_made_by_hand():
     assert found.tolist() == pytest.approx([1.0, by_hand, 0.0, 0.25])
 
 
-@pytest.mark.parametrize(
-    "task", [InductionTask(vocab_size=64, length=32), MQARTask(vocab_size=64, length=64, pairs=4)], ids=lambda t: t.kind
-)
+@pytest.mark.parametrize("task", COPYING, ids=lambda t: t.kind)
 def test_attention_to_the_answer_is_recorded_on_the_tasks_own_rows(task):
     """Of every head, against a walk through the first rows of the held-out set."""
     model = Transformer(ModelConfig(n_layers=2, d_model=16, n_heads=2, d_vocab=64, n_ctx=64))

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ihlab.measure.heads import pattern_scores, source_positions
-from ihlab.measure.offsets import best_offset
+from ihlab.measure.heads import best_offset, pattern_scores, source_positions
 from ihlab.measure.padding import moved_batch
 from ihlab.model.padding import in_order, mask_of, real_first
 from tasks import IGNORE, Batch, ConfigError

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from ihlab.measure.probe import model_tokens, probe_rows, repeated_batch, task_ids, task_probe, task_tokens
+from ihlab.measure.heads import prefix_matches
+from ihlab.measure.probe import model_tokens, probe_rows, repeated_batch, task_probe, task_tokens
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from tasks import IGNORE, Batch, IGSMTask, InductionTask, MQARTask, MultiHopTask, NGramTask, Task
@@ -27,6 +28,7 @@ def test_a_probe_begins_as_rows_do_and_draws_content_alone(name):
     probe = task_probe(task)
     assert probe is not None
     tokens = probe.tokens
+    assert torch.equal(probe.matches, prefix_matches(tokens))
     first = set(drawn[:, 0].tolist())
     assert set(tokens[:, 0].tolist()) <= first
     special = first | ({0, 1, 2, 3, 4} if name == "igsm" else set())
@@ -35,10 +37,11 @@ def test_a_probe_begins_as_rows_do_and_draws_content_alone(name):
     model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=task.vocab_size, n_ctx=200))
     model.trained_on = task
     for repeats in (2, 4):
-        rows = probe_rows(model, repeats, 5)
+        rows = probe_rows(model_tokens(model), repeats, 5)
         assert rows.shape[1] <= task.length
         period = (rows.shape[1] - 1) // repeats
         assert torch.equal(rows[:, 1:], rows[:, 1 : 1 + period].repeat(1, repeats))
+        assert all(len(set(row)) == period for row in rows[:, 1 : 1 + period].tolist())
 
 
 def test_a_task_that_says_nothing_begins_with_what_is_always_first():
@@ -58,23 +61,23 @@ def test_a_task_that_says_nothing_begins_with_what_is_always_first():
             return ""
 
     assert task_tokens(Own()).begin == (3,)
-    assert task_ids(Own()) == list(range(10, 20))
+    assert task_tokens(Own()).content == list(range(10, 20))
     assert task_tokens(Own(first=12)).begin == ()  # it is content, too
 
 
 def test_the_blank_between_queries_is_no_content():
     task = MQARTask(vocab_size=32, length=32, fill="blank")
     assert 0 in task.batch(9, np.random.default_rng(0)).inputs
-    assert 0 not in task_ids(task)
-    assert 0 in task_ids(MQARTask(vocab_size=32, length=32))
+    assert 0 not in task_tokens(task).content
+    assert 0 in task_tokens(MQARTask(vocab_size=32, length=32)).content
 
 
 def test_a_probe_is_as_long_as_the_rows_of_the_training():
     model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=160, n_ctx=512))
-    assert probe_rows(model, 4, 2).shape == (2, 128)  # its training is unknown
+    assert probe_rows(model_tokens(model), 4, 2).shape == (2, 128)  # its training is unknown
     model.trained_on = InductionTask(vocab_size=160, length=32)
-    assert probe_rows(model, 4, 2).shape == (2, 32)
-    assert probe_rows(model, 4, 2, length=64).shape == (2, 64)
+    assert probe_rows(model_tokens(model), 4, 2).shape == (2, 32)
+    assert probe_rows(model_tokens(model), 4, 2, length=64).shape == (2, 64)
     assert model_tokens(model).content == list(range(11, 160))
 
 

@@ -13,7 +13,7 @@ from ihlab.interp.heads import head_scores
 from ihlab.interp.induction_pair import find_induction_pair
 from ihlab.interp.multihop import hop_ablation, hop_scores
 from ihlab.interp.patching import path_effects, path_patch
-from ihlab.interp.routes import ablate_route, all_routes, route_contributions, route_effects
+from ihlab.interp.routes import all_routes, route_contributions, route_effects
 from ihlab.measure.gathered import evaluation_batch
 from ihlab.measure.metrics import held_out
 from ihlab.model.modes import evaluating
@@ -51,7 +51,6 @@ MEASURES = {
     "path_effects": lambda model: path_effects(model, TOKENS, OTHER, lambda logits: logits.square().mean()),
     "route_contributions": lambda model: route_contributions(model, TOKENS, 0)[ROUTE],
     "route_effects": lambda model: route_effects(model, BATCH),
-    "ablate_route": lambda model: ablate_route(model, TOKENS, 0, None, ROUTE),
     "held_out": lambda model: held_out(model, [evaluation_batch(BATCH, torch.device("cpu"))]),
     "generate": lambda model: model.generate(TOKENS[:, :4], 6),
 }

@@ -8,8 +8,8 @@ import torch
 from torch.nn import functional as F
 
 from ihlab.interp import locate_induction_heads
+from ihlab.interp.ablation import ablate_together
 from ihlab.interp.sources import opened_model
-from ihlab.interp.together import ablate_together
 from ihlab.measure.probe import repeated_batch
 from tests.real.fetch import FOLDER
 

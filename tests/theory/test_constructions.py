@@ -3,7 +3,6 @@
 import math
 from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
 
@@ -14,10 +13,9 @@ from ihlab.theory.constructions import (
     shifted_head,
     two_layer_bound,
     two_layer_induction_head,
-    two_layer_v_shift_induction_head,
 )
 from ihlab.theory.function import IH
-from tasks import IGNORE, ConfigError, InductionTask
+from tasks import ConfigError
 
 SIGMA, SLOPE = 0.3, 0.1
 
@@ -154,25 +152,6 @@ def test_without_the_strict_mask_the_checker_approves_of_anything():
     seeing_itself = shifted_head(torch.eye(8), 5, alpha=(1.0, 0.0), beta=(0.0, 1.0), sigma=0.01)
     row = torch.tensor([[6, 2, 7, 1, 3]])
     assert seeing_itself(row)[0, -1].argmax() == 1
-
-
-def test_two_layers_that_shift_values_alone_need_no_positions():
-    """Sums over loops on any rows; induction, exactly, at the first repeat of the task's rows."""
-    rows = random_rows(7, 4, 5)
-    out = outputs(two_layer_v_shift_induction_head(rows, 7, 0.4), 7)
-    before = torch.cat([torch.zeros(1, 4, dtype=rows.dtype), rows[:-1]])
-    for n in range(7):
-        y = [(rows[s] @ rows[: s + 1].T / 0.4).softmax(dim=0) @ before[: s + 1] for s in range(n + 1)]
-        expected = (torch.stack(y) @ rows[n] / 0.4).softmax(dim=0) @ rows[: n + 1]
-        torch.testing.assert_close(out[n, :4], expected, rtol=0, atol=1e-10)
-
-    batch = InductionTask(vocab_size=32, length=16, score="first").batch(200, np.random.default_rng(0))
-    model = two_layer_v_shift_induction_head(torch.eye(32), 16, 0.002)
-    scored = torch.from_numpy(batch.targets != IGNORE)
-    said = model(torch.from_numpy(batch.inputs))[scored]
-    answers = torch.from_numpy(batch.targets)[scored]
-    assert len(answers) == 200
-    torch.testing.assert_close(said, torch.eye(32, dtype=torch.float64)[answers], rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("build", [kv_shift_induction_head, two_layer_induction_head])

@@ -245,6 +245,7 @@ def test_a_notebooks_frame_gives_the_fragment_and_saves_pictures(browser, run):
     page.set_content(f"<!doctype html><body>{view(run, ROW)._repr_html_()}</body>")
     frame = page.frame_locator("iframe")
     frame.locator("body[data-ready]").wait_for()
+    assert frame.locator(".token").count() == len(ROW)
     frame.locator(".head").nth(2).click()
     frame.locator("#link").click()
     assert "head=0.2" in frame.locator("#link-text").input_value()

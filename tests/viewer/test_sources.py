@@ -9,8 +9,10 @@ from transformers import AutoModelForCausalLM, MistralConfig, MistralForCausalLM
 
 from ihlab import ModelConfig, Run, Transformer
 from ihlab.interp import head_scores
+from ihlab.measure.heads import source_positions
 from ihlab.viewer import view, write_view
 from ihlab.viewer.data import view_data
+from ihlab.viewer.tags import TAGS
 from ihlab.viewer.tokens import held_out_rows
 from tasks import IGNORE, Batch, ConfigError, InductionTask
 from tests.viewer.test_data import decoded, unpacked
@@ -124,15 +126,27 @@ def test_heads_are_tagged_by_what_they_attend_to():
     assert layer[1]["tags"] == [1]
 
 
+def test_a_score_without_a_tag_is_not_on_the_page(patterns, monkeypatch):
+    monkeypatch.setattr(
+        "ihlab.viewer.tags.source_positions", lambda ids: {**source_positions(ids), "new": torch.ones(1, 6, 6).bool()}
+    )
+    assert view_data(patterns[:, 0], WORDS)["score_names"] == list(TAGS.values())
+
+
+def same_scores(data, model):
+    """The effective head scores of a model, after checking that a page has them at its last step."""
+    table = head_scores(model).query("pattern == 'effective'")
+    found = np.array([head["scores"] for layer in data["heads"][-1] for head in layer])
+    names = ["prefix_matching", "previous_token", "duplicate_token", "first_position"]
+    assert found == pytest.approx(table[names].to_numpy(), abs=5.1e-4)
+    return table
+
+
 @pytest.mark.slow
 def test_a_trained_models_tags_are_those_of_head_scores():
     run = Run.open("kv-shift-1-layer")
     data = view_data(run, rows=1)
-    table = head_scores(run.model())
-    table = table[table["pattern"] == "effective"]
-    found = np.array([head["scores"] for layer in data["heads"][-1] for head in layer])
-    names = ["prefix_matching", "previous_token", "duplicate_token", "first_position"]
-    assert found == pytest.approx(table[names].to_numpy(), abs=5.1e-4)
+    table = same_scores(data, run.model())
     induction = [0 in head["tags"] for layer in data["heads"][-1] for head in layer]
     assert induction == (table["prefix_matching"] >= 0.5).tolist()
     assert any(induction)
@@ -168,11 +182,7 @@ def test_another_librarys_model_has_the_tags_of_head_scores_and_its_own_predicti
     other = OTHERS[name]()
     data = view_data(other, ROW, {})  # a bridge brings a tokenizer; by no words, ids read as themselves
     assert (data["title"], data["scored"]) == (type(other).__name__, "random tokens, repeated")
-    table = head_scores(other)
-    table = table[table["pattern"] == "effective"]
-    found = np.array([head["scores"] for layer in data["heads"][0] for head in layer])
-    names = ["prefix_matching", "previous_token", "duplicate_token", "first_position"]
-    assert found == pytest.approx(table[names].to_numpy(), abs=5.1e-4)
+    same_scores(data, other)
     with torch.no_grad():
         output = other(torch.tensor([ROW]))
     best = getattr(output, "logits", output)[0].topk(5).indices
@@ -211,7 +221,7 @@ def test_held_out_rows_have_the_tasks_targets(run):
         found = row["predictions"]
         assert found["asked"] == "target"
         scored = [at for at, i in enumerate(found["target"]) if i >= 0]
-        assert scored
+        assert 0 < len(scored) < 12
         assert all(data["words"][found["target"][at]] == row["tokens"][at + 1] for at in scored if at + 1 < 12)
         assert np.isfinite(unpacked(found["loss"][-1], "<f4")[scored]).all()
 
@@ -292,14 +302,17 @@ def test_a_model_of_a_run_shows_held_out_rows(run):
         ("model", [1, 40], "tokens holds 40, which is outside the vocabulary: ids are 0 to 39"),
         ("model", [1] * 13, "The sequence has 13 positions, but must have 1 to n_ctx=12"),
         ("model", None, "tokens are not given"),
+        ("run", [1, 40], "outside the vocabulary"),
+        ("run", [], "sequence has 0 positions"),
+        ("run", [1] * 13, "sequence has 13 positions, but must have 1 to n_ctx=12"),
         ("linear", ROW, "The source is a Linear, but must be a Run, a Transformer, a TransformerBridge"),
     ],
 )
-def test_what_cannot_be_shown_is_one_sentence(model, patterns, source, tokens, sentence):
+def test_what_cannot_be_shown_is_one_sentence(model, patterns, run, source, tokens, sentence):
     one = patterns[:, 0].clone()
     nan = one.clone()
     nan[0, 1, 4, 2] = torch.nan
-    sources = {"patterns": one, "wide": one[..., :5], "nan": nan, "text": "gpt2", "model": model}
+    sources = {"run": run, "patterns": one, "wide": one[..., :5], "nan": nan, "text": "gpt2", "model": model}
     sources["linear"] = torch.nn.Linear(2, 2)
     with pytest.raises(ConfigError, match=sentence) as error:
         view_data(sources[source], tokens)
@@ -313,13 +326,8 @@ def test_rows_and_words_that_do_not_fit_are_named(patterns, run):
         view_data(run, rows=0)
     with pytest.raises(ConfigError, match="words is 3, but must be a tokenizer"):
         view_data(run, ROW, 3)
-
-
-def test_unscored_positions_of_a_task_have_no_target(run):
-    targets = InductionTask(vocab_size=40, length=12).batch(1, np.random.default_rng(0)).targets[0]
-    assert (targets == IGNORE).any()  # so that the next test of it shows something
-    found = view_data(run, rows=1)["rows"][0]["predictions"]
-    assert -1 in found["target"]
+    with pytest.raises(ConfigError, match="words has 2 names, but the sequence has 3 positions"):
+        view_data(run, ROW[:3], ["a", "b"])
 
 
 def test_older_names_still_work(run, tmp_path):

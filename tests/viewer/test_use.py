@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from ihlab.viewer import view, write_view
+from ihlab.viewer import write_view
 
 pytestmark = pytest.mark.slow
 
@@ -79,15 +79,6 @@ def test_vanilla_pages_have_one_view_and_no_plane(show, make_run):
     assert page.locator("#views").is_hidden()
     assert page.locator("#plane-panel").is_hidden()
     assert page.locator(".head").count() == 8
-
-
-def test_the_notebook_frame_shows_the_page(browser, run):
-    page = browser.new_page()
-    page.set_content(f"<!doctype html><body>{view(run, ROW)._repr_html_()}</body>")
-    frame = page.frame_locator("iframe")
-    frame.locator("body[data-ready]").wait_for()
-    assert frame.locator(".token").count() == len(ROW)
-    page.close()
 
 
 def test_the_policy_stops_foreign_scripts_and_loads(browser, run, tmp_path):

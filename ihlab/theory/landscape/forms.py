@@ -145,7 +145,6 @@ def evaluate(
 
 
 def _arrays(given: dict[str, Any]) -> tuple[Any, dict[str, Array]]:
-    """Convert the given numbers to float64 arrays of one library."""
     given = {name: value for name, value in given.items() if value is not None}
     tensors = [value for value in given.values() if isinstance(value, Tensor)]
     if tensors:
@@ -175,7 +174,6 @@ def _check(xp: Any, values: dict[str, Array]) -> None:
 
 
 def _refuse(wrong: Array, message: str) -> None:
-    """Raise `ConfigError` with the first of the wrong numbers, if any."""
     if len(wrong):
         raise ConfigError(message.format(f"{float(wrong[0]):g}"))
 

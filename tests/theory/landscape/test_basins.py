@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ihlab.theory import landscape
-from tasks import ConfigError
 
 pytestmark = pytest.mark.slow
 
@@ -42,11 +41,3 @@ def test_too_short_a_time_decides_nothing():
     table = landscape.basins(12, points=3, time=0.25)
     assert set(table["basin"]) == {"undecided"}
     assert np.isinf(table["decided"]).all()
-
-
-@pytest.mark.parametrize(
-    ("change", "said"), [({"n_tokens": 4}, "n_tokens is 4"), ({"points": 1}, "points is 1"), ({"lr": 0.0}, "positive")]
-)
-def test_bad_input_gets_one_sentence(change, said):
-    with pytest.raises(ConfigError, match=said):
-        landscape.basins(**{"n_tokens": 9, **change})

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from ihlab.theory import landscape
-from tasks import ConfigError
 
 
 @pytest.mark.parametrize("size", [{"form": "exact", "n_tokens": 12}, {"form": "printed", "other": 10}])
@@ -23,8 +22,3 @@ def test_slopes_are_differences_along_the_square():
     inside = (slice(1, -1), slice(1, -1))
     np.testing.assert_allclose(field.slope_alpha1[inside], by_alpha1[inside], atol=1e-5)
     np.testing.assert_allclose(field.slope_beta1[inside], by_beta1[inside], atol=1e-5)
-
-
-def test_one_point_is_no_grid():
-    with pytest.raises(ConfigError, match="points is 1, but must be at least 2"):
-        landscape.field(n_tokens=9, points=1)

@@ -11,7 +11,6 @@ from torch.nn import functional as F
 
 from ihlab.theory import landscape
 from ihlab.theory.constructions import shifted_head
-from tasks import ConfigError
 
 PARAMETER = st.floats(-4, 4)
 Four = tuple[float, float, float, float]
@@ -117,29 +116,3 @@ def test_without_others_the_printed_denominator_has_three_terms():
     assert landscape.loss(0.0, 1.0, 1.0, 0.0, form="printed", other=0) == pytest.approx(
         printed_by_hand(0.0, 1.0, 1.0, 0.0, 0)
     )
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"n_tokens": 4}, "n_tokens is 4, but must be a whole number of at least 5"),
-        ({"n_tokens": 7.5}, "n_tokens is 7.5, but must be a whole number"),
-        ({"n_tokens": None}, "n_tokens is missing: the exact form needs the length T"),
-        ({"n_tokens": None, "form": "printed"}, "needs the length T or other"),
-        ({"other": 3}, "other is 3, but the exact form has no O(T)"),
-        ({"form": "printed", "other": 3}, "n_tokens and other are both given"),
-        ({"form": "printed", "other": -0.5, "n_tokens": None}, "other is -0.5, but"),
-        ({"form": "exakt"}, "There is no form 'exakt'; did you mean 'exact'?"),
-        ({"alpha1": math.nan}, "alpha1 holds a number that is not finite"),
-        ({"beta2": [0.0, math.inf]}, "beta2 holds a number that is not finite"),
-        ({"alpha1": [0.0, 1.0], "beta1": [0.0, 1.0, 2.0]}, "The shapes alpha1 (2,), beta1 (3,) do not broadcast."),
-    ],
-    ids=str,
-)
-def test_bad_input_gets_one_sentence(change, said):
-    arguments = {"alpha1": 0.0, "alpha2": 1.0, "beta1": 1.0, "beta2": 0.0, "n_tokens": 9, **change}
-    for function in (landscape.loss, landscape.gradient):
-        with pytest.raises(ConfigError) as refusal:
-            function(**arguments)
-        assert said in str(refusal.value)
-        assert "\n" not in str(refusal.value)

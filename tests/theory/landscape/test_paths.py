@@ -97,25 +97,6 @@ def test_far_out_the_loss_falls_as_one_over_t():
     assert np.all(path.alpha2 < 9)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"lr": 0.0}, "lr is 0.0, but must be positive"),
-        ({"steps": 0}, "steps is 0, but must be at least 1"),
-        ({"every": 0}, "every is 0, but must be at least 1"),
-        ({"alpha2": 0.5, "square": True}, "a start does not"),
-        ({"n_tokens": 4}, "n_tokens is 4"),
-        ({"beta1": [0.1, 0.2], "alpha1": [0.1, 0.2, 0.3]}, "do not broadcast"),
-    ],
-    ids=str,
-)
-def test_bad_input_gets_one_sentence(change, said):
-    arguments = {"alpha1": 0.4, "alpha2": 0.6, "beta1": 0.3, "beta2": 0.7, "n_tokens": 9, **change}
-    with pytest.raises(ConfigError) as refusal:
-        landscape.descend(**arguments)
-    assert said in str(refusal.value)
-
-
 @pytest.mark.parametrize("times", [[1.0, 1.0], [], [-1.0, 1.0], [0.0], [1.0, math.inf], [math.nan], [1.0, math.nan]])
 def test_times_must_rise_to_a_finite_one(times):
     with pytest.raises(ConfigError, match="times must rise"):

@@ -7,7 +7,6 @@ from torch.nn import functional as F
 
 from ihlab.theory import landscape
 from ihlab.theory.constructions import shifted_head
-from tasks import ConfigError
 
 POINT = (0.3, 0.7, 0.4, 0.6)
 
@@ -63,23 +62,3 @@ def test_points_computed_in_pieces_are_the_same_points(monkeypatch):
     pieces = landscape.simulate(*points, 7, 8, 10)
     assert pieces.loss.shape == (2, 2)
     np.testing.assert_allclose(pieces.loss, whole.loss, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"repeat": 1}, "repeat is 1, but must lie between 2 and n_tokens - 2 = 7"),
-        ({"repeat": 8}, "repeat is 8, but must lie between 2 and n_tokens - 2 = 7"),
-        ({"n_tokens": 4}, "n_tokens is 4, but must be at least 5"),
-        ({"d_model": 0}, "d_model is 0, but must be at least 1"),
-        ({"samples": 1}, "samples is 1, but an error bar needs at least 2"),
-        ({"alpha1": [0.0, 1.0], "beta1": [0.0, 1.0, 2.0]}, "do not broadcast"),
-        ({"alpha1": np.nan}, "not finite"),
-    ],
-    ids=str,
-)
-def test_bad_input_gets_one_sentence(change, said):
-    arguments = {"alpha1": 0.0, "alpha2": 1.0, "beta1": 1.0, "beta2": 0.0, "n_tokens": 9, "d_model": 8, **change}
-    with pytest.raises(ConfigError) as refusal:
-        landscape.simulate(**arguments)
-    assert said in str(refusal.value)

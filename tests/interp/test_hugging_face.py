@@ -38,10 +38,10 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from ihlab import ModelConfig, RunConfig, Transformer, train
+from ihlab import ModelConfig, Transformer
 from ihlab.interp import head_scores, hugging_face, locate_induction_heads
 from ihlab.interp.ablation import ablate_heads
-from ihlab.interp.outside import OutsideModel
+from ihlab.interp.hugging_face import HuggingFaceModel
 from ihlab.interp.sources import attention_patterns
 from ihlab.measure.probe import repeated_batch, repeated_rows
 from ihlab.model.hf import from_gpt2, from_llama
@@ -140,8 +140,8 @@ def test_without_its_induction_heads_it_does_not_know_the_second_half(gpt2, batc
 
 def test_special_tokens_are_in_no_probe(gpt2):
     """Id 63 is the config's bos and eos."""
-    assert OutsideModel(gpt2).tokens.content == list(range(63))
-    rows = OutsideModel(gpt2).probe_rows(2, 50, None, None, 0)
+    assert HuggingFaceModel(gpt2).tokens.content == list(range(63))
+    rows = HuggingFaceModel(gpt2).probe_rows(2, 50, None, None, 0)
     assert rows.shape == (50, 64)
     assert 63 not in rows
 
@@ -236,22 +236,6 @@ def test_patterns_with_a_gradient_are_read_without_it():
     assert wanting.grad is None
 
 
-def test_a_run_brings_its_own_ids(tmp_path):
-    task = InductionTask(vocab_size=48, length=12, min_token=20)
-    model = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=48, n_ctx=12, attention="kv_shift")
-    run = train(RunConfig(task=task, model=model, steps=1, eval_rows=8, batch_size=4), tmp_path)
-    pd.testing.assert_frame_equal(head_scores(run), head_scores(run.model()))
-    pd.testing.assert_frame_equal(
-        locate_induction_heads(run), locate_induction_heads(Transformer(model), ids=range(20, 48)), check_exact=False,
-        atol=1,
-    )  # fmt: skip
-    tokens = torch.randint(20, 48, (2, 12))
-    _, cache = run.model().run_with_cache(tokens)
-    torch.testing.assert_close(attention_patterns(run, tokens)[0], cache["pattern", 0])
-    torch.testing.assert_close(attention_patterns(cache, tokens)[0], cache["pattern", 0])
-    assert set(head_scores(cache, tokens=repeated_rows(range(3), 2, 3, 4))["pattern"]) == {"raw", "effective"}
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_weights_of_half_precision_give_nearly_the_same(dtype):
     model = made("llama")
@@ -297,7 +281,7 @@ def windowed():
 
 
 def test_a_probe_fits_into_a_sliding_window():
-    assert OutsideModel(windowed()).probe_rows(4, 2, None, None, 0).shape == (2, 16)
+    assert HuggingFaceModel(windowed()).probe_rows(4, 2, None, None, 0).shape == (2, 16)
     with pytest.raises(ConfigError, match="length is 24, but some layers of the MistralForCausalLM see the last 16"):
         head_scores(windowed(), length=24)
 
@@ -348,6 +332,7 @@ def on_meta():
             "The source is a Linear, but must be a Run, a Transformer, a TransformerBridge",
         ),
         (lambda: "gpt2", "The source is 'gpt2', a name: give the model, or the run that"),
+        (lambda: torch.rand(2, 3, 4, 12, 12), "tokens are not given"),
         (lambda: {"a": 1}, "The source is a dict, but must be a Run"),
     ],
 )
@@ -395,31 +380,12 @@ def test_tokens_that_a_model_cannot_read_say_why(tokens, sentence):
         attention_patterns(made("gpt2"), tokens)
 
 
-@pytest.mark.parametrize(
-    ("patterns", "sentence"),
-    [
-        ((), "The source holds no patterns"),
-        (("a",), "The source is a tuple of str"),
-        ([torch.rand(3, 4, 12, 12), torch.rand(3, 5, 12, 12)], "The layers' patterns have the shapes"),
-        (torch.zeros(2, 3, 4, 12, 12, dtype=torch.int64), "The patterns are torch.int64, but must be floats"),
-        (np.zeros((2, 3, 4, 12, 12), dtype=int), "The patterns are int64, but must be floats"),
-        (torch.rand(2, 3, 4, 12, 13), "12 queries and 13 keys"),
-        (torch.rand(2, 2, 4, 12, 12), r"need \[2, 12\]"),
-    ],
-)
-def test_patterns_that_are_none_say_why(patterns, sentence):
-    with pytest.raises(ConfigError, match=sentence):
-        attention_patterns(patterns, TOKENS)
-
-
 def test_patterns_alone_cannot_be_ablated(batch):
     patterns = torch.rand(2, 3, 4, 12, 12)
     with pytest.raises(ConfigError, match="patterns alone cannot be ablated"):
         head_scores(patterns, batch, tokens=TOKENS)
     with pytest.raises(ConfigError, match="holds patterns alone, but heads are ablated by running a model"):
         ablate_heads(patterns, batch, [(0, 0)])
-    with pytest.raises(ConfigError, match="tokens are not given"):
-        head_scores(patterns)
     with pytest.raises(ConfigError, match="probed with its own"):
         head_scores(made("gpt2"), tokens=TOKENS)
     with pytest.raises(ConfigError, match="ids from 3 to 60, but the vocabulary is 0 to 49"):

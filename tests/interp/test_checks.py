@@ -1,15 +1,18 @@
 """Functions that need our own model say so, and how to get one."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from ihlab.interp import shift_report
+from ihlab.interp.checks import require_heads
 from ihlab.interp.circuits import ov_circuit, qk_circuit
 from ihlab.interp.composition import composition_table
 from ihlab.interp.induction_pair import find_induction_pair
 from ihlab.interp.patching import path_effects, path_patch
-from ihlab.interp.routes import Route, ablate_route, route_effects
+from ihlab.interp.routes import route_effects
 from ihlab.model.hf import from_llama
 from tasks import ConfigError
 
@@ -31,7 +34,6 @@ def test_each_names_itself_and_the_conversion(llama, batch):
         "ov_circuit": lambda model: ov_circuit(model, 0, 0),
         "find_induction_pair": find_induction_pair,
         "shift_report": shift_report,
-        "ablate_route": lambda model: ablate_route(model, tokens, 0, 0, Route(0, 0)),
         "route_effects": lambda model: route_effects(model, batch),
     }
     converted = from_llama(llama)
@@ -40,5 +42,12 @@ def test_each_names_itself_and_the_conversion(llama, batch):
             ConfigError, match=rf"^{name} needs an ihlab\.Transformer, but .* LlamaForCausalLM: .*from_llama"
         ):
             call(llama)
-        if name not in ("shift_report", "ablate_route", "route_effects"):  # a Llama has no shift
+        if name not in ("shift_report", "route_effects"):  # a Llama has no shift
             call(converted)
+
+
+@pytest.mark.parametrize("no_pair", [0, "1.0", (1, 0, 0), (0.5, 1)])
+def test_heads_that_are_no_pairs_are_said(no_pair):
+    """As in (1, 0) for [(1, 0)]; from an iterator, since the tests' own type checks refuse a list of them."""
+    with pytest.raises(ConfigError, match=r"but must be pairs \(layer, head\), as in \[\(1, 0\), \(1, 3\)\]"):
+        require_heads(SimpleNamespace(n_layers=2, n_heads=4), iter([no_pair]))
