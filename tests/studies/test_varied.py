@@ -106,9 +106,7 @@ def test_the_plans_of_a_figure_are_those_it_trains(tmp_path, monkeypatch):
 
 
 def test_the_second_stage_keeps_the_rates_found_in_the_first_and_has_so_many_seeds():
-    found = [
-        replace(plan, config=plan.config.replace(seed=seed)) for plan in MQAR.runs("smoke")[:1] for seed in (0, 1)
-    ]
+    found = [replace(plan, config=plan.config.replace(seed=seed)) for plan in MQAR.runs("smoke")[:1] for seed in (0, 1)]
     [second] = Changes(seeds=1, rate=2.0, steps=0.5).apply(MQAR, found, 2)
     assert second.config == found[0].config.replace(steps=found[0].config.steps // 2)
 
