@@ -24,12 +24,11 @@ from ihlab.studies.mqar import MQAR
 from ihlab.studies.order import Order
 from ihlab.studies.pairs import Pairs
 from ihlab.studies.period import Period
+from ihlab.studies.printed import Table2, Tables6To13
 from ihlab.studies.robustness import Robustness
 from ihlab.studies.shifts import Shifts
-from ihlab.studies.table2 import Table2
 from ihlab.studies.table4 import Table4
 from ihlab.studies.table5 import Table5
-from ihlab.studies.tables6to13 import Tables6To13
 from ihlab.studies.text import Text
 from ihlab.studies.toy_and_text import ToyAndText
 from ihlab.studies.upcycle import Upcycle
