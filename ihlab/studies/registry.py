@@ -17,7 +17,6 @@ from ihlab.studies.initial_state import InitialState
 from ihlab.studies.initialisation import Initialisation
 from ihlab.studies.key_offset import KeyOffset
 from ihlab.studies.lengths import Lengths
-from ihlab.studies.llc import LLC
 from ihlab.studies.many_heads import ManyHeads
 from ihlab.studies.mixes import Mixes
 from ihlab.studies.mqar import MQAR
@@ -31,7 +30,6 @@ from ihlab.studies.table4 import Table4
 from ihlab.studies.table5 import Table5
 from ihlab.studies.text import Text
 from ihlab.studies.toy_and_text import ToyAndText
-from ihlab.studies.upcycle import Upcycle
 from ihlab.studies.variants import COMPARISONS
 from tasks.config import require
 from tasks.registry import load_plugins
@@ -61,7 +59,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         Robustness(),
         Lengths(),
         Initialisation(),
-        LLC(),
         Figure8Learned(),
         Figure8Law(),
         SavedLayer(),
@@ -74,7 +71,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         ToyAndText(),
         Pairs(),
         ByPosition(),
-        Upcycle(),
         *COMPARISONS,
     )
 }
