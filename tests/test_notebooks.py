@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom with other parameters than its own, with nothing beside it but the figures.
+"""Every notebook runs from top to bottom with other parameters than its own, and only stored tables beside it.
 
 One runs in a kernel of its own, as a reader's would. The others run in the process of the tests, which spares each the
 seconds that a kernel takes to import everything.
@@ -31,6 +31,7 @@ CHANGED = {
     "09_text": {"scale": "smoke", "rows": 8, "context": 3, "shown": 20, "jobs": 1},
     "10_recipes": {"folder": "scratch/again"},
     "11_upcycling": {"shown": 3, "side": "beta"},
+    "12_learning_coefficients": {"varied": "sharpness"},
 }
 """What is changed in each notebook: one parameter at least, the others so that it takes seconds."""
 
@@ -62,7 +63,7 @@ def changed(notebook, changes):
 
 
 def run(notebook, show):
-    """Run the code cells in this process; `show` gets what a cell would display."""
+    """Run the code cells in this process and return their names; `show` gets what a cell would display."""
     names = {"__name__": "__main__"}
     for number, cell in enumerate(code_cells(notebook)):
         source = "\n".join(line for line in cell.source.splitlines() if not line.startswith("%"))
@@ -73,6 +74,7 @@ def run(notebook, show):
             value = eval(compile(ast.Expression(last.value), f"cell {number}", "eval"), names)
             if value is not None and not source.rstrip().endswith(";"):
                 show(value)
+    return names
 
 
 @EACH
@@ -81,6 +83,7 @@ def test_notebook_runs_with_other_parameters(path, tmp_path, monkeypatch):
     folder = tmp_path / "notebooks"
     folder.mkdir()
     (tmp_path / "figures").symlink_to(ROOT / "figures")  # stored tables stand beside the notebooks, as in a clone
+    (folder / "data").symlink_to(ROOT / "notebooks" / "data")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as every test
     notebook = changed(read(path), CHANGED[path.stem])
     if path == NOTEBOOKS[0]:
@@ -107,7 +110,7 @@ def test_notebook_runs_with_other_parameters(path, tmp_path, monkeypatch):
         assert shown
         assert all(shown)
     written = {place.name for place in tmp_path.iterdir()} | {place.name for place in folder.iterdir()}
-    assert written <= {"figures", "notebooks", "runs", "scratch"}
+    assert written <= {"data", "figures", "notebooks", "runs", "scratch"}
 
 
 @EACH

@@ -4,12 +4,10 @@ Files stand in the site where they stand in the checkout, so that a link between
 """
 
 import ast
-import json
 import logging
 import os
 import posixpath
 import re
-import tempfile
 import textwrap
 from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
@@ -17,7 +15,6 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import plotly
 from bs4 import BeautifulSoup, Tag
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
@@ -31,11 +28,9 @@ SHOWN = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE", "benchmarks/results.md"),
     *("benchmarks/*.svg", "benchmarks/*.png"),
     *("docs/**/*.md", "docs/*.png", "docs/site/*.css", "docs/site/*.js", "figures/**/README.md", "figures/*/*/*.png"),
+    "notebooks/*.ipynb",
 )
 """Files of the checkout that the site shows as they are."""
-
-PLOTLY = "assets/plotly.min.js"
-"""plotly.js, from the Python package, for all interactive figures."""
 
 MATH = re.compile(
     r"\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^$]+?)\$|\\\[(?P<tex_block>.+?)\\\]|\\\((?P<tex>.+?)\\\)", re.S
@@ -47,11 +42,7 @@ COMMANDS = ("reproduce", "train", "sweep", "sample igsm", "runs", "heads", "shif
 WIDTH = 88
 """Columns of the help."""
 
-HEIGHT = 620
-"""Pixels of an interactive figure whose layout names no height."""
-
 log = logging.getLogger("mkdocs.ihlab")
-_staged = Path(tempfile.mkdtemp(prefix="ihlab-site-"))
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -75,14 +66,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Return the files of the site, in place of those under docs/."""
     shown = [path for pattern in SHOWN for path in sorted(ROOT.glob(pattern))]
     ours = [_file(path.relative_to(ROOT), ROOT, config) for path in shown]
-    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
-        name = path.relative_to(ROOT)
-        (_staged / name).parent.mkdir(exist_ok=True)
-        (_staged / name).write_text(json.dumps(offline(json.loads(path.read_text(encoding="utf-8")))), encoding="utf-8")
-        ours.append(_file(name, _staged, config))
-    script = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
     made = {
-        PLOTLY: script.read_bytes(),
         "docs/cli.md": command_line(),
         **{_page_of(package): overview(package) for package in packages()},
         **{_page_of(name): f"::: {name}\n" for p in packages() for name in (f"{p}.{m}" for m in modules(p))},
@@ -162,33 +146,6 @@ def _help(command: str) -> str:
 
 
 # Pages that need no network
-
-
-def offline(notebook: dict[str, Any]) -> dict[str, Any]:
-    """Return a notebook whose interactive figures are drawn by the site's plotly.js; what loads another is left out."""
-    count = 0
-    for cell in notebook["cells"]:
-        for output in cell.get("outputs", []):
-            data = output.get("data", {})
-            figure = data.get("application/vnd.plotly.v1+json")
-            if figure is not None:
-                count += 1
-                data["text/html"] = _drawn(figure, f"plotly-{count}")
-            elif "PlotlyConfig" in "".join(data.get("text/html", "")):
-                del data["text/html"]
-    return notebook
-
-
-def _drawn(figure: dict[str, Any], name: str) -> str:
-    """Return the HTML that draws a plotly figure."""
-    layout = {**figure["layout"], "autosize": True}
-    layout.pop("width", None)
-    height = layout.setdefault("height", HEIGHT)
-    drawn = json.dumps([figure["data"], layout, {"responsive": True}]).replace("</", "<\\/")
-    load = f'<script src="../{PLOTLY}"></script>' if name.endswith("-1") else ""
-    return (
-        f'{load}<div id="{name}" style="height:{height}px"></div><script>Plotly.newPlot("{name}", ...{drawn})</script>'
-    )
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:

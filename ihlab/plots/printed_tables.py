@@ -1,6 +1,7 @@
-"""Losses over a grid of learning rate and context length, as differences to a baseline."""
+"""The paper's printed numbers: differences to a baseline over learning rate and context, and leads on benchmarks."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,31 +14,42 @@ from ihlab.plots.style import BLACK, BLUE, ORANGE, printed
 
 BELOW_TO_ABOVE = LinearSegmentedColormap.from_list("below_to_above", (BLUE, "#FFFFFF", ORANGE))
 """Blue and orange are distinguishable with any colour vision; white is the baseline itself."""
-
 MISSING = "#E6E6E6"
+LIMIT = 0.05
+"""Colours end at +- this difference, so that a single diverged run does not make all others pale."""
 
 
 @printed
-def difference_map(axes: Axes, cells: pd.DataFrame, limit: float) -> AxesImage:
-    """Draw a coloured cell for each learning rate (rows) and context length (columns). The best cells are outlined.
+def difference_maps(panels: Sequence[Axes], maps: Sequence[tuple[str, pd.DataFrame]]) -> None:
+    """Draw one map per panel, each a pair of title and cells, with one colour bar beside the last.
 
-    `cells` has the columns lr, context, difference (NaN: grey), text (written into the cell) and best. Colours end at
-    +-`limit`, so that a single diverged run does not make all others pale. Its number is still written.
+    A map has a coloured cell for each learning rate (rows) and context length (columns). The cells have the columns lr,
+    context, difference (NaN: grey, out of memory) and best (outlined).
     """
+    for axes, (title, cells) in zip(panels, maps, strict=True):
+        image = _map(axes, cells)
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("context length")
+    panels[0].set_ylabel("learning rate")
+    bar = panels[0].figure.colorbar(image, ax=panels, extend="both", pad=0.02, fraction=0.06)
+    ticks = (-LIMIT, 0.0, LIMIT)
+    bar.set_ticks(ticks, labels=[_thousandths(x) for x in ticks])
+
+
+def _map(axes: Axes, cells: pd.DataFrame) -> AxesImage:
     grid = cells.pivot_table(index="lr", columns="context", values="difference", dropna=False)
     image = axes.imshow(
-        grid, cmap=BELOW_TO_ABOVE.with_extremes(bad=MISSING), norm=Normalize(-limit, limit), interpolation="nearest",
+        grid, cmap=BELOW_TO_ABOVE.with_extremes(bad=MISSING), norm=Normalize(-LIMIT, LIMIT), interpolation="nearest",
         aspect="auto",
     )  # fmt: skip
     contexts, rates = list(grid.columns), list(grid.index)
     for cell in cells.to_dict("records"):
         x, y = contexts.index(cell["context"]), rates.index(cell["lr"])
         # Only the far blue end is too dark for black text.
-        ink = "white" if cell["difference"] < -0.6 * limit else "black"
-        axes.text(x, y, cell["text"], ha="center", va="center", color=ink, fontsize=9)
+        ink = "white" if cell["difference"] < -0.6 * LIMIT else "black"
+        axes.text(x, y, _thousandths(cell["difference"]), ha="center", va="center", color=ink, fontsize=9)
         if cell["best"]:
-            frame = Rectangle((x - 0.44, y - 0.44), 0.88, 0.88, fill=False, edgecolor=BLACK, lw=2)
-            axes.add_patch(frame)
+            axes.add_patch(Rectangle((x - 0.44, y - 0.44), 0.88, 0.88, fill=False, edgecolor=BLACK, lw=2))
     for number in range(1, len(contexts)):
         axes.axvline(number - 0.5, color="white", lw=1)
     for number in range(1, len(rates)):
@@ -48,6 +60,14 @@ def difference_map(axes: Axes, cells: pd.DataFrame, limit: float) -> AxesImage:
     axes.spines[:].set_visible(False)
     axes.grid(visible=False)
     return image
+
+
+def _thousandths(difference: float) -> str:
+    """Format a difference for a cell: signed unless 0, and OOM if it is missing."""
+    if math.isnan(difference):
+        return "OOM"
+    x = round(1000 * difference, 1)
+    return f"{x:+.{int(abs(x) < 1)}f}".replace("-", "\N{MINUS SIGN}") if x else "0"
 
 
 @printed
@@ -66,6 +86,7 @@ def differences_by_context(axes: Axes, table: pd.DataFrame, lines: Mapping[str, 
         )  # fmt: skip
     axes.axhline(0, color="0.3", lw=1)
     axes.set_xticks(range(len(contexts)), [str(int(context)) for context in contexts])
+    axes.set_xlabel("context length")
     axes.set_axisbelow(True)
 
 
@@ -85,4 +106,6 @@ def benchmark_leads(axes: Axes, table: pd.DataFrame) -> None:
         axes.plot(places, rows["lead"], ls="", marker=marker, ms=size, color=colour, label=label)
     axes.axhline(0, color="0.3", lw=1)
     axes.set_xticks(range(len(groups)), groups, fontsize=9)
+    axes.set_ylabel("points of accuracy")
+    axes.legend(loc="upper right")
     axes.set_axisbelow(True)

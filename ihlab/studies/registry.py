@@ -17,22 +17,19 @@ from ihlab.studies.initial_state import InitialState
 from ihlab.studies.initialisation import INITIALISATION
 from ihlab.studies.key_offset import KeyOffset
 from ihlab.studies.lengths import Lengths
-from ihlab.studies.llc import LLC
 from ihlab.studies.many_heads import MANY_HEADS
 from ihlab.studies.mixes import Mixes
 from ihlab.studies.mqar import MQAR
 from ihlab.studies.order import ORDER
 from ihlab.studies.pairs import PAIRS
 from ihlab.studies.period import PERIOD
+from ihlab.studies.printed import Table2, Tables6To13
 from ihlab.studies.robustness import Robustness
 from ihlab.studies.shifts import Shifts
-from ihlab.studies.table2 import Table2
 from ihlab.studies.table4 import Table4
 from ihlab.studies.table5 import Table5
-from ihlab.studies.tables6to13 import Tables6To13
 from ihlab.studies.text import Text
 from ihlab.studies.toy_and_text import ToyAndText
-from ihlab.studies.upcycle import Upcycle
 from ihlab.studies.variants import COMPARISONS
 from tasks.config import require
 from tasks.registry import load_plugins
@@ -62,7 +59,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         Robustness(),
         Lengths(),
         INITIALISATION,
-        LLC(),
         Figure8Learned(),
         Figure8Law(),
         SavedLayer(),
@@ -75,7 +71,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         ToyAndText(),
         PAIRS,
         ByPosition(),
-        Upcycle(),
         *COMPARISONS,
     )
 }

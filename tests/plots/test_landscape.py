@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ihlab.plots.landscape import basin_map, loss_field, paths
-from ihlab.plots.surface import loss_surface
+from ihlab.plots.surface import loss_surface, still_surface
 from tasks import ConfigError
 
 
@@ -76,6 +76,15 @@ def test_the_surface_slider_shows_one_surface_at_a_time_and_no_change_of_steepne
     assert widths == pytest.approx([2.0, 2.0])
 
 
-def test_an_empty_table_has_no_surface():
+def test_the_still_picture_has_the_first_the_middle_and_the_last_with_one_width_of_range():
+    table = pd.concat(bowl().assign(T=n, loss=lambda bowl, n=n: n + n * bowl["beta1"]) for n in (5, 8, 12, 20, 32))
+    axes = still_surface(table, "T", "bowls").axes
+    assert [each.get_title() for each in axes] == ["T = 5", "T = 12", "T = 32"]
+    assert len({round(high - low, 6) for low, high in (each.get_zlim() for each in axes)}) == 1
+    assert len(still_surface(table[table["T"] == 5], "T", "bowls").axes) == 1
+
+
+@pytest.mark.parametrize("draw", [loss_surface, still_surface])
+def test_an_empty_table_has_no_surface(draw):
     with pytest.raises(ConfigError, match="empty table"):
-        loss_surface(bowl().assign(T=5).iloc[:0], "T", "nothing")
+        draw(bowl().assign(T=5).iloc[:0], "T", "nothing")

@@ -1,0 +1,201 @@
+"""Studies that are notebooks: their verdicts are the stored ones, and their code measures right on small models."""
+
+import copy
+import json
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from tests.test_notebooks import ROOT, read, run
+
+pytestmark = pytest.mark.slow
+
+
+def names_of(stem):
+    """The names that a notebook defines when it runs."""
+    with mpl.rc_context({"backend": "agg"}), pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT / "notebooks")
+        names = run(read(ROOT / "notebooks" / f"{stem}.ipynb"), lambda *values: None)
+        plt.close("all")
+    return names
+
+
+@pytest.fixture(scope="module")
+def upcycling():
+    return names_of("11_upcycling")
+
+
+@pytest.fixture(scope="module")
+def coefficients():
+    return names_of("12_learning_coefficients")
+
+
+@pytest.mark.parametrize("name", ["upcycling", "coefficients"])
+def test_claims_are_the_stored_ones(name, request):
+    """Sentences, measures, numbers, intervals, p-values, thresholds and verdicts."""
+    claims = request.getfixturevalue(name)["claims"]
+    stored = {"upcycling": "upcycling_claims.json", "coefficients": "learning_coefficients_claims.json"}[name]
+    assert [c.to_dict() for c in claims] == json.loads((ROOT / "notebooks" / "data" / stored).read_text("utf-8"))
+
+
+# Upcycling
+
+ARMS = ("keys and values", "keys", "values", "scales")
+CONFIG = LlamaConfig(
+    vocab_size=40, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
+    num_key_value_heads=2, max_position_embeddings=128, bos_token_id=None, eos_token_id=None, pad_token_id=None,
+    attn_implementation="eager",
+)  # fmt: skip
+ROWS = torch.randint(40, (6, 17), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(1)
+    return LlamaForCausalLM(CONFIG).eval()
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_a_variant_starts_as_the_model_and_only_its_numbers_get_gradients(upcycling, model, arm):
+    changed, numbers = upcycling["with_numbers"](model, arm)
+    assert upcycling["losses"](changed, ROWS) == upcycling["losses"](model, ROWS)
+    upcycling["mean_loss"](changed, ROWS[0]).backward()
+    assert {id(p) for p in changed.parameters() if p.grad is not None} <= set(map(id, numbers))
+    assert all(bool(number.grad.abs().sum()) for number in numbers)
+    per_side = 3 * 2 * 2  # layers, key/value heads, taps
+    assert sum(number.numel() for number in numbers) == (per_side if arm in ("keys", "values") else 2 * per_side)
+
+
+def test_the_loss_is_the_models_own(upcycling, model):
+    [loss] = upcycling["losses"](model, ROWS[:1])
+    assert loss == pytest.approx(model(ROWS[:1], labels=ROWS[:1]).loss.item(), rel=1e-6)
+
+
+def test_scales_are_rows_of_the_projections_scaled(upcycling, model):
+    changed, numbers = upcycling["with_numbers"](model, "scales")
+    by_hand = copy.deepcopy(model)
+    factors = torch.linspace(0.5, 1.5, 4).view(2, 2, 1)
+    with torch.no_grad():
+        numbers[2].copy_(factors)  # keys of layer 1
+        rows = factors.expand(2, 2, 4).reshape(-1, 1)  # head, half, channel
+        by_hand.model.layers[1].self_attn.k_proj.weight.mul_(rows)
+    assert upcycling["losses"](changed, ROWS) == pytest.approx(upcycling["losses"](by_hand, ROWS), rel=1e-6)
+
+
+@pytest.mark.parametrize("arm", ["keys and values", "scales"])
+def test_training_lowers_the_loss_and_takes_the_best_rate(upcycling, model, arm):
+    changed, best, tried = upcycling["train_numbers"](model, arm, ROWS[:1].repeat(30, 1), ROWS[:1], (1e-3, 5e-2), 4)
+    assert best == min(tried, key=tried.get) == 5e-2
+    [before], [after] = (upcycling["losses"](each, ROWS[:1]) for each in (model, changed))
+    assert after < tried[5e-2] < before
+
+
+def test_the_chosen_rate_goes_on_as_if_it_had_been_the_only_one(upcycling, model):
+    train = upcycling["train_numbers"]
+    alone, chosen = (train(model, ARMS[0], ROWS, ROWS[:2], rates, 3) for rates in ((1e-2,), (1e-2, 1e-9)))
+    assert chosen[1] == 1e-2
+    assert upcycling["losses"](alone[0], ROWS) == upcycling["losses"](chosen[0], ROWS)
+
+
+def test_the_fraction_is_of_the_taps_sizes(upcycling, model):
+    changed, numbers = upcycling["with_numbers"](model, "keys")
+    fraction = upcycling["fraction_from_previous"]
+    assert not fraction(changed, "alpha").any()
+    with torch.no_grad():
+        numbers[1].copy_(torch.tensor([[3.0, -1.0], [0.0, 2.0]]))
+    assert fraction(changed, "alpha")[1].tolist() == [0.25, 1.0]
+
+
+def test_measured_rows_have_the_columns_of_the_stored_table(upcycling, model):
+    stored = upcycling["data"]
+    for arm in ("none", *ARMS):
+        rows = upcycling["measured"](model, arm, ROWS, ROWS[:2], ROWS[2:])
+        of_arm = stored[stored["arm"] == arm]
+        assert set(rows["kind"]) == set(of_arm["kind"])
+        for kind, part in rows.groupby("kind"):
+            columns = of_arm[of_arm["kind"] == kind].dropna(axis=1, how="all").columns
+            assert set(part.dropna(axis=1, how="all").columns) == set(columns)
+
+
+def test_each_sequence_is_part_of_a_file_of_its_own(upcycling):
+    training, tuning, held_out = upcycling["sequences"](lambda text: list(text.encode()))
+    assert [tuple(part.shape) for part in (training, tuning, held_out)] == [(160, 257), (12, 257), (64, 257)]
+    assert len({tuple(row.tolist()) for part in (tuning, held_out) for row in part}) == 76
+
+
+def test_upcyclings_verdicts_come_out_both_ways(upcycling):
+    data = upcycling["data"]
+
+    def verdicts(**change):
+        """Verdicts after a number is added to a column of the variant that is named."""
+        altered = data.copy()
+        for column, (arm, by) in change.items():
+            altered.loc[altered["arm"] == arm, column] += by
+        return [claim.verdict for claim in upcycling["answers"](altered)]
+
+    assert verdicts(loss=("scales", 0.1), rise=("keys and values", -1), early=("keys and values", 0.1)) == [
+        *("holds", "holds", "holds", "undecided", "holds", "holds")
+    ]
+    assert verdicts() == ["fails", "fails", "fails", "undecided", "fails", "fails"]
+    strong = (
+        data["prefix_matching"].where(data["arm"] == "none").groupby([data["layer"], data["kv_head"]]).transform("max")
+    )
+    heads = data.assign(alpha=data["alpha"] + strong.where(data["arm"] == "keys and values"))
+    assert upcycling["answers"](heads)[3].verdict == "holds"
+    assert upcycling["answers"](heads.assign(alpha=1 - heads["alpha"]))[3].verdict == "fails"
+
+
+# Learning coefficients
+
+
+def test_one_setting_is_judged_and_six_change_one_number_by_a_factor_of_four(coefficients):
+    centre, settings = coefficients["CENTRE"], coefficients["SETTINGS"]
+    changes = [{k: v / centre[k] for k, v in setting.items() if v != centre[k]} for setting in settings]
+    assert changes[0] == {}
+    assert sorted((k, v) for change in changes[1:] for k, v in change.items()) == sorted(
+        (name, by) for name in centre for by in (0.25, 4.0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("miss", "of_aim", "expected"),
+    [
+        (1.0, 0.95, ["holds"] * 12),
+        (0.5, 0.95, ["fails"] * 10 + ["holds", "fails"]),
+        (1.0, 0.5, ["holds"] * 5 + ["fails"] * 5 + ["holds", "fails"]),
+    ],
+)
+def test_verdicts_on_coefficients_come_out_either_way(coefficients, miss, of_aim, expected):
+    """Every estimate is `miss` times its aim, which is `of_aim` times the coefficient, but for a little noise."""
+    data = coefficients["data"].assign(aim=lambda table: of_aim * table["coefficient"])
+    noise = 1 + 0.01 * np.random.default_rng(0).normal(size=len(data))
+    answers = coefficients["answers"](data.assign(estimate=miss * data["aim"] * noise))
+    assert [claim.verdict for claim in answers] == expected
+
+
+def test_the_order_counts_pairs(coefficients):
+    data = coefficients["data"]
+    order = coefficients["answers"](data.assign(estimate=data["estimate"].where(data["point"] != "regular", 0.01)))[-2]
+    assert (order.estimate.value, order.verdict) == (0.6, "fails")
+
+
+def test_exact_means_are_the_stored_ones(coefficients):
+    rows = coefficients["data"].query("point == 'regular' and group == 0 and localization == 1 and sharpness == 1000")
+    assert coefficients["exact_means"](rows) == pytest.approx(rows["aim"].tolist(), abs=1e-5)
+
+
+def test_devinterp_finds_the_gaussian_mean_at_the_regular_minimum(coefficients):
+    """Euler steps widen each direction of curvature c: E[n K] = sum of 1/2 n c / (n c + g) / (1 - lr (n c + g) / 4)."""
+    pytest.importorskip("devinterp")
+    minimum, (step, localization, sharpness) = coefficients["MINIMA"]["regular"], (0.4, 1.0, 1e4)
+    hessian = torch.autograd.functional.hessian(minimum.excess, torch.tensor(minimum.at, dtype=torch.float64))
+    curvature = torch.linalg.eigvalsh(hessian) * sharpness / minimum.stiffness
+    total = curvature + localization
+    expected = float((curvature / total / (1 - step / sharpness * total / 4)).sum() / 2)
+    found = coefficients["estimates"](step, localization, sharpness, steps=900).query("point == 'regular'")
+    assert found["estimate"].mean() == pytest.approx(expected, rel=0.05)
+    assert found["returned"].mean() < found["estimate"].mean()  # its mean includes the burn-in, which starts at K = 0
