@@ -26,6 +26,7 @@ from scipy.stats import binomtest, chi2, fisher_exact
 from scipy.stats.contingency import odds_ratio
 
 from ihlab.claims import stats
+from ihlab.claims.ask import claim_id
 from ihlab.claims.claim import Claim
 from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.plots.curves import Mark
@@ -45,6 +46,8 @@ class Question:
     `measure` may name the study's numbers in braces, and k (hits), n (cells) and p (of a sign test).
     """
 
+    id: str
+    statement: int | None
     sentence: str
     source: str
     measure: str
@@ -68,7 +71,7 @@ class Question:
             estimate = stats.share(k, n) if self.sampled else stats.exact(k / n)
             numbers = {**numbers, "k": k, "n": n, "p": binomtest(k, n).pvalue}
         return Claim(
-            source=self.source, sentence=self.sentence, measure=self.measure.format(**numbers), estimate=estimate,
+            id=self.id, statement=self.statement, source=self.source, sentence=self.sentence, measure=self.measure.format(**numbers), estimate=estimate,
             threshold=self.threshold, right_side=self.side, of_paper=self.of_paper, declared=self.declared,
         )  # fmt: skip
 
@@ -84,6 +87,7 @@ class Table2:
     name = "table2"
     questions = (
         Question(
+            "better_at_scales", 20,
             "KV shifting attention achieved better performance than baseline at various scales and training token "
             "numbers.",
             "section 4.2, Table 2",
@@ -92,6 +96,7 @@ class Table2:
             cells="table == 2 and quantity == 'average'", hit="shifted > vanilla", threshold=EVERY, declared=DECLARED,
         ),
         Question(
+            "better_on_most_benchmarks", None,
             "So it did on most single benchmarks at the last checkpoints.",
             "of Table 2",
             "share of {n} cells, eight benchmarks of either model, in which KV shifting is ahead ({k})",
@@ -99,18 +104,21 @@ class Table2:
             of_paper=False, declared=DECLARED,
         ),
         Question(
+            "lead_does_not_shrink", None,
             "Its lead on the benchmarks does not shrink as training goes on.",
             "of Table 2, beside sections 4.2 and 4.4",
             "lead of the average at the last checkpoint less at the first, the larger of both models ({leads} points)",
             number="change of lead", threshold=0.0, of_paper=False, declared=DECLARED,
         ),
         Question(
+            "better_under_metrics", 44,
             "Under different evaluation metrics KV shifting attention achieved better results.",
             "Appendix I, Table 14",
             "share of cloze, zero-shot and few-shot MMLU at which it is ahead",
             cells="table == 14", hit="shifted > vanilla", threshold=EVERY, declared=DECLARED,
         ),
         Question(
+            "mla_better_with_length", 45,
             "As the sequence length increases, the overall performance of shift KV is also better than MLA.",
             "Appendix J, Table 15",
             "share of the {n} context lengths at which the loss with shifts is lower (less by {latent})",
@@ -197,6 +205,7 @@ class Tables6To13:
     name = "tables6to13"
     questions = (
         Question(
+            "best_in_almost_every", 41,
             "In almost every learning rate and context length we experimented with, KV shifting attention achieved the "
             "best results.",
             "Appendix H, Tables 6-10",
@@ -205,6 +214,7 @@ class Tables6To13:
         ),
         *(
             Question(
+                claim_id("better_at_best_rate", f"than {other.removesuffix(' shifting')}"), None,
                 "KV shifting is the better one where each method has its best learning rate.",
                 "of Tables 6, 7 and 10",
                 "share of context lengths at which KV shifting at its best learning rate is below "
@@ -214,6 +224,7 @@ class Tables6To13:
             for other in (VANILLA, V)
         ),
         Question(
+            "k_better_than_v", None,
             "K shifting is a meta-learner, V shifting its checker: induction in one layer needs the shifted key, so K "
             "shifting alone should be better than V shifting alone.",
             "from section 3.3, of Tables 9 and 10",
@@ -222,6 +233,7 @@ class Tables6To13:
         ),
         *(
             Question(
+                claim_id("better_than", method.replace(" with", "")), None,
                 f"KV shifting is better than {method} attention, which is worse even than vanilla.",
                 source,
                 f"share of the {{n}} cells in which {method} is above vanilla ({{k}}; above KV shifting "
@@ -233,12 +245,14 @@ class Tables6To13:
         ),
         # Cells may share seeds and data; only repeated runs could tell.
         Question(
+            "better_in_single_runs", None,
             "Although each experiment was conducted only once, KV shifting is better than vanilla.",
             "of Tables 6 and 7",
             "share of the {n} cells in which KV shifting is below vanilla ({k}; sign test p = {p:.1g})",
             hit="`KV shifting` < vanilla", sampled=True, of_paper=False,
         ),
         Question(
+            "beyond_noise", None,
             "KV shifting improves on vanilla by more than the noise of one run.",
             "of Tables 6 and 7",
             "median gain of KV shifting over vanilla ({gain:.4g}) in residual standard deviations of one cell "
@@ -247,6 +261,7 @@ class Tables6To13:
         ),
         *(
             Question(
+                f"both_halves.{other}", None,
                 "The shifting of key and value both play an important role.",
                 f"section 4.5, said there of Figure 7a; here {tables}",
                 f"share of the {{n}} cells in which KV shifting is below {alone} alone ({{k}}; sign test "
@@ -258,6 +273,7 @@ class Tables6To13:
         # Heads of one model share its loss, so they are dependent and intervals are slightly too narrow.
         *(
             Question(
+                f"diagonal_{"already_" if already else ""}dominates", 38,
                 f"The numbers on the diagonal {already}dominate: key and value of the same token.",
                 "Appendix F, Table 5",
                 f"share of the {{n}} heads on the diagonal at {tokens} tokens ({{k}})",
@@ -266,6 +282,7 @@ class Tables6To13:
             for already, tokens, hit in (("", "500B", "key == value"), ("already ", "20B", "diagonal_at_20B"))
         ),
         Question(
+            "not_symmetrical", None,
             "And they are not symmetrical: the lower left corner will be relatively small.",
             "Appendix F, Table 5",
             "share of the upper right corner (key of the token before, own value) among the heads off the diagonal "
@@ -273,12 +290,14 @@ class Tables6To13:
             frame="heads", cells="key != value", hit="value == 'own'", sampled=True,
         ),
         Question(
+            "become_coupled", None,
             "As training progressed, alpha and beta became coupled with each other.",
             "Appendix F, Table 5",
             "odds ratio of the table, conditional on its margins (phi = {phi:.2f}; Fisher exact p = {fisher:.1g})",
             number="odds ratio", threshold=1.0,
         ),
         Question(
+            "batch_sizes_agree", None,
             "The stated batch sizes agree.",
             "section 4.1 (page 5), Figure 5 (page 7), Table 16 (page 24)",
             "model sizes for which two statements of the batch size differ by more than a rounding ({contradicted}; by "

@@ -138,14 +138,16 @@ LANGUAGE_MODEL = "The paper says it of a 2.9B language model, which has much to 
 
 def _of_the_paper() -> list[Claim]:
     """Return Appendix F's claims about the table. A model of pure induction cannot test any of them."""
-    sentences = (
-        "The numbers on the diagonal dominate: most heads tend to use the key and value of the same token.",
-        "alpha and beta are independent at initialisation; as training progressed, they became coupled.",
-        "They are not symmetrical: the lower left corner is relatively small.",
-    )
+    sentences = {
+        "diagonal_dominates": "The numbers on the diagonal dominate: most heads tend to use the key and value of the "
+        "same token.",
+        "become_coupled": "alpha and beta are independent at initialisation; as training progressed, they became "
+        "coupled.",
+        "not_symmetrical": "They are not symmetrical: the lower left corner is relatively small.",
+    }
     return [
-        Claim(source="Appendix F, Table 5", sentence=sentence, declared="2026-11-22", why=LANGUAGE_MODEL)
-        for sentence in sentences
+        Claim(id=id, source="Appendix F, Table 5", sentence=sentence, declared="2026-11-22", why=LANGUAGE_MODEL)
+        for id, sentence in sentences.items()
     ]
 
 
@@ -159,6 +161,7 @@ def _induction_heads(data: pd.DataFrame, count: str, seeds: int) -> Claim:
     tables = _by_seed(data, END, count)
     hits, sizes = [int(table[0, 1]) for table in tables], [int(table.sum()) for table in tables]
     return Claim(
+        id=f"induction_key_before_own_value.{'raw' if count == RAW else 'gauge_free'}",
         source="Theorem 3.3 in trained heads, in the layout of Table 5",
         of_paper=False,
         sentence="Heads trained for induction use the key of the token before and their own value.",
@@ -172,6 +175,7 @@ def _induction_heads(data: pd.DataFrame, count: str, seeds: int) -> Claim:
 
 def _coupled(data: pd.DataFrame, seeds: int) -> Claim:
     return Claim(
+        id="induction_coupled",
         source="in the measure of Appendix F",
         of_paper=False,
         sentence="alpha and beta of models trained for induction are coupled.",
