@@ -69,9 +69,6 @@ def train_all(
     continue, and it is not trained again: it would diverge again (`Run.diverged`). A run whose worker is killed is
     resumed in another one, at most `RETRIES` times. Raises `WorkerKilledError` after that.
     """
-    from ihlab.training.distributed import require_alone
-
-    require_alone("A pool of runs is started")
     require_importable(configs)
     todo = {i: config for i, config in enumerate(configs) if not has_ended(config, root)}
     members = {stack[0]: stack for stack in stacks({i: c for i, c in todo.items() if c.digest in stacked}, device)}
@@ -133,7 +130,7 @@ def stacks(configs: Mapping[int, RunConfig], device: str) -> list[list[int]]:
     """
     if not configs:
         return []
-    from ihlab.training.distributed import pick_device
+    from ihlab.training.device import pick_device
     from ihlab.training.ensemble import best_stack, kind
 
     kinds: dict[str, list[int]] = {}

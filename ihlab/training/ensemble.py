@@ -5,7 +5,7 @@ A stack holds the weights of several models; torch.vmap maps the model over them
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Any
@@ -141,13 +141,6 @@ class Stack:
         """Return each member's summed loss of its microbatch."""
         tokens, index, targets, queries = batch.tensors
         return self._losses(self.parameters, tokens, index, targets, *([] if queries is None else [queries]))
-
-    def all_reduce(self, last: bool) -> AbstractContextManager[None]:
-        """Return a context that does nothing: stacks train in one process."""
-        return nullcontext()
-
-    def seed_dropout(self, step: int) -> None:
-        """Do nothing: members of a stack have no dropout."""
 
     def clip(self, limit: float) -> None:
         """Scale each member's gradient to a norm of at most `limit`."""

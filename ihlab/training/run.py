@@ -263,9 +263,11 @@ class Run:
         """Path of the optimiser state stored at a step."""
         return self.folder / "checkpoints" / f"step-{step}.optimizer.safetensors"
 
-    def write_metrics(self, rows: list[Row]) -> None:
-        """Replace the metrics."""
-        write_text(self.folder / "metrics.csv", as_csv(rows))
+    def write_metrics(self, rows: list[Row]) -> int:
+        """Replace the metrics, and return their size in bytes."""
+        text = as_csv(rows)
+        write_text(self.folder / "metrics.csv", text)
+        return len(text.encode())
 
     def append_metrics(self, row: Row, size: int) -> int:
         """Append an evaluation to metrics of `size` bytes, and return their new size."""

@@ -123,13 +123,6 @@ def test_stacks_hold_what_differs_as_members_may(monkeypatch):
     assert stacks({}, "cpu") == []
 
 
-def test_torchrun_is_refused(tmp_path, monkeypatch):
-    """Its workers would wait for the others of a group that never comes about."""
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match="A pool of runs is started by one process: leave torchrun out"):
-        train_all([BASE], tmp_path, "cpu", 1, lambda update: None)
-
-
 def test_the_costliest_goes_first():
     cheap, wide, long = BASE, BASE.replace(model=MODEL.replace(d_model=16)), BASE.replace(steps=30)
     assert costliest_first({3: cheap, 5: wide, 7: long}) == [7, 5, 3]  # 3, 10 / 9 and 1 times the cheapest

@@ -312,7 +312,7 @@ def test_members_that_differ_in_another_field_are_refused_by_its_name(small, cha
         check_members([small, change(small)])
 
 
-def test_dropout_forks_torchrun_and_nobody_are_refused(small, tmp_path, monkeypatch):
+def test_dropout_forks_and_nobody_are_refused(small, tmp_path):
     with pytest.raises(ConfigError, match=r"dropout is 0\.1, but members"):
         train_ensemble([small.replace(model=small.model.replace(dropout=0.1))], tmp_path)
     forked = fork_config(train(small, tmp_path), 10, clamps=[Clamp(what="alpha", layer=0)])
@@ -324,9 +324,6 @@ def test_dropout_forks_torchrun_and_nobody_are_refused(small, tmp_path, monkeypa
         train(small, tmp_path, members=0)
     with pytest.raises(ConfigError, match="stack is 0"):
         train_ensemble([small], tmp_path, stack=0)
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match="leave torchrun out"):
-        train_ensemble([small], tmp_path)
 
 
 # Pieces

@@ -460,13 +460,6 @@ def test_a_fork_without_its_origin_is_refused(parent):
         ForkConfig(**fields, fork=Fork(parent="0" * 10, parent_name="small", step=-1, horizon=24))
 
 
-def test_torchrun_is_refused(tmp_path, parent, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match="A fork is trained by one process: leave torchrun out"):
-        fork(parent, AT, root=tmp_path / "forks")
-    assert not (tmp_path / "forks").exists()
-
-
 # Clamps from the first step
 
 

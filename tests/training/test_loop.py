@@ -9,7 +9,6 @@ import torch
 from ihlab import Transformer
 from ihlab.measure.batches import draw
 from ihlab.training.config import constant_steps, from_dict, to_dict
-from ihlab.training.distributed import Ranks
 from ihlab.training.ensemble import seeds
 from ihlab.training.fork import fork_config
 from ihlab.training.loop import Training, initial_model, learning_rate, make_optimizer, microbatches, prefetch
@@ -115,7 +114,7 @@ def test_microbatches_hold_the_same_sequences_as_the_whole_batch(small):
 @pytest.mark.parametrize("clip", [0.01, 100.0, None])
 def test_each_model_is_updated_by_a_gradient_of_at_most_the_norm_asked_for(small, tmp_path, members, clip):
     runs = [Run.create(config, tmp_path) for config in seeds(small.replace(clip=clip), members)]
-    training = Training(runs, Ranks(0, 1, torch.device("cpu")), stacked=members > 1)
+    training = Training(runs, torch.device("cpu"), stacked=members > 1)
     norms = []
 
     def measure(*_):

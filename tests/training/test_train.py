@@ -17,7 +17,6 @@ from ihlab.measure.metrics import Evaluator
 from ihlab.model.config import GPT2
 from ihlab.training import checkpoint, loop
 from ihlab.training.config import to_dict
-from ihlab.training.distributed import pick_device
 from ihlab.training.interrupt import Interrupted
 from ihlab.training.loop import dropout_seed
 from ihlab.training.run_writer import TrainingDivergedError
@@ -459,11 +458,6 @@ def test_the_signal_handler_is_put_back(small, tmp_path):
     before = signal.getsignal(signal.SIGINT)
     train(small, tmp_path)
     assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_an_unknown_device_is_named():
-    with pytest.raises(ConfigError, match="device 'quantum' cannot be used here"):
-        pick_device("quantum")
 
 
 def test_the_callback_gets_the_rows_of_the_metrics(small, tmp_path):
