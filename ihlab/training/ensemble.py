@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, is_dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,9 +25,10 @@ from ihlab.model.transformer import Transformer
 from ihlab.model.variants import VARIANTS
 from ihlab.training.compiled import compiled
 from ihlab.training.config import ForkConfig, RunConfig
-from ihlab.training.run import Run
 from tasks import IGNORE
 from tasks.config import ConfigError, require
+
+T = TypeVar("T")
 
 FREE = ("name", "seed", "lr", "init_shift")
 """Fields in which members may differ."""
@@ -99,10 +100,10 @@ def best_stack(config: RunConfig, members: int, device: torch.device) -> int:
     return fit if fit >= 8 else 1
 
 
-def stacks(runs: Sequence[Run], most: int) -> list[list[Run]]:
-    """Split the runs into the fewest groups of at most `most`, about equally large."""
-    groups = math.ceil(len(runs) / most)
-    return [[runs[i] for i in part] for part in np.array_split(np.arange(len(runs)), groups)] if groups else []
+def stacks(members: Sequence[T], most: int) -> list[list[T]]:
+    """Split the members into the fewest groups of at most `most`, about equally large."""
+    groups = math.ceil(len(members) / most)
+    return [[members[i] for i in part] for part in np.array_split(np.arange(len(members)), groups)] if groups else []
 
 
 class Stack:

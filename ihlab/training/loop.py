@@ -7,10 +7,11 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -34,7 +35,7 @@ from ihlab.training.ensemble import Stack
 from ihlab.training.interrupt import Interrupted
 from ihlab.training.progress import Report
 from ihlab.training.run import Run
-from ihlab.training.run_writer import Callback, Members
+from ihlab.training.run_writer import Callback, RunWriter, Stored, TrainingDivergedError
 from tasks import IGNORE
 
 REPORT_EVERY = 0.2  # seconds
@@ -158,7 +159,11 @@ class Training:
     """Runs in training: one, or several `stacked` that differ only in the fields `ihlab.training.ensemble.FREE`.
 
     They continue from the last step for which all have a checkpoint. `resumed_from`: the step that their summaries
-    report as the step of resumption; None: the current step.
+    report as the step of resumption; None: the current step. `ongoing` are the members that have neither ended nor
+    diverged.
+
+    `running_loss` [member] is the sum of the training losses of the `loss_steps` steps since the last evaluation. It
+    stays on the device: reading it would stall a GPU.
     """
 
     def __init__(
@@ -170,14 +175,16 @@ class Training:
         stacked: bool = False,
         resumed_from: int | None = None,
     ) -> None:
-        self.configs, self.device, self.report = [run.config for run in runs], device, report
+        self.configs, self.device, self.report, self.stacked = [run.config for run in runs], device, report, stacked
         self.config = max(self.configs, key=lambda config: config.lr)  # stacked members take fractions of its updates
+        self.writers, self.ongoing = [RunWriter(run, callback) for run in runs], list(range(len(runs)))
         models = [initial_model(config).to(device) for config in self.configs]
         install(models[0], self.config.clamps)  # clamped runs are not stacked
-        self.members = Members(runs, device, callback, stacked, resumed_from)
-        self.step, states = self.members.resume(models)
+        self.running_loss, self.loss_steps = torch.zeros(len(runs), device=device), 0
+        self.step, states = self._resume(models)
+        self.resumed_from = self.step if resumed_from is None else resumed_from
         self.trained = Stack(models, self.configs) if stacked else SingleModel(models[0], self.config, device)
-        self.parameters = self.trained.parameters
+        self.parameters, self.n_params = self.trained.parameters, models[0].n_params
         self.optimizer = make_optimizer(models[0], self.config, self.parameters)
         if states:
             checkpoint.load_optimizer_state(self.parameters, self.optimizer, self.trained.joined_states(states))
@@ -185,6 +192,23 @@ class Training:
         self.evaluator = Evaluator(self.config, device, len(runs))
         # Only dropout and a registered attention draw random numbers.
         self._draws = self.config.model.dropout > 0 or VARIANTS[self.config.model.attention].registered
+
+    def _resume(self, models: Sequence[Transformer]) -> tuple[int, list[dict[str, Tensor]]]:
+        """Load the last checkpoint that all members have into the models.
+
+        Return its step and each member's optimiser state; 0 and an empty list if there is none.
+        """
+        common = set.intersection(*(set(writer.resumable()) for writer in self.writers))
+        step = max(common, default=0)
+        pairs = list(zip(self.writers, models, strict=True)) if common else []
+        stored = [writer.load(step, model, self.device) for writer, model in pairs]
+        for writer in self.writers:  # after checking that all can be resumed
+            writer.forget_after(step)
+        for (_, model), found in zip(pairs, stored, strict=True):
+            checkpoint.load_model_state(model, found.weights)
+        if stored:
+            self.loss_steps, self.running_loss = stored[0].steps, torch.stack([found.loss for found in stored])
+        return step, [found.optimizer for found in stored]
 
     def batches(self, step: int) -> list[TrainingBatch]:
         """Return the microbatches of a step, in page-locked memory for an asynchronous copy to a GPU."""
@@ -207,14 +231,14 @@ class Training:
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=config.precision == "bf16"):
                     losses = self.trained.summed_losses(batch) / batch.total  # nats per target of the whole step
                 losses.sum().backward()
-            self.members.running_loss += losses.detach()
+            self.running_loss += losses.detach()
         if config.clip is not None:
             self.trained.clip(config.clip)
         self.trained.take_step(self.optimizer)
         for weight in self.in_unit_interval:
             weight.data.clamp_(0, 1)
         self.optimizer.zero_grad()
-        self.members.loss_steps += 1
+        self.loss_steps += 1
         self.step += 1
 
     def finish(self, interrupted: threading.Event) -> None:
@@ -223,9 +247,9 @@ class Training:
         A stack ends early, with everything saved, once at most half of its members still train: it is then cheaper to
         resume these as a smaller stack.
         """
-        config, members = self.config, self.members
+        config = self.config
         evaluations, kept = set(config.eval_steps()), set(config.checkpoint_steps())
-        if self.step == config.first_step and not members.evaluated:
+        if self.step == config.first_step and not self.writers[0].rows:
             self._evaluate()
             self._save()
         reported, ended = time.perf_counter(), self._conclude_reached()
@@ -241,40 +265,78 @@ class Training:
                 break
             if interrupted.is_set() and self.step < config.steps:
                 if self.step not in kept:
-                    members.check_finite(self.step, members.train_losses())
+                    self._checked_losses()
                     self._save()
-                raise Interrupted(f"Stopped at step {self.step} of {config.steps}, saved in {members.where}.")
+                raise Interrupted(f"Stopped at step {self.step} of {config.steps}, saved in {self._where}.")
             if time.perf_counter() - reported > REPORT_EVERY or self.step == config.steps:
                 self._report()
                 reported = time.perf_counter()
         if self.step == config.steps:
-            members.conclude(members.ongoing)
+            self._conclude(*self.ongoing)
         if interrupted.is_set():  # in the last step: other runs may follow this one
-            raise Interrupted(f"Stopped at step {self.step}, the last, finished in {members.where}.")
+            raise Interrupted(f"Stopped at step {self.step}, the last, finished in {self._where}.")
 
     @torch.no_grad()
     def _evaluate(self) -> None:
-        self.members.note(self.step, self.trained.evaluate(self.evaluator))
+        rows = self.trained.evaluate(self.evaluator)
+        train_losses = self._checked_losses([row["eval_loss"] for row in rows])
+        for i in self.ongoing:
+            self.writers[i].note(self.step, train_losses[i], rows[i])
+        self.running_loss.zero_()
+        self.loss_steps = 0
+
+    def _checked_losses(self, *eval_losses: Sequence[float]) -> list[float]:
+        """Return each member's mean training loss since the last evaluation, NaN without a step; check all losses."""
+        means = [loss / self.loss_steps if self.loss_steps else math.nan for loss in self.running_loss.tolist()]
+        known = [means] if self.loss_steps else []  # no training loss yet right after an evaluation
+        self._check_finite(lambda i: [losses[i] for losses in (*known, *eval_losses)], "the loss")
+        return means
+
+    def _check_finite(self, numbers: Callable[[int], Iterable[float]], what: str) -> None:
+        """Raise `TrainingDivergedError` if a member's number is not finite. In a stack, stop training it instead."""
+        for i in list(self.ongoing):
+            try:
+                self.writers[i].check_finite(self.step, numbers(i), what)
+            except TrainingDivergedError:
+                if not self.stacked:
+                    raise
+                self.ongoing.remove(i)
+
+    def _save(self, *only: int) -> None:
+        """Write checkpoints of members with finite weights: the given ones, by default all that still train."""
+        weights = partial(self.trained.member, self.parameters)
+        self._check_finite(lambda i: [x.detach().abs().amax().item() for x in weights(i).values()], "a weight")
+        state = checkpoint.optimizer_state(self.parameters, self.optimizer)
+        for i in [i for i in only or self.ongoing if i in self.ongoing]:
+            own = Stored(weights(i), self.trained.member(state, i), self.running_loss[i], self.loss_steps)
+            self.writers[i].save(self.step, own)
 
     def _conclude_reached(self) -> bool:
         """Conclude the members that have reached the early stopping threshold.
 
         Return whether at most half of all members still train.
         """
-        for i in self.members.reached():
+        for i in [i for i in self.ongoing if self.writers[i].reached]:
             self._save(i)
-            self.members.conclude([i])
-        return 2 * len(self.members.ongoing) <= len(self.configs)
+            self._conclude(i)
+        return 2 * len(self.ongoing) <= len(self.configs)
 
-    def _save(self, *only: int) -> None:
-        """Write checkpoints of members with finite weights: the given ones, by default all that still train."""
-        self.members.check_weights(self.step, lambda i: self.trained.member(self.parameters, i))
-        state = checkpoint.optimizer_state(self.parameters, self.optimizer)
-        for i in [i for i in only or self.members.ongoing if i in self.members.ongoing]:
-            own = [self.trained.member(tensors, i) for tensors in (self.parameters, state)]
-            self.members.save(i, self.step, *own)
+    def _conclude(self, *members: int) -> None:
+        """Write the summaries of members that have ended, and take them out of training."""
+        more = {"ensemble": len(self.writers)} if self.stacked else {}
+        for i in [i for i in members if i in self.ongoing]:
+            self.writers[i].conclude(self.resumed_from, self.n_params, self.device, **more)
+            self.ongoing.remove(i)
 
     def _report(self) -> None:
-        row = self.members.latest_row
-        if self.report is not None and row is not None:
-            self.report(self.step, row)
+        """Report the last evaluation of the first member that still trains, or of the first member if none does."""
+        rows = self.writers[(self.ongoing or [0])[0]].rows
+        if self.report is not None and rows:
+            self.report(self.step, rows[-1])
+
+    @property
+    def _where(self) -> str:
+        """The folder of the run, or the folders of the members, in words."""
+        first, last = (self.writers[i].run.folder for i in (0, -1))
+        n = len(self.writers)
+        return str(first) if n == 1 else f"the folders of its {n} members, {first} to {last}"

@@ -247,7 +247,7 @@ class Run:
         for step in steps:
             self.model(step)  # raises if it is damaged
         for step in steps:
-            write_atomically(copy.checkpoint_path(step), partial(_copy, self.checkpoint_path(step)))
+            write_atomically(copy.checkpoint_path(step), partial(shutil.copyfile, self.checkpoint_path(step)))
         for path in (self.folder / name for name in files if present(self.folder / name)):
             write_text(copy.folder / path.name, as_text(read_bytes(path), path))
         write_json(copy.folder / "config.json", to_dict(self.config))
@@ -321,10 +321,6 @@ def _is_text(path: str | Path) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _copy(source: Path, to: Path) -> None:
-    shutil.copyfile(source, to)
 
 
 def runs(root: str | Path = "runs") -> pd.DataFrame:

@@ -1,9 +1,9 @@
-"""The folders of runs in training: evaluations, checkpoints, and how each run ends."""
+"""The folder of a run in training: evaluations, checkpoints, and how the run ends."""
 
 import math
 import platform
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ihlab.model.transformer import Transformer
 from ihlab.training import checkpoint
 from ihlab.training.config import ForkConfig
 from ihlab.training.progress import Row
@@ -109,7 +108,7 @@ class RunWriter:
         threshold = self.config.stop_at_accuracy
         return threshold is not None and bool(self.rows) and self.rows[-1][self.config.stop_at_metric] >= threshold
 
-    def check_finite(self, step: int, *numbers: float, what: str = "the loss") -> None:
+    def check_finite(self, step: int, numbers: Iterable[float], what: str) -> None:
         """Raise `TrainingDivergedError`, and record it in the folder, if a number is not finite."""
         if all(map(math.isfinite, numbers)):
             return
@@ -175,120 +174,3 @@ class RunWriter:
         for step in steps:
             self.run.checkpoint_path(step).unlink()
             self.run.optimizer_path(step).unlink(missing_ok=True)
-
-
-class Members:
-    """One run in training, or the members of a stack. `ongoing` are those that have neither ended nor diverged.
-
-    `running_loss` [member] is the sum of the training losses of the `loss_steps` steps since the last evaluation. It
-    stays on the device: reading it would stall a GPU.
-    """
-
-    def __init__(
-        self,
-        runs: Sequence[Run],
-        device: torch.device,
-        callback: Callback | None = None,
-        stacked: bool = False,
-        resumed_from: int | None = None,
-    ) -> None:
-        self.writers = [RunWriter(run, callback) for run in runs]
-        self.device, self.stacked, self.resumed_from, self.n_params = device, stacked, resumed_from, 0
-        self.ongoing = list(range(len(runs)))
-        self.running_loss, self.loss_steps = torch.zeros(len(runs), device=device), 0
-
-    @property
-    def where(self) -> str:
-        """The folder of the run, or the folders of the members, in words."""
-        first, last = (self.writers[i].run.folder for i in (0, -1))
-        n = len(self.writers)
-        return str(first) if n == 1 else f"the folders of its {n} members, {first} to {last}"
-
-    @property
-    def evaluated(self) -> bool:
-        """True after the first evaluation."""
-        return bool(self.writers[0].rows)
-
-    @property
-    def latest_row(self) -> Row | None:
-        """The last evaluation of the first member that still trains, or of the first member if none does."""
-        rows = self.writers[(self.ongoing or [0])[0]].rows
-        return rows[-1] if rows else None
-
-    # Resuming
-
-    def resume(self, models: Sequence[Transformer]) -> tuple[int, list[dict[str, Tensor]]]:
-        """Load the last checkpoint that all members have into the models.
-
-        Returns its step and each member's optimiser state; 0 and an empty list if there is none.
-        """
-        self.n_params = models[0].n_params
-        common = set.intersection(*(set(writer.resumable()) for writer in self.writers))
-        step = max(common, default=0)
-        if self.resumed_from is None:
-            self.resumed_from = step
-        pairs = list(zip(self.writers, models, strict=True)) if common else []
-        stored = [writer.load(step, model, self.device) for writer, model in pairs]
-        for writer in self.writers:  # after checking that all can be resumed
-            writer.forget_after(step)
-        for (_, model), found in zip(pairs, stored, strict=True):
-            checkpoint.load_model_state(model, found.weights)
-        if stored:
-            self.loss_steps = stored[0].steps
-            self.running_loss = torch.stack([found.loss for found in stored])
-        return step, [found.optimizer for found in stored]
-
-    # Evaluations
-
-    def train_losses(self) -> list[float]:
-        """Return each member's mean training loss since the last evaluation; NaN without a step."""
-        return [loss / self.loss_steps if self.loss_steps else math.nan for loss in self.running_loss.tolist()]
-
-    def note(self, step: int, rows: Sequence[Mapping[str, float]]) -> None:
-        """Write an evaluation of every member that still trains."""
-        train_losses = self.train_losses()
-        self.check_finite(step, train_losses, [row["eval_loss"] for row in rows])
-        for i in self.ongoing:
-            self.writers[i].note(step, train_losses[i], dict(rows[i]))
-        self.running_loss.zero_()
-        self.loss_steps = 0
-
-    def check_finite(
-        self, step: int, train_losses: Sequence[float], eval_losses: Sequence[float] | None = None
-    ) -> None:
-        """Raise `TrainingDivergedError` if the loss is not finite. In a stack, stop training the member instead."""
-        for i in list(self.ongoing):
-            losses = [train_losses[i]] if self.loss_steps else []  # no training loss yet right after an evaluation
-            losses += [] if eval_losses is None else [eval_losses[i]]
-            self._check(i, step, *losses)
-
-    def check_weights(self, step: int, weights: Callable[[int], Mapping[str, Tensor]]) -> None:
-        """Check, as `check_finite` does, the weights of every member that still trains."""
-        for i in list(self.ongoing):
-            largest = [x.detach().abs().amax().item() for x in weights(i).values()]
-            self._check(i, step, *largest, what="a weight")
-
-    def _check(self, i: int, step: int, *numbers: float, what: str = "the loss") -> None:
-        try:
-            self.writers[i].check_finite(step, *numbers, what=what)
-        except TrainingDivergedError:
-            if not self.stacked:
-                raise
-            self.ongoing.remove(i)
-
-    # Checkpoints and the end
-
-    def save(self, i: int, step: int, weights: dict[str, Tensor], optimizer_state: dict[str, Tensor]) -> None:
-        """Write a checkpoint of a member."""
-        self.writers[i].save(step, Stored(weights, optimizer_state, self.running_loss[i], self.loss_steps))
-
-    def reached(self) -> list[int]:
-        """Return the members that still train and whose last evaluation reached `RunConfig.stop_at_accuracy`."""
-        return [i for i in self.ongoing if self.writers[i].reached]
-
-    def conclude(self, members: Iterable[int]) -> None:
-        """Write the summaries of members that have ended, and take them out of training."""
-        more = {"ensemble": len(self.writers)} if self.stacked else {}
-        for i in [i for i in members if i in self.ongoing]:
-            self.writers[i].conclude(self.resumed_from or 0, self.n_params, self.device, **more)
-            self.ongoing.remove(i)

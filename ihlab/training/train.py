@@ -75,9 +75,7 @@ def train(
             _warn_of_a_long_warmup(config)
         return train_ensemble(seeds(config, members), root, device, report, callback=callback)
     where = pick_device(device)
-    if not Run(config.folder(root), config).done:
-        require_fits(config, where)
-    run = Run.create(config, root)
+    [run] = _create([config], root, where)
     if not run.done:
         if report is None:
             _warn_of_a_long_warmup(config)
@@ -126,14 +124,19 @@ def train_ensemble(
     require(stack is None or stack >= 1, f"stack is {stack}, but must be at least 1.")
     where = pick_device(device)
     most = best_stack(configs[0], len(configs), where) if stack is None else min(stack, len(configs))
-    if not all(Run(config.folder(root), config).done for config in configs):
-        require_fits(configs[0], where, members=most)
-    runs = [Run.create(config, root) for config in configs]
+    runs = _create(configs, root, where, most)
     todo = [run for run in runs if not run.done and not run.diverged]
     for group in stacks(todo, most):
         with suppress(TrainingDivergedError):  # recorded in the run's folder
             _train(group, where, report, callback)
     return runs
+
+
+def _create(configs: Sequence[RunConfig], root: str | Path, device: torch.device, stack: int = 1) -> list[Run]:
+    """Return the configs' runs. Before any has a folder, check that `stack` of them fit in memory, or all are done."""
+    if not all(Run(config.folder(root), config).done for config in configs):
+        require_fits(configs[0], device, stack)
+    return [Run.create(config, root) for config in configs]
 
 
 def _train(runs: Sequence[Run], device: torch.device, report: Report | None, callback: Callback | None) -> None:
@@ -147,5 +150,5 @@ def _train(runs: Sequence[Run], device: torch.device, report: Report | None, cal
         while left:
             training = Training(left, device, reported, callback, len(runs) > 1, resumed_from)
             training.finish(interrupted)
-            resumed_from = training.members.resumed_from
+            resumed_from = training.resumed_from
             left = [run for run in left if not run.done and not run.diverged]

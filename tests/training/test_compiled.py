@@ -148,10 +148,10 @@ def test_stacks_of_another_number_of_members_are_of_another_kind(small, resets):
     assert len(resets) == 2
 
 
-def test_a_clamped_run_shares_its_graphs_with_no_other(small, resets, tmp_path):
+def test_a_clamped_run_shares_its_graphs_with_no_other(small, resets, whole):
     """A clamp is a hook, which no guard of a graph looks at."""
-    parent, small = train(small, tmp_path), small.replace(compile=True)
-    clamped = fork_config(parent, 0, clamps=[Clamp(what="alpha", layer=0, column=1, value=0.0)], compiled=True)
+    small = small.replace(compile=True)
+    clamped = fork_config(whole, 0, clamps=[Clamp(what="alpha", layer=0, column=1, value=0.0)], compiled=True)
     for after, config in enumerate((small, clamped, clamped, small), start=1):
         compiled.compiled(summed_loss, config, CPU)
         assert len(resets) == after
@@ -159,15 +159,11 @@ def test_a_clamped_run_shares_its_graphs_with_no_other(small, resets, tmp_path):
     assert len(resets) == 4
 
 
-def test_without_a_compiler_a_run_is_trained_without_and_says_so(small, monkeypatch, tmp_path):
+def test_without_a_compiler_a_run_is_trained_without_and_says_so(small, whole, monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert compiled.compiled(summed_loss, small, CPU) is summed_loss  # which asks for none
     with pytest.warns(UserWarning, match="no C\\+\\+ compiler 'no-such-compiler'"):
         assert compiled.compiled(summed_loss, small.replace(compile=True), CPU) is summed_loss
-    parallel = torch.nn.Identity()
-    assert compiled.compiled_on_ranks(parallel, small, CPU) is parallel
-    with pytest.warns(UserWarning, match="no C\\+\\+ compiler"):
-        assert compiled.compiled_on_ranks(parallel, small.replace(compile=True), CPU) is parallel
     with pytest.warns(UserWarning, match="not compiled, so it is slower"):
         run = train(small.replace(compile=True), tmp_path)
-    assert run.metrics.equals(train(small, tmp_path).metrics)
+    assert run.metrics.equals(whole.metrics)

@@ -9,9 +9,17 @@ import torch
 from ihlab import Transformer
 from ihlab.measure.batches import draw
 from ihlab.training.config import constant_steps, from_dict, to_dict
-from ihlab.training.ensemble import seeds
+from ihlab.training.ensemble import Stack, seeds
 from ihlab.training.fork import fork_config
-from ihlab.training.loop import Training, initial_model, learning_rate, make_optimizer, microbatches, prefetch
+from ihlab.training.loop import (
+    SingleModel,
+    Training,
+    initial_model,
+    learning_rate,
+    make_optimizer,
+    microbatches,
+    prefetch,
+)
 from ihlab.training.run import Run
 from ihlab.training.run_writer import TrainingDivergedError
 from ihlab.training.train import train
@@ -178,8 +186,8 @@ def test_weights_that_are_not_finite_are_no_result(small, tmp_path, monkeypatch,
 
     monkeypatch.setattr(Training, "train_step", spoiled)
     sound = {"eval_loss": 1.0, "accuracy": 0.5, "accuracy_first": 0.5}
-    noted = lambda training: training.members.note(training.step, [sound] * len(training.configs))  # noqa: E731
-    monkeypatch.setattr(Training, "_evaluate", noted)
+    for model in (SingleModel, Stack):
+        monkeypatch.setattr(model, "evaluate", lambda *_: [sound] * (members or 1))
     if members is None:
         with pytest.raises(TrainingDivergedError, match=f"a weight is not finite at step {small.steps}"):
             train(small, tmp_path, "cpu")

@@ -50,12 +50,12 @@ def test_what_is_being_written_by_another_process_stays(small, tmp_path):
         assert half.exists()
 
 
-def test_a_folder_that_is_removed_while_it_is_trained_stops_the_run(small, tmp_path, each_step):
+def test_a_folder_that_is_removed_while_it_is_trained_stops_the_run(small, tmp_path, whole, each_step):
     folder = small.folder(tmp_path)
     with pytest.raises(ConfigError, match=f"^{folder}, or the file .lock in it, was removed or replaced while"):
         train(small, tmp_path, report=at(3, lambda: shutil.rmtree(folder)))
     assert not folder.exists()
-    assert train(small, tmp_path).metrics.equals(train(small, tmp_path / "whole").metrics)
+    assert train(small, tmp_path).metrics.equals(whole.metrics)
 
 
 @pytest.mark.parametrize("during", ["append_metrics", "write_done"])
@@ -74,7 +74,7 @@ def test_a_folder_that_is_removed_within_a_write_stops_the_run_too(small, tmp_pa
     assert not folder.exists()
 
 
-def test_a_second_writer_after_the_lock_was_removed_is_noticed_by_the_first(small, tmp_path, each_step):
+def test_a_second_writer_after_the_lock_was_removed_is_noticed_by_the_first(small, tmp_path, whole, each_step):
     """Whoever removes the lock file lets a second process in; what that one has written is not written over."""
     folder = small.folder(tmp_path)
     second = []
@@ -88,7 +88,7 @@ def test_a_second_writer_after_the_lock_was_removed_is_noticed_by_the_first(smal
     run = Run.open(folder)
     assert run.done
     assert run.metrics.equals(second[0])
-    assert run.metrics.equals(train(small, tmp_path / "whole").metrics)
+    assert run.metrics.equals(whole.metrics)
 
 
 def test_an_ensemble_notices_the_folder_of_any_member(small, tmp_path, each_step):
