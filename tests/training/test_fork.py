@@ -356,7 +356,7 @@ COMPILED = """
 def test_clamps_hold_in_a_compiled_fork(small, tmp_path):
     """In a process without the shape checks, which torch.compile cannot trace.
 
-    With as many targets in every batch: one graph. A run that meets several is in `test_train.py`.
+    With as many targets in every batch: one graph. A run that meets several is in `test_compiled.py`.
     """
     parent = train(small.replace(task=InductionTask(vocab_size=40, length=12, score="tokens")), tmp_path / "parents")
     done = python(textwrap.dedent(COMPILED), str(parent.folder), str(tmp_path))

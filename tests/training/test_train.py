@@ -74,26 +74,6 @@ def test_bf16_follows_fp32(small, tmp_path, whole):
     assert half.metrics["eval_loss"].iloc[-1] == pytest.approx(whole.metrics["eval_loss"].iloc[-1], rel=0.05)
 
 
-COMPILED = """
-    import json, sys, torch
-    from ihlab import train
-    from ihlab.training.config import from_dict
-    torch.set_num_threads(1)
-    config = from_dict(json.loads(sys.argv[1]))
-    eager, compiled = train(config, sys.argv[2]), train(config.replace(compile=True), sys.argv[2])
-    torch.testing.assert_close(
-        torch.tensor(compiled.metrics["eval_loss"]), torch.tensor(eager.metrics["eval_loss"]), rtol=1e-4, atol=1e-4
-    )
-"""
-
-
-@pytest.mark.slow
-def test_a_compiled_run_follows_the_eager_one(small, tmp_path):
-    """In a process without the shape checks, which torch.compile cannot trace."""
-    done = python(textwrap.dedent(COMPILED), json.dumps(to_dict(small)), str(tmp_path))
-    assert done.returncode == 0, done.stderr
-
-
 KILLED = """
     import os, signal, sys, torch
     from ihlab import RunConfig, train
@@ -402,21 +382,15 @@ def test_the_signal_handler_is_put_back(small, tmp_path):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_the_callback_gets_the_rows_of_the_metrics(small, tmp_path):
+@pytest.mark.parametrize("members", [1, 8])
+def test_the_callback_gets_the_rows_of_every_runs_metrics_once(small, tmp_path, members):
     records = []
-    run = train(small, tmp_path, callback=records.append)
-    assert {record.pop("run") for record in records} == {run.folder.name}
-    pd.testing.assert_frame_equal(pd.DataFrame(records), run.metrics)
-    train(small, tmp_path, callback=records.append)
-    assert len(records) == len(run.metrics)
-
-
-def test_the_callback_knows_which_member_a_row_is_of(small, tmp_path):
-    records = []
-    runs = train(small, tmp_path, members=8, callback=records.append)
+    runs = train(small, tmp_path, members=members, callback=records.append)
     for run in runs:
         own = pd.DataFrame([record for record in records if record["run"] == run.folder.name])
         pd.testing.assert_frame_equal(own.drop(columns="run"), run.metrics)
+    train(small, tmp_path, members=members, callback=records.append)
+    assert len(records) == sum(len(run.metrics) for run in runs)
 
 
 def test_an_exception_of_the_callback_leaves_a_run_that_is_resumed(small, tmp_path, whole):
