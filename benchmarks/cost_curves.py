@@ -207,7 +207,6 @@ def _step(point: Point, rows: int = ROWS) -> Callable[[], None]:
     """Return a function that takes training's own step on the next of a few batches drawn before."""
     import torch
 
-    from ihlab.training.distributed import Ranks
     from ihlab.training.ensemble import seeds
     from ihlab.training.loop import Training
     from ihlab.training.run import Run
@@ -215,7 +214,7 @@ def _step(point: Point, rows: int = ROWS) -> Callable[[], None]:
     configs = seeds(_config(point, rows), point.sizes["members"])
     with tempfile.TemporaryDirectory() as root:  # the runs' folder; no results are stored
         runs = [Run.create(config, root) for config in configs]
-        training = Training(runs, Ranks(0, 1, torch.device("cpu")), stacked=point.axis == "members")
+        training = Training(runs, torch.device("cpu"), stacked=point.axis == "members")
     batches = itertools.cycle([training.batches(i) for i in range(BATCHES)])
     return lambda: training.train_step(next(batches))
 

@@ -32,7 +32,7 @@ from ihlab.model.config import ModelConfig
 from ihlab.model.hf import to_llama
 from ihlab.model.transformer import Transformer
 from ihlab.training.config import RunConfig
-from ihlab.training.distributed import Ranks, pick_device
+from ihlab.training.device import pick_device
 from ihlab.training.ensemble import seeds
 from ihlab.training.loop import Training, microbatches
 from ihlab.training.run import Run
@@ -295,12 +295,12 @@ def stacks(table: str, run: RunConfig, device: torch.device, turns: Turns) -> li
 def stacked_step(config: RunConfig, members: int, root: Path, device: torch.device, turns: Turns) -> Step:
     """Return a step of an ensemble, on batches drawn beforehand."""
     runs = [Run.create(each, root) for each in seeds(config, members)]
-    return trained_step(Training(runs, Ranks(0, 1, device), stacked=True), members, config, device, turns)
+    return trained_step(Training(runs, device, stacked=True), members, config, device, turns)
 
 
 def single_step(config: RunConfig, root: Path, device: torch.device, turns: Turns) -> Step:
     """Return a step of one model, on batches drawn beforehand."""
-    return trained_step(Training([Run.create(config, root)], Ranks(0, 1, device)), 1, config, device, turns)
+    return trained_step(Training([Run.create(config, root)], device), 1, config, device, turns)
 
 
 def trained_step(training: Any, members: int, config: RunConfig, device: torch.device, turns: Turns) -> Step:

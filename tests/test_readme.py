@@ -87,14 +87,6 @@ def test_shell_examples(page, empty, capsys):
         assert (empty / "rates.png").exists()
 
 
-@pytest.mark.usefixtures("empty")
-def test_what_torchrun_starts_runs_as_one_process_too(capsys):
-    text = (ROOT / "docs" / "guides" / "gpu.md").read_text(encoding="utf-8")
-    [command] = re.findall(r"^    torchrun .* -m ihlab (.*)$", text, flags=re.M)
-    main(shlex.split(command))
-    assert "step 40" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_every_file_it_names_exists(page):
     for link, name in LINKED.findall(page.read_text(encoding="utf-8")):

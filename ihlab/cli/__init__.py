@@ -62,9 +62,7 @@ def main(args: Sequence[str] | None = None) -> None:
             _run(list(given))
     except KeyboardInterrupt as stopped:
         message = str(stopped) or "Stopped."
-        again = "the same torchrun command" if "WORLD_SIZE" in os.environ else f"ihlab {shlex.join(given)}"
-        if os.environ.get("RANK", "0") == "0":  # under torchrun, only rank 0 prints
-            print(f"\nihlab: {text(message)} To go on: {again}", file=sys.stderr)
+        print(f"\nihlab: {text(message)} To go on: ihlab {shlex.join(given)}", file=sys.stderr)
         raise SystemExit(exit_code(stopped)) from None
     except ConfigError as error:
         _end(str(error), 2)

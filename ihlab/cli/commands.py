@@ -78,7 +78,6 @@ def trainer(kind: str, args: Sequence[str]) -> Callable[..., None]:
         wandb: bool = False,
     ) -> None:
         from ihlab.sweep.tracking import require_wandb, tracked
-        from ihlab.training.distributed import join_ranks
         from ihlab.training.run import Run
         from ihlab.training.train import train as train_run
 
@@ -92,11 +91,8 @@ def trainer(kind: str, args: Sequence[str]) -> Callable[..., None]:
         if members is not None:
             trained = train_run(run, root, device, members=members)
         else:
-            follows = wandb and join_ranks(device).first  # only one of torchrun's processes writes and prints
-            with tracked(Run.create(run, root)) if follows else nullcontext() as callback:
+            with tracked(Run.create(run, root)) if wandb else nullcontext() as callback:
                 trained = [train_run(run, root, device, callback=callback)]
-            if not join_ranks(device).first:
-                return
         for each in trained:
             print(text(_ending(each)))
         if members is None and not trained[0].diverged:

@@ -24,7 +24,7 @@ class TrainingBatch:
       multiple of a sixteenth of all positions, so that a compiled step meets few shapes;
     - `queries`: the `query_positions` of the targets; None: all positions;
     - `count`: the number of targets that are not padding;
-    - `total`: the number of targets in the whole step, in all its microbatches on all ranks. The loss is divided by it.
+    - `total`: the number of targets in the whole step, in all its microbatches. The loss is divided by it.
 
     In a stacked batch (`ihlab.training.ensemble`) every tensor and the total have a leading member dimension.
     """

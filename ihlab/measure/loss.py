@@ -42,7 +42,7 @@ def summed_loss(
 
 
 class OfModel(nn.Module):
-    """A function of a model, such as its loss, as a module for `functional_call` and DistributedDataParallel."""
+    """A function of a model, such as its loss, as a module for `functional_call`."""
 
     def __init__(self, model: Transformer, function: Callable[..., Tensor]) -> None:
         super().__init__()

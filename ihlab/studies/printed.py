@@ -71,7 +71,8 @@ class Question:
             estimate = stats.share(k, n) if self.sampled else stats.exact(k / n)
             numbers = {**numbers, "k": k, "n": n, "p": binomtest(k, n).pvalue}
         return Claim(
-            id=self.id, statement=self.statement, source=self.source, sentence=self.sentence, measure=self.measure.format(**numbers), estimate=estimate,
+            id=self.id, statement=self.statement,
+            source=self.source, sentence=self.sentence, measure=self.measure.format(**numbers), estimate=estimate,
             threshold=self.threshold, right_side=self.side, of_paper=self.of_paper, declared=self.declared,
         )  # fmt: skip
 
@@ -273,7 +274,7 @@ class Tables6To13:
         # Heads of one model share its loss, so they are dependent and intervals are slightly too narrow.
         *(
             Question(
-                f"diagonal_{"already_" if already else ""}dominates", 38,
+                f"diagonal_{already.replace(' ', '_')}dominates", 38,
                 f"The numbers on the diagonal {already}dominate: key and value of the same token.",
                 "Appendix F, Table 5",
                 f"share of the {{n}} heads on the diagonal at {tokens} tokens ({{k}})",

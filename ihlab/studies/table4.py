@@ -185,7 +185,7 @@ class Table4:
         split. `kind` is "tuning" for runs that choose a learning rate. They solve only problems with as many operations
         as in training.
         """
-        from ihlab.training.distributed import pick_device
+        from ihlab.training.device import pick_device
 
         settings = {setting.name: setting for setting in SETTINGS[scale]}
         parts = []

@@ -31,7 +31,7 @@ def default_jobs(device: str) -> int:
     If that leaves fewer workers than cores, the cores are divided among them. Raises `ConfigError` as `pick_device`
     does.
     """
-    from ihlab.training.distributed import pick_device
+    from ihlab.training.device import pick_device
 
     if pick_device(device).type != "cpu":
         return 1

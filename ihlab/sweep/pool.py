@@ -1,6 +1,5 @@
 """Pool of worker processes that train many runs, one run at a time per process."""
 
-import math
 import multiprocessing
 import os
 import signal
@@ -18,7 +17,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 from ihlab.sweep.jobs import cores
@@ -69,9 +67,6 @@ def train_all(
     continue, and it is not trained again: it would diverge again (`Run.diverged`). A run whose worker is killed is
     resumed in another one, at most `RETRIES` times. Raises `WorkerKilledError` after that.
     """
-    from ihlab.training.distributed import require_alone
-
-    require_alone("A pool of runs is started")
     require_importable(configs)
     todo = {i: config for i, config in enumerate(configs) if not has_ended(config, root)}
     members = {stack[0]: stack for stack in stacks({i: c for i, c in todo.items() if c.digest in stacked}, device)}
@@ -133,16 +128,17 @@ def stacks(configs: Mapping[int, RunConfig], device: str) -> list[list[int]]:
     """
     if not configs:
         return []
-    from ihlab.training.distributed import pick_device
+    from ihlab.training.device import pick_device
     from ihlab.training.ensemble import best_stack, kind
+    from ihlab.training.ensemble import stacks as even_parts
 
     kinds: dict[str, list[int]] = {}
     for i, config in configs.items():
         kinds.setdefault(kind(config), []).append(i)
-    parts = []
+    parts: list[list[int]] = []
     for alike in kinds.values():
         most = min(LARGEST, best_stack(configs[alike[0]], len(alike), pick_device(device)))
-        parts += [part.tolist() for part in np.array_split(alike, math.ceil(len(alike) / most))]
+        parts += even_parts(alike, most)
     return parts
 
 

@@ -113,7 +113,7 @@ def sweep(
 
 def _usual_jobs(device: str, engine: str, runs: int) -> int | None:
     """Return the default number of runs at a time; None: Ray decides. Raises `ConfigError` as `default_jobs` does."""
-    from ihlab.training.distributed import require_alone
+    from ihlab.training.device import require_one_process
 
-    require_alone("A sweep is started")
+    require_one_process()
     return min(default_jobs(device), runs) if engine == "local" else None

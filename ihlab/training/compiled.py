@@ -10,7 +10,7 @@ from shutil import which
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._dynamo.exc import TorchDynamoException
 from torch._inductor.exc import InductorError
 from torch._inductor.runtime.cache_dir_utils import cache_dir
@@ -50,15 +50,6 @@ def compiled(
         return found
 
     return called
-
-
-def compiled_on_ranks(parallel: nn.Module, config: RunConfig, device: torch.device) -> Callable[..., Tensor]:
-    """Return the loss of `Ranks.data_parallel`, compiled if the config says so. No other run shares its graphs."""
-    if not (config.compile and can_compile(device.type)):
-        return parallel
-    forget()
-    function: Callable[..., Tensor] = torch.compile(parallel)
-    return function
 
 
 @contextmanager

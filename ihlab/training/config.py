@@ -97,12 +97,10 @@ class RunConfig:
         if self.model is None:
             sizes = {"d_vocab": self.task.vocab_size, "n_ctx": self.task.length}
             object.__setattr__(self, "model", ModelConfig(**DEFAULT_MODEL, **sizes))
-        for name, least in (("steps", 1), ("batch_size", 1), ("accumulate", 1), ("warmup", 0), ("seed", 0)):
+        least = dict.fromkeys(("steps", "batch_size", "accumulate", "eval_every", "eval_rows"), 1)
+        for name, bound in {**least, "checkpoints": 2, "warmup": 0, "seed": 0}.items():
             value = getattr(self, name)
-            require(value >= least, f"RunConfig.{name} is {value}, but must be at least {least}.")
-        for name, least in (("eval_every", 1), ("eval_rows", 1), ("checkpoints", 2)):
-            value = getattr(self, name)
-            require(value >= least, f"RunConfig.{name} is {value}, but must be at least {least}.")
+            require(value >= bound, f"RunConfig.{name} is {value}, but must be at least {bound}.")
         for name in ("lr", "clip"):
             value = getattr(self, name)
             require(value is None or value > 0, f"RunConfig.{name} is {value}, but must be positive.")
@@ -113,7 +111,11 @@ class RunConfig:
             all(0 <= beta < 1 for beta in self.betas),
             f"RunConfig.betas is {self.betas}, but both must be in [0, 1).",
         )
-        self._check_init_shift()
+        require(
+            self.init_shift is None or self.model.learns_both,
+            f"RunConfig.init_shift is {self.init_shift}, but a {self.model.attention} model does not learn both "
+            "alpha and beta: its attention must, as 'kv_shift' does.",
+        )
         for clamp in self.clamped:
             clamp.check(self.model)
         require(
@@ -153,14 +155,6 @@ class RunConfig:
             dense <= MOST_EVALUATIONS,
             f"RunConfig.eval_every is {self.eval_every}, which with eval_growth={self.eval_growth} makes more than "
             f"{MOST_EVALUATIONS} evaluations in {self.steps} steps: it must be larger.",
-        )
-
-    def _check_init_shift(self) -> None:
-        """Raise `ConfigError` for an `init_shift` if the model does not learn both alpha and beta."""
-        require(
-            self.init_shift is None or self.model.learns_both,
-            f"RunConfig.init_shift is {self.init_shift}, but a {self.model.attention} model does not learn both "
-            "alpha and beta: its attention must, as 'kv_shift' does.",
         )
 
     def replace(self, **changes: Any) -> "RunConfig":

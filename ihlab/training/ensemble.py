@@ -5,10 +5,10 @@ A stack holds the weights of several models; torch.vmap maps the model over them
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import fields, is_dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,9 +25,10 @@ from ihlab.model.transformer import Transformer
 from ihlab.model.variants import VARIANTS
 from ihlab.training.compiled import compiled
 from ihlab.training.config import ForkConfig, RunConfig
-from ihlab.training.run import Run
 from tasks import IGNORE
 from tasks.config import ConfigError, require
+
+T = TypeVar("T")
 
 FREE = ("name", "seed", "lr", "init_shift")
 """Fields in which members may differ."""
@@ -99,10 +100,10 @@ def best_stack(config: RunConfig, members: int, device: torch.device) -> int:
     return fit if fit >= 8 else 1
 
 
-def stacks(runs: Sequence[Run], most: int) -> list[list[Run]]:
-    """Split the runs into the fewest groups of at most `most`, about equally large."""
-    groups = math.ceil(len(runs) / most)
-    return [[runs[i] for i in part] for part in np.array_split(np.arange(len(runs)), groups)] if groups else []
+def stacks(members: Sequence[T], most: int) -> list[list[T]]:
+    """Split the members into the fewest groups of at most `most`, about equally large."""
+    groups = math.ceil(len(members) / most)
+    return [[members[i] for i in part] for part in np.array_split(np.arange(len(members)), groups)] if groups else []
 
 
 class Stack:
@@ -141,13 +142,6 @@ class Stack:
         """Return each member's summed loss of its microbatch."""
         tokens, index, targets, queries = batch.tensors
         return self._losses(self.parameters, tokens, index, targets, *([] if queries is None else [queries]))
-
-    def all_reduce(self, last: bool) -> AbstractContextManager[None]:
-        """Return a context that does nothing: stacks train in one process."""
-        return nullcontext()
-
-    def seed_dropout(self, step: int) -> None:
-        """Do nothing: members of a stack have no dropout."""
 
     def clip(self, limit: float) -> None:
         """Scale each member's gradient to a norm of at most `limit`."""

@@ -11,7 +11,7 @@ from ihlab.training import checkpoint
 from ihlab.training.clamp import Clamp
 from ihlab.training.clamp_hooks import impose
 from ihlab.training.config import Fork, ForkConfig, RunConfig
-from ihlab.training.distributed import require_alone
+from ihlab.training.device import pick_device
 from ihlab.training.loop import initial_model
 from ihlab.training.progress import Report
 from ihlab.training.run import Run
@@ -62,7 +62,7 @@ def fork(
     or column that does not exist or on the alpha of a vanilla model, a parameter that the model does not have, `steps`
     not greater than `step`, a task whose data has changed since, and under `torchrun`.
     """
-    require_alone("A fork is trained")
+    pick_device(device)  # raises before anything is written
     config = fork_config(
         run, step, name=name, clamps=clamps, steps=steps, compiled=compiled, task=task, rewound=rewound,
         new_moments=new_moments,

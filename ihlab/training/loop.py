@@ -1,16 +1,17 @@
 """Training: the optimiser and its learning rate, the batches, the model, the step, and the loop around it.
 
-The step is the same for one model (`SingleModel`) and for several stacked models (`ihlab.training.ensemble.Stack`).
-Each returns one loss per member; a single model is one member.
+`Training.train_step` is the step. It is the same for one model (`SingleModel`) and for several stacked models
+(`ihlab.training.ensemble.Stack`), which return one loss per member; a single model is one member.
 """
 
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -28,16 +29,14 @@ from ihlab.model.transformer import Transformer
 from ihlab.model.variants import VARIANTS
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import impose, install
-from ihlab.training.compiled import compiled, compiled_on_ranks, explained
+from ihlab.training.compiled import compiled, explained
 from ihlab.training.config import RunConfig, constant_steps
-from ihlab.training.distributed import Ranks
 from ihlab.training.ensemble import Stack
 from ihlab.training.interrupt import Interrupted
 from ihlab.training.progress import Report
 from ihlab.training.run import Run
-from ihlab.training.run_writer import Callback, Members
+from ihlab.training.run_writer import Callback, RunWriter, Stored, TrainingDivergedError
 from tasks import IGNORE
-from tasks.config import require
 
 REPORT_EVERY = 0.2  # seconds
 
@@ -73,21 +72,11 @@ def learning_rate(config: RunConfig, step: int) -> float:
     return config.lr * (0.5 * (1 + math.cos(math.pi * done)) if config.schedule == "cosine" else 1 - done)
 
 
-def microbatches(config: RunConfig, step: int, rank: int = 0, ranks: int = 1) -> list[TrainingBatch]:
-    """Return the `RunConfig.accumulate` microbatches of one step of a run.
-
-    All ranks draw the same sequences, and each keeps its part of every microbatch. Raises `ConfigError` if the
-    microbatches cannot be divided evenly.
-    """
-    pieces = config.accumulate * ranks
-    require(
-        config.batch_size % pieces == 0,
-        f"RunConfig.batch_size is {config.batch_size}, but must be a multiple of {pieces}: "
-        f"{config.accumulate} microbatch(es) (accumulate) for each of {ranks} processes.",
-    )
+def microbatches(config: RunConfig, step: int) -> list[TrainingBatch]:
+    """Return the `RunConfig.accumulate` microbatches of one step of a run."""
     batch = draw(config.task, config.seed, "train", step, config.batch_size)
-    total, size = int((batch.targets != IGNORE).sum()), config.batch_size // pieces
-    parts = [batch.rows(i, i + size) for i in range(rank * size, config.batch_size, ranks * size)]
+    total, size = int((batch.targets != IGNORE).sum()), config.batch_size // config.accumulate
+    parts = [batch.rows(i, i + size) for i in range(0, config.batch_size, size)]
     return [replace(training_batch(part.inputs, part.targets), total=total) for part in parts]
 
 
@@ -105,28 +94,20 @@ def prefetch(draw_step: Callable[[int], T], start: int, stop: int) -> Iterator[T
             yield now
 
 
-def dropout_seed(seed: int, step: int, rank: int = 0) -> int:
+def dropout_seed(seed: int, step: int) -> int:
     """Return the seed of a step's dropout. It depends only on the arguments, so a resumed run draws the same masks."""
-    own = [rank] if rank else []
-    return int(np.random.default_rng([len(SPLITS), seed, step, *own]).integers(2**63))
+    return int(np.random.default_rng([len(SPLITS), seed, step]).integers(2**63))
 
 
 class SingleModel:
-    """One model in training, alone or on one of several ranks: the single member of its step."""
+    """One model in training: the single member of its step."""
 
-    def __init__(self, model: Transformer, config: RunConfig, ranks: Ranks) -> None:
-        self.model, self.config, self.ranks = model, config, ranks
+    def __init__(self, model: Transformer, config: RunConfig, device: torch.device) -> None:
+        self.model = model
         self.parameters = dict(model.named_parameters())
-        # Only dropout and a registered attention draw random numbers.
-        self._draws = config.model.dropout > 0 or VARIANTS[config.model.attention].registered
-        self._parallel = ranks.data_parallel(model) if ranks.size > 1 else None
         # Train through a compiled function and hook the plain model: hooks added to a module that was
         # compiled in place silently never fire.
-        if self._parallel is not None:
-            self._loss = compiled_on_ranks(self._parallel, config, ranks.device)
-        else:
-            function = compiled(summed_loss, config, ranks.device)
-            self._loss = lambda *tensors: function(model, *tensors)
+        self._loss = compiled(summed_loss, config, device)
 
     def joined(self, batches: Sequence[TrainingBatch]) -> TrainingBatch:
         """Return the only member's batch."""
@@ -142,18 +123,7 @@ class SingleModel:
 
     def summed_losses(self, batch: TrainingBatch) -> Float[Tensor, " member=1"]:
         """Return the summed loss of a microbatch."""
-        return self._loss(*batch.tensors).reshape(1)
-
-    def all_reduce(self, last: bool) -> AbstractContextManager[None]:
-        """Return a context for forward and backward that all-reduces gradients at a step's last microbatch only."""
-        return nullcontext() if self._parallel is None or last else self._parallel.no_sync()
-
-    def seed_dropout(self, step: int) -> None:
-        """Seed the dropout of a step: the model's own, and a registered attention's."""
-        if self._draws:
-            # torch.manual_seed first looks for every type of device, which takes a thirtieth of a small step.
-            generator = torch.default_generator if self.ranks.device.type == "cpu" else torch
-            generator.manual_seed(dropout_seed(self.config.seed, step, self.ranks.rank))
+        return self._loss(self.model, *batch.tensors).reshape(1)
 
     def clip(self, limit: float) -> None:
         """Scale the gradient to a norm of at most `limit`."""
@@ -167,12 +137,6 @@ class SingleModel:
         """Return the metrics of the model."""
         with evaluating(self.model):
             return [evaluator(self.model)]
-
-
-def loss(trained: SingleModel | Stack, batch: TrainingBatch, config: RunConfig) -> Float[Tensor, " member"]:
-    """Return each member's loss on a microbatch, in nats per target of the whole step."""
-    with torch.autocast(batch.tokens.device.type, torch.bfloat16, enabled=config.precision == "bf16"):
-        return trained.summed_losses(batch) / batch.total
 
 
 def initial_model(config: RunConfig) -> Transformer:
@@ -195,35 +159,60 @@ class Training:
     """Runs in training: one, or several `stacked` that differ only in the fields `ihlab.training.ensemble.FREE`.
 
     They continue from the last step for which all have a checkpoint. `resumed_from`: the step that their summaries
-    report as the step of resumption; None: the current step.
+    report as the step of resumption; None: the current step. `ongoing` are the members that have neither ended nor
+    diverged.
+
+    `running_loss` [member] is the sum of the training losses of the `loss_steps` steps since the last evaluation. It
+    stays on the device: reading it would stall a GPU.
     """
 
     def __init__(
         self,
         runs: Sequence[Run],
-        ranks: Ranks,
+        device: torch.device,
         report: Report | None = None,
         callback: Callback | None = None,
         stacked: bool = False,
         resumed_from: int | None = None,
     ) -> None:
-        self.configs, self.ranks, self.device, self.report = [r.config for r in runs], ranks, ranks.device, report
+        self.configs, self.device, self.report, self.stacked = [run.config for run in runs], device, report, stacked
         self.config = max(self.configs, key=lambda config: config.lr)  # stacked members take fractions of its updates
-        models = [initial_model(config).to(self.device) for config in self.configs]
+        self.writers, self.ongoing = [RunWriter(run, callback) for run in runs], list(range(len(runs)))
+        models = [initial_model(config).to(device) for config in self.configs]
         install(models[0], self.config.clamps)  # clamped runs are not stacked
-        self.members = Members(runs, ranks, callback, stacked, resumed_from)
-        self.step, states = self.members.resume(models)
-        self.trained = Stack(models, self.configs) if stacked else SingleModel(models[0], self.config, ranks)
-        self.parameters = self.trained.parameters
+        self.running_loss, self.loss_steps = torch.zeros(len(runs), device=device), 0
+        self.step, states = self._resume(models)
+        self.resumed_from = self.step if resumed_from is None else resumed_from
+        self.trained = Stack(models, self.configs) if stacked else SingleModel(models[0], self.config, device)
+        self.parameters, self.n_params = self.trained.parameters, models[0].n_params
         self.optimizer = make_optimizer(models[0], self.config, self.parameters)
         if states:
             checkpoint.load_optimizer_state(self.parameters, self.optimizer, self.trained.joined_states(states))
         self.in_unit_interval = [self.parameters[name] for name in projected(models[0])]
-        self.evaluator = Evaluator(self.config, self.device, len(runs))
+        self.evaluator = Evaluator(self.config, device, len(runs))
+        # Only dropout and a registered attention draw random numbers.
+        self._draws = self.config.model.dropout > 0 or VARIANTS[self.config.model.attention].registered
+
+    def _resume(self, models: Sequence[Transformer]) -> tuple[int, list[dict[str, Tensor]]]:
+        """Load the last checkpoint that all members have into the models.
+
+        Return its step and each member's optimiser state; 0 and an empty list if there is none.
+        """
+        common = set.intersection(*(set(writer.resumable()) for writer in self.writers))
+        step = max(common, default=0)
+        pairs = list(zip(self.writers, models, strict=True)) if common else []
+        stored = [writer.load(step, model, self.device) for writer, model in pairs]
+        for writer in self.writers:  # after checking that all can be resumed
+            writer.forget_after(step)
+        for (_, model), found in zip(pairs, stored, strict=True):
+            checkpoint.load_model_state(model, found.weights)
+        if stored:
+            self.loss_steps, self.running_loss = stored[0].steps, torch.stack([found.loss for found in stored])
+        return step, [found.optimizer for found in stored]
 
     def batches(self, step: int) -> list[TrainingBatch]:
         """Return the microbatches of a step, in page-locked memory for an asynchronous copy to a GPU."""
-        drawn = [microbatches(config, step, self.ranks.rank, self.ranks.size) for config in self.configs]
+        drawn = [microbatches(config, step) for config in self.configs]
         pieces = [self.trained.joined(list(of_members)) for of_members in zip(*drawn, strict=True)]
         return [each_tensor(x, Tensor.pin_memory) for x in pieces] if self.device.type == "cuda" else pieces
 
@@ -232,19 +221,24 @@ class Training:
         config = self.config
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(config, self.step)
-        self.trained.seed_dropout(self.step)
-        for i, piece in enumerate(pieces):
-            with self.trained.all_reduce(last=i + 1 == len(pieces)), explained() if config.compile else nullcontext():
-                losses = loss(self.trained, piece.to(self.device), config)
-                (losses * self.ranks.size).sum().backward()  # gradients are averaged over ranks
-            self.members.running_loss += losses.detach()
-        if self.config.clip is not None:
-            self.trained.clip(self.config.clip)
+        if self._draws:
+            # torch.manual_seed first looks for every type of device, which takes a thirtieth of a small step.
+            generator = torch.default_generator if self.device.type == "cpu" else torch
+            generator.manual_seed(dropout_seed(config.seed, self.step))
+        for piece in pieces:
+            batch = piece.to(self.device)
+            with explained() if config.compile else nullcontext():
+                with torch.autocast(self.device.type, torch.bfloat16, enabled=config.precision == "bf16"):
+                    losses = self.trained.summed_losses(batch) / batch.total  # nats per target of the whole step
+                losses.sum().backward()
+            self.running_loss += losses.detach()
+        if config.clip is not None:
+            self.trained.clip(config.clip)
         self.trained.take_step(self.optimizer)
         for weight in self.in_unit_interval:
             weight.data.clamp_(0, 1)
         self.optimizer.zero_grad()
-        self.members.loss_steps += 1
+        self.loss_steps += 1
         self.step += 1
 
     def finish(self, interrupted: threading.Event) -> None:
@@ -253,9 +247,9 @@ class Training:
         A stack ends early, with everything saved, once at most half of its members still train: it is then cheaper to
         resume these as a smaller stack.
         """
-        config, members = self.config, self.members
+        config = self.config
         evaluations, kept = set(config.eval_steps()), set(config.checkpoint_steps())
-        if self.step == config.first_step and not members.evaluated:
+        if self.step == config.first_step and not self.writers[0].rows:
             self._evaluate()
             self._save()
         reported, ended = time.perf_counter(), self._conclude_reached()
@@ -269,47 +263,80 @@ class Training:
             if ended:
                 self._report()
                 break
-            if self._asked_to_stop(interrupted) and self.step < config.steps:
+            if interrupted.is_set() and self.step < config.steps:
                 if self.step not in kept:
-                    members.check_finite(self.step, members.train_losses())
+                    self._checked_losses()
                     self._save()
-                raise Interrupted(f"Stopped at step {self.step} of {config.steps}, saved in {members.where}.")
+                raise Interrupted(f"Stopped at step {self.step} of {config.steps}, saved in {self._where}.")
             if time.perf_counter() - reported > REPORT_EVERY or self.step == config.steps:
                 self._report()
                 reported = time.perf_counter()
         if self.step == config.steps:
-            members.conclude(members.ongoing)
-        if self._asked_to_stop(interrupted):  # in the last step: other runs may follow this one
-            raise Interrupted(f"Stopped at step {self.step}, the last, finished in {members.where}.")
-
-    def _asked_to_stop(self, interrupted: threading.Event) -> bool:
-        return self.ranks.any_asked(interrupted.is_set())
+            self._conclude(*self.ongoing)
+        if interrupted.is_set():  # in the last step: other runs may follow this one
+            raise Interrupted(f"Stopped at step {self.step}, the last, finished in {self._where}.")
 
     @torch.no_grad()
     def _evaluate(self) -> None:
-        rows = self.trained.evaluate(self.evaluator) if self.ranks.first else [{}]
-        self.members.note(self.step, rows)
+        rows = self.trained.evaluate(self.evaluator)
+        train_losses = self._checked_losses([row["eval_loss"] for row in rows])
+        for i in self.ongoing:
+            self.writers[i].note(self.step, train_losses[i], rows[i])
+        self.running_loss.zero_()
+        self.loss_steps = 0
+
+    def _checked_losses(self, *eval_losses: Sequence[float]) -> list[float]:
+        """Return each member's mean training loss since the last evaluation, NaN without a step; check all losses."""
+        means = [loss / self.loss_steps if self.loss_steps else math.nan for loss in self.running_loss.tolist()]
+        known = [means] if self.loss_steps else []  # no training loss yet right after an evaluation
+        self._check_finite(lambda i: [losses[i] for losses in (*known, *eval_losses)], "the loss")
+        return means
+
+    def _check_finite(self, numbers: Callable[[int], Iterable[float]], what: str) -> None:
+        """Raise `TrainingDivergedError` if a member's number is not finite. In a stack, stop training it instead."""
+        for i in list(self.ongoing):
+            try:
+                self.writers[i].check_finite(self.step, numbers(i), what)
+            except TrainingDivergedError:
+                if not self.stacked:
+                    raise
+                self.ongoing.remove(i)
+
+    def _save(self, *only: int) -> None:
+        """Write checkpoints of members with finite weights: the given ones, by default all that still train."""
+        weights = partial(self.trained.member, self.parameters)
+        self._check_finite(lambda i: [x.detach().abs().amax().item() for x in weights(i).values()], "a weight")
+        state = checkpoint.optimizer_state(self.parameters, self.optimizer)
+        for i in [i for i in only or self.ongoing if i in self.ongoing]:
+            own = Stored(weights(i), self.trained.member(state, i), self.running_loss[i], self.loss_steps)
+            self.writers[i].save(self.step, own)
 
     def _conclude_reached(self) -> bool:
         """Conclude the members that have reached the early stopping threshold.
 
         Return whether at most half of all members still train.
         """
-        for i in self.members.reached():
+        for i in [i for i in self.ongoing if self.writers[i].reached]:
             self._save(i)
-            self.members.conclude([i])
-        return 2 * len(self.members.ongoing) <= len(self.configs)
+            self._conclude(i)
+        return 2 * len(self.ongoing) <= len(self.configs)
 
-    def _save(self, *only: int) -> None:
-        """Write checkpoints of members with finite weights: the given ones, by default all that still train."""
-        self.members.check_weights(self.step, lambda i: self.trained.member(self.parameters, i))
-        if self.ranks.first:
-            state = checkpoint.optimizer_state(self.parameters, self.optimizer)
-            for i in [i for i in only or self.members.ongoing if i in self.members.ongoing]:
-                own = [self.trained.member(tensors, i) for tensors in (self.parameters, state)]
-                self.members.save(i, self.step, *own)
+    def _conclude(self, *members: int) -> None:
+        """Write the summaries of members that have ended, and take them out of training."""
+        more = {"ensemble": len(self.writers)} if self.stacked else {}
+        for i in [i for i in members if i in self.ongoing]:
+            self.writers[i].conclude(self.resumed_from, self.n_params, self.device, **more)
+            self.ongoing.remove(i)
 
     def _report(self) -> None:
-        row = self.members.latest_row
-        if self.report is not None and self.ranks.first and row is not None:
-            self.report(self.step, row)
+        """Report the last evaluation of the first member that still trains, or of the first member if none does."""
+        rows = self.writers[(self.ongoing or [0])[0]].rows
+        if self.report is not None and rows:
+            self.report(self.step, rows[-1])
+
+    @property
+    def _where(self) -> str:
+        """The folder of the run, or the folders of the members, in words."""
+        first, last = (self.writers[i].run.folder for i in (0, -1))
+        n = len(self.writers)
+        return str(first) if n == 1 else f"the folders of its {n} members, {first} to {last}"

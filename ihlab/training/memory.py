@@ -15,15 +15,15 @@ LAYER_OBJECTS = 40_000
 """Bytes of a layer's Python objects: modules and hook points."""
 
 
-def require_fits(config: RunConfig, device: torch.device, ranks: int = 1, members: int = 1) -> None:
-    """Raise `ConfigError` for a run that does not fit in memory. Each of `ranks` processes trains all `members`.
+def require_fits(config: RunConfig, device: torch.device, members: int = 1) -> None:
+    """Raise `ConfigError` for a run, or a stack of `members`, that does not fit in memory.
 
     The bound is 4 P + activations + patterns. P are the weights, which have a gradient and AdamW's two moments.
     Activations are the inputs of each layer's projections, the keys and the values of one microbatch. Patterns are
     one layer's, for the sequences that an evaluation scores.
     """
     model, length = config.model, config.task.length
-    sequences = config.batch_size // (config.accumulate * ranks)
+    sequences = config.batch_size // config.accumulate
     width = model.n_layers * (model.d_model + 2 * model.kv_heads * model.head_width)
     activations = sequences * length * width * (2 if config.precision == "bf16" else 4)
     on_device = {

@@ -40,7 +40,6 @@ class _Pace(ProgressColumn):
     """A column with the speed, for a bar that has a unit, and the time left; at the end the time it took."""
 
     def render(self, task: Task) -> Text:
-        """Return the column's text."""
         return Text("  ".join(pace(task)))
 
 
@@ -130,7 +129,6 @@ class _Lines(Progress):
         self._last: list[str] = []
 
     def update(self, *arguments: Any, **fields: Any) -> None:
-        """Update a task, and print a line if one is due."""
         super().update(*arguments, **fields)
         now, part = time.monotonic(), int(PARTS * self.tasks[0].percentage / 100)
         if now - self._printed >= LINE_EVERY and part > self._part:
@@ -138,8 +136,7 @@ class _Lines(Progress):
             self._print()
 
     def stop(self) -> None:
-        """Print the last line, if there was a first."""
-        if self._last:
+        if self._last:  # otherwise there was no first
             self._print()
 
     def _print(self) -> None:
@@ -158,7 +155,6 @@ class _InNotebook(Progress):
         self._output: DisplayHandle | None = None
 
     def update(self, *arguments: Any, **fields: Any) -> None:
-        """Update a task, and redraw it if that is due."""
         super().update(*arguments, **fields)
         if time.monotonic() - self._drawn >= 1 / REDRAWN:
             self._draw()

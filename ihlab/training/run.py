@@ -247,7 +247,7 @@ class Run:
         for step in steps:
             self.model(step)  # raises if it is damaged
         for step in steps:
-            write_atomically(copy.checkpoint_path(step), partial(_copy, self.checkpoint_path(step)))
+            write_atomically(copy.checkpoint_path(step), partial(shutil.copyfile, self.checkpoint_path(step)))
         for path in (self.folder / name for name in files if present(self.folder / name)):
             write_text(copy.folder / path.name, as_text(read_bytes(path), path))
         write_json(copy.folder / "config.json", to_dict(self.config))
@@ -263,9 +263,11 @@ class Run:
         """Path of the optimiser state stored at a step."""
         return self.folder / "checkpoints" / f"step-{step}.optimizer.safetensors"
 
-    def write_metrics(self, rows: list[Row]) -> None:
-        """Replace the metrics."""
-        write_text(self.folder / "metrics.csv", as_csv(rows))
+    def write_metrics(self, rows: list[Row]) -> int:
+        """Replace the metrics, and return their size in bytes."""
+        text = as_csv(rows)
+        write_text(self.folder / "metrics.csv", text)
+        return len(text.encode())
 
     def append_metrics(self, row: Row, size: int) -> int:
         """Append an evaluation to metrics of `size` bytes, and return their new size."""
@@ -319,10 +321,6 @@ def _is_text(path: str | Path) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _copy(source: Path, to: Path) -> None:
-    shutil.copyfile(source, to)
 
 
 def runs(root: str | Path = "runs") -> pd.DataFrame:

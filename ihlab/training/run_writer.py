@@ -1,10 +1,9 @@
-"""The folders of runs in training: evaluations, checkpoints, and how each run ends."""
+"""The folder of a run in training: evaluations, checkpoints, and how the run ends."""
 
 import math
 import platform
 import time
-import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -13,10 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ihlab.model.transformer import Transformer
 from ihlab.training import checkpoint
 from ihlab.training.config import ForkConfig
-from ihlab.training.distributed import Ranks
 from ihlab.training.progress import Row
 from ihlab.training.run import Run
 from ihlab.training.stored_metrics import as_csv, record
@@ -54,8 +51,7 @@ class RunWriter:
     def __init__(self, run: Run, callback: Callback | None = None) -> None:
         self.run, self.config, self.callback = run, run.config, callback
         self.rows: list[Row] = []
-        self.size = self.crc = 0  # bytes of the rows as CSV
-        self.appends = False  # once this process has written the rows
+        self.size: int | None = None  # bytes of the rows as CSV, once this process has written them
         self.started = time.perf_counter()
 
     def resumable(self) -> list[int]:
@@ -84,12 +80,7 @@ class RunWriter:
         metrics = self.run.metrics_to(step, checkpoint.stored_about(path).get("metrics"))
         self.rows = metrics[metrics["step"] <= step].to_dict("records")  # type: ignore[assignment]
         require(bool(self.rows), f"{self.run.folder} has a checkpoint at step {step} but no metrics up to it.")
-        self._count_rows()
         return stored
-
-    def _count_rows(self) -> None:
-        content = as_csv(self.rows).encode()
-        self.size, self.crc = len(content), zlib.crc32(content)
 
     def forget_after(self, step: int) -> None:
         """Remove checkpoints after the step from which the run is resumed.
@@ -104,13 +95,10 @@ class RunWriter:
         row: Row = {"step": step, "tokens": tokens, "train_loss": train_loss, **measured}
         self.rows.append(row)
         with self.run.writing():
-            if self.appends:  # rewriting all rows at every evaluation would take quadratic time
+            if self.size is None:  # drop later rows: they have no checkpoint
+                self.size = self.run.write_metrics(self.rows)
+            else:  # rewriting all rows at every evaluation would take quadratic time
                 self.size = self.run.append_metrics(row, self.size)
-                self.crc = zlib.crc32(as_csv([row], header=False).encode(), self.crc)
-            else:  # drop later rows: they have no checkpoint
-                self.run.write_metrics(self.rows)
-                self._count_rows()
-                self.appends = True
         if self.callback is not None:
             self.callback({"run": self.run.folder.name, **row})
 
@@ -120,7 +108,7 @@ class RunWriter:
         threshold = self.config.stop_at_accuracy
         return threshold is not None and bool(self.rows) and self.rows[-1][self.config.stop_at_metric] >= threshold
 
-    def check_finite(self, step: int, *numbers: float, what: str = "the loss") -> None:
+    def check_finite(self, step: int, numbers: Iterable[float], what: str) -> None:
         """Raise `TrainingDivergedError`, and record it in the folder, if a number is not finite."""
         if all(map(math.isfinite, numbers)):
             return
@@ -143,9 +131,8 @@ class RunWriter:
         about = {**self._data, **self.run.about(step)}
         with self.run.writing():
             checkpoint.save(self.run.optimizer_path(step), {**stored.optimizer, **tally}, about)
-            checkpoint.save(
-                self.run.checkpoint_path(step), stored.weights, {**about, "metrics": record(self.size, self.crc)}
-            )
+            about |= {"metrics": record(as_csv(self.rows).encode())}
+            checkpoint.save(self.run.checkpoint_path(step), stored.weights, about)
 
     def conclude(self, resumed_from: int, n_params: int, device: torch.device, **more: Any) -> None:
         """Remove the checkpoints that an interruption left, and write `done.json`, with the fields `more` too."""
@@ -187,130 +174,3 @@ class RunWriter:
         for step in steps:
             self.run.checkpoint_path(step).unlink()
             self.run.optimizer_path(step).unlink(missing_ok=True)
-
-
-class Members:
-    """One run in training, or the members of a stack. `ongoing` are those that have neither ended nor diverged.
-
-    `running_loss` [member] is the sum of the training losses of the `loss_steps` steps since the last evaluation. It
-    stays on the device: reading it would stall a GPU.
-    """
-
-    def __init__(
-        self,
-        runs: Sequence[Run],
-        ranks: Ranks,
-        callback: Callback | None = None,
-        stacked: bool = False,
-        resumed_from: int | None = None,
-    ) -> None:
-        self.records = [RunWriter(run, callback) for run in runs]
-        self.ranks, self.stacked, self.resumed_from, self.n_params = ranks, stacked, resumed_from, 0
-        self.ongoing = list(range(len(runs)))
-        self.running_loss, self.loss_steps = torch.zeros(len(runs), device=ranks.device), 0
-
-    @property
-    def where(self) -> str:
-        """The folder of the run, or the folders of the members, in words."""
-        first, last = (self.records[i].run.folder for i in (0, -1))
-        n = len(self.records)
-        return str(first) if n == 1 else f"the folders of its {n} members, {first} to {last}"
-
-    @property
-    def evaluated(self) -> bool:
-        """True after the first evaluation."""
-        return bool(self.records[0].rows)
-
-    @property
-    def latest_row(self) -> Row | None:
-        """The last evaluation of the first member that still trains, or of the first member if none does."""
-        rows = self.records[(self.ongoing or [0])[0]].rows
-        return rows[-1] if rows else None
-
-    # Resuming
-
-    def resume(self, models: Sequence[Transformer]) -> tuple[int, list[dict[str, Tensor]]]:
-        """Load the last checkpoint that all members have into the models.
-
-        Returns its step and each member's optimiser state; 0 and an empty list if there is none.
-        """
-        self.n_params = models[0].n_params
-        common = set.intersection(*(set(record.resumable()) for record in self.records))
-        step = max(common, default=0)
-        self.ranks.require_same("runs resumed at step", step)
-        if self.resumed_from is None:
-            self.resumed_from = step
-        pairs = list(zip(self.records, models, strict=True)) if common else []
-        stored = [record.load(step, model, self.ranks.device) for record, model in pairs]
-        if self.ranks.first:  # after checking that all can be resumed
-            for record in self.records:
-                record.forget_after(step)
-        for (_, model), found in zip(pairs, stored, strict=True):
-            checkpoint.load_model_state(model, found.weights)
-        if stored:
-            self.loss_steps = stored[0].steps
-            if self.ranks.first:
-                self.running_loss = torch.stack([found.loss for found in stored])
-        return step, [found.optimizer for found in stored]
-
-    # Evaluations
-
-    def train_losses(self) -> list[float]:
-        """Return each member's mean training loss over all ranks since the last evaluation; NaN without a step."""
-        total = self.ranks.collect(self.running_loss).tolist()
-        return [loss / self.loss_steps if self.loss_steps else math.nan for loss in total]
-
-    def note(self, step: int, rows: Sequence[Mapping[str, float]]) -> None:
-        """Write an evaluation of every member that still trains. Ranks after the first have empty `rows`."""
-        train_losses = self.train_losses()
-        eval_losses = [self.ranks.from_first(row.get("eval_loss", math.nan)) for row in rows]
-        self.check_finite(step, train_losses, eval_losses)
-        if self.ranks.first:
-            for i in self.ongoing:
-                self.records[i].note(step, train_losses[i], dict(rows[i]))
-        self.running_loss.zero_()
-        self.loss_steps = 0
-
-    def check_finite(
-        self, step: int, train_losses: Sequence[float], eval_losses: Sequence[float] | None = None
-    ) -> None:
-        """Raise `TrainingDivergedError` if the loss is not finite. In a stack, stop training the member instead."""
-        for i in list(self.ongoing):
-            losses = [train_losses[i]] if self.loss_steps else []  # no training loss yet right after an evaluation
-            losses += [] if eval_losses is None else [eval_losses[i]]
-            self._check(i, step, *losses)
-
-    def check_weights(self, step: int, weights: Callable[[int], Mapping[str, Tensor]]) -> None:
-        """Check, as `check_finite` does, the weights of every member that still trains."""
-        for i in list(self.ongoing):
-            largest = [x.detach().abs().amax().item() for x in weights(i).values()]
-            self._check(i, step, *largest, what="a weight")
-
-    def _check(self, i: int, step: int, *numbers: float, what: str = "the loss") -> None:
-        try:
-            self.records[i].check_finite(step, *numbers, what=what)
-        except TrainingDivergedError:
-            if not self.stacked:
-                raise
-            self.ongoing.remove(i)
-
-    # Checkpoints and the end
-
-    def save(self, i: int, step: int, weights: dict[str, Tensor], optimizer_state: dict[str, Tensor]) -> None:
-        """Write a checkpoint of a member."""
-        self.records[i].save(step, Stored(weights, optimizer_state, self.running_loss[i], self.loss_steps))
-
-    def reached(self) -> list[int]:
-        """Return the members that still train and whose last evaluation reached `RunConfig.stop_at_accuracy`."""
-        if self.records[0].config.stop_at_accuracy is None:
-            return []
-        return [i for i in self.ongoing if self.ranks.from_first(float(self.records[i].reached))]
-
-    def conclude(self, members: Iterable[int]) -> None:
-        """Write the summaries of members that have ended, and take them out of training."""
-        more = {"ranks": self.ranks.size} if self.ranks.size > 1 else {}
-        more |= {"ensemble": len(self.records)} if self.stacked else {}
-        for i in [i for i in members if i in self.ongoing]:
-            if self.ranks.first:
-                self.records[i].conclude(self.resumed_from or 0, self.n_params, self.ranks.device, **more)
-            self.ongoing.remove(i)

@@ -22,9 +22,9 @@ def as_csv(rows: list[Row], header: bool = True) -> str:
     return pd.DataFrame(rows).to_csv(index=False, header=header)
 
 
-def record(size: int, crc: int) -> str:
-    """Return the size in bytes and the CRC-32 of a table, as a checkpoint stores them for the metrics up to it."""
-    return f"{size} {crc:08x}"
+def record(content: bytes) -> str:
+    """Return the size and the CRC-32 of a table, which a checkpoint stores for the metrics up to it."""
+    return f"{len(content)} {zlib.crc32(content):08x}"
 
 
 def read_metrics(path: Path, steps: Iterable[int], known: str | None = None, ended: bool = False) -> pd.DataFrame:
@@ -78,8 +78,5 @@ def _check_steps(path: Path, table: pd.DataFrame) -> None:
 
 def _begins(content: bytes, known: str) -> bool:
     """Return whether a `record` matches the beginning of a file. A malformed record matches any file."""
-    found = re.fullmatch(r"(\d{1,12}) ([0-9a-f]{8})", known)
-    if found is None:
-        return True
-    size = int(found[1])
-    return size <= len(content) and f"{zlib.crc32(content[:size]):08x}" == found[2]
+    found = re.fullmatch(r"(\d{1,12}) [0-9a-f]{8}", known)
+    return found is None or known == record(content[: int(found[1])])

@@ -2,14 +2,14 @@
 
 import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import overload
 
 import torch
 
 from ihlab.training.config import RunConfig
-from ihlab.training.distributed import Ranks, join_ranks, pick_device, require_alone
+from ihlab.training.device import pick_device
 from ihlab.training.ensemble import best_stack, check_members, seeds, stacks
 from ihlab.training.interrupt import deferred_interrupt
 from ihlab.training.loop import Training, learning_rate
@@ -58,8 +58,7 @@ def train(
 
     `device` is a torch device, or "auto": a GPU if there is one. `report` is called with progress; by default progress
     is shown on standard error, or in the notebook (`ihlab.training.progress`). With `members`, `train_ensemble` trains
-    that many runs with the seeds `config.seed`, `config.seed` + 1, ..., and they are returned as a list. Under
-    `torchrun`, all processes train one run together (`ihlab.training.distributed`).
+    that many runs with the seeds `config.seed`, `config.seed` + 1, ..., and they are returned as a list.
 
     `callback` is called after each evaluation with a dict: "run", the name of the run's folder, and the new row of
     `run.metrics` ("step", "train_loss", "eval_loss", "accuracy", ...). `print` and `wandb.log` both work. A resumed run
@@ -67,27 +66,20 @@ def train(
 
     Raises `TrainingDivergedError` when the loss stops being finite, `Interrupted` after Ctrl-C (at the end of the
     step, with everything saved), and `ConfigError` for a run that does not fit in memory, for a folder that another
-    process has locked or that has another config, and for an interrupted run whose task's data has changed (`Task`'s
-    `provenance`). Warns if the warmup is longer than the run, unless `report` is given.
+    process has locked or that has another config, for an interrupted run whose task's data has changed (`Task`'s
+    `provenance`), and under `torchrun`. Warns if the warmup is longer than the run, unless `report` is given.
     """
     require(isinstance(config, RunConfig), f"The config is {shown(config)}, but must be a RunConfig.")
     if members is not None:
         if report is None:
             _warn_of_a_long_warmup(config)
         return train_ensemble(seeds(config, members), root, device, report, callback=callback)
-    ranks = join_ranks(device)
-    if not Run(config.folder(root), config).done:
-        require_fits(config, ranks.device, ranks.size)
-    if not ranks.first:
-        ranks.wait()  # until rank 0 has made the folder
-    run = Run.create(config, root)
-    if ranks.first:
-        ranks.wait()
-    if not run.done and report is None and ranks.first:
-        _warn_of_a_long_warmup(config)
+    where = pick_device(device)
+    [run] = _create([config], root, where)
     if not run.done:
-        _train_run(run, ranks, report, callback)
-    ranks.wait()  # until rank 0 has written done.json
+        if report is None:
+            _warn_of_a_long_warmup(config)
+        _train([run], where, report, callback)
     return run
 
 
@@ -99,15 +91,6 @@ def _warn_of_a_long_warmup(config: RunConfig) -> None:
             f"{reached:.2g} and never to lr={config.lr:g}.",
             stacklevel=3,
         )
-
-
-def _train_run(run: Run, ranks: Ranks, report: Report | None, callback: Callback | None) -> None:
-    # Only rank 0 writes to the folder and to the terminal.
-    shown = progress(run.config) if report is None and ranks.first else nullcontext(report)
-    lock = run.lock() if ranks.first else nullcontext()
-    own_rng = torch.random.fork_rng([ranks.device] if ranks.device.type == "cuda" else [])  # of dropout
-    with lock, own_rng, deferred_interrupt() as interrupted, shown as reported:
-        Training([run], ranks, reported, callback).finish(interrupted)
 
 
 def train_ensemble(
@@ -132,42 +115,40 @@ def train_ensemble(
 
     `stack` is the number of members in one stacked model; stacks are trained one after another. The default on a GPU
     is all members. On a CPU it is the largest number that still trains faster stacked: one, if a step has many
-    positions. A stack of one is trained by `train`. `root`, `device`, `report` and `callback` are as in `train`.
+    positions. A stack of one is trained as by `train`. `root`, `device`, `report` and `callback` are as in `train`.
 
     Raises `ConfigError` for members that cannot be stacked (another field differs; dropout, whose random numbers
     differ in a stack; forks), for two equal configs, and under `torchrun`; `Interrupted` after Ctrl-C.
     """
     check_members(configs)
     require(stack is None or stack >= 1, f"stack is {stack}, but must be at least 1.")
-    require_alone("An ensemble is trained")
     where = pick_device(device)
     most = best_stack(configs[0], len(configs), where) if stack is None else min(stack, len(configs))
-    if not all(Run(config.folder(root), config).done for config in configs):
-        require_fits(configs[0], where, members=most)
-    runs = [Run.create(config, root) for config in configs]
+    runs = _create(configs, root, where, most)
     todo = [run for run in runs if not run.done and not run.diverged]
-    for group in stacks(todo, best_stack(configs[0], len(todo), where) if stack is None else stack):
-        if len(group) == 1:
-            _train_alone(group[0], root, device, report, callback)
-        else:
-            _train_stack(group, where, report, callback)
+    for group in stacks(todo, most):
+        with suppress(TrainingDivergedError):  # recorded in the run's folder
+            _train(group, where, report, callback)
     return runs
 
 
-def _train_alone(run: Run, root: str | Path, device: str, report: Report | None, callback: Callback | None) -> None:
-    try:
-        train(run.config, root, device, report, callback=callback)
-    except TrainingDivergedError:
-        assert run.diverged  # recorded in its folder
+def _create(configs: Sequence[RunConfig], root: str | Path, device: torch.device, stack: int = 1) -> list[Run]:
+    """Return the configs' runs. Before any has a folder, check that `stack` of them fit in memory, or all are done."""
+    if not all(Run(config.folder(root), config).done for config in configs):
+        require_fits(configs[0], device, stack)
+    return [Run.create(config, root) for config in configs]
 
 
-def _train_stack(runs: list[Run], device: torch.device, report: Report | None, callback: Callback | None) -> None:
-    shown = progress(runs[0].config, len(runs)) if report is None else nullcontext(report)
-    with ExitStack() as locks, deferred_interrupt() as interrupted, shown as reported:
+def _train(runs: Sequence[Run], device: torch.device, report: Report | None, callback: Callback | None) -> None:
+    """Train runs to their end under their locks, stacked if there are several."""
+    shown_progress = progress(runs[0].config, len(runs)) if report is None else nullcontext(report)
+    own_rng = torch.random.fork_rng([device] if device.type == "cuda" else [])  # of dropout
+    with ExitStack() as locks, own_rng, deferred_interrupt() as interrupted, shown_progress as reported:
         for run in runs:
             locks.enter_context(run.lock())
-        resumed_from = None
-        while left := [run for run in runs if not run.done and not run.diverged]:  # another process may finish some
-            training = Training(left, Ranks(0, 1, device), reported, callback, stacked=True, resumed_from=resumed_from)
+        left, resumed_from = [run for run in runs if not run.done], None  # another process may have finished some
+        while left:
+            training = Training(left, device, reported, callback, len(runs) > 1, resumed_from)
             training.finish(interrupted)
-            resumed_from = training.members.resumed_from
+            resumed_from = training.resumed_from
+            left = [run for run in left if not run.done and not run.diverged]

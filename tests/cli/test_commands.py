@@ -114,14 +114,6 @@ def test_a_member_that_diverges_says_so_and_the_command_ends_with_1(capsys, tmp_
     assert capsys.readouterr().out.count("/12 diverged") == 2
 
 
-def test_of_torchruns_processes_one_prints(tmp_path):
-    args = ["-m", "ihlab", "train", "--root", str(tmp_path), "--device", "cpu", *TINY]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    done = subprocess.run([*launch, *args], check=False, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count(": step 12, loss") == 1
-
-
 def test_sample_marks_repeats(capsys):
     main(["sample", "induction", "--length", "16", "--vocab-size", "40", "--seed", "3"])
     printed = capsys.readouterr().out
@@ -250,22 +242,6 @@ def test_any_error_of_a_library_is_one_sentence_when_memory_is_short(fails, monk
     assert re.fullmatch(
         r"ihlab: (A library stopped \(.+\), most likely because memory ran out|Out of memory)\.\n", printed
     )
-
-
-@pytest.mark.parametrize(
-    ("rank", "printed"), [("0", "\nihlab: Stopped. To go on: the same torchrun command\n"), ("1", "")]
-)
-def test_under_torchrun_one_process_says_how_to_go_on(capsys, monkeypatch, rank, printed):
-    def stopped(*args, **more):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("ihlab.training.train.train", stopped)
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", rank)
-    with pytest.raises(SystemExit) as ended:
-        main(["train", *TINY])
-    assert ended.value.code == 130
-    assert capsys.readouterr().err == printed
 
 
 def test_the_help_of_reproduce_names_every_figure_where_it_belongs():

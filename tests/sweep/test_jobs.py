@@ -45,5 +45,5 @@ def test_a_job_for_each_core_that_has_memory(monkeypatch, n_cores, memory, expec
 
 
 def test_a_gpu_has_one_job(monkeypatch):
-    monkeypatch.setattr("ihlab.training.distributed.pick_device", lambda _: torch.device("cuda"))
+    monkeypatch.setattr("ihlab.training.device.pick_device", lambda _: torch.device("cuda"))
     assert default_jobs("auto") == 1

@@ -47,6 +47,19 @@ def evaluated_twice(root):
     return sum(len(path.read_text().splitlines()) > 2 for path in root.rglob("metrics.csv"))
 
 
+def wait_until(reached, seconds=300):
+    deadline = time.monotonic() + seconds
+    while not reached() and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def started(text, folder):
+    """Start a script that trains runs in `folder / "runs"`, in a session of its own."""
+    (folder / "long.py").write_text(text)
+    command = [sys.executable, str(folder / "long.py"), str(folder / "runs")]
+    return folder / "runs", subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+
+
 @pytest.mark.usefixtures("spawned_workers")
 def test_runs_trained_together_equal_runs_trained_alone(tmp_path):
     configs = [BASE.replace(seed=seed) for seed in range(3)]
@@ -123,13 +136,6 @@ def test_stacks_hold_what_differs_as_members_may(monkeypatch):
     assert stacks({}, "cpu") == []
 
 
-def test_torchrun_is_refused(tmp_path, monkeypatch):
-    """Its workers would wait for the others of a group that never comes about."""
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match="A pool of runs is started by one process: leave torchrun out"):
-        train_all([BASE], tmp_path, "cpu", 1, lambda update: None)
-
-
 def test_the_costliest_goes_first():
     cheap, wide, long = BASE, BASE.replace(model=MODEL.replace(d_model=16)), BASE.replace(steps=30)
     assert costliest_first({3: cheap, 5: wide, 7: long}) == [7, 5, 3]  # 3, 10 / 9 and 1 times the cheapest
@@ -165,20 +171,13 @@ def test_the_bar_counts_the_runs_that_have_ended():
 @pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["the parent alone", "parent and workers"])
 def test_an_interrupt_stops_and_saves_the_workers(tmp_path, send):
     """A notebook interrupts the parent alone, a terminal all of its processes."""
-    script = tmp_path / "long.py"
-    script.write_text(LONG)
-    root = tmp_path / "runs"
-    process = subprocess.Popen(
-        [sys.executable, str(script), str(root)], stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    deadline = time.monotonic() + 120
-    while evaluated_twice(root) < 2 and time.monotonic() < deadline:  # both are past their first steps
-        time.sleep(0.1)
+    root, process = started(LONG, tmp_path)
+    wait_until(lambda: evaluated_twice(root) == 2)  # both are past their first steps
     send(process.pid, signal.SIGINT)
     assert process.wait(timeout=60) != 0
-    started = [Run.open(folder) for folder in root.iterdir()]
-    assert len(started) == 2
-    assert all(run.checkpoints[-1] > 0 and run.done is None for run in started)
+    runs = [Run.open(folder) for folder in root.iterdir()]
+    assert len(runs) == 2
+    assert all(run.checkpoints[-1] > 0 and run.done is None for run in runs)
 
 
 ONE_IDLE = LONG.replace("[base.replace(seed=seed) for seed in range(3)]", "[base, base.replace(steps=4)]")
@@ -196,21 +195,12 @@ def session_of(process):
 
 def test_a_killed_parent_leaves_no_worker_and_what_they_trained_is_saved(tmp_path):
     """Neither the one that trains nor the one that waits for a job, whose queue does not end with the parent."""
-    script = tmp_path / "long.py"
-    script.write_text(ONE_IDLE)
-    root = tmp_path / "runs"
-    process = subprocess.Popen(
-        [sys.executable, str(script), str(root)], stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    deadline = time.monotonic() + 300
-    while not (list(root.rglob("done.json")) and evaluated_twice(root) == 2) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    root, process = started(ONE_IDLE, tmp_path)
+    wait_until(lambda: list(root.rglob("done.json")) and evaluated_twice(root) == 2)
     assert len(session_of(process)) == 4  # the parent, two workers and the resource tracker
     process.kill()
     process.wait()
-    deadline = time.monotonic() + 10
-    while session_of(process) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_until(lambda: not session_of(process), seconds=10)
     assert session_of(process) == []
     [stopped] = [run for run in map(Run.open, root.iterdir()) if not run.done]
     assert stopped.checkpoints[-1] > stopped.config.first_step

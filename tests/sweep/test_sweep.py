@@ -127,7 +127,7 @@ def test_no_runs_the_same_run_twice_and_torchrun_are_refused(tmp_path, monkeypat
         quiet_sweep(points((0.01, 0.01)), tmp_path)
     monkeypatch.setenv("WORLD_SIZE", "2")
     for engine in ("local", "ray"):
-        with pytest.raises(ConfigError, match="A sweep is started by one process: leave torchrun out"):
+        with pytest.raises(ConfigError, match="leave torchrun out, and use a sweep"):
             quiet_sweep(points(), tmp_path / "runs", engine=engine, out=tmp_path / "table.csv")
     assert not list(tmp_path.iterdir())
 

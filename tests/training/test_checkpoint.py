@@ -10,41 +10,30 @@ from ihlab.training.loop import make_optimizer
 from tasks import ConfigError
 
 
-def test_round_trip(small, tmp_path):
-    model, other = Transformer(small.model, seed=1), Transformer(small.model, seed=2)
+@pytest.mark.parametrize("tied", [False, True])
+def test_round_trip(small, tmp_path, tied):
+    config = small.model.replace(tied_embeddings=tied)
+    model, other = Transformer(config, seed=1), Transformer(config, seed=2)
     path = tmp_path / "m.safetensors"
     checkpoint.save(path, checkpoint.model_state(model))
     checkpoint.load_model_state(other, checkpoint.load_weights(path, other))
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+    assert torch.equal(other.unembed.weight, model.embed.weight) == tied
     assert [p.name for p in tmp_path.iterdir()] == ["m.safetensors"]
 
 
-def test_tied_embeddings_round_trip(small, tmp_path):
-    tied = small.model.replace(tied_embeddings=True)
-    model, other = Transformer(tied, seed=1), Transformer(tied, seed=2)
-    path = tmp_path / "m.safetensors"
-    checkpoint.save(path, checkpoint.model_state(model))
-    checkpoint.load_model_state(other, checkpoint.load_weights(path, other))
-    assert torch.equal(other.unembed.weight, model.embed.weight)
-
-
-def test_half_a_file_is_refused(small, tmp_path):
-    path = tmp_path / "m.safetensors"
-    checkpoint.save(path, checkpoint.model_state(Transformer(small.model)))
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ConfigError, match=r"m\.safetensors cannot be read"):
-        checkpoint.load(path)
-    assert path.read_bytes() == whole[: len(whole) // 2]
-
-
-def test_missing_and_foreign_files_are_refused(small, tmp_path):
+def test_missing_foreign_and_half_files_are_refused(small, tmp_path):
     path = tmp_path / "m.safetensors"
     with pytest.raises(ConfigError, match="There is no checkpoint"):
         checkpoint.load(path)
     checkpoint.save(path, checkpoint.model_state(Transformer(small.model.replace(d_model=16))))
     with pytest.raises(ConfigError, match="holds another model"):
         checkpoint.load_weights(path, Transformer(small.model))
+    half = path.read_bytes()[: path.stat().st_size // 2]
+    path.write_bytes(half)
+    with pytest.raises(ConfigError, match=r"m\.safetensors cannot be read"):
+        checkpoint.load(path)
+    assert path.read_bytes() == half
 
 
 # Checksums
@@ -88,8 +77,8 @@ def test_types_without_a_numpy_equal_have_one_too(tmp_path):
     assert all(torch.equal(read[name], tensor) for name, tensor in tensors.items())
 
 
-def test_a_checkpoint_from_before_there_were_checksums_opens(small, tmp_path):
-    run = train(small, tmp_path)
+def test_a_checkpoint_from_before_there_were_checksums_opens(small, tmp_path, finished):
+    run = finished
     weights = [p.clone() for p in run.model().parameters()]
     for path in (run.folder / "checkpoints").iterdir():
         held = {name: x.clone() for name, x in load_file(path).items()}
@@ -102,8 +91,8 @@ def test_a_checkpoint_from_before_there_were_checksums_opens(small, tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(again.model().parameters(), weights, strict=True))
 
 
-def test_the_file_of_another_step_or_run_is_refused(small, tmp_path):
-    run, other = train(small, tmp_path), train(small.replace(seed=1), tmp_path)
+def test_the_file_of_another_step_or_run_is_refused(small, tmp_path, finished):
+    run, other = finished, train(small.replace(seed=1), tmp_path)
     last = run.checkpoint_path(small.steps)
     last.write_bytes(run.checkpoint_path(small.checkpoint_steps()[-2]).read_bytes())
     with pytest.raises(
@@ -151,8 +140,8 @@ SPOILT = {
 
 @pytest.mark.parametrize("spoil", SPOILT)
 @pytest.mark.parametrize("sealed", [True, False], ids=["with a checksum", "from before checksums"])
-def test_a_spoilt_optimiser_state_is_refused_before_a_kernel_sees_it(small, tmp_path, spoil, sealed):
-    run = train(small, tmp_path)
+def test_a_spoilt_optimiser_state_is_refused_before_a_kernel_sees_it(small, tmp_path, finished, spoil, sealed):
+    run = finished
     (run.folder / "done.json").unlink()
     path = run.optimizer_path(small.steps)
     held = {name: x.clone() for name, x in load_file(path).items()}
@@ -167,8 +156,8 @@ def test_a_spoilt_optimiser_state_is_refused_before_a_kernel_sees_it(small, tmp_
         assert sentence in str(refused.value)
 
 
-def test_another_models_optimiser_state_is_refused(small, tmp_path):
-    run = train(small, tmp_path)
+def test_another_models_optimiser_state_is_refused(small, tmp_path, finished):
+    run = finished
     wide = train(small.replace(model=small.model.replace(d_model=16)), tmp_path)
     (run.folder / "done.json").unlink()
     path = run.optimizer_path(small.steps)
@@ -199,9 +188,8 @@ def test_after_a_step_adamw_has_moments_of_every_parameter(small, fields):
     assert checkpoint.optimizer_state(dict(model.named_parameters()), optimizer).keys() == names
 
 
-def test_a_finished_run_without_its_last_checkpoint_opens_by_step_only(small, tmp_path):
-    run = train(small, tmp_path)
-    run.checkpoint_path(small.steps).unlink()
+def test_a_finished_run_without_its_last_checkpoint_opens_by_step_only(small, finished):
+    finished.checkpoint_path(small.steps).unlink()
     with pytest.raises(ConfigError, match=r"no checkpoint at step 24; it has 0, "):
-        Run.open(run.folder).model()
-    assert Run.open(run.folder).model(0) is not None
+        Run.open(finished.folder).model()
+    assert Run.open(finished.folder).model(0) is not None

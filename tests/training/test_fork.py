@@ -3,9 +3,7 @@
 import hashlib
 import json
 import math
-import os
 import shutil
-import signal
 import textwrap
 from dataclasses import replace
 
@@ -28,8 +26,9 @@ ALPHA2_OFF = Clamp(what="alpha", layer=0, column=1, value=0)
 
 
 @pytest.fixture
-def parent(small, tmp_path):
-    return train(small, tmp_path / "parents")
+def parent(whole, tmp_path):
+    """A copy of the finished run of `small`."""
+    return Run.open(shutil.copytree(whole.folder, tmp_path / "parents" / whole.folder.name))
 
 
 def same_state(one, other, step):
@@ -144,16 +143,9 @@ def test_a_fork_may_train_on_another_task(tmp_path, parent):
 # Interrupted
 
 
-def interrupt(step, row):
-    """A `report` that asks training to stop, at step 14: between two evaluations."""
-    if step >= 13:
-        os.kill(os.getpid(), signal.SIGINT)
-
-
-def test_a_fork_of_an_interrupted_run_counts_its_own_loss_only(small, tmp_path, parent, monkeypatch):
-    monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
+def test_a_fork_of_an_interrupted_run_counts_its_own_loss_only(small, tmp_path, parent, stop_at):
     with pytest.raises(Interrupted, match="Stopped at step 14 of 24"):
-        train(small, tmp_path / "stopped", report=interrupt)
+        train(small, tmp_path / "stopped", report=stop_at(14))  # between two evaluations
     forked = fork(Run.open(small.folder(tmp_path / "stopped")), 14, root=tmp_path)
     same_state(forked, parent, 24)
     ours, theirs = (run.metrics.set_index("step") for run in (forked, parent))
@@ -163,11 +155,10 @@ def test_a_fork_of_an_interrupted_run_counts_its_own_loss_only(small, tmp_path, 
     assert ours.loc[15].drop("train_loss").equals(theirs.loc[15].drop("train_loss"))
 
 
-def test_an_interrupted_fork_goes_on_bit_for_bit(tmp_path, parent, monkeypatch):
-    monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
+def test_an_interrupted_fork_goes_on_bit_for_bit(tmp_path, parent, stop_at):
     arguments = {"name": "held", "clamps": [ALPHA2_OFF]}
     with pytest.raises(Interrupted, match="Stopped at step 14 of 24"):
-        fork(parent, AT, **arguments, root=tmp_path / "stopped", report=interrupt)
+        fork(parent, AT, **arguments, root=tmp_path / "stopped", report=stop_at(14))
     resumed = fork(parent, AT, **arguments, root=tmp_path / "stopped")
     whole = fork(parent, AT, **arguments, root=tmp_path / "whole")
     assert resumed.done["resumed_from"] == 14
@@ -365,7 +356,7 @@ COMPILED = """
 def test_clamps_hold_in_a_compiled_fork(small, tmp_path):
     """In a process without the shape checks, which torch.compile cannot trace.
 
-    With as many targets in every batch: one graph. A run that meets several is in `test_train.py`.
+    With as many targets in every batch: one graph. A run that meets several is in `test_compiled.py`.
     """
     parent = train(small.replace(task=InductionTask(vocab_size=40, length=12, score="tokens")), tmp_path / "parents")
     done = python(textwrap.dedent(COMPILED), str(parent.folder), str(tmp_path))
@@ -460,31 +451,21 @@ def test_a_fork_without_its_origin_is_refused(parent):
         ForkConfig(**fields, fork=Fork(parent="0" * 10, parent_name="small", step=-1, horizon=24))
 
 
-def test_torchrun_is_refused(tmp_path, parent, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match="A fork is trained by one process: leave torchrun out"):
-        fork(parent, AT, root=tmp_path / "forks")
-    assert not (tmp_path / "forks").exists()
-
-
 # Clamps from the first step
 
 
 @pytest.mark.parametrize(
     "clamp", [ALPHA2_OFF, Clamp(what="pattern", layer=0, head=0, value="previous")], ids=["alpha", "pattern"]
 )
-def test_a_run_that_is_clamped_from_the_start_is_the_fork_of_step_0(small, tmp_path, clamp):
-    forked = fork(train(small, tmp_path), 0, clamps=[clamp], root=tmp_path)
+def test_a_run_that_is_clamped_from_the_start_is_the_fork_of_step_0(small, tmp_path, whole, clamp):
+    """A fork of it is free."""
+    forked = fork(whole, 0, clamps=[clamp], root=tmp_path)
     clamped = train(small.replace(clamped=(clamp,)), tmp_path)
     assert clamped.folder != forked.folder
     for step in (0, 10, small.steps):
         same_state(clamped, forked, step)
     assert from_dict(to_dict(clamped.config)) == clamped.config
-
-
-def test_a_fork_of_a_clamped_run_is_free(small, tmp_path):
-    clamped = train(small.replace(clamped=(ALPHA2_OFF,)), tmp_path)
-    assert fork(clamped, 10, root=tmp_path).config.clamps == ()
+    assert fork_config(clamped, 10).clamps == ()
 
 
 def test_clamps_are_checked_with_the_run(small):

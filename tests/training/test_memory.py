@@ -73,12 +73,22 @@ def test_attention_patterns_of_a_long_context_count(tmp_path, monkeypatch):
     require_fits(long, CPU)
 
 
-def test_a_task_whose_answers_are_in_no_pattern_needs_none(monkeypatch):
-    """3-grams are answered from the weights: no evaluation reads a pattern of their sequences."""
-    task = NGramTask(vocab_size=40, length=4000)
-    model = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=40, n_ctx=4000)
+def ngram_run(vocab_size):
+    task = NGramTask(vocab_size=vocab_size, length=4000)
+    model = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=vocab_size, n_ctx=4000)
+    return RunConfig(task=task, model=model, batch_size=8)
+
+
+def test_a_task_whose_answers_are_in_no_pattern_has_those_of_the_probe_only(monkeypatch):
+    """3-grams are answered from the weights: no evaluation reads a pattern of their sequences.
+
+    With 1100 ids, the probe's 16 sequences of 1,856 positions, four times 464 content tokens, have 220 MB of patterns.
+    """
     monkeypatch.setattr("ihlab.training.memory.machine_memory", lambda: 2**28)
-    require_fits(RunConfig(task=task, model=model, batch_size=8), CPU)
+    require_fits(ngram_run(40), CPU)
+    monkeypatch.setattr("ihlab.training.memory.machine_memory", lambda: 2**27)
+    with pytest.raises(ConfigError, match="most of it for the attention patterns of 16 sequences of 1856 positions"):
+        require_fits(ngram_run(1100), CPU)
 
 
 def test_more_members_than_folders_are_refused(tmp_path):
@@ -89,12 +99,3 @@ def test_more_members_than_folders_are_refused(tmp_path):
 def test_a_window_beyond_the_context_is_refused():
     with pytest.raises(ConfigError, match="shift_window is 1000000, but must be at most n_ctx=12"):
         config_of(1, 12, 40, shift_window=10**6)
-
-
-def test_attention_patterns_of_the_probe_count(monkeypatch):
-    """16 sequences of 1,856 positions, four times 464 content tokens, have 220 MB of patterns in one head."""
-    task = NGramTask(vocab_size=1100, length=4000)
-    model = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=1100, n_ctx=4000)
-    monkeypatch.setattr("ihlab.training.memory.machine_memory", lambda: 2**27)
-    with pytest.raises(ConfigError, match="most of it for the attention patterns of 16 sequences of 1856 positions"):
-        require_fits(RunConfig(task=task, model=model, batch_size=8), CPU)

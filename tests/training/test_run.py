@@ -13,33 +13,30 @@ import torch
 
 import ihlab
 from ihlab import Run, train
+from ihlab.measure.metrics import Evaluator
 from ihlab.training.config import to_dict
 from ihlab.training.search import run_folders
 from tasks import ConfigError
 
 
-def test_a_run_opens_again(small, tmp_path):
-    run = train(small, tmp_path)
-    opened = Run.open(run.folder)
+def test_a_run_opens_again(small, whole):
+    opened = Run.open(whole.folder)
     assert opened.config == small
-    assert opened.metrics.equals(run.metrics)
+    assert opened.metrics.equals(whole.metrics)
     assert opened.checkpoints == small.checkpoint_steps()
     assert opened.done["steps"] == small.steps
-    assert run_folders(tmp_path) == [run.folder]
+    assert run_folders(whole.folder.parent) == [whole.folder]
 
 
-def test_models_at_checkpoints_are_the_ones_that_were_measured(small, tmp_path):
-    from ihlab.measure.metrics import Evaluator
-
-    run = train(small, tmp_path)
+def test_models_at_checkpoints_are_the_ones_that_were_measured(small, whole):
     evaluate = Evaluator(small, torch.device("cpu"))
-    by_step = run.metrics.set_index("step")
-    for step in run.checkpoints:
-        assert evaluate(run.model(step))["eval_loss"] == by_step.loc[step, "eval_loss"]
-    assert torch.equal(run.model().W_E, run.model(small.steps).W_E)
+    by_step = whole.metrics.set_index("step")
+    for step in whole.checkpoints:
+        assert evaluate(whole.model(step))["eval_loss"] == by_step.loc[step, "eval_loss"]
+    assert torch.equal(whole.model().W_E, whole.model(small.steps).W_E)
 
 
-def test_missing_things_are_named(small, tmp_path):
+def test_missing_things_are_named(small, tmp_path, whole):
     with pytest.raises(ConfigError, match="is not a run folder"):
         Run.open(tmp_path / "nothing")
     run = Run.create(small, tmp_path)
@@ -47,9 +44,8 @@ def test_missing_things_are_named(small, tmp_path):
         run.model()
     with pytest.raises(ConfigError, match="no metrics yet"):
         _ = run.metrics
-    run = train(small, tmp_path)
     with pytest.raises(ConfigError, match=r"no checkpoint at step 3; it has 0, "):
-        run.model(3)
+        whole.model(3)
 
 
 def test_a_folder_of_another_config_is_left_alone(small, tmp_path):
@@ -63,20 +59,14 @@ def test_a_folder_of_another_config_is_left_alone(small, tmp_path):
     assert (folder / "config.json").read_text() == text
 
 
-def test_an_unreadable_config_is_named(small, tmp_path):
-    folder = Run.create(small, tmp_path).folder
-    (folder / "config.json").write_text("{half")
-    with pytest.raises(ConfigError, match="is not JSON"):
-        Run.open(folder)
-
-
-def test_a_stored_misspelt_field_gets_the_nearest_name(small, tmp_path):
+def test_an_unreadable_config_is_named_and_a_misspelt_field_gets_the_nearest_name(small, tmp_path):
     folder = Run.create(small, tmp_path).folder
     stored = json.loads((folder / "config.json").read_text())
     stored["model"]["n_layer"] = stored["model"].pop("n_layers")
-    (folder / "config.json").write_text(json.dumps(stored))
-    with pytest.raises(ConfigError, match="did you mean 'n_layers'"):
-        Run.open(folder)
+    for text, sentence in ((json.dumps(stored), "did you mean 'n_layers'"), ("{half", "is not JSON")):
+        (folder / "config.json").write_text(text)
+        with pytest.raises(ConfigError, match=sentence):
+            Run.open(folder)
 
 
 def test_a_run_of_an_older_rule_is_named_and_trained_again_beside_it(small, tmp_path):
@@ -95,12 +85,6 @@ def test_a_run_of_an_older_rule_is_named_and_trained_again_beside_it(small, tmp_
     assert run_folders(tmp_path) == sorted([old, run.folder])
     assert json.loads((old / "config.json").read_text()) == stored
     assert json.loads((run.folder / "config.json").read_text())["task"]["rule"] == 2
-
-
-def test_one_writer_at_a_time(small, tmp_path):
-    run = Run.create(small, tmp_path)
-    with run.lock(), pytest.raises(ConfigError, match="Another process is training"), run.lock():
-        pass
 
 
 HOLD = """
@@ -132,8 +116,8 @@ def test_a_killed_process_leaves_no_lock_though_one_that_it_forked_lives(small, 
         holder.communicate()
 
 
-def test_an_exported_run_opens_with_the_same_models_and_is_never_written_over(small, tmp_path):
-    run = train(small, tmp_path / "runs")
+def test_an_exported_run_opens_with_the_same_models_and_is_never_written_over(small, tmp_path, whole):
+    run = whole
     copy = run.export(tmp_path / "kept", checkpoints=3)
     opened = Run.open(tmp_path / "kept")
     assert opened.config == run.config
@@ -161,12 +145,11 @@ def test_an_exported_run_opens_with_the_same_models_and_is_never_written_over(sm
         ("config.json", lambda path: path.write_text("{}")),
     ],
 )
-def test_a_run_with_a_damaged_file_is_not_exported(small, tmp_path, name, make):
-    run = train(small, tmp_path / "runs")
-    (run.folder / name).unlink()
-    make(run.folder / name)
+def test_a_run_with_a_damaged_file_is_not_exported(tmp_path, finished, name, make):
+    (finished.folder / name).unlink()
+    make(finished.folder / name)
     with pytest.raises(ConfigError, match=name):
-        run.export(tmp_path / "kept")
+        finished.export(tmp_path / "kept")
     assert not (tmp_path / "kept").exists()
 
 
@@ -187,16 +170,15 @@ def test_nothing_is_written_or_removed_through_a_link(small, tmp_path, name):
     assert [str(path) for path in elsewhere.rglob("*")] == before
 
 
-def test_only_partial_files_of_a_run_are_removed(small, tmp_path):
+def test_what_a_killed_writer_left_is_removed_when_the_run_goes_on_and_nothing_else(small, tmp_path):
     run = Run.create(small, tmp_path)
     (run.folder / "checkpoints").mkdir()
-    ours = (".metrics.csv.7.partial", "checkpoints/.step-3.safetensors.7.partial")
+    ours = (".metrics.csv.7.partial", ".config.json.7.partial", "checkpoints/.step-8.optimizer.safetensors.12.partial")
     others = (".letter.7.partial", "checkpoints/.letter.7.partial")
     for name in (*ours, *others):
-        (run.folder / name).touch()
-    with run.lock():
-        pass
-    assert [(run.folder / name).exists() for name in (*ours, *others)] == [False, False, True, True]
+        (run.folder / name).write_text("half")
+    train(small, tmp_path)
+    assert {str(path.relative_to(run.folder)) for path in run.folder.rglob("*.partial")} == set(others)
 
 
 # The stored runs as a table
@@ -238,7 +220,6 @@ def test_a_folder_without_runs_is_an_empty_table_and_no_folder_is_refused(tmp_pa
         ihlab.runs(tmp_path / "nowhere")
 
 
-def test_metrics_that_are_gone_are_damage_once_there_are_checkpoints(small, tmp_path):
-    run = train(small, tmp_path)
-    (run.folder / "metrics.csv").unlink()
-    assert ihlab.runs(tmp_path)["problem"].tolist() == [f"{run.folder} has no metrics yet."]
+def test_metrics_that_are_gone_are_damage_once_there_are_checkpoints(tmp_path, finished):
+    (finished.folder / "metrics.csv").unlink()
+    assert ihlab.runs(tmp_path)["problem"].tolist() == [f"{finished.folder} has no metrics yet."]

@@ -1,10 +1,11 @@
 """Metrics read back bit for bit; cut, changed or of something else, they are refused."""
 
-import zlib
+import shutil
 
 import pytest
 
 from ihlab import Run, train
+from ihlab.training import checkpoint
 from ihlab.training.stored_metrics import as_csv, read_metrics, record
 from tasks import ConfigError
 
@@ -13,8 +14,7 @@ TABLE = as_csv(ROWS)
 
 
 def of_table(table):
-    content = table.encode()
-    return record(len(content), zlib.crc32(content))
+    return record(table.encode())
 
 
 LINES = TABLE.splitlines(keepends=True)
@@ -65,30 +65,22 @@ def test_damaged_metrics_are_refused(tmp_path, text, sentence):
     assert sentence in str(refused.value)
 
 
-def test_a_run_is_not_resumed_from_metrics_that_are_cut(small, tmp_path):
-    run = train(small, tmp_path)
-    path = run.folder / "metrics.csv"
+def test_a_run_is_not_resumed_from_metrics_that_are_cut(small, tmp_path, finished):
+    """A finished run without checkpoints still knows where it ended."""
+    path, sentence = finished.folder / "metrics.csv", r"metrics\.csv is cut off: it has no line of step 24"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-    (run.folder / "done.json").unlink()
-    for read in (lambda: Run.open(run.folder).metrics, lambda: train(small, tmp_path)):
-        with pytest.raises(ConfigError, match=r"metrics\.csv is cut off: it has no line of step 24"):
+    done = (finished.folder / "done.json").read_bytes()
+    (finished.folder / "done.json").unlink()
+    for read in (lambda: Run.open(finished.folder).metrics, lambda: train(small, tmp_path)):
+        with pytest.raises(ConfigError, match=sentence):
             read()
+    (finished.folder / "done.json").write_bytes(done)
+    shutil.rmtree(finished.folder / "checkpoints")
+    with pytest.raises(ConfigError, match=sentence):
+        _ = finished.metrics
 
 
-def test_a_finished_run_without_checkpoints_still_knows_where_it_ended(small, tmp_path):
-    run = train(small, tmp_path)
-    for path in (run.folder / "checkpoints").iterdir():
-        path.unlink()
-    path = run.folder / "metrics.csv"
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(ConfigError, match="it has no line of step 24"):
-        _ = run.metrics
-
-
-def test_each_checkpoint_records_the_metrics_up_to_it(small, tmp_path):
-    from ihlab.training import checkpoint
-
-    run = train(small, tmp_path)
-    for step in run.checkpoints:
-        rows = run.metrics[run.metrics["step"] <= step].to_dict("records")
-        assert checkpoint.stored_about(run.checkpoint_path(step))["metrics"] == of_table(as_csv(rows))
+def test_each_checkpoint_records_the_metrics_up_to_it(whole):
+    for step in whole.checkpoints:
+        rows = whole.metrics[whole.metrics["step"] <= step].to_dict("records")
+        assert checkpoint.stored_about(whole.checkpoint_path(step))["metrics"] == of_table(as_csv(rows))

@@ -17,7 +17,6 @@ from ihlab.measure.metrics import Evaluator
 from ihlab.model.config import GPT2
 from ihlab.training import checkpoint, loop
 from ihlab.training.config import to_dict
-from ihlab.training.distributed import pick_device
 from ihlab.training.interrupt import Interrupted
 from ihlab.training.loop import dropout_seed
 from ihlab.training.run_writer import TrainingDivergedError
@@ -34,18 +33,17 @@ def test_a_one_layer_shifted_model_learns_induction(tmp_path):
     assert run.metrics["eval_loss"].iloc[-1] < 0.5
 
 
-def test_runs_with_one_seed_are_identical_and_with_two_are_not(small, tmp_path):
-    a, b = train(small, tmp_path / "a"), train(small, tmp_path / "b")
-    assert a.metrics.equals(b.metrics)
-    assert not a.metrics.equals(train(small.replace(seed=1), tmp_path / "a").metrics)
+def test_runs_with_one_seed_are_identical_and_with_two_are_not(small, tmp_path, whole):
+    assert whole.metrics.equals(train(small, tmp_path).metrics)
+    assert not whole.metrics.equals(train(small.replace(seed=1), tmp_path).metrics)
 
 
-def test_a_finished_run_is_reused(small, tmp_path):
-    first = train(small, tmp_path)
-    before = (first.folder / "done.json").stat().st_mtime_ns
-    again = train(small, tmp_path)
-    assert again.folder == first.folder
-    assert (first.folder / "done.json").stat().st_mtime_ns == before
+def test_a_finished_run_is_found_by_its_hash_under_any_name_and_reused(small, tmp_path, finished):
+    before = (finished.folder / "done.json").stat().st_mtime_ns
+    for config in (small, small.replace(name="other")):
+        assert train(config, tmp_path).folder == finished.folder
+    assert (finished.folder / "done.json").stat().st_mtime_ns == before
+    assert list(tmp_path.iterdir()) == [finished.folder]
 
 
 def test_a_warmup_that_is_longer_than_the_run_is_said(small, tmp_path):
@@ -60,21 +58,9 @@ def test_a_warmup_that_is_longer_than_the_run_is_said(small, tmp_path):
         train(run.replace(steps=10), tmp_path)  # the last step has the whole rate
 
 
-def test_a_run_is_found_by_its_hash_under_any_name(small, tmp_path):
-    first = train(small, tmp_path)
-    again = train(small.replace(name="other"), tmp_path)
-    assert again.folder == first.folder
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_accumulated_pieces_give_the_same_run_to_rounding(small, tmp_path):
-    whole, pieces = train(small, tmp_path), train(small.replace(accumulate=4), tmp_path)
-    torch.testing.assert_close(
-        torch.tensor(whole.metrics["eval_loss"].to_numpy()),
-        torch.tensor(pieces.metrics["eval_loss"].to_numpy()),
-        rtol=1e-4,
-        atol=1e-4,
-    )
+def test_accumulated_pieces_give_the_same_run_to_rounding(small, tmp_path, whole):
+    losses = [run.metrics["eval_loss"].tolist() for run in (train(small.replace(accumulate=4), tmp_path), whole)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4, abs=1e-4)
 
 
 @pytest.mark.parametrize("score", ["first", "tokens"])
@@ -83,29 +69,9 @@ def test_the_other_scores_train_too(small, tmp_path, score):
     assert run.metrics["train_loss"].iloc[-1] < run.metrics["train_loss"].iloc[1]
 
 
-def test_bf16_follows_fp32(small, tmp_path):
-    full, half = train(small, tmp_path), train(small.replace(precision="bf16"), tmp_path)
-    assert half.metrics["eval_loss"].iloc[-1] == pytest.approx(full.metrics["eval_loss"].iloc[-1], rel=0.05)
-
-
-COMPILED = """
-    import json, sys, torch
-    from ihlab import train
-    from ihlab.training.config import from_dict
-    torch.set_num_threads(1)
-    config = from_dict(json.loads(sys.argv[1]))
-    eager, compiled = train(config, sys.argv[2]), train(config.replace(compile=True), sys.argv[2])
-    torch.testing.assert_close(
-        torch.tensor(compiled.metrics["eval_loss"]), torch.tensor(eager.metrics["eval_loss"]), rtol=1e-4, atol=1e-4
-    )
-"""
-
-
-@pytest.mark.slow
-def test_a_compiled_run_follows_the_eager_one(small, tmp_path):
-    """In a process without the shape checks, which torch.compile cannot trace."""
-    done = python(textwrap.dedent(COMPILED), json.dumps(to_dict(small)), str(tmp_path))
-    assert done.returncode == 0, done.stderr
+def test_bf16_follows_fp32(small, tmp_path, whole):
+    half = train(small.replace(precision="bf16"), tmp_path)
+    assert half.metrics["eval_loss"].iloc[-1] == pytest.approx(whole.metrics["eval_loss"].iloc[-1], rel=0.05)
 
 
 KILLED = """
@@ -145,44 +111,24 @@ def test_a_killed_run_resumes_bit_for_bit(small, tmp_path, at, dropout):
     assert [p.name for p in folder.rglob("*.partial")] == []
 
 
-def test_ctrl_c_saves_where_it_is_and_goes_on_bit_for_bit(small, tmp_path):
-    at = 13  # the step after it is between two evaluations: the tally of the training loss must survive too
+@pytest.mark.parametrize("at", [14, 5])
+def test_ctrl_c_saves_where_it_is_and_goes_on_bit_for_bit(small, tmp_path, whole, stop_at, at):
+    """Step 14 is between two evaluations: the tally of the training loss must survive too.
 
-    def interrupt(step, row):
-        if step >= at:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
-        with pytest.raises(Interrupted, match=r"Stopped at step 14 of 24, saved in"):
-            train(small, tmp_path / "stopped", report=interrupt)
-    assert Run.open(small.folder(tmp_path / "stopped")).checkpoints[-1] == at + 1
-    resumed, whole = train(small, tmp_path / "stopped"), train(small, tmp_path / "whole")
+    Step 5 is an evaluation without a checkpoint: the loss has just been read, so there is none to judge the step by.
+    """
+    with pytest.raises(Interrupted, match=f"Stopped at step {at} of 24, saved in"):
+        train(small, tmp_path, report=stop_at(at))
+    assert Run.open(small.folder(tmp_path)).checkpoints[-1] == at
+    resumed = train(small, tmp_path)
     assert resumed.metrics.equals(whole.metrics)
     assert (resumed.folder / "metrics.csv").read_bytes() == (whole.folder / "metrics.csv").read_bytes()
     assert resumed.checkpoints == whole.checkpoints
 
 
-def test_metrics_written_a_row_at_a_time_are_the_table_written_at_once(small, tmp_path):
-    run = train(small, tmp_path)
-    as_trained = (run.folder / "metrics.csv").read_bytes()
-    run.write_metrics(run.metrics.to_dict("records"))
-    assert (run.folder / "metrics.csv").read_bytes() == as_trained
-
-
-def test_an_interrupt_right_after_an_evaluation_saves_too(small, tmp_path, monkeypatch):
-    """The training loss has just been read, so that there is none to judge the step by."""
-    at = next(step for step in small.eval_steps() if step > 0 and step not in small.checkpoint_steps())
-
-    def interrupt(step, row):
-        if step == at - 1:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
-    with pytest.raises(Interrupted, match=f"Stopped at step {at} of 24"):
-        train(small, tmp_path / "stopped", report=interrupt)
-    resumed, whole = train(small, tmp_path / "stopped"), train(small, tmp_path / "whole")
-    assert resumed.metrics.equals(whole.metrics)
+def test_metrics_written_a_row_at_a_time_are_the_table_written_at_once(whole, finished):
+    finished.write_metrics(whole.metrics.to_dict("records"))
+    assert (finished.folder / "metrics.csv").read_bytes() == (whole.folder / "metrics.csv").read_bytes()
 
 
 @pytest.mark.parametrize(("merged_within", "saved"), [(60.0, True), (0.0, False)])
@@ -213,19 +159,15 @@ def dropping(small):
     return small.replace(model=small.model.replace(**GPT2, dropout=0.3))
 
 
-def test_runs_with_dropout_and_one_seed_are_identical_whatever_was_drawn_before(dropping, tmp_path):
-    torch.manual_seed(0)
-    first = train(dropping, tmp_path / "a")
-    torch.manual_seed(1)
-    assert train(dropping, tmp_path / "b").metrics.equals(first.metrics)
-
-
-def test_training_leaves_the_callers_randomness_alone(dropping, tmp_path):
-    torch.manual_seed(0)
-    expected = torch.rand(3)
-    torch.manual_seed(0)
-    train(dropping, tmp_path)
-    assert torch.equal(torch.rand(3), expected)
+def test_dropout_depends_on_no_randomness_of_the_caller_and_leaves_it_alone(dropping, tmp_path):
+    runs = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        expected = torch.rand(3)
+        torch.manual_seed(seed)
+        runs.append(train(dropping, tmp_path / str(seed)))
+        assert torch.equal(torch.rand(3), expected)
+    assert runs[0].metrics.equals(runs[1].metrics)
 
 
 def test_each_step_and_seed_drops_anew(dropping, tmp_path, monkeypatch):
@@ -291,31 +233,33 @@ def assert_same_up_to(run, whole, step):
         assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
 
 
-def test_a_run_ends_at_the_first_evaluation_that_reaches_until(learner, tmp_path):
-    whole, run = train(learner, tmp_path), train(learner.replace(stop_at_accuracy=0.17), tmp_path)
-    assert run.folder != whole.folder
-    assert first_to(whole.metrics, 0.17) == REACHED
-    assert_same_up_to(run, whole, REACHED)
+def test_a_run_ends_at_the_first_evaluation_that_reaches_until(learner, tmp_path, learned):
+    config, seen = learner.replace(stop_at_accuracy=0.17), []
+    run = train(config, tmp_path, report=lambda step, row: seen.append((step, row["step"])))
+    assert seen[-1] == (REACHED, REACHED)
+    assert run.folder.name != learned.folder.name
+    assert first_to(learned.metrics, 0.17) == REACHED
+    assert_same_up_to(run, learned, REACHED)
     assert run.done["steps"] == REACHED
-    assert whole.done["steps"] == learner.steps
+    assert learned.done["steps"] == learner.steps
     row = Evaluator(learner, torch.device("cpu"))(run.model())
     assert row["eval_loss"] == run.metrics["eval_loss"].iloc[-1]
     before = (run.folder / "done.json").read_bytes()
-    train(learner.replace(stop_at_accuracy=0.17), tmp_path)
+    train(config, tmp_path)
     assert (run.folder / "done.json").read_bytes() == before
 
 
-def test_until_can_ask_for_the_accuracy_at_all_answers(learner, tmp_path):
-    whole = train(learner, tmp_path).metrics
+def test_until_can_ask_for_the_accuracy_at_all_answers(learner, tmp_path, learned):
+    whole = learned.metrics
     goal = float(whole["accuracy"].iloc[len(whole) // 2])
     run = train(learner.replace(stop_at_accuracy=goal, stop_at_metric="accuracy"), tmp_path)
     reached = whole.loc[whole["accuracy"] >= goal, "step"].iloc[0]
     assert run.metrics["step"].iloc[-1] == reached
 
 
-def test_a_run_that_never_reaches_until_goes_to_its_last_step(learner, tmp_path):
-    whole, run = train(learner, tmp_path), train(learner.replace(stop_at_accuracy=0.99), tmp_path)
-    assert_same_up_to(run, whole, learner.steps)
+def test_a_run_that_never_reaches_until_goes_to_its_last_step(learner, tmp_path, learned):
+    run = train(learner.replace(stop_at_accuracy=0.99), tmp_path)
+    assert_same_up_to(run, learned, learner.steps)
     assert run.done["steps"] == learner.steps
 
 
@@ -326,30 +270,18 @@ def test_a_model_that_knows_enough_before_training_is_not_trained(learner, tmp_p
     assert (run.done["steps"], run.done["tokens_per_second"]) == (0, 0)
 
 
-@pytest.mark.parametrize("at", [13, 22])
-def test_a_run_interrupted_before_until_ends_where_it_would_have(learner, tmp_path, monkeypatch, at):
-    monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
-
-    def interrupt(step, row):
-        if step >= at:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(Interrupted, match=f"Stopped at step {at + 1} of 60"):
-        train(learner.replace(stop_at_accuracy=0.17), tmp_path / "stopped", report=interrupt)
-    resumed = train(learner.replace(stop_at_accuracy=0.17), tmp_path / "stopped")
-    assert resumed.done["resumed_from"] == at + 1
-    assert_same_up_to(resumed, train(learner, tmp_path / "whole"), REACHED)
+@pytest.mark.parametrize("at", [14, 23])
+def test_a_run_interrupted_before_until_ends_where_it_would_have(learner, tmp_path, learned, stop_at, at):
+    with pytest.raises(Interrupted, match=f"Stopped at step {at} of 60"):
+        train(learner.replace(stop_at_accuracy=0.17), tmp_path, report=stop_at(at))
+    resumed = train(learner.replace(stop_at_accuracy=0.17), tmp_path)
+    assert resumed.done["resumed_from"] == at
+    assert_same_up_to(resumed, learned, REACHED)
 
 
-def test_an_interrupt_in_the_step_that_reaches_until_ends_the_run_there(learner, tmp_path, monkeypatch):
-    monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
-
-    def interrupt(step, row):
-        if step == REACHED - 1:
-            os.kill(os.getpid(), signal.SIGINT)
-
+def test_an_interrupt_in_the_step_that_reaches_until_ends_the_run_there(learner, tmp_path, stop_at):
     with pytest.raises(Interrupted, match=f"Stopped at step {REACHED}, the last"):
-        train(learner.replace(stop_at_accuracy=0.17), tmp_path, report=interrupt)
+        train(learner.replace(stop_at_accuracy=0.17), tmp_path, report=stop_at(REACHED))
     assert Run.open(learner.replace(stop_at_accuracy=0.17).folder(tmp_path)).done["steps"] == REACHED
 
 
@@ -365,17 +297,16 @@ def test_an_interrupt_in_the_last_step_is_not_lost(small, tmp_path):
     assert Run.open(small.folder(tmp_path)).done["steps"] == small.steps
 
 
-def test_a_finished_run_is_opened_where_it_could_not_be_trained(small, tmp_path, monkeypatch):
-    run = train(small, tmp_path)
+def test_a_finished_run_is_opened_where_it_could_not_be_trained(small, tmp_path, finished, monkeypatch):
     monkeypatch.setattr("ihlab.training.memory.machine_memory", lambda: 1000)
-    assert train(small, tmp_path).folder == run.folder
+    assert train(small, tmp_path).folder == finished.folder
     with pytest.raises(ConfigError, match="The run takes at least"):
         train(small.replace(seed=1), tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("lost", "resumed_from"), [([], REACHED), ([REACHED], 20), ([REACHED, 20], 0)])
-def test_a_run_killed_after_it_reached_until_ends_there_again(learner, tmp_path, lost, resumed_from):
+def test_a_run_killed_after_it_reached_until_ends_there_again(learner, tmp_path, learned, lost, resumed_from):
     """Killed before its end was written down; before the checkpoint there was, too; or longer ago."""
     run = train(learner.replace(stop_at_accuracy=0.17), tmp_path / "killed")
     (run.folder / "done.json").unlink()
@@ -385,13 +316,7 @@ def test_a_run_killed_after_it_reached_until_ends_there_again(learner, tmp_path,
     again = train(learner.replace(stop_at_accuracy=0.17), tmp_path / "killed")
     assert again.done["resumed_from"] == resumed_from
     assert again.done["steps"] == REACHED
-    assert_same_up_to(again, train(learner, tmp_path / "whole"), REACHED)
-
-
-def test_the_end_is_reported(learner, tmp_path):
-    seen = []
-    train(learner.replace(stop_at_accuracy=0.17), tmp_path, report=lambda step, row: seen.append((step, row["step"])))
-    assert seen[-1] == (REACHED, REACHED)
+    assert_same_up_to(again, learned, REACHED)
 
 
 def test_a_falling_rate_does_not_know_of_until(learner, tmp_path):
@@ -416,31 +341,27 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_its_checkpoints(sma
     assert run.metrics["eval_loss"].notna().all()
 
 
-def test_a_checkpoint_cut_in_half_is_named_and_left_alone(small, tmp_path):
-    run = train(small, tmp_path)
-    (run.folder / "done.json").unlink()
-    last = run.checkpoint_path(small.steps)
-    last.write_bytes(last.read_bytes()[:100])
-    with pytest.raises(ConfigError, match=f"step-{small.steps}.safetensors cannot be read"):
-        train(small, tmp_path)
-    assert last.stat().st_size == 100
-    last.unlink()
-    assert train(small, tmp_path).done["resumed_from"] == small.checkpoint_steps()[-2]
-
-
-@pytest.mark.parametrize("spoil", ["cut", "foreign"])
-def test_an_optimiser_file_that_does_not_serve_is_named_and_can_be_deleted(small, tmp_path, spoil):
-    run = train(small, tmp_path)
-    (run.folder / "done.json").unlink()
-    last = run.optimizer_path(small.steps)
+@pytest.mark.parametrize(
+    ("file", "spoil", "message"),
+    [
+        ("checkpoint_path", "cut", "step-24.safetensors cannot be read"),
+        ("optimizer_path", "cut", "optimizer.safetensors cannot be read"),
+        ("optimizer_path", "foreign", "'exp_avg/elsewhere', which the run's model does not have"),
+    ],
+)
+def test_a_checkpoint_that_does_not_serve_is_named_left_alone_and_can_be_deleted(
+    small, tmp_path, finished, file, spoil, message
+):
+    (finished.folder / "done.json").unlink()
+    last = getattr(finished, file)(small.steps)
     if spoil == "cut":
         last.write_bytes(last.read_bytes()[:100])
-        message = "optimizer.safetensors cannot be read"
     else:
         checkpoint.save(last, {**checkpoint.load(last), "exp_avg/elsewhere": torch.zeros(1)})
-        message = "'exp_avg/elsewhere', which the run's model does not have"
+    spoiled = last.read_bytes()
     with pytest.raises(ConfigError, match=message):
         train(small, tmp_path)
+    assert last.read_bytes() == spoiled
     last.unlink()
     again = train(small, tmp_path)
     assert again.done["resumed_from"] == small.checkpoint_steps()[-2]
@@ -461,37 +382,25 @@ def test_the_signal_handler_is_put_back(small, tmp_path):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_an_unknown_device_is_named():
-    with pytest.raises(ConfigError, match="device 'quantum' cannot be used here"):
-        pick_device("quantum")
-
-
-def test_the_callback_gets_the_rows_of_the_metrics(small, tmp_path):
+@pytest.mark.parametrize("members", [1, 8])
+def test_the_callback_gets_the_rows_of_every_runs_metrics_once(small, tmp_path, members):
     records = []
-    run = train(small, tmp_path, callback=records.append)
-    assert {record.pop("run") for record in records} == {run.folder.name}
-    pd.testing.assert_frame_equal(pd.DataFrame(records), run.metrics)
-    train(small, tmp_path, callback=records.append)
-    assert len(records) == len(run.metrics)
-
-
-def test_the_callback_knows_which_member_a_row_is_of(small, tmp_path):
-    records = []
-    runs = train(small, tmp_path, members=8, callback=records.append)
+    runs = train(small, tmp_path, members=members, callback=records.append)
     for run in runs:
         own = pd.DataFrame([record for record in records if record["run"] == run.folder.name])
         pd.testing.assert_frame_equal(own.drop(columns="run"), run.metrics)
+    train(small, tmp_path, members=members, callback=records.append)
+    assert len(records) == sum(len(run.metrics) for run in runs)
 
 
-def test_an_exception_of_the_callback_leaves_a_run_that_is_resumed(small, tmp_path):
+def test_an_exception_of_the_callback_leaves_a_run_that_is_resumed(small, tmp_path, whole):
     def fails(record):
         if record["step"] > 0:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        train(small, tmp_path / "stopped", callback=fails)
-    resumed, whole = train(small, tmp_path / "stopped"), train(small, tmp_path / "whole")
-    pd.testing.assert_frame_equal(resumed.metrics, whole.metrics)
+        train(small, tmp_path, callback=fails)
+    pd.testing.assert_frame_equal(train(small, tmp_path).metrics, whole.metrics)
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -1,0 +1,31 @@
+"""The device that a process trains on."""
+
+import os
+
+import torch
+
+from tasks.config import ConfigError, require
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """Return a torch device by name; "auto" is a GPU if there is one.
+
+    Raises `ConfigError` if it is not available, and under `torchrun`, whose processes would all train the same run.
+    """
+    require_one_process()
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"The device '{name}' cannot be used here ({str(error).splitlines()[0]}).") from None
+    return device
+
+
+def require_one_process() -> None:
+    """Raise `ConfigError` under `torchrun`."""
+    alone = os.environ.get("WORLD_SIZE", "1") == "1"
+    require(
+        alone, "One process trains a run: leave torchrun out, and use a sweep (ihlab sweep) for many runs at a time."
+    )

@@ -1,0 +1,27 @@
+"""A device that does not exist is named, and the processes of torchrun are refused before anything is written."""
+
+import pytest
+
+from ihlab import fork, train
+from ihlab.training.device import pick_device
+from ihlab.training.train import train_ensemble
+from tasks import ConfigError
+
+
+def test_an_unknown_device_is_named():
+    with pytest.raises(ConfigError, match="device 'quantum' cannot be used here"):
+        pick_device("quantum")
+
+
+def test_under_torchrun_nothing_is_trained(small, tmp_path, monkeypatch):
+    parent = train(small, tmp_path / "parent")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for work in (
+        lambda root: train(small, root),
+        lambda root: train(small, root, members=2),
+        lambda root: train_ensemble([small], root),
+        lambda root: fork(parent, parent.checkpoints[0], root=root),
+    ):
+        with pytest.raises(ConfigError, match=r"leave torchrun out, and use a sweep \(ihlab sweep\)"):
+            work(tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
