@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ihlab.training.run import Run
 
 Measure = Callable[["Run"], Mapping[str, Any] | pd.DataFrame]
+Rates = tuple[float, ...] | Callable[[Cell], tuple[float, ...]]
 
 
 def cells(**axes: Sequence[Any]) -> list[Cell]:
@@ -51,16 +52,16 @@ class Tuned:
     - `changes`: fields of the config that differ in tuning runs.
     """
 
-    rates: tuple[float, ...] | Callable[[Cell], tuple[float, ...]]
+    rates: Rates
     by: Literal["steps", "loss"] = "steps"
     seeds: tuple[int, ...] = (100, 101)
-    smoke: tuple[float, ...] = ()
+    smoke: Rates = ()
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def rates_of(self, cell: Cell, scale: Scale) -> tuple[float, ...]:
         """Return the rates that are tried for a cell."""
-        rates = self.rates(cell) if callable(self.rates) else self.rates
-        return (self.smoke or rates[:1]) if scale == "smoke" else rates
+        rates, smoke = (each(cell) if callable(each) else each for each in (self.rates, self.smoke))
+        return (smoke or rates[:1]) if scale == "smoke" else rates
 
     def best(self, runs: "Sequence[Run]") -> float:
         """Return the best learning rate of a cell's tuning runs. In a tie the smallest wins."""
@@ -81,12 +82,16 @@ class Study:
     - `config`: from a cell and a scale to the config of its runs, before learning rate and seed are set;
     - `seeded`: changes of a run's config that depend on its seed;
     - `seeds`: the claims' seeds, of all cells or of each; smoke scale has seeds 0 and 1;
+    - `tuned`: how rates are tuned, for all cells or for each; None: the config has the rate;
+    - `stacked`: whether runs may be trained as members of an ensemble, of all cells or of each;
     - `measure`: the columns of one run, or a table with several rows per run;
     - `measure_tuning`: the same for tuning runs, whose models no claim uses;
     - `follow_up`: runs that continue the first ones. With it, only they are measured;
     - `asks`, `declared`: the questions, and the date on which they were fixed, before the runs;
     - `view`, `title`, `key`: the picture of the runs for claims, and the two lines above it;
-    - `shown`: columns of the summary, which has one row per cell.
+    - `shown`: columns of the summary, which has one row per cell;
+    - `across`: the column of a cell whose values become the summary's columns. Of `shown` each cell then has the first
+      that was measured.
     """
 
     name: str
@@ -98,13 +103,14 @@ class Study:
     view: Callable[[pd.DataFrame], Figure]
     key: str = ""
     shown: Sequence[str] = ("steps_to_90",)
+    across: str = ""
     seeds: range | Callable[[Cell], range] = range(8)
     seeded: Callable[[RunConfig, Cell], RunConfig] = lambda config, _: config
-    tuned: Tuned | None = None
+    tuned: Tuned | Callable[[Cell], Tuned] | None = None
     measure: Measure = steps_to_90
     measure_tuning: Measure = steps_to_90
     follow_up: Callable[[Trained, Scale], list[Planned]] | None = None
-    stacked: bool = False
+    stacked: bool | Callable[[Cell], bool] = False
     smoke: Sequence[Cell] = ()
     scales: tuple[Scale, ...] = ("smoke", "laptop")
 
@@ -115,35 +121,34 @@ class Study:
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the tuning runs, or all runs if no rate is tuned."""
-        if self.tuned is None:
-            return [
-                plan for cell in self._cells(scale) for plan in self._plan(cell, scale, None, self._seeds(cell, scale))
-            ]
-        seeds = self.tuned.seeds[: 1 if scale == "smoke" else None]
-        return [
-            plan
-            for cell in self._cells(scale)
-            for lr in self.tuned.rates_of(cell, scale)
-            for plan in self._plan(cell, scale, lr, seeds, **self.tuned.changes)
-        ]
+        planned = []
+        for cell in self._cells(scale):
+            tuned = self._tuned(cell)
+            if tuned is None:
+                planned += self._plan(cell, scale, None, self._seeds(cell, scale))
+                continue
+            seeds = tuned.seeds[: 1 if scale == "smoke" else None]
+            for lr in tuned.rates_of(cell, scale):
+                planned += self._plan(cell, scale, lr, seeds, **tuned.changes)
+        return planned
 
     def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
         """Plan every cell at its own rate, or the runs that continue the first ones."""
         if self.follow_up is not None:
             return self.follow_up(trained, scale)
-        if self.tuned is None:
-            return []
         planned = []
         for cell in self._cells(scale):
-            lr = self.tuned.best([run for curve, run in trained if curve == curve_of(cell)])
-            planned += self._plan(cell, scale, lr, self._seeds(cell, scale))
+            if tuned := self._tuned(cell):
+                lr = tuned.best([run for curve, run in trained if curve == curve_of(cell)])
+                planned += self._plan(cell, scale, lr, self._seeds(cell, scale))
         return planned
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Measure every run. Return the table of the module's first lines."""
         named, parts = {curve_of(cell): cell for cell in self._cells(scale)}, []
         for curve, run in trained:
-            tuning = self.tuned is not None and run.config.seed in self.tuned.seeds
+            tuned = self._tuned(named[curve])
+            tuning = tuned is not None and run.config.seed in tuned.seeds
             measured = (self.measure_tuning if tuning else self.measure)(run)
             rows = measured if isinstance(measured, pd.DataFrame) else pd.DataFrame([measured])
             known = {"kind": TUNING if tuning else RUN, **named[curve], "lr": run.config.lr, "seed": run.config.seed}
@@ -166,9 +171,10 @@ class Study:
         columns = list(self.cells[0])
         rows = []
         for cell, runs in _runs(data).groupby(columns, sort=False):
-            medians = {column: _median(runs.groupby("seed")[column].last().tolist()) for column in self.shown}
+            shown = [column for column in self.shown if column in runs]
+            medians = {column: _median(runs.groupby("seed")[column].last().tolist()) for column in shown}
             rows.append({**dict(zip(columns, cell, strict=True)), "seeds": runs["seed"].nunique(), **medians})
-        return pd.DataFrame(rows)
+        return pd.DataFrame(_wide(rows, columns, self.across, self.shown) if self.across else rows).fillna("")
 
     def _cells(self, scale: Scale) -> Sequence[Cell]:
         return self.smoke if scale == "smoke" and self.smoke else self.cells
@@ -178,13 +184,17 @@ class Study:
             return range(2)
         return self.seeds(cell) if callable(self.seeds) else self.seeds
 
+    def _tuned(self, cell: Cell) -> Tuned | None:
+        return self.tuned(cell) if callable(self.tuned) else self.tuned
+
     def _plan(self, cell: Cell, scale: Scale, lr: float | None, seeds: Sequence[int], **changes: Any) -> list[Planned]:
         planned, curve = [], curve_of(cell)
+        stacked = self.stacked(cell) if callable(self.stacked) else self.stacked
         for seed in seeds:
             config = self.config(cell, scale).replace(seed=seed, **changes)
             config = self.seeded(config if lr is None else config.replace(lr=lr), cell)
             config = config.replace(name=slug(f"{self.name} {curve} {config.lr:g} {seed}"))
-            planned.append(Planned(curve, config, self.stacked and not config.clamped))
+            planned.append(Planned(curve, config, stacked and not config.clamped))
         return planned
 
 
@@ -197,7 +207,20 @@ def _runs(data: pd.DataFrame) -> pd.DataFrame:
     return data[data["kind"] == RUN] if "kind" in data else data
 
 
+def _wide(rows: Sequence[Cell], columns: Sequence[str], across: str, shown: Sequence[str]) -> list[dict[str, Any]]:
+    """Return one row for all cells that differ in the column `across` alone."""
+    wide: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        kept = {column: row[column] for column in columns if column != across}
+        wide.setdefault(tuple(kept.values()), kept)[str(row[across])] = next(
+            row[column] for column in shown if row.get(column)
+        )
+    return list(wide.values())
+
+
 def _median(found: Sequence[float]) -> str:
+    if np.isnan(found).all():
+        return ""
     if np.isinf(found).any():
         return f"{median_in_words(found)} ({count_in_words(found)})"
     return f"{float(f'{np.median(found):.3g}'):g}"
