@@ -4,7 +4,7 @@ from typing import Any
 
 from ihlab.claims.experiment import METHODS, Experiment
 from ihlab.studies.basin_map import BasinMap
-from ihlab.studies.by_position import ByPosition
+from ihlab.studies.by_position import BY_POSITION
 from ihlab.studies.checker import Checker
 from ihlab.studies.critical_period import CriticalPeriod
 from ihlab.studies.figure1 import Figure1a, Figure1b
@@ -15,8 +15,8 @@ from ihlab.studies.formation import Formation
 from ihlab.studies.hops import Figure8, Figure8Law, Figure8Learned, OneMoreLayer, SavedLayer, ShiftHalves
 from ihlab.studies.initial_state import InitialState
 from ihlab.studies.initialisation import Initialisation
-from ihlab.studies.key_offset import KeyOffset
-from ihlab.studies.lengths import Lengths
+from ihlab.studies.key_offset import KEY_OFFSET
+from ihlab.studies.lengths import LENGTHS
 from ihlab.studies.llc import LLC
 from ihlab.studies.many_heads import ManyHeads
 from ihlab.studies.mixes import Mixes
@@ -24,14 +24,14 @@ from ihlab.studies.mqar import MQAR
 from ihlab.studies.order import Order
 from ihlab.studies.pairs import PAIRS
 from ihlab.studies.period import Period
-from ihlab.studies.robustness import Robustness
-from ihlab.studies.shifts import Shifts
+from ihlab.studies.robustness import ROBUSTNESS
+from ihlab.studies.shifts import SHIFTS
 from ihlab.studies.table2 import Table2
 from ihlab.studies.table4 import Table4
 from ihlab.studies.table5 import Table5
 from ihlab.studies.tables6to13 import Tables6To13
 from ihlab.studies.text import Text
-from ihlab.studies.toy_and_text import ToyAndText
+from ihlab.studies.toy_and_text import TOY_AND_TEXT
 from ihlab.studies.upcycle import Upcycle
 from ihlab.studies.variants import COMPARISONS
 from tasks.config import require
@@ -59,8 +59,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         BasinMap(),
         ManyHeads(),
         InitialState(),
-        Robustness(),
-        Lengths(),
+        ROBUSTNESS,
+        LENGTHS,
         Initialisation(),
         LLC(),
         Figure8Learned(),
@@ -69,12 +69,12 @@ EXPERIMENTS: dict[str, Experiment] = {
         ShiftHalves(),
         OneMoreLayer(),
         Text(),
-        Shifts(),
-        KeyOffset(),
+        SHIFTS,
+        KEY_OFFSET,
         Mixes(),
-        ToyAndText(),
+        TOY_AND_TEXT,
         PAIRS,
-        ByPosition(),
+        BY_POSITION,
         Upcycle(),
         *COMPARISONS,
     )

@@ -10,9 +10,7 @@ from rich.console import Console
 from ihlab.claims.ledger import Folder
 from ihlab.studies.reproduce import reproduce
 
-SMOKE = tuple(
-    "figure2 figure8 figure9 table5 formation mqar table4 basin_map robustness initialisation table15 text zoo".split()
-)
+SMOKE = tuple("figure2 figure8 figure9 table5 formation mqar table4 basin_map robustness initialisation text".split())
 
 
 @pytest.fixture(scope="session")
