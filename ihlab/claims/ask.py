@@ -6,8 +6,8 @@ functions below make the usual ones for a column and one or two cells. A cell gi
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ import pandas as pd
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim, at_floor
 from ihlab.claims.rates import count_in_words, rate_in_words, steps_by
+from tasks.config import require
 
 Cell = Mapping[str, Any]
 """The values of some columns."""
@@ -42,9 +43,9 @@ class NoRunsError(LookupError):
     """The table has no run of a cell."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Ask:
-    """A question of a study.
+    """A question of a study: a sentence that holds if the number is `above` or `below` a threshold.
 
     - `id`: a stable name of the question, unique in its figure. Questions whose ids share the part before a dot are the
       same one in several settings;
@@ -57,8 +58,9 @@ class Ask:
     id: str
     sentence: str
     number: Number
-    threshold: float
-    side: Literal["above", "below"] = "above"
+    _: KW_ONLY
+    above: float | None = None
+    below: float | None = None
     source: str = "a question of our own"
     of_paper: bool = False
     statement: int | None = None
@@ -66,6 +68,9 @@ class Ask:
     declared: str = ""
     first: Number | None = None
     changed: str = ""
+
+    def __post_init__(self) -> None:
+        require((self.above is None) != (self.below is None), f"Ask '{self.id}' needs one of above and below.")
 
     def claim(self, data: pd.DataFrame, declared: str) -> Claim:
         """Return the claim. Raises `NoRunsError` if the table lacks a cell."""
@@ -76,6 +81,7 @@ class Ask:
         return now if first.estimate == now.estimate else replace(now, first=first, changed=self.changed)
 
     def _claim(self, measured: Measured, declared: str) -> Claim:
+        threshold = self.below if self.above is None else self.above
         return Claim(
             id=self.id,
             setting=self.setting,
@@ -85,8 +91,8 @@ class Ask:
             sentence=self.sentence,
             measure=measured.measure,
             estimate=measured.estimate,
-            threshold=self.threshold if measured.measure else np.nan,
-            right_side=self.side,
+            threshold=np.nan if threshold is None or not measured.measure else threshold,
+            right_side="below" if self.above is None else "above",
             seeds=measured.seeds,
             declared=self.declared or declared,
             why=measured.why,
@@ -110,7 +116,7 @@ def pick(data: pd.DataFrame, cell: Cell, kind: str = RUN) -> pd.DataFrame:
     """
     rows = data[data["kind"] == kind] if "kind" in data else data
     for column, value in cell.items():
-        rows = rows[rows[column] == value]
+        rows = rows[rows[column] == value] if column in rows else rows[:0]
     if rows.empty:
         raise NoRunsError(f"The table has no run of {cell_in_words(cell)}.")
     return rows.sort_values([column for column in ("lr", "seed") if column in rows])
@@ -232,6 +238,11 @@ def named(measure: str, estimate: Callable[[pd.DataFrame], stats.Estimate], cell
         return Measured(measure, estimate(data), int(rows["seed"].nunique()))
 
     return number
+
+
+def of(change: Callable[[pd.DataFrame], pd.DataFrame], number: Number) -> Number:
+    """Return a number of a changed table."""
+    return lambda data: number(change(data))
 
 
 def unless(reason: Callable[[pd.DataFrame], str], number: Number, counted: bool = True) -> Number:

@@ -96,6 +96,19 @@ def steps_to(data: pd.DataFrame, curve: str, threshold: float, column: str = "ac
     return [first_reach(run["step"], run[column], threshold) for run in _before_decay(data, curve)]
 
 
+def steps_per_run(data: pd.DataFrame, threshold: float = 0.9, column: str = "accuracy_first") -> pd.DataFrame:
+    """Return the last row of each run with `steps_to_90`: the first evaluated step with an accuracy of `threshold`.
+
+    A run has one seed, one learning rate and one curve. Only steps up to `horizon` count; inf: none.
+    """
+    by = [name for name in ("kind", "curve", "lr", "seed") if name in data]
+    rows = []
+    for _, run in data.groupby(by, sort=False):
+        counted = run[run["step"] <= run["horizon"]]
+        rows.append(run.tail(1).assign(steps_to_90=first_reach(counted["step"], counted[column], threshold)))
+    return pd.concat(rows, ignore_index=True)
+
+
 def crossings(data: pd.DataFrame, curve: str, threshold: float, column: str = "accuracy_first") -> list[float]:
     """Return `steps_to`, interpolated linearly between the evaluation that reaches the threshold and the one before.
 

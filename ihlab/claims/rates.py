@@ -35,7 +35,7 @@ def steps_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["curve", "lr", "seed", "steps_to_90", "accuracy_first", "horizon"])
 
 
-def steps_by(steps: "pd.Series[float]", horizon: float) -> "pd.Series[float]":
+def steps_by(steps: "pd.Series[float]", horizon: "float | pd.Series[float]") -> "pd.Series[float]":
     """Return the steps, with inf in place of those beyond `horizon`."""
     return steps.astype(float).where(steps <= horizon, np.inf)
 

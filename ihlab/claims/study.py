@@ -1,7 +1,7 @@
 """A study as data: the cells that it trains, what it measures of a run, what it asks about the table, and its picture.
 
 A study's table has one or more rows per run: `kind` ("tuning" or "run"), the cell's columns, `lr`, `seed`, `horizon`
-(the run's last step) and what `measure` returns. Questions and views read this table, so both can be made again from
+(the number of steps) and what `measure` returns. Questions and views read this table, so both can be made again from
 the stored CSV without training.
 """
 
@@ -25,8 +25,10 @@ from ihlab.training.config import RunConfig
 
 if TYPE_CHECKING:
     from ihlab.training.run import Run
+else:
+    Run = Any  # a stored table needs no torch
 
-Measure = Callable[["Run"], Mapping[str, Any] | pd.DataFrame]
+Measure = Callable[[Run], Mapping[str, Any] | pd.DataFrame]
 Rates = tuple[float, ...] | Callable[[Cell], tuple[float, ...]]
 
 
@@ -35,7 +37,7 @@ def cells(**axes: Sequence[Any]) -> list[Cell]:
     return [dict(zip(axes, chosen, strict=True)) for chosen in product(*axes.values())]
 
 
-def steps_to_90(run: "Run") -> dict[str, float]:
+def steps_to_90(run: Run) -> dict[str, float]:
     """Return the steps to 90% of the accuracy that stops a run (inf: never), its last and its highest value."""
     metrics, accuracy = run.metrics, run.metrics[run.config.stop_at_metric]
     reached = first_reach(metrics["step"], accuracy, ACCURACY)
@@ -49,21 +51,25 @@ class Tuned:
     - `by`: the best rate has the lowest held-out loss, or the fewest steps to 90% (`fastest_rate`). If no run gets
       there, it has the highest accuracy;
     - `smoke`: the rates of smoke scale, by default the first;
-    - `changes`: fields of the config that differ in tuning runs.
+    - `smoke_seeds`: the number of tuning seeds at smoke scale;
+    - `changes`: fields of the config that differ in tuning runs;
+    - `same_as`: from a cell to the one whose rate it takes, by default itself.
     """
 
     rates: Rates
     by: Literal["steps", "loss"] = "steps"
     seeds: tuple[int, ...] = (100, 101)
     smoke: Rates = ()
+    smoke_seeds: int = 1
     changes: Mapping[str, Any] = field(default_factory=dict)
+    same_as: Callable[[Cell], Cell] = lambda cell: cell
 
     def rates_of(self, cell: Cell, scale: Scale) -> tuple[float, ...]:
         """Return the rates that are tried for a cell."""
         rates, smoke = (each(cell) if callable(each) else each for each in (self.rates, self.smoke))
         return (smoke or rates[:1]) if scale == "smoke" else rates
 
-    def best(self, runs: "Sequence[Run]") -> float:
+    def best(self, runs: Sequence[Run]) -> float:
         """Return the best learning rate of a cell's tuning runs. In a tie the smallest wins."""
         if self.by == "loss":
             return min((final_loss(run), run.config.lr) for run in runs)[1]
@@ -84,14 +90,13 @@ class Study:
     - `seeds`: the claims' seeds, of all cells or of each; smoke scale has seeds 0 and 1;
     - `tuned`: how rates are tuned, for all cells or for each; None: the config has the rate;
     - `stacked`: whether runs may be trained as members of an ensemble, of all cells or of each;
-    - `measure`: the columns of one run, or a table with several rows per run;
+    - `measure`: the columns of one run, or a table with any number of rows;
     - `measure_tuning`: the same for tuning runs, whose models no claim uses;
-    - `follow_up`: runs that continue the first ones. With it, only they are measured;
+    - `follow_up`, `later`: from the finished runs to those that continue them, each with its cell of `later`;
     - `asks`, `declared`: the questions, and the date on which they were fixed, before the runs;
     - `view`, `title`, `key`: the picture of the runs for claims, and the two lines above it;
-    - `shown`: columns of the summary, which has one row per cell;
-    - `across`: the column of a cell whose values become the summary's columns. Of `shown` each cell then has the first
-      that was measured.
+    - `more_views`: further pictures, by the suffix of their files' names;
+    - `shown`: columns of the summary, which has one row per cell with their medians, or a function that makes it.
     """
 
     name: str
@@ -101,15 +106,16 @@ class Study:
     config: Callable[[Cell, Scale], RunConfig]
     asks: Sequence[Ask]
     view: Callable[[pd.DataFrame], Figure]
+    more_views: Mapping[str, Callable[[pd.DataFrame], Figure]] = field(default_factory=dict)
     key: str = ""
-    shown: Sequence[str] = ("steps_to_90",)
-    across: str = ""
+    shown: Sequence[str] | Callable[[pd.DataFrame], pd.DataFrame] = ("steps_to_90",)
     seeds: range | Callable[[Cell], range] = range(8)
     seeded: Callable[[RunConfig, Cell], RunConfig] = lambda config, _: config
     tuned: Tuned | Callable[[Cell], Tuned] | None = None
     measure: Measure = steps_to_90
     measure_tuning: Measure = steps_to_90
-    follow_up: Callable[[Trained, Scale], list[Planned]] | None = None
+    follow_up: Callable[[Trained, Scale], list[tuple[Cell, RunConfig]]] | None = None
+    later: Sequence[Cell] = ()
     stacked: bool | Callable[[Cell], bool] = False
     smoke: Sequence[Cell] = ()
     scales: tuple[Scale, ...] = ("smoke", "laptop")
@@ -126,55 +132,63 @@ class Study:
             tuned = self._tuned(cell)
             if tuned is None:
                 planned += self._plan(cell, scale, None, self._seeds(cell, scale))
-                continue
-            seeds = tuned.seeds[: 1 if scale == "smoke" else None]
-            for lr in tuned.rates_of(cell, scale):
-                planned += self._plan(cell, scale, lr, seeds, **tuned.changes)
+            elif tuned.same_as(cell) == cell:
+                seeds = tuned.seeds[: tuned.smoke_seeds if scale == "smoke" else None]
+                for lr in tuned.rates_of(cell, scale):
+                    planned += self._plan(cell, scale, lr, seeds, **tuned.changes)
         return planned
 
     def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
         """Plan every cell at its own rate, or the runs that continue the first ones."""
         if self.follow_up is not None:
-            return self.follow_up(trained, scale)
+            return [Planned(curve_of(cell), config) for cell, config in self.follow_up(trained, scale)]
         planned = []
         for cell in self._cells(scale):
             if tuned := self._tuned(cell):
-                lr = tuned.best([run for curve, run in trained if curve == curve_of(cell)])
+                tuning = curve_of(tuned.same_as(cell))
+                lr = tuned.best([run for curve, run in trained if curve == tuning])
                 planned += self._plan(cell, scale, lr, self._seeds(cell, scale))
         return planned
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Measure every run. Return the table of the module's first lines."""
-        named, parts = {curve_of(cell): cell for cell in self._cells(scale)}, []
+        named, parts = {curve_of(cell): cell for cell in (*self.cells, *self.later)}, []
         for curve, run in trained:
             tuned = self._tuned(named[curve])
             tuning = tuned is not None and run.config.seed in tuned.seeds
             measured = (self.measure_tuning if tuning else self.measure)(run)
             rows = measured if isinstance(measured, pd.DataFrame) else pd.DataFrame([measured])
-            known = {"kind": TUNING if tuning else RUN, **named[curve], "lr": run.config.lr, "seed": run.config.seed}
-            parts.append(pd.DataFrame({**known, "horizon": run.config.steps, **rows.round(6)}, index=rows.index))
+            known = {
+                "kind": TUNING if tuning else RUN, **named[curve], "lr": run.config.lr, "seed": run.config.seed,
+                "horizon": run.config.steps - run.config.first_step,
+            }  # fmt: skip
+            if len(rows):
+                parts.append(pd.DataFrame({**known, **rows.round(6)}, index=rows.index))
         return pd.concat(parts, ignore_index=True)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge the questions. Smoke scale leaves out those about cells that it does not train."""
         return claims_of(self.asks, data, self.declared, partly=scale == "smoke")
 
-    @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw the view of the runs that claims use."""
-        figure = self.view(_runs(data))
-        figure.suptitle("\n".join(filter(None, (f"{self.title} ({scale} scale)", self.key))), fontsize=11)
-        return figure
+        return self._picture(self.view, data, scale)
+
+    def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
+        """Draw the further views."""
+        return {suffix: self._picture(view, data, scale) for suffix, view in self.more_views.items()}
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
         """Return the median of every shown column by cell, with the number of seeds. Steps tell how many never end."""
-        columns = list(self.cells[0])
-        rows = []
-        for cell, runs in _runs(data).groupby(columns, sort=False):
-            shown = [column for column in self.shown if column in runs]
-            medians = {column: _median(runs.groupby("seed")[column].last().tolist()) for column in shown}
-            rows.append({**dict(zip(columns, cell, strict=True)), "seeds": runs["seed"].nunique(), **medians})
-        return pd.DataFrame(_wide(rows, columns, self.across, self.shown) if self.across else rows).fillna("")
+        if callable(self.shown):
+            return self.shown(_runs(data))
+        return medians(_runs(data), list((*self.cells, *self.later)[-1]), self.shown)
+
+    @printed
+    def _picture(self, view: Callable[[pd.DataFrame], Figure], data: pd.DataFrame, scale: Scale) -> Figure:
+        figure = view(_runs(data))
+        figure.suptitle("\n".join(filter(None, (f"{self.title} ({scale} scale)", self.key))), fontsize=11)
+        return figure
 
     def _cells(self, scale: Scale) -> Sequence[Cell]:
         return self.smoke if scale == "smoke" and self.smoke else self.cells
@@ -203,19 +217,34 @@ def curve_of(cell: Cell) -> str:
     return " | ".join(map(str, cell.values()))
 
 
+def medians(data: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
+    """Return the median over seeds of some columns and the number of seeds, for each combination of columns `by`."""
+    rows = []
+    for cell, runs in data.groupby(list(by), sort=False):
+        last = runs.groupby("seed").last()
+        found = {column: _median(last[column].tolist()) for column in columns if column in last}
+        rows.append({**dict(zip(by, cell, strict=True)), "seeds": len(last), **found})
+    return pd.DataFrame(rows).fillna("")
+
+
+def wide(row: str, across: str, *columns: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    """Return a summary with a row for each value of the column `row`, and a column for each value of `across`.
+
+    It has the median of the first of `columns` that was measured there, by default the steps to 90%.
+    """
+
+    def shown(data: pd.DataFrame) -> pd.DataFrame:
+        table: dict[str, dict[str, Any]] = {}
+        for cell in medians(data, (row, across), columns or ("steps_to_90",)).to_dict("records"):
+            measured = [cell[column] for column in columns or ("steps_to_90",) if cell.get(column)]
+            table.setdefault(cell[row], {row: cell[row]})[cell[across]] = measured[0]
+        return pd.DataFrame(list(table.values())).fillna("")
+
+    return shown
+
+
 def _runs(data: pd.DataFrame) -> pd.DataFrame:
     return data[data["kind"] == RUN] if "kind" in data else data
-
-
-def _wide(rows: Sequence[Cell], columns: Sequence[str], across: str, shown: Sequence[str]) -> list[dict[str, Any]]:
-    """Return one row for all cells that differ in the column `across` alone."""
-    wide: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in rows:
-        kept = {column: row[column] for column in columns if column != across}
-        wide.setdefault(tuple(kept.values()), kept)[str(row[across])] = next(
-            row[column] for column in shown if row.get(column)
-        )
-    return list(wide.values())
 
 
 def _median(found: Sequence[float]) -> str:

@@ -111,4 +111,5 @@ def asked(one: str, kind: Kind, other: str, label: str, /, **fields: Any) -> Ask
     cell, beside = ({"variant": variant, "setting": label} for variant in (one, other))
     number = less("best", beside, cell) if kind == "less accurate" else ratio(cell, beside, factor=kind == "equal")
     threshold, side = LIMITS[kind]
-    return Ask(number=number, threshold=threshold, side=side, **fields)
+    fields[side] = threshold
+    return Ask(number=number, **fields)

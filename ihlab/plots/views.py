@@ -89,12 +89,20 @@ def dots(
 
 
 def curves(
-    x: str, y: str, *, colors: str, panels: str | None = None, xlabel: str = "", ylabel: str = "", **axis: Any
+    x: str,
+    y: str,
+    *,
+    colors: str,
+    panels: str | None = None,
+    each_seed: bool = False,
+    xlabel: str = "",
+    ylabel: str = "",
+    **axis: Any,
 ) -> View:
     """Draw the median of `y` over seeds against `x`, with a band from the lowest to the highest seed.
 
-    `colors`, `panels`: as in `dots`. A seed that ended earlier than others keeps its last value. `axis`: properties of
-    all axes, such as ylim.
+    `colors`, `panels`: as in `dots`. A seed that ended earlier than others keeps its last value. With `each_seed`, draw
+    a line per seed instead. `axis`: properties of all axes, such as ylim.
     """
 
     def view(data: pd.DataFrame) -> Figure:
@@ -104,8 +112,10 @@ def curves(
             mine = data if panel is None else data[data[panels] == panel]
             for number, name in enumerate(names):
                 wide = mine[mine[colors] == name].pivot_table(index=x, columns="seed", values=y).ffill()
-                if not wide.empty:
-                    color, dashes = COLORS[number], LINES[number % len(LINES)]
+                color, dashes = COLORS[number], LINES[number % len(LINES)]
+                if each_seed and not wide.empty:
+                    axes.plot(wide.index, wide, color=color, linestyle=dashes, linewidth=1.2)
+                elif not wide.empty:
                     axes.plot(wide.index, wide.median(axis=1), color=color, linestyle=dashes)
                     axes.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=color, alpha=0.18, lw=0)
             axes.set(title="" if panel is None else str(panel), xlabel=xlabel or x, **axis)

@@ -11,7 +11,6 @@ norm, so their squares sum to 1. Measures and thresholds were fixed before the s
 were looked at before.
 """
 
-from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -20,12 +19,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.claims import stats
+from ihlab.claims.ask import Ask, claims_of, named
 from ihlab.claims.claim import Claim
 from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.claims.induction import induction_run
 from ihlab.claims.labels import KV, VANILLA
 from ihlab.claims.real_text import text_run
-from ihlab.plots.curves import Mark
 from ihlab.plots.style import BLUE, ORANGE, PAGE, new_figure, printed
 
 if TYPE_CHECKING:
@@ -34,14 +33,14 @@ if TYPE_CHECKING:
 
 UNIT = "shift with squares that sum to 1"
 ARMS = {VANILLA: "vanilla", KV: "kv_shift", UNIT: "kv_frozen_unit"}
-STYLES = {KV: Mark(BLUE, "o"), UNIT: Mark(ORANGE, "s")}
+SHIFTED = (KV, UNIT)
 RUNS = {"induction sequences": induction_run, "text": text_run}
 """The runs whose task and model are measured."""
 LAYERS = (1, 2)
 """Numbers of layers. The claims are about models of one layer."""
 TOKENS = 2048
 """Tokens per batch."""
-SEEDS = {"smoke": 2, "laptop": 64, "gpu": 64, "paper": 64}
+SEEDS = {"smoke": 2, "laptop": 64}
 
 MEASURED = {
     "loss": "loss",
@@ -59,10 +58,32 @@ EXPECTED = 2 / 3
 """Mean of alpha1^2 + (1 - alpha1)^2 over alpha1 in U(0, 1)."""
 
 
+def same(arm: str, kind: str, column: str) -> Ask:
+    """Ask whether a number of an arm is vanilla's, with one layer."""
+    paper = arm == KV
+    what = "The initialization of KV shifting does" if paper else "Weights whose squares sum to 1 do"
+    measure = "factor between the mean ratio to vanilla and 1; one layer, models paired by seed"
+    stem = column if "gradient" not in column else f"gradient_{column[0]}"
+
+    def factor(data: pd.DataFrame) -> stats.Estimate:
+        return stats.factor(stats.mean(ratios(data, arm, kind, 1)[column].tolist()))
+
+    return Ask(
+        f"{'' if paper else 'unit_norm_'}same_{stem}.{kind.replace(' ', '_')}",
+        f"{what} not affect the initial {MEASURED[column]} ({kind}).",
+        named(measure, factor),
+        below=SAME,
+        source="section 2.2" if paper else "beside section 2.2",
+        of_paper=paper,
+        setting={"data": kind},
+        statement=5 if paper else None,
+    )
+
+
 class InitialState:
     """Loss, variances and gradients of fresh models, relative to vanilla models with the same weights."""
 
-    name = "initial_state"
+    name, scales = "initial_state", ("smoke", "laptop")
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan no runs."""
@@ -84,38 +105,15 @@ class InitialState:
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge whether each number is the same as vanilla's, for the paper's weights and for the control."""
-        claim = partial(Claim, threshold=SAME, right_side="below", declared="2026-11-26", seeds=SEEDS[scale])
-        claims = []
-        for arm, kind, column in product(STYLES, RUNS, MEASURED):
-            found, paper = ratios(data, arm, kind, 1)[column], arm == KV
-            sentence = (
-                f"The initialization of KV shifting does not affect the initial {MEASURED[column]} ({kind})."
-                if paper
-                else f"Weights whose squares sum to 1 do not affect the initial {MEASURED[column]} ({kind})."
-            )
-            claims.append(
-                claim(
-                    source="section 2.2" if paper else "beside section 2.2",
-                    of_paper=paper,
-                    sentence=sentence,
-                    measure=f"factor between the mean ratio to vanilla, {found.mean():.3f}, and 1; one layer, models "
-                    "paired by seed",
-                    estimate=stats.factor(stats.mean(found.tolist())),
-                )
-            )
-        return claims
+        asks = [same(arm, kind, column) for arm, kind, column in product(SHIFTED, RUNS, MEASURED)]
+        return claims_of(asks, data, "2026-11-26")
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State the mean ratio of every measured number on both data sets."""
-        parts = []
-        for arm in STYLES:
-            means = [ratios(data, arm, kind, 1).mean() for kind in RUNS]
-            told = [f"{what} {means[0][column]:.2f} and {means[1][column]:.2f}" for column, what in MEASURED.items()]
-            parts.append(f"{arm}: {', '.join(told)}")
-        return (
-            f"Before training, these numbers of one layer relative to vanilla with the same weights, on "
-            f"{' and on '.join(RUNS)} (means of {data['seed'].nunique()} seeds): {'; '.join(parts)}."
-        )
+    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+        """Return the mean ratio to vanilla of every measured number of one layer."""
+        means = {(arm, kind): ratios(data, arm, kind, 1).mean() for arm, kind in product(SHIFTED, RUNS)}
+        table = pd.DataFrame(means).rename(index=MEASURED).round(2)
+        table.columns = pd.Index([f"{arm}, {kind}" for arm, kind in means])
+        return table.rename_axis("ratio to vanilla").reset_index()
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
@@ -124,32 +122,26 @@ class InitialState:
         panels = figure.subplots(1, len(RUNS), sharey=True)
         for axes, kind in zip(panels, RUNS, strict=True):
             axes.axvspan(1 / SAME, SAME, color="0.9", lw=0, zorder=0)
-            axes.axvline(
-                EXPECTED,
-                color="#777777",
-                lw=1,
-                ls="--",
-                label="2/3: variance of keys and values of independent tokens" * (kind == "text"),
-            )
-            for number, (arm, layers) in enumerate(product(STYLES, LAYERS)):
-                style, found = STYLES[arm], ratios(data, arm, kind, layers)
+            axes.axvline(EXPECTED, color="#777777", lw=1, ls="--")
+            for number, (arm, layers) in enumerate(product(SHIFTED, LAYERS)):
+                color, marker = ((BLUE, "o"), (ORANGE, "s"))[SHIFTED.index(arm)]
+                found = ratios(data, arm, kind, layers)
                 estimates = [stats.mean(found[column].tolist()) for column in MEASURED]
                 bars = [[e.value - e.low for e in estimates], [e.high - e.value for e in estimates]]
                 axes.errorbar(
                     [e.value for e in estimates], np.arange(len(MEASURED)) + 0.16 * (number - 1.5),
-                    xerr=np.nan_to_num(bars), fmt=style.marker, color=style.color,
-                    mfc=style.color if layers == 1 else "white", ms=5, lw=1,
-                    label=f"{arm}, {layers} layer{'s' * (layers > 1)}" * (kind == "text"),
+                    xerr=np.nan_to_num(bars), fmt=marker, color=color, mfc=color if layers == 1 else "white", ms=5,
+                    lw=1, label=f"{arm}, {layers} layer{'s' * (layers > 1)}",
                 )  # fmt: skip
-            axes.grid(visible=False, axis="y")
             axes.set_title(kind, fontsize=10)
             axes.set_xlabel("ratio to vanilla with the same weights")
         panels[0].set_yticks(range(len(MEASURED)), MEASURED.values())
         panels[0].invert_yaxis()
-        figure.legend(loc="outside lower center", ncols=2)
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
         figure.suptitle(
-            "Does the shift leave the state before training as it was?\n"
-            f"Means and intervals of {data['seed'].nunique()} seeds. Grey: within a factor of {SAME} of vanilla.",
+            f"Does the shift leave the state before training as it was? ({scale} scale)\n"
+            f"Means and intervals over {data['seed'].nunique()} seeds. Grey: within a factor of {SAME}. Dashed: 2/3, "
+            "the variance of independent tokens.",
             fontsize=11,
         )
         return figure

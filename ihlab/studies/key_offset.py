@@ -10,7 +10,7 @@ How the trained models of one layer match is asked by mean-ablating a part of al
 the previous token, or the channels that are fast or slow in the rotation. The offset shifts the slow ones.
 """
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ihlab.claims.ask import Ask, Cell, mean, ratio
 from ihlab.claims.experiment import Scale
@@ -108,15 +108,12 @@ def ablation(model: "Transformer", part: str) -> list[tuple[str, Any]]:
 def in_steps(id: str, one: str, other: str, setting: str, sentence: str, fewer: bool = False) -> Ask:
     """Ask whether two variants need about as many steps, or with `fewer` whether the first needs fewer."""
     cell, beside = ({"variant": variant, "setting": setting} for variant in (one, other))
-    number, threshold = ratio(cell, beside, factor=not fewer), 1 / ALIKE if fewer else ALIKE
-    return Ask(id=id, sentence=sentence, number=number, threshold=threshold, side="below")
+    return Ask(id, sentence, ratio(cell, beside, factor=not fewer), below=1 / ALIKE if fewer else ALIKE)
 
 
-def in_match(id: str, variant: str, formula: str, threshold: float, sentence: str, words: str) -> Ask:
-    """Ask how a trained model matches. `LITTLE` is an upper bound."""
-    number = mean(formula, {"variant": variant, "setting": INDUCTION1}, words=words)
-    side: Literal["above", "below"] = "below" if threshold == LITTLE else "above"
-    return Ask(id=id, sentence=sentence, number=number, threshold=threshold, side=side)
+def in_match(id: str, variant: str, formula: str, sentence: str, words: str, **threshold: Any) -> Ask:
+    """Ask how a trained model matches."""
+    return Ask(id, sentence, mean(formula, {"variant": variant, "setting": INDUCTION1}, words=words), **threshold)
 
 
 KEY_OFFSET = Study(
@@ -150,29 +147,34 @@ KEY_OFFSET = Study(
             "two_hops_as_k", OFFSET, K_ONLY, HOPS, "The offset needs as many steps as K only to follow two hops.",
         ),
         in_match(
-            "unshifted_half_unused", OFFSET, "whole - without_own", LITTLE,
+            "unshifted_half_unused", OFFSET, "whole - without_own",
             "The offset does not use the half of a key that it does not shift.",
             "accuracy on first answers that is lost without this half",
+            below=LITTLE,
         ),
         in_match(
-            "shifted_half_matches", OFFSET, "whole - without_previous", MOST,
+            "shifted_half_matches", OFFSET, "whole - without_previous",
             "The offset matches by the half of a key that it shifts.",
             "accuracy on first answers that is lost without this half",
+            above=MOST,
         ),
         in_match(
-            "k_own_part_unused", K_ONLY, "whole - without_own", LITTLE,
+            "k_own_part_unused", K_ONLY, "whole - without_own",
             "K only does not use the own token's part of a key.",
             "accuracy on first answers that is lost without this part",
+            below=LITTLE,
         ),
         in_match(
-            "k_matches_by_shifted_channels", K_ONLY, "(whole - without_slow) - (whole - without_fast)", MARGIN,
+            "k_matches_by_shifted_channels", K_ONLY, "(whole - without_slow) - (whole - without_fast)",
             "K only matches by the channels that the offset shifts, too.",
             "accuracy on first answers lost without the slow channels, less that lost without the fast ones",
+            above=MARGIN,
         ),
         in_match(
-            "taps_find_split", CHANNELS, "taps_slow - taps_fast", SPLIT,
+            "taps_find_split", CHANNELS, "taps_slow - taps_fast",
             "Taps by channel find the offset's split of channels.",
             "previous token's fraction of the taps, slow channels less fast ones",
+            above=SPLIT,
         ),
     ],
     shown=("steps_to_90", *(f"without_{part}" for part in PARTS), "taps_fast", "taps_slow"),

@@ -117,8 +117,8 @@ def ask(model: str, positions: str, threshold: float) -> Ask:
         statement=27 if threshold == KEEPS else None,
         sentence=f"{model} with {positions} {does} its accuracy on sequences eight times as long as in training.",
         number=unless(partial(not_learned, cell), partial(change, cell), counted=False),
-        threshold=threshold,
-        side="above" if threshold == KEEPS else "below",
+        above=threshold if threshold == KEEPS else None,
+        below=threshold if threshold == LOSES else None,
         source="beside Figure 1",
     )
 

@@ -10,114 +10,47 @@ All models have learned positions, with which two vanilla layers learn induction
 and one learning rate. Measures and thresholds were fixed before the runs. The setting was chosen on another seed.
 """
 
-from functools import partial
-
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from ihlab.claims import stats
-from ihlab.claims.claim import Claim
-from ihlab.claims.experiment import Planned, Scale, Trained
-from ihlab.claims.induction import DEPTHS, KV1, LINES, V2
-from ihlab.claims.learning_curves import crossings, plan
+from ihlab.claims.ask import Ask, Cell, Measured, Number, pick
+from ihlab.claims.experiment import Scale
+from ihlab.claims.induction import DEPTHS, KV1, V2
+from ihlab.claims.learning_curves import crossings
+from ihlab.claims.study import Run, Study, cells
 from ihlab.model.config import ModelConfig
-from ihlab.plots.curves import Line
-from ihlab.plots.style import PAGE, SKY, new_figure, printed
+from ihlab.plots.views import dots
 from ihlab.training.config import RunConfig
 from tasks import TriggerTask
 from tasks.trigger import GLOBAL, TRIGGER
 
 KV2 = "KV shifting, 2 layers"
 MODELS = {V2: DEPTHS[V2], KV1: DEPTHS[KV1], KV2: {"attention": "kv_shift", "n_layers": 2}}
-STYLES = {V2: LINES[V2], KV1: LINES[KV1], KV2: Line(SKY, "-.")}
-TRIGGERS = {"smoke": (4, 21), "laptop": (4, 11, 21), "gpu": (4, 11, 21), "paper": (4, 11, 21)}
-"""Triggers per sequence, of 32 tokens. With more than 21, the table is not the best answer at a first occurrence."""
-SEEDS = {"smoke": 2, "laptop": 8, "gpu": 8, "paper": 8}
+SHORT = {V2: "vanilla2", KV1: "kv1", KV2: "kv2"}
 STEPS = {V2: 1200, KV1: 600, KV2: 600}
+TRIGGERS = (4, 11, 21)
+"""Triggers per sequence, of 32 tokens. With more than 21, the table is not the best answer at a first occurrence."""
 HALF = 0.5
 """Accuracy at which half of the table, or of induction, is learned."""
 TABLE, INDUCTION = f"accuracy_source_{GLOBAL}", f"accuracy_source_{TRIGGER}"
 
 
-class Order:
-    """Steps to induction against steps to the bigrams, by model and trigger frequency."""
-
-    name = "order"
-
-    def runs(self, scale: Scale) -> list[Planned]:
-        """Plan every model with every number of triggers, all seeds."""
-        planned = []
-        for triggers in TRIGGERS[scale]:
-            for curve, changes in MODELS.items():
-                task = TriggerTask(triggers=triggers)
-                model = ModelConfig(
-                    n_layers=1, d_model=32, n_heads=4, d_vocab=task.vocab_size, n_ctx=task.length, positional="learned"
-                )
-                run = RunConfig(
-                    task=task, model=model, steps=12 if scale == "smoke" else STEPS[curve], batch_size=32, lr=8e-3,
-                    compile=scale != "smoke", eval_every=5, eval_rows=256, checkpoints=2,
-                )  # fmt: skip
-                planned += plan(self.name, run, {label(curve, triggers): changes}, SEEDS[scale])
-        return planned
-
-    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
-        """Gather one row per evaluation: curve, model, triggers, seed, horizon, step, and the two accuracies."""
-        return pd.concat([_rows(curve, run.config, run.metrics) for curve, run in trained], ignore_index=True)
-
-    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge the order in every model at every number of triggers."""
-        return [_claim(data, curve, triggers) for curve in MODELS for triggers in TRIGGERS[scale]]
-
-    @printed
-    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw the ratio of the two waits of every seed against the fraction of triggers."""
-        figure = new_figure(PAGE, 4.4)
-        axes = figure.subplots()
-        for number, (curve, style) in enumerate(STYLES.items()):
-            middles = []
-            for place, triggers in enumerate(TRIGGERS[scale]):
-                bigrams, induction, horizon = waits(data, curve, triggers)
-                ratio, never = np.minimum(induction, horizon) / bigrams, np.isinf(induction)
-                x = place + 0.24 * (number - 1) + np.linspace(-0.07, 0.07, len(ratio))
-                for shown, marker in ((~never, "osD"[number]), (never, "^")):
-                    axes.plot(x[shown], ratio[shown], marker, color=style.color, mfc="white", ms=5, zorder=3)
-                middles.append((place + 0.24 * (number - 1), float(np.median(ratio))))
-            axes.plot(*zip(*middles, strict=True), style.dashes, color=style.color, label=curve, zorder=2)
-        axes.axhline(1, color="#777777", linewidth=1)
-        axes.set(yscale="log", ylabel="steps to induction / steps to bigrams", xlabel="positions that hold a trigger")
-        axes.set_yticks([0.5, 1, 2, 5, 10, 20, 50], ["0.5", "1: together", "2", "5", "10", "20", "50"])
-        axes.minorticks_off()
-        axes.set_xticks(range(len(TRIGGERS[scale])), [f"{frequency(n):.0%}" for n in TRIGGERS[scale]])
-        axes.set_ylim(0.45, 75)
-        figure.legend(loc="outside lower center", ncols=len(STYLES))
-        figure.suptitle(
-            f"How much later than bigrams is induction learned? Above 1: bigrams first.\n"
-            f"Marker: one of {data['seed'].nunique()} seeds. Line: median. Triangle: no induction, so at least this.",
-            fontsize=11,
-        )
-        return figure
-
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State the median ratio of the two waits for every model and frequency."""
-        told = []
-        for curve in MODELS:
-            found = []
-            for triggers in TRIGGERS[scale]:
-                bigrams, induction, horizon = waits(data, curve, triggers)
-                bound = "at least " if np.isinf(induction).sum() * 2 > len(induction) else ""
-                found.append(f"{bound}{np.median(np.minimum(induction, horizon) / bigrams):.2g}")
-            told.append(f"{', '.join(found)} ({curve})")
-        shares = ", ".join(f"{frequency(triggers):.0%}" for triggers in TRIGGERS[scale])
-        return (
-            "Half of induction is learned after this many times the steps of half of the bigrams, median of "
-            f"{data['seed'].nunique()} seeds, where {shares} of the positions hold a trigger: {'; '.join(told)}."
-        )
+def config(cell: Cell, scale: Scale) -> RunConfig:
+    """Return the config of a model trained with a number of triggers."""
+    task, curve = TriggerTask(triggers=cell["triggers"]), cell["curve"]
+    model = ModelConfig(
+        n_layers=1, d_model=32, n_heads=4, d_vocab=task.vocab_size, n_ctx=task.length, positional="learned"
+    )
+    return RunConfig(
+        task=task, model=model.replace(**MODELS[curve]), steps=12 if scale == "smoke" else STEPS[curve], batch_size=32,
+        lr=8e-3, compile=scale != "smoke", eval_every=5, eval_rows=256, checkpoints=2,
+    )  # fmt: skip
 
 
-def label(curve: str, triggers: int) -> str:
-    """Return the name of a model trained with this many triggers."""
-    return f"{curve}, {triggers} triggers"
+def measure(run: Run) -> pd.DataFrame:
+    """Return the accuracies of the table and of induction at every evaluation."""
+    return run.metrics[["step", TABLE, INDUCTION]]
 
 
 def frequency(triggers: int) -> float:
@@ -128,35 +61,69 @@ def frequency(triggers: int) -> float:
 
 def waits(data: pd.DataFrame, curve: str, triggers: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Return every seed's steps to half of the bigrams and to half of induction (inf: never), and all steps."""
-    of = data.assign(curve=[label(*pair) for pair in zip(data["curve"], data["triggers"], strict=True)])
-    bigrams, induction = (np.array(crossings(of, label(curve, triggers), HALF, x)) for x in (TABLE, INDUCTION))
-    return bigrams, induction, float(of.loc[of["curve"] == label(curve, triggers), "horizon"].min())
+    rows = pick(data, {"curve": curve, "triggers": triggers})
+    bigrams, induction = (np.array(crossings(rows, curve, HALF, column)) for column in (TABLE, INDUCTION))
+    return bigrams, induction, float(rows["horizon"].min())
 
 
-def _rows(curve: str, config: RunConfig, metrics: pd.DataFrame) -> pd.DataFrame:
-    task = config.task
-    assert isinstance(task, TriggerTask)
-    facts = {"curve": curve.rpartition(",")[0], "triggers": task.triggers, "seed": config.seed, "horizon": config.steps}
-    table = metrics[["step", TABLE, INDUCTION]].round(5)
-    return pd.concat([pd.DataFrame(facts, index=table.index), table], axis=1)
+def later(curve: str, triggers: int) -> Number:
+    """Return the ratio of the two waits."""
+
+    def number(data: pd.DataFrame) -> Measured:
+        bigrams, induction, horizon = waits(data, curve, triggers)
+        if np.isinf(bigrams).any():
+            return Measured("", None, len(bigrams), "Some seed does not learn half of the bigrams.")
+        measure = f"steps to half of induction / steps to half of the bigrams (not there: {horizon:.0f})"
+        ratio = stats.ratio_of_times(induction.tolist(), bigrams.tolist(), horizon)
+        return Measured(measure, ratio, len(bigrams))
+
+    return number
 
 
-def _claim(data: pd.DataFrame, curve: str, triggers: int) -> Claim:
-    bigrams, induction, horizon = waits(data, curve, triggers)
-    first, side = ("bigrams before induction", "above") if curve == V2 else ("induction before bigrams", "below")
-    claim = partial(
-        Claim,
+def reversed_order(curve: str, triggers: int) -> Ask:
+    """Ask for the order: bigrams first in vanilla layers, and induction first with the shift."""
+    vanilla, share = curve == V2, f"{frequency(triggers):.0%}"
+    first = "bigrams before induction" if vanilla else "induction before bigrams"
+    return Ask(
+        f"{'bigrams' if vanilla else 'induction'}_first.{SHORT[curve]}.{share[:-1]}",
+        f"{curve} learns {first} where {share} of the positions hold a trigger.",
+        later(curve, triggers),
+        above=1.0 if vanilla else None,
+        below=None if vanilla else 1.0,
+        setting={"model": curve, "triggers": share},
+        statement=None if vanilla else 16,
         source="the order of Bietti et al. 2023 (arXiv 2306.00802), and whether the shift reverses it",
-        sentence=f"{curve} learns {first} where {frequency(triggers):.0%} of the positions hold a trigger.",
-        of_paper=False,
-        declared="2026-11-26",
-        seeds=len(bigrams),
     )
-    if np.isinf(bigrams).any():
-        return claim(why="Some seed does not learn half of the bigrams.")
-    return claim(
-        measure=f"steps to half of induction / steps to half of the bigrams (not there: {horizon:.0f})",
-        estimate=stats.ratio_of_times(induction.tolist(), bigrams.tolist(), horizon),
-        threshold=1.0,
-        right_side=side,  # type: ignore[arg-type]
-    )
+
+
+def ratios(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the ratio of the two waits of every seed. A wait that never ended counts as all steps."""
+    rows = []
+    for curve, triggers in dict.fromkeys(zip(data["curve"], data["triggers"], strict=True)):
+        bigrams, induction, horizon = waits(data, curve, triggers)
+        ratio = pd.DataFrame({"ratio": np.minimum(induction, horizon) / bigrams, "never": np.isinf(induction)})
+        rows.append(ratio.assign(curve=curve, triggers=f"{frequency(triggers):.0%}", seed=range(len(ratio))))
+    return pd.concat(rows)
+
+
+def medians(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the median ratio by model and frequency, and how many seeds never learn induction."""
+    table = ratios(data).groupby(["triggers", "curve"], sort=False).agg({"ratio": "median", "never": "sum"})
+    return table.rename(columns={"ratio": "steps to induction / steps to bigrams"}).round(1).reset_index()
+
+
+_dots = dots("triggers", "ratio", colors="curve", log=True, lines=(1,), xlabel="steps to induction / steps to bigrams")
+
+ORDER = Study(
+    name="order",
+    title="How much later than bigrams is induction learned? Above 1: bigrams first.",
+    key="Rows: positions with a trigger. Marker: a seed. No induction (vanilla at 11% and 26%): at least this.",
+    declared="2026-11-26",
+    cells=cells(triggers=TRIGGERS, curve=tuple(MODELS)),
+    smoke=cells(triggers=(4, 21), curve=tuple(MODELS)),
+    config=config,
+    measure=measure,
+    asks=[reversed_order(curve, triggers) for curve in MODELS for triggers in TRIGGERS],
+    shown=medians,
+    view=lambda data: _dots(ratios(data)),
+)

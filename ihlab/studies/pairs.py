@@ -52,15 +52,15 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
 
 def learns(variant: str) -> Ask:
     """Ask whether a variant learns the task. Those with shorter queries are expected to."""
-    expected, of_paper = variant in (Q2K3, Q2K3_CHANNEL), variant == Q2K3
+    learner, of_paper = variant in (Q2K3, Q2K3_CHANNEL), variant == Q2K3
     return Ask(
-        id=claim_id("learned" if expected else "not_learned", variant),
+        claim_id("learned" if learner else "not_learned", variant),
+        f"{variant}: one layer {'learns' if learner else 'does not learn'} induction by two tokens.",
+        mean("best", {"variant": variant}, stats.SHARE),
+        above=0.9 if learner else None,
+        below=None if learner else 0.7,
         setting={"variant": variant},
-        statement=29 if expected else None,
-        sentence=f"{variant}: one layer {'learns' if expected else 'does not learn'} induction by two tokens.",
-        number=mean("best", {"variant": variant}, stats.SHARE),
-        threshold=0.9 if expected else 0.7,
-        side="above" if expected else "below",
+        statement=29 if learner else None,
         source="section 5" if of_paper else "of the paper's kernel sizes (section 5)",
         of_paper=of_paper,
     )

@@ -20,183 +20,35 @@ rate. Measures and thresholds were fixed before the runs. The setting was chosen
 shifting followed a mixture of the first two rules and two vanilla layers the third.
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.claims import stats
-from ihlab.claims.claim import Claim
-from ihlab.claims.experiment import Planned, Scale, Trained
+from ihlab.claims.ask import Ask, Cell, Measured, Number, pick, ratio, unless
+from ihlab.claims.experiment import Scale, Trained
 from ihlab.claims.induction import DEPTHS, KV1, V2
-from ihlab.claims.learning_curves import plan
 from ihlab.claims.rates import ACCURACY
+from ihlab.claims.study import Run, Study, cells
 from ihlab.model.config import ModelConfig
-from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, PAGE, new_figure, printed
+from ihlab.plots.style import BLACK
+from ihlab.plots.views import curves
 from ihlab.sweep.results import first_reach
 from ihlab.training.config import RunConfig
 from tasks import IGNORE, Batch, InductionTask
 
-if TYPE_CHECKING:
-    from ihlab.training.run import Run
-
 KV_2, V_2 = f"{KV1}, period 2", f"{V2}, period 2"
 KV_RANDOM, KV_3 = f"{KV1}, random repeats", f"{KV1}, period 3"
 KV_2_RANDOM, KV_2_3 = f"{KV1}, period 2, then random repeats", f"{KV1}, period 2, then period 3"
-CURVES: dict[str, tuple[dict[str, object], int | None]] = {
-    KV_2: (DEPTHS[KV1], 2),
-    V_2: (DEPTHS[V2], 2),
-    KV_RANDOM: (DEPTHS[KV1], None),
-    KV_3: (DEPTHS[KV1], 3),
-}
-"""Model fields and training period of each curve; None: random repeats."""
-NEXT = {KV_2_RANDOM: KV_RANDOM, KV_2_3: KV_3}
-"""The second training of the runs of `KV_2`, and the curve that is trained on the same task from the start."""
+MODELS = {KV_2: DEPTHS[KV1], V_2: DEPTHS[V2], KV_RANDOM: DEPTHS[KV1], KV_3: DEPTHS[KV1]}
+PERIODS = {KV_2: 2, V_2: 2, KV_RANDOM: None, KV_3: 3, KV_2_RANDOM: None, KV_2_3: 3}
+"""The period of each curve's (last) training; None: random repeats."""
 TESTED = tuple(range(2, 9))
-SEEDS, MORE_SEEDS = {"smoke": 2, "laptop": 8, "gpu": 8, "paper": 8}, {"smoke": 2, "laptop": 16, "gpu": 16, "paper": 16}
-"""Seeds of each curve, and of `KV_2`, whose rule differs between seeds."""
-STEPS = 300
 ROWS = 768
 """Test sequences per period."""
-STYLES = {KV_2: (BLUE, "-"), V_2: (ORANGE, "--"), KV_RANDOM: (GREEN, "-.")}
-
-
-class Period:
-    """Answers on all periods of models that were trained on one."""
-
-    name = "period"
-
-    def runs(self, scale: Scale) -> list[Planned]:
-        """Plan the first training of every curve, all seeds."""
-        planned = []
-        for curve, (changes, period) in CURVES.items():
-            task = periodic(period)
-            model = ModelConfig(n_layers=1, d_model=32, n_heads=4, d_vocab=task.vocab_size, n_ctx=task.length)
-            run = RunConfig(
-                task=task, model=model, steps=10 if scale == "smoke" else STEPS, batch_size=32, lr=8e-3, warmup=10,
-                eval_every=5, eval_growth=0.0, eval_rows=128, checkpoints=2,
-            )  # fmt: skip
-            planned += plan(self.name, run, {curve: changes}, (MORE_SEEDS if curve == KV_2 else SEEDS)[scale])
-        return planned
-
-    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
-        """Train the first models of period 2 on, and test all on every period. Return a row per model and period.
-
-        - curve, seed, horizon: the last step, counted from the start or from the change of the task;
-        - steps_to_90: the first evaluated step with 90% accuracy on the training task, counted likewise;
-        - fall_own, fall_before: what ablating the own or the previous value's route in all heads takes from the
-          accuracy in period 2; NaN for vanilla models;
-        - period: of the test; right, before, current: the fractions of answers that are right, the token before (where
-          it is not right) and the current token.
-        """
-        from ihlab.training.fork import fork
-
-        second = [
-            (curve, fork(run, run.config.steps, steps=2 * run.config.steps, task=periodic(CURVES[same][1]),
-                         root=run.folder.parent, report=lambda *_: None))
-            for curve, same in NEXT.items()
-            for name, run in trained
-            if name == KV_2 and run.config.seed < SEEDS[scale]
-        ]  # fmt: skip
-        return pd.DataFrame([row for curve, run in (*trained, *second) for row in _rows(curve, run)]).round(5)
-
-    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge what period 2 teaches, and what it costs later."""
-        second, third, vanilla = tested(data, KV_2, 2), tested(data, KV_2, 3), tested(data, V_2, 3)
-        own, horizon = third["fall_own"] > third["fall_before"], float(data["horizon"].min())
-        paper = partial(Claim, source="section 3.2", declared="2026-11-27", seeds=len(third))
-        ours = partial(paper, source="beside section 3.2", of_paper=False)
-        claims = [
-            paper(
-                sentence="[A][B][A][B] is learned.",
-                measure=f"accuracy in period 2 ({KV1})",
-                estimate=stats.mean_accuracy(second["right"].tolist(), ROWS),
-                threshold=0.99,
-            ),
-            paper(
-                sentence="What is learned from [A][B][A][B] fails on [A][B][C][A][B].",
-                measure=f"accuracy in period 3 ({KV1}; {(third['right'] < 0.2).sum()} of {len(third)} seeds below .2)",
-                estimate=stats.mean_accuracy(third["right"].tolist(), ROWS),
-                threshold=0.2,
-                right_side="below",
-                why=unlearned(data, KV_2),
-            ),
-            paper(
-                sentence="A model that learns [A][B][A][B] predicts the previous token.",
-                measure=f"fraction of answers in period 3 that are the token before ({KV1})",
-                estimate=stats.mean_accuracy(third["before"].tolist(), ROWS),
-                threshold=0.5,
-                why=unlearned(data, KV_2),
-            ),
-            ours(
-                sentence="The failure comes from the period: random repeats teach period 3.",
-                measure=f"accuracy in period 3 ({KV_RANDOM})",
-                estimate=stats.mean_accuracy(tested(data, KV_RANDOM, 3)["right"].tolist(), ROWS),
-                threshold=0.9,
-                seeds=len(tested(data, KV_RANDOM, 3)),
-            ),
-            ours(
-                sentence="Seeds that need a token's own value in period 2 answer period 3 better than the others.",
-                measure=f"difference of accuracies ({own.sum()} seeds need it more than the value before, "
-                f"{(~own).sum()} less)",
-                estimate=stats.shift(third.loc[own, "right"].tolist(), third.loc[~own, "right"].tolist(), (-1, 1)),
-                threshold=0.0,
-                why=unlearned(data, KV_2),
-            ),
-            ours(
-                sentence="Two vanilla layers learn from period 2 to answer any token but the current one.",
-                measure="absolute difference of the right answers and those of the token before, in period 3",
-                estimate=stats.size(stats.mean((vanilla["right"] - vanilla["before"]).tolist(), stats.DIFFERENCE)),
-                threshold=0.1,
-                right_side="below",
-                seeds=len(vanilla),
-                why=unlearned(data, V_2),
-            ),
-        ]
-        for curve, sentence, threshold, side in (
-            (KV_2_RANDOM, "Period 2 first costs steps: induction is learned later.", 1.0, "above"),
-            (KV_2_3, "Period 2 first saves half of the steps to period 3.", 0.5, "below"),
-        ):
-            measure = f"steps to 90% accuracy, {curve} (from the change on) / {NEXT[curve]} (not there: {horizon:.0f})"
-            ratio = stats.ratio_of_times(waits(data, curve), waits(data, NEXT[curve]), horizon)
-            told = {"sentence": sentence, "measure": measure, "estimate": ratio, "threshold": threshold}
-            claims.append(ours(**told, right_side=side, seeds=len(waits(data, curve))))
-        return claims
-
-    @printed
-    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw every seed's accuracy against the tested period."""
-        figure = new_figure(PAGE, 4.4)
-        axes = figure.subplots()
-        for curve, (color, dashes) in STYLES.items():
-            for number, (_, run) in enumerate(data[data["curve"] == curve].groupby("seed")):
-                axes.plot(run["period"], run["right"], dashes, color=color, lw=1.2, label="" if number else curve)
-        periods = np.array(TESTED)
-        axes.plot(periods, 1 / (periods - 1), ":", color=BLACK, label="any token but the current one")
-        axes.set(xlabel="period of the test", ylabel="accuracy", ylim=(-0.03, 1.03), xticks=TESTED)
-        figure.legend(loc="outside lower center", ncols=2)
-        figure.suptitle(
-            "Trained on one period, tested on others: is it induction?\n"
-            "Line: a seed. The token before is the right answer in period 2 only.",
-            fontsize=11,
-        )
-        return figure
-
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State the answers in period 3 of the models of period 2, and the medians of the later steps."""
-        told = [
-            f"{curve}: {rows['right'].mean():.2f} ({rows['right'].min():.2f} to {rows['right'].max():.2f}) and "
-            f"{rows['before'].mean():.2f}"
-            for curve in (KV_2, V_2)
-            for rows in [tested(data, curve, 3)]
-        ]
-        later = [f"{np.median(waits(data, name)):.0f} ({name})" for pair in NEXT.items() for name in pair]
-        return (
-            "Right answers in period 3 (lowest and highest seed), and answers with the token before: "
-            f"{'; '.join(told)}. Median steps to 90%: {', '.join(later)}."
-        )
 
 
 def periodic(period: int | None) -> InductionTask:
@@ -204,19 +56,56 @@ def periodic(period: int | None) -> InductionTask:
     return InductionTask(vocab_size=64, length=32, min_token=0, period=period)
 
 
-def tested(data: pd.DataFrame, curve: str, period: int) -> pd.DataFrame:
-    """Return a curve's rows of one tested period, one per seed."""
-    return data[(data["curve"] == curve) & (data["period"] == period)]
+def config(cell: Cell, scale: Scale) -> RunConfig:
+    """Return the config of a curve's first training."""
+    task = periodic(PERIODS[cell["curve"]])
+    model = ModelConfig(n_layers=1, d_model=32, n_heads=4, d_vocab=task.vocab_size, n_ctx=task.length)
+    return RunConfig(
+        task=task, model=model.replace(**MODELS[cell["curve"]]), steps=10 if scale == "smoke" else 300, batch_size=32,
+        lr=8e-3, warmup=10, eval_every=5, eval_growth=0.0, eval_rows=128, checkpoints=2,
+    )  # fmt: skip
 
 
-def waits(data: pd.DataFrame, curve: str) -> list[float]:
-    """Return every seed's steps to 90% on its training task."""
-    return tested(data, curve, 2)["steps_to_90"].astype(float).tolist()
+def train_on(trained: Trained, scale: Scale) -> list[tuple[Cell, RunConfig]]:
+    """Continue the first eight models of period 2 on random repeats and on period 3."""
+    from ihlab.training.fork import fork_config, start_fork
+
+    planned: list[tuple[Cell, RunConfig]] = []
+    for curve in (KV_2_RANDOM, KV_2_3):
+        for first, run in trained:
+            if first == KV_2 and run.config.seed < 8:
+                task, steps = periodic(PERIODS[curve]), run.config.steps
+                later = fork_config(run, steps, steps=2 * steps, task=task)
+                start_fork(run, later, run.folder.parent)
+                planned.append(({"curve": curve}, later))
+    return planned
 
 
-def unlearned(data: pd.DataFrame, curve: str) -> str:
-    """Return why nothing is tested if a curve has not learned period 2, else ""."""
-    return "" if tested(data, curve, 2)["right"].mean() > ACCURACY else "Period 2 is not learned."
+def measure(run: Run) -> pd.DataFrame:
+    """Test a model on every period.
+
+    - steps_to_90: the first evaluated step with 90% accuracy on the training task, from the start of that task;
+    - fall_own, fall_before: what ablating the own or the previous value's route in all heads takes from the accuracy in
+      period 2; NaN for vanilla models;
+    - period: of the test; right, before, current: the fractions of answers that are right, the token before (where it
+      is not right) and the current token.
+    """
+    import torch
+
+    from ihlab.interp.routes import Route, route_effects
+
+    model, metrics, first = run.model(), run.metrics, run.config.first_step
+    steps, rows = first_reach(metrics["step"], metrics["accuracy"], ACCURACY) - first, []
+    fall_own, fall_before = np.nan, np.nan
+    for period in TESTED:
+        batch = periodic(period).batch(ROWS, np.random.default_rng(period))
+        with torch.no_grad():
+            said = model(torch.from_numpy(batch.inputs)).argmax(dim=-1).numpy()
+        if period == 2 and model.cfg.shifted:
+            effects = route_effects(model, batch, routes=[Route(None, 0), Route(None, 1)], together=True)
+            fall_own, fall_before = effects["accuracy_fall"]
+        rows.append({"period": period, **answered(batch, said)})
+    return pd.DataFrame(rows).assign(steps_to_90=steps, fall_own=fall_own, fall_before=fall_before)
 
 
 def answered(batch: Batch, said: np.ndarray) -> dict[str, float]:
@@ -228,28 +117,125 @@ def answered(batch: Batch, said: np.ndarray) -> dict[str, float]:
     return {kind: float(hit[asked].mean()) for kind, hit in kinds.items()}
 
 
-def _rows(curve: str, run: "Run") -> list[dict[str, Any]]:
-    import torch
+# Numbers
 
-    from ihlab.interp.routes import Route, route_effects
 
-    config, model = run.config, run.model()
-    metrics, first = run.metrics, config.first_step
-    facts = {
-        "curve": curve,
-        "seed": config.seed,
-        "horizon": config.steps - first,
-        "steps_to_90": first_reach(metrics["step"], metrics["accuracy"], ACCURACY) - first,
-        "fall_own": np.nan,
-        "fall_before": np.nan,
-    }
-    rows = []
-    for period in TESTED:
-        batch = periodic(period).batch(ROWS, np.random.default_rng(period))
-        with torch.no_grad():
-            said = model(torch.from_numpy(batch.inputs)).argmax(dim=-1).numpy()
-        if period == 2 and model.cfg.shifted:
-            effects = route_effects(model, batch, routes=[Route(None, 0), Route(None, 1)], together=True)
-            facts["fall_own"], facts["fall_before"] = effects["accuracy_fall"]
-        rows.append({**facts, "period": period, **answered(batch, said)})
-    return rows
+def unlearned(curve: str) -> Callable[[pd.DataFrame], str]:
+    """Return the reason why nothing is tested if a curve has not learned period 2."""
+
+    def reason(data: pd.DataFrame) -> str:
+        learned = pick(data, {"curve": curve, "period": 2})["right"].mean() > ACCURACY
+        return "" if learned else "Period 2 is not learned."
+
+    return reason
+
+
+def answers(column: str, curve: str, period: int) -> Number:
+    """Return the fraction of a kind of answers in a tested period."""
+    what = "accuracy" if column == "right" else "fraction of answers that are the token before"
+
+    def number(data: pd.DataFrame) -> Measured:
+        found = pick(data, {"curve": curve, "period": period})[column].tolist()
+        return Measured(f"{what} in period {period}, {curve}", stats.mean_accuracy(found, ROWS), len(found))
+
+    return number
+
+
+def of_value(data: pd.DataFrame) -> Measured:
+    """Return the accuracy in period 3 of seeds that need a token's own value, less that of the others."""
+    third = pick(data, {"curve": KV_2, "period": 3})
+    own = third["fall_own"] > third["fall_before"]
+    measure = f"accuracy in period 3 of {own.sum()} seeds that need it more than the value before, less {(~own).sum()}"
+    ahead = stats.shift(third.loc[own, "right"].tolist(), third.loc[~own, "right"].tolist(), (-1, 1))
+    return Measured(measure, ahead, len(third))
+
+
+def any_token(data: pd.DataFrame) -> Measured:
+    """Return how far two vanilla layers are from answering each token but the current one equally often."""
+    third = pick(data, {"curve": V_2, "period": 3})
+    gap = stats.size(stats.mean((third["right"] - third["before"]).tolist(), stats.DIFFERENCE))
+    return Measured(
+        "absolute difference of the right answers and those of the token before, in period 3", gap, len(third)
+    )
+
+
+def steps(then: str, start: str) -> Number:
+    """Return the steps from the change of the task on, relative to those from the start."""
+    return ratio({"curve": then, "period": 2}, {"curve": start, "period": 2})
+
+
+_lines = curves(
+    "period", "right", colors="curve", each_seed=True, xlabel="period of the test", ylabel="accuracy",
+    ylim=(-0.03, 1.03), xticks=TESTED,
+)  # fmt: skip
+
+
+def view(data: pd.DataFrame) -> Figure:
+    """Draw every seed's accuracy against the tested period."""
+    figure = _lines(data[data["curve"].isin((KV_2, V_2, KV_RANDOM))])
+    periods = np.array(TESTED)
+    figure.axes[0].plot(periods, 1 / (periods - 1), ":", color=BLACK)
+    return figure
+
+
+paper = partial(Ask, source="section 3.2", of_paper=True, statement=15)
+ours = partial(Ask, source="beside section 3.2")
+
+PERIOD = Study(
+    name="period",
+    title="Trained on one period, tested on others: is it induction?",
+    key="Line: a seed. Dotted: any token but the current one. The token before is right in period 2 only.",
+    declared="2026-11-27",
+    cells=cells(curve=tuple(MODELS)),
+    later=cells(curve=(KV_2_RANDOM, KV_2_3)),
+    config=config,
+    seeds=lambda cell: range(16 if cell["curve"] == KV_2 else 8),
+    follow_up=train_on,
+    measure=measure,
+    asks=(
+        paper("period_2_learned", "[A][B][A][B] is learned.", answers("right", KV_2, 2), above=0.99),
+        paper(
+            "fails_on_period_3",
+            "What is learned from [A][B][A][B] fails on [A][B][C][A][B].",
+            unless(unlearned(KV_2), answers("right", KV_2, 3)),
+            below=0.2,
+        ),
+        paper(
+            "predicts_previous_token",
+            "A model that learns [A][B][A][B] predicts the previous token.",
+            unless(unlearned(KV_2), answers("before", KV_2, 3)),
+            above=0.5,
+        ),
+        ours(
+            "random_repeats_teach_3",
+            "The failure comes from the period: random repeats teach period 3.",
+            answers("right", KV_RANDOM, 3),
+            above=0.9,
+        ),
+        ours(
+            "own_value_seeds_better",
+            "Seeds that need a token's own value in period 2 answer period 3 better than the others.",
+            unless(unlearned(KV_2), of_value),
+            above=0.0,
+        ),
+        ours(
+            "vanilla_any_other_token",
+            "Two vanilla layers learn from period 2 to answer any token but the current one.",
+            unless(unlearned(V_2), any_token),
+            below=0.1,
+        ),
+        ours(
+            "period_2_first_costs_steps",
+            "Period 2 first costs steps: induction is learned later.",
+            steps(KV_2_RANDOM, KV_RANDOM),
+            above=1.0,
+        ),
+        ours(
+            "period_2_first_saves_steps",
+            "Period 2 first saves half of the steps to period 3.",
+            steps(KV_2_3, KV_3),
+            below=0.5,
+        ),
+    ),
+    view=view,
+)

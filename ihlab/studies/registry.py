@@ -5,8 +5,8 @@ from typing import Any
 from ihlab.claims.experiment import METHODS, Experiment
 from ihlab.studies.basin_map import BasinMap
 from ihlab.studies.by_position import BY_POSITION
-from ihlab.studies.checker import Checker
-from ihlab.studies.critical_period import CriticalPeriod
+from ihlab.studies.checker import CHECKER
+from ihlab.studies.critical_period import CRITICAL_PERIOD
 from ihlab.studies.figure1 import Figure1a, Figure1b
 from ihlab.studies.figure2 import Figure2
 from ihlab.studies.figure4 import Figure4
@@ -14,16 +14,16 @@ from ihlab.studies.figure9 import Figure9
 from ihlab.studies.formation import Formation
 from ihlab.studies.hops import Figure8, Figure8Law, Figure8Learned, OneMoreLayer, SavedLayer, ShiftHalves
 from ihlab.studies.initial_state import InitialState
-from ihlab.studies.initialisation import Initialisation
+from ihlab.studies.initialisation import INITIALISATION
 from ihlab.studies.key_offset import KEY_OFFSET
 from ihlab.studies.lengths import LENGTHS
 from ihlab.studies.llc import LLC
-from ihlab.studies.many_heads import ManyHeads
+from ihlab.studies.many_heads import MANY_HEADS
 from ihlab.studies.mixes import Mixes
 from ihlab.studies.mqar import MQAR
-from ihlab.studies.order import Order
+from ihlab.studies.order import ORDER
 from ihlab.studies.pairs import PAIRS
-from ihlab.studies.period import Period
+from ihlab.studies.period import PERIOD
 from ihlab.studies.robustness import ROBUSTNESS
 from ihlab.studies.shifts import SHIFTS
 from ihlab.studies.table2 import Table2
@@ -48,20 +48,20 @@ EXPERIMENTS: dict[str, Experiment] = {
         Figure9(),
         Table5(),
         Formation(),
-        Order(),
-        CriticalPeriod(),
-        Period(),
-        Checker(),
-        MQAR(),
+        ORDER,
+        CRITICAL_PERIOD,
+        PERIOD,
+        CHECKER,
+        MQAR,
         Table2(),
         Tables6To13(),
         Table4(),
         BasinMap(),
-        ManyHeads(),
+        MANY_HEADS,
         InitialState(),
         ROBUSTNESS,
         LENGTHS,
-        Initialisation(),
+        INITIALISATION,
         LLC(),
         Figure8Learned(),
         Figure8Law(),

@@ -17,7 +17,7 @@ from ihlab.claims.ask import Ask, Cell, claim_id
 from ihlab.claims.experiment import Scale
 from ihlab.claims.induction import DEPTHS, GIVEN, GIVEN_HEAD, KV1, V2, V4, figure1_run
 from ihlab.claims.rates import ACCURACY
-from ihlab.claims.study import Study, Tuned, cells
+from ihlab.claims.study import Study, Tuned, cells, wide
 from ihlab.claims.toy_settings import Kind, asked
 from ihlab.plots.views import dots
 from ihlab.training.config import RunConfig, constant_steps
@@ -119,5 +119,5 @@ ROBUSTNESS = Study(
     seeds=range(16, 24),  # not used by the first versions of this study and of Figure 1a
     asks=[*map(faster, SETTINGS), *causes(ROPE), *causes(LEARNED)],
     view=dots("setting", colors="variant"),
-    across="variant",
+    shown=wide("setting", "variant"),
 )

@@ -15,7 +15,7 @@ from ihlab.claims import stats
 from ihlab.claims.ask import Ask, Cell, Measured, claim_id, pick, values
 from ihlab.claims.labels import K_ONLY, V_ONLY, VANILLA
 from ihlab.claims.rates import count_in_words
-from ihlab.claims.study import Study
+from ihlab.claims.study import Study, wide
 from ihlab.claims.token_shifts import (
     CONTROL,
     CONV_ALL,
@@ -116,7 +116,7 @@ def foretells(variant: str, setting: str) -> Ask:
         setting={"task": setting, "variant": variant},
         sentence=f"{variant}, {setting}: {predicted} within {STEPS[setting]} steps.",
         number=agrees,
-        threshold=0.5,
+        above=0.5,
         source="a prediction of our own",
     )
 
@@ -148,5 +148,5 @@ SHIFTS = Study(
     seeds=toy_seeds,
     asks=[foretells(variant, setting) for variant, setting in PREDICTED],
     view=in_a_matrix,
-    across="setting",
+    shown=wide("variant", "setting"),
 )

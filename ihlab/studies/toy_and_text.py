@@ -29,7 +29,7 @@ from ihlab.claims.ask import Ask, Cell, claim_id, mean, named, pick, values
 from ihlab.claims.experiment import Scale
 from ihlab.claims.labels import K_ONLY, V_ONLY, VANILLA
 from ihlab.claims.real_text import held_out, held_out_classes, text_run
-from ihlab.claims.study import Study, Tuned, steps_to_90
+from ihlab.claims.study import Study, Tuned, steps_to_90, wide
 from ihlab.claims.token_shifts import (
     CONTROL,
     CONV_ALL,
@@ -230,7 +230,7 @@ def costs_less(
             lambda data: rho(data, toy, group, column),
             _TEXT,
         ),
-        threshold=PREDICTS,
+        above=PREDICTS,
         source=_OF_TOYS,
         **fields,
     )
@@ -258,7 +258,7 @@ def published_order(setting: str) -> Ask:
         setting={"task": setting},
         sentence=f"Our order of the published models is the published one: {setting}.",
         number=named(words, correlation, _TEXT),
-        threshold=PREDICTS,
+        above=PREDICTS,
         source=_OF_MARIN,
     )
 
@@ -273,8 +273,7 @@ def cheaper(id: str, one: str, other: str) -> Ask:
             lambda data: stats.mean((bits(data, (one,)) - bits(data, (other,)))[0].tolist()),
             _TEXT,
         ),
-        threshold=0.0,
-        side="below",
+        below=0.0,
         source=_OF_MARIN,
     )
 
@@ -289,7 +288,7 @@ def read_by_keys(variant: str, place: str) -> Ask:
         id=f"{claim_id(variant)}_read_by_keys",
         sentence=f"With {variant}, the previous token is read mainly by the next layer's keys.",
         number=mean(f"lost_{place}1_k / lost_{place}1", {"variant": variant, "setting": TEXT}, words=words),
-        threshold=PREDICTS,
+        above=PREDICTS,
         source="why a convolution of outputs helps in Marin's issue 7585",
     )
 
@@ -352,7 +351,7 @@ TOY_AND_TEXT = Study(
                 more_than_one_layer,
                 _TEXT,
             ),
-            threshold=0.0,
+            above=0.0,
             source="a question of practitioners: which toy foretells text?",
         ),
         *map(published_order, (TEXT, *TOYS)),
@@ -361,7 +360,6 @@ TOY_AND_TEXT = Study(
         read_by_keys(CONV_M, "M"),
         read_by_keys(CONV_O, "O"),
     ],
-    shown=("steps_to_90", "bits_per_byte"),
-    across="setting",
+    shown=wide("variant", "setting", "steps_to_90", "bits_per_byte"),
     view=in_a_matrix,
 )  # fmt: skip

@@ -18,7 +18,7 @@ from ihlab.claims.ask import Ask, Cell, claim_id, named, pick, unless, values
 from ihlab.claims.claim import at_floor
 from ihlab.claims.experiment import Scale
 from ihlab.claims.labels import K_ONLY, KV, V_ONLY, VANILLA
-from ihlab.claims.study import Study, cells
+from ihlab.claims.study import Study, cells, wide
 from ihlab.claims.toy_settings import (
     FEW_SEEDS,
     HOPS,
@@ -112,7 +112,7 @@ def study(
         tuned=TUNED,
         seeds=lambda cell: MANY_SEEDS if cell["setting"] in many_seeds else FEW_SEEDS,
         asks=asks,
-        across="setting",
+        shown=wide("variant", "setting"),
         **{**usual, **fields},
     )
 
@@ -372,7 +372,7 @@ TABLE15 = study(
                 lambda data: stats.paired(gains(data, RANKS[0]), gains(data, RANKS[-1])),
                 _LATENT,
             ),
-            threshold=0.0,
+            above=0.0,
             source="from Appendix J's argument",
             first=named(
                 f"{_GAIN}, {NGRAM}",

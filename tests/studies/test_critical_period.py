@@ -3,53 +3,49 @@
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
 from ihlab import train
-from ihlab.claims.claim import judged
 from ihlab.claims.experiment import Planned
 from ihlab.studies.critical_period import (
     AFTER,
     ALPHA,
     AS_IT_IS,
     BETA,
-    DOSES,
+    CRITICAL_PERIOD,
     HELD,
     MOMENTS,
     QK,
+    RELEASES,
     REST,
     REWOUND,
     SCORED,
     UNSCORED,
-    CriticalPeriod,
     attention_at_release,
 )  # fmt: skip
 from ihlab.studies.varied import Changes
 from ihlab.training import checkpoint
 from tasks import ConfigError
+from tests.studies import made_up
 
-STUDY = CriticalPeriod()
+STUDY = CRITICAL_PERIOD
 RESTORED = {MOMENTS: math.inf, QK: 100.0, ALPHA: math.inf, BETA: 100.0, REST: math.inf}
 
 
 def table(scored, unscored, rewound, entropy=0.3, share=(0.05, 0.5)):
-    """A laptop table of six seeds: steps after the last release, of both data and of what is rewound there."""
-    rng, rows = np.random.default_rng(0), []
-    for data, late, own in ((SCORED, scored, share[0]), (UNSCORED, unscored, share[1])):
-        cells = [(dose, AS_IT_IS, 100.0) for dose in DOSES["laptop"][:-1]] + [(1600, AS_IT_IS, late)]
-        cells += [(1600, part, steps) for part, steps in rewound.items() if data == SCORED]
-        for dose, part, steps in cells:
-            for seed in range(6):
-                noise = rng.uniform(0.9, 1.1)
-                rows.append((data, dose, part, seed, 600, steps * noise, entropy * noise, own * noise))
-    names = ["data", "dose", "rewound", "seed", "horizon", "steps_to_90", "entropy", "beta1_share"]
-    return pd.DataFrame(rows, columns=names)
+    """Steps after the last release, of both data and of what is rewound there; 100 after all others."""
+
+    def of(cell):
+        is_scored, late = cell["data"] == SCORED, cell.get("dose") == RELEASES["laptop"][-1]
+        steps = {AS_IT_IS: scored if is_scored else unscored, **rewound}[cell.get("rewound", AS_IT_IS)]
+        return {"steps_to_90": steps if late else 100.0, "entropy": entropy, "beta1_share": share[not is_scored]}
+
+    return made_up.table(STUDY, of, noise=0.1).query("dose >= 0 and dose != 20").assign(horizon=600)
 
 
 def verdicts(data):
-    return [claim.verdict for claim in judged(STUDY.claims(data, "laptop"))]
+    return [*made_up.verdicts(STUDY, data).values()]
 
 
 def test_verdicts_can_come_out_either_way():
@@ -68,7 +64,7 @@ def test_every_release_has_a_checkpoint_and_two_data():
     planned = STUDY.runs("laptop")
     assert len({plan.config.digest for plan in planned}) == len(planned) == 12
     for plan in planned:
-        assert set(DOSES["laptop"]) <= set(plan.config.checkpoint_steps())
+        assert set(RELEASES["laptop"]) <= set(plan.config.checkpoint_steps())
         assert plan.config.clamped == (HELD,)
         assert plan.config.task.score_immediate == (plan.curve == SCORED)
 
@@ -90,7 +86,7 @@ def test_models_are_released_at_every_dose_and_rewound_at_the_last(made):
     for curve, run in runs[2:]:
         assert run.config.clamps == ()
         assert run.config.steps == run.config.first_step + AFTER["smoke"]
-        data, part = curve.split(" | ")
+        data, _, part = curve.split(" | ")
         found.setdefault(data, []).append((run.config.first_step, part))
         if data != SCORED or run.config.first_step == 0:
             continue
@@ -117,7 +113,7 @@ def test_released_models_have_the_seeds_of_the_runs_they_continue(made):
 def test_rewound_alpha_is_as_drawn_and_others_start_at_zero(made):
     for curve, run in made[1][2:]:
         alpha = run.model(run.config.first_step).layers[0].attn.alpha
-        if curve.split(" | ")[1] in (ALPHA, REST):
+        if curve.split(" | ")[2] in (ALPHA, REST):
             torch.testing.assert_close(alpha.sum(dim=1), torch.ones(len(alpha)))
         else:
             assert (alpha[:, 1] == 0).all()
@@ -151,13 +147,3 @@ def test_uniform_attention_has_entropy_one(made):
     attention = run.model().layers[0].attn
     norms = [np.linalg.norm(q @ k.T) for q, k in zip(attention.W_Q.detach(), attention.W_K.detach(), strict=True)]
     assert attention_at_release(changed(1.0))["w_qk"] == pytest.approx(np.mean(norms), rel=1e-5)
-
-
-def test_the_picture_shows_every_seed_and_the_summary_every_median():
-    data = table(math.inf, 100.0, RESTORED)
-    left, right = STUDY.draw(data, "laptop").axes
-    assert [sum(len(dots.get_offsets()) for dots in axes.collections if len(dots.get_offsets()) == 6)
-            for axes in (left, right)] == [72, 36]  # fmt: skip
-    summary = STUDY.summary(data, "laptop")
-    assert "never (immediate repeats scored)" in summary
-    assert "AdamW's moments never; W_Q, W_K " in summary

@@ -6,26 +6,25 @@ import pytest
 import torch
 
 from ihlab import train
-from ihlab.claims.claim import judged
 from ihlab.measure.gathered import evaluation_batch
 from ihlab.measure.metrics import held_out
 from ihlab.studies import period as study
 from ihlab.studies.period import (
-    CURVES,
     KV_2,
     KV_2_3,
     KV_2_RANDOM,
     KV_3,
     KV_RANDOM,
-    NEXT,
+    MODELS,
+    PERIOD,
+    PERIODS,
     TESTED,
     V_2,
-    Period,
     answered,
     periodic,
 )
+from tests.studies import made_up
 
-N = {KV_2: 16}
 RULES = ("induction", "before", "any")
 
 
@@ -67,26 +66,25 @@ def test_a_random_token_of_the_sequence_is_above_the_threshold_in_period_3():
 
 
 def test_every_curve_has_its_task_and_seeds():
-    planned = Period().runs("laptop")
+    planned = PERIOD.runs("laptop")
     found = {(run.curve, run.config.seed) for run in planned}
-    assert found == {(curve, seed) for curve in CURVES for seed in range(N.get(curve, 8))}
-    assert {run.curve: run.config.task.period for run in planned} == {c: period for c, (_, period) in CURVES.items()}
-    assert len({run.config.digest for run in planned}) == len(planned)
+    assert found == {(curve, seed) for curve in MODELS for seed in range(16 if curve == KV_2 else 8)}
+    assert {run.curve: run.config.task.period for run in planned} == {curve: PERIODS[curve] for curve in MODELS}
 
 
 def table(answers, steps, period2=1.0):
-    """A laptop table. `answers` has each curve's (right, before) in periods above 2, `steps` its steps to 90%."""
-    rng, rows = np.random.default_rng(0), []
-    for curve in (*CURVES, *NEXT):
-        for seed in range(N.get(curve, 8)):
-            own = float(answers[curve][0] > 0.5) if seed % 2 else 1 - float(answers[curve][0] > 0.5)
-            for period in TESTED:
-                shifts = rng.uniform(-0.04, 0.04, 2) + (0.02 if own else -0.02)
-                right, before = np.clip(np.array(answers[curve]) + shifts, 0, 1) if period > 2 else (period2, 0.0)
-                taken = steps[curve] * rng.uniform(0.9, 1.1)
-                rows.append((curve, seed, 300, taken, own, 1 - own, period, right, before, 0.0))
-    columns = "curve seed horizon steps_to_90 fall_own fall_before period right before current".split()
-    return pd.DataFrame(rows, columns=columns)
+    """`answers` has each curve's (right, before) in periods above 2, `steps` its steps to 90%."""
+    rng, parts = np.random.default_rng(0), []
+    rows = made_up.table(PERIOD, lambda cell: {"steps_to_90": steps[cell["curve"]]}, noise=0.1)
+    for row in rows.assign(horizon=300).to_dict("records"):
+        middle = answers[row["curve"]]
+        own = float((middle[0] > 0.5) == (row["seed"] % 2 == 1))
+        for period in TESTED:
+            near = np.clip(np.array(middle) + rng.uniform(-0.04, 0.04, 2) + (0.02 if own else -0.02), 0, 1)
+            right, before = near if period > 2 else (period2, 0.0)
+            falls = {"fall_own": own, "fall_before": 1 - own}
+            parts.append({**row, **falls, "period": period, "right": right, "before": before})
+    return pd.DataFrame(parts)
 
 
 INDUCTION, BEFORE, ANY = (0.97, 0.02), (0.02, 0.97), (0.5, 0.5)
@@ -94,8 +92,8 @@ INDUCTION, BEFORE, ANY = (0.97, 0.02), (0.02, 0.97), (0.5, 0.5)
 
 def verdicts(kv, vanilla, random, ratios, period2=1.0):
     answers = {KV_2: kv, V_2: vanilla, KV_RANDOM: random, KV_3: kv, KV_2_3: kv, KV_2_RANDOM: kv}
-    steps = {**dict.fromkeys((KV_2, V_2, KV_RANDOM, KV_3), 60.0), KV_2_RANDOM: 60 * ratios[0], KV_2_3: 60 * ratios[1]}
-    return [claim.verdict for claim in judged(Period().claims(table(answers, steps, period2), "laptop"))]
+    steps = {**dict.fromkeys(MODELS, 60.0), KV_2_RANDOM: 60 * ratios[0], KV_2_3: 60 * ratios[1]}
+    return [*made_up.verdicts(PERIOD, table(answers, steps, period2)).values()]
 
 
 def test_verdicts_can_come_out_either_way():
@@ -106,10 +104,7 @@ def test_verdicts_can_come_out_either_way():
     assert wrong[:4] == ["holds", "fails", "fails", "fails"]
     assert wrong[5:] == ["fails"] * 3
     assert verdicts(ANY, ANY, INDUCTION, (1.0, 0.5))[1] == "fails"
-
-
-def test_seeds_that_need_their_own_value_are_compared_with_the_others():
-    assert verdicts(ANY, ANY, INDUCTION, (1.0, 0.5))[4] == "holds"
+    assert verdicts(ANY, ANY, INDUCTION, (1.0, 0.5))[4] == "holds", "seeds that need their own value, and the others"
 
 
 def test_a_period_that_is_not_learned_says_nothing_about_others():
@@ -117,11 +112,15 @@ def test_a_period_that_is_not_learned_says_nothing_about_others():
     assert [found[i] for i in (0, 1, 2, 4, 5)] == ["fails", *["not tested at this scale"] * 4]
 
 
-def test_gather_trains_on_and_measures_the_models(tmp_path, monkeypatch):
+def test_models_are_trained_on_and_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(study, "ROWS", 16)
-    first = {plan.curve: plan for plan in Period().runs("smoke")[::-1]}
+    first = {plan.curve: plan for plan in PERIOD.runs("smoke")[::-1]}
     trained = [(curve, train(first[curve].config, tmp_path)) for curve in (KV_2, V_2)]
-    data = Period().gather(trained, "smoke")
+    later = [(plan.curve, train(plan.config, tmp_path)) for plan in PERIOD.follow(trained, "smoke")]
+    assert [(curve, run.config.task.period, run.config.first_step) for curve, run in later] == [
+        (KV_2_RANDOM, None, 10), (KV_2_3, 3, 10)
+    ]  # fmt: skip
+    data = PERIOD.gather([*trained, *later], "smoke")
     assert data["curve"].unique().tolist() == [KV_2, V_2, KV_2_RANDOM, KV_2_3]
     assert set(data["horizon"]) == {10}
     assert data.loc[data["curve"] == V_2, "fall_own"].isna().all()
@@ -132,17 +131,3 @@ def test_gather_trains_on_and_measures_the_models(tmp_path, monkeypatch):
         for period, right in zip(rows["period"], rows["right"], strict=True):
             batch = evaluation_batch(periodic(period).batch(16, np.random.default_rng(period)), torch.device("cpu"))
             assert right == pytest.approx(held_out(run.model(), [batch])["accuracy"], abs=1e-5)
-    forks = sorted(folder.name.partition("-from-")[2] for folder in tmp_path.glob("*-from-*"))
-    assert len(forks) == 2
-    assert Period().gather(trained, "smoke").equals(data)
-
-
-def test_the_picture_and_the_summary_follow_from_the_table():
-    answers = dict.fromkeys((*CURVES, *NEXT), ANY) | {V_2: BEFORE}
-    data = table(answers, dict.fromkeys(answers, 60.0))
-    (axes,) = Period().draw(data, "laptop").axes
-    lines = {line.get_label(): line.get_ydata() for line in axes.get_lines()}
-    assert lines[V_2][0] == 1
-    assert max(lines[V_2][1:]) < 0.1
-    assert len(axes.get_lines()) == 16 + 8 + 8 + 1
-    assert f"{V_2}: 0.0" in Period().summary(data, "laptop")

@@ -1,0 +1,126 @@
+"""Questions about a table: which rows a cell picks, each kind of number against plain NumPy, thresholds and ids."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ihlab.claims import stats
+from ihlab.claims.ask import (
+    Ask,
+    Measured,
+    NoRunsError,
+    claim_id,
+    claims_of,
+    learned,
+    less,
+    mean,
+    named,
+    of,
+    pick,
+    ratio,
+    unless,
+)
+from tasks import ConfigError
+
+A, B = {"variant": "A"}, {"variant": "B"}
+
+
+def table(a, b, column="steps_to_90"):
+    """Runs of two variants, a tuning run of each, shuffled."""
+    rows = [("run", name, 0.01, seed, x) for name, xs in (("A", a), ("B", b)) for seed, x in enumerate(xs)]
+    rows += [("tuning", name, lr, 100, 50.0) for name in "AB" for lr in (0.001, 0.01, 0.1)]
+    data = pd.DataFrame(rows, columns=["kind", "variant", "lr", "seed", column]).assign(horizon=600)
+    return data.sample(frac=1, random_state=0)
+
+
+STEPS = table([100.0, 120.0, math.inf], [200.0, 220.0, 260.0])
+
+
+def test_a_cell_picks_the_runs_for_claims_by_seed():
+    assert pick(STEPS, A)["seed"].tolist() == [0, 1, 2]
+    assert pick(STEPS, A, "tuning")["lr"].tolist() == [0.001, 0.01, 0.1]
+    assert len(pick(STEPS.drop(columns="kind"), {**A, "lr": 0.001})) == 1
+    with pytest.raises(NoRunsError, match="The table has no run of C, 7"):
+        pick(STEPS, {"variant": "C", "heads": 7})
+
+
+def test_numbers_are_those_of_stats_on_the_picked_rows():
+    a, b = [100.0, 120.0, math.inf], [200.0, 220.0, 260.0]
+    assert ratio(A, B)(STEPS).estimate == stats.ratio_of_times(a, b, 600)
+    assert ratio(A, B, factor=True)(STEPS).estimate == stats.factor(stats.ratio_of_times(a, b, 600))
+    assert learned(A)(STEPS).estimate == stats.share(2, 3)
+    data = table([0.5, 0.6], [0.1, 0.2], "best")
+    assert mean("best", A, stats.SHARE)(data).estimate == stats.mean([0.5, 0.6], stats.SHARE)
+    assert less("best", A, B)(data).estimate == stats.shift([0.5, 0.6], [0.1, 0.2], stats.DIFFERENCE)
+    assert named("n", lambda rows: stats.exact(len(rows)), A)(data) == Measured("n", stats.exact(len(data)), 2)
+
+
+def test_steps_count_up_to_the_horizon():
+    late = ratio(A, B, horizon=210)(STEPS)
+    assert late.estimate == stats.ratio_of_times([100.0, 120.0, math.inf], [200.0, math.inf, math.inf], 210)
+    assert "2 of 3 and 1 of 3 seeds get there within 210 steps" in late.measure
+    halved = of(lambda data: data.assign(horizon=210), ratio(A, B))(STEPS)
+    assert halved.estimate == late.estimate
+
+
+def test_the_measure_names_cells_rates_and_seeds():
+    told = ratio(A, B)(STEPS).measure
+    assert told == "steps to 90% accuracy, A at 0.01 / B at 0.01 (2 of 3 and 3 of 3 seeds get there within 600 steps)"
+    edge = STEPS.assign(lr=np.where(STEPS["kind"] == "run", 0.1, STEPS["lr"]))
+    assert "A at 0.1 (highest of the grid)" in ratio(A, B)(edge).measure
+
+
+def test_nothing_is_compared_where_neither_side_has_learned():
+    never = table([math.inf] * 3, [math.inf] * 3)
+    assert ratio(A, B)(never) == (
+        ratio(A, B)(never).measure, None, 3, "Neither gets there within the steps: nothing is compared."
+    )  # fmt: skip
+    low = table([0.52, 0.5], [0.5, 0.5], "check")
+    assert less("check", A, B, guess=0.5)(low) == Measured("", None, 2, "Neither has learned it.")
+    assert less("check", A, B)(low).estimate is not None
+
+
+def ask(**changes):
+    return Ask("faster", "A is faster.", ratio(A, B), **{"below": 0.8, **changes})
+
+
+def test_a_question_becomes_a_claim():
+    claim = ask(setting={"positions": "none"}, statement=3).claim(STEPS, "2026-01-01")
+    assert (claim.id, claim.setting, claim.statement) == ("faster", {"positions": "none"}, 3)
+    assert (claim.threshold, claim.right_side, claim.seeds, claim.declared) == (0.8, "below", 3, "2026-01-01")
+    assert ask(declared="2025-12-31").claim(STEPS, "2026-01-01").declared == "2025-12-31"
+    assert ask(below=None, above=2.0).claim(STEPS, "").right_side == "above"
+    for wrong in ({"above": 1.0}, {"below": None}):
+        with pytest.raises(ConfigError, match="Ask 'faster' needs one of above and below"):
+            ask(**wrong)
+
+
+def test_what_is_not_tested_keeps_its_threshold_only_with_a_measure():
+    never = table([math.inf] * 3, [math.inf] * 3)
+    claim = ask().claim(never, "")
+    assert (claim.verdict, claim.threshold) == ("not tested at this scale", 0.8)
+    silent = Ask("x", "y", lambda data: Measured("", None, 0, "why"), below=0.8)
+    assert math.isnan(silent.claim(never, "").threshold)
+    told = Ask("x", "y", unless(lambda data: "No.", ratio(A, B)), below=0.8).claim(STEPS, "")
+    assert (told.verdict, told.threshold) == ("not tested at this scale", 0.8)
+    assert told.estimate is not None
+
+
+def test_a_changed_number_keeps_the_first_one_only_where_they_differ():
+    claim = ask(first=ratio(A, B, horizon=210), changed="later").claim(STEPS, "")
+    assert (claim.first.estimate, claim.changed) == (ratio(A, B, horizon=210)(STEPS).estimate, "later")
+    assert ask(first=ratio(A, B), changed="later").claim(STEPS, "").first is None
+
+
+def test_questions_about_missing_cells_are_left_out_only_where_that_is_meant():
+    asks = [ask(), Ask("c", "C learns.", learned({"variant": "C"}), above=0.5)]
+    assert [claim.id for claim in claims_of(asks, STEPS, "", partly=True)] == ["faster"]
+    with pytest.raises(NoRunsError):
+        claims_of(asks, STEPS, "")
+
+
+def test_ids_are_snake_case_with_a_dot_before_each_setting():
+    assert claim_id("learned", "KV, window 3 (per channel)") == "learned.kv_window_3_per_channel"
+    assert claim_id("faster", "RoPE", "β1 & 2 heads") == "faster.rope.1_2_heads"
