@@ -237,7 +237,7 @@ def wide(row: str, across: str, *columns: str) -> Callable[[pd.DataFrame], pd.Da
         table: dict[str, dict[str, Any]] = {}
         for cell in medians(data, (row, across), columns or ("steps_to_90",)).to_dict("records"):
             measured = [cell[column] for column in columns or ("steps_to_90",) if cell.get(column)]
-            table.setdefault(cell[row], {row: cell[row]})[cell[across]] = measured[0]
+            table.setdefault(cell[row], {row: cell[row]})[cell[across]] = next(iter(measured), "")
         return pd.DataFrame(list(table.values())).fillna("")
 
     return shown
