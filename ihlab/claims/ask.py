@@ -101,7 +101,8 @@ class Ask:
 
 def claim_id(*parts: str) -> str:
     """Return the id of a question in a setting: ("learned", "KV, window 3") is "learned.kv_window_3"."""
-    words = ("".join(char if char.isascii() and char.isalnum() else " " for char in part.lower()) for part in parts)
+    bare = (part.lower().replace("'", "") for part in parts)
+    words = ("".join(char if char.isascii() and char.isalnum() else " " for char in part) for part in bare)
     return ".".join("_".join(part.split()) for part in words)
 
 
@@ -122,8 +123,10 @@ def pick(data: pd.DataFrame, cell: Cell, kind: str = RUN) -> pd.DataFrame:
 
 
 def values(data: pd.DataFrame, cell: Cell, column: str) -> list[float]:
-    """Return a column of a cell, by seed."""
-    return pick(data, cell).sort_values("seed")[column].astype(float).tolist()
+    """Return a column of a cell, or a formula of columns such as "whole - without_own", by seed."""
+    rows = pick(data, cell).sort_values("seed")
+    found = rows[column] if column in rows else rows.eval(column, engine="python")
+    return np.asarray(found, dtype=float).tolist()
 
 
 def cell_in_words(cell: Cell) -> str:
@@ -131,29 +134,40 @@ def cell_in_words(cell: Cell) -> str:
     return ", ".join(str(value) for value in cell.values())
 
 
-def _side(data: pd.DataFrame, cell: Cell) -> str:
-    """Return a cell with its learning rate, and a note if the rate is at an edge of the grid."""
-    rows = pick(data, cell)
+def _sides(data: pd.DataFrame, one: Cell, other: Cell) -> tuple[str, str, str]:
+    """Return two cells in words, each with its learning rate, and what they have in common (", recall", or "")."""
+    common = [column for column, value in one.items() if other.get(column) == value]
+    common = common if len(common) < len(one) else []
+    sides = (_side(data, cell, common) for cell in (one, other))
+    return *sides, "".join(f", {one[column]}" for column in common)  # type: ignore[return-value]
+
+
+def _side(data: pd.DataFrame, cell: Cell, common: Sequence[str] = ()) -> str:
+    """Return a cell with its learning rate, and a note if the rate is at an edge of the grid.
+
+    The columns `common` are left out.
+    """
+    rows, cell_words = pick(data, cell), cell_in_words({name: cell[name] for name in cell if name not in common})
     if "lr" not in rows or len(set(rows["lr"])) > 1:
-        return cell_in_words(cell)
+        return cell_words
     lr = float(rows["lr"].iloc[0])
     try:
         tuning = pick(data, cell, TUNING).rename(columns={"steps_to_90": "steps"}) if "kind" in data else None
     except NoRunsError:
         tuning = None
     rate = f"{lr:g}" if tuning is None or "steps" not in tuning else rate_in_words(lr, tuning)
-    return f"{cell_in_words(cell)} at {rate}"
+    return f"{cell_words} at {rate}"
 
 
 # Numbers
 
 
-def mean(column: str, cell: Cell, within: stats.Range = stats.ANY) -> Number:
-    """Return the mean of a column over the seeds of a cell."""
+def mean(column: str, cell: Cell, within: stats.Range = stats.ANY, words: str = "") -> Number:
+    """Return the mean of a column, or of a formula of columns, over the seeds of a cell. `words`: what it is."""
 
     def number(data: pd.DataFrame) -> Measured:
         found = values(data, cell, column)
-        measure = f"{WORDS.get(column, column)}, mean over seeds, {_side(data, cell)}"
+        measure = f"{words or WORDS.get(column, column)}, mean over seeds, {_side(data, cell)}"
         return Measured(measure, stats.mean(found, within), len(found))
 
     return number
@@ -184,8 +198,9 @@ def less(
         means = float(np.mean(a)), float(np.mean(b))
         if guess is not None and at_floor(*means, guess=guess):
             return Measured("", None, len(a), "Neither has learned it.")
-        told = (f"{_side(data, cell)} ({value:.2f})" for cell, value in zip((one, other), means, strict=True))
-        measure = f"{WORDS.get(column, column)}, {' less '.join(told)}"
+        first, second, common = _sides(data, one, other)
+        told = f"{first} ({means[0]:.2f}) less {second} ({means[1]:.2f}){common}"
+        measure = f"{WORDS.get(column, column)}, {told}"
         return Measured(measure, stats.shift(a, b, within), len(a))
 
     return number
@@ -203,9 +218,10 @@ def ratio(
         rows = [pick(data, cell) for cell in (one, other)]
         last = horizon or float(max(side["horizon"].max() for side in rows))
         a, b = (steps_by(side.sort_values("seed")[column], last).tolist() for side in rows)
-        told = " / ".join(_side(data, cell) for cell in (one, other))
+        first, second, common = _sides(data, one, other)
         counts = f"{count_in_words(a)} and {count_in_words(b)} seeds get there within {last:.0f} steps"
-        measure = f"{'factor between the ' if factor else ''}{WORDS.get(column, column)}, {told} ({counts})"
+        words = f"{'factor between the ' if factor else ''}{WORDS.get(column, column)}"
+        measure = f"{words}, {first} / {second}{common} ({counts})"
         if at_floor(*(float(np.isfinite(side).mean()) for side in (a, b))):
             return Measured(measure, None, len(a), "Neither gets there within the steps: nothing is compared.")
         found = stats.ratio_of_times(a, b, last)
@@ -229,11 +245,17 @@ def of(change: Callable[[pd.DataFrame], pd.DataFrame], number: Number) -> Number
     return lambda data: number(change(data))
 
 
-def unless(reason: Callable[[pd.DataFrame], str], number: Number) -> Number:
-    """Return a number that tests nothing where `reason` returns one."""
+def unless(reason: Callable[[pd.DataFrame], str], number: Number, counted: bool = True) -> Number:
+    """Return a number that tests nothing where `reason` returns one.
+
+    Its p-value still counts in the correction of the other claims, unless `counted` is False.
+    """
 
     def told(data: pd.DataFrame) -> Measured:
-        return number(data)._replace(why=reason(data))
+        found, why = number(data), reason(data)
+        if why and not counted:
+            return Measured("", None, found.seeds, why)
+        return found._replace(why=why or found.why)
 
     return told
 

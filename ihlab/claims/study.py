@@ -29,6 +29,7 @@ else:
     Run = Any  # a stored table needs no torch
 
 Measure = Callable[[Run], Mapping[str, Any] | pd.DataFrame]
+Rates = tuple[float, ...] | Callable[[Cell], tuple[float, ...]]
 
 
 def cells(**axes: Sequence[Any]) -> list[Cell]:
@@ -55,18 +56,18 @@ class Tuned:
     - `same_as`: from a cell to the one whose rate it takes, by default itself.
     """
 
-    rates: tuple[float, ...] | Callable[[Cell], tuple[float, ...]]
+    rates: Rates
     by: Literal["steps", "loss"] = "steps"
     seeds: tuple[int, ...] = (100, 101)
-    smoke: tuple[float, ...] = ()
+    smoke: Rates = ()
     smoke_seeds: int = 1
     changes: Mapping[str, Any] = field(default_factory=dict)
     same_as: Callable[[Cell], Cell] = lambda cell: cell
 
     def rates_of(self, cell: Cell, scale: Scale) -> tuple[float, ...]:
         """Return the rates that are tried for a cell."""
-        rates = self.rates(cell) if callable(self.rates) else self.rates
-        return (self.smoke or rates[:1]) if scale == "smoke" else rates
+        rates, smoke = (each(cell) if callable(each) else each for each in (self.rates, self.smoke))
+        return (smoke or rates[:1]) if scale == "smoke" else rates
 
     def best(self, runs: Sequence[Run]) -> float:
         """Return the best learning rate of a cell's tuning runs. In a tie the smallest wins."""
@@ -87,6 +88,8 @@ class Study:
     - `config`: from a cell and a scale to the config of its runs, before learning rate and seed are set;
     - `seeded`: changes of a run's config that depend on its seed;
     - `seeds`: the claims' seeds, of all cells or of each; smoke scale has seeds 0 and 1;
+    - `tuned`: how rates are tuned, for all cells or for each; None: the config has the rate;
+    - `stacked`: whether runs may be trained as members of an ensemble, of all cells or of each;
     - `measure`: the columns of one run, or a table with any number of rows;
     - `measure_tuning`: the same for tuning runs, whose models no claim uses;
     - `follow_up`, `later`: from the finished runs to those that continue them, each with its cell of `later`;
@@ -108,12 +111,12 @@ class Study:
     shown: Sequence[str] | Callable[[pd.DataFrame], pd.DataFrame] = ("steps_to_90",)
     seeds: range | Callable[[Cell], range] = range(8)
     seeded: Callable[[RunConfig, Cell], RunConfig] = lambda config, _: config
-    tuned: Tuned | None = None
+    tuned: Tuned | Callable[[Cell], Tuned] | None = None
     measure: Measure = steps_to_90
     measure_tuning: Measure = steps_to_90
     follow_up: Callable[[Trained, Scale], list[tuple[Cell, RunConfig]]] | None = None
     later: Sequence[Cell] = ()
-    stacked: bool = False
+    stacked: bool | Callable[[Cell], bool] = False
     smoke: Sequence[Cell] = ()
     scales: tuple[Scale, ...] = ("smoke", "laptop")
 
@@ -124,37 +127,35 @@ class Study:
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the tuning runs, or all runs if no rate is tuned."""
-        if self.tuned is None:
-            return [
-                plan for cell in self._cells(scale) for plan in self._plan(cell, scale, None, self._seeds(cell, scale))
-            ]
-        seeds = self.tuned.seeds[: self.tuned.smoke_seeds if scale == "smoke" else None]
-        return [
-            plan
-            for cell in self._cells(scale)
-            if self.tuned.same_as(cell) == cell
-            for lr in self.tuned.rates_of(cell, scale)
-            for plan in self._plan(cell, scale, lr, seeds, **self.tuned.changes)
-        ]
+        planned = []
+        for cell in self._cells(scale):
+            tuned = self._tuned(cell)
+            if tuned is None:
+                planned += self._plan(cell, scale, None, self._seeds(cell, scale))
+            elif tuned.same_as(cell) == cell:
+                seeds = tuned.seeds[: tuned.smoke_seeds if scale == "smoke" else None]
+                for lr in tuned.rates_of(cell, scale):
+                    planned += self._plan(cell, scale, lr, seeds, **tuned.changes)
+        return planned
 
     def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
         """Plan every cell at its own rate, or the runs that continue the first ones."""
         if self.follow_up is not None:
             return [Planned(curve_of(cell), config) for cell, config in self.follow_up(trained, scale)]
-        if self.tuned is None:
-            return []
         planned = []
         for cell in self._cells(scale):
-            tuning = curve_of(self.tuned.same_as(cell))
-            lr = self.tuned.best([run for curve, run in trained if curve == tuning])
-            planned += self._plan(cell, scale, lr, self._seeds(cell, scale))
+            if tuned := self._tuned(cell):
+                tuning = curve_of(tuned.same_as(cell))
+                lr = tuned.best([run for curve, run in trained if curve == tuning])
+                planned += self._plan(cell, scale, lr, self._seeds(cell, scale))
         return planned
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Measure every run. Return the table of the module's first lines."""
         named, parts = {curve_of(cell): cell for cell in (*self.cells, *self.later)}, []
         for curve, run in trained:
-            tuning = self.tuned is not None and run.config.seed in self.tuned.seeds
+            tuned = self._tuned(named[curve])
+            tuning = tuned is not None and run.config.seed in tuned.seeds
             measured = (self.measure_tuning if tuning else self.measure)(run)
             rows = measured if isinstance(measured, pd.DataFrame) else pd.DataFrame([measured])
             known = {
@@ -197,13 +198,17 @@ class Study:
             return range(2)
         return self.seeds(cell) if callable(self.seeds) else self.seeds
 
+    def _tuned(self, cell: Cell) -> Tuned | None:
+        return self.tuned(cell) if callable(self.tuned) else self.tuned
+
     def _plan(self, cell: Cell, scale: Scale, lr: float | None, seeds: Sequence[int], **changes: Any) -> list[Planned]:
         planned, curve = [], curve_of(cell)
+        stacked = self.stacked(cell) if callable(self.stacked) else self.stacked
         for seed in seeds:
             config = self.config(cell, scale).replace(seed=seed, **changes)
             config = self.seeded(config if lr is None else config.replace(lr=lr), cell)
             config = config.replace(name=slug(f"{self.name} {curve} {config.lr:g} {seed}"))
-            planned.append(Planned(curve, config, self.stacked and not config.clamped))
+            planned.append(Planned(curve, config, stacked and not config.clamped))
         return planned
 
 
@@ -217,9 +222,25 @@ def medians(data: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd
     rows = []
     for cell, runs in data.groupby(list(by), sort=False):
         last = runs.groupby("seed").last()
-        found = {column: _median(last[column].tolist()) for column in columns}
+        found = {column: _median(last[column].tolist()) for column in columns if column in last}
         rows.append({**dict(zip(by, cell, strict=True)), "seeds": len(last), **found})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).fillna("")
+
+
+def wide(row: str, across: str, *columns: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    """Return a summary with a row for each value of the column `row`, and a column for each value of `across`.
+
+    It has the median of the first of `columns` that was measured there, by default the steps to 90%.
+    """
+
+    def shown(data: pd.DataFrame) -> pd.DataFrame:
+        table: dict[str, dict[str, Any]] = {}
+        for cell in medians(data, (row, across), columns or ("steps_to_90",)).to_dict("records"):
+            measured = [cell[column] for column in columns or ("steps_to_90",) if cell.get(column)]
+            table.setdefault(cell[row], {row: cell[row]})[cell[across]] = next(iter(measured), "")
+        return pd.DataFrame(list(table.values())).fillna("")
+
+    return shown
 
 
 def _runs(data: pd.DataFrame) -> pd.DataFrame:
@@ -227,6 +248,8 @@ def _runs(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def _median(found: Sequence[float]) -> str:
+    if np.isnan(found).all():
+        return ""
     if np.isinf(found).any():
         return f"{median_in_words(found)} ({count_in_words(found)})"
     return f"{float(f'{np.median(found):.3g}'):g}"

@@ -2,8 +2,20 @@
 
 from typing import Any
 
+from ihlab.claims.ask import Cell
+from ihlab.claims.experiment import Scale
 from ihlab.claims.labels import K_ONLY, V_ONLY, VANILLA
-from ihlab.claims.toy_settings import HOPS, INDUCTION1, INDUCTION2, NGRAM, RECALL_GAP1, RECALL_GAP2, WIDE
+from ihlab.claims.toy_settings import (
+    HOPS,
+    INDUCTION1,
+    INDUCTION2,
+    NGRAM,
+    RECALL_GAP1,
+    RECALL_GAP2,
+    WIDE,
+    setting_config,
+)
+from ihlab.training.config import RunConfig
 
 OFFSET, CONTROL, OWN = "partial key offset", "half unrotated", "K only, first own"
 SMEAR_EMBED, SMEAR_READ, MULTI = "smear, embedding", "smear, attention's input", "multi-token attention"
@@ -38,5 +50,24 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 """Fields of the model that make each variant, by its label."""
 
+THREE_TAPS, TWO_TAPS = f"{CONV_ALL}, 3 taps", f"{CONV_ALL}, 2 taps"
+FEW_TAPS: dict[str, dict[str, Any]] = {
+    THREE_TAPS: {**VARIANTS[CONV_ALL], "canon_taps": 3},
+    TWO_TAPS: {**VARIANTS[CONV_ALL], "canon_taps": 2},
+}
+"""The convolutions with fewer taps, which only the comparison with text has."""
+
 STEPS = {INDUCTION1: 400, INDUCTION2: 600, NGRAM: 120, HOPS: 400, RECALL_GAP1: 400, RECALL_GAP2: 400, WIDE: 400}
 """Steps within which a variant has to learn a setting."""
+
+
+def toy_config(cell: Cell, scale: Scale) -> RunConfig:
+    """Return the config of a variant in a setting, with the setting's steps."""
+    fields = {**VARIANTS, **FEW_TAPS}[cell["variant"]]
+    config = setting_config(cell["setting"], scale, **fields)
+    return config if scale == "smoke" else config.replace(steps=STEPS[cell["setting"]])
+
+
+def toy_seeds(cell: Cell) -> range:
+    """Return eight seeds for induction with one layer, and four for the other settings."""
+    return range(8 if cell["setting"] == INDUCTION1 else 4)

@@ -1,12 +1,15 @@
-"""The toy tasks on which attention variants are compared, and the model and learning rates of each."""
+"""The toy tasks on which attention variants are compared, the model and learning rates of each, and the questions.
 
-from abc import abstractmethod
+A cell of these studies is a variant in a setting. A variant is trained at its own learning rate in each.
+"""
+
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ihlab.claims.comparison import Cell, Comparison
+from ihlab.claims.ask import Ask, less, ratio
 from ihlab.claims.experiment import Scale
 from ihlab.claims.rates import ACCURACY
+from ihlab.claims.study import Tuned
 from ihlab.model.config import ModelConfig
 from ihlab.training.config import RunConfig
 from tasks import InductionTask, MQARTask, MultiHopTask, NGramTask, Task
@@ -61,35 +64,52 @@ SETTINGS = {
     RECALL_GAP1: Setting(*_RECALL1, {"n_layers": 1}, 600, _RATES_1_LAYER),
     RECALL_GAP2: Setting(*_RECALL2, {"n_layers": 1}, 600, _RATES_1_LAYER),
 }
-D_MODEL_AND_HEADS = {"smoke": (8, 2), "laptop": (16, 2), "gpu": (64, 8), "paper": (64, 8)}
+D_MODEL_AND_HEADS = {"smoke": (8, 2), "laptop": (16, 2)}
+
+TUNED = Tuned(
+    rates=lambda cell: SETTINGS[cell["setting"]].rates,
+    smoke=lambda cell: SETTINGS[cell["setting"]].rates[:2],
+)
+FEW_SEEDS, MANY_SEEDS = range(8), range(8, 40)
+"""Seeds of the claims.
+
+At its fastest rate a variant's steps differ between seeds by a factor of two. Eight seeds against eight cannot tell a
+ratio of 1 from 1.25. A setting has `MANY_SEEDS` if a question says that two variants are equal, or that one is not
+better. The first eight seeds showed this need, so `MANY_SEEDS` excludes them.
+"""
+
+Kind = Literal["slower", "much slower", "not faster", "much faster", "equal", "less accurate"]
+LIMITS: dict[Kind, tuple[float, Literal["above", "below"]]] = {
+    "slower": (1.25, "above"),
+    "much slower": (2.0, "above"),
+    "not faster": (1 / 1.25, "above"),
+    "much faster": (1 / 2, "below"),
+    "equal": (1.25, "below"),
+    "less accurate": (0.3, "above"),
+}
+"""Threshold of each kind of question, and the side on which its sentence holds.
+
+The number is the ratio of steps, one / other. For "equal" it is that ratio or its inverse, whichever is larger. For
+"less accurate" it is the difference between the highest accuracies, other - one.
+"""
 
 
-def setting_config(label: str, scale: Scale) -> RunConfig:
-    """Return the config of vanilla attention in a setting."""
+def setting_config(label: str, scale: Scale, **fields: Any) -> RunConfig:
+    """Return the config of a setting. `fields` make a variant of its model, vanilla attention."""
     setting, (d_model, n_heads) = SETTINGS[label], D_MODEL_AND_HEADS[scale]
     task = setting.smoke_task if scale == "smoke" else setting.task
-    fields = {"d_model": d_model, "n_heads": n_heads, "d_vocab": task.vocab_size, "n_ctx": task.length, **setting.model}
+    shape = {"d_model": d_model, "n_heads": n_heads, "d_vocab": task.vocab_size, "n_ctx": task.length, **setting.model}
     config = RunConfig(
-        task=task, model=ModelConfig(**fields), steps=setting.steps, batch_size=16, warmup=10, eval_rows=256,
-        eval_growth=0.1, checkpoints=2, stop_at_accuracy=ACCURACY, stop_at_metric=setting.accuracy,
+        task=task, model=ModelConfig(**shape).replace(**fields), steps=setting.steps, batch_size=16, warmup=10,
+        eval_rows=256, eval_growth=0.1, checkpoints=2, stop_at_accuracy=ACCURACY, stop_at_metric=setting.accuracy,
     )  # fmt: skip
     return config.replace(steps=20, batch_size=8, warmup=5, eval_rows=32) if scale == "smoke" else config
 
 
-class InSettings(Comparison):
-    """A comparison of variants in some of the settings."""
-
-    @abstractmethod
-    def fields(self, variant: str, n_heads: int) -> dict[str, Any]:
-        """Return the fields that make a variant of a vanilla model with `n_heads` heads."""
-
-    def cell_config(self, cell: Cell, scale: Scale) -> RunConfig:
-        """Return the config of a variant in a setting."""
-        variant, setting = cell
-        config = setting_config(setting, scale)
-        return config.replace(model=config.model.replace(**self.fields(variant, config.model.n_heads)))
-
-    def grid(self, cell: Cell, scale: Scale) -> tuple[float, ...]:
-        """Return the learning rates that are tried in a cell's setting."""
-        rates = SETTINGS[cell[1]].rates
-        return rates[:2] if scale == "smoke" else rates
+def asked(one: str, kind: Kind, other: str, label: str, /, **fields: Any) -> Ask:
+    """Return a question about two variants in a setting, such as `one` is slower than `other`."""
+    cell, beside = ({"variant": variant, "setting": label} for variant in (one, other))
+    number = less("best", beside, cell) if kind == "less accurate" else ratio(cell, beside, factor=kind == "equal")
+    threshold, side = LIMITS[kind]
+    fields[side] = threshold
+    return Ask(number=number, **fields)

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from ihlab.plots.style import BLACK, BLUE, GREEN, LINES, ORANGE, PAGE, PINK, RED, SKY, STEPS, new_figure
 
@@ -18,6 +19,8 @@ COLORS = (BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK)
 MARKERS = "osD^vPX"
 NEVER = 1.5
 """Position of "never" on an axis of steps, as a multiple of the last step."""
+LETTERS = 110
+"""Letters in a line of a page."""
 SPREAD = 0.36
 """Half the height of a row's dots; rows are 1 apart."""
 
@@ -50,7 +53,7 @@ def dots(
         shown = _in_order(data, panels) if panels else [None]
         across = 2 if len(shown) == 4 else min(len(shown), 3)
         down = -(-len(shown) // across)
-        per_row = 0.12 + 0.14 * len(series)
+        per_row = 0.16 + 0.1 * len(series)
         figure = new_figure(PAGE, max(2.2, (per_row * len(names) + 0.8) * down + 1.2))
         grid = figure.subplots(down, across, sharey=True, squeeze=False).ravel()  # each panel has its own steps
         for axes, panel in zip(grid, shown, strict=False):
@@ -68,18 +71,18 @@ def dots(
             axes.set_yticks(range(len(names)), [str(name) for name in names])
             axes.set_ylim(len(names) - 0.4, -0.6)
             axes.set_axisbelow(True)
-            axes.set_xlabel(xlabel)
-            axes.label_outer()
             if panel is not None:
                 axes.set_title(str(panel).replace(", ", ",\n", 1) if across > 2 else str(panel), fontsize=10)
         for axes in grid[len(shown) :]:
             axes.remove()
+        for axes in grid[: len(shown)][-across:]:
+            axes.set_xlabel(xlabel)
         if len(series) > 1:
             keys = [
-                figure.axes[0].plot([], [], marker, ls="", color=color, label=str(name))[0]
+                figure.axes[0].plot([], [], marker, ls="", color=color, mfc="white", label=str(name))[0]
                 for name, color, marker in zip(series, COLORS, MARKERS, strict=False)
             ]
-            figure.legend(handles=keys, loc="outside lower center", ncols=min(len(series), 4))
+            _legend(figure, keys)
         return figure
 
     return view
@@ -122,7 +125,7 @@ def curves(
             figure.axes[0].plot([], [], color=COLORS[n], linestyle=LINES[n % len(LINES)], label=str(name))[0]
             for n, name in enumerate(names)
         ]
-        figure.legend(handles=keys, loc="outside lower center", ncols=min(len(names), 4))
+        _legend(figure, keys)
         return figure
 
     return view
@@ -134,6 +137,12 @@ def _in_order(data: pd.DataFrame, column: str | None) -> list[Any]:
     return sorted(found) if pd.api.types.is_numeric_dtype(data[column]) else found
 
 
+def _legend(figure: Figure, keys: Sequence[Line2D]) -> None:
+    """Draw the legend below the panels, with as many columns as the longest name allows."""
+    longest = max(len(str(key.get_label())) for key in keys)
+    figure.legend(handles=keys, loc="outside lower center", ncols=min(len(keys), max(1, LETTERS // (longest + 8))))
+
+
 def _axis(axes: Axes, table: pd.DataFrame, log: bool, xlim: tuple[float, float] | None) -> tuple[float, float]:
     """Set up the x axis. Return the lowest value and the place of "never"."""
     found = table.to_numpy(dtype=float)
@@ -141,8 +150,8 @@ def _axis(axes: Axes, table: pd.DataFrame, log: bool, xlim: tuple[float, float] 
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (1.0, 10.0)
     never = NEVER * high
     if log:
-        ticks = [tick for tick in STEPS if low / 1.6 <= tick <= high]
         above = [never] if np.isinf(found).any() else []
+        ticks = [tick for tick in STEPS if low / 1.6 <= tick <= (never / 2 if above else high)]
         axes.set(xscale="log", xlim=(low / 1.3, 1.25 * (never if above else high)))
         axes.set_xticks([*ticks, *above], [*map(str, ticks), *("never" for _ in above)], fontsize=9)
         axes.minorticks_off()

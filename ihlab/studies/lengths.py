@@ -9,7 +9,6 @@ induction sequences of each length, drawn from the same vocabulary. Longer seque
 tell apart. Measures, thresholds and seeds were fixed before the runs.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,13 +18,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.claims import stats
-from ihlab.claims.claim import Claim
-from ihlab.claims.comparison import RUN, TUNING_SEEDS, Cell, Comparison, cell_rows
-from ihlab.claims.experiment import Planned, Scale, Trained
+from ihlab.claims.ask import Ask, Cell, Measured, claim_id, mean, unless, values
+from ihlab.claims.experiment import Scale
 from ihlab.claims.induction import DEPTHS, KV1, V2, figure1_run
 from ihlab.claims.rates import ACCURACY
-from ihlab.plots.curves import Line
-from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, new_figure, printed
+from ihlab.claims.study import Study, Tuned, steps_to_90
+from ihlab.plots.views import curves
 from ihlab.training.config import RunConfig
 
 if TYPE_CHECKING:
@@ -39,7 +37,6 @@ TEST_SEED = 1_000_000
 
 NONE, ROPE, ALIBI, LEARNED = "no positions", "RoPE", "ALiBi", "learned positions"
 POSITIONS = {NONE: "none", ROPE: "rope", ALIBI: "alibi", LEARNED: "learned"}
-STYLES = {NONE: Line(BLACK), ROPE: Line(BLUE, "--"), ALIBI: Line(GREEN, "-."), LEARNED: Line(ORANGE, ":")}
 
 KEEPS, LOSES = -0.1, -0.5
 """A model keeps its accuracy if the change is above the first number, and loses it if it is below the second.
@@ -57,103 +54,13 @@ QUESTIONS: tuple[tuple[str, str, float], ...] = (
 """Model, positions and threshold. Two vanilla layers without positions do not learn the task."""
 
 
-class Lengths(Comparison):
-    """Accuracy at 1, 2, 4 and 8 times the trained length, by model and position scheme."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            name="lengths",
-            title="Trained on short sequences, tested on long ones",
-            variants=(KV1, V2),
-            settings=tuple(POSITIONS),
-            questions=(),
-            declared="2026-11-26",
-        )
-
-    def cells(self, scale: Scale) -> list[Cell]:
-        """Return the models and positions that a question names."""
-        return [(model, positions) for model, positions, _ in QUESTIONS]
-
-    def cell_config(self, cell: Cell, scale: Scale) -> RunConfig:
-        """Return Figure 1a's config with a vocabulary and a context for the longest sequences. It stops at 90%."""
-        run, (model, positions) = figure1_run(scale), cell
-        longest = FACTORS[-1] * run.task.length
-        task = replace(run.task, vocab_size=longest + run.task.length)  # type: ignore[type-var]
-        changes = {"d_vocab": task.vocab_size, "n_ctx": longest, "positional": POSITIONS[positions], **DEPTHS[model]}
-        return run.replace(task=task, model=run.model.replace(**changes), stop_at_accuracy=ACCURACY, checkpoints=2)
-
-    def grid(self, cell: Cell, scale: Scale) -> tuple[float, ...]:
-        """Return the learning rates that are tried."""
-        return tuple(factor * figure1_run(scale).lr for factor in ((1, 4) if scale == "smoke" else (1, 2, 4, 8, 16)))
-
-    def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
-        """Plan every model at its own rate, to the last step."""
-        return [
-            replace(plan, config=plan.config.replace(stop_at_accuracy=None)) for plan in super().follow(trained, scale)
-        ]
-
-    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
-        """Return `Comparison.gather`'s table. Runs of the claims have a column `accuracy_at_<length>` per length."""
-        table = super().gather(trained, scale)
-        found = [{} if run.config.seed in TUNING_SEEDS else accuracy_by_length(run) for _, run in trained]
-        return table.join(pd.DataFrame(found, index=table.index))
-
-    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge by how much the accuracy changes from the trained length to the longest."""
-        return [self._claim(data, *question) for question in QUESTIONS]
-
-    def _claim(self, data: pd.DataFrame, model: str, positions: str, threshold: float) -> Claim:
-        rows, columns = cell_rows(data, (model, positions)), _columns(data)
-        short, long = (rows[column] for column in (columns[0], columns[-1]))
-        does = "keeps" if threshold == KEEPS else "loses"
-        claim = partial(
-            Claim,
-            source="beside Figure 1",
-            of_paper=False,
-            declared=self.declared,
-            sentence=f"{model} with {positions} {does} its accuracy on sequences eight times as long as in training.",
-            seeds=len(rows),
-        )
-        if short.mean() < ACCURACY:
-            return claim(why=f"It does not learn the task: its accuracy at the trained length is {short.mean():.3f}.")
-        return claim(
-            measure=f"accuracy at length {_length(columns[-1])} less that at {_length(columns[0])} "
-            f"({long.mean():.3f} less {short.mean():.3f}, learning rate {rows['lr'].iloc[0]:g})",
-            estimate=stats.mean((long - short).tolist(), stats.DIFFERENCE),
-            threshold=threshold,
-            right_side="above" if threshold == KEEPS else "below",
-        )
-
-    @printed
-    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw the accuracy against the length, one panel per model."""
-        figure, columns = new_figure(8.8, 4.0), _columns(data)
-        panels = figure.subplots(1, 2, sharey=True)
-        lengths = [_length(column) for column in columns]
-        for axes, model in zip(panels, self.variants, strict=True):
-            for positions, style in STYLES.items():
-                rows = data[(data["variant"] == model) & (data["setting"] == positions) & (data["kind"] == RUN)]
-                if rows.empty:
-                    continue
-                seeds = rows[columns].to_numpy()
-                axes.plot(lengths, np.median(seeds, axis=0), style.dashes, color=style.color, label=positions)
-                axes.fill_between(lengths, seeds.min(axis=0), seeds.max(axis=0), color=style.color, alpha=0.18, lw=0)
-            axes.set(title=model, xlabel="length of the tested sequences", xscale="log", ylim=(-0.02, 1.02))
-            axes.set_xticks(lengths, [str(length) for length in lengths])
-            axes.minorticks_off()
-        panels[0].set_ylabel("accuracy")
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-        figure.suptitle(f"Trained on length {lengths[0]}, tested on longer sequences ({scale} scale; band: all seeds)")
-        return figure
-
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State the accuracy at the longest length for every model and position scheme."""
-        column = _columns(data)[-1]
-        told = [
-            f"{cell_rows(data, (model, positions))[column].mean():.2f} ({model}, {positions})"
-            for model, positions, _ in QUESTIONS
-        ]
-        return f"Accuracy on sequences eight times as long as in training, mean over seeds: {', '.join(told)}."
+def config(cell: Cell, scale: Scale) -> RunConfig:
+    """Return Figure 1a's config with a vocabulary and a context for the longest sequences."""
+    run = figure1_run(scale)
+    longest = FACTORS[-1] * run.task.length
+    task = replace(run.task, vocab_size=longest + run.task.length)  # type: ignore[type-var]
+    shape = {"d_vocab": task.vocab_size, "n_ctx": longest, "positional": POSITIONS[cell["setting"]]}
+    return run.replace(task=task, model=run.model.replace(**shape, **DEPTHS[cell["variant"]]), checkpoints=2)
 
 
 def accuracy_by_length(run: "Run") -> dict[str, float]:
@@ -177,9 +84,69 @@ def accuracy_by_length(run: "Run") -> dict[str, float]:
     return found
 
 
-def _columns(data: pd.DataFrame) -> list[str]:
-    return [column for column in data.columns if column.startswith("accuracy_at_")]
+def measure(run: "Run") -> dict[str, float]:
+    """Return the steps to 90%, and a column `accuracy_at_<length>` per length."""
+    return {**steps_to_90(run), **accuracy_by_length(run)}
 
 
-def _length(column: str) -> int:
-    return int(column.rpartition("_")[2])
+def lengths(data: pd.DataFrame) -> list[int]:
+    """Return the tested lengths."""
+    return [int(column.rpartition("_")[2]) for column in data.columns if column.startswith("accuracy_at_")]
+
+
+def change(cell: Cell, data: pd.DataFrame) -> Measured:
+    """Return the accuracy at the longest length less that at the trained length."""
+    short, *_, long = lengths(data)
+    words = f"accuracy at length {long} less that at {short}"
+    return mean(f"accuracy_at_{long} - accuracy_at_{short}", cell, stats.DIFFERENCE, words)(data)
+
+
+def not_learned(cell: Cell, data: pd.DataFrame) -> str:
+    """Return why a model that does not learn the task is not tested."""
+    short = float(np.mean(values(data, cell, f"accuracy_at_{lengths(data)[0]}")))
+    learned = short >= ACCURACY
+    return "" if learned else f"It does not learn the task: its accuracy at the trained length is {short:.3f}."
+
+
+def ask(model: str, positions: str, threshold: float) -> Ask:
+    """Ask whether a model keeps or loses its accuracy on the longest sequences."""
+    does, cell = "keeps" if threshold == KEEPS else "loses", {"variant": model, "setting": positions}
+    return Ask(
+        id=claim_id(does, "kv1" if model == KV1 else "vanilla2", positions),
+        setting={"model": model, "positions": positions},
+        statement=27 if threshold == KEEPS else None,
+        sentence=f"{model} with {positions} {does} its accuracy on sequences eight times as long as in training.",
+        number=unless(partial(not_learned, cell), partial(change, cell), counted=False),
+        above=threshold if threshold == KEEPS else None,
+        below=threshold if threshold == LOSES else None,
+        source="beside Figure 1",
+    )
+
+
+def view(data: pd.DataFrame) -> Figure:
+    """Draw the accuracy against the length, one panel per model."""
+    by_length = {f"accuracy_at_{length}": length for length in lengths(data)}
+    long = data.rename(columns=by_length).melt(
+        ["variant", "setting", "seed"], list(by_length.values()), "length", "answers right"
+    )
+    draw = curves(
+        "length", "answers right", colors="setting", panels="variant", xlabel="length of the tested sequences",
+        ylabel="accuracy", ylim=(-0.02, 1.02), xticks=lengths(data),
+    )  # fmt: skip
+    return draw(long)
+
+
+LENGTHS = Study(
+    name="lengths",
+    title="Accuracy on sequences up to eight times as long as in training",
+    key="Line: the median. Band: all seeds. Shortest: the trained length.",
+    declared="2026-11-26",
+    cells=[{"variant": model, "setting": positions} for model, positions, _ in QUESTIONS],
+    config=config,
+    stacked=True,
+    tuned=Tuned(rates=(4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2), smoke=(1e-3, 4e-3), changes={"stop_at_accuracy": ACCURACY}),
+    measure=measure,
+    asks=[ask(*question) for question in QUESTIONS],
+    shown=tuple(f"accuracy_at_{32 * factor}" for factor in FACTORS),
+    view=view,
+)

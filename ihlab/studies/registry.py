@@ -4,7 +4,7 @@ from typing import Any
 
 from ihlab.claims.experiment import METHODS, Experiment
 from ihlab.studies.basin_map import BasinMap
-from ihlab.studies.by_position import ByPosition
+from ihlab.studies.by_position import BY_POSITION
 from ihlab.studies.checker import CHECKER
 from ihlab.studies.critical_period import CRITICAL_PERIOD
 from ihlab.studies.figure1 import Figure1a, Figure1b
@@ -15,8 +15,8 @@ from ihlab.studies.formation import Formation
 from ihlab.studies.hops import Figure8, Figure8Law, Figure8Learned, OneMoreLayer, SavedLayer, ShiftHalves
 from ihlab.studies.initial_state import InitialState
 from ihlab.studies.initialisation import INITIALISATION
-from ihlab.studies.key_offset import KeyOffset
-from ihlab.studies.lengths import Lengths
+from ihlab.studies.key_offset import KEY_OFFSET
+from ihlab.studies.lengths import LENGTHS
 from ihlab.studies.many_heads import MANY_HEADS
 from ihlab.studies.mixes import Mixes
 from ihlab.studies.mqar import MQAR
@@ -24,12 +24,12 @@ from ihlab.studies.order import ORDER
 from ihlab.studies.pairs import PAIRS
 from ihlab.studies.period import PERIOD
 from ihlab.studies.printed import Table2, Tables6To13
-from ihlab.studies.robustness import Robustness
-from ihlab.studies.shifts import Shifts
+from ihlab.studies.robustness import ROBUSTNESS
+from ihlab.studies.shifts import SHIFTS
 from ihlab.studies.table4 import Table4
 from ihlab.studies.table5 import Table5
 from ihlab.studies.text import Text
-from ihlab.studies.toy_and_text import ToyAndText
+from ihlab.studies.toy_and_text import TOY_AND_TEXT
 from ihlab.studies.variants import COMPARISONS
 from tasks.config import require
 from tasks.registry import load_plugins
@@ -56,8 +56,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         BasinMap(),
         MANY_HEADS,
         InitialState(),
-        Robustness(),
-        Lengths(),
+        ROBUSTNESS,
+        LENGTHS,
         INITIALISATION,
         Figure8Learned(),
         Figure8Law(),
@@ -65,12 +65,12 @@ EXPERIMENTS: dict[str, Experiment] = {
         ShiftHalves(),
         OneMoreLayer(),
         Text(),
-        Shifts(),
-        KeyOffset(),
+        SHIFTS,
+        KEY_OFFSET,
         Mixes(),
-        ToyAndText(),
+        TOY_AND_TEXT,
         PAIRS,
-        ByPosition(),
+        BY_POSITION,
         *COMPARISONS,
     )
 }

@@ -7,19 +7,15 @@ seeds, is more than `GAIN` above vanilla attention's. Steps were chosen from the
 K only and V only, so that vanilla attention does not learn any setting in time.
 """
 
-from collections import Counter
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.claims import stats
-from ihlab.claims.claim import Claim
-from ihlab.claims.comparison import Cell, cell_rate, cell_rows, learned, steps
-from ihlab.claims.experiment import Scale
+from ihlab.claims.ask import Ask, Cell, Measured, claim_id, pick, values
 from ihlab.claims.labels import K_ONLY, V_ONLY, VANILLA
 from ihlab.claims.rates import count_in_words
+from ihlab.claims.study import Study, wide
 from ihlab.claims.token_shifts import (
     CONTROL,
     CONV_ALL,
@@ -39,10 +35,20 @@ from ihlab.claims.token_shifts import (
     STEPS,
     TRAPEZOID,
     VARIANTS,
-)  # fmt: skip
-from ihlab.claims.toy_settings import HOPS, INDUCTION1, INDUCTION2, NGRAM, RECALL_GAP1, RECALL_GAP2, WIDE, InSettings
-from ihlab.plots.variants import matrix
-from ihlab.training.config import RunConfig
+    toy_config,
+    toy_seeds,
+)
+from ihlab.claims.toy_settings import (
+    HOPS,
+    INDUCTION1,
+    INDUCTION2,
+    NGRAM,
+    RECALL_GAP1,
+    RECALL_GAP2,
+    TUNED,
+    WIDE,
+)
+from ihlab.plots.matrix import matrix
 
 GAIN = 0.3
 """A variant learns partly if its highest accuracy is this much above vanilla attention's."""
@@ -51,7 +57,7 @@ YES, PARTLY, NO = "learned", "partly learned", "not learned"
 
 _KEYS = (K_ONLY, OFFSET, CONV_K, CONV_ALL, MULTI)
 """Variants that can mix the previous token into a key but not into the value."""
-PREDICTED: dict[Cell, str] = {
+PREDICTED: dict[tuple[str, str], str] = {
     **{(variant, INDUCTION1): NO for variant in VARIANTS},
     **{(variant, INDUCTION1): YES for variant in (*_KEYS, OWN, LINEAR_CONV, DELTA_CONV)},
     **{(variant, INDUCTION1): PARTLY for variant in (SMEAR_EMBED, SMEAR_READ)},
@@ -81,94 +87,66 @@ PREDICTED: dict[Cell, str] = {
 """The prediction for each variant in each setting, in the order of the runs."""
 
 
-class Shifts(InSettings):
-    """Predicted and measured: which variants learn which setting."""
-
-    def __init__(self) -> None:
-        settings = tuple(dict.fromkeys(setting for _, setting in PREDICTED))
-        super().__init__(
-            name="shifts", title="Token shifts compared", declared="2026-11-26",
-            variants=tuple(VARIANTS), settings=settings, questions=(),
-        )  # fmt: skip
-
-    def fields(self, variant: str, n_heads: int) -> dict[str, Any]:
-        """Return the fields that make a variant."""
-        return VARIANTS[variant]
-
-    def cells(self, scale: Scale) -> list[Cell]:
-        """Return the cells with a prediction; at smoke scale those of K only and vanilla attention."""
-        return [cell for cell in PREDICTED if scale != "smoke" or cell[0] in (VANILLA, K_ONLY)]
-
-    def cell_config(self, cell: Cell, scale: Scale) -> RunConfig:
-        """Return the config of a variant in a setting, with the setting's steps."""
-        config = super().cell_config(cell, scale)
-        return config if scale == "smoke" else config.replace(steps=STEPS[cell[1]])
-
-    def seeds_of(self, setting: str) -> range:
-        """Return eight seeds for induction with one layer, and four for the other settings."""
-        return range(8 if setting == INDUCTION1 else 4)
-
-    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Compare every prediction with what was found: 1 if they agree, 0 if not. It is counted, not sampled."""
-        return [self._claim(data, cell) for cell in self.cells(scale)]
-
-    def _claim(self, data: pd.DataFrame, cell: Cell) -> Claim:
-        (variant, setting), predicted = cell, PREDICTED[cell]
-        within = int(cell_rows(data, cell)["horizon"].max())
-        highest, vanilla = (_highest(data, each) for each in (cell, (VANILLA, setting)))
-        return Claim(
-            source="a prediction of our own",
-            of_paper=False,
-            sentence=f"{variant}, {setting}: {predicted} within {within} steps.",
-            measure=f"1 if so ({found(data, cell)}: {count_in_words(steps(data, cell))} seeds get to 90%; highest "
-            f"accuracy {highest:.2f}, vanilla {vanilla:.2f}; learning rate {cell_rate(data, cell)})",
-            estimate=stats.exact(float(found(data, cell) == predicted)),
-            threshold=0.5,
-            seeds=len(cell_rows(data, cell)),
-            declared=self.declared,
-        )
-
-    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw the matrix of median steps, or of the highest accuracy where a setting is not learned."""
-        variants, settings = (list(dict.fromkeys(each)) for each in zip(*self.cells(scale), strict=True))
-        ratios = pd.DataFrame(np.nan, index=variants, columns=settings)
-        labels = pd.DataFrame("", index=variants, columns=settings)
-        for cell in self.cells(scale):
-            taken, within = steps(data, cell), float(cell_rows(data, cell)["horizon"].max())
-            middle, is_learned = float(np.median(taken)), found(data, cell) == YES
-            ratios.loc[cell] = middle / within if is_learned else np.inf
-            text = f"{middle:.0f}" if is_learned else f"no ({_highest(data, cell):.2f})"
-            labels.loc[cell] = text + " \u2718" * (not _right(data, cell))
-        title = (
-            f"{self.title}: median steps to 90% accuracy, each variant at its own learning rate ({scale} scale)\n"
-            "no: not in a majority of seeds within the setting's steps (highest accuracy). \u2718: a wrong prediction."
-        )
-        return matrix(ratios, labels, title, "median steps / the setting's steps (8: not learned)")
-
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State how many predictions were right, and which were not."""
-        right = Counter(setting for variant, setting in self.cells(scale) if _right(data, (variant, setting)))
-        asked = Counter(setting for _, setting in self.cells(scale))
-        told = ", ".join(f"{right[setting]} of {n} ({setting})" for setting, n in asked.items())
-        wrong = [
-            f"{variant}, {setting} (predicted {PREDICTED[variant, setting]}, found {found(data, (variant, setting))})"
-            for variant, setting in self.cells(scale)
-            if not _right(data, (variant, setting))
-        ]
-        return f"Predictions that were right: {told}. Wrong ones: {'; '.join(wrong) or 'none'}."
-
-
 def found(data: pd.DataFrame, cell: Cell) -> str:
     """Return whether a variant learned a setting: `YES`, `PARTLY` or `NO`, by the rule of the module."""
-    if learned(data, cell) > 0.5:
+    if np.isfinite(values(data, cell, "steps_to_90")).mean() > 0.5:
         return YES
-    gain = _highest(data, cell) - _highest(data, (VANILLA, cell[1]))
+    gain = _highest(data, cell) - _highest(data, {**cell, "variant": VANILLA})
     return PARTLY if gain > GAIN else NO
 
 
-def _right(data: pd.DataFrame, cell: Cell) -> bool:
-    return found(data, cell) == PREDICTED[cell]
-
-
 def _highest(data: pd.DataFrame, cell: Cell) -> float:
-    return float(cell_rows(data, cell)["best"].mean())
+    return float(np.mean(values(data, cell, "best")))
+
+
+def foretells(variant: str, setting: str) -> Ask:
+    """Compare a prediction with what was found: 1 if they agree, 0 if not. It is counted, not sampled."""
+    cell, predicted = {"variant": variant, "setting": setting}, PREDICTED[variant, setting]
+
+    def agrees(data: pd.DataFrame) -> Measured:
+        steps, vanilla = values(data, cell, "steps_to_90"), _highest(data, {**cell, "variant": VANILLA})
+        measure = (
+            f"1 if so ({found(data, cell)}: {count_in_words(steps)} seeds get to 90%; highest accuracy "
+            f"{_highest(data, cell):.2f}, vanilla {vanilla:.2f})"
+        )
+        return Measured(measure, stats.exact(float(found(data, cell) == predicted)), len(steps))
+
+    return Ask(
+        id=claim_id("learned", setting, variant),
+        setting={"task": setting, "variant": variant},
+        sentence=f"{variant}, {setting}: {predicted} within {STEPS[setting]} steps.",
+        number=agrees,
+        above=0.5,
+        source="a prediction of our own",
+    )
+
+
+def in_a_matrix(data: pd.DataFrame) -> Figure:
+    """Draw the matrix of median steps, or of the highest accuracy where a setting is not learned."""
+    drawn = {}
+    for variant, setting in dict.fromkeys(zip(data["variant"], data["setting"], strict=True)):
+        cell = {"variant": variant, "setting": setting}
+        is_learned, wrong = found(data, cell) == YES, found(data, cell) != PREDICTED[variant, setting]
+        middle = float(np.median(values(data, cell, "steps_to_90")))
+        text = f"{middle:.0f}" if is_learned else f"no ({_highest(data, cell):.2f})"
+        last = pick(data, cell)["horizon"].max()
+        drawn[variant, setting] = (middle / last if is_learned else np.inf, text + " \u2718" * wrong)
+    return matrix(drawn, "median steps / the setting's steps (8: not learned)")
+
+
+CELLS = [{"variant": variant, "setting": setting} for variant, setting in PREDICTED]
+SHIFTS = Study(
+    name="shifts",
+    title="Token shifts compared: median steps to 90% accuracy, each variant at its own learning rate",
+    key="no: not in a majority of seeds within the setting's steps (highest accuracy). \u2718: a wrong prediction.",
+    declared="2026-11-26",
+    cells=CELLS,
+    smoke=[cell for cell in CELLS if cell["variant"] in (VANILLA, K_ONLY)],
+    config=toy_config,
+    stacked=True,
+    tuned=TUNED,
+    seeds=toy_seeds,
+    asks=[foretells(variant, setting) for variant, setting in PREDICTED],
+    view=in_a_matrix,
+    shown=wide("variant", "setting"),
+)

@@ -657,3 +657,18 @@ def test_the_difference_of_a_rank_correlation_with_itself_is_none_and_is_paired_
     parts = [stats.rank_correlation(each, other, mean_over_seeds).value for each in (one, two)]
     assert better.value == pytest.approx(parts[0] - parts[1])
     assert better.low > 0
+
+
+def test_a_factor_is_the_ratio_or_its_inverse_whichever_is_larger():
+    around, never = [93, 95, 98, 99, 101, 102, 105, 107], [np.inf] * 8
+    twice = [2 * steps for steps in around]
+    for one, other in ((around, twice), (twice, around)):
+        factor = stats.factor(stats.ratio_of_times(one, other, 1000))
+        assert factor.value == pytest.approx(2, rel=0.01)
+        assert factor.low < 2 < factor.high
+    same = stats.factor(stats.ratio_of_times(around, around, 1000))
+    assert same.low == pytest.approx(1)
+    assert same.p_value(1.5) < 0.01
+    unknown = stats.factor(stats.ratio_of_times(never, never, 1000))
+    assert np.isnan(unknown.value)
+    assert unknown.p_value(1.5) == 1

@@ -9,8 +9,9 @@ import torch
 
 from ihlab import ModelConfig, Transformer
 from ihlab.claims.claim import judged
-from ihlab.studies.by_position import CUT, FREE, NO_MLP, ONLY, SETTING, TASK, ByPosition, moved
+from ihlab.studies.by_position import BY_POSITION, CUT, FREE, NO_MLP, ONLY, TASK, config, moved
 from ihlab.training.clamp_hooks import install
+from tests.comparisons import AROUND, cell
 
 V, L = TASK.vocab_size, TASK.length
 TOKEN, POSITION, FOUND = slice(0, V), slice(V, V + L), slice(V + L, 2 * V + L)
@@ -111,31 +112,23 @@ def test_under_the_cut_only_positions_tell_the_order(positional, sees):
     assert alike is not sees
 
 
-def table(taken, followed):
-    """A laptop table: steps to 90% (inf: never) and the fraction that follows the position, by arm."""
-    rng, rows = np.random.default_rng(0), []
-    for arm in (FREE, ONLY, NO_MLP):
-        for kind, seeds in (("tuning", (100, 101)), ("run", range(10))):
-            for seed in seeds:
-                noise = rng.uniform(0.9, 1.1)
-                rows.append((kind, arm, SETTING, 8e-3, seed, taken[arm] * noise, followed[arm] * noise, 1000))
-    return pd.DataFrame(rows, columns=["kind", "variant", "setting", "lr", "seed", "steps_to_90", "moved", "horizon"])
+@pytest.mark.parametrize(
+    ("taken", "followed", "expected"),
+    [
+        ((100.0, 400.0, 500.0), (0.1, 0.9, 0.9), ["holds"] * 5),
+        ((100.0, math.inf, math.inf), (0.9, 0.1, 0.1), [*["fails"] * 4, "holds"]),
+        ((100.0, 100.0, 100.0), (0.5, 0.8, 0.8), ["holds", "holds", "undecided", "undecided", "fails"]),
+    ],
+)
+def test_verdicts_can_come_out_either_way(taken, followed, expected):
+    """`taken` are the steps to 90% and `followed` the fractions that follow the position, by variant."""
+    variants = (FREE, ONLY, NO_MLP)
+    data = pd.concat(cell(each, "", steps * AROUND / 100) for each, steps in zip(variants, taken, strict=True))
+    data["moved"] = data["variant"].map(dict(zip(variants, followed, strict=True))) * (0.93 + data["seed"] % 8 / 50)
+    assert [claim.verdict for claim in judged(BY_POSITION.claims(data, "laptop"))] == expected
 
 
-def verdicts(data):
-    return [claim.verdict for claim in judged(ByPosition().claims(data, "laptop"))]
-
-
-def test_verdicts_can_come_out_either_way():
-    learned = table({FREE: 100.0, ONLY: 400.0, NO_MLP: 500.0}, {FREE: 0.1, ONLY: 0.9, NO_MLP: 0.9})
-    assert verdicts(learned) == ["holds"] * 5
-    never = table({FREE: 100.0, ONLY: math.inf, NO_MLP: math.inf}, {FREE: 0.9, ONLY: 0.1, NO_MLP: 0.1})
-    assert verdicts(never) == ["fails"] * 4 + ["holds"]
-    alike = table(dict.fromkeys((FREE, ONLY, NO_MLP), 100.0), {FREE: 0.5, ONLY: 0.8, NO_MLP: 0.8})
-    assert verdicts(alike) == ["holds", "holds", "undecided", "undecided", "fails"]
-
-
-def test_only_the_arms_without_the_usual_way_are_cut():
-    configs = {arm: ByPosition().cell_config((arm, SETTING), "laptop") for arm in (FREE, ONLY, NO_MLP)}
-    assert [config.clamped for config in configs.values()] == [(), (CUT,), (CUT,)]
-    assert [config.model.mlp for config in configs.values()] == ["swiglu", "swiglu", "none"]
+def test_only_the_variants_without_the_usual_way_are_cut():
+    configs = [config({"variant": variant}, "laptop") for variant in (FREE, ONLY, NO_MLP)]
+    assert [run.clamped for run in configs] == [(), (CUT,), (CUT,)]
+    assert [run.model.mlp for run in configs] == ["swiglu", "swiglu", "none"]

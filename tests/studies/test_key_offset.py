@@ -6,30 +6,28 @@ import torch
 
 from ihlab import ModelConfig, Transformer
 from ihlab.claims.claim import judged
-from ihlab.claims.experiment import SCALES, Experiment, TwoStages
 from ihlab.claims.labels import K_ONLY
 from ihlab.claims.toy_settings import FAST, HOPS, INDUCTION1
 from ihlab.model.partial_offset import offset
-from ihlab.studies.key_offset import CHANNELS, CONTROL, K_HALF, OFFSET, PARTS, VARIANTS, KeyOffset, ablation, slow
+from ihlab.studies.key_offset import (
+    CHANNELS,
+    CONTROL,
+    K_HALF,
+    KEY_OFFSET,
+    OFFSET,
+    PARTS,
+    VARIANTS,
+    ablation,
+    config,
+    slow,
+)
 from tests.comparisons import AROUND, cell
-
-STUDY = KeyOffset()
-
-
-@pytest.mark.parametrize("scale", SCALES)
-def test_arms_are_tuned_and_run_in_every_setting(scale):
-    assert isinstance(STUDY, Experiment)
-    assert isinstance(STUDY, TwoStages)
-    cells = STUDY.cells(scale)
-    assert len(cells) == 3 * len(VARIANTS) - 2
-    planned = STUDY.runs(scale)
-    assert len({plan.config.digest for plan in planned}) == len(planned)
-    assert {plan.curve for plan in planned} == {f"{variant} | {setting}" for variant, setting in cells}
 
 
 @pytest.mark.parametrize("setting", [INDUCTION1, FAST, HOPS])
 def test_the_half_that_is_left_unrotated_is_the_offsets(setting):
-    arms = {variant: Transformer(STUDY.cell_config((variant, setting), "laptop").model) for variant in VARIANTS}
+    configs = {variant: config({"variant": variant, "setting": setting}, "laptop") for variant in VARIANTS}
+    arms = {variant: Transformer(run.model) for variant, run in configs.items()}
     q = torch.randn(2, 7, 2, 8)
     rotated = {variant: model.layers[0].attn.rotary(q, slice(0, 7)) for variant, model in arms.items()}
     for variant in (K_HALF, CONTROL):
@@ -74,7 +72,7 @@ def test_an_ablated_part_of_a_key_is_its_mean_and_the_rest_is_kept(variant):
 def table(*, fast_offset, own, slow_part, taps):
     """A planted table: the offset's steps under fast rotation, accuracies without parts, and a difference of taps."""
     cells = []
-    for variant, setting in STUDY.cells("laptop"):
+    for variant, setting in (each.values() for each in KEY_OFFSET.cells):
         taken = AROUND * (fast_offset if setting == FAST and variant in (OFFSET, K_HALF) else 1.0)
         rows = cell(variant, setting, taken, 0.99)
         noise = 0.001 * (rows["seed"] % 3)
@@ -87,17 +85,10 @@ def table(*, fast_offset, own, slow_part, taps):
 
 
 def verdicts(**planted):
-    return [claim.verdict for claim in judged(STUDY.claims(table(**planted), "laptop"))]
+    return [claim.verdict for claim in judged(KEY_OFFSET.claims(table(**planted), "laptop"))]
 
 
 def test_verdicts_come_out_either_way():
     assert verdicts(fast_offset=0.5, own=0.98, slow_part=0.05, taps=0.4) == ["holds"] * 9
     told = verdicts(fast_offset=1.0, own=0.05, slow_part=0.98, taps=0.0)
     assert told == ["holds", "fails", "holds", "holds", *["fails"] * 5]
-
-
-def test_the_picture_has_a_panel_for_each_setting_and_the_sentence_every_arm():
-    data = table(fast_offset=0.5, own=0.98, slow_part=0.05, taps=0.4)
-    assert len(STUDY.draw(data, "laptop").axes) == 3
-    told = STUDY.summary(data, "laptop")
-    assert "induction, 1 layer, fast rotation: K only, taps by channel 1, K only, half unrotated 0.5" in told

@@ -7,24 +7,24 @@ import torch
 
 from ihlab import train
 from ihlab.claims.claim import judged
-from ihlab.claims.comparison import RUN, TUNING
 from ihlab.measure.batches import draw
-from ihlab.studies.lengths import FACTORS, QUESTIONS, ROWS, TEST_SEED, Lengths, accuracy_by_length
+from ihlab.studies.lengths import FACTORS, LENGTHS, QUESTIONS, ROWS, TEST_SEED, accuracy_by_length
 from tasks import IGNORE, InductionTask
 
 pytestmark = pytest.mark.slow
 
 
 def test_models_can_read_what_they_are_tested_on_and_are_trained_on_an_eighth_of_it():
-    for planned in Lengths().runs("laptop"):
-        config = planned.config
+    for cell in LENGTHS.cells:
+        config = LENGTHS.config(cell, "laptop")
         assert (config.task.length, config.model.n_ctx) == (32, 256)
         assert InductionTask(vocab_size=config.model.d_vocab, length=256)  # it has room for 256 distinct tokens
-        assert config.stop_at_accuracy == 0.9
+    assert {plan.config.stop_at_accuracy for plan in LENGTHS.runs("laptop")} == {0.9}
+    assert config.stop_at_accuracy is None, "runs of the claims go on to the last step"
 
 
 def test_accuracy_by_length_counts_answers_one_by_one(tmp_path):
-    config = Lengths().runs("smoke")[0].config.replace(stop_at_accuracy=None, steps=60, lr=2e-2)
+    config = LENGTHS.config(LENGTHS.cells[0], "smoke").replace(steps=60, lr=2e-2)
     run = train(config, tmp_path)
     model, found = run.model(), accuracy_by_length(run)
     assert list(found) == [f"accuracy_at_{16 * factor}" for factor in FACTORS]
@@ -41,36 +41,25 @@ def test_accuracy_by_length_counts_answers_one_by_one(tmp_path):
         assert found[f"accuracy_at_{length}"] == pytest.approx(right / total, abs=1e-6)
 
 
-def table(short, long):
-    """A laptop table in which every model has an accuracy at the trained length and one at the longest."""
-    rng, rows = np.random.default_rng(0), []
-    for model, positions, _ in QUESTIONS:
-        rows += [(TUNING, model, positions, 0.01, 100, np.nan, np.nan)]
-        for seed in range(8):
-            noise = rng.normal(0, 0.005)
-            rows.append((RUN, model, positions, 0.01, seed, short, long[positions] + noise))
+def verdicts(short, long):
+    """Verdicts if every model has an accuracy at the trained length and one at the longest."""
+    rng = np.random.default_rng(0)
+    rows = [
+        ("run", model, positions, 0.01, seed, short, long[positions] + rng.normal(0, 0.005))
+        for model, positions, _ in QUESTIONS
+        for seed in range(8)
+    ]
     columns = ["kind", "variant", "setting", "lr", "seed", "accuracy_at_32", "accuracy_at_256"]
-    return pd.DataFrame(rows, columns=columns).assign(steps_to_90=200.0, horizon=2000)
-
-
-def verdicts(data):
-    return [claim.verdict for claim in judged(Lengths().claims(data, "laptop"))]
+    return [claim.verdict for claim in judged(LENGTHS.claims(pd.DataFrame(rows, columns=columns), "laptop"))]
 
 
 def test_verdicts_can_come_out_either_way():
     expected = {"no positions": 0.97, "RoPE": 0.95, "ALiBi": 0.98, "learned positions": 0.2}
-    assert verdicts(table(0.99, expected)) == ["holds"] * 7
+    assert verdicts(0.99, expected) == ["holds"] * 7
     contrary = {"no positions": 0.6, "RoPE": 0.5, "ALiBi": 0.2, "learned positions": 0.9}
-    assert verdicts(table(0.99, contrary)) == ["fails"] * 7
+    assert verdicts(0.99, contrary) == ["fails"] * 7
 
 
 def test_a_model_that_has_not_learned_the_task_keeps_nothing():
     same = dict.fromkeys(("no positions", "RoPE", "ALiBi", "learned positions"), 0.1)
-    assert set(verdicts(table(0.1, same))) == {"not tested at this scale"}
-
-
-def test_the_picture_and_the_summary_follow_from_the_table():
-    data = table(0.99, {"no positions": 0.97, "RoPE": 0.95, "ALiBi": 0.98, "learned positions": 0.2})
-    figure = Lengths().draw(data, "laptop")
-    assert [len(axes.get_lines()) for axes in figure.axes] == [4, 3]
-    assert "0.20 (vanilla, 2 layers, learned positions)" in Lengths().summary(data, "laptop")
+    assert set(verdicts(0.1, same)) == {"not tested at this scale"}

@@ -605,13 +605,14 @@ def test_key_offset():
     data = table("key_offset")
     data = data[data["kind"] == "run"].set_index(["variant", "setting"])
     induction = "induction, 1 layer"
-    for claim in claims("key_offset"):
-        found = re.search(r"steps to 90% accuracy, (.*) / (.*), (induction.*|2 hops.*) \(8 of 8 and", claim["measure"])
-        if found:
-            one, other, setting = found.groups()
-            steps = [data.loc[[(name, setting)], "steps_to_90"].to_numpy() for name in (one, other)]
-            ratio = median_ratio(*steps, 600)
-            same(max(ratio, 1 / ratio) if claim["measure"].startswith("factor") else ratio, claim)
+    fast = f"{induction}, fast rotation"
+    compared = (
+        ("K only", induction), ("K only", fast), ("K only, half unrotated", fast), ("K only", "2 hops, 2 layers"),
+    )  # fmt: skip
+    for claim, (other, setting) in zip(claims("key_offset")[:4], compared, strict=True):
+        steps = [data.loc[[(name, setting)], "steps_to_90"].to_numpy() for name in ("partial key offset", other)]
+        ratio = median_ratio(*steps, 600)
+        same(max(ratio, 1 / ratio) if claim["measure"].startswith("factor") else ratio, claim)
     runs = {name: data.loc[[(name, induction)]] for name in ("K only", "partial key offset", "K only, taps by channel")}
     fall = {
         (name, part): rows["whole"] - rows[f"without_{part}"]

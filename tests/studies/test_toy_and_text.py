@@ -5,58 +5,47 @@ import pandas as pd
 import pytest
 import torch
 
-from ihlab.claims.experiment import SCALES, Experiment, TwoStages
 from ihlab.claims.labels import K_ONLY, VANILLA
 from ihlab.claims.token_shifts import CONV_ALL, CONV_K, CONV_M, MULTI, VARIANTS
-from ihlab.claims.toy_settings import HOPS, INDUCTION1
+from ihlab.claims.toy_settings import INDUCTION1
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.text import bits_per_byte, token_losses
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
-from ihlab.studies.shifts import Shifts
+from ihlab.studies.shifts import SHIFTS as STUDY_OF_SHIFTS
 from ihlab.studies.toy_and_text import (
     PUBLISHED,
     SHIFTS,
     TEXT,
-    TOYS,
-    ToyAndText,
+    TOY_AND_TEXT,
     bits,
     lower_median,
-    measure,
     speeds,
+    text_columns,
     tied,
 )
 from tasks import TextTask
 from tasks.text.corpus import SAMPLE
 from tests.comparisons import AROUND, NEVER, cell
 
-STUDY, ROWS = ToyAndText(), 8
+ROWS = 8
 TASK = TextTask(corpus=SAMPLE, vocab_size=300, length=16)
 
 
-@pytest.mark.parametrize("scale", SCALES)
-def test_every_variant_is_tuned_on_its_toys_and_on_text(scale):
-    assert isinstance(STUDY, Experiment)
-    assert isinstance(STUDY, TwoStages)
-    planned = STUDY.runs(scale)
-    assert len({plan.config.digest for plan in planned}) == len(planned)
-    settings = {tuple(plan.curve.split(" | ")) for plan in planned}
-    assert {setting for _, setting in settings} == {TEXT, *TOYS}
-    assert {variant for variant, setting in settings if setting == TEXT} == {variant for variant, _ in settings}
-
-
 def test_runs_of_the_toys_are_those_of_the_study_of_token_shifts():
-    ours, theirs = ({plan.curve: plan.config.digest for plan in each.runs("laptop")} for each in (STUDY, Shifts()))
+    ours, theirs = (
+        {plan.curve: plan.config.digest for plan in study.runs("laptop")} for study in (TOY_AND_TEXT, STUDY_OF_SHIFTS)
+    )
     shared = ours.keys() & theirs.keys()
     assert len(shared) > 40
     assert all(ours[curve] == theirs[curve] for curve in shared)
 
 
-def test_the_published_models_are_all_planned_and_shifts_are_variants():
-    assert set(PUBLISHED) <= set(STUDY.variants)
+def test_the_published_models_are_all_trained_and_shifts_are_variants():
     assert set(SHIFTS) <= set(VARIANTS) - {MULTI, VANILLA}
-    models = [STUDY.fields(variant, 2) for variant in PUBLISHED]
-    assert len({str(sorted(fields.items())) for fields in models}) == len(models)
+    for setting in (TEXT, INDUCTION1):
+        models = [TOY_AND_TEXT.config({"variant": each, "setting": setting}, "laptop").model for each in PUBLISHED]
+        assert len(set(models)) == len(PUBLISHED)
 
 
 def test_speeds_of_learners_are_above_those_of_others():
@@ -102,7 +91,7 @@ def cost(of):
 
 def test_a_lost_tap_costs_what_the_model_without_it_costs_and_is_put_back():
     whole = model(canon="KVOM")
-    found, kept = measure(whole, TASK, ROWS), {name: p.clone() for name, p in whole.named_parameters()}
+    found, kept = text_columns(whole, TASK, ROWS), {name: p.clone() for name, p in whole.named_parameters()}
     assert all(torch.equal(p, kept[name]) for name, p in whole.named_parameters())
     assert found["bits_eligible"] <= found["bits_per_byte"]
     assert {f"lost_{place}{layer}" for place in "KVOM" for layer in (1, 2)} < found.keys()
@@ -122,7 +111,7 @@ def test_what_only_the_next_layers_attention_reads_is_lost_through_it_alone():
     uniform = model(canon="M")
     with torch.no_grad():
         uniform.blocks[1].attn.q_proj.weight.zero_()
-    found = measure(uniform, TASK, ROWS)
+    found = text_columns(uniform, TASK, ROWS)
     assert found["lost_M1_q"] == pytest.approx(0, abs=1e-6)
     assert found["lost_M1_k"] == pytest.approx(0, abs=1e-6)
     assert abs(found["lost_M1_v"]) > 1e-5
@@ -131,26 +120,27 @@ def test_what_only_the_next_layers_attention_reads_is_lost_through_it_alone():
 
 def test_claims_and_the_picture_come_from_a_table_of_any_outcome():
     data = made_up()
-    claims = {claim.sentence: claim for claim in STUDY.claims(data, "laptop")}
-    assert claims[f"Our order of the published models is the published one: {TEXT}."].verdict == "holds"
-    assert claims[f"Text costs less with {CONV_M} than with {CONV_K}."].verdict == "holds"
-    assert claims[f"Our order of the published models is the published one: {HOPS}."].verdict == "undecided"
-    assert claims[f"With {CONV_M}, the previous token is read mainly by the next layer's keys."].verdict == "fails"
-    assert STUDY.draw(data, "laptop").axes
-    assert f"{CONV_ALL} 0." in STUDY.summary(data, "laptop")
+    verdicts = {claim.id: claim.verdict for claim in TOY_AND_TEXT.claims(data, "laptop")}
+    assert verdicts["published_order.text_2_layers"] == "holds"
+    assert verdicts["conv_mlp_out_below_conv_k"] == "holds"
+    assert verdicts["published_order.2_hops_2_layers"] == "undecided"
+    assert verdicts["conv_mlp_out_read_by_keys"] == "fails"
+    order = [label.get_text() for label in TOY_AND_TEXT.draw(data, "laptop").axes[0].get_yticklabels()]
+    assert order[0] == CONV_ALL
 
 
 def made_up():
     """Text in the published order, toys that nothing learns and where all are as accurate."""
     rng, rows = np.random.default_rng(0), []
-    for number, variant in enumerate(dict.fromkeys(variant for variant, _ in STUDY.cells("laptop"))):
+    cells = [tuple(each.values()) for each in TOY_AND_TEXT.cells]
+    for number, variant in enumerate(dict(cells)):
         saved = PUBLISHED.get(variant, 1 + number / 1000)
         for seed in range(3):
             noise = rng.normal(scale=1e-3)
             rows.append(
-                {"kind": "run", "variant": variant, "setting": TEXT, "lr": 1e-2, "seed": seed, "n_params": 10 + number,
+                {"kind": "run", "variant": variant, "setting": TEXT, "lr": 1e-2, "seed": seed,
                  "bits_per_byte": 3 - saved + noise, "bits_eligible": 1 - saved / 2 + noise, "lost_M1": 1 + noise,
                  "lost_M1_k": 0.1 + noise, "lost_O1": 1 + noise, "lost_O1_k": 0.1 + noise}
             )  # fmt: skip
-    toys = [cell(variant, toy, NEVER, 0.2) for variant, toy in STUDY.cells("laptop")]
+    toys = [cell(variant, toy, NEVER, 0.2) for variant, toy in cells if toy != TEXT]
     return pd.concat([*toys, pd.DataFrame(rows)], ignore_index=True)

@@ -1,0 +1,40 @@
+"""A matrix of attention variants by settings."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.figure import Figure
+
+from ihlab.plots.style import PAGE, new_figure
+
+LARGEST_RATIO = 8
+"""The ratio at which the colours of the matrix end."""
+
+
+def matrix(cells: Mapping[tuple[str, str], tuple[float, str]], bar_label: str) -> Figure:
+    """Draw the ratio and the text of each cell (row, column): the colour is the ratio's log, cut at `LARGEST_RATIO`.
+
+    A ratio is inf if a variant never reaches the accuracy. A cell is white if its ratio is NaN or if it is missing.
+    """
+    rows, columns = (list(dict.fromkeys(each)) for each in zip(*cells, strict=True))
+    figure = new_figure(PAGE, 0.3 * len(rows) + 2.2)
+    axes = figure.subplots()
+    bound = np.log2(LARGEST_RATIO)
+    shown = np.full((len(rows), len(columns)), np.nan)
+    for (row, column), (ratio, text) in cells.items():
+        i, j = rows.index(row), columns.index(column)
+        shown[i, j] = np.clip(np.log2(ratio), -bound, bound)
+        dark = abs(shown[i, j]) > 0.7 * bound
+        axes.text(j, i, text, ha="center", va="center", fontsize=9, color="white" if dark else "black")
+    image = axes.imshow(shown, cmap="PuOr_r", norm=TwoSlopeNorm(0.0, -bound, bound), aspect="auto")
+    axes.set_xticks(range(len(columns)), [label.replace(", ", ",\n") for label in columns])
+    axes.set_yticks(range(len(rows)), rows)
+    axes.tick_params(length=0)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    bar = figure.colorbar(image, ax=axes, shrink=0.6, pad=0.01, aspect=30)
+    ticks = [1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8]
+    bar.set_ticks(np.log2(ticks).tolist(), labels=["1/8", "1/4", "1/2", "1", "2", "4", "8"])
+    bar.set_label(bar_label)
+    return figure
