@@ -128,10 +128,12 @@ def test_comparators_never_win_and_are_below_vanilla_only_where_it_broke_down(da
 
 def test_a_question_counts_the_rows_that_match():
     frame = pd.DataFrame({"a b": [1.0, 2.0, np.nan, 1.0], "c": [2.0, 1.0, 2.0, 3.0], "of": ["x", "x", "x", "y"]})
-    exact = Question("So it is.", "page 1", "{k} of {n} in {who}", hit="`a b` < c", threshold=0.7)
+    exact = Question("it_is", None, "So it is.", "page 1", "{k} of {n} in {who}", hit="`a b` < c", threshold=0.7)
     claim = exact.claim({"cells": frame}, {"who": "all"})
     assert (claim.estimate.value, claim.measure, claim.p, claim.verdict) == (0.5, "2 of 4 in all", None, "fails")
-    sampled = Question("So it is.", "page 1", "p = {p:.4f}", cells="of == 'x'", hit="c > 1", sampled=True)
+    sampled = Question(
+        "it_is", None, "So it is.", "page 1", "p = {p:.4f}", cells="of == 'x'", hit="c > 1", sampled=True
+    )
     claim = sampled.claim({"cells": frame.loc[[0, 2] * 5]}, {})
     assert (claim.estimate.value, claim.measure) == (1, f"p = {2 / 2**10:.4f}")
     assert claim.p == pytest.approx(2 / 2**10, rel=1e-3)
