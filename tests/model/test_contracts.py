@@ -5,7 +5,7 @@ every model
 
 - equals a loop over tokens (`tests.model.loops`), which has no code of the package;
 - is causal: later tokens do not change earlier logits;
-- gives the same logits with a hook at every hook point;
+- gives the same logits with a hook at every hook point, and its activations fit together;
 - decodes in any chunks as in one forward pass, with hooks or without;
 - gives the residual stream at some positions as at all, also to hooks, and in each member of a stack;
 - has the gradients that finite differences give.
@@ -158,6 +158,22 @@ def is_the_same_with_hooks(case):
     same(case.hooked, case.logits)
 
 
+def says_what_is_computed(case):
+    """The pattern (a recurrence's kernel) reads z from the values, and heads' results are what attention adds."""
+    for layer, block in enumerate(case.model.layers):
+        seen = case.cache.cache_dict
+        seen = {
+            name.removeprefix(at): seen[name] for name in seen if name.startswith(at := f"blocks.{layer}.attn.hook_")
+        }
+        pattern = seen["kernel" if case.model.cfg.recurrent else "pattern"]
+        v = seen["v"].repeat_interleave(block.attn.n_heads // seen["v"].shape[2], dim=2)
+        same(torch.einsum("bhqk,bkhd->bqhd", pattern, v), seen.get("z_raw", seen["z"]))
+        if "attn_scores" in seen:
+            same(seen["attn_scores"].softmax(dim=-1).nan_to_num(0), pattern)
+        if "O" not in block.canon:
+            same(seen["result"].sum(dim=2) + block.attn.b_O, case.cache["attn_out", layer])
+
+
 def decodes_in_chunks(case):
     for sizes, hooked in (([1, 1, 1, 1, 2, 3], False), ([4, 1, 4], True)):
         decoder = Decoder(case.model, 2, N_POS)
@@ -196,11 +212,15 @@ def stacks(case):
 
 
 def has_gradients_of_finite_differences(case):
-    """Along one random direction of all parameters."""
+    """Along one random direction of all parameters, of logits everywhere and of the stream at some positions."""
     generator, model = torch.Generator().manual_seed(2), case.model
     at = torch.randn(case.logits.shape, generator=generator, dtype=torch.float64)
+
+    def value():
+        return (model(case.tokens) * at).sum() + model.residual_at(case.tokens, INDEX, QUERIES).square().sum()
+
     names, weights = zip(*model.named_parameters(), strict=True)
-    gradients = torch.autograd.grad((model(case.tokens) * at).sum(), weights)
+    gradients = torch.autograd.grad(value(), weights)
     along = [torch.randn(weight.shape, generator=generator, dtype=torch.float64) for weight in weights]
     if "frozen" in model.cfg.attention:  # by its rule, the gradient of a shift is 0
         along = [0 * each if "_shift." in name else each for name, each in zip(names, along, strict=True)]
@@ -208,14 +228,14 @@ def has_gradients_of_finite_differences(case):
     with torch.no_grad():
         for step in (1e-6, -2e-6, 1e-6):
             torch._foreach_add_(weights, along, alpha=step)
-            values.append((model(case.tokens) * at).sum())
+            values.append(value())
     slope = sum((gradient * each).sum() for gradient, each in zip(gradients, along, strict=True))
     torch.testing.assert_close((values[0] - values[1]) / 2e-6, slope, atol=1e-5, rtol=1e-5)
 
 
 CONTRACTS = (
-    equals_a_loop, is_causal, is_the_same_with_hooks, decodes_in_chunks, gathers_queries, stacks,
-    has_gradients_of_finite_differences,
+    equals_a_loop, is_causal, is_the_same_with_hooks, says_what_is_computed, decodes_in_chunks, gathers_queries,
+    stacks, has_gradients_of_finite_differences,
 )  # fmt: skip
 
 

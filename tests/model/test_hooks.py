@@ -84,18 +84,6 @@ def test_the_cache_is_an_activation_cache(model, tokens):
     assert cache["pattern", 0] is cache["blocks.0.attn.hook_pattern"]
 
 
-def test_listening_changes_nothing(model, tokens):
-    torch.testing.assert_close(model.run_with_cache(tokens)[0], model(tokens))
-
-
-def test_z_is_pattern_times_value(model, tokens):
-    _, cache = model.run_with_cache(tokens)
-    for layer in range(2):
-        for head in range(HEADS):
-            value = cache["v", layer][:, :, head // (HEADS // GROUPS)]
-            torch.testing.assert_close(cache["z", layer][:, :, head], cache["pattern", layer][:, head] @ value)
-
-
 def test_patterns_are_causal_distributions(model, tokens):
     _, cache = model.run_with_cache(tokens)
     for layer in range(2):

@@ -1,7 +1,5 @@
 """The whole model: causality, initialisation, size, switches, refusals."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -28,37 +26,7 @@ KINDS = pytest.mark.parametrize(
 # What a token can reach
 
 
-@KINDS
-@pytest.mark.parametrize("t", range(9))
-def test_a_token_moves_its_own_logits_and_none_before(make_model, tokens, kind, t):
-    model = make_model(**kind)
-    changed = tokens.clone()
-    changed[:, t] = (tokens[:, t] + 1) % 19
-    before, after = model(tokens), model(changed)
-    assert torch.equal(before[:, :t], after[:, :t])
-    assert not torch.allclose(before[:, t], after[:, t])
-
-
-@KINDS
-def test_a_row_does_not_depend_on_its_batch(make_model, tokens, kind):
-    model = make_model(**kind)
-    torch.testing.assert_close(model(tokens[1:2]), model(tokens)[1:2])
-
-
 BLOCKS = pytest.mark.parametrize("switches", [{}, GPT2], ids=["llama", "gpt2"])
-
-
-@BLOCKS
-@pytest.mark.parametrize("window", [2, 3])
-def test_a_shift_of_the_token_itself_alone_is_vanilla_exactly(make_model, tokens, window, switches):
-    vanilla, shifted = make_model(**switches), make_model(attention="kv_shift", shift_window=window, **switches)
-    with torch.no_grad():
-        for block in shifted.blocks:
-            for weight in (block.attn.alpha, block.attn.beta):
-                weight.zero_()
-                weight[:, 0] = 1
-    shifted.load_state_dict(vanilla.state_dict(), strict=False)
-    assert torch.equal(vanilla(tokens), shifted(tokens))
 
 
 def test_final_residual_is_what_is_unembedded(make_model, tokens):
@@ -85,13 +53,6 @@ def test_n_params_of_gpt2_blocks_by_hand(make_model):
     model = make_model(**GPT2)
     assert model.n_params == 2 * layer + 2 * 20
     assert sum(p.numel() for p in model.parameters()) == model.n_params + 2 * 19 * 20 + 12 * 20
-
-
-@pytest.mark.parametrize("n_key_value_heads", [1, 2, 4])
-def test_kv_shift_adds_four_parameters_per_key_value_head_and_layer(make_model, n_key_value_heads):
-    vanilla = make_model(n_key_value_heads=n_key_value_heads)
-    shifted = make_model(n_key_value_heads=n_key_value_heads, attention="kv_shift")
-    assert shifted.n_params - vanilla.n_params == 4 * n_key_value_heads * 2
 
 
 # Initialisation
@@ -137,15 +98,6 @@ def test_stored_runs_can_be_started_anew(make_config, tied):
     for name, weight in drawn.items():
         assert torch.equal(model.get_submodule(name).weight, weight), name
     assert len(model.state_dict()) == len(drawn) + 5  # the norms
-
-
-@BLOCKS
-@pytest.mark.parametrize("window", [2, 3])
-def test_vanilla_and_shifted_models_start_alike(make_config, window, switches):
-    vanilla = Transformer(make_config(**switches), seed=5).state_dict()
-    shifted = Transformer(make_config(attention="kv_shift", shift_window=window, **switches), seed=5).state_dict()
-    assert len(shifted) == len(vanilla) + 4  # alpha and beta of two layers
-    assert all(torch.equal(shifted[name], weight) for name, weight in vanilla.items())
 
 
 def test_every_head_of_every_layer_starts_with_its_own_shift(make_config):
@@ -261,54 +213,6 @@ def test_norm_weights_start_at_one(make_config):
 # Switches
 
 
-def attention_of_one_token(model, vector):
-    """A lone token attends to itself, so its value goes straight through the output matrix."""
-    attn = model.blocks[0].attn
-    values = attn.v_proj(vector).unflatten(-1, (2, 6))
-    if model.cfg.attention == "kv_shift":
-        values = values * attn.beta[:, :1]
-    return attn.o_proj(values.repeat_interleave(2, dim=-2).flatten(start_dim=-2))
-
-
-@pytest.fixture(params=["vanilla", "kv_shift"])
-def bare(request, make_model):
-    """One layer of attention and nothing else; its input vectors for all tokens, and their attention."""
-
-    def make(**switches):
-        model = make_model(n_layers=1, norm="none", mlp="none", attention=request.param, **switches)
-        embedded = model.embed.weight
-        return SimpleNamespace(
-            logits=model(torch.arange(19)[:, None])[:, 0],
-            embedded=embedded,
-            attended=attention_of_one_token(model, embedded),
-            unembed=model.unembed,
-        )
-
-    return make
-
-
-def test_without_norm_and_mlp_the_stream_is_embedding_plus_attention(bare):
-    one = bare()
-    torch.testing.assert_close(one.logits, one.unembed(one.embedded + one.attended))
-
-
-def test_without_residual_attention_replaces_the_stream(bare):
-    one = bare(residual=False)
-    torch.testing.assert_close(one.logits, one.unembed(one.attended))
-
-
-def test_tied_embeddings_unembed_with_the_embedding(bare):
-    one = bare(tied_embeddings=True)
-    torch.testing.assert_close(one.logits, (one.embedded + one.attended) @ one.embedded.T)
-
-
-def test_without_residual_the_mlp_replaces_the_stream(make_model, tokens):
-    _, cache = make_model(residual=False).run_with_cache(tokens)
-    for layer in range(2):
-        assert torch.equal(cache["resid_mid", layer], cache["attn_out", layer])
-        assert torch.equal(cache["resid_post", layer], cache["mlp_out", layer])
-
-
 def test_norm_none_has_no_norm_weights(make_model):
     assert not [name for name, _ in make_model(norm="none").named_parameters() if name.endswith(".w")]
 
@@ -323,34 +227,6 @@ def test_tied_embeddings_are_one_parameter(make_model):
     assert tied.unembed.weight is tied.embed.weight
     assert tied.n_params == untied.n_params
     assert sum(p.numel() for p in untied.parameters()) - sum(p.numel() for p in tied.parameters()) == 19 * 20
-
-
-def last_logits_of_swapped_rows(model, tokens):
-    """The last position's logits before and after the first two tokens change places."""
-    swapped = tokens[:, [1, 0, *range(2, tokens.shape[1])]]
-    return model(tokens)[:, -1], model(swapped)[:, -1]
-
-
-def test_without_positions_one_layer_does_not_see_the_order(make_model, tokens):
-    before, after = last_logits_of_swapped_rows(make_model(n_layers=1, positional="none"), tokens)
-    torch.testing.assert_close(before, after)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [{"positional": "rope"}, {"positional": "learned"}, {"positional": "none", "attention": "kv_shift"}],
-    ids=str,
-)
-def test_rope_learned_positions_and_shifts_do_see_the_order(make_model, tokens, kind):
-    before, after = last_logits_of_swapped_rows(make_model(n_layers=1, **kind), tokens)
-    assert not torch.allclose(before, after)
-
-
-def test_learned_positions_are_added_to_the_embedding(make_model, tokens):
-    model = make_model(positional="learned")
-    _, cache = model.run_with_cache(tokens)
-    for t in range(9):
-        torch.testing.assert_close(cache["resid_pre", 0][:, t], model.W_E[tokens[:, t]] + model.W_pos[t])
 
 
 def test_only_learned_positions_can_be_shown(make_model):
