@@ -1,4 +1,4 @@
-"""TokenShift against a loop over tokens."""
+"""The weights that a TokenShift starts with."""
 
 import pytest
 import torch
@@ -6,45 +6,6 @@ import torch
 from ihlab.model.shift import TokenShift
 
 WINDOWS = pytest.mark.parametrize("window", [2, 3, 4])
-
-
-def shift_by_loop(x, weight):
-    """Equation 5, one token at a time: x [batch, pos, head, d_head], weight [head, window]."""
-    out = torch.zeros_like(x)
-    for t in range(x.shape[1]):
-        for head in range(x.shape[2]):
-            for back in range(weight.shape[1]):
-                if t - back >= 0:
-                    out[:, t, head] += weight[head, back] * x[:, t - back, head]
-    return out
-
-
-@WINDOWS
-@pytest.mark.parametrize("n_tokens", [1, 2, 7])
-def test_shift_equals_a_loop_over_tokens(window, n_tokens):
-    shift = TokenShift(3, window)
-    x = torch.randn(2, n_tokens, 3, 5)
-    torch.testing.assert_close(shift(x), shift_by_loop(x, shift.weight))
-
-
-@WINDOWS
-def test_what_the_hook_returns_replaces_the_own_weight(window):
-    shift, x, weight = TokenShift(3, window), torch.randn(2, 7, 3, 5), torch.randn(3, window)
-    own = shift.weight.detach().clone()
-    torch.testing.assert_close(shift(x, lambda given: given.copy_(weight)), shift_by_loop(x, weight))
-    assert torch.equal(shift.weight, own)  # the hook was given a copy
-
-
-@WINDOWS
-@pytest.mark.parametrize("n_before", [0, 1, 5])
-def test_a_row_can_be_shifted_in_pieces(window, n_before):
-    """The tokens before stand for the zeros; before the first token they are zeros."""
-    shift, x = TokenShift(3, window), torch.randn(2, 7, 3, 5)
-    padded = torch.cat([torch.zeros(2, window - 1, 3, 5), x], dim=1)
-    before = padded[:, n_before : n_before + window - 1]
-    for end in range(n_before + 1, 8):
-        mixed = shift(x[:, n_before:end], before=before)
-        torch.testing.assert_close(mixed, shift_by_loop(x, shift.weight)[:, n_before:end])
 
 
 @WINDOWS
