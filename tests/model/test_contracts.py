@@ -94,7 +94,8 @@ LIKE_KV = ("k_shift", "v_shift", "kv_gate", "kv_sum1", "kv_clip", "kv_project", 
 """Variants that are kv_shift for one side, or with another rule for its weights."""
 RARE = (
     "alibi", "learned positions", "strict", "rotary base", "rotary in one layer", "large eps", "layer norm", "gelu",
-    "tied embeddings", "residual in one layer", "dropout, evaluating", "canon A",
+    "tied embeddings", "residual in one layer", "dropout, evaluating", "canon A", "canon D, gelu", "no mlp",
+    "stream before the norm",
 )  # fmt: skip
 """Options of which others test the most. Their models are slow tests, like most models that are almost kv_shift."""
 
