@@ -51,7 +51,7 @@ class MultiTokenAttention(Attention):
             "Multi-token attention reads queries of consecutive tokens only: each depends on those before it.",
         )
         assert isinstance(positions, slice)
-        before = earlier(cache, "query", q, QUERIES - 1)
+        before = earlier(cache, "rotated query", q, QUERIES - 1)  # "query" is what canon="B" keeps
         seen = F.pad(q, (0, 0, 0, 0, QUERIES - 1, 0)) if before is None else torch.cat([before, q], dim=1)
         hidden = self.score_bias(k, slice(positions.start - QUERIES + 1, positions.stop)).isneginf()
         scores = F.pad(scores_of(seen, k).masked_fill(hidden, 0), (KEYS // 2, KEYS // 2))

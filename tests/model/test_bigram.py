@@ -1,4 +1,4 @@
-"""The hash table of pairs against a loop over tokens, and against the model without."""
+"""The hash table of pairs: its rows, and the model without it."""
 
 import pytest
 import torch
@@ -21,17 +21,6 @@ def make(make_model):
         return model
 
     return filled
-
-
-@torch.no_grad()
-def test_the_embedding_equals_a_loop_over_tokens(make, tokens):
-    model = make(bigram_table=50)
-    _, cache = model.run_with_cache(tokens)
-    for row, stream, added in zip(tokens.tolist(), cache["embed"], cache["hook_bigram"], strict=True):
-        for t, token in enumerate(row):
-            place = 49 if t == 0 else ((36313 * token) ^ (27191 * row[t - 1])) % 49
-            assert torch.equal(added[t], model.bigram.weight[place])
-            torch.testing.assert_close(stream[t], model.embed.weight[token] + added[t], atol=0, rtol=1e-15)
 
 
 def test_a_table_of_zeros_is_the_model_without_and_it_starts_as_zeros(make_config, tokens):

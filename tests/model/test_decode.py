@@ -90,17 +90,6 @@ def test_chunks_give_the_logits_of_the_full_forward_at_every_prefix(kind, batch,
 
 
 @KINDS
-@pytest.mark.parametrize("prefill", range(1, 10))
-def test_steps_of_one_token_equal_the_full_forward_in_float32(make_model, tokens, kind, prefill):
-    """Prefills shorter and longer than the window."""
-    model = make_model(**kind)
-    decoder = Decoder(model, 3, 9)
-    chunks = [tokens[:, :prefill], *tokens[:, prefill:].split(1, dim=1)]
-    logits = torch.cat([decoder.forward(chunk) for chunk in chunks if chunk.shape[1]], dim=1)
-    torch.testing.assert_close(logits, model(tokens), rtol=1e-5, atol=1e-5)
-
-
-@KINDS
 @pytest.mark.parametrize("chunks", [[9], [4, 3, 2], [1] * 9], ids=str)
 def test_hook_points_hold_the_part_of_the_full_forward_that_the_chunk_is(make_model, tokens, kind, chunks):
     """All of them: their positions are the chunk's, and the keys of scores and pattern those up to the chunk's end."""

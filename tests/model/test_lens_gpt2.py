@@ -1,4 +1,4 @@
-"""TransformerLens' tools on blocks with LayerNorm, biases and learned positions: what they sum to, and what is left."""
+"""TransformerLens' tools on GPT-2's and on Llama's blocks: what they sum to, and what is left."""
 
 import pytest
 import torch
@@ -13,10 +13,18 @@ def attention(request):
     return request.param
 
 
-@pytest.fixture(params=["linear", "none"])
+KINDS = {
+    "gpt2": GPT2,
+    "gpt2, no unembedding": {**GPT2, "unembedding": "none"},
+    "llama": {},
+    "no norm": {"norm": "none"},
+}
+
+
+@pytest.fixture(params=KINDS)
 def model(request, attention, make_model):
     """Norm weights are not 1 and biases not 0. Without an unembedding it has one entry more than tokens."""
-    return make_model(**GPT2, attention=attention, unembedding=request.param).eval()
+    return make_model(**KINDS[request.param], attention=attention).eval()
 
 
 @pytest.fixture
@@ -27,7 +35,11 @@ def cached(model, tokens):
 
 def constant(model):
     """What the final norm's bias adds to every token's logit, wherever it comes from."""
-    return model.ln_final.b @ model.W_U
+    return model.ln_final.b @ model.W_U if model.cfg.norm == "layer" else torch.zeros(19)
+
+
+def embeddings(model):
+    return ["embed", "pos_embed"] if model.cfg.positional == "learned" else ["embed"]
 
 
 def close(ours, theirs):
@@ -36,44 +48,48 @@ def close(ours, theirs):
 
 def test_the_model_is_what_transformer_lens_calls_one(model):
     assert isinstance(model, TransformerLensModel)
-    assert model.cfg.normalization_type == "LN"
+    assert model.cfg.normalization_type == {"layer": "LN", "rms": "RMS", "none": None}[model.cfg.norm]
 
 
 # The residual stream
 
 
 @pytest.mark.parametrize("layer", [1, 2])
-def test_the_decomposed_stream_sums_to_the_stream(cached, layer):
+def test_the_decomposed_stream_sums_to_the_stream(model, cached, layer):
     _, cache = cached
     parts, labels = cache.decompose_resid(layer=layer, return_labels=True)
-    assert labels[:2] == ["embed", "pos_embed"]
+    written = [f"{i}_{part}" for i in range(layer) for part in ("attn_out", "mlp_out")]
+    assert labels == [*embeddings(model), *written]
     close(parts.sum(dim=0), cache["resid_post", layer - 1])
 
 
 @pytest.mark.parametrize(("layer", "mlp_input"), [(0, False), (0, True), (1, False), (1, True), (2, False)])
 @pytest.mark.parametrize("expand_neurons", [True, False])
-def test_heads_neurons_positions_and_biases_sum_to_the_stream(cached, layer, mlp_input, expand_neurons):
+def test_heads_neurons_positions_and_biases_sum_to_the_stream(model, cached, layer, mlp_input, expand_neurons):
     _, cache = cached
     parts, labels = cache.get_full_resid_decomposition(
         layer=layer, mlp_input=mlp_input, expand_neurons=expand_neurons, return_labels=True
     )
-    assert labels[-3:] == ["embed", "pos_embed", "bias"]
+    assert labels[-1 - len(embeddings(model)) :] == [*embeddings(model), "bias"]
     stream = cache["resid_post", 1] if layer == 2 else cache["resid_mid" if mlp_input else "resid_pre", layer]
     close(parts.sum(dim=0), stream)
 
 
-def test_head_results_and_their_bias_sum_to_the_attention_outputs(model, cached):
+def test_head_results_and_their_bias_sum_to_the_attention_outputs(model, cached, tokens):
     _, cache = cached
-    results = cache.stack_head_results().unflatten(0, (2, 4)).sum(dim=1)
+    results, labels = cache.stack_head_results(return_labels=True)
+    assert labels == [f"L{layer}H{head}" for layer in range(2) for head in range(4)]
     for layer in range(2):
-        close(results[layer] + model.blocks[layer].attn.o_proj.bias, cache["attn_out", layer])
+        close(results[4 * layer : 4 * layer + 4].sum(dim=0) + model.blocks[layer].attn.b_O, cache["attn_out", layer])
+    _, without = model.run_with_cache(tokens, names_filter=lambda name: not name.endswith("hook_result"))
+    close(without.stack_head_results(), results)  # TransformerLens then computes them from W_O
 
 
 def test_neuron_results_and_their_bias_sum_to_the_mlp_outputs(model, cached):
     _, cache = cached
     results = cache.stack_neuron_results(-1).unflatten(0, (2, 14)).sum(dim=1)
     for layer in range(2):
-        close(results[layer] + model.blocks[layer].mlp.out_proj.bias, cache["mlp_out", layer])
+        close(results[layer] + model.blocks[layer].mlp.b_out, cache["mlp_out", layer])
 
 
 @torch.no_grad()
@@ -81,8 +97,8 @@ def test_neuron_results_and_their_bias_sum_to_the_mlp_outputs(model, cached):
 def test_accumulated_biases_by_hand(model, include_mlp_biases):
     """The residual stream before each layer, in the order in which it is written to."""
     (one, two), mlps = model.blocks, float(include_mlp_biases)
-    b_O = [one.attn.o_proj.bias, two.attn.o_proj.bias]
-    b_out = [mlps * one.mlp.out_proj.bias, mlps * two.mlp.out_proj.bias]
+    b_O = [one.attn.b_O, two.attn.b_O]
+    b_out = [mlps * one.mlp.b_out, mlps * two.mlp.b_out]
     expected = {
         (0, False): torch.zeros(20),
         (0, True): b_O[0],
@@ -98,12 +114,15 @@ def test_accumulated_biases_by_hand(model, include_mlp_biases):
 
 
 @pytest.mark.parametrize("mlp_input", [False, True])
-def test_parts_put_through_an_inner_norm_sum_to_the_normalised_stream(cached, mlp_input):
-    """Centred and divided by the scale, part by part; w and b come after."""
+def test_parts_put_through_an_inner_norm_sum_to_the_normalised_stream(model, cached, mlp_input):
+    """Divided by the scale (and by a LayerNorm centred), part by part; w and b come after."""
     _, cache = cached
+    if model.cfg.norm == "none":
+        return
     parts = cache.decompose_resid(layer=1, mlp_input=mlp_input, apply_ln=True)
     close(parts.sum(dim=0), cache["normalized", 1, "ln2" if mlp_input else "ln1"])
-    close(parts.mean(dim=-1), torch.zeros(parts.shape[:-1]))
+    if model.cfg.norm == "layer":
+        close(parts.mean(dim=-1), torch.zeros(parts.shape[:-1]))
 
 
 def test_the_last_accumulated_residual_unembeds_to_the_logits(model, cached):
@@ -148,26 +167,32 @@ def test_neurons_can_be_projected_onto_directions_at_once(model, cached):
     """TransformerLens' shortcut through norm and projection, which centres the weights and not the activations."""
     logits, cache = cached
     directions = model.tokens_to_residual_directions(torch.arange(19)).T
-    parts = cache.get_full_resid_decomposition(expand_neurons=True, apply_ln=True, project_output_onto=directions)
+    norm = model.cfg.norm != "none"
+    parts = cache.get_full_resid_decomposition(expand_neurons=True, apply_ln=norm, project_output_onto=directions)
     close(parts.sum(dim=0), logits - constant(model))
 
 
 def test_directions_give_the_logits_of_the_normalised_stream_and_ignore_its_mean(model, cached):
     logits, cache = cached
     directions = model.tokens_to_residual_directions(torch.arange(19))
-    close(cache["ln_final.hook_normalized"] @ directions.T, logits - constant(model))
-    close(directions.sum(dim=-1), torch.zeros(19))
+    normalised = cache["resid_post", 1] if model.cfg.norm == "none" else cache["ln_final.hook_normalized"]
+    close(normalised @ directions.T, logits - constant(model))
+    if model.cfg.norm == "layer":
+        close(directions.sum(dim=-1), torch.zeros(19))
     close(model.tokens_to_residual_directions(4), directions[4])
 
 
 def test_one_heads_attribution_by_hand(model, cached):
-    """((z @ W_O) less its mean) / scale . (w * W_U[:, t])."""
+    """((z @ W_O) less its mean, under a LayerNorm) / scale . (w * W_U[:, t])."""
     _, cache = cached
     heads, labels = cache.stack_head_results(return_labels=True)
     attributions = cache.logit_attrs(heads, 4)
     write = cache["z", 1][:, :, 2] @ model.blocks[1].attn.W_O[2]
-    centred = write - write.mean(dim=-1, keepdim=True)
-    expected = (centred / cache["ln_final.hook_scale"] * model.ln_final.w) @ model.W_U[:, 4]
+    if model.cfg.norm == "layer":
+        write = write - write.mean(dim=-1, keepdim=True)
+    if model.cfg.norm != "none":
+        write = write / cache["ln_final.hook_scale"] * model.ln_final.w
+    expected = write @ model.W_U[:, 4]
     close(attributions[labels.index("L1H2")], expected)
 
 
@@ -182,8 +207,9 @@ def test_patching_a_run_with_itself_changes_nothing(model, cached, tokens):
 
 
 @torch.no_grad()
-def test_a_hook_may_write_into_the_positions(model, tokens):
+def test_a_hook_may_write_into_the_positions(make_model, tokens):
     """They are copies: the model and the other rows keep theirs."""
+    model = make_model(**GPT2)
     before = model.W_pos.clone()
 
     def forget(positions, hook):

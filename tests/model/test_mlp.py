@@ -15,24 +15,6 @@ def gelu(x):
     return torch.tensor([v / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))) for v in x.tolist()])
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_a_swiglu_position_worked_by_hand(make_config, bias):
-    mlp, x = SwiGLU(make_config(bias=bias)), torch.randn(2, 3, 20)
-    gate, linear = x @ mlp.W_gate, x @ mlp.W_in
-    if bias:
-        gate, linear = gate + mlp.gate_proj.bias, linear + mlp.in_proj.bias
-    out = (gate / (1 + torch.exp(-gate)) * linear) @ mlp.W_out
-    torch.testing.assert_close(mlp(x), out + mlp.out_proj.bias if bias else out)
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_a_gelu_position_worked_by_hand(make_config, bias):
-    mlp, x = GeluMLP(make_config(bias=bias)), torch.randn(1, 1, 20)
-    before = x[0, 0] @ mlp.W_in + (mlp.in_proj.bias if bias else 0)
-    out = gelu(before) @ mlp.W_out + (mlp.out_proj.bias if bias else 0)
-    torch.testing.assert_close(mlp(x)[0, 0], out)
-
-
 def test_gelus_hooks_see_the_neurons_before_and_after(make_config):
     mlp, x, seen = GeluMLP(make_config(bias=True)), torch.randn(2, 3, 20), {}
     mlp.hook_pre.add_hook(lambda pre, hook: seen.update(pre=pre))

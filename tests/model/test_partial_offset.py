@@ -4,19 +4,12 @@ import pytest
 import torch
 
 from ihlab.model.partial_offset import offset
+from tests.model.weights import alike
 
 HALF = (1.0, 100_000.0**-0.25, 0.0, 0.0)
 """Frequencies of the four pairs of a head of 8, with base 100,000, of which the slower half is not rotated."""
 OFFSET = torch.tensor([0, 0, 1, 1] * 2, dtype=torch.float64)
 """1 at channels d/4 to d/2 and 3d/4 to d of a head of 8."""
-
-
-@torch.no_grad()
-def alike(model, other):
-    given = dict(model.named_parameters())
-    for name, weight in other.named_parameters():
-        if name in given:
-            weight.copy_(given[name])
 
 
 def test_the_second_and_fourth_quarter_are_the_other_vectors():

@@ -20,24 +20,10 @@ def test_rotation_is_multiplication_by_a_complex_number(base):
             torch.testing.assert_close(rotated[:, t, :, i + 3], number.imag)
 
 
-@BASES
-def test_a_product_of_rotated_vectors_depends_on_their_distance_only(base):
-    q, k = torch.randn(6), torch.randn(6)
-    rotary = Rotary(6, 20, base)
-    rotated_q, rotated_k = (rotary(vector.expand(1, 20, 1, 6))[0, :, 0] for vector in (q, k))
-    near, far = rotated_q[5] @ rotated_k[2], rotated_q[19] @ rotated_k[16]
-    torch.testing.assert_close(near, far)
-
-
 def ahead(n_keys, start=0):
     """By how much each key is ahead of queries from position `start` on: [1, query, key]."""
     at = torch.arange(n_keys)
     return (at - at[start:, None])[None]
-
-
-def test_the_first_token_is_not_rotated():
-    x = torch.randn(2, 4, 3, 6)
-    assert torch.equal(Rotary(6, 4, 100.0)(x)[:, 0], x[:, 0])
 
 
 def test_a_row_can_be_rotated_in_pieces():

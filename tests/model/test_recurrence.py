@@ -1,4 +1,4 @@
-"""Linear recurrences against a loop over tokens in float64, and against what they reduce to."""
+"""Linear recurrences against what they reduce to, how they start, and what reads their weights."""
 
 import math
 
@@ -12,90 +12,15 @@ from ihlab.interp.heads import head_scores
 from ihlab.interp.patching import path_patch, without_key_path
 from ihlab.interp.patterns import raw_patterns, score_routes
 from tasks import ConfigError
+from tests.model.weights import alike
 
 NAMES = ("gated_linear", "gated_delta", "trapezoid")
 EACH = pytest.mark.parametrize("name", NAMES)
-CASES = {
-    **{name: {"attention": name} for name in NAMES},
-    "no positions, a head each": {"attention": "gated_delta", "positional": "none", "n_key_value_heads": 4},
-    "convolved": {"attention": "gated_linear", "canon": "B", "positional": "none"},
-    "convolved delta rule": {"attention": "gated_delta", "canon": "B"},
-}
-GATES = {"gated_linear": 1, "gated_delta": 2, "trapezoid": 2}
-
-
-@pytest.fixture
-def make(make_model):
-    """Models in float64, with gates that depend on the token."""
-
-    def moved(**changes):
-        model = make_model(**changes).double()
-        generator = torch.Generator().manual_seed(3)
-        with torch.no_grad():
-            for name, weight in model.named_parameters():
-                if any(part in name for part in (".write.", ".erase.", ".trapezoid.", ".log_rate")):
-                    weight.normal_(std=0.5, generator=generator)
-        return model
-
-    return moved
-
-
-def by_loop(attn, cfg, x):
-    """Attention of one layer by the recurrences of the modules: x [pos, d_model] to [pos, d_model]."""
-    group, out = cfg.n_heads // cfg.kv_heads, torch.zeros_like(x)
-
-    def gate(part, g, t):
-        return part.weight[g] @ x[t] + part.bias[g]
-
-    def vector(what, matrix, head, t):
-        taps = attn.convolution[what].weight[head] if attn.convolution else torch.zeros(1, 1)
-        own = x[t] @ matrix
-        return own + sum(tap * (x[t - back] @ matrix) for back, tap in enumerate(taps) if t >= back)
-
-    def matched(y, t):
-        y = y if attn.rotary is None else attn.rotary(y[None, None, None], slice(t, t + 1))[0, 0, 0]
-        return y / y.pow(2).sum().sqrt()
-
-    for h in range(cfg.n_heads):
-        g, rate = h // group, attn.log_rate[h // group].exp()
-        state = torch.zeros(cfg.head_width, cfg.head_width, dtype=x.dtype)
-        pair = torch.zeros_like(state)
-        for t in range(len(x)):
-            k, v = matched(vector("key", attn.W_K[g], g, t), t), vector("value", attn.W_V[g], g, t)
-            step = torch.log(1 + gate(attn.write, g, t).exp())
-            decay = torch.exp(-rate * step)
-            if cfg.attention == "gated_linear":
-                state = decay * state + step * torch.outer(k, v)
-            if cfg.attention == "gated_delta":
-                write = 1 / (1 + torch.exp(-gate(attn.erase, g, t)))
-                erased = torch.eye(len(k), dtype=x.dtype) - write * torch.outer(k, k)
-                state = decay * erased @ state + write * torch.outer(k, v)
-            if cfg.attention == "trapezoid":
-                own = 1 / (1 + torch.exp(-gate(attn.trapezoid, g, t)))
-                state = decay * state + own * step * torch.outer(k, v) + (1 - own) * step * decay * pair
-                pair = torch.outer(k, v)
-            z = state.T @ matched(vector("query", attn.W_Q[h], h, t), t)
-            out[t] += z @ attn.W_O[h]
-    return out
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-@torch.no_grad()
-def test_a_layer_equals_a_loop_over_tokens(make, case):
-    model = make(**case)
-    x = torch.randn(2, 7, 20, dtype=torch.float64)
-    for block in model.layers:
-        wanted = torch.stack([by_loop(block.attn, model.cfg, row) for row in x])
-        torch.testing.assert_close(block.attn(x), wanted, atol=1e-12, rtol=1e-10)
 
 
 @EACH
-def test_its_parameters_beside_vanillas_and_their_start(make_config, name):
-    model, vanilla = Transformer(make_config(attention=name)), Transformer(make_config())
-    own = dict(model.named_parameters())
-    assert all(torch.equal(weight, own[shared]) for shared, weight in vanilla.named_parameters())
-    assert model.n_params - vanilla.n_params == 2 * 2 * (GATES[name] * (20 + 1) + 1)
-    assert not model.decayed_parameters() - vanilla.decayed_parameters()
+def test_it_starts_with_write_gates_of_1_and_slow_decays(make_config, name):
+    model = Transformer(make_config(attention=name))
     for block in model.layers:
         torch.testing.assert_close(F.softplus(block.attn.write(torch.ones(1, 1, 20))), torch.ones(1, 1, 2))
         assert ((block.attn.log_rate > math.log(0.001)) & (block.attn.log_rate < math.log(0.1))).all()
@@ -103,15 +28,6 @@ def test_its_parameters_beside_vanillas_and_their_start(make_config, name):
 
 
 # What they reduce to
-
-
-@torch.no_grad()
-def alike(model, other):
-    """Give `other` the weights of `model` where both have them."""
-    given = dict(model.named_parameters())
-    for name, weight in other.named_parameters():
-        if name in given:
-            weight.copy_(given[name])
 
 
 def hooks(**values):
@@ -187,14 +103,13 @@ def test_the_delta_rule_on_one_key_holds_the_last_value_alone(make, one_hot):
 
 @EACH
 @torch.no_grad()
-def test_the_kernel_says_what_is_read(make, tokens, name):
-    _, cache = make(attention=name).run_with_cache(tokens)
-    for layer in range(2):
-        kernel, v = cache[f"blocks.{layer}.attn.hook_kernel"], cache["v", layer].repeat_interleave(2, dim=2)
-        torch.testing.assert_close(torch.einsum("bhqk,bkhd->bqhd", kernel, v), cache["z", layer])
-        assert not kernel.triu(1).any()
-    _, cut = make(attention=name).run_with_cache(tokens, pos_slice=(2, 5))
-    torch.testing.assert_close(cut["blocks.1.attn.hook_kernel"], kernel[:, :, 2:5])
+def test_the_kernel_is_causal_and_cut_along_queries(make, tokens, name):
+    kernel, cut = (
+        make(attention=name).run_with_cache(tokens, pos_slice=part)[1]["blocks.1.attn.hook_kernel"]
+        for part in (None, (2, 5))
+    )
+    assert not kernel.triu(1).any()
+    torch.testing.assert_close(cut, kernel[:, :, 2:5])
 
 
 @EACH

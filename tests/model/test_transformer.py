@@ -1,6 +1,4 @@
-"""The whole model: causality, initialisation, size, switches, refusals."""
-
-from types import SimpleNamespace
+"""The whole model: initialisation, size, switches, refusals."""
 
 import numpy as np
 import pytest
@@ -25,45 +23,7 @@ KINDS = pytest.mark.parametrize(
 )
 
 
-# What a token can reach
-
-
-@KINDS
-@pytest.mark.parametrize("t", range(9))
-def test_a_token_moves_its_own_logits_and_none_before(make_model, tokens, kind, t):
-    model = make_model(**kind)
-    changed = tokens.clone()
-    changed[:, t] = (tokens[:, t] + 1) % 19
-    before, after = model(tokens), model(changed)
-    assert torch.equal(before[:, :t], after[:, :t])
-    assert not torch.allclose(before[:, t], after[:, t])
-
-
-@KINDS
-def test_a_row_does_not_depend_on_its_batch(make_model, tokens, kind):
-    model = make_model(**kind)
-    torch.testing.assert_close(model(tokens[1:2]), model(tokens)[1:2])
-
-
 BLOCKS = pytest.mark.parametrize("switches", [{}, GPT2], ids=["llama", "gpt2"])
-
-
-@BLOCKS
-@pytest.mark.parametrize("window", [2, 3])
-def test_a_shift_of_the_token_itself_alone_is_vanilla_exactly(make_model, tokens, window, switches):
-    vanilla, shifted = make_model(**switches), make_model(attention="kv_shift", shift_window=window, **switches)
-    with torch.no_grad():
-        for block in shifted.blocks:
-            for weight in (block.attn.alpha, block.attn.beta):
-                weight.zero_()
-                weight[:, 0] = 1
-    shifted.load_state_dict(vanilla.state_dict(), strict=False)
-    assert torch.equal(vanilla(tokens), shifted(tokens))
-
-
-def test_final_residual_is_what_is_unembedded(make_model, tokens):
-    model = make_model()
-    torch.testing.assert_close(model.final_residual(tokens) @ model.W_U, model(tokens))
 
 
 # Parameters
@@ -85,13 +45,6 @@ def test_n_params_of_gpt2_blocks_by_hand(make_model):
     model = make_model(**GPT2)
     assert model.n_params == 2 * layer + 2 * 20
     assert sum(p.numel() for p in model.parameters()) == model.n_params + 2 * 19 * 20 + 12 * 20
-
-
-@pytest.mark.parametrize("n_key_value_heads", [1, 2, 4])
-def test_kv_shift_adds_four_parameters_per_key_value_head_and_layer(make_model, n_key_value_heads):
-    vanilla = make_model(n_key_value_heads=n_key_value_heads)
-    shifted = make_model(n_key_value_heads=n_key_value_heads, attention="kv_shift")
-    assert shifted.n_params - vanilla.n_params == 4 * n_key_value_heads * 2
 
 
 # Initialisation
@@ -139,15 +92,6 @@ def test_stored_runs_can_be_started_anew(make_config, tied):
     assert len(model.state_dict()) == len(drawn) + 5  # the norms
 
 
-@BLOCKS
-@pytest.mark.parametrize("window", [2, 3])
-def test_vanilla_and_shifted_models_start_alike(make_config, window, switches):
-    vanilla = Transformer(make_config(**switches), seed=5).state_dict()
-    shifted = Transformer(make_config(attention="kv_shift", shift_window=window, **switches), seed=5).state_dict()
-    assert len(shifted) == len(vanilla) + 4  # alpha and beta of two layers
-    assert all(torch.equal(shifted[name], weight) for name, weight in vanilla.items())
-
-
 def test_every_head_of_every_layer_starts_with_its_own_shift(make_config):
     blocks = Transformer(make_config(attention="kv_shift")).blocks
     own = torch.cat([weight[:, 0] for block in blocks for weight in (block.attn.alpha, block.attn.beta)])
@@ -180,29 +124,27 @@ WIDE_STD = {
 }
 
 
-@pytest.mark.parametrize("name", WIDE_STD)
-def test_weights_start_normal_with_the_documented_width(name):
-    weight = Transformer(ModelConfig(**WIDE, positional="none")).get_submodule(name).weight
-    assert abs(weight.mean().item()) < 0.05 * WIDE_STD[name]
-    assert weight.std().item() == pytest.approx(WIDE_STD[name], rel=0.05)
+LEARNED = {"positional": "learned", "n_ctx": 300}
+WIDE_OTHERS = {
+    "as documented": ({}, {}),
+    "tied": ({"tied_embeddings": True}, {"embed": 1 / 8, "unembed": 1 / 8}),
+    "learned positions": (LEARNED, {"pos_embed": 1}),
+    "learned positions, tied": ({**LEARNED, "tied_embeddings": True}, {"embed": 1 / 8, "pos_embed": 1 / 8}),
+    "init_std": ({**LEARNED, "init_std": 0.02}, dict.fromkeys([*WIDE_STD, "pos_embed"], 0.02)),
+    "embed_std": (
+        {**LEARNED, "init_std": 0.02, "embed_std": 0.35},
+        {**dict.fromkeys(WIDE_STD, 0.02), "embed": 0.35, "pos_embed": 0.35},
+    ),
+}
 
 
-def test_a_tied_embedding_starts_as_an_unembedding():
-    model = Transformer(ModelConfig(**WIDE, positional="none", tied_embeddings=True))
-    assert model.embed.weight.std().item() == pytest.approx(1 / 8, rel=0.05)
-
-
-def test_init_std_is_that_of_every_matrix():
-    model = Transformer(ModelConfig(**WIDE, positional="none", init_std=0.02))
-    for name in WIDE_STD:
-        assert model.get_submodule(name).weight.std().item() == pytest.approx(0.02, rel=0.05)
-
-
-def test_learned_positions_start_as_wide_as_the_embedding():
-    wide = {**WIDE, "n_ctx": 300, "positional": "learned"}
-    assert Transformer(ModelConfig(**wide)).W_pos.std().item() == pytest.approx(1, rel=0.05)
-    assert Transformer(ModelConfig(**wide, tied_embeddings=True)).W_pos.std().item() == pytest.approx(1 / 8, rel=0.05)
-    assert Transformer(ModelConfig(**wide, init_std=0.02)).W_pos.std().item() == pytest.approx(0.02, rel=0.05)
+@pytest.mark.parametrize(("fields", "others"), WIDE_OTHERS.values(), ids=WIDE_OTHERS)
+def test_weights_start_normal_with_the_documented_width(fields, others):
+    model = Transformer(ModelConfig(**{**WIDE, "positional": "none", **fields}))
+    for name, std in {**WIDE_STD, **others}.items():
+        weight = model.get_submodule(name).weight
+        assert abs(weight.mean().item()) < 0.05 * std
+        assert weight.std().item() == pytest.approx(std, rel=0.05)
 
 
 @pytest.mark.parametrize("positional", ["none", "learned"])
@@ -217,12 +159,6 @@ def test_embed_std_scales_the_embeddings_and_nothing_else(attention, positional)
             torch.testing.assert_close(small[name], 0.02 * weight)
         else:
             assert torch.equal(small[name], weight)
-
-
-def test_embed_std_comes_before_init_std():
-    model = Transformer(ModelConfig(**WIDE, positional="none", init_std=0.02, embed_std=0.35))
-    assert model.W_E.std().item() == pytest.approx(0.35, rel=0.05)
-    assert model.W_U.std().item() == pytest.approx(0.02, rel=0.05)
 
 
 @pytest.mark.parametrize("n_layers", [1, 8])
@@ -261,96 +197,11 @@ def test_norm_weights_start_at_one(make_config):
 # Switches
 
 
-def attention_of_one_token(model, vector):
-    """A lone token attends to itself, so its value goes straight through the output matrix."""
-    attn = model.blocks[0].attn
-    values = attn.v_proj(vector).unflatten(-1, (2, 6))
-    if model.cfg.attention == "kv_shift":
-        values = values * attn.beta[:, :1]
-    return attn.o_proj(values.repeat_interleave(2, dim=-2).flatten(start_dim=-2))
-
-
-@pytest.fixture(params=["vanilla", "kv_shift"])
-def bare(request, make_model):
-    """One layer of attention and nothing else; its input vectors for all tokens, and their attention."""
-
-    def make(**switches):
-        model = make_model(n_layers=1, norm="none", mlp="none", attention=request.param, **switches)
-        embedded = model.embed.weight
-        return SimpleNamespace(
-            logits=model(torch.arange(19)[:, None])[:, 0],
-            embedded=embedded,
-            attended=attention_of_one_token(model, embedded),
-            unembed=model.unembed,
-        )
-
-    return make
-
-
-def test_without_norm_and_mlp_the_stream_is_embedding_plus_attention(bare):
-    one = bare()
-    torch.testing.assert_close(one.logits, one.unembed(one.embedded + one.attended))
-
-
-def test_without_residual_attention_replaces_the_stream(bare):
-    one = bare(residual=False)
-    torch.testing.assert_close(one.logits, one.unembed(one.attended))
-
-
-def test_tied_embeddings_unembed_with_the_embedding(bare):
-    one = bare(tied_embeddings=True)
-    torch.testing.assert_close(one.logits, (one.embedded + one.attended) @ one.embedded.T)
-
-
-def test_without_residual_the_mlp_replaces_the_stream(make_model, tokens):
-    _, cache = make_model(residual=False).run_with_cache(tokens)
-    for layer in range(2):
-        assert torch.equal(cache["resid_mid", layer], cache["attn_out", layer])
-        assert torch.equal(cache["resid_post", layer], cache["mlp_out", layer])
-
-
-def test_norm_none_has_no_norm_weights(make_model):
-    assert not [name for name, _ in make_model(norm="none").named_parameters() if name.endswith(".w")]
-
-
-def test_mlp_none_has_no_mlp_weights(make_model):
-    names = [name for name, _ in make_model(mlp="none").named_parameters()]
-    assert not [name for name in names if "mlp" in name or "ln2" in name]
-
-
 def test_tied_embeddings_are_one_parameter(make_model):
     tied, untied = make_model(tied_embeddings=True), make_model()
     assert tied.unembed.weight is tied.embed.weight
     assert tied.n_params == untied.n_params
     assert sum(p.numel() for p in untied.parameters()) - sum(p.numel() for p in tied.parameters()) == 19 * 20
-
-
-def last_logits_of_swapped_rows(model, tokens):
-    """The last position's logits before and after the first two tokens change places."""
-    swapped = tokens[:, [1, 0, *range(2, tokens.shape[1])]]
-    return model(tokens)[:, -1], model(swapped)[:, -1]
-
-
-def test_without_positions_one_layer_does_not_see_the_order(make_model, tokens):
-    before, after = last_logits_of_swapped_rows(make_model(n_layers=1, positional="none"), tokens)
-    torch.testing.assert_close(before, after)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [{"positional": "rope"}, {"positional": "learned"}, {"positional": "none", "attention": "kv_shift"}],
-    ids=str,
-)
-def test_rope_learned_positions_and_shifts_do_see_the_order(make_model, tokens, kind):
-    before, after = last_logits_of_swapped_rows(make_model(n_layers=1, **kind), tokens)
-    assert not torch.allclose(before, after)
-
-
-def test_learned_positions_are_added_to_the_embedding(make_model, tokens):
-    model = make_model(positional="learned")
-    _, cache = model.run_with_cache(tokens)
-    for t in range(9):
-        torch.testing.assert_close(cache["resid_pre", 0][:, t], model.W_E[tokens[:, t]] + model.W_pos[t])
 
 
 def test_only_learned_positions_can_be_shown(make_model):

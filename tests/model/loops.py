@@ -1,0 +1,320 @@
+"""The network token by token and head by head, in NumPy: slow, and without any code of the package.
+
+`logits` returns what `Transformer` must return, from the parameters alone. Formulas are those of the docstrings in
+`ihlab.model`. Vectors of a sequence are arrays [pos, width]; those of all heads are lists of such arrays.
+"""
+
+import numpy as np
+
+
+class Part:
+    """The parameters of a module by their names below it, as arrays."""
+
+    def __init__(self, arrays, prefix=""):
+        self.arrays, self.prefix = arrays, prefix
+
+    def __getitem__(self, name):
+        return self.arrays[self.prefix + name]
+
+    def get(self, name, default=0.0):
+        return self.arrays.get(self.prefix + name, default)
+
+    def below(self, name):
+        return Part(self.arrays, f"{self.prefix}{name}.")
+
+    def __contains__(self, name):
+        return any(each.startswith(f"{self.prefix}{name}.") for each in self.arrays)
+
+    def linear(self, name, x):
+        return x @ self[f"{name}.weight"].T + self.get(f"{name}.bias")
+
+    def heads(self, name, x, n_heads):
+        return list(self.linear(name, x).reshape(len(x), n_heads, -1).swapaxes(0, 1))
+
+
+def logits(model, tokens):
+    """Return the logits [pos, d_vocab] of one sequence of tokens [pos]."""
+    cfg, w = model.cfg, Part({name: p.detach().double().numpy() for name, p in model.state_dict().items()})
+    tokens = np.asarray(tokens)
+    x = w["embed.weight"][tokens]
+    if cfg.bigram_table:
+        x = x + np.stack([w["bigram.weight"][bigram(tokens, t, cfg.bigram_table)] for t in range(len(x))])
+    x = smeared(w.below("smear"), x) if cfg.smear == "embedding" else x
+    if cfg.positional == "learned":
+        x = x + w["pos_embed.weight"][: len(x)]
+    for layer in range(cfg.n_layers):
+        x = block(cfg, w.below(f"blocks.{layer}"), layer, x)
+    x = norm(cfg, w.below("ln_final"), x)
+    return x[:, : cfg.d_vocab] if cfg.unembedding == "none" else w.linear("unembed", x)
+
+
+def block(cfg, w, layer, stream):
+    """Return the residual stream after a layer."""
+    mu, keeps = w.get("stream_shift.mu"), cfg.residual_in(layer)
+    stream = stream + mu * back(stream) if cfg.stream_shift == "added" else stream
+    read = lerped(mu, stream) if cfg.stream_shift == "before_norm" else stream
+    read = norm(cfg, w.below("ln1"), read)
+    read = lerped(mu, read) if cfg.stream_shift == "after_norm" else read
+    read = smeared(w.below("smear"), read) if cfg.smear == "attention" else read
+    out = canon(w, "O", attention(cfg, w.below("attn"), layer, canon(w, "A", read)))
+    stream = stream + out if keeps else out
+    if cfg.mlp == "none":
+        return stream
+    out = canon(w, "M", mlp(cfg, w.below("mlp"), canon(w, "C", norm(cfg, w.below("ln2"), stream))))
+    return stream + out if keeps else out
+
+
+def mlp(cfg, w, x):
+    branches = [w.linear(name, x) for name in ("gate_proj", "in_proj") if name == "in_proj" or cfg.mlp == "swiglu"]
+    if "D" in cfg.canon:
+        branches = [y + convolved(taps, y) for taps, y in zip(w["canon.weight"], branches, strict=True)]
+    if cfg.mlp == "swiglu":
+        gate, linear = branches
+        return w.linear("out_proj", gate * sigmoid(gate) * linear)
+    (pre,) = branches
+    return w.linear("out_proj", pre / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (pre + 0.044715 * pre**3))))
+
+
+# Attention
+
+
+def attention(cfg, w, layer, x):
+    """Return the output of a layer's attention, for its input x."""
+    n_pos, n_heads = len(x), cfg.n_heads
+    queries, keys, values = rotated_heads(cfg, w, layer, x)
+    repeated = [each for each in zip(keys, values, strict=True) for _ in range(n_heads // len(keys))]
+    if cfg.recurrent:
+        z = [recurrence(cfg, w, h // (n_heads // len(keys)), x, q, *repeated[h]) for h, q in enumerate(queries)]
+    elif cfg.attention == "differential":
+        z = differential(cfg, w, layer, queries, repeated)
+    else:
+        scores = [q @ k.T / cfg.d_head**0.5 for q, (k, _) in zip(queries, repeated, strict=True)]
+        if cfg.attention == "multi_token":
+            scores = [multi_token(cfg, w["taps"][h], each) for h, each in enumerate(scores)]
+        scores = [each + bias(cfg, layer, h, n_pos) for h, each in enumerate(scores)]
+        if cfg.attention == "forgetting":
+            scores = [forgotten(w, h, x, each) for h, each in enumerate(scores)]
+        if cfg.attention == "selective":
+            masked = selected(scores[0])
+            scores = [each - masked for each in scores]
+        z = [softmax(each) @ v for each, (_, v) in zip(scores, repeated, strict=True)]
+    if cfg.attention == "output_gate":
+        z = [sigmoid(gate) * each for gate, each in zip(w.heads("out_gate", x, n_heads), z, strict=True)]
+    return w.linear("o_proj", np.concatenate(z, axis=1))
+
+
+def rotated_heads(cfg, w, layer, x):
+    """Return the queries, keys and values of all heads: projected, convolved, shifted, normalised and rotated."""
+    n_heads, n_kv = cfg.n_heads, cfg.n_key_value_heads
+    inputs = {what: lerped(w.get(f"input_shift.{what}.mu"), x) for what in ("query", "key", "value")}
+    queries = w.heads("q_proj", inputs["query"], n_heads)
+    if cfg.latent:
+        keys, values = latent_heads(cfg, w, x)
+    else:
+        keys, values = w.heads("k_proj", inputs["key"], n_kv), w.heads("v_proj", inputs["value"], n_kv)
+    if cfg.attention == "input_gate":
+        keys, values = (
+            gated(w.heads(f"input_gate.{part}", x, n_kv), each) for part, each in (("key", keys), ("value", values))
+        )
+    if cfg.attention == "key_offset":
+        other = np.arange(cfg.d_head) // (cfg.d_head // 4) % 2 == 1  # the second and fourth quarter
+        keys = [np.where(other, back(k, first=k[0]), k) for k in keys]
+    queries, keys, values = (
+        [conv(w, part, head, cfg.attention != "mdha", y) for head, y in enumerate(each)]
+        for part, each in (("query", queries), ("key", keys), ("value", values))
+    )
+    queries, keys, values = (
+        shifted(cfg, w, part, each) for part, each in (("query", queries), ("key", keys), ("value", values))
+    )
+    if cfg.qk_norm:
+        queries = [rms(q, cfg.eps) * w["q_norm.w"] for q in queries]
+        keys = [rms(k, cfg.eps) * w["k_norm.w"] for k in keys]
+    keys = [rotate(cfg, layer, k) for k in keys]
+    return [rotate(cfg, layer, q) for q in queries], keys, values
+
+
+def latent_heads(cfg, w, x):
+    """Return the keys and values of mla and mla_kv, before rotation and shift."""
+    latent = w.linear("kv_down", x)
+    keys, values = (w.heads(name, latent, cfg.n_heads) for name in ("k_up", "v_up"))
+    if cfg.attention == "mla_kv":  # the first head's key and the last head's value are those of the token before
+        own = cfg.shift_first == "own"
+        keys[0] = back(keys[0], first=own * keys[0][0])
+        values[-1] = back(values[-1], first=own * values[-1][0])
+    shared = w.linear("k_rope", x) if cfg.rope_width else x[:, :0]
+    return [np.concatenate([k, shared], axis=1) for k in keys], values
+
+
+def shifted(cfg, w, part, heads):
+    """Equation 5 of arXiv 2411.19574, with the variant's rule of weights."""
+    if f"{part}_shift" not in w:
+        return heads
+    stored = w[f"{part}_shift.weight"]
+    if cfg.attention == "kv_gate":
+        rows = np.concatenate([sigmoid(stored), 1 - sigmoid(stored)], axis=1)
+    elif cfg.attention == "kv_sum1":
+        rows = np.concatenate([stored, 1 - stored.sum(axis=1, keepdims=True)], axis=1)
+    else:
+        rows = stored.clip(0, 1) if cfg.attention == "kv_clip" else stored
+    mixed = [convolved(rows[head % len(rows)], y) for head, y in enumerate(heads)]
+    if cfg.shift_first == "own":
+        mixed = [np.concatenate([y[:1], m[1:]]) for y, m in zip(heads, mixed, strict=True)]
+    return mixed
+
+
+def rotate(cfg, layer, x):
+    """Multiply pairs of channels, as complex numbers, by e^(i angle); the tables of angles are float32."""
+    if not cfg.rotates_in(layer):
+        return x
+    if cfg.attention == "differential":
+        return np.concatenate([rotated(half, cfg.rotary_base) for half in np.split(x, 2, axis=1)], axis=1)
+    if cfg.latent:
+        still, turned = np.split(x, [cfg.d_head - cfg.rope_width], axis=1)
+        return np.concatenate([still, rotated(turned, cfg.rotary_base)], axis=1)
+    fast = cfg.d_head // 4 if cfg.attention in ("partial_rotary", "key_offset") else cfg.d_head
+    return rotated(x, cfg.rotary_base, cfg.rotary_frequencies, cfg.rotary_scale, fast)
+
+
+def rotated(x, base, frequencies=None, scale=1.0, fast=None):
+    """Rotate all tokens; only the first `fast` pairs turn, if it is given."""
+    n_pos, d = x.shape
+    pair = np.arange(d // 2)
+    frequency = base ** (-2 * pair / d) * (pair < (fast or d)) if frequencies is None else np.array(frequencies)
+    angle = np.arange(n_pos)[:, None] * frequency
+    turn = np.float32(scale * np.cos(angle)).astype(float) + 1j * np.float32(scale * np.sin(angle))
+    numbers = (x[:, : d // 2] + 1j * x[:, d // 2 :]) * turn
+    return np.concatenate([numbers.real, numbers.imag], axis=1)
+
+
+def bias(cfg, layer, head, n_pos):
+    """Return -inf where a query may not see a key, and otherwise ALiBi's bias or 0."""
+    slope = 0.0
+    if cfg.positional == "alibi":
+        slopes = cfg.alibi_slopes or [2.0 ** (-8 * (h + 1) / cfg.n_heads) for h in range(cfg.n_heads)]
+        slope = slopes[head + (layer * cfg.n_heads if len(slopes) > cfg.n_heads else 0)]
+    newest = [t - (cfg.mask == "strict") for t in range(n_pos)]
+    return np.array([[-slope * (t - s) if s <= newest[t] else -np.inf for s in range(n_pos)] for t in range(n_pos)])
+
+
+def multi_token(cfg, taps, scores):
+    """S'[t, s] = sum over a, b of w[a, b] S[t - a, s - b], where S is 0 outside the sequence and at hidden keys."""
+    n_pos, newest = len(scores), -1 if cfg.mask == "strict" else 0
+    out = np.zeros_like(scores)
+    for t in range(n_pos):
+        for s in range(n_pos):
+            for a in range(min(6, t + 1)):
+                for b in range(-5, 6):
+                    if 0 <= s - b <= t - a + newest:
+                        out[t, s] += taps[a, b + 5] * scores[t - a, s - b]
+    return out
+
+
+def forgotten(w, head, x, scores):
+    """Add log f of every token after the key, up to the query."""
+    log_f = -np.logaddexp(0, -w.linear("forget", x)[:, head])  # the log of the gate, a sigmoid
+    return np.array(
+        [[score + log_f[s + 1 : t + 1].sum() for s, score in enumerate(row)] for t, row in enumerate(scores)]
+    )
+
+
+def selected(scores):
+    """F[t, j] = sum over i < t of relu(S[i, j]), for the first head's scores, with 0 < j < i."""
+    n_pos = len(scores)
+    return np.array(
+        [[sum(max(scores[i, j], 0) for i in range(j + 1, t)) if j else 0 for j in range(n_pos)] for t in range(n_pos)]
+    )
+
+
+def differential(cfg, w, layer, queries, repeated):
+    """The difference of two patterns, whose result is normalised."""
+    start, d = 0.8 - 0.6 * np.exp(-0.3 * layer), cfg.d_head // 2
+    weight = np.exp(w["lambda_q1"] @ w["lambda_k1"]) - np.exp(w["lambda_q2"] @ w["lambda_k2"]) + start
+    z = []
+    for head, (q, (k, v)) in enumerate(zip(queries, repeated, strict=True)):
+        halves = [q[:, half] @ k[:, half].T / d**0.5 for half in (slice(0, d), slice(d, 2 * d))]
+        first, second = (softmax(each + bias(cfg, layer, head, len(q))) for each in halves)
+        z.append((first - weight * second) @ v)
+    return [(1 - start) * rms(each, 1e-5) * w["sub_norm.w"] for each in z]
+
+
+def recurrence(cfg, w, group, x, q, k, v):
+    """Return z of one head, whose state S is updated token by token."""
+    q, k = (y / np.sqrt((y**2).sum(axis=1, keepdims=True)) for y in (q, k))
+    step = np.logaddexp(0, w.linear("write", x)[:, group])  # the softplus
+    decay = np.exp(-np.exp(w["log_rate"][group]) * step)
+    pairs = [np.outer(k[t], v[t]) for t in range(len(x))]
+    state, z = np.zeros_like(pairs[0]), []
+    for t, pair in enumerate(pairs):
+        if cfg.attention == "gated_linear":
+            state = decay[t] * state + step[t] * pair
+        elif cfg.attention == "gated_delta":
+            write = sigmoid(w.linear("erase", x)[t, group])
+            state = decay[t] * (state - write * np.outer(k[t], k[t] @ state)) + write * pair
+        else:
+            own, before = sigmoid(w.linear("trapezoid", x)[t, group]), pairs[t - 1] if t else 0 * pair
+            state = decay[t] * state + own * step[t] * pair + (1 - own) * step[t] * decay[t] * before
+        z.append(q[t] @ state)
+    return np.array(z)
+
+
+# Parts
+
+
+def back(x, first=0.0):
+    """Return the vector of the token before each; `first` is that of the first token."""
+    return np.array([x[t - 1] if t else first + 0 * x[0] for t in range(len(x))])
+
+
+def lerped(mu, x):
+    return x + mu * (back(x) - x)
+
+
+def gated(logit, heads):
+    """a x[t] + (1 - a) x[t - 1], for every head."""
+    own = [sigmoid(each) for each in logit]
+    return [a * y + (1 - a) * back(y) for a, y in zip(own, heads, strict=True)]
+
+
+def smeared(w, x):
+    """x + lambda sigmoid(w . x) x[t - 1], w of the first 12 channels."""
+    return x + w["scale"] * sigmoid(x[:, :12] @ w["weight"].T) * back(x)
+
+
+def convolved(taps, x):
+    """Return the sum over r of taps[r] x[t - r]; taps are numbers or vectors."""
+    return np.array([sum(tap * x[t - r] for r, tap in enumerate(taps) if t >= r) for t in range(len(x))])
+
+
+def conv(w, part, head, keeps, x):
+    """Return a head's convolved queries, keys or values, plus their input if it keeps it."""
+    return keeps * x + convolved(w[f"convolution.{part}.weight"][head], x) if f"convolution.{part}" in w else x
+
+
+def canon(w, place, x):
+    return x + convolved(w[f"canon.{place}.weight"][0], x) if f"canon.{place}" in w else x
+
+
+def norm(cfg, w, x):
+    if cfg.norm == "none":
+        return x
+    return rms(x - x.mean(axis=1, keepdims=True) if cfg.norm == "layer" else x, cfg.eps) * w["w"] + w.get("b")
+
+
+def rms(x, eps):
+    return x / np.sqrt((x**2).mean(axis=1, keepdims=True) + eps)
+
+
+def sigmoid(x):
+    return (1 + np.tanh(np.asarray(x) / 2)) / 2  # exp(-x) could overflow
+
+
+def softmax(scores):
+    """Return the softmax of each row; 0 in a row that sees nothing."""
+    powers = np.exp(scores)
+    total = powers.sum(axis=1, keepdims=True)
+    return powers / np.where(total, total, 1)
+
+
+def bigram(tokens, t, rows):
+    """Return the row of the table for a token and the one before it; the last row for the first token."""
+    return ((36313 * tokens[t]) ^ (27191 * tokens[t - 1])) % (rows - 1) if t else rows - 1
