@@ -19,7 +19,7 @@ from ihlab.studies.key_offset import KeyOffset
 from ihlab.studies.lengths import Lengths
 from ihlab.studies.llc import LLC
 from ihlab.studies.many_heads import MANY_HEADS
-from ihlab.studies.mixes import Mixes
+from ihlab.studies.mixes import MIXES
 from ihlab.studies.mqar import MQAR
 from ihlab.studies.order import ORDER
 from ihlab.studies.pairs import PAIRS
@@ -71,7 +71,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Text(),
         Shifts(),
         KeyOffset(),
-        Mixes(),
+        MIXES,
         ToyAndText(),
         PAIRS,
         ByPosition(),
