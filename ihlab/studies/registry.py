@@ -9,7 +9,7 @@ from ihlab.studies.checker import CHECKER
 from ihlab.studies.critical_period import CRITICAL_PERIOD
 from ihlab.studies.figure1 import Figure1a, Figure1b
 from ihlab.studies.figure2 import Figure2
-from ihlab.studies.figure4 import Figure4
+from ihlab.studies.figure4 import FIGURE4
 from ihlab.studies.figure9 import Figure9
 from ihlab.studies.formation import Formation
 from ihlab.studies.hops import Figure8, Figure8Law, Figure8Learned, OneMoreLayer, SavedLayer, ShiftHalves
@@ -43,7 +43,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Figure1a(),
         Figure1b(),
         Figure2(),
-        Figure4(),
+        FIGURE4,
         Figure8(),
         Figure9(),
         Table5(),
