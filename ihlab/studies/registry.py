@@ -30,7 +30,7 @@ from ihlab.studies.table2 import Table2
 from ihlab.studies.table4 import Table4
 from ihlab.studies.table5 import Table5
 from ihlab.studies.tables6to13 import Tables6To13
-from ihlab.studies.text import Text
+from ihlab.studies.text import TEXT
 from ihlab.studies.toy_and_text import ToyAndText
 from ihlab.studies.upcycle import Upcycle
 from ihlab.studies.variants import COMPARISONS
@@ -68,7 +68,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         SavedLayer(),
         ShiftHalves(),
         OneMoreLayer(),
-        Text(),
+        TEXT,
         Shifts(),
         KeyOffset(),
         MIXES,
