@@ -349,7 +349,7 @@ def shown(data: pd.DataFrame) -> pd.DataFrame:
         seeds = f"{np.isfinite(found).sum()} of {len(found)} seeds"
         rows.append({"arm": arm, "rate": f"{lr:g}{edge}", "bits per byte": round(cost.mean(), 3),
                      "bump from (1000 tokens)": f"{median_in_words(found)} ({seeds})", **row})  # fmt: skip
-    return pd.DataFrame(rows).fillna("")
+    return pd.DataFrame(rows).astype(object).fillna("")
 
 
 _by_tokens = partial(curves, "million tokens", colors="arm", each_seed=True, xlabel="training tokens (millions)")
