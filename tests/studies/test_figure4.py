@@ -48,7 +48,7 @@ def test_a_run_has_diverged_if_it_ends_no_better_than_the_frequencies_of_tokens(
     losses, stopped, last, diverged, monkeypatch
 ):
     monkeypatch.setattr("ihlab.studies.figure4._frequencies", lambda task: 4.0)
-    plan = FIGURE4.runs("smoke")[0]
+    plan = FIGURE4.runs("smoke")[-1]
     run = SimpleNamespace(config=plan.config, diverged=stopped, metrics=pd.DataFrame({"eval_loss": losses}))
     row = FIGURE4.gather([(plan.curve, run)], "smoke").iloc[0]
     assert row["last"] == pytest.approx(last, abs=1e-6)
