@@ -92,7 +92,7 @@ class Ask:
             measure=measured.measure,
             estimate=measured.estimate,
             threshold=np.nan if threshold is None or not measured.measure else threshold,
-            right_side="below" if self.above is None else "above",
+            right_side="below" if self.above is None and measured.measure else "above",
             seeds=measured.seeds,
             declared=self.declared or declared,
             why=measured.why,

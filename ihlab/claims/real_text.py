@@ -21,14 +21,11 @@ def text_run(scale: Scale) -> RunConfig:
         task = TextTask(corpus=SAMPLE, vocab_size=300, length=32)
         model = ModelConfig(n_layers=2, d_model=16, n_heads=2, d_vocab=task.vocab_size, n_ctx=task.length)
         return RunConfig(task=task, model=model, steps=16, batch_size=4, warmup=4, eval_rows=8, checkpoints=3)
-    vocab_size, d_model, steps, batch_size = {
-        "laptop": (1024, 96, 600, 8), "gpu": (2048, 384, 12_000, 32), "paper": (4096, 768, 60_000, 64),
-    }[scale]  # fmt: skip
-    task = TextTask(vocab_size=vocab_size, length=256)
-    model = ModelConfig(n_layers=2, d_model=d_model, n_heads=d_model // 32, d_vocab=vocab_size, n_ctx=task.length)
+    task = TextTask(vocab_size=1024, length=256)
+    model = ModelConfig(n_layers=2, d_model=96, n_heads=3, d_vocab=task.vocab_size, n_ctx=task.length)
     return RunConfig(
-        task=task, model=model, steps=steps, batch_size=batch_size, schedule="linear", eval_every=steps // 20,
-        eval_rows=64, eval_growth=0.0, checkpoints=21, compile=True, precision="fp32" if scale == "laptop" else "bf16",
+        task=task, model=model, steps=600, batch_size=8, schedule="linear", eval_every=30, eval_rows=64,
+        eval_growth=0.0, checkpoints=21, compile=True,
     )  # fmt: skip
 
 

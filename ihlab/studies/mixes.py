@@ -16,29 +16,28 @@ mixes, and its interval is Student's t over mixes: the scatter about the line ho
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.claims import stats
-from ihlab.claims.claim import Claim
-from ihlab.claims.experiment import Planned, Scale, Trained
+from ihlab.claims.ask import Ask, Cell, claim_id, named
+from ihlab.claims.experiment import Scale
 from ihlab.claims.labels import K_ONLY, V_ONLY, VANILLA
-from ihlab.claims.learning_curves import slug
 from ihlab.claims.real_text import held_out, held_out_classes, repeated, text_run
-from ihlab.plots.style import BLUE, GREEN, ORANGE, PAGE, new_figure, printed
+from ihlab.claims.study import Run, Study, cells
+from ihlab.plots.style import PAGE, new_figure
+from ihlab.plots.views import COLORS, MARKERS
+from ihlab.training.config import RunConfig
 from tasks import TextTask
-
-if TYPE_CHECKING:
-    from ihlab.training.run import Run
 
 OFFSET = "partial key offset"
 VARIANTS = {VANILLA: "vanilla", K_ONLY: "k_shift", OFFSET: "key_offset", V_ONLY: "v_shift"}
-STYLES = {K_ONLY: (BLUE, "o", "-"), OFFSET: (GREEN, "s", "--"), V_ONLY: (ORANGE, "^", ":")}
+SHIFTS = (K_ONLY, OFFSET, V_ONLY)
 
-MIXES = {
+RULES = {
     "code": "",
     "code without prose": ":bare",
     "code, names replaced": ":names",
@@ -51,8 +50,7 @@ MIXES = {
 """The rules of each mix, as they follow the name of a corpus. Prose is docstrings and comments."""
 SMOKE_MIXES = ("code", "code, lines shuffled", "half code, half prose")
 
-SEEDS = {"smoke": range(2), "laptop": range(1), "gpu": range(3), "paper": range(3)}
-RATES = {"smoke": (8e-3, 8e-3), "laptop": (1.6e-2, 3.2e-2), "gpu": (1e-3, 1e-3), "paper": (5e-4, 5e-4)}
+RATES = {"smoke": (8e-3, 8e-3), "laptop": (1.6e-2, 3.2e-2)}
 """Learning rates of vanilla attention and of the shifts.
 
 Those at laptop scale were the best of .016, .032 and .064 on half code, half prose with another seed and 240 steps;
@@ -60,162 +58,50 @@ for K only of .016 and .032 on code, because on that mix it learned to copy at n
 """
 CONTEXT = 4
 """Bytes of context by which positions are classified."""
-ROWS = {"smoke": 8, "laptop": 256, "gpu": 1024, "paper": 1024}
-"""Number of held-out sequences."""
 NEAR = 0.02
 """An intercept is near 0 if it is less than this fraction of vanilla's bits."""
 SAME = 0.01
 """Two variants gain alike if their gains differ by less than this fraction of vanilla's bits."""
 
 
-class Mixes:
-    """The fraction of bits that shifts save, against the fraction of bits that could be copied."""
-
-    name = "mixes"
-
-    def runs(self, scale: Scale) -> list[Planned]:
-        """Plan every variant on every mix."""
-        return [
-            planned(variant, mix, seed, scale) for variant in VARIANTS for mix in mixes(scale) for seed in SEEDS[scale]
-        ]
-
-    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
-        """Gather one row per run: variant, mix, lr, seed, n_params, and on held-out sequences:
-
-        - bits_per_byte;
-        - bits_copyable, bits_misled: the bits per byte (of all bytes) that are spent at copyable positions, and at
-          those whose last four bytes were never followed by the target;
-        - positions_copyable: the fraction of positions;
-        - repeat_gain: nats per token that a second copy of a text saves, which shows whether copying is learned.
-        """
-        return pd.DataFrame([_row(curve, run, scale) for curve, run in trained])
-
-    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge slopes and intercepts, which were declared before the runs."""
-        lines = {variant: line(data, variant) for variant in STYLES}
-        n_mixes, seeds = data["mix"].nunique(), len(SEEDS[scale])
-        own = partial(
-            Claim, source="a hypothesis of our own", of_paper=False, declared="2026-11-26", seeds=seeds, threshold=0.0
-        )
-        of = f"{n_mixes} mixes: fraction of vanilla's bits saved against their fraction at copyable positions"
-        keys = [
-            claim
-            for variant in (K_ONLY, OFFSET)
-            for claim in (
-                own(
-                    sentence=f"{variant}: the gain grows with the fraction of bits that could be copied.",
-                    measure=f"slope over {of}",
-                    estimate=lines[variant][0],
-                ),
-                own(
-                    sentence=f"{variant}: where nothing could be copied, there is about no gain.",
-                    measure=f"size of the intercept over {of}",
-                    estimate=stats.size(lines[variant][1]),
-                    threshold=NEAR,
-                    right_side="below",
-                ),
-            )
-        ]
-        return [
-            *keys,
-            own(
-                sentence=f"{V_ONLY}: there is a gain even where nothing could be copied.",
-                measure=f"intercept over {of}",
-                estimate=lines[V_ONLY][1],
-                threshold=NEAR,
-            ),
-            own(
-                sentence=f"{K_ONLY} and {OFFSET} gain alike on text.",
-                measure=f"size of the difference of the fractions of vanilla's bits saved, mean over {n_mixes} mixes",
-                estimate=stats.size(stats.mean((gains(data, K_ONLY) - gains(data, OFFSET)).tolist())),
-                threshold=SAME,
-                right_side="below",
-            ),
-        ]
-
-    @printed
-    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw every mix's gain against its copyable fraction, and each variant's line."""
-        figure = new_figure(PAGE, 5.6)
-        axes, at = figure.subplots(), copyable(data)
-        for variant, (color, marker, dashes) in STYLES.items():
-            slope, intercept = (estimate.value for estimate in line(data, variant))
-            ends = np.array([0.0, 1.05 * at.max()])
-            axes.plot(ends, intercept + slope * ends, dashes, color=color, lw=1.3)
-            axes.plot(at, gains(data, variant)[at.index], marker, color=color, mfc="white", ms=6, label=variant)
-        axes.set_xlim(0, 1.05 * at.max())
-        place = -np.inf
-        for mix, x in at.sort_values().items():
-            place = max(x, place + 0.04 * at.max())  # names of mixes that lie together stay apart
-            axes.annotate(
-                str(mix), (x, 1), (place, 1.03), rotation=32, fontsize=9,
-                xycoords=("data", "axes fraction"), textcoords=("data", "axes fraction"), rotation_mode="anchor",
-                arrowprops={"arrowstyle": "-", "color": "0.6", "lw": 0.7},
-            )  # fmt: skip
-        axes.axhline(0, color="0.4", lw=0.8)
-        axes.xaxis.set_major_formatter("{x:.0%}")
-        axes.yaxis.set_major_formatter("{x:.0%}")
-        axes.set(xlabel="vanilla's bits at positions that can be copied", ylabel="vanilla's bits that the shift saves")
-        axes.legend(loc="upper center")
-        figure.suptitle(f"A shift's gain by mix of text ({scale} scale, one layer)", fontsize=11)
-        return figure
-
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State each mix's copyable fraction and gains, and where the gain of K only lies."""
-        at = copyable(data)
-        told = [
-            f"{mix} ({at[mix]:.0%}): {', '.join(f'{gains(data, variant)[mix]:.1%}' for variant in STYLES)}"
-            for mix in at.sort_values().index
-        ]
-        fits = [f"{variant} {fit(data, variant):.2f}" for variant in STYLES]
-        there = gains(data, K_ONLY, "bits_copyable").sum() / gains(data, K_ONLY).sum()
-        return (
-            f"Mix (fraction of vanilla's bits that can be copied): fraction of vanilla's bits that {', '.join(STYLES)} "
-            f"save: {'; '.join(told)}. Squared correlation with the copyable fraction: {', '.join(fits)}. Over all "
-            f"mixes, {there:.0%} of the gain of {K_ONLY} lies at copyable positions."
-        )
-
-
-def mixes(scale: Scale) -> tuple[str, ...]:
-    """Return the mixes of a scale."""
-    return SMOKE_MIXES if scale == "smoke" else tuple(MIXES)
-
-
-def planned(variant: str, mix: str, seed: int, scale: Scale) -> Planned:
-    """Plan a run of a variant on a mix."""
+def config(cell: Cell, scale: Scale) -> RunConfig:
+    """Return the run of one layer of a variant on a mix."""
     run = text_run(scale)
     assert isinstance(run.task, TextTask)
-    task, model = replace(run.task, corpus=run.task.corpus + MIXES[mix]), run.model.replace(n_layers=1)
+    task, model = replace(run.task, corpus=run.task.corpus + RULES[cell["mix"]]), run.model.replace(n_layers=1)
     if scale == "laptop":
         task, model = replace(task, vocab_size=512), model.replace(d_model=64, n_heads=2, d_vocab=512)
         run = run.replace(steps=400, warmup=60, eval_every=100)
-    curve, lr = f"{variant} | {mix}", RATES[scale][variant != VANILLA]
-    model = model.replace(attention=VARIANTS[variant])
-    config = run.replace(name=f"mixes-{slug(curve)}-{seed}", task=task, model=model, lr=lr, seed=seed, checkpoints=2)
-    return Planned(curve, config)
+    model, lr = model.replace(attention=VARIANTS[cell["variant"]]), RATES[scale][cell["variant"] != VANILLA]
+    return run.replace(task=task, model=model, lr=lr, checkpoints=2)
 
 
-def _row(curve: str, run: "Run", scale: Scale) -> dict[str, Any]:
+def measure(run: Run) -> dict[str, float]:
+    """Measure a finished model on held-out sequences.
+
+    - bits_per_byte;
+    - bits_copyable, bits_misled: the bits per byte (of all bytes) that are spent at copyable positions, and at those
+      whose last four bytes were never followed by the target;
+    - positions_copyable: the fraction of positions;
+    - repeat_gain: nats per token that a second copy of a text saves, which shows whether copying is learned.
+    """
     from ihlab.measure import text
 
-    variant, mix = curve.split(" | ")
-    config, facts = run.config, {"variant": variant, "mix": mix, "lr": run.config.lr, "seed": run.config.seed}
-    if run.diverged or not run.checkpoints:
-        return facts
-    assert isinstance(config.task, TextTask)
-    task, n_rows = config.task, ROWS[scale]
-    (batch, n_bytes), twice = held_out(task, n_rows), repeated(task, max(4, n_rows // 8))
-    classes = held_out_classes(task, n_rows, CONTEXT)
-    model = run.model()
+    task, rows = run.config.task, run.config.eval_rows
+    if run.diverged or not run.checkpoints or not isinstance(task, TextTask):
+        return {}
+    (batch, n_bytes), twice = held_out(task, 4 * rows), repeated(task, rows // 2)
+    classes, model = held_out_classes(task, 4 * rows, CONTEXT), run.model()
     losses = text.token_losses(model, batch.inputs, batch.targets)
-    spent = [text.bits_per_byte(np.where(classes == of, losses, 0.0), n_bytes) for of in (text.ELIGIBLE, text.MISLED)]
-    measured = {
-        "bits_per_byte": text.bits_per_byte(losses, n_bytes), "bits_copyable": spent[0], "bits_misled": spent[1],
+    copyable, misled = (
+        text.bits_per_byte(np.where(classes == of, losses, 0.0), n_bytes) for of in (text.ELIGIBLE, text.MISLED)
+    )
+    return {
+        "n_params": (run.done or {})["n_params"],
+        "bits_per_byte": text.bits_per_byte(losses, n_bytes), "bits_copyable": copyable, "bits_misled": misled,
         "positions_copyable": float((classes == text.ELIGIBLE).mean()),
         "repeat_gain": text.repeat_gain(text.token_losses(model, twice.inputs, twice.targets), twice.period),
     }  # fmt: skip
-    n_params = (run.done or {}).get("n_params")
-    return {**facts, "n_params": n_params, **{name: round(value, 6) for name, value in measured.items()}}
 
 
 def _of(data: pd.DataFrame, variant: str) -> pd.DataFrame:
@@ -244,7 +130,95 @@ def line(data: pd.DataFrame, variant: str) -> tuple[stats.Estimate, stats.Estima
     return stats.line(at.tolist(), gains(data, variant)[at.index].tolist())
 
 
-def fit(data: pd.DataFrame, variant: str) -> float:
-    """Return the squared correlation between copyable fraction and gain."""
-    at = copyable(data)
-    return float(np.corrcoef(at, gains(data, variant)[at.index])[0, 1] ** 2)
+SAVED = "fraction of vanilla's bits saved"
+ask = partial(Ask, source="a hypothesis of our own")
+
+
+def by_mix(id: str, variant: str, sentence: str, what: str, **threshold: Any) -> Ask:
+    """Ask about a variant's line over mixes: its slope, its intercept or the intercept's size."""
+
+    def estimate(data: pd.DataFrame) -> stats.Estimate:
+        slope, intercept = line(data, variant)
+        return {"slope": slope, "intercept": intercept, "size of the intercept": stats.size(intercept)}[what]
+
+    number = named(f"{what} over mixes: {SAVED} against their fraction at copyable positions", estimate)
+    return ask(claim_id(id, variant), f"{variant}: {sentence}", number, setting={"variant": variant}, **threshold)
+
+
+KEYS = (
+    ("gain_grows", "the gain grows with the fraction of bits that could be copied.", "slope", {"above": 0.0}),
+    (
+        "no_gain_without_copies", "where nothing could be copied, there is about no gain.", "size of the intercept",
+        {"below": NEAR},
+    ),
+)  # fmt: skip
+"""Questions about each key shift."""
+
+
+def shown(data: pd.DataFrame) -> pd.DataFrame:
+    """Return each mix's copyable fraction and the gains, and how much of the gain of K only lies there, in percent."""
+    at = copyable(data).sort_values()
+    saved = pd.DataFrame({f"saved by {variant}": gains(data, variant) for variant in SHIFTS})
+    there = gains(data, K_ONLY, "bits_copyable").rename(f"by {K_ONLY}, copyable")
+    table = pd.concat([at.rename("copyable"), saved, there], axis=1).loc[at.index]
+    return (100 * table).round(1).rename_axis("mix").reset_index()
+
+
+def view(data: pd.DataFrame) -> Figure:
+    """Draw every mix's gain against its copyable fraction, and each variant's line."""
+    figure = new_figure(PAGE, 5.6)
+    axes, at = figure.subplots(), copyable(data).sort_values()
+    ends = np.array([0.0, 1.05 * at.max()])
+    for variant, color, marker, dashes in zip(SHIFTS, COLORS, MARKERS, ("-", "--", ":"), strict=False):
+        fit_slope, at_zero = (estimate.value for estimate in line(data, variant))
+        axes.plot(ends, at_zero + fit_slope * ends, dashes, color=color, lw=1.3)
+        axes.plot(at, gains(data, variant)[at.index], marker, color=color, mfc="white", ms=6, label=variant)
+    place = -np.inf
+    for mix, x in at.items():
+        place = max(x, place + 0.04 * at.max())  # names of mixes that lie together stay apart
+        axes.annotate(
+            str(mix), (x, 1), (place, 1.03), rotation=32, fontsize=9,
+            xycoords=("data", "axes fraction"), textcoords=("data", "axes fraction"), rotation_mode="anchor",
+            arrowprops={"arrowstyle": "-", "color": "0.6", "lw": 0.7},
+        )  # fmt: skip
+    axes.axhline(0, color="0.4", lw=0.8)
+    axes.xaxis.set_major_formatter("{x:.0%}")
+    axes.yaxis.set_major_formatter("{x:.0%}")
+    axes.set(
+        xlim=ends, xlabel="vanilla's bits at positions that can be copied", ylabel="vanilla's bits that the shift saves"
+    )
+    axes.legend(loc="upper center")
+    return figure
+
+
+MIXES = Study(
+    name="mixes",
+    title="A shift's gain by mix of text, with one layer",
+    declared="2026-11-26",
+    cells=cells(variant=tuple(VARIANTS), mix=tuple(RULES)),
+    smoke=cells(variant=tuple(VARIANTS), mix=SMOKE_MIXES),
+    config=config,
+    seeds=range(1),
+    measure=measure,
+    asks=(
+        *(
+            by_mix(id, variant, sentence, what, **threshold)
+            for variant in (K_ONLY, OFFSET)
+            for id, sentence, what, threshold in KEYS
+        ),
+        by_mix(
+            "gain_without_copies", V_ONLY, "there is a gain even where nothing could be copied.", "intercept",
+            above=NEAR,
+        ),
+        ask(
+            "k_and_offset_alike", f"{K_ONLY} and {OFFSET} gain alike on text.",
+            named(
+                f"size of the difference of the {SAVED}, mean over mixes",
+                lambda data: stats.size(stats.mean((gains(data, K_ONLY) - gains(data, OFFSET)).tolist())),
+            ),
+            below=SAME,
+        ),
+    ),
+    shown=shown,
+    view=view,
+)  # fmt: skip

@@ -9,7 +9,7 @@ from ihlab.studies.checker import CHECKER
 from ihlab.studies.critical_period import CRITICAL_PERIOD
 from ihlab.studies.figure1 import Figure1a, Figure1b
 from ihlab.studies.figure2 import Figure2
-from ihlab.studies.figure4 import Figure4
+from ihlab.studies.figure4 import FIGURE4
 from ihlab.studies.figure9 import Figure9
 from ihlab.studies.formation import Formation
 from ihlab.studies.hops import Figure8, Figure8Law, Figure8Learned, OneMoreLayer, SavedLayer, ShiftHalves
@@ -18,7 +18,7 @@ from ihlab.studies.initialisation import INITIALISATION
 from ihlab.studies.key_offset import KEY_OFFSET
 from ihlab.studies.lengths import LENGTHS
 from ihlab.studies.many_heads import MANY_HEADS
-from ihlab.studies.mixes import Mixes
+from ihlab.studies.mixes import MIXES
 from ihlab.studies.mqar import MQAR
 from ihlab.studies.order import ORDER
 from ihlab.studies.pairs import PAIRS
@@ -28,7 +28,7 @@ from ihlab.studies.robustness import ROBUSTNESS
 from ihlab.studies.shifts import SHIFTS
 from ihlab.studies.table4 import Table4
 from ihlab.studies.table5 import Table5
-from ihlab.studies.text import Text
+from ihlab.studies.text import TEXT
 from ihlab.studies.toy_and_text import TOY_AND_TEXT
 from ihlab.studies.variants import COMPARISONS
 from tasks.config import require
@@ -40,7 +40,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Figure1a(),
         Figure1b(),
         Figure2(),
-        Figure4(),
+        FIGURE4,
         Figure8(),
         Figure9(),
         Table5(),
@@ -64,10 +64,10 @@ EXPERIMENTS: dict[str, Experiment] = {
         SavedLayer(),
         ShiftHalves(),
         OneMoreLayer(),
-        Text(),
+        TEXT,
         SHIFTS,
         KEY_OFFSET,
-        Mixes(),
+        MIXES,
         TOY_AND_TEXT,
         PAIRS,
         BY_POSITION,
