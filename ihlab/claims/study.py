@@ -152,7 +152,7 @@ class Study:
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Measure every run. Return the table of the module's first lines."""
-        named, parts = {curve_of(cell): cell for cell in (*self.cells, *self.later)}, []
+        named, parts = {curve_of(cell): cell for cell in (*self.cells, *self.smoke, *self.later)}, []
         for curve, run in trained:
             tuning = self.tuned is not None and run.config.seed in self.tuned.seeds
             measured = (self.measure_tuning if tuning else self.measure)(run)

@@ -286,7 +286,8 @@ def mean_errors(data: pd.DataFrame) -> pd.DataFrame:
     """Return the mean error over seeds at 1, 2, 4, ... hops, by number of layers and attention."""
     shown = data[data["hops"].isin((1, 2, 4, 8, 16))]
     table = shown.pivot_table(index=["n_layers", "attention"], columns="hops", values="error", sort=False).round(3)
-    return table.rename(columns="error at {} hops".format).reset_index().rename_axis(columns=None)
+    table = table.rename(columns="error at k = {}".format).rename_axis(columns=None)
+    return table.reset_index(names=["layers", "attention"])
 
 
 TITLE = "Do models with KV shifting make fewer errors in multi-hop induction"
@@ -415,6 +416,9 @@ def _follow_exactly(*cells: Cell) -> Number:
     return named(f"share of models that {what}", share)
 
 
+COLUMNS = {
+    "n_layers": "layers", "by_hand": "by hand", "pointers": "by pointers", "hops": "whole hops", "k_star": "median k*"
+}  # fmt: skip
 _study = partial(
     Study,
     key="Marker: a seed. Bar: the median.",
@@ -422,7 +426,7 @@ _study = partial(
     config=long_config,
     measure=hop_table,
     view=horizons,
-    shown=lambda data: horizon_table(data).round(2),
+    shown=lambda data: horizon_table(data).round(2).rename(columns=COLUMNS),
 )
 
 

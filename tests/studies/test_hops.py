@@ -137,7 +137,7 @@ def test_sentences_about_five_layers_are_tested_where_there_are_five_and_the_seq
 def test_the_summary_has_the_mean_errors():
     table = Figure8().summary(errors(lambda k: k / 32, gentle, noise=0), "laptop")
     assert table["attention"].tolist() == [VANILLA, KV] * 2
-    assert table[["error at 4 hops", "error at 8 hops"]].to_numpy()[0].tolist() == [0.125, 0.25]
+    assert table[["error at k = 4", "error at k = 8"]].to_numpy()[0].tolist() == [0.125, 0.25]
 
 
 @pytest.mark.parametrize("scale", ["laptop", "gpu"])
@@ -339,7 +339,7 @@ def test_the_other_experiments_train_as_saved_layer_does(scale):
     ],
 )
 def test_the_summary_and_the_picture_follow_from_the_table(study, data, drawn):
-    assert study.summary(data, "laptop")[["attention", "n_layers"]].to_numpy().tolist() == [
+    assert study.summary(data, "laptop")[["attention", "layers"]].to_numpy().tolist() == [
         list(cell) for cell in models(study)
     ]
     figure = study.draw(data, "laptop")
